@@ -1,0 +1,42 @@
+# strata_folder(NAME [TORCH] DEPENDS folder... LIBRARIES target... [LABEL pure|cpu])
+#
+# Makes the static library strata_NAME of the sources of the current folder and, of its
+# *_test.cpp, the program NAME_test, registered with ctest under the label of its need.
+# TORCH: the folder sees libtorch; its sources share one precompiled header.
+function(strata_folder name)
+  cmake_parse_arguments(ARG "TORCH" "LABEL" "DEPENDS;LIBRARIES" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cpp")
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_(test|main)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/no_cuda/|/cuda/")
+  if(STRATA_CUDA)
+    file(GLOB backend CONFIGURE_DEPENDS "cuda/*.cpp")
+  else()
+    file(GLOB backend CONFIGURE_DEPENDS "no_cuda/*.cpp")
+  endif()
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+
+  list(TRANSFORM ARG_DEPENDS PREPEND strata_)
+  if(NOT sources)  # TEMPORARY
+    add_library(strata_${name} INTERFACE)
+    return()
+  endif()
+  add_library(strata_${name} STATIC ${sources} ${backend})
+  target_include_directories(strata_${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(strata_${name} PUBLIC ${ARG_DEPENDS} ${ARG_LIBRARIES} Threads::Threads)
+  if(ARG_TORCH)
+    target_link_libraries(strata_${name} PUBLIC strata_torch_pch)
+    target_precompile_headers(strata_${name} REUSE_FROM strata_torch_pch)
+  endif()
+
+  if(STRATA_TESTS AND tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE strata_${name} GTest::gtest GTest::gtest_main)
+    target_compile_definitions(${name}_test PRIVATE STRATA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    if(ARG_TORCH)
+      target_precompile_headers(${name}_test REUSE_FROM strata_torch_pch)
+    endif()
+    add_test(NAME ${name} COMMAND ${name}_test --gtest_brief=1)
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 1500)
+  endif()
+endfunction()

@@ -1,0 +1,30 @@
+# Warnings, optimisation, linker, cache and sanitizers, the same for every target.
+
+find_program(STRATA_CCACHE ccache)
+if(STRATA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Precompiled headers need these; nothing in the sources depends on time stamps.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${STRATA_CCACHE})
+endif()
+
+# Designated initialisers leave out what keeps its default.
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+# -g1: line tables are enough for backtraces, and full debug information of ATen is gigabytes.
+add_compile_options(-g1)
+# Libraries and programs alike, so that they share a precompiled header.
+add_compile_options(-fPIC)
+# ATen's flags, so that our kernels may contract a*b+c only where we write it.
+add_compile_options(-ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+  find_program(STRATA_LLD NAMES ld.lld-19 ld.lld)
+  if(STRATA_LLD)
+    add_link_options(--ld-path=${STRATA_LLD})
+  endif()
+endif()
+
+if(STRATA_SANITIZE)
+  add_compile_options(-fsanitize=${STRATA_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${STRATA_SANITIZE})
+endif()

@@ -1,0 +1,36 @@
+# Finds libtorch 2.11 or later and makes the target strata::torch of it.
+#
+# STRATA_TORCH (variable or environment): the folder that holds include/ and lib/.
+# Without it the wheel in .venv is used, which tools/bootstrap.sh installs.
+
+if(NOT STRATA_TORCH)
+  if(DEFINED ENV{STRATA_TORCH} AND NOT "$ENV{STRATA_TORCH}" STREQUAL "")
+    set(STRATA_TORCH "$ENV{STRATA_TORCH}")
+  else()
+    file(GLOB STRATA_TORCH_WHEEL "${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch")
+    list(GET STRATA_TORCH_WHEEL 0 STRATA_TORCH)
+  endif()
+endif()
+if(NOT EXISTS "${STRATA_TORCH}/include/ATen/ATen.h")
+  message(FATAL_ERROR "no libtorch at '${STRATA_TORCH}': run tools/bootstrap.sh or set STRATA_TORCH")
+endif()
+
+# We don't use TorchConfig.cmake: it demands the compiler, MKL and CUDA set-up of the wheel's build.
+add_library(strata_torch INTERFACE)
+add_library(strata::torch ALIAS strata_torch)
+target_include_directories(strata_torch SYSTEM INTERFACE
+  "${STRATA_TORCH}/include" "${STRATA_TORCH}/include/torch/csrc/api/include")
+target_link_directories(strata_torch INTERFACE "${STRATA_TORCH}/lib")
+target_link_options(strata_torch INTERFACE "-Wl,-rpath,${STRATA_TORCH}/lib")
+target_link_libraries(strata_torch INTERFACE torch torch_cpu c10)
+
+if(EXISTS "${STRATA_TORCH}/lib/libtorch_cuda.so")
+  set(STRATA_CUDA ON)
+  find_package(CUDAToolkit REQUIRED)
+  # --no-as-needed: the CUDA kernels register themselves when the library loads.
+  target_link_libraries(strata_torch INTERFACE
+    "-Wl,--no-as-needed,torch_cuda,--as-needed" c10_cuda CUDA::cudart)
+else()
+  set(STRATA_CUDA OFF)
+endif()
+message(STATUS "Strata: libtorch at ${STRATA_TORCH} (CUDA: ${STRATA_CUDA})")

@@ -1,0 +1,1 @@
+// The owner of the precompiled header; cmake/folder.cmake says who reuses it.

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Installs what Strata needs on Debian 12: system packages, then the pinned PyTorch in .venv.
+# Idempotent: a second run installs nothing and takes a second. Works as root or with sudo.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+TORCH_VERSION=2.13.0
+
+# package : why
+packages=(
+  "cmake:build description"
+  "ninja-build:build runner"
+  "ccache:compiles an unchanged source once"
+  "clang-19:compiler (twice as fast as g++ on libtorch's headers)"
+  "lld-19:linker"
+  "libclang-rt-19-dev:sanitizer runtimes of the asan and tsan presets"
+  "pkg-config:finds the libraries below"
+  "libyaml-cpp-dev:recipes"
+  "nlohmann-json3-dev:metrics, traces, checkpoint manifests"
+  "libcli11-dev:command line"
+  "libhwy-dev:SIMD in host kernels"
+  "libgtest-dev:tests"
+  "bible-kjv:the King James text that the demo trains on"
+  "python3-venv:the virtual environment that holds PyTorch"
+  "git:version in the binary, file lists of the checkers"
+)
+
+missing=()
+for entry in "${packages[@]}"; do
+  name=${entry%%:*}
+  if [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null || true)" != installed ]; then
+    printf 'bootstrap: installing %-22s %s\n' "$name" "${entry#*:}"
+    missing+=("$name")
+  fi
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "bootstrap: run as root or install sudo" >&2; exit 3; }
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends \
+    "${missing[@]}" >/dev/null
+fi
+
+# STRATA_TORCH names another libtorch (2.11 or later, CPU or CUDA); then no wheel is installed.
+if [ -z "${STRATA_TORCH:-}" ]; then
+  python=$(command -v python3.11 || command -v python3)
+  if [ ! -x .venv/bin/python ]; then
+    echo "bootstrap: creating .venv"
+    "$python" -m venv .venv
+  fi
+  installed=$(.venv/bin/python -c 'import importlib.metadata as m; print(m.version("torch").split("+")[0])' 2>/dev/null || true)
+  if [ "$installed" != "$TORCH_VERSION" ]; then
+    echo "bootstrap: installing torch==$TORCH_VERSION in .venv (libtorch, and the oracle of the tests)"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "torch==$TORCH_VERSION" numpy
+  fi
+fi
