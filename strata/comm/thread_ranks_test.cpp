@@ -1,0 +1,118 @@
+#include "strata/comm/thread_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+TEST(ThreadRanks, HandTensorsOverWithoutCopying) {
+  const void* sent = nullptr;
+  const void* received = nullptr;
+  run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
+    if (group.rank() == 0) {
+      at::Tensor tensor = at::full({8}, 3.0);
+      sent = tensor.data_ptr();
+      group.send(1, {.value = 7}, std::move(tensor));
+    } else {
+      const at::Tensor tensor = group.receive(0, {.value = 7});
+      received = tensor.data_ptr();
+      EXPECT_EQ(tensor.sum().item<float>(), 24.0f);
+    }
+  });
+  EXPECT_EQ(sent, received);
+}
+
+TEST(ThreadRanks, MoveTheChargeWithTheTensor) {
+  run_thread_ranks({.ranks = 2}, [](Group& group, MemoryAccount& account) {
+    at::Tensor tensor;
+    if (group.rank() == 0) {
+      group.send(1, {}, at::empty({1024}));
+    } else {
+      tensor = group.receive(0, {});
+    }
+    group.barrier();
+    EXPECT_EQ(account.current_bytes(), group.rank() == 0 ? 0 : 4096);
+  });
+}
+
+TEST(ThreadRanks, MatchMessagesByTagWhateverTheOrder) {
+  run_thread_ranks({.ranks = 2}, [](Group& group, MemoryAccount&) {
+    if (group.rank() == 0) {
+      for (int i = 0; i < 10; ++i) group.send(1, {.micro_batch = i}, at::full({1}, i));
+    } else {
+      for (int i = 9; i >= 0; --i)
+        EXPECT_EQ(group.receive(0, {.micro_batch = i}).item<float>(), static_cast<float>(i));
+    }
+  });
+}
+
+TEST(ThreadRanks, SumInRankOrder) {
+  // (1e16 + 1) - 1e16 depends on the order; rank order gives 0 + 1e16 + 1 - 1e16 = 0.
+  const double contribution[] = {1e16, 1.0, -1e16};
+  run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
+    for (int round = 0; round < 50; ++round) {
+      double values[] = {contribution[group.rank()], 1.0};
+      group.all_reduce(values);
+      EXPECT_EQ(values[0], (1e16 + 1.0) - 1e16);
+      EXPECT_EQ(values[1], 3.0);
+    }
+  });
+}
+
+TEST(ThreadRanks, RunThirtyTwoOfThem) {
+  run_thread_ranks({.ranks = 32}, [](Group& group, MemoryAccount&) {
+    const int next = (group.rank() + 1) % 32, previous = (group.rank() + 31) % 32;
+    group.send(next, {}, at::full({1}, group.rank()));
+    EXPECT_EQ(group.receive(previous, {}).item<float>(), static_cast<float>(previous));
+    double one[] = {1.0};
+    group.all_reduce(one);
+    EXPECT_EQ(one[0], 32.0);
+  });
+}
+
+TEST(ThreadRanks, AllStopWithTheFirstErrorWhenOneThrows) {
+  for (int culprit = 0; culprit < 4; ++culprit) {
+    try {
+      run_thread_ranks({.ranks = 4}, [&](Group& group, MemoryAccount&) {
+        if (group.rank() == culprit)
+          throw UserError({.operation = "test.fail", .what = "on purpose"});
+        if (group.rank() % 2) group.receive(culprit, {});  // never sent
+        group.barrier();
+      });
+      FAIL() << "the error was lost";
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.text().where, "rank " + std::to_string(culprit));
+      EXPECT_EQ(error.text().operation, "test.fail");
+    }
+  }
+}
+
+TEST(ThreadRanks, EnforceTheBudgetOfEachRank) {
+  EXPECT_THROW(run_thread_ranks({.ranks = 2, .device_bytes = 1 << 20},
+                                [](Group& group, MemoryAccount&) {
+                                  if (group.rank() == 1) at::empty({1 << 20});
+                                  group.barrier();
+                                }),
+               SystemError);
+}
+
+TEST(ThreadRanks, RefuseNone) {
+  EXPECT_THROW(run_thread_ranks({.ranks = 0}, [](Group&, MemoryAccount&) {}), UserError);
+}
+
+TEST(SingleRank, IsTheIdentity) {
+  const auto group = single_rank();
+  double values[] = {2.5};
+  group->all_reduce(values);
+  group->barrier();
+  EXPECT_EQ(values[0], 2.5);
+  EXPECT_THROW(group->send(0, {}, at::empty({1})), InternalError);
+}
+
+}  // namespace
+}  // namespace strata

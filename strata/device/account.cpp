@@ -1,0 +1,102 @@
+#include "strata/device/account.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/alignment.h>
+#include <c10/core/impl/alloc_cpu.h>
+
+#include <new>
+
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+
+namespace strata {
+namespace {
+
+thread_local MemoryAccount* current_account = nullptr;
+
+// Stands in front of every block; as long as the block's alignment, so that the data keeps it.
+struct alignas(c10::gAlignment) BlockHeader {
+  MemoryAccount* account;
+  std::int64_t bytes;
+};
+static_assert(sizeof(BlockHeader) == c10::gAlignment);
+
+void free_block(void* context) {
+  auto* header = static_cast<BlockHeader*>(context);
+  if (header->account) header->account->credit(header->bytes);
+  c10::free_cpu(header);
+}
+
+class AccountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const c10::Device cpu(c10::DeviceType::CPU);
+    if (bytes == 0) return {nullptr, nullptr, &free_block, cpu};
+    const auto count = static_cast<std::int64_t>(bytes);
+    MemoryAccount* account = current_account;
+    if (account) account->charge(count);
+    void* block = nullptr;
+    try {
+      block = c10::alloc_cpu(bytes + sizeof(BlockHeader));
+    } catch (const std::exception& error) {
+      if (account) account->credit(count);
+      throw SystemError({.operation = "device.allocate",
+                         .where = account ? account->name() : "",
+                         .what = "the machine is out of memory",
+                         .got = error.what(),
+                         .fix = "set memory.device so that a plan is made for what is there"});
+    }
+    auto* header = new (block) BlockHeader{account, count};
+    return {header + 1, header, &free_block, cpu};
+  }
+  // The context isn't the data pointer, so raw allocation is not offered.
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* destination, const void* source, std::size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+};
+
+}  // namespace
+
+void MemoryAccount::charge(std::int64_t bytes) {
+  const std::int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  if (budget_bytes_ > 0 && now > budget_bytes_) {
+    credit(bytes);
+    throw SystemError({.operation = "device.allocate",
+                       .where = name_,
+                       .what = "the memory budget does not hold one more tensor",
+                       .expected = "at most " + format_bytes(budget_bytes_),
+                       .got = format_bytes(now - bytes) + " held, " + format_bytes(bytes) + " asked",
+                       .fix = "raise memory.device or set memory.recompute to auto"});
+  }
+  std::int64_t peak = peak_.load(std::memory_order_relaxed);
+  while (peak < now && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+  }
+}
+
+AccountScope::AccountScope(MemoryAccount& account) : previous_(current_account) {
+  current_account = &account;
+}
+
+AccountScope::~AccountScope() { current_account = previous_; }
+
+void charge_to(const at::Tensor& tensor, MemoryAccount& account) {
+  const c10::DataPtr& data = tensor.storage().data_ptr();
+  if (data.get_deleter() != &free_block || !data.get_context()) return;
+  auto* header = static_cast<BlockHeader*>(data.get_context());
+  if (header->account == &account) return;
+  account.charge(header->bytes);
+  if (header->account) header->account->credit(header->bytes);
+  header->account = &account;
+}
+
+void install_accounting_allocator() {
+  static AccountingAllocator allocator;
+  static const bool installed = [] {
+    c10::SetCPUAllocator(&allocator, /*priority=*/100);
+    return true;
+  }();
+  (void)installed;
+}
+
+}  // namespace strata
