@@ -1,0 +1,68 @@
+/// Computes the small operators of a host, vectorised for the machine that runs them (Highway).
+///
+/// Each works on a piece of a tensor; callers cut pieces at multiples of 16 elements or at rows, so the
+/// bits don't depend on how many threads share the work. No torch in here: these files compile fast.
+///
+/// Shapes  R rows of C contiguous fp32 elements, row-major.
+#pragma once
+
+#include <cstdint>
+
+namespace strata::kernels {
+
+// ---- GELU, tanh form (Hendrycks & Gimpel 2016): x * sigmoid(2 k (x + 0.044715 x^3)), k = sqrt(2/pi)
+
+void gelu(const float* x, float* y, std::int64_t n);
+/// From x and the gradient at y: gradient at x (may be the same memory as dy), and y again.
+void gelu_backward(const float* x, const float* dy, float* dx, float* y, std::int64_t n);
+/// The same without y.
+void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t n);
+
+// ---- LayerNorm (Ba et al. 2016)
+
+/// y = (x - mean) * rstd * gain + bias for R rows; writes mean and rstd, [R] each.
+void layer_norm(const float* x, const float* gain, const float* bias, float* y, float* mean,
+                float* rstd, std::int64_t rows, std::int64_t columns, float epsilon);
+/// y from the statistics of the forward: the same bits.
+void layer_norm_again(const float* x, const float* gain, const float* bias, const float* mean,
+                      const float* rstd, float* y, std::int64_t rows, std::int64_t columns);
+/// Gradient at x.
+void layer_norm_backward(const float* x, const float* dy, const float* gain, const float* mean,
+                         const float* rstd, float* dx, std::int64_t rows, std::int64_t columns);
+/// Adds the gradients of gain and bias for the columns [begin, end) of all rows.
+void layer_norm_weight_gradient(const float* x, const float* dy, const float* mean,
+                                const float* rstd, float* dgain, float* dbias, std::int64_t rows,
+                                std::int64_t columns, std::int64_t begin, std::int64_t end);
+
+// ---- Biases
+
+/// sum[c] += column sums of the columns [begin, end), rows added in ascending order.
+void add_column_sums(const float* x, float* sum, std::int64_t rows, std::int64_t columns,
+                     std::int64_t begin, std::int64_t end);
+
+// ---- Dropout, mask drawn by counter (strata/base/philox.h)
+
+/// Names one mask: element e of sample s is kept if word e % 4 of
+/// philox({e / 4, s, site, 0}, key) is at least `threshold` = p * 2^32.
+struct DropoutMask {
+  std::uint64_t key;
+  std::uint32_t site;
+  std::uint32_t threshold;
+  float scale;  ///< 1 / (1 - p)
+};
+
+/// y = residual + mask * x for elements [begin, begin + n) of one sample; begin a multiple of 4, n
+/// of 4 except at a sample's end. `residual` null: y = mask * x (forward without residual; backward).
+void dropout_add(const float* residual, const float* x, float* y, const DropoutMask& mask,
+                 std::uint32_t sample, std::int64_t begin, std::int64_t n);
+
+// ---- Softmax and cross-entropy over rows of logits
+
+/// Per row: loss[r] = log(sum(exp(z))) - z[target]; 0 where target == ignored.
+void cross_entropy(const float* logits, const std::int64_t* targets, std::int64_t ignored,
+                   float* loss, std::int64_t rows, std::int64_t columns);
+/// The same, and replaces the logits by their gradient times `scale`.
+void cross_entropy_with_gradient(float* logits, const std::int64_t* targets, std::int64_t ignored,
+                                 float scale, float* loss, std::int64_t rows, std::int64_t columns);
+
+}  // namespace strata::kernels

@@ -1,0 +1,90 @@
+/// Describes a layer: what weights it has and a function of (weights, inputs). It owns no memory.
+///
+/// The bytes of its weights live in a store (tier/), one flat buffer a layer, and are leased while
+/// an action needs them. A layer is immutable and shared by all ranks and micro-batches.
+///
+/// Shapes   inputs and outputs carry the samples of one micro-batch in dimension 0.
+/// Threads  all methods const and callable from any thread.
+/// Errors   UserError from outputs() on inputs that don't fit; forward() assumes they do.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace strata {
+
+/// How a weight gets its first values: drawn by counter, keyed by (seed, layer, weight, element).
+struct Init {
+  enum class Kind : std::uint8_t { kZeros, kOnes, kNormal } kind = Kind::kZeros;
+  double stddev = 0;  ///< kNormal
+};
+
+struct WeightSpec {
+  std::string name;                 ///< within its layer: "attention.qkv.weight"
+  std::vector<std::int64_t> shape;
+  Init init;
+  bool decay = false;               ///< weight decay applies (matrices; not biases and norms)
+  std::string tie = "";             ///< same non-empty tie = same weight; the first layer owns it
+};
+
+/// A tensor that isn't there yet.
+struct TensorSpec {
+  std::vector<std::int64_t> shape;
+  at::ScalarType dtype = at::kFloat;
+  std::int64_t numel() const;
+  std::int64_t bytes() const;
+};
+
+/// Bytes of one forward and backward, as LayerCost (schedule/costs.h) defines them.
+struct LayerBytes {
+  std::int64_t saved = 0;
+  std::int64_t forward_transient = 0;
+  std::int64_t backward_transient = 0;
+};
+
+/// Where a loss layer reports: sums over the tokens of a micro-batch, added in micro-batch order.
+struct LossSink {
+  double sum = 0;  ///< fp64 sum of token losses
+};
+
+/// What forward may know beside its inputs.
+struct ForwardContext {
+  bool training = false;            ///< dropout on; loss layers defer to backward
+  bool keep_intermediates = false;  ///< recompute: none. Otherwise GELU and norms run again in backward
+  std::uint64_t seed = 0;           ///< of the run
+  std::int64_t step = 0;
+  std::int64_t first_sample = 0;    ///< position of the micro-batch in the global mini-batch, samples
+  int layer = 0;                    ///< global index
+  double loss_scale = 1;            ///< 1 / valid tokens of the whole step
+  LossSink* loss = nullptr;
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  /// Kind and sizes; layers with equal signatures cost the same and are probed once.
+  virtual std::string signature() const = 0;
+  virtual std::vector<WeightSpec> weights() const = 0;
+  virtual std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const = 0;
+  virtual LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep_intermediates) const = 0;
+
+  /// `weights` are autograd leaves in the order of weights(), each with its gradient preset to a view
+  /// of the flat gradient. In grad mode the outputs carry a graph of this layer alone.
+  virtual std::vector<at::Tensor> forward(const ForwardContext& context,
+                                          std::span<const at::Tensor> weights,
+                                          std::span<const at::Tensor> inputs) const = 0;
+
+  /// False: running forward again would save nothing (embeddings, losses).
+  virtual bool recomputable() const { return true; }
+  /// True: the last layer of a trained model; its output is the loss of the micro-batch.
+  virtual bool is_loss() const { return false; }
+  /// Floating-point operations of one forward, matrix products only.
+  virtual double forward_flops(std::span<const TensorSpec> inputs) const = 0;
+};
+
+}  // namespace strata

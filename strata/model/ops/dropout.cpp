@@ -1,0 +1,112 @@
+#include "strata/model/ops/dropout.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "strata/base/philox.h"
+#include "strata/model/kernels/kernels.h"
+#include "strata/model/ops/parallel.h"
+
+namespace strata {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+constexpr int kSitesPerLayer = 16;
+
+struct Mask {
+  kernels::DropoutMask mask;
+  std::int64_t first_sample;
+};
+
+Mask make_mask(Dropout dropout, const ForwardContext& context) {
+  return {{.key = mix_key(mix_key(context.seed, 0x64726f70), context.step),
+           .site = static_cast<std::uint32_t>(context.layer * kSitesPerLayer + dropout.site),
+           .threshold = static_cast<std::uint32_t>(std::llround(dropout.probability * 4294967296.0)),
+           .scale = static_cast<float>(1.0 / (1.0 - dropout.probability))},
+          context.first_sample};
+}
+
+// residual may be undefined.
+at::Tensor apply_mask(const at::Tensor& residual, const at::Tensor& x, const Mask& mask) {
+  at::Tensor y = at::empty_like(x);
+  const float* add = residual.defined() ? residual.const_data_ptr<float>() : nullptr;
+  const float* from = x.const_data_ptr<float>();
+  float* to = y.data_ptr<float>();
+  const std::int64_t per_sample = x.numel() / x.size(0);
+  // Pieces never straddle samples; a multiple of the widest vector's four blocks.
+  constexpr std::int64_t kPiece = 8192;
+  const std::int64_t pieces = (per_sample + kPiece - 1) / kPiece;
+  at::parallel_for(0, x.size(0) * pieces, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t sample = i / pieces, first = i % pieces * kPiece;
+      const std::int64_t offset = sample * per_sample + first;
+      kernels::dropout_add(add ? add + offset : nullptr, from + offset, to + offset, mask.mask,
+                           static_cast<std::uint32_t>(mask.first_sample + sample), first,
+                           std::min(kPiece, per_sample - first));
+    }
+  });
+  return y;
+}
+
+struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Mask mask) {
+    context->saved_data["mask"] = pack(mask);
+    return apply_mask({}, x, mask);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return {apply_mask({}, gradients[0].contiguous(), unpack(context->saved_data["mask"])), {}};
+  }
+
+  static c10::IValue pack(const Mask& m) {
+    return std::vector<std::int64_t>{static_cast<std::int64_t>(m.mask.key), m.mask.site,
+                                     m.mask.threshold, m.first_sample};
+  }
+  static Mask unpack(const c10::IValue& packed) {
+    const auto v = packed.toIntVector();
+    const auto threshold = static_cast<std::uint32_t>(v[2]);
+    return {{.key = static_cast<std::uint64_t>(v[0]),
+             .site = static_cast<std::uint32_t>(v[1]),
+             .threshold = threshold,
+             .scale = static_cast<float>(1.0 / (1.0 - threshold / 4294967296.0))},
+            v[3]};
+  }
+};
+
+struct ResidualDropoutFunction : torch::autograd::Function<ResidualDropoutFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& residual,
+                            const at::Tensor& x, Mask mask) {
+    context->saved_data["mask"] = DropoutFunction::pack(mask);
+    return apply_mask(residual, x, mask);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const Mask mask = DropoutFunction::unpack(context->saved_data["mask"]);
+    return {gradients[0], apply_mask({}, gradients[0].contiguous(), mask), {}};
+  }
+};
+
+bool is_off(Dropout dropout, const ForwardContext& context) {
+  return !context.training || dropout.probability == 0;
+}
+
+}  // namespace
+
+at::Tensor dropout(const at::Tensor& x, Dropout dropout, const ForwardContext& context) {
+  return is_off(dropout, context) ? x : DropoutFunction::apply(x, make_mask(dropout, context));
+}
+
+at::Tensor residual_dropout(const at::Tensor& residual, const at::Tensor& x, Dropout dropout,
+                            const ForwardContext& context) {
+  if (is_off(dropout, context)) return at::add(residual, x);
+  return ResidualDropoutFunction::apply(residual, x, make_mask(dropout, context));
+}
+
+}  // namespace strata

@@ -1,0 +1,29 @@
+/// Drops activations by a mask that is drawn by counter and never stored.
+///
+/// The mask depends on (seed, step, position of the sample in the global mini-batch, layer, site,
+/// element): the same on any mesh, and again in backward and recompute.
+///
+/// Source  Srivastava et al. 2014; Salmon et al. 2011 (Philox).
+/// Shapes  [samples, ...] fp32 contiguous.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "strata/model/layer.h"
+
+namespace strata {
+
+/// One use of dropout in a layer: `site` tells several apart.
+struct Dropout {
+  double probability = 0;
+  int site = 0;
+};
+
+/// dropout(x); x itself when not training or the probability is 0.
+at::Tensor dropout(const at::Tensor& x, Dropout dropout, const ForwardContext& context);
+
+/// residual + dropout(x), in one pass.
+at::Tensor residual_dropout(const at::Tensor& residual, const at::Tensor& x, Dropout dropout,
+                            const ForwardContext& context);
+
+}  // namespace strata
