@@ -1,0 +1,15 @@
+/// Sums the squares of one block of a gradient, to the same bits on every instruction set.
+///
+/// No torch in here: the file compiles fast, once per instruction set (Highway).
+#pragma once
+
+#include <cstdint>
+
+namespace strata {
+
+inline constexpr std::int64_t kNormBlock = 1024;  // elements
+
+/// Writes sums[b], in fp64, of the squares of x[1024 b, 1024 (b + 1)), the last block cut at n.
+void block_squares(const float* x, double* sums, std::int64_t n);
+
+}  // namespace strata

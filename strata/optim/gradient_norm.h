@@ -1,0 +1,23 @@
+/// Computes the global gradient norm exactly alike on any mesh.
+///
+/// fp64 sums of squares over blocks of 1,024 elements, added in block order within a layer; the layers'
+/// sums are added in layer order by the caller. Never one scalar a rank: that would depend on the cut.
+///
+/// Shapes  gradients: flat fp32; only the own range counts (a tied weight once, at its owner).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+namespace strata {
+
+double sum_of_squares(const at::Tensor& gradients);
+
+/// sqrt of the sum of `layer_sums` in ascending order.
+double global_norm(std::span<const double> layer_sums);
+
+/// Factor that brings `norm` down to `clip`; 1 when it is below or clip is 0 (off).
+double clip_factor(double norm, double clip);
+
+}  // namespace strata

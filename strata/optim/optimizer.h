@@ -1,0 +1,37 @@
+/// Updates flat weight buffers in place, one pass a range, through ATen's fused kernels.
+///
+/// Source  AdamW (Loshchilov & Hutter 2019); SGD with momentum (Sutskever et al. 2013).
+/// Shapes  weights, gradients, slots: flat fp32, the same length; [0, decay_numel) is decayed.
+/// Cost    AdamW reads and writes 28 bytes an element, SGD with momentum 20.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/optim/options.h"
+
+namespace strata {
+
+/// One layer's share of an update.
+struct UpdateRange {
+  at::Tensor weights;
+  at::Tensor gradients;
+  std::vector<at::Tensor> slots;
+  std::int64_t decay_numel = 0;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  virtual std::vector<std::string> slot_names() const = 0;  ///< e.g. {"exp_avg", "exp_avg_sq"}
+
+  /// `step` counts from 1; `learning_rate` is the one of this step.
+  virtual void update(const UpdateRange& range, std::int64_t step, double learning_rate) const = 0;
+};
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options);
+
+}  // namespace strata
