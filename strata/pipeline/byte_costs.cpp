@@ -1,0 +1,48 @@
+#include "strata/pipeline/costs.h"
+
+#include <algorithm>
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kFloatBytes = 4;
+
+std::int64_t borrowed_bytes(const LayerLayout& layout) {
+  return (layout.total_numel - layout.own_numel) * kFloatBytes;
+}
+
+}  // namespace
+
+CostTable byte_costs(const Sequence& model, const CostRequest& request) {
+  CostTable costs;
+  const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
+  for (const TensorSpec& value : values) costs.values.push_back({.bytes = value.bytes()});
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const LayerLayout& layout = model.layout(layer);
+    const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
+    const LayerBytes bytes = model.layer(layer).bytes(inputs, request.keep_intermediates);
+    const double forward = model.layer(layer).forward_flops(inputs) / kAssumedFlopsPerSecond;
+    costs.layers.push_back({.name = model.name(layer),
+                            .forward_seconds = forward,
+                            .backward_seconds = 2 * forward,
+                            .weight_bytes = layout.own_numel * kFloatBytes,
+                            .gradient_bytes = layout.total_numel * kFloatBytes,
+                            .state_bytes = layout.own_numel * kFloatBytes * request.optimizer_slots,
+                            .replica_bytes = borrowed_bytes(layout),
+                            .saved_bytes = bytes.saved,
+                            .forward_transient_bytes = bytes.forward_transient,
+                            .backward_transient_bytes = bytes.backward_transient,
+                            .recomputable = model.layer(layer).recomputable()});
+  }
+  for (std::int64_t first = 0; first < request.samples; first += request.micro_batch) {
+    const std::int64_t samples = std::min(request.micro_batch, request.samples - first);
+    costs.micro_batch_scale.push_back(static_cast<double>(samples) /
+                                      static_cast<double>(request.micro_batch));
+  }
+  std::int64_t micro_batch_bytes = 0;
+  for (const TensorSpec& input : request.batch_inputs) micro_batch_bytes += input.bytes();
+  costs.batch_bytes = micro_batch_bytes / request.micro_batch * request.samples;
+  return costs;
+}
+
+}  // namespace strata

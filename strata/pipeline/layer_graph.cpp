@@ -1,0 +1,54 @@
+#include "strata/pipeline/layer_graph.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace strata {
+
+std::vector<at::Tensor> make_inputs(std::vector<at::Tensor> values) {
+  for (at::Tensor& value : values)
+    if (value.is_floating_point()) value = value.detach().requires_grad_(true);
+  return values;
+}
+
+std::vector<at::Tensor> forward_with_graph(const Layer& layer, const ForwardContext& context,
+                                           std::span<const at::Tensor> weights, LayerGraph& graph) {
+  const at::AutoGradMode grad(true);
+  std::vector<at::Tensor> outputs = layer.forward(context, weights, graph.inputs);
+  for (at::Tensor& output : outputs) {
+    // The edge alone: who receives the output decides how long its bytes live.
+    graph.roots.push_back(torch::autograd::impl::gradient_edge(output));
+    output = output.detach();
+  }
+  return outputs;
+}
+
+std::vector<at::Tensor> forward_without_graph(const Layer& layer, const ForwardContext& context,
+                                              std::span<const at::Tensor> weights,
+                                              std::span<const at::Tensor> inputs) {
+  const at::NoGradGuard no_grad;
+  return layer.forward(context, weights, inputs);
+}
+
+std::vector<at::Tensor> backward(LayerGraph graph, std::vector<at::Tensor> output_gradients) {
+  torch::autograd::edge_list roots = std::move(graph.roots);
+  torch::autograd::Engine::get_default_engine().execute(
+      roots, std::move(output_gradients), /*keep_graph=*/false, /*create_graph=*/false,
+      /*accumulate_grad=*/true);
+  std::vector<at::Tensor> gradients;
+  for (at::Tensor& input : graph.inputs) {
+    if (!input.requires_grad()) {
+      gradients.emplace_back();
+    } else if (input.grad().defined()) {
+      gradients.push_back(std::move(input.mutable_grad()));
+    } else {
+      gradients.push_back(at::zeros_like(input));
+    }
+  }
+  return gradients;
+}
+
+}  // namespace strata

@@ -1,0 +1,179 @@
+#include "strata/pipeline/stage_machine.h"
+
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+MessageTag tag_of(Op send, const Action& action) {
+  return {.kind = static_cast<std::int32_t>(send),
+          .value = action.value,
+          .consumer = action.consumer,
+          .micro_batch = action.micro_batch};
+}
+
+}  // namespace
+
+StageMachine::StageMachine(const Sequence& model, MachineOptions options, LayerStore& store,
+                           const Optimizer* optimizer, Group& group)
+    : model_(model),
+      options_(std::move(options)),
+      store_(store),
+      optimizer_(optimizer),
+      group_(group) {
+  options_.recompute.resize(model.num_layers(), 0);
+}
+
+void StageMachine::begin(const Program& program, StepInputs inputs) {
+  inputs_ = std::move(inputs);
+  outcome_ = {};
+  loss_ = {};
+  values_.clear();
+  gradients_.clear();
+  graphs_.clear();
+  outputs_.clear();
+  sends_.assign(model_.wiring().values.size(), 0);
+  for (const Action& action : program)
+    if (action.op == Op::kSendActivation && action.micro_batch == 0) ++sends_[action.value];
+  if (inputs_.training) store_.zero_gradients();
+}
+
+void StageMachine::perform(const Action& action) {
+  switch (action.op) {
+    case Op::kForward: return forward(action);
+    case Op::kRecompute: return recompute(action);
+    case Op::kBackward:
+      for (int layer = action.layers.end - 1; layer >= action.layers.begin; --layer)
+        backward_layer(layer, action.micro_batch);
+      return;
+    case Op::kSendActivation: return send_activation(action);
+    case Op::kSendGradient: return send_gradient(action);
+    case Op::kReceiveActivation:
+    case Op::kReceiveGradient: return receive(action);
+    case Op::kSendTiedGradient:
+    case Op::kSendTiedWeight: return send_tied(action);
+    case Op::kReceiveTiedGradient:
+    case Op::kReceiveTiedWeight: return receive_tied(action);
+    case Op::kReduceNorm: return reduce_norm();
+    case Op::kUpdate: return update();
+  }
+}
+
+ForwardContext StageMachine::context(int layer, int micro_batch) {
+  return {.training = inputs_.training,
+          .keep_intermediates = options_.keep_intermediates,
+          .seed = options_.seed,
+          .step = inputs_.step,
+          .first_sample = inputs_.micro_batches[micro_batch].first_sample,
+          .layer = layer,
+          .loss_scale = 1.0 / static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
+          .loss = &loss_};
+}
+
+bool StageMachine::is_local(int layer) const {
+  return options_.rank_of_stage[options_.partition.stage_of(layer)] == group_.rank();
+}
+
+int StageMachine::local_uses(int value) const {
+  const std::vector<int>& consumers = model_.wiring().values[value].consumers;
+  return static_cast<int>(std::count_if(consumers.begin(), consumers.end(),
+                                        [&](int layer) { return is_local(layer); }));
+}
+
+void StageMachine::forward(const Action& action) {
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer)
+    forward_layer(layer, action.micro_batch);
+}
+
+void StageMachine::forward_layer(int layer, int micro_batch) {
+  std::vector<at::Tensor> inputs;
+  for (const InputRef& ref : model_.inputs(layer))
+    inputs.push_back(ref.value >= 0 ? values_.take(ref.value, micro_batch)
+                                    : inputs_.micro_batches[micro_batch].inputs[ref.batch_input]);
+  const Lease lease = store_.acquire(layer);
+  const ForwardContext context = this->context(layer, micro_batch);
+  std::vector<at::Tensor> outputs;
+  if (!inputs_.training) {
+    outputs = forward_without_graph(model_.layer(layer), context, lease.weights(), inputs);
+  } else {
+    LayerGraph& graph = graphs_[{layer, micro_batch}];
+    graph.inputs = make_inputs(std::move(inputs));
+    outputs = options_.recompute[layer]
+                  ? forward_without_graph(model_.layer(layer), context, lease.weights(), graph.inputs)
+                  : forward_with_graph(model_.layer(layer), context, lease.weights(), graph);
+  }
+  const std::vector<int>& values = model_.outputs(layer);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values_.put(values[i], micro_batch, outputs[i], local_uses(values[i]) + sends_[values[i]]);
+  if (!inputs_.training && layer == model_.num_layers() - 1)
+    outputs_[micro_batch] = std::move(outputs[0]);
+}
+
+void StageMachine::recompute(const Action& action) {
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    const Lease lease = store_.acquire(layer);
+    // The outputs went to their consumers in the first forward; only the graph is wanted.
+    forward_with_graph(model_.layer(layer), context(layer, action.micro_batch), lease.weights(),
+                       graphs_.at({layer, action.micro_batch}));
+  }
+}
+
+void StageMachine::backward_layer(int layer, int micro_batch) {
+  std::vector<at::Tensor> output_gradients;
+  for (const int value : model_.outputs(layer)) {
+    at::Tensor gradient =
+        gradients_.take_sum(model_.wiring().values[value], value, micro_batch);
+    // Nobody reads it: it is the loss.
+    output_gradients.push_back(gradient.defined() ? std::move(gradient) : at::ones({}));
+  }
+  const auto entry = graphs_.find({layer, micro_batch});
+  STRATA_CHECK(entry != graphs_.end(), "pipeline.backward");
+  LayerGraph graph = std::move(entry->second);
+  graphs_.erase(entry);
+  const Lease lease = store_.acquire(layer);
+  std::vector<at::Tensor> gradients = strata::backward(std::move(graph), std::move(output_gradients));
+  const std::vector<InputRef>& inputs = model_.inputs(layer);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].value >= 0)
+      gradients_.put(inputs[i].value, layer, micro_batch, std::move(gradients[i]));
+}
+
+void StageMachine::send_activation(const Action& action) {
+  group_.send(action.peer, tag_of(Op::kSendActivation, action),
+              values_.take(action.value, action.micro_batch));
+}
+
+void StageMachine::send_gradient(const Action& action) {
+  group_.send(action.peer, tag_of(Op::kSendGradient, action),
+              gradients_.take(action.value, action.consumer, action.micro_batch));
+}
+
+void StageMachine::receive(const Action& action) {
+  if (action.op == Op::kReceiveActivation) {
+    values_.put(action.value, action.micro_batch,
+                group_.receive(action.peer, tag_of(Op::kSendActivation, action)),
+                local_uses(action.value));
+  } else {
+    gradients_.put(action.value, action.consumer, action.micro_batch,
+                   group_.receive(action.peer, tag_of(Op::kSendGradient, action)));
+  }
+}
+
+void StageMachine::reduce_loss() {
+  double sum[] = {loss_.sum};
+  group_.all_reduce(sum);
+  outcome_.loss = sum[0] / static_cast<double>(inputs_.valid_tokens);
+}
+
+std::vector<at::Tensor> StageMachine::take_outputs(int num_micro_batches) {
+  std::vector<at::Tensor> outputs;
+  for (int i = 0; i < num_micro_batches; ++i) outputs.push_back(std::move(outputs_.at(i)));
+  outputs_.clear();
+  return outputs;
+}
+
+}  // namespace strata
