@@ -1,0 +1,69 @@
+/// Names everything a rank can do in a training step.
+///
+/// A step is data: one Program a rank, an ordered list of Actions. Builders emit the compute
+/// actions of whole stages (forward, backward); passes split them at layers and add recompute,
+/// transfers, ties and the update. Anything that can perform an Action can run a Program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace strata {
+
+enum class Op : std::uint8_t {
+  kForward,         ///< layers, micro_batch
+  kRecompute,       ///< layers, micro_batch: forward again, this time keeping what backward needs
+  kBackward,        ///< layers, micro_batch: both gradients, layers in descending order
+  kSendActivation,  ///< value, micro_batch, peer
+  kReceiveActivation,  ///< value, micro_batch, peer
+  kSendGradient,       ///< value, consumer, micro_batch, peer
+  kReceiveGradient,    ///< value, consumer, micro_batch, peer
+  kSendTiedGradient,   ///< tie, consumer (the using layer), peer (the owner's rank)
+  kReceiveTiedGradient,
+  kReduceNorm,      ///< collective: the global gradient norm, of every rank
+  kUpdate,          ///< optimizer step of all layers of this rank
+  kSendTiedWeight,  ///< tie, consumer (the using layer), peer (the using rank)
+  kReceiveTiedWeight,
+};
+
+/// Half-open range of global layer indices; empty in actions that concern no layer.
+struct LayerRange {
+  int begin = 0;
+  int end = 0;
+  int size() const { return end - begin; }
+  friend bool operator==(const LayerRange&, const LayerRange&) = default;
+};
+
+struct Action {
+  Op op;
+  int stage = -1;        ///< global (virtual) stage that the action belongs to
+  int micro_batch = -1;  ///< -1: concerns the whole mini-batch
+  LayerRange layers{};   ///< compute actions only
+  int value = -1;        ///< transfers: index into Wiring::values; ties: index into Wiring::ties
+  int consumer = -1;     ///< gradients: the layer whose gradient of the value this is
+  int peer = -1;         ///< transfers: the other rank
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+/// What one rank does in one step, in order.
+using Program = std::vector<Action>;
+
+bool is_compute(Op op);
+bool is_send(Op op);
+bool is_receive(Op op);
+Op receive_of(Op send);      ///< kSendActivation -> kReceiveActivation, ...
+const char* kind_of(Op op);  ///< short static name for traces and grids: "F", "R", "B", "SF", ...
+std::string to_string(const Action& action);  ///< "F s2 m4 [6,9)", "RB v7<-8 m4 from rank 3"
+
+/// The programs of all ranks and what they were built for.
+struct Schedule {
+  std::string name;  ///< "gpipe", "1f1b", "interleaved", "forward"
+  int num_micro_batches = 0;
+  std::vector<int> rank_of_stage;  ///< size = number of virtual stages
+  std::vector<Program> programs;   ///< size = number of ranks
+  int num_ranks() const { return static_cast<int>(programs.size()); }
+  int num_stages() const { return static_cast<int>(rank_of_stage.size()); }
+};
+
+}  // namespace strata

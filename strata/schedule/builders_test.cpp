@@ -1,0 +1,123 @@
+#include "strata/schedule/builders.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "strata/base/errors.h"
+
+namespace strata::schedule {
+namespace {
+
+std::string orders(const Program& program) {
+  std::string text;
+  for (const Action& action : program) {
+    text += (text.empty() ? "" : " ") + std::string(kind_of(action.op)) +
+            std::to_string(action.micro_batch);
+  }
+  return text;
+}
+
+TEST(Builders, OnOneRank1f1bAlternatesAndGpipeFillsFirst) {
+  EXPECT_EQ(orders(one_f_one_b({.ranks = 1, .micro_batches = 3}).programs[0]), "F0 B0 F1 B1 F2 B2");
+  EXPECT_EQ(orders(interleaved({.ranks = 1, .micro_batches = 2}).programs[0]), "F0 B0 F1 B1");
+  EXPECT_EQ(orders(gpipe({.ranks = 1, .micro_batches = 3}).programs[0]), "F0 F1 F2 B0 B1 B2");
+  EXPECT_EQ(orders(forward_only({.ranks = 1, .micro_batches = 2}).programs[0]), "F0 F1");
+}
+
+TEST(Builders, With1f1bFewMicroBatchesShortenTheWarmUp) {
+  const Schedule schedule = one_f_one_b({.ranks = 4, .micro_batches = 2});
+  EXPECT_EQ(orders(schedule.programs[0]), "F0 F1 B0 B1");
+  EXPECT_EQ(orders(schedule.programs[2]), "F0 F1 B0 B1");
+  EXPECT_EQ(orders(schedule.programs[3]), "F0 B0 F1 B1");
+}
+
+TEST(Builders, GpipeWithVirtualStagesGoesStageByStage) {
+  const Schedule schedule = gpipe({.ranks = 2, .micro_batches = 2, .virtual_stages = 2});
+  std::vector<std::pair<int, int>> visits;
+  for (const Action& action : schedule.programs[1]) {
+    visits.emplace_back(action.stage, action.micro_batch);
+  }
+  EXPECT_EQ(visits, (std::vector<std::pair<int, int>>{
+                        {1, 0}, {1, 1}, {3, 0}, {3, 1}, {3, 0}, {3, 1}, {1, 0}, {1, 1}}));
+}
+
+TEST(Builders, StagesGoRoundTheRanks) {
+  const Schedule schedule = interleaved({.ranks = 3, .micro_batches = 1, .virtual_stages = 2});
+  EXPECT_EQ(schedule.rank_of_stage, (std::vector<int>{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(schedule.num_ranks(), 3);
+  EXPECT_EQ(schedule.num_stages(), 6);
+}
+
+TEST(Builders, EveryUnitOccursExactlyOnceAndBackwardsOfAStageAscend) {
+  for (const std::string& name : schedule_names()) {
+    const Shape shape{.ranks = 3, .micro_batches = 5, .virtual_stages = name == "1f1b" ? 1 : 3};
+    const Schedule schedule = build(name, shape);
+    EXPECT_EQ(schedule.name, name);
+    for (int rank = 0; rank < shape.ranks; ++rank) {
+      std::vector<int> forwards(schedule.num_stages()), backwards(schedule.num_stages());
+      for (const Action& action : schedule.programs[rank]) {
+        EXPECT_EQ(schedule.rank_of_stage[action.stage], rank);
+        int& next = (action.op == Op::kForward ? forwards : backwards)[action.stage];
+        EXPECT_EQ(action.micro_batch, next++) << name;
+      }
+      for (int s = rank; s < schedule.num_stages(); s += shape.ranks) {
+        EXPECT_EQ(forwards[s], 5);
+        EXPECT_EQ(backwards[s], name == "forward" ? 0 : 5);
+      }
+    }
+  }
+}
+
+TEST(Builders, InFlightBoundsAreThoseOfTheLiterature) {
+  const Shape shape{.ranks = 8, .micro_batches = 64};
+  EXPECT_EQ(in_flight_bound("1f1b", shape, 0), 8);
+  EXPECT_EQ(in_flight_bound("1f1b", shape, 7), 1);
+  EXPECT_EQ(in_flight_bound("1f1b", {.ranks = 8, .micro_batches = 3}, 0), 3);
+  EXPECT_EQ(in_flight_bound("gpipe", shape, 5), 64);
+  EXPECT_EQ(in_flight_bound("forward", shape, 5), 1);
+  const Shape two{.ranks = 8, .micro_batches = 64, .virtual_stages = 2};
+  const Shape four{.ranks = 8, .micro_batches = 64, .virtual_stages = 4};
+  EXPECT_EQ(in_flight_bound("interleaved", two, 0), 23);
+  EXPECT_EQ(in_flight_bound("interleaved", two, 7), 9);
+  EXPECT_EQ(in_flight_bound("interleaved", four, 0), 39);
+  EXPECT_EQ(in_flight_bound("interleaved", four, 7), 25);
+}
+
+TEST(Builders, CountsBelowOneAreRefusedByName) {
+  for (const std::string& name : schedule_names()) {
+    EXPECT_THROW(build(name, {.ranks = 0}), UserError) << name;
+    EXPECT_THROW(build(name, {.ranks = 1, .micro_batches = 0}), UserError) << name;
+    EXPECT_THROW(build(name, {.ranks = 1, .micro_batches = 1, .virtual_stages = 0}), UserError);
+  }
+  try {
+    gpipe({.ranks = 2, .micro_batches = -3});
+    FAIL() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().what, "the number of micro-batches is too small");
+    EXPECT_EQ(error.text().got, "-3");
+  }
+}
+
+TEST(Builders, VirtualStagesWith1f1bAreRefusedNotIgnored) {
+  try {
+    one_f_one_b({.ranks = 2, .micro_batches = 4, .virtual_stages = 2});
+    FAIL() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_NE(error.text().fix.find("interleaved"), std::string::npos);
+  }
+}
+
+TEST(Builders, AnUnknownNameIsRefusedWithTheKnownOnes) {
+  try {
+    build("1b1f", {});
+    FAIL() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().expected, "gpipe | 1f1b | interleaved | forward");
+    EXPECT_EQ(error.text().got, "'1b1f'");
+  }
+  EXPECT_THROW(in_flight_bound("", {}, 0), UserError);
+}
+
+}  // namespace
+}  // namespace strata::schedule

@@ -1,0 +1,45 @@
+/// The numbers about a model that plans are made of: bytes by shape inference, seconds by a probe.
+///
+/// Units  bytes and seconds for one micro-batch of full size; a shorter one scales linearly.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace strata {
+
+struct LayerCost {
+  std::string name;
+  double forward_seconds = 0;
+  double backward_seconds = 0;      ///< without the recompute, which costs forward_seconds
+  double update_seconds = 0;        ///< optimizer, once a step
+  std::int64_t weight_bytes = 0;    ///< the flat buffer
+  std::int64_t gradient_bytes = 0;  ///< flat gradients, buffers of tied uses included
+  std::int64_t state_bytes = 0;     ///< optimizer slots
+  std::int64_t replica_bytes = 0;   ///< copy of a tied weight, if its owner lives on another rank
+  std::int64_t saved_bytes = 0;  ///< kept by the layer's graph from forward to backward, its inputs
+                                 ///< and outputs apart
+  std::int64_t forward_transient_bytes = 0;   ///< peak in forward beyond inputs, outputs and saved
+  std::int64_t backward_transient_bytes = 0;  ///< peak in backward beyond inputs, saved, the
+                                              ///< output's gradient and the inputs' gradients
+  bool recomputable = true;  ///< false: saves nothing beyond its inputs, so gains nothing
+};
+
+struct ValueCost {
+  std::int64_t bytes = 0;
+  double transfer_seconds = 0;  ///< between two ranks; its gradient costs the same
+};
+
+struct CostTable {
+  std::vector<LayerCost> layers;
+  std::vector<ValueCost> values;          ///< as Wiring::values
+  double overhead_seconds = 0;            ///< per action: interpreter and hand-over
+  std::vector<double> micro_batch_scale;  ///< per micro-batch, 1 = full size; empty: all full
+  std::int64_t batch_bytes = 0;  ///< the mini-batch's own tensors, on every rank that reads them
+  double scale(int micro_batch) const {
+    return micro_batch_scale.empty() || micro_batch < 0 ? 1.0 : micro_batch_scale[micro_batch];
+  }
+};
+
+}  // namespace strata

@@ -1,0 +1,41 @@
+/// Builds the small models that the tests of this folder schedule.
+#pragma once
+
+#include <vector>
+
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
+
+namespace strata::schedule {
+
+/// A chain of layers: value l goes from layer l to l+1; the last layer's value (the loss) to none.
+inline Wiring chain(int num_layers) {
+  Wiring wiring{.num_layers = num_layers, .values = {}, .ties = {}};
+  for (int l = 0; l < num_layers; ++l) {
+    Value value;
+    value.name = "x" + std::to_string(l);
+    value.producer = l;
+    if (l + 1 < num_layers) value.consumers = {l + 1};
+    wiring.values.push_back(value);
+  }
+  return wiring;
+}
+
+/// The chain with a skip from the first layer to the middle and the last one, and a weight of the
+/// first layer tied to the last.
+inline Wiring chain_with_skip_and_tie(int num_layers) {
+  Wiring wiring = chain(num_layers);
+  if (num_layers < 4) return wiring;
+  wiring.values.push_back(
+      {.name = "skip", .producer = 0, .consumers = {num_layers / 2, num_layers - 1}});
+  wiring.ties.push_back({.name = "weight", .owner = 0, .users = {num_layers - 1}});
+  return wiring;
+}
+
+inline Partition equal_stages(int stages, int layers_a_stage) {
+  Partition partition;
+  for (int s = 0; s <= stages; ++s) partition.bounds.push_back(s * layers_a_stage);
+  return partition;
+}
+
+}  // namespace strata::schedule

@@ -1,0 +1,232 @@
+#include "strata/schedule/grid.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "strata/schedule/execute.h"
+
+namespace strata::schedule {
+namespace {
+
+constexpr char kMark[] = "  <-- ERROR HERE";
+
+// A stage's whole forward or backward of a micro-batch.
+using Unit = std::tuple<Op, int, int>;
+
+Op direction(Op op) { return op == Op::kForward ? Op::kForward : Op::kBackward; }
+
+Unit unit_of(const Action& action) {
+  return {direction(action.op), action.stage, action.micro_batch};
+}
+
+// One action a unit, where the unit starts: a recompute opens its backward.
+Program units_of(const Program& program) {
+  Program units;
+  std::set<Unit> seen;
+  for (Action action : program) {
+    if (!is_compute(action.op) || !seen.insert(unit_of(action)).second) continue;
+    action.op = direction(action.op);
+    units.push_back(action);
+  }
+  return units;
+}
+
+// The columns at which units have ended, for all ranks.
+using Ends = std::map<Unit, int>;
+
+// One rank; every unit takes one column.
+class Row : public Machine {
+ public:
+  Row(Ends& ends, const std::set<Unit>& all) : ends_(&ends), all_(&all) {}
+
+  bool ready(const Action& action) override { return start_of(action) >= 0; }
+
+  void perform(const Action& action) override {
+    const int column = std::max<int>(start_of(action), static_cast<int>(cells_.size()));
+    cells_.resize(column, Action{.op = Op::kUpdate});
+    cells_.push_back(action);
+    (*ends_)[unit_of(action)] = column + 1;
+  }
+
+  const Program& cells() const { return cells_; }
+
+ private:
+  // The first column in which all that the unit needs has ended; -1: something has not.
+  int start_of(const Action& action) const {
+    const auto [op, stage, micro_batch] = unit_of(action);
+    const bool forward = op == Op::kForward;
+    int start = 0;
+    for (const Unit& needed : {Unit{Op::kForward, forward ? stage - 1 : stage, micro_batch},
+                               Unit{op, forward ? stage - 1 : stage + 1, micro_batch}}) {
+      if (!all_->count(needed)) continue;
+      const auto end = ends_->find(needed);
+      if (end == ends_->end()) return -1;
+      start = std::max(start, end->second);
+    }
+    return start;
+  }
+
+  Ends* ends_;
+  const std::set<Unit>* all_;
+  Program cells_;  // kUpdate: empty
+};
+
+std::vector<Row> place(const std::vector<Program>& units) {
+  std::set<Unit> all;
+  for (const Program& program : units) {
+    for (const Action& action : program) all.insert(unit_of(action));
+  }
+  Ends ends;
+  std::vector<Row> rows(units.size(), Row(ends, all));
+  std::vector<Execution> executions;
+  for (std::size_t r = 0; r < units.size(); ++r) executions.emplace_back(units[r], rows[r]);
+
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (Execution& execution : executions) moved |= execution.advance();
+  }
+  for (std::size_t r = 0; r < units.size(); ++r) {
+    for (std::size_t i = executions[r].position(); i < units[r].size(); ++i) {
+      rows[r].perform(units[r][i]);
+    }
+  }
+  return rows;
+}
+
+// The unit that the marked action belongs to; for a transfer, the compute action it serves.
+const Action* marked_unit(const Schedule& schedule, const GridOptions& options) {
+  if (options.marked_rank < 0 || options.marked_rank >= schedule.num_ranks()) return nullptr;
+  const Program& program = schedule.programs[options.marked_rank];
+  const int size = static_cast<int>(program.size());
+  if (options.marked_position < 0 || options.marked_position >= size) return nullptr;
+  const int step = is_send(program[options.marked_position].op) ? -1 : 1;
+  for (int i = options.marked_position; i >= 0 && i < size; i += step) {
+    if (is_compute(program[i].op)) return &program[i];
+  }
+  return nullptr;
+}
+
+class Labels {
+ public:
+  explicit Labels(const Schedule& schedule) : chunk_(schedule.num_stages()) {
+    is_virtual_ = schedule.num_stages() > schedule.num_ranks();
+    std::vector<int> stages(schedule.num_ranks());
+    for (int s = 0; s < schedule.num_stages(); ++s) {
+      chunk_[s] = stages[schedule.rank_of_stage[s]]++;
+    }
+  }
+  std::string operator()(const Action& unit) const {
+    if (!is_compute(unit.op)) return ".";
+    std::string label = kind_of(unit.op) + std::to_string(unit.micro_batch);
+    if (!is_virtual_) return label;
+    // A grid also shows broken schedules.
+    const bool known = unit.stage >= 0 && unit.stage < static_cast<int>(chunk_.size());
+    return label + "." + (known ? std::to_string(chunk_[unit.stage]) : "?");
+  }
+
+ private:
+  std::vector<int> chunk_;
+  bool is_virtual_ = false;
+};
+
+struct Window {
+  int begin = 0;
+  int end = 0;
+};
+
+Window window_of(int columns, int mark, int max_columns) {
+  if (max_columns <= 0 || columns <= max_columns) return {0, columns};
+  const int begin = std::clamp(mark - max_columns / 2, 0, columns - max_columns);
+  return {begin, begin + max_columns};
+}
+
+std::string padded(std::string text, std::size_t width) {
+  if (text.size() < width) text.append(width - text.size(), ' ');
+  return text;
+}
+
+// The cells of all rows as text, every row equally long.
+std::vector<std::vector<std::string>> texts_of(const std::vector<Row>& rows, const Labels& label) {
+  std::size_t columns = 0;
+  for (const Row& row : rows) columns = std::max(columns, row.cells().size());
+  std::vector<std::vector<std::string>> texts;
+  for (const Row& row : rows) {
+    std::vector<std::string> cells;
+    for (const Action& cell : row.cells()) cells.push_back(label(cell));
+    cells.resize(columns, ".");
+    texts.push_back(std::move(cells));
+  }
+  return texts;
+}
+
+int column_of(const Program& cells, const Action* unit) {
+  if (!unit) return -1;
+  const auto same = [&](const Action& cell) {
+    return is_compute(cell.op) && unit_of(cell) == unit_of(*unit);
+  };
+  return static_cast<int>(std::find_if(cells.begin(), cells.end(), same) - cells.begin());
+}
+
+std::string row_text(const std::vector<std::string>& cells, Window window, std::size_t width) {
+  std::string text;
+  for (int c = window.begin; c < window.end; ++c) text += " " + padded(cells[c], width);
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+}  // namespace
+
+std::string grid(const Schedule& schedule, const GridOptions& options) {
+  std::vector<Program> units;
+  for (const Program& program : schedule.programs) units.push_back(units_of(program));
+  const std::vector<Row> rows = place(units);
+  auto texts = texts_of(rows, Labels(schedule));
+
+  int mark = -1;
+  if (const Action* marked = marked_unit(schedule, options)) {
+    mark = column_of(rows[options.marked_rank].cells(), marked);
+    texts[options.marked_rank][mark] += "*";
+  }
+  std::size_t width = 0;
+  for (const auto& cells : texts) {
+    for (const std::string& cell : cells) width = std::max(width, cell.size());
+  }
+  const int columns = texts.empty() ? 0 : static_cast<int>(texts[0].size());
+  const Window window = window_of(columns, mark, options.max_columns);
+  const std::size_t digits = std::to_string(schedule.num_ranks() - 1).size();
+
+  std::string text;
+  for (int r = 0; r < schedule.num_ranks(); ++r) {
+    const std::string rank = std::to_string(r);
+    text += "rank " + std::string(digits - rank.size(), ' ') + rank + ":" +
+            row_text(texts[r], window, width) + (r == options.marked_rank ? kMark : "") + "\n";
+  }
+  if (window.end - window.begin < columns) {
+    text += "(columns " + std::to_string(window.begin) + " to " + std::to_string(window.end - 1) +
+            " of " + std::to_string(columns) + ")\n";
+  }
+  return text;
+}
+
+std::string listing(const Program& program, const ListingOptions& options) {
+  const int size = static_cast<int>(program.size());
+  int begin = 0;
+  int end = size;
+  if (options.around >= 0) {
+    begin = std::clamp(options.marked_position - options.around, 0, size);
+    end = std::clamp(options.marked_position + options.around + 1, begin, size);
+  }
+  const std::size_t digits = std::to_string(std::max(end - 1, 0)).size();
+  std::string text;
+  for (int i = begin; i < end; ++i) {
+    const std::string position = std::to_string(i);
+    text += std::string(digits - position.size(), ' ') + position + "  " + to_string(program[i]) +
+            (i == options.marked_position ? kMark : "") + "\n";
+  }
+  return text;
+}
+
+}  // namespace strata::schedule

@@ -1,0 +1,41 @@
+/// Turns a builder's compute order into the full program of a step.
+///
+/// Each pass is a function from schedule to schedule and does one thing. `lower` is their
+/// composition in the only order that makes sense.
+#pragma once
+
+#include <vector>
+
+#include "strata/schedule/action.h"
+#include "strata/schedule/wiring.h"
+
+namespace strata::schedule {
+
+/// Gives every compute action the layers of its stage.
+Schedule with_layers(Schedule schedule, const Partition& partition);
+
+/// Splits the backwards of stages that hold a recomputed layer: each such layer gets a kRecompute
+/// just before its own kBackward, in descending layer order; runs of layers that keep their
+/// activations stay one action. recompute[l] != 0: layer l runs again.
+Schedule with_recompute(Schedule schedule, const std::vector<char>& recompute);
+
+/// Adds sends just after the action that makes a value (or its gradient) and receives just before
+/// the first action that needs it: a recompute starts while the gradient is still on its way. A
+/// value goes straight from its producer to each consuming stage on another rank, once a rank and
+/// micro-batch; gradients go back once per consuming layer, for the producer to sum in descending
+/// consumer order. Stages on the same rank exchange nothing.
+Schedule with_transfers(Schedule schedule, const Wiring& wiring, const Partition& partition);
+
+/// Adds, for ties across ranks, the gradients' way to the owner before the norm and the weights'
+/// way back after the update, around kReduceNorm and kUpdate, which every rank gets.
+Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& partition);
+
+struct LowerOptions {
+  std::vector<char> recompute = {};  ///< per layer; empty: none
+  bool update = true;                ///< false for forward-only schedules
+};
+
+Schedule lower(Schedule schedule, const Wiring& wiring, const Partition& partition,
+               const LowerOptions& options);
+
+}  // namespace strata::schedule

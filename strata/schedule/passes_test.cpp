@@ -1,0 +1,132 @@
+#include "strata/schedule/passes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "strata/base/errors.h"
+#include "strata/schedule/example_models_test.h"
+
+namespace strata::schedule {
+namespace {
+
+std::vector<std::string> lines(const Program& program) {
+  std::vector<std::string> texts;
+  for (const Action& action : program) texts.push_back(to_string(action));
+  return texts;
+}
+
+int count(const Program& program, Op op) {
+  return static_cast<int>(std::count_if(program.begin(), program.end(),
+                                        [op](const Action& action) { return action.op == op; }));
+}
+
+TEST(WithLayers, GivesEveryComputeActionItsStage) {
+  const Schedule schedule = with_layers(
+      interleaved({.ranks = 2, .micro_batches = 2, .virtual_stages = 2}), {{0, 1, 3, 6, 10}});
+  for (const Program& program : schedule.programs) {
+    for (const Action& action : program) {
+      EXPECT_EQ(action.layers.size(), action.stage + 1) << to_string(action);
+    }
+  }
+}
+
+TEST(WithLayers, RefusesAnotherNumberOfStages) {
+  EXPECT_THROW(with_layers(gpipe({.ranks = 2}), {{0, 1, 2, 3}}), InternalError);
+}
+
+TEST(WithRecompute, SplitsBackwardsAtRecomputedLayersAndKeepsTheRunsBetween) {
+  const Schedule schedule =
+      with_recompute(with_layers(gpipe({.ranks = 1}), {{0, 6}}), {0, 0, 1, 1, 0, 0});
+  EXPECT_EQ(
+      lines(schedule.programs[0]),
+      (std::vector<std::string>{"F s0 m0 [0,6)", "B s0 m0 [4,6)", "R s0 m0 [3,4)", "B s0 m0 [3,4)",
+                                "R s0 m0 [2,3)", "B s0 m0 [2,3)", "B s0 m0 [0,2)"}));
+}
+
+TEST(WithRecompute, ChangesNothingWhereNoLayerRunsAgain) {
+  const Schedule schedule = with_layers(gpipe({.ranks = 1, .micro_batches = 2}), {{0, 3}});
+  EXPECT_EQ(with_recompute(schedule, {0, 0, 0}).programs, schedule.programs);
+  EXPECT_THROW(with_recompute(schedule, {0, 0}), InternalError);
+}
+
+TEST(WithTransfers, ARecomputeStartsBeforeTheGradientIsReceived) {
+  const Schedule schedule =
+      with_transfers(with_recompute(with_layers(gpipe({.ranks = 2}), {{0, 2, 3}}), {1, 1, 1}),
+                     chain(3), {{0, 2, 3}});
+  EXPECT_EQ(lines(schedule.programs[0]),
+            (std::vector<std::string>{"F s0 m0 [0,2)", "SF v1 m0 to rank 1", "R s0 m0 [1,2)",
+                                      "RB v1<-2 m0 from rank 1", "B s0 m0 [1,2)", "R s0 m0 [0,1)",
+                                      "B s0 m0 [0,1)"}));
+  EXPECT_EQ(lines(schedule.programs[1]),
+            (std::vector<std::string>{"RF v1 m0 from rank 0", "F s1 m0 [2,3)", "R s1 m0 [2,3)",
+                                      "B s1 m0 [2,3)", "SB v1<-2 m0 to rank 0"}));
+}
+
+TEST(WithTransfers, AValueGoesOnceToARankWithTwoConsumingStages) {
+  // Stages 0 and 2 on rank 0, 1 and 3 on rank 1; the skip leaves layer 0 for layers 1, 2 and 3.
+  Wiring wiring = chain(4);
+  wiring.values.push_back({.name = "skip", .producer = 0, .consumers = {1, 2, 3}});
+  const Partition partition = equal_stages(4, 1);
+  const Schedule schedule = with_transfers(
+      with_layers(interleaved({.ranks = 2, .virtual_stages = 2}), partition), wiring, partition);
+  EXPECT_EQ(lines(schedule.programs[0]),
+            (std::vector<std::string>{
+                "F s0 m0 [0,1)", "SF v0 m0 to rank 1", "SF v4 m0 to rank 1", "RF v1 m0 from rank 1",
+                "F s2 m0 [2,3)", "SF v2 m0 to rank 1", "RB v2<-3 m0 from rank 1", "B s2 m0 [2,3)",
+                "SB v1<-2 m0 to rank 1", "RB v0<-1 m0 from rank 1", "RB v4<-3 m0 from rank 1",
+                "RB v4<-1 m0 from rank 1", "B s0 m0 [0,1)"}));
+  EXPECT_EQ(lines(schedule.programs[1]),
+            (std::vector<std::string>{
+                "RF v0 m0 from rank 0", "RF v4 m0 from rank 0", "F s1 m0 [1,2)",
+                "SF v1 m0 to rank 0", "RF v2 m0 from rank 0", "F s3 m0 [3,4)", "B s3 m0 [3,4)",
+                "SB v2<-3 m0 to rank 0", "SB v4<-3 m0 to rank 0", "RB v1<-2 m0 from rank 0",
+                "B s1 m0 [1,2)", "SB v0<-1 m0 to rank 0", "SB v4<-1 m0 to rank 0"}));
+}
+
+TEST(WithTransfers, AValueWithoutGradientSendsNoneBack) {
+  Wiring wiring = chain(2);
+  wiring.values[0].differentiable = false;
+  const Schedule schedule =
+      with_transfers(with_layers(gpipe({.ranks = 2}), {{0, 1, 2}}), wiring, {{0, 1, 2}});
+  EXPECT_EQ(count(schedule.programs[0], Op::kSendActivation), 1);
+  EXPECT_EQ(count(schedule.programs[0], Op::kReceiveGradient), 0);
+  EXPECT_EQ(count(schedule.programs[1], Op::kSendGradient), 0);
+}
+
+TEST(WithTransfers, StagesOnOneRankExchangeNothing) {
+  const Partition partition = equal_stages(3, 2);
+  const Schedule schedule = with_transfers(
+      with_layers(gpipe({.ranks = 1, .micro_batches = 2, .virtual_stages = 3}), partition),
+      chain_with_skip_and_tie(6), partition);
+  for (const Action& action : schedule.programs[0]) EXPECT_TRUE(is_compute(action.op));
+}
+
+TEST(WithUpdate, TiedGradientsArriveBeforeTheNormAndWeightsLeaveAfterTheUpdate) {
+  Wiring wiring = chain(3);
+  wiring.ties.push_back({.name = "a", .owner = 0, .users = {1, 2}});
+  wiring.ties.push_back({.name = "b", .owner = 2, .users = {0}});
+  const Schedule schedule = with_update(
+      {.name = "", .num_micro_batches = 1, .rank_of_stage = {0, 1}, .programs = {{}, {}}}, wiring,
+      {{0, 2, 3}});
+  EXPECT_EQ(lines(schedule.programs[0]),
+            (std::vector<std::string>{"RG t0<-2 from rank 1", "SG t1<-0 to rank 1", "N", "U",
+                                      "SW t0->2 to rank 1", "RW t1->0 from rank 1"}));
+  EXPECT_EQ(lines(schedule.programs[1]),
+            (std::vector<std::string>{"SG t0<-2 to rank 0", "RG t1<-0 from rank 0", "N", "U",
+                                      "RW t0->2 from rank 0", "SW t1->0 to rank 0"}));
+}
+
+TEST(Lower, LeavesTheUpdateOutOfForwardOnlyPrograms) {
+  const Schedule schedule =
+      lower(forward_only({.ranks = 2, .micro_batches = 2}), chain_with_skip_and_tie(4),
+            equal_stages(2, 2), {.update = false});
+  for (const Program& program : schedule.programs) {
+    EXPECT_EQ(count(program, Op::kForward), 2);
+    EXPECT_EQ(count(program, Op::kReduceNorm) + count(program, Op::kUpdate), 0);
+  }
+  EXPECT_EQ(count(schedule.programs[1], Op::kReceiveActivation), 4);
+}
+
+}  // namespace
+}  // namespace strata::schedule

@@ -1,0 +1,312 @@
+#include "strata/schedule/rules.h"
+
+#include <algorithm>
+
+#include "strata/base/errors.h"
+
+namespace strata::schedule {
+namespace {
+
+std::string layer_name(int layer) { return "layer " + std::to_string(layer); }
+
+std::string run_name(int layer, int micro_batch) {
+  return layer_name(layer) + ", micro-batch " + std::to_string(micro_batch);
+}
+
+}  // namespace
+
+Rules::Rules(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+             const ValidateOptions& options)
+    : schedule_(&schedule),
+      wiring_(&wiring),
+      partition_(&partition),
+      options_(&options),
+      placement_(wiring, partition, schedule.rank_of_stage),
+      messages_(schedule, wiring),
+      states_(static_cast<std::size_t>(wiring.num_layers) * schedule.num_micro_batches),
+      next_backward_(wiring.num_layers),
+      layers_done_(static_cast<std::size_t>(schedule.num_stages()) * schedule.num_micro_batches),
+      in_flight_(schedule.num_ranks()),
+      peak_in_flight_(schedule.num_ranks()),
+      at_norm_(schedule.num_ranks()),
+      normed_(schedule.num_ranks()),
+      updated_(schedule.num_ranks()) {
+  for (const int rank : schedule.rank_of_stage) {
+    STRATA_CHECK(rank >= 0 && rank < schedule.num_ranks(), "schedule.validate");
+  }
+  STRATA_CHECK(
+      options.in_flight_bound.empty() || options.in_flight_bound.size() == schedule.programs.size(),
+      "schedule.validate");
+}
+
+bool Rules::ready(const Action& action, int rank) {
+  if (is_receive(action.op)) return messages_.arrived(action, rank);
+  if (action.op != Op::kReduceNorm) return true;
+  if (!at_norm_[rank]) {
+    at_norm_[rank] = true;
+    ++ranks_at_norm_;
+  }
+  return ranks_at_norm_ == schedule_->num_ranks();
+}
+
+int Rules::awaited_rank(const Action& action) const {
+  if (is_receive(action.op)) return action.peer;
+  return static_cast<int>(std::find(at_norm_.begin(), at_norm_.end(), 0) - at_norm_.begin());
+}
+
+void Rules::perform(const Action& action, int rank) {
+  switch (action.op) {
+    case Op::kForward:
+      return forward(action, rank);
+    case Op::kRecompute:
+      check_compute(action, rank);
+      return recompute(action);
+    case Op::kBackward:
+      return backward(action, rank);
+    case Op::kReduceNorm:
+      return reduce_norm(action, rank);
+    case Op::kUpdate:
+      return update(action, rank);
+    case Op::kSendActivation:
+    case Op::kSendGradient:
+      messages_.send(action, rank);
+      return check_send(action, rank);
+    case Op::kSendTiedGradient:
+    case Op::kSendTiedWeight:
+      messages_.send(action, rank);
+      return check_send_of_tie(action, rank);
+    default:
+      return messages_.receive(action, rank);
+  }
+}
+
+void Rules::check_compute(const Action& action, int rank) const {
+  const bool known = action.stage >= 0 && action.stage < schedule_->num_stages();
+  if (!known || schedule_->rank_of_stage[action.stage] != rank) {
+    throw BrokenRule("a rank computes a stage that is not its own", "a stage of this rank",
+                     to_string(action));
+  }
+  const LayerRange stage = partition_->layers(action.stage);
+  if (action.layers.size() <= 0 || action.layers.begin < stage.begin ||
+      action.layers.end > stage.end) {
+    throw BrokenRule(
+        "the layers are not those of the stage",
+        "layers within [" + std::to_string(stage.begin) + "," + std::to_string(stage.end) + ")",
+        to_string(action));
+  }
+  if (action.micro_batch < 0 || action.micro_batch >= schedule_->num_micro_batches) {
+    throw BrokenRule("there is no such micro-batch",
+                     "0 to " + std::to_string(schedule_->num_micro_batches - 1), to_string(action));
+  }
+}
+
+bool Rules::has_value(int value, int micro_batch, int rank) const {
+  const int producer = wiring_->values[value].producer;
+  if (placement_.rank[producer] == rank) return state(producer, micro_batch) != State::kNothing;
+  return messages_.was_received({.op = Op::kReceiveActivation,
+                                 .micro_batch = micro_batch,
+                                 .value = value,
+                                 .peer = placement_.rank[producer]},
+                                rank);
+}
+
+bool Rules::has_gradient(int value, int consumer, int micro_batch, int rank) const {
+  if (placement_.rank[consumer] == rank) return state(consumer, micro_batch) == State::kBackward;
+  return messages_.was_received({.op = Op::kReceiveGradient,
+                                 .micro_batch = micro_batch,
+                                 .value = value,
+                                 .consumer = consumer,
+                                 .peer = placement_.rank[consumer]},
+                                rank);
+}
+
+void Rules::enter_flight(const Action& action, int rank) {
+  int& done = layers_done(action);
+  if (done == 0) ++in_flight_[rank];
+  done += action.layers.size();
+  peak_in_flight_[rank] = std::max(peak_in_flight_[rank], in_flight_[rank]);
+  if (!options_->in_flight_bound.empty() && in_flight_[rank] > options_->in_flight_bound[rank]) {
+    throw BrokenRule("too many activations are in flight",
+                     "at most " + std::to_string(options_->in_flight_bound[rank]) +
+                         " forwards that await their backward",
+                     std::to_string(in_flight_[rank]));
+  }
+  // Without backwards, what a stage made is handed on at once.
+  if (!options_->backward && done == partition_->layers(action.stage).size()) --in_flight_[rank];
+}
+
+void Rules::leave_flight(const Action& action, int rank) {
+  int& done = layers_done(action);
+  done -= action.layers.size();
+  if (done == 0) --in_flight_[rank];
+}
+
+void Rules::forward(const Action& action, int rank) {
+  check_compute(action, rank);
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (state(layer, action.micro_batch) != State::kNothing) {
+      throw BrokenRule("a forward runs twice", "one forward a layer and micro-batch",
+                       run_name(layer, action.micro_batch) + " again");
+    }
+    for (const int value : placement_.inputs[layer]) {
+      if (has_value(value, action.micro_batch, rank)) continue;
+      throw BrokenRule("a forward runs before its input is there",
+                       "value v" + std::to_string(value) + " made here or received before",
+                       run_name(layer, action.micro_batch) + " without it");
+    }
+    state(layer, action.micro_batch) = State::kForward;
+  }
+  enter_flight(action, rank);
+}
+
+void Rules::recompute(const Action& action) {
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (state(layer, action.micro_batch) != State::kForward) {
+      throw BrokenRule("a recompute is out of place", "once, between a forward and its backward",
+                       run_name(layer, action.micro_batch));
+    }
+    state(layer, action.micro_batch) = State::kRecompute;
+  }
+}
+
+void Rules::backward(const Action& action, int rank) {
+  check_compute(action, rank);
+  if (!options_->backward) {
+    throw BrokenRule("a forward-only schedule has a backward", "forwards only", to_string(action));
+  }
+  for (int layer = action.layers.end; layer-- > action.layers.begin;) {
+    State& state_here = state(layer, action.micro_batch);
+    if (state_here == State::kNothing || state_here == State::kBackward) {
+      throw BrokenRule("a backward has no forward", "one forward before each backward",
+                       run_name(layer, action.micro_batch));
+    }
+    if (next_backward_[layer] != action.micro_batch) {
+      throw BrokenRule("weight gradients accumulate out of ascending micro-batch order",
+                       "backward of " + run_name(layer, next_backward_[layer]) + " next",
+                       "micro-batch " + std::to_string(action.micro_batch));
+    }
+    for (const int value : placement_.outputs[layer]) {
+      if (!wiring_->values[value].differentiable) continue;
+      for (const int consumer : wiring_->values[value].consumers) {
+        if (has_gradient(value, consumer, action.micro_batch, rank)) continue;
+        throw BrokenRule("a backward runs before its gradient is there",
+                         "gradient of value v" + std::to_string(value) + " from " +
+                             layer_name(consumer) + " made here or received before",
+                         run_name(layer, action.micro_batch) + " without it");
+      }
+    }
+    state_here = State::kBackward;
+    ++next_backward_[layer];
+  }
+  leave_flight(action, rank);
+}
+
+void Rules::check_send(const Action& action, int rank) const {
+  const Value& value = wiring_->values[action.value];
+  const bool activation = action.op == Op::kSendActivation;
+  const int maker = activation ? value.producer : action.consumer;
+  const bool made = activation ? state(maker, action.micro_batch) != State::kNothing
+                               : state(maker, action.micro_batch) == State::kBackward;
+  if (placement_.rank[maker] != rank || !made) {
+    throw BrokenRule("a message is sent before it is made",
+                     std::string(activation ? "forward" : "backward") + " of " +
+                         run_name(maker, action.micro_batch) + " on this rank before",
+                     to_string(action));
+  }
+  if (!activation && (!value.differentiable || placement_.rank[value.producer] != action.peer)) {
+    throw BrokenRule("a gradient goes where none is wanted",
+                     value.differentiable
+                         ? "to rank " + std::to_string(placement_.rank[value.producer])
+                         : "none: the value is not differentiable",
+                     to_string(action));
+  }
+}
+
+void Rules::check_backwards_done(const Action& action, int layer) const {
+  if (!options_->backward || next_backward_[layer] == schedule_->num_micro_batches) return;
+  throw BrokenRule("a gradient is used before it is complete",
+                   "all " + std::to_string(schedule_->num_micro_batches) + " backwards of " +
+                       layer_name(layer) + " before",
+                   to_string(action) + " after " + std::to_string(next_backward_[layer]));
+}
+
+void Rules::check_send_of_tie(const Action& action, int rank) const {
+  const Tie& tie = wiring_->ties[action.value];
+  const bool gradient = action.op == Op::kSendTiedGradient;
+  const int source = gradient ? action.consumer : tie.owner;
+  const int target = gradient ? tie.owner : action.consumer;
+  if (placement_.rank[source] != rank || placement_.rank[target] != action.peer) {
+    throw BrokenRule("a tied weight's message takes a wrong way",
+                     "from rank " + std::to_string(placement_.rank[source]) + " to rank " +
+                         std::to_string(placement_.rank[target]),
+                     to_string(action));
+  }
+  if (gradient) return check_backwards_done(action, source);
+  if (!updated_[rank]) {
+    throw BrokenRule("a tied weight leaves before its update", "the owner's update before",
+                     to_string(action));
+  }
+}
+
+void Rules::reduce_norm(const Action& action, int rank) {
+  for (int layer = 0; layer < wiring_->num_layers; ++layer) {
+    if (placement_.rank[layer] == rank) check_backwards_done(action, layer);
+  }
+  for (std::size_t t = 0; t < wiring_->ties.size(); ++t) {
+    const Tie& tie = wiring_->ties[t];
+    if (placement_.rank[tie.owner] != rank) continue;
+    for (const int user : tie.users) {
+      const int peer = placement_.rank[user];
+      const Action receive{.op = Op::kReceiveTiedGradient,
+                           .value = static_cast<int>(t),
+                           .consumer = user,
+                           .peer = peer};
+      if (peer == rank || messages_.was_received(receive, rank)) continue;
+      throw BrokenRule("the norm is taken before a tied gradient is there",
+                       to_string(receive) + " before", to_string(action));
+    }
+  }
+  if (normed_[rank]) throw BrokenRule("the norm is taken twice", "once a step", to_string(action));
+  normed_[rank] = true;
+}
+
+void Rules::update(const Action& action, int rank) {
+  if (!normed_[rank] || updated_[rank]) {
+    throw BrokenRule("an update is out of place", "one a step, after the norm", to_string(action));
+  }
+  updated_[rank] = any_updated_ = true;
+}
+
+void Rules::check_end(int rank) const {
+  const State last = options_->backward ? State::kBackward : State::kForward;
+  for (int layer = 0; layer < wiring_->num_layers; ++layer) {
+    if (placement_.rank[layer] != rank) continue;
+    for (int m = 0; m < schedule_->num_micro_batches; ++m) {
+      if (state(layer, m) == last) continue;
+      throw BrokenRule(
+          "the step ends unfinished",
+          std::string(options_->backward ? "backward" : "forward") + " of " + run_name(layer, m),
+          "the end of the program");
+    }
+  }
+  if (!any_updated_) return;
+  if (!updated_[rank]) {
+    throw BrokenRule("not every rank updates its weights", "an update on every rank",
+                     "none on rank " + std::to_string(rank));
+  }
+  for (std::size_t t = 0; t < wiring_->ties.size(); ++t) {
+    const int owner = placement_.rank[wiring_->ties[t].owner];
+    for (const int user : wiring_->ties[t].users) {
+      if (placement_.rank[user] != rank || owner == rank) continue;
+      const Action receive{.op = Op::kReceiveTiedWeight,
+                           .value = static_cast<int>(t),
+                           .consumer = user,
+                           .peer = owner};
+      if (messages_.was_received(receive, rank)) continue;
+      throw BrokenRule("a tied weight does not come back", to_string(receive),
+                       "the end of the program");
+    }
+  }
+}
+
+}  // namespace strata::schedule

@@ -1,0 +1,79 @@
+/// Checks each action against everything that the ranks did before it.
+///
+/// Cost    a few array lookups an action; memory is one byte a layer and micro-batch, and Messages.
+/// Errors  BrokenRule, here and in Messages.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "strata/schedule/messages.h"
+#include "strata/schedule/placement.h"
+#include "strata/schedule/validator.h"
+
+namespace strata::schedule {
+
+class Rules {
+ public:
+  Rules(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+        const ValidateOptions& options);
+
+  /// False while the action's message, or a rank of its collective, is still to come.
+  bool ready(const Action& action, int rank);
+  void perform(const Action& action, int rank);
+
+  /// Checks that nothing is missing on a rank that has performed its whole program.
+  void check_end(int rank) const;
+
+  /// The rank whose action must come before this one, which isn't ready.
+  int awaited_rank(const Action& action) const;
+
+  const Messages& messages() const { return messages_; }
+  const std::vector<int>& peak_in_flight() const { return peak_in_flight_; }
+
+ private:
+  enum class State : std::uint8_t { kNothing, kForward, kRecompute, kBackward };
+
+  void check_compute(const Action& action, int rank) const;
+  void forward(const Action& action, int rank);
+  void recompute(const Action& action);
+  void backward(const Action& action, int rank);
+  void check_send(const Action& action, int rank) const;
+  void check_send_of_tie(const Action& action, int rank) const;
+  void reduce_norm(const Action& action, int rank);
+  void update(const Action& action, int rank);
+  void check_backwards_done(const Action& action, int layer) const;
+
+  bool has_value(int value, int micro_batch, int rank) const;
+  bool has_gradient(int value, int consumer, int micro_batch, int rank) const;
+  void enter_flight(const Action& action, int rank);
+  void leave_flight(const Action& action, int rank);
+
+  State& state(int layer, int micro_batch) {
+    return states_[static_cast<std::size_t>(layer) * schedule_->num_micro_batches + micro_batch];
+  }
+  State state(int layer, int micro_batch) const {
+    return const_cast<Rules*>(this)->state(layer, micro_batch);
+  }
+  int& layers_done(const Action& action) {
+    return layers_done_[static_cast<std::size_t>(action.stage) * schedule_->num_micro_batches +
+                        action.micro_batch];
+  }
+
+  const Schedule* schedule_;
+  const Wiring* wiring_;
+  const Partition* partition_;
+  const ValidateOptions* options_;
+  Placement placement_;
+  Messages messages_;
+  std::vector<State> states_;        // per layer and micro-batch
+  std::vector<int> next_backward_;   // per layer: the micro-batch whose turn it is
+  std::vector<int> layers_done_;     // per stage and micro-batch: forwards less backwards
+  std::vector<int> in_flight_;       // per rank
+  std::vector<int> peak_in_flight_;  // per rank
+  std::vector<char> at_norm_, normed_, updated_;  // per rank
+  int ranks_at_norm_ = 0;
+  bool any_updated_ = false;
+};
+
+}  // namespace strata::schedule

@@ -1,0 +1,43 @@
+/// Says how the layers of a model hang together, as far as a schedule must know it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/schedule/action.h"
+
+namespace strata {
+
+/// A tensor that one layer makes and others read. Inputs of the mini-batch (tokens, targets) are no
+/// values: every rank takes them from its own loader.
+struct Value {
+  std::string name;
+  int producer = -1;           ///< layer
+  std::vector<int> consumers;  ///< layers, ascending, each > producer
+  bool differentiable = true;  ///< false: no gradient flows back (known statically)
+};
+
+/// A weight that several layers use. The owner holds and updates it; every use has a gradient
+/// buffer of its own, and these are summed once at the end of the step in ascending layer order.
+struct Tie {
+  std::string name;
+  int owner = -1;          ///< layer
+  std::vector<int> users;  ///< layers, ascending, without the owner
+};
+
+struct Wiring {
+  int num_layers = 0;
+  std::vector<Value> values;
+  std::vector<Tie> ties;
+};
+
+/// Where every layer lives: stage s holds layers [bounds[s], bounds[s+1]).
+struct Partition {
+  std::vector<int> bounds;  ///< size = stages + 1, strictly ascending, from 0 to num_layers
+  int num_stages() const { return static_cast<int>(bounds.size()) - 1; }
+  LayerRange layers(int stage) const { return {bounds[stage], bounds[stage + 1]}; }
+  int stage_of(int layer) const;
+  friend bool operator==(const Partition&, const Partition&) = default;
+};
+
+}  // namespace strata
