@@ -1,0 +1,189 @@
+#include "strata/data/token_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/data/checksum.h"
+#include "strata/data/durable_file.h"
+
+namespace strata {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the formats are little-endian");
+
+constexpr std::array<char, 8> kMagic = {'\x89', 'S', 'T', 'R', 'A', 'T', 'A', '\n'};
+constexpr std::uint32_t kVersion = 1;
+
+struct Header {
+  std::array<char, 8> magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::uint32_t token_bytes = 1;
+  std::uint64_t vocabulary = 256;
+  std::uint64_t count = 0;
+  std::uint64_t checksum = 0;
+  std::array<std::uint64_t, 3> reserved = {};
+};
+static_assert(sizeof(Header) == 64);
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what,
+                         const std::string& expected, const std::string& got,
+                         const std::string& fix = "write the token file again") {
+  throw UserError({"data.open", path, what, expected, got, fix});
+}
+
+// Calls `body` with the payload as a pointer to its element type.
+template <typename Body>
+auto with_tokens(const std::byte* tokens, int token_bytes, Body body) {
+  switch (token_bytes) {
+    case 1:
+      return body(reinterpret_cast<const std::uint8_t*>(tokens));
+    case 2:
+      return body(reinterpret_cast<const std::uint16_t*>(tokens));
+    default:
+      return body(reinterpret_cast<const std::uint32_t*>(tokens));
+  }
+}
+
+void check_header(const MappedFile& file, const Header& header) {
+  const std::string& path = file.path();
+  if (header.version != kVersion) {
+    refuse(path, "the token file has another format version", std::to_string(kVersion),
+           std::to_string(header.version), "use the version of strata that wrote it");
+  }
+  const std::uint32_t width = header.token_bytes;
+  if (width != 1 && width != 2 && width != 4) {
+    refuse(path, "the header of the token file is damaged", "1, 2 or 4 bytes a token",
+           std::to_string(width));
+  }
+  if (header.vocabulary == 0 || header.vocabulary > std::uint64_t{1} << (8 * width)) {
+    refuse(path, "the header of the token file is damaged",
+           "a vocabulary that fits into " + std::to_string(width) + " bytes a token",
+           std::to_string(header.vocabulary));
+  }
+  const std::uint64_t payload = file.bytes().size() - sizeof(Header);
+  if (payload % width != 0 || payload / width != header.count) {
+    refuse(path,
+           payload / width < header.count ? "the token file is truncated"
+                                          : "the token file has bytes after its last token",
+           std::to_string(header.count) + " tokens",
+           std::to_string(payload) + " bytes at " + std::to_string(width) + " a token");
+  }
+  if (header.count == 0) refuse(path, "the token file is empty", "at least one token", "0 tokens");
+}
+
+template <typename Element>
+void write_tokens(const std::string& path, std::span<const Element> tokens,
+                  std::int64_t vocabulary) {
+  const std::span<const std::byte> payload = std::as_bytes(tokens);
+  const Header header{.token_bytes = sizeof(Element),
+                      .vocabulary = static_cast<std::uint64_t>(vocabulary),
+                      .count = tokens.size(),
+                      .checksum = checksum(payload)};
+  const std::string partial = path + ".partial";
+  DurableFile file(partial);
+  file.write(std::as_bytes(std::span(&header, 1)));
+  file.write(payload);
+  file.close();
+  rename_durably(partial, path);
+}
+
+template <typename Element>
+void narrow_and_write(const std::string& path, std::span<const std::int64_t> tokens,
+                      std::int64_t vocabulary) {
+  const std::vector<Element> narrow(tokens.begin(), tokens.end());
+  write_tokens<Element>(path, narrow, vocabulary);
+}
+
+[[noreturn]] void refuse_token(const std::string& operation, const std::string& path,
+                               std::int64_t position, std::int64_t token, std::int64_t vocabulary,
+                               const std::string& fix) {
+  throw UserError({operation, path, "token out of range",
+                   "tokens below " + std::to_string(vocabulary) + ", the vocabulary",
+                   std::to_string(token) + " at position " + std::to_string(position), fix});
+}
+
+}  // namespace
+
+TokenFile TokenFile::open(const std::string& path) {
+  TokenFile result;
+  result.file_ = MappedFile::open(path, "data.open", "set data.train to a text or token file");
+  const std::span<const std::byte> bytes = result.file_->bytes();
+  const bool ours = bytes.size() >= kMagic.size() &&
+                    std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+  if (!ours) {
+    if (path.ends_with(".tokens")) {
+      refuse(path, "this is no token file: it has another magic",
+             "89 53 54 52 41 54 41 0A in front", "other bytes",
+             "write the token file again, or rename it if it is text");
+    }
+    result.tokens_ = bytes.data();
+    result.size_ = static_cast<std::int64_t>(bytes.size());
+    return result;
+  }
+  if (bytes.size() < sizeof(Header)) {
+    refuse(path, "the token file is truncated", "a header of 64 bytes",
+           format_bytes(static_cast<std::int64_t>(bytes.size())));
+  }
+  Header header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  check_header(*result.file_, header);
+  const std::uint64_t found = checksum(bytes.subspan(sizeof(Header)));
+  if (found != header.checksum) {
+    refuse(path, "the tokens are damaged: their checksum is another",
+           checksum_text(header.checksum), checksum_text(found));
+  }
+  result.is_text_ = false;
+  result.tokens_ = bytes.data() + sizeof(Header);
+  result.token_bytes_ = static_cast<int>(header.token_bytes);
+  result.size_ = static_cast<std::int64_t>(header.count);
+  result.vocabulary_ = static_cast<std::int64_t>(header.vocabulary);
+  return result;
+}
+
+void TokenFile::read(std::int64_t first, std::span<std::int64_t> out) const {
+  STRATA_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= size_, "data.read");
+  with_tokens(tokens_, token_bytes_, [&](const auto* tokens) {
+    std::copy_n(tokens + first, out.size(), out.begin());
+  });
+}
+
+void TokenFile::check_vocabulary(std::int64_t vocabulary) const {
+  if (token_bytes_ < 4 && vocabulary >= std::int64_t{1} << (8 * token_bytes_)) return;
+  with_tokens(tokens_, token_bytes_, [&](const auto* tokens) {
+    const auto* end = tokens + size_;
+    const auto* bad = std::find_if(tokens, end, [&](auto token) { return token >= vocabulary; });
+    if (bad == end) return;
+    refuse_token("data.open", path(), bad - tokens, *bad, vocabulary,
+                 is_text_ ? "set model.vocab=256, or remove this byte from the text"
+                          : "set model.vocab=" + std::to_string(vocabulary_));
+  });
+}
+
+void write_token_file(const std::string& path, std::span<const std::int64_t> tokens,
+                      std::int64_t vocabulary) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < vocabulary) continue;
+    refuse_token("data.write_token_file", path, static_cast<std::int64_t>(i), tokens[i], vocabulary,
+                 "write the file with the vocabulary of the tokenizer that made the tokens");
+  }
+  if (vocabulary <= std::int64_t{1} << 8) {
+    narrow_and_write<std::uint8_t>(path, tokens, vocabulary);
+  } else if (vocabulary <= std::int64_t{1} << 16) {
+    narrow_and_write<std::uint16_t>(path, tokens, vocabulary);
+  } else {
+    STRATA_CHECK(vocabulary <= std::int64_t{1} << 32, "data.write_token_file");
+    narrow_and_write<std::uint32_t>(path, tokens, vocabulary);
+  }
+}
+
+void write_byte_token_file(const std::string& path, std::string_view text) {
+  write_tokens<std::uint8_t>(
+      path, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}, 256);
+}
+
+}  // namespace strata

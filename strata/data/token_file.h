@@ -1,0 +1,63 @@
+/// Reads and writes tokens, memory-mapped: a file of any size opens at once.
+///
+/// A file of ours has this header, little-endian, then the tokens (docs/formats.md):
+///     0   8  magic  89 53 54 52 41 54 41 0A  (\x89 STRATA \n)
+///     8   4  format version, 1
+///     12  4  bytes a token: 1, 2 or 4
+///     16  8  vocabulary: every token is smaller
+///     24  8  number of tokens
+///     32  8  checksum (XXH3-64) of all tokens' bytes
+///     40 24  zero
+/// Any other file is text, and its bytes are its tokens: vocabulary 256, nothing to convert. A name that
+/// ends with .tokens promises a file of ours.
+///
+/// Threads  const, any thread.
+/// Cost     open() reads a file of ours once, for the checksum; text isn't read.
+/// Errors   UserError: missing, empty, truncated, damaged, of a later version, token out of range.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "strata/data/mapped_file.h"
+
+namespace strata {
+
+class TokenFile {
+ public:
+  static TokenFile open(const std::string& path);
+
+  const std::string& path() const { return file_->path(); }
+  std::int64_t size() const { return size_; }  ///< tokens
+  std::int64_t vocabulary() const { return vocabulary_; }
+  bool is_text() const { return is_text_; }
+
+  /// Copies tokens [first, first + out.size()).
+  void read(std::int64_t first, std::span<std::int64_t> out) const;
+
+  /// Refuses the file unless every token is below `vocabulary`; reads it all if it must.
+  void check_vocabulary(std::int64_t vocabulary) const;
+
+ private:
+  TokenFile() = default;
+
+  std::shared_ptr<const MappedFile> file_;
+  const std::byte* tokens_ = nullptr;
+  int token_bytes_ = 1;
+  std::int64_t size_ = 0;
+  std::int64_t vocabulary_ = 256;
+  bool is_text_ = true;
+};
+
+/// Writes tokens below `vocabulary` in the fewest bytes that hold them. The file appears whole or not
+/// at all.
+void write_token_file(const std::string& path, std::span<const std::int64_t> tokens,
+                      std::int64_t vocabulary);
+
+/// Writes the bytes of a text as tokens (tokenizer `bytes`).
+void write_byte_token_file(const std::string& path, std::string_view text);
+
+}  // namespace strata

@@ -1,0 +1,88 @@
+#include "strata/data/windows.h"
+
+#include <algorithm>
+#include <string>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+void check_tokenizer(const TokenFile& file, const std::string& tokenizer) {
+  const bool bytes = tokenizer == "bytes";
+  if (bytes ? file.vocabulary() == 256 : !file.is_text()) return;
+  throw UserError({.operation = "data.open",
+                   .where = file.path(),
+                   .what = "the tokenizer does not fit the file",
+                   .expected = bytes ? "bytes: a vocabulary of 256" : "a token file",
+                   .got = file.is_text() ? "text"
+                                         : "a vocabulary of " + std::to_string(file.vocabulary()),
+                   .fix = bytes ? "set data.tokenizer=none" : "set data.tokenizer=bytes"});
+}
+
+Windows all_windows(const std::string& path, const std::string& tokenizer, std::int64_t context,
+                    std::int64_t vocabulary) {
+  const auto file = std::make_shared<const TokenFile>(TokenFile::open(path));
+  check_tokenizer(*file, tokenizer);
+  file->check_vocabulary(vocabulary);
+  const std::int64_t count = (file->size() - 1) / context;
+  if (count < 1) {
+    throw UserError({.operation = "data.open",
+                     .where = path,
+                     .what = "the file is shorter than one window",
+                     .expected = std::to_string(context + 1) + " tokens: the context and one",
+                     .got = std::to_string(file->size()) + " tokens",
+                     .fix = "set model.context=" + std::to_string(std::max<std::int64_t>(
+                                                       file->size() - 1, 1)) +
+                            " or less, or take a longer text"});
+  }
+  return {.file = file, .context = context, .first = 0, .count = count};
+}
+
+}  // namespace
+
+void Windows::read(std::int64_t index, std::span<std::int64_t> inputs,
+                   std::span<std::int64_t> targets) const {
+  STRATA_CHECK(index >= 0 && index < count, "data.read");
+  const std::int64_t begin = (first + index) * context;
+  file->read(begin, inputs);
+  file->read(begin + 1, targets);
+}
+
+Corpus open_corpus(const DataOptions& options, std::int64_t context, std::int64_t vocabulary) {
+  STRATA_CHECK(context > 0 && vocabulary > 0, "data.open");
+  if (options.train.empty()) {
+    throw UserError({.operation = "data.open",
+                     .where = "data.train",
+                     .what = "no file to train on is named",
+                     .expected = "the path of a text file or a token file",
+                     .got = "nothing",
+                     .fix = "set data.train=PATH"});
+  }
+  Corpus corpus{.train = all_windows(options.train, options.tokenizer, context, vocabulary),
+                .validation = {}};
+  if (!options.validation.empty()) {
+    corpus.validation = all_windows(options.validation, options.tokenizer, context, vocabulary);
+    return corpus;
+  }
+  if (options.validation_fraction == 0) return corpus;
+  const std::int64_t count = corpus.train.count;
+  if (count < 2) {
+    throw UserError({.operation = "data.open",
+                     .where = options.train,
+                     .what = "one window cannot be split into training and validation",
+                     .expected = "at least " + std::to_string(2 * context + 1) + " tokens",
+                     .got = std::to_string(corpus.train.file->size()) + " tokens",
+                     .fix = "set data.validation_fraction=0 or take a longer text"});
+  }
+  const auto share = static_cast<std::int64_t>(options.validation_fraction *
+                                               static_cast<double>(count));
+  const std::int64_t held_out = std::clamp<std::int64_t>(share, 1, count - 1);
+  corpus.train.count = count - held_out;
+  corpus.validation = corpus.train;
+  corpus.validation.first = count - held_out;
+  corpus.validation.count = held_out;
+  return corpus;
+}
+
+}  // namespace strata

@@ -1,0 +1,78 @@
+#include "strata/optim/gradient_norm.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "strata/base/errors.h"
+#include "strata/optim/block_squares.h"
+
+namespace strata {
+namespace {
+
+// The documented order, one element after the other: 16 sums a block, added pairwise.
+double reference(const at::Tensor& gradients) {
+  const float* x = gradients.const_data_ptr<float>();
+  double total = 0;
+  for (std::int64_t begin = 0; begin < gradients.numel(); begin += kNormBlock) {
+    std::array<double, 16> sums{};
+    const std::int64_t end = std::min(begin + kNormBlock, gradients.numel());
+    for (std::int64_t i = begin; i < end; ++i) sums[i % 16] += static_cast<double>(x[i]) * x[i];
+    for (int width = 8; width > 0; width /= 2) {
+      for (int j = 0; j < width; ++j) sums[j] += sums[j + width];
+    }
+    total += sums[0];
+  }
+  return total;
+}
+
+TEST(SumOfSquares, EqualsTheSerialReferenceBitForBit) {
+  at::manual_seed(3);
+  for (const std::int64_t numel : {0, 1, 15, 16, 17, 1023, 1024, 1025, 5 * 1024 + 7, 1 << 18}) {
+    const at::Tensor gradients = at::randn({numel});
+    EXPECT_EQ(sum_of_squares(gradients), reference(gradients)) << numel << " elements";
+  }
+}
+
+TEST(SumOfSquares, HasTheSameBitsWithOneAndTwoThreads) {
+  at::manual_seed(4);
+  const at::Tensor gradients = at::randn({(1 << 20) + 33});
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const double one = sum_of_squares(gradients);
+  at::set_num_threads(2);
+  const double two = sum_of_squares(gradients);
+  at::set_num_threads(threads);
+  EXPECT_EQ(one, two);
+}
+
+TEST(SumOfSquares, IsExactWhereFp32WouldOverflowOrVanish) {
+  EXPECT_EQ(sum_of_squares(at::full({1024}, 0x1p100f)), 0x1p210);
+  EXPECT_EQ(sum_of_squares(at::full({1024}, 0x1p-100f)), 0x1p-190);
+}
+
+TEST(SumOfSquares, RefusesWhatIsNotAFlatFp32Buffer) {
+  EXPECT_THROW(sum_of_squares(at::zeros({16}, at::kDouble)), InternalError);
+  EXPECT_THROW(sum_of_squares(at::zeros({4, 4}).t()), InternalError);
+}
+
+TEST(GlobalNorm, AddsLayersInOrder) {
+  EXPECT_EQ(global_norm(std::array{9.0, 16.0}), 5.0);
+  // In another order the small ones would survive.
+  EXPECT_EQ(global_norm(std::array{0x1p54, 1.0, 1.0}), 0x1p27);
+  EXPECT_EQ(global_norm({}), 0.0);
+}
+
+TEST(ClipFactor, ShrinksOnlyWhatIsAboveTheLimit) {
+  EXPECT_EQ(clip_factor(4.0, 1.0), 0.25);
+  EXPECT_EQ(clip_factor(1.0, 1.0), 1.0);
+  EXPECT_EQ(clip_factor(0.0, 1.0), 1.0);
+  EXPECT_EQ(clip_factor(100.0, 0.0), 1.0);
+}
+
+}  // namespace
+}  // namespace strata
