@@ -1,0 +1,66 @@
+#include "strata/base/nearest.h"
+
+#include <algorithm>
+
+namespace strata {
+namespace {
+
+std::size_t slip_limit(std::string_view name) { return (name.size() + 1) / 3; }
+
+std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
+
+template <typename Distance>
+std::string nearest(const std::vector<std::string>& candidates, std::size_t limit,
+                    Distance distance) {
+  std::string best;
+  std::size_t bound = limit + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t steps = distance(candidate);
+    if (steps >= bound) continue;
+    bound = steps;
+    best = candidate;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> steps(a.size() + 1,
+                                              std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) {
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        steps[i][j] = i + j;
+        continue;
+      }
+      steps[i][j] = std::min({steps[i - 1][j] + 1, steps[i][j - 1] + 1,
+                              steps[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        steps[i][j] = std::min(steps[i][j], steps[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return steps[a.size()][b.size()];
+}
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  return nearest(candidates, slip_limit(name),
+                 [&](const std::string& candidate) { return edit_distance(name, candidate); });
+}
+
+std::string nearest_path(std::string_view path, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kStep = 64;  // how near the sections are only decides between equals
+  const std::string_view name = last_part(path);
+  const std::string_view section = path.substr(0, path.size() - name.size());
+  const std::size_t limit = std::max(slip_limit(name), std::size_t{1});
+  return nearest(candidates, limit * kStep + kStep - 1, [&](const std::string& candidate) {
+    const std::string_view other = last_part(candidate);
+    const std::size_t apart = edit_distance(
+        section, std::string_view(candidate).substr(0, candidate.size() - other.size()));
+    const std::size_t steps = edit_distance(name, other) + (apart > 0 ? 1 : 0);
+    return steps * kStep + std::min(apart, kStep - 1);
+  });
+}
+
+}  // namespace strata

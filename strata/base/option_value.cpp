@@ -1,0 +1,149 @@
+#include "strata/base/option_value.h"
+
+#include <charconv>
+#include <cmath>
+#include <type_traits>
+
+#include "strata/base/errors.h"
+#include "strata/base/nearest.h"
+
+namespace strata {
+namespace {
+
+std::string write(bool value) { return value ? "true" : "false"; }
+std::string write(std::int64_t value) { return std::to_string(value); }
+std::string write(double value) { return format_double_exactly(value); }
+std::string write(const std::string& value) { return value; }
+std::string write(Bytes value) { return format_bytes_exactly(value.count); }
+
+const char* type_name(bool) { return "true or false"; }
+const char* type_name(std::int64_t) { return "a whole number"; }
+const char* type_name(double) { return "a number"; }
+const char* type_name(const std::string&) { return "a text"; }
+const char* type_name(Bytes) { return "a number of bytes such as 2GiB, 512MiB or 0"; }
+
+template <typename Number>
+bool parse_number(const std::string& text, Number& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end;
+}
+
+bool parse(const std::string& text, bool& value) {
+  value = text == "true";
+  return value || text == "false";
+}
+bool parse(const std::string& text, std::int64_t& value) { return parse_number(text, value); }
+bool parse(const std::string& text, double& value) {
+  return parse_number(text, value) && std::isfinite(value);
+}
+bool parse(const std::string& text, std::string& value) {
+  value = text;
+  return true;
+}
+bool parse(const std::string& text, Bytes& value) {
+  try {
+    value = parse_bytes(text);
+    return true;
+  } catch (const UserError&) {  // the caller's error knows the field and the place
+    return false;
+  }
+}
+
+double magnitude(std::int64_t value) { return static_cast<double>(value); }
+double magnitude(double value) { return value; }
+double magnitude(Bytes value) { return static_cast<double>(value.count); }
+
+std::string join(const std::vector<std::string>& parts, const std::string& separator) {
+  std::string joined;
+  for (const std::string& part : parts) joined += (joined.empty() ? "" : separator) + part;
+  return joined;
+}
+
+std::string write_limit(const OptionSet::Target& target, double limit) {
+  if (std::holds_alternative<Bytes*>(target)) {
+    return format_bytes_exactly(static_cast<std::int64_t>(limit));
+  }
+  if (std::holds_alternative<std::int64_t*>(target) && std::fabs(limit) < 1e15) {
+    return std::to_string(static_cast<std::int64_t>(limit));
+  }
+  return format_double_exactly(limit);
+}
+
+std::string write_range(const OptionSet::Target& target, const FieldInfo& info) {
+  const bool below = std::isfinite(info.minimum);
+  const bool above = std::isfinite(info.maximum);
+  const std::string minimum = below ? write_limit(target, info.minimum) : "";
+  const std::string maximum = above ? write_limit(target, info.maximum) : "";
+  if (below && above) return minimum + " to " + maximum;
+  if (below) return "at least " + minimum;
+  if (above) return "at most " + maximum;
+  return "";
+}
+
+std::string unit_suffix(const FieldInfo& info) {
+  return info.unit.empty() ? "" : " (" + info.unit + ")";
+}
+
+void check_choice(const FieldInfo& info, const std::string& path, const std::string& text,
+                  const std::string& where) {
+  if (info.choices.empty()) return;
+  for (const std::string& choice : info.choices) {
+    if (choice == text) return;
+  }
+  const std::string nearest = nearest_name(text, info.choices);
+  throw UserError({.operation = "base.options",
+                   .where = where,
+                   .what = "'" + text + "' is not a choice of '" + path + "'",
+                   .expected = join(info.choices, ", "),
+                   .got = "'" + text + "'",
+                   .fix = nearest.empty() ? "set '" + path + "' to one of these"
+                                          : "did you mean '" + nearest + "'?"});
+}
+
+void check_range(const OptionSet::Target& target, const FieldInfo& info, double value,
+                 const std::string& path, const std::string& text, const std::string& where) {
+  if (value >= info.minimum && value <= info.maximum) return;
+  const double nearest = value < info.minimum ? info.minimum : info.maximum;
+  throw UserError({.operation = "base.options",
+                   .where = where,
+                   .what = "'" + path + "' is out of range",
+                   .expected = write_range(target, info) + unit_suffix(info),
+                   .got = text,
+                   .fix = "the nearest legal value is " + write_limit(target, nearest)});
+}
+
+}  // namespace
+
+std::string write_value(const OptionSet::Target& target) {
+  return std::visit([](const auto* value) { return write(*value); }, target);
+}
+
+void read_value(const OptionSet::Target& target, const FieldInfo& info, const std::string& path,
+                const std::string& text, const std::string& where) {
+  std::visit(
+      [&](auto* field) {
+        std::remove_reference_t<decltype(*field)> value{};
+        if (!parse(text, value)) {
+          throw UserError({.operation = "base.options",
+                           .where = where,
+                           .what = "wrong type of value for '" + path + "'",
+                           .expected = type_name(value) + unit_suffix(info),
+                           .got = "'" + text + "'",
+                           .fix = "write a value like its default, " + write(*field)});
+        }
+        if constexpr (std::is_same_v<decltype(value), std::string>) {
+          check_choice(info, path, text, where);
+        } else if constexpr (!std::is_same_v<decltype(value), bool>) {
+          check_range(target, info, magnitude(value), path, text, where);
+        }
+        *field = value;
+      },
+      target);
+}
+
+std::string write_limits(const OptionSet::Target& target, const FieldInfo& info) {
+  return info.choices.empty() ? write_range(target, info) : join(info.choices, " | ");
+}
+
+}  // namespace strata

@@ -1,0 +1,161 @@
+#include "strata/base/options.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "strata/base/errors.h"
+#include "strata/base/nearest.h"
+#include "strata/base/option_value.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kListAll = "run `strata options` for the list of all fields";
+
+std::string suggest(const std::string& nearest, const std::string& otherwise) {
+  return nearest.empty() ? otherwise : "did you mean '" + nearest + "'?";
+}
+
+bool is_inside(const std::string& path, const std::string& section) {
+  return section.empty() || (path.size() > section.size() && path.starts_with(section) &&
+                             path[section.size()] == '.');
+}
+
+std::string section_of(const std::string& path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+}  // namespace
+
+void OptionSet::add(const std::string& path, Target target, FieldInfo info) {
+  constexpr const char* kOperation = "base.options.add";
+  STRATA_CHECK(!path.empty() && path.front() != '.' && path.back() != '.' &&
+                   path.find("..") == std::string::npos,
+               kOperation);
+  bool taken = is_section(path);
+  for (const Field& field : fields_) {
+    taken = taken || field.path == path || is_inside(path, field.path);
+  }
+  const std::string value = write_value(target);
+  try {
+    read_value(target, info, path, value, "default");
+  } catch (const UserError& error) {
+    throw InternalError(error.text());
+  }
+  if (taken) {
+    throw InternalError({.operation = kOperation,
+                         .where = "'" + path + "'",
+                         .what = "described twice, or as a field and as a section",
+                         .expected = "",
+                         .got = "",
+                         .fix = "give every field a path of its own"});
+  }
+  fields_.push_back({path, target, std::move(info), value});
+}
+
+void OptionSet::set(const std::string& assignment) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string::npos) {
+    throw UserError({.operation = "base.options",
+                     .where = "--set",
+                     .what = "no '=' in '" + assignment + "'",
+                     .expected = "PATH=VALUE",
+                     .got = "'" + assignment + "'",
+                     .fix = "write it like --set train.steps=10"});
+  }
+  const std::string path = assignment.substr(0, equals);
+  const std::string text = assignment.substr(equals + 1);
+  if (is_section(path)) refuse_section(path, "'" + text + "'", "--set");
+  if (!lookup(path)) refuse_unknown(path, false, "--set");
+  assign(path, text, "--set");
+}
+
+bool OptionSet::is_given(const std::string& path) const {
+  return described(path).where != "default";
+}
+
+std::string OptionSet::where(const std::string& path) const { return described(path).where; }
+
+const OptionSet::Field* OptionSet::lookup(const std::string& path) const {
+  const auto found = std::ranges::find(fields_, path, &Field::path);
+  return found == fields_.end() ? nullptr : &*found;
+}
+
+const OptionSet::Field& OptionSet::described(const std::string& path) const {
+  const Field* field = lookup(path);
+  if (field) return *field;
+  throw InternalError({.operation = "base.options",
+                       .where = "'" + path + "'",
+                       .what = "no component describes this field",
+                       .expected = members(section_of(path)),
+                       .got = "",
+                       .fix = "describe the field before asking for it"});
+}
+
+bool OptionSet::is_section(const std::string& path) const {
+  return !path.empty() && std::ranges::any_of(fields_, [&](const Field& field) {
+    return is_inside(field.path, path);
+  });
+}
+
+std::vector<std::string> OptionSet::sections() const {
+  std::vector<std::string> all;
+  for (const Field& field : fields_) {
+    for (std::string path = section_of(field.path); !path.empty(); path = section_of(path)) {
+      if (std::ranges::find(all, path) == all.end()) all.push_back(path);
+    }
+  }
+  return all;
+}
+
+// The names one level below `section`; of an unknown section, those of the nearest known one above.
+std::string OptionSet::members(const std::string& section) const {
+  if (!section.empty() && !is_section(section)) return members(section_of(section));
+  std::vector<std::string> names;
+  std::string joined;
+  for (const Field& field : fields_) {
+    if (!is_inside(field.path, section)) continue;
+    const std::size_t begin = section.empty() ? 0 : section.size() + 1;
+    const std::string name = field.path.substr(begin, field.path.find('.', begin) - begin);
+    if (std::ranges::find(names, name) != names.end()) continue;
+    joined += (names.empty() ? "" : ", ") + name;
+    names.push_back(name);
+  }
+  return joined;
+}
+
+void OptionSet::assign(const std::string& path, const std::string& text,
+                       const std::string& where) {
+  Field& field = *std::ranges::find(fields_, path, &Field::path);
+  read_value(field.target, field.info, path, text, where);
+  field.where = where;
+}
+
+void OptionSet::refuse_unknown(const std::string& path, bool section,
+                               const std::string& where) const {
+  std::vector<std::string> candidates;
+  for (const Field& field : fields_) candidates.push_back(field.path);
+  const std::string nearest = nearest_path(path, section ? sections() : candidates);
+  throw UserError({.operation = "base.options",
+                   .where = where,
+                   .what = std::string(section ? "unknown section" : "unknown field") + " '" +
+                           path + "'",
+                   .expected = members(section_of(path)),
+                   .got = "",
+                   .fix = suggest(nearest, kListAll)});
+}
+
+void OptionSet::refuse_section(const std::string& path, const std::string& got,
+                               const std::string& where) const {
+  const auto member = std::ranges::find_if(
+      fields_, [&](const Field& field) { return is_inside(field.path, path); });
+  throw UserError({.operation = "base.options",
+                   .where = where,
+                   .what = "'" + path + "' is a section and takes no value of its own",
+                   .expected = "its fields: " + members(path),
+                   .got = got,
+                   .fix = "set a field of it, such as '" + member->path + "'"});
+}
+
+}  // namespace strata

@@ -1,0 +1,68 @@
+#include "strata/base/trace.h"
+
+#include <gtest/gtest.h>
+
+namespace strata {
+namespace {
+
+TEST(Clock, NeverGoesBack) {
+  double last = now_seconds();
+  for (int i = 0; i < 1000; ++i) {
+    const double now = now_seconds();
+    ASSERT_GE(now, last);
+    last = now;
+  }
+}
+
+TEST(TraceSpan, AddsOneEventWhenItEnds) {
+  TraceLog log;
+  const double before = now_seconds();
+  {
+    const TraceSpan span(&log, "F", 1, 2, 3);
+    EXPECT_TRUE(log.events().empty());
+  }
+  const double after = now_seconds();
+  ASSERT_EQ(log.events().size(), 1u);
+  const TraceEvent& event = log.events().front();
+  EXPECT_STREQ(event.kind, "F");
+  EXPECT_EQ(event.stage, 1);
+  EXPECT_EQ(event.micro_batch, 2);
+  EXPECT_EQ(event.first_layer, 3);
+  EXPECT_LE(before, event.begin_seconds);
+  EXPECT_LE(event.begin_seconds, event.end_seconds);
+  EXPECT_LE(event.end_seconds, after);
+}
+
+TEST(TraceSpan, LeavesUnknownNumbersAtMinusOne) {
+  TraceLog log;
+  { const TraceSpan span(&log, "update"); }
+  ASSERT_EQ(log.events().size(), 1u);
+  EXPECT_EQ(log.events()[0].stage, -1);
+  EXPECT_EQ(log.events()[0].micro_batch, -1);
+  EXPECT_EQ(log.events()[0].first_layer, -1);
+}
+
+TEST(TraceSpan, AnInnerSpanEndsFirstAndLiesWithinTheOuterOne) {
+  TraceLog log;
+  {
+    const TraceSpan outer(&log, "step");
+    const TraceSpan inner(&log, "F");
+  }
+  ASSERT_EQ(log.events().size(), 2u);
+  EXPECT_STREQ(log.events()[0].kind, "F");
+  EXPECT_STREQ(log.events()[1].kind, "step");
+  EXPECT_GE(log.events()[0].begin_seconds, log.events()[1].begin_seconds);
+  EXPECT_LE(log.events()[0].end_seconds, log.events()[1].end_seconds);
+}
+
+TEST(TraceSpan, DoesNothingWithoutALog) { const TraceSpan span(nullptr, "F"); }
+
+TEST(TraceLog, ForgetsWhenCleared) {
+  TraceLog log;
+  { const TraceSpan span(&log, "F"); }
+  log.clear();
+  EXPECT_TRUE(log.events().empty());
+}
+
+}  // namespace
+}  // namespace strata

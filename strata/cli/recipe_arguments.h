@@ -1,0 +1,24 @@
+/// Adds the arguments that every verb with a recipe takes: the file and `--set`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "strata/train/recipe.h"
+
+namespace strata {
+
+struct RecipeArguments {
+  std::string path;
+  std::vector<std::string> overrides;
+
+  void add_to(CLI::App& verb) {
+    verb.add_option("recipe", path, "YAML file that describes the run")->required();
+    verb.add_option("--set", overrides, "override a field: --set train.steps=10")
+        ->allow_extra_args(false);
+  }
+  Recipe load() const { return load_recipe(path, overrides); }
+};
+
+}  // namespace strata

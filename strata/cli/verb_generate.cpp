@@ -1,0 +1,39 @@
+#include <iostream>
+#include <memory>
+
+#include "strata/cli/verbs.h"
+#include "strata/train/checkpoint.h"
+#include "strata/train/generate.h"
+
+namespace strata {
+namespace {
+
+void run_generate(GenerateRequest request, const std::vector<std::string>& overrides) {
+  const CheckpointReader checkpoint = CheckpointReader::open(request.checkpoint);
+  const Recipe recipe = parse_recipe(checkpoint.manifest().recipe, request.checkpoint, overrides);
+  std::cout << request.prompt << std::flush;
+  request.on_text = [](const std::string& piece) { std::cout << piece << std::flush; };
+  generate(recipe, request);
+  std::cout << '\n';
+}
+
+}  // namespace
+
+void add_generate_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("generate", "continue a prompt with a trained model");
+  auto request = std::make_shared<GenerateRequest>();
+  auto overrides = std::make_shared<std::vector<std::string>>();
+  verb->add_option("checkpoint", request->checkpoint, "checkpoint, or the folder that holds several")
+      ->required();
+  verb->add_option("--prompt", request->prompt, "text to continue")->required();
+  verb->add_option("--bytes,--tokens", request->tokens, "how many tokens to write")
+      ->capture_default_str();
+  verb->add_option("--temperature", request->temperature, "0: always the likeliest token")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_option("--seed", request->seed, "of the draws")->capture_default_str();
+  verb->add_option("--set", *overrides, "override a field of the recipe")->allow_extra_args(false);
+  verb->callback([request, overrides] { run_generate(*request, *overrides); });
+}
+
+}  // namespace strata

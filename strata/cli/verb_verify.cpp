@@ -1,0 +1,61 @@
+#include <iomanip>
+#include <iostream>
+#include <memory>
+
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/cli/recipe_arguments.h"
+#include "strata/cli/verbs.h"
+#include "strata/train/verify.h"
+
+namespace strata {
+namespace {
+
+void print(const Verification& result) {
+  std::cout << "loss   mesh " << format_hex(result.mesh_loss) << "  one rank "
+            << format_hex(result.reference_loss) << '\n';
+  for (const LayerComparison& layer : result.layers) {
+    std::cout << std::left << std::setw(12) << layer.layer << std::right << std::setw(10)
+              << format_count(static_cast<double>(layer.elements)) << "  ";
+    if (layer.differing == 0) {
+      std::cout << "equal\n";
+    } else {
+      std::cout << layer.differing << " elements differ, by at most " << layer.largest_difference
+                << ", first in " << layer.first_weight << '\n';
+    }
+  }
+}
+
+void run_verify(const RecipeArguments& arguments, const std::string& resume) {
+  const Recipe recipe = arguments.load();
+  const PlannedRun run = plan_run(recipe);
+  std::cout << "replaying one step on " << run.ranks << " ranks (" << recipe.mesh.schedule
+            << ", recompute " << recipe.memory.recompute << ") and on one\n";
+  const Verification result = verify(recipe, run, resume);
+  print(result);
+  if (result.equal()) {
+    std::cout << "bit-equal: loss and every gradient of " << result.layers.size() << " layers\n";
+    return;
+  }
+  const LayerComparison* layer = result.first_difference();
+  throw InternalError({.operation = "cli.verify",
+                       .where = layer ? layer->layer : "loss",
+                       .what = "the mesh computes something else than one rank",
+                       .expected = "equal bits",
+                       .got = layer ? "first difference in " + layer->first_weight : "another loss",
+                       .fix = "report it with this recipe; docs/gpipe.md says for which sizes threads "
+                              "may change bits"});
+}
+
+}  // namespace
+
+void add_verify_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("verify", "replay a step on one rank and compare every gradient");
+  auto arguments = std::make_shared<RecipeArguments>();
+  auto resume = std::make_shared<std::string>();
+  arguments->add_to(*verb);
+  verb->add_option("--resume", *resume, "take the step after this checkpoint");
+  verb->callback([arguments, resume] { run_verify(*arguments, *resume); });
+}
+
+}  // namespace strata

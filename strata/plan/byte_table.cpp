@@ -1,0 +1,41 @@
+#include "strata/plan/byte_table.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "strata/base/units.h"
+#include "strata/plan/text_table.h"
+
+namespace strata {
+
+std::string byte_table(const Ledger& ledger, std::int64_t device_bytes) {
+  std::vector<ByteKind> kinds;
+  for (int k = 0; k < kNumByteKinds; ++k) {
+    const auto kind = static_cast<ByteKind>(k);
+    const bool used = std::any_of(ledger.begin(), ledger.end(), [&](const RankLedger& rank) {
+      return rank.at_peak[kind] != 0;
+    });
+    if (used) kinds.push_back(kind);
+  }
+
+  std::vector<std::string> head{"rank"};
+  for (const ByteKind kind : kinds) head.push_back(name_of(kind));
+  head.push_back("peak");
+  if (device_bytes > 0) head.push_back("of " + format_bytes(device_bytes));
+  TextTable table(std::string(head.size(), 'r'));
+  table.add_row(head);
+  for (std::size_t r = 0; r < ledger.size(); ++r) {
+    std::vector<std::string> row{std::to_string(r)};
+    for (const ByteKind kind : kinds) row.push_back(format_bytes(ledger[r].at_peak[kind]));
+    row.push_back(format_bytes(ledger[r].peak_bytes));
+    if (device_bytes > 0) {
+      const double share = 100.0 * static_cast<double>(ledger[r].peak_bytes) /
+                           static_cast<double>(device_bytes);
+      row.push_back(format_double(share, share < 10 ? 1 : 0) + " %");
+    }
+    table.add_row(row);
+  }
+  return table.text();
+}
+
+}  // namespace strata

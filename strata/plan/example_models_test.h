@@ -1,0 +1,38 @@
+/// Builds the small models that the tests of this folder plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/schedule/costs.h"
+#include "strata/schedule/wiring.h"
+
+namespace strata::plan_test {
+
+/// A chain: value l goes from layer l to l+1; the last layer's output is nobody's.
+inline Wiring chain(int num_layers) {
+  Wiring wiring{.num_layers = num_layers};
+  for (int l = 0; l + 1 < num_layers; ++l) {
+    wiring.values.push_back(
+        {.name = "x" + std::to_string(l), .producer = l, .consumers = {l + 1}});
+  }
+  return wiring;
+}
+
+/// Equal layers and values that cost nothing but what the arguments say.
+inline CostTable equal_costs(const Wiring& wiring, const LayerCost& layer,
+                             const ValueCost& value = {}) {
+  CostTable costs;
+  costs.layers.assign(wiring.num_layers, layer);
+  for (int l = 0; l < wiring.num_layers; ++l) costs.layers[l].name = "layer" + std::to_string(l);
+  costs.values.assign(wiring.values.size(), value);
+  return costs;
+}
+
+inline Partition equal_stages(int num_layers, int num_stages) {
+  Partition partition;
+  for (int s = 0; s <= num_stages; ++s) partition.bounds.push_back(s * num_layers / num_stages);
+  return partition;
+}
+
+}  // namespace strata::plan_test

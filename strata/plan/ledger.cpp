@@ -1,0 +1,264 @@
+#include "strata/plan/ledger.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "strata/base/errors.h"
+#include "strata/schedule/placement.h"
+
+namespace strata {
+namespace {
+
+struct Traits {
+  bool trains = false;          // has backwards
+  std::vector<char> recompute;  // per layer
+};
+
+Traits traits_of(const Schedule& schedule, int num_layers) {
+  Traits traits{.recompute = std::vector<char>(num_layers)};
+  for (const Program& program : schedule.programs) {
+    for (const Action& action : program) {
+      traits.trains |= action.op == Op::kBackward;
+      if (action.op != Op::kRecompute) continue;
+      for (int l = action.layers.begin; l < action.layers.end; ++l) traits.recompute[l] = 1;
+    }
+  }
+  return traits;
+}
+
+class Bookkeeper {
+ public:
+  Bookkeeper(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+             const CostTable& costs)
+      : wiring_(wiring),
+        costs_(costs),
+        placement_(wiring, partition, schedule.rank_of_stage),
+        traits_(traits_of(schedule, wiring.num_layers)),
+        num_micro_batches_(schedule.num_micro_batches),
+        now_(schedule.num_ranks()),
+        ledger_(schedule.num_ranks()),
+        changes_(schedule.num_ranks()),
+        references_(wiring.values.size() * schedule.num_ranks() * schedule.num_micro_batches) {
+    for (ByteTable& table : now_) table[ByteKind::kBatch] = costs.batch_bytes;
+    for (int l = 0; l < wiring.num_layers; ++l) add_fixed(l);
+    for (int r = 0; r < schedule.num_ranks(); ++r) {
+      change(r, 0, now_[r].total());
+      look(r, -1);
+    }
+  }
+
+  void perform(ActionRef ref, const Action& action, const TraceEvent& event) {
+    rank_ = ref.rank;
+    position_ = ref.position;
+    const std::int64_t before = now_[rank_].total();
+    action_peak_ = before;
+    walk(action, event.end_seconds);
+    const bool receive = is_receive(action.op);  // waits first
+    change(rank_, receive ? event.end_seconds : event.begin_seconds, action_peak_ - before);
+    change(rank_, event.end_seconds, now_[rank_].total() - action_peak_);
+  }
+
+  Ledger take() {
+    for (std::size_t r = 0; r < ledger_.size(); ++r) {
+      std::int64_t level = 0;
+      for (const auto& [seconds, bytes] : changes_[r]) {
+        ledger_[r].timeline.push_back({seconds, level += bytes});
+      }
+    }
+    return std::move(ledger_);
+  }
+
+ private:
+  void change(int rank, double seconds, std::int64_t bytes) {
+    if (bytes != 0) changes_[rank].emplace(seconds, bytes);
+  }
+
+  void add_fixed(int layer) {
+    const LayerCost& cost = costs_.layers[layer];
+    ByteTable& table = now_[placement_.rank[layer]];
+    table[ByteKind::kWeights] += cost.weight_bytes;
+    table[ByteKind::kGradients] += cost.gradient_bytes;
+    table[ByteKind::kStates] += cost.state_bytes;
+    const bool copies = std::any_of(wiring_.ties.begin(), wiring_.ties.end(), [&](const Tie& tie) {
+      return std::count(tie.users.begin(), tie.users.end(), layer) != 0 &&
+             placement_.rank[tie.owner] != placement_.rank[layer];
+    });
+    if (copies) table[ByteKind::kReplicas] += cost.replica_bytes;
+  }
+
+  void walk(const Action& action, double end_seconds) {
+    micro_batch_ = action.micro_batch;
+    const auto [begin, end] = action.layers;
+    switch (action.op) {
+      case Op::kForward:
+        for (int l = begin; l < end; ++l) forward(l);
+        break;
+      case Op::kRecompute:
+        for (int l = begin; l < end; ++l) recompute(l);
+        break;
+      case Op::kBackward:
+        for (int l = end; l-- > begin;) backward(l);
+        break;
+      case Op::kReceiveActivation:
+        references(action.value, rank_) = readers_on(action.value, rank_);
+        take_over(action, --references(action.value, action.peer) == 0, end_seconds);
+        break;
+      case Op::kReceiveGradient:
+        take_over(action, true, end_seconds);
+        break;
+      case Op::kReceiveTiedGradient:
+        look_with_transients(costs_.layers[action.consumer].replica_bytes);
+        break;
+      default:
+        break;
+    }
+  }
+
+  void forward(int layer) {
+    const LayerCost& cost = costs_.layers[layer];
+    for (const int v : placement_.outputs[layer]) {
+      add(ByteKind::kValues, value_bytes(v));
+      references(v, rank_) = readers_on(v, rank_) + ranks_served(v);
+    }
+    if (traits_.trains && !traits_.recompute[layer]) {
+      add(ByteKind::kSaved, scaled(cost.saved_bytes));
+    }
+    look_with_transients(scaled(cost.forward_transient_bytes));
+    for (const int v : placement_.outputs[layer]) free_unless_used(v);
+    if (!traits_.trains) release_inputs(layer);
+  }
+
+  void recompute(int layer) {
+    const LayerCost& cost = costs_.layers[layer];
+    add(ByteKind::kSaved, scaled(cost.saved_bytes));
+    std::int64_t again = scaled(cost.forward_transient_bytes);
+    for (const int v : placement_.outputs[layer]) again += value_bytes(v);
+    look_with_transients(again);
+  }
+
+  void backward(int layer) {
+    const LayerCost& cost = costs_.layers[layer];
+    for (const int v : placement_.inputs[layer]) {
+      if (wiring_.values[v].differentiable) add(ByteKind::kValues, value_bytes(v));
+    }
+    look_with_transients(scaled(cost.backward_transient_bytes));
+    add(ByteKind::kSaved, -scaled(cost.saved_bytes));
+    for (const int v : placement_.outputs[layer]) {
+      const Value& value = wiring_.values[v];
+      const auto gradients = static_cast<std::int64_t>(value.consumers.size());
+      if (value.differentiable) add(ByteKind::kValues, -gradients * value_bytes(v));
+    }
+    release_inputs(layer);
+  }
+
+  // The receiver is charged from now on, and the sender no longer if it `lets_go`.
+  void take_over(const Action& action, bool lets_go, double seconds) {
+    const std::int64_t bytes = value_bytes(action.value);
+    add(ByteKind::kValues, bytes);
+    look(rank_, position_);
+    if (!lets_go) return;
+    now_[action.peer][ByteKind::kValues] -= bytes;
+    change(action.peer, seconds, -bytes);
+  }
+
+  void release_inputs(int layer) {
+    for (const int v : placement_.inputs[layer]) {
+      --references(v, rank_);
+      free_unless_used(v);
+    }
+  }
+
+  void free_unless_used(int value) {
+    if (references(value, rank_) == 0) add(ByteKind::kValues, -value_bytes(value));
+  }
+
+  // Readers on the rank, and other ranks that have still to receive the value from it.
+  int& references(int value, int rank) {
+    return references_[(value * now_.size() + rank) * num_micro_batches_ + micro_batch_];
+  }
+
+  int readers_on(int value, int rank) const {
+    const auto& consumers = wiring_.values[value].consumers;
+    return static_cast<int>(std::count_if(consumers.begin(), consumers.end(),
+                                          [&](int c) { return placement_.rank[c] == rank; }));
+  }
+
+  int ranks_served(int value) const {
+    std::vector<int> ranks;
+    for (const int consumer : wiring_.values[value].consumers) {
+      if (placement_.rank[consumer] != rank_) ranks.push_back(placement_.rank[consumer]);
+    }
+    std::sort(ranks.begin(), ranks.end());
+    return static_cast<int>(std::unique(ranks.begin(), ranks.end()) - ranks.begin());
+  }
+
+  std::int64_t scaled(std::int64_t bytes) const {
+    return std::llround(static_cast<double>(bytes) * costs_.scale(micro_batch_));
+  }
+  std::int64_t value_bytes(int value) const { return scaled(costs_.values[value].bytes); }
+
+  void add(ByteKind kind, std::int64_t bytes) { now_[rank_][kind] += bytes; }
+
+  void look_with_transients(std::int64_t bytes) {
+    now_[rank_][ByteKind::kTransients] = bytes;
+    look(rank_, position_);
+    now_[rank_][ByteKind::kTransients] = 0;
+  }
+
+  void look(int rank, int position) {
+    const std::int64_t total = now_[rank].total();
+    action_peak_ = std::max(action_peak_, total);
+    RankLedger& rank_ledger = ledger_[rank];
+    if (total <= rank_ledger.peak_bytes) return;
+    rank_ledger.peak_bytes = total;
+    rank_ledger.peak_position = position;
+    rank_ledger.at_peak = now_[rank];
+  }
+
+  const Wiring& wiring_;
+  const CostTable& costs_;
+  schedule::Placement placement_;
+  Traits traits_;
+  int num_micro_batches_;
+  std::vector<ByteTable> now_;    // per rank
+  Ledger ledger_;
+  // Per rank, by time: an action frees at its end, after others may have freed bytes of its rank.
+  std::vector<std::multimap<double, std::int64_t>> changes_;
+  std::vector<int> references_;   // per value, rank, micro-batch
+  int rank_ = 0;                  // of the action being performed
+  int position_ = 0;
+  int micro_batch_ = -1;
+  std::int64_t action_peak_ = 0;
+};
+
+}  // namespace
+
+const char* name_of(ByteKind kind) {
+  constexpr const char* kNames[kNumByteKinds] = {"weights", "gradients", "states",     "replicas",
+                                                 "saved",   "values",    "transients", "batch"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::int64_t ByteTable::total() const {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+Ledger make_ledger(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+                   const CostTable& costs, const Simulation& simulation) {
+  Bookkeeper books(schedule, wiring, partition, costs);
+  for (const ActionRef& ref : simulation.order) {
+    books.perform(ref, schedule.programs[ref.rank][ref.position],
+                  simulation.ranks[ref.rank].events[ref.position]);
+  }
+  return books.take();
+}
+
+std::int64_t peak_bytes(const Ledger& ledger) {
+  std::int64_t most = 0;
+  for (const RankLedger& rank : ledger) most = std::max(most, rank.peak_bytes);
+  return most;
+}
+
+}  // namespace strata

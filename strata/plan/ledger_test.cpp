@@ -1,0 +1,192 @@
+#include "strata/plan/ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "strata/plan/example_models_test.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
+
+namespace strata {
+namespace {
+
+using plan_test::chain;
+using plan_test::equal_costs;
+using plan_test::equal_stages;
+
+// A model on ranks, one second a forward, two a backward, ready to be accounted for.
+struct Model {
+  Wiring wiring;
+  CostTable costs;
+  Partition partition;
+  schedule::Shape shape;
+  std::vector<char> recompute = {};
+  bool update = true;
+
+  Model(int num_layers, schedule::Shape of, const LayerCost& layer, const ValueCost& value)
+      : wiring(chain(num_layers)),
+        costs(equal_costs(wiring, layer, value)),
+        partition(equal_stages(num_layers, of.ranks * of.virtual_stages)),
+        shape(of) {
+    for (LayerCost& cost : costs.layers) {
+      cost.forward_seconds = 1;
+      cost.backward_seconds = 2;
+    }
+  }
+  Schedule lowered(const std::string& name) const {
+    return schedule::lower(schedule::build(name, shape), wiring, partition,
+                           {.recompute = recompute, .update = update});
+  }
+  Ledger ledger(const std::string& name) const {
+    const Schedule schedule = lowered(name);
+    return make_ledger(schedule, wiring, partition, costs,
+                       simulate(schedule, wiring, partition, costs));
+  }
+};
+
+const LayerCost kLayer{.weight_bytes = 1000,
+                       .gradient_bytes = 2000,
+                       .state_bytes = 3000,
+                       .saved_bytes = 100,
+                       .forward_transient_bytes = 5,
+                       .backward_transient_bytes = 7};
+
+TEST(Ledger, FollowsOneMicroBatchOnOneRankAsByHand) {
+  Model model(3, {.ranks = 1}, kLayer, {.bytes = 10});
+  model.costs.batch_bytes = 64;
+  const RankLedger rank = model.ledger("1f1b")[0];
+  // Before: 3 x 6000 + 64. Fullest in layer 2's backward: three layers saved, x0 and x1, the gradient
+  // of x1 being made, the transient. (Layer 1's: two saved, x0, x1, the gradients of both.)
+  EXPECT_EQ(rank.timeline.front().bytes, 18064);
+  EXPECT_EQ(rank.at_peak[ByteKind::kWeights], 3000);
+  EXPECT_EQ(rank.at_peak[ByteKind::kGradients], 6000);
+  EXPECT_EQ(rank.at_peak[ByteKind::kStates], 9000);
+  EXPECT_EQ(rank.at_peak[ByteKind::kBatch], 64);
+  EXPECT_EQ(rank.at_peak[ByteKind::kSaved], 300);
+  EXPECT_EQ(rank.at_peak[ByteKind::kValues], 30);
+  EXPECT_EQ(rank.at_peak[ByteKind::kTransients], 7);
+  EXPECT_EQ(rank.peak_bytes, 18064 + 337);
+  EXPECT_EQ(rank.peak_bytes, rank.at_peak.total());
+  EXPECT_EQ(rank.peak_position, 1);  // F, then B
+}
+
+TEST(Ledger, EverythingOfAMicroBatchIsGoneAtTheEndOfTheStep) {
+  for (const std::string name : {"gpipe", "1f1b", "interleaved"}) {
+    Model model(8, {.ranks = 2, .micro_batches = 5, .virtual_stages = name == "1f1b" ? 1 : 2},
+                kLayer, {.bytes = 10, .transfer_seconds = 0.25});
+    model.wiring.values.push_back({.name = "skip", .producer = 0, .consumers = {3, 6, 7}});
+    model.costs.values.push_back({.bytes = 4});
+    for (const bool again : {false, true}) {
+      model.recompute.assign(8, again);
+      for (const RankLedger& rank : model.ledger(name)) {
+        EXPECT_EQ(rank.timeline.front().bytes, rank.timeline.back().bytes) << name;
+        EXPECT_GT(rank.peak_bytes, rank.timeline.front().bytes);
+      }
+    }
+  }
+}
+
+TEST(Ledger, TheTimelineAscendsAndReachesThePeakExactly) {
+  for (const double transfer : {0.0, 0.25, 4.0}) {
+    Model model(4, {.ranks = 4, .micro_batches = 6}, kLayer,
+                {.bytes = 10, .transfer_seconds = transfer});
+    for (const RankLedger& rank : model.ledger("1f1b")) {
+      std::int64_t most = 0;
+      double last = 0;
+      for (const MemoryPoint& point : rank.timeline) {
+        EXPECT_GE(point.seconds, last);
+        last = point.seconds;
+        most = std::max(most, point.bytes);
+      }
+      EXPECT_EQ(most, rank.peak_bytes);
+    }
+  }
+}
+
+TEST(Ledger, GpipeHoldsEveryMicroBatchAnd1F1BOnlyItsWarmUp) {
+  const LayerCost saves{.saved_bytes = 100};
+  const Model model(4, {.ranks = 4, .micro_batches = 9}, saves, {});
+  const Ledger gpipe = model.ledger("gpipe");
+  const Ledger one_f_one_b = model.ledger("1f1b");
+  for (int r = 0; r < 4; ++r) {
+    EXPECT_EQ(gpipe[r].peak_bytes, 900);
+    EXPECT_EQ(one_f_one_b[r].peak_bytes, 100 * (4 - r));
+  }
+}
+
+TEST(Ledger, ARecomputedLayerHoldsItsActivationsFromRecomputeToBackwardOnly) {
+  Model model(2, {.ranks = 1, .micro_batches = 4}, {.saved_bytes = 100, .forward_transient_bytes = 5},
+              {.bytes = 10});
+  model.recompute = {1, 1};
+  const RankLedger rank = model.ledger("gpipe")[0];
+  // x0 of three micro-batches and the gradient of the first's, whose layer 0 runs again: saved, its
+  // output once more, its transient.
+  EXPECT_EQ(rank.at_peak[ByteKind::kSaved], 100);
+  EXPECT_EQ(rank.at_peak[ByteKind::kValues], 40);
+  EXPECT_EQ(rank.at_peak[ByteKind::kTransients], 15);
+  EXPECT_EQ(to_string(model.lowered("gpipe").programs[0][rank.peak_position]), "R s0 m0 [0,1)");
+}
+
+TEST(Ledger, ChargesTheSenderUntilTheReceiverTakesTheValue) {
+  // Rank 0 has made all four values before the first arrives.
+  const schedule::Shape shape{.ranks = 2, .micro_batches = 4};
+  const Model slow(2, shape, {}, {.bytes = 10, .transfer_seconds = 50});
+  EXPECT_EQ(slow.ledger("gpipe")[0].at_peak[ByteKind::kValues], 40);
+  // Here each is taken while the next is made.
+  const Model fast(2, shape, {}, {.bytes = 10, .transfer_seconds = 0.5});
+  EXPECT_EQ(fast.ledger("gpipe")[0].at_peak[ByteKind::kValues], 20);
+}
+
+TEST(Ledger, AValueStaysUntilItsLastLocalReaderHasRunBackward) {
+  // x0 feeds layers 1 and 2, all on one rank; layer 1's own output is free.
+  Model model(3, {.ranks = 1}, {}, {});
+  model.wiring.values[0].consumers = {1, 2};
+  model.costs.values[0].bytes = 10;
+  const RankLedger rank = model.ledger("1f1b")[0];
+  // In layer 1's backward: x0 itself and the gradients of both readers.
+  EXPECT_EQ(rank.peak_bytes, 30);
+  EXPECT_EQ(rank.timeline.back().bytes, 0);
+}
+
+TEST(Ledger, AnInputWithoutGradientHasNone) {
+  Model model(2, {.ranks = 1}, {}, {.bytes = 10});
+  model.wiring.values[0].differentiable = false;
+  EXPECT_EQ(model.ledger("1f1b")[0].peak_bytes, 10);
+}
+
+TEST(Ledger, ForwardOnlyFreesAValueAfterItsLastReader) {
+  Model model(5, {.ranks = 1, .micro_batches = 3}, {.saved_bytes = 1000}, {.bytes = 10});
+  model.update = false;
+  const RankLedger rank = model.ledger("forward")[0];
+  EXPECT_EQ(rank.peak_bytes, 20);  // a layer's input and output; nothing is saved
+  EXPECT_EQ(rank.timeline.back().bytes, 0);
+}
+
+TEST(Ledger, CountsCopiesOfTiedWeightsWhoseOwnerIsElsewhere) {
+  for (const int ranks : {1, 2}) {
+    Model model(4, {.ranks = ranks}, {}, {});
+    model.wiring.ties.push_back({.name = "table", .owner = 0, .users = {3}});
+    model.costs.layers[3].replica_bytes = 77;
+    const Ledger ledger = model.ledger("1f1b");
+    EXPECT_EQ(ledger.back().at_peak[ByteKind::kReplicas], ranks == 1 ? 0 : 77);
+    // The owner sees the tied gradient while it adds it.
+    EXPECT_EQ(ledger.front().peak_bytes, ranks == 1 ? 0 : 77);
+  }
+}
+
+TEST(Ledger, AShortMicroBatchTakesItsShareInWholeBytes) {
+  Model model(1, {.ranks = 1, .micro_batches = 2}, {.saved_bytes = 101}, {});
+  model.costs.micro_batch_scale = {1, 0.5};
+  EXPECT_EQ(model.ledger("gpipe")[0].peak_bytes, 101 + 51);
+}
+
+TEST(Ledger, NamesEveryKind) {
+  EXPECT_STREQ(name_of(ByteKind::kWeights), "weights");
+  EXPECT_STREQ(name_of(ByteKind::kSaved), "saved");
+  EXPECT_STREQ(name_of(ByteKind::kTransients), "transients");
+  EXPECT_STREQ(name_of(ByteKind::kBatch), "batch");
+}
+
+}  // namespace
+}  // namespace strata

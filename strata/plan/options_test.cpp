@@ -1,0 +1,43 @@
+#include <gtest/gtest.h>
+
+#include "strata/base/errors.h"
+#include "strata/plan/memory_options.h"
+#include "strata/plan/mesh_options.h"
+
+namespace strata {
+namespace {
+
+TEST(MeshOptions, ReadsTheMeshOfARecipe) {
+  MeshOptions mesh;
+  OptionSet set;
+  describe(set, "mesh", mesh);
+  set.load_yaml("mesh: {pp: 4, virtual_stages: 2, schedule: interleaved, threads: 3}\n", "r.yaml");
+  EXPECT_EQ(mesh.pp, 4);
+  EXPECT_EQ(mesh.virtual_stages, 2);
+  EXPECT_EQ(mesh.schedule, "interleaved");
+  EXPECT_EQ(mesh.threads, 3);
+}
+
+TEST(MeshOptions, RefusesNoRanksAndUnknownSchedules) {
+  MeshOptions mesh;
+  OptionSet set;
+  describe(set, "mesh", mesh);
+  EXPECT_THROW(set.set("mesh.pp=0"), UserError);
+  EXPECT_THROW(set.set("mesh.schedule=forward"), UserError);
+  EXPECT_THROW(set.set("mesh.threads=-1"), UserError);
+}
+
+TEST(MemoryOptions, ReadsABudgetWithItsUnitAndHasNoneByDefault) {
+  MemoryOptions memory;
+  OptionSet set;
+  describe(set, "memory", memory);
+  EXPECT_EQ(memory.device.count, 0);
+  EXPECT_EQ(memory.recompute, "cheap");
+  set.load_yaml("memory: {device: 2GiB, recompute: auto}\n", "r.yaml");
+  EXPECT_EQ(memory.device.count, std::int64_t{2} << 30);
+  EXPECT_EQ(memory.recompute, "auto");
+  EXPECT_THROW(set.set("memory.recompute=some"), UserError);
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,265 @@
+#include "strata/plan/partition.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <random>
+
+#include "strata/base/errors.h"
+#include "strata/plan/example_models_test.h"
+#include "strata/plan/stage_estimate.h"
+
+namespace strata {
+namespace {
+
+using plan_test::chain;
+using plan_test::equal_costs;
+
+// Slowest stage, fullest stage, bytes across boundaries: smaller is better, in this order.
+using Score = std::array<double, 3>;
+
+struct Rated {
+  Score score{};
+  bool fits = true;
+};
+
+Rated rate(const Wiring& wiring, const CostTable& costs, const PartitionRequest& request,
+           const Partition& partition) {
+  const StageEstimator estimate(wiring, costs, request.recompute, request.ranks > 1);
+  Rated rated;
+  for (int stage = 0; stage < partition.num_stages(); ++stage) {
+    const StageEstimate of_stage = estimate(partition.layers(stage));
+    const std::int64_t bytes = of_stage.fixed_bytes + of_stage.transient_bytes +
+                               request.in_flight[stage] * of_stage.activation_bytes;
+    rated.score[0] = std::max(rated.score[0], of_stage.seconds);
+    rated.score[1] = std::max(rated.score[1], static_cast<double>(bytes));
+    rated.score[2] += static_cast<double>(of_stage.boundary_bytes);
+    rated.fits &= request.device_bytes.empty() ||
+                  bytes + costs.batch_bytes <= request.device_bytes[stage];
+  }
+  return rated;
+}
+
+void for_each_partition(int num_layers, int num_stages, Partition& prefix,
+                        const std::function<void(const Partition&)>& visit) {
+  const int begin = prefix.bounds.back();
+  if (num_stages == 1) {
+    prefix.bounds.push_back(num_layers);
+    visit(prefix);
+    prefix.bounds.pop_back();
+    return;
+  }
+  for (int end = begin + 1; end <= num_layers - (num_stages - 1); ++end) {
+    prefix.bounds.push_back(end);
+    for_each_partition(num_layers, num_stages - 1, prefix, visit);
+    prefix.bounds.pop_back();
+  }
+}
+
+std::optional<Score> best_by_brute_force(const Wiring& wiring, const CostTable& costs,
+                                         const PartitionRequest& request) {
+  std::optional<Score> best;
+  Partition start{.bounds = {0}};
+  for_each_partition(wiring.num_layers, request.ranks, start, [&](const Partition& partition) {
+    const Rated rated = rate(wiring, costs, request, partition);
+    if (rated.fits && (!best || rated.score < *best)) best = rated.score;
+  });
+  return best;
+}
+
+// Whole numbers, so that sums are exact and ties are frequent.
+struct RandomModel {
+  std::mt19937 random;
+  Wiring wiring;
+  CostTable costs;
+
+  explicit RandomModel(unsigned seed) : random(seed) {
+    wiring = chain(draw(2, 9));
+    if (wiring.num_layers >= 4) {
+      const int from = draw(0, wiring.num_layers - 3);
+      wiring.values.push_back({.name = "skip",
+                               .producer = from,
+                               .consumers = {draw(from + 2, wiring.num_layers - 1)},
+                               .differentiable = draw(0, 1) == 1});
+      wiring.ties.push_back({.name = "tie", .owner = 0, .users = {wiring.num_layers - 1}});
+    }
+    costs = equal_costs(wiring, {});
+    costs.batch_bytes = draw(0, 5);
+    for (LayerCost& layer : costs.layers) {
+      layer.forward_seconds = draw(1, 8);
+      layer.backward_seconds = draw(1, 16);
+      layer.weight_bytes = draw(0, 40);
+      layer.state_bytes = 2 * layer.weight_bytes;
+      layer.replica_bytes = draw(0, 20);
+      layer.saved_bytes = draw(0, 20);
+      layer.backward_transient_bytes = draw(0, 9);
+    }
+    for (ValueCost& value : costs.values) value = {.bytes = draw(1, 6), .transfer_seconds = 0};
+    for (ValueCost& value : costs.values) value.transfer_seconds = draw(0, 3);
+  }
+
+  int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
+
+  PartitionRequest request() {
+    PartitionRequest request{.ranks = draw(1, std::min(5, wiring.num_layers))};
+    for (int r = 0; r < request.ranks; ++r) request.in_flight.push_back(request.ranks - r);
+    for (int l = 0; l < wiring.num_layers; ++l) request.recompute.push_back(draw(0, 1) == 1);
+    return request;
+  }
+};
+
+TEST(Partition, IsOptimalOn200RandomModelsWithAndWithoutACap) {
+  int refused = 0;
+  int changed = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    RandomModel model(seed);
+    PartitionRequest request = model.request();
+    const auto free = partition_layers(model.wiring, model.costs, request);
+    ASSERT_TRUE(free);
+    EXPECT_EQ(rate(model.wiring, model.costs, request, *free).score,
+              best_by_brute_force(model.wiring, model.costs, request))
+        << "seed " << seed;
+
+    for (int r = 0; r < request.ranks; ++r) request.device_bytes.push_back(model.draw(100, 500));
+    const auto capped = partition_layers(model.wiring, model.costs, request);
+    const auto expected = best_by_brute_force(model.wiring, model.costs, request);
+    ASSERT_EQ(capped.has_value(), expected.has_value()) << "seed " << seed;
+    if (!capped) {
+      ++refused;
+      continue;
+    }
+    const Rated rated = rate(model.wiring, model.costs, request, *capped);
+    EXPECT_TRUE(rated.fits) << "seed " << seed;
+    EXPECT_EQ(rated.score, expected) << "seed " << seed;
+    changed += *capped != *free;
+  }
+  // The caps are neither always idle nor always fatal.
+  EXPECT_GT(refused, 10);
+  EXPECT_LT(refused, 150);
+  EXPECT_GT(changed, 10);
+}
+
+TEST(Partition, PutsEveryLayerOnceInOrder) {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    RandomModel model(seed);
+    const auto found = partition_layers(model.wiring, model.costs, model.request());
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->bounds.front(), 0);
+    EXPECT_EQ(found->bounds.back(), model.wiring.num_layers);
+    EXPECT_TRUE(std::is_sorted(found->bounds.begin(), found->bounds.end(), std::less_equal<>()));
+  }
+}
+
+TEST(Partition, GivesAHeavyHeadAStageOfItsOwn) {
+  const Wiring wiring = chain(7);
+  CostTable costs = equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 2});
+  costs.layers[6] = {.name = "head", .forward_seconds = 3, .backward_seconds = 6};
+  const auto found = partition_layers(wiring, costs, {.ranks = 3});
+  EXPECT_EQ(found->bounds, (std::vector<int>{0, 3, 6, 7}));
+}
+
+TEST(Partition, CountsARecomputedLayersSecondForward) {
+  const Wiring wiring = chain(4);
+  const CostTable costs = equal_costs(wiring, {.forward_seconds = 2, .backward_seconds = 1});
+  // 3 3 5 5: the halves 6 and 10 are worse than 11 only if the recompute counts.
+  const auto found = partition_layers(wiring, costs, {.ranks = 2, .recompute = {0, 0, 1, 1}});
+  EXPECT_EQ(found->bounds, (std::vector<int>{0, 2, 4}));
+  const auto front = partition_layers(wiring, costs, {.ranks = 2, .recompute = {1, 1, 1, 0}});
+  EXPECT_EQ(front->bounds, (std::vector<int>{0, 2, 4}));
+}
+
+TEST(Partition, BreaksTiesByMemoryThenByBoundaryBytes) {
+  // Five equal layers on two ranks: 2+3 and 3+2 are equally fast.
+  const Wiring wiring = chain(5);
+  CostTable costs = equal_costs(wiring, {.forward_seconds = 1, .saved_bytes = 10});
+  const PartitionRequest request{.ranks = 2, .in_flight = {2, 1}};
+  EXPECT_EQ(partition_layers(wiring, costs, request)->bounds, (std::vector<int>{0, 2, 5}));
+
+  costs = equal_costs(wiring, {.forward_seconds = 1}, {.bytes = 0});
+  costs.values[1].bytes = 1;  // between layers 1 and 2
+  costs.layers[4].weight_bytes = 100;  // hides the value's byte from the fullest stage
+  EXPECT_EQ(partition_layers(wiring, costs, request)->bounds, (std::vector<int>{0, 3, 5}));
+}
+
+TEST(Partition, KeepsVirtualStagesWithinTheirRanksBudget) {
+  const Wiring wiring = chain(8);
+  CostTable costs = equal_costs(wiring, {.forward_seconds = 1, .weight_bytes = 10});
+  PartitionRequest request{.ranks = 2, .virtual_stages = 2, .device_bytes = {40, 40}};
+  EXPECT_EQ(partition_layers(wiring, costs, request)->bounds, (std::vector<int>{0, 2, 4, 6, 8}));
+
+  // Two layers a stage puts the fat layers 0 and 4 on rank 0, which overflows; a share of 45 a stage
+  // keeps the first one alone with none of its neighbours heavier than 5.
+  for (const int fat : {0, 4}) costs.layers[fat].weight_bytes = 40;
+  request.device_bytes = {90, 90};
+  const auto found = partition_layers(wiring, costs, request);
+  ASSERT_TRUE(found);
+  std::array<std::int64_t, 2> bytes{};
+  for (int stage = 0; stage < 4; ++stage) {
+    for (int l = found->bounds[stage]; l < found->bounds[stage + 1]; ++l) {
+      bytes[stage % 2] += costs.layers[l].weight_bytes;
+    }
+  }
+  EXPECT_LE(bytes[0], 90);
+  EXPECT_LE(bytes[1], 90);
+
+  request.device_bytes = {60, 60};
+  EXPECT_FALSE(partition_layers(wiring, costs, request));
+}
+
+TEST(Partition, RefusesMoreStagesThanLayersAndNamesTheMostRanks) {
+  const Wiring wiring = chain(7);
+  const CostTable costs = equal_costs(wiring, {.forward_seconds = 1});
+  const auto fix_of = [&](int ranks, int virtual_stages) {
+    try {
+      partition_layers(wiring, costs, {.ranks = ranks, .virtual_stages = virtual_stages});
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.text().operation, "plan.partition");
+      return error.text().fix;
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(fix_of(8, 1), "set mesh.pp to at most 7");
+  EXPECT_EQ(fix_of(4, 2), "set mesh.pp to at most 3");
+  EXPECT_EQ(fix_of(1, 8), "set mesh.virtual_stages to 1 and mesh.pp to at most 7");
+  EXPECT_EQ(fix_of(0, 1), "set mesh.pp and mesh.virtual_stages to 1 or more");
+  EXPECT_EQ(fix_of(7, 1), "accepted");
+}
+
+TEST(StageEstimator, CountsAValueOnceHoweverManyLayersReadIt) {
+  Wiring wiring = chain(4);
+  wiring.values[0].consumers = {1, 2, 3};
+  CostTable costs = equal_costs(wiring, {.saved_bytes = 100}, {.bytes = 10, .transfer_seconds = 1});
+  const StageEstimator estimate(wiring, costs, {}, true);
+  const StageEstimate tail = estimate({1, 4});
+  EXPECT_EQ(tail.boundary_bytes, 10);           // x0 comes in
+  EXPECT_EQ(tail.activation_bytes, 300 + 30);   // x0, x1, x2
+  EXPECT_DOUBLE_EQ(tail.seconds, 1);
+  EXPECT_DOUBLE_EQ(estimate({0, 1}).seconds, 1);  // x0's gradient comes back
+  EXPECT_EQ(estimate({0, 1}).boundary_bytes, 0);
+}
+
+TEST(StageEstimator, ChargesACopyOfATiedWeightOnlyAwayFromItsOwner) {
+  Wiring wiring = chain(3);
+  wiring.ties.push_back({.name = "table", .owner = 0, .users = {2}});
+  CostTable costs = equal_costs(wiring, {});
+  costs.layers[2].replica_bytes = 50;
+  const StageEstimator estimate(wiring, costs, {}, true);
+  EXPECT_EQ(estimate({1, 3}).fixed_bytes, 50);
+  EXPECT_EQ(estimate({0, 3}).fixed_bytes, 0);
+}
+
+TEST(StageEstimator, ARecomputedLayerKeepsNothingButNeedsItAllWhileItRuns) {
+  const Wiring wiring = chain(2);
+  const CostTable costs = equal_costs(
+      wiring, {.forward_seconds = 1, .saved_bytes = 100, .backward_transient_bytes = 7},
+      {.bytes = 10});
+  const StageEstimate estimate = StageEstimator(wiring, costs, {1, 1}, false)({0, 2});
+  EXPECT_DOUBLE_EQ(estimate.seconds, 4);
+  EXPECT_EQ(estimate.activation_bytes, 10);
+  EXPECT_EQ(estimate.transient_bytes, 100 + 7 + 10);
+}
+
+}  // namespace
+}  // namespace strata

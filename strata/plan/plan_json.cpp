@@ -1,0 +1,78 @@
+#include "strata/plan/plan_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace strata {
+namespace {
+
+using nlohmann::json;
+
+json stages_of(const Plan& plan) {
+  json stages = json::array();
+  for (int stage = 0; stage < plan.partition.num_stages(); ++stage) {
+    const LayerRange layers = plan.partition.layers(stage);
+    json names = json::array();
+    for (int l = layers.begin; l < layers.end; ++l) names.push_back(plan.costs.layers[l].name);
+    stages.push_back({{"rank", plan.schedule.rank_of_stage[stage]},
+                      {"first_layer", layers.begin},
+                      {"layers", names}});
+  }
+  return stages;
+}
+
+json timeline_of(const RankTimeline& rank) {
+  json events = json::array();
+  for (const TraceEvent& event : rank.events) {
+    events.push_back({{"kind", event.kind},
+                      {"stage", event.stage},
+                      {"micro_batch", event.micro_batch},
+                      {"first_layer", event.first_layer},
+                      {"begin_seconds", event.begin_seconds},
+                      {"end_seconds", event.end_seconds}});
+  }
+  return events;
+}
+
+json memory_of(const RankLedger& ledger, const Program& program) {
+  json kinds;
+  for (int k = 0; k < kNumByteKinds; ++k) {
+    const auto kind = static_cast<ByteKind>(k);
+    kinds[name_of(kind)] = ledger.at_peak[kind];
+  }
+  json points = json::array();
+  for (const MemoryPoint& point : ledger.timeline) {
+    points.push_back(json::array({point.seconds, point.bytes}));
+  }
+  const int position = ledger.peak_position;
+  return {{"peak_bytes", ledger.peak_bytes},
+          {"peak_action", position < 0 ? std::string() : to_string(program[position])},
+          {"bytes_at_peak", kinds},
+          {"timeline", points}};
+}
+
+}  // namespace
+
+json to_json(const Plan& plan) {
+  json recomputed = json::array();
+  for (std::size_t l = 0; l < plan.recompute.size(); ++l) {
+    if (plan.recompute[l]) recomputed.push_back(plan.costs.layers[l].name);
+  }
+  json ranks = json::array();
+  for (int r = 0; r < plan.schedule.num_ranks(); ++r) {
+    const RankTimeline& rank = plan.simulation.ranks[r];
+    ranks.push_back({{"busy_seconds", rank.busy_seconds},
+                     {"idle_seconds", rank.idle_seconds},
+                     {"timeline", timeline_of(rank)},
+                     {"memory", memory_of(plan.ledger[r], plan.schedule.programs[r])}});
+  }
+  return {{"schedule", plan.schedule.name},
+          {"micro_batches", plan.shape.micro_batches},
+          {"device_bytes", plan.memory.device.count},
+          {"recompute", {{"mode", plan.memory.recompute}, {"layers", recomputed}}},
+          {"step_seconds", plan.simulation.step_seconds},
+          {"bubble", plan.simulation.bubble},
+          {"stages", stages_of(plan)},
+          {"ranks", ranks}};
+}
+
+}  // namespace strata

@@ -1,0 +1,97 @@
+#include "strata/plan/plan_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "strata/base/units.h"
+#include "strata/plan/byte_table.h"
+#include "strata/plan/text_table.h"
+#include "strata/schedule/grid.h"
+
+namespace strata {
+namespace {
+
+constexpr int kMostNames = 4;  // of recomputed layers, then "and 8 more"
+
+std::string counted(std::size_t count, const std::string& noun, const std::string& plural = "s") {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : plural);
+}
+
+std::string headline(const Plan& plan) {
+  std::string text = plan.schedule.name + " · " + counted(plan.shape.ranks, "rank");
+  if (plan.shape.virtual_stages > 1) {
+    text += " × " + counted(plan.shape.virtual_stages, "stage");
+  }
+  return text + " · " + counted(plan.costs.layers.size(), "layer") + " · " +
+         counted(plan.shape.micro_batches, "micro-batch", "es") + " a step\n";
+}
+
+std::string names_of(const Plan& plan, LayerRange layers) {
+  const std::string& first = plan.costs.layers[layers.begin].name;
+  if (layers.size() == 1) return first;
+  return first + " .. " + plan.costs.layers[layers.end - 1].name;
+}
+
+// Times are those of one full micro-batch; a recompute belongs to its backward.
+std::string stage_table(const Plan& plan) {
+  TextTable table("rrrlrrr");
+  table.add_row({"stage", "rank", "", "layers", "weights", "forward", "backward"});
+  for (int stage = 0; stage < plan.partition.num_stages(); ++stage) {
+    const LayerRange layers = plan.partition.layers(stage);
+    LayerCost sum;
+    for (int l = layers.begin; l < layers.end; ++l) {
+      const LayerCost& cost = plan.costs.layers[l];
+      sum.weight_bytes += cost.weight_bytes;
+      sum.forward_seconds += cost.forward_seconds;
+      sum.backward_seconds += cost.backward_seconds;
+      if (plan.recompute[l]) sum.backward_seconds += cost.forward_seconds;
+    }
+    table.add_row({std::to_string(stage), std::to_string(plan.schedule.rank_of_stage[stage]),
+                   std::to_string(layers.size()), names_of(plan, layers),
+                   format_bytes(sum.weight_bytes), format_seconds(sum.forward_seconds),
+                   format_seconds(sum.backward_seconds)});
+  }
+  return table.text();
+}
+
+std::string cut_grid(const Plan& plan, int columns) {
+  const auto digits = [](int count) {
+    return static_cast<int>(std::to_string(std::max(count - 1, 0)).size());
+  };
+  int cell = 2 + digits(plan.shape.micro_batches);
+  if (plan.shape.virtual_stages > 1) cell += 1 + digits(plan.shape.virtual_stages);
+  const int label = 6 + digits(plan.shape.ranks);
+  return schedule::grid(plan.schedule, {.max_columns = std::max(1, (columns - label) / cell)});
+}
+
+std::string recompute_line(const Plan& plan) {
+  std::string text = "recompute  " + plan.memory.recompute;
+  std::vector<std::string> names;
+  for (std::size_t l = 0; l < plan.recompute.size(); ++l) {
+    if (plan.recompute[l]) names.push_back(plan.costs.layers[l].name);
+  }
+  if (names.empty()) return text + (plan.memory.recompute == "auto" ? ": no layer needs it\n" : "\n");
+  text += ": " + std::to_string(names.size()) + " of " +
+          counted(plan.recompute.size(), "layer") + " (";
+  const int shown = std::min<int>(kMostNames, static_cast<int>(names.size()));
+  for (int i = 0; i < shown; ++i) text += (i ? ", " : "") + names[i];
+  if (const int more = static_cast<int>(names.size()) - shown; more > 0) {
+    text += " and " + std::to_string(more) + " more";
+  }
+  return text + ")\n";
+}
+
+}  // namespace
+
+std::string plan_text(const Plan& plan, int columns) {
+  const Simulation& simulation = plan.simulation;
+  std::string text = headline(plan) + "\n" + stage_table(plan) + "\n" + cut_grid(plan, columns) +
+                     "\nbytes at each rank's peak\n" +
+                     byte_table(plan.ledger, plan.memory.device.count) + "\n";
+  text += recompute_line(plan);
+  text += "predicted  " + format_seconds(simulation.step_seconds) + " a step, bubble " +
+          format_double(100 * simulation.bubble, 1) + " %\n";
+  return text;
+}
+
+}  // namespace strata

@@ -1,0 +1,48 @@
+/// Decides how a model trains on given ranks: where it is cut, what is computed twice, in which order,
+/// and proves by simulation and ledger that it fits.
+///
+/// The partitioner proposes cuts, with and without the cap; each is simulated, and the fastest whose
+/// ledger fits is the plan. With recompute `auto`, every rank over its budget recomputes the layers
+/// that give most bytes back a second, as few as will do.
+///
+/// Errors  UserError `[plan.memory]` when nothing fits: the byte table of each rank, and as the fix the
+///         nearest settings that fit, or else the smallest budget found to; and all that partition,
+///         builders and validator refuse.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/plan/ledger.h"
+#include "strata/plan/memory_options.h"
+#include "strata/plan/simulator.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/costs.h"
+#include "strata/schedule/wiring.h"
+
+namespace strata {
+
+struct PlanRequest {
+  Wiring wiring;
+  CostTable costs_none;            ///< operations keep all they need for backward
+  CostTable costs_cheap;           ///< GELU and norms compute theirs again
+  schedule::Shape shape;
+  std::string schedule = "1f1b";
+  MemoryOptions memory;
+  std::int64_t micro_batch = 0;    ///< samples of a full micro-batch; 0: no smaller one is proposed
+};
+
+struct Plan {
+  schedule::Shape shape;
+  MemoryOptions memory;
+  CostTable costs;                 ///< the one that the recompute mode chose
+  Partition partition;
+  std::vector<char> recompute;     ///< per layer
+  Schedule schedule = {};               ///< lowered and validated
+  Simulation simulation = {};
+  Ledger ledger = {};
+};
+
+Plan make_plan(const PlanRequest& request);
+
+}  // namespace strata

@@ -1,0 +1,237 @@
+#include "strata/plan/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "strata/base/errors.h"
+#include "strata/plan/example_models_test.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+// Eight blocks between an embedding and a head tied to it.
+PlanRequest request_for(const schedule::Shape& shape, const std::string& schedule,
+                        std::int64_t device_bytes = 0, const std::string& recompute = "cheap") {
+  PlanRequest request;
+  request.wiring = plan_test::chain(10);
+  request.wiring.ties.push_back({.name = "table", .owner = 0, .users = {9}});
+  const LayerCost block{.forward_seconds = 10e-3,
+                        .backward_seconds = 20e-3,
+                        .update_seconds = 1e-3,
+                        .weight_bytes = 4 * kMiB,
+                        .gradient_bytes = 4 * kMiB,
+                        .state_bytes = 8 * kMiB,
+                        .saved_bytes = 6 * kMiB,
+                        .forward_transient_bytes = kMiB,
+                        .backward_transient_bytes = 2 * kMiB};
+  CostTable costs = plan_test::equal_costs(request.wiring, block,
+                                           {.bytes = kMiB, .transfer_seconds = 1e-4});
+  LayerCost& embedding = costs.layers[0];
+  embedding.forward_seconds = embedding.backward_seconds = 1e-3;
+  embedding.saved_bytes = 0;
+  embedding.recomputable = false;
+  LayerCost& head = costs.layers[9];
+  head.weight_bytes = head.state_bytes = 0;
+  head.replica_bytes = 4 * kMiB;
+  request.costs_cheap = costs;
+  for (LayerCost& layer : costs.layers) layer.saved_bytes *= 2;
+  request.costs_none = costs;
+  request.shape = shape;
+  request.schedule = schedule;
+  request.memory = {.device = {device_bytes}, .recompute = recompute};
+  return request;
+}
+
+int recomputed(const Plan& plan) {
+  return std::accumulate(plan.recompute.begin(), plan.recompute.end(), 0);
+}
+
+std::string fix_of(const PlanRequest& request) {
+  try {
+    make_plan(request);
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().operation, "plan.memory");
+    return error.text().fix;
+  }
+  return "fits";
+}
+
+TEST(Plan, IsACompleteStepForEverySchedule) {
+  for (const std::string name : {"gpipe", "1f1b", "interleaved"}) {
+    const int virtual_stages = name == "interleaved" ? 2 : 1;
+    const Plan plan = make_plan(request_for({3, 5, virtual_stages}, name));
+    EXPECT_EQ(plan.schedule.name, name);
+    EXPECT_EQ(plan.partition.num_stages(), 3 * virtual_stages);
+    EXPECT_EQ(plan.partition.bounds.back(), 10);
+    EXPECT_EQ(recomputed(plan), 0);
+    EXPECT_EQ(plan.ledger.size(), 3u);
+    EXPECT_GT(plan.simulation.bubble, 0);
+    EXPECT_LT(plan.simulation.bubble, 0.5);
+    // No rank can be faster than its share of the work.
+    EXPECT_GT(plan.simulation.step_seconds, 5 * 9 * 30e-3 / 3);
+  }
+}
+
+TEST(Plan, OneRankHasNoBubble) {
+  const Plan plan = make_plan(request_for({1, 4}, "1f1b"));
+  EXPECT_NEAR(plan.simulation.bubble, 0, 1e-12);
+  EXPECT_NEAR(plan.simulation.step_seconds, 4 * (9 * 30e-3 + 2e-3) + 10e-3, 1e-9);
+}
+
+TEST(Plan, ForwardOnlyHasNeitherBackwardNorUpdate) {
+  const Plan plan = make_plan(request_for({2, 4}, "forward"));
+  for (const Program& program : plan.schedule.programs) {
+    for (const Action& action : program) {
+      EXPECT_NE(action.op, Op::kBackward);
+      EXPECT_NE(action.op, Op::kUpdate);
+    }
+  }
+}
+
+TEST(Plan, EveryRecomputeModeHoldsWhatItSays) {
+  const Plan none = make_plan(request_for({2, 8}, "1f1b", 0, "none"));
+  const Plan cheap = make_plan(request_for({2, 8}, "1f1b", 0, "cheap"));
+  const Plan full = make_plan(request_for({2, 8}, "1f1b", 0, "full"));
+  const Plan automatic = make_plan(request_for({2, 8}, "1f1b", 0, "auto"));
+  EXPECT_GT(peak_bytes(none.ledger), peak_bytes(cheap.ledger));
+  EXPECT_GT(peak_bytes(cheap.ledger), peak_bytes(full.ledger));
+  EXPECT_EQ(recomputed(full), 9);  // all but the embedding
+  EXPECT_EQ(recomputed(automatic), 0);  // without a budget nothing forces it
+  EXPECT_EQ(automatic.simulation.step_seconds, cheap.simulation.step_seconds);
+  EXPECT_LT(cheap.simulation.step_seconds, full.simulation.step_seconds);
+}
+
+TEST(Plan, AutoRecomputesMoreTheSmallerTheBudgetAndAlwaysFits) {
+  const std::int64_t roomy = peak_bytes(make_plan(request_for({2, 8}, "gpipe")).ledger);
+  int last = 0;
+  double last_seconds = 0;
+  for (const double share : {1.0, 0.9, 0.75, 0.6}) {
+    const auto device_bytes = static_cast<std::int64_t>(share * static_cast<double>(roomy));
+    const Plan plan = make_plan(request_for({2, 8}, "gpipe", device_bytes, "auto"));
+    EXPECT_LE(peak_bytes(plan.ledger), device_bytes);
+    EXPECT_GE(recomputed(plan), last);
+    EXPECT_GE(plan.simulation.step_seconds, last_seconds);
+    last = recomputed(plan);
+    last_seconds = plan.simulation.step_seconds;
+  }
+  EXPECT_GT(last, 0);
+  EXPECT_LT(last, 9);
+}
+
+TEST(Plan, MovesLayersOffAFullRankWhenThatIsEnough) {
+  // Rank 0 of 1F1B holds one micro-batch more than rank 1: a cut that is a little slower fits.
+  const Plan fastest = make_plan(request_for({2, 8}, "1f1b"));
+  const std::int64_t device_bytes = peak_bytes(fastest.ledger) - 2 * kMiB;
+  const Plan fitting = make_plan(request_for({2, 8}, "1f1b", device_bytes));
+  EXPECT_LE(peak_bytes(fitting.ledger), device_bytes);
+  EXPECT_NE(fitting.partition, fastest.partition);
+  EXPECT_GE(fitting.simulation.step_seconds, fastest.simulation.step_seconds);
+}
+
+TEST(PlanRefusal, ShowsTheBytesOfEveryRank) {
+  try {
+    make_plan(request_for({2, 8}, "gpipe", 100 * kMiB));
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().operation, "plan.memory");
+    EXPECT_EQ(error.text().where, "2 ranks, gpipe, recompute cheap");
+    EXPECT_EQ(error.text().expected, "at most 100.00 MiB on every rank");
+    for (const std::string part : {"weights", "gradients", "states", "saved", "\n   0", "\n   1"}) {
+      EXPECT_NE(error.text().got.find(part), std::string::npos) << part;
+    }
+    EXPECT_EQ(exit_code(error), 2);
+  }
+}
+
+// Applies the settings of a fix as the recipe would.
+PlanRequest applied(PlanRequest request, const std::string& fix) {
+  const auto value_of = [&](const std::string& name) {
+    const std::size_t at = fix.find(name + "=");
+    if (at == std::string::npos) return std::string();
+    const std::size_t begin = at + name.size() + 1;
+    return fix.substr(begin, fix.find(' ', begin) - begin);
+  };
+  if (const auto text = value_of("memory.recompute"); !text.empty()) request.memory.recompute = text;
+  if (const auto text = value_of("memory.device"); !text.empty()) {
+    request.memory.device = parse_bytes(text);
+  }
+  if (const auto text = value_of("mesh.schedule"); !text.empty()) request.schedule = text;
+  if (const auto text = value_of("mesh.pp"); !text.empty()) request.shape.ranks = std::stoi(text);
+  if (const auto text = value_of("mesh.virtual_stages"); !text.empty()) {
+    request.shape.virtual_stages = std::stoi(text);
+  }
+  return request;
+}
+
+TEST(PlanRefusal, NamesTheNearestSettingsThatFitAndTheyDo) {
+  struct Case {
+    std::string schedule, recompute;
+    std::int64_t mebibytes;
+    std::string fix;
+  };
+  // Rank 0 needs about 80 MiB before its first action.
+  const Case cases[] = {
+      {"gpipe", "cheap", 300, "set memory.recompute=auto"},
+      {"gpipe", "full", 130, "set mesh.schedule=1f1b"},
+      {"gpipe", "cheap", 130, "set mesh.schedule=1f1b and memory.recompute=auto"},
+      {"interleaved", "cheap", 120,
+       "set mesh.schedule=1f1b and mesh.virtual_stages=1 and memory.recompute=auto"},
+  };
+  for (const Case& c : cases) {
+    const schedule::Shape shape{2, 16, c.schedule == "interleaved" ? 2 : 1};
+    const PlanRequest request = request_for(shape, c.schedule, c.mebibytes * kMiB, c.recompute);
+    const std::string fix = fix_of(request);
+    EXPECT_EQ(fix, c.fix);
+    EXPECT_EQ(fix_of(applied(request, fix)), "fits") << fix;
+  }
+}
+
+TEST(PlanRefusal, ProposesSmallerMicroBatchesOnlyIfItKnowsTheirSize) {
+  PlanRequest request = request_for({2, 4}, "1f1b", 95 * kMiB, "auto");
+  const std::string without = fix_of(request);
+  EXPECT_EQ(without.find("train.micro_batch"), std::string::npos) << without;
+  request.micro_batch = 8;
+  EXPECT_EQ(fix_of(request).rfind("set train.micro_batch=", 0), 0u) << fix_of(request);
+}
+
+TEST(PlanRefusal, ProposesMoreRanksWhenWeightsAreTheTrouble) {
+  const PlanRequest request = request_for({2, 4}, "1f1b", 60 * kMiB, "auto");
+  const std::string fix = fix_of(request);
+  EXPECT_EQ(fix.rfind("set mesh.pp=", 0), 0u) << fix;
+  EXPECT_EQ(fix_of(applied(request, fix)), "fits");
+}
+
+TEST(PlanRefusal, NamesTheSmallestBudgetWhenNothingFits) {
+  PlanRequest request = request_for({2, 4}, "1f1b", 5 * kMiB);
+  const std::string fix = fix_of(request);
+  EXPECT_EQ(fix.rfind("set memory.recompute=auto and memory.device=", 0), 0u) << fix;
+  PlanRequest enough = applied(request, fix);
+  EXPECT_EQ(fix_of(enough), "fits");
+  enough.memory.device.count -= enough.memory.device.count / 64;
+  EXPECT_NE(fix_of(enough), "fits");
+}
+
+TEST(Plan, RefusesAnUnknownRecomputeMode) {
+  EXPECT_THROW(make_plan(request_for({2, 4}, "1f1b", 0, "some")), UserError);
+}
+
+TEST(Plan, StaysQuickForAHundredLayersOnSixteenRanks) {
+  PlanRequest request;
+  request.wiring = plan_test::chain(98);
+  request.costs_cheap = plan_test::equal_costs(
+      request.wiring,
+      {.forward_seconds = 1, .backward_seconds = 2, .weight_bytes = 10, .saved_bytes = 10},
+      {.bytes = 1});
+  request.costs_none = request.costs_cheap;
+  request.shape = {16, 64};
+  request.memory = {.device = {700}, .recompute = "auto"};
+  const Plan plan = make_plan(request);
+  EXPECT_LE(peak_bytes(plan.ledger), 700);
+  EXPECT_GT(recomputed(plan), 0);
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,116 @@
+#include "strata/plan/proposal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "strata/plan/partition.h"
+#include "strata/plan/recompute_choice.h"
+#include "strata/schedule/passes.h"
+
+namespace strata {
+namespace {
+
+constexpr double kSameSeconds = 1e-9;  // relative
+
+// The partitioner's bytes are near the ledger's, not equal: caps on both sides of the real one are
+// tried, and none at all, which gives the fastest cut.
+constexpr double kCaps[] = {1.25, 1.1, 1.0, 0.9};
+
+const CostTable& costs_for(const PlanRequest& request) {
+  return request.memory.recompute == "none" ? request.costs_none : request.costs_cheap;
+}
+
+Plan try_out(const PlanRequest& request, const Partition& partition,
+             const std::vector<char>& recompute) {
+  Plan plan{.shape = request.shape,
+            .memory = request.memory,
+            .costs = costs_for(request),
+            .partition = partition,
+            .recompute = recompute};
+  plan.schedule = schedule::lower(
+      schedule::build(request.schedule, request.shape), request.wiring, partition,
+      {.recompute = recompute, .update = request.schedule != "forward"});
+  plan.simulation = simulate(plan.schedule, request.wiring, partition, plan.costs);
+  plan.ledger =
+      make_ledger(plan.schedule, request.wiring, partition, plan.costs, plan.simulation);
+  return plan;
+}
+
+Plan try_out(const PlanRequest& request, const Partition& partition) {
+  const CostTable& costs = costs_for(request);
+  const std::string& mode = request.memory.recompute;
+  const std::vector<char> none(costs.layers.size());
+  if (mode == "full") return try_out(request, partition, recompute_all(costs));
+  Plan plan = try_out(request, partition, none);
+  if (mode != "auto" || fits(plan)) return plan;
+
+  std::vector<int> rank_of_layer;
+  for (int l = 0; l < request.wiring.num_layers; ++l) {
+    rank_of_layer.push_back(plan.schedule.rank_of_stage[partition.stage_of(l)]);
+  }
+  const auto recompute = choose_recompute(
+      costs, rank_of_layer, request.memory.device.count,
+      [&](const std::vector<char>& flags) { return try_out(request, partition, flags).ledger; });
+  return try_out(request, partition, recompute);
+}
+
+void add_cuts(std::vector<Partition>& cuts, const PlanRequest& request,
+              const std::vector<char>& recompute) {
+  const int ranks = request.shape.ranks;
+  PartitionRequest cut{.ranks = ranks,
+                       .virtual_stages = request.shape.virtual_stages,
+                       .recompute = recompute};
+  const auto add = [&] {
+    const auto found = partition_layers(request.wiring, costs_for(request), cut);
+    if (found && std::find(cuts.begin(), cuts.end(), *found) == cuts.end()) cuts.push_back(*found);
+  };
+  for (int r = 0; r < ranks; ++r) {
+    cut.in_flight.push_back(schedule::in_flight_bound(request.schedule, request.shape, r));
+  }
+  add();
+  if (request.memory.device.count == 0) return;
+  for (const double cap : kCaps) {
+    cut.device_bytes.assign(
+        ranks, std::llround(cap * static_cast<double>(request.memory.device.count)));
+    add();
+  }
+}
+
+std::vector<Partition> all_cuts(const PlanRequest& request) {
+  const CostTable& costs = costs_for(request);
+  const std::string& mode = request.memory.recompute;
+  std::vector<Partition> cuts;
+  if (mode != "full") add_cuts(cuts, request, std::vector<char>(costs.layers.size()));
+  if (mode == "full" || (mode == "auto" && request.memory.device.count > 0)) {
+    add_cuts(cuts, request, recompute_all(costs));
+  }
+  return cuts;
+}
+
+bool better(const Plan& plan, const Plan& than) {
+  if (fits(plan) != fits(than)) return fits(plan);
+  const double seconds = plan.simulation.step_seconds;
+  const double other = than.simulation.step_seconds;
+  if (fits(plan) && std::fabs(seconds - other) > kSameSeconds * other) return seconds < other;
+  return peak_bytes(plan.ledger) < peak_bytes(than.ledger);
+}
+
+}  // namespace
+
+bool fits(const Plan& plan) {
+  const std::int64_t device_bytes = plan.memory.device.count;
+  return device_bytes == 0 || peak_bytes(plan.ledger) <= device_bytes;
+}
+
+Plan propose(const PlanRequest& request) {
+  std::optional<Plan> best;
+  for (const Partition& cut : all_cuts(request)) {
+    Plan plan = try_out(request, cut);
+    if (!best || better(plan, *best)) best = std::move(plan);
+  }
+  return std::move(*best);
+}
+
+}  // namespace strata

@@ -1,0 +1,130 @@
+#include "strata/plan/recompute_choice.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace strata {
+namespace {
+
+using Layers = std::vector<int>;
+
+// Per rank: the layers that have something to free, the best first.
+std::vector<Layers> rank_layers(const CostTable& costs, const std::vector<int>& rank_of_layer,
+                                int num_ranks) {
+  std::vector<Layers> layers(num_ranks);
+  for (int l = 0; l < static_cast<int>(costs.layers.size()); ++l) {
+    const LayerCost& cost = costs.layers[l];
+    if (cost.recomputable && cost.saved_bytes > 0) layers[rank_of_layer[l]].push_back(l);
+  }
+  for (Layers& of_rank : layers) {
+    std::sort(of_rank.begin(), of_rank.end(), [&](int a, int b) {
+      const double left = costs.layers[a].forward_seconds * costs.layers[b].saved_bytes;
+      const double right = costs.layers[b].forward_seconds * costs.layers[a].saved_bytes;
+      return left != right ? left < right : a < b;
+    });
+  }
+  return layers;
+}
+
+std::vector<char> flags_of(const std::vector<Layers>& layers, std::size_t num_layers) {
+  std::vector<char> flags(num_layers);
+  for (const Layers& of_rank : layers) {
+    for (const int l : of_rank) flags[l] = 1;
+  }
+  return flags;
+}
+
+// The ranks are searched together: a rank's bytes depend on its own layers alone, but for the moment
+// at which others receive what it sent.
+class Search {
+ public:
+  Search(const CostTable& costs, std::int64_t device_bytes, const LedgerOf& ledger_of)
+      : costs_(costs), device_bytes_(device_bytes), ledger_of_(ledger_of) {}
+
+  // The shortest beginning of each rank's layers that fits, by bisection.
+  std::vector<Layers> shortest(const std::vector<Layers>& layers) const {
+    std::vector<std::size_t> low(layers.size(), 0);
+    std::vector<std::size_t> high;
+    for (const Layers& of_rank : layers) high.push_back(of_rank.size());
+    std::vector<Layers> beginning(layers.size());
+    const auto cut = [&](const std::vector<std::size_t>& length) {
+      for (std::size_t r = 0; r < layers.size(); ++r) {
+        beginning[r].assign(layers[r].begin(), layers[r].begin() + length[r]);
+      }
+      return beginning;
+    };
+    while (low != high) {
+      std::vector<std::size_t> middle(layers.size());
+      for (std::size_t r = 0; r < layers.size(); ++r) middle[r] = (low[r] + high[r]) / 2;
+      const Ledger ledger = ledger_with(cut(middle));
+      for (std::size_t r = 0; r < layers.size(); ++r) {
+        if (low[r] == high[r]) continue;
+        (fits(ledger[r]) ? high[r] : low[r]) = middle[r] + (fits(ledger[r]) ? 0 : 1);
+      }
+    }
+    return cut(high);
+  }
+
+  // What is left when everything that isn't needed is gone.
+  std::vector<Layers> without_surplus(const std::vector<Layers>& chosen) const {
+    std::vector<Layers> kept = chosen;
+    std::vector<Layers> candidates = chosen;
+    std::size_t most = 0;
+    for (Layers& of_rank : candidates) {
+      most = std::max(most, of_rank.size());
+      std::sort(of_rank.begin(), of_rank.end(), [&](int a, int b) {
+        const double left = costs_.layers[a].forward_seconds;
+        const double right = costs_.layers[b].forward_seconds;
+        return left != right ? left > right : a > b;
+      });
+    }
+    for (std::size_t i = 0; i < most; ++i) {
+      std::vector<Layers> fewer = kept;
+      for (std::size_t r = 0; r < fewer.size(); ++r) {
+        if (i < candidates[r].size()) std::erase(fewer[r], candidates[r][i]);
+      }
+      const Ledger ledger = ledger_with(fewer);
+      for (std::size_t r = 0; r < fewer.size(); ++r) {
+        if (fits(ledger[r])) kept[r] = fewer[r];
+      }
+    }
+    return kept;
+  }
+
+  bool all_fit(const std::vector<Layers>& layers) const {
+    return peak_bytes(ledger_with(layers)) <= device_bytes_;
+  }
+
+ private:
+  bool fits(const RankLedger& rank) const { return rank.peak_bytes <= device_bytes_; }
+  Ledger ledger_with(const std::vector<Layers>& layers) const {
+    return ledger_of_(flags_of(layers, costs_.layers.size()));
+  }
+
+  const CostTable& costs_;
+  std::int64_t device_bytes_;
+  const LedgerOf& ledger_of_;
+};
+
+}  // namespace
+
+std::vector<char> choose_recompute(const CostTable& costs, const std::vector<int>& rank_of_layer,
+                                   std::int64_t device_bytes, const LedgerOf& ledger_of) {
+  const std::vector<char> none(costs.layers.size());
+  const Ledger first = ledger_of(none);
+  if (peak_bytes(first) <= device_bytes) return none;
+
+  const Search search(costs, device_bytes, ledger_of);
+  const auto chosen =
+      search.shortest(rank_layers(costs, rank_of_layer, static_cast<int>(first.size())));
+  const auto fewer = search.without_surplus(chosen);
+  return flags_of(search.all_fit(fewer) ? fewer : chosen, costs.layers.size());
+}
+
+std::vector<char> recompute_all(const CostTable& costs) {
+  std::vector<char> flags;
+  for (const LayerCost& layer : costs.layers) flags.push_back(layer.recomputable);
+  return flags;
+}
+
+}  // namespace strata

@@ -1,0 +1,30 @@
+/// Chooses which layers to compute twice so that every rank fits its budget at the least cost.
+///
+/// A rank over its budget takes, of its layers, those that free most saved bytes a second of forward,
+/// earlier layers first among equals: they are computed again when later ones have gone. Then every
+/// member is dropped again that isn't needed, the slowest first. No member of the result can go
+/// without a rank breaking its budget; a cheaper set of other members may exist.
+///
+/// Cost  about log2(n) + k ledgers for n layers on the fullest rank, k of them chosen.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "strata/plan/ledger.h"
+#include "strata/schedule/costs.h"
+
+namespace strata {
+
+/// Makes the ledger of a step that computes these layers twice.
+using LedgerOf = std::function<Ledger(const std::vector<char>& recompute)>;
+
+/// Every layer that has something to free, on a rank that doesn't fit even so.
+std::vector<char> choose_recompute(const CostTable& costs, const std::vector<int>& rank_of_layer,
+                                   std::int64_t device_bytes, const LedgerOf& ledger_of);
+
+/// All layers that may run again.
+std::vector<char> recompute_all(const CostTable& costs);
+
+}  // namespace strata

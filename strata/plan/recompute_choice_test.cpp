@@ -1,0 +1,100 @@
+#include "strata/plan/recompute_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace strata {
+namespace {
+
+// A rank holds the saved bytes of its layers that aren't computed again.
+struct Ranks {
+  CostTable costs;
+  std::vector<int> rank_of_layer;
+
+  void add(int rank, std::int64_t saved_bytes, double forward_seconds, bool recomputable = true) {
+    costs.layers.push_back({.forward_seconds = forward_seconds,
+                            .saved_bytes = saved_bytes,
+                            .recomputable = recomputable});
+    rank_of_layer.push_back(rank);
+  }
+  Ledger ledger(const std::vector<char>& recompute) const {
+    Ledger ledger(*std::max_element(rank_of_layer.begin(), rank_of_layer.end()) + 1);
+    for (std::size_t l = 0; l < rank_of_layer.size(); ++l) {
+      if (!recompute[l]) ledger[rank_of_layer[l]].peak_bytes += costs.layers[l].saved_bytes;
+    }
+    return ledger;
+  }
+  std::vector<char> choose(std::int64_t device_bytes) const {
+    return choose_recompute(costs, rank_of_layer, device_bytes,
+                            [&](const std::vector<char>& flags) { return ledger(flags); });
+  }
+};
+
+using Flags = std::vector<char>;
+
+TEST(RecomputeChoice, ComputesNothingTwiceThatFits) {
+  Ranks ranks;
+  ranks.add(0, 100, 1);
+  EXPECT_EQ(ranks.choose(100), (Flags{0}));
+}
+
+TEST(RecomputeChoice, TakesTheLayersThatFreeMostASecond) {
+  Ranks ranks;
+  ranks.add(0, 100, 4);
+  ranks.add(0, 100, 1);
+  ranks.add(0, 100, 2);
+  EXPECT_EQ(ranks.choose(200), (Flags{0, 1, 0}));
+  EXPECT_EQ(ranks.choose(150), (Flags{0, 1, 1}));
+}
+
+TEST(RecomputeChoice, TakesTheEarlierOfEqualLayers) {
+  Ranks ranks;
+  for (int l = 0; l < 3; ++l) ranks.add(0, 100, 1);
+  EXPECT_EQ(ranks.choose(200), (Flags{1, 0, 0}));
+}
+
+TEST(RecomputeChoice, DropsWhatALaterMemberMadeSuperfluous) {
+  Ranks ranks;
+  ranks.add(0, 10, 0.01);  // the best a second, and too small
+  ranks.add(0, 100, 1);
+  EXPECT_EQ(ranks.choose(15), (Flags{0, 1}));
+}
+
+TEST(RecomputeChoice, LeavesRanksAloneThatFit) {
+  Ranks ranks;
+  ranks.add(0, 100, 1);
+  ranks.add(0, 100, 1);
+  ranks.add(1, 90, 1);
+  EXPECT_EQ(ranks.choose(100), (Flags{1, 0, 0}));
+}
+
+TEST(RecomputeChoice, NeverTakesLayersThatGainNothing) {
+  Ranks ranks;
+  ranks.add(0, 100, 1, /*recomputable=*/false);
+  ranks.add(0, 0, 1);
+  ranks.add(0, 50, 1);
+  EXPECT_EQ(ranks.choose(10), (Flags{0, 0, 1}));  // does not fit even so
+}
+
+TEST(RecomputeChoice, KeepsNoMemberThatCouldGo) {
+  std::mt19937 random(7);
+  std::uniform_int_distribution<int> draw(1, 20);
+  for (int trial = 0; trial < 100; ++trial) {
+    Ranks ranks;
+    for (int l = 0; l < 12; ++l) ranks.add(l / 4, draw(random), draw(random));
+    const std::int64_t device_bytes = 2 * draw(random);
+    Flags chosen = ranks.choose(device_bytes);
+    ASSERT_LE(peak_bytes(ranks.ledger(chosen)), device_bytes);
+    for (std::size_t l = 0; l < chosen.size(); ++l) {
+      if (!chosen[l]) continue;
+      chosen[l] = 0;
+      EXPECT_GT(peak_bytes(ranks.ledger(chosen)), device_bytes) << "layer " << l;
+      chosen[l] = 1;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata

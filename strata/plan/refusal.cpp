@@ -1,0 +1,144 @@
+#include "strata/plan/refusal.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "strata/base/errors.h"
+#include "strata/plan/byte_table.h"
+#include "strata/plan/proposal.h"
+
+namespace strata {
+namespace {
+
+constexpr int kMoreRanks = 8;  // tried at most
+
+// A request that differs from the user's in these settings.
+struct Alternative {
+  PlanRequest request;
+  std::vector<std::string> settings;
+
+  void set(const std::string& name, const std::string& value) {
+    const std::string start = name + "=";
+    std::erase_if(settings, [&](const std::string& s) { return s.rfind(start, 0) == 0; });
+    settings.push_back(start + value);
+  }
+  std::string text() const {
+    std::string text = "set ";
+    for (std::size_t i = 0; i < settings.size(); ++i) text += (i ? " and " : "") + settings[i];
+    return text;
+  }
+};
+
+bool trains(const PlanRequest& request) { return request.schedule != "forward"; }
+
+Alternative with_auto(Alternative from) {
+  const std::string& mode = from.request.memory.recompute;
+  if (!trains(from.request) || mode == "auto" || mode == "full") return from;
+  from.request.memory.recompute = "auto";
+  from.set("memory.recompute", "auto");
+  return from;
+}
+
+Alternative with_1f1b(Alternative from) {
+  if (!trains(from.request) || from.request.schedule == "1f1b") return from;
+  from.request.schedule = "1f1b";
+  from.set("mesh.schedule", "1f1b");
+  if (from.request.shape.virtual_stages > 1) {
+    from.request.shape.virtual_stages = 1;
+    from.set("mesh.virtual_stages", "1");
+  }
+  return from;
+}
+
+void halve(CostTable& costs, int micro_batches) {
+  std::vector<double> halves;
+  for (int i = 0; i < micro_batches; ++i) halves.insert(halves.end(), 2, costs.scale(i) / 2);
+  costs.micro_batch_scale = std::move(halves);
+}
+
+Alternative with_half_micro_batch(Alternative from) {
+  halve(from.request.costs_none, from.request.shape.micro_batches);
+  halve(from.request.costs_cheap, from.request.shape.micro_batches);
+  from.request.shape.micro_batches *= 2;
+  from.request.micro_batch /= 2;
+  from.set("train.micro_batch", std::to_string(from.request.micro_batch));
+  return from;
+}
+
+Alternative with_ranks(Alternative from, int ranks) {
+  from.request.shape.ranks = ranks;
+  from.set("mesh.pp", std::to_string(ranks));
+  return from;
+}
+
+// The nearest first.
+std::vector<Alternative> alternatives(const PlanRequest& request) {
+  const Alternative same{.request = request, .settings = {}};
+  const Alternative leanest = with_auto(with_1f1b(same));
+  std::vector<Alternative> all{with_auto(same), with_1f1b(same), leanest};
+  Alternative smaller = leanest;
+  while (smaller.request.micro_batch > 1 && smaller.request.micro_batch % 2 == 0) {
+    smaller = with_half_micro_batch(smaller);
+    all.push_back(smaller);
+  }
+  const int most = request.wiring.num_layers / leanest.request.shape.virtual_stages;
+  for (int more = 1; more <= kMoreRanks; ++more) {
+    const int ranks = request.shape.ranks + more;
+    if (ranks <= most) all.push_back(with_ranks(leanest, ranks));
+  }
+  std::erase_if(all, [](const Alternative& a) { return a.settings.empty(); });
+  return all;
+}
+
+std::int64_t rounded_up(std::int64_t bytes) {
+  constexpr std::int64_t kKiB = 1024;
+  std::int64_t unit = 1;
+  while (bytes / unit >= 64 * kKiB) unit *= kKiB;
+  return (bytes + unit - 1) / unit * unit;
+}
+
+bool fits_in(Alternative& alternative, std::int64_t device_bytes) {
+  alternative.request.memory.device.count = device_bytes;
+  return fits(propose(alternative.request));
+}
+
+// By bisection between what is known not to fit and what is, to half a per cent.
+Alternative with_smallest_budget(Alternative from) {
+  std::int64_t low = from.request.memory.device.count;
+  std::int64_t high = rounded_up(peak_bytes(propose(from.request).ledger));
+  while (!fits_in(from, high)) high += high / 64 + 1;
+  while (high - low > std::max<std::int64_t>(1, high / 200)) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits_in(from, middle) ? high : low) = middle;
+  }
+  from.request.memory.device.count = rounded_up(high);
+  from.set("memory.device", format_bytes_exactly(rounded_up(high)));
+  return from;
+}
+
+std::string nearest_fix(const PlanRequest& request) {
+  for (const Alternative& alternative : alternatives(request)) {
+    if (fits(propose(alternative.request))) return alternative.text();
+  }
+  return with_smallest_budget(with_auto(with_1f1b({.request = request, .settings = {}}))).text();
+}
+
+}  // namespace
+
+void refuse(const PlanRequest& request, const Plan& plan) {
+  const std::string count = std::to_string(request.shape.ranks);
+  std::string table = byte_table(plan.ledger, request.memory.device.count);
+  table.pop_back();
+  throw UserError({.operation = "plan.memory",
+                   .where = count + (count == "1" ? " rank, " : " ranks, ") + request.schedule +
+                            ", recompute " + request.memory.recompute,
+                   .what = "the plan needs more memory than memory.device allows",
+                   .expected =
+                       "at most " + format_bytes(request.memory.device.count) + " on every rank",
+                   .got = format_bytes(peak_bytes(plan.ledger)) + " on the fullest\n" + table,
+                   .fix = nearest_fix(request)});
+}
+
+}  // namespace strata

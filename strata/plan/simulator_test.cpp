@@ -1,0 +1,221 @@
+#include "strata/plan/simulator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "strata/base/errors.h"
+#include "strata/plan/example_models_test.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
+#include "strata/schedule/validator.h"
+
+namespace strata {
+namespace {
+
+using plan_test::chain;
+using plan_test::equal_costs;
+using plan_test::equal_stages;
+
+// A row of the paper's tables 5 and 9; times in milliseconds.
+struct Published {
+  int ranks, micro_batches;
+  double forward, input_gradient, weight_gradient, transfer;
+  double rate_1f1b;
+  int virtual_stages;  // layers of the model (and of its ends) / ranks: as many as there can be
+  double rate_interleaved;
+};
+
+// Source: Zero Bubble Pipeline Parallelism, arXiv 2401.10241. The paper doesn't state the virtual
+// stages; one layer a virtual stage, (layers + 2) / ranks of them, is what reproduces its numbers.
+constexpr Published kPublished[] = {
+    {8, 24, 18.522, 18.086, 9.337, .601, .2431, 3, .1055},
+    {8, 64, 18.546, 18.097, 9.321, .762, .1240, 3, .0443},
+    {8, 24, 29.718, 29.444, 19.927, .527, .2347, 4, .0808},
+    {16, 48, 11.347, 11.248, 8.132, .377, .2552, 3, .1104},
+    {32, 96, 10.419, 10.207, 7.715, .408, .2646, 2, .1493},
+    {32, 256, 10.402, 10.248, 7.698, .460, .1352, 2, .0624},
+};
+
+double bubble_rate(const Published& row, const std::string& name, int virtual_stages) {
+  const schedule::Shape shape{row.ranks, row.micro_batches, virtual_stages};
+  const int stages = row.ranks * virtual_stages;
+  const Wiring wiring = chain(stages);
+  const double backward = row.input_gradient + row.weight_gradient;
+  const CostTable costs = equal_costs(wiring,
+                                      {.forward_seconds = row.forward / virtual_stages,
+                                       .backward_seconds = backward / virtual_stages},
+                                      {.transfer_seconds = row.transfer});
+  const Partition partition = equal_stages(stages, stages);
+  const Schedule lowered =
+      schedule::lower(schedule::build(name, shape), wiring, partition, {.update = false});
+  const Simulation simulation = simulate(lowered, wiring, partition, costs);
+  double cost = 0;
+  for (const RankTimeline& rank : simulation.ranks) {
+    double first = simulation.step_seconds;
+    double last = 0;
+    for (const TraceEvent& event : rank.events) {
+      if (std::strcmp(event.kind, "F") != 0 && std::strcmp(event.kind, "B") != 0) continue;
+      first = std::min(first, event.begin_seconds);
+      last = std::max(last, event.end_seconds);
+    }
+    cost = std::max(cost, last - first);
+  }
+  return (cost - row.micro_batches * (row.forward + backward)) / cost;
+}
+
+TEST(Simulation, ReproducesThePublishedBubbleRatesOf1F1BToFourDecimals) {
+  for (const Published& row : kPublished) {
+    EXPECT_NEAR(bubble_rate(row, "1f1b", 1), row.rate_1f1b, 0.00005)
+        << row.ranks << " ranks, " << row.micro_batches << " micro-batches";
+  }
+}
+
+TEST(Simulation, ReproducesThePublishedInterleavedBubbleRatesWithinFourThousandths) {
+  for (const Published& row : kPublished) {
+    EXPECT_NEAR(bubble_rate(row, "interleaved", row.virtual_stages), row.rate_interleaved, 0.004)
+        << row.ranks << " ranks, " << row.micro_batches << " micro-batches";
+  }
+}
+
+// Two layers on two ranks; forward 1 s, backward 2 s, transfer 0.5 s.
+struct TwoRanks {
+  Wiring wiring = chain(2);
+  CostTable costs = equal_costs(
+      wiring, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.25},
+      {.bytes = 8, .transfer_seconds = 0.5});
+  Partition partition = equal_stages(2, 2);
+
+  Schedule lowered(const std::string& name, int micro_batches,
+                   const schedule::LowerOptions& options) const {
+    return schedule::lower(
+        schedule::build(name, {.ranks = 2, .micro_batches = micro_batches}), wiring, partition,
+        options);
+  }
+  Simulation run(const std::string& name, int micro_batches,
+                 const schedule::LowerOptions& options = {}) const {
+    return simulate(lowered(name, micro_batches, options), wiring, partition, costs);
+  }
+};
+
+const TraceEvent& event(const Simulation& simulation, int rank, const std::string& kind, int n = 0) {
+  for (const TraceEvent& event : simulation.ranks[rank].events) {
+    if (event.kind == kind && n-- == 0) return event;
+  }
+  ADD_FAILURE() << "rank " << rank << " has no event " << kind;
+  return simulation.ranks[rank].events.front();
+}
+
+TEST(Simulation, TimesOneMicroBatchThroughTwoRanksAsByHand) {
+  const Simulation simulation = TwoRanks().run("1f1b", 1);
+  // Rank 0: F [0,1]; its value arrives at 1.5. Rank 1: F [1.5,2.5], B [2.5,4.5]; the gradient arrives
+  // at 5. Rank 0: B [5,7]. Both leave the norm at 7 and update until 7.25.
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "RF").begin_seconds, 0);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "RF").end_seconds, 1.5);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "B").end_seconds, 4.5);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, "B").begin_seconds, 5);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "N").begin_seconds, 4.5);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "N").end_seconds, 7);
+  EXPECT_DOUBLE_EQ(simulation.step_seconds, 7.25);
+  EXPECT_DOUBLE_EQ(simulation.ranks[0].busy_seconds, 3.25);
+  EXPECT_DOUBLE_EQ(simulation.ranks[1].idle_seconds, 4);
+  EXPECT_DOUBLE_EQ(simulation.bubble, 1 - 6.5 / 14.5);
+}
+
+TEST(Simulation, SendsWithoutWaiting) {
+  // Rank 0 forwards both micro-batches back to back though the transfers take longer than a forward.
+  TwoRanks model;
+  model.costs.values[0].transfer_seconds = 5;
+  const Simulation simulation = model.run("gpipe", 2);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, "F", 1).begin_seconds, 1);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "F", 0).begin_seconds, 6);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "F", 1).begin_seconds, 7);
+}
+
+TEST(Simulation, ARecomputeCostsAForwardAndStartsBeforeTheGradientArrives) {
+  const Simulation simulation = TwoRanks().run("1f1b", 1, {.recompute = {1, 0}});
+  EXPECT_DOUBLE_EQ(event(simulation, 0, "R").begin_seconds, 1);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, "R").end_seconds, 2);
+  EXPECT_DOUBLE_EQ(simulation.step_seconds, 7.25);  // hidden in the wait
+}
+
+TEST(Simulation, GpipesIdleShareIsThePublishedFormula) {
+  for (const int ranks : {2, 4, 8}) {
+    for (const int micro_batches : {1, 4, 32}) {
+      const Wiring wiring = chain(ranks);
+      const CostTable costs =
+          equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 2});
+      const Partition partition = equal_stages(ranks, ranks);
+      const Schedule lowered =
+          schedule::lower(schedule::gpipe({.ranks = ranks, .micro_batches = micro_batches}),
+                          wiring, partition, {});
+      const double bubble = simulate(lowered, wiring, partition, costs).bubble;
+      EXPECT_NEAR(bubble, (ranks - 1.0) / (micro_batches + ranks - 1.0), 1e-12);
+    }
+  }
+}
+
+TEST(Simulation, AShortMicroBatchTakesItsShareOfTimeAndTransfer) {
+  TwoRanks model;
+  model.costs.micro_batch_scale = {1, 0.5};
+  const Simulation simulation = model.run("gpipe", 2);
+  const TraceEvent& forward = event(simulation, 0, "F", 1);
+  EXPECT_DOUBLE_EQ(forward.end_seconds - forward.begin_seconds, 0.5);
+  // Its value leaves at 1.5 and needs 0.25: it is there long before rank 1 is free at 2.5.
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "RF", 1).end_seconds, 2.5);
+}
+
+TEST(Simulation, EveryActionPaysTheOverhead) {
+  TwoRanks model;
+  model.costs.overhead_seconds = 0.125;
+  const Simulation simulation = model.run("1f1b", 1);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, "F").end_seconds, 1.125);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, "SF").end_seconds, 1.25);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "RF").end_seconds, 1.875);  // 1.25 + 0.5 + 0.125
+}
+
+TEST(Simulation, TiedGradientsTravelAtTheMeanRateOfTheValues) {
+  TwoRanks model;
+  model.wiring.ties.push_back({.name = "table", .owner = 0, .users = {1}});
+  model.costs.layers[1].replica_bytes = 16;  // twice the value: 1 s
+  const Simulation simulation = model.run("1f1b", 1);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "SG").begin_seconds, 4.5);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, "RG").begin_seconds, 7);  // 5.5 is past
+  EXPECT_DOUBLE_EQ(event(simulation, 1, "RW").end_seconds, 7.25 + 1);
+}
+
+TEST(Simulation, OrdersAllActionsSoThatMessagesAreSentBeforeTheyAreReceived) {
+  for (const double transfer : {0.0, 0.5, 3.0}) {
+    TwoRanks model;
+    model.costs.values[0].transfer_seconds = transfer;
+    const Schedule lowered = model.lowered("1f1b", 5, {});
+    const Simulation simulation = simulate(lowered, model.wiring, model.partition, model.costs);
+    std::vector<int> next(2);
+    int in_flight = 0;
+    for (const ActionRef& ref : simulation.order) {
+      EXPECT_EQ(ref.position, next[ref.rank]++);
+      const Op op = lowered.programs[ref.rank][ref.position].op;
+      in_flight += is_send(op) - is_receive(op);
+      EXPECT_GE(in_flight, 0);
+    }
+    EXPECT_EQ(next[0], static_cast<int>(lowered.programs[0].size()));
+    EXPECT_EQ(next[1], static_cast<int>(lowered.programs[1].size()));
+  }
+}
+
+TEST(Simulation, AMessageThatNobodySendsIsABugOfOurs) {
+  const TwoRanks model;
+  Schedule lowered = model.lowered("1f1b", 1, {});
+  std::erase_if(lowered.programs[0], [](const Action& a) { return a.op == Op::kSendActivation; });
+  try {
+    simulate(lowered, model.wiring, model.partition, model.costs);
+    FAIL();
+  } catch (const InternalError& error) {
+    EXPECT_EQ(error.text().operation, "plan.simulate");
+    EXPECT_NE(error.text().got.find("from rank"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,29 @@
+/// Writes timelines as a trace that chrome://tracing and ui.perfetto.dev open.
+///
+/// A process of the trace is one timeline of all ranks ("measured", "predicted"), a thread is a
+/// rank. Spans are named as in the grid: "F s0 m3"; stage, micro-batch and layer stand in their
+/// arguments.
+///
+/// Errors  SystemError when the file cannot be written.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/base/trace.h"
+
+namespace strata {
+
+struct TraceProcess {
+  std::string name;
+  double origin_seconds = 0;                   ///< the clock's reading that the trace calls 0
+  std::vector<std::vector<TraceEvent>> ranks;  ///< one list a rank
+};
+
+/// "F s0 m3", "U s1", "N".
+std::string span_name(const TraceEvent& event);
+
+std::string to_chrome_trace(const std::vector<TraceProcess>& processes);
+void write_chrome_trace(const std::string& path, const std::vector<TraceProcess>& processes);
+
+}  // namespace strata

@@ -1,0 +1,92 @@
+// A rank that fails at any action stops all ranks with one error that names the place.
+#include <ATen/ops/randint.h>
+#include <gtest/gtest.h>
+
+#include "strata/base/errors.h"
+#include "strata/comm/thread_ranks.h"
+#include "strata/models/gpt.h"
+#include "strata/pipeline/stage_machine.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
+#include "strata/tier/store.h"
+
+namespace strata {
+namespace {
+
+constexpr int kRanks = 3;
+
+// Performs what the inner machine performs, until its position comes.
+class FaultyMachine final : public Machine {
+ public:
+  FaultyMachine(Machine& inner, int fails_at) : inner_(inner), left_(fails_at) {}
+  void perform(const Action& action) override {
+    if (left_-- == 0)
+      throw SystemError({.operation = "test.fault", .what = "injected", .got = to_string(action)});
+    inner_.perform(action);
+  }
+
+ private:
+  Machine& inner_;
+  int left_;
+};
+
+struct Setting {
+  Sequence model = make_gpt({.layers = 4, .width = 32, .heads = 2, .vocab = 32, .context = 16,
+                             .dropout = 0.1, .tie = true, .skip = true});
+  Partition partition{.bounds = {0, 2, 4, model.num_layers()}};
+  std::vector<char> recompute = std::vector<char>(model.num_layers(), 0);
+  Schedule schedule;
+
+  Setting() {
+    recompute[2] = recompute[4] = 1;
+    schedule = schedule::lower(
+        schedule::one_f_one_b({.ranks = kRanks, .micro_batches = 3}), model.wiring(), partition,
+        {.recompute = recompute});
+  }
+};
+
+void run_with_fault(const Setting& setting, int faulty_rank, int position) {
+  run_thread_ranks({.ranks = kRanks}, [&](Group& group, MemoryAccount&) {
+    LayerStore store(device_medium());
+    const LayerRange layers = setting.partition.layers(group.rank());
+    for (int layer = layers.begin; layer < layers.end; ++layer)
+      store.insert(layer, setting.model.layout(layer), {}, 2);
+    const auto optimizer = make_optimizer({});
+    StageMachine machine(setting.model,
+                         {.partition = setting.partition,
+                          .rank_of_stage = {0, 1, 2},
+                          .recompute = setting.recompute},
+                         store, optimizer.get(), group);
+    const at::Tensor text = at::randint(32, {6, 16}, at::kLong);
+    const MiniBatch batch{.inputs = {text, text}, .samples = 6, .valid_tokens = 96};
+    const Program& program = setting.schedule.programs[group.rank()];
+    machine.begin(program, {.micro_batches = split(batch, 2), .valid_tokens = 96});
+    FaultyMachine faulty(machine, group.rank() == faulty_rank ? position : -1);
+    execute(program, faulty);
+  });
+}
+
+TEST(Fault, AtEveryActionOfEveryRankStopsAllWithOneError) {
+  const Setting setting;
+  int faults = 0;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const Program& program = setting.schedule.programs[rank];
+    for (int position = 0; position < static_cast<int>(program.size()); ++position, ++faults) {
+      try {
+        run_with_fault(setting, rank, position);
+        FAIL() << "rank " << rank << " failed at " << position << " and nobody noticed";
+      } catch (const SystemError& error) {
+        EXPECT_EQ(error.text().operation, "test.fault");
+        EXPECT_EQ(error.text().where, "rank " + std::to_string(rank));
+        EXPECT_EQ(error.text().got, to_string(program[position]));
+        EXPECT_EQ(exit_code(error), 3);
+      }
+    }
+  }
+  EXPECT_GT(faults, 60);
+}
+
+TEST(Fault, NoneLetsTheStepThrough) { EXPECT_NO_THROW(run_with_fault(Setting(), -1, 0)); }
+
+}  // namespace
+}  // namespace strata

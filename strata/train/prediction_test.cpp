@@ -1,0 +1,102 @@
+// What the ledger predicts is what the allocator measures.
+#include <ATen/ops/randint.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "strata/comm/thread_ranks.h"
+#include "strata/models/gpt.h"
+#include "strata/pipeline/costs.h"
+#include "strata/plan/planner.h"
+#include "strata/train/trainer.h"
+
+namespace strata {
+namespace {
+
+struct Case {
+  int stages;
+  const char* schedule;
+  const char* recompute;
+  int virtual_stages = 1;
+  bool tie = true;
+  bool skip = false;
+  double dropout = 0.1;
+  std::int64_t samples = 16;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.stages << " stages, " << c.schedule << ", " << c.recompute << (c.tie ? ", tied" : "")
+             << (c.skip ? ", skip" : "") << ", dropout " << c.dropout << ", " << c.samples << " samples";
+}
+
+constexpr std::int64_t kMicroBatch = 4, kContext = 64, kVocab = 512;
+
+std::vector<std::int64_t> measured_peaks(const Case& c, const Sequence& model, const Plan& plan) {
+  std::vector<std::int64_t> peaks(c.stages);
+  const TrainerOptions options{.schedule = c.schedule,
+                               .virtual_stages = c.virtual_stages,
+                               .partition = plan.partition,
+                               .recompute = plan.recompute,
+                               .keep_intermediates = std::string(c.recompute) == "none",
+                               .micro_batch = kMicroBatch,
+                               .clip = 1.0};
+  run_thread_ranks({.ranks = c.stages}, [&](Group& group, MemoryAccount& account) {
+    Trainer trainer(model, options, group);
+    trainer.initialise();
+    const at::Tensor text = at::randint(kVocab, {c.samples, kContext}, at::kLong);
+    const MiniBatch batch{.inputs = {text, text.clone()},
+                          .samples = c.samples,
+                          .valid_tokens = text.numel()};
+    trainer.step(batch, 1e-3);
+    group.barrier();
+    account.reset_peak();
+    group.barrier();
+    trainer.step(batch, 1e-3);
+    group.barrier();
+    peaks[group.rank()] = account.peak_bytes();
+  });
+  return peaks;
+}
+
+class MemoryPrediction : public ::testing::TestWithParam<Case> {};
+
+TEST_P(MemoryPrediction, IsWithinFivePercentOfTheMeasuredPeak) {
+  const Case c = GetParam();
+  const Sequence model = make_gpt({.layers = 8, .width = 128, .heads = 4, .vocab = kVocab,
+                                   .context = kContext, .dropout = c.dropout, .tie = c.tie,
+                                   .skip = c.skip});
+  const std::vector<TensorSpec> inputs(2, {{kMicroBatch, kContext}, at::kLong});
+  CostRequest request{.batch_inputs = inputs, .samples = c.samples, .micro_batch = kMicroBatch};
+  PlanRequest plan_request{
+      .wiring = model.wiring(),
+      .costs_cheap = byte_costs(model, request),
+      .shape = {.ranks = c.stages,
+                .micro_batches = static_cast<int>((c.samples + kMicroBatch - 1) / kMicroBatch),
+                .virtual_stages = c.virtual_stages},
+      .schedule = c.schedule,
+      .memory = {.recompute = c.recompute},
+      .micro_batch = kMicroBatch};
+  request.keep_intermediates = true;
+  plan_request.costs_none = byte_costs(model, request);
+  const Plan plan = make_plan(plan_request);
+  const std::vector<std::int64_t> measured = measured_peaks(c, model, plan);
+  for (int rank = 0; rank < c.stages; ++rank) {
+    const double predicted = static_cast<double>(plan.ledger[rank].peak_bytes);
+    EXPECT_NEAR(predicted / static_cast<double>(measured[rank]), 1.0, 0.05)
+        << c << ": rank " << rank << " predicted " << predicted << " measured " << measured[rank];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, MemoryPrediction,
+    ::testing::Values(Case{1, "1f1b", "cheap"}, Case{1, "gpipe", "none"}, Case{1, "gpipe", "full"},
+                      Case{2, "1f1b", "cheap"}, Case{2, "1f1b", "none"}, Case{2, "gpipe", "cheap"},
+                      Case{2, "gpipe", "full"}, Case{3, "1f1b", "full"},
+                      Case{4, "1f1b", "cheap"}, Case{2, "interleaved", "cheap", 2},
+                      Case{2, "gpipe", "cheap", 2}, Case{2, "1f1b", "cheap", 1, false},
+                      Case{2, "1f1b", "cheap", 1, true, true},
+                      Case{2, "gpipe", "none", 1, true, false, 0.0},
+                      Case{2, "1f1b", "cheap", 1, true, false, 0.1, 15}));
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,144 @@
+#include "strata/train/recipe.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+void describe(OptionSet& set, Recipe& recipe) {
+  describe(set, "model", recipe.model);
+  describe(set, "data", recipe.data);
+  describe(set, "train", recipe.train);
+  describe(set, "train.optimizer", recipe.optimizer);
+  describe(set, "mesh", recipe.mesh);
+  describe(set, "memory", recipe.memory);
+}
+
+// Refuses unless `holds`, at the place where `path` was given.
+void require(bool holds, const OptionSet& set, const std::string& path, const std::string& what,
+             const std::string& expected, const std::string& got, const std::string& fix) {
+  if (holds) return;
+  throw UserError({.operation = "train.recipe",
+                   .where = set.where(path),
+                   .what = path + ": " + what,
+                   .expected = expected,
+                   .got = got,
+                   .fix = fix});
+}
+
+void check(const Recipe& r, const OptionSet& set) {
+  const auto text = [](std::int64_t number) { return std::to_string(number); };
+  require(r.model.width % r.model.heads == 0, set, "model.heads",
+          "the heads must share the width evenly", "a divisor of " + text(r.model.width),
+          text(r.model.heads), "set model.heads to a divisor of model.width");
+  require(r.train.micro_batch <= r.train.mini_batch, set, "train.micro_batch",
+          "larger than the mini-batch", "at most " + text(r.train.mini_batch),
+          text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
+  require(r.data.tokenizer != "bytes" || r.model.vocab >= 256, set, "model.vocab",
+          "bytes have 256 values", "at least 256", text(r.model.vocab), "set model.vocab=256");
+  require(r.mesh.virtual_stages == 1 || r.mesh.schedule != "1f1b", set, "mesh.virtual_stages",
+          "1f1b has one stage a rank", "schedule interleaved or gpipe", r.mesh.schedule,
+          "set mesh.schedule=interleaved");
+  require(!r.data.train.empty(), set, "data.train", "no text to train on", "the path of a file",
+          "nothing", "set data.train to a text file");
+  require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), set,
+          "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
+          "none", "set train.checkpoint_folder");
+  // pp against layers: known without a model, so a newcomer reads the recipe's line, not a plan's.
+  const std::int64_t layers = r.model.layers + 2 + (r.model.skip ? 1 : 0);
+  const std::int64_t stages = r.mesh.pp * r.mesh.virtual_stages;
+  require(stages <= layers, set, "mesh.pp", "more stages than layers",
+          "at most " + text(layers) + " stages (blocks, embedding, head)", text(stages),
+          "set mesh.pp=" + text(layers / r.mesh.virtual_stages));
+}
+
+}  // namespace
+
+void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) {
+  set.add(prefix + ".steps", &options.steps,
+          {.help = "Optimizer updates.", .unit = "steps", .minimum = 1});
+  set.add(prefix + ".mini_batch", &options.mini_batch,
+          {.help = "Samples of one update.", .unit = "samples", .minimum = 1});
+  set.add(prefix + ".micro_batch", &options.micro_batch,
+          {.help = "Samples that go through the pipeline at once; the last one may be smaller.",
+           .unit = "samples",
+           .minimum = 1});
+  set.add(prefix + ".warmup", &options.warmup,
+          {.help = "Steps over which the learning rate rises.", .unit = "steps", .minimum = 0});
+  set.add(prefix + ".decay", &options.decay,
+          {.help = "How the learning rate falls.", .choices = {"cosine", "linear", "constant"}});
+  set.add(prefix + ".final_fraction", &options.final_fraction,
+          {.help = "Learning rate of the last step, as a share of the peak.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = 1});
+  set.add(prefix + ".clip", &options.clip,
+          {.help = "Largest global gradient norm; 0: no clipping.", .minimum = 0});
+  set.add(prefix + ".seed", &options.seed,
+          {.help = "Of first values, dropout and the order of samples.", .minimum = 0});
+  set.add(prefix + ".validate_every", &options.validate_every,
+          {.help = "Steps between validations; 0: only at the end.", .unit = "steps", .minimum = 0});
+  set.add(prefix + ".validation_samples", &options.validation_samples,
+          {.help = "Samples of a validation; 0: all.", .unit = "samples", .minimum = 0});
+  set.add(prefix + ".checkpoint_folder", &options.checkpoint_folder,
+          {.help = "Where checkpoints go; empty: none are written."});
+  set.add(prefix + ".checkpoint_every", &options.checkpoint_every,
+          {.help = "Steps between checkpoints; 0: only at the end.", .unit = "steps", .minimum = 0});
+  set.add(prefix + ".keep_checkpoints", &options.keep_checkpoints,
+          {.help = "Newest checkpoints that are kept; 0: all.", .minimum = 0});
+}
+
+LearningRateSchedule Recipe::learning_rate() const {
+  return {.peak = optimizer.learning_rate,
+          .warmup_steps = train.warmup,
+          .total_steps = train.steps,
+          .decay = train.decay,
+          .final_fraction = train.final_fraction};
+}
+
+int Recipe::threads_per_rank() const {
+  if (mesh.threads > 0) return static_cast<int>(mesh.threads);
+  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  return static_cast<int>(std::max<std::int64_t>(1, cores / mesh.pp));
+}
+
+Recipe parse_recipe(const std::string& text, const std::string& name,
+                    const std::vector<std::string>& overrides) {
+  Recipe recipe;
+  OptionSet set;
+  describe(set, recipe);
+  set.load_yaml(text, name);
+  for (const std::string& assignment : overrides) set.set(assignment);
+  check(recipe, set);
+  recipe.text = set.to_yaml();
+  return recipe;
+}
+
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) {
+    throw UserError({.operation = "train.recipe",
+                     .where = path,
+                     .what = "the recipe cannot be read",
+                     .expected = "a YAML file",
+                     .got = "no readable file",
+                     .fix = "name an existing recipe, such as recipes/demo.yaml"});
+  }
+  return parse_recipe(text.str(), path, overrides);
+}
+
+std::string recipe_options_table() {
+  Recipe recipe;
+  OptionSet set;
+  describe(set, recipe);
+  return set.to_table();
+}
+
+}  // namespace strata

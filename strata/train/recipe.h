@@ -1,0 +1,61 @@
+/// Holds everything a user can ask for: the options of every component, read from one YAML file.
+///
+/// Errors  UserError with the place in the recipe: what base/options refuses, and fields that
+///         contradict each other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "strata/data/options.h"
+#include "strata/models/gpt_options.h"
+#include "strata/optim/learning_rate.h"
+#include "strata/optim/options.h"
+#include "strata/plan/memory_options.h"
+#include "strata/plan/mesh_options.h"
+
+namespace strata {
+
+struct TrainOptions {
+  std::int64_t steps = 1000;
+  std::int64_t mini_batch = 32;
+  std::int64_t micro_batch = 4;
+  std::int64_t warmup = 0;
+  std::string decay = "cosine";
+  double final_fraction = 0.1;
+  double clip = 1.0;
+  std::int64_t seed = 1;
+  std::int64_t validate_every = 0;
+  std::int64_t validation_samples = 256;
+  std::string checkpoint_folder;
+  std::int64_t checkpoint_every = 0;
+  std::int64_t keep_checkpoints = 2;
+};
+
+void describe(OptionSet& set, const std::string& prefix, TrainOptions& options);
+
+struct Recipe {
+  GptOptions model;
+  DataOptions data;
+  TrainOptions train;
+  OptimizerOptions optimizer;
+  MeshOptions mesh;
+  MemoryOptions memory;
+  std::string text;  ///< effective YAML, every field; what a checkpoint stores
+
+  LearningRateSchedule learning_rate() const;
+  int threads_per_rank() const;  ///< mesh.threads, or cores / ranks
+};
+
+/// Reads `path` and applies `overrides` ("a.b=c").
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
+
+/// The same from text; `name` stands for the file in errors.
+Recipe parse_recipe(const std::string& text, const std::string& name,
+                    const std::vector<std::string>& overrides);
+
+/// Table of all fields with default, unit and sentence: `strata options`.
+std::string recipe_options_table();
+
+}  // namespace strata

@@ -1,0 +1,22 @@
+/// Writes a trainer's states to a checkpoint and reads them back, under any mesh.
+#pragma once
+
+#include <string>
+
+#include "strata/train/recipe.h"
+#include "strata/train/trainer.h"
+
+namespace strata {
+
+/// Collective. Every rank writes its own shard; returns the folder of the complete checkpoint.
+std::string save_trainer(Trainer& trainer, const Recipe& recipe, Group& group,
+                         int threads_per_rank);
+
+/// Reads this rank's weights, states and step count, whatever mesh wrote them. `path`: a checkpoint or
+/// the folder that holds several.
+void load_trainer(Trainer& trainer, const std::string& path);
+
+/// Weights only.
+void load_weights(Trainer& trainer, const std::string& path);
+
+}  // namespace strata

@@ -1,0 +1,206 @@
+#include "strata/train/training_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "strata/base/clock.h"
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/comm/thread_ranks.h"
+#include "strata/data/loader.h"
+#include "strata/train/saving.h"
+
+namespace strata {
+namespace {
+
+constexpr std::size_t kKeptSteps = 10;
+
+bool is_work(const TraceEvent& event) {
+  return !std::strcmp(event.kind, "F") || !std::strcmp(event.kind, "B") ||
+         !std::strcmp(event.kind, "R") || !std::strcmp(event.kind, "U");
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+std::vector<MiniBatch> validation_batches(const Corpus& corpus, const TrainOptions& options) {
+  std::vector<MiniBatch> batches;
+  const ValidationLoader loader(corpus.validation);
+  const std::int64_t samples = options.validation_samples == 0
+                                   ? loader.samples()
+                                   : std::min(options.validation_samples, loader.samples());
+  for (std::int64_t first = 0; first < samples; first += options.mini_batch)
+    batches.push_back(loader.at(first, std::min(options.mini_batch, samples - first)));
+  return batches;
+}
+
+// What the ranks of one run share; each writes its own slots.
+struct Shared {
+  const Recipe& recipe;
+  const PlannedRun& run;
+  const TrainingRequest& request;
+  Corpus corpus;
+  TrainingResult result;
+};
+
+// One rank's part of the loop.
+class RankLoop {
+ public:
+  RankLoop(Shared& shared, Group& group, MemoryAccount& account)
+      : shared_(shared),
+        options_(shared.recipe.train),
+        group_(group),
+        account_(account),
+        trainer_(shared.run.model, shared.run.trainer, group),
+        loader_(shared.corpus.train, shared.recipe.data.shuffle,
+                static_cast<std::uint64_t>(options_.seed)),
+        learning_rate_(shared.recipe.learning_rate()) {
+    if (shared.corpus.validation.count > 0)
+      validation_ = validation_batches(shared.corpus, options_);
+  }
+
+  void run() {
+    if (shared_.request.resume.empty()) {
+      trainer_.initialise();
+    } else {
+      load_trainer(trainer_, shared_.request.resume);
+    }
+    account_.reset_peak();
+    bool stopped = false;
+    while (trainer_.steps_done() < options_.steps && !stopped) stopped = step();
+    finish(stopped);
+  }
+
+ private:
+  bool is_root() const { return group_.rank() == 0; }
+
+  // True when the run shall stop here.
+  bool step() {
+    const std::int64_t step = trainer_.steps_done(), seen = step * options_.mini_batch;
+    group_.barrier();
+    trainer_.trace().clear();
+    const double begin = now_seconds();
+    const MiniBatch batch = loader_.at(seen, options_.mini_batch);
+    const double learning_rate = learning_rate_.at(step);
+    const StepOutcome& outcome = trainer_.step(batch, learning_rate);
+    StepRecord record{.step = step + 1,
+                      .loss = outcome.loss,
+                      .gradient_norm = outcome.gradient_norm,
+                      .learning_rate = learning_rate,
+                      .samples_seen = seen + batch.samples};
+    require_finite(record);
+    const bool stop = share(record, begin, batch);
+    if (options_.validate_every > 0 && record.step % options_.validate_every == 0 &&
+        record.step < options_.steps)
+      record.validation_loss = validate();
+    if (is_root()) {
+      shared_.result.records.push_back(record);
+      if (shared_.request.on_step) shared_.request.on_step(record);
+    }
+    if (options_.checkpoint_every > 0 && record.step % options_.checkpoint_every == 0 &&
+        record.step < options_.steps && !stop)
+      save();
+    return stop;
+  }
+
+  // Every rank's busy time, peak and events; returns whether rank 0 was asked to stop.
+  bool share(StepRecord& record, double begin, const MiniBatch& batch) {
+    const int ranks = group_.size(), rank = group_.rank();
+    std::vector<double> shared(2 * ranks + 2, 0.0);
+    for (const TraceEvent& event : trainer_.trace().events())
+      if (is_work(event)) shared[rank] += event.end_seconds - event.begin_seconds;
+    shared[ranks + rank] = static_cast<double>(account_.peak_bytes());
+    if (is_root()) {
+      shared[2 * ranks] = shared_.request.stop && *shared_.request.stop ? 1 : 0;
+      shared[2 * ranks + 1] = now_seconds() - begin;
+      keep_events(begin);
+    }
+    group_.all_reduce(shared);
+    shared_.result.last_steps.back().ranks[rank] = trainer_.trace().events();
+    record.step_seconds = shared[2 * ranks + 1];
+    record.tokens_per_second = static_cast<double>(batch.valid_tokens) / record.step_seconds;
+    double busy = 0;
+    for (int r = 0; r < ranks; ++r) {
+      busy += shared[r];
+      record.peak_bytes.push_back(static_cast<std::int64_t>(shared[ranks + r]));
+    }
+    record.bubble = std::max(0.0, 1 - busy / (ranks * record.step_seconds));
+    return shared[2 * ranks] > 0;
+  }
+
+  // Rank 0, before the all-reduce that the others wait in: they find their slot behind it.
+  void keep_events(double begin) {
+    std::vector<MeasuredStep>& kept = shared_.result.last_steps;
+    if (kept.size() == kKeptSteps) kept.erase(kept.begin());
+    kept.push_back({begin, now_seconds(), {}});
+    kept.back().ranks.resize(group_.size());
+  }
+
+  static void require_finite(const StepRecord& record) {
+    if (std::isfinite(record.loss) && std::isfinite(record.gradient_norm)) return;
+    throw UserError({.operation = "train.step",
+                     .where = "step " + std::to_string(record.step),
+                     .what = "the loss or its gradient is no longer finite",
+                     .expected = "finite numbers",
+                     .got = "loss " + format_double(record.loss, 4) + ", gradient norm " +
+                            format_double(record.gradient_norm, 4),
+                     .fix = "lower train.optimizer.learning_rate or set train.clip=1"});
+  }
+
+  double validate() { return trainer_.evaluate(validation_); }
+
+  void save() {
+    const std::string folder = save_trainer(trainer_, shared_.recipe, group_,
+                                            shared_.run.threads_per_rank);
+    if (!is_root()) return;
+    shared_.result.checkpoint = folder;
+    if (shared_.request.on_checkpoint) shared_.request.on_checkpoint(folder);
+  }
+
+  void finish(bool stopped) {
+    if (!options_.checkpoint_folder.empty()) save();
+    const double validation_loss = !stopped && !validation_.empty() ? validate() : 0;
+    if (!is_root()) return;
+    shared_.result.stopped = stopped;
+    shared_.result.validation_loss = validation_loss;
+  }
+
+  Shared& shared_;
+  const TrainOptions& options_;
+  Group& group_;
+  MemoryAccount& account_;
+  Trainer trainer_;
+  TrainingLoader loader_;
+  LearningRateSchedule learning_rate_;
+  std::vector<MiniBatch> validation_;
+};
+
+}  // namespace
+
+TrainingResult train(const Recipe& recipe, const PlannedRun& run, const TrainingRequest& request) {
+  Shared shared{recipe, run, request,
+                open_corpus(recipe.data, recipe.model.context, recipe.model.vocab), {}};
+  run_thread_ranks({.ranks = run.ranks,
+                    .threads_per_rank = run.threads_per_rank,
+                    .device_bytes = recipe.memory.device.count},
+                   [&](Group& group, MemoryAccount& account) {
+                     RankLoop(shared, group, account).run();
+                   });
+  TrainingResult& result = shared.result;
+  std::vector<double> seconds, bubbles;
+  for (const StepRecord& record : result.records) {
+    if (result.records.size() > 1 && &record == &result.records.front()) continue;
+    seconds.push_back(record.step_seconds);
+    bubbles.push_back(record.bubble);
+  }
+  result.median_step_seconds = median(std::move(seconds));
+  result.median_bubble = median(std::move(bubbles));
+  return std::move(result);
+}
+
+}  // namespace strata

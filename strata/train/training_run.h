@@ -1,0 +1,44 @@
+/// Trains a recipe from first values or a checkpoint to its last step, on all ranks.
+///
+/// Threads  call it from one thread; callbacks come from rank 0's.
+/// Errors   what plan, data, checkpoint and the ranks refuse; a step that gives no finite loss.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "strata/base/trace.h"
+#include "strata/train/planned_run.h"
+#include "strata/train/step_record.h"
+
+namespace strata {
+
+struct TrainingRequest {
+  std::string resume;                              ///< checkpoint or its parent; empty: start anew
+  std::function<void(const StepRecord&)> on_step;  ///< after every step
+  std::function<void(const std::string&)> on_checkpoint;  ///< its folder, once it is complete
+  const std::atomic<bool>* stop = nullptr;         ///< becomes true: finish the step, save, return
+};
+
+/// What every rank did in one step, on the clock of now_seconds().
+struct MeasuredStep {
+  double begin_seconds = 0;
+  double end_seconds = 0;
+  std::vector<std::vector<TraceEvent>> ranks;
+};
+
+struct TrainingResult {
+  std::vector<StepRecord> records;       ///< one a step of this run
+  std::vector<MeasuredStep> last_steps;  ///< the last few, for timelines
+  double validation_loss = 0;            ///< at the end; 0 without validation data
+  double median_step_seconds = 0;        ///< without the first step
+  double median_bubble = 0;
+  std::string checkpoint;                ///< the last one written; empty: none
+  bool stopped = false;                  ///< by `stop`, before the last step
+};
+
+TrainingResult train(const Recipe& recipe, const PlannedRun& run, const TrainingRequest& request);
+
+}  // namespace strata

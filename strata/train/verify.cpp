@@ -1,0 +1,89 @@
+#include "strata/train/verify.h"
+
+#include <map>
+#include <mutex>
+
+#include "strata/comm/thread_ranks.h"
+#include "strata/data/loader.h"
+#include "strata/train/saving.h"
+
+namespace strata {
+namespace {
+
+struct Gradients {
+  double loss = 0;
+  std::map<std::string, at::Tensor> by_name;
+};
+
+Gradients replay(const Recipe& recipe, const Sequence& model, const TrainerOptions& options,
+                 int ranks, int threads_per_rank, const std::string& resume) {
+  const Corpus corpus = open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
+  const TrainingLoader loader(corpus.train, recipe.data.shuffle,
+                              static_cast<std::uint64_t>(recipe.train.seed));
+  Gradients result;
+  std::mutex mutex;
+  run_thread_ranks({.ranks = ranks, .threads_per_rank = threads_per_rank},
+                   [&](Group& group, MemoryAccount&) {
+                     Trainer trainer(model, options, group);
+                     if (resume.empty()) {
+                       trainer.initialise();
+                     } else {
+                       load_trainer(trainer, resume);
+                     }
+                     const double loss =
+                         trainer.gradient_step(loader.at(trainer.steps_done() * recipe.train.mini_batch,
+                                                         recipe.train.mini_batch))
+                             .loss;
+                     const std::lock_guard lock(mutex);
+                     result.loss = loss;
+                     for (const NamedState& state : trainer.gradients())
+                       result.by_name[state.name] = state.tensor.clone();
+                   });
+  return result;
+}
+
+void compare(LayerComparison& layer, const std::string& weight, const at::Tensor& a,
+             const at::Tensor& b) {
+  layer.elements += a.numel();
+  const std::int64_t differing = (a != b).sum().item<std::int64_t>();
+  if (differing == 0) return;
+  layer.differing += differing;
+  layer.largest_difference = std::max(layer.largest_difference, (a - b).abs().max().item<double>());
+  if (layer.first_weight.empty()) layer.first_weight = weight;
+}
+
+}  // namespace
+
+const LayerComparison* Verification::first_difference() const {
+  for (const LayerComparison& layer : layers)
+    if (layer.differing > 0) return &layer;
+  return nullptr;
+}
+
+Verification verify(const Recipe& recipe, const PlannedRun& run, const std::string& resume) {
+  TrainerOptions reference_options = run.trainer;
+  reference_options.schedule = "gpipe";
+  reference_options.virtual_stages = 1;
+  reference_options.partition = {.bounds = {0, run.model.num_layers()}};
+  reference_options.recompute.clear();
+  reference_options.keep_intermediates = true;
+  const Gradients mesh =
+      replay(recipe, run.model, run.trainer, run.ranks, run.threads_per_rank, resume);
+  const Gradients reference =
+      replay(recipe, run.model, reference_options, 1, run.threads_per_rank, resume);
+
+  Verification result{.mesh_loss = mesh.loss, .reference_loss = reference.loss};
+  for (int layer = 0; layer < run.model.num_layers(); ++layer) {
+    LayerComparison comparison{.layer = run.model.name(layer)};
+    const LayerLayout& layout = run.model.layout(layer);
+    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+      if (layout.placements[i].borrowed) continue;
+      const std::string name = run.model.name(layer) + "." + layout.specs[i].name;
+      compare(comparison, name, mesh.by_name.at(name), reference.by_name.at(name));
+    }
+    result.layers.push_back(std::move(comparison));
+  }
+  return result;
+}
+
+}  // namespace strata
