@@ -13,6 +13,8 @@ packages=(
   "ccache:compiles an unchanged source once"
   "clang-19:compiler (twice as fast as g++ on libtorch's headers)"
   "lld-19:linker"
+  "clang-format-19:make format and make check"
+  "libxxhash-dev:checksums of token files and checkpoints"
   "libclang-rt-19-dev:sanitizer runtimes of the asan and tsan presets"
   "pkg-config:finds the libraries below"
   "libyaml-cpp-dev:recipes"

@@ -62,13 +62,11 @@ def run_strata(settings, options):
     with tempfile.TemporaryDirectory() as folder:
         metrics = Path(folder) / "metrics.jsonl"
         command = [STRATA, "train", "recipes/bench.yaml", "--metrics", str(metrics)]
-        settings = [*settings, f"train.steps={options.warmup + options.steps}",
-                    f"train.output={folder}/run"]
-        for setting in settings:
+        for setting in [*settings, f"train.steps={options.warmup + options.steps}"]:
             command += ["--set", setting]
         _, resident_bytes = call(command)
         steps = [json.loads(line) for line in metrics.read_text().splitlines()]
-    seconds = [step["step_seconds"] for step in steps if "step_seconds" in step]
+    seconds = [step["step_seconds"] for step in steps]
     return TOKENS / statistics.median(seconds[options.warmup:]), resident_bytes
 
 
@@ -84,8 +82,7 @@ def first_step_seconds():
         metrics = Path(folder) / "metrics.jsonl"
         begin = time.perf_counter()
         process = subprocess.Popen(
-            [STRATA, "train", "recipes/tiny.yaml", "--metrics", str(metrics), "--set",
-             f"train.output={folder}/run"],
+            [STRATA, "train", "recipes/tiny.yaml", "--metrics", str(metrics)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
         while not (metrics.exists() and "\n" in metrics.read_text()):
             if process.poll() not in (None, 0):
@@ -157,8 +154,9 @@ def table(result):
             f"{entry['peak_resident_bytes']['median'] / 2**20:.0f} MiB |")
     lines.append("")
     for kind, ratio in result["ratios"].items():
-        peers = " or ".join(RATIOS[kind][1])
-        lines.append(f"{kind}, {RATIOS[kind][0]} against the better of {peers}: "
+        ours, peers = RATIOS[kind]
+        better = "the better of " if len(peers) > 1 else ""
+        lines.append(f"{ours} against {better}{' and '.join(peers)}: "
                      f"speed {ratio['speed']['median']:.3f}x "
                      f"({ratio['speed']['min']:.3f} – {ratio['speed']['max']:.3f}), "
                      f"memory {ratio['memory']['median']:.2f}x; "

@@ -6,7 +6,8 @@
 namespace strata {
 namespace {
 
-constexpr std::string_view kIndent = "\n            ";  // below the values, so that grids stay readable
+// Below the first line of the value, so that grids stay readable.
+constexpr std::string_view kIndent = "\n            ";
 
 void append_part(std::string& message, std::string_view label, const std::string& value) {
   if (value.empty()) return;

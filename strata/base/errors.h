@@ -62,16 +62,16 @@ namespace internal {
   } while (false)
 
 /// The same for an equality; prints both values.
-#define STRATA_CHECK_EQ(a, b, operation)                                                          \
-  do {                                                                                            \
-    const auto& strata_a_ = (a);                                                                  \
-    const auto& strata_b_ = (b);                                                                  \
-    if (!(strata_a_ == strata_b_)) [[unlikely]] {                                                 \
-      std::ostringstream strata_values_;                                                          \
-      strata_values_ << strata_a_ << " against " << strata_b_;                                    \
-      ::strata::internal::check_failed(__FILE__, __LINE__, operation, #a " == " #b,               \
-                                       strata_values_.str());                                     \
-    }                                                                                             \
+#define STRATA_CHECK_EQ(a, b, operation)                                            \
+  do {                                                                              \
+    const auto& strata_a_ = (a);                                                    \
+    const auto& strata_b_ = (b);                                                    \
+    if (!(strata_a_ == strata_b_)) [[unlikely]] {                                   \
+      std::ostringstream strata_values_;                                            \
+      strata_values_ << strata_a_ << " against " << strata_b_;                      \
+      ::strata::internal::check_failed(__FILE__, __LINE__, operation, #a " == " #b, \
+                                       strata_values_.str());                       \
+    }                                                                               \
   } while (false)
 
 }  // namespace strata

@@ -29,7 +29,8 @@ TEST(Error, LeavesOutEmptyParts) {
                            .expected = "",
                            .got = "",
                            .fix = "read rank 1's log first"});
-  EXPECT_STREQ(error.what(), "[comm.receive] the peer is gone\n  fix       read rank 1's log first");
+  EXPECT_STREQ(error.what(),
+               "[comm.receive] the peer is gone\n  fix       read rank 1's log first");
 }
 
 TEST(Error, IndentsTheFurtherLinesOfAPart) {

@@ -17,8 +17,8 @@ std::string suggest(const std::string& nearest, const std::string& otherwise) {
 }
 
 bool is_inside(const std::string& path, const std::string& section) {
-  return section.empty() || (path.size() > section.size() && path.starts_with(section) &&
-                             path[section.size()] == '.');
+  return section.empty() ||
+         (path.size() > section.size() && path.starts_with(section) && path[section.size()] == '.');
 }
 
 std::string section_of(const std::string& path) {
@@ -125,8 +125,7 @@ std::string OptionSet::members(const std::string& section) const {
   return joined;
 }
 
-void OptionSet::assign(const std::string& path, const std::string& text,
-                       const std::string& where) {
+void OptionSet::assign(const std::string& path, const std::string& text, const std::string& where) {
   Field& field = *std::ranges::find(fields_, path, &Field::path);
   read_value(field.target, field.info, path, text, where);
   field.where = where;
@@ -137,13 +136,13 @@ void OptionSet::refuse_unknown(const std::string& path, bool section,
   std::vector<std::string> candidates;
   for (const Field& field : fields_) candidates.push_back(field.path);
   const std::string nearest = nearest_path(path, section ? sections() : candidates);
-  throw UserError({.operation = "base.options",
-                   .where = where,
-                   .what = std::string(section ? "unknown section" : "unknown field") + " '" +
-                           path + "'",
-                   .expected = members(section_of(path)),
-                   .got = "",
-                   .fix = suggest(nearest, kListAll)});
+  throw UserError(
+      {.operation = "base.options",
+       .where = where,
+       .what = std::string(section ? "unknown section" : "unknown field") + " '" + path + "'",
+       .expected = members(section_of(path)),
+       .got = "",
+       .fix = suggest(nearest, kListAll)});
 }
 
 void OptionSet::refuse_section(const std::string& path, const std::string& got,

@@ -23,8 +23,8 @@ namespace strata {
 
 /// What is said of a field beside its name and default.
 struct FieldInfo {
-  std::string help;                  ///< one sentence, no line break
-  std::string unit = "";             ///< "steps", "tokens", "ratio"; empty for names and flags
+  std::string help;                       ///< one sentence, no line break
+  std::string unit = "";                  ///< "steps", "tokens", "ratio"; empty for names and flags
   std::vector<std::string> choices = {};  ///< for strings: the legal values; empty: any
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
@@ -44,7 +44,7 @@ class OptionSet {
   /// Overrides one field: "train.steps=10".
   void set(const std::string& assignment);
 
-  bool is_given(const std::string& path) const;  ///< set by a recipe or --set, not defaulted
+  bool is_given(const std::string& path) const;      ///< set by a recipe or --set, not defaulted
   std::string where(const std::string& path) const;  ///< "recipe.yaml:3:9", "--set", "default"
   std::string to_yaml() const;   ///< every field with its effective value; load_yaml reads it back
   std::string to_table() const;  ///< one line a field: path, default, unit, sentence

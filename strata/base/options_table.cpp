@@ -46,7 +46,8 @@ std::string OptionSet::to_table() const {
       if (section_of(field.path) != section) continue;
       const std::string limits = write_limits(field.target, field.info);
       rows.push_back({field.path, field.default_text.empty() ? "\"\"" : field.default_text,
-                      field.info.unit, field.info.help + (limits.empty() ? "" : " [" + limits + "]")});
+                      field.info.unit,
+                      field.info.help + (limits.empty() ? "" : " [" + limits + "]")});
     }
   }
   return print(rows);

@@ -53,7 +53,8 @@ class OptionSetTest : public testing::Test {
     set.add("train.warmup", &o.warmup, {.help = "Steps of rising learning rate."});
     set.add("train.clip", &o.clip, {.help = "Largest gradient norm."});
     set.add("train.seed", &o.seed, {.help = "Key of all random numbers."});
-    set.add("mesh.pp", &o.pp, {.help = "Pipeline ranks.", .unit = "ranks", .minimum = 1, .maximum = 64});
+    set.add("mesh.pp", &o.pp,
+            {.help = "Pipeline ranks.", .unit = "ranks", .minimum = 1, .maximum = 64});
     set.add("mesh.schedule", &o.schedule,
             {.help = "Order of micro-batches.", .choices = {"gpipe", "1f1b", "interleaved"}});
     set.add("memory.device", &o.device, {.help = "Budget; 0: no limit.", .maximum = 0x1p50});
@@ -214,8 +215,7 @@ TEST_F(OptionSetTest, FindsTheFieldInAnotherSection) {
 TEST_F(OptionSetTest, PointsToTheListWhenNothingIsNear) {
   const ErrorText text = refusal_of_yaml("train: {zebra: 6}");
   EXPECT_EQ(text.fix, "run `strata options` for the list of all fields");
-  EXPECT_EQ(text.expected,
-            "steps, optimizer, mini_batch, micro_batch, warmup, clip, seed");
+  EXPECT_EQ(text.expected, "steps, optimizer, mini_batch, micro_batch, warmup, clip, seed");
 }
 
 TEST_F(OptionSetTest, RefusesAnUnknownSection) {
@@ -311,7 +311,8 @@ TEST_F(OptionSetTest, RefusesMalformedYamlAtItsPlace) {
   const ErrorText text = refusal_of_yaml("train: {steps: 1}\nmesh: {pp: 2\n");
   EXPECT_TRUE(text.where.starts_with("recipe.yaml:3:")) << text.where;
   EXPECT_TRUE(text.what.starts_with("malformed YAML: ")) << text.what;
-  EXPECT_EQ(refusal_of_yaml("train: {steps: 1}\n  mesh: 2\n").where.substr(0, 14), "recipe.yaml:2:");
+  EXPECT_EQ(refusal_of_yaml("train: {steps: 1}\n  mesh: 2\n").where.substr(0, 14),
+            "recipe.yaml:2:");
 }
 
 TEST_F(OptionSetTest, RefusesWhatIsNotARecipe) {

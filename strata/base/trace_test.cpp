@@ -35,7 +35,9 @@ TEST(TraceSpan, AddsOneEventWhenItEnds) {
 
 TEST(TraceSpan, LeavesUnknownNumbersAtMinusOne) {
   TraceLog log;
-  { const TraceSpan span(&log, "update"); }
+  {
+    const TraceSpan span(&log, "update");
+  }
   ASSERT_EQ(log.events().size(), 1u);
   EXPECT_EQ(log.events()[0].stage, -1);
   EXPECT_EQ(log.events()[0].micro_batch, -1);
@@ -59,7 +61,9 @@ TEST(TraceSpan, DoesNothingWithoutALog) { const TraceSpan span(nullptr, "F"); }
 
 TEST(TraceLog, ForgetsWhenCleared) {
   TraceLog log;
-  { const TraceSpan span(&log, "F"); }
+  {
+    const TraceSpan span(&log, "F");
+  }
   log.clear();
   EXPECT_TRUE(log.events().empty());
 }

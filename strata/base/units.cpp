@@ -26,8 +26,7 @@ constexpr std::array<Suffix, 10> kSuffixes = {{{"", 1},
                                                {"MB", 1'000'000},
                                                {"GB", 1'000'000'000},
                                                {"TB", 1'000'000'000'000}}};
-constexpr std::array<Suffix, 4> kIec = {
-    {kSuffixes[2], kSuffixes[3], kSuffixes[4], kSuffixes[5]}};
+constexpr std::array<Suffix, 4> kIec = {{kSuffixes[2], kSuffixes[3], kSuffixes[4], kSuffixes[5]}};
 
 template <typename... Values>
 std::string print(const char* format, Values... values) {

@@ -42,9 +42,9 @@ TEST(Bytes, KeepEveryDigitOfAWholeNumber) {
 }
 
 TEST(Bytes, RefuseWhatIsNotANumberOfBytes) {
-  for (const char* text : {"", "GiB", "-1", "+1", "2Gib", "2 gib", "2G", "1  MiB", "1MiB ", "1.2.3MiB",
-                           ".", "1e3", "nan", "inf", "0x10", "1_000", "9223372036854775808",
-                           "9999999TiB", "9999999.5TiB"}) {
+  for (const char* text :
+       {"", "GiB", "-1", "+1", "2Gib", "2 gib", "2G", "1  MiB", "1MiB ", "1.2.3MiB", ".", "1e3",
+        "nan", "inf", "0x10", "1_000", "9223372036854775808", "9999999TiB", "9999999.5TiB"}) {
     EXPECT_THROW(parse_bytes(text), UserError) << text;
   }
 }
@@ -80,9 +80,8 @@ TEST(Bytes, AreWrittenExactlyAndReadBack) {
   EXPECT_EQ(format_bytes_exactly(7), "7B");
   EXPECT_EQ(format_bytes_exactly(1000 * 1024), "1000KiB");
   EXPECT_EQ(format_bytes_exactly(2 * kGiB), "2GiB");
-  for (const std::int64_t bytes :
-       {std::int64_t{1}, kMiB - 1, kMiB, kGiB + 1, 3 * kGiB + kMiB, 4096 * kGiB,
-        std::numeric_limits<std::int64_t>::max()}) {
+  for (const std::int64_t bytes : {std::int64_t{1}, kMiB - 1, kMiB, kGiB + 1, 3 * kGiB + kMiB,
+                                   4096 * kGiB, std::numeric_limits<std::int64_t>::max()}) {
     EXPECT_EQ(parse_bytes(format_bytes_exactly(bytes)).count, bytes);
   }
 }

@@ -13,8 +13,7 @@ namespace strata::plan_test {
 inline Wiring chain(int num_layers) {
   Wiring wiring{.num_layers = num_layers};
   for (int l = 0; l + 1 < num_layers; ++l) {
-    wiring.values.push_back(
-        {.name = "x" + std::to_string(l), .producer = l, .consumers = {l + 1}});
+    wiring.values.push_back({.name = "x" + std::to_string(l), .producer = l, .consumers = {l + 1}});
   }
   return wiring;
 }

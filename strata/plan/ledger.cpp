@@ -222,12 +222,12 @@ class Bookkeeper {
   schedule::Placement placement_;
   Traits traits_;
   int num_micro_batches_;
-  std::vector<ByteTable> now_;    // per rank
+  std::vector<ByteTable> now_;  // per rank
   Ledger ledger_;
   // Per rank, by time: an action frees at its end, after others may have freed bytes of its rank.
   std::vector<std::multimap<double, std::int64_t>> changes_;
-  std::vector<int> references_;   // per value, rank, micro-batch
-  int rank_ = 0;                  // of the action being performed
+  std::vector<int> references_;  // per value, rank, micro-batch
+  int rank_ = 0;                 // of the action being performed
   int position_ = 0;
   int micro_batch_ = -1;
   std::int64_t action_peak_ = 0;

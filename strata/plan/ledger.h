@@ -1,17 +1,18 @@
-/// Follows every byte of a step through a simulated run, rank by rank, by the rules that real stages
-/// follow.
+/// Follows every byte of a step through a simulated run, rank by rank, by the rules that real
+/// stages follow.
 ///
-/// For the whole step: weights, gradients, optimizer states, copies of tied weights whose owner lives
-/// on another rank, and the mini-batch.
+/// For the whole step: weights, gradients, optimizer states, copies of tied weights whose owner
+/// lives on another rank, and the mini-batch.
 ///
 /// For a while:
 ///  - A value lives on the rank that made or received it until all its readers there have run
-///    backward (forward, in forward-only schedules), recomputed readers too. The rank that sent it is
-///    charged until it has been received, longer if it has readers itself.
+///    backward (forward, in forward-only schedules), recomputed readers too. The rank that sent it
+///    is charged until it has been received, longer if it has readers itself.
 ///  - What a layer saved lives from its forward, or its recompute, to the end of its backward.
 ///  - A value has a gradient per reader, as large as itself, from that reader's backward to the end
 ///    of the producer's; the rank that sent it is charged until it has been received.
-///  - On top, while a layer runs: its transients; in a recompute its outputs, which exist again; while
+///  - On top, while a layer runs: its transients; in a recompute its outputs, which exist again;
+///  while
 ///    a tied gradient is received, that gradient.
 ///
 /// Units   bytes; those of a micro-batch scale with its size and are rounded to whole ones.
@@ -53,9 +54,9 @@ struct MemoryPoint {
 
 struct RankLedger {
   std::int64_t peak_bytes = 0;
-  int peak_position = -1;              ///< in the rank's program; -1: before its first action
+  int peak_position = -1;  ///< in the rank's program; -1: before its first action
   ByteTable at_peak;
-  std::vector<MemoryPoint> timeline;   ///< ascending in time; an action's peak stands at its begin
+  std::vector<MemoryPoint> timeline;  ///< ascending in time; an action's peak stands at its begin
 };
 
 /// One entry a rank.

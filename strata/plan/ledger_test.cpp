@@ -56,8 +56,9 @@ TEST(Ledger, FollowsOneMicroBatchOnOneRankAsByHand) {
   Model model(3, {.ranks = 1}, kLayer, {.bytes = 10});
   model.costs.batch_bytes = 64;
   const RankLedger rank = model.ledger("1f1b")[0];
-  // Before: 3 x 6000 + 64. Fullest in layer 2's backward: three layers saved, x0 and x1, the gradient
-  // of x1 being made, the transient. (Layer 1's: two saved, x0, x1, the gradients of both.)
+  // Before: 3 x 6000 + 64. Fullest in layer 2's backward: three layers saved, x0 and x1, the
+  // gradient of x1 being made, the transient. (Layer 1's: two saved, x0, x1, the gradients of
+  // both.)
   EXPECT_EQ(rank.timeline.front().bytes, 18064);
   EXPECT_EQ(rank.at_peak[ByteKind::kWeights], 3000);
   EXPECT_EQ(rank.at_peak[ByteKind::kGradients], 6000);
@@ -116,8 +117,8 @@ TEST(Ledger, GpipeHoldsEveryMicroBatchAnd1F1BOnlyItsWarmUp) {
 }
 
 TEST(Ledger, ARecomputedLayerHoldsItsActivationsFromRecomputeToBackwardOnly) {
-  Model model(2, {.ranks = 1, .micro_batches = 4}, {.saved_bytes = 100, .forward_transient_bytes = 5},
-              {.bytes = 10});
+  Model model(2, {.ranks = 1, .micro_batches = 4},
+              {.saved_bytes = 100, .forward_transient_bytes = 5}, {.bytes = 10});
   model.recompute = {1, 1};
   const RankLedger rank = model.ledger("gpipe")[0];
   // x0 of three micro-batches and the gradient of the first's, whose layer 0 runs again: saved, its

@@ -7,10 +7,11 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
           {.help = "Budget of one rank's device; a plan that needs more is refused (0: no limit)",
            .unit = "bytes",
            .minimum = 0});
-  set.add(prefix + ".recompute", &options.recompute,
-          {.help = "What runs again in backward instead of being kept: nothing, GELU and norms, every "
-                   "layer, or the cheapest layers that fit the budget",
-           .choices = {"none", "cheap", "full", "auto"}});
+  set.add(
+      prefix + ".recompute", &options.recompute,
+      {.help = "What runs again in backward instead of being kept: nothing, GELU and norms, every "
+               "layer, or the cheapest layers that fit the budget",
+       .choices = {"none", "cheap", "full", "auto"}});
 }
 
 }  // namespace strata

@@ -71,11 +71,10 @@ class Partitioner {
     const auto fits = [&](int stage, LayerRange layers) {
       return !capped || stage_bytes(stage, layers) <= share_bytes(stage);
     };
-    const Cut fastest = search(
-        [&](int stage, LayerRange layers) {
-          return fits(stage, layers) ? at(layers).seconds : kNever;
-        },
-        larger);
+    const Cut fastest =
+        search([&](int stage,
+                   LayerRange layers) { return fits(stage, layers) ? at(layers).seconds : kNever; },
+               larger);
     if (fastest.cost == kNever) return std::nullopt;
     const double seconds = fastest.cost * kSameSeconds;
     const Measure memory = [&](int stage, LayerRange layers) {
@@ -116,19 +115,17 @@ class Partitioner {
 
   // In-flight activations of a rank are spread evenly over its stages.
   std::int64_t kept_bytes(int stage, LayerRange layers) const {
-    const double in_flight =
-        request_.in_flight.empty()
-            ? 1.0
-            : static_cast<double>(request_.in_flight[stage % request_.ranks]) /
-                  request_.virtual_stages;
+    const double in_flight = request_.in_flight.empty()
+                                 ? 1.0
+                                 : static_cast<double>(request_.in_flight[stage % request_.ranks]) /
+                                       request_.virtual_stages;
     return at(layers).fixed_bytes + std::llround(in_flight * at(layers).activation_bytes);
   }
   std::int64_t stage_bytes(int stage, LayerRange layers) const {
     return kept_bytes(stage, layers) + at(layers).transient_bytes;
   }
   std::int64_t share_bytes(int stage) const {
-    return (request_.device_bytes[stage % request_.ranks] - batch_bytes_) /
-           request_.virtual_stages;
+    return (request_.device_bytes[stage % request_.ranks] - batch_bytes_) / request_.virtual_stages;
   }
 
   const PartitionRequest& request_;

@@ -5,8 +5,8 @@
 /// fewest bytes between stages.
 ///
 /// With one stage a rank the cut is optimal, under the cap too. With several, the stages themselves
-/// are balanced without the cap and the sum of each rank is checked; if a rank breaks its cap, every
-/// stage gets an equal share of it instead, which respects the cap but may miss a faster cut.
+/// are balanced without the cap and the sum of each rank is checked; if a rank breaks its cap,
+/// every stage gets an equal share of it instead, which respects the cap but may miss a faster cut.
 ///
 /// Source  min-max dynamic programming, D[j][i] = min over q of max(D[j-1][q], cost(q, i)).
 /// Units   bytes as StageEstimate has them: near the ledger's, which decides.
@@ -26,8 +26,8 @@ namespace strata {
 
 struct PartitionRequest {
   int ranks = 1;
-  int virtual_stages = 1;                  ///< per rank; stage s lives on rank s mod ranks
-  std::vector<int> in_flight = {};              ///< per rank, in stage activations; empty: one a stage
+  int virtual_stages = 1;           ///< per rank; stage s lives on rank s mod ranks
+  std::vector<int> in_flight = {};  ///< per rank, in stage activations; empty: one a stage
   std::vector<std::int64_t> device_bytes = {};  ///< per rank; empty: no cap
   std::vector<char> recompute = {};             ///< per layer; empty: none
 };

@@ -36,8 +36,8 @@ Rated rate(const Wiring& wiring, const CostTable& costs, const PartitionRequest&
     rated.score[0] = std::max(rated.score[0], of_stage.seconds);
     rated.score[1] = std::max(rated.score[1], static_cast<double>(bytes));
     rated.score[2] += static_cast<double>(of_stage.boundary_bytes);
-    rated.fits &= request.device_bytes.empty() ||
-                  bytes + costs.batch_bytes <= request.device_bytes[stage];
+    rated.fits &=
+        request.device_bytes.empty() || bytes + costs.batch_bytes <= request.device_bytes[stage];
   }
   return rated;
 }
@@ -178,7 +178,7 @@ TEST(Partition, BreaksTiesByMemoryThenByBoundaryBytes) {
   EXPECT_EQ(partition_layers(wiring, costs, request)->bounds, (std::vector<int>{0, 2, 5}));
 
   costs = equal_costs(wiring, {.forward_seconds = 1}, {.bytes = 0});
-  costs.values[1].bytes = 1;  // between layers 1 and 2
+  costs.values[1].bytes = 1;           // between layers 1 and 2
   costs.layers[4].weight_bytes = 100;  // hides the value's byte from the fullest stage
   EXPECT_EQ(partition_layers(wiring, costs, request)->bounds, (std::vector<int>{0, 3, 5}));
 }
@@ -189,8 +189,8 @@ TEST(Partition, KeepsVirtualStagesWithinTheirRanksBudget) {
   PartitionRequest request{.ranks = 2, .virtual_stages = 2, .device_bytes = {40, 40}};
   EXPECT_EQ(partition_layers(wiring, costs, request)->bounds, (std::vector<int>{0, 2, 4, 6, 8}));
 
-  // Two layers a stage puts the fat layers 0 and 4 on rank 0, which overflows; a share of 45 a stage
-  // keeps the first one alone with none of its neighbours heavier than 5.
+  // Two layers a stage puts the fat layers 0 and 4 on rank 0, which overflows; a share of 45 a
+  // stage keeps the first one alone with none of its neighbours heavier than 5.
   for (const int fat : {0, 4}) costs.layers[fat].weight_bytes = 40;
   request.device_bytes = {90, 90};
   const auto found = partition_layers(wiring, costs, request);
@@ -233,8 +233,8 @@ TEST(StageEstimator, CountsAValueOnceHoweverManyLayersReadIt) {
   CostTable costs = equal_costs(wiring, {.saved_bytes = 100}, {.bytes = 10, .transfer_seconds = 1});
   const StageEstimator estimate(wiring, costs, {}, true);
   const StageEstimate tail = estimate({1, 4});
-  EXPECT_EQ(tail.boundary_bytes, 10);           // x0 comes in
-  EXPECT_EQ(tail.activation_bytes, 300 + 30);   // x0, x1, x2
+  EXPECT_EQ(tail.boundary_bytes, 10);          // x0 comes in
+  EXPECT_EQ(tail.activation_bytes, 300 + 30);  // x0, x1, x2
   EXPECT_DOUBLE_EQ(tail.seconds, 1);
   EXPECT_DOUBLE_EQ(estimate({0, 1}).seconds, 1);  // x0's gradient comes back
   EXPECT_EQ(estimate({0, 1}).boundary_bytes, 0);
@@ -252,9 +252,9 @@ TEST(StageEstimator, ChargesACopyOfATiedWeightOnlyAwayFromItsOwner) {
 
 TEST(StageEstimator, ARecomputedLayerKeepsNothingButNeedsItAllWhileItRuns) {
   const Wiring wiring = chain(2);
-  const CostTable costs = equal_costs(
-      wiring, {.forward_seconds = 1, .saved_bytes = 100, .backward_transient_bytes = 7},
-      {.bytes = 10});
+  const CostTable costs =
+      equal_costs(wiring, {.forward_seconds = 1, .saved_bytes = 100, .backward_transient_bytes = 7},
+                  {.bytes = 10});
   const StageEstimate estimate = StageEstimator(wiring, costs, {1, 1}, false)({0, 2});
   EXPECT_DOUBLE_EQ(estimate.seconds, 4);
   EXPECT_EQ(estimate.activation_bytes, 10);

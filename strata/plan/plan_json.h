@@ -1,5 +1,5 @@
-/// Writes a plan as JSON: the stages, the predicted timeline and memory of every rank. The HTML report
-/// and other programs read it.
+/// Writes a plan as JSON: the stages, the predicted timeline and memory of every rank. The HTML
+/// report and other programs read it.
 ///
 /// Units  seconds from the start of the step, bytes; names end in their unit.
 #pragma once

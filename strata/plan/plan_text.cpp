@@ -35,7 +35,7 @@ std::string names_of(const Plan& plan, LayerRange layers) {
 // Times are those of one full micro-batch; a recompute belongs to its backward.
 std::string stage_table(const Plan& plan) {
   TextTable table("rrrlrrr");
-  table.add_row({"stage", "rank", "", "layers", "weights", "forward", "backward"});
+  table.add_row({"stage", "rank", "layers", "", "weights", "forward", "backward"});
   for (int stage = 0; stage < plan.partition.num_stages(); ++stage) {
     const LayerRange layers = plan.partition.layers(stage);
     LayerCost sum;
@@ -70,9 +70,10 @@ std::string recompute_line(const Plan& plan) {
   for (std::size_t l = 0; l < plan.recompute.size(); ++l) {
     if (plan.recompute[l]) names.push_back(plan.costs.layers[l].name);
   }
-  if (names.empty()) return text + (plan.memory.recompute == "auto" ? ": no layer needs it\n" : "\n");
-  text += ": " + std::to_string(names.size()) + " of " +
-          counted(plan.recompute.size(), "layer") + " (";
+  if (names.empty())
+    return text + (plan.memory.recompute == "auto" ? ": no layer needs it\n" : "\n");
+  text +=
+      ": " + std::to_string(names.size()) + " of " + counted(plan.recompute.size(), "layer") + " (";
   const int shown = std::min<int>(kMostNames, static_cast<int>(names.size()));
   for (int i = 0; i < shown; ++i) text += (i ? ", " : "") + names[i];
   if (const int more = static_cast<int>(names.size()) - shown; more > 0) {
@@ -86,10 +87,11 @@ std::string recompute_line(const Plan& plan) {
 std::string plan_text(const Plan& plan, int columns) {
   const Simulation& simulation = plan.simulation;
   std::string text = headline(plan) + "\n" + stage_table(plan) + "\n" + cut_grid(plan, columns) +
-                     "\nbytes at each rank's peak\n" +
-                     byte_table(plan.ledger, plan.memory.device.count) + "\n";
+                     "\n" + byte_table(plan.ledger, plan.memory.device.count) + "\n";
   text += recompute_line(plan);
-  text += "predicted  " + format_seconds(simulation.step_seconds) + " a step, bubble " +
+  text += "memory     " + format_bytes(peak_bytes(plan.ledger)) + " on the fullest rank";
+  if (plan.memory.device.count > 0) text += ", budget " + format_bytes(plan.memory.device.count);
+  text += "\npredicted  " + format_seconds(simulation.step_seconds) + " a step, bubble " +
           format_double(100 * simulation.bubble, 1) + " %\n";
   return text;
 }

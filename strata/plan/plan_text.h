@@ -1,5 +1,5 @@
-/// Draws a plan for the terminal: the stages, the order of work, the bytes of each rank, and what it
-/// all comes to.
+/// Draws a plan for the terminal: the stages, the order of work, the bytes of each rank, and what
+/// it all comes to.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace strata {
 
-/// Lines fit `columns` characters but for very long layer names; the grid is cut.
+/// The grid is cut at `columns` characters; the tables are as wide as they must be, about 80.
 std::string plan_text(const Plan& plan, int columns = 100);
 
 }  // namespace strata

@@ -1,11 +1,12 @@
-/// Decides how a model trains on given ranks: where it is cut, what is computed twice, in which order,
-/// and proves by simulation and ledger that it fits.
+/// Decides how a model trains on given ranks: where it is cut, what is computed twice, in which
+/// order, and proves by simulation and ledger that it fits.
 ///
-/// The partitioner proposes cuts, with and without the cap; each is simulated, and the fastest whose
-/// ledger fits is the plan. With recompute `auto`, every rank over its budget recomputes the layers
-/// that give most bytes back a second, as few as will do.
+/// The partitioner proposes cuts, with and without the cap; each is simulated, and the fastest
+/// whose ledger fits is the plan. With recompute `auto`, every rank over its budget recomputes the
+/// layers that give most bytes back a second, as few as will do.
 ///
-/// Errors  UserError `[plan.memory]` when nothing fits: the byte table of each rank, and as the fix the
+/// Errors  UserError `[plan.memory]` when nothing fits: the byte table of each rank, and as the fix
+/// the
 ///         nearest settings that fit, or else the smallest budget found to; and all that partition,
 ///         builders and validator refuse.
 #pragma once
@@ -24,21 +25,21 @@ namespace strata {
 
 struct PlanRequest {
   Wiring wiring;
-  CostTable costs_none;            ///< operations keep all they need for backward
-  CostTable costs_cheap;           ///< GELU and norms compute theirs again
+  CostTable costs_none;   ///< operations keep all they need for backward
+  CostTable costs_cheap;  ///< GELU and norms compute theirs again
   schedule::Shape shape;
   std::string schedule = "1f1b";
   MemoryOptions memory;
-  std::int64_t micro_batch = 0;    ///< samples of a full micro-batch; 0: no smaller one is proposed
+  std::int64_t micro_batch = 0;  ///< samples of a full micro-batch; 0: no smaller one is proposed
 };
 
 struct Plan {
   schedule::Shape shape;
   MemoryOptions memory;
-  CostTable costs;                 ///< the one that the recompute mode chose
+  CostTable costs;  ///< the one that the recompute mode chose
   Partition partition;
-  std::vector<char> recompute;     ///< per layer
-  Schedule schedule = {};               ///< lowered and validated
+  std::vector<char> recompute;  ///< per layer
+  Schedule schedule = {};       ///< lowered and validated
   Simulation simulation = {};
   Ledger ledger = {};
 };

@@ -27,8 +27,8 @@ PlanRequest request_for(const schedule::Shape& shape, const std::string& schedul
                         .saved_bytes = 6 * kMiB,
                         .forward_transient_bytes = kMiB,
                         .backward_transient_bytes = 2 * kMiB};
-  CostTable costs = plan_test::equal_costs(request.wiring, block,
-                                           {.bytes = kMiB, .transfer_seconds = 1e-4});
+  CostTable costs =
+      plan_test::equal_costs(request.wiring, block, {.bytes = kMiB, .transfer_seconds = 1e-4});
   LayerCost& embedding = costs.layers[0];
   embedding.forward_seconds = embedding.backward_seconds = 1e-3;
   embedding.saved_bytes = 0;
@@ -98,7 +98,7 @@ TEST(Plan, EveryRecomputeModeHoldsWhatItSays) {
   const Plan automatic = make_plan(request_for({2, 8}, "1f1b", 0, "auto"));
   EXPECT_GT(peak_bytes(none.ledger), peak_bytes(cheap.ledger));
   EXPECT_GT(peak_bytes(cheap.ledger), peak_bytes(full.ledger));
-  EXPECT_EQ(recomputed(full), 9);  // all but the embedding
+  EXPECT_EQ(recomputed(full), 9);       // all but the embedding
   EXPECT_EQ(recomputed(automatic), 0);  // without a budget nothing forces it
   EXPECT_EQ(automatic.simulation.step_seconds, cheap.simulation.step_seconds);
   EXPECT_LT(cheap.simulation.step_seconds, full.simulation.step_seconds);
@@ -139,7 +139,8 @@ TEST(PlanRefusal, ShowsTheBytesOfEveryRank) {
     EXPECT_EQ(error.text().operation, "plan.memory");
     EXPECT_EQ(error.text().where, "2 ranks, gpipe, recompute cheap");
     EXPECT_EQ(error.text().expected, "at most 100.00 MiB on every rank");
-    for (const std::string part : {"weights", "gradients", "states", "saved", "\n   0", "\n   1"}) {
+    for (const std::string part :
+         {"weights", "gradients", "states", "saved", "MiB on rank", "budget"}) {
       EXPECT_NE(error.text().got.find(part), std::string::npos) << part;
     }
     EXPECT_EQ(exit_code(error), 2);
@@ -154,7 +155,8 @@ PlanRequest applied(PlanRequest request, const std::string& fix) {
     const std::size_t begin = at + name.size() + 1;
     return fix.substr(begin, fix.find(' ', begin) - begin);
   };
-  if (const auto text = value_of("memory.recompute"); !text.empty()) request.memory.recompute = text;
+  if (const auto text = value_of("memory.recompute"); !text.empty())
+    request.memory.recompute = text;
   if (const auto text = value_of("memory.device"); !text.empty()) {
     request.memory.device = parse_bytes(text);
   }
@@ -177,7 +179,7 @@ TEST(PlanRefusal, NamesTheNearestSettingsThatFitAndTheyDo) {
       {"gpipe", "cheap", 300, "set memory.recompute=auto"},
       {"gpipe", "full", 130, "set mesh.schedule=1f1b"},
       {"gpipe", "cheap", 130, "set mesh.schedule=1f1b and memory.recompute=auto"},
-      {"interleaved", "cheap", 120,
+      {"interleaved", "cheap", 100,
        "set mesh.schedule=1f1b and mesh.virtual_stages=1 and memory.recompute=auto"},
   };
   for (const Case& c : cases) {
@@ -218,7 +220,7 @@ TEST(Plan, RefusesAnUnknownRecomputeMode) {
   EXPECT_THROW(make_plan(request_for({2, 4}, "1f1b", 0, "some")), UserError);
 }
 
-TEST(Plan, StaysQuickForAHundredLayersOnSixteenRanks) {
+TEST(Plan, FitsAHundredLayersOnSixteenRanksIntoATightBudget) {
   PlanRequest request;
   request.wiring = plan_test::chain(98);
   request.costs_cheap = plan_test::equal_costs(

@@ -29,12 +29,11 @@ Plan try_out(const PlanRequest& request, const Partition& partition,
             .costs = costs_for(request),
             .partition = partition,
             .recompute = recompute};
-  plan.schedule = schedule::lower(
-      schedule::build(request.schedule, request.shape), request.wiring, partition,
-      {.recompute = recompute, .update = request.schedule != "forward"});
+  plan.schedule =
+      schedule::lower(schedule::build(request.schedule, request.shape), request.wiring, partition,
+                      {.recompute = recompute, .update = request.schedule != "forward"});
   plan.simulation = simulate(plan.schedule, request.wiring, partition, plan.costs);
-  plan.ledger =
-      make_ledger(plan.schedule, request.wiring, partition, plan.costs, plan.simulation);
+  plan.ledger = make_ledger(plan.schedule, request.wiring, partition, plan.costs, plan.simulation);
   return plan;
 }
 
@@ -59,9 +58,8 @@ Plan try_out(const PlanRequest& request, const Partition& partition) {
 void add_cuts(std::vector<Partition>& cuts, const PlanRequest& request,
               const std::vector<char>& recompute) {
   const int ranks = request.shape.ranks;
-  PartitionRequest cut{.ranks = ranks,
-                       .virtual_stages = request.shape.virtual_stages,
-                       .recompute = recompute};
+  PartitionRequest cut{
+      .ranks = ranks, .virtual_stages = request.shape.virtual_stages, .recompute = recompute};
   const auto add = [&] {
     const auto found = partition_layers(request.wiring, costs_for(request), cut);
     if (found && std::find(cuts.begin(), cuts.end(), *found) == cuts.end()) cuts.push_back(*found);
@@ -72,8 +70,8 @@ void add_cuts(std::vector<Partition>& cuts, const PlanRequest& request,
   add();
   if (request.memory.device.count == 0) return;
   for (const double cap : kCaps) {
-    cut.device_bytes.assign(
-        ranks, std::llround(cap * static_cast<double>(request.memory.device.count)));
+    cut.device_bytes.assign(ranks,
+                            std::llround(cap * static_cast<double>(request.memory.device.count)));
     add();
   }
 }

@@ -34,8 +34,8 @@ std::vector<char> flags_of(const std::vector<Layers>& layers, std::size_t num_la
   return flags;
 }
 
-// The ranks are searched together: a rank's bytes depend on its own layers alone, but for the moment
-// at which others receive what it sent.
+// The ranks are searched together: a rank's bytes depend on its own layers alone, but for the
+// moment at which others receive what it sent.
 class Search {
  public:
   Search(const CostTable& costs, std::int64_t device_bytes, const LedgerOf& ledger_of)

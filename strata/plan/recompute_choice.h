@@ -1,9 +1,9 @@
 /// Chooses which layers to compute twice so that every rank fits its budget at the least cost.
 ///
-/// A rank over its budget takes, of its layers, those that free most saved bytes a second of forward,
-/// earlier layers first among equals: they are computed again when later ones have gone. Then every
-/// member is dropped again that isn't needed, the slowest first. No member of the result can go
-/// without a rank breaking its budget; a cheaper set of other members may exist.
+/// A rank over its budget takes, of its layers, those that free most saved bytes a second of
+/// forward, earlier layers first among equals: they are computed again when later ones have gone.
+/// Then every member is dropped again that isn't needed, the slowest first. No member of the result
+/// can go without a rank breaking its budget; a cheaper set of other members may exist.
 ///
 /// Cost  about log2(n) + k ledgers for n layers on the fullest rank, k of them chosen.
 #pragma once

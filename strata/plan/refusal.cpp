@@ -131,14 +131,14 @@ void refuse(const PlanRequest& request, const Plan& plan) {
   const std::string count = std::to_string(request.shape.ranks);
   std::string table = byte_table(plan.ledger, request.memory.device.count);
   table.pop_back();
-  throw UserError({.operation = "plan.memory",
-                   .where = count + (count == "1" ? " rank, " : " ranks, ") + request.schedule +
-                            ", recompute " + request.memory.recompute,
-                   .what = "the plan needs more memory than memory.device allows",
-                   .expected =
-                       "at most " + format_bytes(request.memory.device.count) + " on every rank",
-                   .got = format_bytes(peak_bytes(plan.ledger)) + " on the fullest\n" + table,
-                   .fix = nearest_fix(request)});
+  throw UserError(
+      {.operation = "plan.memory",
+       .where = count + (count == "1" ? " rank, " : " ranks, ") + request.schedule +
+                ", recompute " + request.memory.recompute,
+       .what = "the plan needs more memory than memory.device allows",
+       .expected = "at most " + format_bytes(request.memory.device.count) + " on every rank",
+       .got = format_bytes(peak_bytes(plan.ledger)) + " on the fullest\n" + table,
+       .fix = nearest_fix(request)});
 }
 
 }  // namespace strata

@@ -16,8 +16,11 @@ using Message = std::tuple<Op, int, int, int, int, int>;
 
 Message message_of(int rank, const Action& action) {
   const bool send = is_send(action.op);
-  return {send ? receive_of(action.op) : action.op, action.value,         action.consumer,
-          action.micro_batch,                       send ? rank : action.peer,
+  return {send ? receive_of(action.op) : action.op,
+          action.value,
+          action.consumer,
+          action.micro_batch,
+          send ? rank : action.peer,
           send ? action.peer : rank};
 }
 
@@ -26,7 +29,7 @@ struct World {
   const CostTable* costs = nullptr;
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;
-  std::vector<double> update_seconds;              // per rank
+  std::vector<double> update_seconds;  // per rank
   std::map<Message, double> arrivals;
   std::vector<std::map<int, double>> collectives;  // of each: when a rank came
 };
@@ -143,8 +146,8 @@ void run(const Schedule& schedule, std::vector<Clock>& clocks, std::vector<Actio
   }
 }
 
-// Actions of the same instant stay in the order in which they were performed: messages are sent before
-// they are received.
+// Actions of the same instant stay in the order in which they were performed: messages are sent
+// before they are received.
 void sort_by_time(const Schedule& schedule, Simulation& simulation) {
   std::multimap<double, ActionRef> by_time;
   for (const ActionRef& ref : simulation.order) {

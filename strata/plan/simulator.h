@@ -1,8 +1,9 @@
-/// Runs a schedule on clocks instead of devices: the same programs, the same interpreter, no tensors.
+/// Runs a schedule on clocks instead of devices: the same programs, the same interpreter, no
+/// tensors.
 ///
-/// A send takes no time of its own; its message arrives a transfer later, however many are on the way.
-/// A recompute costs its layer's forward. A tied weight or gradient travels at the mean rate of the
-/// values. The gradient norm is a collective: no rank leaves it before the last has come.
+/// A send takes no time of its own; its message arrives a transfer later, however many are on the
+/// way. A recompute costs its layer's forward. A tied weight or gradient travels at the mean rate
+/// of the values. The gradient norm is a collective: no rank leaves it before the last has come.
 ///
 /// Units   seconds from the start of the step.
 /// Cost    linear in the number of actions.
@@ -20,10 +21,10 @@ namespace strata {
 
 /// What one rank did and when.
 struct RankTimeline {
-  double busy_seconds = 0;           ///< forward, recompute, backward, update
-  double idle_seconds = 0;           ///< the rest of the step
-  std::vector<TraceEvent> events;    ///< one an action of the program, in its order; a receive's
-                                     ///< event is its wait
+  double busy_seconds = 0;         ///< forward, recompute, backward, update
+  double idle_seconds = 0;         ///< the rest of the step
+  std::vector<TraceEvent> events;  ///< one an action of the program, in its order; a receive's
+                                   ///< event is its wait
 };
 
 /// An action's place in the programs.
@@ -34,9 +35,9 @@ struct ActionRef {
 
 struct Simulation {
   double step_seconds = 0;
-  double bubble = 0;                 ///< idle share of all ranks' time
+  double bubble = 0;  ///< idle share of all ranks' time
   std::vector<RankTimeline> ranks;
-  std::vector<ActionRef> order;      ///< all actions by time: of their begin; receives, of their end
+  std::vector<ActionRef> order;  ///< all actions by time: of their begin; receives, of their end
 };
 
 Simulation simulate(const Schedule& schedule, const Wiring& wiring, const Partition& partition,

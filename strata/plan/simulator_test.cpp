@@ -27,8 +27,9 @@ struct Published {
   double rate_interleaved;
 };
 
-// Source: Zero Bubble Pipeline Parallelism, arXiv 2401.10241. The paper doesn't state the virtual
-// stages; one layer a virtual stage, (layers + 2) / ranks of them, is what reproduces its numbers.
+// Source: Zero Bubble Pipeline Parallelism, arXiv 2401.10241. The virtual stages are not stated
+// with the rates; one layer a virtual stage, (layers + 2) / ranks of them, comes closest in every
+// row.
 constexpr Published kPublished[] = {
     {8, 24, 18.522, 18.086, 9.337, .601, .2431, 3, .1055},
     {8, 64, 18.546, 18.097, 9.321, .762, .1240, 3, .0443},
@@ -82,16 +83,15 @@ TEST(Simulation, ReproducesThePublishedInterleavedBubbleRatesWithinFourThousandt
 // Two layers on two ranks; forward 1 s, backward 2 s, transfer 0.5 s.
 struct TwoRanks {
   Wiring wiring = chain(2);
-  CostTable costs = equal_costs(
-      wiring, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.25},
-      {.bytes = 8, .transfer_seconds = 0.5});
+  CostTable costs =
+      equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.25},
+                  {.bytes = 8, .transfer_seconds = 0.5});
   Partition partition = equal_stages(2, 2);
 
   Schedule lowered(const std::string& name, int micro_batches,
                    const schedule::LowerOptions& options) const {
-    return schedule::lower(
-        schedule::build(name, {.ranks = 2, .micro_batches = micro_batches}), wiring, partition,
-        options);
+    return schedule::lower(schedule::build(name, {.ranks = 2, .micro_batches = micro_batches}),
+                           wiring, partition, options);
   }
   Simulation run(const std::string& name, int micro_batches,
                  const schedule::LowerOptions& options = {}) const {
@@ -99,7 +99,8 @@ struct TwoRanks {
   }
 };
 
-const TraceEvent& event(const Simulation& simulation, int rank, const std::string& kind, int n = 0) {
+const TraceEvent& event(const Simulation& simulation, int rank, const std::string& kind,
+                        int n = 0) {
   for (const TraceEvent& event : simulation.ranks[rank].events) {
     if (event.kind == kind && n-- == 0) return event;
   }
@@ -109,8 +110,8 @@ const TraceEvent& event(const Simulation& simulation, int rank, const std::strin
 
 TEST(Simulation, TimesOneMicroBatchThroughTwoRanksAsByHand) {
   const Simulation simulation = TwoRanks().run("1f1b", 1);
-  // Rank 0: F [0,1]; its value arrives at 1.5. Rank 1: F [1.5,2.5], B [2.5,4.5]; the gradient arrives
-  // at 5. Rank 0: B [5,7]. Both leave the norm at 7 and update until 7.25.
+  // Rank 0: F [0,1]; its value arrives at 1.5. Rank 1: F [1.5,2.5], B [2.5,4.5]; the gradient
+  // arrives at 5. Rank 0: B [5,7]. Both leave the norm at 7 and update until 7.25.
   EXPECT_DOUBLE_EQ(event(simulation, 1, "RF").begin_seconds, 0);
   EXPECT_DOUBLE_EQ(event(simulation, 1, "RF").end_seconds, 1.5);
   EXPECT_DOUBLE_EQ(event(simulation, 1, "B").end_seconds, 4.5);
@@ -124,7 +125,8 @@ TEST(Simulation, TimesOneMicroBatchThroughTwoRanksAsByHand) {
 }
 
 TEST(Simulation, SendsWithoutWaiting) {
-  // Rank 0 forwards both micro-batches back to back though the transfers take longer than a forward.
+  // Rank 0 forwards both micro-batches back to back though the transfers take longer than a
+  // forward.
   TwoRanks model;
   model.costs.values[0].transfer_seconds = 5;
   const Simulation simulation = model.run("gpipe", 2);
@@ -144,12 +146,10 @@ TEST(Simulation, GpipesIdleShareIsThePublishedFormula) {
   for (const int ranks : {2, 4, 8}) {
     for (const int micro_batches : {1, 4, 32}) {
       const Wiring wiring = chain(ranks);
-      const CostTable costs =
-          equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 2});
+      const CostTable costs = equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 2});
       const Partition partition = equal_stages(ranks, ranks);
-      const Schedule lowered =
-          schedule::lower(schedule::gpipe({.ranks = ranks, .micro_batches = micro_batches}),
-                          wiring, partition, {});
+      const Schedule lowered = schedule::lower(
+          schedule::gpipe({.ranks = ranks, .micro_batches = micro_batches}), wiring, partition, {});
       const double bubble = simulate(lowered, wiring, partition, costs).bubble;
       EXPECT_NEAR(bubble, (ranks - 1.0) / (micro_batches + ranks - 1.0), 1e-12);
     }

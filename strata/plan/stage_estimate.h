@@ -13,18 +13,19 @@
 namespace strata {
 
 struct StageEstimate {
-  double seconds = 0;                   ///< forward, backward, recompute, waiting for transfers
-  std::int64_t fixed_bytes = 0;         ///< weights, gradients, states, replicas
-  std::int64_t activation_bytes = 0;    ///< of each micro-batch in flight
-  std::int64_t transient_bytes = 0;     ///< on top, while the worst layer runs
-  std::int64_t boundary_bytes = 0;      ///< of values that enter the stage from others
+  double seconds = 0;                 ///< forward, backward, recompute, waiting for transfers
+  std::int64_t fixed_bytes = 0;       ///< weights, gradients, states, replicas
+  std::int64_t activation_bytes = 0;  ///< of each micro-batch in flight
+  std::int64_t transient_bytes = 0;   ///< on top, while the worst layer runs
+  std::int64_t boundary_bytes = 0;    ///< of values that enter the stage from others
 };
 
 /// Knows a model; estimates any range of its layers. References must outlive it.
 class StageEstimator {
  public:
   /// recompute[l] != 0: layer l runs again; empty: none. With `transfers`, a stage waits for the
-  /// values that enter it and for the gradients of those that leave it, wherever their other end is.
+  /// values that enter it and for the gradients of those that leave it, wherever their other end
+  /// is.
   StageEstimator(const Wiring& wiring, const CostTable& costs, const std::vector<char>& recompute,
                  bool transfers);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iostream>
 #include <sstream>
 #include <thread>
 
@@ -19,42 +20,53 @@ void describe(OptionSet& set, Recipe& recipe) {
   describe(set, "memory", recipe.memory);
 }
 
+struct Given {
+  const OptionSet& options;
+  const std::string& recipe;  // its name
+
+  // A field that nobody gave has no place of its own.
+  std::string where(const std::string& path) const {
+    return options.is_given(path) ? options.where(path) : recipe;
+  }
+};
+
 // Refuses unless `holds`, at the place where `path` was given.
-void require(bool holds, const OptionSet& set, const std::string& path, const std::string& what,
+void require(bool holds, const Given& given, const std::string& path, const std::string& what,
              const std::string& expected, const std::string& got, const std::string& fix) {
   if (holds) return;
   throw UserError({.operation = "train.recipe",
-                   .where = set.where(path),
+                   .where = given.where(path),
                    .what = path + ": " + what,
                    .expected = expected,
                    .got = got,
                    .fix = fix});
 }
 
-void check(const Recipe& r, const OptionSet& set) {
+void check(const Recipe& r, const Given& given) {
   const auto text = [](std::int64_t number) { return std::to_string(number); };
-  require(r.model.width % r.model.heads == 0, set, "model.heads",
+  require(r.model.width % r.model.heads == 0, given, "model.heads",
           "the heads must share the width evenly", "a divisor of " + text(r.model.width),
           text(r.model.heads), "set model.heads to a divisor of model.width");
-  require(r.train.micro_batch <= r.train.mini_batch, set, "train.micro_batch",
+  require(r.train.micro_batch <= r.train.mini_batch, given, "train.micro_batch",
           "larger than the mini-batch", "at most " + text(r.train.mini_batch),
           text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
-  require(r.data.tokenizer != "bytes" || r.model.vocab >= 256, set, "model.vocab",
+  require(r.data.tokenizer != "bytes" || r.model.vocab >= 256, given, "model.vocab",
           "bytes have 256 values", "at least 256", text(r.model.vocab), "set model.vocab=256");
-  require(r.mesh.virtual_stages == 1 || r.mesh.schedule != "1f1b", set, "mesh.virtual_stages",
+  require(r.mesh.virtual_stages == 1 || r.mesh.schedule != "1f1b", given, "mesh.virtual_stages",
           "1f1b has one stage a rank", "schedule interleaved or gpipe", r.mesh.schedule,
           "set mesh.schedule=interleaved");
-  require(!r.data.train.empty(), set, "data.train", "no text to train on", "the path of a file",
+  require(!r.data.train.empty(), given, "data.train", "no text to train on", "the path of a file",
           "nothing", "set data.train to a text file");
-  require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), set,
+  require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), given,
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
   // pp against layers: known without a model, so a newcomer reads the recipe's line, not a plan's.
   const std::int64_t layers = r.model.layers + 2 + (r.model.skip ? 1 : 0);
   const std::int64_t stages = r.mesh.pp * r.mesh.virtual_stages;
-  require(stages <= layers, set, "mesh.pp", "more stages than layers",
+  require(stages <= layers, given, "mesh.pp", "more stages than layers",
           "at most " + text(layers) + " stages (blocks, embedding, head)", text(stages),
-          "set mesh.pp=" + text(layers / r.mesh.virtual_stages));
+          r.mesh.virtual_stages > layers ? "set mesh.virtual_stages=1"
+                                         : "set mesh.pp=" + text(layers / r.mesh.virtual_stages));
 }
 
 }  // namespace
@@ -81,14 +93,16 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
           {.help = "Largest global gradient norm; 0: no clipping.", .minimum = 0});
   set.add(prefix + ".seed", &options.seed,
           {.help = "Of first values, dropout and the order of samples.", .minimum = 0});
-  set.add(prefix + ".validate_every", &options.validate_every,
-          {.help = "Steps between validations; 0: only at the end.", .unit = "steps", .minimum = 0});
+  set.add(
+      prefix + ".validate_every", &options.validate_every,
+      {.help = "Steps between validations; 0: only at the end.", .unit = "steps", .minimum = 0});
   set.add(prefix + ".validation_samples", &options.validation_samples,
           {.help = "Samples of a validation; 0: all.", .unit = "samples", .minimum = 0});
   set.add(prefix + ".checkpoint_folder", &options.checkpoint_folder,
           {.help = "Where checkpoints go; empty: none are written."});
-  set.add(prefix + ".checkpoint_every", &options.checkpoint_every,
-          {.help = "Steps between checkpoints; 0: only at the end.", .unit = "steps", .minimum = 0});
+  set.add(
+      prefix + ".checkpoint_every", &options.checkpoint_every,
+      {.help = "Steps between checkpoints; 0: only at the end.", .unit = "steps", .minimum = 0});
   set.add(prefix + ".keep_checkpoints", &options.keep_checkpoints,
           {.help = "Newest checkpoints that are kept; 0: all.", .minimum = 0});
 }
@@ -114,22 +128,26 @@ Recipe parse_recipe(const std::string& text, const std::string& name,
   describe(set, recipe);
   set.load_yaml(text, name);
   for (const std::string& assignment : overrides) set.set(assignment);
-  check(recipe, set);
+  check(recipe, {set, name});
   recipe.text = set.to_yaml();
   return recipe;
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return parse_recipe(text.str(), "standard input", overrides);
+  }
   std::ifstream file(path);
-  std::stringstream text;
   text << file.rdbuf();
-  if (!file) {
+  if (!file || text.bad()) {
     throw UserError({.operation = "train.recipe",
                      .where = path,
                      .what = "the recipe cannot be read",
                      .expected = "a YAML file",
                      .got = "no readable file",
-                     .fix = "name an existing recipe, such as recipes/demo.yaml"});
+                     .fix = "name an existing recipe, such as recipes/gpt-10m.yaml"});
   }
   return parse_recipe(text.str(), path, overrides);
 }

@@ -48,7 +48,7 @@ struct Recipe {
   int threads_per_rank() const;  ///< mesh.threads, or cores / ranks
 };
 
-/// Reads `path` and applies `overrides` ("a.b=c").
+/// Reads `path`, or standard input for "-", and applies `overrides` ("a.b=c").
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
 
 /// The same from text; `name` stands for the file in errors.

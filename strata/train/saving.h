@@ -8,7 +8,7 @@
 
 namespace strata {
 
-/// Collective. Every rank writes its own shard; returns the folder of the complete checkpoint.
+/// Collective. Every rank writes its own shard; rank 0 completes the checkpoint and gets its folder.
 std::string save_trainer(Trainer& trainer, const Recipe& recipe, Group& group,
                          int threads_per_rank);
 
@@ -18,5 +18,8 @@ void load_trainer(Trainer& trainer, const std::string& path);
 
 /// Weights only.
 void load_weights(Trainer& trainer, const std::string& path);
+
+/// Steps that the checkpoint at `path` has done; 0 for an empty path.
+std::int64_t steps_done_at(const std::string& path);
 
 }  // namespace strata

@@ -1,0 +1,47 @@
+// The program `strata`: reads the command line, runs a verb, turns errors into exit codes.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "strata/base/errors.h"
+#include "strata/cli/verbs.h"
+
+namespace strata {
+namespace {
+
+int fail(const std::exception& error) {
+  std::cerr << error.what() << '\n';
+  return exit_code(error);
+}
+
+// What CLI11 refuses, in our shape. Help and version aren't errors.
+int refuse(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);
+  return fail(UserError({.operation = "cli.arguments",
+                         .what = error.what(),
+                         .fix = "see strata --help, or strata VERB --help"}));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Trains models that are too large for one device.", "strata");
+  app.set_version_flag("--version", "strata " STRATA_VERSION);
+  app.require_subcommand(1);
+  add_plan_verb(app);
+  add_train_verb(app);
+  add_generate_verb(app);
+  add_verify_verb(app);
+  add_options_verb(app);
+  add_doctor_verb(app);
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return refuse(app, error);
+  } catch (const std::exception& error) {
+    return fail(error);
+  }
+}
+
+}  // namespace
+}  // namespace strata
+
+int main(int argc, char** argv) { return strata::run(argc, argv); }

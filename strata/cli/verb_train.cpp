@@ -1,0 +1,125 @@
+#include <atomic>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "strata/base/clock.h"
+#include "strata/base/units.h"
+#include "strata/cli/recipe_arguments.h"
+#include "strata/cli/verbs.h"
+#include "strata/train/chrome_trace.h"
+#include "strata/train/metrics.h"
+#include "strata/train/progress.h"
+#include "strata/train/run_report.h"
+#include "strata/train/saving.h"
+#include "strata/train/training_run.h"
+
+namespace strata {
+namespace {
+
+struct TrainArguments {
+  RecipeArguments recipe;
+  std::string resume, metrics, trace, report;
+};
+
+std::atomic<bool> stop_requested{false};
+
+// The first Ctrl-C ends training after the step; the second ends the program.
+void request_stop(int) {
+  stop_requested = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+void print_start(const Recipe& recipe, const PlannedRun& run) {
+  std::cout << "model    " << format_count(static_cast<double>(run.model.num_weights()))
+            << " weights in " << run.model.num_layers() << " layers\n"
+            << "mesh     " << run.ranks << (run.ranks == 1 ? " rank" : " ranks as threads") << ", "
+            << run.threads_per_rank << " intra-op each, " << recipe.mesh.schedule << ", recompute "
+            << recipe.memory.recompute << '\n'
+            << "step     predicted " << format_seconds(run.plan.simulation.step_seconds) << ", bubble "
+            << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
+            << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
+}
+
+void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result) {
+  const Simulation& predicted = run.plan.simulation;
+  std::cout << "step     measured " << format_seconds(result.median_step_seconds) << " (predicted "
+            << format_seconds(predicted.step_seconds) << "), bubble "
+            << format_double(100 * result.median_bubble, 1) << " % (predicted "
+            << format_double(100 * predicted.bubble, 1) << " %)\n";
+  if (!result.records.empty()) {
+    for (int rank = 0; rank < run.ranks; ++rank)
+      std::cout << "rank " << rank << "   peak " << format_bytes(result.records.back().peak_bytes[rank])
+                << " (predicted " << format_bytes(run.plan.ledger[rank].peak_bytes) << ")\n";
+  }
+  if (!result.stopped && result.validation_loss > 0)
+    std::cout << "loss     validation " << format_double(result.validation_loss, 4)
+              << " nats a token\n";
+  if (result.stopped) {
+    std::cout << "stopped after step " << result.records.back().step << " of " << recipe.train.steps
+              << '\n';
+  }
+}
+
+void write_trace(const std::string& path, const PlannedRun& run, const TrainingResult& result) {
+  std::vector<TraceProcess> processes{{"measured", result.last_steps.front().begin_seconds, {}},
+                                      {"predicted", 0, {}}};
+  processes[0].ranks.resize(run.ranks);
+  for (const MeasuredStep& step : result.last_steps)
+    for (int rank = 0; rank < run.ranks; ++rank)
+      processes[0].ranks[rank].insert(processes[0].ranks[rank].end(), step.ranks[rank].begin(),
+                                      step.ranks[rank].end());
+  for (const RankTimeline& timeline : run.plan.simulation.ranks)
+    processes[1].ranks.push_back(timeline.events);
+  write_chrome_trace(path, processes);
+  std::cout << "trace    " << path << " (open in ui.perfetto.dev)\n";
+}
+
+void run_train(const TrainArguments& arguments) {
+  const Recipe recipe = arguments.recipe.load();
+  const PlannedRun run = plan_run(recipe);
+  print_start(recipe, run);
+
+  Progress progress(std::cerr, progress_to_stderr(recipe.train.steps, 0));
+  std::optional<MetricsFile> metrics;
+  if (!arguments.metrics.empty())
+    metrics.emplace(arguments.metrics, steps_done_at(arguments.resume));
+  std::signal(SIGINT, request_stop);
+  TrainingResult result = train(
+      recipe, run,
+      {.resume = arguments.resume,
+       .on_step =
+           [&](const StepRecord& record) {
+             progress.update(record, now_seconds());
+             if (metrics) metrics->write(record);
+           },
+       .on_checkpoint = [&](const std::string& folder) { progress.note("saved " + folder); },
+       .stop = &stop_requested});
+
+  print_end(recipe, run, result);
+  if (!arguments.trace.empty() && !result.last_steps.empty())
+    write_trace(arguments.trace, run, result);
+  if (!arguments.report.empty()) {
+    write_run_report(arguments.report, recipe, run, result);
+    std::cout << "report   " << arguments.report << '\n';
+  }
+  if (result.stopped && !result.checkpoint.empty())
+    std::cout << "resume   strata train " << arguments.recipe.path << " --resume "
+              << result.checkpoint << '\n';
+}
+
+}  // namespace
+
+void add_train_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("train", "train a model as its recipe says");
+  auto arguments = std::make_shared<TrainArguments>();
+  arguments->recipe.add_to(*verb);
+  verb->add_option("--resume", arguments->resume, "go on from this checkpoint, on any mesh");
+  verb->add_option("--metrics", arguments->metrics, "write a JSON object a step to this file");
+  verb->add_option("--trace", arguments->trace, "write a Chrome trace of the last steps");
+  verb->add_option("--report", arguments->report, "write a self-contained HTML report");
+  verb->callback([arguments] { run_train(*arguments); });
+}
+
+}  // namespace strata

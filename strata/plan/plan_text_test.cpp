@@ -1,0 +1,143 @@
+#include "strata/plan/plan_text.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "strata/plan/example_models_test.h"
+#include "strata/plan/plan_json.h"
+#include "strata/plan/text_table.h"
+
+namespace strata {
+namespace {
+
+PlanRequest small_gpt(const schedule::Shape& shape, const std::string& schedule) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  PlanRequest request;
+  request.wiring = plan_test::chain(8);
+  request.costs_cheap = plan_test::equal_costs(request.wiring,
+                                               {.forward_seconds = 10e-3,
+                                                .backward_seconds = 20e-3,
+                                                .update_seconds = 1e-3,
+                                                .weight_bytes = 7 * kMiB,
+                                                .gradient_bytes = 7 * kMiB,
+                                                .state_bytes = 14 * kMiB,
+                                                .saved_bytes = 9 * kMiB,
+                                                .backward_transient_bytes = 3 * kMiB},
+                                               {.bytes = 3 * kMiB / 2, .transfer_seconds = 1e-5});
+  request.costs_cheap.batch_bytes = 65536;
+  request.costs_cheap.layers.front().name = "embed";
+  request.costs_cheap.layers.front().recomputable = false;
+  request.costs_cheap.layers.back().name = "head";
+  for (int l = 1; l < 7; ++l) request.costs_cheap.layers[l].name = "block" + std::to_string(l - 1);
+  request.costs_none = request.costs_cheap;
+  request.shape = shape;
+  request.schedule = schedule;
+  return request;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(PlanText, ShowsStagesOrderBytesAndWhatItComesTo) {
+  PlanRequest request = small_gpt({2, 4}, "1f1b");
+  request.memory = {.device = {std::int64_t{190} << 20}, .recompute = "auto"};
+  EXPECT_EQ(plan_text(make_plan(request)), R"(1f1b · 2 ranks · 8 layers · 4 micro-batches a step
+
+stage  rank  layers                     weights  forward  backward
+    0     0       4  embed .. block2  28.00 MiB    40 ms     90 ms
+    1     1       4  block3 .. head   28.00 MiB    40 ms     80 ms
+
+rank 0: F0 F1 .  B0 F2 B1 F3 B2 .  B3
+rank 1: .  F0 B0 F1 B1 F2 B2 F3 B3 .
+
+MiB on rank  weights  gradients  states  saved  values  transients  batch   peak  budget
+          0     28.0       28.0    56.0   54.0    13.5         3.0    0.1  182.6    96 %
+          1     28.0       28.0    56.0   36.0     7.5         3.0    0.1  158.6    83 %
+
+recompute  auto: 1 of 8 layers (block0)
+memory     182.56 MiB on the fullest rank, budget 190.00 MiB
+predicted  634 ms a step, bubble 20.5 %
+)");
+}
+
+TEST(PlanText, StaysWithinFortyLinesAndTheTerminalsWidth) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const int columns : {80, 100}) {
+      const Plan plan = make_plan(small_gpt({ranks, 64, 2}, "interleaved"));
+      const auto lines = lines_of(plan_text(plan, columns));
+      EXPECT_LT(lines.size(), 40u);
+      for (const std::string& line : lines) {
+        const auto width =
+            std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+        EXPECT_LE(width, columns) << line;
+      }
+    }
+  }
+}
+
+TEST(PlanText, LeavesOutWhatDoesNotExist) {
+  const std::string text = plan_text(make_plan(small_gpt({1, 1}, "1f1b")));
+  EXPECT_EQ(text.find("replicas"), std::string::npos);  // nothing is tied
+  EXPECT_EQ(text.find("budget"), std::string::npos);
+  EXPECT_NE(text.find("1 rank · 8 layers · 1 micro-batch a step"), std::string::npos);
+  EXPECT_NE(text.find("bubble 0.0 %"), std::string::npos);
+}
+
+TEST(PlanText, NamesAFewRecomputedLayersAndCountsTheRest) {
+  PlanRequest request = small_gpt({2, 4}, "1f1b");
+  request.memory.recompute = "full";
+  EXPECT_NE(plan_text(make_plan(request))
+                .find("recompute  full: 7 of 8 layers (block0, block1, block2, block3 and 3 more)"),
+            std::string::npos);
+}
+
+TEST(PlanJson, HoldsTheStagesTheTimelineAndTheMemoryOfEveryRank) {
+  const Plan plan = make_plan(small_gpt({2, 4}, "1f1b"));
+  const auto json = nlohmann::json::parse(to_json(plan).dump());
+  EXPECT_EQ(json["schedule"], "1f1b");
+  EXPECT_EQ(json["micro_batches"], 4);
+  EXPECT_EQ(json["step_seconds"], plan.simulation.step_seconds);
+  EXPECT_EQ(json["recompute"]["mode"], "cheap");
+  EXPECT_TRUE(json["recompute"]["layers"].empty());
+  ASSERT_EQ(json["stages"].size(), 2u);
+  EXPECT_EQ(json["stages"][1]["rank"], 1);
+  EXPECT_EQ(json["stages"][0]["layers"][0], "embed");
+  EXPECT_EQ(json["stages"][1]["layers"].back(), "head");
+  ASSERT_EQ(json["ranks"].size(), 2u);
+  for (int r = 0; r < 2; ++r) {
+    const auto& rank = json["ranks"][r];
+    EXPECT_EQ(rank["timeline"].size(), plan.schedule.programs[r].size());
+    EXPECT_EQ(rank["memory"]["peak_bytes"], plan.ledger[r].peak_bytes);
+    std::int64_t sum = 0;
+    for (const auto& bytes : rank["memory"]["bytes_at_peak"]) sum += bytes.get<std::int64_t>();
+    EXPECT_EQ(sum, plan.ledger[r].peak_bytes);
+    EXPECT_EQ(rank["memory"]["peak_action"].get<std::string>().substr(0, 2), "B ");
+    EXPECT_EQ(rank["memory"]["timeline"][0][0], 0.0);
+  }
+  EXPECT_EQ(json["ranks"][0]["timeline"][0]["kind"], "F");
+  EXPECT_EQ(json["ranks"][0]["timeline"][0]["end_seconds"], 40e-3);
+}
+
+TEST(TextTable, AlignsCharactersNotBytes) {
+  TextTable table("lr");
+  table.add_row({"größe", "1"});
+  table.add_row({"x", "234"});
+  EXPECT_EQ(table.text(), "größe    1\nx      234\n");
+}
+
+TEST(TextTable, LeavesNoBlanksAtTheEndOfALine) {
+  TextTable table("ll");
+  table.add_row({"a", "long"});
+  table.add_row({"b", ""});
+  EXPECT_EQ(table.text(), "a  long\nb\n");
+}
+
+}  // namespace
+}  // namespace strata

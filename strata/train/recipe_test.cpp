@@ -1,0 +1,177 @@
+#include "strata/train/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kRecipe = R"(
+model:  {kind: gpt, layers: 6, width: 384, heads: 6, vocab: 256, context: 256, dropout: 0.1}
+data:   {train: kjv.txt, tokenizer: bytes, validation_fraction: 0.05}
+train:  {steps: 400, mini_batch: 32, micro_batch: 4, optimizer: {kind: adamw, learning_rate: 1e-3}, warmup: 40, clip: 1.0, seed: 1}
+mesh:   {pp: 2, schedule: 1f1b}
+memory: {device: 2GiB, recompute: auto}
+)";
+
+Recipe parse(const std::vector<std::string>& overrides = {}) {
+  return parse_recipe(kRecipe, "recipe.yaml", overrides);
+}
+
+ErrorText refusal(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    parse_recipe(text, "recipe.yaml", overrides);
+  } catch (const UserError& error) {
+    EXPECT_FALSE(error.text().fix.empty()) << error.what();
+    return error.text();
+  }
+  ADD_FAILURE() << "not refused: " << text;
+  return {};
+}
+
+ErrorText refusal_of(const std::string& assignment) { return refusal(kRecipe, {assignment}); }
+
+TEST(Recipe, ReadsEveryFieldThatIsGiven) {
+  const Recipe recipe = parse();
+  EXPECT_EQ(recipe.model.layers, 6);
+  EXPECT_EQ(recipe.model.width, 384);
+  EXPECT_EQ(recipe.model.dropout, 0.1);
+  EXPECT_EQ(recipe.data.train, "kjv.txt");
+  EXPECT_EQ(recipe.data.validation_fraction, 0.05);
+  EXPECT_EQ(recipe.train.steps, 400);
+  EXPECT_EQ(recipe.train.mini_batch, 32);
+  EXPECT_EQ(recipe.train.micro_batch, 4);
+  EXPECT_EQ(recipe.train.warmup, 40);
+  EXPECT_EQ(recipe.train.clip, 1.0);
+  EXPECT_EQ(recipe.optimizer.learning_rate, 1e-3);
+  EXPECT_EQ(recipe.mesh.pp, 2);
+  EXPECT_EQ(recipe.mesh.schedule, "1f1b");
+  EXPECT_EQ(recipe.memory.device.count, std::int64_t{2} << 30);
+  EXPECT_EQ(recipe.memory.recompute, "auto");
+}
+
+TEST(Recipe, GivesWayToOverrides) {
+  EXPECT_EQ(parse({"train.steps=7", "train.optimizer.kind=sgd"}).train.steps, 7);
+  EXPECT_EQ(parse({"train.steps=7", "train.optimizer.kind=sgd"}).optimizer.kind, "sgd");
+}
+
+TEST(Recipe, KeepsTheEffectiveTextThatReadsBackTheSame) {
+  const Recipe recipe = parse({"train.steps=7"});
+  const Recipe again = parse_recipe(recipe.text, "manifest", {});
+  EXPECT_EQ(again.text, recipe.text);
+  EXPECT_EQ(again.train.steps, 7);
+}
+
+TEST(Recipe, LearningRateWarmsUpToThePeakAndFallsToItsFinalFraction) {
+  const LearningRateSchedule schedule = parse({"train.final_fraction=0.25"}).learning_rate();
+  EXPECT_DOUBLE_EQ(schedule.at(0), 1e-3 / 40);
+  EXPECT_DOUBLE_EQ(schedule.at(39), 1e-3);
+  EXPECT_NEAR(schedule.at(399), 0.25e-3, 1e-12);
+}
+
+TEST(Recipe, SharesTheCoresUnlessThreadsAreGiven) {
+  EXPECT_EQ(parse({"mesh.threads=3"}).threads_per_rank(), 3);
+  EXPECT_GE(parse({"mesh.pp=8"}).threads_per_rank(), 1);
+}
+
+TEST(Recipe, RefusesAMicroBatchLargerThanTheMiniBatchWhereItStands) {
+  const ErrorText error = refusal("data: {train: a}\ntrain: {mini_batch: 4,\n  micro_batch: 8}");
+  EXPECT_EQ(error.operation, "train.recipe");
+  EXPECT_EQ(error.where, "recipe.yaml:3:16");
+  EXPECT_EQ(error.expected, "at most 4");
+  EXPECT_EQ(error.got, "8");
+  EXPECT_EQ(error.fix, "set train.micro_batch=4");
+}
+
+TEST(Recipe, RefusesAContradictionOfADefaultInTheNameOfTheRecipe) {
+  const ErrorText error = refusal("data: {train: a}\ntrain: {mini_batch: 2}");
+  EXPECT_EQ(error.where, "recipe.yaml");
+  EXPECT_EQ(error.got, "4");
+}
+
+TEST(Recipe, RefusesHeadsThatDoNotDivideTheWidth) {
+  const ErrorText error = refusal_of("model.heads=5");
+  EXPECT_EQ(error.where, "--set");
+  EXPECT_EQ(error.expected, "a divisor of 384");
+}
+
+TEST(Recipe, RefusesMoreStagesThanLayersAndSaysHowManyThereMayBe) {
+  EXPECT_EQ(parse({"mesh.pp=8"}).mesh.pp, 8);  // six blocks, embedding and head
+  EXPECT_EQ(refusal_of("mesh.pp=9").fix, "set mesh.pp=8");
+  EXPECT_EQ(refusal(kRecipe, {"mesh.schedule=interleaved", "mesh.virtual_stages=5"}).fix,
+            "set mesh.pp=1");
+  EXPECT_EQ(refusal(kRecipe, {"mesh.schedule=interleaved", "mesh.virtual_stages=9"}).fix,
+            "set mesh.virtual_stages=1");
+}
+
+TEST(Recipe, RefusesVirtualStagesThatTheScheduleDoesNotKnow) {
+  EXPECT_EQ(refusal_of("mesh.virtual_stages=2").got, "1f1b");
+  EXPECT_EQ(parse({"mesh.virtual_stages=2", "mesh.schedule=interleaved"}).mesh.virtual_stages, 2);
+  EXPECT_EQ(parse({"mesh.virtual_stages=2", "mesh.schedule=gpipe"}).mesh.virtual_stages, 2);
+}
+
+TEST(Recipe, RefusesAVocabularyTooSmallForBytes) {
+  EXPECT_EQ(refusal_of("model.vocab=255").fix, "set model.vocab=256");
+  EXPECT_EQ(parse({"model.vocab=255", "data.tokenizer=none"}).model.vocab, 255);
+}
+
+TEST(Recipe, RefusesTrainingOnNothing) {
+  const ErrorText error = refusal("");
+  EXPECT_EQ(error.where, "recipe.yaml");
+  EXPECT_NE(error.what.find("data.train"), std::string::npos);
+}
+
+TEST(Recipe, RefusesCheckpointsWithoutAFolder) {
+  EXPECT_NE(refusal_of("train.checkpoint_every=5").fix.find("train.checkpoint_folder"),
+            std::string::npos);
+}
+
+TEST(Recipe, RefusesNoStepsAtAll) { EXPECT_EQ(refusal_of("train.steps=0").got, "'0'"); }
+
+TEST(Recipe, RefusesAnUnknownFieldWithItsPlaceAndTheNearest) {
+  const ErrorText error = refusal("data: {train: a}\ntrain:\n  step: 5\n");
+  EXPECT_EQ(error.where, "recipe.yaml:3:3");
+  EXPECT_NE(error.fix.find("train.steps"), std::string::npos);
+}
+
+TEST(Recipe, RefusesAFileThatCannotBeRead) {
+  for (const std::string& path : {std::string("/nonexistent/recipe.yaml"), testing::TempDir()}) {
+    try {
+      load_recipe(path, {});
+      ADD_FAILURE() << path;
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.text().where, path);
+    }
+  }
+}
+
+TEST(Recipe, ThoseOfTheRepositoryAreLegal) {
+  int recipes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(STRATA_SOURCE_DIR "/recipes")) {
+    if (entry.path().extension() != ".yaml") continue;
+    EXPECT_NO_THROW(load_recipe(entry.path(), {})) << entry.path();
+    ++recipes;
+  }
+  EXPECT_GT(recipes, 0);
+}
+
+// A field that disappears or is renamed breaks the recipes of others: it must not happen unnoticed.
+TEST(Recipe, FieldsAreTheOnesInTheGoldenFile) {
+  std::ostringstream golden;
+  golden << std::ifstream(STRATA_SOURCE_DIR "/tests/golden/options.txt").rdbuf();
+  std::istringstream table(recipe_options_table());
+  std::string paths, line;
+  std::getline(table, line);  // the heading
+  while (std::getline(table, line)) {
+    if (!line.empty()) paths += line.substr(0, line.find(' ')) + "\n";
+  }
+  EXPECT_EQ(paths, golden.str()) << "write the new list to tests/golden/options.txt";
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,150 @@
+#include "strata/train/report.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <limits>
+#include <regex>
+
+#include "strata/base/errors.h"
+#include "strata/train/example_report_test.h"
+
+namespace strata {
+namespace {
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++found;
+  }
+  return found;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Report, NeedsNothingFromOutside) {
+  const std::string html = to_html(report_test::example());
+  for (const char* reference :
+       {"http://", "https://", "src=", "@import", "<link", "url(\"", "fetch("}) {
+    EXPECT_FALSE(contains(html, reference)) << reference;
+  }
+}
+
+TEST(Report, ClosesWhatItOpens) {
+  const std::string html = to_html(report_test::example());
+  for (const std::string tag : {"html", "body", "main", "section", "div", "svg", "g", "table", "dl",
+                                "details", "script", "style", "text", "title", "span", "button"}) {
+    EXPECT_EQ(count(html, "<" + tag + ">") + count(html, "<" + tag + " "),
+              count(html, "</" + tag + ">"))
+        << tag;
+  }
+}
+
+TEST(Report, DrawsEveryComputeActionPredictedAndMeasured) {
+  const std::string html = to_html(report_test::example(2, 8));
+  EXPECT_EQ(count(html, "class=\"span forward\""), 2u * 2 * 8);
+  EXPECT_EQ(count(html, "class=\"span recompute\""), 2u * 8);  // one layer, of rank 0
+  EXPECT_EQ(count(html, "class=\"span update\""), 2u * 2);
+  EXPECT_EQ(count(html, "<g class=\"predicted\">"), 2u);
+  EXPECT_EQ(count(html, "<g class=\"measured\">"), 2u);
+}
+
+TEST(Report, PutsPredictedAndMeasuredOnOneAxisThatHoldsBoth) {
+  const ReportInput input = report_test::example(2, 4);
+  const std::string html = to_html(input);
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(html, match, std::regex("data-seconds=\"([0-9.]+)\"")));
+  const double axis = std::stod(match[1]);
+  EXPECT_GE(axis, input.measured.step_seconds);
+  const std::regex span("data-b=\"(-?[0-9.]+)\" data-e=\"([0-9.]+)\"");
+  for (auto it = std::sregex_iterator(html.begin(), html.end(), span); it != std::sregex_iterator();
+       ++it) {
+    EXPECT_GE(std::stod((*it)[1]), 0);  // the measured clock began at 5000 s
+    EXPECT_LE(std::stod((*it)[2]), axis + 1e-5);
+  }
+}
+
+TEST(Report, ComparesThePlanWithTheRun) {
+  ReportInput input = report_test::example();
+  input.step_seconds = {.predicted = 1.05, .measured = 1.0};
+  input.bubble = {.predicted = 0.10, .measured = 0.125};
+  input.memory = {{.predicted_peak = 95 << 20, .measured_peak = 100 << 20}};
+  const std::string html = to_html(input);
+  EXPECT_TRUE(contains(html, "<td>1.05 s</td><td>1 s</td><td>+5.0\u00a0%</td>"));
+  EXPECT_TRUE(contains(html, "<td>10.0 %</td><td>12.5 %</td><td>\u22122.5 points</td>"));
+  EXPECT_TRUE(contains(html, "<td>95.00 MiB</td><td>100.00 MiB</td><td>\u22125.0\u00a0%</td>"));
+}
+
+TEST(Report, ShowsTheSampleWhateverBytesItHolds) {
+  ReportInput input = report_test::example();
+  input.sample = "</blockquote><script>\xFF\x01";
+  const std::string html = to_html(input);
+  EXPECT_FALSE(contains(html, "</blockquote><script>\xFF"));
+  EXPECT_TRUE(contains(html, "&lt;/blockquote&gt;&lt;script&gt;"));
+  EXPECT_FALSE(contains(html, "\xFF"));
+}
+
+TEST(Report, LeavesOutLossesThatAreNoNumbers) {
+  ReportInput input = report_test::example();
+  input.records[3].loss = std::numeric_limits<double>::quiet_NaN();
+  input.records[4].loss = std::numeric_limits<double>::infinity();
+  const std::string html = to_html(input);
+  EXPECT_FALSE(std::regex_search(html, std::regex("[\" ,L]-?(nan|inf)\\b")));
+  EXPECT_FALSE(contains(html, ",null"));
+}
+
+TEST(Report, DrawsALongRunWithNoMorePointsThanPixels) {
+  ReportInput input = report_test::example();
+  input.records = report_test::records(100'000);
+  EXPECT_LT(to_html(input).size(), 400'000u);
+}
+
+TEST(Report, LeavesOutTheSectionsItHasNoDataFor) {
+  const std::string html = to_html({.title = "empty"});
+  EXPECT_TRUE(contains(html, "<h1>empty</h1>"));
+  EXPECT_EQ(count(html, "<section"), 0u);
+  EXPECT_EQ(count(html, "<details"), 0u);
+}
+
+TEST(Report, ShowsAPlanThatHasNotRun) {
+  ReportInput input = report_test::example();
+  input.measured = {};
+  input.records.clear();
+  input.step_seconds.measured = 0;
+  for (ReportMemory& rank : input.memory) rank.measured_peak = 0;
+  const std::string html = to_html(input);
+  EXPECT_EQ(count(html, "<g class=\"predicted\">"), 2u);
+  EXPECT_EQ(count(html, "<g class=\"measured\">"), 0u);
+  EXPECT_FALSE(contains(html, "id=\"comparison\""));
+}
+
+TEST(Report, NamesABudgetFarAboveThePeaksWithoutDrawingIt) {
+  ReportInput input = report_test::example();
+  EXPECT_TRUE(contains(to_html(input), "class=\"budget\""));
+  input.budget_bytes = std::int64_t{64} << 30;
+  EXPECT_FALSE(contains(to_html(input), "class=\"budget\""));
+  EXPECT_TRUE(contains(to_html(input), "64.00 GiB"));
+}
+
+TEST(Report, SaysWhichFileCannotBeWritten) {
+  try {
+    write_report("/nonexistent/report.html", {});
+    FAIL();
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.text().where, "/nonexistent/report.html");
+  }
+}
+
+// To look at: STRATA_REPORT=/tmp/report.html train_test --gtest_filter=Report.*
+TEST(Report, IsWrittenWhereAPersonCanLookAtIt) {
+  const char* path = std::getenv("STRATA_REPORT");
+  const std::string file = path ? path : testing::TempDir() + "strata_report_test.html";
+  const char* ranks = std::getenv("STRATA_REPORT_RANKS");
+  write_report(file, report_test::example(ranks ? std::atoi(ranks) : 2, 8));
+  if (!path) EXPECT_EQ(std::remove(file.c_str()), 0);
+}
+
+}  // namespace
+}  // namespace strata

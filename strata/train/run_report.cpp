@@ -1,0 +1,86 @@
+#include "strata/train/run_report.h"
+
+#include <cmath>
+
+#include "strata/base/units.h"
+#include "strata/plan/plan_text.h"
+#include "strata/train/generate.h"
+#include "strata/train/report.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kPrompt = "In the beginning";
+constexpr std::int64_t kSampleTokens = 300;
+
+// The kept step whose length is nearest to the median: the one to draw.
+std::size_t typical_step(const TrainingResult& result) {
+  std::size_t best = 0;
+  const auto distance = [&](std::size_t i) {
+    const MeasuredStep& step = result.last_steps[i];
+    return std::abs(step.end_seconds - step.begin_seconds - result.median_step_seconds);
+  };
+  for (std::size_t i = 1; i < result.last_steps.size(); ++i)
+    if (distance(i) < distance(best)) best = i;
+  return best;
+}
+
+void add_timelines(ReportInput& input, const PlannedRun& run, const TrainingResult& result) {
+  for (const RankTimeline& timeline : run.plan.simulation.ranks)
+    input.predicted.ranks.push_back(timeline.events);
+  input.predicted.step_seconds = run.plan.simulation.step_seconds;
+  if (result.last_steps.empty()) return;
+  const std::size_t index = typical_step(result);
+  const MeasuredStep& step = result.last_steps[index];
+  input.measured = {step.ranks, step.begin_seconds, step.end_seconds - step.begin_seconds};
+  input.measured_step =
+      result.records.back().step - static_cast<std::int64_t>(result.last_steps.size() - 1 - index);
+}
+
+void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
+                const TrainingResult& result) {
+  input.budget_bytes = recipe.memory.device.count;
+  for (int rank = 0; rank < run.ranks; ++rank) {
+    const RankLedger& ledger = run.plan.ledger[rank];
+    ReportMemory memory{.predicted_peak = ledger.peak_bytes};
+    for (int kind = 0; kind < kNumByteKinds; ++kind)
+      memory.kinds.emplace_back(name_of(static_cast<ByteKind>(kind)), ledger.at_peak.bytes[kind]);
+    if (!result.records.empty()) memory.measured_peak = result.records.back().peak_bytes[rank];
+    input.memory.push_back(std::move(memory));
+  }
+}
+
+std::string sample(const Recipe& recipe, const TrainingResult& result) {
+  if (result.checkpoint.empty() || recipe.data.tokenizer != "bytes") return "";
+  return generate(recipe,
+                  {.checkpoint = result.checkpoint, .prompt = kPrompt, .tokens = kSampleTokens});
+}
+
+}  // namespace
+
+void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
+                      const TrainingResult& result) {
+  const TrainOptions& train = recipe.train;
+  ReportInput input{
+      .title = "GPT, " + format_count(static_cast<double>(run.model.num_weights())) + " weights",
+      .facts = {{"mesh", std::to_string(run.ranks) + " ranks x " +
+                             std::to_string(run.threads_per_rank) + " threads"},
+                {"schedule", recipe.mesh.schedule},
+                {"recompute", recipe.memory.recompute},
+                {"mini-batch", std::to_string(train.mini_batch) + " samples of " +
+                                   std::to_string(recipe.model.context) + " tokens"},
+                {"micro-batch", std::to_string(train.micro_batch) + " samples"},
+                {"data", recipe.data.train}},
+      .records = result.records,
+      .step_seconds = {run.plan.simulation.step_seconds, result.median_step_seconds},
+      .bubble = {run.plan.simulation.bubble, result.median_bubble},
+      .prompt = kPrompt,
+      .sample = sample(recipe, result),
+      .appendices = {{"Plan", plan_text(run.plan)}, {"Recipe", recipe.text}}};
+  if (!result.stopped && result.validation_loss > 0) input.validation_loss = result.validation_loss;
+  add_timelines(input, run, result);
+  add_memory(input, recipe, run, result);
+  write_report(path, input);
+}
+
+}  // namespace strata

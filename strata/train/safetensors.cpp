@@ -1,0 +1,128 @@
+#include "strata/train/safetensors.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+const std::map<std::string, at::ScalarType>& dtypes() {
+  static const std::map<std::string, at::ScalarType> names = {
+      {"F32", at::kFloat}, {"F64", at::kDouble}, {"F16", at::kHalf}, {"BF16", at::kBFloat16},
+      {"I64", at::kLong},  {"I32", at::kInt},    {"U8", at::kByte},  {"BOOL", at::kBool}};
+  return names;
+}
+
+const std::string& name_of(at::ScalarType dtype) {
+  for (const auto& [name, type] : dtypes())
+    if (type == dtype) return name;
+  throw InternalError({.operation = "train.safetensors", .what = "a dtype without a name"});
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what,
+                         const std::string& got = "") {
+  throw UserError({.operation = "train.safetensors",
+                   .where = path,
+                   .what = what,
+                   .expected = "a whole safetensors file",
+                   .got = got,
+                   .fix = "restore the file, or use another checkpoint"});
+}
+
+}  // namespace
+
+FileDigest write_safetensors(const std::string& path, std::span<const NamedTensor> tensors) {
+  nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};
+  std::size_t offset = 0;
+  for (const NamedTensor& t : tensors) {
+    STRATA_CHECK(t.tensor.is_contiguous(), "train.write_safetensors");
+    header[t.name] = {{"dtype", name_of(t.tensor.scalar_type())},
+                      {"shape", t.tensor.sizes().vec()},
+                      {"data_offsets", {offset, offset + t.tensor.nbytes()}}};
+    offset += t.tensor.nbytes();
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data starts aligned
+  const std::uint64_t length = text.size();
+  DurableFile file(path);
+  file.write(std::as_bytes(std::span(&length, 1)));
+  file.write(text);
+  for (const NamedTensor& t : tensors)
+    file.write({static_cast<const std::byte*>(t.tensor.const_data_ptr()), t.tensor.nbytes()});
+  return file.close();
+}
+
+SafetensorsFile SafetensorsFile::open(const std::string& path) {
+  const auto mapped =
+      MappedFile::open(path, "train.safetensors", "restore the file, or use another checkpoint");
+  const std::span<const std::byte> bytes = mapped->bytes();
+  SafetensorsFile file(mapped);
+  std::uint64_t length = 0;
+  if (bytes.size() < sizeof(length)) refuse(path, "the file is truncated");
+  std::memcpy(&length, bytes.data(), sizeof(length));
+  if (length > bytes.size() - sizeof(length)) refuse(path, "the header reaches beyond the file");
+  const char* text = reinterpret_cast<const char*>(bytes.data()) + sizeof(length);
+  const nlohmann::json header = nlohmann::json::parse(text, text + length, nullptr, false);
+  if (!header.is_object()) refuse(path, "the header is no JSON object");
+  const std::size_t data = sizeof(length) + length;
+  try {
+    for (const auto& [name, entry] : header.items()) {
+      if (name == "__metadata__") continue;
+      const std::string dtype = entry.at("dtype");
+      if (!dtypes().contains(dtype)) refuse(path, name + " has an unknown dtype", dtype);
+      Entry e{dtypes().at(dtype), entry.at("shape"),
+              entry.at("data_offsets").at(0).get<std::size_t>() + data,
+              entry.at("data_offsets").at(1).get<std::size_t>() + data};
+      std::size_t expected = c10::elementSize(e.dtype);
+      for (const std::int64_t size : e.shape) expected *= static_cast<std::size_t>(size);
+      if (e.begin > e.end || e.end > bytes.size() || e.end - e.begin != expected)
+        refuse(path, name + " lies outside the file or contradicts its shape");
+      file.entries_.emplace(name, std::move(e));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    refuse(path, "the header is malformed", error.what());
+  }
+  file.check_cover(path, data);
+  return file;
+}
+
+std::vector<std::string> SafetensorsFile::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_) names.push_back(name);
+  return names;
+}
+
+at::Tensor SafetensorsFile::tensor(const std::string& name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) refuse(file_->path(), "there is no tensor of this name", name);
+  const Entry& entry = found->second;
+  // ATen has no read-only tensors: the mapping is read-only, so a write ends the program.
+  auto* bytes = const_cast<std::byte*>(file_->bytes().data()) + entry.begin;
+  return at::from_blob(bytes, entry.shape, [file = file_](void*) {}, entry.dtype);
+}
+
+// The ranges must cover the data, each byte once: what is left over or shared is damage.
+void SafetensorsFile::check_cover(const std::string& path, std::size_t data) const {
+  std::map<std::size_t, std::size_t> ranges;
+  std::size_t total = 0;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.begin != entry.end) ranges[entry.begin] = entry.end;
+    total += entry.end - entry.begin;
+  }
+  std::size_t reached = data;
+  for (const auto& [begin, end] : ranges) {
+    if (begin != reached) refuse(path, "the tensors' ranges overlap or leave gaps");
+    reached = end;
+  }
+  if (reached != file_->bytes().size() || total != reached - data)
+    refuse(path, "the tensors' ranges don't cover the file");
+}
+
+}  // namespace strata

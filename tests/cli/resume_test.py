@@ -1,0 +1,89 @@
+"""A resumed run is the uninterrupted one, whatever stopped it and on whatever mesh it goes on."""
+
+import signal
+import time
+import unittest
+
+from strata_program import ProgramTest
+
+SAVE = ["--set", "train.checkpoint_folder=saved", "--set", "train.checkpoint_every=1",
+        "--set", "train.keep_checkpoints=0"]
+
+
+class Resume(ProgramTest):
+    def train_whole(self):
+        self.succeed("train", "recipe.yaml", "--metrics", "whole.jsonl", *SAVE)
+        return self.losses("whole.jsonl")
+
+    def test_equals_the_uninterrupted_run_on_any_number_of_stages(self):
+        whole = self.train_whole()
+        final = (self.folder / "saved").glob("step-*8")
+        self.assertEqual(len(list(final)), 1)
+        for pp, schedule in ((1, "gpipe"), (2, "1f1b"), (3, "interleaved"), (4, "gpipe")):
+            stages = ["--set", f"mesh.pp={pp}", "--set", f"mesh.schedule={schedule}"]
+            if schedule == "interleaved":
+                stages += ["--set", "mesh.virtual_stages=2"]
+            name = f"resumed{pp}.jsonl"
+            self.succeed("train", "recipe.yaml", "--metrics", name, "--resume",
+                         "saved/step-00000003", *stages)
+            self.assertEqual(self.losses(name), whole[3:], f"{pp} stages, {schedule}")
+
+    def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(self):
+        whole = self.train_whole()
+        process = self.start("train", "recipe.yaml", "--metrics", "part.jsonl", "--set",
+                             "train.checkpoint_folder=part", "--set", "train.steps=8")
+        deadline = time.time() + 60
+        while not (self.folder / "part.jsonl").exists() and time.time() < deadline:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        done = len(self.losses("part.jsonl"))
+        if done < 8:
+            self.assertIn("--resume part/step-", out)
+        self.succeed("train", "recipe.yaml", "--metrics", "part.jsonl", "--resume", "part")
+        self.assertEqual(self.losses("part.jsonl"), whole)
+
+    def test_kill_at_any_moment_leaves_the_last_checkpoint_loadable(self):
+        whole = self.train_whole()
+        for moment in range(6):
+            folder = f"killed{moment}"
+            process = self.start("train", "recipe.yaml", "--set", f"train.checkpoint_folder={folder}",
+                                 "--set", "train.checkpoint_every=1")
+            deadline = time.time() + 60
+            while not list((self.folder / folder).glob("step-*")) and time.time() < deadline:
+                time.sleep(0.001)
+            time.sleep(0.004 * moment)
+            process.kill()
+            process.communicate()
+            complete = [path for path in (self.folder / folder).glob("step-????????")]
+            if not complete:
+                continue  # killed before the first was complete
+            name = f"{folder}.jsonl"
+            self.succeed("train", "recipe.yaml", "--metrics", name, "--resume", folder)
+            resumed = self.losses(name)
+            self.assertEqual(resumed, whole[len(whole) - len(resumed):])
+
+    def test_a_corrupt_checkpoint_is_refused_by_name(self):
+        self.train_whole()
+        victim = next((self.folder / "saved" / "step-00000008").glob("model*.safetensors"))
+        content = bytearray(victim.read_bytes())
+        content[-5] ^= 1
+        victim.write_bytes(content)
+        self.refuse("train", "recipe.yaml", "--resume", "saved/step-00000008", says=victim.name)
+        victim.write_bytes(content[:100])
+        self.refuse("generate", "saved/step-00000008", "--prompt", "In", says=victim.name)
+        victim.unlink()
+        self.refuse("train", "recipe.yaml", "--resume", "saved/step-00000008", says=victim.name)
+        self.refuse("train", "recipe.yaml", "--resume", "nowhere", says="nowhere")
+
+    def test_generates_the_same_text_on_any_number_of_stages(self):
+        self.train_whole()
+        texts = {self.succeed("generate", "saved", "--prompt", "In the", "--bytes", "40", "--set",
+                              f"mesh.pp={pp}") for pp in (1, 2, 3)}
+        self.assertEqual(len(texts), 1)
+        self.assertTrue(texts.pop().startswith("In the"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,62 @@
+"""Runs the built program as a user does: in a folder of its own, with recipes that it writes."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.environ["STRATA_PROGRAM"]
+
+RECIPE = """\
+model:  {kind: gpt, layers: 4, width: 32, heads: 2, vocab: 256, context: 32, dropout: 0.1}
+data:   {train: text.txt, tokenizer: bytes, validation_fraction: 0.1}
+train:  {steps: 8, mini_batch: 8, micro_batch: 2, optimizer: {kind: adamw, learning_rate: 1e-3}, warmup: 2, clip: 1.0, seed: 1}
+mesh:   {pp: 2, schedule: 1f1b, threads: 1}
+memory: {recompute: cheap}
+"""
+
+
+class ProgramTest(unittest.TestCase):
+    """A test in a fresh folder that holds recipe.yaml and text.txt."""
+
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self._folder.cleanup)
+        self.folder = pathlib.Path(self._folder.name)
+        (self.folder / "recipe.yaml").write_text(RECIPE)
+        (self.folder / "text.txt").write_text("In the beginning was the word. " * 400)
+        self.environment = dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache"))
+
+    def start(self, *arguments):
+        return subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, env=self.environment,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run_program(self, *arguments):
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=300)
+        return process.returncode, out, err
+
+    def succeed(self, *arguments):
+        code, out, err = self.run_program(*arguments)
+        self.assertEqual(code, 0, err)
+        return out
+
+    def refuse(self, *arguments, says, code=2):
+        """The program ends with `code` and one error that has a place, a fix and the words `says`."""
+        got, out, err = self.run_program(*arguments)
+        self.assertEqual(got, code, out + err)
+        self.assertRegex(err, r"^\[[a-z_]+\.[a-z_]+\] ")
+        self.assertIn("fix", err)
+        for words in [says] if isinstance(says, str) else says:
+            self.assertIn(words, err)
+        return err
+
+    def metrics(self, name):
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    def losses(self, name):
+        return [line["loss_hex"] for line in self.metrics(name)]

@@ -1,0 +1,54 @@
+"""The verbs do what their help says, on a small recipe."""
+
+import json
+import unittest
+
+from strata_program import ProgramTest
+
+
+class Verbs(ProgramTest):
+    def test_plan_draws_the_stages_and_the_grid(self):
+        out = self.succeed("plan", "recipe.yaml")
+        for words in ("rank 0", "rank 1", "F0", "B0", "weights", "bubble"):
+            self.assertIn(words, out)
+        self.succeed("plan", "recipe.yaml", "--estimate", "--json", "plan.json")
+        self.assertTrue(json.loads((self.folder / "plan.json").read_text()))
+
+    def test_train_writes_metrics_trace_and_report(self):
+        self.succeed("train", "recipe.yaml", "--metrics", "m.jsonl", "--trace", "t.json",
+                     "--report", "r.html")
+        steps = self.metrics("m.jsonl")
+        self.assertEqual([step["step"] for step in steps], list(range(1, 9)))
+        for step in steps:
+            self.assertEqual(float.fromhex(step["loss_hex"]), step["loss"])
+            self.assertEqual(len(step["peak_bytes"]), 2)
+            self.assertGreater(step["tokens_per_second"], 0)
+            self.assertTrue(0 <= step["bubble"] < 1)
+        names = {event.get("name") for event in
+                 json.loads((self.folder / "t.json").read_text())["traceEvents"]}
+        self.assertIn("F s0 m0", names)
+        report = (self.folder / "r.html").read_text()
+        self.assertIn("<svg", report)
+        self.assertNotIn("http://", report.replace("http://www.w3.org", ""))
+
+    def test_verify_finds_every_layer_equal(self):
+        for recompute in ("none", "cheap", "full"):
+            out = self.succeed("verify", "recipe.yaml", "--set", f"memory.recompute={recompute}",
+                               "--set", "train.micro_batch=3")
+            self.assertIn("bit-equal", out)
+
+    def test_options_lists_every_field(self):
+        out = self.succeed("options")
+        for field in ("model.layers", "train.optimizer.learning_rate", "memory.device"):
+            self.assertIn(field, out)
+
+    def test_recompute_auto_fits_a_budget_that_cheap_breaks(self):
+        budget = ["--set", "memory.device=1200KiB", "--set", "model.context=64", "--set",
+                  "train.mini_batch=32", "--set", "train.micro_batch=8", "--set", "mesh.pp=1",
+                  "--set", "train.steps=1"]
+        self.refuse("train", "recipe.yaml", *budget, says="memory.recompute")
+        self.succeed("train", "recipe.yaml", *budget, "--set", "memory.recompute=auto")
+
+
+if __name__ == "__main__":
+    unittest.main()

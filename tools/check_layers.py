@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Refuses an include that breaks the levels of the folders under strata/ (see docs/architecture.md)."""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LEVELS = [
+    ["base"],
+    ["schedule", "device"],
+    ["plan", "comm", "model", "data"],
+    ["tier", "optim"],
+    ["shard", "embed"],
+    ["pipeline", "models"],
+    ["train", "serve"],
+    ["cli"],
+]
+LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
+
+# What a folder may see: (headers, their name in the message, who may include them).
+SIGHT = [
+    (re.compile(r"(torch|ATen|c10)/"), "torch",
+     lambda folder, file: folder not in ("base", "schedule", "plan")),
+    (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
+     lambda folder, file: folder == "comm"),
+    (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"
+                r"|ATen/cuda/|c10/cuda/|torch/csrc/cuda/"), "CUDA",
+     lambda folder, file: folder == "device" or (folder == "comm" and file.startswith("nccl"))),
+]
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+
+def refusal(folder, file, header):
+    """Says why `file` of `folder` may not include `header`; empty if it may."""
+    if header.startswith("strata/"):
+        seen = header.split("/")[1]
+        if seen not in LEVEL:
+            return f"folder '{seen}' has no level"
+        if seen != folder and LEVEL[seen] >= LEVEL[folder]:
+            return (f"{folder} (level {LEVEL[folder]}) may not see {seen} (level {LEVEL[seen]}): "
+                    "only folders of earlier levels")
+    elif ".." in header.split("/"):
+        return "write the path from the root: strata/FOLDER/FILE.h"
+    for headers, name, allowed in SIGHT:
+        if headers.match(header) and not allowed(folder, file):
+            return f"{folder} may not see {name} headers"
+    return ""
+
+
+def main():
+    problems, files = [], 0
+    for path in sorted((ROOT / "strata").rglob("*")):
+        if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
+            continue
+        files += 1
+        place, folder = path.relative_to(ROOT), path.relative_to(ROOT).parts[1]
+        if folder not in LEVEL:
+            problems.append(f"{place}: folder '{folder}' has no level; add it to tools/check_layers.py")
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            include = INCLUDE.match(line)
+            why = include and refusal(folder, path.name, include[1])
+            if why:
+                problems.append(f"{place}:{number}: {include[1]}: {why}")
+    if problems:
+        print("\n".join(problems))
+        print(f"check_layers: {len(problems)} includes break the levels", file=sys.stderr)
+        return 1
+    print(f"check_layers: {files} files keep to the levels")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
