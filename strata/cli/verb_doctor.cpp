@@ -94,8 +94,8 @@ void run_doctor(bool as_json) {
             << format_double(all / 1e9, 1) << " with " << cores << " (" << kGemmSize
             << " squared)\nmemory        " << format_double(bandwidth / 1e9, 1)
             << " GB/s (triad)\ndisk          "
-            << format_bytes(static_cast<std::int64_t>(space.available)) << " free here\nbalance       "
-            << format_double(all / bandwidth, 1)
+            << format_bytes(static_cast<std::int64_t>(space.available))
+            << " free here\nbalance       " << format_double(all / bandwidth, 1)
             << " operations a byte: what does fewer is limited by memory\n";
 }
 

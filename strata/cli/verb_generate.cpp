@@ -24,7 +24,8 @@ void add_generate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("generate", "continue a prompt with a trained model");
   auto request = std::make_shared<GenerateRequest>();
   auto overrides = std::make_shared<std::vector<std::string>>();
-  verb->add_option("checkpoint", request->checkpoint, "checkpoint, or the folder that holds several")
+  verb->add_option("checkpoint", request->checkpoint,
+                   "checkpoint, or the folder that holds several")
       ->required();
   verb->add_option("--prompt", request->prompt, "text to continue")->required();
   verb->add_option("--bytes,--tokens", request->tokens, "how many tokens to write")

@@ -46,7 +46,8 @@ void run_plan(const PlanArguments& arguments) {
 }  // namespace
 
 void add_plan_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("plan", "show where the model is cut, what it costs, and when");
+  CLI::App* verb =
+      app.add_subcommand("plan", "show where the model is cut, what it costs, and when");
   auto arguments = std::make_shared<PlanArguments>();
   arguments->recipe.add_to(*verb);
   verb->add_flag("--estimate", arguments->estimate, "take seconds from FLOPs, measure nothing");

@@ -1,5 +1,6 @@
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include "strata/base/units.h"
 #include "strata/cli/recipe_arguments.h"
 #include "strata/cli/verbs.h"
+#include "strata/data/windows.h"
 #include "strata/train/chrome_trace.h"
 #include "strata/train/metrics.h"
 #include "strata/train/progress.h"
@@ -37,8 +39,8 @@ void print_start(const Recipe& recipe, const PlannedRun& run) {
             << "mesh     " << run.ranks << (run.ranks == 1 ? " rank" : " ranks as threads") << ", "
             << run.threads_per_rank << " intra-op each, " << recipe.mesh.schedule << ", recompute "
             << recipe.memory.recompute << '\n'
-            << "step     predicted " << format_seconds(run.plan.simulation.step_seconds) << ", bubble "
-            << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
+            << "step     predicted " << format_seconds(run.plan.simulation.step_seconds)
+            << ", bubble " << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
             << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
 }
 
@@ -50,8 +52,9 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
             << format_double(100 * predicted.bubble, 1) << " %)\n";
   if (!result.records.empty()) {
     for (int rank = 0; rank < run.ranks; ++rank)
-      std::cout << "rank " << rank << "   peak " << format_bytes(result.records.back().peak_bytes[rank])
-                << " (predicted " << format_bytes(run.plan.ledger[rank].peak_bytes) << ")\n";
+      std::cout << "rank " << rank << "   peak "
+                << format_bytes(result.records.back().peak_bytes[rank]) << " (predicted "
+                << format_bytes(run.plan.ledger[rank].peak_bytes) << ")\n";
   }
   if (!result.stopped && result.validation_loss > 0)
     std::cout << "loss     validation " << format_double(result.validation_loss, 4)
@@ -76,26 +79,37 @@ void write_trace(const std::string& path, const PlannedRun& run, const TrainingR
   std::cout << "trace    " << path << " (open in ui.perfetto.dev)\n";
 }
 
+// Before training, so that no result of hours is lost to a missing folder.
+void make_folders(const TrainArguments& arguments) {
+  for (const std::string& path : {arguments.metrics, arguments.trace, arguments.report}) {
+    std::error_code failed;  // whoever writes the file says what is wrong
+    const auto parent = std::filesystem::path(path).parent_path();
+    if (!parent.empty()) std::filesystem::create_directories(parent, failed);
+  }
+}
+
 void run_train(const TrainArguments& arguments) {
   const Recipe recipe = arguments.recipe.load();
   const PlannedRun run = plan_run(recipe);
+  open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);  // refuse bad data first
+  const std::int64_t steps_done = steps_done_at(arguments.resume);
+  make_folders(arguments);
   print_start(recipe, run);
 
   Progress progress(std::cerr, progress_to_stderr(recipe.train.steps, 0));
   std::optional<MetricsFile> metrics;
-  if (!arguments.metrics.empty())
-    metrics.emplace(arguments.metrics, steps_done_at(arguments.resume));
+  if (!arguments.metrics.empty()) metrics.emplace(arguments.metrics, steps_done);
   std::signal(SIGINT, request_stop);
-  TrainingResult result = train(
-      recipe, run,
-      {.resume = arguments.resume,
-       .on_step =
-           [&](const StepRecord& record) {
-             progress.update(record, now_seconds());
-             if (metrics) metrics->write(record);
-           },
-       .on_checkpoint = [&](const std::string& folder) { progress.note("saved " + folder); },
-       .stop = &stop_requested});
+  TrainingResult result =
+      train(recipe, run,
+            {.resume = arguments.resume,
+             .on_step =
+                 [&](const StepRecord& record) {
+                   progress.update(record, now_seconds());
+                   if (metrics) metrics->write(record);
+                 },
+             .on_checkpoint = [&](const std::string& folder) { progress.note("saved " + folder); },
+             .stop = &stop_requested});
 
   print_end(recipe, run, result);
   if (!arguments.trace.empty() && !result.last_steps.empty())

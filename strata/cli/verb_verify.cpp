@@ -43,14 +43,16 @@ void run_verify(const RecipeArguments& arguments, const std::string& resume) {
                        .what = "the mesh computes something else than one rank",
                        .expected = "equal bits",
                        .got = layer ? "first difference in " + layer->first_weight : "another loss",
-                       .fix = "report it with this recipe; docs/gpipe.md says for which sizes threads "
-                              "may change bits"});
+                       .fix =
+                           "report it with this recipe; docs/gpipe.md says for which sizes threads "
+                           "may change bits"});
 }
 
 }  // namespace
 
 void add_verify_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("verify", "replay a step on one rank and compare every gradient");
+  CLI::App* verb =
+      app.add_subcommand("verify", "replay a step on one rank and compare every gradient");
   auto arguments = std::make_shared<RecipeArguments>();
   auto resume = std::make_shared<std::string>();
   arguments->add_to(*verb);

@@ -28,7 +28,8 @@ class World {
 
   void send(int from, int to, const MessageTag& tag, at::Tensor tensor) {
     const std::lock_guard lock(mutex_);
-    const bool fresh = mailboxes_[to].messages.emplace(std::pair(from, tag), std::move(tensor)).second;
+    const bool fresh =
+        mailboxes_[to].messages.emplace(std::pair(from, tag), std::move(tensor)).second;
     STRATA_CHECK(fresh, "comm.send");
     mailboxes_[to].arrived.notify_one();
   }
@@ -137,9 +138,12 @@ std::exception_ptr located(const Error& error, const std::string& rank) {
   ErrorText text = error.text();
   text.where = text.where.empty() || text.where == rank ? rank : rank + ", " + text.where;
   switch (error.kind()) {
-    case ErrorKind::kUser: return std::make_exception_ptr(UserError(std::move(text)));
-    case ErrorKind::kSystem: return std::make_exception_ptr(SystemError(std::move(text)));
-    case ErrorKind::kInternal: break;
+    case ErrorKind::kUser:
+      return std::make_exception_ptr(UserError(std::move(text)));
+    case ErrorKind::kSystem:
+      return std::make_exception_ptr(SystemError(std::move(text)));
+    case ErrorKind::kInternal:
+      break;
   }
   return std::make_exception_ptr(InternalError(std::move(text)));
 }
@@ -175,22 +179,22 @@ void run_thread_ranks(const ThreadRanksOptions& options, const RankFunction& fun
   }
   install_accounting_allocator();
   World world(options.ranks);
-  // Static: tensors that outlive their rank (results handed to the caller) credit their account late.
+  // Static: tensors that outlive their rank (results handed to the caller) credit their account
+  // late.
   static std::mutex accounts_mutex;
   static std::vector<std::unique_ptr<MemoryAccount>> all_accounts;
   std::vector<MemoryAccount*> accounts;
   {
     const std::lock_guard lock(accounts_mutex);
     for (int rank = 0; rank < options.ranks; ++rank) {
-      all_accounts.push_back(std::make_unique<MemoryAccount>("rank " + std::to_string(rank),
-                                                             options.device_bytes));
+      all_accounts.push_back(
+          std::make_unique<MemoryAccount>("rank " + std::to_string(rank), options.device_bytes));
       accounts.push_back(all_accounts.back().get());
     }
   }
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < options.ranks; ++rank) {
-    threads.emplace_back(
-        [&, rank] { run_rank(world, rank, options, *accounts[rank], function); });
+    threads.emplace_back([&, rank] { run_rank(world, rank, options, *accounts[rank], function); });
   }
   threads.clear();
   world.rethrow_failure();

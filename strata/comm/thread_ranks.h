@@ -1,8 +1,8 @@
 /// Runs ranks as threads of this process, which hand tensors to each other without copying.
 ///
-/// Each rank's thread starts with autograd's own threading off, its number of intra-op threads set and
-/// its memory account installed. A rank that throws cancels every wait of the others; all stop and the
-/// first error is rethrown, with the rank in front of its place.
+/// Each rank's thread starts with autograd's own threading off, its number of intra-op threads set
+/// and its memory account installed. A rank that throws cancels every wait of the others; all stop
+/// and the first error is rethrown, with the rank in front of its place.
 ///
 /// Errors  the first rank's; UserError for less than one rank.
 #pragma once

@@ -11,16 +11,17 @@
 namespace strata {
 
 struct MiniBatch {
-  std::vector<at::Tensor> inputs;   ///< in the order of the model's batch inputs
+  std::vector<at::Tensor> inputs;  ///< in the order of the model's batch inputs
   std::int64_t samples = 0;
-  std::int64_t valid_tokens = 0;    ///< targets that count (not kIgnoredTarget); known before backward
+  std::int64_t valid_tokens =
+      0;  ///< targets that count (not kIgnoredTarget); known before backward
 };
 
 inline constexpr std::int64_t kIgnoredTarget = -100;
 
 struct MicroBatch {
   std::vector<at::Tensor> inputs;
-  std::int64_t first_sample = 0;    ///< position in the mini-batch
+  std::int64_t first_sample = 0;  ///< position in the mini-batch
 };
 
 /// Slices of `micro_batch_samples` samples; the last one may be shorter.

@@ -23,9 +23,8 @@ MiniBatch read_windows(const Windows& windows, std::int64_t samples,
                  all_targets.subspan(i * context, context));
   }
   const std::int64_t ignored = std::ranges::count(all_targets, kIgnoredTarget);
-  return {.inputs = {tokens, targets},
-          .samples = samples,
-          .valid_tokens = targets.numel() - ignored};
+  return {
+      .inputs = {tokens, targets}, .samples = samples, .valid_tokens = targets.numel() - ignored};
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ class LoaderTest : public ::testing::Test {
     std::ofstream file(folder_.path("a.txt"), std::ios::binary);
     for (int i = 0; i < 25 * kContext + 1; ++i) file.put(static_cast<char>(i));
     file.close();
-    corpus_ = open_corpus({.train = folder_.path("a.txt"), .validation_fraction = 0.2}, kContext, 256);
+    corpus_ =
+        open_corpus({.train = folder_.path("a.txt"), .validation_fraction = 0.2}, kContext, 256);
   }
   static at::Tensor first_tokens(const MiniBatch& batch) { return batch.inputs[0].select(1, 0); }
 

@@ -1,7 +1,8 @@
 /// Maps a whole file into memory, read-only; the pages are read when they are touched.
 ///
 /// Threads  const, any thread.
-/// Errors   UserError: missing, a folder, empty, no permission. A file that shrinks while it is mapped
+/// Errors   UserError: missing, a folder, empty, no permission. A file that shrinks while it is
+/// mapped
 ///          kills the program (SIGBUS), as any mapping does.
 #pragma once
 

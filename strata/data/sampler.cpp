@@ -35,7 +35,8 @@ std::uint64_t Sampler::permute(std::uint64_t index, std::uint64_t key) const {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
   std::uint64_t left = index >> half_bits_, right = index & mask;
   for (int round = 0; round < kRounds; ++round) {
-    const std::uint64_t next = left ^ (mix_key(key + static_cast<std::uint64_t>(round), right) & mask);
+    const std::uint64_t next =
+        left ^ (mix_key(key + static_cast<std::uint64_t>(round), right) & mask);
     left = right;
     right = next;
   }

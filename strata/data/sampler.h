@@ -1,10 +1,11 @@
 /// Says which window the k-th sample of a run is, for every k, without any state.
 ///
-/// Each epoch visits every window once, in an order of its own: a keyed Feistel network permutes the
-/// next power of four, and what falls outside is permuted again until it falls inside. So the position
-/// of a run is one number, the samples seen, and resuming is free.
+/// Each epoch visits every window once, in an order of its own: a keyed Feistel network permutes
+/// the next power of four, and what falls outside is permuted again until it falls inside. So the
+/// position of a run is one number, the samples seen, and resuming is free.
 ///
-/// Source   Luby & Rackoff 1988; cycle walking: Black & Rogaway, "Ciphers with arbitrary finite domains"
+/// Source   Luby & Rackoff 1988; cycle walking: Black & Rogaway, "Ciphers with arbitrary finite
+/// domains"
 ///          (2002).
 /// Threads  const, any thread.
 /// Cost     O(1), fewer than four walks expected, no memory.

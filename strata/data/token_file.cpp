@@ -113,8 +113,8 @@ TokenFile TokenFile::open(const std::string& path) {
   TokenFile result;
   result.file_ = MappedFile::open(path, "data.open", "set data.train to a text or token file");
   const std::span<const std::byte> bytes = result.file_->bytes();
-  const bool ours = bytes.size() >= kMagic.size() &&
-                    std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+  const bool ours =
+      bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
   if (!ours) {
     if (path.ends_with(".tokens")) {
       refuse(path, "this is no token file: it has another magic",
@@ -147,9 +147,8 @@ TokenFile TokenFile::open(const std::string& path) {
 
 void TokenFile::read(std::int64_t first, std::span<std::int64_t> out) const {
   STRATA_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= size_, "data.read");
-  with_tokens(tokens_, token_bytes_, [&](const auto* tokens) {
-    std::copy_n(tokens + first, out.size(), out.begin());
-  });
+  with_tokens(tokens_, token_bytes_,
+              [&](const auto* tokens) { std::copy_n(tokens + first, out.size(), out.begin()); });
 }
 
 void TokenFile::check_vocabulary(std::int64_t vocabulary) const {

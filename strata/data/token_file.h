@@ -8,8 +8,8 @@
 ///     24  8  number of tokens
 ///     32  8  checksum (XXH3-64) of all tokens' bytes
 ///     40 24  zero
-/// Any other file is text, and its bytes are its tokens: vocabulary 256, nothing to convert. A name that
-/// ends with .tokens promises a file of ours.
+/// Any other file is text, and its bytes are its tokens: vocabulary 256, nothing to convert. A name
+/// that ends with .tokens promises a file of ours.
 ///
 /// Threads  const, any thread.
 /// Cost     open() reads a file of ours once, for the checksum; text isn't read.
@@ -52,8 +52,8 @@ class TokenFile {
   bool is_text_ = true;
 };
 
-/// Writes tokens below `vocabulary` in the fewest bytes that hold them. The file appears whole or not
-/// at all.
+/// Writes tokens below `vocabulary` in the fewest bytes that hold them. The file appears whole or
+/// not at all.
 void write_token_file(const std::string& path, std::span<const std::int64_t> tokens,
                       std::int64_t vocabulary);
 

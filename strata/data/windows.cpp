@@ -11,13 +11,13 @@ namespace {
 void check_tokenizer(const TokenFile& file, const std::string& tokenizer) {
   const bool bytes = tokenizer == "bytes";
   if (bytes ? file.vocabulary() == 256 : !file.is_text()) return;
-  throw UserError({.operation = "data.open",
-                   .where = file.path(),
-                   .what = "the tokenizer does not fit the file",
-                   .expected = bytes ? "bytes: a vocabulary of 256" : "a token file",
-                   .got = file.is_text() ? "text"
-                                         : "a vocabulary of " + std::to_string(file.vocabulary()),
-                   .fix = bytes ? "set data.tokenizer=none" : "set data.tokenizer=bytes"});
+  throw UserError(
+      {.operation = "data.open",
+       .where = file.path(),
+       .what = "the tokenizer does not fit the file",
+       .expected = bytes ? "bytes: a vocabulary of 256" : "a token file",
+       .got = file.is_text() ? "text" : "a vocabulary of " + std::to_string(file.vocabulary()),
+       .fix = bytes ? "set data.tokenizer=none" : "set data.tokenizer=bytes"});
 }
 
 Windows all_windows(const std::string& path, const std::string& tokenizer, std::int64_t context,
@@ -27,14 +27,14 @@ Windows all_windows(const std::string& path, const std::string& tokenizer, std::
   file->check_vocabulary(vocabulary);
   const std::int64_t count = (file->size() - 1) / context;
   if (count < 1) {
-    throw UserError({.operation = "data.open",
-                     .where = path,
-                     .what = "the file is shorter than one window",
-                     .expected = std::to_string(context + 1) + " tokens: the context and one",
-                     .got = std::to_string(file->size()) + " tokens",
-                     .fix = "set model.context=" + std::to_string(std::max<std::int64_t>(
-                                                       file->size() - 1, 1)) +
-                            " or less, or take a longer text"});
+    throw UserError(
+        {.operation = "data.open",
+         .where = path,
+         .what = "the file is shorter than one window",
+         .expected = std::to_string(context + 1) + " tokens: the context and one",
+         .got = std::to_string(file->size()) + " tokens",
+         .fix = "set model.context=" + std::to_string(std::max<std::int64_t>(file->size() - 1, 1)) +
+                " or less, or take a longer text"});
   }
   return {.file = file, .context = context, .first = 0, .count = count};
 }
@@ -75,8 +75,8 @@ Corpus open_corpus(const DataOptions& options, std::int64_t context, std::int64_
                      .got = std::to_string(corpus.train.file->size()) + " tokens",
                      .fix = "set data.validation_fraction=0 or take a longer text"});
   }
-  const auto share = static_cast<std::int64_t>(options.validation_fraction *
-                                               static_cast<double>(count));
+  const auto share =
+      static_cast<std::int64_t>(options.validation_fraction * static_cast<double>(count));
   const std::int64_t held_out = std::clamp<std::int64_t>(share, 1, count - 1);
   corpus.train.count = count - held_out;
   corpus.validation = corpus.train;

@@ -1,10 +1,12 @@
-/// Cuts a token file into the samples that a language model reads, and sets some apart to validate on.
+/// Cuts a token file into the samples that a language model reads, and sets some apart to validate
+/// on.
 ///
-/// Window i is tokens [i * context, i * context + context]: the first `context` are the input, the same
-/// shifted by one the targets. Neighbours share one token; what is left at the end isn't used.
+/// Window i is tokens [i * context, i * context + context]: the first `context` are the input, the
+/// same shifted by one the targets. Neighbours share one token; what is left at the end isn't used.
 ///
 /// Threads  const, any thread.
-/// Errors   UserError: no file named, too few tokens for one window, a tokenizer that contradicts the
+/// Errors   UserError: no file named, too few tokens for one window, a tokenizer that contradicts
+/// the
 ///          file, token out of range.
 #pragma once
 

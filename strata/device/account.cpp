@@ -62,12 +62,13 @@ void MemoryAccount::charge(std::int64_t bytes) {
   const std::int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   if (budget_bytes_ > 0 && now > budget_bytes_) {
     credit(bytes);
-    throw SystemError({.operation = "device.allocate",
-                       .where = name_,
-                       .what = "the memory budget does not hold one more tensor",
-                       .expected = "at most " + format_bytes(budget_bytes_),
-                       .got = format_bytes(now - bytes) + " held, " + format_bytes(bytes) + " asked",
-                       .fix = "raise memory.device or set memory.recompute to auto"});
+    throw SystemError(
+        {.operation = "device.allocate",
+         .where = name_,
+         .what = "the memory budget does not hold one more tensor",
+         .expected = "at most " + format_bytes(budget_bytes_),
+         .got = format_bytes(now - bytes) + " held, " + format_bytes(bytes) + " asked",
+         .fix = "raise memory.device or set memory.recompute to auto"});
   }
   std::int64_t peak = peak_.load(std::memory_order_relaxed);
   while (peak < now && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {

@@ -1,7 +1,7 @@
 /// Charges every tensor's bytes to an owner, exactly, and refuses what breaks the owner's budget.
 ///
-/// The owner stands in the header of each block, so a free from any thread credits the right account
-/// and a hand-over between ranks moves the charge with the tensor.
+/// The owner stands in the header of each block, so a free from any thread credits the right
+/// account and a hand-over between ranks moves the charge with the tensor.
 ///
 /// Threads  accounts are atomic; the account charged by new tensors is the calling thread's, set by
 ///          AccountScope (a thread without one charges nobody).

@@ -20,7 +20,9 @@ TEST_F(MemoryAccountTest, CountsWhatTheThreadAllocatesAndItsPeak) {
     const AccountScope scope(account);
     at::Tensor a = at::empty({1024});
     EXPECT_EQ(account.current_bytes(), 4096);
-    { at::Tensor b = at::empty({2048}); }
+    {
+      at::Tensor b = at::empty({2048});
+    }
     EXPECT_EQ(account.current_bytes(), 4096);
     EXPECT_EQ(account.peak_bytes(), 4096 + 8192);
   }

@@ -25,9 +25,9 @@ void fill_normal(const at::Tensor& weight, double stddev, std::uint64_t key) {
   parallel_elements(weight.numel(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; i += 4) {
       const auto block = static_cast<std::uint64_t>(i / 4);
-      const PhiloxBlock drawn = philox({static_cast<std::uint32_t>(block),
-                                        static_cast<std::uint32_t>(block >> 32), 0, 1},
-                                       words);
+      const PhiloxBlock drawn =
+          philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 1},
+                 words);
       for (std::int64_t e = i; e < std::min(i + 4, end); ++e) {
         const std::size_t pair = (e - i) / 2 * 2;
         const double radius = stddev * std::sqrt(-2.0 * std::log(uniform(drawn[pair])));
@@ -43,9 +43,14 @@ void fill_normal(const at::Tensor& weight, double stddev, std::uint64_t key) {
 void initialise(const at::Tensor& weight, const WeightSpec& spec, const std::string& layer_name,
                 std::uint64_t seed) {
   switch (spec.init.kind) {
-    case Init::Kind::kZeros: weight.zero_(); return;
-    case Init::Kind::kOnes: weight.fill_(1.0); return;
-    case Init::Kind::kNormal: break;
+    case Init::Kind::kZeros:
+      weight.zero_();
+      return;
+    case Init::Kind::kOnes:
+      weight.fill_(1.0);
+      return;
+    case Init::Kind::kNormal:
+      break;
   }
   const std::string name = spec.tie.empty() ? layer_name + "." + spec.name : "tie." + spec.tie;
   fill_normal(weight, spec.init.stddev, mix_key(seed, hash_name(name)));

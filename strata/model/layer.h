@@ -24,11 +24,11 @@ struct Init {
 };
 
 struct WeightSpec {
-  std::string name;                 ///< within its layer: "attention.qkv.weight"
+  std::string name;  ///< within its layer: "attention.qkv.weight"
   std::vector<std::int64_t> shape;
   Init init;
-  bool decay = false;               ///< weight decay applies (matrices; not biases and norms)
-  std::string tie = "";             ///< same non-empty tie = same weight; the first layer owns it
+  bool decay = false;    ///< weight decay applies (matrices; not biases and norms)
+  std::string tie = "";  ///< same non-empty tie = same weight; the first layer owns it
 };
 
 /// A tensor that isn't there yet.
@@ -53,13 +53,14 @@ struct LossSink {
 
 /// What forward may know beside its inputs.
 struct ForwardContext {
-  bool training = false;            ///< dropout on; loss layers defer to backward
-  bool keep_intermediates = false;  ///< recompute: none. Otherwise GELU and norms run again in backward
-  std::uint64_t seed = 0;           ///< of the run
+  bool training = false;  ///< dropout on; loss layers defer to backward
+  bool keep_intermediates =
+      false;               ///< recompute: none. Otherwise GELU and norms run again in backward
+  std::uint64_t seed = 0;  ///< of the run
   std::int64_t step = 0;
-  std::int64_t first_sample = 0;    ///< position of the micro-batch in the global mini-batch, samples
-  int layer = 0;                    ///< global index
-  double loss_scale = 1;            ///< 1 / valid tokens of the whole step
+  std::int64_t first_sample = 0;  ///< position of the micro-batch in the global mini-batch, samples
+  int layer = 0;                  ///< global index
+  double loss_scale = 1;          ///< 1 / valid tokens of the whole step
   LossSink* loss = nullptr;
 };
 
@@ -73,8 +74,8 @@ class Layer {
   virtual std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const = 0;
   virtual LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep_intermediates) const = 0;
 
-  /// `weights` are autograd leaves in the order of weights(), each with its gradient preset to a view
-  /// of the flat gradient. In grad mode the outputs carry a graph of this layer alone.
+  /// `weights` are autograd leaves in the order of weights(), each with its gradient preset to a
+  /// view of the flat gradient. In grad mode the outputs carry a graph of this layer alone.
   virtual std::vector<at::Tensor> forward(const ForwardContext& context,
                                           std::span<const at::Tensor> weights,
                                           std::span<const at::Tensor> inputs) const = 0;

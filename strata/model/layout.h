@@ -1,8 +1,8 @@
 /// Places the weights of one layer in its flat buffer.
 ///
 /// Order: weights with decay, weights without, then (in the gradient buffer only, or in a replica)
-/// uses of weights that another layer owns. Each starts at a multiple of 64 bytes, padding is zero, so
-/// one optimizer pass covers a range and its bits don't depend on how it is cut.
+/// uses of weights that another layer owns. Each starts at a multiple of 64 bytes, padding is zero,
+/// so one optimizer pass covers a range and its bits don't depend on how it is cut.
 ///
 /// Units  offsets and lengths in fp32 elements.
 #pragma once
@@ -26,8 +26,8 @@ struct LayerLayout {
   std::vector<WeightSpec> specs;
   std::vector<Placement> placements;  ///< as specs
   std::int64_t decay_numel = 0;       ///< [0, decay_numel): weight decay applies
-  std::int64_t own_numel = 0;         ///< [0, own_numel): this layer's weights; the optimizer's range
-  std::int64_t total_numel = 0;       ///< with the borrowed uses; size of the gradient buffer
+  std::int64_t own_numel = 0;    ///< [0, own_numel): this layer's weights; the optimizer's range
+  std::int64_t total_numel = 0;  ///< with the borrowed uses; size of the gradient buffer
 };
 
 /// `borrowed[i]`: specs[i] is tied and owned by another layer.

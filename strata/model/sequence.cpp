@@ -36,7 +36,8 @@ std::int64_t TensorSpec::bytes() const {
   return numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
-Sequence::Sequence(std::vector<std::string> batch_inputs) : batch_inputs_(std::move(batch_inputs)) {}
+Sequence::Sequence(std::vector<std::string> batch_inputs)
+    : batch_inputs_(std::move(batch_inputs)) {}
 
 int Sequence::add(const std::string& name, std::shared_ptr<const Layer> layer,
                   const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {

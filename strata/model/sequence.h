@@ -8,7 +8,8 @@
 ///
 /// A name means the latest value written under it. Weights that name the same tie are one weight.
 ///
-/// Errors  UserError: unknown input name, a name read twice by one layer, duplicate layer names, tied
+/// Errors  UserError: unknown input name, a name read twice by one layer, duplicate layer names,
+/// tied
 ///         weights of different shapes.
 #pragma once
 

@@ -63,11 +63,11 @@ TEST(Sequence, RefusesWhatDoesNotFitTogether) {
   Sequence model({"tokens"});
   const WeightSpec tied{.name = "w", .shape = {4, 8}, .tie = "shared"};
   model.add("a", layer({tied}), {"tokens"});
-  EXPECT_THROW(model.add("a", layer()), UserError);                      // name taken
-  EXPECT_THROW(model.add("b", layer(), {"y"}), UserError);               // unknown input
+  EXPECT_THROW(model.add("a", layer()), UserError);         // name taken
+  EXPECT_THROW(model.add("b", layer(), {"y"}), UserError);  // unknown input
   WeightSpec other = tied;
   other.shape = {5, 8};
-  EXPECT_THROW(model.add("d", layer({other})), UserError);               // tied, another shape
+  EXPECT_THROW(model.add("d", layer({other})), UserError);  // tied, another shape
 }
 
 TEST(Sequence, RefusesAnInputNamedTwice) {

@@ -116,10 +116,10 @@ class Block final : public Layer {
     return {inputs[0]};
   }
 
-  // Saved: 3C (packed projections), C (attention output), C (middle of the residual stream), 4C (input
-  // of the GELU) a row, statistics of two norms and of the attention; with `keep` also both norms'
-  // outputs (2C) and the GELU's (4C). Forward peaks in the MLP: the GELU's output beside all that is
-  // saved. Backward peaks there too: the gradient at the GELU's input and its output again.
+  // Saved: 3C (packed projections), C (attention output), C (middle of the residual stream), 4C
+  // (input of the GELU) a row, statistics of two norms and of the attention; with `keep` also both
+  // norms' outputs (2C) and the GELU's (4C). Forward peaks in the MLP: the GELU's output beside all
+  // that is saved. Backward peaks there too: the gradient at the GELU's input and its output again.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t rows = inputs[0].numel() / o_.width, rc = rows * o_.width * 4;
     const std::int64_t statistics = rows * (4 + o_.heads) * 4;
@@ -129,8 +129,7 @@ class Block final : public Layer {
             .backward_transient = (keep ? 3 : 7) * rc + dropped};
   }
 
-  std::vector<at::Tensor> forward(const ForwardContext& context,
-                                  std::span<const at::Tensor> w,
+  std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
                                   std::span<const at::Tensor> inputs) const override {
     const bool keep = context.keep_intermediates;
     const at::Tensor qkv = norm_linear(inputs[0], w[0], w[1], w[2], w[3], keep);
@@ -204,8 +203,7 @@ class LossHead final : public Head {
             .backward_transient = std::max(chunk, rc)};
   }
 
-  std::vector<at::Tensor> forward(const ForwardContext& context,
-                                  std::span<const at::Tensor> w,
+  std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
                                   std::span<const at::Tensor> inputs) const override {
     return {head_loss(layer_norm(inputs[0], w[0], w[1]), w[2], inputs[1], context)};
   }
@@ -250,7 +248,8 @@ Sequence make_gpt(const GptOptions& options, GptOutput output) {
   const bool loss = output == GptOutput::kLoss;
   Sequence model(loss ? std::vector<std::string>{"tokens", "targets"}
                       : std::vector<std::string>{"tokens"});
-  model.add("embed", std::make_shared<Embedding>(options), {"tokens"}, {options.skip ? "early" : "x"});
+  model.add("embed", std::make_shared<Embedding>(options), {"tokens"},
+            {options.skip ? "early" : "x"});
   const auto block = std::make_shared<Block>(options);
   for (std::int64_t i = 0; i < options.layers; ++i)
     model.add("block" + std::to_string(i), block, {i == 0 && options.skip ? "early" : "x"});

@@ -6,10 +6,11 @@ void describe(OptionSet& set, const std::string& prefix, GptOptions& options) {
   set.add(prefix + ".kind", &options.kind, {.help = "Architecture.", .choices = {"gpt"}});
   set.add(prefix + ".layers", &options.layers,
           {.help = "Transformer blocks.", .unit = "layers", .minimum = 1});
-  set.add(prefix + ".width", &options.width,
-          {.help = "Width of the residual stream; multiples of 16 make bits independent of threads.",
-           .unit = "elements",
-           .minimum = 1});
+  set.add(
+      prefix + ".width", &options.width,
+      {.help = "Width of the residual stream; multiples of 16 make bits independent of threads.",
+       .unit = "elements",
+       .minimum = 1});
   set.add(prefix + ".heads", &options.heads,
           {.help = "Attention heads; must divide the width.", .unit = "heads", .minimum = 1});
   set.add(prefix + ".vocab", &options.vocab,

@@ -16,8 +16,8 @@ struct GptOptions {
   std::int64_t vocab = 256;
   std::int64_t context = 256;
   double dropout = 0;
-  bool tie = true;      ///< the head uses the token embedding
-  bool skip = false;    ///< the embedding's output is added again before the head
+  bool tie = true;    ///< the head uses the token embedding
+  bool skip = false;  ///< the embedding's output is added again before the head
 };
 
 void describe(OptionSet& set, const std::string& prefix, GptOptions& options);

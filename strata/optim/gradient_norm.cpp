@@ -40,8 +40,6 @@ double global_norm(std::span<const double> layer_sums) {
   return std::sqrt(ordered_sum(layer_sums));
 }
 
-double clip_factor(double norm, double clip) {
-  return clip > 0 && norm > clip ? clip / norm : 1.0;
-}
+double clip_factor(double norm, double clip) { return clip > 0 && norm > clip ? clip / norm : 1.0; }
 
 }  // namespace strata

@@ -1,7 +1,8 @@
 /// Computes the global gradient norm exactly alike on any mesh.
 ///
-/// fp64 sums of squares over blocks of 1,024 elements, added in block order within a layer; the layers'
-/// sums are added in layer order by the caller. Never one scalar a rank: that would depend on the cut.
+/// fp64 sums of squares over blocks of 1,024 elements, added in block order within a layer; the
+/// layers' sums are added in layer order by the caller. Never one scalar a rank: that would depend
+/// on the cut.
 ///
 /// Shapes  gradients: flat fp32; only the own range counts (a tied weight once, at its owner).
 #pragma once

@@ -16,9 +16,9 @@ double LearningRateSchedule::at(std::int64_t step) const {
   const std::int64_t peak_step = std::max<std::int64_t>(warmup_steps - 1, 0);
   const std::int64_t decay_steps = total_steps - 1 - peak_step;
   const double progress =
-      decay_steps <= 0 ? 0.0
-                       : std::min(1.0, static_cast<double>(step - peak_step) /
-                                           static_cast<double>(decay_steps));
+      decay_steps <= 0
+          ? 0.0
+          : std::min(1.0, static_cast<double>(step - peak_step) / static_cast<double>(decay_steps));
   double remaining = 0;  // of the way from the final fraction up to the peak
   if (decay == "linear") {
     remaining = 1 - progress;

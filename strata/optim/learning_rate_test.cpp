@@ -8,7 +8,8 @@ namespace strata {
 namespace {
 
 LearningRateSchedule schedule(const std::string& decay) {
-  return {.peak = 1.0, .warmup_steps = 4, .total_steps = 104, .decay = decay, .final_fraction = 0.1};
+  return {
+      .peak = 1.0, .warmup_steps = 4, .total_steps = 104, .decay = decay, .final_fraction = 0.1};
 }
 
 TEST(LearningRateSchedule, WarmsUpFromAShareOfThePeakToThePeak) {

@@ -22,17 +22,17 @@ class OptimizerTest : public ::testing::TestWithParam<const char*> {
 
 UpdateRange random_range(std::int64_t numel, std::int64_t decay_numel, std::size_t num_slots) {
   at::manual_seed(7);
-  UpdateRange range{.weights = at::randn({numel}),
-                    .gradients = at::randn({numel}),
-                    .decay_numel = decay_numel};
+  UpdateRange range{
+      .weights = at::randn({numel}), .gradients = at::randn({numel}), .decay_numel = decay_numel};
   for (std::size_t i = 0; i < num_slots; ++i) range.slots.push_back(at::zeros({numel}));
   return range;
 }
 
 UpdateRange piece(const UpdateRange& range, std::int64_t begin, std::int64_t end) {
-  UpdateRange part{.weights = range.weights.slice(0, begin, end),
-                   .gradients = range.gradients.slice(0, begin, end),
-                   .decay_numel = std::clamp<std::int64_t>(range.decay_numel - begin, 0, end - begin)};
+  UpdateRange part{
+      .weights = range.weights.slice(0, begin, end),
+      .gradients = range.gradients.slice(0, begin, end),
+      .decay_numel = std::clamp<std::int64_t>(range.decay_numel - begin, 0, end - begin)};
   for (const at::Tensor& slot : range.slots) part.slots.push_back(slot.slice(0, begin, end));
   return part;
 }
@@ -116,8 +116,8 @@ TEST(AdamW, FollowsThePaper) {
   const std::int64_t numel = 96, decay_numel = 64;
   const UpdateRange range = random_range(numel, decay_numel, 2);
   const at::Tensor weights = range.weights.to(at::kDouble);
-  std::vector<double> m(numel), v(numel), w(weights.data_ptr<double>(),
-                                             weights.data_ptr<double>() + numel);
+  std::vector<double> m(numel), v(numel),
+      w(weights.data_ptr<double>(), weights.data_ptr<double>() + numel);
   for (int step = 1; step <= 20; ++step) {
     const double rate = 0.01 / step;
     range.gradients.copy_(at::randn({numel}));

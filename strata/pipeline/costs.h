@@ -14,23 +14,23 @@ namespace strata {
 
 struct CostRequest {
   std::vector<TensorSpec> batch_inputs;
-  std::int64_t samples = 0;             ///< of the mini-batch
-  std::int64_t micro_batch = 0;         ///< samples of a full micro-batch
+  std::int64_t samples = 0;      ///< of the mini-batch
+  std::int64_t micro_batch = 0;  ///< samples of a full micro-batch
   int optimizer_slots = 2;
-  bool keep_intermediates = false;      ///< recompute: none
+  bool keep_intermediates = false;  ///< recompute: none
 };
 
-/// Bytes exactly, seconds as FLOPs at kAssumedFlopsPerSecond: enough to refuse what can't fit before
-/// anything is allocated.
+/// Bytes exactly, seconds as FLOPs at kAssumedFlopsPerSecond: enough to refuse what can't fit
+/// before anything is allocated.
 CostTable byte_costs(const Sequence& model, const CostRequest& request);
 
 inline constexpr double kAssumedFlopsPerSecond = 50e9;
 
 struct ProbeOptions {
-  int ranks = 1;                        ///< that run at once and share the memory's bandwidth
+  int ranks = 1;  ///< that run at once and share the memory's bandwidth
   int threads_per_rank = 1;
   std::string optimizer = "adamw";
-  std::string cache_file;               ///< empty: no cache
+  std::string cache_file;  ///< empty: no cache
 };
 
 /// Replaces the seconds of `costs` by measured ones: each distinct layer once, forward and backward

@@ -7,7 +7,8 @@
 namespace strata {
 
 void GradientTable::put(int value, int consumer, int micro_batch, at::Tensor gradient) {
-  const bool fresh = entries_.emplace(std::tuple(value, consumer, micro_batch), std::move(gradient)).second;
+  const bool fresh =
+      entries_.emplace(std::tuple(value, consumer, micro_batch), std::move(gradient)).second;
   STRATA_CHECK(fresh, "pipeline.put_gradient");
 }
 

@@ -18,8 +18,8 @@ namespace strata {
 
 /// What a layer keeps of a forward until its backward.
 struct LayerGraph {
-  std::vector<at::Tensor> inputs;               ///< leaves, as given to forward
-  torch::autograd::edge_list roots;             ///< of the outputs; empty until a graph was made
+  std::vector<at::Tensor> inputs;    ///< leaves, as given to forward
+  torch::autograd::edge_list roots;  ///< of the outputs; empty until a graph was made
 };
 
 /// Makes the leaves that a graph starts from. Integer inputs carry no gradient.

@@ -1,6 +1,6 @@
 #include <ATen/ops/ones.h>
-#include <ATen/ops/randn.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
 
 #include <algorithm>
 #include <map>
@@ -55,8 +55,7 @@ LayerSeconds time_layer(const Layer& layer, const LayerLayout& layout,
     group.barrier();
     const double start = now_seconds();
     LayerGraph graph{.inputs = make_inputs(inputs)};
-    std::vector<at::Tensor> outputs =
-        forward_with_graph(layer, context, lease.weights(), graph);
+    std::vector<at::Tensor> outputs = forward_with_graph(layer, context, lease.weights(), graph);
     const double forward_end = now_seconds();
     std::vector<at::Tensor> gradients;
     for (const at::Tensor& output : outputs) gradients.push_back(at::ones(output.sizes()));
@@ -75,9 +74,8 @@ LayerSeconds time_layer(const Layer& layer, const LayerLayout& layout,
     forward.push_back(forward_end - start);
     backward.push_back(backward_end - backward_start);
     // Rank 0 decides, so that all ranks leave together.
-    double stop[] = {group.rank() == 0 && run >= kMinRuns && now_seconds() - begin > kProbeSeconds
-                         ? 1.0
-                         : 0.0};
+    double stop[] = {
+        group.rank() == 0 && run >= kMinRuns && now_seconds() - begin > kProbeSeconds ? 1.0 : 0.0};
     group.all_reduce(stop);
     if (stop[0] > 0) break;
   }
@@ -108,18 +106,17 @@ void probe_seconds(CostTable& costs, const Sequence& model, const CostRequest& r
   for (const auto& [key, layer] : missing) {
     std::mutex mutex;
     LayerSeconds mean;
-    run_thread_ranks(
-        {.ranks = options.ranks, .threads_per_rank = options.threads_per_rank},
-        [&, layer = layer](Group& group, MemoryAccount&) {
-          const LayerSeconds seconds = time_layer(
-              model.layer(layer), model.layout(layer),
-              model.input_specs(layer, request.batch_inputs, values), request.keep_intermediates,
-              *optimizer, group);
-          const std::lock_guard lock(mutex);
-          mean.forward += seconds.forward / options.ranks;
-          mean.backward += seconds.backward / options.ranks;
-          mean.update += seconds.update / options.ranks;
-        });
+    run_thread_ranks({.ranks = options.ranks, .threads_per_rank = options.threads_per_rank},
+                     [&, layer = layer](Group& group, MemoryAccount&) {
+                       const LayerSeconds seconds =
+                           time_layer(model.layer(layer), model.layout(layer),
+                                      model.input_specs(layer, request.batch_inputs, values),
+                                      request.keep_intermediates, *optimizer, group);
+                       const std::lock_guard lock(mutex);
+                       mean.forward += seconds.forward / options.ranks;
+                       mean.backward += seconds.backward / options.ranks;
+                       mean.update += seconds.update / options.ranks;
+                     });
     cache.insert(key, mean);
   }
   cache.save();

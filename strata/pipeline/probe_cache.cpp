@@ -42,7 +42,8 @@ ProbeCache::ProbeCache(std::string file) : file_(std::move(file)), machine_(mach
   if (!json.is_object()) return;
   for (const auto& [key, seconds] : json.items())
     if (seconds.is_array() && seconds.size() == 3)
-      entries_[key] = {seconds[0].get<double>(), seconds[1].get<double>(), seconds[2].get<double>()};
+      entries_[key] = {seconds[0].get<double>(), seconds[1].get<double>(),
+                       seconds[2].get<double>()};
 }
 
 std::optional<LayerSeconds> ProbeCache::find(const std::string& key) const {

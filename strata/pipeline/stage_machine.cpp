@@ -44,22 +44,31 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
 
 void StageMachine::perform(const Action& action) {
   switch (action.op) {
-    case Op::kForward: return forward(action);
-    case Op::kRecompute: return recompute(action);
+    case Op::kForward:
+      return forward(action);
+    case Op::kRecompute:
+      return recompute(action);
     case Op::kBackward:
       for (int layer = action.layers.end - 1; layer >= action.layers.begin; --layer)
         backward_layer(layer, action.micro_batch);
       return;
-    case Op::kSendActivation: return send_activation(action);
-    case Op::kSendGradient: return send_gradient(action);
+    case Op::kSendActivation:
+      return send_activation(action);
+    case Op::kSendGradient:
+      return send_gradient(action);
     case Op::kReceiveActivation:
-    case Op::kReceiveGradient: return receive(action);
+    case Op::kReceiveGradient:
+      return receive(action);
     case Op::kSendTiedGradient:
-    case Op::kSendTiedWeight: return send_tied(action);
+    case Op::kSendTiedWeight:
+      return send_tied(action);
     case Op::kReceiveTiedGradient:
-    case Op::kReceiveTiedWeight: return receive_tied(action);
-    case Op::kReduceNorm: return reduce_norm();
-    case Op::kUpdate: return update();
+    case Op::kReceiveTiedWeight:
+      return receive_tied(action);
+    case Op::kReduceNorm:
+      return reduce_norm();
+    case Op::kUpdate:
+      return update();
   }
 }
 
@@ -102,9 +111,10 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
   } else {
     LayerGraph& graph = graphs_[{layer, micro_batch}];
     graph.inputs = make_inputs(std::move(inputs));
-    outputs = options_.recompute[layer]
-                  ? forward_without_graph(model_.layer(layer), context, lease.weights(), graph.inputs)
-                  : forward_with_graph(model_.layer(layer), context, lease.weights(), graph);
+    outputs =
+        options_.recompute[layer]
+            ? forward_without_graph(model_.layer(layer), context, lease.weights(), graph.inputs)
+            : forward_with_graph(model_.layer(layer), context, lease.weights(), graph);
   }
   const std::vector<int>& values = model_.outputs(layer);
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -125,8 +135,7 @@ void StageMachine::recompute(const Action& action) {
 void StageMachine::backward_layer(int layer, int micro_batch) {
   std::vector<at::Tensor> output_gradients;
   for (const int value : model_.outputs(layer)) {
-    at::Tensor gradient =
-        gradients_.take_sum(model_.wiring().values[value], value, micro_batch);
+    at::Tensor gradient = gradients_.take_sum(model_.wiring().values[value], value, micro_batch);
     // Nobody reads it: it is the loss.
     output_gradients.push_back(gradient.defined() ? std::move(gradient) : at::ones({}));
   }
@@ -135,7 +144,8 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   LayerGraph graph = std::move(entry->second);
   graphs_.erase(entry);
   const Lease lease = store_.acquire(layer);
-  std::vector<at::Tensor> gradients = strata::backward(std::move(graph), std::move(output_gradients));
+  std::vector<at::Tensor> gradients =
+      strata::backward(std::move(graph), std::move(output_gradients));
   const std::vector<InputRef>& inputs = model_.inputs(layer);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].value >= 0)

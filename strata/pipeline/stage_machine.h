@@ -27,22 +27,22 @@ struct MachineOptions {
   std::vector<char> recompute;      ///< per layer
   bool keep_intermediates = false;  ///< recompute: none
   std::uint64_t seed = 0;
-  double clip = 0;                  ///< largest gradient norm; 0: no clipping
+  double clip = 0;  ///< largest gradient norm; 0: no clipping
 };
 
 /// One step's inputs.
 struct StepInputs {
   std::vector<MicroBatch> micro_batches;
-  std::int64_t step = 0;            ///< counts from 0
+  std::int64_t step = 0;  ///< counts from 0
   std::int64_t valid_tokens = 0;
   double learning_rate = 0;
-  bool training = true;             ///< false: forward only
+  bool training = true;  ///< false: forward only
 };
 
 /// What a step found; the same on every rank once kReduceNorm ran.
 struct StepOutcome {
-  double loss = 0;                  ///< mean over the valid tokens of the step
-  double gradient_norm = 0;         ///< before clipping
+  double loss = 0;                    ///< mean over the valid tokens of the step
+  double gradient_norm = 0;           ///< before clipping
   std::vector<double> layer_squares;  ///< per layer: sum of squared gradients
 };
 
@@ -92,9 +92,9 @@ class StageMachine final : public Machine {
   std::vector<int> sends_;  // per value: sends a micro-batch, from the program
   ValueTable values_;
   GradientTable gradients_;
-  std::map<std::pair<int, int>, LayerGraph> graphs_;              // (layer, micro-batch)
-  std::map<std::pair<int, int>, at::Tensor> received_ties_;       // (tie, using layer)
-  std::map<int, at::Tensor> outputs_;                             // micro-batch
+  std::map<std::pair<int, int>, LayerGraph> graphs_;         // (layer, micro-batch)
+  std::map<std::pair<int, int>, at::Tensor> received_ties_;  // (tie, using layer)
+  std::map<int, at::Tensor> outputs_;                        // micro-batch
 };
 
 }  // namespace strata

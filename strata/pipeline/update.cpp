@@ -9,7 +9,8 @@ namespace {
 std::size_t tied_weight(const LayerLayout& layout, const std::string& tie) {
   for (std::size_t i = 0; i < layout.specs.size(); ++i)
     if (layout.specs[i].tie == tie) return i;
-  throw InternalError({.operation = "pipeline.tied_weight", .what = "no weight in the tie", .got = tie});
+  throw InternalError(
+      {.operation = "pipeline.tied_weight", .what = "no weight in the tie", .got = tie});
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 /// Keeps the values of the micro-batches in flight until their last local use.
 ///
-/// A value's bytes are let go by whoever takes it last: a consuming layer's forward or a send. Layers
-/// that will run backward keep their inputs themselves.
+/// A value's bytes are let go by whoever takes it last: a consuming layer's forward or a send.
+/// Layers that will run backward keep their inputs themselves.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -21,10 +21,10 @@ namespace strata {
 /// All bytes that one layer has on this rank.
 struct LayerBuffers {
   const LayerLayout* layout = nullptr;
-  at::Tensor weights;               ///< flat, [own_numel]
-  at::Tensor gradients;             ///< flat, [total_numel]
-  std::vector<at::Tensor> slots;    ///< optimizer states, flat, [own_numel] each
-  std::vector<at::Tensor> leaves;   ///< per weight: autograd leaf, gradient preset to its view
+  at::Tensor weights;              ///< flat, [own_numel]
+  at::Tensor gradients;            ///< flat, [total_numel]
+  std::vector<at::Tensor> slots;   ///< optimizer states, flat, [own_numel] each
+  std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset to its view
 };
 
 /// Pins one layer on the device: while it lives, the bytes cannot leave.
@@ -48,8 +48,8 @@ class LayerStore {
   explicit LayerStore(std::unique_ptr<Medium> medium);
 
   /// Makes the (zeroed) buffers of a layer. `shared[i]` is defined where weight i is tied and its
-  /// owner's bytes live on this rank too: then the use is a view of them. Otherwise a borrowed weight
-  /// gets a replica of its own. `num_slots`: optimizer states.
+  /// owner's bytes live on this rank too: then the use is a view of them. Otherwise a borrowed
+  /// weight gets a replica of its own. `num_slots`: optimizer states.
   void insert(int layer, const LayerLayout& layout, const std::vector<at::Tensor>& shared,
               int num_slots);
 

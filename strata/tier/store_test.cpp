@@ -20,9 +20,8 @@ class CountingMedium final : public Medium {
 };
 
 const LayerLayout& layout() {
-  static const LayerLayout layout =
-      make_layout({{.name = "w", .shape = {4, 4}, .decay = true}, {.name = "b", .shape = {4}}},
-                  {false, false});
+  static const LayerLayout layout = make_layout(
+      {{.name = "w", .shape = {4, 4}, .decay = true}, {.name = "b", .shape = {4}}}, {false, false});
   return layout;
 }
 

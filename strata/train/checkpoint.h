@@ -2,14 +2,15 @@
 ///
 /// A checkpoint is a folder, complete as soon as it has its name (docs/formats.md):
 ///
-///     FOLDER/step-00000400/model-00001-of-00002.safetensors      one a shard; model.safetensors if one
+///     FOLDER/step-00000400/model-00001-of-00002.safetensors      one a shard; model.safetensors if
+///     one
 ///                          optimizer-00001-of-00002.safetensors  the same; none without states
 ///                          model.safetensors.index.json          weight -> file, if several shards
 ///                          config.json                           the model, for transformers
 ///                          manifest.json                         step, recipe, files and checksums
 ///
-/// It is written as step-00000400.partial, made durable, then renamed. The newest complete folder is
-/// the latest; unfinished ones are ignored, and removed by the next save.
+/// It is written as step-00000400.partial, made durable, then renamed. The newest complete folder
+/// is the latest; unfinished ones are ignored, and removed by the next save.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,8 @@ namespace strata {
 ///
 /// Threads  const; write_shard of different shards at the same time.
 /// Cost     each shard's bytes once, at the disk's rate.
-/// Errors   SystemError: disk full, no permission. InternalError: a shard missing at commit, a name in
+/// Errors   SystemError: disk full, no permission. InternalError: a shard missing at commit, a name
+/// in
 ///          two shards.
 class CheckpointWriter {
  public:
@@ -50,8 +52,8 @@ class CheckpointWriter {
   void write_shard(int shard, std::span<const NamedTensor> model,
                    std::span<const NamedTensor> optimizer) const;
 
-  /// Completes the checkpoint once all shards are written and returns its folder; a complete one of the
-  /// same step is replaced. `manifest.step` and `manifest.files` are filled in here.
+  /// Completes the checkpoint once all shards are written and returns its folder; a complete one of
+  /// the same step is replaced. `manifest.step` and `manifest.files` are filled in here.
   std::string commit(Manifest manifest, const std::string& config_json = "{}") const;
 
  private:
@@ -66,7 +68,8 @@ class CheckpointWriter {
 ///
 /// Threads  const, any thread.
 /// Cost     open() reads every byte once, for the checksums.
-/// Errors   UserError that names the file or tensor: nothing complete there, a file missing, truncated or
+/// Errors   UserError that names the file or tensor: nothing complete there, a file missing,
+/// truncated or
 ///          damaged, a tensor missing or of another shape or dtype.
 class CheckpointReader {
  public:
@@ -94,8 +97,8 @@ class CheckpointReader {
 /// The complete checkpoints in a folder, oldest first; none if there is no such folder.
 std::vector<std::string> list_checkpoints(const std::string& folder);
 
-/// Removes all but the newest `keep`; 0 keeps all. Each is un-named first, so that no half of one is
-/// ever taken for a checkpoint.
+/// Removes all but the newest `keep`; 0 keeps all. Each is un-named first, so that no half of one
+/// is ever taken for a checkpoint.
 void prune_checkpoints(const std::string& folder, std::int64_t keep);
 
 }  // namespace strata

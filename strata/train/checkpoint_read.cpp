@@ -50,8 +50,9 @@ void verify(const std::string& path, const FileDigest& expected) {
   if (!fs::exists(path)) refuse(path, "a file of the checkpoint is missing", "the file", "none");
   const auto bytes = static_cast<std::int64_t>(fs::file_size(path));
   if (bytes != expected.bytes) {
-    refuse(path, bytes < expected.bytes ? "a file of the checkpoint is truncated"
-                                        : "a file of the checkpoint has grown",
+    refuse(path,
+           bytes < expected.bytes ? "a file of the checkpoint is truncated"
+                                  : "a file of the checkpoint has grown",
            std::to_string(expected.bytes) + " bytes", std::to_string(bytes));
   }
   const std::uint64_t sum =

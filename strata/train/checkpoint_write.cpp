@@ -173,7 +173,8 @@ void CheckpointWriter::write_shard(int shard, std::span<const NamedTensor> model
   ordered_json notes = ordered_json::array();
   const auto write = [&](const std::string& kind, std::span<const NamedTensor> tensors) {
     const std::string name = shard_name(kind, shard, num_shards_);
-    notes.push_back(note_of(name, write_safetensors(partial_folder_ + "/" + name, tensors), tensors));
+    notes.push_back(
+        note_of(name, write_safetensors(partial_folder_ + "/" + name, tensors), tensors));
   };
   write("model", model);
   if (!optimizer.empty()) write("optimizer", optimizer);

@@ -29,7 +29,8 @@ struct Case {
   bool skip = false;
 
   std::string reference() const {
-    return std::string(even ? "even" : "uneven") + (tie ? " tied" : " untied") + (skip ? " skip" : "");
+    return std::string(even ? "even" : "uneven") + (tie ? " tied" : " untied") +
+           (skip ? " skip" : "");
   }
 };
 
@@ -45,21 +46,29 @@ struct Record {
 };
 
 Sequence model_of(const Case& c) {
-  return make_gpt({.layers = 6, .width = 32, .heads = 2, .vocab = 48, .context = 32, .dropout = 0.1,
-                   .tie = c.tie, .skip = c.skip});
+  return make_gpt({.layers = 6,
+                   .width = 32,
+                   .heads = 2,
+                   .vocab = 48,
+                   .context = 32,
+                   .dropout = 0.1,
+                   .tie = c.tie,
+                   .skip = c.skip});
 }
 
 MiniBatch batch_of(int step) {
   at::Generator generator = at::detail::createCPUGenerator(step + 1);
   const at::Tensor text = at::randint(48, {kMiniBatch, 33}, generator, at::kLong);
-  MiniBatch batch{.inputs = {text.narrow(1, 0, 32).contiguous(), text.narrow(1, 1, 32).contiguous()},
-                  .samples = kMiniBatch};
+  MiniBatch batch{
+      .inputs = {text.narrow(1, 0, 32).contiguous(), text.narrow(1, 1, 32).contiguous()},
+      .samples = kMiniBatch};
   batch.inputs[1][1].narrow(0, 0, 5).fill_(kIgnoredTarget);
   batch.valid_tokens = kMiniBatch * 32 - 5;
   return batch;
 }
 
-// Stages as even as can be; for `auto`, every second block runs again, as a tight budget would choose.
+// Stages as even as can be; for `auto`, every second block runs again, as a tight budget would
+// choose.
 TrainerOptions options_of(const Case& c, const Sequence& model) {
   const int virtual_stages = c.schedule == "interleaved" ? 2 : 1;
   const int stages = c.stages * virtual_stages;
@@ -84,19 +93,20 @@ Record run_case(const Case& c) {
   const TrainerOptions options = options_of(c, model);
   Record result;
   std::mutex mutex;
-  run_thread_ranks({.ranks = c.stages, .threads_per_rank = c.threads}, [&](Group& group, MemoryAccount&) {
-    Trainer trainer(model, options, group);
-    trainer.initialise();
-    for (int step = 0; step < kSteps; ++step) {
-      const StepOutcome& outcome = trainer.step(batch_of(step), 1e-2);
-      if (group.rank() > 0) continue;
-      result.loss_bits.push_back(format_hex(outcome.loss));
-      result.norm_bits.push_back(format_hex(outcome.gradient_norm));
-    }
-    const std::lock_guard lock(mutex);
-    for (const NamedState& weight : trainer.weights())
-      result.weights[weight.name] = weight.tensor.clone();
-  });
+  run_thread_ranks({.ranks = c.stages, .threads_per_rank = c.threads},
+                   [&](Group& group, MemoryAccount&) {
+                     Trainer trainer(model, options, group);
+                     trainer.initialise();
+                     for (int step = 0; step < kSteps; ++step) {
+                       const StepOutcome& outcome = trainer.step(batch_of(step), 1e-2);
+                       if (group.rank() > 0) continue;
+                       result.loss_bits.push_back(format_hex(outcome.loss));
+                       result.norm_bits.push_back(format_hex(outcome.gradient_norm));
+                     }
+                     const std::lock_guard lock(mutex);
+                     for (const NamedState& weight : trainer.weights())
+                       result.weights[weight.name] = weight.tensor.clone();
+                   });
   return result;
 }
 
@@ -137,12 +147,14 @@ TEST_P(BitEquality, OfLossesNormsAndWeightsUnderEveryMeshScheduleAndRecompute) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BitEquality,
-                         ::testing::Combine(::testing::Bool(), ::testing::Bool(), ::testing::Bool()));
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool(),
+                                            ::testing::Bool()));
 
 TEST(BitEqualityReference, LearnsAndIsSensitive) {
   const Case c;
   const Record& reference = reference_of(c);
-  const double first = std::stod(reference.loss_bits.front()), last = std::stod(reference.loss_bits.back());
+  const double first = std::stod(reference.loss_bits.front()),
+               last = std::stod(reference.loss_bits.back());
   EXPECT_NEAR(first, std::log(48.0), 0.1);
   EXPECT_LT(last, first);
   // Another cut into micro-batches is another order of additions: the comparison can fail.

@@ -31,17 +31,22 @@ class FaultyMachine final : public Machine {
 };
 
 struct Setting {
-  Sequence model = make_gpt({.layers = 4, .width = 32, .heads = 2, .vocab = 32, .context = 16,
-                             .dropout = 0.1, .tie = true, .skip = true});
+  Sequence model = make_gpt({.layers = 4,
+                             .width = 32,
+                             .heads = 2,
+                             .vocab = 32,
+                             .context = 16,
+                             .dropout = 0.1,
+                             .tie = true,
+                             .skip = true});
   Partition partition{.bounds = {0, 2, 4, model.num_layers()}};
   std::vector<char> recompute = std::vector<char>(model.num_layers(), 0);
   Schedule schedule;
 
   Setting() {
     recompute[2] = recompute[4] = 1;
-    schedule = schedule::lower(
-        schedule::one_f_one_b({.ranks = kRanks, .micro_batches = 3}), model.wiring(), partition,
-        {.recompute = recompute});
+    schedule = schedule::lower(schedule::one_f_one_b({.ranks = kRanks, .micro_batches = 3}),
+                               model.wiring(), partition, {.recompute = recompute});
   }
 };
 

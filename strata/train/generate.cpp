@@ -48,9 +48,9 @@ std::string generate(const Recipe& recipe, const GenerateRequest& request) {
                      .fix = "pass --prompt \"In the beginning\""});
   }
   const Sequence model = make_gpt(recipe.model, GptOutput::kLogits);
-  const TrainerOptions options{.partition = even_partition(model.num_layers(),
-                                                           static_cast<int>(recipe.mesh.pp)),
-                               .optimizer = recipe.optimizer};
+  const TrainerOptions options{
+      .partition = even_partition(model.num_layers(), static_cast<int>(recipe.mesh.pp)),
+      .optimizer = recipe.optimizer};
   std::string text;
   run_thread_ranks(
       {.ranks = static_cast<int>(recipe.mesh.pp), .threads_per_rank = recipe.threads_per_rank()},
@@ -71,12 +71,11 @@ std::string generate(const Recipe& recipe, const GenerateRequest& request) {
           // The rank that has logits draws; adding zeros tells the others.
           double next[] = {0};
           if (logits.defined()) {
-            const PhiloxBlock block =
-                philox({static_cast<std::uint32_t>(i), 0, 0, 2},
-                       {static_cast<std::uint32_t>(request.seed),
-                        static_cast<std::uint32_t>(request.seed >> 32)});
-            next[0] = static_cast<double>(
-                draw(logits, request.temperature, (block[0] + 0.5) * 0x1p-32));
+            const PhiloxBlock block = philox({static_cast<std::uint32_t>(i), 0, 0, 2},
+                                             {static_cast<std::uint32_t>(request.seed),
+                                              static_cast<std::uint32_t>(request.seed >> 32)});
+            next[0] =
+                static_cast<double>(draw(logits, request.temperature, (block[0] + 0.5) * 0x1p-32));
           }
           group.all_reduce(next);
           tokens.push_back(static_cast<std::int64_t>(next[0]));

@@ -13,10 +13,10 @@
 namespace strata {
 
 struct GenerateRequest {
-  std::string checkpoint;            ///< a checkpoint or the folder that holds several
+  std::string checkpoint;  ///< a checkpoint or the folder that holds several
   std::string prompt;
   std::int64_t tokens = 200;
-  double temperature = 0.8;          ///< 0: the likeliest token every time
+  double temperature = 0.8;  ///< 0: the likeliest token every time
   std::uint64_t seed = 1;
   std::function<void(const std::string&)> on_text;  ///< each piece as it is made; may be empty
 };

@@ -35,9 +35,9 @@ Manifest read_fields(const ordered_json& fields) {
                     .recipe = fields.at("recipe")};
   for (const ordered_json& file : fields.at("files")) {
     const std::string digits = file.at("checksum");
-    manifest.files.push_back({.name = file.at("name"),
-                              .digest = {.bytes = file.at("bytes"),
-                                         .checksum = std::stoull(digits, nullptr, 16)}});
+    manifest.files.push_back(
+        {.name = file.at("name"),
+         .digest = {.bytes = file.at("bytes"), .checksum = std::stoull(digits, nullptr, 16)}});
   }
   return manifest;
 }
@@ -53,9 +53,8 @@ std::string write_manifest(const Manifest& manifest) {
                          {"recipe", manifest.recipe},
                          {"files", ordered_json::array()}};
   for (const auto& [name, digest] : manifest.files) {
-    fields["files"].push_back({{"name", name},
-                               {"bytes", digest.bytes},
-                               {"checksum", checksum_text(digest.checksum)}});
+    fields["files"].push_back(
+        {{"name", name}, {"bytes", digest.bytes}, {"checksum", checksum_text(digest.checksum)}});
   }
   // Of what a reader will parse: text that is no UTF-8 was replaced.
   fields = ordered_json::parse(dump(fields));

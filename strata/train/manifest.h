@@ -23,7 +23,7 @@ struct Manifest {
   std::int64_t samples_seen = 0;  ///< the position in the training data
   int threads_per_rank = 1;
   std::string strata_version;
-  std::string recipe;             ///< effective recipe, YAML
+  std::string recipe;                    ///< effective recipe, YAML
   std::vector<ManifestFile> files = {};  ///< all others of the checkpoint; the writer fills them in
 };
 

@@ -8,12 +8,12 @@ namespace {
 
 CostRequest cost_request(const Recipe& recipe, bool keep_intermediates) {
   const std::vector<std::int64_t> shape = {recipe.train.micro_batch, recipe.model.context};
-  return {.batch_inputs = {{shape, at::kLong}, {shape, at::kLong}},
-          .samples = recipe.train.mini_batch,
-          .micro_batch = recipe.train.micro_batch,
-          .optimizer_slots =
-              static_cast<int>(make_optimizer(recipe.optimizer)->slot_names().size()),
-          .keep_intermediates = keep_intermediates};
+  return {
+      .batch_inputs = {{shape, at::kLong}, {shape, at::kLong}},
+      .samples = recipe.train.mini_batch,
+      .micro_batch = recipe.train.micro_batch,
+      .optimizer_slots = static_cast<int>(make_optimizer(recipe.optimizer)->slot_names().size()),
+      .keep_intermediates = keep_intermediates};
 }
 
 PlanRequest plan_request(const Recipe& recipe, const Sequence& model) {
@@ -22,8 +22,8 @@ PlanRequest plan_request(const Recipe& recipe, const Sequence& model) {
           .costs_none = byte_costs(model, cost_request(recipe, true)),
           .costs_cheap = byte_costs(model, cost_request(recipe, false)),
           .shape = {.ranks = static_cast<int>(recipe.mesh.pp),
-                    .micro_batches = static_cast<int>(
-                        (train.mini_batch + train.micro_batch - 1) / train.micro_batch),
+                    .micro_batches = static_cast<int>((train.mini_batch + train.micro_batch - 1) /
+                                                      train.micro_batch),
                     .virtual_stages = static_cast<int>(recipe.mesh.virtual_stages)},
           .schedule = recipe.mesh.schedule,
           .memory = recipe.memory,

@@ -25,8 +25,9 @@ struct Case {
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.stages << " stages, " << c.schedule << ", " << c.recompute << (c.tie ? ", tied" : "")
-             << (c.skip ? ", skip" : "") << ", dropout " << c.dropout << ", " << c.samples << " samples";
+  return out << c.stages << " stages, " << c.schedule << ", " << c.recompute
+             << (c.tie ? ", tied" : "") << (c.skip ? ", skip" : "") << ", dropout " << c.dropout
+             << ", " << c.samples << " samples";
 }
 
 constexpr std::int64_t kMicroBatch = 4, kContext = 64, kVocab = 512;
@@ -44,9 +45,8 @@ std::vector<std::int64_t> measured_peaks(const Case& c, const Sequence& model, c
     Trainer trainer(model, options, group);
     trainer.initialise();
     const at::Tensor text = at::randint(kVocab, {c.samples, kContext}, at::kLong);
-    const MiniBatch batch{.inputs = {text, text.clone()},
-                          .samples = c.samples,
-                          .valid_tokens = text.numel()};
+    const MiniBatch batch{
+        .inputs = {text, text.clone()}, .samples = c.samples, .valid_tokens = text.numel()};
     trainer.step(batch, 1e-3);
     group.barrier();
     account.reset_peak();
@@ -62,8 +62,13 @@ class MemoryPrediction : public ::testing::TestWithParam<Case> {};
 
 TEST_P(MemoryPrediction, IsWithinFivePercentOfTheMeasuredPeak) {
   const Case c = GetParam();
-  const Sequence model = make_gpt({.layers = 8, .width = 128, .heads = 4, .vocab = kVocab,
-                                   .context = kContext, .dropout = c.dropout, .tie = c.tie,
+  const Sequence model = make_gpt({.layers = 8,
+                                   .width = 128,
+                                   .heads = 4,
+                                   .vocab = kVocab,
+                                   .context = kContext,
+                                   .dropout = c.dropout,
+                                   .tie = c.tie,
                                    .skip = c.skip});
   const std::vector<TensorSpec> inputs(2, {{kMicroBatch, kContext}, at::kLong});
   CostRequest request{.batch_inputs = inputs, .samples = c.samples, .micro_batch = kMicroBatch};
@@ -91,10 +96,9 @@ INSTANTIATE_TEST_SUITE_P(
     Meshes, MemoryPrediction,
     ::testing::Values(Case{1, "1f1b", "cheap"}, Case{1, "gpipe", "none"}, Case{1, "gpipe", "full"},
                       Case{2, "1f1b", "cheap"}, Case{2, "1f1b", "none"}, Case{2, "gpipe", "cheap"},
-                      Case{2, "gpipe", "full"}, Case{3, "1f1b", "full"},
-                      Case{4, "1f1b", "cheap"}, Case{2, "interleaved", "cheap", 2},
-                      Case{2, "gpipe", "cheap", 2}, Case{2, "1f1b", "cheap", 1, false},
-                      Case{2, "1f1b", "cheap", 1, true, true},
+                      Case{2, "gpipe", "full"}, Case{3, "1f1b", "full"}, Case{4, "1f1b", "cheap"},
+                      Case{2, "interleaved", "cheap", 2}, Case{2, "gpipe", "cheap", 2},
+                      Case{2, "1f1b", "cheap", 1, false}, Case{2, "1f1b", "cheap", 1, true, true},
                       Case{2, "gpipe", "none", 1, true, false, 0.0},
                       Case{2, "1f1b", "cheap", 1, true, false, 0.1, 15}));
 

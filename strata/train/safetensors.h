@@ -1,9 +1,9 @@
 /// Reads and writes tensors in the safetensors format, which `safetensors` and `transformers` read.
 ///
-/// Format   u64 little-endian header length, JSON header {name: {dtype, shape, data_offsets}}, bytes.
-/// Threads  a reader is const; any thread.
-/// Cost     opening reads the header; a tensor is a view of mapped memory, read when touched.
-/// Errors   UserError: a file that is missing, truncated or no safetensors file, ranges that overlap,
+/// Format   u64 little-endian header length, JSON header {name: {dtype, shape, data_offsets}},
+/// bytes. Threads  a reader is const; any thread. Cost     opening reads the header; a tensor is a
+/// view of mapped memory, read when touched. Errors   UserError: a file that is missing, truncated
+/// or no safetensors file, ranges that overlap,
 ///          leave gaps or contradict a shape, an unknown dtype or name.
 #pragma once
 

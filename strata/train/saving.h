@@ -8,12 +8,13 @@
 
 namespace strata {
 
-/// Collective. Every rank writes its own shard; rank 0 completes the checkpoint and gets its folder.
+/// Collective. Every rank writes its own shard; rank 0 completes the checkpoint and gets its
+/// folder.
 std::string save_trainer(Trainer& trainer, const Recipe& recipe, Group& group,
                          int threads_per_rank);
 
-/// Reads this rank's weights, states and step count, whatever mesh wrote them. `path`: a checkpoint or
-/// the folder that holds several.
+/// Reads this rank's weights, states and step count, whatever mesh wrote them. `path`: a checkpoint
+/// or the folder that holds several.
 void load_trainer(Trainer& trainer, const std::string& path);
 
 /// Weights only.

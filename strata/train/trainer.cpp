@@ -99,7 +99,8 @@ const Schedule& Trainer::schedule(int micro_batches, bool training) {
   const Wiring& wiring = model_.wiring();
   schedule::LowerOptions lower{.update = training};
   if (training) lower.recompute = options_.recompute;
-  Schedule lowered = schedule::lower(schedule::build(name, shape), wiring, options_.partition, lower);
+  Schedule lowered =
+      schedule::lower(schedule::build(name, shape), wiring, options_.partition, lower);
   schedule::ValidateOptions validate{.backward = training};
   for (int rank = 0; training && rank < group_.size(); ++rank)
     validate.in_flight_bound.push_back(schedule::in_flight_bound(name, shape, rank));
@@ -162,13 +163,15 @@ at::Tensor Trainer::forward(const MiniBatch& batch) {
 
 std::string Trainer::global_name(int layer, int weight) const {
   const WeightSpec& spec = model_.layout(layer).specs[weight];
-  if (!model_.layout(layer).placements[weight].borrowed) return model_.name(layer) + "." + spec.name;
+  if (!model_.layout(layer).placements[weight].borrowed)
+    return model_.name(layer) + "." + spec.name;
   for (const Tie& tie : model_.wiring().ties) {
     if (tie.name != spec.tie) continue;
     for (const WeightSpec& owned : model_.layout(tie.owner).specs)
       if (owned.tie == spec.tie) return model_.name(tie.owner) + "." + owned.name;
   }
-  throw InternalError({.operation = "train.global_name", .what = "a tie without owner", .got = spec.tie});
+  throw InternalError(
+      {.operation = "train.global_name", .what = "a tie without owner", .got = spec.tie});
 }
 
 namespace {
@@ -217,8 +220,9 @@ std::vector<NamedState> Trainer::slots() {
   for_each_weight(store_, false, [&](int layer, int i, const LayerBuffers& b) {
     const Placement& place = b.layout->placements[i];
     for (std::size_t slot = 0; slot < names.size(); ++slot)
-      states.push_back({global_name(layer, i) + "." + names[slot],
-                        b.slots[slot].narrow(0, place.offset, place.numel).view(b.layout->specs[i].shape)});
+      states.push_back(
+          {global_name(layer, i) + "." + names[slot],
+           b.slots[slot].narrow(0, place.offset, place.numel).view(b.layout->specs[i].shape)});
   });
   return states;
 }

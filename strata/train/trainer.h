@@ -8,7 +8,8 @@
 ///     });
 ///
 /// Threads  one rank's thread. Methods other than those that list states are collective.
-/// Errors   UserError for a schedule that doesn't fit; what layers, peers and budgets throw, with the
+/// Errors   UserError for a schedule that doesn't fit; what layers, peers and budgets throw, with
+/// the
 ///          action's place in front.
 #pragma once
 
@@ -28,21 +29,21 @@
 namespace strata {
 
 struct TrainerOptions {
-  std::string schedule = "1f1b";      ///< gpipe | 1f1b | interleaved
-  int virtual_stages = 1;             ///< per rank
-  Partition partition;                ///< ranks * virtual_stages stages
-  std::vector<char> recompute;        ///< per layer; empty: none
-  bool keep_intermediates = false;    ///< recompute: none
-  std::int64_t micro_batch = 1;       ///< samples
+  std::string schedule = "1f1b";    ///< gpipe | 1f1b | interleaved
+  int virtual_stages = 1;           ///< per rank
+  Partition partition;              ///< ranks * virtual_stages stages
+  std::vector<char> recompute;      ///< per layer; empty: none
+  bool keep_intermediates = false;  ///< recompute: none
+  std::int64_t micro_batch = 1;     ///< samples
   std::uint64_t seed = 1;
-  double clip = 0;                    ///< largest gradient norm; 0: off
+  double clip = 0;  ///< largest gradient norm; 0: off
   OptimizerOptions optimizer;
 };
 
 /// A weight or optimizer state under its global name ("block3.mlp.up.weight", "... .exp_avg").
 struct NamedState {
   std::string name;
-  at::Tensor tensor;                  ///< a view of this rank's bytes
+  at::Tensor tensor;  ///< a view of this rank's bytes
 };
 
 class Trainer {
@@ -65,14 +66,14 @@ class Trainer {
   /// Outputs of the last layer, [samples, ...], on every rank that holds it; empty elsewhere.
   at::Tensor forward(const MiniBatch& batch);
 
-  std::vector<NamedState> weights();      ///< of this rank's layers, tied ones at their owner
-  std::vector<NamedState> replicas();     ///< borrowed weights under the owner's name
-  std::vector<NamedState> slots();        ///< optimizer states
+  std::vector<NamedState> weights();   ///< of this rank's layers, tied ones at their owner
+  std::vector<NamedState> replicas();  ///< borrowed weights under the owner's name
+  std::vector<NamedState> slots();     ///< optimizer states
   std::vector<NamedState> gradients();
 
   std::int64_t steps_done() const { return steps_done_; }
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
-  TraceLog& trace() { return trace_; }          ///< of everything performed; clear() it when read
+  TraceLog& trace() { return trace_; }  ///< of everything performed; clear() it when read
   const Schedule& schedule(int micro_batches, bool training);
 
  private:

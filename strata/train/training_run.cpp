@@ -155,8 +155,8 @@ class RankLoop {
   double validate() { return trainer_.evaluate(validation_); }
 
   void save() {
-    const std::string folder = save_trainer(trainer_, shared_.recipe, group_,
-                                            shared_.run.threads_per_rank);
+    const std::string folder =
+        save_trainer(trainer_, shared_.recipe, group_, shared_.run.threads_per_rank);
     if (!is_root()) return;
     shared_.result.checkpoint = folder;
     if (shared_.request.on_checkpoint) shared_.request.on_checkpoint(folder);
@@ -183,14 +183,13 @@ class RankLoop {
 }  // namespace
 
 TrainingResult train(const Recipe& recipe, const PlannedRun& run, const TrainingRequest& request) {
-  Shared shared{recipe, run, request,
-                open_corpus(recipe.data, recipe.model.context, recipe.model.vocab), {}};
-  run_thread_ranks({.ranks = run.ranks,
-                    .threads_per_rank = run.threads_per_rank,
-                    .device_bytes = recipe.memory.device.count},
-                   [&](Group& group, MemoryAccount& account) {
-                     RankLoop(shared, group, account).run();
-                   });
+  Shared shared{
+      recipe, run, request, open_corpus(recipe.data, recipe.model.context, recipe.model.vocab), {}};
+  run_thread_ranks(
+      {.ranks = run.ranks,
+       .threads_per_rank = run.threads_per_rank,
+       .device_bytes = recipe.memory.device.count},
+      [&](Group& group, MemoryAccount& account) { RankLoop(shared, group, account).run(); });
   TrainingResult& result = shared.result;
   std::vector<double> seconds, bubbles;
   for (const StepRecord& record : result.records) {

@@ -19,7 +19,7 @@ struct TrainingRequest {
   std::string resume;                              ///< checkpoint or its parent; empty: start anew
   std::function<void(const StepRecord&)> on_step;  ///< after every step
   std::function<void(const std::string&)> on_checkpoint;  ///< its folder, once it is complete
-  const std::atomic<bool>* stop = nullptr;         ///< becomes true: finish the step, save, return
+  const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
 };
 
 /// What every rank did in one step, on the clock of now_seconds().
@@ -35,8 +35,8 @@ struct TrainingResult {
   double validation_loss = 0;            ///< at the end; 0 without validation data
   double median_step_seconds = 0;        ///< without the first step
   double median_bubble = 0;
-  std::string checkpoint;                ///< the last one written; empty: none
-  bool stopped = false;                  ///< by `stop`, before the last step
+  std::string checkpoint;  ///< the last one written; empty: none
+  bool stopped = false;    ///< by `stop`, before the last step
 };
 
 TrainingResult train(const Recipe& recipe, const PlannedRun& run, const TrainingRequest& request);

@@ -22,23 +22,23 @@ Gradients replay(const Recipe& recipe, const Sequence& model, const TrainerOptio
                               static_cast<std::uint64_t>(recipe.train.seed));
   Gradients result;
   std::mutex mutex;
-  run_thread_ranks({.ranks = ranks, .threads_per_rank = threads_per_rank},
-                   [&](Group& group, MemoryAccount&) {
-                     Trainer trainer(model, options, group);
-                     if (resume.empty()) {
-                       trainer.initialise();
-                     } else {
-                       load_trainer(trainer, resume);
-                     }
-                     const double loss =
-                         trainer.gradient_step(loader.at(trainer.steps_done() * recipe.train.mini_batch,
-                                                         recipe.train.mini_batch))
-                             .loss;
-                     const std::lock_guard lock(mutex);
-                     result.loss = loss;
-                     for (const NamedState& state : trainer.gradients())
-                       result.by_name[state.name] = state.tensor.clone();
-                   });
+  run_thread_ranks({.ranks = ranks, .threads_per_rank = threads_per_rank}, [&](Group& group,
+                                                                               MemoryAccount&) {
+    Trainer trainer(model, options, group);
+    if (resume.empty()) {
+      trainer.initialise();
+    } else {
+      load_trainer(trainer, resume);
+    }
+    const double loss = trainer
+                            .gradient_step(loader.at(trainer.steps_done() * recipe.train.mini_batch,
+                                                     recipe.train.mini_batch))
+                            .loss;
+    const std::lock_guard lock(mutex);
+    result.loss = loss;
+    for (const NamedState& state : trainer.gradients())
+      result.by_name[state.name] = state.tensor.clone();
+  });
   return result;
 }
 

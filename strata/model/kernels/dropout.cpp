@@ -17,9 +17,9 @@ using VU = hn::Vec<DU>;
 HWY_INLINE void multiply(DU du, VU a, VU b, VU& high, VU& low) {
   const hn::RepartitionToWide<DU> dw;
   const VU even = hn::BitCast(du, hn::MulEven(a, b));
-  const VU odd = hn::BitCast(
-      du, hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(dw, a))),
-                      hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(dw, b)))));
+  const VU odd =
+      hn::BitCast(du, hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(dw, a))),
+                                  hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(dw, b)))));
   low = hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(hn::BitCast(dw, odd))), even);
   high = hn::OddEven(odd, hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(dw, even))));
 }

@@ -29,14 +29,14 @@ HWY_INLINE V gate(D d, V x) {
 // d gelu / dx = s + x s (1 - s) 2k (1 + 3 c x^2)
 HWY_INLINE V slope(D d, V x, V s) {
   const V square = hn::Mul(x, x);
-  const V inner = hn::Mul(hn::Set(d, kTwoK),
-                          hn::MulAdd(hn::Set(d, 3 * kCubic), square, hn::Set(d, 1.0f)));
+  const V inner =
+      hn::Mul(hn::Set(d, kTwoK), hn::MulAdd(hn::Set(d, 3 * kCubic), square, hn::Set(d, 1.0f)));
   const V side = hn::Mul(hn::Mul(x, s), hn::Sub(hn::Set(d, 1.0f), s));
   return hn::MulAdd(side, inner, s);
 }
 
-// Runs `body` on whole vectors and on a padded copy of the rest, so that every element meets the same
-// instructions wherever it stands. kIn arrays are read, kOut written.
+// Runs `body` on whole vectors and on a padded copy of the rest, so that every element meets the
+// same instructions wherever it stands. kIn arrays are read, kOut written.
 template <int kIn, int kOut, typename Body>
 HWY_INLINE void for_each_vector(const float* const (&in)[kIn], float* const (&out)[kOut],
                                 std::int64_t n, Body body) {

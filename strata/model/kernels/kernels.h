@@ -1,7 +1,8 @@
 /// Computes the small operators of a host, vectorised for the machine that runs them (Highway).
 ///
-/// Each works on a piece of a tensor; callers cut pieces at multiples of 16 elements or at rows, so the
-/// bits don't depend on how many threads share the work. No torch in here: these files compile fast.
+/// Each works on a piece of a tensor; callers cut pieces at multiples of 16 elements or at rows, so
+/// the bits don't depend on how many threads share the work. No torch in here: these files compile
+/// fast.
 ///
 /// Shapes  R rows of C contiguous fp32 elements, row-major.
 #pragma once
@@ -10,7 +11,8 @@
 
 namespace strata::kernels {
 
-// ---- GELU, tanh form (Hendrycks & Gimpel 2016): x * sigmoid(2 k (x + 0.044715 x^3)), k = sqrt(2/pi)
+// ---- GELU, tanh form (Hendrycks & Gimpel 2016): x * sigmoid(2 k (x + 0.044715 x^3)), k =
+// sqrt(2/pi)
 
 void gelu(const float* x, float* y, std::int64_t n);
 /// From x and the gradient at y: gradient at x (may be the same memory as dy), and y again.
@@ -52,7 +54,8 @@ struct DropoutMask {
 };
 
 /// y = residual + mask * x for elements [begin, begin + n) of one sample; begin a multiple of 4, n
-/// of 4 except at a sample's end. `residual` null: y = mask * x (forward without residual; backward).
+/// of 4 except at a sample's end. `residual` null: y = mask * x (forward without residual;
+/// backward).
 void dropout_add(const float* residual, const float* x, float* y, const DropoutMask& mask,
                  std::uint32_t sample, std::int64_t begin, std::int64_t n);
 

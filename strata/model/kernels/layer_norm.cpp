@@ -45,17 +45,19 @@ void LayerNorm(const float* x, const float* gain, const float* bias, float* y, f
   const D d;
   const float inverse = 1.0f / static_cast<float>(columns);
   for (std::int64_t row = 0; row < rows; ++row, x += columns, y += columns) {
-    const float m = inverse * row_sum(
-        columns, [&](V sum, std::int64_t c) { return hn::Add(sum, hn::LoadU(d, x + c)); },
-        [&](std::int64_t c) { return x[c]; });
+    const float m =
+        inverse * row_sum(
+                      columns,
+                      [&](V sum, std::int64_t c) { return hn::Add(sum, hn::LoadU(d, x + c)); },
+                      [&](std::int64_t c) { return x[c]; });
     const V mv = hn::Set(d, m);
     const float variance = inverse * row_sum(
-        columns,
-        [&](V sum, std::int64_t c) {
-          const V centred = hn::Sub(hn::LoadU(d, x + c), mv);
-          return hn::MulAdd(centred, centred, sum);
-        },
-        [&](std::int64_t c) { return (x[c] - m) * (x[c] - m); });
+                                         columns,
+                                         [&](V sum, std::int64_t c) {
+                                           const V centred = hn::Sub(hn::LoadU(d, x + c), mv);
+                                           return hn::MulAdd(centred, centred, sum);
+                                         },
+                                         [&](std::int64_t c) { return (x[c] - m) * (x[c] - m); });
     mean[row] = m;
     rstd[row] = 1.0f / std::sqrt(variance + epsilon);
     normalise(x, gain, bias, m, rstd[row], y, columns);

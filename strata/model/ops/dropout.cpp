@@ -26,11 +26,12 @@ struct Mask {
 };
 
 Mask make_mask(Dropout dropout, const ForwardContext& context) {
-  return {{.key = mix_key(mix_key(context.seed, 0x64726f70), context.step),
-           .site = static_cast<std::uint32_t>(context.layer * kSitesPerLayer + dropout.site),
-           .threshold = static_cast<std::uint32_t>(std::llround(dropout.probability * 4294967296.0)),
-           .scale = static_cast<float>(1.0 / (1.0 - dropout.probability))},
-          context.first_sample};
+  return {
+      {.key = mix_key(mix_key(context.seed, 0x64726f70), context.step),
+       .site = static_cast<std::uint32_t>(context.layer * kSitesPerLayer + dropout.site),
+       .threshold = static_cast<std::uint32_t>(std::llround(dropout.probability * 4294967296.0)),
+       .scale = static_cast<float>(1.0 / (1.0 - dropout.probability))},
+      context.first_sample};
 }
 
 // residual may be undefined.

@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::int64_t kIgnored = -100;  // as data/batch.h's kIgnoredTarget
 
-// Calls f(begin, rows, logits, losses) for each chunk; logits are fresh, losses are f's to fill and are
-// added here in fp64, in row order.
+// Calls f(begin, rows, logits, losses) for each chunk; logits are fresh, losses are f's to fill and
+// are added here in fp64, in row order.
 template <typename F>
 double for_each_chunk(const at::Tensor& x, const at::Tensor& weight, F f) {
   const std::int64_t rows = x.size(0);
@@ -41,14 +41,15 @@ double for_each_chunk(const at::Tensor& x, const at::Tensor& weight, F f) {
 
 double loss_only(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets) {
   const std::int64_t* target = targets.const_data_ptr<std::int64_t>();
-  return for_each_chunk(x, weight, [&](std::int64_t first, std::int64_t count, at::Tensor& logits,
-                                       float* loss) {
-    const std::int64_t columns = logits.size(1);
-    parallel_rows(count, columns, [&](std::int64_t begin, std::int64_t end) {
-      kernels::cross_entropy(logits.const_data_ptr<float>() + begin * columns,
-                             target + first + begin, kIgnored, loss + begin, end - begin, columns);
-    });
-  });
+  return for_each_chunk(
+      x, weight, [&](std::int64_t first, std::int64_t count, at::Tensor& logits, float* loss) {
+        const std::int64_t columns = logits.size(1);
+        parallel_rows(count, columns, [&](std::int64_t begin, std::int64_t end) {
+          kernels::cross_entropy(logits.const_data_ptr<float>() + begin * columns,
+                                 target + first + begin, kIgnored, loss + begin, end - begin,
+                                 columns);
+        });
+      });
 }
 
 struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {

@@ -1,14 +1,14 @@
 /// Projects to the vocabulary and takes the cross-entropy, in chunks of rows: the full logits of a
 /// micro-batch never exist.
 ///
-/// In training the forward does nothing but keep its input. The backward makes the logits of a chunk
-/// once and takes from them the loss, the gradient at x and the weight gradient: three GEMMs, where
-/// saving nothing and coming back would need four. The loss is therefore known after the backward.
-/// Otherwise the loss is computed at once, two passes less.
+/// In training the forward does nothing but keep its input. The backward makes the logits of a
+/// chunk once and takes from them the loss, the gradient at x and the weight gradient: three GEMMs,
+/// where saving nothing and coming back would need four. The loss is therefore known after the
+/// backward. Otherwise the loss is computed at once, two passes less.
 ///
 /// Source  chunked cross-entropy: Hsu et al. 2024 (Liger Kernel); the deferred forward is ours.
-/// Shapes  x [..., C] fp32 contiguous, weight [V, C], targets [...] int64 (kIgnoredTarget: no loss).
-/// Cost    transient: kHeadChunkRows * V fp32.
+/// Shapes  x [..., C] fp32 contiguous, weight [V, C], targets [...] int64 (kIgnoredTarget: no
+/// loss). Cost    transient: kHeadChunkRows * V fp32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,8 +22,8 @@ namespace strata {
 /// Rows a chunk; a constant, because the weight gradient's bits depend on it.
 inline constexpr std::int64_t kHeadChunkRows = 1024;
 
-/// Adds the fp64 sum of token losses to context.loss. The result is a placeholder whose backward, with
-/// any gradient, yields the gradients of context.loss_scale * (that sum).
+/// Adds the fp64 sum of token losses to context.loss. The result is a placeholder whose backward,
+/// with any gradient, yields the gradients of context.loss_scale * (that sum).
 at::Tensor head_loss(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
                      const ForwardContext& context);
 

@@ -40,8 +40,8 @@ at::Tensor layer_norm_again(const at::Tensor& x, const at::Tensor& gain, const a
     kernels::layer_norm_again(from + begin * columns, gain.const_data_ptr<float>(),
                               bias.const_data_ptr<float>(),
                               statistics.mean.const_data_ptr<float>() + begin,
-                              statistics.rstd.const_data_ptr<float>() + begin,
-                              to + begin * columns, end - begin, columns);
+                              statistics.rstd.const_data_ptr<float>() + begin, to + begin * columns,
+                              end - begin, columns);
   });
   return y;
 }

@@ -1,8 +1,9 @@
 /// Multiplies by a weight, alone or behind the cheap operator whose output it would have to keep.
 ///
-/// `norm_linear` and `gelu_linear` save the input of the norm or GELU only and compute its output again
-/// in backward, unless `keep` asks for the output to be saved too (recompute: none). The bits are the
-/// same. Weight gradients are added to the preset gradients of the leaves by accumulate_weight_gradient.
+/// `norm_linear` and `gelu_linear` save the input of the norm or GELU only and compute its output
+/// again in backward, unless `keep` asks for the output to be saved too (recompute: none). The bits
+/// are the same. Weight gradients are added to the preset gradients of the leaves by
+/// accumulate_weight_gradient.
 ///
 /// Shapes  x [..., in], weight [out, in], bias [out] -> [..., out]; fp32, contiguous.
 #pragma once
@@ -23,11 +24,12 @@ at::Tensor norm_linear(const at::Tensor& x, const at::Tensor& gain, const at::Te
 at::Tensor gelu_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                        bool keep);
 
-/// The one place where a linear weight's gradient is made, now or later: gradient(weight) += dyᵀ x and
-/// gradient(bias) += column sums of dy. In fp32 the product accumulates in the GEMM (beta = 1).
+/// The one place where a linear weight's gradient is made, now or later: gradient(weight) += dyᵀ x
+/// and gradient(bias) += column sums of dy. In fp32 the product accumulates in the GEMM (beta = 1).
 ///
 /// Shapes  dy [rows, out], x [rows, in].
-void accumulate_weight_gradient(const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& x);
+void accumulate_weight_gradient(const at::Tensor& weight, const at::Tensor& dy,
+                                const at::Tensor& x);
 void accumulate_bias_gradient(const at::Tensor& bias, const at::Tensor& dy);
 
 /// x as [rows, last dimension].

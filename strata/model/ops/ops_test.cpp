@@ -46,7 +46,8 @@ TEST(NormLinear, EqualsLayerNormThenLinear) {
     const at::Tensor dy = at::randn_like(y);
     y.backward(dy);
     y2.backward(dy);
-    for (const auto& [ours, theirs] : {std::pair(x, x2), {gain, gain2}, {shift, shift2}, {w, w2}, {b, b2}})
+    for (const auto& [ours, theirs] :
+         {std::pair(x, x2), {gain, gain2}, {shift, shift2}, {w, w2}, {b, b2}})
       expect_close(ours.grad(), theirs.grad(), 2e-5);
   }
 }
@@ -181,8 +182,10 @@ TEST(Dropout, MaskBelongsToTheSampleWhateverTheMicroBatch) {
 TEST(Dropout, IsThePhiloxOfItsCounter) {
   constexpr int kNumel = 1000;
   const at::Tensor x = at::ones({kNumel}), y = at::empty({kNumel});
-  const kernels::DropoutMask mask{.key = 0x123456789abcdefull, .site = 5, .threshold = 1u << 31, .scale = 2};
-  kernels::dropout_add(nullptr, x.const_data_ptr<float>(), y.data_ptr<float>(), mask, 9, 16, kNumel);
+  const kernels::DropoutMask mask{
+      .key = 0x123456789abcdefull, .site = 5, .threshold = 1u << 31, .scale = 2};
+  kernels::dropout_add(nullptr, x.const_data_ptr<float>(), y.data_ptr<float>(), mask, 9, 16,
+                       kNumel);
   for (std::uint32_t i = 0; i < kNumel; ++i) {
     const PhiloxBlock block = philox({(16 + i) / 4, 9, 5, 0}, {0x89abcdef, 0x1234567});
     EXPECT_EQ(y[i].item<float>(), block[i % 4] >= mask.threshold ? 2.0f : 0.0f) << i;
@@ -191,7 +194,8 @@ TEST(Dropout, IsThePhiloxOfItsCounter) {
 
 TEST(Dropout, BackwardUsesTheSameMaskAndTheResidualPassesThrough) {
   const ForwardContext context{.training = true, .seed = 1};
-  at::Tensor residual = at::randn({2, 64}).requires_grad_(), x = at::randn({2, 64}).requires_grad_();
+  at::Tensor residual = at::randn({2, 64}).requires_grad_(),
+             x = at::randn({2, 64}).requires_grad_();
   const Dropout half{.probability = 0.5};
   const at::Tensor y = residual_dropout(residual, x, half, context);
   expect_same_bits(y, residual + dropout(x, half, context));
@@ -206,7 +210,7 @@ TEST(Ops, DoNotDependOnTheNumberOfThreads) {
   const int C = 48, B = 4, T = 64;
   const at::Tensor x0 = at::randn({B, T, C}), dy = at::randn({B, T, C});
   const at::Tensor tokens = at::randint(32, {B, T}, at::kLong);
-  std::vector<at::Tensor> w0 = {at::randn({C}), at::randn({C}), at::randn({3 * C, C}),
+  std::vector<at::Tensor> w0 = {at::randn({C}),     at::randn({C}),        at::randn({3 * C, C}),
                                 at::randn({3 * C}), at::randn({C, 3 * C}), at::randn({C}),
                                 at::randn({32, C}), at::randn({T, C})};
   std::vector<std::vector<at::Tensor>> results;

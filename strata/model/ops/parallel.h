@@ -12,10 +12,9 @@ namespace strata {
 template <typename F>
 void parallel_elements(std::int64_t n, F f) {
   constexpr std::int64_t kPiece = 16, kGrain = 1 << 14;
-  at::parallel_for(0, (n + kPiece - 1) / kPiece, kGrain / kPiece,
-                   [&](std::int64_t begin, std::int64_t end) {
-                     f(begin * kPiece, std::min(end * kPiece, n));
-                   });
+  at::parallel_for(
+      0, (n + kPiece - 1) / kPiece, kGrain / kPiece,
+      [&](std::int64_t begin, std::int64_t end) { f(begin * kPiece, std::min(end * kPiece, n)); });
 }
 
 /// Calls f(begin, end) on ranges of rows, each row `columns` elements.
