@@ -90,9 +90,10 @@ void make_folders(const TrainArguments& arguments) {
 
 void run_train(const TrainArguments& arguments) {
   const Recipe recipe = arguments.recipe.load();
-  const PlannedRun run = plan_run(recipe);
-  open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);  // refuse bad data first
+  // Bad data and checkpoints are refused before anything is measured.
+  open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
   const std::int64_t steps_done = steps_done_at(arguments.resume);
+  const PlannedRun run = plan_run(recipe);
   make_folders(arguments);
   print_start(recipe, run);
 

@@ -10,19 +10,29 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::HWY_NAMESPACE {
 
+namespace hn = hwy::HWY_NAMESPACE;
+
 // Sixteen sums, added pairwise at the end: an order that no vector width changes. The square of a
 // float is exact in fp64, so a fused multiply-add changes nothing either.
 inline constexpr int kSums = 16;
 
 double Squares(const float* x, std::int64_t n) {
-  double sums[kSums] = {};
+  const hn::CappedTag<double, kSums> d;
+  const hn::Rebind<float, decltype(d)> narrow;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  hn::Vec<decltype(d)> vectors[kSums / kLanes];
+  for (auto& vector : vectors) vector = hn::Zero(d);
   std::int64_t i = 0;
   for (; i + kSums <= n; i += kSums) {
-    for (int j = 0; j < kSums; ++j) {
-      const double value = x[i + j];
-      sums[j] += value * value;
+    const float* next = x + i;
+    for (auto& vector : vectors) {
+      const auto value = hn::PromoteTo(d, hn::LoadU(narrow, next));
+      vector = hn::MulAdd(value, value, vector);
+      next += kLanes;
     }
   }
+  HWY_ALIGN double sums[kSums];
+  for (int k = 0; k < kSums / kLanes; ++k) hn::Store(vectors[k], d, sums + k * kLanes);
   for (int j = 0; i + j < n; ++j) {
     const double value = x[i + j];
     sums[j] += value * value;

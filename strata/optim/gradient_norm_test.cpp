@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <array>
 #include <cmath>
@@ -48,6 +49,17 @@ TEST(SumOfSquares, HasTheSameBitsWithOneAndTwoThreads) {
   const double two = sum_of_squares(gradients);
   at::set_num_threads(threads);
   EXPECT_EQ(one, two);
+}
+
+TEST(SumOfSquares, HasTheSameBitsOnEveryInstructionSetOfThisMachine) {
+  at::manual_seed(5);
+  const at::Tensor gradients = at::randn({3 * 1024 + 5});
+  const double best = sum_of_squares(gradients);
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    EXPECT_EQ(sum_of_squares(gradients), best) << hwy::TargetName(target);
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 TEST(SumOfSquares, IsExactWhereFp32WouldOverflowOrVanish) {

@@ -19,7 +19,7 @@
 namespace strata {
 namespace {
 
-constexpr double kProbeSeconds = 0.3;  // a layer, beyond the first run
+constexpr double kProbeSeconds = 0.1;  // a layer, beyond the first run
 constexpr int kMinRuns = 3, kMaxRuns = 50;
 
 double median(std::vector<double> values) {

@@ -1,7 +1,9 @@
 #include "strata/train/safetensors.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -15,8 +17,9 @@ static_assert(std::endian::native == std::endian::little);
 
 const std::map<std::string, at::ScalarType>& dtypes() {
   static const std::map<std::string, at::ScalarType> names = {
-      {"F32", at::kFloat}, {"F64", at::kDouble}, {"F16", at::kHalf}, {"BF16", at::kBFloat16},
-      {"I64", at::kLong},  {"I32", at::kInt},    {"U8", at::kByte},  {"BOOL", at::kBool}};
+      {"F32", at::kFloat}, {"F64", at::kDouble}, {"F16", at::kHalf},  {"BF16", at::kBFloat16},
+      {"I64", at::kLong},  {"I32", at::kInt},    {"I16", at::kShort}, {"I8", at::kChar},
+      {"U8", at::kByte},   {"BOOL", at::kBool}};
   return names;
 }
 
@@ -36,13 +39,29 @@ const std::string& name_of(at::ScalarType dtype) {
                    .fix = "restore the file, or use another checkpoint"});
 }
 
+// Bytes of a tensor; empty where the shape is no list of counts or their product leaves 64 bits.
+std::optional<std::size_t> bytes_of(const nlohmann::json& shape, std::size_t element_size) {
+  std::size_t bytes = element_size;
+  for (const nlohmann::json& size : shape) {
+    if (!size.is_number_unsigned() ||
+        __builtin_mul_overflow(bytes, size.get<std::size_t>(), &bytes))
+      return std::nullopt;
+  }
+  return bytes;
+}
+
 }  // namespace
 
-FileDigest write_safetensors(const std::string& path, std::span<const NamedTensor> tensors) {
+FileDigest write_safetensors(const std::string& path, std::span<const NamedTensor> unordered) {
+  // Wide dtypes first, so that every tensor starts at a multiple of its element's size.
+  std::vector<NamedTensor> tensors(unordered.begin(), unordered.end());
+  std::ranges::stable_sort(tensors, std::greater{},
+                           [](const NamedTensor& t) { return t.tensor.element_size(); });
   nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};
   std::size_t offset = 0;
   for (const NamedTensor& t : tensors) {
-    STRATA_CHECK(t.tensor.is_contiguous(), "train.write_safetensors");
+    STRATA_CHECK(t.tensor.is_contiguous() && t.tensor.is_cpu(), "train.write_safetensors");
+    STRATA_CHECK(!header.contains(t.name), "train.write_safetensors");
     header[t.name] = {{"dtype", name_of(t.tensor.scalar_type())},
                       {"shape", t.tensor.sizes().vec()},
                       {"data_offsets", {offset, offset + t.tensor.nbytes()}}};
@@ -80,9 +99,8 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
       Entry e{dtypes().at(dtype), entry.at("shape"),
               entry.at("data_offsets").at(0).get<std::size_t>() + data,
               entry.at("data_offsets").at(1).get<std::size_t>() + data};
-      std::size_t expected = c10::elementSize(e.dtype);
-      for (const std::int64_t size : e.shape) expected *= static_cast<std::size_t>(size);
-      if (e.begin > e.end || e.end > bytes.size() || e.end - e.begin != expected)
+      if (e.begin > e.end || e.end > bytes.size() ||
+          bytes_of(entry.at("shape"), c10::elementSize(e.dtype)) != e.end - e.begin)
         refuse(path, name + " lies outside the file or contradicts its shape");
       file.entries_.emplace(name, std::move(e));
     }
@@ -103,6 +121,12 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) refuse(file_->path(), "there is no tensor of this name", name);
   const Entry& entry = found->second;
+  if (entry.begin % c10::elementSize(entry.dtype) != 0) {
+    at::Tensor copy = at::empty(entry.shape, entry.dtype);
+    std::memcpy(copy.mutable_data_ptr(), file_->bytes().data() + entry.begin,
+                entry.end - entry.begin);
+    return copy;
+  }
   // ATen has no read-only tensors: the mapping is read-only, so a write ends the program.
   auto* bytes = const_cast<std::byte*>(file_->bytes().data()) + entry.begin;
   return at::from_blob(bytes, entry.shape, [file = file_](void*) {}, entry.dtype);

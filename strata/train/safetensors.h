@@ -33,7 +33,8 @@ class SafetensorsFile {
   static SafetensorsFile open(const std::string& path);
 
   std::vector<std::string> names() const;
-  /// The bytes in the file, read-only; the mapping lives as long as the tensor.
+  /// The bytes in the file, read-only; the mapping lives as long as the tensor. A copy where the
+  /// file doesn't align them.
   at::Tensor tensor(const std::string& name) const;
 
  private:

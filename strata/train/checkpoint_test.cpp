@@ -1,0 +1,274 @@
+#include "strata/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "strata/base/errors.h"
+#include "strata/data/scratch_folder.h"
+
+namespace strata {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  static std::vector<NamedTensor> weights(int shard, double value) {
+    return {{"block" + std::to_string(shard) + ".weight", at::full({64, 3}, value)},
+            {"block" + std::to_string(shard) + ".bias", at::full({64}, value)}};
+  }
+  static std::vector<NamedTensor> states(int shard, double value) {
+    return {{"block" + std::to_string(shard) + ".weight.exp_avg", at::full({64, 3}, -value)}};
+  }
+
+  // Every tensor holds the step's number, or its negative.
+  std::string save(std::int64_t step, int num_shards = 1, double value = -1) const {
+    if (value < 0) value = static_cast<double>(step);
+    const CheckpointWriter writer(root_, step, num_shards);
+    writer.prepare();
+    for (int shard = 0; shard < num_shards; ++shard) {
+      writer.write_shard(shard, weights(shard, value), states(shard, value));
+    }
+    return writer.commit({.samples_seen = 32 * step, .recipe = "seed: 1\n"}, "{\"n_layer\": 2}");
+  }
+
+  // In a process of its own, which must not go on to the other tests.
+  [[noreturn]] void save_for_ever() const {
+    try {
+      for (int step = 1;; step = step % 5 + 1) {
+        save(step, 2);
+        prune_checkpoints(root_, 2);
+      }
+    } catch (const std::exception& error) {
+      ::write(STDERR_FILENO, error.what(), std::strlen(error.what()));
+      ::_exit(1);
+    }
+  }
+
+  // What is refused; `name` must be said.
+  static std::string refusal(const std::string& name, const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+      EXPECT_FALSE(error.text().fix.empty());
+      return error.text().what;
+    }
+    return "nothing refused";
+  }
+  static std::string open_refusal(const std::string& path, const std::string& name) {
+    return refusal(name, [&] { CheckpointReader::open(path); });
+  }
+
+  ScratchFolder folder_;
+  std::string root_ = folder_.path("runs/a");
+};
+
+TEST_F(CheckpointTest, ReadsBackWhatOneRankWrote) {
+  const std::string path = save(400);
+  EXPECT_EQ(path, root_ + "/step-00000400");
+  const CheckpointReader reader = CheckpointReader::open(path);
+  EXPECT_EQ(reader.manifest().step, 400);
+  EXPECT_EQ(reader.manifest().samples_seen, 12800);
+  EXPECT_EQ(reader.manifest().recipe, "seed: 1\n");
+  EXPECT_EQ(reader.names(),
+            (std::vector<std::string>{"block0.bias", "block0.weight", "block0.weight.exp_avg"}));
+  at::Tensor target = at::zeros({64, 3}).requires_grad_();
+  reader.read_into("block0.weight", target);
+  EXPECT_TRUE(at::equal(target, at::full({64, 3}, 400.0)));
+  EXPECT_TRUE(at::equal(reader.tensor("block0.weight.exp_avg"), at::full({64, 3}, -400.0)));
+  EXPECT_TRUE(fs::exists(path + "/model.safetensors"));
+  EXPECT_TRUE(fs::exists(path + "/config.json"));
+  EXPECT_FALSE(fs::exists(path + "/model.safetensors.index.json"));
+}
+
+TEST_F(CheckpointTest, JoinsTheShardsThatRanksWroteAtTheSameTime) {
+  constexpr int kShards = 4;
+  const CheckpointWriter writer(root_, 7, kShards);
+  writer.prepare();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kShards; ++rank) {
+    ranks.emplace_back([&, rank] {
+      CheckpointWriter(root_, 7, kShards)
+          .write_shard(rank, weights(rank, rank), states(rank, rank));
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  const std::string path = writer.commit({});
+
+  const CheckpointReader reader = CheckpointReader::open(path);
+  EXPECT_EQ(reader.names().size(), 3u * kShards);
+  for (int shard = 0; shard < kShards; ++shard) {
+    const std::string name = "block" + std::to_string(shard) + ".weight";
+    EXPECT_TRUE(at::equal(reader.tensor(name), at::full({64, 3}, 1.0 * shard)));
+  }
+  const auto index = nlohmann::json::parse(std::ifstream(path + "/model.safetensors.index.json"));
+  EXPECT_EQ(index["weight_map"]["block2.bias"], "model-00003-of-00004.safetensors");
+  EXPECT_EQ(index["weight_map"].size(), 2u * kShards);  // states are no weights
+  EXPECT_EQ(index["metadata"]["total_size"], kShards * (64 * 3 + 64) * 4);
+}
+
+TEST_F(CheckpointTest, HoldsNothingButWhatTheManifestLists) {
+  const std::string path = save(1, 2);
+  std::set<std::string> listed{"manifest.json"}, found;
+  const Manifest manifest = CheckpointReader::open(path).manifest();
+  for (const ManifestFile& file : manifest.files) {
+    listed.insert(file.name);
+    EXPECT_EQ(file.digest.bytes, static_cast<std::int64_t>(fs::file_size(path + "/" + file.name)));
+  }
+  for (const auto& entry : fs::directory_iterator(path)) found.insert(entry.path().filename());
+  EXPECT_EQ(found, listed);
+}
+
+TEST_F(CheckpointTest, TakesTheLatestOfAFolder) {
+  save(9);
+  save(100);
+  save(20);
+  EXPECT_EQ(CheckpointReader::open(root_).manifest().step, 100);
+  EXPECT_EQ(CheckpointReader::open(root_ + "/").manifest().step, 100);
+  EXPECT_EQ(CheckpointReader::open(root_ + "/step-00000009/").manifest().step, 9);
+  EXPECT_EQ(list_checkpoints(root_).size(), 3u);
+}
+
+TEST_F(CheckpointTest, ReplacesACheckpointOfTheSameStep) {
+  save(5, 2, 1.0);
+  save(5, 1, 2.0);
+  const CheckpointReader reader = CheckpointReader::open(root_);
+  EXPECT_TRUE(at::equal(reader.tensor("block0.bias"), at::full({64}, 2.0)));
+  EXPECT_FALSE(reader.contains("block1.bias"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_), {}), 1);
+}
+
+TEST_F(CheckpointTest, KeepsTheNewest) {
+  for (const int step : {1, 2, 3, 4}) save(step);
+  prune_checkpoints(root_, 0);
+  EXPECT_EQ(list_checkpoints(root_).size(), 4u);
+  prune_checkpoints(root_, 2);
+  EXPECT_EQ(list_checkpoints(root_),
+            (std::vector<std::string>{root_ + "/step-00000003", root_ + "/step-00000004"}));
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_), {}), 2);
+}
+
+TEST_F(CheckpointTest, IgnoresAnUnfinishedSaveAndTheNextSaveRemovesIt) {
+  save(1);
+  const CheckpointWriter interrupted(root_, 2, 2);
+  interrupted.prepare();
+  interrupted.write_shard(0, weights(0, 2), states(0, 2));
+  const std::string partial = root_ + "/step-00000002.partial";
+  ASSERT_TRUE(fs::exists(partial));
+  EXPECT_EQ(CheckpointReader::open(root_).manifest().step, 1);
+  EXPECT_EQ(open_refusal(partial, "step-00000002.partial"), "this save was not finished");
+  save(3);
+  EXPECT_FALSE(fs::exists(partial));
+}
+
+TEST_F(CheckpointTest, RefusesToCompleteWithoutAllShards) {
+  const CheckpointWriter writer(root_, 2, 2);
+  writer.prepare();
+  writer.write_shard(0, weights(0, 2), states(0, 2));
+  EXPECT_THROW(writer.commit({}), InternalError);
+  writer.write_shard(1, weights(0, 2), {});  // names of shard 0
+  EXPECT_THROW(writer.commit({}), InternalError);
+  EXPECT_TRUE(list_checkpoints(root_).empty());
+}
+
+TEST_F(CheckpointTest, SaysWhereNothingCompleteIs) {
+  EXPECT_EQ(open_refusal(root_, root_), "there is no complete checkpoint here");
+  fs::remove(save(1) + "/manifest.json");
+  EXPECT_EQ(open_refusal(root_, root_), "there is no complete checkpoint here");
+}
+
+TEST_F(CheckpointTest, NamesTheFileThatIsMissingTruncatedOrDamaged) {
+  const std::string path = save(1, 2);
+  const Manifest manifest = CheckpointReader::open(path).manifest();
+  for (const auto& [name, digest] : manifest.files) {
+    const std::string file = path + "/" + name, backup = folder_.path("backup");
+    const auto size = fs::file_size(file);
+    const auto restore = [&] { fs::copy_file(backup, file, fs::copy_options::overwrite_existing); };
+    fs::copy_file(file, backup, fs::copy_options::overwrite_existing);
+
+    for (const std::uintmax_t position : {std::uintmax_t{0}, size / 2, size - 1}) {
+      std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+      stream.seekg(position);
+      const char byte = static_cast<char>(stream.get() ^ 4);
+      stream.seekp(position);
+      stream.put(byte);
+      stream.close();
+      EXPECT_EQ(open_refusal(path, name),
+                "a file of the checkpoint is damaged: its checksum is another");
+      restore();
+    }
+    for (const std::uintmax_t length : {std::uintmax_t{0}, size - 1}) {
+      fs::resize_file(file, length);
+      EXPECT_EQ(open_refusal(path, name), "a file of the checkpoint is truncated");
+      restore();
+    }
+    std::ofstream(file, std::ios::app) << 'x';
+    EXPECT_EQ(open_refusal(path, name), "a file of the checkpoint has grown");
+    fs::remove(file);
+    EXPECT_EQ(open_refusal(path, name), "a file of the checkpoint is missing");
+    restore();
+  }
+  EXPECT_EQ(CheckpointReader::open(path).manifest().step, 1);
+}
+
+TEST_F(CheckpointTest, NamesTheTensorThatDoesNotFit) {
+  const CheckpointReader reader = CheckpointReader::open(save(1));
+  at::Tensor target = at::zeros({3, 64});
+  const auto read = [&](const std::string& name) {
+    return refusal(name, [&] { reader.read_into(name, target); });
+  };
+  EXPECT_EQ(read("block0.weight"), "'block0.weight' has another shape or dtype");
+  target = at::zeros({64, 3}, at::kDouble);
+  EXPECT_EQ(read("block0.weight"), "'block0.weight' has another shape or dtype");
+  EXPECT_EQ(read("block9.weight"), "the checkpoint holds no tensor of this name");
+  EXPECT_TRUE(at::equal(target, at::zeros({64, 3}, at::kDouble)));
+}
+
+TEST_F(CheckpointTest, SaysWhenNothingCanBeWritten) {
+  std::ofstream(folder_.path("file")) << "no folder";
+  const CheckpointWriter writer(folder_.path("file"), 1, 1);
+  EXPECT_THROW(writer.prepare(), SystemError);
+  EXPECT_THROW(CheckpointWriter(root_, 1, 1).write_shard(0, weights(0, 1), {}), SystemError);
+}
+
+// A process that saves again and again, replacing and pruning, is killed at random moments.
+TEST_F(CheckpointTest, LeavesALoadableCheckpointWheneverTheSaverIsKilled) {
+  save(1, 2);
+  std::mt19937 random(5);
+  for (int kill = 0; kill < 40; ++kill) {
+    const pid_t saver = ::fork();
+    ASSERT_GE(saver, 0);
+    if (saver == 0) save_for_ever();
+    ::usleep(std::uniform_int_distribution<int>(0, 30'000)(random));
+    ::kill(saver, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(saver, &status, 0), saver);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the saver ended by itself";
+
+    ASSERT_FALSE(list_checkpoints(root_).empty());
+    for (const std::string& path : list_checkpoints(root_)) {
+      const CheckpointReader reader = CheckpointReader::open(path);
+      const double step = static_cast<double>(reader.manifest().step);
+      for (const std::string shard : {"0", "1"}) {
+        EXPECT_TRUE(at::equal(reader.tensor("block" + shard + ".weight"), at::full({64, 3}, step)));
+        EXPECT_TRUE(at::equal(reader.tensor("block" + shard + ".weight.exp_avg"),
+                              at::full({64, 3}, -step)));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata
