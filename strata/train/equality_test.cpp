@@ -15,7 +15,14 @@
 namespace strata {
 namespace {
 
+// libgomp isn't instrumented: what two of its threads do looks like a race to a sanitizer.
+#ifdef STRATA_SANITIZED
+constexpr int kSteps = 2;
+constexpr int kMaxThreads = 1;
+#else
 constexpr int kSteps = 20;
+constexpr int kMaxThreads = 2;
+#endif
 constexpr std::int64_t kMiniBatch = 8;
 
 // What varies. The micro-batches and the model are part of the reference, the rest must not show.
@@ -138,7 +145,7 @@ TEST_P(BitEquality, OfLossesNormsAndWeightsUnderEveryMeshScheduleAndRecompute) {
   for (const int stages : {1, 2, 3, 4})
     for (const char* schedule : {"gpipe", "1f1b", "interleaved"})
       for (const char* recompute : {"none", "cheap", "full", "auto"})
-        for (const int threads : {1, 2}) {
+        for (int threads = 1; threads <= kMaxThreads; ++threads) {
           const Case c{stages, schedule, recompute, threads, even, tie, skip};
           SCOPED_TRACE(c);
           expect_same(run_case(c), reference_of(c));

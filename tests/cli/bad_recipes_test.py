@@ -43,9 +43,8 @@ class BadRecipes(ProgramTest):
         (self.folder / "short.txt").write_text("word")
         self.refuse_train("data.train=short.txt", says="short.txt")
 
-    def test_token_out_of_range(self):
-        (self.folder / "recipe.yaml").write_text(RECIPE.replace("tokenizer: bytes", "tokenizer: none"))
-        self.refuse_train("model.vocab=100", says="100")
+    def test_vocabulary_that_does_not_hold_every_byte(self):
+        self.refuse_train("model.vocab=100", says=["model.vocab", "256"])
 
     def test_budget_too_small_prints_the_bytes_and_what_would_fit(self):
         self.refuse_train("memory.device=100KiB", says=["weights", "memory"])

@@ -33,7 +33,8 @@ class ProgramTest(unittest.TestCase):
 
     def start(self, *arguments):
         return subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, env=self.environment,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                errors="replace")
 
     def run_program(self, *arguments):
         process = self.start(*arguments)

@@ -43,9 +43,9 @@ class Verbs(ProgramTest):
             self.assertIn(field, out)
 
     def test_recompute_auto_fits_a_budget_that_cheap_breaks(self):
-        budget = ["--set", "memory.device=1200KiB", "--set", "model.context=64", "--set",
+        budget = ["--set", "memory.device=4MiB", "--set", "mesh.schedule=gpipe", "--set",
                   "train.mini_batch=32", "--set", "train.micro_batch=8", "--set", "mesh.pp=1",
-                  "--set", "train.steps=1"]
+                  "--set", "model.context=64", "--set", "train.steps=1"]
         self.refuse("train", "recipe.yaml", *budget, says="memory.recompute")
         self.succeed("train", "recipe.yaml", *budget, "--set", "memory.recompute=auto")
 
