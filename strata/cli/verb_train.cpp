@@ -93,6 +93,7 @@ void run_train(const TrainArguments& arguments) {
   // Bad data and checkpoints are refused before anything is measured.
   open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
   const std::int64_t steps_done = steps_done_at(arguments.resume);
+  require_no_later_checkpoint(recipe, steps_done);
   const PlannedRun run = plan_run(recipe);
   make_folders(arguments);
   print_start(recipe, run);

@@ -132,12 +132,13 @@ class Block final : public Layer {
   std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
                                   std::span<const at::Tensor> inputs) const override {
     const bool keep = context.keep_intermediates;
-    const at::Tensor qkv = norm_linear(inputs[0], w[0], w[1], w[2], w[3], keep);
-    const at::Tensor attended = linear(causal_attention(qkv, o_.heads), w[4], w[5]);
-    const at::Tensor x = residual_dropout(inputs[0], attended, {o_.dropout, 0}, context);
-    const at::Tensor up = norm_linear(x, w[6], w[7], w[8], w[9], keep);
-    const at::Tensor down = gelu_linear(up, w[10], w[11], keep);
-    return {residual_dropout(x, down, {o_.dropout, 1}, context)};
+    at::Tensor x = norm_linear(inputs[0], w[0], w[1], w[2], w[3], keep);
+    x = linear(causal_attention(x, o_.heads), w[4], w[5]);
+    x = residual_dropout(inputs[0], x, {o_.dropout, 0}, context);
+    // Temporaries die as soon as they are read: a name would keep their bytes to the end.
+    return {residual_dropout(
+        x, gelu_linear(norm_linear(x, w[6], w[7], w[8], w[9], keep), w[10], w[11], keep),
+        {o_.dropout, 1}, context)};
   }
 
   double forward_flops(std::span<const TensorSpec> inputs) const override {

@@ -1,7 +1,6 @@
 #include "strata/train/saving.h"
 
-#include <memory>
-
+#include "strata/base/errors.h"
 #include "strata/train/checkpoint.h"
 
 namespace strata {
@@ -49,6 +48,19 @@ void load_weights(Trainer& trainer, const std::string& path) {
   const CheckpointReader checkpoint = CheckpointReader::open(path);
   read(checkpoint, trainer.weights());
   read(checkpoint, trainer.replicas());
+}
+
+void require_no_later_checkpoint(const Recipe& recipe, std::int64_t steps_done) {
+  const std::string& folder = recipe.train.checkpoint_folder;
+  const std::vector<std::string> checkpoints =
+      folder.empty() ? std::vector<std::string>() : list_checkpoints(folder);
+  if (checkpoints.empty() || steps_done_at(checkpoints.back()) <= steps_done) return;
+  throw UserError({.operation = "train.checkpoint",
+                   .where = folder,
+                   .what = "the folder holds later steps of another run",
+                   .expected = "none after step " + std::to_string(steps_done),
+                   .got = checkpoints.back(),
+                   .fix = "pass --resume " + folder + ", or set train.checkpoint_folder to a new one"});
 }
 
 std::int64_t steps_done_at(const std::string& path) {

@@ -77,6 +77,12 @@ class Resume(ProgramTest):
         self.refuse("train", "recipe.yaml", "--resume", "saved/step-00000008", says=victim.name)
         self.refuse("train", "recipe.yaml", "--resume", "nowhere", says="nowhere")
 
+    def test_a_new_run_does_not_mix_with_the_checkpoints_of_another(self):
+        self.train_whole()
+        self.refuse("train", "recipe.yaml", *SAVE, says="--resume saved")
+        self.refuse("train", "recipe.yaml", *SAVE, "--resume", "saved/step-00000003",
+                    says="later steps")
+
     def test_generates_the_same_text_on_any_number_of_stages(self):
         self.train_whole()
         texts = {self.succeed("generate", "saved", "--prompt", "In the", "--bytes", "40", "--set",
