@@ -20,8 +20,8 @@ void load_trainer(Trainer& trainer, const std::string& path);
 /// Weights only.
 void load_weights(Trainer& trainer, const std::string& path);
 
-/// Refuses to train from `steps_done` on where the recipe's folder holds later steps of another run:
-/// the newest would not be this run's.
+/// Refuses to train from `steps_done` on where the recipe's folder holds later steps of another
+/// run: the newest would not be this run's.
 void require_no_later_checkpoint(const Recipe& recipe, std::int64_t steps_done);
 
 /// Steps that the checkpoint at `path` has done; 0 for an empty path.
