@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "strata/base/ignored_target.h"
+
 namespace strata {
 
 struct MiniBatch {
@@ -16,8 +18,6 @@ struct MiniBatch {
   std::int64_t valid_tokens =
       0;  ///< targets that count (not kIgnoredTarget); known before backward
 };
-
-inline constexpr std::int64_t kIgnoredTarget = -100;
 
 struct MicroBatch {
   std::vector<at::Tensor> inputs;

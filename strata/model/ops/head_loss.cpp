@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "strata/base/ignored_target.h"
 #include "strata/model/kernels/kernels.h"
 #include "strata/model/ops/linear.h"
 #include "strata/model/ops/parallel.h"
@@ -19,8 +20,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 namespace {
-
-constexpr std::int64_t kIgnored = -100;  // as data/batch.h's kIgnoredTarget
 
 // Calls f(begin, rows, logits, losses) for each chunk; logits are fresh, losses are f's to fill and
 // are added here in fp64, in row order.
@@ -46,7 +45,7 @@ double loss_only(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
         const std::int64_t columns = logits.size(1);
         parallel_rows(count, columns, [&](std::int64_t begin, std::int64_t end) {
           kernels::cross_entropy(logits.const_data_ptr<float>() + begin * columns,
-                                 target + first + begin, kIgnored, loss + begin, end - begin,
+                                 target + first + begin, kIgnoredTarget, loss + begin, end - begin,
                                  columns);
         });
       });
@@ -74,7 +73,7 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
           float* z = logits.data_ptr<float>();
           parallel_rows(count, columns, [&](std::int64_t begin, std::int64_t end) {
             kernels::cross_entropy_with_gradient(z + begin * columns, target + first + begin,
-                                                 kIgnored, scale, loss + begin, end - begin,
+                                                 kIgnoredTarget, scale, loss + begin, end - begin,
                                                  columns);
           });
           at::Tensor piece = dx.narrow(0, first, count);
