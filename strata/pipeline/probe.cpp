@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "strata/base/clock.h"
+#include "strata/base/median.h"
 #include "strata/comm/thread_ranks.h"
 #include "strata/model/initialise.h"
 #include "strata/optim/gradient_norm.h"
@@ -21,11 +22,6 @@ namespace {
 
 constexpr double kProbeSeconds = 0.1;  // a layer, beyond the first run
 constexpr int kMinRuns = 3, kMaxRuns = 50;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
 
 std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs) {
   std::vector<at::Tensor> inputs;

@@ -41,9 +41,8 @@ struct StepInputs {
 
 /// What a step found; the same on every rank once kReduceNorm ran.
 struct StepOutcome {
-  double loss = 0;                    ///< mean over the valid tokens of the step
-  double gradient_norm = 0;           ///< before clipping
-  std::vector<double> layer_squares;  ///< per layer: sum of squared gradients
+  double loss = 0;           ///< mean over the valid tokens of the step
+  double gradient_norm = 0;  ///< before clipping
 };
 
 class StageMachine final : public Machine {

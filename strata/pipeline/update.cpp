@@ -78,7 +78,6 @@ void StageMachine::reduce_norm() {
   outcome_.loss = shared.back() / static_cast<double>(inputs_.valid_tokens);
   shared.pop_back();
   outcome_.gradient_norm = global_norm(shared);
-  outcome_.layer_squares = std::move(shared);
 }
 
 void StageMachine::update() {

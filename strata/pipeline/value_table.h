@@ -29,7 +29,6 @@ class ValueTable {
     return tensor;
   }
 
-  bool empty() const { return entries_.empty(); }
   void clear() { entries_.clear(); }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "strata/base/clock.h"
 #include "strata/base/errors.h"
+#include "strata/base/median.h"
 #include "strata/base/units.h"
 #include "strata/comm/thread_ranks.h"
 #include "strata/data/loader.h"
@@ -20,12 +21,6 @@ constexpr std::size_t kKeptSteps = 10;
 bool is_work(const TraceEvent& event) {
   return !std::strcmp(event.kind, "F") || !std::strcmp(event.kind, "B") ||
          !std::strcmp(event.kind, "R") || !std::strcmp(event.kind, "U");
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
 }
 
 std::vector<MiniBatch> validation_batches(const Corpus& corpus, const TrainOptions& options) {
