@@ -1,7 +1,7 @@
 # What newcomers and CI type. Everything goes through the presets in CMakePresets.json.
 
 .DEFAULT_GOAL := build
-.PHONY: bootstrap build demo test check format bench asan tsan clean
+.PHONY: bootstrap build demo test check format bench bench-mesh asan tsan clean
 
 bootstrap:
 	@tools/bootstrap.sh
@@ -31,6 +31,11 @@ test: build check
 bench: build
 	@tools/fetch_text.sh
 	@python3 bench/pipeline/run.py
+
+# DEEPSPEED=folder where it is installed, to have it among the peers.
+bench-mesh: build
+	@tools/fetch_text.sh
+	@python3 bench/mesh/run.py $(if $(DEEPSPEED),--deepspeed $(DEEPSPEED))
 
 asan tsan: bootstrap
 	@cmake --preset $@ >/dev/null

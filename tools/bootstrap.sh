@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 TORCH_VERSION=2.13.0
+TRANSFORMERS_VERSION=5.23.0
 
 # package : why
 packages=(
@@ -57,5 +58,11 @@ if [ -z "${STRATA_TORCH:-}" ]; then
   if [ "$installed" != "$TORCH_VERSION" ]; then
     echo "bootstrap: installing torch==$TORCH_VERSION in .venv (libtorch, and the oracle of the tests)"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "torch==$TORCH_VERSION" numpy
+  fi
+  # The oracle of tests/parity; without it they are skipped.
+  if ! .venv/bin/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("transformers") != "'$TRANSFORMERS_VERSION'")' 2>/dev/null; then
+    echo "bootstrap: installing transformers==$TRANSFORMERS_VERSION in .venv (oracle of the tests)"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+      "transformers==$TRANSFORMERS_VERSION" "torch==$TORCH_VERSION"
   fi
 fi

@@ -73,6 +73,8 @@ class OptionSet::YamlReader {
     if (set_.is_section(path)) {
       if (value.IsMap()) {
         read_section(value, path + ".");
+      } else if (value.IsScalar() && value.Scalar() == "auto" && set_.lookup(path + ".auto")) {
+        set_.assign(path + ".auto", "true", place(file_, mark));  // `mesh: auto`
       } else if (!value.IsNull()) {
         set_.refuse_section(path, in_words(value), place(file_, mark));
       }

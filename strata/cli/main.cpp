@@ -29,11 +29,14 @@ int run(int argc, char** argv) {
   add_train_verb(app);
   add_generate_verb(app);
   add_verify_verb(app);
+  add_launch_verb(app);
   add_options_verb(app);
   add_doctor_verb(app);
   try {
     app.parse(argc, argv);
     return 0;
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();  // a launched process has said why
   } catch (const CLI::ParseError& error) {
     return refuse(app, error);
   } catch (const std::exception& error) {

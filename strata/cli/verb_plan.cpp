@@ -8,6 +8,7 @@
 #include "strata/cli/verbs.h"
 #include "strata/plan/plan_json.h"
 #include "strata/plan/plan_text.h"
+#include "strata/plan/zero_bytes.h"
 #include "strata/schedule/grid.h"
 #include "strata/train/planned_run.h"
 
@@ -19,6 +20,9 @@ struct PlanArguments {
   bool estimate = false;
   bool program = false;
   std::string json;
+  std::string parameters;  // no recipe: the arithmetic of ZeRO alone
+  int shard_ranks = 1;
+  std::string precision = "zero-paper";
 };
 
 void print_programs(const Plan& plan) {
@@ -37,7 +41,18 @@ void write_json(const Plan& plan, const std::string& path) {
 }
 
 void run_plan(const PlanArguments& arguments) {
-  const PlannedRun run = plan_run(arguments.recipe.load(), /*probe=*/!arguments.estimate);
+  if (!arguments.parameters.empty()) {
+    std::cout << zero_table(parse_parameters(arguments.parameters),
+                            precision_convention(arguments.precision), arguments.shard_ranks);
+    return;
+  }
+  Recipe recipe = arguments.recipe.load();
+  if (recipe.mesh.automatic) {
+    const MeshSearch search = search_mesh(recipe);
+    std::cout << search_text(search) << '\n';
+    recipe.mesh = search.best();
+  }
+  const PlannedRun run = plan_run(recipe, /*probe=*/!arguments.estimate);
   std::cout << plan_text(run.plan);
   if (arguments.program) print_programs(run.plan);
   if (!arguments.json.empty()) write_json(run.plan, arguments.json);
@@ -50,10 +65,23 @@ void add_plan_verb(CLI::App& app) {
       app.add_subcommand("plan", "show where the model is cut, what it costs, and when");
   auto arguments = std::make_shared<PlanArguments>();
   arguments->recipe.add_to(*verb);
+  CLI::Option* recipe = verb->get_option("recipe")->required(false);
+  CLI::Option* parameters =
+      verb->add_option("--parameters", arguments->parameters,
+                       "no recipe: bytes of a model this large, such as 7.5B, under ZeRO 0 to 3")
+          ->excludes(recipe);
+  verb->add_option("--shard-ranks", arguments->shard_ranks, "with --parameters: ranks that share")
+      ->needs(parameters);
+  verb->add_option("--precision", arguments->precision,
+                   "with --parameters: fp32, mixed, zero-paper or megatron-fp16")
+      ->needs(parameters);
   verb->add_flag("--estimate", arguments->estimate, "take seconds from FLOPs, measure nothing");
   verb->add_flag("--program", arguments->program, "list every rank's actions");
   verb->add_option("--json", arguments->json, "write the plan to this file, too");
-  verb->callback([arguments] { run_plan(*arguments); });
+  verb->callback([arguments, recipe, parameters] {
+    if (recipe->empty() && parameters->empty()) throw CLI::RequiredError("recipe");
+    run_plan(*arguments);
+  });
 }
 
 }  // namespace strata

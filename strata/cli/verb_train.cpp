@@ -15,6 +15,7 @@
 #include "strata/train/progress.h"
 #include "strata/train/run_report.h"
 #include "strata/train/saving.h"
+#include "strata/train/tensorboard.h"
 #include "strata/train/training_run.h"
 
 namespace strata {
@@ -22,7 +23,7 @@ namespace {
 
 struct TrainArguments {
   RecipeArguments recipe;
-  std::string resume, metrics, trace, report;
+  std::string resume, from, metrics, trace, report;
 };
 
 std::atomic<bool> stop_requested{false};
@@ -33,12 +34,22 @@ void request_stop(int) {
   std::signal(SIGINT, SIG_DFL);
 }
 
-void print_start(const Recipe& recipe, const PlannedRun& run) {
+std::string ranks_text(const PlannedRun& run, const World& world) {
+  const Mesh mesh = run.mesh.mesh();
+  std::string text = std::to_string(run.ranks) + (run.ranks == 1 ? " rank" : " ranks");
+  if (mesh.size() > 1)
+    text += " (pp " + std::to_string(mesh.pp) + ", tp " + std::to_string(mesh.tp) + ", dp " +
+            std::to_string(mesh.dp) + ")";
+  if (world.processes() > 1) text += " in " + std::to_string(world.processes()) + " processes";
+  return text;
+}
+
+void print_start(const Recipe& recipe, const PlannedRun& run, const World& world) {
   std::cout << "model    " << format_count(static_cast<double>(run.model.num_weights()))
             << " weights in " << run.model.num_layers() << " layers\n"
-            << "mesh     " << run.ranks << (run.ranks == 1 ? " rank" : " ranks as threads") << ", "
-            << run.threads_per_rank << " intra-op each, " << recipe.mesh.schedule << ", recompute "
-            << recipe.memory.recompute << '\n'
+            << "mesh     " << ranks_text(run, world) << ", " << run.threads_per_rank
+            << " intra-op threads each, " << run.mesh.schedule << ", ZeRO " << run.mesh.zero
+            << ", recompute " << recipe.memory.recompute << '\n'
             << "step     predicted " << format_seconds(run.plan.simulation.step_seconds)
             << ", bubble " << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
             << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
@@ -51,10 +62,11 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
             << format_double(100 * result.median_bubble, 1) << " % (predicted "
             << format_double(100 * predicted.bubble, 1) << " %)\n";
   if (!result.records.empty()) {
+    const Mesh mesh = run.mesh.mesh();
     for (int rank = 0; rank < run.ranks; ++rank)
-      std::cout << "rank " << rank << "   peak "
+      std::cout << mesh.name(rank) << "   peak "
                 << format_bytes(result.records.back().peak_bytes[rank]) << " (predicted "
-                << format_bytes(run.plan.ledger[rank].peak_bytes) << ")\n";
+                << format_bytes(run.plan.ledger[mesh.place(rank).pp].peak_bytes) << ")\n";
   }
   if (!result.stopped && result.validation_loss > 0)
     std::cout << "loss     validation " << format_double(result.validation_loss, 4)
@@ -73,8 +85,8 @@ void write_trace(const std::string& path, const PlannedRun& run, const TrainingR
     for (int rank = 0; rank < run.ranks; ++rank)
       processes[0].ranks[rank].insert(processes[0].ranks[rank].end(), step.ranks[rank].begin(),
                                       step.ranks[rank].end());
-  for (const RankTimeline& timeline : run.plan.simulation.ranks)
-    processes[1].ranks.push_back(timeline.events);
+  for (int rank = 0; rank < run.ranks; ++rank)
+    processes[1].ranks.push_back(run.plan.simulation.ranks[run.mesh.mesh().place(rank).pp].events);
   write_chrome_trace(path, processes);
   std::cout << "trace    " << path << " (open in ui.perfetto.dev)\n";
 }
@@ -88,31 +100,29 @@ void make_folders(const TrainArguments& arguments) {
   }
 }
 
-void run_train(const TrainArguments& arguments) {
-  const Recipe recipe = arguments.recipe.load();
-  // Bad data and checkpoints are refused before anything is measured.
-  open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
-  const std::int64_t steps_done = steps_done_at(arguments.resume);
-  require_no_later_checkpoint(recipe, steps_done);
-  const PlannedRun run = plan_run(recipe);
-  make_folders(arguments);
-  print_start(recipe, run);
-
-  Progress progress(std::cerr, progress_to_stderr(recipe.train.steps, 0));
+// What one process of the run shows and writes: that of rank 0.
+struct Output {
+  Progress progress;
   std::optional<MetricsFile> metrics;
-  if (!arguments.metrics.empty()) metrics.emplace(arguments.metrics, steps_done);
-  std::signal(SIGINT, request_stop);
-  TrainingResult result =
-      train(recipe, run,
-            {.resume = arguments.resume,
-             .on_step =
-                 [&](const StepRecord& record) {
-                   progress.update(record, now_seconds());
-                   if (metrics) metrics->write(record);
-                 },
-             .on_checkpoint = [&](const std::string& folder) { progress.note("saved " + folder); },
-             .stop = &stop_requested});
+  std::optional<TensorboardFile> tensorboard;
 
+  Output(const TrainArguments& arguments, const Recipe& recipe, std::int64_t steps_done)
+      : progress(std::cerr, progress_to_stderr(recipe.train.steps, 0)) {
+    make_folders(arguments);
+    if (!arguments.metrics.empty()) metrics.emplace(arguments.metrics, steps_done);
+    if (!recipe.train.tensorboard.empty())
+      tensorboard.emplace(recipe.train.tensorboard, steps_done);
+  }
+
+  void write(const StepRecord& record) {
+    progress.update(record, now_seconds());
+    if (metrics) metrics->write(record);
+    if (tensorboard) tensorboard->write(record);
+  }
+};
+
+void write_results(const TrainArguments& arguments, const Recipe& recipe, const PlannedRun& run,
+                   const TrainingResult& result) {
   print_end(recipe, run, result);
   if (!arguments.trace.empty() && !result.last_steps.empty())
     write_trace(arguments.trace, run, result);
@@ -125,6 +135,35 @@ void run_train(const TrainArguments& arguments) {
               << result.checkpoint << '\n';
 }
 
+void run_train(const TrainArguments& arguments) {
+  const Recipe recipe = arguments.recipe.load();
+  World world = join_world(recipe);
+  std::int64_t steps_done = 0;
+  // Bad data and checkpoints are refused before anything is measured.
+  world.agree([&] {
+    open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
+    steps_done = steps_done_at(arguments.resume);
+    require_no_later_checkpoint(recipe, steps_done);
+    return std::string();
+  });
+  const PlannedRun run = plan_run(world, recipe);
+  std::optional<Output> output;
+  if (world.process() == 0) {
+    print_start(recipe, run, world);
+    output.emplace(arguments, recipe, steps_done);
+  }
+  std::signal(SIGINT, request_stop);
+  const TrainingResult result =
+      train(world, recipe, run,
+            {.resume = arguments.resume,
+             .from = arguments.from,
+             .on_step = [&](const StepRecord& record) { output->write(record); },
+             .on_checkpoint =
+                 [&](const std::string& folder) { output->progress.note("saved " + folder); },
+             .stop = &stop_requested});
+  if (output) write_results(arguments, recipe, run, result);
+}
+
 }  // namespace
 
 void add_train_verb(CLI::App& app) {
@@ -132,6 +171,9 @@ void add_train_verb(CLI::App& app) {
   auto arguments = std::make_shared<TrainArguments>();
   arguments->recipe.add_to(*verb);
   verb->add_option("--resume", arguments->resume, "go on from this checkpoint, on any mesh");
+  verb->add_option("--from", arguments->from,
+                   "take first weights from this Hugging Face folder or checkpoint")
+      ->excludes("--resume");
   verb->add_option("--metrics", arguments->metrics, "write a JSON object a step to this file");
   verb->add_option("--trace", arguments->trace, "write a Chrome trace of the last steps");
   verb->add_option("--report", arguments->report, "write a self-contained HTML report");

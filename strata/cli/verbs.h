@@ -11,6 +11,7 @@ void add_plan_verb(CLI::App& app);
 void add_train_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 void add_verify_verb(CLI::App& app);
+void add_launch_verb(CLI::App& app);
 void add_options_verb(CLI::App& app);
 void add_doctor_verb(CLI::App& app);
 

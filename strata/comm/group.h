@@ -1,6 +1,7 @@
-/// Joins ranks: point-to-point, barrier, ordered all-reduce. A value passed in, never a global.
+/// Joins ranks: point-to-point messages, barrier, sums in rank order. A value passed in, never a
+/// global; collectives on tensors are in comm/collectives.h.
 ///
-/// A group of one is the identity: collectives return at once, send and receive are bugs.
+/// In a group of one, collectives return at once, and send and receive are bugs.
 ///
 /// Threads  one Group object belongs to one rank; different ranks' objects are used concurrently.
 /// Errors   Cancelled when another rank failed: the first error is the one that is reported.
@@ -12,35 +13,64 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
+
+#include "strata/comm/message.h"
 
 namespace strata {
 
-/// Identifies a message between two ranks; each tag is sent and received once a step.
-struct MessageTag {
-  std::int32_t kind = 0;
-  std::int32_t value = 0;
-  std::int32_t consumer = 0;
-  std::int32_t micro_batch = 0;
-  friend auto operator<=>(const MessageTag&, const MessageTag&) = default;
-};
+class MemoryAccount;
+class PostOffice;
 
 class Group {
  public:
-  virtual ~Group() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  /// `members`: world ranks, ascending, `rank` among them. `account` (may be null) is charged for
+  /// what the rank receives.
+  Group(std::shared_ptr<PostOffice> office, std::vector<int> members, int world_rank,
+        std::uint64_t id, MemoryAccount* account);
+
+  int rank() const { return rank_; }  ///< within the group
+  int size() const { return static_cast<int>(members_.size()); }
+  int world_rank(int rank) const { return members_[rank]; }
+
+  /// Some of the ranks of this group, this one among them, in ascending order. Every member makes
+  /// it by itself with the same arguments; `purpose` tells groups of the same ranks apart.
+  Group subgroup(const std::vector<int>& ranks, const std::string& purpose) const;
 
   /// Hands a tensor to `peer`; never waits. Ranks of one process share the storage: the sender must
   /// not write to it again. Bytes stay charged to the sender until the receiver takes them.
-  virtual void send(int peer, const MessageTag& tag, at::Tensor tensor) = 0;
+  void send(int peer, const MessageTag& tag, at::Tensor tensor);
 
   /// Waits for the message and charges its bytes to this rank's account.
-  virtual at::Tensor receive(int peer, const MessageTag& tag) = 0;
+  at::Tensor receive(int peer, const MessageTag& tag);
 
-  virtual void barrier() = 0;
+  /// Lends a tensor to `peer`: as send, but the bytes stay the sender's, who must not write to
+  /// them before something later tells it that the peer has read them.
+  void lend(int peer, const MessageTag& tag, at::Tensor tensor);
+  at::Tensor borrow(int peer, const MessageTag& tag);
+
+  void barrier();
+
+  /// Says what this rank is about to do, e.g. ("forward", 17, 4), or what it is about to receive,
+  /// ("activation", 17, 4): ranks that wait for it too long tell it (comm/stall.h).
+  void doing(const char* what, int position = -1, int micro_batch = -1);
 
   /// Sums over ranks in rank order: the same bits on every rank and for any timing.
-  virtual void all_reduce(std::span<double> values) = 0;
+  void all_reduce(std::span<double> values);
+
+  /// A tag for the next collective: ranks of a group start them in the same order.
+  MessageTag next_collective();
+
+ private:
+  Address to(int peer, const MessageTag& tag) const;
+  Address from(int peer, const MessageTag& tag) const;
+
+  std::shared_ptr<PostOffice> office_;
+  std::vector<int> members_;
+  int rank_ = 0;
+  std::uint64_t id_ = 0;
+  MemoryAccount* account_ = nullptr;
+  std::uint32_t collectives_ = 0;
 };
 
 /// A group of one.

@@ -1,4 +1,4 @@
-/// Carries what one step reads: a mini-batch and its micro-batches.
+/// Carries what one step reads: a mini-batch, a replica's share of it and its micro-batches.
 ///
 /// Shapes  tensors are [samples, ...]; a micro-batch is a slice of dimension 0, no copy.
 #pragma once
@@ -16,7 +16,8 @@ struct MiniBatch {
   std::vector<at::Tensor> inputs;  ///< in the order of the model's batch inputs
   std::int64_t samples = 0;
   std::int64_t valid_tokens =
-      0;  ///< targets that count (not kIgnoredTarget); known before backward
+      0;  ///< targets that count (not kIgnoredTarget), of the whole step; known before backward
+  std::int64_t first_sample = 0;  ///< of a share: its position in the whole
 };
 
 struct MicroBatch {
@@ -24,7 +25,20 @@ struct MicroBatch {
   std::int64_t first_sample = 0;  ///< position in the mini-batch
 };
 
+/// Consecutive samples, as many for each replica as for any other or one less. Tokens stay counted
+/// over the whole.
+MiniBatch share(const MiniBatch& batch, int replica, int replicas);
+
 /// Slices of `micro_batch_samples` samples; the last one may be shorter.
 std::vector<MicroBatch> split(const MiniBatch& batch, std::int64_t micro_batch_samples);
+
+/// Micro-batches that each replica makes of its share: all make the same number, whatever its size.
+std::int64_t count_micro_batches(std::int64_t samples, int replicas,
+                                 std::int64_t micro_batch_samples);
+
+/// The same cut in exactly `count` slices, which may be one more than needed: then the last one is
+/// halved. UserError if there are fewer samples than slices.
+std::vector<MicroBatch> split(const MiniBatch& batch, std::int64_t micro_batch_samples,
+                              std::int64_t count);
 
 }  // namespace strata

@@ -1,10 +1,12 @@
 #include "strata/model/initialise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "strata/base/philox.h"
 #include "strata/model/ops/parallel.h"
+#include "strata/model/weight_slice.h"
 
 namespace strata {
 namespace {
@@ -18,21 +20,25 @@ std::uint64_t hash_name(const std::string& name) {
 
 double uniform(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
 
-void fill_normal(const at::Tensor& weight, double stddev, std::uint64_t key) {
-  float* data = weight.data_ptr<float>();
+// Elements [begin, begin + numel) of the whole weight.
+void fill_normal(float* data, std::int64_t begin, std::int64_t numel, double stddev,
+                 std::uint64_t key) {
+  constexpr std::int64_t kDrawn = 4;  // numbers of one Philox block
   const std::array<std::uint32_t, 2> words = {static_cast<std::uint32_t>(key),
                                               static_cast<std::uint32_t>(key >> 32)};
-  parallel_elements(weight.numel(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; i += 4) {
-      const auto block = static_cast<std::uint64_t>(i / 4);
+  parallel_elements(numel, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t i = begin + from; i < begin + to;) {
+      const auto block = static_cast<std::uint64_t>(i / kDrawn);
       const PhiloxBlock drawn =
           philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 1},
                  words);
-      for (std::int64_t e = i; e < std::min(i + 4, end); ++e) {
-        const std::size_t pair = (e - i) / 2 * 2;
+      const std::int64_t end = std::min((i / kDrawn + 1) * kDrawn, begin + to);
+      for (; i < end; ++i) {
+        const auto place = static_cast<std::size_t>(i % kDrawn), pair = place / 2 * 2;
         const double radius = stddev * std::sqrt(-2.0 * std::log(uniform(drawn[pair])));
         const double angle = 2.0 * std::numbers::pi * uniform(drawn[pair + 1]);
-        data[e] = static_cast<float>(radius * ((e - i) % 2 ? std::sin(angle) : std::cos(angle)));
+        data[i - begin] =
+            static_cast<float>(radius * (place % 2 ? std::sin(angle) : std::cos(angle)));
       }
     }
   });
@@ -41,19 +47,23 @@ void fill_normal(const at::Tensor& weight, double stddev, std::uint64_t key) {
 }  // namespace
 
 void initialise(const at::Tensor& weight, const WeightSpec& spec, const std::string& layer_name,
-                std::uint64_t seed) {
+                std::uint64_t seed, int rank, int ranks) {
+  weight.zero_();
+  const std::vector<Run> runs = slice_runs(spec, rank, ranks);
+  float* data = weight.data_ptr<float>();
   switch (spec.init.kind) {
     case Init::Kind::kZeros:
-      weight.zero_();
       return;
     case Init::Kind::kOnes:
-      weight.fill_(1.0);
+      for (const Run& run : runs) std::fill_n(data + run.local, run.numel, 1.0f);
       return;
     case Init::Kind::kNormal:
       break;
   }
   const std::string name = spec.tie.empty() ? layer_name + "." + spec.name : "tie." + spec.tie;
-  fill_normal(weight, spec.init.stddev, mix_key(seed, hash_name(name)));
+  for (const Run& run : runs)
+    fill_normal(data + run.local, run.global, run.numel, spec.init.stddev,
+                mix_key(seed, hash_name(name)));
 }
 
 }  // namespace strata

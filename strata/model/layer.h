@@ -17,18 +17,32 @@
 
 namespace strata {
 
+class TensorParallel;
+
 /// How a weight gets its first values: drawn by counter, keyed by (seed, layer, weight, element).
 struct Init {
   enum class Kind : std::uint8_t { kZeros, kOnes, kNormal } kind = Kind::kZeros;
   double stddev = 0;  ///< kNormal
 };
 
+/// How tensor-parallel ranks divide a weight (weight_slice.h); they all hold the whole otherwise.
+struct WeightSplit {
+  int axis = -1;  ///< -1: not divided
+  std::vector<std::int64_t> sections =
+      {};                 ///< packed parts along the axis, each divided; empty: one
+  std::int64_t unit = 1;  ///< smallest piece along the axis: a head's width
+};
+
 struct WeightSpec {
-  std::string name;  ///< within its layer: "attention.qkv.weight"
-  std::vector<std::int64_t> shape;
+  std::string name;                 ///< within its layer: "attention.qkv.weight"
+  std::vector<std::int64_t> shape;  ///< of the whole weight
   Init init;
   bool decay = false;    ///< weight decay applies (matrices; not biases and norms)
   std::string tie = "";  ///< same non-empty tie = same weight; the first layer owns it
+  WeightSplit split = {};
+  /// With sequence parallelism a rank's gradient of this undivided weight comes from its part of
+  /// the sequence alone: the ranks' are added before the update.
+  bool partial_gradient = false;
 };
 
 /// A tensor that isn't there yet.
@@ -62,6 +76,8 @@ struct ForwardContext {
   int layer = 0;                  ///< global index
   double loss_scale = 1;          ///< 1 / valid tokens of the whole step
   LossSink* loss = nullptr;
+  double label_smoothing = 0;              ///< share of the loss spread over the whole vocabulary
+  const TensorParallel* tensor = nullptr;  ///< null: this rank does the layer's work alone
 };
 
 class Layer {

@@ -1,6 +1,7 @@
 #include "strata/model/layout.h"
 
 #include "strata/base/errors.h"
+#include "strata/model/weight_slice.h"
 
 namespace strata {
 namespace {
@@ -17,7 +18,8 @@ std::int64_t align(std::int64_t numel) {
 
 }  // namespace
 
-LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed) {
+LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed,
+                        int ranks) {
   STRATA_CHECK_EQ(specs.size(), borrowed.size(), "model.make_layout");
   LayerLayout layout;
   layout.placements.resize(specs.size());
@@ -25,8 +27,10 @@ LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& 
   const auto place = [&](auto belongs) {
     for (std::size_t i = 0; i < specs.size(); ++i) {
       if (!belongs(i)) continue;
-      const std::int64_t numel = numel_of(specs[i].shape);
-      layout.placements[i] = {.offset = offset, .numel = numel, .borrowed = borrowed[i]};
+      std::vector<std::int64_t> shape = slice_shape(specs[i], ranks);
+      const std::int64_t numel = numel_of(shape);
+      layout.placements[i] = {
+          .shape = std::move(shape), .offset = offset, .numel = numel, .borrowed = borrowed[i]};
       offset += align(numel);
     }
     return offset;

@@ -1,4 +1,4 @@
-/// Places the weights of one layer in its flat buffer.
+/// Places the weights of one layer, or a tensor-parallel rank's slices of them, in its flat buffer.
 ///
 /// Order: weights with decay, weights without, then (in the gradient buffer only, or in a replica)
 /// uses of weights that another layer owns. Each starts at a multiple of 64 bytes, padding is zero,
@@ -17,6 +17,7 @@ namespace strata {
 inline constexpr std::int64_t kWeightAlignment = 16;  // elements: 64 bytes of fp32
 
 struct Placement {
+  std::vector<std::int64_t> shape;  ///< of this rank's slice
   std::int64_t offset = 0;
   std::int64_t numel = 0;
   bool borrowed = false;  ///< a tied weight that another layer owns
@@ -30,7 +31,9 @@ struct LayerLayout {
   std::int64_t total_numel = 0;  ///< with the borrowed uses; size of the gradient buffer
 };
 
-/// `borrowed[i]`: specs[i] is tied and owned by another layer.
-LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed);
+/// `borrowed[i]`: specs[i] is tied and owned by another layer. `ranks`: among which split weights
+/// are divided; the layout is the same on all of them.
+LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed,
+                        int ranks = 1);
 
 }  // namespace strata

@@ -36,8 +36,8 @@ std::int64_t TensorSpec::bytes() const {
   return numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
-Sequence::Sequence(std::vector<std::string> batch_inputs)
-    : batch_inputs_(std::move(batch_inputs)) {}
+Sequence::Sequence(std::vector<std::string> batch_inputs, TensorSplit split)
+    : batch_inputs_(std::move(batch_inputs)), split_(split) {}
 
 int Sequence::add(const std::string& name, std::shared_ptr<const Layer> layer,
                   const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {
@@ -101,7 +101,7 @@ void Sequence::resolve_ties(int layer, std::vector<WeightSpec> specs) {
     tie->users.push_back(layer);
     borrowed[i] = true;
   }
-  layouts_.push_back(make_layout(std::move(specs), borrowed));
+  layouts_.push_back(make_layout(std::move(specs), borrowed, split_.ranks));
 }
 
 std::vector<TensorSpec> Sequence::value_specs(const std::vector<TensorSpec>& batch_inputs) const {
@@ -126,9 +126,14 @@ std::vector<TensorSpec> Sequence::input_specs(int layer,
 
 std::int64_t Sequence::num_weights() const {
   std::int64_t count = 0;
-  for (const LayerLayout& layout : layouts_)
-    for (const Placement& placement : layout.placements)
-      if (!placement.borrowed) count += placement.numel;
+  for (const LayerLayout& layout : layouts_) {
+    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+      if (layout.placements[i].borrowed) continue;
+      std::int64_t numel = 1;
+      for (const std::int64_t size : layout.specs[i].shape) numel *= size;
+      count += numel;
+    }
+  }
   return count;
 }
 

@@ -19,6 +19,7 @@
 
 #include "strata/model/layer.h"
 #include "strata/model/layout.h"
+#include "strata/model/tensor_parallel.h"
 #include "strata/schedule/wiring.h"
 
 namespace strata {
@@ -31,7 +32,8 @@ struct InputRef {
 
 class Sequence {
  public:
-  explicit Sequence(std::vector<std::string> batch_inputs);
+  /// `split`: the tensor-parallel ranks that its layers were made for.
+  explicit Sequence(std::vector<std::string> batch_inputs, TensorSplit split = {});
 
   int add(const std::string& name, std::shared_ptr<const Layer> layer,
           const std::vector<std::string>& inputs = {"x"},
@@ -45,7 +47,10 @@ class Sequence {
   const std::vector<int>& outputs(int layer) const { return outputs_[layer]; }  ///< value indices
   const Wiring& wiring() const { return wiring_; }
 
-  /// The flat buffer of a layer; tied uses of others' weights are marked borrowed.
+  const TensorSplit& split() const { return split_; }
+
+  /// The flat buffer of a layer on one tensor-parallel rank; tied uses of others' weights are
+  /// marked borrowed.
   const LayerLayout& layout(int layer) const { return layouts_[layer]; }
 
   /// Shapes of every value, given those of the mini-batch inputs, by shape inference alone.
@@ -53,12 +58,13 @@ class Sequence {
   std::vector<TensorSpec> input_specs(int layer, const std::vector<TensorSpec>& batch_inputs,
                                       const std::vector<TensorSpec>& values) const;
 
-  std::int64_t num_weights() const;  ///< elements, each tied weight once, without padding
+  std::int64_t num_weights() const;  ///< elements of the whole model, each tied weight once
 
  private:
   void resolve_ties(int layer, std::vector<WeightSpec> specs);
 
   std::vector<std::string> batch_inputs_;
+  TensorSplit split_;
   std::vector<std::string> names_;
   std::vector<std::shared_ptr<const Layer>> layers_;
   std::vector<std::vector<InputRef>> inputs_;

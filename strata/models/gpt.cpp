@@ -3,7 +3,9 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/mm.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "strata/base/errors.h"
 #include "strata/model/ops/attention.h"
@@ -12,44 +14,27 @@
 #include "strata/model/ops/head_loss.h"
 #include "strata/model/ops/layer_norm.h"
 #include "strata/model/ops/linear.h"
+#include "strata/models/decoder_layer.h"
 
 namespace strata {
 namespace {
 
-// R rows = B T, C width, V vocabulary, H heads.
+// C width, n tensor-parallel ranks.
 
-constexpr double kStddev = 0.02;
-constexpr const char* kTokenTie = "tokens";
-
-WeightSpec matrix(std::string name, std::int64_t out, std::int64_t in, double stddev) {
-  return {.name = std::move(name),
-          .shape = {out, in},
-          .init = {Init::Kind::kNormal, stddev},
-          .decay = true};
-}
-
-WeightSpec vector(std::string name, std::int64_t size, Init::Kind kind) {
-  return {.name = std::move(name), .shape = {size}, .init = {kind}};
-}
-
-std::string sizes(const char* kind, std::initializer_list<std::int64_t> numbers) {
-  std::string text = kind;
-  for (const std::int64_t number : numbers) text += " " + std::to_string(number);
-  return text;
-}
-
-class Embedding final : public Layer {
+class Embedding final : public DecoderLayer {
  public:
-  explicit Embedding(const GptOptions& options) : o_(options) {}
+  Embedding(const GptOptions& options, TensorSplit split) : DecoderLayer(options, split) {}
 
   std::string signature() const override {
     return sizes("gpt.embedding", {o_.vocab, o_.context, o_.width, o_.dropout > 0});
   }
 
   std::vector<WeightSpec> weights() const override {
-    WeightSpec tokens = matrix("tokens.weight", o_.vocab, o_.width, kStddev);
+    WeightSpec tokens =
+        matrix_spec("tokens.weight", o_.vocab, o_.width, kWeightStddev, {.axis = 0});
     if (o_.tie) tokens.tie = kTokenTie;
-    return {tokens, matrix("positions.weight", o_.context, o_.width, kStddev)};
+    return with_partial_gradients(
+        {tokens, matrix_spec("positions.weight", o_.context, o_.width, kWeightStddev)});
   }
 
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
@@ -62,33 +47,40 @@ class Embedding final : public Layer {
                        .got = std::to_string(shape[1]),
                        .fix = "raise model.context"});
     }
-    return {{.shape = {shape[0], shape[1], o_.width}}};
+    if (shape[1] % parts() != 0) {
+      throw UserError({.operation = "models.gpt",
+                       .where = "embedding",
+                       .what = "the sequence does not divide among the tensor-parallel ranks",
+                       .expected = "a multiple of " + std::to_string(parts()) + " tokens",
+                       .got = std::to_string(shape[1]),
+                       .fix = "take longer or shorter samples"});
+    }
+    return {{.shape = {shape[0], shape[1] / parts(), o_.width}}};
   }
 
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
-    const std::int64_t out = inputs[0].numel() * o_.width * 4;
-    const std::int64_t dropped = o_.dropout > 0 ? out : 0;
-    return {.saved = 0, .forward_transient = dropped, .backward_transient = dropped};
+    const std::int64_t whole = inputs[0].numel() * o_.width * 4, own = whole / parts();
+    const std::int64_t dropped = o_.dropout > 0 ? own : 0;
+    return {.saved = 0,
+            .forward_transient = std::max(dropped, whole + sum_bytes(whole) - own),
+            .backward_transient = dropped + gathered_bytes(whole)};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,
                                   std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> inputs) const override {
-    const at::Tensor x = embedding(inputs[0], weights[0], weights[1]);
+    const at::Tensor x = embedding(inputs[0], weights[0], weights[1], context.tensor);
     return {dropout(x, {o_.dropout, 0}, context)};
   }
 
   bool recomputable() const override { return false; }
   double forward_flops(std::span<const TensorSpec>) const override { return 0; }
-
- private:
-  GptOptions o_;
 };
 
 // x += attention(norm(x)); x += mlp(norm(x))
-class Block final : public Layer {
+class Block final : public DecoderLayer {
  public:
-  explicit Block(const GptOptions& options) : o_(options) {}
+  Block(const GptOptions& options, TensorSplit split) : DecoderLayer(options, split) {}
 
   std::string signature() const override {
     return sizes("gpt.block", {o_.width, o_.heads, o_.dropout > 0});
@@ -96,60 +88,71 @@ class Block final : public Layer {
 
   std::vector<WeightSpec> weights() const override {
     const std::int64_t c = o_.width;
+    const WeightSplit rows{.axis = 0}, columns{.axis = 1};
+    const WeightSplit heads{.axis = 0, .sections = {c, c, c}, .unit = c / o_.heads};
     // Two residual additions a block: their variances add up over the depth.
-    const double residual = kStddev / std::sqrt(2.0 * static_cast<double>(o_.layers));
-    return {vector("norm1.weight", c, Init::Kind::kOnes),
-            vector("norm1.bias", c, Init::Kind::kZeros),
-            matrix("attention.qkv.weight", 3 * c, c, kStddev),
-            vector("attention.qkv.bias", 3 * c, Init::Kind::kZeros),
-            matrix("attention.out.weight", c, c, residual),
-            vector("attention.out.bias", c, Init::Kind::kZeros),
-            vector("norm2.weight", c, Init::Kind::kOnes),
-            vector("norm2.bias", c, Init::Kind::kZeros),
-            matrix("mlp.up.weight", 4 * c, c, kStddev),
-            vector("mlp.up.bias", 4 * c, Init::Kind::kZeros),
-            matrix("mlp.down.weight", c, 4 * c, residual),
-            vector("mlp.down.bias", c, Init::Kind::kZeros)};
+    const double residual = kWeightStddev / std::sqrt(2.0 * static_cast<double>(o_.layers));
+    return with_partial_gradients(
+        {vector_spec("norm1.weight", c, Init::Kind::kOnes),
+         vector_spec("norm1.bias", c, Init::Kind::kZeros),
+         matrix_spec("attention.qkv.weight", 3 * c, c, kWeightStddev, heads),
+         vector_spec("attention.qkv.bias", 3 * c, Init::Kind::kZeros, heads),
+         matrix_spec("attention.out.weight", c, c, residual, columns),
+         vector_spec("attention.out.bias", c, Init::Kind::kZeros),
+         vector_spec("norm2.weight", c, Init::Kind::kOnes),
+         vector_spec("norm2.bias", c, Init::Kind::kZeros),
+         matrix_spec("mlp.up.weight", 4 * c, c, kWeightStddev, rows),
+         vector_spec("mlp.up.bias", 4 * c, Init::Kind::kZeros, rows),
+         matrix_spec("mlp.down.weight", c, 4 * c, residual, columns),
+         vector_spec("mlp.down.bias", c, Init::Kind::kZeros)});
   }
 
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {inputs[0]};
   }
 
-  // Saved: 3C (packed projections), C (attention output), C (middle of the residual stream), 4C
-  // (input of the GELU) a row, statistics of two norms and of the attention; with `keep` also both
-  // norms' outputs (2C) and the GELU's (4C). Forward peaks in the MLP: the GELU's output beside all
-  // that is saved. Backward peaks there too: the gradient at the GELU's input and its output again.
+  // `own`: C numbers for each row that the rank has between split regions; `whole`: for all rows.
+  //
+  // Saved inside split regions: 3C (packed projections), C (attention output), 4C (input of the
+  // GELU) a row; between them C (middle of the residual stream), statistics of two norms and of the
+  // attention; with `keep` also both norms' outputs (2C) and the GELU's (4C). Forward peaks in the
+  // MLP: the GELU's output beside all that is saved, or the sum behind a product. Backward peaks
+  // there too: the gradient at the GELU's input and its output again, or the sum at the norm.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
-    const std::int64_t rows = inputs[0].numel() / o_.width, rc = rows * o_.width * 4;
-    const std::int64_t statistics = rows * (4 + o_.heads) * 4;
-    const std::int64_t dropped = o_.dropout > 0 ? rc : 0;
-    return {.saved = (keep ? 15 : 9) * rc + statistics,
-            .forward_transient = (keep ? 1 : 4) * rc,
-            .backward_transient = (keep ? 3 : 7) * rc + dropped};
+    const std::int64_t rows = inputs[0].numel() / o_.width, own = rows * o_.width * 4;
+    const std::int64_t n = split_.ranks, whole = own * parts(), share = whole / n;
+    const std::int64_t statistics = (4 * rows + rows * parts() * o_.heads / n) * 4;
+    const std::int64_t dropped = o_.dropout > 0 ? own : 0, summed = whole + sum_bytes(whole);
+    const std::int64_t forward = std::max({keep ? 0 : 4 * share + whole - own, own, summed - own});
+    const std::int64_t backward =
+        std::max((keep ? 4 : 8) * share + gathered_bytes(whole) + dropped, summed) - own;
+    return {.saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics,
+            .forward_transient = forward,
+            .backward_transient = backward};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
                                   std::span<const at::Tensor> inputs) const override {
     const bool keep = context.keep_intermediates;
-    at::Tensor x = norm_linear(inputs[0], w[0], w[1], w[2], w[3], keep);
-    x = linear(causal_attention(x, o_.heads), w[4], w[5]);
+    const ColumnParallel columns{context.tensor};
+    const RowParallel rows{context.tensor};
+    at::Tensor x = norm_linear(inputs[0], w[0], w[1], w[2], w[3], keep, columns);
+    x = linear(causal_attention(x, o_.heads / split_.ranks), w[4], w[5], rows);
     x = residual_dropout(inputs[0], x, {o_.dropout, 0}, context);
     // Temporaries die as soon as they are read: a name would keep their bytes to the end.
-    return {residual_dropout(
-        x, gelu_linear(norm_linear(x, w[6], w[7], w[8], w[9], keep), w[10], w[11], keep),
-        {o_.dropout, 1}, context)};
+    return {residual_dropout(x,
+                             gelu_linear(norm_linear(x, w[6], w[7], w[8], w[9], keep, columns),
+                                         w[10], w[11], keep, rows),
+                             {o_.dropout, 1}, context)};
   }
 
   double forward_flops(std::span<const TensorSpec> inputs) const override {
-    const double rows = static_cast<double>(inputs[0].numel() / o_.width);
+    const double rows = static_cast<double>(inputs[0].numel() / o_.width * parts());
     const double width = static_cast<double>(o_.width);
-    const double length = static_cast<double>(inputs[0].shape[1]);
-    return rows * (24 * width * width + 2 * length * width);  // causal: half of 4 T C
+    const double length = static_cast<double>(inputs[0].shape[1] * parts());
+    // causal: half of 4 T C
+    return rows * (24 * width * width + 2 * length * width) / split_.ranks;
   }
-
- private:
-  GptOptions o_;
 };
 
 // Adds the output of an early layer to the stream: a skip that may cross stages.
@@ -170,20 +173,18 @@ class Merge final : public Layer {
 };
 
 // Final norm and projection to the vocabulary, as loss or as logits of the last position.
-class Head : public Layer {
+class Head : public DecoderLayer {
  public:
-  explicit Head(const GptOptions& options) : o_(options) {}
+  Head(const GptOptions& options, TensorSplit split) : DecoderLayer(options, split) {}
 
   std::vector<WeightSpec> weights() const override {
-    WeightSpec projection = matrix("weight", o_.vocab, o_.width, kStddev);
+    WeightSpec projection = matrix_spec("weight", o_.vocab, o_.width, kWeightStddev, {.axis = 0});
     if (o_.tie) projection.tie = kTokenTie;
-    return {vector("norm.weight", o_.width, Init::Kind::kOnes),
-            vector("norm.bias", o_.width, Init::Kind::kZeros), projection};
+    return with_partial_gradients({vector_spec("norm.weight", o_.width, Init::Kind::kOnes),
+                                   vector_spec("norm.bias", o_.width, Init::Kind::kZeros),
+                                   projection});
   }
   bool recomputable() const override { return false; }
-
- protected:
-  GptOptions o_;
 };
 
 class LossHead final : public Head {
@@ -196,22 +197,26 @@ class LossHead final : public Head {
     return {{.shape = {}}};
   }
 
+  // Backward holds the logits of a chunk and three numbers a row of it, then the gradient at the
+  // norm's output twice; split, also the gathered input and the whole gradient, then its sum.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
-    const std::int64_t rows = inputs[0].numel() / o_.width, rc = rows * o_.width * 4;
-    const std::int64_t chunk = std::min(rows, kHeadChunkRows) * (o_.vocab + 1) * 4;
-    return {.saved = rc + 2 * rows * 4,
+    const std::int64_t rows = inputs[0].numel() / o_.width, own = rows * o_.width * 4;
+    const std::int64_t whole = own * parts();
+    const std::int64_t chunk = std::min(rows * parts(), kHeadChunkRows) * (columns() + 3) * 4;
+    const std::int64_t entered = gathered_bytes(whole) + whole - own;
+    return {.saved = own + 2 * rows * 4,
             .forward_transient = 0,
-            .backward_transient = std::max(chunk, rc)};
+            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)), own)};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
                                   std::span<const at::Tensor> inputs) const override {
-    return {head_loss(layer_norm(inputs[0], w[0], w[1]), w[2], inputs[1], context)};
+    return {head_loss(layer_norm(inputs[0], w[0], w[1]), w[2], inputs[1], o_.vocab, context)};
   }
 
   // The forward is deferred: its GEMM runs in the backward.
   double forward_flops(std::span<const TensorSpec> inputs) const override {
-    return 2.0 * static_cast<double>(inputs[0].numel() * o_.vocab);
+    return 2.0 * static_cast<double>(inputs[0].numel() * parts() * columns());
   }
 };
 
@@ -226,19 +231,39 @@ class LogitsHead final : public Head {
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
     return {.saved = inputs[0].bytes()};
   }
-  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor> w,
+  std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
                                   std::span<const at::Tensor> inputs) const override {
-    const at::Tensor last = inputs[0].select(1, inputs[0].size(1) - 1).contiguous();
-    return {at::mm(layer_norm(last, w[0], w[1]), w[2].t())};
+    const at::Tensor x = enter_forward(context.tensor, inputs[0]);
+    const at::Tensor last = x.select(1, x.size(1) - 1).contiguous();
+    return {
+        gather_classes(context.tensor, at::mm(layer_norm(last, w[0], w[1]), w[2].t()), o_.vocab)};
   }
   double forward_flops(std::span<const TensorSpec> inputs) const override {
-    return 2.0 * static_cast<double>(inputs[0].shape[0] * o_.width * o_.vocab);
+    return 2.0 * static_cast<double>(inputs[0].shape[0] * o_.width * columns());
   }
 };
 
+// Refuses what the ranks could not divide evenly; the vocabulary may: its slices are padded.
+void check_split(const GptOptions& options, TensorSplit split) {
+  // The heads divide the width, so their divisors divide the MLP's width too.
+  const std::int64_t legal =
+      split.sequence ? std::gcd(options.heads, options.context) : options.heads;
+  check_divides("the heads", options.heads, legal, split.ranks);
+  if (split.sequence)
+    check_divides("the positions of the context", options.context, legal, split.ranks);
+  if (split.sequence && options.dropout > 0 && options.width % 4 != 0) {
+    throw UserError({.operation = "models.gpt",
+                     .where = "mesh.sequence_parallel",
+                     .what = "dropout on a part of the sequence",
+                     .expected = "model.width a multiple of 4",
+                     .got = std::to_string(options.width),
+                     .fix = "set mesh.sequence_parallel to false"});
+  }
+}
+
 }  // namespace
 
-Sequence make_gpt(const GptOptions& options, GptOutput output) {
+Sequence make_gpt(const GptOptions& options, GptOutput output, TensorSplit split) {
   if (options.heads < 1 || options.width % options.heads != 0) {
     throw UserError({.operation = "models.gpt",
                      .what = "the width does not divide among the heads",
@@ -246,19 +271,22 @@ Sequence make_gpt(const GptOptions& options, GptOutput output) {
                      .got = std::to_string(options.width) + " / " + std::to_string(options.heads),
                      .fix = "set model.heads to a divisor of " + std::to_string(options.width)});
   }
+  split.sequence = split.sequence && split.ranks > 1;
+  check_split(options, split);
   const bool loss = output == GptOutput::kLoss;
-  Sequence model(loss ? std::vector<std::string>{"tokens", "targets"}
-                      : std::vector<std::string>{"tokens"});
-  model.add("embed", std::make_shared<Embedding>(options), {"tokens"},
+  Sequence model(
+      loss ? std::vector<std::string>{"tokens", "targets"} : std::vector<std::string>{"tokens"},
+      split);
+  model.add("embed", std::make_shared<Embedding>(options, split), {"tokens"},
             {options.skip ? "early" : "x"});
-  const auto block = std::make_shared<Block>(options);
+  const auto block = std::make_shared<Block>(options, split);
   for (std::int64_t i = 0; i < options.layers; ++i)
     model.add("block" + std::to_string(i), block, {i == 0 && options.skip ? "early" : "x"});
   if (options.skip) model.add("merge", std::make_shared<Merge>(), {"x", "early"});
   if (loss) {
-    model.add("head", std::make_shared<LossHead>(options), {"x", "targets"}, {"loss"});
+    model.add("head", std::make_shared<LossHead>(options, split), {"x", "targets"}, {"loss"});
   } else {
-    model.add("head", std::make_shared<LogitsHead>(options), {"x"}, {"logits"});
+    model.add("head", std::make_shared<LogitsHead>(options, split), {"x"}, {"logits"});
   }
   return model;
 }

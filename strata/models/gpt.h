@@ -1,8 +1,13 @@
 /// Builds a GPT: pre-norm transformer with learned positions, tied or untied head, dropout.
 ///
-/// Source  Radford et al. 2019 (GPT-2). Written as for one device; the mesh is not its business.
-/// Shapes  B samples of T tokens, width C: tokens and targets [B, T] int64, values [B, T, C] fp32.
-/// Errors  UserError: width not divisible by heads, context longer than trained for.
+/// Written as for one device, but for one thing: its weights say how tensor-parallel ranks divide
+/// them, and its products at which border of a split region they stand.
+///
+/// Source  Radford et al. 2019 (GPT-2); Shoeybi et al. 2019 (the split).
+/// Shapes  B samples of T tokens, width C: tokens and targets [B, T] int64, values [B, T, C] fp32,
+///         [B, T/n, C] on each of n ranks with sequence parallelism.
+/// Errors  UserError: width not divisible by heads, context longer than trained for; heads, or the
+///         context with sequence parallelism, not divisible by the tensor-parallel ranks.
 #pragma once
 
 #include "strata/model/sequence.h"
@@ -14,6 +19,8 @@ enum class GptOutput { kLoss, kLogits };
 
 /// kLoss: batch inputs "tokens" and "targets", the last layer is the loss. kLogits: batch input
 /// "tokens", the last layer gives [B, V] logits of the last position; the same weights by name.
-Sequence make_gpt(const GptOptions& options, GptOutput output = GptOutput::kLoss);
+/// Costs are those of one rank of the split.
+Sequence make_gpt(const GptOptions& options, GptOutput output = GptOutput::kLoss,
+                  TensorSplit split = {});
 
 }  // namespace strata

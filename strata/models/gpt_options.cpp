@@ -1,9 +1,114 @@
 #include "strata/models/gpt_options.h"
 
+#include "strata/base/errors.h"
+
 namespace strata {
+namespace {
+
+[[noreturn]] void refuse(const std::string& field, const std::string& what,
+                         const std::string& expected, const std::string& got,
+                         const std::string& fix) {
+  throw UserError({.operation = "models.options",
+                   .where = "model." + field,
+                   .what = what,
+                   .expected = expected,
+                   .got = got,
+                   .fix = fix});
+}
+
+void refuse_elsewhere(bool given, const std::string& kind, const std::string& field,
+                      const std::string& fix) {
+  if (given)
+    refuse(field, "a field that model.kind = " + kind + " doesn't have", "the default", "a value",
+           fix);
+}
+
+void describe_llama(OptionSet& set, const std::string& prefix, GptOptions& options) {
+  set.add(prefix + ".kv_heads", &options.kv_heads,
+          {.help = "llama: heads of keys and values, each shared by several query heads; 0: as "
+                   "many as heads.",
+           .unit = "heads",
+           .minimum = 0});
+  set.add(prefix + ".head_width", &options.head_width,
+          {.help = "llama: width of a head; 0: width / heads.", .unit = "elements", .minimum = 0});
+  set.add(prefix + ".mlp_width", &options.mlp_width,
+          {.help = "llama: width inside the MLP; 0: 8/3 of the width, rounded up to a multiple of "
+                   "64 (gpt: always 4 times the width).",
+           .unit = "elements",
+           .minimum = 0});
+  set.add(prefix + ".norm_epsilon", &options.norm_epsilon,
+          {.help = "Added to the mean square in norms; gpt: always 1e-5.", .minimum = 0});
+  set.add(prefix + ".qkv_bias", &options.qkv_bias,
+          {.help = "llama: whether queries, keys and values have biases (Qwen 2)."});
+  set.add(prefix + ".qk_norm", &options.qk_norm,
+          {.help = "llama: whether each head's queries and keys are normalised (Qwen 3)."});
+}
+
+void describe_rope(OptionSet& set, const std::string& prefix, RopeOptions& rope) {
+  set.add(prefix + ".theta", &rope.theta,
+          {.help = "llama: base of the rotary positions' wavelengths.", .minimum = 1});
+  set.add(prefix + ".factor", &rope.factor,
+          {.help = "llama: stretches long wavelengths by this, as Llama 3.1 does; 1: none.",
+           .unit = "ratio",
+           .minimum = 1});
+  set.add(prefix + ".low_frequency_factor", &rope.low_frequency_factor,
+          {.help = "llama: pairs with fewer turns in the original context are stretched in full.",
+           .unit = "turns",
+           .minimum = 0});
+  set.add(prefix + ".high_frequency_factor", &rope.high_frequency_factor,
+          {.help = "llama: pairs with more turns in the original context are left alone.",
+           .unit = "turns",
+           .minimum = 0});
+  set.add(prefix + ".original_context", &rope.original_context,
+          {.help = "llama: context before the stretching.", .unit = "tokens", .minimum = 1});
+}
+
+GptOptions completed_gpt(GptOptions o) {
+  const std::string fix = "set model.kind to llama, or leave the field out";
+  refuse_elsewhere(o.kv_heads != 0 && o.kv_heads != o.heads, "gpt", "kv_heads", fix);
+  refuse_elsewhere(o.head_width != 0 && o.head_width * o.heads != o.width, "gpt", "head_width",
+                   fix);
+  refuse_elsewhere(o.mlp_width != 0 && o.mlp_width != 4 * o.width, "gpt", "mlp_width", fix);
+  refuse_elsewhere(!(o.rope == RopeOptions{}), "gpt", "rope", fix);
+  refuse_elsewhere(o.norm_epsilon != 1e-5, "gpt", "norm_epsilon", fix);
+  refuse_elsewhere(o.qkv_bias, "gpt", "qkv_bias", "leave it out: a gpt always has these biases");
+  refuse_elsewhere(o.qk_norm, "gpt", "qk_norm", fix);
+  o.kv_heads = o.heads;
+  o.head_width = o.width / o.heads;
+  o.mlp_width = 4 * o.width;
+  return o;
+}
+
+GptOptions completed_llama(GptOptions o) {
+  refuse_elsewhere(o.skip, "llama", "skip", "set model.kind to gpt, or leave the field out");
+  refuse_elsewhere(o.dropout > 0, "llama", "dropout", "set model.dropout to 0");
+  if (o.kv_heads == 0) o.kv_heads = o.heads;
+  if (o.heads % o.kv_heads != 0)
+    refuse("kv_heads", "the query heads do not divide among the key and value heads",
+           "a divisor of " + std::to_string(o.heads), std::to_string(o.kv_heads),
+           "set model.kv_heads to " + std::to_string(o.heads));
+  if (o.head_width == 0) o.head_width = o.width / o.heads;
+  if (o.head_width % 2 != 0)
+    refuse("head_width", "rotary positions turn pairs of elements", "an even width of a head",
+           std::to_string(o.head_width),
+           "set model.head_width to " + std::to_string(o.head_width + 1));
+  if (o.mlp_width == 0) o.mlp_width = (8 * o.width + 3 * 64 - 1) / (3 * 64) * 64;
+  if (o.qkv_bias && o.qk_norm)
+    refuse("qk_norm", "biases and norms of queries and keys together", "one of the two", "both",
+           "leave model.qkv_bias out");
+  if (o.rope.factor != 1 && o.rope.high_frequency_factor <= o.rope.low_frequency_factor)
+    refuse("rope.high_frequency_factor", "not above model.rope.low_frequency_factor",
+           "more than " + std::to_string(o.rope.low_frequency_factor),
+           std::to_string(o.rope.high_frequency_factor),
+           "set model.rope.high_frequency_factor to 4 times the low one");
+  return o;
+}
+
+}  // namespace
 
 void describe(OptionSet& set, const std::string& prefix, GptOptions& options) {
-  set.add(prefix + ".kind", &options.kind, {.help = "Architecture.", .choices = {"gpt"}});
+  set.add(prefix + ".kind", &options.kind,
+          {.help = "Architecture; llama covers Qwen 2 and Qwen 3.", .choices = {"gpt", "llama"}});
   set.add(prefix + ".layers", &options.layers,
           {.help = "Transformer blocks.", .unit = "layers", .minimum = 1});
   set.add(
@@ -20,14 +125,26 @@ void describe(OptionSet& set, const std::string& prefix, GptOptions& options) {
            .unit = "tokens",
            .minimum = 1});
   set.add(prefix + ".dropout", &options.dropout,
-          {.help = "Probability that an activation is dropped in training.",
+          {.help = "Probability that an activation is dropped in training; gpt alone.",
            .unit = "ratio",
            .minimum = 0,
            .maximum = 0.99});
   set.add(prefix + ".tie", &options.tie,
           {.help = "Whether the head uses the token embedding as its weight."});
   set.add(prefix + ".skip", &options.skip,
-          {.help = "Whether the embedding is added once more before the head, across all stages."});
+          {.help = "Whether the embedding is added once more before the head, across all stages; "
+                   "gpt alone."});
+  describe_llama(set, prefix, options);
+  describe_rope(set, prefix + ".rope", options.rope);
+}
+
+GptOptions completed(GptOptions options) {
+  if (options.heads < 1 || (options.head_width == 0 && options.width % options.heads != 0))
+    refuse("heads", "the width does not divide among the heads",
+           "model.width a multiple of model.heads",
+           std::to_string(options.width) + " / " + std::to_string(options.heads),
+           "set model.heads to a divisor of " + std::to_string(options.width));
+  return options.kind == "llama" ? completed_llama(options) : completed_gpt(options);
 }
 
 }  // namespace strata

@@ -1,15 +1,16 @@
-/// Sizes a GPT.
+/// Sizes a decoder: a GPT, or a Llama with its relatives Qwen 2 (qkv_bias) and Qwen 3 (qk_norm).
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "strata/base/options.h"
+#include "strata/model/ops/rope_options.h"
 
 namespace strata {
 
 struct GptOptions {
-  std::string kind = "gpt";
+  std::string kind = "gpt";  ///< or "llama"
   std::int64_t layers = 6;
   std::int64_t width = 384;
   std::int64_t heads = 6;
@@ -18,8 +19,21 @@ struct GptOptions {
   double dropout = 0;
   bool tie = true;    ///< the head uses the token embedding
   bool skip = false;  ///< the embedding's output is added again before the head
+  // llama alone, from here on
+  std::int64_t kv_heads = 0;    ///< 0: heads
+  std::int64_t head_width = 0;  ///< 0: width / heads
+  std::int64_t mlp_width = 0;   ///< 0: 8/3 width, rounded up to a multiple of 64; gpt: 4 width
+  RopeOptions rope;
+  double norm_epsilon = 1e-5;
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  friend bool operator==(const GptOptions&, const GptOptions&) = default;
 };
 
 void describe(OptionSet& set, const std::string& prefix, GptOptions& options);
+
+/// The same with every 0 replaced by what it stands for.
+/// Errors  UserError: fields that contradict the kind or each other.
+GptOptions completed(GptOptions options);
 
 }  // namespace strata

@@ -14,26 +14,48 @@ namespace {
 
 constexpr std::int64_t kBlocksPerThread = 64;  // 64 Ki elements: below, a second thread costs more
 
+// Squares of elements [begin, end) of a layer, x at `begin`; sums: of the layer's blocks.
+void square_range(const float* x, std::int64_t begin, std::int64_t end, std::vector<double>& sums) {
+  const std::int64_t edge = std::min(end, (begin + kNormBlock - 1) / kNormBlock * kNormBlock);
+  if (begin < edge) {  // the rest of a block that an earlier range may have begun
+    double sum = 0;
+    block_squares(x, &sum, edge - begin);
+    sums[begin / kNormBlock] += sum;
+  }
+  const std::int64_t first = edge / kNormBlock, last = (end + kNormBlock - 1) / kNormBlock;
+  if (edge >= end) return;
+  at::parallel_for(first, last, kBlocksPerThread, [&](std::int64_t from, std::int64_t to) {
+    block_squares(x + from * kNormBlock - begin, sums.data() + from,
+                  std::min(to * kNormBlock, end) - from * kNormBlock);
+  });
+}
+
+}  // namespace
+
 double ordered_sum(std::span<const double> values) {
   double sum = 0;
   for (const double value : values) sum += value;
   return sum;
 }
 
-}  // namespace
+std::vector<double> block_sums(const at::Tensor& gradients, FlatRange part,
+                               std::span<const FlatRange> counted, std::int64_t numel) {
+  STRATA_CHECK(gradients.device().is_cpu() && gradients.is_contiguous(), "optim.block_sums");
+  STRATA_CHECK_EQ(gradients.scalar_type(), at::kFloat, "optim.block_sums");
+  STRATA_CHECK_EQ(gradients.numel(), part.size(), "optim.block_sums");
+  std::vector<double> sums((numel + kNormBlock - 1) / kNormBlock, 0.0);
+  const float* values = gradients.const_data_ptr<float>();
+  for (const FlatRange range : counted) {
+    const std::int64_t begin = std::max(range.begin, part.begin);
+    const std::int64_t end = std::min(range.end, part.end);
+    if (begin < end) square_range(values + begin - part.begin, begin, end, sums);
+  }
+  return sums;
+}
 
 double sum_of_squares(const at::Tensor& gradients) {
-  STRATA_CHECK(gradients.device().is_cpu() && gradients.is_contiguous(), "optim.sum_of_squares");
-  STRATA_CHECK_EQ(gradients.scalar_type(), at::kFloat, "optim.sum_of_squares");
-  const std::int64_t numel = gradients.numel();
-  const std::int64_t num_blocks = (numel + kNormBlock - 1) / kNormBlock;
-  const float* values = gradients.const_data_ptr<float>();
-  std::vector<double> sums(num_blocks);
-  at::parallel_for(0, num_blocks, kBlocksPerThread, [&](std::int64_t begin, std::int64_t end) {
-    block_squares(values + begin * kNormBlock, sums.data() + begin,
-                  std::min(end * kNormBlock, numel) - begin * kNormBlock);
-  });
-  return ordered_sum(sums);
+  const FlatRange whole{0, gradients.numel()};
+  return ordered_sum(block_sums(gradients, whole, {&whole, 1}, whole.size()));
 }
 
 double global_norm(std::span<const double> layer_sums) {

@@ -10,10 +10,22 @@
 #include <ATen/core/Tensor.h>
 
 #include <span>
+#include <vector>
+
+#include "strata/base/flat_range.h"
 
 namespace strata {
 
 double sum_of_squares(const at::Tensor& gradients);
+
+/// The layer's sums of squares block by block, as far as they lie in `part` and are counted; zero
+/// elsewhere, so that ranks with different parts can add theirs. `gradients` holds the elements of
+/// `part` of a layer of `numel`; `counted`: ascending ranges of the layer.
+std::vector<double> block_sums(const at::Tensor& gradients, FlatRange part,
+                               std::span<const FlatRange> counted, std::int64_t numel);
+
+/// In ascending order.
+double ordered_sum(std::span<const double> values);
 
 /// sqrt of the sum of `layer_sums` in ascending order.
 double global_norm(std::span<const double> layer_sums);

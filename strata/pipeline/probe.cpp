@@ -1,3 +1,4 @@
+#include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -31,19 +32,44 @@ std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs) {
   return inputs;
 }
 
+// One of n tensor-parallel ranks alone: its share of the work in the shapes it has among them. What
+// the ranks tell one another is reckoned by the plan, not timed here.
+class LoneSlice final : public TensorParallel {
+ public:
+  explicit LoneSlice(const TensorSplit& split) : split_(split) {}
+  int rank() const override { return 0; }
+  int size() const override { return split_.ranks; }
+  bool sequence() const override { return split_.sequence; }
+  void all_reduce_sum(at::Tensor&) const override {}
+  void all_reduce_max(at::Tensor&) const override {}
+  at::Tensor gather_sequence(const at::Tensor& x) const override {
+    return at::cat(std::vector<at::Tensor>(split_.ranks, x), 1);
+  }
+  at::Tensor reduce_scatter_sequence(const at::Tensor& x) const override {
+    return x.narrow(1, 0, x.size(1) / split_.ranks).contiguous();
+  }
+
+ private:
+  TensorSplit split_;
+};
+
 // Runs one layer until its median is steady, in step with the other ranks.
 LayerSeconds time_layer(const Layer& layer, const LayerLayout& layout,
                         const std::vector<TensorSpec>& specs, bool keep_intermediates,
-                        const Optimizer& optimizer, Group& group) {
+                        const TensorSplit& split, const Optimizer& optimizer, Group& group) {
   LayerStore store(device_medium());
   store.insert(0, layout, {}, static_cast<int>(optimizer.slot_names().size()));
   const Lease lease = store.acquire(0);
   for (std::size_t i = 0; i < layout.specs.size(); ++i)
-    initialise(lease.weights()[i].detach(), layout.specs[i], "probe", 1);
+    initialise(lease.weights()[i].detach(), layout.specs[i], "probe", 1, 0,
+               split.ranks);
   const std::vector<at::Tensor> inputs = random_inputs(specs);
   LossSink sink;
-  const ForwardContext context{
-      .training = true, .keep_intermediates = keep_intermediates, .loss = &sink};
+  const LoneSlice slice(split);
+  const ForwardContext context{.training = true,
+                               .keep_intermediates = keep_intermediates,
+                               .loss = &sink,
+                               .tensor = split.ranks > 1 ? &slice : nullptr};
 
   std::vector<double> forward, backward, update;
   const double begin = now_seconds();
@@ -59,13 +85,14 @@ LayerSeconds time_layer(const Layer& layer, const LayerLayout& layout,
     const double backward_start = now_seconds();
     strata::backward(std::move(graph), std::move(gradients));
     const double backward_end = now_seconds();
-    const LayerBuffers& buffers = lease.buffers();
+    LayerBuffers& buffers = lease.buffers();
     if (layout.own_numel > 0) {
-      const at::Tensor own = buffers.gradients.narrow(0, 0, layout.own_numel);
+      const at::Tensor own = buffers.gradients.tensor().narrow(0, 0, layout.own_numel);
       sum_of_squares(own);
-      optimizer.update({buffers.weights, own, buffers.slots, layout.decay_numel}, run + 1, 0.0);
+      optimizer.update({buffers.weights.tensor(), own, buffers.slots, layout.decay_numel}, run + 1,
+                       0.0);
     }
-    buffers.gradients.zero_();
+    buffers.gradients.tensor().zero_();
     update.push_back(now_seconds() - backward_end);
     forward.push_back(forward_end - start);
     backward.push_back(backward_end - backward_start);
@@ -107,7 +134,7 @@ void probe_seconds(CostTable& costs, const Sequence& model, const CostRequest& r
                        const LayerSeconds seconds =
                            time_layer(model.layer(layer), model.layout(layer),
                                       model.input_specs(layer, request.batch_inputs, values),
-                                      request.keep_intermediates, *optimizer, group);
+                                      request.keep_intermediates, model.split(), *optimizer, group);
                        const std::lock_guard lock(mutex);
                        mean.forward += seconds.forward / options.ranks;
                        mean.backward += seconds.backward / options.ranks;

@@ -19,12 +19,15 @@ MessageTag tag_of(Op send, const Action& action) {
 }  // namespace
 
 StageMachine::StageMachine(const Sequence& model, MachineOptions options, LayerStore& store,
-                           const Optimizer* optimizer, Group& group)
+                           const Optimizer* optimizer, MeshGroups& groups)
     : model_(model),
       options_(std::move(options)),
       store_(store),
       optimizer_(optimizer),
-      group_(group) {
+      groups_(groups) {
+  STRATA_CHECK_EQ(model.split().ranks, groups.tp.size(), "pipeline.stage_machine");
+  if (groups.tp.size() > 1)
+    tensor_ = std::make_unique<TensorGroup>(groups.tp, model.split().sequence);
   options_.recompute.resize(model.num_layers(), 0);
 }
 
@@ -65,10 +68,22 @@ void StageMachine::perform(const Action& action) {
     case Op::kReceiveTiedGradient:
     case Op::kReceiveTiedWeight:
       return receive_tied(action);
+    case Op::kAddTiedGradients:
+      return add_ties(action);
+    case Op::kFetchWeights:
+      return store_.prefetch(action.layers.begin);
+    case Op::kReleaseWeights:
+      return store_.release(action.layers.begin);
+    case Op::kReduceGradients:
+      return reduce_gradients(action);
+    case Op::kAwaitGradients:
+      return await_gradients(action);
     case Op::kReduceNorm:
       return reduce_norm();
     case Op::kUpdate:
       return update();
+    case Op::kGatherWeights:
+      return gather_weights();
   }
 }
 
@@ -79,12 +94,15 @@ ForwardContext StageMachine::context(int layer, int micro_batch) {
           .step = inputs_.step,
           .first_sample = inputs_.micro_batches[micro_batch].first_sample,
           .layer = layer,
-          .loss_scale = 1.0 / static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
-          .loss = &loss_};
+          .loss_scale = inputs_.loss_scale /
+                        static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
+          .loss = &loss_,
+          .label_smoothing = inputs_.training ? options_.label_smoothing : 0,
+          .tensor = tensor_.get()};
 }
 
 bool StageMachine::is_local(int layer) const {
-  return options_.rank_of_stage[options_.partition.stage_of(layer)] == group_.rank();
+  return options_.rank_of_stage[options_.partition.stage_of(layer)] == groups_.pp.rank();
 }
 
 int StageMachine::local_uses(int value) const {
@@ -143,6 +161,7 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   STRATA_CHECK(entry != graphs_.end(), "pipeline.backward");
   LayerGraph graph = std::move(entry->second);
   graphs_.erase(entry);
+  store_.open_gradients(layer);
   const Lease lease = store_.acquire(layer);
   std::vector<at::Tensor> gradients =
       strata::backward(std::move(graph), std::move(output_gradients));
@@ -153,29 +172,29 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
 }
 
 void StageMachine::send_activation(const Action& action) {
-  group_.send(action.peer, tag_of(Op::kSendActivation, action),
-              values_.take(action.value, action.micro_batch));
+  groups_.pp.send(action.peer, tag_of(Op::kSendActivation, action),
+                  values_.take(action.value, action.micro_batch));
 }
 
 void StageMachine::send_gradient(const Action& action) {
-  group_.send(action.peer, tag_of(Op::kSendGradient, action),
-              gradients_.take(action.value, action.consumer, action.micro_batch));
+  groups_.pp.send(action.peer, tag_of(Op::kSendGradient, action),
+                  gradients_.take(action.value, action.consumer, action.micro_batch));
 }
 
 void StageMachine::receive(const Action& action) {
   if (action.op == Op::kReceiveActivation) {
     values_.put(action.value, action.micro_batch,
-                group_.receive(action.peer, tag_of(Op::kSendActivation, action)),
+                groups_.pp.receive(action.peer, tag_of(Op::kSendActivation, action)),
                 local_uses(action.value));
   } else {
     gradients_.put(action.value, action.consumer, action.micro_batch,
-                   group_.receive(action.peer, tag_of(Op::kSendGradient, action)));
+                   groups_.pp.receive(action.peer, tag_of(Op::kSendGradient, action)));
   }
 }
 
 void StageMachine::reduce_loss() {
-  double sum[] = {loss_.sum};
-  group_.all_reduce(sum);
+  double sum[] = {groups_.tp.rank() == 0 ? loss_.sum : 0};  // every tp rank has the same
+  groups_.world.all_reduce(sum);
   outcome_.loss = sum[0] / static_cast<double>(inputs_.valid_tokens);
 }
 

@@ -6,9 +6,10 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <vector>
 
-#include "strata/comm/group.h"
+#include "strata/comm/mesh_groups.h"
 #include "strata/data/batch.h"
 #include "strata/model/sequence.h"
 #include "strata/optim/optimizer.h"
@@ -16,6 +17,9 @@
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/value_table.h"
 #include "strata/schedule/execute.h"
+#include "strata/schedule/sharing.h"
+#include "strata/shard/gradient_reduction.h"
+#include "strata/shard/tensor_group.h"
 #include "strata/tier/store.h"
 
 namespace strata {
@@ -26,8 +30,10 @@ struct MachineOptions {
   std::vector<int> rank_of_stage;
   std::vector<char> recompute;      ///< per layer
   bool keep_intermediates = false;  ///< recompute: none
+  schedule::Sharing sharing = {};   ///< the one that programs were lowered with
   std::uint64_t seed = 0;
-  double clip = 0;  ///< largest gradient norm; 0: no clipping
+  double clip = 0;             ///< largest gradient norm; 0: no clipping
+  double label_smoothing = 0;  ///< in training
 };
 
 /// One step's inputs.
@@ -36,20 +42,23 @@ struct StepInputs {
   std::int64_t step = 0;  ///< counts from 0
   std::int64_t valid_tokens = 0;
   double learning_rate = 0;
-  bool training = true;  ///< false: forward only
+  double loss_scale = 1;             ///< gradients are this much larger until the update
+  std::int64_t skipped_updates = 0;  ///< before this step: the optimizer doesn't count them
+  bool training = true;              ///< false: forward only
 };
 
 /// What a step found; the same on every rank once kReduceNorm ran.
 struct StepOutcome {
   double loss = 0;           ///< mean over the valid tokens of the step
-  double gradient_norm = 0;  ///< before clipping
+  double gradient_norm = 0;  ///< before clipping, without the loss scale
+  bool skipped = false;      ///< the gradient was not finite under a loss scale: no update
 };
 
 class StageMachine final : public Machine {
  public:
   /// `optimizer` may be null for forward-only programs.
   StageMachine(const Sequence& model, MachineOptions options, LayerStore& store,
-               const Optimizer* optimizer, Group& group);
+               const Optimizer* optimizer, MeshGroups& groups);
 
   /// Sets the inputs of the next run of `program` and clears gradients and loss.
   void begin(const Program& program, StepInputs inputs);
@@ -58,6 +67,9 @@ class StageMachine final : public Machine {
   /// Shares the loss; for programs without kReduceNorm. Collective.
   void reduce_loss();
   const StepOutcome& outcome() const { return outcome_; }
+
+  /// The elements of a layer that this replica answers for.
+  FlatRange piece_of(int layer) { return cuts_of(layer).pieces[groups_.dp.rank()]; }
 
   /// The outputs of the last layer, per micro-batch, of a forward-only program (last stage only).
   std::vector<at::Tensor> take_outputs(int num_micro_batches);
@@ -72,9 +84,15 @@ class StageMachine final : public Machine {
   void receive(const Action& action);
   void send_tied(const Action& action);
   void receive_tied(const Action& action);
-  void sum_ties();
+  void add_ties(const Action& action);
+  void reduce_gradients(const Action& action);
+  void await_gradients(const Action& action);
   void reduce_norm();
+  std::vector<double> layer_squares();
   void update();
+  void update_shard(LayerBuffers& buffers, double factor);
+  void gather_weights();
+  const LayerCuts& cuts_of(int layer);
   ForwardContext context(int layer, int micro_batch);
   int local_uses(int value) const;
   bool is_local(int layer) const;
@@ -83,7 +101,8 @@ class StageMachine final : public Machine {
   MachineOptions options_;
   LayerStore& store_;
   const Optimizer* optimizer_;
-  Group& group_;
+  MeshGroups& groups_;
+  std::unique_ptr<TensorGroup> tensor_;  // null: no tensor parallelism
 
   StepInputs inputs_;
   StepOutcome outcome_;
@@ -94,6 +113,9 @@ class StageMachine final : public Machine {
   std::map<std::pair<int, int>, LayerGraph> graphs_;         // (layer, micro-batch)
   std::map<std::pair<int, int>, at::Tensor> received_ties_;  // (tie, using layer)
   std::map<int, at::Tensor> outputs_;                        // micro-batch
+  std::map<int, LayerCuts> cuts_;                            // layer
+  std::map<int, GradientReduction> reductions_;              // layer: under way
+  std::vector<std::pair<int, ShardedGather>> gathers_;       // layer: updated weights under way
 };
 
 }  // namespace strata

@@ -1,4 +1,7 @@
-// The end of a step: ties, the gradient norm, the optimizer. Part of StageMachine.
+// The end of a step: ties, replicas, the gradient norm, the optimizer. Part of StageMachine.
+#include <algorithm>
+#include <cmath>
+
 #include "strata/optim/gradient_norm.h"
 #include "strata/pipeline/stage_machine.h"
 
@@ -19,81 +22,163 @@ void StageMachine::send_tied(const Action& action) {
   const Tie& tie = model_.wiring().ties[action.value];
   const bool is_gradient = action.op == Op::kSendTiedGradient;
   const int layer = is_gradient ? action.consumer : tie.owner;
-  const Lease lease = store_.acquire(layer);
-  const at::Tensor& leaf = lease.weights()[tied_weight(*lease.buffers().layout, tie.name)];
+  const LayerBuffers& buffers = store_.buffers(layer);
+  const at::Tensor& leaf = buffers.leaves[tied_weight(*buffers.layout, tie.name)];
   // A copy: the buffer itself stays here and will be written again.
-  group_.send(action.peer,
-              {.kind = static_cast<std::int32_t>(action.op),
-               .value = action.value,
-               .consumer = action.consumer},
-              (is_gradient ? leaf.grad() : leaf.detach()).clone());
+  groups_.pp.send(action.peer,
+                  {.kind = static_cast<std::int32_t>(action.op),
+                   .value = action.value,
+                   .consumer = action.consumer},
+                  (is_gradient ? leaf.grad() : leaf.detach()).clone());
 }
 
 void StageMachine::receive_tied(const Action& action) {
   const bool is_gradient = action.op == Op::kReceiveTiedGradient;
   const Op send = is_gradient ? Op::kSendTiedGradient : Op::kSendTiedWeight;
-  at::Tensor tensor = group_.receive(action.peer, {.kind = static_cast<std::int32_t>(send),
-                                                   .value = action.value,
-                                                   .consumer = action.consumer});
+  at::Tensor tensor = groups_.pp.receive(action.peer, {.kind = static_cast<std::int32_t>(send),
+                                                       .value = action.value,
+                                                       .consumer = action.consumer});
   if (is_gradient) {
     received_ties_[{action.value, action.consumer}] = std::move(tensor);
     return;
   }
-  const Lease lease = store_.acquire(action.consumer);
+  const LayerBuffers& buffers = store_.buffers(action.consumer);
   const std::string& tie = model_.wiring().ties[action.value].name;
-  lease.weights()[tied_weight(*lease.buffers().layout, tie)].detach().copy_(tensor);
+  buffers.leaves[tied_weight(*buffers.layout, tie)].detach().copy_(tensor);
 }
 
 // Adds the gradients of all uses to the owner's, in ascending layer order.
-void StageMachine::sum_ties() {
-  const std::vector<Tie>& ties = model_.wiring().ties;
-  for (int index = 0; index < static_cast<int>(ties.size()); ++index) {
-    const Tie& tie = ties[index];
-    if (!is_local(tie.owner)) continue;
-    const Lease owner = store_.acquire(tie.owner);
-    at::Tensor sum = owner.weights()[tied_weight(*owner.buffers().layout, tie.name)].grad();
-    for (const int user : tie.users) {
-      if (is_local(user)) {
-        const Lease lease = store_.acquire(user);
-        sum.add_(lease.weights()[tied_weight(*lease.buffers().layout, tie.name)].grad());
-      } else {
-        sum.add_(received_ties_.at({index, user}));
-      }
+void StageMachine::add_ties(const Action& action) {
+  const Tie& tie = model_.wiring().ties[action.value];
+  LayerBuffers& owner = store_.buffers(tie.owner);
+  at::Tensor sum = owner.leaves[tied_weight(*owner.layout, tie.name)].grad();
+  for (const int user : tie.users) {
+    if (is_local(user)) {
+      const LayerBuffers& buffers = store_.buffers(user);
+      sum.add_(buffers.leaves[tied_weight(*buffers.layout, tie.name)].grad());
+    } else {
+      sum.add_(received_ties_.at({action.value, user}));
+      received_ties_.erase({action.value, user});
     }
   }
-  received_ties_.clear();
+}
+
+const LayerCuts& StageMachine::cuts_of(int layer) {
+  const auto known = cuts_.find(layer);
+  if (known != cuts_.end()) return known->second;
+  return cuts_
+      .emplace(layer,
+               cut_layer(model_.layout(layer).own_numel, groups_.dp.size(), groups_.shard.size()))
+      .first->second;
+}
+
+void StageMachine::reduce_gradients(const Action& action) {
+  const int layer = action.layers.begin;
+  reductions_.emplace(layer, GradientReduction::start(groups_, store_.buffers(layer),
+                                                      cuts_of(layer), model_.split().sequence));
+}
+
+void StageMachine::await_gradients(const Action& action) {
+  const int layer = action.layers.begin;
+  const int last = static_cast<int>(inputs_.micro_batches.size()) - 1;
+  reductions_.at(layer).finish(action.micro_batch < 0 || action.micro_batch == last);
+  reductions_.erase(layer);
+}
+
+namespace {
+
+// The elements whose squares a tensor-parallel rank counts: all of the first one's, of the others'
+// what the ranks divide among them.
+std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
+  if (tp_rank == 0) return {{0, layout.own_numel}};
+  std::vector<FlatRange> ranges;
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    const Placement& place = layout.placements[i];
+    if (!place.borrowed && layout.specs[i].split.axis >= 0)
+      ranges.push_back({place.offset, place.offset + place.numel});
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](FlatRange a, FlatRange b) { return a.begin < b.begin; });
+  return ranges;
+}
+
+}  // namespace
+
+// Of this rank's layers in ascending order, complete over replicas. Each replica adds the blocks of
+// its own pieces, zeros elsewhere: the sums are exact, their order is that of the blocks.
+std::vector<double> StageMachine::layer_squares() {
+  std::vector<double> blocks;
+  std::vector<std::size_t> ends;
+  for (const int layer : store_.layers()) {
+    const LayerBuffers& buffers = store_.buffers(layer);
+    const FlatRange piece = piece_of(layer);
+    const at::Tensor gradients =
+        buffers.gradient_shard.narrow(0, piece.begin - buffers.residence.shard.begin, piece.size());
+    const std::vector<FlatRange> ranges = counted(*buffers.layout, groups_.tp.rank());
+    const std::vector<double> sums =
+        block_sums(gradients, piece, ranges, buffers.layout->own_numel);
+    blocks.insert(blocks.end(), sums.begin(), sums.end());
+    ends.push_back(blocks.size());
+  }
+  groups_.dp.all_reduce(blocks);
+  std::vector<double> squares;
+  std::size_t begin = 0;
+  for (const std::size_t end : ends) {
+    squares.push_back(ordered_sum(std::span(blocks).subspan(begin, end - begin)));
+    begin = end;
+  }
+  return squares;
 }
 
 void StageMachine::reduce_norm() {
-  sum_ties();
-  // One entry a layer, filled by its rank alone (adding zeros is exact), and the loss behind them.
-  std::vector<double> shared(model_.num_layers() + 1, 0.0);
-  for (const int layer : store_.layers()) {
-    const Lease lease = store_.acquire(layer);
-    const LayerBuffers& buffers = lease.buffers();
-    shared[layer] = sum_of_squares(buffers.gradients.narrow(0, 0, buffers.layout->own_numel));
+  // One entry a layer and tensor-parallel rank, filled by one rank alone (adding zeros is exact),
+  // and the loss behind them.
+  const int tp = groups_.tp.size(), tp_rank = groups_.tp.rank();
+  std::vector<double> shared(static_cast<std::size_t>(model_.num_layers()) * tp + 1, 0.0);
+  const std::vector<double> squares = layer_squares();
+  if (groups_.dp.rank() == 0) {
+    const std::vector<int> layers = store_.layers();
+    for (std::size_t i = 0; i < layers.size(); ++i)
+      shared[static_cast<std::size_t>(layers[i]) * tp + tp_rank] = squares[i];
   }
-  shared.back() = loss_.sum;
-  group_.all_reduce(shared);
+  if (tp_rank == 0) shared.back() = loss_.sum;
+  groups_.world.all_reduce(shared);
   outcome_.loss = shared.back() / static_cast<double>(inputs_.valid_tokens);
   shared.pop_back();
-  outcome_.gradient_norm = global_norm(shared);
+  outcome_.gradient_norm = global_norm(shared) / inputs_.loss_scale;
+  outcome_.skipped = inputs_.loss_scale != 1 && !std::isfinite(outcome_.gradient_norm);
 }
 
 void StageMachine::update() {
-  const double factor = clip_factor(outcome_.gradient_norm, options_.clip);
+  const double factor = clip_factor(outcome_.gradient_norm, options_.clip) / inputs_.loss_scale;
   for (const int layer : store_.layers()) {
-    const Lease lease = store_.acquire(layer);
-    const LayerBuffers& buffers = lease.buffers();
-    const at::Tensor gradients = buffers.gradients.narrow(0, 0, buffers.layout->own_numel);
-    if (factor != 1.0) gradients.mul_(factor);
+    LayerBuffers& buffers = store_.buffers(layer);
     if (buffers.layout->own_numel == 0) continue;
-    optimizer_->update({.weights = buffers.weights,
-                        .gradients = gradients,
-                        .slots = buffers.slots,
-                        .decay_numel = buffers.layout->decay_numel},
-                       inputs_.step + 1, inputs_.learning_rate);
+    if (!outcome_.skipped) update_shard(buffers, factor);
+    if (options_.sharing.gather && buffers.residence.whole_weights) {
+      gathers_.emplace_back(
+          layer, ShardedGather::start(groups_.shard, buffers.weight_shard, cuts_of(layer).shards));
+    }
   }
+}
+
+void StageMachine::update_shard(LayerBuffers& buffers, double factor) {
+  const FlatRange shard = buffers.residence.shard;
+  if (shard.size() == 0) return;
+  const at::Tensor gradients = buffers.gradient_shard.narrow(0, 0, shard.size());
+  if (factor != 1.0) gradients.mul_(factor);
+  optimizer_->update({.weights = buffers.master,
+                      .gradients = gradients,
+                      .slots = buffers.slots,
+                      .decay_numel = std::clamp<std::int64_t>(
+                          buffers.layout->decay_numel - shard.begin, 0, shard.size())},
+                     inputs_.step + 1 - inputs_.skipped_updates, inputs_.learning_rate);
+  if (!buffers.master.is_same(buffers.weight_shard)) buffers.weight_shard.copy_(buffers.master);
+}
+
+void StageMachine::gather_weights() {
+  for (auto& [layer, gather] : gathers_) gather.finish(store_.buffers(layer).weights.tensor());
+  gathers_.clear();
 }
 
 }  // namespace strata

@@ -31,16 +31,19 @@ Traits traits_of(const Schedule& schedule, int num_layers) {
 class Bookkeeper {
  public:
   Bookkeeper(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
-             const CostTable& costs)
+             const CostTable& costs, const ShardingRequest& sharding)
       : wiring_(wiring),
         costs_(costs),
+        sharding_(sharding),
         placement_(wiring, partition, schedule.rank_of_stage),
         traits_(traits_of(schedule, wiring.num_layers)),
         num_micro_batches_(schedule.num_micro_batches),
         now_(schedule.num_ranks()),
         ledger_(schedule.num_ranks()),
         changes_(schedule.num_ranks()),
-        references_(wiring.values.size() * schedule.num_ranks() * schedule.num_micro_batches) {
+        references_(wiring.values.size() * schedule.num_ranks() * schedule.num_micro_batches),
+        shares_(shares_of(costs, wiring, sharding)),
+        unreduced_(wiring.num_layers) {
     for (ByteTable& table : now_) table[ByteKind::kBatch] = costs.batch_bytes;
     for (int l = 0; l < wiring.num_layers; ++l) add_fixed(l);
     for (int r = 0; r < schedule.num_ranks(); ++r) {
@@ -78,9 +81,10 @@ class Bookkeeper {
   void add_fixed(int layer) {
     const LayerCost& cost = costs_.layers[layer];
     ByteTable& table = now_[placement_.rank[layer]];
-    table[ByteKind::kWeights] += cost.weight_bytes;
-    table[ByteKind::kGradients] += cost.gradient_bytes;
-    table[ByteKind::kStates] += cost.state_bytes;
+    const LayerShares& shares = shares_[layer];
+    table[ByteKind::kWeights] += shares.weights;
+    table[ByteKind::kGradients] += shares.gradients;
+    table[ByteKind::kStates] += shares.states;
     const bool copies = std::any_of(wiring_.ties.begin(), wiring_.ties.end(), [&](const Tie& tie) {
       return std::count(tie.users.begin(), tie.users.end(), layer) != 0 &&
              placement_.rank[tie.owner] != placement_.rank[layer];
@@ -110,6 +114,20 @@ class Bookkeeper {
         break;
       case Op::kReceiveTiedGradient:
         look_with_transients(costs_.layers[action.consumer].replica_bytes);
+        break;
+      case Op::kFetchWeights:
+        for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shares_[l].full_weights);
+        look(rank_, position_);
+        break;
+      case Op::kReleaseWeights:
+        for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, -shares_[l].full_weights);
+        break;
+      case Op::kReduceGradients:
+        for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shares_[l].pieces);
+        look(rank_, position_);
+        break;
+      case Op::kAwaitGradients:
+        for (int l = begin; l < end; ++l) end_reduction(l);
         break;
       default:
         break;
@@ -143,6 +161,7 @@ class Bookkeeper {
     for (const int v : placement_.inputs[layer]) {
       if (wiring_.values[v].differentiable) add(ByteKind::kValues, value_bytes(v));
     }
+    hold_whole_gradient(layer);
     look_with_transients(scaled(cost.backward_transient_bytes));
     add(ByteKind::kSaved, -scaled(cost.saved_bytes));
     for (const int v : placement_.outputs[layer]) {
@@ -151,6 +170,24 @@ class Bookkeeper {
       if (value.differentiable) add(ByteKind::kValues, -gradients * value_bytes(v));
     }
     release_inputs(layer);
+  }
+
+  // Beside the shard, which waits for the sum or has that of the micro-batches before.
+  void hold_whole_gradient(int layer) {
+    if (!shares_[layer].divides_gradients || unreduced_[layer]) return;
+    unreduced_[layer] = 1;
+    add(whole_gradient_kind(), shares_[layer].full_gradients);
+  }
+
+  void end_reduction(int layer) {
+    add(ByteKind::kBuffers, -shares_[layer].pieces);
+    if (!unreduced_[layer]) return;
+    unreduced_[layer] = 0;
+    add(whole_gradient_kind(), -shares_[layer].full_gradients);
+  }
+
+  ByteKind whole_gradient_kind() const {
+    return sharding_.reduce_each ? ByteKind::kBuffers : ByteKind::kGradients;
   }
 
   // The receiver is charged from now on, and the sender no longer if it `lets_go`.
@@ -219,6 +256,7 @@ class Bookkeeper {
 
   const Wiring& wiring_;
   const CostTable& costs_;
+  const ShardingRequest& sharding_;
   schedule::Placement placement_;
   Traits traits_;
   int num_micro_batches_;
@@ -226,8 +264,10 @@ class Bookkeeper {
   Ledger ledger_;
   // Per rank, by time: an action frees at its end, after others may have freed bytes of its rank.
   std::vector<std::multimap<double, std::int64_t>> changes_;
-  std::vector<int> references_;  // per value, rank, micro-batch
-  int rank_ = 0;                 // of the action being performed
+  std::vector<int> references_;      // per value, rank, micro-batch
+  std::vector<LayerShares> shares_;  // per layer
+  std::vector<char> unreduced_;      // per layer: its gradient is whole
+  int rank_ = 0;                     // of the action being performed
   int position_ = 0;
   int micro_batch_ = -1;
   std::int64_t action_peak_ = 0;
@@ -236,8 +276,9 @@ class Bookkeeper {
 }  // namespace
 
 const char* name_of(ByteKind kind) {
-  constexpr const char* kNames[kNumByteKinds] = {"weights", "gradients", "states",     "replicas",
-                                                 "saved",   "values",    "transients", "batch"};
+  constexpr const char* kNames[kNumByteKinds] = {"weights",    "gradients", "states",
+                                                 "replicas",   "saved",     "values",
+                                                 "transients", "buffers",   "batch"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -246,8 +287,9 @@ std::int64_t ByteTable::total() const {
 }
 
 Ledger make_ledger(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
-                   const CostTable& costs, const Simulation& simulation) {
-  Bookkeeper books(schedule, wiring, partition, costs);
+                   const CostTable& costs, const Simulation& simulation,
+                   const ShardingRequest& sharding) {
+  Bookkeeper books(schedule, wiring, partition, costs, sharding);
   for (const ActionRef& ref : simulation.order) {
     books.perform(ref, schedule.programs[ref.rank][ref.position],
                   simulation.ranks[ref.rank].events[ref.position]);

@@ -12,8 +12,14 @@
 ///  - A value has a gradient per reader, as large as itself, from that reader's backward to the end
 ///    of the producer's; the rank that sent it is charged until it has been received.
 ///  - On top, while a layer runs: its transients; in a recompute its outputs, which exist again;
-///  while
-///    a tied gradient is received, that gradient.
+///    while a tied gradient is received, that gradient.
+///
+/// With replicas (sharding.h), beside the shards that stay:
+///  - The whole weights of a fetched layer are buffers from fetch to release.
+///  - Where gradients are sharded, a layer's whole gradient lives beside the shard from its first
+///    backward to the end of its reduction: as gradients if that is once a step, as buffers if
+///    after every micro-batch.
+///  - A reduction in flight has buffers for the others' pieces.
 ///
 /// Units   bytes; those of a micro-batch scale with its size and are rounded to whole ones.
 /// Cost    linear in the number of (action, layer) pairs.
@@ -23,6 +29,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "strata/plan/sharding.h"
 #include "strata/plan/simulator.h"
 
 namespace strata {
@@ -35,9 +42,10 @@ enum class ByteKind : std::uint8_t {
   kSaved,
   kValues,
   kTransients,
+  kBuffers,
   kBatch,
 };
-inline constexpr int kNumByteKinds = 8;
+inline constexpr int kNumByteKinds = 9;
 const char* name_of(ByteKind kind);
 
 struct ByteTable {
@@ -59,12 +67,13 @@ struct RankLedger {
   std::vector<MemoryPoint> timeline;  ///< ascending in time; an action's peak stands at its begin
 };
 
-/// One entry a rank.
+/// One entry a rank; with replicas, a rank of the pipeline stands for each of its replicas.
 using Ledger = std::vector<RankLedger>;
 
 /// `simulation` is that of `schedule`; which layers run again is read from the programs.
 Ledger make_ledger(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
-                   const CostTable& costs, const Simulation& simulation);
+                   const CostTable& costs, const Simulation& simulation,
+                   const ShardingRequest& sharding = {});
 
 std::int64_t peak_bytes(const Ledger& ledger);  ///< of the fullest rank
 

@@ -3,8 +3,32 @@
 namespace strata {
 
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
+  set.add(prefix + ".auto", &options.automatic,
+          {.help = "Search the fastest pp, dp, tp, zero, schedule and virtual_stages that fit"});
+  set.add(prefix + ".ranks", &options.ranks,
+          {.help = "Ranks that auto shares out; 0: pp x dp x tp", .unit = "ranks", .minimum = 0});
   set.add(prefix + ".pp", &options.pp,
           {.help = "Ranks that the layers are cut over", .unit = "ranks", .minimum = 1});
+  set.add(prefix + ".dp", &options.dp,
+          {.help = "Replicas, each of which trains on its share of the mini-batch",
+           .unit = "replicas",
+           .minimum = 1});
+  set.add(prefix + ".tp", &options.tp,
+          {.help = "Ranks that share the work inside every layer", .unit = "ranks", .minimum = 1});
+  set.add(prefix + ".zero", &options.zero,
+          {.help = "What replicas hold once: 1 optimizer states, 2 also gradients, 3 also weights",
+           .minimum = 0,
+           .maximum = 3});
+  set.add(prefix + ".shard_ranks", &options.shard_ranks,
+          {.help = "Replicas that share one set of ZeRO shards (hybrid sharding); 0: all",
+           .unit = "replicas",
+           .minimum = 0});
+  set.add(prefix + ".reduce", &options.reduce,
+          {.help = "When replicas add their gradients: once a step, after each micro-batch (less "
+                   "memory with zero 2 and 3, more communication), or what fits",
+           .choices = {"auto", "once", "each"}});
+  set.add(prefix + ".sequence_parallel", &options.sequence_parallel,
+          {.help = "Divide what tensor-parallel ranks would all keep along the sequence"});
   set.add(prefix + ".virtual_stages", &options.virtual_stages,
           {.help = "Stages that every rank holds; more than one needs gpipe or interleaved",
            .unit = "stages",

@@ -1,18 +1,29 @@
-/// Lays out the ranks: how many hold the model, and in which order they work.
+/// Lays out the ranks: how many hold the model, how they share it, and in which order they work.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "strata/base/options.h"
+#include "strata/schedule/mesh.h"
 
 namespace strata {
 
 struct MeshOptions {
+  bool automatic = false;  ///< `auto`: plan chooses pp, dp, tp, zero, schedule and virtual_stages
+  std::int64_t ranks = 0;  ///< for auto: how many there are; 0: those of pp, dp and tp
   std::int64_t pp = 1;
+  std::int64_t dp = 1;
+  std::int64_t tp = 1;
+  std::int64_t zero = 0;           ///< 1: shards states, 2: and gradients, 3: and weights
+  std::int64_t shard_ranks = 0;    ///< replicas that share one set of shards; 0: all of dp
+  std::string reduce = "auto";     ///< gradients over replicas: once | each micro-batch | auto
+  bool sequence_parallel = false;  ///< with tp: activations between split regions divided too
   std::int64_t virtual_stages = 1;
   std::string schedule = "1f1b";  ///< gpipe | 1f1b | interleaved
   std::int64_t threads = 0;       ///< per rank; 0: cores / ranks
+
+  Mesh mesh() const { return {static_cast<int>(pp), static_cast<int>(dp), static_cast<int>(tp)}; }
 };
 
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options);

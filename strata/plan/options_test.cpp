@@ -18,6 +18,26 @@ TEST(MeshOptions, ReadsTheMeshOfARecipe) {
   EXPECT_EQ(mesh.threads, 3);
 }
 
+TEST(MeshOptions, ReadsEveryAxisAndZero) {
+  MeshOptions mesh;
+  OptionSet set;
+  describe(set, "mesh", mesh);
+  set.load_yaml(
+      "mesh: {dp: 2, tp: 4, pp: 4, zero: 3, shard_ranks: 2, reduce: each, sequence_parallel: true}",
+      "r.yaml");
+  EXPECT_EQ(mesh.mesh(), (Mesh{.pp = 4, .dp = 2, .tp = 4}));
+  EXPECT_EQ(mesh.mesh().size(), 32);
+  EXPECT_EQ(mesh.zero, 3);
+  EXPECT_EQ(mesh.shard_ranks, 2);
+  EXPECT_EQ(mesh.reduce, "each");
+  EXPECT_TRUE(mesh.sequence_parallel);
+  EXPECT_FALSE(mesh.automatic);
+  set.set("mesh.auto=true");
+  set.set("mesh.ranks=8");
+  EXPECT_TRUE(mesh.automatic);
+  EXPECT_EQ(mesh.ranks, 8);
+}
+
 TEST(MeshOptions, RefusesNoRanksAndUnknownSchedules) {
   MeshOptions mesh;
   OptionSet set;
@@ -25,6 +45,8 @@ TEST(MeshOptions, RefusesNoRanksAndUnknownSchedules) {
   EXPECT_THROW(set.set("mesh.pp=0"), UserError);
   EXPECT_THROW(set.set("mesh.schedule=forward"), UserError);
   EXPECT_THROW(set.set("mesh.threads=-1"), UserError);
+  EXPECT_THROW(set.set("mesh.zero=4"), UserError);
+  EXPECT_THROW(set.set("mesh.reduce=never"), UserError);
 }
 
 TEST(MemoryOptions, ReadsABudgetWithItsUnitAndHasNoneByDefault) {

@@ -50,6 +50,29 @@ json memory_of(const RankLedger& ledger, const Program& program) {
           {"timeline", points}};
 }
 
+json axis_of(const AxisTraffic& axis) {
+  return {{"sent_bytes", axis.bytes}, {"seconds", axis.seconds}};
+}
+
+json traffic_of(const RankTraffic& rank) {
+  return {{"pp", axis_of(rank.pp)}, {"dp", axis_of(rank.dp)}, {"tp", axis_of(rank.tp)}};
+}
+
+json mesh_of(const Plan& plan) {
+  const Communication& all = plan.communication;
+  return {{"pp", plan.shape.ranks},
+          {"dp", plan.mesh.dp},
+          {"tp", plan.mesh.tp},
+          {"zero", plan.mesh.zero},
+          {"shard_ranks", plan.sharding.shard_ranks},
+          {"reduce", plan.sharding.reduce_each ? "each" : "once"},
+          {"reduce_reason", plan.reduce_reason},
+          {"exposed_seconds",
+           {{"pp", all.exposed_pp_seconds},
+            {"dp", all.exposed_dp_seconds},
+            {"tp", all.exposed_tp_seconds}}}};
+}
+
 }  // namespace
 
 json to_json(const Plan& plan) {
@@ -63,9 +86,11 @@ json to_json(const Plan& plan) {
     ranks.push_back({{"busy_seconds", rank.busy_seconds},
                      {"idle_seconds", rank.idle_seconds},
                      {"timeline", timeline_of(rank)},
-                     {"memory", memory_of(plan.ledger[r], plan.schedule.programs[r])}});
+                     {"memory", memory_of(plan.ledger[r], plan.schedule.programs[r])},
+                     {"communication", traffic_of(plan.communication.ranks[r])}});
   }
   return {{"schedule", plan.schedule.name},
+          {"mesh", mesh_of(plan)},
           {"micro_batches", plan.shape.micro_batches},
           {"device_bytes", plan.memory.device.count},
           {"recompute", {{"mode", plan.memory.recompute}, {"layers", recomputed}}},

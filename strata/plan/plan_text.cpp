@@ -5,6 +5,7 @@
 
 #include "strata/base/units.h"
 #include "strata/plan/byte_table.h"
+#include "strata/plan/mesh_text.h"
 #include "strata/plan/text_table.h"
 #include "strata/schedule/grid.h"
 
@@ -18,7 +19,7 @@ std::string counted(std::size_t count, const std::string& noun, const std::strin
 }
 
 std::string headline(const Plan& plan) {
-  std::string text = plan.schedule.name + " · " + counted(plan.shape.ranks, "rank");
+  std::string text = plan.schedule.name + " · " + ranks_text(plan);
   if (plan.shape.virtual_stages > 1) {
     text += " × " + counted(plan.shape.virtual_stages, "stage");
   }
@@ -88,7 +89,7 @@ std::string plan_text(const Plan& plan, int columns) {
   const Simulation& simulation = plan.simulation;
   std::string text = headline(plan) + "\n" + stage_table(plan) + "\n" + cut_grid(plan, columns) +
                      "\n" + byte_table(plan.ledger, plan.memory.device.count) + "\n";
-  text += recompute_line(plan);
+  text += mesh_text(plan) + recompute_line(plan);
   text += "memory     " + format_bytes(peak_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.device.count > 0) text += ", budget " + format_bytes(plan.memory.device.count);
   text += "\npredicted  " + format_seconds(simulation.step_seconds) + " a step, bubble " +

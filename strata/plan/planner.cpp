@@ -24,8 +24,12 @@ Plan make_plan(const PlanRequest& request) {
   check_mode(request.memory.recompute);
   Plan plan = propose(request);
   if (!fits(plan)) refuse(request, plan);
+  plan.communication = communication_of(plan.schedule, request.wiring, plan.partition,
+                                        costs_for(request), plan.mesh, plan.sharding);
 
-  schedule::ValidateOptions options{.backward = request.schedule != "forward"};
+  schedule::ValidateOptions options{
+      .backward = request.schedule != "forward",
+      .sharing = sharing_of(plan.sharding, request.wiring, plan.costs)};
   for (int r = 0; r < request.shape.ranks; ++r) {
     options.in_flight_bound.push_back(
         schedule::in_flight_bound(request.schedule, request.shape, r));

@@ -3,7 +3,8 @@
 ///
 /// The partitioner proposes cuts, with and without the cap; each is simulated, and the fastest
 /// whose ledger fits is the plan. With recompute `auto`, every rank over its budget recomputes the
-/// layers that give most bytes back a second, as few as will do.
+/// layers that give most bytes back a second, as few as will do. Gradients of replicas are added
+/// once a step; with reduce `auto`, where only that fits, after every micro-batch.
 ///
 /// Errors  UserError `[plan.memory]` when nothing fits: the byte table of each rank, and as the fix
 /// the
@@ -14,8 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "strata/plan/communication.h"
 #include "strata/plan/ledger.h"
 #include "strata/plan/memory_options.h"
+#include "strata/plan/mesh_request.h"
 #include "strata/plan/simulator.h"
 #include "strata/schedule/builders.h"
 #include "strata/schedule/costs.h"
@@ -31,18 +34,26 @@ struct PlanRequest {
   std::string schedule = "1f1b";
   MemoryOptions memory;
   std::int64_t micro_batch = 0;  ///< samples of a full micro-batch; 0: no smaller one is proposed
+  MeshRequest mesh = {};         ///< the axes beside the pipeline, whose ranks are the shape's
 };
 
 struct Plan {
   schedule::Shape shape;
   MemoryOptions memory;
-  CostTable costs;  ///< the one that the recompute mode chose
+  CostTable costs;  ///< the one that the recompute mode chose, with the mesh's seconds
   Partition partition;
   std::vector<char> recompute;  ///< per layer
   Schedule schedule = {};       ///< lowered and validated
   Simulation simulation = {};
   Ledger ledger = {};
+  MeshRequest mesh = {};
+  ShardingRequest sharding = {};     ///< what reduce came to
+  std::string reduce_reason = {};    ///< one clause
+  Communication communication = {};  ///< only make_plan() fills it
 };
+
+/// The table that the recompute mode chooses, without the mesh's seconds.
+const CostTable& costs_for(const PlanRequest& request);
 
 Plan make_plan(const PlanRequest& request);
 

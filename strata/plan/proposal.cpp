@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "strata/base/units.h"
 #include "strata/plan/partition.h"
 #include "strata/plan/recompute_choice.h"
 #include "strata/schedule/passes.h"
@@ -18,31 +19,35 @@ constexpr double kSameSeconds = 1e-9;  // relative
 // tried, and none at all, which gives the fastest cut.
 constexpr double kCaps[] = {1.25, 1.1, 1.0, 0.9};
 
-const CostTable& costs_for(const PlanRequest& request) {
-  return request.memory.recompute == "none" ? request.costs_none : request.costs_cheap;
-}
-
-Plan try_out(const PlanRequest& request, const Partition& partition,
-             const std::vector<char>& recompute) {
+Plan try_out(const PlanRequest& request, const ShardingRequest& sharding,
+             const Partition& partition, const std::vector<char>& recompute) {
   Plan plan{.shape = request.shape,
             .memory = request.memory,
-            .costs = costs_for(request),
+            .costs = with_mesh_seconds(costs_for(request), request.mesh),
             .partition = partition,
-            .recompute = recompute};
+            .recompute = recompute,
+            .mesh = request.mesh,
+            .sharding = sharding};
   plan.schedule =
       schedule::lower(schedule::build(request.schedule, request.shape), request.wiring, partition,
-                      {.recompute = recompute, .update = request.schedule != "forward"});
-  plan.simulation = simulate(plan.schedule, request.wiring, partition, plan.costs);
-  plan.ledger = make_ledger(plan.schedule, request.wiring, partition, plan.costs, plan.simulation);
+                      {.recompute = recompute,
+                       .sharing = sharing_of(sharding, request.wiring, plan.costs),
+                       .update = request.schedule != "forward"});
+  plan.simulation =
+      simulate(plan.schedule, request.wiring, partition, plan.costs,
+               collective_seconds(plan.costs, request.wiring, sharding, request.mesh.rates.dp));
+  plan.ledger =
+      make_ledger(plan.schedule, request.wiring, partition, plan.costs, plan.simulation, sharding);
   return plan;
 }
 
-Plan try_out(const PlanRequest& request, const Partition& partition) {
+Plan try_out(const PlanRequest& request, const ShardingRequest& sharding,
+             const Partition& partition) {
   const CostTable& costs = costs_for(request);
   const std::string& mode = request.memory.recompute;
   const std::vector<char> none(costs.layers.size());
-  if (mode == "full") return try_out(request, partition, recompute_all(costs));
-  Plan plan = try_out(request, partition, none);
+  if (mode == "full") return try_out(request, sharding, partition, recompute_all(costs));
+  Plan plan = try_out(request, sharding, partition, none);
   if (mode != "auto" || fits(plan)) return plan;
 
   std::vector<int> rank_of_layer;
@@ -50,18 +55,19 @@ Plan try_out(const PlanRequest& request, const Partition& partition) {
     rank_of_layer.push_back(plan.schedule.rank_of_stage[partition.stage_of(l)]);
   }
   const auto recompute = choose_recompute(
-      costs, rank_of_layer, request.memory.device.count,
-      [&](const std::vector<char>& flags) { return try_out(request, partition, flags).ledger; });
-  return try_out(request, partition, recompute);
+      costs, rank_of_layer, request.memory.device.count, [&](const std::vector<char>& flags) {
+        return try_out(request, sharding, partition, flags).ledger;
+      });
+  return try_out(request, sharding, partition, recompute);
 }
 
-void add_cuts(std::vector<Partition>& cuts, const PlanRequest& request,
+void add_cuts(std::vector<Partition>& cuts, const PlanRequest& request, const CostTable& costs,
               const std::vector<char>& recompute) {
   const int ranks = request.shape.ranks;
   PartitionRequest cut{
       .ranks = ranks, .virtual_stages = request.shape.virtual_stages, .recompute = recompute};
   const auto add = [&] {
-    const auto found = partition_layers(request.wiring, costs_for(request), cut);
+    const auto found = partition_layers(request.wiring, costs, cut);
     if (found && std::find(cuts.begin(), cuts.end(), *found) == cuts.end()) cuts.push_back(*found);
   };
   for (int r = 0; r < ranks; ++r) {
@@ -76,13 +82,14 @@ void add_cuts(std::vector<Partition>& cuts, const PlanRequest& request,
   }
 }
 
-std::vector<Partition> all_cuts(const PlanRequest& request) {
-  const CostTable& costs = costs_for(request);
+std::vector<Partition> all_cuts(const PlanRequest& request, const ShardingRequest& sharding) {
+  const CostTable costs =
+      resident_costs(with_mesh_seconds(costs_for(request), request.mesh), request.wiring, sharding);
   const std::string& mode = request.memory.recompute;
   std::vector<Partition> cuts;
-  if (mode != "full") add_cuts(cuts, request, std::vector<char>(costs.layers.size()));
+  if (mode != "full") add_cuts(cuts, request, costs, std::vector<char>(costs.layers.size()));
   if (mode == "full" || (mode == "auto" && request.memory.device.count > 0)) {
-    add_cuts(cuts, request, recompute_all(costs));
+    add_cuts(cuts, request, costs, recompute_all(costs));
   }
   return cuts;
 }
@@ -95,7 +102,22 @@ bool better(const Plan& plan, const Plan& than) {
   return peak_bytes(plan.ledger) < peak_bytes(than.ledger);
 }
 
+Plan best_plan(const PlanRequest& request, const ShardingRequest& sharding,
+               const std::string& reason) {
+  std::optional<Plan> best;
+  for (const Partition& cut : all_cuts(request, sharding)) {
+    Plan plan = try_out(request, sharding, cut);
+    if (!best || better(plan, *best)) best = std::move(plan);
+  }
+  best->reduce_reason = reason;
+  return std::move(*best);
+}
+
 }  // namespace
+
+const CostTable& costs_for(const PlanRequest& request) {
+  return request.memory.recompute == "none" ? request.costs_none : request.costs_cheap;
+}
 
 bool fits(const Plan& plan) {
   const std::int64_t device_bytes = plan.memory.device.count;
@@ -103,12 +125,18 @@ bool fits(const Plan& plan) {
 }
 
 Plan propose(const PlanRequest& request) {
-  std::optional<Plan> best;
-  for (const Partition& cut : all_cuts(request)) {
-    Plan plan = try_out(request, cut);
-    if (!best || better(plan, *best)) best = std::move(plan);
+  const MeshRequest& mesh = request.mesh;
+  if (mesh.dp == 1) return best_plan(request, sharding_request(mesh, false), "one replica");
+  if (mesh.reduce != "auto") {
+    return best_plan(request, sharding_request(mesh, mesh.reduce == "each"), "as asked");
   }
-  return std::move(*best);
+  Plan once = best_plan(request, sharding_request(mesh, false), "auto: the least communication");
+  if (fits(once) || !once.sharding.shards(2) || request.shape.micro_batches == 1) {
+    return once;
+  }
+  Plan each = best_plan(request, sharding_request(mesh, true),
+                        "auto: once a step needs " + format_bytes(peak_bytes(once.ledger)));
+  return better(each, once) ? each : once;
 }
 
 }  // namespace strata

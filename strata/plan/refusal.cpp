@@ -12,7 +12,8 @@
 namespace strata {
 namespace {
 
-constexpr int kMoreRanks = 8;  // tried at most
+constexpr int kMoreRanks = 8;   // tried at most
+constexpr int kMostShards = 3;  // ZeRO's last stage
 
 // A request that differs from the user's in these settings.
 struct Alternative {
@@ -67,6 +68,12 @@ Alternative with_half_micro_batch(Alternative from) {
   return from;
 }
 
+Alternative with_zero(Alternative from, int zero) {
+  from.request.mesh.zero = zero;
+  from.set("mesh.zero", std::to_string(zero));
+  return from;
+}
+
 Alternative with_ranks(Alternative from, int ranks) {
   from.request.shape.ranks = ranks;
   from.set("mesh.pp", std::to_string(ranks));
@@ -78,6 +85,12 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
   const Alternative same{.request = request, .settings = {}};
   const Alternative leanest = with_auto(with_1f1b(same));
   std::vector<Alternative> all{with_auto(same), with_1f1b(same), leanest};
+  if (trains(request) && request.mesh.dp > 1) {
+    for (int zero = request.mesh.zero + 1; zero <= kMostShards; ++zero) {
+      all.push_back(with_zero(same, zero));
+      all.push_back(with_zero(leanest, zero));
+    }
+  }
   Alternative smaller = leanest;
   while (smaller.request.micro_batch > 1 && smaller.request.micro_batch % 2 == 0) {
     smaller = with_half_micro_batch(smaller);

@@ -5,9 +5,9 @@
 
 namespace strata {
 
-/// Tries, in this order: recompute `auto`, schedule 1f1b, both, smaller micro-batches, more ranks;
-/// if none fits, the smallest budget for the best of them on the same ranks. `plan` is the best
-/// that the request itself gives.
+/// Tries, in this order: recompute `auto`, schedule 1f1b, both, with replicas higher stages of
+/// ZeRO, smaller micro-batches, more ranks; if none fits, the smallest budget for the best of them
+/// on the same ranks. `plan` is the best that the request itself gives.
 [[noreturn]] void refuse(const PlanRequest& request, const Plan& plan);
 
 }  // namespace strata

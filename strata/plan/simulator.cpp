@@ -29,7 +29,9 @@ struct World {
   const CostTable* costs = nullptr;
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;
+  const CollectiveSeconds* collective_seconds = nullptr;
   std::vector<double> update_seconds;  // per rank
+  std::vector<double> gather_seconds;  // per rank
   std::map<Message, double> arrivals;
   std::vector<std::map<int, double>> collectives;  // of each: when a rank came
 };
@@ -48,6 +50,7 @@ class Clock : public Machine {
   }
 
   void perform(const Action& action) override {
+    if (is_compute(action.op)) wait_for_weights(action.layers);
     const double begin = now_;
     now_ = end_of(action);
     timeline_.events.push_back({kind_of(action.op), action.stage, action.micro_batch,
@@ -62,11 +65,37 @@ class Clock : public Machine {
   RankTimeline take_timeline() { return std::move(timeline_); }
 
  private:
+  // Behind what the channel still has to do.
+  void start(LayerRange layers, const std::vector<double>& seconds, std::map<int, double>& ends) {
+    for (int l = layers.begin; l < layers.end; ++l) {
+      channel_free_ = std::max(channel_free_, now_) + (seconds.empty() ? 0 : seconds[l]);
+      ends[l] = channel_free_;
+    }
+  }
+
+  static double latest(LayerRange layers, const std::map<int, double>& ends, double now) {
+    for (int l = layers.begin; l < layers.end; ++l) {
+      if (const auto end = ends.find(l); end != ends.end()) now = std::max(now, end->second);
+    }
+    return now;
+  }
+
+  void wait_for_weights(LayerRange layers) { now_ = latest(layers, weights_at_, now_); }
+
   double end_of(const Action& action) {
     const double overhead = world_->costs->overhead_seconds;
     if (is_compute(action.op)) return now_ + compute_seconds(action) + overhead;
     if (is_receive(action.op)) {
       return std::max(now_, world_->arrivals.at(message_of(rank_, action))) + overhead;
+    }
+    const CollectiveSeconds& collective = *world_->collective_seconds;
+    if (action.op == Op::kFetchWeights) start(action.layers, collective.fetch, weights_at_);
+    if (action.op == Op::kReduceGradients) start(action.layers, collective.reduce, gradients_at_);
+    if (action.op == Op::kAwaitGradients) {
+      return latest(action.layers, gradients_at_, now_) + overhead;
+    }
+    if (action.op == Op::kGatherWeights) {
+      return std::max(now_, channel_free_) + world_->gather_seconds[rank_] + overhead;
     }
     if (action.op == Op::kUpdate) return now_ + world_->update_seconds[rank_] + overhead;
     if (action.op != Op::kReduceNorm) return now_ + overhead;
@@ -96,17 +125,25 @@ class Clock : public Machine {
   int rank_;
   World* world_;
   double now_ = 0;
-  std::size_t left_ = 0;  // collectives behind this rank
+  double channel_free_ = 0;             // when the last started collective of replicas ends
+  std::map<int, double> weights_at_;    // per fetched layer
+  std::map<int, double> gradients_at_;  // per reduced layer
+  std::size_t left_ = 0;                // collectives behind this rank
   RankTimeline timeline_;
 };
 
-World make_world(const Schedule& schedule, const Partition& partition, const CostTable& costs) {
-  World world{.costs = &costs, .num_ranks = schedule.num_ranks()};
+World make_world(const Schedule& schedule, const Partition& partition, const CostTable& costs,
+                 const CollectiveSeconds& collectives) {
+  World world{
+      .costs = &costs, .num_ranks = schedule.num_ranks(), .collective_seconds = &collectives};
   world.update_seconds.resize(schedule.num_ranks());
+  world.gather_seconds.resize(schedule.num_ranks());
   for (int stage = 0; stage < partition.num_stages(); ++stage) {
     const LayerRange layers = partition.layers(stage);
+    const int rank = schedule.rank_of_stage[stage];
     for (int l = layers.begin; l < layers.end; ++l) {
-      world.update_seconds[schedule.rank_of_stage[stage]] += costs.layers[l].update_seconds;
+      world.update_seconds[rank] += costs.layers[l].update_seconds;
+      if (!collectives.gather.empty()) world.gather_seconds[rank] += collectives.gather[l];
     }
   }
   double seconds = 0;
@@ -162,12 +199,12 @@ void sort_by_time(const Schedule& schedule, Simulation& simulation) {
 }  // namespace
 
 Simulation simulate(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
-                    const CostTable& costs) {
+                    const CostTable& costs, const CollectiveSeconds& collectives) {
   STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(wiring.num_layers),
                   "plan.simulate");
   STRATA_CHECK_EQ(costs.values.size(), wiring.values.size(), "plan.simulate");
   STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "plan.simulate");
-  World world = make_world(schedule, partition, costs);
+  World world = make_world(schedule, partition, costs, collectives);
   std::vector<Clock> clocks;
   for (int r = 0; r < schedule.num_ranks(); ++r) clocks.emplace_back(r, world);
 

@@ -4,6 +4,8 @@
 /// A send takes no time of its own; its message arrives a transfer later, however many are on the
 /// way. A recompute costs its layer's forward. A tied weight or gradient travels at the mean rate
 /// of the values. The gradient norm is a collective: no rank leaves it before the last has come.
+/// Replicas are taken to be in step: fetches and reductions of a rank run one after another beside
+/// its compute, which waits for what it needs; the exchange of updated weights runs alone.
 ///
 /// Units   seconds from the start of the step.
 /// Cost    linear in the number of actions.
@@ -40,7 +42,14 @@ struct Simulation {
   std::vector<ActionRef> order;  ///< all actions by time: of their begin; receives, of their end
 };
 
+/// Seconds of what replicas do together, per layer; empty: it takes no time.
+struct CollectiveSeconds {
+  std::vector<double> fetch;   ///< to collect weights
+  std::vector<double> reduce;  ///< to add gradients
+  std::vector<double> gather;  ///< to exchange updated weights
+};
+
 Simulation simulate(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
-                    const CostTable& costs);
+                    const CostTable& costs, const CollectiveSeconds& collectives = {});
 
 }  // namespace strata

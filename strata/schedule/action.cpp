@@ -41,10 +41,22 @@ const char* kind_of(Op op) {
       return "SG";
     case Op::kReceiveTiedGradient:
       return "RG";
+    case Op::kAddTiedGradients:
+      return "TG";
+    case Op::kFetchWeights:
+      return "FW";
+    case Op::kReleaseWeights:
+      return "XW";
+    case Op::kReduceGradients:
+      return "DG";
+    case Op::kAwaitGradients:
+      return "AG";
     case Op::kReduceNorm:
       return "N";
     case Op::kUpdate:
       return "U";
+    case Op::kGatherWeights:
+      return "GW";
     case Op::kSendTiedWeight:
       return "SW";
     case Op::kReceiveTiedWeight:
@@ -81,6 +93,7 @@ std::string to_string(const Action& action) {
   std::string text = kind_of(action.op);
   const bool transfer = is_send(action.op) || is_receive(action.op);
   if (transfer) text += " " + message_name(action);
+  if (action.op == Op::kAddTiedGradients) text += " t" + std::to_string(action.value);
   if (is_compute(action.op)) text += " s" + std::to_string(action.stage);
   if (action.micro_batch >= 0) text += " m" + std::to_string(action.micro_batch);
   if (action.layers.size() > 0) {

@@ -21,11 +21,19 @@ enum class Op : std::uint8_t {
   kReceiveGradient,    ///< value, consumer, micro_batch, peer
   kSendTiedGradient,   ///< tie, consumer (the using layer), peer (the owner's rank)
   kReceiveTiedGradient,
-  kReduceNorm,      ///< collective: the global gradient norm, of every rank
-  kUpdate,          ///< optimizer step of all layers of this rank
-  kSendTiedWeight,  ///< tie, consumer (the using layer), peer (the using rank)
+  kAddTiedGradients,  ///< tie: adds the uses' gradients to the owner's, on the owner's rank
+  kFetchWeights,      ///< layers: starts to collect their weights from the replicas that share them
+  kReleaseWeights,    ///< layers: lets the collected weights go
+  kReduceGradients,   ///< layers, micro_batch (-1: of the whole mini-batch): starts to add the
+                      ///< replicas' gradients
+  kAwaitGradients,    ///< layers, micro_batch: this rank's share of that sum is complete
+  kReduceNorm,        ///< collective: the global gradient norm, of every rank
+  kUpdate,            ///< optimizer step of all layers of this rank
+  kGatherWeights,     ///< replicas exchange the weights that each has updated
+  kSendTiedWeight,    ///< tie, consumer (the using layer), peer (the using rank)
   kReceiveTiedWeight,
 };
+inline constexpr int kNumOps = static_cast<int>(Op::kReceiveTiedWeight) + 1;
 
 /// Half-open range of global layer indices; empty in actions that concern no layer.
 struct LayerRange {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "strata/schedule/action.h"
+#include "strata/schedule/sharing.h"
 #include "strata/schedule/wiring.h"
 
 namespace strata::schedule {
@@ -19,6 +20,15 @@ Schedule with_layers(Schedule schedule, const Partition& partition);
 /// activations stay one action. recompute[l] != 0: layer l runs again.
 Schedule with_recompute(Schedule schedule, const std::vector<char>& recompute);
 
+/// Splits compute actions at fetched layers and keeps a window of weights: those of the running
+/// action and of the next one, whose fetch thereby overlaps with compute.
+Schedule with_fetches(Schedule schedule, const Sharing& sharing);
+
+/// Starts the reduction of a layer's gradients right after its last backward (or each one), so that
+/// it overlaps with the backwards of the layers below; of layers that are reduced each time, at
+/// most one reduction is under way. Owners of ties wait for with_update.
+Schedule with_reductions(Schedule schedule, const Wiring& wiring, const Sharing& sharing);
+
 /// Adds sends just after the action that makes a value (or its gradient) and receives just before
 /// the first action that needs it: a recompute starts while the gradient is still on its way. A
 /// value goes straight from its producer to each consuming stage on another rank, once a rank and
@@ -26,13 +36,16 @@ Schedule with_recompute(Schedule schedule, const std::vector<char>& recompute);
 /// consumer order. Stages on the same rank exchange nothing.
 Schedule with_transfers(Schedule schedule, const Wiring& wiring, const Partition& partition);
 
-/// Adds, for ties across ranks, the gradients' way to the owner before the norm and the weights'
-/// way back after the update, around kReduceNorm and kUpdate, which every rank gets.
-Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& partition);
+/// Adds the end of the step, on every rank: the tied gradients' way to their owners and their sum,
+/// what is left of the reductions, kReduceNorm, kUpdate, kGatherWeights if weights are shared, and
+/// the tied weights' way back.
+Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& partition,
+                     const Sharing& sharing = {});
 
 struct LowerOptions {
   std::vector<char> recompute = {};  ///< per layer; empty: none
-  bool update = true;                ///< false for forward-only schedules
+  Sharing sharing = {};
+  bool update = true;  ///< false for forward-only schedules
 };
 
 Schedule lower(Schedule schedule, const Wiring& wiring, const Partition& partition,

@@ -110,11 +110,64 @@ TEST(WithUpdate, TiedGradientsArriveBeforeTheNormAndWeightsLeaveAfterTheUpdate) 
       {.name = "", .num_micro_batches = 1, .rank_of_stage = {0, 1}, .programs = {{}, {}}}, wiring,
       {{0, 2, 3}});
   EXPECT_EQ(lines(schedule.programs[0]),
-            (std::vector<std::string>{"RG t0<-2 from rank 1", "SG t1<-0 to rank 1", "N", "U",
-                                      "SW t0->2 to rank 1", "RW t1->0 from rank 1"}));
+            (std::vector<std::string>{"RG t0<-2 from rank 1", "SG t1<-0 to rank 1", "TG t0", "N",
+                                      "U", "SW t0->2 to rank 1", "RW t1->0 from rank 1"}));
   EXPECT_EQ(lines(schedule.programs[1]),
-            (std::vector<std::string>{"SG t0<-2 to rank 0", "RG t1<-0 from rank 0", "N", "U",
-                                      "RW t0->2 from rank 0", "SW t1->0 to rank 0"}));
+            (std::vector<std::string>{"SG t0<-2 to rank 0", "RG t1<-0 from rank 0", "TG t1", "N",
+                                      "U", "RW t0->2 from rank 0", "SW t1->0 to rank 0"}));
+}
+
+TEST(WithFetches, AWindowOfWeightsFollowsTheActions) {
+  const Schedule schedule = with_fetches(
+      with_layers(gpipe({.ranks = 1, .micro_batches = 1}), {{0, 3}}), {.fetched = {0, 1, 1}});
+  EXPECT_EQ(lines(schedule.programs[0]),
+            (std::vector<std::string>{"FW [1,2)", "F s0 m0 [0,1)", "FW [2,3)", "F s0 m0 [1,2)",
+                                      "XW [1,2)", "F s0 m0 [2,3)", "FW [1,2)", "B s0 m0 [2,3)",
+                                      "XW [2,3)", "B s0 m0 [1,2)", "XW [1,2)", "B s0 m0 [0,1)"}));
+}
+
+TEST(WithFetches, LongStagesReleaseBeforeTheyComeBack) {
+  const Schedule schedule =
+      with_fetches(with_layers(forward_only({.ranks = 1, .micro_batches = 1}), {{0, 3}}),
+                   {.fetched = {1, 1, 1}});
+  EXPECT_EQ(
+      lines(schedule.programs[0]),
+      (std::vector<std::string>{"FW [0,1)", "FW [1,2)", "F s0 m0 [0,1)", "XW [0,1)", "FW [2,3)",
+                                "F s0 m0 [1,2)", "XW [1,2)", "F s0 m0 [2,3)", "XW [2,3)"}));
+}
+
+TEST(WithReductions, OnceBehindTheLastBackwardOfEachLayer) {
+  const Wiring wiring = chain_with_skip_and_tie(4);
+  const Sharing sharing{.reduced = {1, 1, 0, 1}};
+  const Schedule schedule =
+      lower(gpipe({.ranks = 1, .micro_batches = 2}), wiring, {{0, 4}}, {.sharing = sharing});
+  EXPECT_EQ(
+      lines(schedule.programs[0]),
+      (std::vector<std::string>{"F s0 m0 [0,4)", "F s0 m1 [0,4)", "B s0 m0 [0,4)", "B s0 m1 [3,4)",
+                                "DG [3,4)", "B s0 m1 [1,3)", "DG [1,2)", "B s0 m1 [0,1)", "TG t0",
+                                "DG [0,1)", "AG [3,4)", "AG [1,2)", "AG [0,1)", "N", "U"}));
+}
+
+TEST(WithReductions, EachMicroBatchWithOneUnderWay) {
+  const Sharing sharing{.reduced = {1, 1}, .each = {1, 1}, .gather = true};
+  const Schedule schedule =
+      lower(gpipe({.ranks = 1, .micro_batches = 2}), chain(2), {{0, 2}}, {.sharing = sharing});
+  EXPECT_EQ(lines(schedule.programs[0]),
+            (std::vector<std::string>{
+                "F s0 m0 [0,2)", "F s0 m1 [0,2)", "B s0 m0 [1,2)", "DG m0 [1,2)", "B s0 m0 [0,1)",
+                "AG m0 [1,2)", "DG m0 [0,1)", "B s0 m1 [1,2)", "AG m0 [0,1)", "DG m1 [1,2)",
+                "B s0 m1 [0,1)", "AG m1 [1,2)", "DG m1 [0,1)", "AG m1 [0,1)", "N", "U", "GW"}));
+}
+
+TEST(WithReductions, OneLayerAwaitsItsOwnReduction) {
+  const Sharing sharing{.reduced = {1, 1}, .each = {0, 1}};
+  const Schedule schedule =
+      lower(gpipe({.ranks = 1, .micro_batches = 2}), chain(2), {{0, 2}}, {.sharing = sharing});
+  EXPECT_EQ(
+      lines(schedule.programs[0]),
+      (std::vector<std::string>{"F s0 m0 [0,2)", "F s0 m1 [0,2)", "B s0 m0 [1,2)", "DG m0 [1,2)",
+                                "B s0 m0 [0,1)", "AG m0 [1,2)", "B s0 m1 [1,2)", "DG m1 [1,2)",
+                                "B s0 m1 [0,1)", "DG [0,1)", "AG m1 [1,2)", "AG [0,1)", "N", "U"}));
 }
 
 TEST(Lower, LeavesTheUpdateOutOfForwardOnlyPrograms) {

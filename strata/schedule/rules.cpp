@@ -24,6 +24,10 @@ Rules::Rules(const Schedule& schedule, const Wiring& wiring, const Partition& pa
       placement_(wiring, partition, schedule.rank_of_stage),
       messages_(schedule, wiring),
       states_(static_cast<std::size_t>(wiring.num_layers) * schedule.num_micro_batches),
+      held_(wiring.num_layers),
+      under_way_(wiring.num_layers),
+      reduced_(wiring.num_layers),
+      added_(wiring.ties.size()),
       next_backward_(wiring.num_layers),
       layers_done_(static_cast<std::size_t>(schedule.num_stages()) * schedule.num_micro_batches),
       in_flight_(schedule.num_ranks()),
@@ -63,6 +67,20 @@ void Rules::perform(const Action& action, int rank) {
       return recompute(action);
     case Op::kBackward:
       return backward(action, rank);
+    case Op::kAddTiedGradients:
+      return add_ties(action, rank);
+    case Op::kFetchWeights:
+      return fetch(action, rank);
+    case Op::kReleaseWeights:
+      return release(action);
+    case Op::kReduceGradients:
+      return reduce(action, rank);
+    case Op::kAwaitGradients:
+      return await(action);
+    case Op::kGatherWeights:
+      if (updated_[rank]) return;
+      throw BrokenRule("weights are exchanged before they are updated", "the update before",
+                       to_string(action));
     case Op::kReduceNorm:
       return reduce_norm(action, rank);
     case Op::kUpdate:
@@ -97,6 +115,11 @@ void Rules::check_compute(const Action& action, int rank) const {
   if (action.micro_batch < 0 || action.micro_batch >= schedule_->num_micro_batches) {
     throw BrokenRule("there is no such micro-batch",
                      "0 to " + std::to_string(schedule_->num_micro_batches - 1), to_string(action));
+  }
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (!options_->sharing.is_fetched(layer) || held_[layer]) continue;
+    throw BrokenRule("a layer runs without its weights",
+                     "a fetch of " + layer_name(layer) + " before", to_string(action));
   }
 }
 
@@ -195,6 +218,10 @@ void Rules::backward(const Action& action, int rank) {
                          run_name(layer, action.micro_batch) + " without it");
       }
     }
+    if (under_way_[layer]) {
+      throw BrokenRule("a backward runs while the layer's gradients are being reduced",
+                       "the reduction awaited before", run_name(layer, action.micro_batch));
+    }
     state_here = State::kBackward;
     ++next_backward_[layer];
   }
@@ -253,18 +280,12 @@ void Rules::reduce_norm(const Action& action, int rank) {
     if (placement_.rank[layer] == rank) check_backwards_done(action, layer);
   }
   for (std::size_t t = 0; t < wiring_->ties.size(); ++t) {
-    const Tie& tie = wiring_->ties[t];
-    if (placement_.rank[tie.owner] != rank) continue;
-    for (const int user : tie.users) {
-      const int peer = placement_.rank[user];
-      const Action receive{.op = Op::kReceiveTiedGradient,
-                           .value = static_cast<int>(t),
-                           .consumer = user,
-                           .peer = peer};
-      if (peer == rank || messages_.was_received(receive, rank)) continue;
-      throw BrokenRule("the norm is taken before a tied gradient is there",
-                       to_string(receive) + " before", to_string(action));
-    }
+    if (placement_.rank[wiring_->ties[t].owner] != rank || added_[t]) continue;
+    throw BrokenRule("the norm is taken before tied gradients are added",
+                     "the sum of tie t" + std::to_string(t) + " before", to_string(action));
+  }
+  for (int layer = 0; layer < wiring_->num_layers; ++layer) {
+    if (placement_.rank[layer] == rank) check_reduced(action, layer);
   }
   if (normed_[rank]) throw BrokenRule("the norm is taken twice", "once a step", to_string(action));
   normed_[rank] = true;

@@ -40,6 +40,13 @@ class Rules {
   void backward(const Action& action, int rank);
   void check_send(const Action& action, int rank) const;
   void check_send_of_tie(const Action& action, int rank) const;
+  void add_ties(const Action& action, int rank);
+  void fetch(const Action& action, int rank);
+  void release(const Action& action);
+  void reduce(const Action& action, int rank);
+  void await(const Action& action);
+  void check_own_layers(const Action& action, int rank) const;
+  void check_reduced(const Action& action, int layer) const;
   void reduce_norm(const Action& action, int rank);
   void update(const Action& action, int rank);
   void check_backwards_done(const Action& action, int layer) const;
@@ -67,6 +74,10 @@ class Rules {
   Placement placement_;
   Messages messages_;
   std::vector<State> states_;        // per layer and micro-batch
+  std::vector<char> held_;           // per layer: its weights are fetched
+  std::vector<char> under_way_;      // per layer: a reduction of its gradients
+  std::vector<int> reduced_;         // per layer: micro-batches whose gradients are reduced
+  std::vector<char> added_;          // per tie: its gradients are summed
   std::vector<int> next_backward_;   // per layer: the micro-batch whose turn it is
   std::vector<int> layers_done_;     // per stage and micro-batch: forwards less backwards
   std::vector<int> in_flight_;       // per rank

@@ -3,7 +3,8 @@
 /// Checks: every micro-batch forward then backward once per layer, producers before consumers;
 /// weight gradients of a layer in ascending micro-batch order; every send matched by one receive of
 /// the same message on the named peer; no deadlock (sends never wait, receives do); in-flight
-/// activations within the bound; peak bytes within the budget where a ledger is given (plan/).
+/// activations within the bound; fetched weights there when used, shared gradients reduced before
+/// the norm; peak bytes within the budget where a ledger is given (plan/).
 ///
 /// Errors  UserError that holds the text grid with the failing action marked and, for a deadlock,
 ///         the cycle of waits rank by rank.
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "strata/schedule/action.h"
+#include "strata/schedule/sharing.h"
 #include "strata/schedule/wiring.h"
 
 namespace strata::schedule {
@@ -19,6 +21,7 @@ namespace strata::schedule {
 struct ValidateOptions {
   bool backward = true;                   ///< false: forward-only programs
   std::vector<int> in_flight_bound = {};  ///< per rank, in stage activations; empty: unchecked
+  Sharing sharing = {};                   ///< as given to lower()
 };
 
 /// What was counted on the way, for tests and plans.

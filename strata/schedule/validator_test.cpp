@@ -243,14 +243,46 @@ TEST_F(Validator, TheNormIsACollectiveOfAllRanks) {
   erase(1, "U");
   EXPECT_EQ(refusal().what, "a rank takes no part in the norm");
   schedule = whole;
-  move_before(0, "N", "RG t0<-3 from rank 1");
-  EXPECT_EQ(refusal().what, "the norm is taken before a tied gradient is there");
+  move_before(0, "TG t0", "RG t0<-3 from rank 1");
+  EXPECT_EQ(refusal().what, "tied gradients are added before one of them is there");
+  schedule = whole;
+  erase(0, "TG t0");
+  EXPECT_EQ(refusal().what, "the norm is taken before tied gradients are added");
   schedule = whole;
   move_before(1, "N", "SG t0<-3 to rank 0");
   const ErrorText error = refusal();
   EXPECT_TRUE(contains(error.got, "for RG t0<-3 from rank 1; rank 1 waits at position"))
       << error.got;
   EXPECT_TRUE(contains(error.got, "for N with rank 0")) << error.got;
+}
+
+TEST_F(Validator, SharedWeightsAndGradientsAreThereWhenUsed) {
+  const Sharing sharing{.reduced = {1, 1, 1, 1}, .fetched = {0, 1, 1, 0}, .gather = true};
+  schedule =
+      lower(one_f_one_b({.ranks = 2, .micro_batches = 3}), wiring, partition, {.sharing = sharing});
+  const ValidateOptions options{.sharing = sharing};
+  const Schedule whole = schedule;
+  EXPECT_NO_THROW(validate(schedule, wiring, partition, options));
+  erase(0, "FW [1,2)");
+  EXPECT_EQ(refusal(options).what, "a layer runs without its weights");
+  schedule = whole;
+  erase(1, "XW [2,3)");
+  EXPECT_EQ(refusal(options).what, "weights are fetched twice");
+  schedule = whole;
+  erase(1, "DG [2,3)");
+  EXPECT_EQ(refusal(options).what, "a reduction is awaited that was not started");
+  schedule = whole;
+  erase(1, "AG [2,3)");
+  EXPECT_EQ(refusal(options).what, "the norm is taken before gradients are reduced");
+  schedule = whole;
+  move_before(0, "DG [0,1)", "TG t0");
+  EXPECT_EQ(refusal(options).what, "a gradient is reduced before tied gradients are added to it");
+  schedule = whole;
+  move_before(1, "DG [2,3)", "B s1 m2 [2,3)");
+  EXPECT_EQ(refusal(options).what, "a gradient is used before it is complete");
+  schedule = whole;
+  move_before(0, "GW", "U");
+  EXPECT_EQ(refusal(options).what, "weights are exchanged before they are updated");
 }
 
 TEST_F(Validator, TheUpdateFollowsTheNormOnEveryRankAndTiedWeightsComeBack) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "strata/schedule/passes.h"
 #include "strata/schedule/placement.h"
 
@@ -25,14 +27,46 @@ void append_ties(std::vector<Program>& programs, const Wiring& wiring, const Pla
   }
 }
 
+void append_tie_sums(std::vector<Program>& programs, const Wiring& wiring,
+                     const Placement& placement) {
+  for (std::size_t t = 0; t < wiring.ties.size(); ++t) {
+    programs[placement.rank[wiring.ties[t].owner]].push_back(
+        {.op = Op::kAddTiedGradients, .value = static_cast<int>(t)});
+  }
+}
+
+// Starts what had to wait for a tie and awaits whatever was started once for the whole step.
+void append_reductions(Program& program, int rank, const Wiring& wiring, const Placement& placement,
+                       const Sharing& sharing) {
+  for (const Tie& tie : wiring.ties) {
+    if (placement.rank[tie.owner] != rank || !sharing.is_reduced(tie.owner)) continue;
+    const Action reduce{.op = Op::kReduceGradients, .layers = {tie.owner, tie.owner + 1}};
+    // A layer may own several ties.
+    if (std::find(program.begin(), program.end(), reduce) == program.end())
+      program.push_back(reduce);
+  }
+  Program awaits;
+  for (Action action : program) {
+    if (action.op != Op::kReduceGradients || action.micro_batch >= 0) continue;
+    action.op = Op::kAwaitGradients;
+    awaits.push_back(action);
+  }
+  program.insert(program.end(), awaits.begin(), awaits.end());
+}
+
 }  // namespace
 
-Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& partition) {
+Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& partition,
+                     const Sharing& sharing) {
   const Placement placement(wiring, partition, schedule.rank_of_stage);
   append_ties(schedule.programs, wiring, placement, Way::kToOwner);
-  for (Program& program : schedule.programs) {
+  append_tie_sums(schedule.programs, wiring, placement);
+  for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+    Program& program = schedule.programs[rank];
+    append_reductions(program, rank, wiring, placement, sharing);
     program.push_back({.op = Op::kReduceNorm});
     program.push_back({.op = Op::kUpdate});
+    if (sharing.gather) program.push_back({.op = Op::kGatherWeights});
   }
   append_ties(schedule.programs, wiring, placement, Way::kToUser);
   return schedule;

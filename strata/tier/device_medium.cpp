@@ -5,6 +5,7 @@ namespace {
 
 class DeviceMedium final : public Medium {
  public:
+  void prefetch(LayerBuffers&) override {}
   void fetch(LayerBuffers&) override {}
   void release(LayerBuffers&) override {}
 };

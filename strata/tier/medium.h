@@ -1,4 +1,5 @@
-/// Brings a layer's bytes to the device and lets them go: the seam for host memory, disk and peers.
+/// Brings a layer's weights to the device and lets them go: the seam for host memory, disk and
+/// peers.
 #pragma once
 
 #include <memory>
@@ -10,8 +11,9 @@ struct LayerBuffers;
 class Medium {
  public:
   virtual ~Medium() = default;
-  virtual void fetch(LayerBuffers& buffers) = 0;    ///< before the first lease
-  virtual void release(LayerBuffers& buffers) = 0;  ///< after the last lease
+  virtual void prefetch(LayerBuffers& buffers) = 0;  ///< starts to bring them; returns at once
+  virtual void fetch(LayerBuffers& buffers) = 0;     ///< they are there when it returns
+  virtual void release(LayerBuffers& buffers) = 0;   ///< they may go
 };
 
 /// Everything stays on the device.

@@ -11,12 +11,13 @@ namespace {
 
 class CountingMedium final : public Medium {
  public:
-  explicit CountingMedium(int& leased) : leased_(leased) {}
-  void fetch(LayerBuffers&) override { ++leased_; }
-  void release(LayerBuffers&) override { --leased_; }
+  explicit CountingMedium(int& present) : present_(present) {}
+  void prefetch(LayerBuffers&) override {}
+  void fetch(LayerBuffers&) override { present_ = 1; }
+  void release(LayerBuffers&) override { present_ = 0; }
 
  private:
-  int& leased_;
+  int& present_;
 };
 
 const LayerLayout& layout() {
@@ -30,22 +31,40 @@ TEST(LayerStore, LetsBackwardAccumulateInTheFlatGradient) {
   store.insert(0, layout(), {}, 2);
   const Lease lease = store.acquire(0);
   for (int i = 0; i < 3; ++i) (lease.weights()[0] * 2).sum().backward();
-  EXPECT_EQ(lease.buffers().gradients.narrow(0, 0, 16).min().item<float>(), 6.0f);
-  EXPECT_EQ(lease.buffers().gradients.narrow(0, 16, 4).abs().max().item<float>(), 0.0f);
+  EXPECT_EQ(lease.buffers().gradients.tensor().narrow(0, 0, 16).min().item<float>(), 6.0f);
+  EXPECT_EQ(lease.buffers().gradients.tensor().narrow(0, 16, 4).abs().max().item<float>(), 0.0f);
   EXPECT_EQ(lease.buffers().slots.size(), 2u);
 }
 
-TEST(LayerStore, FetchesForALeaseAndReleasesBehindIt) {
-  int leased = 0;
-  LayerStore store(std::make_unique<CountingMedium>(leased));
+TEST(LayerStore, FetchesForALeaseAndPinsWhileItLives) {
+  int present = 0;
+  LayerStore store(std::make_unique<CountingMedium>(present));
   store.insert(0, layout(), {}, 0);
   {
     Lease lease = store.acquire(0);
-    EXPECT_EQ(leased, 1);
     const Lease moved = std::move(lease);
-    EXPECT_EQ(leased, 1);
+    EXPECT_EQ(present, 1);
+    EXPECT_THROW(store.release(0), InternalError);
   }
-  EXPECT_EQ(leased, 0);
+  EXPECT_EQ(present, 1);
+  store.release(0);
+  EXPECT_EQ(present, 0);
+}
+
+TEST(LayerStore, KeepsAShardOfWhatReplicasShare) {
+  LayerStore store(device_medium());
+  store.insert(0, layout(), {}, 2,
+               {.shard = {16, 32}, .whole_weights = false, .whole_gradients = false});
+  LayerBuffers& buffers = store.buffers(0);
+  EXPECT_FALSE(buffers.weights.present());
+  EXPECT_EQ(buffers.weight_shard.numel(), 16);
+  EXPECT_EQ(buffers.slots[1].numel(), 16);
+  store.open_gradients(0);
+  EXPECT_TRUE(buffers.gradients.present());
+  EXPECT_NE(buffers.gradients.tensor().data_ptr(), nullptr);
+  store.insert(1, layout(), {}, 0, {.shard = {16, 32}});
+  LayerBuffers& whole = store.buffers(1);
+  EXPECT_EQ(whole.weight_shard.data_ptr<float>(), whole.weights.tensor().data_ptr<float>() + 16);
 }
 
 TEST(LayerStore, MakesATiedUseAViewOfTheOwner) {
@@ -62,7 +81,7 @@ TEST(LayerStore, MakesATiedUseAViewOfTheOwner) {
   const Lease user = store.acquire(1);
   EXPECT_EQ(user.weights()[0].detach().mean().item<float>(), 3.0f);
   EXPECT_NE(user.weights()[0].grad().data_ptr(), nullptr);
-  EXPECT_EQ(user.buffers().weights.numel(), 0);
+  EXPECT_EQ(user.buffers().weights.tensor().numel(), 0);
 }
 
 TEST(LayerStore, RefusesALayerThatIsNotThere) {

@@ -1,13 +1,14 @@
-#include <ATen/core/grad_mode.h>
-
 #include <filesystem>
-#include <sstream>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "strata/base/errors.h"
-#include "strata/data/checksum.h"
 #include "strata/data/mapped_file.h"
+#include "strata/models/hugging_face.h"
 #include "strata/train/checkpoint.h"
+#include "strata/train/checkpoint_copy.h"
 #include "strata/train/checkpoint_folder.h"
+#include "strata/train/named_state.h"
 
 namespace strata {
 namespace {
@@ -16,6 +17,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kOperation = "train.open_checkpoint";
 constexpr const char* kFix = "resume from another checkpoint";
+constexpr const char* kPretrainedFix = "restore the folder, with its weights as safetensors";
+constexpr const char* kModelName = "model.safetensors";
+constexpr const char* kIndexName = "model.safetensors.index.json";
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what,
                          const std::string& expected, const std::string& got,
@@ -46,27 +50,38 @@ std::string resolve(const std::string& path) {
   return complete.back();
 }
 
-void verify(const std::string& path, const FileDigest& expected) {
-  if (!fs::exists(path)) refuse(path, "a file of the checkpoint is missing", "the file", "none");
-  const auto bytes = static_cast<std::int64_t>(fs::file_size(path));
+void require_size(const std::string& path, const ChunkDigest& expected) {
+  std::error_code none;
+  if (!fs::is_regular_file(path, none))
+    refuse(path, "a file of the checkpoint is missing", "the file", "none");
+  const auto bytes = static_cast<std::int64_t>(fs::file_size(path, none));
   if (bytes != expected.bytes) {
     refuse(path,
            bytes < expected.bytes ? "a file of the checkpoint is truncated"
                                   : "a file of the checkpoint has grown",
            std::to_string(expected.bytes) + " bytes", std::to_string(bytes));
   }
-  const std::uint64_t sum =
-      bytes == 0 ? checksum({}) : checksum(MappedFile::open(path, kOperation, kFix)->bytes());
-  if (sum != expected.checksum) {
-    refuse(path, "a file of the checkpoint is damaged: its checksum is another",
-           checksum_text(expected.checksum), checksum_text(sum));
-  }
 }
 
-std::string text_of(const at::Tensor& tensor) {
-  std::ostringstream text;
-  text << tensor.sizes() << " of " << c10::toString(tensor.scalar_type());
-  return text.str();
+std::string text_of(const std::string& path) {
+  const auto file = MappedFile::open(path, kOperation, kFix);
+  return {reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()};
+}
+
+// The names of the files that a Hugging Face folder's weights are in.
+std::set<std::string> weight_files(const std::string& folder) {
+  const std::string index = folder + "/" + kIndexName;
+  if (!fs::exists(index)) return {kModelName};
+  const auto fields = nlohmann::json::parse(text_of(index), nullptr, false);
+  std::set<std::string> files;
+  try {
+    for (const auto& [name, file] : fields.at("weight_map").items())
+      files.insert(file.get<std::string>());
+  } catch (const nlohmann::json::exception& error) {
+    refuse(index, "the index of the weights is damaged", "{\"weight_map\": {name: file}}",
+           error.what(), kPretrainedFix);
+  }
+  return files;
 }
 
 }  // namespace
@@ -75,20 +90,31 @@ CheckpointReader CheckpointReader::open(const std::string& path) {
   CheckpointReader reader;
   reader.folder_ = resolve(without_slash(path));
   const std::string manifest_path = reader.folder_ + "/" + kManifestName;
-  const auto manifest = MappedFile::open(manifest_path, kOperation, kFix);
-  reader.manifest_ = parse_manifest(
-      {reinterpret_cast<const char*>(manifest->bytes().data()), manifest->bytes().size()},
-      manifest_path);
+  reader.manifest_ = parse_manifest(text_of(manifest_path), manifest_path);
   for (const auto& [name, digest] : reader.manifest_.files) {
     const std::string file_path = reader.folder_ + "/" + name;
-    verify(file_path, digest);
-    if (!name.ends_with(".safetensors")) continue;
-    reader.files_.push_back(SafetensorsFile::open(file_path));
-    for (const std::string& tensor : reader.files_.back().names()) {
-      reader.file_of_[tensor] = reader.files_.size() - 1;
-    }
+    require_size(file_path, digest);
+    if (name.ends_with(".safetensors")) reader.add(SafetensorsFile::open(file_path, &digest));
   }
   return reader;
+}
+
+CheckpointReader CheckpointReader::open_pretrained(const std::string& folder) {
+  CheckpointReader reader;
+  reader.folder_ = without_slash(folder);
+  reader.pretrained_ = true;
+  for (const std::string& name : weight_files(reader.folder_)) {
+    const std::string path = reader.folder_ + "/" + name;
+    if (!fs::exists(path))
+      refuse(path, "a file of weights is missing", "the file", "none", kPretrainedFix);
+    reader.add(SafetensorsFile::open(path));
+  }
+  return reader;
+}
+
+void CheckpointReader::add(SafetensorsFile file) {
+  for (const std::string& tensor : file.names()) file_of_[tensor] = files_.size();
+  files_.push_back(std::move(file));
 }
 
 std::vector<std::string> CheckpointReader::names() const {
@@ -97,24 +123,46 @@ std::vector<std::string> CheckpointReader::names() const {
   return names;
 }
 
-at::Tensor CheckpointReader::tensor(const std::string& name) const {
-  const auto found = file_of_.find(name);
-  if (found == file_of_.end()) {
-    refuse(folder_, "the checkpoint holds no tensor of this name", name,
-           std::to_string(file_of_.size()) + " others",
-           "load it with the model and optimizer that its manifest's recipe names");
-  }
-  return files_[found->second].tensor(name);
+const SafetensorsFile& CheckpointReader::file_of(const std::string& tensor) const {
+  const auto found = file_of_.find(tensor);
+  if (found != file_of_.end()) return files_[found->second];
+  refuse(folder_, "the checkpoint holds no tensor of this name", tensor,
+         std::to_string(file_of_.size()) + " others",
+         "load it with the model and optimizer that its manifest's recipe or config.json names");
 }
 
-void CheckpointReader::read_into(const std::string& name, const at::Tensor& target) const {
-  const at::Tensor source = tensor(name);
-  if (source.sizes() != target.sizes() || source.scalar_type() != target.scalar_type()) {
-    refuse(folder_, "'" + name + "' has another shape or dtype", text_of(target), text_of(source),
-           "load it with the model and optimizer that its manifest's recipe names");
+at::Tensor CheckpointReader::tensor(const std::string& name) const {
+  return file_of(name).tensor(name);
+}
+
+void CheckpointReader::read_runs(const NamedState& state,
+                                 const std::vector<FileTensor>& parts) const {
+  for (FileTensor part : parts) {
+    if (const std::string bare = without_model_prefix(part.name);
+        pretrained_ && !contains(part.name) && contains(bare))
+      part.name = bare;
+    copy_runs(file_of(part.name), part, state);
   }
-  const at::NoGradGuard no_grad;
-  target.copy_(source);
+}
+
+std::string CheckpointReader::config_json() const {
+  const std::string path = folder_ + "/config.json";
+  for (const auto& [name, digest] : manifest_.files)
+    if (name == "config.json")
+      ChunkVerifier(MappedFile::open(path, kOperation, kFix), digest).require_all();
+  return text_of(path);
+}
+
+void CheckpointReader::verify_all() const {
+  for (const auto& [name, digest] : manifest_.files) {
+    if (digest.bytes == 0) continue;
+    ChunkVerifier(MappedFile::open(folder_ + "/" + name, kOperation, kFix), digest).require_all();
+  }
+}
+
+bool is_pretrained(const std::string& path) {
+  const std::string folder = without_slash(path);
+  return !fs::exists(folder + "/" + kManifestName) && fs::exists(folder + "/config.json");
 }
 
 }  // namespace strata

@@ -16,6 +16,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/data/scratch_folder.h"
+#include "strata/train/named_state.h"
 
 namespace strata {
 namespace {
@@ -32,14 +33,31 @@ class CheckpointTest : public ::testing::Test {
     return {{"block" + std::to_string(shard) + ".weight.exp_avg", at::full({64, 3}, -value)}};
   }
 
+  static CheckpointFiles files(int shards) { return {.model = shards, .optimizer = shards}; }
+  static void write(const CheckpointWriter& writer, int shard, double value) {
+    writer.write_model(shard, weights(shard, value));
+    writer.write_optimizer(shard, states(shard, value));
+  }
+
+  // The whole tensor, copied.
+  static NamedState state(const std::string& name, std::vector<std::int64_t> shape,
+                          at::ScalarType dtype = at::kFloat) {
+    NamedState state{.name = name, .shape = std::move(shape), .local = {}, .runs = {}};
+    state.local = at::zeros({state.numel()}, dtype);
+    state.runs = {{0, 0, state.numel()}};
+    return state;
+  }
+  static at::Tensor read(const CheckpointReader& reader, const NamedState& state) {
+    reader.read_runs(state, file_tensors(nullptr, state));
+    return state.tensor();
+  }
+
   // Every tensor holds the step's number, or its negative.
   std::string save(std::int64_t step, int num_shards = 1, double value = -1) const {
     if (value < 0) value = static_cast<double>(step);
-    const CheckpointWriter writer(root_, step, num_shards);
+    const CheckpointWriter writer(root_, step, files(num_shards));
     writer.prepare();
-    for (int shard = 0; shard < num_shards; ++shard) {
-      writer.write_shard(shard, weights(shard, value), states(shard, value));
-    }
+    for (int shard = 0; shard < num_shards; ++shard) write(writer, shard, value);
     return writer.commit({.samples_seen = 32 * step, .recipe = "seed: 1\n"}, "{\"n_layer\": 2}");
   }
 
@@ -68,7 +86,7 @@ class CheckpointTest : public ::testing::Test {
     return "nothing refused";
   }
   static std::string open_refusal(const std::string& path, const std::string& name) {
-    return refusal(name, [&] { CheckpointReader::open(path); });
+    return refusal(name, [&] { CheckpointReader::open(path).verify_all(); });
   }
 
   ScratchFolder folder_;
@@ -84,9 +102,7 @@ TEST_F(CheckpointTest, ReadsBackWhatOneRankWrote) {
   EXPECT_EQ(reader.manifest().recipe, "seed: 1\n");
   EXPECT_EQ(reader.names(),
             (std::vector<std::string>{"block0.bias", "block0.weight", "block0.weight.exp_avg"}));
-  at::Tensor target = at::zeros({64, 3}).requires_grad_();
-  reader.read_into("block0.weight", target);
-  EXPECT_TRUE(at::equal(target, at::full({64, 3}, 400.0)));
+  EXPECT_TRUE(at::equal(read(reader, state("block0.weight", {64, 3})), at::full({64, 3}, 400.0)));
   EXPECT_TRUE(at::equal(reader.tensor("block0.weight.exp_avg"), at::full({64, 3}, -400.0)));
   EXPECT_TRUE(fs::exists(path + "/model.safetensors"));
   EXPECT_TRUE(fs::exists(path + "/config.json"));
@@ -95,14 +111,12 @@ TEST_F(CheckpointTest, ReadsBackWhatOneRankWrote) {
 
 TEST_F(CheckpointTest, JoinsTheShardsThatRanksWroteAtTheSameTime) {
   constexpr int kShards = 4;
-  const CheckpointWriter writer(root_, 7, kShards);
+  const CheckpointWriter writer(root_, 7, files(kShards));
   writer.prepare();
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kShards; ++rank) {
-    ranks.emplace_back([&, rank] {
-      CheckpointWriter(root_, 7, kShards)
-          .write_shard(rank, weights(rank, rank), states(rank, rank));
-    });
+    ranks.emplace_back(
+        [&, rank] { write(CheckpointWriter(root_, 7, files(kShards)), rank, rank); });
   }
   for (std::thread& rank : ranks) rank.join();
   const std::string path = writer.commit({});
@@ -162,9 +176,9 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
 
 TEST_F(CheckpointTest, IgnoresAnUnfinishedSaveAndTheNextSaveRemovesIt) {
   save(1);
-  const CheckpointWriter interrupted(root_, 2, 2);
+  const CheckpointWriter interrupted(root_, 2, files(2));
   interrupted.prepare();
-  interrupted.write_shard(0, weights(0, 2), states(0, 2));
+  write(interrupted, 0, 2);
   const std::string partial = root_ + "/step-00000002.partial";
   ASSERT_TRUE(fs::exists(partial));
   EXPECT_EQ(CheckpointReader::open(root_).manifest().step, 1);
@@ -173,12 +187,12 @@ TEST_F(CheckpointTest, IgnoresAnUnfinishedSaveAndTheNextSaveRemovesIt) {
   EXPECT_FALSE(fs::exists(partial));
 }
 
-TEST_F(CheckpointTest, RefusesToCompleteWithoutAllShards) {
-  const CheckpointWriter writer(root_, 2, 2);
+TEST_F(CheckpointTest, RefusesToCompleteWithoutAllFiles) {
+  const CheckpointWriter writer(root_, 2, {.model = 2, .optimizer = 1});
   writer.prepare();
-  writer.write_shard(0, weights(0, 2), states(0, 2));
+  write(writer, 0, 2);
   EXPECT_THROW(writer.commit({}), InternalError);
-  writer.write_shard(1, weights(0, 2), {});  // names of shard 0
+  writer.write_model(1, weights(0, 2));  // names of file 0
   EXPECT_THROW(writer.commit({}), InternalError);
   EXPECT_TRUE(list_checkpoints(root_).empty());
 }
@@ -225,22 +239,51 @@ TEST_F(CheckpointTest, NamesTheFileThatIsMissingTruncatedOrDamaged) {
 
 TEST_F(CheckpointTest, NamesTheTensorThatDoesNotFit) {
   const CheckpointReader reader = CheckpointReader::open(save(1));
-  at::Tensor target = at::zeros({3, 64});
-  const auto read = [&](const std::string& name) {
-    return refusal(name, [&] { reader.read_into(name, target); });
+  const auto refused = [&](const NamedState& state) {
+    return refusal(state.name, [&] { read(reader, state); });
   };
-  EXPECT_EQ(read("block0.weight"), "'block0.weight' has another shape or dtype");
-  target = at::zeros({64, 3}, at::kDouble);
-  EXPECT_EQ(read("block0.weight"), "'block0.weight' has another shape or dtype");
-  EXPECT_EQ(read("block9.weight"), "the checkpoint holds no tensor of this name");
-  EXPECT_TRUE(at::equal(target, at::zeros({64, 3}, at::kDouble)));
+  const std::string other = "'block0.weight' has another shape or dtype";
+  EXPECT_EQ(refused(state("block0.weight", {3, 64})), other);
+  const NamedState wide = state("block0.weight", {64, 3}, at::kDouble);
+  EXPECT_EQ(refused(wide), other);
+  EXPECT_EQ(refused(state("block9.weight", {64, 3})),
+            "the checkpoint holds no tensor of this name");
+  EXPECT_TRUE(at::equal(wide.local, at::zeros({64 * 3}, at::kDouble)));
+}
+
+TEST_F(CheckpointTest, ReadsWhatItNeedsOfADamagedFile) {
+  constexpr std::int64_t kRows = 3 * kChunkBytes / 4096;  // of 4 KiB
+  const CheckpointWriter writer(root_, 1, {.model = 1});
+  writer.prepare();
+  const at::Tensor whole = at::arange(kRows * 1024, at::kFloat).view({kRows, 1024});
+  writer.write_model(0, std::vector<NamedTensor>{{"weight", whole}});
+  const std::string path = writer.commit({});
+  std::fstream stream(path + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(2 * kChunkBytes + 77);
+  stream.put('!');
+  stream.close();
+
+  const CheckpointReader reader = CheckpointReader::open(path);
+  NamedState rows{.name = "weight", .shape = {kRows, 1024}, .local = at::zeros({4096}), .runs = {}};
+  rows.runs = {{0, 5000, 3000}, {3500, 20000, 596}};
+  reader.read_runs(rows, file_tensors(nullptr, rows));
+  EXPECT_TRUE(at::equal(rows.local.narrow(0, 0, 3000), whole.flatten().narrow(0, 5000, 3000)));
+  EXPECT_TRUE(at::equal(rows.local.narrow(0, 3500, 596), whole.flatten().narrow(0, 20000, 596)));
+  EXPECT_TRUE(at::equal(rows.local.narrow(0, 3000, 500), at::zeros({500})));
+
+  rows.runs = {{0, 2 * kChunkBytes / 4 + 100, 10}};
+  const std::string damaged = "a file of the checkpoint is damaged: its checksum is another";
+  EXPECT_EQ(
+      refusal("model.safetensors", [&] { reader.read_runs(rows, file_tensors(nullptr, rows)); }),
+      damaged);
+  EXPECT_EQ(refusal("model.safetensors", [&] { reader.verify_all(); }), damaged);
 }
 
 TEST_F(CheckpointTest, SaysWhenNothingCanBeWritten) {
   std::ofstream(folder_.path("file")) << "no folder";
-  const CheckpointWriter writer(folder_.path("file"), 1, 1);
+  const CheckpointWriter writer(folder_.path("file"), 1, {});
   EXPECT_THROW(writer.prepare(), SystemError);
-  EXPECT_THROW(CheckpointWriter(root_, 1, 1).write_shard(0, weights(0, 1), {}), SystemError);
+  EXPECT_THROW(CheckpointWriter(root_, 1, {}).write_model(0, weights(0, 1)), SystemError);
 }
 
 // A process that saves again and again, replacing and pruning, is killed at random moments.

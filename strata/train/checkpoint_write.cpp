@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/errors.h"
-#include "strata/data/checksum.h"
+#include "strata/data/durable_file.h"
 #include "strata/train/checkpoint.h"
 #include "strata/train/checkpoint_folder.h"
 
@@ -39,39 +39,40 @@ void remove_folder(const std::string& folder) {
   on_disk(folder, [&] { return fs::remove_all(folder); });
 }
 
-FileDigest write_text(const std::string& path, const std::string& text) {
+ChunkDigest write_text(const std::string& path, const std::string& text) {
   DurableFile file(path);
+  ChunkDigester digester;
   file.write(text);
-  return file.close();
+  digester.add(std::as_bytes(std::span(text)));
+  file.close();
+  return digester.finish();
 }
 
-// What a shard's writer tells the one that commits: files with checksums, and the tensors in them.
-std::string notes_path(const std::string& folder, int shard) {
-  return folder + "/shard-" + std::to_string(shard) + ".json";
+// What a file's writer tells the one that commits: its checksums, and the tensors in it.
+std::string note_path(const std::string& folder, const std::string& file) {
+  return folder + "/" + file + ".note";
 }
 
-ordered_json note_of(const std::string& name, const FileDigest& digest,
-                     std::span<const NamedTensor> tensors) {
-  ordered_json note = {{"name", name},
-                       {"bytes", digest.bytes},
-                       {"checksum", digest.checksum},
+ordered_json note_of(const ChunkDigest& digest, std::span<const NamedTensor> tensors) {
+  ordered_json note = {{"bytes", digest.bytes},
+                       {"checksums", digest.checksums},
                        {"tensors", ordered_json::object()}};
-  for (const auto& [tensor_name, tensor] : tensors) note["tensors"][tensor_name] = tensor.nbytes();
+  for (const auto& [name, tensor] : tensors) note["tensors"][name] = tensor.nbytes();
   return note;
 }
 
-ordered_json read_notes(const std::string& folder, int shard) {
-  std::ifstream file(notes_path(folder, shard));
-  ordered_json notes = ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!notes.is_array()) {
+ordered_json read_note(const std::string& folder, const std::string& file) {
+  std::ifstream stream(note_path(folder, file));
+  ordered_json note = ordered_json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  if (!note.is_object()) {
     throw InternalError({.operation = kOperation,
                          .where = folder,
-                         .what = "a shard was not written before the commit",
-                         .expected = notes_path(folder, shard),
+                         .what = "a file was not written before the commit",
+                         .expected = file,
                          .got = "no such file",
                          .fix = ""});
   }
-  return notes;
+  return note;
 }
 
 // Puts a complete folder in the place of an older one of the same name, in one move where the file
@@ -88,38 +89,42 @@ void replace_folder(const std::string& fresh, const std::string& folder) {
   remove_folder(old);
 }
 
-// Collects the notes of all shards.
+// Collects the notes of all files.
 class Commit {
  public:
-  Commit(std::string folder, int num_shards) : folder_(std::move(folder)), num_shards_(num_shards) {
-    for (int shard = 0; shard < num_shards; ++shard) {
-      for (const ordered_json& note : read_notes(folder_, shard)) add(note);
-    }
+  Commit(std::string folder, CheckpointFiles files) : folder_(std::move(folder)) {
+    for (int file = 0; file < files.model; ++file)
+      add(shard_name("model", file, files.model), weights_);
+    for (int file = 0; file < files.optimizer; ++file)
+      add(shard_name("optimizer", file, files.optimizer), others_);
+    sharded_ = files.model > 1;
   }
 
   std::vector<ManifestFile> write_rest(const std::string& config_json) {
+    for (const ManifestFile& file : files_)
+      on_disk(folder_, [&] { return fs::remove(note_path(folder_, file.name)); });
     add_text("config.json", config_json);
-    if (num_shards_ > 1) add_text("model.safetensors.index.json", index());
-    for (int shard = 0; shard < num_shards_; ++shard) {
-      on_disk(folder_, [&] { return fs::remove(notes_path(folder_, shard)); });
-    }
+    if (sharded_) add_text("model.safetensors.index.json", index());
     return std::move(files_);
   }
 
  private:
-  void add(const ordered_json& note) {
-    const std::string file = note["name"];
-    files_.push_back({file, {.bytes = note["bytes"], .checksum = note["checksum"]}});
+  using FileOfTensor = std::map<std::string, std::string>;
+
+  void add(const std::string& file, FileOfTensor& file_of) {
+    const ordered_json note = read_note(folder_, file);
+    files_.push_back({file, {.bytes = note["bytes"], .checksums = note["checksums"]}});
     for (const auto& [name, bytes] : note["tensors"].items()) {
-      if (!file_of_.emplace(name, file).second) {
+      if (weights_.contains(name) || others_.contains(name)) {
         throw InternalError({.operation = kOperation,
                              .where = folder_,
-                             .what = "two shards hold a tensor of the same name",
+                             .what = "two files hold a tensor of the same name",
                              .expected = "one",
                              .got = name,
                              .fix = ""});
       }
-      if (file.starts_with("model")) model_bytes_ += bytes.get<std::int64_t>();
+      file_of.emplace(name, file);
+      if (&file_of == &weights_) weight_bytes_ += bytes.get<std::int64_t>();
     }
   }
 
@@ -128,31 +133,29 @@ class Commit {
   }
 
   std::string index() const {
-    ordered_json weight_map = ordered_json::object();
-    for (const auto& [name, file] : file_of_) {
-      if (file.starts_with("model")) weight_map[name] = file;
-    }
-    const ordered_json fields = {{"metadata", {{"total_size", model_bytes_}}},
-                                 {"weight_map", weight_map}};
+    const ordered_json fields = {{"metadata", {{"total_size", weight_bytes_}}},
+                                 {"weight_map", weights_}};
     return fields.dump(2) + "\n";
   }
 
   std::string folder_;
-  int num_shards_;
   std::vector<ManifestFile> files_;
-  std::map<std::string, std::string> file_of_;
-  std::int64_t model_bytes_ = 0;
+  FileOfTensor weights_;
+  FileOfTensor others_;
+  std::int64_t weight_bytes_ = 0;
+  bool sharded_ = false;
 };
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(std::string folder, std::int64_t step, int num_shards)
+CheckpointWriter::CheckpointWriter(std::string folder, std::int64_t step, CheckpointFiles files)
     : folder_(std::move(folder)),
       step_(step),
-      num_shards_(num_shards),
+      files_(files),
       final_folder_(folder_ + "/" + checkpoint_folder_name(step)),
       partial_folder_(unfinished(final_folder_)) {
-  STRATA_CHECK(step >= 0 && num_shards > 0 && !folder_.empty(), kOperation);
+  STRATA_CHECK(step >= 0 && files.model > 0 && files.optimizer >= 0 && !folder_.empty(),
+               kOperation);
 }
 
 void CheckpointWriter::prepare() const {
@@ -167,23 +170,24 @@ void CheckpointWriter::prepare() const {
   on_disk(partial_folder_, [&] { fs::create_directory(partial_folder_); });
 }
 
-void CheckpointWriter::write_shard(int shard, std::span<const NamedTensor> model,
-                                   std::span<const NamedTensor> optimizer) const {
-  STRATA_CHECK(shard >= 0 && shard < num_shards_, kOperation);
-  ordered_json notes = ordered_json::array();
-  const auto write = [&](const std::string& kind, std::span<const NamedTensor> tensors) {
-    const std::string name = shard_name(kind, shard, num_shards_);
-    notes.push_back(
-        note_of(name, write_safetensors(partial_folder_ + "/" + name, tensors), tensors));
-  };
-  write("model", model);
-  if (!optimizer.empty()) write("optimizer", optimizer);
-  write_text(notes_path(partial_folder_, shard), notes.dump());
+void CheckpointWriter::write(const std::string& name, std::span<const NamedTensor> tensors) const {
+  const ChunkDigest digest = write_safetensors(partial_folder_ + "/" + name, tensors);
+  write_text(note_path(partial_folder_, name), note_of(digest, tensors).dump());
+}
+
+void CheckpointWriter::write_model(int file, std::span<const NamedTensor> tensors) const {
+  STRATA_CHECK(file >= 0 && file < files_.model, kOperation);
+  write(shard_name("model", file, files_.model), tensors);
+}
+
+void CheckpointWriter::write_optimizer(int file, std::span<const NamedTensor> tensors) const {
+  STRATA_CHECK(file >= 0 && file < files_.optimizer, kOperation);
+  write(shard_name("optimizer", file, files_.optimizer), tensors);
 }
 
 std::string CheckpointWriter::commit(Manifest manifest, const std::string& config_json) const {
   manifest.step = step_;
-  manifest.files = Commit(partial_folder_, num_shards_).write_rest(config_json);
+  manifest.files = Commit(partial_folder_, files_).write_rest(config_json);
   write_text(partial_folder_ + "/" + kManifestName, write_manifest(manifest));
   sync_folder(partial_folder_);
   if (on_disk(final_folder_, [&] { return fs::exists(final_folder_); })) {
@@ -192,6 +196,11 @@ std::string CheckpointWriter::commit(Manifest manifest, const std::string& confi
     rename_durably(partial_folder_, final_folder_);
   }
   return final_folder_;
+}
+
+void CheckpointWriter::discard() const noexcept {
+  std::error_code none;
+  fs::remove_all(partial_folder_, none);
 }
 
 std::vector<std::string> list_checkpoints(const std::string& folder) {

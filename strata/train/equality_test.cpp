@@ -112,7 +112,7 @@ Record run_case(const Case& c) {
                      }
                      const std::lock_guard lock(mutex);
                      for (const NamedState& weight : trainer.weights())
-                       result.weights[weight.name] = weight.tensor.clone();
+                       result.weights[weight.name] = weight.tensor().clone();
                    });
   return result;
 }

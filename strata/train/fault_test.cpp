@@ -8,12 +8,13 @@
 #include "strata/pipeline/stage_machine.h"
 #include "strata/schedule/builders.h"
 #include "strata/schedule/passes.h"
+#include "strata/shard/peer_medium.h"
 #include "strata/tier/store.h"
 
 namespace strata {
 namespace {
 
-constexpr int kRanks = 3;
+constexpr Mesh kMesh{.pp = 3, .dp = 2};
 
 // Performs what the inner machine performs, until its position comes.
 class FaultyMachine final : public Machine {
@@ -41,31 +42,44 @@ struct Setting {
                              .skip = true});
   Partition partition{.bounds = {0, 2, 4, model.num_layers()}};
   std::vector<char> recompute = std::vector<char>(model.num_layers(), 0);
+  schedule::Sharing sharing;
   Schedule schedule;
 
   Setting() {
     recompute[2] = recompute[4] = 1;
-    schedule = schedule::lower(schedule::one_f_one_b({.ranks = kRanks, .micro_batches = 3}),
-                               model.wiring(), partition, {.recompute = recompute});
+    sharing = schedule::make_sharing(model.wiring(), std::vector<char>(model.num_layers(), 1),
+                                     {.replicas = 2, .shards = 2, .zero = 3});
+    sharing.reduced[5] = sharing.fetched[5] = sharing.divided_gradients[5] = 0;  // the merge layer
+    schedule =
+        schedule::lower(schedule::one_f_one_b({.ranks = kMesh.pp, .micro_batches = 3}),
+                        model.wiring(), partition, {.recompute = recompute, .sharing = sharing});
   }
 };
 
 void run_with_fault(const Setting& setting, int faulty_rank, int position) {
-  run_thread_ranks({.ranks = kRanks}, [&](Group& group, MemoryAccount&) {
-    LayerStore store(device_medium());
-    const LayerRange layers = setting.partition.layers(group.rank());
-    for (int layer = layers.begin; layer < layers.end; ++layer)
-      store.insert(layer, setting.model.layout(layer), {}, 2);
+  run_thread_ranks({.ranks = kMesh.size()}, [&](Group& group, MemoryAccount&) {
+    MeshGroups groups = make_mesh_groups(group, kMesh);
+    LayerStore store(std::make_unique<PeerMedium>(groups.shard));
+    const LayerRange layers = setting.partition.layers(groups.pp.rank());
+    for (int layer = layers.begin; layer < layers.end; ++layer) {
+      const LayerLayout& layout = setting.model.layout(layer);
+      const bool divided = setting.sharing.is_fetched(layer);
+      store.insert(layer, layout, {}, 2,
+                   {.shard = cut({0, layout.own_numel}, 2)[groups.shard.rank()],
+                    .whole_weights = !divided,
+                    .whole_gradients = !divided});
+    }
     const auto optimizer = make_optimizer({});
     StageMachine machine(setting.model,
                          {.partition = setting.partition,
                           .rank_of_stage = {0, 1, 2},
-                          .recompute = setting.recompute},
-                         store, optimizer.get(), group);
+                          .recompute = setting.recompute,
+                          .sharing = setting.sharing},
+                         store, optimizer.get(), groups);
     const at::Tensor text = at::randint(32, {6, 16}, at::kLong);
-    const MiniBatch batch{.inputs = {text, text}, .samples = 6, .valid_tokens = 96};
-    const Program& program = setting.schedule.programs[group.rank()];
-    machine.begin(program, {.micro_batches = split(batch, 2), .valid_tokens = 96});
+    const MiniBatch batch{.inputs = {text, text}, .samples = 6, .valid_tokens = 192};
+    const Program& program = setting.schedule.programs[groups.pp.rank()];
+    machine.begin(program, {.micro_batches = split(batch, 2), .valid_tokens = 192});
     FaultyMachine faulty(machine, group.rank() == faulty_rank ? position : -1);
     execute(program, faulty);
   });
@@ -74,9 +88,10 @@ void run_with_fault(const Setting& setting, int faulty_rank, int position) {
 TEST(Fault, AtEveryActionOfEveryRankStopsAllWithOneError) {
   const Setting setting;
   int faults = 0;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    const Program& program = setting.schedule.programs[rank];
+  for (int stage = 0; stage < kMesh.pp; ++stage) {
+    const Program& program = setting.schedule.programs[stage];
     for (int position = 0; position < static_cast<int>(program.size()); ++position, ++faults) {
+      const int rank = kMesh.rank({.pp = stage, .dp = position % kMesh.dp});
       try {
         run_with_fault(setting, rank, position);
         FAIL() << "rank " << rank << " failed at " << position << " and nobody noticed";
@@ -88,7 +103,7 @@ TEST(Fault, AtEveryActionOfEveryRankStopsAllWithOneError) {
       }
     }
   }
-  EXPECT_GT(faults, 60);
+  EXPECT_GT(faults, 120);
 }
 
 TEST(Fault, NoneLetsTheStepThrough) { EXPECT_NO_THROW(run_with_fault(Setting(), -1, 0)); }

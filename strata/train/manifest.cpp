@@ -1,6 +1,8 @@
 #include "strata/train/manifest.h"
 
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/data/checksum.h"
@@ -34,10 +36,13 @@ Manifest read_fields(const ordered_json& fields) {
                     .strata_version = fields.at("strata_version"),
                     .recipe = fields.at("recipe")};
   for (const ordered_json& file : fields.at("files")) {
-    const std::string digits = file.at("checksum");
-    manifest.files.push_back(
-        {.name = file.at("name"),
-         .digest = {.bytes = file.at("bytes"), .checksum = std::stoull(digits, nullptr, 16)}});
+    ChunkDigest digest{.bytes = file.at("bytes"), .checksums = {}};
+    for (const std::string digits : file.at("checksums"))
+      digest.checksums.push_back(std::stoull(digits, nullptr, 16));
+    if ((digest.bytes + kChunkBytes - 1) / kChunkBytes !=
+        static_cast<std::int64_t>(digest.checksums.size()))
+      throw std::invalid_argument("a file with another number of checksums");
+    manifest.files.push_back({.name = file.at("name"), .digest = std::move(digest)});
   }
   return manifest;
 }
@@ -53,8 +58,10 @@ std::string write_manifest(const Manifest& manifest) {
                          {"recipe", manifest.recipe},
                          {"files", ordered_json::array()}};
   for (const auto& [name, digest] : manifest.files) {
+    std::vector<std::string> checksums;
+    for (const std::uint64_t sum : digest.checksums) checksums.push_back(checksum_text(sum));
     fields["files"].push_back(
-        {{"name", name}, {"bytes", digest.bytes}, {"checksum", checksum_text(digest.checksum)}});
+        {{"name", name}, {"bytes", digest.bytes}, {"checksums", std::move(checksums)}});
   }
   // Of what a reader will parse: text that is no UTF-8 was replaced.
   fields = ordered_json::parse(dump(fields));
@@ -82,7 +89,8 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   } catch (const nlohmann::json::exception& error) {
     refuse(path, "the manifest is damaged", "the fields of a checkpoint", error.what());
   } catch (const std::logic_error& error) {  // std::stoull
-    refuse(path, "the manifest is damaged", "checksums of 16 digits", error.what());
+    refuse(path, "the manifest is damaged", "a checksum of 16 digits for every 4 MiB of a file",
+           error.what());
   }
 }
 

@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "strata/data/durable_file.h"
+#include "strata/train/checkpoint_chunks.h"
 
 namespace strata {
 
-inline constexpr int kCheckpointFormat = 1;
+inline constexpr int kCheckpointFormat = 2;
 
 struct ManifestFile {
   std::string name;  ///< within the checkpoint's folder
-  FileDigest digest;
+  ChunkDigest digest;
 };
 
 struct Manifest {

@@ -13,7 +13,8 @@ const Manifest kManifest{
     .threads_per_rank = 2,
     .strata_version = "0.1.0",
     .recipe = "model: {kind: gpt}\n",
-    .files = {{"model.safetensors", {.bytes = 7, .checksum = 0xfedcba9876543210}}}};
+    .files = {
+        {"model.safetensors", {.bytes = kChunkBytes + 7, .checksums = {0xfedcba9876543210, 5}}}}};
 
 TEST(Manifest, ReadsBackWhatWasWritten) {
   const Manifest read = parse_manifest(write_manifest(kManifest), "manifest.json");
@@ -51,15 +52,26 @@ TEST(Manifest, RefusesEveryFlippedBitThatChangesWhatItSays) {
   }
 }
 
-TEST(Manifest, RefusesALaterFormat) {
-  std::string text = write_manifest(kManifest);
-  text.replace(text.find("\"format_version\": 1"), 19, "\"format_version\": 2");
-  try {
-    parse_manifest(text, "m");
-    FAIL() << "read a format of the future";
-  } catch (const UserError& error) {
-    EXPECT_EQ(error.text().what, "the checkpoint has another format version");
+TEST(Manifest, RefusesOtherFormats) {
+  for (const char* version : {"1", "3"}) {
+    std::string text = write_manifest(kManifest);
+    const std::size_t place = text.find("\"format_version\": 2");
+    ASSERT_NE(place, std::string::npos);
+    text.replace(place, 19, std::string("\"format_version\": ") + version);
+    try {
+      parse_manifest(text, "m");
+      FAIL() << "read format " << version;
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.text().what, "the checkpoint has another format version");
+      EXPECT_EQ(error.text().got, version);
+    }
   }
+}
+
+TEST(Manifest, RefusesAFileWithTooFewChecksums) {
+  Manifest manifest = kManifest;
+  manifest.files[0].digest.checksums.pop_back();
+  EXPECT_THROW(parse_manifest(write_manifest(manifest), "m"), UserError);
 }
 
 TEST(Manifest, RefusesWhatIsNoManifest) {

@@ -1,41 +1,107 @@
 #include "strata/train/planned_run.h"
 
-#include "strata/models/gpt.h"
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "strata/models/model.h"
 #include "strata/pipeline/costs.h"
 
 namespace strata {
 namespace {
 
+int as_int(std::int64_t number) { return static_cast<int>(number); }
+
 CostRequest cost_request(const Recipe& recipe, bool keep_intermediates) {
   const std::vector<std::int64_t> shape = {recipe.train.micro_batch, recipe.model.context};
-  return {
-      .batch_inputs = {{shape, at::kLong}, {shape, at::kLong}},
-      .samples = recipe.train.mini_batch,
-      .micro_batch = recipe.train.micro_batch,
-      .optimizer_slots = static_cast<int>(make_optimizer(recipe.optimizer)->slot_names().size()),
-      .keep_intermediates = keep_intermediates};
+  return {.batch_inputs = {{shape, at::kLong}, {shape, at::kLong}},
+          .samples = (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp,
+          .micro_batch = recipe.train.micro_batch,
+          .optimizer_slots = as_int(
+              static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
+          .keep_intermediates = keep_intermediates};
 }
 
-PlanRequest plan_request(const Recipe& recipe, const Sequence& model) {
+Sequence model_of(const Recipe& recipe) {
+  return make_model(recipe.model, GptOutput::kLoss,
+                    {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel});
+}
+
+PlanRequest plan_request(const Recipe& recipe, const Sequence& model, int processes = 1) {
   const TrainOptions& train = recipe.train;
-  return {.wiring = model.wiring(),
-          .costs_none = byte_costs(model, cost_request(recipe, true)),
-          .costs_cheap = byte_costs(model, cost_request(recipe, false)),
-          .shape = {.ranks = static_cast<int>(recipe.mesh.pp),
-                    .micro_batches = static_cast<int>((train.mini_batch + train.micro_batch - 1) /
-                                                      train.micro_batch),
-                    .virtual_stages = static_cast<int>(recipe.mesh.virtual_stages)},
-          .schedule = recipe.mesh.schedule,
-          .memory = recipe.memory,
-          .micro_batch = train.micro_batch};
+  PlanRequest request{.wiring = model.wiring(),
+                      .costs_none = byte_costs(model, cost_request(recipe, true)),
+                      .costs_cheap = byte_costs(model, cost_request(recipe, false)),
+                      .shape = {.ranks = as_int(recipe.mesh.pp),
+                                .micro_batches = as_int(count_micro_batches(
+                                    train.mini_batch, as_int(recipe.mesh.dp), train.micro_batch)),
+                                .virtual_stages = as_int(recipe.mesh.virtual_stages)},
+                      .schedule = recipe.mesh.schedule,
+                      .memory = recipe.memory,
+                      .micro_batch = train.micro_batch,
+                      .mesh = mesh_request(recipe.mesh)};
+  if (processes > 1) {
+    request.mesh.rates = kProcessRates;
+    request.mesh.copies_pieces = true;
+  }
+  request.mesh.tensor = transformer_traffic(request.wiring, request.costs_cheap, request.mesh);
+  return request;
+}
+
+TrainerOptions trainer_options(const Recipe& recipe, const Plan& plan) {
+  return {.schedule = recipe.mesh.schedule,
+          .mesh = recipe.mesh.mesh(),
+          .zero = as_int(recipe.mesh.zero),
+          .shard_ranks = as_int(recipe.mesh.shard_ranks),
+          .reduce_each = plan.sharding.reduce_each,
+          .virtual_stages = as_int(recipe.mesh.virtual_stages),
+          .partition = plan.partition,
+          .recompute = plan.recompute,
+          .keep_intermediates = recipe.memory.recompute == "none",
+          .micro_batch = recipe.train.micro_batch,
+          .seed = static_cast<std::uint64_t>(recipe.train.seed),
+          .clip = recipe.train.clip,
+          .label_smoothing = recipe.train.label_smoothing,
+          .optimizer = recipe.optimizer};
+}
+
+// What the probe decides, and so what processes could disagree on.
+std::string decisions_of(const PlannedRun& run) {
+  return nlohmann::json{{"bounds", run.trainer.partition.bounds},
+                        {"recompute", run.trainer.recompute},
+                        {"reduce_each", run.trainer.reduce_each}}
+      .dump();
+}
+
+void apply(const std::string& decisions, TrainerOptions& trainer) {
+  const auto json = nlohmann::json::parse(decisions);
+  json.at("bounds").get_to(trainer.partition.bounds);
+  json.at("recompute").get_to(trainer.recompute);
+  json.at("reduce_each").get_to(trainer.reduce_each);
+}
+
+// With mesh.auto, the mesh that the search finds; estimates alone, so the same in every process.
+Recipe with_mesh(Recipe recipe) {
+  if (!recipe.mesh.automatic) return recipe;
+  recipe.mesh = search_mesh(recipe).best();
+  recipe.mesh.automatic = false;
+  return recipe;
 }
 
 }  // namespace
 
-PlannedRun plan_run(const Recipe& recipe, bool probe) {
-  Sequence model = make_gpt(recipe.model);
-  const int ranks = static_cast<int>(recipe.mesh.pp), threads = recipe.threads_per_rank();
-  PlanRequest request = plan_request(recipe, model);
+MeshSearch search_mesh(const Recipe& recipe) {
+  return search_mesh(recipe.mesh, mesh_limits(recipe), [&](const MeshOptions& mesh) {
+    Recipe candidate = recipe;
+    candidate.mesh = mesh;
+    return plan_request(candidate, model_of(candidate));
+  });
+}
+
+PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
+  const Recipe recipe = with_mesh(given);
+  Sequence model = model_of(recipe);
+  const int ranks = recipe.mesh.mesh().size(), threads = recipe.threads_per_rank();
+  PlanRequest request = plan_request(recipe, model, processes);
   // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.
   Plan plan = make_plan(request);
   if (probe) {
@@ -48,16 +114,28 @@ PlannedRun plan_run(const Recipe& recipe, bool probe) {
                    .cache_file = default_probe_cache()});
     plan = make_plan(request);
   }
-  TrainerOptions trainer{.schedule = recipe.mesh.schedule,
-                         .virtual_stages = static_cast<int>(recipe.mesh.virtual_stages),
-                         .partition = plan.partition,
-                         .recompute = plan.recompute,
-                         .keep_intermediates = recipe.memory.recompute == "none",
-                         .micro_batch = recipe.train.micro_batch,
-                         .seed = static_cast<std::uint64_t>(recipe.train.seed),
-                         .clip = recipe.train.clip,
-                         .optimizer = recipe.optimizer};
-  return {std::move(model), std::move(plan), std::move(trainer), ranks, threads};
+  TrainerOptions trainer = trainer_options(recipe, plan);
+  return {std::move(model), std::move(plan), std::move(trainer), recipe.mesh, ranks, threads};
+}
+
+World join_world(const Recipe& given) {
+  const Recipe recipe = with_mesh(given);
+  return World({.ranks = recipe.mesh.mesh().size(),
+                .threads_per_rank = recipe.threads_per_rank(),
+                .device_bytes = recipe.memory.device.count,
+                .mesh = recipe.mesh.mesh(),
+                .fingerprint = given.text});
+}
+
+PlannedRun plan_run(World& world, const Recipe& recipe) {
+  std::optional<PlannedRun> run;
+  const std::string decisions = world.agree([&] {
+    run = plan_run(recipe, /*probe=*/true, world.processes());
+    return decisions_of(*run);
+  });
+  if (!run) run = plan_run(recipe, /*probe=*/false, world.processes());
+  apply(decisions, run->trainer);
+  return std::move(*run);
 }
 
 }  // namespace strata

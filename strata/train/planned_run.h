@@ -4,6 +4,8 @@
 ///         recipe, partitioner and builders refuse.
 #pragma once
 
+#include "strata/comm/ranks.h"
+#include "strata/plan/mesh_search.h"
 #include "strata/plan/planner.h"
 #include "strata/train/recipe.h"
 #include "strata/train/trainer.h"
@@ -14,11 +16,22 @@ struct PlannedRun {
   Sequence model;
   Plan plan;
   TrainerOptions trainer;
+  MeshOptions mesh;  ///< the recipe's, or the one found for it
   int ranks = 1;
   int threads_per_rank = 1;
 };
 
-/// `probe`: measure the layers' seconds (cached); else estimate them from FLOPs.
-PlannedRun plan_run(const Recipe& recipe, bool probe = true);
+/// The meshes that mesh.auto chooses from, best first.
+MeshSearch search_mesh(const Recipe& recipe);
+
+/// `probe`: measure the layers' seconds (cached); else estimate them from FLOPs. `processes`: among
+/// which the ranks are divided.
+PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1);
+
+/// Joins the processes of the run; `recipe` has to be the same in all.
+World join_world(const Recipe& recipe);
+
+/// The same plan in every process: process 0 measures and decides.
+PlannedRun plan_run(World& world, const Recipe& recipe);
 
 }  // namespace strata

@@ -44,7 +44,7 @@ void require(bool holds, const Given& given, const std::string& path, const std:
 
 void check(const Recipe& r, const Given& given) {
   const auto text = [](std::int64_t number) { return std::to_string(number); };
-  require(r.model.width % r.model.heads == 0, given, "model.heads",
+  require(r.model.kind != "gpt" || r.model.width % r.model.heads == 0, given, "model.heads",
           "the heads must share the width evenly", "a divisor of " + text(r.model.width),
           text(r.model.heads), "set model.heads to a divisor of model.width");
   require(r.train.micro_batch <= r.train.mini_batch, given, "train.micro_batch",
@@ -52,21 +52,14 @@ void check(const Recipe& r, const Given& given) {
           text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
   require(r.data.tokenizer != "bytes" || r.model.vocab >= 256, given, "model.vocab",
           "bytes have 256 values", "at least 256", text(r.model.vocab), "set model.vocab=256");
-  require(r.mesh.virtual_stages == 1 || r.mesh.schedule != "1f1b", given, "mesh.virtual_stages",
-          "1f1b has one stage a rank", "schedule interleaved or gpipe", r.mesh.schedule,
-          "set mesh.schedule=interleaved");
   require(!r.data.train.empty(), given, "data.train", "no text to train on", "the path of a file",
           "nothing", "set data.train to a text file");
   require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), given,
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
-  // pp against layers: known without a model, so a newcomer reads the recipe's line, not a plan's.
-  const std::int64_t layers = r.model.layers + 2 + (r.model.skip ? 1 : 0);
-  const std::int64_t stages = r.mesh.pp * r.mesh.virtual_stages;
-  require(stages <= layers, given, "mesh.pp", "more stages than layers",
-          "at most " + text(layers) + " stages (blocks, embedding, head)", text(stages),
-          r.mesh.virtual_stages > layers ? "set mesh.virtual_stages=1"
-                                         : "set mesh.pp=" + text(layers / r.mesh.virtual_stages));
+  if (!r.mesh.automatic)
+    check_mesh(r.mesh, mesh_limits(r),
+               [&](const std::string& field) { return given.where(field); });
 }
 
 }  // namespace
@@ -91,6 +84,11 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
            .maximum = 1});
   set.add(prefix + ".clip", &options.clip,
           {.help = "Largest global gradient norm; 0: no clipping.", .minimum = 0});
+  set.add(prefix + ".label_smoothing", &options.label_smoothing,
+          {.help = "Share of each training target that is spread over the whole vocabulary.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = 1});
   set.add(prefix + ".seed", &options.seed,
           {.help = "Of first values, dropout and the order of samples.", .minimum = 0});
   set.add(
@@ -105,6 +103,8 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
       {.help = "Steps between checkpoints; 0: only at the end.", .unit = "steps", .minimum = 0});
   set.add(prefix + ".keep_checkpoints", &options.keep_checkpoints,
           {.help = "Newest checkpoints that are kept; 0: all.", .minimum = 0});
+  set.add(prefix + ".tensorboard", &options.tensorboard,
+          {.help = "Folder of TensorBoard event files; empty: none are written."});
 }
 
 LearningRateSchedule Recipe::learning_rate() const {
@@ -115,10 +115,20 @@ LearningRateSchedule Recipe::learning_rate() const {
           .final_fraction = train.final_fraction};
 }
 
+MeshLimits mesh_limits(const Recipe& recipe) {
+  const GptOptions& model = recipe.model;
+  const bool llama = model.kind == "llama";
+  return {.mini_batch = recipe.train.mini_batch,
+          .layers = model.layers + 2 + (model.skip ? 1 : 0),
+          .heads = model.heads,
+          .kv_heads = llama && model.kv_heads > 0 ? model.kv_heads : model.heads,
+          .context = model.context};
+}
+
 int Recipe::threads_per_rank() const {
   if (mesh.threads > 0) return static_cast<int>(mesh.threads);
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-  return static_cast<int>(std::max<std::int64_t>(1, cores / mesh.pp));
+  return static_cast<int>(std::max<std::int64_t>(1, cores / mesh.mesh().size()));
 }
 
 Recipe parse_recipe(const std::string& text, const std::string& name,

@@ -13,6 +13,7 @@
 #include "strata/optim/learning_rate.h"
 #include "strata/optim/options.h"
 #include "strata/plan/memory_options.h"
+#include "strata/plan/mesh_check.h"
 #include "strata/plan/mesh_options.h"
 
 namespace strata {
@@ -25,12 +26,14 @@ struct TrainOptions {
   std::string decay = "cosine";
   double final_fraction = 0.1;
   double clip = 1.0;
+  double label_smoothing = 0;
   std::int64_t seed = 1;
   std::int64_t validate_every = 0;
   std::int64_t validation_samples = 256;
   std::string checkpoint_folder;
   std::int64_t checkpoint_every = 0;
   std::int64_t keep_checkpoints = 2;
+  std::string tensorboard;
 };
 
 void describe(OptionSet& set, const std::string& prefix, TrainOptions& options);
@@ -54,6 +57,9 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
 /// The same from text; `name` stands for the file in errors.
 Recipe parse_recipe(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides);
+
+/// What its mesh has to agree with.
+MeshLimits mesh_limits(const Recipe& recipe);
 
 /// Table of all fields with default, unit and sentence: `strata options`.
 std::string recipe_options_table();

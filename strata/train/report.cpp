@@ -48,9 +48,9 @@ std::string to_html(const ReportInput& input) {
          "<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
          escape(input.title) + " \u00b7 Strata</title>\n<style>" + report::style_sheet() +
          "</style>\n</head>\n<body>\n<main>\n" + header(input) + report::tiles(input) +
-         report::timeline(input) + "<div class=\"" + (text.empty() ? "" : "columns") + "\">" +
-         report::loss_curve(input) + text + "</div>\n" + report::memory(input) +
-         report::comparison(input) + appendices(input) +
+         report::timeline(input) + report::idle(input) + "<div class=\"" +
+         (text.empty() ? "" : "columns") + "\">" + report::loss_curve(input) + text + "</div>\n" +
+         report::memory(input) + report::comparison(input) + appendices(input) +
          "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>" + report::script() +
          "</script>\n</body>\n</html>\n";
 }

@@ -1,9 +1,9 @@
 /// Draws a finished run as one HTML file that needs nothing else: no network, no other file.
 ///
-/// It shows the run's facts, what was reached, the timeline predicted and measured on one axis, the
-/// loss curve, the memory of every rank and a sample of what the model writes. Without scripts it
-/// still reads; with them it zooms and explains under the pointer. Sections without data are left
-/// out.
+/// It shows the run's facts, what was reached, the timeline predicted and measured on one axis,
+/// where every rank's time goes, the loss curve, the memory of every rank and a sample of what the
+/// model writes. Without scripts it still reads; with them it zooms and explains under the pointer.
+/// Sections without data are left out.
 ///
 /// Errors  SystemError when the file cannot be written.
 #pragma once

@@ -9,6 +9,7 @@ namespace strata::report {
 
 std::string tiles(const ReportInput& input);
 std::string timeline(const ReportInput& input);
+std::string idle(const ReportInput& input);
 std::string loss_curve(const ReportInput& input);
 std::string memory(const ReportInput& input);
 std::string comparison(const ReportInput& input);

@@ -100,6 +100,9 @@ blockquote {
 .measured.segment, .box.measured { background: var(--bar); } .rest { background: var(--hatch); }
 .kind0 { background: var(--k0); } .kind1 { background: var(--k1); } .kind2 { background: var(--k2); } .kind3 { background: var(--k3); }
 .kind4 { background: var(--k4); } .kind5 { background: var(--k5); } .kind6 { background: var(--k6); } .kind7 { background: var(--k7); }
+#idle .memory { gap: 12px 18px; } #idle .bar, #idle .bar + .bar { height: 16px; } #idle .predicted .segment { opacity: .6; }
+.use0 { background: var(--forward); } .use1 { background: var(--update); } .use2 { background: var(--hatch); } .use3 { background: var(--k5); }
+.use4 { background: var(--k3); } .use5 { background: var(--k6); } .use6 { background: var(--k7); } .use7 { background: var(--bar); }
 .budget { position: absolute; top: -6px; bottom: -6px; border-left: 2px dashed var(--ink); }
 .figures { display: grid; font-size: 13px; text-align: right; } .figures em { font-style: normal; color: var(--soft); }
 .scroll { overflow-x: auto; }

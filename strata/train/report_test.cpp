@@ -66,6 +66,20 @@ TEST(Report, PutsPredictedAndMeasuredOnOneAxisThatHoldsBoth) {
   }
 }
 
+TEST(Report, SaysWhereTheTimeOfEveryRankGoes) {
+  ReportInput input = report_test::example(2, 8);
+  const std::string html = to_html(input);
+  ASSERT_TRUE(contains(html, "id=\"idle\""));
+  EXPECT_EQ(count(html, "<div class=\"bar predicted\">"), 2u);
+  EXPECT_EQ(count(html, "<div class=\"bar measured\">"), 2u);
+  EXPECT_EQ(count(html, "title=\"measured compute: "), 2u);
+  EXPECT_EQ(count(html, "title=\"measured fill and drain: "), 2u);
+  input.measured.ranks[1].clear();  // of another process
+  EXPECT_EQ(count(to_html(input), "<div class=\"bar measured\">"), 1u);
+  input.measured = {};
+  EXPECT_EQ(count(to_html(input), "<div class=\"bar measured\">"), 0u);
+}
+
 TEST(Report, ComparesThePlanWithTheRun) {
   ReportInput input = report_test::example();
   input.step_seconds = {.predicted = 1.05, .measured = 1.0};

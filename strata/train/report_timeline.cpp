@@ -35,6 +35,9 @@ Look look_of(std::string_view kind) {
   if (kind == "RF") return {"wait", "wait for an activation"};
   if (kind == "RB") return {"wait", "wait for a gradient"};
   if (kind == "RG" || kind == "RW") return {"wait", "wait for a tied weight"};
+  if (kind == "TG") return {"update", "sum of a tied weight's gradients"};
+  if (kind == "DG" || kind == "AG") return {"wait", "sum of the replicas' gradients"};
+  if (kind == "FW" || kind == "GW") return {"wait", "wait for weights of the replicas"};
   if (kind.starts_with('S')) return {"send", "send"};
   return {"wait", "wait"};
 }

@@ -25,9 +25,23 @@ std::size_t typical_step(const TrainingResult& result) {
   return best;
 }
 
+// A rank of the pipeline is planned once and stands for its replicas and slices.
+int planned_rank(const PlannedRun& run, int rank) { return run.mesh.mesh().place(rank).pp; }
+
+std::string mesh_text(const PlannedRun& run) {
+  const MeshOptions& mesh = run.mesh;
+  std::string text =
+      std::to_string(run.ranks) + " ranks x " + std::to_string(run.threads_per_rank) + " threads";
+  if (mesh.dp * mesh.tp > 1) {
+    text += ": pp " + std::to_string(mesh.pp) + " x dp " + std::to_string(mesh.dp) + " x tp " +
+            std::to_string(mesh.tp);
+  }
+  return text + (mesh.zero > 0 ? ", ZeRO " + std::to_string(mesh.zero) : "");
+}
+
 void add_timelines(ReportInput& input, const PlannedRun& run, const TrainingResult& result) {
-  for (const RankTimeline& timeline : run.plan.simulation.ranks)
-    input.predicted.ranks.push_back(timeline.events);
+  for (int rank = 0; rank < run.ranks; ++rank)
+    input.predicted.ranks.push_back(run.plan.simulation.ranks[planned_rank(run, rank)].events);
   input.predicted.step_seconds = run.plan.simulation.step_seconds;
   if (result.last_steps.empty()) return;
   const std::size_t index = typical_step(result);
@@ -41,7 +55,7 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
                 const TrainingResult& result) {
   input.budget_bytes = recipe.memory.device.count;
   for (int rank = 0; rank < run.ranks; ++rank) {
-    const RankLedger& ledger = run.plan.ledger[rank];
+    const RankLedger& ledger = run.plan.ledger[planned_rank(run, rank)];
     ReportMemory memory{.predicted_peak = ledger.peak_bytes};
     for (int kind = 0; kind < kNumByteKinds; ++kind)
       memory.kinds.emplace_back(name_of(static_cast<ByteKind>(kind)), ledger.at_peak.bytes[kind]);
@@ -63,9 +77,8 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
   const TrainOptions& train = recipe.train;
   ReportInput input{
       .title = "GPT, " + format_count(static_cast<double>(run.model.num_weights())) + " weights",
-      .facts = {{"mesh", std::to_string(run.ranks) + " ranks x " +
-                             std::to_string(run.threads_per_rank) + " threads"},
-                {"schedule", recipe.mesh.schedule},
+      .facts = {{"mesh", mesh_text(run)},
+                {"schedule", run.mesh.schedule},
                 {"recompute", recipe.memory.recompute},
                 {"mini-batch", std::to_string(train.mini_batch) + " samples of " +
                                    std::to_string(recipe.model.context) + " tokens"},

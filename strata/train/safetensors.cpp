@@ -7,8 +7,10 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "strata/base/errors.h"
+#include "strata/data/durable_file.h"
 
 namespace strata {
 namespace {
@@ -52,7 +54,7 @@ std::optional<std::size_t> bytes_of(const nlohmann::json& shape, std::size_t ele
 
 }  // namespace
 
-FileDigest write_safetensors(const std::string& path, std::span<const NamedTensor> unordered) {
+ChunkDigest write_safetensors(const std::string& path, std::span<const NamedTensor> unordered) {
   // Wide dtypes first, so that every tensor starts at a multiple of its element's size.
   std::vector<NamedTensor> tensors(unordered.begin(), unordered.end());
   std::ranges::stable_sort(tensors, std::greater{},
@@ -71,23 +73,31 @@ FileDigest write_safetensors(const std::string& path, std::span<const NamedTenso
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data starts aligned
   const std::uint64_t length = text.size();
   DurableFile file(path);
-  file.write(std::as_bytes(std::span(&length, 1)));
-  file.write(text);
+  ChunkDigester digester;
+  const auto write = [&](std::span<const std::byte> bytes) {
+    file.write(bytes);
+    digester.add(bytes);
+  };
+  write(std::as_bytes(std::span(&length, 1)));
+  write(std::as_bytes(std::span(text)));
   for (const NamedTensor& t : tensors)
-    file.write({static_cast<const std::byte*>(t.tensor.const_data_ptr()), t.tensor.nbytes()});
-  return file.close();
+    write({static_cast<const std::byte*>(t.tensor.const_data_ptr()), t.tensor.nbytes()});
+  file.close();
+  return digester.finish();
 }
 
-SafetensorsFile SafetensorsFile::open(const std::string& path) {
+SafetensorsFile SafetensorsFile::open(const std::string& path, const ChunkDigest* digest) {
   const auto mapped =
       MappedFile::open(path, "train.safetensors", "restore the file, or use another checkpoint");
   const std::span<const std::byte> bytes = mapped->bytes();
   SafetensorsFile file(mapped);
+  if (digest) file.verifier_ = std::make_shared<ChunkVerifier>(mapped, *digest);
   std::uint64_t length = 0;
   if (bytes.size() < sizeof(length)) refuse(path, "the file is truncated");
-  std::memcpy(&length, bytes.data(), sizeof(length));
+  std::memcpy(&length, file.verified(0, sizeof(length), "its header").data(), sizeof(length));
   if (length > bytes.size() - sizeof(length)) refuse(path, "the header reaches beyond the file");
-  const char* text = reinterpret_cast<const char*>(bytes.data()) + sizeof(length);
+  const char* text = reinterpret_cast<const char*>(
+      file.verified(sizeof(length), sizeof(length) + length, "its header").data());
   const nlohmann::json header = nlohmann::json::parse(text, text + length, nullptr, false);
   if (!header.is_object()) refuse(path, "the header is no JSON object");
   const std::size_t data = sizeof(length) + length;
@@ -117,19 +127,39 @@ std::vector<std::string> SafetensorsFile::names() const {
   return names;
 }
 
-at::Tensor SafetensorsFile::tensor(const std::string& name) const {
+const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) const {
   const auto found = entries_.find(name);
-  if (found == entries_.end()) refuse(file_->path(), "there is no tensor of this name", name);
-  const Entry& entry = found->second;
-  if (entry.begin % c10::elementSize(entry.dtype) != 0) {
-    at::Tensor copy = at::empty(entry.shape, entry.dtype);
-    std::memcpy(copy.mutable_data_ptr(), file_->bytes().data() + entry.begin,
-                entry.end - entry.begin);
+  if (found == entries_.end()) refuse(path(), "there is no tensor of this name", name);
+  return found->second;
+}
+
+std::span<const std::byte> SafetensorsFile::verified(std::size_t begin, std::size_t end,
+                                                     const std::string& reader) const {
+  if (verifier_) verifier_->require(begin, end, reader);
+  return file_->bytes().subspan(begin, end - begin);
+}
+
+at::Tensor SafetensorsFile::tensor(const std::string& name) const {
+  const Entry& e = entry(name);
+  const std::span<const std::byte> bytes = verified(e.begin, e.end, "'" + name + "'");
+  if (e.begin % c10::elementSize(e.dtype) != 0) {
+    at::Tensor copy = at::empty(e.shape, e.dtype);
+    std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
     return copy;
   }
   // ATen has no read-only tensors: the mapping is read-only, so a write ends the program.
-  auto* bytes = const_cast<std::byte*>(file_->bytes().data()) + entry.begin;
-  return at::from_blob(bytes, entry.shape, [file = file_](void*) {}, entry.dtype);
+  auto* data = const_cast<std::byte*>(bytes.data());
+  return at::from_blob(data, e.shape, [file = file_](void*) {}, e.dtype);
+}
+
+std::span<const std::byte> SafetensorsFile::elements(const std::string& name, std::int64_t begin,
+                                                     std::int64_t end) const {
+  const Entry& e = entry(name);
+  const std::size_t size = c10::elementSize(e.dtype);
+  const std::size_t first = e.begin + static_cast<std::size_t>(begin) * size;
+  const std::size_t last = e.begin + static_cast<std::size_t>(end) * size;
+  STRATA_CHECK(begin >= 0 && begin <= end && last <= e.end, "train.safetensors");
+  return verified(first, last, "'" + name + "'");
 }
 
 // The ranges must cover the data, each byte once: what is left over or shared is damage.

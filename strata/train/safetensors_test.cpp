@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -85,12 +87,44 @@ TEST_F(SafetensorsTest, WritesTheBytesOfTheFormat) {
   EXPECT_EQ(text.substr(8 + length), std::string("\0\0\x80\x3f\0\0\0\xc0", 8));
 }
 
-TEST_F(SafetensorsTest, ReportsSizeAndChecksumOfTheFile) {
-  const FileDigest digest =
-      write_safetensors(path_, std::vector<NamedTensor>{{"x", at::ones({100})}});
+TEST_F(SafetensorsTest, ReportsSizeAndAChecksumOfEveryChunk) {
+  const ChunkDigest digest = write_safetensors(
+      path_, std::vector<NamedTensor>{{"x", at::arange(kChunkBytes / 4)}, {"y", at::ones({3})}});
   const std::string text = read_text(path_);
   EXPECT_EQ(digest.bytes, static_cast<std::int64_t>(text.size()));
-  EXPECT_EQ(digest.checksum, checksum(std::as_bytes(std::span(text))));
+  const auto bytes = std::as_bytes(std::span(text));
+  ASSERT_EQ(digest.checksums.size(), 3u);
+  for (std::size_t chunk = 0; chunk < 3; ++chunk) {
+    const std::size_t begin = chunk * kChunkBytes;
+    const auto part =
+        bytes.subspan(begin, std::min<std::size_t>(kChunkBytes, bytes.size() - begin));
+    EXPECT_EQ(digest.checksums[chunk], checksum(part)) << chunk;
+  }
+}
+
+TEST_F(SafetensorsTest, VerifiesTheChunksThatAreReadAndNoOthers) {
+  constexpr std::int64_t kNumel = 4 * kChunkBytes / 4;
+  const ChunkDigest digest =
+      write_safetensors(path_, std::vector<NamedTensor>{{"x", at::arange(kNumel, at::kFloat)}});
+  std::fstream stream(path_, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(2 * kChunkBytes + 5);
+  stream.put('!');
+  stream.close();
+  const SafetensorsFile file = SafetensorsFile::open(path_, &digest);
+  float last = 0;
+  std::memcpy(&last, file.elements("x", kNumel - 1, kNumel).data(), 4);
+  EXPECT_EQ(last, static_cast<float>(kNumel - 1));
+  EXPECT_EQ(file.elements("x", 0, 100).size(), 400u);
+  for (const auto& read : std::vector<std::function<void()>>{
+           [&] { file.elements("x", 2 * kChunkBytes / 4, kNumel); }, [&] { file.tensor("x"); }}) {
+    try {
+      read();
+      FAIL() << "read damaged bytes";
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.text().where, path_);
+      EXPECT_EQ(error.text().what, "a file of the checkpoint is damaged: its checksum is another");
+    }
+  }
 }
 
 TEST_F(SafetensorsTest, KeepsTheFileMappedAsLongAsATensorLives) {

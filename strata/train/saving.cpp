@@ -1,84 +1,133 @@
 #include "strata/train/saving.h"
 
-#include <nlohmann/json.hpp>
+#include <chrono>
+#include <numeric>
+#include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/device/account.h"
+#include "strata/models/hugging_face.h"
 #include "strata/train/checkpoint.h"
+#include "strata/train/checkpoint_copy.h"
+#include "strata/train/named_state.h"
+#include "strata/train/saving_agreement.h"
+#include "strata/train/saving_assembly.h"
 
 namespace strata {
 namespace {
 
-std::vector<NamedTensor> as_tensors(const std::vector<NamedState>& states) {
-  std::vector<NamedTensor> tensors;
-  for (const NamedState& state : states) tensors.push_back({state.name, state.tensor});
-  return tensors;
+Group with_all(const Group& group) {
+  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return group.subgroup(ranks, "checkpoint");
 }
 
-void read(const CheckpointReader& checkpoint, const std::vector<NamedState>& states) {
-  for (const NamedState& state : states) checkpoint.read_into(state.name, state.tensor);
+// Charged for the copies of all ranks; never freed, for tensors may outlive everything.
+MemoryAccount& copies_account() {
+  static auto& account = *new MemoryAccount("checkpoint");
+  return account;
 }
 
-// What other programs need to know of the model, in the words of GPT-2's configuration.
-std::string config_json(const GptOptions& model) {
-  return nlohmann::json{{"model_type", "strata-gpt"},      {"n_layer", model.layers},
-                        {"n_embd", model.width},           {"n_head", model.heads},
-                        {"vocab_size", model.vocab},       {"n_positions", model.context},
-                        {"resid_pdrop", model.dropout},    {"embd_pdrop", model.dropout},
-                        {"tie_word_embeddings", model.tie}}
-      .dump(1);
+// Which of the files that the ranks with something to write make is this rank's.
+struct Numbered {
+  int file = 0;
+  int files = 0;
+};
+
+Numbered number(Group& world, bool writes) {
+  std::vector<double> writers(static_cast<std::size_t>(world.size()), 0.0);
+  const auto self = writers.begin() + world.rank();
+  *self = writes ? 1 : 0;
+  world.all_reduce(writers);
+  return {static_cast<int>(std::accumulate(writers.begin(), self, 0.0)),
+          static_cast<int>(std::accumulate(writers.begin(), writers.end(), 0.0))};
 }
 
 }  // namespace
 
-std::string save_trainer(Trainer& trainer, const Recipe& recipe, Group& group,
-                         int threads_per_rank) {
-  const std::string& folder = recipe.train.checkpoint_folder;
-  const CheckpointWriter writer(folder, trainer.steps_done(), group.size());
-  if (group.rank() == 0) writer.prepare();
-  group.barrier();
-  writer.write_shard(group.rank(), as_tensors(trainer.weights()), as_tensors(trainer.slots()));
-  group.barrier();
-  if (group.rank() > 0) return "";
-  const std::string complete =
-      writer.commit({.samples_seen = trainer.steps_done() * recipe.train.mini_batch,
-                     .threads_per_rank = threads_per_rank,
-                     .strata_version = STRATA_VERSION,
-                     .recipe = recipe.text},
-                    config_json(recipe.model));
-  prune_checkpoints(folder, recipe.train.keep_checkpoints);
-  return complete;
+// What this rank writes; whole tensors under their names in the files.
+struct CheckpointSaver::Work {
+  std::int64_t steps_done = 0;
+  std::vector<NamedTensor> weights;
+  std::vector<NamedTensor> slots;
+};
+
+CheckpointSaver::CheckpointSaver(const Recipe& recipe, const Group& world, const Group& stage,
+                                 int threads_per_rank)
+    : recipe_(recipe),
+      threads_per_rank_(threads_per_rank),
+      stage_(with_all(stage)),
+      world_(with_all(world)) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  if (under_way_.valid()) under_way_.wait();
 }
 
-void load_trainer(Trainer& trainer, const std::string& path) {
-  const CheckpointReader checkpoint = CheckpointReader::open(path);
-  read(checkpoint, trainer.weights());
-  read(checkpoint, trainer.replicas());
-  read(checkpoint, trainer.slots());
-  trainer.set_steps_done(checkpoint.manifest().step);
+void CheckpointSaver::save(std::int64_t steps_done, const std::vector<NamedState>& weights,
+                           const std::vector<NamedState>& slots) {
+  if (under_way_.valid()) complete_ = under_way_.get();
+  std::vector<NamedState> states = weights;
+  states.insert(states.end(), slots.begin(), slots.end());
+  Work work{.steps_done = steps_done, .weights = {}, .slots = {}};
+  {
+    const AccountScope scope(copies_account());
+    const std::vector<at::Tensor> whole = assemble(stage_, states);
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      if (!whole[i].defined()) continue;
+      if (i >= weights.size()) {
+        work.slots.push_back({states[i].name, whole[i]});
+        continue;
+      }
+      for (const FileTensor& part : file_tensors(&recipe_.model, states[i]))
+        work.weights.push_back({part.name, part_of(whole[i], part)});
+    }
+  }
+  under_way_ =
+      std::async(std::launch::async, [this, work = std::move(work)] { return write(work); });
 }
 
-void load_weights(Trainer& trainer, const std::string& path) {
-  const CheckpointReader checkpoint = CheckpointReader::open(path);
-  read(checkpoint, trainer.weights());
-  read(checkpoint, trainer.replicas());
+std::string CheckpointSaver::write(const Work& work) {
+  const Numbered model = number(world_, !work.weights.empty());
+  const Numbered optimizer = number(world_, !work.slots.empty());
+  const std::string& folder = recipe_.train.checkpoint_folder;
+  const CheckpointWriter writer(folder, work.steps_done,
+                                {.model = model.files, .optimizer = optimizer.files});
+  const bool first = world_.rank() == 0;
+  std::string complete;
+  try {
+    attempt(world_, [&] {
+      if (first) writer.prepare();
+    });
+    attempt(world_, [&] {
+      if (!work.weights.empty()) writer.write_model(model.file, work.weights);
+      if (!work.slots.empty()) writer.write_optimizer(optimizer.file, work.slots);
+    });
+    attempt(world_, [&] {
+      if (!first) return;
+      complete = writer.commit({.samples_seen = work.steps_done * recipe_.train.mini_batch,
+                                .threads_per_rank = threads_per_rank_,
+                                .strata_version = STRATA_VERSION,
+                                .recipe = recipe_.text},
+                               hugging_face_config(recipe_.model));
+      prune_checkpoints(folder, recipe_.train.keep_checkpoints);
+    });
+  } catch (...) {
+    if (first) writer.discard();
+    throw;
+  }
+  return first ? complete : "";
 }
 
-void require_no_later_checkpoint(const Recipe& recipe, std::int64_t steps_done) {
-  const std::string& folder = recipe.train.checkpoint_folder;
-  const std::vector<std::string> checkpoints =
-      folder.empty() ? std::vector<std::string>() : list_checkpoints(folder);
-  if (checkpoints.empty() || steps_done_at(checkpoints.back()) <= steps_done) return;
-  throw UserError(
-      {.operation = "train.checkpoint",
-       .where = folder,
-       .what = "the folder holds later steps of another run",
-       .expected = "none after step " + std::to_string(steps_done),
-       .got = checkpoints.back(),
-       .fix = "pass --resume " + folder + ", or set train.checkpoint_folder to a new one"});
+std::string CheckpointSaver::poll() {
+  if (under_way_.valid() &&
+      under_way_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
+    complete_ = under_way_.get();
+  return std::exchange(complete_, "");
 }
 
-std::int64_t steps_done_at(const std::string& path) {
-  return path.empty() ? 0 : CheckpointReader::open(path).manifest().step;
+std::string CheckpointSaver::wait() {
+  if (under_way_.valid()) complete_ = under_way_.get();
+  return std::exchange(complete_, "");
 }
 
 }  // namespace strata

@@ -1,6 +1,7 @@
 #include "strata/train/trainer.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -8,6 +9,7 @@
 #include "strata/model/initialise.h"
 #include "strata/schedule/passes.h"
 #include "strata/schedule/validator.h"
+#include "strata/shard/peer_medium.h"
 
 namespace strata {
 namespace {
@@ -42,31 +44,66 @@ void execute_located(const Program& program, Machine& machine, TraceLog& trace) 
 
 }  // namespace
 
-Trainer::Trainer(const Sequence& model, TrainerOptions options, Group& group)
+namespace {
+
+Mesh mesh_of(const TrainerOptions& options, const Group& world) {
+  return options.mesh.size() == 1 ? Mesh{.pp = world.size()} : options.mesh;
+}
+
+// Replicas that share one set of shards; without ZeRO everyone keeps a whole one.
+int shards_of(const TrainerOptions& options, const Mesh& mesh) {
+  if (options.zero == 0) return 1;
+  return options.shard_ranks == 0 ? mesh.dp : options.shard_ranks;
+}
+
+std::vector<char> layers_with_weights(const Sequence& model) {
+  std::vector<char> has(model.num_layers());
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    has[layer] = model.layout(layer).own_numel > 0;
+  return has;
+}
+
+schedule::Sharing sharing_of(const Sequence& model, const TrainerOptions& options,
+                             const MeshGroups& groups) {
+  return schedule::make_sharing(model.wiring(), layers_with_weights(model),
+                                {.replicas = groups.dp.size(),
+                                 .shards = groups.shard.size(),
+                                 .zero = options.zero,
+                                 .reduce_each = options.reduce_each,
+                                 .partial_gradients = model.split().sequence});
+}
+
+}  // namespace
+
+Trainer::Trainer(const Sequence& model, TrainerOptions options, const Group& world)
     : model_(model),
       options_(std::move(options)),
-      group_(group),
+      groups_(make_mesh_groups(world, mesh_of(options_, world),
+                               shards_of(options_, mesh_of(options_, world)))),
+      sharing_(sharing_of(model, options_, groups_)),
       optimizer_(make_optimizer(options_.optimizer)),
-      store_(device_medium()) {
+      store_(std::make_unique<PeerMedium>(groups_.shard)),
+      loss_scale_(options_.precision == at::kHalf ? LossScale::half() : LossScale::fixed()),
+      scale_state_(at::zeros({3})) {
+  remember_scale();
   options_.recompute.resize(model.num_layers(), 0);
   std::vector<int> rank_of_stage(options_.partition.num_stages());
   for (int stage = 0; stage < options_.partition.num_stages(); ++stage)
-    rank_of_stage[stage] = stage % group.size();
+    rank_of_stage[stage] = stage % groups_.pp.size();
 
   const int num_slots = static_cast<int>(optimizer_->slot_names().size());
   std::map<std::string, at::Tensor> tied;  // tie -> the owner's bytes, if they are here
   for (int layer = 0; layer < model.num_layers(); ++layer) {
-    if (rank_of_stage[options_.partition.stage_of(layer)] != group.rank()) continue;
+    if (rank_of_stage[options_.partition.stage_of(layer)] != groups_.pp.rank()) continue;
     const LayerLayout& layout = model.layout(layer);
     std::vector<at::Tensor> shared(layout.specs.size());
     for (std::size_t i = 0; i < layout.specs.size(); ++i)
       if (layout.placements[i].borrowed && tied.contains(layout.specs[i].tie))
         shared[i] = tied.at(layout.specs[i].tie);
-    store_.insert(layer, layout, shared, num_slots);
-    const Lease lease = store_.acquire(layer);
+    store_.insert(layer, layout, shared, num_slots, residence_of(layer));
     for (std::size_t i = 0; i < layout.specs.size(); ++i)
       if (!layout.specs[i].tie.empty() && !layout.placements[i].borrowed)
-        tied[layout.specs[i].tie] = lease.weights()[i].detach();
+        tied[layout.specs[i].tie] = store_.buffers(layer).leaves[i].detach();
   }
   machine_ = std::make_unique<StageMachine>(
       model,
@@ -74,35 +111,81 @@ Trainer::Trainer(const Sequence& model, TrainerOptions options, Group& group)
                      .rank_of_stage = std::move(rank_of_stage),
                      .recompute = options_.recompute,
                      .keep_intermediates = options_.keep_intermediates,
+                     .sharing = sharing_,
                      .seed = options_.seed,
-                     .clip = options_.clip},
-      store_, optimizer_.get(), group);
+                     .clip = options_.clip,
+                     .label_smoothing = options_.label_smoothing},
+      store_, optimizer_.get(), groups_);
+}
+
+Residence Trainer::residence_of(int layer) const {
+  const std::int64_t numel = model_.layout(layer).own_numel;
+  return {.shard = cut({0, numel}, groups_.shard.size())[groups_.shard.rank()],
+          .whole_weights = !sharing_.is_fetched(layer),
+          .whole_gradients = !schedule::Sharing::has(sharing_.divided_gradients, layer),
+          .dtype = options_.precision};
 }
 
 void Trainer::initialise() {
   for (const int layer : store_.layers()) {
-    const Lease lease = store_.acquire(layer);
-    const LayerLayout& layout = model_.layout(layer);
-    for (std::size_t i = 0; i < layout.specs.size(); ++i)
-      strata::initialise(lease.weights()[i].detach(), layout.specs[i], model_.name(layer),
-                         options_.seed);
+    LayerBuffers& buffers = store_.buffers(layer);
+    const LayerLayout& layout = *buffers.layout;
+    const FlatRange shard = buffers.residence.shard;
+    const at::Tensor whole = at::zeros({layout.own_numel}, at::kFloat);
+    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+      const Placement& place = layout.placements[i];
+      if (place.borrowed) continue;
+      strata::initialise(whole.narrow(0, place.offset, place.numel), layout.specs[i],
+                         model_.name(layer), options_.seed, groups_.tp.rank(), groups_.tp.size());
+    }
+    buffers.master.copy_(whole.narrow(0, shard.begin, shard.size()));
   }
+  loaded();
+}
+
+void Trainer::remember_scale() {
+  float* state = scale_state_.data_ptr<float>();
+  state[0] = static_cast<float>(loss_scale_.scale);
+  state[1] = static_cast<float>(loss_scale_.good_steps);
+  state[2] = static_cast<float>(loss_scale_.skipped);
+}
+
+void Trainer::loaded() {
+  std::vector<std::pair<int, ShardedGather>> gathers;
+  for (const int layer : store_.layers()) {
+    LayerBuffers& buffers = store_.buffers(layer);
+    if (!buffers.master.is_same(buffers.weight_shard)) buffers.weight_shard.copy_(buffers.master);
+    if (!buffers.residence.whole_weights || groups_.shard.size() == 1) continue;
+    gathers.emplace_back(layer, ShardedGather::start(groups_.shard, buffers.weight_shard,
+                                                     cut(buffers.own(), groups_.shard.size())));
+  }
+  for (auto& [layer, gather] : gathers) gather.finish(store_.buffers(layer).weights.tensor());
+  for (const Action& action : schedule(1, /*training=*/true).programs[groups_.pp.rank()])
+    if (action.op == Op::kSendTiedWeight || action.op == Op::kReceiveTiedWeight)
+      machine_->perform(action);
+  if (loss_scale_.dynamic) {
+    const float* state = scale_state_.const_data_ptr<float>();
+    loss_scale_.scale = state[0];
+    loss_scale_.good_steps = static_cast<std::int64_t>(state[1]);
+    loss_scale_.skipped = static_cast<std::int64_t>(state[2]);
+  }
+  groups_.world.barrier();  // what was lent may be written to again
 }
 
 const Schedule& Trainer::schedule(int micro_batches, bool training) {
   const auto key = std::pair(micro_batches, training);
   if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;
-  const schedule::Shape shape{.ranks = group_.size(),
-                              .micro_batches = micro_batches,
-                              .virtual_stages = options_.virtual_stages};
+  const int ranks = groups_.pp.size();
+  const schedule::Shape shape{
+      .ranks = ranks, .micro_batches = micro_batches, .virtual_stages = options_.virtual_stages};
   const std::string name = training ? options_.schedule : "forward";
   const Wiring& wiring = model_.wiring();
-  schedule::LowerOptions lower{.update = training};
+  schedule::LowerOptions lower{.sharing = sharing_, .update = training};
   if (training) lower.recompute = options_.recompute;
   Schedule lowered =
       schedule::lower(schedule::build(name, shape), wiring, options_.partition, lower);
-  schedule::ValidateOptions validate{.backward = training};
-  for (int rank = 0; training && rank < group_.size(); ++rank)
+  schedule::ValidateOptions validate{.backward = training, .sharing = sharing_};
+  for (int rank = 0; training && rank < ranks; ++rank)
     validate.in_flight_bound.push_back(schedule::in_flight_bound(name, shape, rank));
   schedule::validate(lowered, wiring, options_.partition, validate);
   return schedules_.emplace(key, std::move(lowered)).first->second;
@@ -116,9 +199,12 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
                      .got = "0 of " + std::to_string(batch.samples) + " samples",
                      .fix = "check the targets of data.train"});
   }
-  std::vector<MicroBatch> micro_batches = split(batch, options_.micro_batch);
+  const int replicas = groups_.dp.size();
+  std::vector<MicroBatch> micro_batches =
+      split(share(batch, groups_.dp.rank(), replicas), options_.micro_batch,
+            count_micro_batches(batch.samples, replicas, options_.micro_batch));
   const Schedule& schedule = this->schedule(static_cast<int>(micro_batches.size()), training);
-  Program program = schedule.programs[group_.rank()];
+  Program program = schedule.programs[groups_.pp.rank()];
   if (training && !update) {  // stop behind the norm
     const auto norm = std::find_if(program.begin(), program.end(),
                                    [](const Action& a) { return a.op == Op::kReduceNorm; });
@@ -128,6 +214,8 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
                             .step = steps_done_,
                             .valid_tokens = batch.valid_tokens,
                             .learning_rate = learning_rate,
+                            .loss_scale = training ? loss_scale_.scale : 1,
+                            .skipped_updates = loss_scale_.skipped,
                             .training = training});
   execute_located(program, *machine_, trace_);
 }
@@ -135,6 +223,11 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
 const StepOutcome& Trainer::step(const MiniBatch& batch, double learning_rate) {
   run(batch, learning_rate, /*training=*/true, /*update=*/true);
   ++steps_done_;
+  if (machine_->outcome().skipped) {
+    loss_scale_.skip();
+  } else {
+    loss_scale_.good();
+  }
   return machine_->outcome();
 }
 
@@ -157,74 +250,8 @@ double Trainer::evaluate(const std::vector<MiniBatch>& batches) {
 at::Tensor Trainer::forward(const MiniBatch& batch) {
   run(batch, 0, /*training=*/false, /*update=*/false);
   if (!store_.contains(model_.num_layers() - 1)) return {};
-  const auto count = (batch.samples + options_.micro_batch - 1) / options_.micro_batch;
+  const auto count = count_micro_batches(batch.samples, groups_.dp.size(), options_.micro_batch);
   return at::cat(machine_->take_outputs(static_cast<int>(count)));
-}
-
-std::string Trainer::global_name(int layer, int weight) const {
-  const WeightSpec& spec = model_.layout(layer).specs[weight];
-  if (!model_.layout(layer).placements[weight].borrowed)
-    return model_.name(layer) + "." + spec.name;
-  for (const Tie& tie : model_.wiring().ties) {
-    if (tie.name != spec.tie) continue;
-    for (const WeightSpec& owned : model_.layout(tie.owner).specs)
-      if (owned.tie == spec.tie) return model_.name(tie.owner) + "." + owned.name;
-  }
-  throw InternalError(
-      {.operation = "train.global_name", .what = "a tie without owner", .got = spec.tie});
-}
-
-namespace {
-
-// Calls f(layer, weight, buffers) for every weight of the store that is (not) borrowed.
-template <typename F>
-void for_each_weight(LayerStore& store, bool borrowed, F f) {
-  for (const int layer : store.layers()) {
-    const Lease lease = store.acquire(layer);
-    const LayerBuffers& buffers = lease.buffers();
-    for (std::size_t i = 0; i < buffers.layout->specs.size(); ++i)
-      if (buffers.layout->placements[i].borrowed == borrowed)
-        f(layer, static_cast<int>(i), buffers);
-  }
-}
-
-}  // namespace
-
-std::vector<NamedState> Trainer::weights() {
-  std::vector<NamedState> states;
-  for_each_weight(store_, false, [&](int layer, int i, const LayerBuffers& b) {
-    states.push_back({global_name(layer, i), b.leaves[i].detach()});
-  });
-  return states;
-}
-
-std::vector<NamedState> Trainer::replicas() {
-  std::vector<NamedState> states;
-  for_each_weight(store_, true, [&](int layer, int i, const LayerBuffers& b) {
-    states.push_back({global_name(layer, i), b.leaves[i].detach()});
-  });
-  return states;
-}
-
-std::vector<NamedState> Trainer::gradients() {
-  std::vector<NamedState> states;
-  for_each_weight(store_, false, [&](int layer, int i, const LayerBuffers& b) {
-    states.push_back({global_name(layer, i), b.leaves[i].grad()});
-  });
-  return states;
-}
-
-std::vector<NamedState> Trainer::slots() {
-  std::vector<NamedState> states;
-  const std::vector<std::string> names = optimizer_->slot_names();
-  for_each_weight(store_, false, [&](int layer, int i, const LayerBuffers& b) {
-    const Placement& place = b.layout->placements[i];
-    for (std::size_t slot = 0; slot < names.size(); ++slot)
-      states.push_back(
-          {global_name(layer, i) + "." + names[slot],
-           b.slots[slot].narrow(0, place.offset, place.numel).view(b.layout->specs[i].shape)});
-  });
-  return states;
 }
 
 }  // namespace strata

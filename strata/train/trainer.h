@@ -1,4 +1,4 @@
-/// Trains a model on a pipeline, one object a rank: build it in every rank's thread, call the same
+/// Trains a model on a mesh, one object a rank: build it in every rank's thread, call the same
 /// methods in the same order.
 ///
 ///     run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
@@ -19,37 +19,42 @@
 #include <vector>
 
 #include "strata/base/trace.h"
-#include "strata/comm/group.h"
+#include "strata/comm/mesh_groups.h"
 #include "strata/data/batch.h"
 #include "strata/model/sequence.h"
+#include "strata/optim/loss_scale.h"
 #include "strata/optim/options.h"
 #include "strata/pipeline/stage_machine.h"
 #include "strata/schedule/builders.h"
+#include "strata/schedule/sharing.h"
+#include "strata/train/named_state.h"
 
 namespace strata {
 
 struct TrainerOptions {
   std::string schedule = "1f1b";    ///< gpipe | 1f1b | interleaved
+  Mesh mesh;                        ///< one rank: all ranks of the group are pipeline stages
+  int zero = 0;                     ///< ZeRO stage
+  int shard_ranks = 0;              ///< replicas that share one set of shards; 0: all
+  bool reduce_each = false;         ///< ZeRO 2, 3: gradients are reduced after each micro-batch
   int virtual_stages = 1;           ///< per rank
-  Partition partition;              ///< ranks * virtual_stages stages
+  Partition partition;              ///< mesh.pp * virtual_stages stages
   std::vector<char> recompute;      ///< per layer; empty: none
   bool keep_intermediates = false;  ///< recompute: none
   std::int64_t micro_batch = 1;     ///< samples
   std::uint64_t seed = 1;
-  double clip = 0;  ///< largest gradient norm; 0: off
+  double clip = 0;             ///< largest gradient norm; 0: off
+  double label_smoothing = 0;  ///< in training
+  /// Of weights and activations. In 16 bit the optimizer keeps fp32 weights and gradients are added
+  /// in fp32; fp16 scales the loss.
+  at::ScalarType precision = at::kFloat;
   OptimizerOptions optimizer;
-};
-
-/// A weight or optimizer state under its global name ("block3.mlp.up.weight", "... .exp_avg").
-struct NamedState {
-  std::string name;
-  at::Tensor tensor;  ///< a view of this rank's bytes
 };
 
 class Trainer {
  public:
-  /// `model` must outlive the trainer.
-  Trainer(const Sequence& model, TrainerOptions options, Group& group);
+  /// `model`, made for mesh.tp ranks, must outlive the trainer.
+  Trainer(const Sequence& model, TrainerOptions options, const Group& world);
 
   /// First values, keyed by seed and name: the same on any mesh.
   void initialise();
@@ -66,10 +71,22 @@ class Trainer {
   /// Outputs of the last layer, [samples, ...], on every rank that holds it; empty elsewhere.
   at::Tensor forward(const MiniBatch& batch);
 
-  std::vector<NamedState> weights();   ///< of this rank's layers, tied ones at their owner
-  std::vector<NamedState> replicas();  ///< borrowed weights under the owner's name
-  std::vector<NamedState> slots();     ///< optimizer states
-  std::vector<NamedState> gradients();
+  /// What this rank updates, for loading: fp32 weights (tied ones at their owner), optimizer states
+  /// and the loss scale. Call loaded() when they are filled in.
+  std::vector<NamedState> weights();
+  std::vector<NamedState> slots();
+
+  /// Collective. Brings loaded weights to wherever layers read them: other precisions, replicas
+  /// that share them, other stages that use a tied one.
+  void loaded();
+
+  /// What this rank answers for, for saving: each element occurs once over all ranks. Ranks of a
+  /// stage have the same states in the same order. Gradients: after step() or gradient_step().
+  std::vector<NamedState> owned_weights();
+  std::vector<NamedState> owned_slots();
+  std::vector<NamedState> owned_gradients();
+
+  MeshGroups& groups() { return groups_; }
 
   std::int64_t steps_done() const { return steps_done_; }
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
@@ -78,17 +95,26 @@ class Trainer {
 
  private:
   void run(const MiniBatch& batch, double learning_rate, bool training, bool update);
+  Residence residence_of(int layer) const;
+  void remember_scale();
   std::string global_name(int layer, int weight) const;
+  template <typename F>
+  void for_each_weight(bool owned, F f);
+  std::vector<NamedState> weight_states(bool owned);
+  std::vector<NamedState> slot_states(bool owned);
 
   const Sequence& model_;
   TrainerOptions options_;
-  Group& group_;
+  MeshGroups groups_;
+  schedule::Sharing sharing_;
   std::unique_ptr<Optimizer> optimizer_;
   LayerStore store_;
   std::unique_ptr<StageMachine> machine_;
   std::map<std::pair<int, bool>, Schedule> schedules_;
   TraceLog trace_;
   std::int64_t steps_done_ = 0;
+  LossScale loss_scale_;
+  at::Tensor scale_state_;  ///< the loss scale as checkpoints have it
 };
 
 }  // namespace strata

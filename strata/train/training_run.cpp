@@ -2,26 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <optional>
 
 #include "strata/base/clock.h"
 #include "strata/base/errors.h"
 #include "strata/base/median.h"
 #include "strata/base/units.h"
-#include "strata/comm/thread_ranks.h"
 #include "strata/data/loader.h"
+#include "strata/train/idle.h"
+#include "strata/train/loading.h"
 #include "strata/train/saving.h"
+#include "strata/train/step_events.h"
 
 namespace strata {
 namespace {
 
 constexpr std::size_t kKeptSteps = 10;
-
-bool is_work(const TraceEvent& event) {
-  return !std::strcmp(event.kind, "F") || !std::strcmp(event.kind, "B") ||
-         !std::strcmp(event.kind, "R") || !std::strcmp(event.kind, "U");
-}
 
 std::vector<MiniBatch> validation_batches(const Corpus& corpus, const TrainOptions& options) {
   std::vector<MiniBatch> batches;
@@ -52,6 +48,9 @@ class RankLoop {
         group_(group),
         account_(account),
         trainer_(shared.run.model, shared.run.trainer, group),
+        saver_(shared.recipe, group,
+               group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage"),
+               shared.run.threads_per_rank),
         loader_(shared.corpus.train, shared.recipe.data.shuffle,
                 static_cast<std::uint64_t>(options_.seed)),
         learning_rate_(shared.recipe.learning_rate()) {
@@ -60,11 +59,7 @@ class RankLoop {
   }
 
   void run() {
-    if (shared_.request.resume.empty()) {
-      trainer_.initialise();
-    } else {
-      load_trainer(trainer_, shared_.request.resume);
-    }
+    begin();
     account_.reset_peak();
     bool stopped = false;
     while (trainer_.steps_done() < options_.steps && !stopped) stopped = step();
@@ -74,12 +69,21 @@ class RankLoop {
  private:
   bool is_root() const { return group_.rank() == 0; }
 
+  void begin() {
+    const TrainingRequest& request = shared_.request;
+    if (request.resume.empty()) trainer_.initialise();
+    if (!request.resume.empty()) load_trainer(trainer_, request.resume);
+    if (!request.from.empty()) load_weights(trainer_, request.from);
+  }
+
   // True when the run shall stop here.
   bool step() {
     const std::int64_t step = trainer_.steps_done(), seen = step * options_.mini_batch;
+    announce(saver_.poll());
     group_.barrier();
     trainer_.trace().clear();
     const double begin = now_seconds();
+    group_.doing("data loading");
     const MiniBatch batch = loader_.at(seen, options_.mini_batch);
     const double learning_rate = learning_rate_.at(step);
     const StepOutcome& outcome = trainer_.step(batch, learning_rate);
@@ -108,15 +112,14 @@ class RankLoop {
     const int ranks = group_.size(), rank = group_.rank();
     std::vector<double> shared(2 * ranks + 2, 0.0);
     for (const TraceEvent& event : trainer_.trace().events())
-      if (is_work(event)) shared[rank] += event.end_seconds - event.begin_seconds;
+      if (is_work(use_of_kind(event.kind))) shared[rank] += event.end_seconds - event.begin_seconds;
     shared[ranks + rank] = static_cast<double>(account_.peak_bytes());
     if (is_root()) {
       shared[2 * ranks] = shared_.request.stop && *shared_.request.stop ? 1 : 0;
       shared[2 * ranks + 1] = now_seconds() - begin;
-      keep_events(begin);
     }
+    keep_events(begin);
     group_.all_reduce(shared);
-    shared_.result.last_steps.back().ranks[rank] = trainer_.trace().events();
     record.step_seconds = shared[2 * ranks + 1];
     record.tokens_per_second = static_cast<double>(batch.valid_tokens) / record.step_seconds;
     double busy = 0;
@@ -128,12 +131,20 @@ class RankLoop {
     return shared[2 * ranks] > 0;
   }
 
-  // Rank 0, before the all-reduce that the others wait in: they find their slot behind it.
   void keep_events(double begin) {
-    std::vector<MeasuredStep>& kept = shared_.result.last_steps;
-    if (kept.size() == kKeptSteps) kept.erase(kept.begin());
-    kept.push_back({begin, now_seconds(), {}});
-    kept.back().ranks.resize(group_.size());
+    if (kept_.size() == kKeptSteps) kept_.erase(kept_.begin());
+    kept_.push_back({begin, now_seconds(), {trainer_.trace().events()}});
+  }
+
+  // Rank 0 gets what the others did in the steps that are kept.
+  void gather_events() {
+    for (std::size_t step = 0; step < kept_.size(); ++step) {
+      const MessageTag tag{.value = static_cast<std::int32_t>(step)};
+      if (!is_root()) group_.send(0, tag, encode_events(kept_[step].ranks[0]));
+      for (int peer = 1; is_root() && peer < group_.size(); ++peer)
+        kept_[step].ranks.push_back(decode_events(group_.receive(peer, tag)));
+    }
+    if (is_root()) shared_.result.last_steps = std::move(kept_);
   }
 
   static void require_finite(const StepRecord& record) {
@@ -149,10 +160,13 @@ class RankLoop {
 
   double validate() { return trainer_.evaluate(validation_); }
 
+  // Goes on in the background; the step after next finds it complete.
   void save() {
-    const std::string folder =
-        save_trainer(trainer_, shared_.recipe, group_, shared_.run.threads_per_rank);
-    if (!is_root()) return;
+    saver_.save(trainer_.steps_done(), trainer_.owned_weights(), trainer_.owned_slots());
+  }
+
+  void announce(const std::string& folder) {
+    if (!is_root() || folder.empty()) return;
     shared_.result.checkpoint = folder;
     if (shared_.request.on_checkpoint) shared_.request.on_checkpoint(folder);
   }
@@ -160,6 +174,8 @@ class RankLoop {
   void finish(bool stopped) {
     if (!options_.checkpoint_folder.empty()) save();
     const double validation_loss = !stopped && !validation_.empty() ? validate() : 0;
+    announce(saver_.wait());
+    gather_events();
     if (!is_root()) return;
     shared_.result.stopped = stopped;
     shared_.result.validation_loss = validation_loss;
@@ -170,21 +186,20 @@ class RankLoop {
   Group& group_;
   MemoryAccount& account_;
   Trainer trainer_;
+  CheckpointSaver saver_;
   TrainingLoader loader_;
   LearningRateSchedule learning_rate_;
   std::vector<MiniBatch> validation_;
+  std::vector<MeasuredStep> kept_;  // of this rank alone, until they are gathered
 };
 
 }  // namespace
 
-TrainingResult train(const Recipe& recipe, const PlannedRun& run, const TrainingRequest& request) {
+TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
+                     const TrainingRequest& request) {
   Shared shared{
       recipe, run, request, open_corpus(recipe.data, recipe.model.context, recipe.model.vocab), {}};
-  run_thread_ranks(
-      {.ranks = run.ranks,
-       .threads_per_rank = run.threads_per_rank,
-       .device_bytes = recipe.memory.device.count},
-      [&](Group& group, MemoryAccount& account) { RankLoop(shared, group, account).run(); });
+  world.run([&](Group& group, MemoryAccount& account) { RankLoop(shared, group, account).run(); });
   TrainingResult& result = shared.result;
   std::vector<double> seconds, bubbles;
   for (const StepRecord& record : result.records) {

@@ -1,6 +1,7 @@
 /// Trains a recipe from first values or a checkpoint to its last step, on all ranks.
 ///
-/// Threads  call it from one thread; callbacks come from rank 0's.
+/// Threads  call it from one thread of every process; callbacks come from rank 0's, and only its
+///          process gets the result.
 /// Errors   what plan, data, checkpoint and the ranks refuse; a step that gives no finite loss.
 #pragma once
 
@@ -10,14 +11,16 @@
 #include <vector>
 
 #include "strata/base/trace.h"
+#include "strata/comm/ranks.h"
 #include "strata/train/planned_run.h"
 #include "strata/train/step_record.h"
 
 namespace strata {
 
 struct TrainingRequest {
-  std::string resume;                              ///< checkpoint or its parent; empty: start anew
-  std::function<void(const StepRecord&)> on_step;  ///< after every step
+  std::string resume;  ///< checkpoint or its parent; empty: start anew
+  std::string from;    ///< Hugging Face folder or checkpoint whose weights are the first values
+  std::function<void(const StepRecord&)> on_step;         ///< after every step
   std::function<void(const std::string&)> on_checkpoint;  ///< its folder, once it is complete
   const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
 };
@@ -39,6 +42,7 @@ struct TrainingResult {
   bool stopped = false;    ///< by `stop`, before the last step
 };
 
-TrainingResult train(const Recipe& recipe, const PlannedRun& run, const TrainingRequest& request);
+TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
+                     const TrainingRequest& request);
 
 }  // namespace strata

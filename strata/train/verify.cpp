@@ -1,11 +1,15 @@
 #include "strata/train/verify.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 
 #include "strata/comm/thread_ranks.h"
 #include "strata/data/loader.h"
-#include "strata/train/saving.h"
+#include "strata/models/model.h"
+#include "strata/train/assemble.h"
+#include "strata/train/loading.h"
 
 namespace strata {
 namespace {
@@ -36,8 +40,7 @@ Gradients replay(const Recipe& recipe, const Sequence& model, const TrainerOptio
                             .loss;
     const std::lock_guard lock(mutex);
     result.loss = loss;
-    for (const NamedState& state : trainer.gradients())
-      result.by_name[state.name] = state.tensor.clone();
+    assemble(trainer.owned_gradients(), result.by_name);
   });
   return result;
 }
@@ -45,6 +48,7 @@ Gradients replay(const Recipe& recipe, const Sequence& model, const TrainerOptio
 void compare(LayerComparison& layer, const std::string& weight, const at::Tensor& a,
              const at::Tensor& b) {
   layer.elements += a.numel();
+  layer.largest_gradient = std::max(layer.largest_gradient, b.abs().max().item<double>());
   const std::int64_t differing = (a != b).sum().item<std::int64_t>();
   if (differing == 0) return;
   layer.differing += differing;
@@ -55,30 +59,43 @@ void compare(LayerComparison& layer, const std::string& weight, const at::Tensor
 }  // namespace
 
 const LayerComparison* Verification::first_difference() const {
-  for (const LayerComparison& layer : layers)
-    if (layer.differing > 0) return &layer;
+  for (const LayerComparison& layer : layers) {
+    const double allowed = bits_expected ? 0 : kGradientTolerance * layer.largest_gradient;
+    if (layer.differing > 0 && layer.largest_difference >= allowed) return &layer;
+  }
   return nullptr;
 }
 
+bool Verification::holds() const {
+  const double allowed = bits_expected ? 0 : kLossTolerance * std::abs(reference_loss);
+  return std::abs(mesh_loss - reference_loss) <= allowed && !first_difference();
+}
+
 Verification verify(const Recipe& recipe, const PlannedRun& run, const std::string& resume) {
+  const Sequence one = make_model(recipe.model);
   TrainerOptions reference_options = run.trainer;
+  reference_options.mesh = {};
+  reference_options.zero = reference_options.shard_ranks = 0;
+  reference_options.reduce_each = false;
   reference_options.schedule = "gpipe";
   reference_options.virtual_stages = 1;
-  reference_options.partition = {.bounds = {0, run.model.num_layers()}};
+  reference_options.partition = {.bounds = {0, one.num_layers()}};
   reference_options.recompute.clear();
   reference_options.keep_intermediates = true;
   const Gradients mesh =
       replay(recipe, run.model, run.trainer, run.ranks, run.threads_per_rank, resume);
   const Gradients reference =
-      replay(recipe, run.model, reference_options, 1, run.threads_per_rank, resume);
+      replay(recipe, one, reference_options, 1, run.threads_per_rank, resume);
 
-  Verification result{.mesh_loss = mesh.loss, .reference_loss = reference.loss};
-  for (int layer = 0; layer < run.model.num_layers(); ++layer) {
-    LayerComparison comparison{.layer = run.model.name(layer)};
-    const LayerLayout& layout = run.model.layout(layer);
+  Verification result{.mesh_loss = mesh.loss,
+                      .reference_loss = reference.loss,
+                      .bits_expected = recipe.mesh.dp == 1 && recipe.mesh.tp == 1};
+  for (int layer = 0; layer < one.num_layers(); ++layer) {
+    LayerComparison comparison{.layer = one.name(layer)};
+    const LayerLayout& layout = one.layout(layer);
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       if (layout.placements[i].borrowed) continue;
-      const std::string name = run.model.name(layer) + "." + layout.specs[i].name;
+      const std::string name = one.name(layer) + "." + layout.specs[i].name;
       compare(comparison, name, mesh.by_name.at(name), reference.by_name.at(name));
     }
     result.layers.push_back(std::move(comparison));

@@ -59,13 +59,45 @@ struct DropoutMask {
 void dropout_add(const float* residual, const float* x, float* y, const DropoutMask& mask,
                  std::uint32_t sample, std::int64_t begin, std::int64_t n);
 
-// ---- Softmax and cross-entropy over rows of logits
+// ---- Cross-entropy over rows of logits, in three steps: where ranks divide the classes, each step
+// ends in what they must add up. Smoothing as PyTorch has it: (1 - smoothing) * loss at the target
+// + smoothing * mean over all classes.
 
-/// Per row: loss[r] = log(sum(exp(z))) - z[target]; 0 where target == ignored.
-void cross_entropy(const float* logits, const std::int64_t* targets, std::int64_t ignored,
-                   float* loss, std::int64_t rows, std::int64_t columns);
-/// The same, and replaces the logits by their gradient times `scale`.
-void cross_entropy_with_gradient(float* logits, const std::int64_t* targets, std::int64_t ignored,
-                                 float scale, float* loss, std::int64_t rows, std::int64_t columns);
+/// What a row of logits means: its columns are the classes [first, first + valid) of `classes`,
+/// then padding, which belongs to no class.
+struct LogitColumns {
+  std::int64_t columns;
+  std::int64_t valid;
+  std::int64_t first;
+  std::int64_t classes;
+};
+
+/// Targets are classes, of any rank, or `ignored`.
+struct CrossEntropy {
+  LogitColumns at;
+  std::int64_t ignored;
+  float smoothing;
+  float scale;  ///< of the gradient
+};
+
+/// Of a row, R each; over all ranks before the next step reads them.
+struct SoftmaxSums {
+  float* exponentials;  ///< sum of exp(z - top)
+  float* at_target;     ///< z[target]; 0 on the ranks that don't have it
+  float* shifted;       ///< sum of z - top; left alone without smoothing
+};
+
+/// top[r] = the largest logit; -infinity without a class.
+void largest_logits(const float* logits, float* top, LogitColumns at, std::int64_t rows);
+/// The sums given `top`; `keep`: the exponentials replace the logits.
+void softmax_sums(float* logits, const float* top, const std::int64_t* targets,
+                  const CrossEntropy& what, SoftmaxSums sums, std::int64_t rows, bool keep);
+/// Per row: loss[r] = log(sum(exp(z))) - z[target], smoothed; 0 where the target is ignored. `loss`
+/// may be `top`.
+void cross_entropy(const float* top, const std::int64_t* targets, const CrossEntropy& what,
+                   SoftmaxSums sums, float* loss, std::int64_t rows);
+/// Exponentials become the gradient at the logits, times `scale`; padding's is 0.
+void cross_entropy_gradient(float* exponentials, const std::int64_t* targets,
+                            const CrossEntropy& what, SoftmaxSums sums, std::int64_t rows);
 
 }  // namespace strata::kernels

@@ -10,6 +10,7 @@
 #include "strata/base/philox.h"
 #include "strata/model/kernels/kernels.h"
 #include "strata/model/ops/parallel.h"
+#include "strata/model/tensor_parallel.h"
 
 namespace strata {
 
@@ -23,6 +24,7 @@ constexpr int kSitesPerLayer = 16;
 struct Mask {
   kernels::DropoutMask mask;
   std::int64_t first_sample;
+  std::int64_t part;  // which part of the sequence the rank has
 };
 
 Mask make_mask(Dropout dropout, const ForwardContext& context) {
@@ -31,7 +33,8 @@ Mask make_mask(Dropout dropout, const ForwardContext& context) {
        .site = static_cast<std::uint32_t>(context.layer * kSitesPerLayer + dropout.site),
        .threshold = static_cast<std::uint32_t>(std::llround(dropout.probability * 4294967296.0)),
        .scale = static_cast<float>(1.0 / (1.0 - dropout.probability))},
-      context.first_sample};
+      context.first_sample,
+      context.tensor && context.tensor->sequence() ? context.tensor->rank() : 0};
 }
 
 // residual may be undefined.
@@ -41,6 +44,7 @@ at::Tensor apply_mask(const at::Tensor& residual, const at::Tensor& x, const Mas
   const float* from = x.const_data_ptr<float>();
   float* to = y.data_ptr<float>();
   const std::int64_t per_sample = x.numel() / x.size(0);
+  const std::int64_t before = mask.part * per_sample;  // elements of the sample on other ranks
   // Pieces never straddle samples; a multiple of the widest vector's four blocks.
   constexpr std::int64_t kPiece = 8192;
   const std::int64_t pieces = (per_sample + kPiece - 1) / kPiece;
@@ -49,7 +53,7 @@ at::Tensor apply_mask(const at::Tensor& residual, const at::Tensor& x, const Mas
       const std::int64_t sample = i / pieces, first = i % pieces * kPiece;
       const std::int64_t offset = sample * per_sample + first;
       kernels::dropout_add(add ? add + offset : nullptr, from + offset, to + offset, mask.mask,
-                           static_cast<std::uint32_t>(mask.first_sample + sample), first,
+                           static_cast<std::uint32_t>(mask.first_sample + sample), before + first,
                            std::min(kPiece, per_sample - first));
     }
   });
@@ -68,7 +72,7 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
 
   static c10::IValue pack(const Mask& m) {
     return std::vector<std::int64_t>{static_cast<std::int64_t>(m.mask.key), m.mask.site,
-                                     m.mask.threshold, m.first_sample};
+                                     m.mask.threshold, m.first_sample, m.part};
   }
   static Mask unpack(const c10::IValue& packed) {
     const auto v = packed.toIntVector();
@@ -77,7 +81,8 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
              .site = static_cast<std::uint32_t>(v[1]),
              .threshold = threshold,
              .scale = static_cast<float>(1.0 / (1.0 - threshold / 4294967296.0))},
-            v[3]};
+            v[3],
+            v[4]};
   }
 };
 

@@ -1,10 +1,11 @@
 /// Drops activations by a mask that is drawn by counter and never stored.
 ///
 /// The mask depends on (seed, step, position of the sample in the global mini-batch, layer, site,
-/// element): the same on any mesh, and again in backward and recompute.
+/// element): the same on any mesh, and again in backward and recompute. With sequence parallelism
+/// x is the rank's part of the sequence, and elements count from the start of the whole.
 ///
 /// Source  Srivastava et al. 2014; Salmon et al. 2011 (Philox).
-/// Shapes  [samples, ...] fp32 contiguous.
+/// Shapes  [samples, ...] fp32 contiguous; a rank's part of a sample: a multiple of 4 elements.
 #pragma once
 
 #include <ATen/core/Tensor.h>

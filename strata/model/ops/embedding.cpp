@@ -1,9 +1,10 @@
 #include "strata/model/ops/embedding.h"
 
-#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "strata/model/ops/parallel.h"
+#include "strata/model/ops/token_embedding.h"
+#include "strata/model/tensor_parallel.h"
 
 namespace strata {
 
@@ -12,55 +13,47 @@ using torch::autograd::variable_list;
 
 namespace {
 
-struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& tokens,
-                            const at::Tensor& weight, const at::Tensor& positions) {
-    context->save_for_backward({tokens, weight, positions});
-    const std::int64_t length = tokens.size(1), width = weight.size(1);
-    at::Tensor y = at::empty({tokens.size(0), length, width}, weight.options());
-    const std::int64_t* token = tokens.const_data_ptr<std::int64_t>();
-    const float* rows = weight.const_data_ptr<float>();
-    const float* position = positions.const_data_ptr<float>();
-    float* to = y.data_ptr<float>();
-    parallel_rows(tokens.numel(), width, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const float* row = rows + token[i] * width;
-        const float* place = position + i % length * width;
-        for (std::int64_t c = 0; c < width; ++c) to[i * width + c] = row[c] + place[c];
-      }
-    });
-    return y;
+// Adds rows of positions to those of value [B, T', C], or the other way round, in ascending order;
+// the value's first row has position `first`. Threads share the columns, so every sum is made by
+// one thread, in order.
+template <bool kToPositions>
+void add_rows(const float* from, float* to, at::IntArrayRef value, std::int64_t first) {
+  const std::int64_t length = value[1], width = value[2], count = value[0] * length;
+  parallel_columns(count, width, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t row = i * width, place = (first + i % length) * width;
+      for (std::int64_t c = begin; c < end; ++c)
+        to[(kToPositions ? place : row) + c] += from[(kToPositions ? row : place) + c];
+    }
+  });
+}
+
+struct AddPositionsFunction : torch::autograd::Function<AddPositionsFunction> {
+  static at::Tensor forward(AutogradContext* context, at::Tensor x, const at::Tensor& positions,
+                            int part) {
+    context->save_for_backward({positions});
+    context->saved_data["part"] = part;
+    context->mark_dirty({x});
+    add_rows<false>(positions.const_data_ptr<float>(), x.data_ptr<float>(), x.sizes(),
+                    part * x.size(1));
+    return x;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor& tokens = saved[0];
+    const at::Tensor positions = context->get_saved_variables()[0];
     const at::Tensor dy = gradients[0].contiguous();
-    const std::int64_t length = tokens.size(1), width = dy.size(2), count = tokens.numel();
-    const std::int64_t* token = tokens.const_data_ptr<std::int64_t>();
-    const float* from = dy.const_data_ptr<float>();
-    float* rows = saved[1].grad().data_ptr<float>();
-    float* positions = saved[2].grad().data_ptr<float>();
-    // Threads share the columns, so every sum is made by one thread, in order.
-    parallel_columns(count, width, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        float* row = rows + token[i] * width;
-        float* place = positions + i % length * width;
-        for (std::int64_t c = begin; c < end; ++c) {
-          row[c] += from[i * width + c];
-          place[c] += from[i * width + c];
-        }
-      }
-    });
-    return {{}, {}, {}};
+    add_rows<true>(dy.const_data_ptr<float>(), positions.grad().data_ptr<float>(), dy.sizes(),
+                   context->saved_data["part"].toInt() * dy.size(1));
+    return {dy, {}, {}};
   }
 };
 
 }  // namespace
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight,
-                     const at::Tensor& positions) {
-  return EmbeddingFunction::apply(tokens, weight, positions);
+                     const at::Tensor& positions, const TensorParallel* group) {
+  const int part = group && group->sequence() ? group->rank() : 0;
+  return AddPositionsFunction::apply(token_embedding(tokens, weight, group), positions, part);
 }
 
 }  // namespace strata

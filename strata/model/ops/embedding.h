@@ -2,14 +2,20 @@
 ///
 /// The gradient is added row by row in ascending position, the same bits for any number of threads.
 ///
-/// Shapes  tokens [B, T] int64, weight [V, C], positions [>= T, C] -> [B, T, C].
+/// A tensor-parallel rank has a slice of the rows; a token of another rank's counts as zero until
+/// the ranks' are summed. Positions come after the sum, on the rank's part of the sequence.
+///
+/// Shapes  tokens [B, T] int64, weight [V, C] or the slice [ceil(V/n), C], positions [>= T, C]
+///         -> [B, T, C], or [B, T/n, C] with sequence parallelism.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace strata {
 
+class TensorParallel;
+
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight,
-                     const at::Tensor& positions);
+                     const at::Tensor& positions, const TensorParallel* group = nullptr);
 
 }  // namespace strata

@@ -6,9 +6,16 @@
 /// where saving nothing and coming back would need four. The loss is therefore known after the
 /// backward. Otherwise the loss is computed at once, two passes less.
 ///
-/// Source  chunked cross-entropy: Hsu et al. 2024 (Liger Kernel); the deferred forward is ours.
+/// Tensor-parallel ranks divide the vocabulary: per chunk they agree on the rows' largest logits
+/// and add up two sums a row (three with label smoothing); every rank then knows the whole loss,
+/// and the backward needs nothing more of the others but the sum of the gradients at x.
+///
+/// Source  chunked cross-entropy: Hsu et al. 2024 (Liger Kernel); the deferred forward is ours;
+///         divided vocabulary: Shoeybi et al. 2019; label smoothing: Szegedy et al. 2016, PyTorch's
+///         form.
 /// Shapes  x [..., C] fp32 contiguous, weight [V, C], targets [...] int64 (kIgnoredTarget: no
-/// loss). Cost    transient: kHeadChunkRows * V fp32.
+///         loss). Split: x [B, T or T/n, C], weight [ceil(V/n), C], targets [B, T].
+/// Cost    transient: kHeadChunkRows * V fp32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,9 +29,10 @@ namespace strata {
 /// Rows a chunk; a constant, because the weight gradient's bits depend on it.
 inline constexpr std::int64_t kHeadChunkRows = 1024;
 
-/// Adds the fp64 sum of token losses to context.loss. The result is a placeholder whose backward,
+/// Adds the fp64 sum of token losses to context.loss, on every rank. `classes`: V, which a rank's
+/// slice of the weight doesn't tell. The result is a placeholder whose backward,
 /// with any gradient, yields the gradients of context.loss_scale * (that sum).
 at::Tensor head_loss(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
-                     const ForwardContext& context);
+                     std::int64_t classes, const ForwardContext& context);
 
 }  // namespace strata

@@ -6,8 +6,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "strata/model/kernels/kernels.h"
+#include "strata/model/ops/kept_pointer.h"
 #include "strata/model/ops/layer_norm.h"
 #include "strata/model/ops/parallel.h"
+#include "strata/model/tensor_parallel.h"
 
 namespace strata {
 
@@ -33,18 +35,25 @@ void accumulate_bias_gradient(const at::Tensor& bias, const at::Tensor& dy) {
 
 namespace {
 
-at::Tensor apply_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+// x weightᵀ, plus the bias if there is one.
+at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
-  return at::addmm(bias, as_rows(x), weight.t()).view(shape);
+  const at::Tensor rows = as_rows(x), columns = weight.t();
+  return (bias.defined() ? at::addmm(bias, rows, columns) : at::mm(rows, columns)).view(shape);
 }
 
-// Both gradients of y = x weightᵀ + bias, given x; returns the gradient at x, as rows.
-at::Tensor linear_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+at::Tensor leave(const TensorParallel* group, at::Tensor product, const at::Tensor& bias) {
+  return leave_forward(group, std::move(product)).add_(bias);
+}
+
+// The gradient behind a row-parallel product, whole and as rows. The bias was added to what the
+// rank has, so its gradient is made of that.
+at::Tensor gradient_behind(const TensorParallel* group, const at::Tensor& gradient,
                            const at::Tensor& bias) {
-  accumulate_weight_gradient(weight, dy, as_rows(x));
-  accumulate_bias_gradient(bias, dy);
-  return at::mm(dy, weight);
+  const at::Tensor dy = gradient.contiguous();
+  accumulate_bias_gradient(bias, as_rows(dy));
+  return as_rows(leave_backward(group, dy));
 }
 
 at::Tensor gelu_forward(const at::Tensor& x) {
@@ -59,60 +68,75 @@ at::Tensor gelu_forward(const at::Tensor& x) {
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias) {
+                            const at::Tensor& bias, RowParallel split) {
     context->save_for_backward({x, weight, bias});
-    return apply_linear(x, weight, bias);
+    context->saved_data["group"] = keep_pointer(split.group);
+    if (!split.group) return multiply(x, weight, bias);
+    return leave(split.group, multiply(x, weight, {}), bias);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor dy = as_rows(gradients[0].contiguous());
-    return {linear_backward(dy, saved[0], saved[1], saved[2]).view(saved[0].sizes()), {}, {}};
+    const at::Tensor &x = saved[0], &weight = saved[1];
+    const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
+    const at::Tensor dy = gradient_behind(group, gradients[0], saved[2]);
+    accumulate_weight_gradient(weight, dy, as_rows(x));
+    return {at::mm(dy, weight).view(x.sizes()), {}, {}, {}};
   }
 };
 
 struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gain,
                             const at::Tensor& norm_bias, const at::Tensor& weight,
-                            const at::Tensor& bias, bool keep) {
+                            const at::Tensor& bias, bool keep, ColumnParallel split) {
     NormStatistics statistics;
     const at::Tensor normed = layer_norm_forward(x, gain, norm_bias, statistics);
     variable_list saved = {x, gain, norm_bias, statistics.mean, statistics.rstd, weight, bias};
     if (keep) saved.push_back(normed);
     context->save_for_backward(std::move(saved));
-    return apply_linear(normed, weight, bias);
+    context->saved_data["group"] = keep_pointer(split.group);
+    return multiply(enter_forward(split.group, normed), weight, bias);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &gain = saved[1], &norm_bias = saved[2];
+    const at::Tensor &x = saved[0], &gain = saved[1], &norm_bias = saved[2], &weight = saved[5];
     const NormStatistics statistics{saved[3], saved[4]};
+    const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
     const at::Tensor dy = as_rows(gradients[0].contiguous());
-    at::Tensor dx;
+    std::vector<std::int64_t> entered;  // shape of the whole input
     {
-      const at::Tensor normed =
-          saved.size() > 7 ? saved[7] : layer_norm_again(x, gain, norm_bias, statistics);
-      dx = linear_backward(dy, normed, saved[5], saved[6]);
+      const at::Tensor normed = enter_forward(
+          group, saved.size() > 7 ? saved[7] : layer_norm_again(x, gain, norm_bias, statistics));
+      accumulate_weight_gradient(weight, dy, as_rows(normed));
+      entered = normed.sizes().vec();
     }
-    dx = layer_norm_backward(x, dx, gain, norm_bias, statistics);
-    return {dx.view(x.sizes()), {}, {}, {}, {}, {}};
+    accumulate_bias_gradient(saved[6], dy);
+    at::Tensor dx = enter_backward(group, at::mm(dy, weight).view(entered));
+    dx = layer_norm_backward(x, std::move(dx), gain, norm_bias, statistics);
+    return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}};
   }
 };
 
 struct GeluLinearFunction : torch::autograd::Function<GeluLinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, bool keep) {
-    const at::Tensor activated = gelu_forward(x);
+                            const at::Tensor& bias, bool keep, RowParallel split) {
+    at::Tensor activated = gelu_forward(x);
     variable_list saved = {x, weight, bias};
     if (keep) saved.push_back(activated);
     context->save_for_backward(std::move(saved));
-    return apply_linear(activated, weight, bias);
+    context->saved_data["group"] = keep_pointer(split.group);
+    if (!split.group) return multiply(activated, weight, bias);
+    at::Tensor product = multiply(activated, weight, {});
+    activated.reset();  // not beside the buffers of the sum
+    return leave(split.group, std::move(product), bias);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
-    const at::Tensor dy = as_rows(gradients[0].contiguous());
+    const at::Tensor &x = saved[0], &weight = saved[1];
+    const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
+    const at::Tensor dy = gradient_behind(group, gradients[0], saved[2]);
     at::Tensor dx = at::mm(dy, weight);
     const float* from = x.const_data_ptr<float>();
     float* gradient = dx.data_ptr<float>();
@@ -130,25 +154,26 @@ struct GeluLinearFunction : torch::autograd::Function<GeluLinearFunction> {
       });
       accumulate_weight_gradient(weight, dy, as_rows(activated));
     }
-    accumulate_bias_gradient(bias, dy);
-    return {dx.view(x.sizes()), {}, {}, {}};
+    return {dx.view(x.sizes()), {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return LinearFunction::apply(x, weight, bias);
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  RowParallel split) {
+  return LinearFunction::apply(x, weight, bias, split);
 }
 
 at::Tensor norm_linear(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& norm_bias,
-                       const at::Tensor& weight, const at::Tensor& bias, bool keep) {
-  return NormLinearFunction::apply(x, gain, norm_bias, weight, bias, keep);
+                       const at::Tensor& weight, const at::Tensor& bias, bool keep,
+                       ColumnParallel split) {
+  return NormLinearFunction::apply(x, gain, norm_bias, weight, bias, keep, split);
 }
 
 at::Tensor gelu_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                       bool keep) {
-  return GeluLinearFunction::apply(x, weight, bias, keep);
+                       bool keep, RowParallel split) {
+  return GeluLinearFunction::apply(x, weight, bias, keep, split);
 }
 
 }  // namespace strata

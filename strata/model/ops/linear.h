@@ -5,7 +5,13 @@
 /// are the same. Weight gradients are added to the preset gradients of the leaves by
 /// accumulate_weight_gradient.
 ///
-/// Shapes  x [..., in], weight [out, in], bias [out] -> [..., out]; fp32, contiguous.
+/// A tensor-parallel rank has a slice of the weight: rows of it where a split region is entered
+/// (norm_linear), columns where it is left (linear, gelu_linear). The call says which.
+///
+/// Source  Shoeybi et al. 2019 (Megatron-LM).
+/// Shapes  x [..., in], weight [out, in], bias [out] -> [..., out]; fp32, contiguous. Split among n
+///         ranks: ColumnParallel has weight [out/n, in] and bias [out/n], RowParallel x [..., in/n]
+///         and weight [out, in/n].
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,15 +20,29 @@
 
 namespace strata {
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+class TensorParallel;
 
-/// linear(layer_norm(x))
+/// Each rank makes some of the output's columns of the whole input. A null group: all of them.
+struct ColumnParallel {
+  const TensorParallel* group = nullptr;
+};
+
+/// Each rank has some of the input's columns; the products are summed, then the bias is added.
+struct RowParallel {
+  const TensorParallel* group = nullptr;
+};
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  RowParallel split = {});
+
+/// linear(layer_norm(x)); the norm works on what the rank has.
 at::Tensor norm_linear(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& norm_bias,
-                       const at::Tensor& weight, const at::Tensor& bias, bool keep);
+                       const at::Tensor& weight, const at::Tensor& bias, bool keep,
+                       ColumnParallel split = {});
 
 /// linear(gelu(x))
 at::Tensor gelu_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                       bool keep);
+                       bool keep, RowParallel split = {});
 
 /// The one place where a linear weight's gradient is made, now or later: gradient(weight) += dyᵀ x
 /// and gradient(bias) += column sums of dy. In fp32 the product accumulates in the GEMM (beta = 1).

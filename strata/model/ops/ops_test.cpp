@@ -129,7 +129,7 @@ TEST(HeadLoss, EqualsLinearThenCrossEntropyAcrossChunks) {
   targets[3] = -100;
   LossSink sink;
   const ForwardContext context{.training = true, .loss_scale = 1.0 / (R - 1), .loss = &sink};
-  head_loss(x, w, targets, context).backward();
+  head_loss(x, w, targets, V, context).backward();
   const at::Tensor loss = at::cross_entropy_loss(at::linear(x2, w2), targets);
   loss.backward();
   EXPECT_NEAR(sink.sum / (R - 1), loss.item<double>(), 1e-5);
@@ -138,8 +138,33 @@ TEST(HeadLoss, EqualsLinearThenCrossEntropyAcrossChunks) {
 
   LossSink evaluated;
   const at::NoGradGuard no_grad;
-  head_loss(x, w, targets, {.loss_scale = 1, .loss = &evaluated});
+  head_loss(x, w, targets, V, {.loss_scale = 1, .loss = &evaluated});
   EXPECT_EQ(evaluated.sum, sink.sum);
+}
+
+TEST(HeadLoss, SmoothsOverAllClassesAsATenDoes) {
+  at::manual_seed(9);
+  const int R = kHeadChunkRows + 40, C = 32, V = 53;  // not a multiple of a vector
+  constexpr double kSmoothing = 0.2;
+  at::Tensor x = leaf({R, C}), w = leaf({V, C});
+  x.mutable_grad().reset();
+  at::Tensor x2 = twin(x), w2 = twin(w);
+  at::Tensor targets = at::randint(V, {R}, at::kLong);
+  targets[7] = -100;
+  LossSink sink;
+  head_loss(x, w, targets, V,
+            {.loss_scale = 1.0 / (R - 1), .loss = &sink, .label_smoothing = kSmoothing})
+      .backward();
+  // Plainly: (1 - s) * loss at the target + s * mean over the classes, rows with a target only.
+  const at::Tensor losses = -at::linear(x2, w2).log_softmax(-1);
+  const at::Tensor valid = targets != -100;
+  const at::Tensor at_target = losses.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
+  const at::Tensor smoothed = (1 - kSmoothing) * at_target + kSmoothing * losses.mean(-1);
+  const at::Tensor loss = smoothed.masked_select(valid).mean();
+  loss.backward();
+  EXPECT_NEAR(sink.sum / (R - 1), loss.item<double>(), 1e-5);
+  expect_close(x.grad() * R, x2.grad() * R, 1e-5);
+  expect_close(w.grad(), w2.grad(), 1e-5);
 }
 
 TEST(Embedding, EqualsLookupPlusPositions) {

@@ -1,0 +1,86 @@
+"""Trains the peers' GPT in one process, or in one process a stage on torch's own pipeline."""
+
+import torch
+import torch.distributed as dist
+from ranks import join
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch_gpt import (Stage, make_batch, make_optimizer, peak_resident_bytes, timed_steps,
+                       token_loss)
+
+
+def clip(parameters, distributed):
+    gradients = [p.grad for p in parameters]
+    norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
+    if distributed:
+        squares = norm.square()
+        dist.all_reduce(squares)
+        norm = squares.sqrt()
+    torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm, foreach=True)
+
+
+def train_eager(sizes, steps, threads):
+    """One process; gradients of the micro-batches accumulate in .grad."""
+    torch.set_num_threads(threads)
+    at_start = peak_resident_bytes()
+    model = Stage(sizes, 0, sizes.layers)
+    optimizer = make_optimizer(model)
+    parameters = list(model.parameters())
+    generator = torch.Generator().manual_seed(1)
+    loss_of = token_loss(sizes.tokens)
+    losses = []
+
+    def step():
+        inputs, targets = make_batch(sizes, generator)
+        total = 0.0
+        for x, y in zip(inputs.split(sizes.micro_batch), targets.split(sizes.micro_batch)):
+            loss = loss_of(model(x), y)
+            loss.backward()
+            total += loss.item()
+        clip(parameters, distributed=False)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+
+    seconds = timed_steps(steps, step)
+    return {"step_seconds": seconds, "losses": losses, "resident_bytes": [peak_resident_bytes()],
+            "resident_bytes_at_start": [at_start]}
+
+
+def train_pipeline(sizes, steps, threads, schedule_name):
+    """One process of a pipeline; None but on rank 0."""
+    torch.set_num_threads(threads)
+    at_start = peak_resident_bytes()
+    rank, world = join()
+    bounds = [sizes.layers * s // world for s in range(world + 1)]
+    model = Stage(sizes, bounds[rank], bounds[rank + 1])
+    schedule = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[schedule_name](
+        PipelineStage(model, rank, world, torch.device("cpu")), sizes.micro_batches,
+        loss_fn=token_loss(sizes.tokens), scale_grads=False)
+    optimizer = make_optimizer(model)
+    parameters = list(model.parameters())
+    generator = torch.Generator().manual_seed(1)
+    last = rank == world - 1
+    losses = []
+
+    def step():
+        inputs, targets = make_batch(sizes, generator)
+        micro_losses = []
+        arguments = (inputs,) if rank == 0 else ()
+        schedule.step(*arguments, target=targets if last else None,
+                      losses=micro_losses if last else None, return_outputs=False)
+        clip(parameters, distributed=True)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(sum(loss.item() for loss in micro_losses))
+
+    seconds = timed_steps(steps, step)
+    mine = {"seconds": seconds, "losses": losses, "peak": peak_resident_bytes(), "start": at_start}
+    everyone = [None] * world
+    dist.all_gather_object(everyone, mine)
+    dist.destroy_process_group()
+    if rank:
+        return None
+    return {"step_seconds": [max(times) for times in zip(*(m["seconds"] for m in everyone))],
+            "losses": everyone[-1]["losses"],
+            "resident_bytes": [m["peak"] for m in everyone],
+            "resident_bytes_at_start": [m["start"] for m in everyone]}

@@ -1,0 +1,108 @@
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/base/errors.h"
+#include "strata/cli/launched_processes.h"
+#include "strata/cli/verbs.h"
+#include "strata/train/checkpoint.h"
+#include "strata/train/recipe.h"
+
+namespace strata {
+namespace {
+
+struct LaunchArguments {
+  int processes = 2;
+  int restarts = 0;
+  bool shrink = false;
+};
+
+// The recipe that the launched command names: its first argument, and its --set.
+Recipe recipe_of(const std::vector<std::string>& command) {
+  std::vector<std::string> overrides;
+  for (std::size_t i = 2; i < command.size(); ++i) {
+    if (command[i] == "--set" && i + 1 < command.size()) overrides.push_back(command[i + 1]);
+    if (command[i].starts_with("--set=")) overrides.push_back(command[i].substr(6));
+  }
+  return load_recipe(command[1], overrides);
+}
+
+// Goes on from the last checkpoint, if there is one, whatever was resumed before.
+std::vector<std::string> resumed(std::vector<std::string> command) {
+  const std::string folder = recipe_of(command).train.checkpoint_folder;
+  if (folder.empty() || list_checkpoints(folder).empty()) return command;
+  for (std::size_t i = 2; i < command.size(); ++i) {
+    if (command[i] == "--resume" && i + 1 < command.size()) {
+      command.erase(command.begin() + static_cast<std::ptrdiff_t>(i),
+                    command.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+      --i;
+    } else if (command[i].starts_with("--resume=")) {
+      command.erase(command.begin() + static_cast<std::ptrdiff_t>(i));
+      --i;
+    }
+  }
+  command.insert(command.end(), {"--resume", folder});
+  return command;
+}
+
+// With the processes that are left: the most of them that hold whole replicas.
+bool shrink(int killed, int& processes, std::vector<std::string>& command) {
+  const auto dp = static_cast<int>(recipe_of(command).mesh.dp);
+  for (int left = processes - killed; left >= 1; --left) {
+    if (dp * left % processes != 0) continue;
+    const int replicas = dp * left / processes;
+    command.insert(command.end(), {"--set", "mesh.dp=" + std::to_string(replicas)});
+    std::cerr << "launch: going on with " << left << " of " << processes << " processes, mesh.dp "
+              << replicas << std::endl;
+    processes = left;
+    return true;
+  }
+  return false;
+}
+
+void run_launch(LaunchArguments arguments, std::vector<std::string> command) {
+  if (command.empty())
+    throw UserError({.operation = "cli.launch",
+                     .what = "nothing to launch",
+                     .expected = "a verb and a recipe",
+                     .fix = "strata launch -n 2 train recipe.yaml"});
+  for (int restart = 0;; ++restart) {
+    const LaunchResult result = launch_processes(arguments.processes, command);
+    if (result.exit_code == 0) return;
+    // Only what the system did is worth another try.
+    if (result.exit_code != 3 || result.interrupted || restart == arguments.restarts)
+      throw CLI::RuntimeError(result.exit_code);
+    std::cerr << "launch: restart " << restart + 1 << " of " << arguments.restarts << std::endl;
+    if (command.front() != "train") continue;
+    if (arguments.shrink && result.killed > 0) shrink(result.killed, arguments.processes, command);
+    command = resumed(std::move(command));
+  }
+}
+
+}  // namespace
+
+void add_launch_verb(CLI::App& app) {
+  CLI::App* verb =
+      app.add_subcommand("launch", "start a verb as several processes of this machine");
+  auto arguments = std::make_shared<LaunchArguments>();
+  verb->add_option("-n,--processes", arguments->processes, "how many; ranks are shared out evenly")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb->add_option("--restarts", arguments->restarts,
+                   "after a system error, go on from the last checkpoint so many times")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_flag("--shrink", arguments->shrink,
+                 "restart without the processes that were killed, with fewer replicas (mesh.dp)");
+  verb->prefix_command();
+  verb->callback([arguments, verb] {
+    std::vector<std::string> command = verb->remaining();
+    if (!command.empty() && command.front() == "--") command.erase(command.begin());
+    run_launch(*arguments, std::move(command));
+  });
+}
+
+}  // namespace strata

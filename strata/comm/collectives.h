@@ -1,0 +1,69 @@
+/// Adds, gathers and scatters tensors over the ranks of a group, always in rank order: the same
+/// bits on every rank, for any timing, for threads and processes.
+///
+/// An ordered sum is an all-to-all of shards and a local sum: the bytes of a ring, one wait. The
+/// started forms return at once and overlap with whatever the rank does until finish().
+///
+/// Shapes   contiguous tensors of one shape and dtype on all ranks (fp32, fp64, bf16).
+/// Threads  collective: all ranks of the group call the same functions in the same order.
+/// Cost     per rank, n ranks, x bytes: sums 2 (n-1)/n x, gather and scatter (n-1)/n x.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "strata/base/flat_range.h"
+#include "strata/comm/group.h"
+
+namespace strata {
+
+/// In place.
+void all_reduce_sum(Group& group, at::Tensor& x);
+void all_reduce_max(Group& group, at::Tensor& x);
+
+/// The ranks' tensors, joined along `dim` in rank order. x must not be written to afterwards.
+at::Tensor all_gather(Group& group, const at::Tensor& x, int dim);
+
+/// This rank's part, of size(dim) / ranks, of the sum.
+at::Tensor reduce_scatter(Group& group, const at::Tensor& x, int dim);
+
+/// The part of a flat buffer that each rank of the group has; together they cover it once.
+using Shards = std::vector<FlatRange>;
+
+/// Sums the ranks' flat buffers; each rank gets its shard of the sum.
+///
+/// The buffer is lent to the others until every rank has finished: it may be freed, but must not be
+/// written to (this rank's own shard apart) before a later collective shows that they have.
+class ShardedSum {
+ public:
+  static ShardedSum start(Group& group, at::Tensor flat, Shards shards);
+
+  /// Waits for the others' shards and writes the sum to `into` (which may be this rank's shard of
+  /// the buffer itself), or adds it there.
+  void finish(const at::Tensor& into, bool accumulate = false);
+
+ private:
+  Group* group_ = nullptr;
+  MessageTag tag_;
+  at::Tensor flat_;
+  Shards shards_;
+};
+
+/// Collects all ranks' shards in a flat buffer. The same rule for the lent shard.
+class ShardedGather {
+ public:
+  static ShardedGather start(Group& group, at::Tensor shard, Shards shards);
+
+  /// Fills `flat` (own shard included).
+  void finish(const at::Tensor& flat);
+
+ private:
+  Group* group_ = nullptr;
+  MessageTag tag_;
+  at::Tensor shard_;
+  Shards shards_;
+};
+
+}  // namespace strata

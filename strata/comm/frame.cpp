@@ -1,0 +1,73 @@
+#include "strata/comm/frame.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+static_assert(std::is_trivially_copyable_v<Frame>);
+
+void describe_tensor(Frame& frame, at::Tensor& tensor) {
+  if (!tensor.is_non_overlapping_and_dense()) tensor = tensor.contiguous();
+  STRATA_CHECK(tensor.dim() <= Frame::kDims, "comm.send");
+  frame.has_tensor = true;
+  frame.dtype = static_cast<std::int8_t>(tensor.scalar_type());
+  frame.dims = static_cast<std::int16_t>(tensor.dim());
+  for (int i = 0; i < frame.dims; ++i) {
+    frame.sizes[i] = tensor.size(i);
+    frame.strides[i] = tensor.stride(i);
+  }
+  frame.tensor_bytes = tensor.nbytes();
+}
+
+void put_inside(Frame& frame, const Message& message) {
+  const std::size_t numbers = frame.numbers * sizeof(double);
+  if (numbers > 0) std::memcpy(frame.inside, message.numbers.data(), numbers);
+  if (frame.tensor_bytes > 0)
+    std::memcpy(frame.inside + numbers, message.tensor.const_data_ptr(), frame.tensor_bytes);
+}
+
+}  // namespace
+
+Frame frame_of(const Address& address, Message& message) {
+  Frame frame;
+  frame.kind = FrameKind::kMessage;
+  frame.address = address;
+  frame.numbers = message.numbers.size();
+  if (message.tensor.defined()) describe_tensor(frame, message.tensor);
+  if (frame.fits()) put_inside(frame, message);
+  return frame;
+}
+
+Frame frame_of(FrameKind kind, std::span<const std::byte> bytes, Message& message) {
+  message.tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
+  if (!bytes.empty()) std::memcpy(message.tensor.data_ptr(), bytes.data(), bytes.size());
+  Frame frame = frame_of(Address{}, message);
+  frame.kind = kind;
+  return frame;
+}
+
+Message message_of(const Frame& frame) {
+  Message message;
+  message.numbers.resize(frame.numbers);
+  if (frame.has_tensor) {
+    message.tensor = at::empty_strided({frame.sizes, static_cast<std::size_t>(frame.dims)},
+                                       {frame.strides, static_cast<std::size_t>(frame.dims)},
+                                       static_cast<at::ScalarType>(frame.dtype));
+    STRATA_CHECK_EQ(message.tensor.nbytes(), frame.tensor_bytes, "comm.receive");
+  }
+  if (!frame.fits()) return message;
+  const std::size_t numbers = frame.numbers * sizeof(double);
+  if (numbers > 0) std::memcpy(message.numbers.data(), frame.inside, numbers);
+  if (frame.tensor_bytes > 0)
+    std::memcpy(message.tensor.data_ptr(), frame.inside + numbers, frame.tensor_bytes);
+  return message;
+}
+
+}  // namespace strata

@@ -1,0 +1,70 @@
+/// Runs the ranks of a mesh: as threads of this process, or of several processes that meet first.
+///
+/// The environment decides (comm/rendezvous.h): without its variables all ranks are threads here;
+/// with them, process p of n hosts ranks [p * ranks / n, (p + 1) * ranks / n). Ranks of one process
+/// hand tensors over without copying. Each rank's thread starts with autograd's own threading off,
+/// its number of intra-op threads set and its memory account installed.
+///
+/// A rank that throws ends every wait of all others, here and elsewhere; a process that is lost
+/// does, too. All stop, and every process throws the same error, with the rank in front of its
+/// place.
+///
+/// Errors  of the ranks; UserError: ranks and processes that do not match, processes that differ;
+///         SystemError: a process that is missing or lost.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "strata/comm/group.h"
+#include "strata/comm/rendezvous.h"
+#include "strata/device/account.h"
+#include "strata/schedule/mesh.h"
+
+namespace strata {
+
+struct RanksOptions {
+  int ranks = 1;
+  int threads_per_rank = 1;              ///< intra-op threads of each
+  std::int64_t device_bytes = 0;         ///< budget of each rank's account; 0: none
+  Mesh mesh;                             ///< names ranks in errors, if it has as many
+  std::string fingerprint;               ///< must be equal in all processes, e.g. the recipe's text
+  std::string version;                   ///< empty: of this program
+  double join_seconds = 0;               ///< 0: STRATA_JOIN_SECONDS, or 25
+  double stall_seconds = 10;             ///< a rank without progress is named after these; 0: never
+  double stall_fatal_seconds = 60;       ///< and ends the run after these; 0: never
+  std::optional<Rendezvous> rendezvous;  ///< default: from the environment
+};
+
+using RankFunction = std::function<void(Group& group, MemoryAccount& account)>;
+
+/// What the processes of a run share from the time they meet.
+class World {
+ public:
+  /// Waits for the other processes.
+  explicit World(RanksOptions options);
+  /// If run() was not called, the other processes end with an error.
+  ~World();
+
+  int process() const;
+  int processes() const;
+  int first_rank() const;  ///< of this process
+  int local_ranks() const;
+
+  /// The text that process 0 decides on, in every process; what it throws is thrown in all.
+  std::string agree(const std::function<std::string()>& decide);
+
+  /// Once. Returns when the ranks of all processes have ended.
+  void run(const RankFunction& function);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+void run_ranks(RanksOptions options, const RankFunction& function);
+
+}  // namespace strata

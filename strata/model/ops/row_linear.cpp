@@ -1,0 +1,102 @@
+#include "strata/model/ops/row_linear.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "strata/model/kernels/llama_kernels.h"
+#include "strata/model/ops/kept_pointer.h"
+#include "strata/model/ops/linear.h"
+#include "strata/model/ops/parallel.h"
+#include "strata/model/tensor_parallel.h"
+
+namespace strata {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+at::Tensor project(const at::Tensor& rows, const at::Tensor& weight, at::IntArrayRef like,
+                   const TensorParallel* group) {
+  std::vector<std::int64_t> shape = like.vec();
+  shape.back() = weight.size(0);
+  return leave_forward(group, at::mm(rows, weight.t()).view(shape));
+}
+
+const TensorParallel* saved_group(AutogradContext* context) {
+  return kept_pointer<const TensorParallel>(context->saved_data["group"]);
+}
+
+at::Tensor swiglu(const at::Tensor& gate_up) {
+  const std::int64_t width = gate_up.size(-1) / 2, rows = gate_up.numel() / (2 * width);
+  at::Tensor y = at::empty({rows, width}, gate_up.options());
+  const float* from = gate_up.const_data_ptr<float>();
+  float* to = y.data_ptr<float>();
+  parallel_rows(rows, width, [&](std::int64_t begin, std::int64_t end) {
+    kernels::swiglu(from + begin * 2 * width, to + begin * width, end - begin, width);
+  });
+  return y;
+}
+
+struct RowLinearFunction : torch::autograd::Function<RowLinearFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const TensorParallel* group) {
+    context->save_for_backward({x, weight});
+    context->saved_data["group"] = keep_pointer(group);
+    return project(as_rows(x), weight, x.sizes(), group);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1];
+    const at::Tensor dy = as_rows(leave_backward(saved_group(context), gradients[0].contiguous()));
+    accumulate_weight_gradient(weight, dy, as_rows(x));
+    return {at::mm(dy, weight).view(x.sizes()), {}, {}};
+  }
+};
+
+struct SwigluLinearFunction : torch::autograd::Function<SwigluLinearFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up,
+                            const at::Tensor& weight, bool keep, const TensorParallel* group) {
+    const at::Tensor gated = swiglu(gate_up);
+    variable_list saved = {gate_up, weight};
+    if (keep) saved.push_back(gated);
+    context->save_for_backward(std::move(saved));
+    context->saved_data["group"] = keep_pointer(group);
+    return project(gated, weight, gate_up.sizes(), group);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &gate_up = saved[0], &weight = saved[1];
+    const at::Tensor dy = as_rows(leave_backward(saved_group(context), gradients[0].contiguous()));
+    if (saved.size() > 2) accumulate_weight_gradient(weight, dy, saved[2]);
+    at::Tensor again = at::mm(dy, weight);  // the gradient, then the kernel's output again
+    at::Tensor dgate_up = at::empty_like(gate_up);
+    const std::int64_t width = again.size(1);
+    const float* from = gate_up.const_data_ptr<float>();
+    float* y = again.data_ptr<float>();
+    float* gradient = dgate_up.data_ptr<float>();
+    parallel_rows(again.size(0), width, [&](std::int64_t begin, std::int64_t end) {
+      kernels::swiglu_backward(from + begin * 2 * width, y + begin * width,
+                               gradient + begin * 2 * width, end - begin, width);
+    });
+    if (saved.size() == 2) accumulate_weight_gradient(weight, dy, again);
+    return {dgate_up, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor row_linear(const at::Tensor& x, const at::Tensor& weight, const TensorParallel* group) {
+  return RowLinearFunction::apply(x, weight, group);
+}
+
+at::Tensor swiglu_linear(const at::Tensor& gate_up, const at::Tensor& weight, bool keep,
+                         const TensorParallel* group) {
+  return SwigluLinearFunction::apply(gate_up, weight, keep, group);
+}
+
+}  // namespace strata

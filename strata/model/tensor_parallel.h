@@ -1,0 +1,50 @@
+/// Splits the work inside layers among the ranks of a tensor-parallel group.
+///
+/// A layer is still written as for one device: its weights say which axis is split (WeightSplit),
+/// its operators enter a split region and leave it. Between regions every rank has the whole
+/// activation, or, with sequence parallelism, its share of the sequence. shard/ implements the
+/// group; a null pointer stands for a group of one, where the four borders are identities.
+///
+/// Source   Shoeybi et al. 2019 (Megatron-LM); Korthikanti et al. 2022 (sequence parallelism).
+/// Shapes   activations [samples, length, ...]; the sequence is dimension 1, divided evenly.
+/// Threads  collective: all ranks of the group call the same methods in the same order.
+/// Errors   Cancelled when another rank failed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace strata {
+
+/// How many ranks a model is split among; fixed when its layers are made.
+struct TensorSplit {
+  int ranks = 1;
+  bool sequence = false;  ///< activations between split regions are divided along the sequence
+};
+
+class TensorParallel {
+ public:
+  virtual ~TensorParallel() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual bool sequence() const = 0;
+
+  /// In place, contiguous; sums in rank order: the same bits on every rank.
+  virtual void all_reduce_sum(at::Tensor& x) const = 0;
+  virtual void all_reduce_max(at::Tensor& x) const = 0;
+
+  /// [B, T/n, ...] of each rank -> [B, T, ...]
+  virtual at::Tensor gather_sequence(const at::Tensor& x) const = 0;
+  /// [B, T, ...], a partial sum on each rank -> [B, T/n, ...] of the sum
+  virtual at::Tensor reduce_scatter_sequence(const at::Tensor& x) const = 0;
+};
+
+/// Before a column-parallel product: what every rank must have.
+at::Tensor enter_forward(const TensorParallel* group, const at::Tensor& x);
+/// The gradient there: partial on each rank until it is summed. May overwrite dx.
+at::Tensor enter_backward(const TensorParallel* group, at::Tensor dx);
+/// Behind a row-parallel product: partial on each rank until it is summed. May overwrite y.
+at::Tensor leave_forward(const TensorParallel* group, at::Tensor y);
+/// The gradient there: what every rank must have.
+at::Tensor leave_backward(const TensorParallel* group, const at::Tensor& dy);
+
+}  // namespace strata

@@ -1,0 +1,57 @@
+/// Shares what the layers of all decoders are made of: weights' descriptions, a rank's share of the
+/// work, the bytes at the borders of split regions.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "strata/model/layer.h"
+#include "strata/model/tensor_parallel.h"
+#include "strata/models/gpt_options.h"
+
+namespace strata {
+
+inline constexpr double kWeightStddev = 0.02;
+inline constexpr const char* kTokenTie = "tokens";
+
+WeightSpec matrix_spec(std::string name, std::int64_t out, std::int64_t in, double stddev,
+                       WeightSplit split = {});
+WeightSpec vector_spec(std::string name, std::int64_t size, Init::Kind kind,
+                       WeightSplit split = {});
+
+/// Logits of all ranks' slices of the vocabulary, on every rank.
+/// Shapes  [B, ceil(classes / n)] -> [B, classes]
+at::Tensor gather_classes(const TensorParallel* group, const at::Tensor& logits,
+                          std::int64_t classes);
+
+/// Refuses a number of tensor-parallel ranks that does not divide `size`, naming the legal number
+/// nearest to it: a divisor of `legal`.
+void check_divides(const std::string& what, std::int64_t size, std::int64_t legal, int ranks);
+
+class DecoderLayer : public Layer {
+ public:
+  DecoderLayer(const GptOptions& options, TensorSplit split) : o_(options), split_(split) {}
+
+ protected:
+  /// A signature: kind, sizes, split.
+  std::string sizes(const std::string& kind, std::initializer_list<std::int64_t> numbers) const;
+
+  /// Undivided weights that are used between split regions.
+  std::vector<WeightSpec> with_partial_gradients(std::vector<WeightSpec> specs) const;
+
+  /// Parts of the sequence between split regions.
+  std::int64_t parts() const { return split_.sequence ? split_.ranks : 1; }
+  /// Columns of the vocabulary on one rank, padding included.
+  std::int64_t columns() const { return (o_.vocab + split_.ranks - 1) / split_.ranks; }
+
+  /// Bytes beside an activation of `whole` bytes: while its ranks' sum is made; gathered from
+  /// parts.
+  std::int64_t sum_bytes(std::int64_t whole) const;
+  std::int64_t gathered_bytes(std::int64_t whole) const { return split_.sequence ? whole : 0; }
+
+  GptOptions o_;
+  TensorSplit split_;
+};
+
+}  // namespace strata

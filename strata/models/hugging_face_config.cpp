@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "strata/base/errors.h"
+#include "strata/models/hugging_face.h"
+
+namespace strata {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kGpt2Vocabulary = 50257;
+constexpr const char* kWithSkip = "strata-gpt";  // no model of theirs
+constexpr double kGptEpsilon = 1e-5;
+
+json gpt2_config(const GptOptions& o) {
+  const json end = o.vocab == kGpt2Vocabulary ? json(kGpt2Vocabulary - 1) : json(nullptr);
+  return {{"model_type", o.skip ? kWithSkip : "gpt2"},
+          {"architectures", json::array({o.skip ? "StrataGpt" : "GPT2LMHeadModel"})},
+          {"n_layer", o.layers},
+          {"n_head", o.heads},
+          {"n_embd", o.width},
+          {"n_positions", o.context},
+          {"n_ctx", o.context},
+          {"n_inner", nullptr},
+          {"activation_function", "gelu_new"},
+          {"layer_norm_epsilon", kGptEpsilon},
+          {"resid_pdrop", o.dropout},
+          {"embd_pdrop", o.dropout},
+          {"attn_pdrop", 0.0},
+          {"bos_token_id", end},
+          {"eos_token_id", end}};
+}
+
+json llama_config(const GptOptions& o) {
+  const std::string type = o.qkv_bias ? "qwen2" : o.qk_norm ? "qwen3" : "llama";
+  const std::string architecture = o.qkv_bias ? "Qwen2" : o.qk_norm ? "Qwen3" : "Llama";
+  json rope = {{"rope_type", "default"}, {"rope_theta", o.rope.theta}};
+  json scaling = nullptr;  // of transformers 4
+  if (o.rope.factor != 1) {
+    scaling = {{"rope_type", "llama3"},
+               {"factor", o.rope.factor},
+               {"low_freq_factor", o.rope.low_frequency_factor},
+               {"high_freq_factor", o.rope.high_frequency_factor},
+               {"original_max_position_embeddings", o.rope.original_context}};
+    rope.update(scaling);
+  }
+  json config = {{"model_type", type},
+                 {"architectures", json::array({architecture + "ForCausalLM"})},
+                 {"hidden_size", o.width},
+                 {"intermediate_size", o.mlp_width},
+                 {"num_hidden_layers", o.layers},
+                 {"num_attention_heads", o.heads},
+                 {"num_key_value_heads", o.kv_heads},
+                 {"head_dim", o.head_width},
+                 {"max_position_embeddings", o.context},
+                 {"hidden_act", "silu"},
+                 {"rms_norm_eps", o.norm_epsilon},
+                 {"rope_parameters", rope},
+                 {"rope_theta", o.rope.theta},
+                 {"rope_scaling", scaling},
+                 {"attention_dropout", 0.0},
+                 {"bos_token_id", nullptr},
+                 {"eos_token_id", nullptr}};
+  if (type == "llama") config["mlp_bias"] = false;
+  if (type != "qwen2") config["attention_bias"] = false;
+  return config;
+}
+
+// Reads fields and refuses those that ask for what we don't have.
+class Config {
+ public:
+  Config(const std::string& text, std::string where) : where_(std::move(where)) {
+    try {
+      config_ = json::parse(text);
+    } catch (const json::exception& error) {
+      refuse("not a JSON document", "an object", error.what(), "take a complete config.json");
+    }
+    if (!config_.is_object())
+      refuse("not a JSON object", "an object", config_.type_name(), "take a complete config.json");
+  }
+
+  bool has(const std::string& key) const {
+    return config_.contains(key) && !config_[key].is_null();
+  }
+
+  template <typename T>
+  T required(const std::string& key) const {
+    if (!has(key))
+      refuse("the field '" + key + "' is missing", "a number", "nothing",
+             "take the config.json that came with the weights");
+    return read<T>(config_[key], key);
+  }
+
+  template <typename T>
+  T optional(const std::string& key, T otherwise) const {
+    return has(key) ? read<T>(config_[key], key) : otherwise;
+  }
+
+  // The field is absent or one of these; the first is what it means if absent.
+  template <typename T>
+  void require(const std::string& key, const std::vector<T>& known) const {
+    const T value = optional<T>(key, known[0]);
+    if (std::find(known.begin(), known.end(), value) != known.end()) return;
+    refuse("'" + key + "' asks for a model that Strata doesn't have", json(known).dump(),
+           json(value).dump(), "take weights of a model without it");
+  }
+
+  Config section(const std::string& key) const {
+    Config inside = *this;
+    inside.where_ += " '" + key + "'";
+    inside.config_ = has(key) ? config_[key] : json::object();
+    if (!inside.config_.is_object())
+      refuse("the field '" + key + "' is of another type", "an object", config_[key].dump(),
+             "take the config.json that came with the weights");
+    return inside;
+  }
+
+  [[noreturn]] void refuse(const std::string& what, const std::string& expected,
+                           const std::string& got, const std::string& fix) const {
+    throw UserError({.operation = "models.hugging_face",
+                     .where = where_,
+                     .what = what,
+                     .expected = expected,
+                     .got = got,
+                     .fix = fix});
+  }
+
+ private:
+  template <typename T>
+  T read(const json& value, const std::string& key) const {
+    bool fits = value.is_string();
+    if constexpr (std::is_same_v<T, bool>) {
+      fits = value.is_boolean();
+    } else if constexpr (std::is_same_v<T, std::int64_t>) {
+      fits = value.is_number_integer() && value.get<std::int64_t>() > 0;
+    } else if constexpr (std::is_same_v<T, double>) {
+      fits = value.is_number();
+    }
+    if (!fits)
+      refuse("the field '" + key + "' has a value that it can't have", "a value of its kind",
+             value.dump(), "take the config.json that came with the weights");
+    return value.get<T>();
+  }
+
+  std::string where_;
+  json config_;
+};
+
+GptOptions read_gpt2(const Config& config, bool skip) {
+  config.require<std::string>("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  config.require<double>("layer_norm_epsilon", {kGptEpsilon});
+  config.require<bool>("scale_attn_weights", {true});
+  config.require<bool>("scale_attn_by_inverse_layer_idx", {false});
+  config.require<bool>("add_cross_attention", {false});
+  const auto width = config.required<std::int64_t>("n_embd");
+  config.require<std::int64_t>("n_inner", {4 * width});
+  const auto dropout = config.optional<double>("resid_pdrop", 0.1);
+  const bool ours = config.optional<double>("embd_pdrop", 0.1) == dropout &&
+                    config.optional<double>("attn_pdrop", 0.1) == 0;
+  return {.kind = "gpt",
+          .layers = config.required<std::int64_t>("n_layer"),
+          .width = width,
+          .heads = config.required<std::int64_t>("n_head"),
+          .vocab = config.required<std::int64_t>("vocab_size"),
+          .context = config.required<std::int64_t>("n_positions"),
+          .dropout = ours ? dropout : 0,
+          .tie = config.optional<bool>("tie_word_embeddings", true),
+          .skip = skip};
+}
+
+RopeOptions read_rope(const Config& config) {
+  // Version 5 has everything in one section, version 4 the base beside it.
+  const Config rope =
+      config.section(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  const std::string type =
+      rope.optional<std::string>("rope_type", rope.optional<std::string>("type", "default"));
+  const double theta = config.optional<double>("rope_theta", 10000);
+  RopeOptions options{.theta = rope.optional<double>("rope_theta", theta)};
+  if (type == "default") return options;
+  if (type != "llama3")
+    rope.refuse("rotary positions that Strata doesn't have", "default, llama3", type,
+                "take weights of a model without them");
+  options.factor = rope.required<double>("factor");
+  options.low_frequency_factor = rope.required<double>("low_freq_factor");
+  options.high_frequency_factor = rope.required<double>("high_freq_factor");
+  options.original_context = rope.required<std::int64_t>("original_max_position_embeddings");
+  return options;
+}
+
+GptOptions read_llama(const Config& config, const std::string& type) {
+  config.require<std::string>("hidden_act", {"silu", "swish"});
+  config.require<bool>("attention_bias", {false});
+  config.require<bool>("mlp_bias", {false});
+  config.require<bool>("use_sliding_window", {false});
+  const auto heads = config.required<std::int64_t>("num_attention_heads");
+  const auto width = config.required<std::int64_t>("hidden_size");
+  return {.kind = "llama",
+          .layers = config.required<std::int64_t>("num_hidden_layers"),
+          .width = width,
+          .heads = heads,
+          .vocab = config.required<std::int64_t>("vocab_size"),
+          .context = config.required<std::int64_t>("max_position_embeddings"),
+          .tie = config.optional<bool>("tie_word_embeddings", false),
+          .kv_heads = config.optional<std::int64_t>("num_key_value_heads", heads),
+          .head_width = config.optional<std::int64_t>("head_dim", width / heads),
+          .mlp_width = config.required<std::int64_t>("intermediate_size"),
+          .rope = read_rope(config),
+          .norm_epsilon = config.optional<double>("rms_norm_eps", 1e-6),
+          .qkv_bias = type == "qwen2",
+          .qk_norm = type == "qwen3"};
+}
+
+}  // namespace
+
+std::string hugging_face_config(const GptOptions& options) {
+  const GptOptions o = completed(options);
+  json config = o.kind == "llama" ? llama_config(o) : gpt2_config(o);
+  config["vocab_size"] = o.vocab;
+  config["tie_word_embeddings"] = o.tie;
+  config["initializer_range"] = 0.02;
+  config["torch_dtype"] = "float32";
+  config["dtype"] = "float32";
+  config["use_cache"] = true;
+  return config.dump(2) + "\n";
+}
+
+GptOptions read_hugging_face_config(const std::string& json_text, const std::string& where) {
+  const Config config(json_text, where);
+  const auto type = config.required<std::string>("model_type");
+  if (type == "gpt2" || type == kWithSkip) return completed(read_gpt2(config, type == kWithSkip));
+  if (type == "llama" || type == "qwen2" || type == "qwen3")
+    return completed(read_llama(config, type));
+  config.refuse("a kind of model that Strata doesn't have", "gpt2, llama, qwen2, qwen3", type,
+                "take weights of one of these");
+}
+
+}  // namespace strata

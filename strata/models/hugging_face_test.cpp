@@ -1,0 +1,155 @@
+#include "strata/models/hugging_face.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "strata/base/errors.h"
+#include "strata/models/model.h"
+
+namespace strata {
+namespace {
+
+GptOptions llama() {
+  return {.kind = "llama",
+          .layers = 2,
+          .width = 64,
+          .heads = 8,
+          .vocab = 100,
+          .context = 32,
+          .tie = false,
+          .kv_heads = 2,
+          .mlp_width = 96,
+          .rope = {.theta = 500000, .factor = 8, .original_context = 16},
+          .norm_epsilon = 1e-6};
+}
+
+GptOptions variant(bool qkv_bias, bool qk_norm) {
+  GptOptions options = llama();
+  options.qkv_bias = qkv_bias;
+  options.qk_norm = qk_norm;
+  return options;
+}
+
+GptOptions gpt(bool skip = false) {
+  return {.layers = 2,
+          .width = 64,
+          .heads = 4,
+          .vocab = 100,
+          .context = 32,
+          .tie = false,
+          .skip = skip};
+}
+
+TEST(HuggingFaceNames, CoverEveryWeightOnceAndInOrder) {
+  for (const GptOptions& options :
+       {gpt(), gpt(true), llama(), variant(true, false), variant(false, true)}) {
+    const Sequence model = make_model(options);
+    std::map<std::string, int> seen;
+    for (int layer = 0; layer < model.num_layers(); ++layer) {
+      for (const WeightSpec& spec : model.layout(layer).specs) {
+        const std::string ours = model.name(layer) + "." + spec.name;
+        std::int64_t row = 0;
+        for (const HuggingFaceTensor& tensor : hugging_face_tensors(options, ours)) {
+          EXPECT_EQ(tensor.row_begin, row) << ours;
+          row += tensor.rows;
+          EXPECT_EQ(seen[tensor.name]++, 0) << tensor.name;
+        }
+        EXPECT_EQ(row, spec.shape[0]) << ours;
+      }
+    }
+  }
+}
+
+TEST(HuggingFaceNames, AreTheirs) {
+  const std::vector<HuggingFaceTensor> up = hugging_face_tensors(gpt(), "block1.mlp.up.weight");
+  EXPECT_EQ(up, (std::vector<HuggingFaceTensor>{
+                    {"transformer.h.1.mlp.c_fc.weight", 0, 256, /*transposed=*/true}}));
+  EXPECT_FALSE(hugging_face_tensors(gpt(), "block1.norm1.weight")[0].transposed);
+  const std::vector<HuggingFaceTensor> qkv =
+      hugging_face_tensors(llama(), "block0.attention.qkv.weight");
+  ASSERT_EQ(qkv.size(), 3u);
+  EXPECT_EQ(qkv[1], (HuggingFaceTensor{"model.layers.0.self_attn.k_proj.weight", 64, 16, false}));
+  EXPECT_EQ(without_model_prefix("transformer.h.1.mlp.c_fc.weight"), "h.1.mlp.c_fc.weight");
+  EXPECT_EQ(without_model_prefix("lm_head.weight"), "lm_head.weight");
+  EXPECT_THROW(hugging_face_tensors(llama(), "block0.norm1.bias"), InternalError);
+}
+
+TEST(HuggingFaceNames, AreOursForAModelThatTheyDoNotHave) {
+  EXPECT_EQ(hugging_face_tensors(gpt(true), "block1.mlp.up.weight"),
+            (std::vector<HuggingFaceTensor>{{"block1.mlp.up.weight", 0, 256}}));
+}
+
+TEST(HuggingFaceConfig, IsReadBack) {
+  GptOptions dropping = gpt();
+  dropping.dropout = 0.1;
+  for (const GptOptions& options :
+       {gpt(), gpt(true), dropping, llama(), variant(true, false), variant(false, true)}) {
+    const std::string text = hugging_face_config(options);
+    EXPECT_EQ(read_hugging_face_config(text, "config.json"), completed(options)) << text;
+  }
+}
+
+TEST(HuggingFaceConfig, IsReadInTheWordsOfVersion4) {
+  const GptOptions options = read_hugging_face_config(R"({
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 8, "max_position_embeddings": 32, "vocab_size": 100,
+    "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 500000.0,
+    "rope_scaling": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                     "high_freq_factor": 4.0, "original_max_position_embeddings": 16}})",
+                                                      "config.json");
+  EXPECT_EQ(options, completed(llama()));
+}
+
+std::string refusal(const std::string& from, const std::string& to, const GptOptions& options) {
+  std::string text = hugging_face_config(options);
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  try {
+    read_hugging_face_config(text, "folder/config.json");
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(HuggingFaceConfig, RefusesWhatWeDoNotHave) {
+  const auto expect = [](const std::string& what, const std::string& in) {
+    EXPECT_NE(in.find(what), std::string::npos) << in;
+    EXPECT_NE(in.find("folder/config.json"), std::string::npos) << in;
+  };
+  expect("gelu_new", refusal("\"gelu_new\"", "\"relu\"", gpt()));
+  expect("n_inner", refusal("\"n_inner\": null", "\"n_inner\": 100", gpt()));
+  expect("hidden_act", refusal("\"silu\"", "\"gelu\"", llama()));
+  expect("mlp_bias", refusal("\"mlp_bias\": false", "\"mlp_bias\": true", llama()));
+  expect("llama3", refusal("\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"", llama()));
+  expect("mixtral", refusal("\"llama\"", "\"mixtral\"", llama()));
+  expect("use_sliding_window", refusal("\"use_cache\"", "\"use_sliding_window\"", llama()));
+  expect("vocab_size", refusal("\"vocab_size\"", "\"size\"", llama()));
+  expect("vocab_size", refusal("\"vocab_size\": 100", "\"vocab_size\": -1", llama()));
+  expect("not a JSON", refusal("{", "", llama()));
+}
+
+TEST(ModelOptions, RefuseFieldsOfTheOtherKind) {
+  GptOptions skipping = llama();
+  skipping.skip = true;
+  EXPECT_THROW(make_model(skipping), UserError);
+  GptOptions grouped = gpt();
+  grouped.kv_heads = 2;
+  EXPECT_THROW(make_model(grouped), UserError);
+  EXPECT_THROW(make_model(variant(true, true)), UserError);
+  GptOptions uneven = llama();
+  uneven.kv_heads = 3;
+  EXPECT_THROW(make_model(uneven), UserError);
+}
+
+TEST(ModelOptions, FillInWhatZerosStandFor) {
+  const GptOptions options = completed({.kind = "llama", .width = 384, .heads = 6});
+  EXPECT_EQ(options.kv_heads, 6);
+  EXPECT_EQ(options.head_width, 64);
+  EXPECT_EQ(options.mlp_width, 1024);
+}
+
+}  // namespace
+}  // namespace strata

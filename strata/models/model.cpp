@@ -1,0 +1,13 @@
+#include "strata/models/model.h"
+
+#include "strata/models/llama.h"
+
+namespace strata {
+
+Sequence make_model(const GptOptions& options, GptOutput output, TensorSplit split) {
+  completed(options);  // refuses what contradicts
+  return options.kind == "llama" ? make_llama(options, output, split)
+                                 : make_gpt(options, output, split);
+}
+
+}  // namespace strata

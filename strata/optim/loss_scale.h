@@ -1,0 +1,29 @@
+/// Scales the loss so that 16-bit gradients neither vanish nor overflow.
+///
+/// The scale doubles after a number of good steps and is halved when a gradient is not finite; that
+/// step's update is skipped. Every rank sees the same norm, so all ranks' scales agree.
+///
+/// Source  Micikevicius et al. 2018 (mixed precision training), section 3.2.
+#pragma once
+
+#include <cstdint>
+
+namespace strata {
+
+struct LossScale {
+  static constexpr std::int64_t kGrowthSteps = 2000;
+  static constexpr double kSmallest = 1;
+
+  double scale = 1;
+  bool dynamic = false;
+  std::int64_t good_steps = 0;  ///< since the scale last changed
+  std::int64_t skipped = 0;     ///< steps without an update, ever
+
+  static LossScale fixed() { return {}; }
+  static LossScale half() { return {.scale = 65536, .dynamic = true}; }
+
+  void good();  ///< a step was updated
+  void skip();  ///< its gradient was not finite
+};
+
+}  // namespace strata

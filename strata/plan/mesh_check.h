@@ -1,0 +1,36 @@
+/// Refuses meshes that contradict themselves or the run, each time naming the nearest legal one.
+///
+/// Errors  UserError `[plan.mesh]` at the place that `where` gives for the field.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "strata/plan/mesh_options.h"
+
+namespace strata {
+
+/// What a mesh has to agree with; 0: not known here, so not checked.
+struct MeshLimits {
+  std::int64_t mini_batch = 0;  ///< samples of a step: every replica needs at least one
+  std::int64_t layers = 0;      ///< every stage needs at least one
+  std::int64_t heads = 0;       ///< tensor-parallel ranks share them evenly
+  std::int64_t kv_heads = 0;    ///< grouped-query heads: the same
+  std::int64_t context = 0;     ///< tokens of a sample: sequence parallelism divides them evenly
+  std::int64_t world = 0;       ///< ranks that were started
+};
+
+/// Says where a field was given, such as "recipe.yaml:3:9".
+using PlaceOf = std::function<std::string(const std::string& field)>;
+
+void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf& place_of = {});
+
+/// True if the sizes of the axes are within the limits; `world` aside.
+bool is_legal(const Mesh& mesh, std::int64_t virtual_stages, const MeshLimits& limits);
+
+/// All legal meshes of exactly `ranks` ranks, by pp, then tp, ascending.
+std::vector<Mesh> legal_meshes(int ranks, std::int64_t virtual_stages, const MeshLimits& limits);
+
+}  // namespace strata

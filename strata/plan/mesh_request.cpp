@@ -1,0 +1,103 @@
+#include "strata/plan/mesh_request.h"
+
+#include <algorithm>
+
+namespace strata {
+namespace {
+
+double seconds_at(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
+
+// What a rank passes on of `bytes` that n ranks share out or collect.
+double share_moved(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
+
+}  // namespace
+
+MeshRequest mesh_request(const MeshOptions& options) {
+  return {.dp = static_cast<int>(options.dp),
+          .tp = static_cast<int>(options.tp),
+          .zero = static_cast<int>(options.zero),
+          .shard_ranks = static_cast<int>(options.shard_ranks),
+          .reduce = options.reduce,
+          .sequence_parallel = options.sequence_parallel};
+}
+
+ShardingRequest sharding_request(const MeshRequest& request, bool reduce_each) {
+  return {.replicas = request.dp,
+          .shard_ranks = request.shard_ranks > 0 ? request.shard_ranks : request.dp,
+          .zero = request.zero,
+          .reduce_each = reduce_each,
+          .weight_element_bytes = request.weight_element_bytes,
+          .partial_gradients = request.sequence_parallel,
+          .copies_pieces = request.copies_pieces};
+}
+
+std::vector<TensorTraffic> transformer_traffic(const Wiring& wiring, const CostTable& costs,
+                                               const MeshRequest& request) {
+  std::vector<TensorTraffic> traffic(wiring.num_layers);
+  if (request.tp == 1) return traffic;
+  // With sequence parallelism a value between layers is a rank's part.
+  const int parts = request.sequence_parallel ? request.tp : 1;
+  std::vector<std::int64_t> in(wiring.num_layers), out(wiring.num_layers);
+  for (std::size_t v = 0; v < wiring.values.size(); ++v) {
+    const std::int64_t bytes = costs.values[v].bytes * parts;
+    const Value& value = wiring.values[v];
+    out[value.producer] = std::max(out[value.producer], bytes);
+    for (const int consumer : value.consumers) in[consumer] = std::max(in[consumer], bytes);
+  }
+  for (int l = 0; l < wiring.num_layers; ++l) {
+    const int sums = in[l] > 0 && out[l] > 0 ? 2 : 1;
+    traffic[l] = {.forward_bytes = sums * out[l], .backward_bytes = sums * in[l]};
+  }
+  return traffic;
+}
+
+double all_reduce_bytes(double bytes, int ranks) { return 2 * share_moved(bytes, ranks); }
+
+ReplicaTraffic replica_traffic(const LayerShares& layer, const ShardingRequest& sharding) {
+  const auto gradients = static_cast<double>(layer.full_gradients);
+  if (!sharding.shards(1)) return {.reduce = all_reduce_bytes(gradients, sharding.replicas)};
+  // Scattered inside a shard group; each shard summed over the groups.
+  const int ranks = sharding.shard_ranks, groups = sharding.replicas / ranks;
+  ReplicaTraffic traffic{.reduce = share_moved(gradients, ranks) +
+                                   all_reduce_bytes(gradients / ranks, groups)};
+  if (layer.full_weights > 0) {
+    traffic.fetch = share_moved(static_cast<double>(layer.full_weights), ranks);
+  } else {
+    traffic.gather = share_moved(static_cast<double>(layer.weights), ranks);
+  }
+  return traffic;
+}
+
+CollectiveSeconds collective_seconds(const CostTable& costs, const Wiring& wiring,
+                                     const ShardingRequest& sharding, double rate) {
+  CollectiveSeconds seconds;
+  for (const LayerShares& layer : shares_of(costs, wiring, sharding)) {
+    const ReplicaTraffic traffic = replica_traffic(layer, sharding);
+    seconds.fetch.push_back(seconds_at(traffic.fetch, rate));
+    seconds.reduce.push_back(seconds_at(traffic.reduce, rate));
+    seconds.gather.push_back(seconds_at(traffic.gather, rate));
+  }
+  return seconds;
+}
+
+CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
+  for (std::size_t l = 0; l < request.tensor.size(); ++l) {
+    const TensorTraffic& traffic = request.tensor[l];
+    const auto seconds = [&](std::int64_t bytes) {
+      return seconds_at(all_reduce_bytes(static_cast<double>(bytes), request.tp), request.rates.tp);
+    };
+    costs.layers[l].forward_seconds += seconds(traffic.forward_bytes);
+    costs.layers[l].backward_seconds += seconds(traffic.backward_bytes);
+  }
+  for (ValueCost& value : costs.values) {
+    if (value.transfer_seconds > 0) continue;
+    value.transfer_seconds = seconds_at(static_cast<double>(value.bytes), request.rates.pp);
+  }
+  const ShardingRequest sharding = sharding_request(request, false);
+  if (sharding.shards(1)) {
+    for (LayerCost& layer : costs.layers) layer.update_seconds /= sharding.shard_ranks;
+  }
+  return costs;
+}
+
+}  // namespace strata

@@ -1,0 +1,82 @@
+/// Tells the planner of the axes beside the pipeline: replicas and what they share, tensor-parallel
+/// ranks, and how fast bytes move along each axis.
+///
+/// A cost table is that of one tensor-parallel rank and one replica's share of the mini-batch.
+///
+/// Units  bytes that one rank sends; seconds; rates in bytes a second, 0: takes no time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "strata/plan/mesh_options.h"
+#include "strata/plan/sharding.h"
+#include "strata/plan/simulator.h"
+#include "strata/schedule/costs.h"
+#include "strata/schedule/wiring.h"
+
+namespace strata {
+
+struct AxisRates {
+  double pp = 0;
+  double dp = 0;
+  double tp = 0;
+};
+
+/// Ranks of one process hand values over and read each other's memory; between processes bytes are
+/// copied through sockets. Assumed, not measured.
+inline constexpr AxisRates kThreadRates{.pp = 0, .dp = 5e9, .tp = 5e9};
+inline constexpr AxisRates kProcessRates{.pp = 1e9, .dp = 1e9, .tp = 1e9};
+
+/// Whole tensors that tensor-parallel ranks sum for a layer and a full micro-batch.
+struct TensorTraffic {
+  std::int64_t forward_bytes = 0;
+  std::int64_t backward_bytes = 0;
+};
+
+struct MeshRequest {
+  int dp = 1;
+  int tp = 1;
+  int zero = 0;
+  int shard_ranks = 0;          ///< 0: all of dp
+  std::string reduce = "auto";  ///< once | each | auto: once if that fits
+  bool sequence_parallel = false;
+  int weight_element_bytes = 4;
+  bool copies_pieces = false;  ///< as in ShardingRequest: true between processes
+  AxisRates rates = kThreadRates;
+  std::vector<TensorTraffic> tensor = {};  ///< per layer; empty: none
+};
+
+MeshRequest mesh_request(const MeshOptions& options);
+
+ShardingRequest sharding_request(const MeshRequest& request, bool reduce_each);
+
+/// Of a chain of transformer blocks between an embedding and a head: two sums in a block's forward
+/// and two in its backward, one in the embedding's forward, one in the head's backward. Sequence
+/// parallelism gathers and scatters instead, which is as many bytes.
+/// Source  Narayanan et al. 2021 (SC'21), section 3.2: 8bsh(t-1)/t elements a block.
+std::vector<TensorTraffic> transformer_traffic(const Wiring& wiring, const CostTable& costs,
+                                               const MeshRequest& request);
+
+/// Bytes that a rank sends to sum whole tensors of `bytes` among n ranks: 2 (n - 1) / n of them.
+double all_reduce_bytes(double bytes, int ranks);
+
+/// Bytes that a rank sends for a layer when replicas ...
+struct ReplicaTraffic {
+  double reduce = 0;  ///< add its gradients once
+  double fetch = 0;   ///< collect its weights once
+  double gather = 0;  ///< exchange its updated weights
+};
+ReplicaTraffic replica_traffic(const LayerShares& layer, const ShardingRequest& sharding);
+
+/// The same in seconds, for the simulator.
+CollectiveSeconds collective_seconds(const CostTable& costs, const Wiring& wiring,
+                                     const ShardingRequest& sharding, double rate);
+
+/// Adds what the mesh costs in time: sums of tensor-parallel ranks to forwards and backwards, which
+/// wait for them; transfers between stages at the axis' rate unless they were measured; updates of
+/// sharded states take a share of their time.
+CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request);
+
+}  // namespace strata

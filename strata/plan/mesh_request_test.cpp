@@ -1,0 +1,157 @@
+#include "strata/plan/mesh_request.h"
+
+#include <gtest/gtest.h>
+
+#include "strata/plan/communication.h"
+#include "strata/plan/example_models_test.h"
+#include "strata/plan/zero_bytes.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kWeights = 4 * 64 * 1024;
+const LayerCost kLayer{.forward_seconds = 1,
+                       .backward_seconds = 2,
+                       .update_seconds = 0.5,
+                       .weight_bytes = kWeights,
+                       .gradient_bytes = kWeights,
+                       .state_bytes = 2 * kWeights};
+
+// Four layers and what they cost.
+struct Model {
+  Wiring wiring = plan_test::chain(4);
+  CostTable costs = plan_test::equal_costs(wiring, kLayer, {.bytes = 1000});
+  int micro_batches = 2;
+  bool reduce_each = false;
+
+  Communication communication(int pp, const MeshRequest& mesh) const {
+    const ShardingRequest sharding = sharding_request(mesh, reduce_each);
+    const Partition partition = plan_test::equal_stages(4, pp);
+    const Schedule schedule =
+        schedule::lower(schedule::build("1f1b", {pp, micro_batches}), wiring, partition,
+                        {.sharing = sharing_of(sharding, wiring, costs)});
+    return communication_of(schedule, wiring, partition, costs, mesh, sharding);
+  }
+};
+
+TEST(MeshRequest, TakesAllReplicasForAShardGroupUnlessToldOtherwise) {
+  EXPECT_EQ(sharding_request({.dp = 8, .zero = 1}, false).shard_ranks, 8);
+  EXPECT_EQ(sharding_request({.dp = 8, .zero = 1, .shard_ranks = 2}, false).shard_ranks, 2);
+  const MeshRequest request = mesh_request({.dp = 4, .tp = 2, .zero = 3, .reduce = "each"});
+  EXPECT_EQ(request.dp, 4);
+  EXPECT_EQ(request.tp, 2);
+  EXPECT_EQ(request.zero, 3);
+  EXPECT_EQ(request.reduce, "each");
+}
+
+// ZeRO, section 7, and zero_volume(): twice the parameters for stages 0 to 2, thrice for stage 3.
+TEST(Communication, ReplicasSendThePublishedVolumes) {
+  Model model;
+  model.micro_batches = 1;
+  for (int zero = 0; zero <= 3; ++zero) {
+    const RankTraffic rank = model.communication(1, {.dp = 4, .zero = zero}).ranks[0];
+    double expected = zero_volume(zero, 4) * 4 * kWeights;
+    // The top layer's weights stay from its forward to its backward: three of four come twice.
+    if (zero == 3) expected -= kWeights * 3 / 4.0;
+    EXPECT_DOUBLE_EQ(rank.dp.bytes, expected) << zero;
+    EXPECT_DOUBLE_EQ(rank.dp.seconds, expected / kThreadRates.dp);
+  }
+}
+
+TEST(Communication, ReducingEachMicroBatchMultipliesTheGradientsAlone) {
+  Model model;
+  model.micro_batches = 3;
+  const double once = model.communication(1, {.dp = 2, .zero = 2}).ranks[0].dp.bytes;
+  model.reduce_each = true;
+  const double each = model.communication(1, {.dp = 2, .zero = 2}).ranks[0].dp.bytes;
+  EXPECT_DOUBLE_EQ(once, 4 * kWeights);  // half of the gradients, half of the weights
+  EXPECT_DOUBLE_EQ(each - once, 2 * 4 * kWeights / 2.0);
+}
+
+TEST(Communication, HybridShardsAreSummedOverTheGroups) {
+  Model model;
+  const double sent =
+      model.communication(1, {.dp = 4, .zero = 1, .shard_ranks = 2}).ranks[0].dp.bytes;
+  // A layer: half of its gradient scattered, the other half summed over two groups, half of its
+  // weights gathered.
+  EXPECT_DOUBLE_EQ(sent, 4 * kWeights * (0.5 + 0.5 + 0.5));
+}
+
+TEST(Communication, StagesSendEachValueAndItsGradientOnceAMicroBatch) {
+  Model model;
+  model.micro_batches = 3;
+  model.costs.micro_batch_scale = {1, 1, 0.5};
+  const Communication all = model.communication(4, {.rates = {.pp = 1000}});
+  EXPECT_DOUBLE_EQ(all.ranks[0].pp.bytes, 2500);
+  EXPECT_DOUBLE_EQ(all.ranks[1].pp.bytes, 5000);
+  EXPECT_DOUBLE_EQ(all.ranks[3].pp.bytes, 2500);
+  EXPECT_DOUBLE_EQ(all.ranks[1].pp.seconds, 5);
+  EXPECT_GT(all.exposed_pp_seconds, 0);
+}
+
+// Megatron (SC'21), section 3.2: 8 b s h (t - 1) / t elements a block and micro-batch.
+TEST(Communication, TensorRanksSendThePublishedBytesOfABlock) {
+  Model model;
+  model.micro_batches = 1;
+  const std::int64_t bsh = 1000 / 4;  // a value has bsh elements of fp32
+  for (const bool sequence : {false, true}) {
+    MeshRequest mesh{.tp = 4, .sequence_parallel = sequence};
+    if (sequence) {
+      for (ValueCost& value : model.costs.values) value.bytes = 250;  // a rank's part
+    }
+    mesh.tensor = transformer_traffic(model.wiring, model.costs, mesh);
+    ASSERT_EQ(mesh.tensor.size(), 4u);
+    EXPECT_EQ(all_reduce_bytes(mesh.tensor[1].forward_bytes + mesh.tensor[1].backward_bytes, 4),
+              8 * bsh * 4 * 3 / 4.0);
+    EXPECT_EQ(mesh.tensor[0].forward_bytes, 1000);  // the embedding's sum
+    EXPECT_EQ(mesh.tensor[0].backward_bytes, 0);
+    EXPECT_EQ(mesh.tensor[3].forward_bytes, 0);
+    EXPECT_EQ(mesh.tensor[3].backward_bytes, 1000);  // the head's
+    const Communication all = model.communication(1, mesh);
+    EXPECT_DOUBLE_EQ(all.ranks[0].tp.bytes, 10 * 1000 * 2 * 3 / 4.0);
+    EXPECT_NEAR(all.exposed_tp_seconds, all.ranks[0].tp.seconds, 1e-9);  // nothing hides it
+  }
+}
+
+TEST(Communication, ReductionsHideBehindTheBackwardsThatFollow) {
+  Model model;
+  // All-reduces of one layer: kWeights bytes between two replicas.
+  MeshRequest mesh{.dp = 2, .rates = {.dp = kWeights / 1.5}};
+  EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1.5, 1e-9);  // the last layer's
+  mesh.rates.dp = kWeights / 3.0;  // slower than a backward: they queue up
+  EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 4 * 3 - 3 * 2, 1e-9);
+}
+
+TEST(Communication, ExchangedWeightsAreExposed) {
+  Model model;
+  const MeshRequest mesh{.dp = 2, .zero = 1, .rates = {.dp = kWeights / 2.0}};
+  // A second for a layer's gradients, of which the last layer's shows; a second for its weights.
+  EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1 + 4, 1e-9);
+}
+
+TEST(Communication, AFetchHidesBehindTheLayerBefore) {
+  Model model;
+  model.micro_batches = 1;
+  // Half a second a fetch and a reduction: only the first fetch and the last reduction show.
+  const MeshRequest mesh{.dp = 2, .zero = 3, .rates = {.dp = kWeights / 1.0}};
+  EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1.0, 1e-9);
+}
+
+TEST(MeshRequest, UpdatesOfShardedStatesTakeAShareOfTheTime) {
+  const Model model;
+  EXPECT_EQ(with_mesh_seconds(model.costs, {.dp = 4, .zero = 1}).layers[0].update_seconds, 0.125);
+  EXPECT_EQ(with_mesh_seconds(model.costs, {.dp = 4}).layers[0].update_seconds, 0.5);
+}
+
+TEST(MeshRequest, MeasuredTransfersStay) {
+  Model model;
+  model.costs.values[0].transfer_seconds = 0.25;
+  const CostTable costs = with_mesh_seconds(model.costs, {.rates = {.pp = 1000}});
+  EXPECT_EQ(costs.values[0].transfer_seconds, 0.25);
+  EXPECT_EQ(costs.values[1].transfer_seconds, 1);
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,147 @@
+#include "strata/plan/mesh_search.h"
+
+#include <gtest/gtest.h>
+
+#include "strata/base/errors.h"
+#include "strata/plan/example_models_test.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+// Eight equal layers; a mini-batch of 16 samples, one a micro-batch. tp divides work and weights.
+struct World {
+  std::int64_t device_bytes = 0;
+  std::int64_t weight_bytes = 4 * kMiB;
+  AxisRates rates = {};
+  MeshLimits limits{.mini_batch = 16, .layers = 8, .heads = 4};
+
+  PlanRequest request_of(const MeshOptions& mesh) const {
+    PlanRequest request;
+    request.wiring = plan_test::chain(8);
+    const auto tp = static_cast<int>(mesh.tp);
+    request.costs_cheap = plan_test::equal_costs(request.wiring,
+                                                 {.forward_seconds = 10e-3 / tp,
+                                                  .backward_seconds = 20e-3 / tp,
+                                                  .weight_bytes = weight_bytes / tp,
+                                                  .gradient_bytes = weight_bytes / tp,
+                                                  .state_bytes = 2 * weight_bytes / tp},
+                                                 {.bytes = kMiB});
+    request.costs_none = request.costs_cheap;
+    request.shape = {.ranks = static_cast<int>(mesh.pp),
+                     .micro_batches = static_cast<int>((16 + mesh.dp - 1) / mesh.dp),
+                     .virtual_stages = static_cast<int>(mesh.virtual_stages)};
+    request.schedule = mesh.schedule;
+    request.memory.device.count = device_bytes;
+    request.mesh = mesh_request(mesh);
+    request.mesh.rates = rates;
+    request.mesh.tensor = transformer_traffic(request.wiring, request.costs_cheap, request.mesh);
+    return request;
+  }
+  MeshSearch search(std::int64_t ranks) const {
+    return search_mesh({.automatic = true, .ranks = ranks}, limits,
+                       [this](const MeshOptions& mesh) { return request_of(mesh); });
+  }
+};
+
+TEST(MeshSearch, TriesEveryLegalMesh) {
+  const MeshSearch search = World().search(4);
+  // (1,4,1) x zero 0-3; (1,2,2) x 4; (1,1,4); (2,2,1) x 4 x {1f1b, gpipe, interleaved 2, 4};
+  // (2,1,2) x 4; (4,1,1) x {1f1b, gpipe, interleaved 2}.
+  EXPECT_EQ(search.trials.size(), 4u + 4 + 1 + 16 + 4 + 3);
+  for (const MeshTrial& trial : search.trials) {
+    EXPECT_EQ(trial.mesh.mesh().size(), 4);
+    EXPECT_FALSE(trial.mesh.automatic);
+    EXPECT_FALSE(trial.why.empty());
+    EXPECT_TRUE(trial.fits);
+  }
+}
+
+TEST(MeshSearch, FreeCommunicationFavoursReplicasForTheyHaveNoBubble) {
+  const MeshSearch search = World().search(4);
+  EXPECT_EQ(search.best().mesh(), (Mesh{.dp = 4}));
+  EXPECT_EQ(search.best().zero, 0);  // the simplest among equals
+  EXPECT_EQ(search.trials[0].why, "fastest that fits");
+}
+
+TEST(MeshSearch, SlowReplicasAndTensorRanksFavourThePipeline) {
+  World world;
+  world.rates = {.pp = 1e12, .dp = 1e6, .tp = 1e6};
+  const MeshSearch search = world.search(4);
+  EXPECT_EQ(search.best().pp, 4);
+  EXPECT_EQ(search.best().schedule, "interleaved");
+  const std::string text = search_text(search);
+  EXPECT_NE(text.find("exchange between replicas"), std::string::npos) << text;
+  EXPECT_NE(text.find("sums inside layers"), std::string::npos) << text;
+}
+
+TEST(MeshSearch, ASmallBudgetShardsOrCuts) {
+  World world;
+  world.device_bytes = 60 * kMiB;  // everything needs 128 MiB
+  const MeshSearch search = world.search(4);
+  EXPECT_TRUE(search.trials[0].fits);
+  EXPECT_LE(search.trials[0].peak_bytes, world.device_bytes);
+  bool over = false;
+  for (const MeshTrial& trial : search.trials) {
+    over |= trial.mesh.dp == 4 && trial.mesh.zero == 0 && !trial.fits &&
+            trial.why.find("over the budget") != std::string::npos;
+  }
+  EXPECT_TRUE(over);
+}
+
+TEST(MeshSearch, AWinnerIsNeverSlowerThanWhatFits) {
+  for (const double rate : {0.0, 1e9, 1e7}) {
+    World world;
+    world.rates = {.pp = rate, .dp = rate, .tp = rate};
+    world.device_bytes = 100 * kMiB;
+    const MeshSearch search = world.search(8);
+    for (const MeshTrial& trial : search.trials) {
+      if (trial.fits) EXPECT_GE(trial.step_seconds, 0.998 * search.trials[0].step_seconds);
+    }
+  }
+}
+
+TEST(MeshSearch, ShowsEachShapeOnceWithItsReason) {
+  World world;
+  world.rates = {.pp = 1e9, .dp = 1e8, .tp = 1e8};
+  const std::string text = search_text(world.search(4), 3);
+  EXPECT_EQ(text.substr(0, 9), "mesh auto");
+  EXPECT_NE(text.find("fastest that fits"), std::string::npos);
+  EXPECT_NE(text.find("× as slow: "), std::string::npos);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2 + 1 + 4);
+}
+
+TEST(MeshSearch, NamesTheLeastMemoryWhenNothingFits) {
+  World world;
+  world.device_bytes = 8 * kMiB;
+  try {
+    world.search(4);
+    FAIL() << "found one";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().operation, "plan.mesh");
+    EXPECT_NE(error.text().fix.find("set memory.device="), std::string::npos);
+    world.device_bytes =
+        parse_bytes(error.text().fix.substr(18, error.text().fix.find(',') - 18)).count;
+    EXPECT_NO_THROW(world.search(4));
+  }
+}
+
+TEST(MeshSearch, NoLegalMeshIsRefused) {
+  World world;
+  world.limits = {.mini_batch = 2, .layers = 2, .heads = 2};
+  EXPECT_THROW(world.search(7), UserError);
+}
+
+TEST(MeshSearch, AMeshThatTheModelRefusesOnlyLoses) {
+  const World world;
+  const MeshSearch search = search_mesh({.ranks = 4}, world.limits, [&](const MeshOptions& mesh) {
+    if (mesh.pp == 1) throw UserError({.operation = "test", .what = "no such model"});
+    return world.request_of(mesh);
+  });
+  EXPECT_NE(search.best().pp, 1);
+  EXPECT_EQ(search.trials.back().why, "no such model");
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,121 @@
+// Plans of whole meshes: what make_plan, plan_text and to_json do with replicas and tensor ranks.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "strata/base/errors.h"
+#include "strata/plan/example_models_test.h"
+#include "strata/plan/plan_json.h"
+#include "strata/plan/plan_text.h"
+#include "strata/plan/planner.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+PlanRequest request_for(const schedule::Shape& shape, const MeshRequest& mesh,
+                        std::int64_t device_bytes = 0) {
+  PlanRequest request;
+  request.wiring = plan_test::chain(8);
+  request.costs_cheap = plan_test::equal_costs(request.wiring,
+                                               {.forward_seconds = 10e-3,
+                                                .backward_seconds = 20e-3,
+                                                .update_seconds = 1e-3,
+                                                .weight_bytes = 8 * kMiB,
+                                                .gradient_bytes = 8 * kMiB,
+                                                .state_bytes = 16 * kMiB,
+                                                .saved_bytes = kMiB},
+                                               {.bytes = kMiB});
+  request.costs_none = request.costs_cheap;
+  request.shape = shape;
+  request.memory.device.count = device_bytes;
+  request.mesh = mesh;
+  request.mesh.tensor = transformer_traffic(request.wiring, request.costs_cheap, mesh);
+  return request;
+}
+
+TEST(PlanMesh, EveryStageOfZeroNeedsLess) {
+  std::int64_t last = 0;
+  for (int zero = 0; zero <= 3; ++zero) {
+    MeshRequest mesh{.dp = 4, .zero = zero, .reduce = zero >= 2 ? "each" : "once"};
+    const Plan plan = make_plan(request_for({2, 4}, mesh));
+    EXPECT_TRUE(zero == 0 || peak_bytes(plan.ledger) < last) << zero;
+    last = peak_bytes(plan.ledger);
+  }
+}
+
+TEST(PlanMesh, ReducesOnceWhereThatFitsAndElseAfterEachMicroBatch) {
+  const MeshRequest mesh{.dp = 4, .zero = 2};
+  const Plan once = make_plan(request_for({1, 4}, mesh));
+  EXPECT_FALSE(once.sharding.reduce_each);
+  EXPECT_EQ(once.reduce_reason, "auto: the least communication");
+  const Plan each = make_plan(request_for({1, 4}, mesh, peak_bytes(once.ledger) - 1));
+  EXPECT_TRUE(each.sharding.reduce_each);
+  EXPECT_EQ(each.reduce_reason.substr(0, 24), "auto: once a step needs ");
+  EXPECT_LT(peak_bytes(each.ledger), peak_bytes(once.ledger));
+}
+
+TEST(PlanMesh, ObeysReduceOnceEvenWhereItDoesNotFit) {
+  const Plan once = make_plan(request_for({1, 4}, {.dp = 4, .zero = 2}));
+  EXPECT_THROW(make_plan(request_for({1, 4}, {.dp = 4, .zero = 2, .reduce = "once"},
+                                     peak_bytes(once.ledger) - 1)),
+               UserError);
+}
+
+TEST(PlanMesh, ProposesZeroWhenReplicasAreTooFull) {
+  try {
+    make_plan(request_for({1, 4}, {.dp = 4}, 200 * kMiB));
+    FAIL() << "fits";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().operation, "plan.memory");
+    EXPECT_EQ(error.text().fix, "set mesh.zero=1");
+  }
+  EXPECT_NO_THROW(make_plan(request_for({1, 4}, {.dp = 4, .zero = 1}, 200 * kMiB)));
+}
+
+TEST(PlanMesh, ShowsBytesAndExposedTimeOfEveryAxis) {
+  const MeshRequest mesh{.dp = 2, .tp = 2, .zero = 1, .rates = {.pp = 1e9, .dp = 5e9, .tp = 5e9}};
+  EXPECT_EQ(plan_text(make_plan(request_for({2, 4}, mesh))),
+            R"(1f1b · 8 ranks (pp 2 × dp 2 × tp 2, zero 1) · 8 layers · 4 micro-batches a step
+
+stage  rank  layers                      weights  forward  backward
+    0     0       4  layer0 .. layer3  32.00 MiB  41.5 ms   81.3 ms
+    1     1       4  layer4 .. layer7  32.00 MiB  41.3 ms   81.5 ms
+
+rank 0: F0 F1 .  B0 F2 B1 F3 B2 .  B3
+rank 1: .  F0 B0 F1 B1 F2 B2 F3 B3 .
+
+MiB on rank  weights  gradients  states  saved  values   peak
+          0     32.0       32.0    32.0    8.0     9.0  113.0
+          1     32.0       32.0    32.0    4.0     5.0  105.0
+
+sent by rank        pp         dp         tp
+           0  4.00 MiB  32.00 MiB  52.00 MiB
+           1  4.00 MiB  32.00 MiB  52.00 MiB
+
+reduce     once a step (auto: the least communication)
+moving     pp 4.19 ms, dp 6.71 ms, tp 10.9 ms on the busiest rank
+exposed    pp 4.19 ms, dp 4.19 ms, tp 13.6 ms of the step
+recompute  cheap
+memory     113.00 MiB on the fullest rank
+predicted  624 ms a step, bubble 21.0 %
+)");
+}
+
+TEST(PlanMesh, JsonHoldsTheMeshAndItsTraffic) {
+  const Plan plan = make_plan(request_for({2, 4}, {.dp = 2, .tp = 2, .zero = 3}));
+  const auto json = nlohmann::json::parse(to_json(plan).dump());
+  EXPECT_EQ(json["mesh"]["pp"], 2);
+  EXPECT_EQ(json["mesh"]["dp"], 2);
+  EXPECT_EQ(json["mesh"]["tp"], 2);
+  EXPECT_EQ(json["mesh"]["zero"], 3);
+  EXPECT_EQ(json["mesh"]["reduce"], "once");
+  EXPECT_EQ(json["mesh"]["exposed_seconds"]["tp"], plan.communication.exposed_tp_seconds);
+  EXPECT_EQ(json["ranks"][1]["communication"]["dp"]["sent_bytes"],
+            plan.communication.ranks[1].dp.bytes);
+  EXPECT_GT(plan.communication.ranks[1].dp.bytes, 0);
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,99 @@
+// What ties and replicas share: fetched weights and reduced gradients. Part of Rules.
+#include "strata/schedule/rules.h"
+
+namespace strata::schedule {
+namespace {
+
+std::string layer_name(int layer) { return "layer " + std::to_string(layer); }
+
+}  // namespace
+
+void Rules::add_ties(const Action& action, int rank) {
+  const Tie& tie = wiring_->ties[action.value];
+  check_backwards_done(action, tie.owner);
+  for (const int user : tie.users) {
+    const int peer = placement_.rank[user];
+    if (peer == rank) {
+      check_backwards_done(action, user);
+      continue;
+    }
+    const Action receive{
+        .op = Op::kReceiveTiedGradient, .value = action.value, .consumer = user, .peer = peer};
+    if (messages_.was_received(receive, rank)) continue;
+    throw BrokenRule("tied gradients are added before one of them is there",
+                     to_string(receive) + " before", to_string(action));
+  }
+  added_[action.value] = true;
+}
+
+void Rules::check_own_layers(const Action& action, int rank) const {
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (layer >= 0 && layer < wiring_->num_layers && placement_.rank[layer] == rank) continue;
+    throw BrokenRule("a rank shares a layer that is not its own", "a layer of this rank",
+                     to_string(action));
+  }
+}
+
+void Rules::fetch(const Action& action, int rank) {
+  check_own_layers(action, rank);
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (held_[layer]) {
+      throw BrokenRule("weights are fetched twice",
+                       "a release of " + layer_name(layer) + " between", to_string(action));
+    }
+    held_[layer] = true;
+  }
+}
+
+void Rules::release(const Action& action) {
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (!held_[layer]) {
+      throw BrokenRule("weights are released that were not fetched", "a fetch before",
+                       to_string(action));
+    }
+    held_[layer] = false;
+  }
+}
+
+void Rules::reduce(const Action& action, int rank) {
+  check_own_layers(action, rank);
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (action.micro_batch < 0) {
+      check_backwards_done(action, layer);
+    } else if (next_backward_[layer] != action.micro_batch + 1) {
+      throw BrokenRule("a gradient is reduced that is not the last one made",
+                       "the reduction of micro-batch " + std::to_string(next_backward_[layer] - 1),
+                       to_string(action));
+    }
+    for (std::size_t t = 0; t < wiring_->ties.size(); ++t) {
+      if (wiring_->ties[t].owner != layer || added_[t]) continue;
+      throw BrokenRule("a gradient is reduced before tied gradients are added to it",
+                       "the sum of tie t" + std::to_string(t) + " before", to_string(action));
+    }
+    if (under_way_[layer]) {
+      throw BrokenRule("two reductions of a layer are under way", "an await between",
+                       to_string(action));
+    }
+    under_way_[layer] = true;
+    reduced_[layer] = next_backward_[layer];
+  }
+}
+
+void Rules::await(const Action& action) {
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (!under_way_[layer]) {
+      throw BrokenRule("a reduction is awaited that was not started", "its start before",
+                       to_string(action));
+    }
+    under_way_[layer] = false;
+  }
+}
+
+void Rules::check_reduced(const Action& action, int layer) const {
+  if (!options_->backward || !options_->sharing.is_reduced(layer)) return;
+  if (!under_way_[layer] && reduced_[layer] == schedule_->num_micro_batches) return;
+  throw BrokenRule("the norm is taken before gradients are reduced",
+                   "the reduction of " + layer_name(layer) + " awaited before", to_string(action));
+}
+
+}  // namespace strata::schedule

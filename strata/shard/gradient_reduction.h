@@ -1,0 +1,36 @@
+/// Adds a layer's gradients over the replicas of its stage, in rank order.
+///
+/// start() lends this rank's gradients to the others and returns; finish() makes the sum of this
+/// replica's piece and collects the rest of its shard from the replicas that keep the same shard.
+/// With sequence parallelism, gradients that come from a part of the sequence are first added over
+/// the tensor-parallel ranks.
+///
+/// Threads  collective over groups.dp (and groups.tp): the same layers in the same order.
+/// Errors   Cancelled when another rank failed.
+#pragma once
+
+#include "strata/comm/collectives.h"
+#include "strata/comm/mesh_groups.h"
+#include "strata/shard/partition.h"
+#include "strata/tier/store.h"
+
+namespace strata {
+
+class GradientReduction {
+ public:
+  /// Where only a shard stays (Residence::whole_gradients false), the buffer's bytes leave it here
+  /// and live until the last peer has read them.
+  static GradientReduction start(MeshGroups& groups, LayerBuffers& buffers, const LayerCuts& cuts,
+                                 bool sequence_parallel);
+
+  /// `last`: no further reduction of this layer follows in this step.
+  void finish(bool last);
+
+ private:
+  MeshGroups* groups_ = nullptr;
+  LayerBuffers* buffers_ = nullptr;
+  const LayerCuts* cuts_ = nullptr;
+  ShardedSum sum_;
+};
+
+}  // namespace strata

@@ -1,0 +1,45 @@
+#include "strata/shard/partition.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace strata {
+namespace {
+
+TEST(Partition, CutsCoverEachElementOnceAtWholeBlocks) {
+  for (const std::int64_t numel : {0, 16, 1024, 1040, 5000, 100000}) {
+    for (const int parts : {1, 2, 3, 8}) {
+      std::int64_t end = 0;
+      for (const FlatRange range : cut({0, numel}, parts)) {
+        EXPECT_EQ(range.begin, end);
+        EXPECT_TRUE(range.begin % kShardCut == 0 || range.begin == numel);
+        end = range.end;
+      }
+      EXPECT_EQ(end, numel);
+    }
+  }
+}
+
+TEST(Partition, PiecesLieInTheShardOfTheirReplica) {
+  for (const int shards : {1, 2, 4}) {
+    const LayerCuts cuts = cut_layer(20000, 4, shards);
+    std::vector<FlatRange> pieces = cuts.pieces;
+    for (int replica = 0; replica < 4; ++replica) {
+      const FlatRange shard = cuts.shards[replica % shards];
+      EXPECT_GE(pieces[replica].begin, shard.begin);
+      EXPECT_LE(pieces[replica].end, shard.end);
+    }
+    std::sort(pieces.begin(), pieces.end(),
+              [](FlatRange a, FlatRange b) { return a.begin < b.begin; });
+    std::int64_t end = 0;
+    for (const FlatRange piece : pieces) {
+      EXPECT_EQ(piece.begin, end);
+      end = piece.end;
+    }
+    EXPECT_EQ(end, 20000);
+  }
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,34 @@
+#include "strata/tier/flat_buffer.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <utility>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+
+FlatBuffer::FlatBuffer(std::int64_t numel, at::ScalarType dtype) {
+  const auto bytes = static_cast<std::size_t>(numel) * c10::elementSize(dtype);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, at::kCPU),
+                       /*allocator=*/nullptr, /*resizable=*/false);
+  tensor_ = at::empty({0}, dtype).set_(storage, 0, {numel}, {1});
+}
+
+void FlatBuffer::install(at::Tensor bytes) {
+  STRATA_CHECK(!present() && bytes.is_contiguous(), "tier.install");
+  STRATA_CHECK_EQ(bytes.numel(), tensor_.numel(), "tier.install");
+  STRATA_CHECK_EQ(bytes.scalar_type(), tensor_.scalar_type(), "tier.install");
+  bytes_ = std::move(bytes);
+  // The pointer owns nothing: bytes_ does, until remove().
+  tensor_.storage().set_data_ptr(c10::DataPtr(bytes_.data_ptr(), at::kCPU));
+}
+
+at::Tensor FlatBuffer::remove() {
+  STRATA_CHECK(present(), "tier.remove");
+  tensor_.storage().set_data_ptr(c10::DataPtr(nullptr, at::kCPU));
+  return std::exchange(bytes_, at::Tensor());
+}
+
+}  // namespace strata

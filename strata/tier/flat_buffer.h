@@ -1,0 +1,31 @@
+/// Holds a flat buffer whose bytes may come and go while its views stay valid.
+///
+/// The storage object lives as long as the buffer: install() puts bytes under it, remove() takes
+/// them out. Autograd leaves, their gradients and saved tensors are views of it and follow.
+///
+/// Shapes  one dimension.
+/// Errors  InternalError: bytes of another size, installed twice, removed when absent.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace strata {
+
+class FlatBuffer {
+ public:
+  FlatBuffer() = default;
+  explicit FlatBuffer(std::int64_t numel, at::ScalarType dtype = at::kFloat);  ///< without bytes
+
+  const at::Tensor& tensor() const { return tensor_; }
+  bool present() const { return bytes_.defined(); }
+  void install(at::Tensor bytes);
+  at::Tensor remove();
+
+ private:
+  at::Tensor tensor_;  // over the storage object
+  at::Tensor bytes_;   // owns what the storage shows
+};
+
+}  // namespace strata

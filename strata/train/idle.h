@@ -1,0 +1,67 @@
+/// Says what every rank did with the time of a step, and why it did nothing where it did nothing.
+///
+/// Every instant of the step is counted once, so the uses of a rank sum to the step's length:
+///
+///   compute         forward, recompute, backward
+///   update          the optimizer, and sums of tied gradients; work, but not the model's
+///   fill and drain  what a pipeline of equal stages would wait for too: its first message and its
+///                   first gradient to be made; behind its last forward, other gradients, less what
+///                   the slowest stage needs longer for them; behind its last compute, the last
+///                   compute of any rank
+///   imbalance       every other wait for a message that its sender had not made yet
+///   transfer        messages under way: made, and not yet here; weights from peers; tied weights
+///   reduction       sums over replicas or ranks: gradients, their norm
+///   input           from the begin of the step to the rank's first action: data loading
+///   other           between actions, and behind the last: the interpreter itself
+///
+/// The sender of an activation is taken to be the stage before, of a gradient the stage behind: a
+/// skip that comes from further away was there first. Of several ranks with the same stage, the
+/// n-th talks to the n-th of its neighbours. Events of a rank do not overlap.
+///
+/// Units   seconds of the events' clock.
+/// Cost    n log n in the number of events.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "strata/base/trace.h"
+
+namespace strata {
+
+enum class TimeUse : std::uint8_t {
+  kCompute,
+  kUpdate,
+  kFillAndDrain,
+  kImbalance,
+  kTransfer,
+  kReduction,
+  kInput,
+  kOther,
+};
+constexpr int kNumTimeUses = 8;
+
+const char* name_of(TimeUse use);  ///< "fill and drain"
+
+/// Forward, recompute, backward and update; everything else is idle time.
+bool is_work(TimeUse use);
+
+/// What an event of this kind is in itself, whatever other ranks do: the one table of kinds. Kinds
+/// that it does not name are transfers.
+TimeUse use_of_kind(std::string_view kind);
+
+struct TimeSplit {
+  std::array<double, kNumTimeUses> seconds{};
+
+  double& operator[](TimeUse use) { return seconds[static_cast<int>(use)]; }
+  double operator[](TimeUse use) const { return seconds[static_cast<int>(use)]; }
+  double idle_seconds() const;
+};
+
+/// One split a rank, of the step from `begin_seconds` to `end_seconds`.
+std::vector<TimeSplit> attribute_time(const std::vector<std::vector<TraceEvent>>& ranks,
+                                      double begin_seconds, double end_seconds);
+
+}  // namespace strata

@@ -1,0 +1,164 @@
+#include "strata/train/idle.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "strata/train/example_report_test.h"
+
+namespace strata {
+namespace {
+
+using Timeline = std::vector<TraceEvent>;
+
+TraceEvent event(const char* kind, int stage, int micro_batch, double begin, double end) {
+  return {kind, stage, micro_batch, -1, begin, end};
+}
+
+double sum(const TimeSplit& split) {
+  return std::accumulate(split.seconds.begin(), split.seconds.end(), 0.0);
+}
+
+// Two stages, two micro-batches; times in seconds from 100. The second backward of rank 0 takes one
+// second, all others two; the gradients travel for one and two.
+//
+//   rank 0  ..0011---00---1nuu.
+//   rank 1  ..--00001111---nuu.
+std::vector<Timeline> two_stages() {
+  return {{event("F", 0, 0, 102, 104), event("F", 0, 1, 104, 106), event("RB", 0, 0, 106, 109),
+           event("B", 0, 0, 109, 111), event("RB", 0, 1, 111, 114), event("B", 0, 1, 114, 115),
+           event("N", -1, -1, 115, 115.5), event("U", -1, -1, 115.5, 117)},
+          {event("RF", 1, 0, 102, 104), event("F", 1, 0, 104, 106), event("B", 1, 0, 106, 108),
+           event("RF", 1, 1, 108, 108), event("F", 1, 1, 108, 110), event("B", 1, 1, 110, 112),
+           event("N", -1, -1, 112, 115.5), event("U", -1, -1, 115.5, 117)}};
+}
+
+TEST(AttributeTime, NamesTheUseOfEveryStretchOfTime) {
+  const std::vector<TimeSplit> splits = attribute_time(two_stages(), 100, 118);
+  ASSERT_EQ(splits.size(), 2u);
+  const TimeSplit& first = splits[0];
+  EXPECT_EQ(first[TimeUse::kInput], 2);
+  EXPECT_EQ(first[TimeUse::kCompute], 7);
+  EXPECT_EQ(first[TimeUse::kUpdate], 1.5);
+  // Gradient 0, the first, was made at 108 and came at 109, gradient 1 at 112 and 114.
+  EXPECT_EQ(first[TimeUse::kFillAndDrain], 2);
+  EXPECT_EQ(first[TimeUse::kImbalance], 1);
+  EXPECT_EQ(first[TimeUse::kTransfer], 1 + 2);
+  EXPECT_EQ(first[TimeUse::kReduction], 0.5);
+  EXPECT_EQ(first[TimeUse::kOther], 1);
+  EXPECT_EQ(first.idle_seconds(), 2 + 6 + 0.5 + 1);
+}
+
+TEST(AttributeTime, CountsTheWaitForRanksThatStillComputeAsDrain) {
+  const TimeSplit last = attribute_time(two_stages(), 100, 118)[1];
+  // It came to the norm at 112; rank 0 computed until 115.
+  EXPECT_EQ(last[TimeUse::kFillAndDrain], 2 + 3);
+  EXPECT_EQ(last[TimeUse::kReduction], 0.5);
+  EXPECT_EQ(last[TimeUse::kImbalance] + last[TimeUse::kTransfer], 0);
+}
+
+TEST(AttributeTime, CountsEveryInstantOnce) {
+  for (const TimeSplit& split : attribute_time(two_stages(), 100, 118)) EXPECT_EQ(sum(split), 18);
+  const ReportTimeline step = report_test::step(4, 8, 1.0, 5000);
+  for (const TimeSplit& split : attribute_time(step.ranks, 5000, 5000 + step.step_seconds + 0.25)) {
+    EXPECT_NEAR(sum(split), step.step_seconds + 0.25, 1e-9);
+    EXPECT_NEAR(split[TimeUse::kOther], 0.25, 1e-9);
+  }
+}
+
+// Simulates a step of `seconds.size()` stages of one layer, whose forward takes so long.
+std::vector<TimeSplit> simulated(const std::string& name, const std::vector<double>& seconds) {
+  const int stages = static_cast<int>(seconds.size());
+  Wiring wiring{.num_layers = stages, .values = {}, .ties = {}};
+  CostTable costs;
+  Partition partition{.bounds = {0}};
+  for (int l = 0; l < stages; ++l) {
+    Value value;
+    value.producer = l;
+    if (l + 1 < stages) value.consumers = {l + 1};
+    wiring.values.push_back(value);
+    costs.values.push_back({});
+    LayerCost layer;
+    layer.forward_seconds = seconds[l];
+    layer.backward_seconds = 2 * seconds[l];
+    costs.layers.push_back(layer);
+    partition.bounds.push_back(l + 1);
+  }
+  const Schedule schedule =
+      schedule::lower(schedule::build(name, {stages, 8, 1}), wiring, partition,
+                      {.recompute = std::vector<char>(static_cast<std::size_t>(stages), 0)});
+  const Simulation simulation = simulate(schedule, wiring, partition, costs);
+  std::vector<Timeline> ranks;
+  for (const RankTimeline& rank : simulation.ranks) ranks.push_back(rank.events);
+  return attribute_time(ranks, 0, simulation.step_seconds);
+}
+
+TEST(AttributeTime, BlamesNoImbalanceWhereStagesAreEqual) {
+  for (const char* name : {"gpipe", "1f1b"}) {
+    for (const TimeSplit& split : simulated(name, {1, 1, 1, 1})) {
+      EXPECT_NEAR(split[TimeUse::kFillAndDrain], 3 * (1 + 2), 1e-9) << name;
+      EXPECT_NEAR(split.idle_seconds(), 3 * (1 + 2), 1e-9) << name;
+    }
+  }
+}
+
+TEST(AttributeTime, BlamesImbalanceWhereOneStageIsSlower) {
+  for (const char* name : {"gpipe", "1f1b"}) {
+    const std::vector<TimeSplit> splits = simulated(name, {1, 2});
+    EXPECT_NEAR(splits[1][TimeUse::kImbalance], 0, 1e-9) << name;
+    // The slow stage has 8 micro-batches, the fast one waits for 7 of them.
+    EXPECT_GT(splits[0][TimeUse::kImbalance], 0.5 * 7 * 3) << name;
+    EXPECT_NEAR(sum(splits[0]), sum(splits[1]), 1e-9) << name;
+  }
+}
+
+TEST(AttributeTime, LooksForTheSenderInTheSameReplica) {
+  // Ranks 0 and 1 hold stage 0, ranks 2 and 3 stage 1; the second replica is three seconds later.
+  std::vector<Timeline> ranks(4);
+  for (const int replica : {0, 1}) {
+    const double late = 3.0 * replica;
+    ranks[replica] = {event("F", 0, 0, 0, 1), event("F", 0, 1, 1, 4 + late)};
+    ranks[2 + replica] = {event("RF", 1, 0, 0, 1), event("F", 1, 0, 1, 2),
+                          event("RF", 1, 1, 2, 5 + late), event("F", 1, 1, 5 + late, 6 + late)};
+  }
+  const std::vector<TimeSplit> splits = attribute_time(ranks, 0, 9);
+  EXPECT_EQ(splits[2][TimeUse::kImbalance], 2);
+  EXPECT_EQ(splits[2][TimeUse::kTransfer], 1);
+  EXPECT_EQ(splits[3][TimeUse::kImbalance], 5);
+  EXPECT_EQ(splits[3][TimeUse::kTransfer], 1);
+}
+
+TEST(AttributeTime, SeparatesFetchesAndReductionsInTheMiddleOfAStep) {
+  const std::vector<Timeline> ranks{{event("FW", 0, -1, 0, 1), event("F", 0, 0, 1, 2),
+                                     event("B", 0, 0, 2, 3), event("AG", 0, 0, 3, 5),
+                                     event("F", 0, 1, 5, 6), event("a new kind", 0, 1, 6, 7)}};
+  const TimeSplit split = attribute_time(ranks, 0, 7)[0];
+  EXPECT_EQ(split[TimeUse::kTransfer], 1 + 1);
+  EXPECT_EQ(split[TimeUse::kReduction], 2);
+  EXPECT_EQ(split[TimeUse::kCompute], 3);
+}
+
+TEST(AttributeTime, LeavesOutWhatLiesOutsideTheStep) {
+  const std::vector<Timeline> ranks{{event("F", 0, 0, 8, 12), event("U", -1, -1, 19, 25)}};
+  const TimeSplit split = attribute_time(ranks, 10, 20)[0];
+  EXPECT_EQ(split[TimeUse::kCompute], 2);
+  EXPECT_EQ(split[TimeUse::kOther], 7);
+  EXPECT_EQ(split[TimeUse::kUpdate], 1);
+}
+
+TEST(AttributeTime, TakesARankThatDidNothing) {
+  const std::vector<TimeSplit> splits = attribute_time({{}, {event("F", 0, 0, 0, 2)}}, 0, 3);
+  EXPECT_EQ(sum(splits[0]), 3);
+  EXPECT_EQ(splits[0][TimeUse::kInput], 3);
+  EXPECT_EQ(splits[1][TimeUse::kCompute], 2);
+  EXPECT_TRUE(attribute_time({}, 0, 1).empty());
+}
+
+TEST(TimeUse, HasANameForEveryValue) {
+  EXPECT_STREQ(name_of(TimeUse::kCompute), "compute");
+  EXPECT_STREQ(name_of(TimeUse::kFillAndDrain), "fill and drain");
+  EXPECT_STREQ(name_of(static_cast<TimeUse>(kNumTimeUses - 1)), "other");
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,108 @@
+#include "strata/train/mesh_run_test.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "strata/comm/thread_ranks.h"
+#include "strata/models/model.h"
+#include "strata/train/assemble.h"
+
+namespace strata {
+
+std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
+  out << c.model.kind << (c.model.tie ? " tied" : "") << (c.model.skip ? " skip" : "") << " vocab "
+      << c.model.vocab << ", pp " << c.mesh.pp << " dp " << c.mesh.dp << " tp " << c.mesh.tp
+      << ", zero " << c.zero << (c.shard_ranks ? " hybrid" : "") << (c.reduce_each ? " each" : "")
+      << (c.sequence ? ", sequence parallel" : "") << ", " << c.schedule << ", recompute "
+      << c.recompute << ", " << c.mini_batch << " by " << c.micro_batch << ", smoothing "
+      << c.label_smoothing << ", " << c.optimizer;
+  return out;
+}
+
+MiniBatch mesh_batch(const MeshCase& c, int step) {
+  at::Generator generator = at::detail::createCPUGenerator(step + 1);
+  const std::int64_t length = c.model.context;
+  const at::Tensor text =
+      at::randint(c.model.vocab, {c.mini_batch, length + 1}, generator, at::kLong);
+  MiniBatch batch{
+      .inputs = {text.narrow(1, 0, length).contiguous(), text.narrow(1, 1, length).contiguous()},
+      .samples = c.mini_batch};
+  batch.inputs[1][1].narrow(0, 0, 5).fill_(kIgnoredTarget);
+  batch.valid_tokens = c.mini_batch * length - 5;
+  return batch;
+}
+
+TrainerOptions mesh_options(const MeshCase& c, const Sequence& model) {
+  const int virtual_stages = c.schedule == "interleaved" ? 2 : 1;
+  const int stages = c.mesh.pp * virtual_stages;
+  TrainerOptions options{.schedule = c.schedule,
+                         .mesh = c.mesh,
+                         .zero = c.zero,
+                         .shard_ranks = c.shard_ranks,
+                         .reduce_each = c.reduce_each,
+                         .virtual_stages = virtual_stages,
+                         .keep_intermediates = c.recompute == "none",
+                         .micro_batch = c.micro_batch,
+                         .seed = 5,
+                         .clip = 0.5,
+                         .label_smoothing = c.label_smoothing,
+                         // AdamW divides by the root of tiny second moments at first; a large
+                         // epsilon keeps rounding from growing to whole learning rates.
+                         .optimizer = {.kind = c.optimizer, .epsilon = 1e-3}};
+  for (int stage = 0; stage <= stages; ++stage)
+    options.partition.bounds.push_back(model.num_layers() * stage / stages);
+  options.recompute.resize(model.num_layers(), 0);
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    options.recompute[layer] =
+        model.layer(layer).recomputable() &&
+        (c.recompute == "full" || (c.recompute == "mixed" && layer % 2 == 0));
+  return options;
+}
+
+MeshRecord train_on_mesh(const MeshCase& c) {
+  const Sequence model = make_model(c.model, GptOutput::kLoss, {c.mesh.tp, c.sequence});
+  const TrainerOptions options = mesh_options(c, model);
+  MeshRecord record;
+  std::mutex mutex;
+  run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
+    Trainer trainer(model, options, group);
+    trainer.initialise();
+    for (int step = 0; step < c.steps; ++step) {
+      const StepOutcome& outcome = trainer.step(mesh_batch(c, step), 1e-2);
+      if (group.rank() > 0) continue;
+      record.losses.push_back(outcome.loss);
+      record.norms.push_back(outcome.gradient_norm);
+    }
+    const std::lock_guard lock(mutex);
+    assemble(trainer.owned_weights(), record.weights);
+  });
+  return record;
+}
+
+void expect_same_bits(const MeshRecord& run, const MeshRecord& reference) {
+  EXPECT_EQ(run.losses, reference.losses);
+  EXPECT_EQ(run.norms, reference.norms);
+  ASSERT_EQ(run.weights.size(), reference.weights.size());
+  for (const auto& [name, weight] : reference.weights)
+    EXPECT_TRUE(at::equal(run.weights.at(name), weight)) << name;
+}
+
+void expect_close(const MeshRecord& run, const MeshRecord& reference, double relative,
+                  double absolute) {
+  ASSERT_EQ(run.losses.size(), reference.losses.size());
+  for (std::size_t i = 0; i < run.losses.size(); ++i) {
+    EXPECT_NEAR(run.losses[i], reference.losses[i], relative * reference.losses[i]);
+    EXPECT_NEAR(run.norms[i], reference.norms[i], 10 * relative * reference.norms[i]);
+  }
+  ASSERT_EQ(run.weights.size(), reference.weights.size());
+  for (const auto& [name, weight] : reference.weights) {
+    const double difference = (run.weights.at(name) - weight).abs().max().item<double>();
+    EXPECT_LE(difference, absolute) << name;
+  }
+}
+
+}  // namespace strata

@@ -1,0 +1,56 @@
+/// Trains a small model on any mesh and gathers what it learned, for the tests that compare meshes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "strata/models/gpt_options.h"
+#include "strata/train/trainer.h"
+
+namespace strata {
+
+/// One way to train one small model.
+struct MeshCase {
+  GptOptions model;
+  Mesh mesh;
+  int zero = 0;
+  int shard_ranks = 0;
+  bool reduce_each = false;
+  bool sequence = false;
+  std::string schedule = "gpipe";
+  std::string recompute = "none";  ///< none | cheap | full | mixed
+  std::int64_t mini_batch = 8;
+  std::int64_t micro_batch = 2;
+  double label_smoothing = 0;
+  std::string optimizer = "adamw";
+  int steps = 3;
+};
+
+std::ostream& operator<<(std::ostream& out, const MeshCase& c);
+
+struct MeshRecord {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::map<std::string, at::Tensor> weights;  ///< whole
+};
+
+/// As threads of this process.
+MeshRecord train_on_mesh(const MeshCase& c);
+
+/// The part of it that every rank runs; rank 0 fills the losses, all add their weights.
+MiniBatch mesh_batch(const MeshCase& c, int step);
+TrainerOptions mesh_options(const MeshCase& c, const Sequence& model);
+
+/// The same numbers, bit for bit.
+void expect_same_bits(const MeshRecord& run, const MeshRecord& reference);
+
+/// Losses and norms within `relative`, weights within `absolute`.
+void expect_close(const MeshRecord& run, const MeshRecord& reference, double relative,
+                  double absolute);
+
+}  // namespace strata

@@ -1,0 +1,136 @@
+// Random combinations of everything that a mesh can be, against one rank and against one another.
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <random>
+#include <sstream>
+
+#include "strata/train/mesh_run_test.h"
+
+namespace strata {
+namespace {
+
+#ifdef STRATA_SANITIZED
+constexpr int kCases = 12;
+constexpr int kArticleSteps = 3;
+#else
+constexpr int kCases = 240;
+constexpr int kArticleSteps = 50;
+#endif
+constexpr int kMaxRanks = 16;
+
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+  template <typename T>
+  T of(std::initializer_list<T> choices) {
+    return *(choices.begin() + random_() % choices.size());
+  }
+  bool coin() { return random_() % 2 == 0; }
+
+ private:
+  std::mt19937 random_;
+};
+
+MeshCase draw_case(unsigned seed) {
+  Draw draw(seed);
+  MeshCase c;
+  c.model = {.kind = draw.of({"gpt", "gpt", "llama"}),
+             .layers = 4,
+             .width = 32,
+             .heads = 4,
+             .vocab = draw.of<std::int64_t>({48, 37, 50}),
+             .context = 16,
+             .dropout = draw.of({0.0, 0.1}),
+             .tie = draw.coin(),
+             .skip = draw.coin()};
+  if (c.model.kind == "llama") {
+    c.model.kv_heads = draw.of<std::int64_t>({2, 4});
+    c.model.mlp_width = 64;
+    c.model.dropout = 0;
+    c.model.skip = false;
+  }
+  do {
+    c.mesh = {.pp = draw.of({1, 2, 3, 4}), .dp = draw.of({1, 2, 3, 4}), .tp = draw.of({1, 2, 4})};
+  } while (c.mesh.size() > kMaxRanks || (c.model.kv_heads == 2 && c.mesh.tp == 4));
+  c.schedule = draw.of({"gpipe", "1f1b", "interleaved"});
+  if (c.mesh.pp > 3 && c.schedule == "interleaved") c.schedule = "1f1b";  // six layers
+  c.zero = draw.of({0, 1, 2, 3});
+  if (c.mesh.dp == 4 && draw.coin()) c.shard_ranks = 2;
+  c.reduce_each = c.zero >= 2 && draw.coin();
+  c.sequence = c.mesh.tp > 1 && draw.coin();
+  c.recompute = draw.of({"none", "cheap", "full", "mixed"});
+  c.mini_batch = draw.of({8, 11, 12});
+  c.micro_batch = draw.of({2, 3});
+  c.label_smoothing = draw.of({0.0, 0.1});
+  c.optimizer = draw.of({"adamw", "sgd"});
+  return c;
+}
+
+// The same replicas, slices and micro-batches in the plainest form: DESIGN says that nothing else
+// may show. Whether gradients are added once or after each micro-batch changes the order of a sum.
+MeshCase plain_form(MeshCase c) {
+  c.mesh.pp = 1;
+  c.schedule = "gpipe";
+  c.recompute = "none";
+  c.shard_ranks = 0;
+  c.zero = c.reduce_each ? 2 : 0;
+  return c;
+}
+
+MeshCase one_rank_form(MeshCase c) {
+  c = plain_form(c);
+  c.mesh = {};
+  c.zero = 0;
+  c.reduce_each = c.sequence = false;
+  return c;
+}
+
+const MeshRecord& known(const MeshCase& c) {
+  static std::map<std::string, MeshRecord> records;
+  std::ostringstream key;
+  key << c << " dropout " << c.model.dropout << " kv " << c.model.kv_heads;
+  const auto record = records.find(key.str());
+  return record != records.end() ? record->second
+                                 : records.emplace(key.str(), train_on_mesh(c)).first->second;
+}
+
+TEST(Mesh, RandomCombinationsLearnWhatOneRankLearns) {
+  for (int seed = 0; seed < kCases; ++seed) {
+    const MeshCase c = draw_case(static_cast<unsigned>(seed));
+    std::ostringstream name;
+    name << "seed " << seed << ": " << c;
+    SCOPED_TRACE(name.str());
+    const MeshRecord run = train_on_mesh(c);
+    {
+      SCOPED_TRACE("the plain form, bit for bit");
+      expect_same_bits(run, known(plain_form(c)));
+    }
+    {
+      SCOPED_TRACE("one rank");
+      expect_close(run, known(one_rank_form(c)), 1e-5, 2e-5);
+    }
+    if (HasFailure()) {
+      std::cout << "failed: " << name.str() << '\n';
+      break;
+    }
+  }
+  std::cout << kCases << " combinations, seeds 0 to " << kCases - 1 << '\n';
+}
+
+// 4 stages x 4 tensor-parallel ranks x 2 replicas: the shape of DeepSpeed's 3D parallelism
+// (Microsoft, September 2020).
+TEST(Mesh, ThirtyTwoRanksLearnWhatOneLearns) {
+  MeshCase c;
+  c.model = {.layers = 8, .width = 64, .heads = 4, .vocab = 96, .context = 32, .dropout = 0.1};
+  c.mesh = {.pp = 4, .dp = 2, .tp = 4};
+  c.zero = 1;
+  c.sequence = true;
+  c.schedule = "1f1b";
+  c.mini_batch = 16;
+  c.steps = kArticleSteps;
+  expect_close(train_on_mesh(c), train_on_mesh(one_rank_form(c)), 1e-5, 1e-4);
+}
+
+}  // namespace
+}  // namespace strata

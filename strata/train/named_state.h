@@ -1,0 +1,28 @@
+/// Names one rank's part of a weight, optimizer state or counter of the whole model.
+///
+/// Units  offsets and lengths of runs in elements; the whole is row-major.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "strata/model/weight_slice.h"
+
+namespace strata {
+
+struct NamedState {
+  std::string name;                 ///< "block3.mlp.up.weight", "block3.mlp.up.weight.exp_avg"
+  std::vector<std::int64_t> shape;  ///< of the whole
+  at::Tensor local;                 ///< 1-D view of this rank's bytes; undefined without runs
+  std::vector<Run> runs;            ///< elements of `local` and where they lie in the whole
+
+  std::int64_t numel() const;  ///< of the whole
+
+  /// `local` in the whole's shape; InternalError where this rank hasn't all of it.
+  at::Tensor tensor() const;
+};
+
+}  // namespace strata

@@ -1,0 +1,107 @@
+// Weights, optimizer states and gradients by name. Part of Trainer.
+#include <algorithm>
+
+#include "strata/base/errors.h"
+#include "strata/train/trainer.h"
+
+namespace strata {
+namespace {
+
+// The part of a weight that lies in `wanted`, both in elements of its layer. `flat` holds the
+// layer's elements `held`.
+NamedState state_of(std::string name, const LayerLayout& layout, std::size_t weight,
+                    const at::Tensor& flat, FlatRange held, FlatRange wanted, const Group& tp) {
+  const WeightSpec& spec = layout.specs[weight];
+  const Placement& place = layout.placements[weight];
+  const std::int64_t begin = std::max({held.begin, wanted.begin, place.offset});
+  const std::int64_t end =
+      std::max(begin, std::min({held.end, wanted.end, place.offset + place.numel}));
+  NamedState state{.name = std::move(name), .shape = spec.shape, .local = {}, .runs = {}};
+  if (begin == end) return state;
+  state.local = flat.narrow(0, begin - held.begin, end - begin);
+  state.runs =
+      clip_runs(slice_runs(spec, tp.rank(), tp.size()), begin - place.offset, end - place.offset);
+  for (Run& run : state.runs) run.local -= begin - place.offset;
+  return state;
+}
+
+bool is_split(const WeightSpec& spec) { return spec.split.axis >= 0; }
+
+}  // namespace
+
+std::string Trainer::global_name(int layer, int weight) const {
+  const WeightSpec& spec = model_.layout(layer).specs[weight];
+  if (!model_.layout(layer).placements[weight].borrowed)
+    return model_.name(layer) + "." + spec.name;
+  for (const Tie& tie : model_.wiring().ties) {
+    if (tie.name != spec.tie) continue;
+    for (const WeightSpec& owned : model_.layout(tie.owner).specs)
+      if (owned.tie == spec.tie) return model_.name(tie.owner) + "." + owned.name;
+  }
+  throw InternalError(
+      {.operation = "train.global_name", .what = "a tie without owner", .got = spec.tie});
+}
+
+// Calls f(name, weight, buffers, wanted) for the weights of this rank's layers that it owns a use
+// of. `owned`: only what this rank answers for.
+template <typename F>
+void Trainer::for_each_weight(bool owned, F f) {
+  for (const int layer : store_.layers()) {
+    LayerBuffers& buffers = store_.buffers(layer);
+    const LayerLayout& layout = *buffers.layout;
+    const FlatRange piece = machine_->piece_of(layer);
+    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+      if (layout.placements[i].borrowed) continue;
+      FlatRange wanted = owned ? piece : buffers.own();
+      if (owned && groups_.tp.rank() > 0 && !is_split(layout.specs[i])) wanted = {0, 0};
+      f(global_name(layer, static_cast<int>(i)), i, buffers, wanted);
+    }
+  }
+}
+
+std::vector<NamedState> Trainer::weight_states(bool owned) {
+  std::vector<NamedState> states;
+  for_each_weight(owned, [&](const std::string& name, std::size_t i, LayerBuffers& b,
+                             FlatRange wanted) {
+    states.push_back(state_of(name, *b.layout, i, b.master, b.residence.shard, wanted, groups_.tp));
+  });
+  return states;
+}
+
+std::vector<NamedState> Trainer::slot_states(bool owned) {
+  const std::vector<std::string> names = optimizer_->slot_names();
+  std::vector<NamedState> states;
+  for_each_weight(
+      owned, [&](const std::string& name, std::size_t i, LayerBuffers& b, FlatRange wanted) {
+        for (std::size_t slot = 0; slot < names.size(); ++slot)
+          states.push_back(state_of(name + "." + names[slot], *b.layout, i, b.slots[slot],
+                                    b.residence.shard, wanted, groups_.tp));
+      });
+  if (loss_scale_.dynamic && (!owned || groups_.pp.rank() == 0)) {
+    remember_scale();
+    NamedState scale{.name = "loss_scale", .shape = {3}, .local = {}, .runs = {}};
+    if (!owned || groups_.world.rank() == 0) {
+      scale.local = scale_state_;
+      scale.runs = {{0, 0, 3}};
+    }
+    states.push_back(std::move(scale));
+  }
+  return states;
+}
+
+std::vector<NamedState> Trainer::weights() { return weight_states(false); }
+std::vector<NamedState> Trainer::slots() { return slot_states(false); }
+std::vector<NamedState> Trainer::owned_weights() { return weight_states(true); }
+std::vector<NamedState> Trainer::owned_slots() { return slot_states(true); }
+
+std::vector<NamedState> Trainer::owned_gradients() {
+  std::vector<NamedState> states;
+  for_each_weight(
+      true, [&](const std::string& name, std::size_t i, LayerBuffers& b, FlatRange wanted) {
+        states.push_back(
+            state_of(name, *b.layout, i, b.gradient_shard, b.residence.shard, wanted, groups_.tp));
+      });
+  return states;
+}
+
+}  // namespace strata

@@ -1,0 +1,169 @@
+// Reads and writes Hugging Face folders with our models, for the tests beside it.
+//
+//   parity_model make FOLDER model.kind=llama ...   random weights under their names
+//   parity_model logits FOLDER < tokens             a sample a line -> logits of its last position
+//   parity_model generate FOLDER COUNT < tokens     the likeliest tokens, on one line
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <sstream>
+
+#include "strata/base/errors.h"
+#include "strata/model/initialise.h"
+#include "strata/models/hugging_face.h"
+#include "strata/models/model.h"
+#include "strata/train/safetensors.h"
+
+namespace strata {
+namespace {
+
+// Weights of every layer, in the order of its specs.
+using Weights = std::vector<std::vector<at::Tensor>>;
+
+std::string their_path(const std::string& folder) { return folder + "/model.safetensors"; }
+
+// The name by which a weight is stored: a tied one is the embedding's.
+std::string stored_name(const Sequence& model, int layer, const WeightSpec& spec) {
+  return spec.tie.empty() ? model.name(layer) + "." + spec.name : "embed.tokens.weight";
+}
+
+Weights read_weights(const Sequence& model, const GptOptions& options, const std::string& folder) {
+  const SafetensorsFile file = SafetensorsFile::open(their_path(folder));
+  Weights weights;
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    weights.emplace_back();
+    for (const WeightSpec& spec : model.layout(layer).specs) {
+      std::vector<at::Tensor> parts;
+      for (const HuggingFaceTensor& theirs :
+           hugging_face_tensors(options, stored_name(model, layer, spec))) {
+        const at::Tensor part = file.tensor(theirs.name);
+        parts.push_back(theirs.transposed ? part.t() : part);
+      }
+      weights.back().push_back(at::cat(parts).to(at::kFloat).contiguous());
+      STRATA_CHECK(weights.back().back().sizes() == at::IntArrayRef(spec.shape), "parity.read");
+    }
+  }
+  return weights;
+}
+
+at::Tensor forward(const Sequence& model, const Weights& weights, const at::Tensor& tokens) {
+  std::vector<at::Tensor> values(model.wiring().values.size());
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    std::vector<at::Tensor> inputs;
+    for (const InputRef& ref : model.inputs(layer))
+      inputs.push_back(ref.value >= 0 ? values[ref.value] : tokens);
+    values[model.outputs(layer)[0]] =
+        model.layer(layer).forward({.layer = layer}, weights[layer], inputs)[0];
+  }
+  return values.back();
+}
+
+// Norms and biases too: their first values would hide what is done with them.
+void make(const std::string& folder, const std::vector<std::string>& fields) {
+  GptOptions options;
+  OptionSet set;
+  describe(set, "model", options);
+  for (const std::string& field : fields) set.set(field);
+  const Sequence model = make_model(options);
+  std::vector<NamedTensor> tensors;
+  std::map<std::string, bool> written;
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    for (WeightSpec spec : model.layout(layer).specs) {
+      const std::string name = stored_name(model, layer, spec);
+      if (written[name]) continue;
+      written[name] = true;
+      spec.init = {Init::Kind::kNormal, 0.2};
+      const at::Tensor weight = at::empty(spec.shape);
+      initialise(weight, spec, model.name(layer), 1);
+      for (const HuggingFaceTensor& theirs : hugging_face_tensors(options, name)) {
+        const at::Tensor part = weight.narrow(0, theirs.row_begin, theirs.rows);
+        tensors.push_back({theirs.name, (theirs.transposed ? part.t() : part).contiguous()});
+      }
+    }
+  }
+  std::filesystem::create_directories(folder);
+  write_safetensors(their_path(folder), tensors);
+  std::ofstream(folder + "/config.json") << hugging_face_config(options);
+}
+
+struct Loaded {
+  GptOptions options;
+  Sequence model;
+  Weights weights;
+};
+
+Loaded load(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const GptOptions options = read_hugging_face_config(text, path);
+  Sequence model = make_model(options, GptOutput::kLogits);
+  Weights weights = read_weights(model, options, folder);
+  return {options, std::move(model), std::move(weights)};
+}
+
+std::vector<std::int64_t> read_line(std::istream& in) {
+  std::string line;
+  std::getline(in, line);
+  std::istringstream numbers(line);
+  return {std::istream_iterator<std::int64_t>(numbers), {}};
+}
+
+void print_logits(const std::string& folder) {
+  const Loaded loaded = load(folder);
+  for (auto tokens = read_line(std::cin); !tokens.empty(); tokens = read_line(std::cin)) {
+    const at::Tensor logits =
+        forward(loaded.model, loaded.weights, at::tensor(tokens).unsqueeze(0));
+    const float* z = logits.const_data_ptr<float>();
+    for (std::int64_t i = 0; i < logits.numel(); ++i) std::printf("%.9g ", z[i]);
+    std::printf("\n");
+  }
+}
+
+void generate(const std::string& folder, int count) {
+  const Loaded loaded = load(folder);
+  std::vector<std::int64_t> tokens = read_line(std::cin);
+  for (int i = 0; i < count; ++i) {
+    const at::Tensor logits =
+        forward(loaded.model, loaded.weights, at::tensor(tokens).unsqueeze(0));
+    tokens.push_back(at::argmax(logits).item<std::int64_t>());
+    std::printf("%lld ", static_cast<long long>(tokens.back()));
+  }
+  std::printf("\n");
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const at::NoGradGuard no_grad;
+  if (arguments.size() >= 2 && arguments[0] == "make") {
+    make(arguments[1], {arguments.begin() + 2, arguments.end()});
+  } else if (arguments.size() == 2 && arguments[0] == "logits") {
+    print_logits(arguments[1]);
+  } else if (arguments.size() == 3 && arguments[0] == "generate") {
+    generate(arguments[1], std::stoi(arguments[2]));
+  } else {
+    std::fprintf(stderr, "parity_model make|logits|generate FOLDER ...\n");
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace strata
+
+int main(int count, char** arguments) {
+  try {
+    return strata::run({arguments + 1, arguments + count});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return strata::exit_code(error);
+  }
+}

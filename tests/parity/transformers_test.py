@@ -1,0 +1,90 @@
+"""Logits of our models equal those of transformers, whoever wrote the weights."""
+
+import tempfile
+import unittest
+
+from oracle import import_transformers, parity_model
+
+transformers = import_transformers()
+import torch  # noqa: E402
+
+TOLERANCE = 1e-4
+CONTEXT, VOCAB = 48, 97
+SMALL = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=56, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=CONTEXT,
+             bos_token_id=None, eos_token_id=None)
+LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
+              high_freq_factor=4.0, original_max_position_embeddings=16)
+GPT2 = dict(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT,
+            bos_token_id=None, eos_token_id=None)
+
+THEIRS = {
+    "gpt2": transformers.GPT2Config(**GPT2),
+    "gpt2 untied": transformers.GPT2Config(**GPT2, tie_word_embeddings=False),
+    "llama": transformers.LlamaConfig(**SMALL),
+    "llama tied": transformers.LlamaConfig(**SMALL, tie_word_embeddings=True, head_dim=12),
+    "llama 3": transformers.LlamaConfig(**SMALL, rope_parameters=LLAMA3),
+    "qwen2": transformers.Qwen2Config(**SMALL),
+    "qwen2 tied": transformers.Qwen2Config(**SMALL, tie_word_embeddings=True),
+    "qwen3": transformers.Qwen3Config(**SMALL, head_dim=16),
+}
+
+LLAMA_FIELDS = ["kind=llama", "layers=2", "width=32", "heads=4", f"vocab={VOCAB}",
+                f"context={CONTEXT}", "kv_heads=2", "mlp_width=56"]
+OURS = {
+    "gpt2": ["layers=2", "width=32", "heads=4", f"vocab={VOCAB}", f"context={CONTEXT}"],
+    "gpt2 untied": ["layers=2", "width=32", "heads=4", f"vocab={VOCAB}", f"context={CONTEXT}",
+                    "tie=false"],
+    "llama": LLAMA_FIELDS + ["tie=false"],
+    "llama tied": LLAMA_FIELDS + ["tie=true", "head_width=12"],
+    "llama 3": LLAMA_FIELDS + ["rope.theta=500000", "rope.factor=8", "rope.original_context=16"],
+    "qwen2": LLAMA_FIELDS + ["tie=false", "qkv_bias=true", "norm_epsilon=1e-6"],
+    "qwen3": LLAMA_FIELDS + ["tie=false", "qk_norm=true", "head_width=16", "norm_epsilon=1e-6"],
+}
+
+
+def randomise(model):
+    """Every parameter, norms and biases too: their first values would hide what is done with them."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        parameter.data.normal_(0, 0.2, generator=generator)
+
+
+class Transformers(unittest.TestCase):
+
+    def expect_equal_logits(self, folder, model):
+        generator = torch.Generator().manual_seed(2)
+        samples = [torch.randint(VOCAB, (1, length), generator=generator)
+                   for length in (1, 7, CONTEXT)]
+        ours = parity_model("logits", folder, tokens=[sample[0].tolist() for sample in samples])
+        self.assertEqual(len(ours), len(samples))
+        for sample, logits in zip(samples, ours):
+            with torch.no_grad():
+                theirs = model(sample).logits[0, -1]
+            self.assertEqual(len(logits), VOCAB)
+            difference = (theirs - torch.tensor(logits)).abs().max().item()
+            self.assertLess(difference, TOLERANCE)
+            self.assertGreater(theirs.std().item(), 0.1)  # something to compare
+
+    def test_our_program_reads_their_folders(self):
+        for name, config in THEIRS.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                model = transformers.AutoModelForCausalLM.from_config(config).eval()
+                randomise(model)
+                model.save_pretrained(folder)
+                self.expect_equal_logits(folder, model)
+
+    def test_they_read_our_folders(self):
+        for name, fields in OURS.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                parity_model("make", folder, *(f"model.{field}" for field in fields))
+                model, told = transformers.AutoModelForCausalLM.from_pretrained(
+                    folder, output_loading_info=True)
+                for what, keys in told.items():
+                    self.assertFalse(keys, what)  # nothing missing, unexpected or mismatched
+                self.assertEqual(model.config.model_type, THEIRS[name].model_type)
+                self.expect_equal_logits(folder, model.eval())
+
+
+if __name__ == "__main__":
+    unittest.main()

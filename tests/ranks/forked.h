@@ -1,0 +1,61 @@
+/// Forks processes that meet on a port of their own, for tests; the parent touches no tensor.
+///
+/// Each child has the variables of torchrun, dies with its parent, and ends with the exit code of
+/// the error that its body throws, whose text goes to the outcome; 1 if an expectation failed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace strata {
+
+struct Outcome {
+  int exit_code = -1;  ///< -1: ended by a signal, or not in time
+  int signal = 0;
+  std::string text;    ///< of the error
+  double seconds = 0;  ///< from the start of wait()
+};
+
+/// What a child may tell the parent: ready() once.
+class ForkedProcess {
+ public:
+  ForkedProcess(int process, int ready_pipe) : process_(process), ready_pipe_(ready_pipe) {}
+  int process() const { return process_; }
+  void ready() const;
+
+ private:
+  int process_, ready_pipe_;
+};
+
+class Forked {
+ public:
+  using Body = std::function<void(const ForkedProcess& self)>;
+  /// `port` 0: a free one.
+  Forked(int processes, const Body& body, int port = 0);
+  ~Forked();
+  Forked(const Forked&) = delete;
+  Forked& operator=(const Forked&) = delete;
+
+  void await_ready();
+  void send_signal(int process, int signal);
+  /// Waits for all; kills what is left after `seconds`.
+  std::vector<Outcome> wait(double seconds);
+
+ private:
+  struct Child {
+    pid_t pid = 0;
+    int text_pipe = -1;
+  };
+  [[noreturn]] static void run_child(const ForkedProcess& self, const Body& body, int text_pipe);
+
+  std::vector<Child> children_;
+  int ready_pipe_ = -1;
+};
+
+/// Runs the body in `processes` and expects that all end well.
+void expect_success(int processes, const Forked::Body& body);
+
+}  // namespace strata

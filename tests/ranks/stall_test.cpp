@@ -1,0 +1,53 @@
+// A rank that makes no progress is named by the processes that wait for it.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "strata/comm/ranks.h"
+#include "tests/ranks/forked.h"
+
+namespace strata {
+namespace {
+
+constexpr int kProcesses = 3;
+
+void expect_named(const Outcome& outcome, const std::string& part) {
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.signal;
+  EXPECT_NE(outcome.text.find("[comm.wait]"), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find(part), std::string::npos) << outcome.text;
+}
+
+TEST(StalledRank, IsNamedWithWhatItWasDoing) {
+  const Mesh mesh{.pp = kProcesses};
+  Forked forked(kProcesses, [&](const ForkedProcess&) {
+    run_ranks({.ranks = kProcesses, .mesh = mesh, .stall_seconds = 0.5, .stall_fatal_seconds = 2},
+              [](Group& group, MemoryAccount&) {
+                group.doing(group.rank() == 2 ? "data loading" : "activation", 17, 4);
+                if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(4));
+                group.receive((group.rank() + 1) % kProcesses, {});
+              });
+  });
+  for (const Outcome& outcome : forked.wait(12))
+    expect_named(outcome, "rank 2 (pp 2/3), last seen in data loading");
+}
+
+TEST(StoppedProcess, IsNamed) {
+  Forked forked(kProcesses, [](const ForkedProcess& self) {
+    World world({.ranks = kProcesses, .stall_seconds = 1, .stall_fatal_seconds = 6});
+    self.ready();
+    world.run([](Group& group, MemoryAccount&) {
+      while (true) group.barrier();
+    });
+  });
+  ASSERT_NO_FATAL_FAILURE(forked.await_ready());
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  forked.send_signal(1, SIGSTOP);
+  const std::vector<Outcome> outcomes = forked.wait(13);
+  expect_named(outcomes[0], "rank 1, not heard from");
+  expect_named(outcomes[2], "rank 1, not heard from");
+}
+
+}  // namespace
+}  // namespace strata
