@@ -23,7 +23,7 @@ class Sizes:
 
     @property
     def flops_per_token(self):
-        """Forward and backward of the weights' products, and of attention's two, half of them masked."""
+        """Forward and backward of the weights' products, and of attention's two, half masked."""
         products = 12 * self.layers * self.width**2 + self.width * self.vocab
         return 6 * products + 6 * self.layers * self.width * self.context
 

@@ -22,6 +22,8 @@ packages=(
   "nlohmann-json3-dev:metrics, traces, checkpoint manifests"
   "libcli11-dev:command line"
   "libhwy-dev:SIMD in host kernels"
+  "libpcre2-dev:regular expressions that cut text into words for a tokenizer"
+  "libutf8proc-dev:Unicode normal forms for a tokenizer"
   "libgtest-dev:tests"
   "bible-kjv:the King James text that the demo trains on"
   "python3-venv:the virtual environment that holds PyTorch"

@@ -17,8 +17,9 @@ def settings(sizes, world, stage, lean):
             "reduce_bucket_size": 25 * 2**20 // 4, "allgather_bucket_size": 25 * 2**20 // 4}
     if lean:
         block = 12 * sizes.width**2
-        zero.update({"stage3_max_live_parameters": 2 * block, "stage3_max_reuse_distance": 0,
-                     "stage3_prefetch_bucket_size": block, "stage3_param_persistence_threshold": 0})
+        zero.update({"reduce_bucket_size": block, "stage3_max_live_parameters": 2 * block,
+                     "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": block,
+                     "stage3_param_persistence_threshold": 0})
     return {"train_micro_batch_size_per_gpu": sizes.micro_batch,
             "gradient_accumulation_steps": sizes.micro_batches // world,
             "gradient_clipping": 1.0, "zero_optimization": zero,

@@ -1,6 +1,9 @@
 // The program `strata`: reads the command line, runs a verb, turns errors into exit codes.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/cli/verbs.h"
@@ -21,6 +24,18 @@ int refuse(const CLI::App& app, const CLI::ParseError& error) {
                          .fix = "see strata --help, or strata VERB --help"}));
 }
 
+// CLI11 takes "--" for the end of its own subcommands, too; here it only sets a launched verb
+// apart. In the reverse order that it parses in.
+std::vector<std::string> arguments_of(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments.front() == "launch") {
+    const auto separator = std::find(arguments.begin(), arguments.end(), "--");
+    if (separator != arguments.end()) arguments.erase(separator);
+  }
+  std::reverse(arguments.begin(), arguments.end());
+  return arguments;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Trains models that are too large for one device.", "strata");
   app.set_version_flag("--version", "strata " STRATA_VERSION);
@@ -33,7 +48,7 @@ int run(int argc, char** argv) {
   add_options_verb(app);
   add_doctor_verb(app);
   try {
-    app.parse(argc, argv);
+    app.parse(arguments_of(argc, argv));
     return 0;
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();  // a launched process has said why

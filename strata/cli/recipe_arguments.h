@@ -18,7 +18,8 @@ struct RecipeArguments {
     verb.add_option("--set", overrides, "override a field: --set train.steps=10")
         ->allow_extra_args(false);
   }
-  Recipe load() const { return load_recipe(path, overrides); }
+  /// `defaults`: what holds unless the recipe says otherwise.
+  Recipe load(const Recipe& defaults = {}) const { return load_recipe(path, overrides, defaults); }
 };
 
 }  // namespace strata

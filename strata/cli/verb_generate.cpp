@@ -3,15 +3,13 @@
 #include <memory>
 
 #include "strata/cli/verbs.h"
-#include "strata/train/checkpoint.h"
 #include "strata/train/generate.h"
 
 namespace strata {
 namespace {
 
 void run_generate(GenerateRequest request, const std::vector<std::string>& overrides) {
-  const CheckpointReader checkpoint = CheckpointReader::open(request.checkpoint);
-  const Recipe recipe = parse_recipe(checkpoint.manifest().recipe, request.checkpoint, overrides);
+  const Recipe recipe = recipe_of(request.checkpoint, overrides);
   std::cout << request.prompt << std::flush;
   request.on_text = [](const std::string& piece) { std::cout << piece << std::flush; };
   generate(recipe, request);
@@ -25,10 +23,11 @@ void add_generate_verb(CLI::App& app) {
   auto request = std::make_shared<GenerateRequest>();
   auto overrides = std::make_shared<std::vector<std::string>>();
   verb->add_option("checkpoint", request->checkpoint,
-                   "checkpoint, or the folder that holds several")
+                   "checkpoint, the folder that holds several, or a Hugging Face folder")
       ->required();
-  verb->add_option("--prompt", request->prompt, "text to continue")->required();
-  verb->add_option("--bytes,--tokens", request->tokens, "how many tokens to write")
+  verb->add_option("--prompt", request->prompt,
+                   "text to continue; may be left out if the tokenizer has a token of begin");
+  verb->add_option("--bytes,--tokens", request->tokens, "how many tokens to write, at most")
       ->capture_default_str();
   verb->add_option("--temperature", request->temperature, "0: always the likeliest token")
       ->check(CLI::NonNegativeNumber)

@@ -98,11 +98,7 @@ void add_launch_verb(CLI::App& app) {
   verb->add_flag("--shrink", arguments->shrink,
                  "restart without the processes that were killed, with fewer replicas (mesh.dp)");
   verb->prefix_command();
-  verb->callback([arguments, verb] {
-    std::vector<std::string> command = verb->remaining();
-    if (!command.empty() && command.front() == "--") command.erase(command.begin());
-    run_launch(*arguments, std::move(command));
-  });
+  verb->callback([arguments, verb] { run_launch(*arguments, verb->remaining()); });
 }
 
 }  // namespace strata

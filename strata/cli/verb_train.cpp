@@ -135,8 +135,18 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
               << result.checkpoint << '\n';
 }
 
+// With --from, model and tokenizer are the folder's unless the recipe says otherwise.
+Recipe defaults_from(const std::string& folder) {
+  Recipe defaults;
+  if (folder.empty()) return defaults;
+  defaults.model = model_options_of(folder);
+  if (std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.json"))
+    defaults.data.tokenizer = folder;
+  return defaults;
+}
+
 void run_train(const TrainArguments& arguments) {
-  const Recipe recipe = arguments.recipe.load();
+  const Recipe recipe = arguments.recipe.load(defaults_from(arguments.from));
   World world = join_world(recipe);
   std::int64_t steps_done = 0;
   // Bad data and checkpoints are refused before anything is measured.
@@ -172,7 +182,7 @@ void add_train_verb(CLI::App& app) {
   arguments->recipe.add_to(*verb);
   verb->add_option("--resume", arguments->resume, "go on from this checkpoint, on any mesh");
   verb->add_option("--from", arguments->from,
-                   "take first weights from this Hugging Face folder or checkpoint")
+                   "take model and first weights from this Hugging Face folder or checkpoint")
       ->excludes("--resume");
   verb->add_option("--metrics", arguments->metrics, "write a JSON object a step to this file");
   verb->add_option("--trace", arguments->trace, "write a Chrome trace of the last steps");

@@ -1,58 +1,74 @@
 #include "strata/comm/collectives.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/maximum.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "strata/base/errors.h"
 
 namespace strata {
 namespace {
 
-constexpr std::int64_t kSmall = 1 << 13;  // elements: below, one round of whole tensors is faster
-constexpr std::int64_t kPiece = 16;       // elements: where tensors are cut among ranks
-constexpr std::int64_t kBlock = 1024;     // elements summed at a time, in registers and L1
+constexpr std::int64_t kSmall = 1 << 13;   // elements: below, one round of whole tensors is faster
+constexpr std::int64_t kCut = 16;          // elements: where tensors are cut among ranks
+constexpr std::size_t kInPlace = 1 << 22;  // bytes: above, memory is worth more than a barrier
+constexpr std::int64_t kBlock = 1 << 17;   // bytes summed at a time, in L2: few system calls
+constexpr std::int64_t kShortRow = 1 << 14;  // bytes: shorter ones are not worth a system call each
 
-// out = terms[0] + terms[1] + ..., each element in that order; out may be one of the terms.
+// out = terms[0] + terms[1] + ..., each element in that order, for the next out.numel() of each;
+// out may be one of the terms.
 template <typename T>
-void sum_in_order(const std::vector<const T*>& terms, T* out, std::int64_t numel) {
+void sum_in_order(std::vector<LentPieces>& terms, T* out, std::int64_t numel) {
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  Wide sum[kBlock];
-  for (std::int64_t begin = 0; begin < numel; begin += kBlock) {
-    const std::int64_t count = std::min(kBlock, numel - begin);
-    const T* first = terms[0] + begin;
+  constexpr std::int64_t kElements = kBlock / static_cast<std::int64_t>(sizeof(T));
+  static_assert(kPieceElements % kElements == 0);
+  const auto most = static_cast<std::size_t>(std::min(kElements, numel));
+  const auto buffer = std::make_unique_for_overwrite<T[]>(most);
+  const auto sum = std::make_unique_for_overwrite<Wide[]>(most);
+  for (std::int64_t begin = 0; begin < numel; begin += kElements) {
+    const std::int64_t count = std::min(kElements, numel - begin);
+    const auto next = [&](LentPieces& term) {
+      constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
+      return static_cast<const T*>(term.next(count, kType, buffer.get()));
+    };
+    const T* first = next(terms[0]);
     for (std::int64_t i = 0; i < count; ++i) sum[i] = static_cast<Wide>(first[i]);
     for (std::size_t t = 1; t < terms.size(); ++t) {
-      const T* term = terms[t] + begin;
+      const T* term = next(terms[t]);
       for (std::int64_t i = 0; i < count; ++i) sum[i] += static_cast<Wide>(term[i]);
     }
     for (std::int64_t i = 0; i < count; ++i) out[begin + i] = static_cast<T>(sum[i]);
   }
 }
 
-void sum_in_order(const std::vector<at::Tensor>& terms, const at::Tensor& out) {
+void sum_in_order(std::vector<LentPieces>& terms, const at::Tensor& out) {
+  STRATA_CHECK(out.is_contiguous(), "comm.sum");
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, out.scalar_type(), "sum_in_order", [&] {
-    std::vector<const scalar_t*> pointers;
-    for (const at::Tensor& term : terms) {
-      STRATA_CHECK(term.is_contiguous() && term.numel() == out.numel(), "comm.sum");
-      pointers.push_back(term.const_data_ptr<scalar_t>());
-    }
-    sum_in_order<scalar_t>(pointers, out.data_ptr<scalar_t>(), out.numel());
+    sum_in_order<scalar_t>(terms, out.data_ptr<scalar_t>(), out.numel());
   });
 }
 
-void max_of(const std::vector<at::Tensor>& terms, const at::Tensor& out) {
-  at::Tensor most = terms[0];
-  for (std::size_t i = 1; i < terms.size(); ++i) most = at::maximum(most, terms[i]);
+void sum_in_order(const std::vector<Loan>& loans, const at::Tensor& out) {
+  std::vector<LentPieces> terms;
+  for (const Loan& loan : loans) {
+    STRATA_CHECK_EQ(loan.numel(), out.numel(), "comm.sum");
+    terms.emplace_back(loan);
+  }
+  sum_in_order(terms, out);
+}
+
+void max_of(const std::vector<Loan>& terms, const at::Tensor& out) {
+  at::Tensor most = terms[0].tensor();
+  for (std::size_t i = 1; i < terms.size(); ++i) most = at::maximum(most, terms[i].tensor());
   out.copy_(most);
 }
 
 Shards even_shards(std::int64_t numel, int ranks) {
-  const std::int64_t share = (numel / kPiece + ranks - 1) / ranks * kPiece;
+  const std::int64_t share = (numel / kCut + ranks - 1) / ranks * kCut;
   Shards shards;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::int64_t end = rank + 1 == ranks ? numel : std::min((rank + 1) * share, numel);
@@ -66,14 +82,25 @@ at::Tensor shard_of(const at::Tensor& flat, const Shards& shards, int rank) {
 }
 
 // Every rank's tensor, own one included, in rank order.
-std::vector<at::Tensor> exchange(Group& group, const at::Tensor& x) {
+std::vector<Loan> exchange(Group& group, const at::Tensor& x) {
   const MessageTag tag = group.next_collective();
   for (int peer = 0; peer < group.size(); ++peer)
     if (peer != group.rank()) group.lend(peer, tag, x);
-  std::vector<at::Tensor> all;
+  std::vector<Loan> all;
   for (int peer = 0; peer < group.size(); ++peer)
-    all.push_back(peer == group.rank() ? x : group.borrow(peer, tag));
+    all.push_back(peer == group.rank() ? Loan(x) : group.borrow(peer, tag));
   return all;
+}
+
+// Copies the loan to part `index` of `whole` along `dim`: row by row, as it lies there.
+void place(const Loan& loan, const at::Tensor& whole, int dim, int index, int parts) {
+  const std::int64_t pitch = c10::multiply_integers(whole.sizes().slice(dim)), row = pitch / parts;
+  const auto row_bytes = row * static_cast<std::int64_t>(whole.element_size());
+  if (!loan.data() && loan.numel() > row && row_bytes < kShortRow)
+    return place(Loan(loan.tensor()), whole, dim, index, parts);
+  auto* to = static_cast<char*>(whole.data_ptr()) + index * row_bytes;
+  for (std::int64_t begin = 0; begin < loan.numel(); begin += row, to += parts * row_bytes)
+    loan.read(begin, row, to);
 }
 
 }  // namespace
@@ -81,14 +108,24 @@ std::vector<at::Tensor> exchange(Group& group, const at::Tensor& x) {
 void all_reduce_sum(Group& group, at::Tensor& x) {
   if (group.size() == 1) return;
   STRATA_CHECK(x.is_contiguous(), "comm.all_reduce_sum");
-  // The others may still read what was lent when this rank writes: small tensors lend a copy, large
-  // ones are written only after every rank has sent its sum.
+  // The others may still read what was lent when the caller writes to x: small tensors lend a copy,
+  // middling ones a sum of their own. Large ones are summed in place, where until then nobody else
+  // reads, and the ranks wait for each other.
   if (x.numel() <= kSmall) return sum_in_order(exchange(group, x.clone()), x.view(-1));
   const at::Tensor flat = x.view(-1);
   const Shards shards = even_shards(flat.numel(), group.size());
-  const at::Tensor sum = at::empty_like(shard_of(flat, shards, group.rank()));
-  ShardedSum::start(group, flat, shards).finish(sum);
-  ShardedGather::start(group, sum, shards).finish(flat);
+  const at::Tensor own = shard_of(flat, shards, group.rank());
+  const bool in_place = x.nbytes() >= kInPlace;
+  const at::Tensor sum = in_place ? own : at::empty_like(own);
+  ShardedSum summing = ShardedSum::start(group, flat, shards);
+  ShardedGather gathering = ShardedGather::prepare(group, sum, shards);
+  for (std::int64_t begin = 0; begin < sum.numel(); begin += kPieceElements) {
+    const std::int64_t end = std::min(begin + kPieceElements, sum.numel());
+    sum_in_order(summing.terms_, sum.narrow(0, begin, end - begin));
+    gathering.lend(begin, end);  // on its way while the next is summed
+  }
+  gathering.finish(flat);
+  if (in_place) group.barrier();
 }
 
 void all_reduce_max(Group& group, at::Tensor& x) {
@@ -97,7 +134,16 @@ void all_reduce_max(Group& group, at::Tensor& x) {
 
 at::Tensor all_gather(Group& group, const at::Tensor& x, int dim) {
   if (group.size() == 1) return x;
-  return at::cat(exchange(group, x), dim);
+  const std::vector<Loan> parts = exchange(group, x.contiguous());
+  at::DimVector sizes(x.sizes());
+  sizes[static_cast<std::size_t>(dim)] *= group.size();
+  at::Tensor whole = at::empty(sizes, x.options());
+  for (int peer = 0; peer < group.size(); ++peer) {
+    const Loan& part = parts[static_cast<std::size_t>(peer)];
+    STRATA_CHECK(part.numel() == x.numel() && part.dtype() == x.scalar_type(), "comm.all_gather");
+    place(part, whole, dim, peer, group.size());
+  }
+  return whole;
 }
 
 at::Tensor reduce_scatter(Group& group, const at::Tensor& x, int dim) {
@@ -108,10 +154,11 @@ at::Tensor reduce_scatter(Group& group, const at::Tensor& x, int dim) {
   const auto part = [&](int rank) { return x.narrow(dim, rank * share, share).contiguous(); };
   for (int peer = 0; peer < group.size(); ++peer)
     if (peer != group.rank()) group.lend(peer, tag, part(peer));
-  std::vector<at::Tensor> terms;
+  const at::Tensor own = part(group.rank());
+  std::vector<Loan> terms;
   for (int peer = 0; peer < group.size(); ++peer)
-    terms.push_back(peer == group.rank() ? part(peer) : group.borrow(peer, tag));
-  at::Tensor sum = at::empty(terms[0].sizes(), x.options());
+    terms.push_back(peer == group.rank() ? Loan(own) : group.borrow(peer, tag));
+  at::Tensor sum = at::empty(own.sizes(), x.options());
   sum_in_order(terms, sum);
   return sum;
 }
@@ -119,42 +166,55 @@ at::Tensor reduce_scatter(Group& group, const at::Tensor& x, int dim) {
 ShardedSum ShardedSum::start(Group& group, at::Tensor flat, Shards shards) {
   STRATA_CHECK_EQ(shards.size(), static_cast<std::size_t>(group.size()), "comm.sharded_sum");
   ShardedSum sum;
-  sum.group_ = &group;
-  sum.tag_ = group.next_collective();
-  for (int peer = 0; peer < group.size(); ++peer)
-    if (peer != group.rank()) group.lend(peer, sum.tag_, shard_of(flat, shards, peer));
-  sum.flat_ = std::move(flat);
-  sum.shards_ = std::move(shards);
+  const MessageTag tag = group.next_collective();
+  const std::int64_t numel = shards[static_cast<std::size_t>(group.rank())].size();
+  for (int peer = 0; peer < group.size(); ++peer) {
+    const at::Tensor shard = shard_of(flat, shards, peer);
+    if (peer == group.rank()) {
+      sum.terms_.emplace_back(Loan(shard));
+    } else {
+      lend_pieces(group, peer, tag, shard, 0, shard.numel());
+      sum.terms_.emplace_back(group, peer, tag, numel);
+    }
+  }
   return sum;
 }
 
 void ShardedSum::finish(const at::Tensor& into, bool accumulate) {
-  std::vector<at::Tensor> terms;
-  if (accumulate) terms.push_back(into);
-  for (int peer = 0; peer < group_->size(); ++peer)
-    terms.push_back(peer == group_->rank() ? shard_of(flat_, shards_, peer)
-                                           : group_->borrow(peer, tag_));
-  flat_.reset();
-  sum_in_order(terms, into);
+  if (accumulate) terms_.emplace(terms_.begin(), Loan(into));
+  sum_in_order(terms_, into);
+  terms_.clear();
 }
 
-ShardedGather ShardedGather::start(Group& group, at::Tensor shard, Shards shards) {
+ShardedGather ShardedGather::prepare(Group& group, at::Tensor shard, Shards shards) {
   STRATA_CHECK_EQ(shards.size(), static_cast<std::size_t>(group.size()), "comm.sharded_gather");
   ShardedGather gather;
   gather.group_ = &group;
   gather.tag_ = group.next_collective();
-  for (int peer = 0; peer < group.size(); ++peer)
-    if (peer != group.rank()) group.lend(peer, gather.tag_, shard);
   gather.shard_ = std::move(shard);
   gather.shards_ = std::move(shards);
   return gather;
 }
 
+void ShardedGather::lend(std::int64_t begin, std::int64_t end) {
+  for (int peer = 0; peer < group_->size(); ++peer)
+    if (peer != group_->rank()) lend_pieces(*group_, peer, tag_, shard_, begin, end);
+}
+
+ShardedGather ShardedGather::start(Group& group, at::Tensor shard, Shards shards) {
+  ShardedGather gather = prepare(group, std::move(shard), std::move(shards));
+  gather.lend(0, gather.shard_.numel());
+  return gather;
+}
+
 void ShardedGather::finish(const at::Tensor& flat) {
+  const at::Tensor own = shard_of(flat, shards_, group_->rank());
+  if (own.numel() > 0 && own.data_ptr() != shard_.data_ptr()) own.copy_(shard_);
   for (int peer = 0; peer < group_->size(); ++peer) {
-    const at::Tensor target = shard_of(flat, shards_, peer);
-    const at::Tensor source = peer == group_->rank() ? shard_ : group_->borrow(peer, tag_);
-    if (target.numel() > 0 && target.data_ptr() != source.data_ptr()) target.copy_(source);
+    if (peer == group_->rank()) continue;
+    const at::Tensor theirs = shard_of(flat, shards_, peer);
+    LentPieces(*group_, peer, tag_, theirs.numel())
+        .read_rest(flat.scalar_type(), theirs.data_ptr());
   }
   shard_.reset();
 }

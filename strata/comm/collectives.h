@@ -16,6 +16,7 @@
 
 #include "strata/base/flat_range.h"
 #include "strata/comm/group.h"
+#include "strata/comm/lent_pieces.h"
 
 namespace strata {
 
@@ -45,10 +46,8 @@ class ShardedSum {
   void finish(const at::Tensor& into, bool accumulate = false);
 
  private:
-  Group* group_ = nullptr;
-  MessageTag tag_;
-  at::Tensor flat_;
-  Shards shards_;
+  friend void all_reduce_sum(Group& group, at::Tensor& x);
+  std::vector<LentPieces> terms_;  // in rank order
 };
 
 /// Collects all ranks' shards in a flat buffer. The same rule for the lent shard.
@@ -60,6 +59,10 @@ class ShardedGather {
   void finish(const at::Tensor& flat);
 
  private:
+  friend void all_reduce_sum(Group& group, at::Tensor& x);
+  static ShardedGather prepare(Group& group, at::Tensor shard, Shards shards);
+  void lend(std::int64_t begin, std::int64_t end);
+
   Group* group_ = nullptr;
   MessageTag tag_;
   at::Tensor shard_;

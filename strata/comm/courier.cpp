@@ -3,10 +3,13 @@
 #include <utility>
 
 #include "strata/comm/failure.h"
+#include "strata/comm/remote_tensor.h"
 #include "strata/device/account.h"
 
 namespace strata {
 namespace {
+
+constexpr std::uint64_t kLent = 1 << 16;  // bytes: above, a neighbour reads them itself
 
 std::span<const std::byte> bytes_of(const Message& message) {
   return {static_cast<const std::byte*>(message.tensor.const_data_ptr()), message.tensor.nbytes()};
@@ -17,6 +20,7 @@ std::span<const std::byte> bytes_of(const Message& message) {
 Courier::Courier(PostOffice& office, Pipes& pipes, Options options)
     : office_(office), pipes_(pipes), options_(std::move(options)) {
   peers_.resize(pipes_.processes());
+  options_.neighbours.resize(pipes_.processes());
   for (int process = 0; process < pipes_.processes(); ++process)
     if (process != pipes_.process()) peers_[process] = std::make_unique<Peer>();
   for (int process = 0; process < pipes_.processes(); ++process) {
@@ -29,10 +33,18 @@ Courier::Courier(PostOffice& office, Pipes& pipes, Options options)
 Courier::~Courier() { finish(); }
 
 void Courier::carry(const Address& address, Message message) {
+  const int process = process_of(address.to);
   Letter letter{frame_of(address, message), {}};
+  if (letter.frame.tensor_bytes >= kLent && letter.frame.numbers == 0 &&
+      reads_in_place(address.to)) {
+    become_loan(letter.frame, message.tensor, lent_.lend(process, message.tensor));
+    message.tensor.reset();
+  }
   if (!letter.frame.fits()) letter.message = std::move(message);
-  enqueue(address.to / office_.local_ranks(), std::move(letter));
+  enqueue(process, std::move(letter));
 }
+
+bool Courier::reads_in_place(int rank) const { return options_.neighbours[process_of(rank)] != 0; }
 
 void Courier::enqueue(int process, Letter letter) {
   Peer& peer = *peers_[process];
@@ -74,6 +86,7 @@ void Courier::receive_letters(int process) {
       pipes_.receive(process, &frame, sizeof(Frame));
       deliver(process, frame);
     } while (frame.kind != FrameKind::kGoodbye);
+    lent_.all_returned(process);  // its ranks have ended
   } catch (const PipeBroken&) {
     lose(process);
   } catch (const Error& error) {
@@ -89,6 +102,8 @@ void Courier::receive_letters(int process) {
 
 void Courier::deliver(int process, const Frame& frame) {
   if (frame.kind == FrameKind::kGoodbye) return;
+  if (frame.kind == FrameKind::kReturn) return lent_.returned(process, frame.loan);
+  if (frame.kind == FrameKind::kLoan) return deliver_loan(process, frame);
   const auto receive_message = [&] {
     Message message = message_of(frame);
     if (frame.fits()) return message;
@@ -112,6 +127,24 @@ void Courier::deliver(int process, const Frame& frame) {
   }
 }
 
+void Courier::deliver_loan(int process, const Frame& frame) {
+  const auto give_back = [this, process, loan = frame.loan] {
+    Letter letter;
+    letter.frame.kind = FrameKind::kReturn;
+    letter.frame.loan = loan;
+    enqueue(process, std::move(letter));
+  };
+  // A lender that fails tells it before it frees anything.
+  const auto check = [this, process](bool read) {
+    if (!read) report_lost(process);
+    if (office_.failed()) throw Cancelled();
+  };
+  Message message;
+  message.remote = std::make_shared<RemoteTensor>(
+      frame, RemoteTensor::Owner{options_.neighbours[process], give_back, check});
+  office_.post(frame.address, std::move(message));
+}
+
 std::string Courier::ranks_of(int process) const {
   const int first = process * office_.local_ranks(), last = first + office_.local_ranks() - 1;
   std::string names = options_.name_of(first);
@@ -127,6 +160,10 @@ void Courier::lose(int process) {
     // After its goodbye a process may close at any time, and nothing may be left to tell it.
     if (!peers_[process]->speaks) return;
   }
+  report_lost(process);
+}
+
+void Courier::report_lost(int process) {
   // Errors of ranks come first: a process may be lost because of them.
   tell_failure(
       SystemError({.operation = "comm.peer",
@@ -203,11 +240,13 @@ void Courier::finish() {
   abandoned_ = true;
   lock.unlock();
   pipes_.abort();
-  for (const std::unique_ptr<Peer>& peer : peers_) {
-    if (!peer) continue;
-    peer->sender.join();
-    peer->receiver.join();
+  for (int process = 0; process < pipes_.processes(); ++process) {
+    if (!peers_[process]) continue;
+    peers_[process]->sender.join();
+    peers_[process]->receiver.join();
+    lent_.all_returned(process);
   }
+  office_.clear();  // loans that no rank took
 }
 
 }  // namespace strata

@@ -5,6 +5,9 @@
 /// closes its pipes: whoever closes without has crashed, and every rank ends with one error that
 /// names the ranks of the lost process.
 ///
+/// Neighbours get only word of a large tensor: their ranks read it in this process's memory, where
+/// it is kept until they say so, or say goodbye, or are lost.
+///
 /// Threads  all methods from any thread; finish() once, after the last carry().
 #pragma once
 
@@ -21,6 +24,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/comm/frame.h"
+#include "strata/comm/loan_book.h"
 #include "strata/comm/pipes.h"
 #include "strata/comm/post_office.h"
 
@@ -35,6 +39,7 @@ class Courier : public Carrier {
     std::function<MemoryAccount&(int rank)> account_of;  ///< charged for what arrives for the rank
     /// Called with each status that a peer sends; may be empty.
     std::function<void(int process, std::span<const std::byte> status)> on_status;
+    std::vector<pid_t> neighbours;             ///< comm/neighbours.h; empty: none
     std::chrono::milliseconds patience{3000};  ///< with peers that say nothing after a failure
   };
 
@@ -43,6 +48,7 @@ class Courier : public Carrier {
   ~Courier() override;
 
   void carry(const Address& address, Message message) override;
+  bool reads_in_place(int rank) const override;
 
   /// Ends all ranks here and, with the same error, in the other processes.
   void fail(const Error& error);
@@ -69,11 +75,14 @@ class Courier : public Carrier {
     std::thread sender, receiver;
   };
 
+  int process_of(int rank) const { return rank / office_.local_ranks(); }
   void enqueue(int process, Letter letter);
   void send_letters(int process);
   void receive_letters(int process);
   void deliver(int process, const Frame& frame);
+  void deliver_loan(int process, const Frame& frame);
   void lose(int process);
+  void report_lost(int process);
   void tell_failure(const Error& error, int precedence);
   void ended(int process, bool Peer::* direction);
   void wake();
@@ -82,6 +91,7 @@ class Courier : public Carrier {
   PostOffice& office_;
   Pipes& pipes_;
   Options options_;
+  LoanBook lent_;
   std::vector<std::unique_ptr<Peer>> peers_;  // null at this process's own place
   mutable std::mutex mutex_;                  // of the peers' sends and speaks
   std::condition_variable changed_;

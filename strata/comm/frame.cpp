@@ -45,6 +45,12 @@ Frame frame_of(const Address& address, Message& message) {
   return frame;
 }
 
+void become_loan(Frame& frame, const at::Tensor& tensor, std::uint64_t loan) {
+  frame.kind = FrameKind::kLoan;
+  frame.loan = loan;
+  frame.memory = reinterpret_cast<std::uint64_t>(tensor.const_data_ptr());
+}
+
 Frame frame_of(FrameKind kind, std::span<const std::byte> bytes, Message& message) {
   message.tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
   if (!bytes.empty()) std::memcpy(message.tensor.data_ptr(), bytes.data(), bytes.size());

@@ -13,7 +13,7 @@
 
 namespace strata {
 
-enum class FrameKind : std::uint32_t { kMessage, kFailure, kStatus, kGoodbye };
+enum class FrameKind : std::uint32_t { kMessage, kLoan, kReturn, kFailure, kStatus, kGoodbye };
 
 struct Frame {
   static constexpr int kDims = 8;
@@ -28,14 +28,21 @@ struct Frame {
   std::int64_t strides[kDims] = {};
   std::uint64_t numbers = 0;  ///< doubles in front of the tensor's bytes
   std::uint64_t tensor_bytes = 0;
+  std::uint64_t loan = 0;              ///< its number, in a loan and its return
+  std::uint64_t memory = 0;            ///< address of a lent tensor, whose bytes don't travel
   unsigned char inside[kInside] = {};  ///< numbers and tensor, if both fit
 
-  std::uint64_t bytes() const { return numbers * sizeof(double) + tensor_bytes; }
+  std::uint64_t bytes() const {
+    return numbers * sizeof(double) + (kind == FrameKind::kLoan ? 0 : tensor_bytes);
+  }
   bool fits() const { return bytes() <= kInside; }
 };
 
 /// The header of a message. `message.tensor` becomes the dense tensor whose bytes are to be sent.
 Frame frame_of(const Address& address, Message& message);
+
+/// Makes of a message's frame one that only says where the tensor is.
+void become_loan(Frame& frame, const at::Tensor& tensor, std::uint64_t loan);
 
 /// A frame that carries text or plain structs instead, kept in a byte tensor.
 Frame frame_of(FrameKind kind, std::span<const std::byte> bytes, Message& message);

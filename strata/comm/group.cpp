@@ -52,7 +52,7 @@ void Group::send(int peer, const MessageTag& tag, at::Tensor tensor) {
 }
 
 at::Tensor Group::receive(int peer, const MessageTag& tag) {
-  at::Tensor tensor = office_->take(from(peer, tag)).tensor;
+  at::Tensor tensor = borrow(peer, tag).tensor();
   if (account_) charge_to(tensor, *account_);
   return tensor;
 }
@@ -61,9 +61,9 @@ void Group::lend(int peer, const MessageTag& tag, at::Tensor tensor) {
   office_->post(to(peer, tag), {std::move(tensor), {}});
 }
 
-at::Tensor Group::borrow(int peer, const MessageTag& tag) {
-  return office_->take(from(peer, tag)).tensor;
-}
+Loan Group::borrow(int peer, const MessageTag& tag) { return Loan(office_->take(from(peer, tag))); }
+
+bool Group::reads_in_place(int peer) const { return office_->reads_in_place(members_[peer]); }
 
 MessageTag Group::next_collective() {
   return {.kind = kCollective, .value = static_cast<std::int32_t>(collectives_++)};

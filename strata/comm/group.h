@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/comm/loan.h"
 #include "strata/comm/message.h"
 
 namespace strata {
@@ -47,7 +48,10 @@ class Group {
   /// Lends a tensor to `peer`: as send, but the bytes stay the sender's, who must not write to
   /// them before something later tells it that the peer has read them.
   void lend(int peer, const MessageTag& tag, at::Tensor tensor);
-  at::Tensor borrow(int peer, const MessageTag& tag);
+  Loan borrow(int peer, const MessageTag& tag);
+
+  /// Whether `peer` reads large tensors where they are: on this machine, and able to.
+  bool reads_in_place(int peer) const;
 
   void barrier();
 

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace strata {
@@ -26,9 +27,12 @@ struct Address {
   friend auto operator<=>(const Address&, const Address&) = default;
 };
 
+class RemoteTensor;
+
 struct Message {
-  at::Tensor tensor;            ///< undefined: numbers only
+  at::Tensor tensor;            ///< undefined: numbers only, or a remote tensor
   std::vector<double> numbers;  ///< charged to nobody
+  std::shared_ptr<const RemoteTensor> remote = nullptr;  ///< still in a neighbour's memory
 };
 
 }  // namespace strata

@@ -44,6 +44,18 @@ Message PostOffice::take(const Address& address) {
   return message;
 }
 
+bool PostOffice::reads_in_place(int rank) const {
+  return is_local(rank) || carrier_->reads_in_place(rank);
+}
+
+void PostOffice::clear() {
+  for (const std::unique_ptr<Mailbox>& mailbox : mailboxes_) {
+    std::map<Address, Message> dropped;
+    const std::lock_guard lock(mailbox->mutex);
+    dropped.swap(mailbox->messages);
+  }
+}
+
 bool PostOffice::fail(std::exception_ptr error, int precedence) {
   {
     const std::lock_guard lock(error_mutex_);

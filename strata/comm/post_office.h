@@ -29,6 +29,7 @@ class Carrier {
  public:
   virtual ~Carrier() = default;
   virtual void carry(const Address& address, Message message) = 0;  ///< never waits
+  virtual bool reads_in_place(int rank) const = 0;  ///< the tensors of this process's ranks
 };
 
 class PostOffice {
@@ -49,6 +50,8 @@ class PostOffice {
 
   void post(const Address& address, Message message);
   Message take(const Address& address);
+  bool reads_in_place(int rank) const;  ///< what is posted to it, whatever its size
+  void clear();                         ///< drops what nobody has taken
 
   /// Ends every wait, now and later. Of several errors the one of the lowest precedence is kept, of
   /// these the first: then all processes report the same one. False if it was not kept.

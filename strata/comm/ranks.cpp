@@ -18,6 +18,7 @@
 #include "strata/comm/courier.h"
 #include "strata/comm/failure.h"
 #include "strata/comm/join.h"
+#include "strata/comm/neighbours.h"
 #include "strata/comm/post_office.h"
 #include "strata/comm/stall_watch.h"
 
@@ -101,7 +102,8 @@ struct World::Parts {
               return *accounts[rank - first_rank()];
             },
             .on_status = [this](int process,
-                                std::span<const std::byte> status) { hear(process, status); }});
+                                std::span<const std::byte> status) { hear(process, status); },
+            .neighbours = meet_neighbours(*pipes)});
     office->set_carrier(courier.get());
   }
 
@@ -242,8 +244,9 @@ std::string World::agree(const std::function<std::string()>& decide) {
   const MessageTag tag{.value = parts_->agreements++};
   if (process() == 0) return parts_->decide_for_all(decide, tag);
   try {
-    const Message message = parts_->office->take({0, first_rank(), kAgreements, tag});
-    return {static_cast<const char*>(message.tensor.const_data_ptr()), message.tensor.nbytes()};
+    const at::Tensor text =
+        Loan(parts_->office->take({0, first_rank(), kAgreements, tag})).tensor();
+    return {static_cast<const char*>(text.const_data_ptr()), text.nbytes()};
   } catch (const Cancelled&) {
     parts_->end_with_failure();
   }

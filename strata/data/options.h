@@ -9,7 +9,7 @@ namespace strata {
 
 struct DataOptions {
   std::string train;                  ///< path of a text file or a token file
-  std::string tokenizer = "bytes";    ///< bytes | none: a token file brings its own tokens
+  std::string tokenizer = "bytes";    ///< bytes | none (a token file) | path of a tokenizer.json
   std::string validation;             ///< path; empty: the end of `train`
   double validation_fraction = 0.05;  ///< of the windows of `train`; unused with `validation`
   bool shuffle = true;

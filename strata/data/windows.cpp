@@ -4,26 +4,44 @@
 #include <string>
 
 #include "strata/base/errors.h"
+#include "strata/data/tokenizer_file.h"
 
 namespace strata {
 namespace {
 
-void check_tokenizer(const TokenFile& file, const std::string& tokenizer) {
-  const bool bytes = tokenizer == "bytes";
-  if (bytes ? file.vocabulary() == 256 : !file.is_text()) return;
-  throw UserError(
-      {.operation = "data.open",
-       .where = file.path(),
-       .what = "the tokenizer does not fit the file",
-       .expected = bytes ? "bytes: a vocabulary of 256" : "a token file",
-       .got = file.is_text() ? "text" : "a vocabulary of " + std::to_string(file.vocabulary()),
-       .fix = bytes ? "set data.tokenizer=none" : "set data.tokenizer=bytes"});
+// Of a Hugging Face folder or file; null: the file's own bytes or numbers are the tokens.
+std::shared_ptr<const Tokenizer> named_tokenizer(const std::string& name, std::int64_t vocabulary) {
+  if (name == "bytes" || name == "none") return nullptr;
+  auto tokenizer = make_tokenizer(name);
+  if (tokenizer->vocabulary() <= vocabulary) return tokenizer;
+  throw UserError({.operation = "data.open",
+                   .where = name,
+                   .what = "the tokenizer has more tokens than the model",
+                   .expected = "at most " + std::to_string(vocabulary) + ", the model's vocabulary",
+                   .got = std::to_string(tokenizer->vocabulary()),
+                   .fix = "set model.vocab=" + std::to_string(tokenizer->vocabulary())});
 }
 
-Windows all_windows(const std::string& path, const std::string& tokenizer, std::int64_t context,
-                    std::int64_t vocabulary) {
-  const auto file = std::make_shared<const TokenFile>(TokenFile::open(path));
-  check_tokenizer(*file, tokenizer);
+// A text is numbered by the tokenizer; a token file must fit it.
+TokenFile open_tokens(const std::string& path, const std::string& name,
+                      const Tokenizer* tokenizer) {
+  TokenFile file = TokenFile::open(path);
+  if (tokenizer != nullptr && file.is_text()) return tokenize_file(path, *tokenizer);
+  const std::int64_t vocabulary = tokenizer != nullptr ? tokenizer->vocabulary() : 256;
+  const bool none = name == "none";
+  if (none ? !file.is_text() : file.vocabulary() == vocabulary) return file;
+  throw UserError(
+      {.operation = "data.open",
+       .where = path,
+       .what = "the tokenizer does not fit the file",
+       .expected = none ? "a token file" : name + ": a vocabulary of " + std::to_string(vocabulary),
+       .got = file.is_text() ? "text" : "a vocabulary of " + std::to_string(file.vocabulary()),
+       .fix = none ? "set data.tokenizer=bytes" : "set data.tokenizer=none"});
+}
+
+Windows all_windows(const std::string& path, const std::string& name, const Tokenizer* tokenizer,
+                    std::int64_t context, std::int64_t vocabulary) {
+  const auto file = std::make_shared<const TokenFile>(open_tokens(path, name, tokenizer));
   file->check_vocabulary(vocabulary);
   const std::int64_t count = (file->size() - 1) / context;
   if (count < 1) {
@@ -59,10 +77,13 @@ Corpus open_corpus(const DataOptions& options, std::int64_t context, std::int64_
                      .got = "nothing",
                      .fix = "set data.train=PATH"});
   }
-  Corpus corpus{.train = all_windows(options.train, options.tokenizer, context, vocabulary),
-                .validation = {}};
+  const auto tokenizer = named_tokenizer(options.tokenizer, vocabulary);
+  const auto windows_of = [&](const std::string& path) {
+    return all_windows(path, options.tokenizer, tokenizer.get(), context, vocabulary);
+  };
+  Corpus corpus{.train = windows_of(options.train), .validation = {}};
   if (!options.validation.empty()) {
-    corpus.validation = all_windows(options.validation, options.tokenizer, context, vocabulary);
+    corpus.validation = windows_of(options.validation);
     return corpus;
   }
   if (options.validation_fraction == 0) return corpus;

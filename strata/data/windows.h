@@ -6,8 +6,7 @@
 ///
 /// Threads  const, any thread.
 /// Errors   UserError: no file named, too few tokens for one window, a tokenizer that contradicts
-/// the
-///          file, token out of range.
+///          the file or is larger than the vocabulary, token out of range.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +35,8 @@ struct Corpus {
   Windows validation;  ///< count 0: none asked for
 };
 
-/// Opens what `options` name for a model with this context and vocabulary.
+/// Opens what `options` name for a model with this context and vocabulary. A text with a tokenizer
+/// of its own is read through it here, which takes about a second for 5 MB.
 Corpus open_corpus(const DataOptions& options, std::int64_t context, std::int64_t vocabulary);
 
 }  // namespace strata

@@ -87,6 +87,7 @@ void charge_to(const at::Tensor& tensor, MemoryAccount& account) {
   const c10::DataPtr& data = tensor.storage().data_ptr();
   if (data.get_deleter() != &free_block || !data.get_context()) return;
   auto* header = static_cast<BlockHeader*>(data.get_context());
+  if (header->account.load(std::memory_order_acquire) == &account) return;
   const std::int64_t bytes = header->bytes;
   account.charge(bytes);
   // The last access to the header: whoever frees the block may do so behind it.

@@ -2,9 +2,12 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "strata/base/errors.h"
+#include "strata/model/ops/fp32_pieces.h"
+#include "strata/model/ops/head_loss.h"
 
 namespace strata {
 
@@ -49,7 +52,8 @@ std::string DecoderLayer::sizes(const std::string& kind,
   std::string text = kind;
   for (const std::int64_t number : numbers) text += " " + std::to_string(number);
   if (split_.ranks > 1) text += " tp " + std::to_string(split_.ranks);
-  return text + (split_.sequence ? " sequence" : "");
+  if (split_.sequence) text += " sequence";
+  return precision_ == at::kFloat ? text : text + " " + c10::toString(precision_);
 }
 
 std::vector<WeightSpec> DecoderLayer::with_partial_gradients(std::vector<WeightSpec> specs) const {
@@ -60,6 +64,25 @@ std::vector<WeightSpec> DecoderLayer::with_partial_gradients(std::vector<WeightS
 std::int64_t DecoderLayer::sum_bytes(std::int64_t whole) const {
   if (split_.ranks == 1) return 0;
   return whole / split_.ranks + (split_.sequence ? whole : 0);
+}
+
+std::int64_t DecoderLayer::bytes_of(std::int64_t numel) const {
+  return numel * static_cast<std::int64_t>(c10::elementSize(precision_));
+}
+
+std::int64_t DecoderLayer::piece_bytes(int tensors, std::int64_t numel) const {
+  return precision_ == at::kFloat ? 0 : tensors * std::min(numel, kFp32Piece) * 4;
+}
+
+std::int64_t DecoderLayer::product_bytes(std::int64_t numel) const {
+  return precision_ == at::kFloat ? 0 : bytes_of(numel) + piece_bytes(1, numel);
+}
+
+std::int64_t DecoderLayer::logit_bytes(std::int64_t rows) const {
+  const std::int64_t chunk = std::min(rows, kHeadChunkRows), logits = chunk * columns();
+  const std::int64_t fp32 = (logits + 3 * chunk) * 4;
+  if (precision_ == at::kFloat) return fp32;
+  return bytes_of(logits) + std::max(fp32, product_bytes(columns() * o_.width));
 }
 
 }  // namespace strata

@@ -31,10 +31,11 @@ void check_divides(const std::string& what, std::int64_t size, std::int64_t lega
 
 class DecoderLayer : public Layer {
  public:
-  DecoderLayer(const GptOptions& options, TensorSplit split) : o_(options), split_(split) {}
+  DecoderLayer(const GptOptions& options, TensorSplit split, at::ScalarType precision)
+      : o_(options), split_(split), precision_(precision) {}
 
  protected:
-  /// A signature: kind, sizes, split.
+  /// A signature: kind, sizes, split, precision.
   std::string sizes(const std::string& kind, std::initializer_list<std::int64_t> numbers) const;
 
   /// Undivided weights that are used between split regions.
@@ -50,8 +51,21 @@ class DecoderLayer : public Layer {
   std::int64_t sum_bytes(std::int64_t whole) const;
   std::int64_t gathered_bytes(std::int64_t whole) const { return split_.sequence ? whole : 0; }
 
+  /// Bytes of so many weights or activations.
+  std::int64_t bytes_of(std::int64_t numel) const;
+  /// In 16 bit, 0 otherwise: the fp32 copies of pieces of `tensors` tensors that an operator works
+  /// with.
+  std::int64_t piece_bytes(int tensors, std::int64_t numel) const;
+  /// In 16 bit, 0 otherwise: a weight gradient until it is added to the fp32 one.
+  std::int64_t product_bytes(std::int64_t numel) const;
+
+  /// While a chunk of at most so many rows of logits becomes loss and gradient: the logits and
+  /// three numbers a row; in 16 bit the logits twice, then the gradient beside the weight's.
+  std::int64_t logit_bytes(std::int64_t rows) const;
+
   GptOptions o_;
   TensorSplit split_;
+  at::ScalarType precision_;
 };
 
 }  // namespace strata

@@ -11,6 +11,7 @@
 #include "strata/model/ops/attention.h"
 #include "strata/model/ops/dropout.h"
 #include "strata/model/ops/embedding.h"
+#include "strata/model/ops/fp32_pieces.h"
 #include "strata/model/ops/head_loss.h"
 #include "strata/model/ops/layer_norm.h"
 #include "strata/model/ops/linear.h"
@@ -23,7 +24,7 @@ namespace {
 
 class Embedding final : public DecoderLayer {
  public:
-  Embedding(const GptOptions& options, TensorSplit split) : DecoderLayer(options, split) {}
+  using DecoderLayer::DecoderLayer;
 
   std::string signature() const override {
     return sizes("gpt.embedding", {o_.vocab, o_.context, o_.width, o_.dropout > 0});
@@ -55,15 +56,22 @@ class Embedding final : public DecoderLayer {
                        .got = std::to_string(shape[1]),
                        .fix = "take longer or shorter samples"});
     }
-    return {{.shape = {shape[0], shape[1] / parts(), o_.width}}};
+    return {{.shape = {shape[0], shape[1] / parts(), o_.width}, .dtype = precision_}};
   }
 
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
-    const std::int64_t whole = inputs[0].numel() * o_.width * 4, own = whole / parts();
+    const std::int64_t numel = inputs[0].numel() * o_.width;
+    const std::int64_t whole = bytes_of(numel), own = whole / parts();
     const std::int64_t dropped = o_.dropout > 0 ? own : 0;
+    // In 16 bit the rank's positions are converted as a whole.
+    const std::int64_t positions =
+        precision_ == at::kFloat ? 0 : inputs[0].shape[1] / parts() * o_.width * 4;
     return {.saved = 0,
-            .forward_transient = std::max(dropped, whole + sum_bytes(whole) - own),
-            .backward_transient = dropped + gathered_bytes(whole)};
+            .forward_transient = std::max({dropped + piece_bytes(2, numel / parts()),
+                                           piece_bytes(2, numel / parts()) + positions,
+                                           whole + sum_bytes(whole) - own}),
+            .backward_transient =
+                dropped + gathered_bytes(whole) + piece_bytes(dropped > 0 ? 2 : 1, numel)};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,
@@ -80,7 +88,7 @@ class Embedding final : public DecoderLayer {
 // x += attention(norm(x)); x += mlp(norm(x))
 class Block final : public DecoderLayer {
  public:
-  Block(const GptOptions& options, TensorSplit split) : DecoderLayer(options, split) {}
+  using DecoderLayer::DecoderLayer;
 
   std::string signature() const override {
     return sizes("gpt.block", {o_.width, o_.heads, o_.dropout > 0});
@@ -117,15 +125,23 @@ class Block final : public DecoderLayer {
   // GELU) a row; between them C (middle of the residual stream), statistics of two norms and of the
   // attention; with `keep` also both norms' outputs (2C) and the GELU's (4C). Forward peaks in the
   // MLP: the GELU's output beside all that is saved, or the sum behind a product. Backward peaks
-  // there too: the gradient at the GELU's input and its output again, or the sum at the norm.
+  // there too: the gradient at the GELU's input and its output again, or the sum at the norm. In 16
+  // bit, pieces in fp32 and weight gradients on their way to the fp32 ones come on top.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
-    const std::int64_t rows = inputs[0].numel() / o_.width, own = rows * o_.width * 4;
+    const std::int64_t rows = inputs[0].numel() / o_.width, own = bytes_of(rows * o_.width);
     const std::int64_t n = split_.ranks, whole = own * parts(), share = whole / n;
     const std::int64_t statistics = (4 * rows + rows * parts() * o_.heads / n) * 4;
     const std::int64_t dropped = o_.dropout > 0 ? own : 0, summed = whole + sum_bytes(whole);
-    const std::int64_t forward = std::max({keep ? 0 : 4 * share + whole - own, own, summed - own});
+    const std::int64_t inside = 4 * rows * parts() * o_.width / n;  // elements at the GELU
+    const std::int64_t weight = product_bytes(4 * o_.width * o_.width / n);
+    const std::int64_t forward = std::max(
+        {keep ? 0 : 4 * share + whole - own, (keep ? 0 : 4 * share) + piece_bytes(2, inside) - own,
+         own + (dropped > 0 ? piece_bytes(3, rows * o_.width) : 0), summed - own});
     const std::int64_t backward =
-        std::max((keep ? 4 : 8) * share + gathered_bytes(whole) + dropped, summed) - own;
+        std::max((keep ? 4 : 8) * share + gathered_bytes(whole) + dropped +
+                     std::max(piece_bytes(keep ? 3 : 4, inside), weight),
+                 summed) -
+        own;
     return {.saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics,
             .forward_transient = forward,
             .backward_transient = backward};
@@ -156,9 +172,10 @@ class Block final : public DecoderLayer {
 };
 
 // Adds the output of an early layer to the stream: a skip that may cross stages.
-class Merge final : public Layer {
+class Merge final : public DecoderLayer {
  public:
-  std::string signature() const override { return "gpt.merge"; }
+  using DecoderLayer::DecoderLayer;
+  std::string signature() const override { return sizes("gpt.merge", {}); }
   std::vector<WeightSpec> weights() const override { return {}; }
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {inputs[0]};
@@ -175,7 +192,7 @@ class Merge final : public Layer {
 // Final norm and projection to the vocabulary, as loss or as logits of the last position.
 class Head : public DecoderLayer {
  public:
-  Head(const GptOptions& options, TensorSplit split) : DecoderLayer(options, split) {}
+  using DecoderLayer::DecoderLayer;
 
   std::vector<WeightSpec> weights() const override {
     WeightSpec projection = matrix_spec("weight", o_.vocab, o_.width, kWeightStddev, {.axis = 0});
@@ -200,13 +217,13 @@ class LossHead final : public Head {
   // Backward holds the logits of a chunk and three numbers a row of it, then the gradient at the
   // norm's output twice; split, also the gathered input and the whole gradient, then its sum.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
-    const std::int64_t rows = inputs[0].numel() / o_.width, own = rows * o_.width * 4;
-    const std::int64_t whole = own * parts();
-    const std::int64_t chunk = std::min(rows * parts(), kHeadChunkRows) * (columns() + 3) * 4;
+    const std::int64_t rows = inputs[0].numel() / o_.width, own = bytes_of(rows * o_.width);
+    const std::int64_t whole = own * parts(), chunk = logit_bytes(rows * parts());
     const std::int64_t entered = gathered_bytes(whole) + whole - own;
     return {.saved = own + 2 * rows * 4,
-            .forward_transient = 0,
-            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)), own)};
+            .forward_transient = piece_bytes(2, rows * o_.width),
+            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)),
+                                           own + piece_bytes(3, rows * o_.width))};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
@@ -235,8 +252,8 @@ class LogitsHead final : public Head {
                                   std::span<const at::Tensor> inputs) const override {
     const at::Tensor x = enter_forward(context.tensor, inputs[0]);
     const at::Tensor last = x.select(1, x.size(1) - 1).contiguous();
-    return {
-        gather_classes(context.tensor, at::mm(layer_norm(last, w[0], w[1]), w[2].t()), o_.vocab)};
+    const at::Tensor logits = at::mm(layer_norm(last, w[0], w[1]), w[2].t());
+    return {gather_classes(context.tensor, in_fp32(logits), o_.vocab)};
   }
   double forward_flops(std::span<const TensorSpec> inputs) const override {
     return 2.0 * static_cast<double>(inputs[0].shape[0] * o_.width * columns());
@@ -263,7 +280,8 @@ void check_split(const GptOptions& options, TensorSplit split) {
 
 }  // namespace
 
-Sequence make_gpt(const GptOptions& options, GptOutput output, TensorSplit split) {
+Sequence make_gpt(const GptOptions& options, GptOutput output, TensorSplit split,
+                  at::ScalarType precision) {
   if (options.heads < 1 || options.width % options.heads != 0) {
     throw UserError({.operation = "models.gpt",
                      .what = "the width does not divide among the heads",
@@ -277,16 +295,18 @@ Sequence make_gpt(const GptOptions& options, GptOutput output, TensorSplit split
   Sequence model(
       loss ? std::vector<std::string>{"tokens", "targets"} : std::vector<std::string>{"tokens"},
       split);
-  model.add("embed", std::make_shared<Embedding>(options, split), {"tokens"},
+  model.add("embed", std::make_shared<Embedding>(options, split, precision), {"tokens"},
             {options.skip ? "early" : "x"});
-  const auto block = std::make_shared<Block>(options, split);
+  const auto block = std::make_shared<Block>(options, split, precision);
   for (std::int64_t i = 0; i < options.layers; ++i)
     model.add("block" + std::to_string(i), block, {i == 0 && options.skip ? "early" : "x"});
-  if (options.skip) model.add("merge", std::make_shared<Merge>(), {"x", "early"});
+  if (options.skip)
+    model.add("merge", std::make_shared<Merge>(options, split, precision), {"x", "early"});
   if (loss) {
-    model.add("head", std::make_shared<LossHead>(options, split), {"x", "targets"}, {"loss"});
+    model.add("head", std::make_shared<LossHead>(options, split, precision), {"x", "targets"},
+              {"loss"});
   } else {
-    model.add("head", std::make_shared<LogitsHead>(options, split), {"x"}, {"logits"});
+    model.add("head", std::make_shared<LogitsHead>(options, split, precision), {"x"}, {"logits"});
   }
   return model;
 }

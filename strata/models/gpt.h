@@ -4,8 +4,9 @@
 /// them, and its products at which border of a split region they stand.
 ///
 /// Source  Radford et al. 2019 (GPT-2); Shoeybi et al. 2019 (the split).
-/// Shapes  B samples of T tokens, width C: tokens and targets [B, T] int64, values [B, T, C] fp32,
-///         [B, T/n, C] on each of n ranks with sequence parallelism.
+/// Shapes  B samples of T tokens, width C: tokens and targets [B, T] int64, values [B, T, C] of the
+///         precision, [B, T/n, C] on each of n ranks with sequence parallelism; loss and logits
+///         fp32.
 /// Errors  UserError: width not divisible by heads, context longer than trained for; heads, or the
 ///         context with sequence parallelism, not divisible by the tensor-parallel ranks.
 #pragma once
@@ -19,8 +20,8 @@ enum class GptOutput { kLoss, kLogits };
 
 /// kLoss: batch inputs "tokens" and "targets", the last layer is the loss. kLogits: batch input
 /// "tokens", the last layer gives [B, V] logits of the last position; the same weights by name.
-/// Costs are those of one rank of the split.
+/// Costs are those of one rank of the split. `precision` of weights and values: fp32, bf16 or fp16.
 Sequence make_gpt(const GptOptions& options, GptOutput output = GptOutput::kLoss,
-                  TensorSplit split = {});
+                  TensorSplit split = {}, at::ScalarType precision = at::kFloat);
 
 }  // namespace strata

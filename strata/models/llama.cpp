@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "strata/base/errors.h"
+#include "strata/model/ops/fp32_pieces.h"
 #include "strata/model/ops/grouped_attention.h"
 #include "strata/model/ops/head_loss.h"
 #include "strata/model/ops/rms_norm.h"
@@ -45,14 +46,14 @@ class Embedding final : public DecoderLayer {
                        .got = std::to_string(shape[1]),
                        .fix = "raise model.context, or take other samples"});
     }
-    return {{.shape = {shape[0], shape[1] / parts(), o_.width}}};
+    return {{.shape = {shape[0], shape[1] / parts(), o_.width}, .dtype = precision_}};
   }
 
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
-    const std::int64_t whole = inputs[0].numel() * o_.width * 4;
+    const std::int64_t numel = inputs[0].numel() * o_.width, whole = bytes_of(numel);
     return {.saved = 0,
             .forward_transient = whole + sum_bytes(whole) - whole / parts(),
-            .backward_transient = gathered_bytes(whole)};
+            .backward_transient = gathered_bytes(whole) + piece_bytes(1, numel)};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
@@ -108,22 +109,27 @@ class Block final : public DecoderLayer {
   // the SwiGLU's output, the norm's, the sum behind a product, or the residual addition. Backward
   // peaks at the SwiGLU (the gradient at its inputs and its output again), behind it at the norm,
   // or, with a small MLP, in the attention, where the gradients are packed and MLP's part has gone.
+  // In 16 bit, pieces in fp32 and weight gradients on their way to the fp32 ones come on top.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t own = inputs[0].bytes(), whole = own * parts();
     const std::int64_t rows = inputs[0].numel() / o_.width * parts(), n = split_.ranks;
-    const std::int64_t out = rows * o_.heads * o_.head_width / n * 4;
-    const std::int64_t packed = rows * (o_.heads + 2 * o_.kv_heads) * o_.head_width / n * 4;
-    const std::int64_t inside = rows * ((o_.mlp_width + n - 1) / n) * 4;
+    const std::int64_t out = bytes_of(rows * o_.heads * o_.head_width / n);
+    const std::int64_t packed = bytes_of(rows * (o_.heads + 2 * o_.kv_heads) * o_.head_width / n);
+    const std::int64_t inside_width = (o_.mlp_width + n - 1) / n;
+    const std::int64_t inside = bytes_of(rows * inside_width);
+    const std::int64_t gate = piece_bytes(3, 2 * rows * inside_width);  // of its backward
     const std::int64_t norms = o_.qk_norm ? o_.heads + o_.kv_heads : 0;
     const std::int64_t statistics = (2 * rows / parts() + rows * (o_.heads + norms) / n) * 4;
     const std::int64_t entered = gathered_bytes(whole), summed = whole + sum_bytes(whole);
-    const std::int64_t forward = std::max(
-        {(keep ? 0 : inside) + whole - own, (keep ? 0 : own) + entered, summed - own, own});
+    const std::int64_t forward =
+        std::max({(keep ? 0 : inside) + whole - own, (keep ? 0 : own) + entered,
+                  (keep ? 0 : inside) + gate / 2 - own, summed - own, own});
     const std::int64_t freed = keep ? 3 * inside + own : 2 * inside;
     const std::int64_t attention = out + (o_.qk_norm ? 4 : 2) * packed + entered - freed;
-    const std::int64_t backward =
-        std::max({3 * inside + entered, 2 * inside + summed - freed + own, attention, summed}) -
-        own;
+    const std::int64_t extra = std::max(gate, product_bytes(2 * o_.width * inside_width));
+    const std::int64_t backward = std::max({3 * inside + entered + extra,
+                                            2 * inside + summed - freed + own, attention, summed}) -
+                                  own;
     return {.saved = packed + out + 2 * inside + own + (keep ? 2 * own + inside : 0) + statistics,
             .forward_transient = forward,
             .backward_transient = std::max<std::int64_t>(backward, own)};
@@ -193,12 +199,12 @@ class LossHead final : public Head {
   // norm's output twice; split, also the gathered input and the whole gradient, then its sum.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
     const std::int64_t rows = inputs[0].numel() / o_.width, own = inputs[0].bytes();
-    const std::int64_t whole = own * parts();
-    const std::int64_t chunk = std::min(rows * parts(), kHeadChunkRows) * (columns() + 3) * 4;
+    const std::int64_t whole = own * parts(), chunk = logit_bytes(rows * parts());
     const std::int64_t entered = gathered_bytes(whole) + whole - own;
     return {.saved = own + rows * 4,
-            .forward_transient = 0,
-            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)), own)};
+            .forward_transient = piece_bytes(2, rows * o_.width),
+            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)),
+                                           own + piece_bytes(3, rows * o_.width))};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
@@ -229,7 +235,7 @@ class LogitsHead final : public Head {
     const at::Tensor x = enter_forward(context.tensor, inputs[0]);
     const at::Tensor last = x.select(1, x.size(1) - 1).contiguous();
     const at::Tensor logits = at::mm(rms_norm(last, w[0], o_.norm_epsilon), w[1].t());
-    return {gather_classes(context.tensor, logits, o_.vocab)};
+    return {gather_classes(context.tensor, in_fp32(logits), o_.vocab)};
   }
   double forward_flops(std::span<const TensorSpec> inputs) const override {
     return 2.0 * static_cast<double>(inputs[0].shape[0] * o_.width * columns());
@@ -238,7 +244,8 @@ class LogitsHead final : public Head {
 
 }  // namespace
 
-Sequence make_llama(const GptOptions& given, GptOutput output, TensorSplit split) {
+Sequence make_llama(const GptOptions& given, GptOutput output, TensorSplit split,
+                    at::ScalarType precision) {
   const GptOptions options = completed(given);
   split.sequence = split.sequence && split.ranks > 1;
   const std::int64_t legal =
@@ -250,13 +257,14 @@ Sequence make_llama(const GptOptions& given, GptOutput output, TensorSplit split
   Sequence model(
       loss ? std::vector<std::string>{"tokens", "targets"} : std::vector<std::string>{"tokens"},
       split);
-  model.add("embed", std::make_shared<Embedding>(options, split), {"tokens"}, {"x"});
-  const auto block = std::make_shared<Block>(options, split);
+  model.add("embed", std::make_shared<Embedding>(options, split, precision), {"tokens"}, {"x"});
+  const auto block = std::make_shared<Block>(options, split, precision);
   for (std::int64_t i = 0; i < options.layers; ++i) model.add("block" + std::to_string(i), block);
   if (loss) {
-    model.add("head", std::make_shared<LossHead>(options, split), {"x", "targets"}, {"loss"});
+    model.add("head", std::make_shared<LossHead>(options, split, precision), {"x", "targets"},
+              {"loss"});
   } else {
-    model.add("head", std::make_shared<LogitsHead>(options, split), {"x"}, {"logits"});
+    model.add("head", std::make_shared<LogitsHead>(options, split, precision), {"x"}, {"logits"});
   }
   return model;
 }

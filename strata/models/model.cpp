@@ -4,10 +4,11 @@
 
 namespace strata {
 
-Sequence make_model(const GptOptions& options, GptOutput output, TensorSplit split) {
+Sequence make_model(const GptOptions& options, GptOutput output, TensorSplit split,
+                    at::ScalarType precision) {
   completed(options);  // refuses what contradicts
-  return options.kind == "llama" ? make_llama(options, output, split)
-                                 : make_gpt(options, output, split);
+  return options.kind == "llama" ? make_llama(options, output, split, precision)
+                                 : make_gpt(options, output, split, precision);
 }
 
 }  // namespace strata

@@ -8,6 +8,6 @@
 namespace strata {
 
 Sequence make_model(const GptOptions& options, GptOutput output = GptOutput::kLoss,
-                    TensorSplit split = {});
+                    TensorSplit split = {}, at::ScalarType precision = at::kFloat);
 
 }  // namespace strata

@@ -65,6 +65,43 @@ const char* kind_of(Op op) {
   return "?";
 }
 
+const char* words_for(Op op) {
+  switch (op) {
+    case Op::kForward:
+      return "forward";
+    case Op::kRecompute:
+      return "recompute";
+    case Op::kBackward:
+      return "backward";
+    case Op::kSendActivation:
+    case Op::kReceiveActivation:
+      return "activation";
+    case Op::kSendGradient:
+    case Op::kReceiveGradient:
+      return "gradient";
+    case Op::kSendTiedGradient:
+    case Op::kReceiveTiedGradient:
+    case Op::kAddTiedGradients:
+      return "tied gradient";
+    case Op::kFetchWeights:
+    case Op::kReleaseWeights:
+      return "weights";
+    case Op::kReduceGradients:
+    case Op::kAwaitGradients:
+      return "gradient reduction";
+    case Op::kReduceNorm:
+      return "gradient norm";
+    case Op::kUpdate:
+      return "update";
+    case Op::kGatherWeights:
+      return "updated weights";
+    case Op::kSendTiedWeight:
+    case Op::kReceiveTiedWeight:
+      return "tied weight";
+  }
+  return "?";
+}
+
 namespace {
 
 // What travels: "v7" for an activation, "v7<-8" for its gradient from layer 8; "t0<-8" for a tied

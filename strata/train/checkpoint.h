@@ -57,8 +57,10 @@ class CheckpointWriter {
   void write_optimizer(int file, std::span<const NamedTensor> tensors) const;
 
   /// Completes the checkpoint once all files are written and returns its folder; a complete one of
-  /// the same step is replaced. `manifest.step` and `manifest.files` are filled in here.
-  std::string commit(Manifest manifest, const std::string& config_json = "{}") const;
+  /// the same step is replaced. `manifest.step` and `manifest.files` are filled in here. `texts`:
+  /// further files by name.
+  std::string commit(Manifest manifest, const std::string& config_json = "{}",
+                     const std::map<std::string, std::string>& texts = {}) const;
 
   /// Removes the unfinished folder as far as that is possible.
   void discard() const noexcept;

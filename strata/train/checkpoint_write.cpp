@@ -100,10 +100,12 @@ class Commit {
     sharded_ = files.model > 1;
   }
 
-  std::vector<ManifestFile> write_rest(const std::string& config_json) {
+  std::vector<ManifestFile> write_rest(const std::string& config_json,
+                                       const std::map<std::string, std::string>& texts) {
     for (const ManifestFile& file : files_)
       on_disk(folder_, [&] { return fs::remove(note_path(folder_, file.name)); });
     add_text("config.json", config_json);
+    for (const auto& [name, text] : texts) add_text(name, text);
     if (sharded_) add_text("model.safetensors.index.json", index());
     return std::move(files_);
   }
@@ -185,9 +187,10 @@ void CheckpointWriter::write_optimizer(int file, std::span<const NamedTensor> te
   write(shard_name("optimizer", file, files_.optimizer), tensors);
 }
 
-std::string CheckpointWriter::commit(Manifest manifest, const std::string& config_json) const {
+std::string CheckpointWriter::commit(Manifest manifest, const std::string& config_json,
+                                     const std::map<std::string, std::string>& texts) const {
   manifest.step = step_;
-  manifest.files = Commit(partial_folder_, files_).write_rest(config_json);
+  manifest.files = Commit(partial_folder_, files_).write_rest(config_json, texts);
   write_text(partial_folder_ + "/" + kManifestName, write_manifest(manifest));
   sync_folder(partial_folder_);
   if (on_disk(final_folder_, [&] { return fs::exists(final_folder_); })) {

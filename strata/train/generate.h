@@ -13,15 +13,20 @@
 namespace strata {
 
 struct GenerateRequest {
-  std::string checkpoint;  ///< a checkpoint or the folder that holds several
-  std::string prompt;
-  std::int64_t tokens = 200;
-  double temperature = 0.8;  ///< 0: the likeliest token every time
+  std::string
+      checkpoint;      ///< a checkpoint, the folder that holds several, or a Hugging Face folder
+  std::string prompt;  ///< may be empty if the tokenizer has a token that begins a text
+  std::int64_t tokens = 200;  ///< at most; a token that begins or ends a text ends it
+  double temperature = 0.8;   ///< 0: the likeliest token every time
   std::uint64_t seed = 1;
   std::function<void(const std::string&)> on_text;  ///< each piece as it is made; may be empty
 };
 
-/// The text behind the prompt. `recipe` is the one that trained the checkpoint.
+/// The recipe that trained the checkpoint at `path`, or for a Hugging Face folder its model and
+/// tokenizer, with `overrides`. A tokenizer.json in the folder is taken before the recipe's.
+Recipe recipe_of(const std::string& path, const std::vector<std::string>& overrides);
+
+/// The text behind the prompt. `recipe` is that of the checkpoint.
 std::string generate(const Recipe& recipe, const GenerateRequest& request);
 
 }  // namespace strata

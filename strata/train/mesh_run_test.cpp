@@ -20,7 +20,12 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
       << (c.sequence ? ", sequence parallel" : "") << ", " << c.schedule << ", recompute "
       << c.recompute << ", " << c.mini_batch << " by " << c.micro_batch << ", smoothing "
       << c.label_smoothing << ", " << c.optimizer;
+  if (c.precision != at::kFloat) out << ", " << c.precision;
   return out;
+}
+
+Sequence mesh_model(const MeshCase& c) {
+  return make_model(c.model, GptOutput::kLoss, {c.mesh.tp, c.sequence}, c.precision);
 }
 
 MiniBatch mesh_batch(const MeshCase& c, int step) {
@@ -50,6 +55,7 @@ TrainerOptions mesh_options(const MeshCase& c, const Sequence& model) {
                          .seed = 5,
                          .clip = 0.5,
                          .label_smoothing = c.label_smoothing,
+                         .precision = c.precision,
                          // AdamW divides by the root of tiny second moments at first; a large
                          // epsilon keeps rounding from growing to whole learning rates.
                          .optimizer = {.kind = c.optimizer, .epsilon = 1e-3}};
@@ -64,7 +70,7 @@ TrainerOptions mesh_options(const MeshCase& c, const Sequence& model) {
 }
 
 MeshRecord train_on_mesh(const MeshCase& c) {
-  const Sequence model = make_model(c.model, GptOutput::kLoss, {c.mesh.tp, c.sequence});
+  const Sequence model = mesh_model(c);
   const TrainerOptions options = mesh_options(c, model);
   MeshRecord record;
   std::mutex mutex;

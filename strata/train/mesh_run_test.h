@@ -28,6 +28,7 @@ struct MeshCase {
   std::int64_t micro_batch = 2;
   double label_smoothing = 0;
   std::string optimizer = "adamw";
+  at::ScalarType precision = at::kFloat;
   int steps = 3;
 };
 
@@ -42,7 +43,8 @@ struct MeshRecord {
 /// As threads of this process.
 MeshRecord train_on_mesh(const MeshCase& c);
 
-/// The part of it that every rank runs; rank 0 fills the losses, all add their weights.
+/// What every rank is made of and runs.
+Sequence mesh_model(const MeshCase& c);
 MiniBatch mesh_batch(const MeshCase& c, int step);
 TrainerOptions mesh_options(const MeshCase& c, const Sequence& model);
 

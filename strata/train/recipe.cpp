@@ -132,8 +132,8 @@ int Recipe::threads_per_rank() const {
 }
 
 Recipe parse_recipe(const std::string& text, const std::string& name,
-                    const std::vector<std::string>& overrides) {
-  Recipe recipe;
+                    const std::vector<std::string>& overrides, const Recipe& defaults) {
+  Recipe recipe = defaults;
   OptionSet set;
   describe(set, recipe);
   set.load_yaml(text, name);
@@ -143,11 +143,12 @@ Recipe parse_recipe(const std::string& text, const std::string& name,
   return recipe;
 }
 
-Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
+                   const Recipe& defaults) {
   std::ostringstream text;
   if (path == "-") {
     text << std::cin.rdbuf();
-    return parse_recipe(text.str(), "standard input", overrides);
+    return parse_recipe(text.str(), "standard input", overrides, defaults);
   }
   std::ifstream file(path);
   text << file.rdbuf();
@@ -159,7 +160,7 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
                      .got = "no readable file",
                      .fix = "name an existing recipe, such as recipes/gpt-10m.yaml"});
   }
-  return parse_recipe(text.str(), path, overrides);
+  return parse_recipe(text.str(), path, overrides, defaults);
 }
 
 std::string recipe_options_table() {

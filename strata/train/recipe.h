@@ -51,12 +51,14 @@ struct Recipe {
   int threads_per_rank() const;  ///< mesh.threads, or cores / ranks
 };
 
-/// Reads `path`, or standard input for "-", and applies `overrides` ("a.b=c").
-Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
+/// Reads `path`, or standard input for "-", and applies `overrides` ("a.b=c"). Fields that neither
+/// gives are those of `defaults`.
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
+                   const Recipe& defaults = {});
 
 /// The same from text; `name` stands for the file in errors.
 Recipe parse_recipe(const std::string& text, const std::string& name,
-                    const std::vector<std::string>& overrides);
+                    const std::vector<std::string>& overrides, const Recipe& defaults = {});
 
 /// What its mesh has to agree with.
 MeshLimits mesh_limits(const Recipe& recipe);

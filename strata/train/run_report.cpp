@@ -65,7 +65,7 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
 }
 
 std::string sample(const Recipe& recipe, const TrainingResult& result) {
-  if (result.checkpoint.empty() || recipe.data.tokenizer != "bytes") return "";
+  if (result.checkpoint.empty() || recipe.data.tokenizer == "none") return "";
   return generate(recipe,
                   {.checkpoint = result.checkpoint, .prompt = kPrompt, .tokens = kSampleTokens});
 }

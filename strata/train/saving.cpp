@@ -1,5 +1,10 @@
 #include "strata/train/saving.h"
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
 #include <chrono>
 #include <numeric>
 #include <utility>
@@ -14,6 +19,8 @@
 #include "strata/train/saving_assembly.h"
 
 namespace strata {
+
+namespace fs = std::filesystem;
 namespace {
 
 Group with_all(const Group& group) {
@@ -86,6 +93,23 @@ void CheckpointSaver::save(std::int64_t steps_done, const std::vector<NamedState
       std::async(std::launch::async, [this, work = std::move(work)] { return write(work); });
 }
 
+namespace {
+
+// What makes the checkpoint complete for whoever reads text with it; none for bytes.
+std::map<std::string, std::string> tokenizer_files(const std::string& tokenizer) {
+  const fs::path given(tokenizer);
+  const fs::path folder = fs::is_directory(given) ? given : given.parent_path();
+  std::map<std::string, std::string> files;
+  if (!fs::exists(given)) return files;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    std::ifstream file(folder / name, std::ios::binary);
+    if (file) files[name] = std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  return files;
+}
+
+}  // namespace
+
 std::string CheckpointSaver::write(const Work& work) {
   const Numbered model = number(world_, !work.weights.empty());
   const Numbered optimizer = number(world_, !work.slots.empty());
@@ -108,7 +132,8 @@ std::string CheckpointSaver::write(const Work& work) {
                                 .threads_per_rank = threads_per_rank_,
                                 .strata_version = STRATA_VERSION,
                                 .recipe = recipe_.text},
-                               hugging_face_config(recipe_.model));
+                               hugging_face_config(recipe_.model),
+                               tokenizer_files(recipe_.data.tokenizer));
       prune_checkpoints(folder, recipe_.train.keep_checkpoints);
     });
   } catch (...) {

@@ -14,8 +14,24 @@
 namespace strata {
 namespace {
 
+// Says of each action that it begins, for ranks that wait for this one too long.
+class Narrator final : public Machine {
+ public:
+  Narrator(Machine& machine, Group& world) : machine_(machine), world_(world) {}
+  void perform(const Action& action) override {
+    world_.doing(words_for(action.op), position_++, action.micro_batch);
+    machine_.perform(action);
+  }
+
+ private:
+  Machine& machine_;
+  Group& world_;
+  int position_ = 0;
+};
+
 // Runs the program; an error says at which action.
-void execute_located(const Program& program, Machine& machine, TraceLog& trace) {
+void execute_located(const Program& program, Machine& stages, TraceLog& trace, Group& world) {
+  Narrator machine(stages, world);
   Execution execution(program, machine, &trace);
   const auto place = [&] {
     return "position " + std::to_string(execution.position()) + " \"" +
@@ -217,7 +233,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
                             .loss_scale = training ? loss_scale_.scale : 1,
                             .skipped_updates = loss_scale_.skipped,
                             .training = training});
-  execute_located(program, *machine_, trace_);
+  execute_located(program, *machine_, trace_, groups_.world);
 }
 
 const StepOutcome& Trainer::step(const MiniBatch& batch, double learning_rate) {

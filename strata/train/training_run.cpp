@@ -162,6 +162,7 @@ class RankLoop {
 
   // Goes on in the background; the step after next finds it complete.
   void save() {
+    group_.doing("checkpoint");
     saver_.save(trainer_.steps_done(), trainer_.owned_weights(), trainer_.owned_slots());
   }
 

@@ -87,6 +87,17 @@ TEST(Processes, SumGatherAndScatterLikeThreads) {
         all_reduce_sum(group, x);
         EXPECT_TRUE(at::equal(x, ordered_sum(numel))) << numel;
       }
+      at::Tensor huge = values_of(group.rank(), 1500000);  // summed in place
+      all_reduce_sum(group, huge);
+      EXPECT_TRUE(at::equal(huge, ordered_sum(1500000)));
+      for (const std::int64_t width : {5, 3000, 9000}) {  // of rows: copied, read whole, read apart
+        const at::Tensor x = values_of(3, 3 * 16 * width).view({3, 16, width});
+        const at::Tensor share = x.narrow(1, group.rank() * 2, 2).contiguous();
+        EXPECT_TRUE(at::equal(all_gather(group, share, 1), x)) << width;
+        at::Tensor total = share.clone();
+        for (int i = 1; i < kRanks; ++i) total += share;
+        EXPECT_TRUE(at::equal(reduce_scatter(group, x, 1), total)) << width;
+      }
       const at::Tensor whole = values_of(3, 32 * 5).view({32, 5});
       const at::Tensor part = whole.narrow(0, group.rank() * 4, 4).contiguous();
       EXPECT_TRUE(at::equal(all_gather(group, part, 0), whole));

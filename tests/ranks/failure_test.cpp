@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <random>
 #include <thread>
 
@@ -23,12 +24,12 @@ const Mesh kMesh{.pp = 2, .dp = 2, .tp = 2};
 // Something of everything, for ever.
 void work_for_ever(Group& world) {
   MeshGroups groups = make_mesh_groups(world, kMesh);
-  at::Tensor large = at::full({20000}, 1.0), small = at::full({10}, 1.0);
+  at::Tensor large = at::full({200000}, 1.0), small = at::full({10}, 1.0);
   for (int round = 0;; ++round) {
     large.fill_(1.0);
     all_reduce_sum(world, large);
     all_reduce_sum(groups.tp, small.fill_(1.0));
-    groups.pp.send(1 - groups.pp.rank(), {.micro_batch = round}, at::full({5000}, round));
+    groups.pp.send(1 - groups.pp.rank(), {.micro_batch = round}, at::full({20000}, round));
     groups.pp.receive(1 - groups.pp.rank(), {.micro_batch = round});
     groups.dp.barrier();
   }
@@ -40,7 +41,8 @@ TEST(LostProcess, EndsAllOthersAtOnceByName) {
   for (int round = 0; round < 50; ++round) {
     SCOPED_TRACE("seed " + std::to_string(seed) + ", round " + std::to_string(round));
     const int victim = static_cast<int>(random() % kProcesses);
-    Forked forked(kProcesses, [](const ForkedProcess& self) {
+    Forked forked(kProcesses, [&](const ForkedProcess& self) {
+      ::setenv("STRATA_SOCKETS", round % 2 ? "1" : "0", 1);
       World world({.ranks = kRanks, .mesh = kMesh});
       self.ready();
       world.run([](Group& group, MemoryAccount&) { work_for_ever(group); });
@@ -98,8 +100,10 @@ TEST(FailedRank, EndsTwoThatFailTogetherWithOneError) {
 TEST(FailedRank, TellsAnExceedingBudgetOfWhatArrives) {
   Forked forked(2, [](const ForkedProcess&) {
     run_ranks({.ranks = 2, .device_bytes = 1 << 20}, [](Group& group, MemoryAccount&) {
+      std::vector<at::Tensor> received;
       for (int i = 0; i < 3; ++i) {
         if (group.rank() == 0) group.send(1, {.value = i}, at::empty({100000}));
+        if (group.rank() == 1) received.push_back(group.receive(0, {.value = i}));
         group.barrier();
       }
     });

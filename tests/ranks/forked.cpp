@@ -95,9 +95,11 @@ Forked::~Forked() {
   ::close(ready_pipe_);
 }
 
-void Forked::await_ready() {
+void Forked::await_ready() { await_ready(static_cast<int>(children_.size())); }
+
+void Forked::await_ready(int processes) {
   char byte;
-  for (std::size_t i = 0; i < children_.size(); ++i)
+  for (int i = 0; i < processes; ++i)
     ASSERT_EQ(::read(ready_pipe_, &byte, 1), 1) << "a child ended before it was ready";
 }
 
@@ -128,10 +130,17 @@ std::vector<Outcome> Forked::wait(double seconds) {
 }
 
 void expect_success(int processes, const Forked::Body& body) {
-  const std::vector<Outcome> outcomes = Forked(processes, body).wait(60);
-  for (std::size_t i = 0; i < outcomes.size(); ++i)
-    EXPECT_EQ(outcomes[i].exit_code, 0)
-        << "process " << i << ", signal " << outcomes[i].signal << ": " << outcomes[i].text;
+  for (const char* sockets : {"0", "1"}) {
+    SCOPED_TRACE(std::string("STRATA_SOCKETS=") + sockets);
+    const Forked::Body either = [&](const ForkedProcess& self) {
+      ::setenv("STRATA_SOCKETS", sockets, 1);
+      body(self);
+    };
+    const std::vector<Outcome> outcomes = Forked(processes, either).wait(60);
+    for (std::size_t i = 0; i < outcomes.size(); ++i)
+      EXPECT_EQ(outcomes[i].exit_code, 0)
+          << "process " << i << ", signal " << outcomes[i].signal << ": " << outcomes[i].text;
+  }
 }
 
 }  // namespace strata

@@ -39,7 +39,8 @@ class Forked {
   Forked(const Forked&) = delete;
   Forked& operator=(const Forked&) = delete;
 
-  void await_ready();
+  void await_ready();  ///< all
+  void await_ready(int processes);
   void send_signal(int process, int signal);
   /// Waits for all; kills what is left after `seconds`.
   std::vector<Outcome> wait(double seconds);
@@ -55,7 +56,8 @@ class Forked {
   int ready_pipe_ = -1;
 };
 
-/// Runs the body in `processes` and expects that all end well.
+/// Runs the body in `processes` and expects that all end well: once as neighbours that read each
+/// other's memory, once over sockets alone.
 void expect_success(int processes, const Forked::Body& body);
 
 }  // namespace strata

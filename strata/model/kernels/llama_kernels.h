@@ -26,9 +26,10 @@ void rms_norm_weight_gradient(const float* x, const float* dy, const float* rstd
 // ---- SwiGLU (Shazeer 2020): silu(gate) * up, rows of [gate | up], `width` elements each
 
 void swiglu(const float* gate_up, float* y, std::int64_t rows, std::int64_t width);
-/// `y` holds the gradient at y on entry and y again on return.
-void swiglu_backward(const float* gate_up, float* y, float* dgate_up, std::int64_t rows,
-                     std::int64_t width);
+/// From the inputs and the gradient at y: gradient at the inputs, and y again (may be the same
+/// memory as dy).
+void swiglu_backward(const float* gate_up, const float* dy, float* dgate_up, float* y,
+                     std::int64_t rows, std::int64_t width);
 
 // ---- Rotary positions (Su et al. 2021), halves of a head turned against each other
 

@@ -32,22 +32,23 @@ void Swiglu(const float* gate_up, float* y, std::int64_t rows, std::int64_t widt
 }
 
 // d silu / dx = s (1 + x (1 - s))
-void SwigluBackward(const float* gate_up, float* y, float* dgate_up, std::int64_t rows,
-                    std::int64_t width) {
+void SwigluBackward(const float* gate_up, const float* dy, float* dgate_up, float* y,
+                    std::int64_t rows, std::int64_t width) {
   const D d;
   const V one = hn::Set(d, 1.0f);
   for (std::int64_t row = 0; row < rows; ++row) {
     for_each_partial(width, [&](std::int64_t c, std::int64_t n) {
       const V gate = load_partial(gate_up + c, n), up = load_partial(gate_up + width + c, n);
-      const V dy = load_partial(y + c, n);
+      const V gradient = load_partial(dy + c, n);
       const V s = sigmoid(d, gate), silu = hn::Mul(gate, s);
       const V slope = hn::Mul(s, hn::MulAdd(gate, hn::Sub(one, s), one));
-      store_partial(hn::Mul(hn::Mul(dy, up), slope), dgate_up + c, n);
-      store_partial(hn::Mul(dy, silu), dgate_up + width + c, n);
+      store_partial(hn::Mul(hn::Mul(gradient, up), slope), dgate_up + c, n);
+      store_partial(hn::Mul(gradient, silu), dgate_up + width + c, n);
       store_partial(hn::Mul(silu, up), y + c, n);
     });
     gate_up += 2 * width;
     dgate_up += 2 * width;
+    dy += width;
     y += width;
   }
 }
@@ -63,9 +64,9 @@ HWY_EXPORT(SwigluBackward);
 void swiglu(const float* gate_up, float* y, std::int64_t rows, std::int64_t width) {
   HWY_DYNAMIC_DISPATCH(Swiglu)(gate_up, y, rows, width);
 }
-void swiglu_backward(const float* gate_up, float* y, float* dgate_up, std::int64_t rows,
-                     std::int64_t width) {
-  HWY_DYNAMIC_DISPATCH(SwigluBackward)(gate_up, y, dgate_up, rows, width);
+void swiglu_backward(const float* gate_up, const float* dy, float* dgate_up, float* y,
+                     std::int64_t rows, std::int64_t width) {
+  HWY_DYNAMIC_DISPATCH(SwigluBackward)(gate_up, dy, dgate_up, y, rows, width);
 }
 }  // namespace strata::kernels
 #endif

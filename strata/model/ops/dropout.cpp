@@ -9,6 +9,7 @@
 
 #include "strata/base/philox.h"
 #include "strata/model/kernels/kernels.h"
+#include "strata/model/ops/fp32_pieces.h"
 #include "strata/model/ops/parallel.h"
 #include "strata/model/tensor_parallel.h"
 
@@ -37,26 +38,45 @@ Mask make_mask(Dropout dropout, const ForwardContext& context) {
       context.tensor && context.tensor->sequence() ? context.tensor->rank() : 0};
 }
 
-// residual may be undefined.
-at::Tensor apply_mask(const at::Tensor& residual, const at::Tensor& x, const Mask& mask) {
-  at::Tensor y = at::empty_like(x);
-  const float* add = residual.defined() ? residual.const_data_ptr<float>() : nullptr;
-  const float* from = x.const_data_ptr<float>();
-  float* to = y.data_ptr<float>();
-  const std::int64_t per_sample = x.numel() / x.size(0);
+// Elements [begin, end) of a micro-batch; the pointers are at `begin`, `add` may be null.
+void mask_range(const float* add, const float* from, float* to, std::int64_t begin,
+                std::int64_t end, std::int64_t per_sample, const Mask& mask) {
   const std::int64_t before = mask.part * per_sample;  // elements of the sample on other ranks
   // Pieces never straddle samples; a multiple of the widest vector's four blocks.
   constexpr std::int64_t kPiece = 8192;
   const std::int64_t pieces = (per_sample + kPiece - 1) / kPiece;
-  at::parallel_for(0, x.size(0) * pieces, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t sample = i / pieces, first = i % pieces * kPiece;
-      const std::int64_t offset = sample * per_sample + first;
-      kernels::dropout_add(add ? add + offset : nullptr, from + offset, to + offset, mask.mask,
-                           static_cast<std::uint32_t>(mask.first_sample + sample), before + first,
-                           std::min(kPiece, per_sample - first));
-    }
-  });
+  const auto piece_of = [&](std::int64_t element) {
+    return element / per_sample * pieces + element % per_sample / kPiece;
+  };
+  at::parallel_for(
+      piece_of(begin), piece_of(end - 1) + 1, 1, [&](std::int64_t i, std::int64_t to_i) {
+        for (; i < to_i; ++i) {
+          const std::int64_t sample = i / pieces, start = sample * per_sample;
+          const std::int64_t piece = start + i % pieces * kPiece;
+          const std::int64_t first = std::max(begin, piece);
+          const std::int64_t last = std::min({end, piece + kPiece, start + per_sample});
+          kernels::dropout_add(add ? add + first - begin : nullptr, from + first - begin,
+                               to + first - begin, mask.mask,
+                               static_cast<std::uint32_t>(mask.first_sample + sample),
+                               before + first - start, last - first);
+        }
+      });
+}
+
+// residual may be undefined.
+at::Tensor apply_mask(const at::Tensor& residual, const at::Tensor& x, const Mask& mask) {
+  at::Tensor y = at::empty_like(x);
+  const std::int64_t per_sample = x.numel() / x.size(0);
+  // The mask is drawn by fours: samples of another length stay whole.
+  const std::int64_t unit = per_sample % 4 == 0 ? 1 : per_sample;
+  const auto apply = [&](std::initializer_list<at::Tensor> inputs) {
+    in_fp32_pieces(x.numel() / unit, inputs, {y},
+                   [&](std::int64_t first, std::int64_t count, auto from, auto to) {
+                     mask_range(from.size() > 1 ? from[1] : nullptr, from[0], to[0], first * unit,
+                                (first + count) * unit, per_sample, mask);
+                   });
+  };
+  residual.defined() ? apply({x, residual}) : apply({x});
   return y;
 }
 

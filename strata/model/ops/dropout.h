@@ -5,7 +5,9 @@
 /// x is the rank's part of the sequence, and elements count from the start of the whole.
 ///
 /// Source  Srivastava et al. 2014; Salmon et al. 2011 (Philox).
-/// Shapes  [samples, ...] fp32 contiguous; a rank's part of a sample: a multiple of 4 elements.
+/// Shapes  [samples, ...] contiguous, fp32, bf16 or fp16; a rank's part of a sample: a multiple of
+/// 4
+///         elements.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -5,8 +5,9 @@
 /// A tensor-parallel rank has a slice of the rows; a token of another rank's counts as zero until
 /// the ranks' are summed. Positions come after the sum, on the rank's part of the sequence.
 ///
-/// Shapes  tokens [B, T] int64, weight [V, C] or the slice [ceil(V/n), C], positions [>= T, C]
-///         -> [B, T, C], or [B, T/n, C] with sequence parallelism.
+/// Shapes  tokens [B, T] int64, weight [V, C] or the slice [ceil(V/n), C], positions [>= T, C],
+/// both
+///         fp32, bf16 or fp16 -> [B, T, C], or [B, T/n, C] with sequence parallelism.
 #pragma once
 
 #include <ATen/core/Tensor.h>

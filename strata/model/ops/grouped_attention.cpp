@@ -133,7 +133,7 @@ struct NormedGroupedAttentionFunction : torch::autograd::Function<NormedGroupedA
     turn(normed, options, RopeTurn::kForward);
     Parts d = attend_backward(normed, {saved[1], saved[2]}, gradients[0]);
     turn(d, options, RopeTurn::kBack);
-    at::Tensor dgains = at::zeros({2, options.head_width}, q.options());
+    at::Tensor dgains = at::zeros({2, options.head_width}, at::kFloat);
     d.q = rms_norm_backward(q, d.q, query_gain, saved[5], dgains[0]);
     d.k = rms_norm_backward(k, d.k, key_gain, saved[6], dgains[1]);
     const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);

@@ -2,8 +2,9 @@
 ///
 /// Source  Ainslie et al. 2023 (grouped queries), ATen's fused CPU kernel, which reads the shared
 ///         heads in place; per-head norms of queries and keys as in Qwen 3.
-/// Shapes  qkv [B, T, (Hq + 2 Hkv) width] fp32 contiguous, queries first -> [B, T, Hq width]. Under
-///         tensor parallelism a rank's own heads, found from qkv's width.
+/// Shapes  qkv [B, T, (Hq + 2 Hkv) width] contiguous, queries first -> [B, T, Hq width]; fp32, bf16
+///         or fp16, gradients of gains fp32. Under tensor parallelism a rank's own heads, found
+///         from qkv's width.
 /// Cost    saves qkv, the output and one number a row and query head; with norms also one a row and
 ///         head, and transient copies of queries and keys.
 #pragma once

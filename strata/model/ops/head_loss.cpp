@@ -11,6 +11,7 @@
 
 #include "strata/base/ignored_target.h"
 #include "strata/model/kernels/kernels.h"
+#include "strata/model/ops/fp32_pieces.h"
 #include "strata/model/ops/kept_pointer.h"
 #include "strata/model/ops/linear.h"
 #include "strata/model/ops/parallel.h"
@@ -87,13 +88,13 @@ void add_chunk_loss(double& loss, at::Tensor& logits, const std::int64_t* target
   for (std::int64_t row = 0; row < rows; ++row) loss += top[row];
 }
 
-// Calls f(begin, rows, logits) for each chunk of x's rows; the logits are fresh.
+// Calls f(begin, rows, logits) for each chunk of x's rows; the logits are fresh and fp32.
 template <typename F>
 void for_each_chunk(const at::Tensor& x, const at::Tensor& weight, F f) {
   const std::int64_t rows = x.size(0);
   for (std::int64_t begin = 0; begin < rows; begin += kHeadChunkRows) {
     const std::int64_t count = std::min(kHeadChunkRows, rows - begin);
-    at::Tensor logits = at::mm(x.narrow(0, begin, count), weight.t());
+    at::Tensor logits = in_fp32(at::mm(x.narrow(0, begin, count), weight.t()));
     f(begin, count, logits);
   }
 }
@@ -119,7 +120,7 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
     context->saved_data["scale"] = terms.scale;
     context->saved_data["group"] = keep_pointer(terms.group);
     context->saved_data["sink"] = keep_pointer(sink);
-    return at::zeros({}, x.options());
+    return at::zeros({}, at::kFloat);
   }
 
   static variable_list backward(AutogradContext* context, variable_list) {
@@ -135,9 +136,11 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
     at::Tensor dx = at::empty_like(x);
     for_each_chunk(x, weight, [&](std::int64_t begin, std::int64_t count, at::Tensor& logits) {
       add_chunk_loss(loss, logits, target + begin, what, terms.group, true);
+      const at::Tensor gradient = logits.to(x.scalar_type());
+      logits.reset();  // not beside the products of 16 bit
       at::Tensor piece = dx.narrow(0, begin, count);
-      at::mm_out(piece, logits, weight);
-      accumulate_weight_gradient(weight, logits, x.narrow(0, begin, count));
+      at::mm_out(piece, gradient, weight);
+      accumulate_weight_gradient(weight, gradient, x.narrow(0, begin, count));
     });
     kept_pointer<LossSink>(kept["sink"])->sum += loss;
     return {enter_backward(terms.group, dx.view(entered.sizes())), {}, {}, {}, {}};
@@ -152,7 +155,7 @@ at::Tensor head_loss(const at::Tensor& x, const at::Tensor& weight, const at::Te
   if (at::GradMode::is_enabled())
     return HeadLossFunction::apply(x, weight, targets, terms, context.loss);
   context.loss->sum += loss_only(x, weight, targets, terms);
-  return at::zeros({}, x.options());
+  return at::zeros({}, at::kFloat);
 }
 
 }  // namespace strata

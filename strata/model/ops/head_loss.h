@@ -13,9 +13,10 @@
 /// Source  chunked cross-entropy: Hsu et al. 2024 (Liger Kernel); the deferred forward is ours;
 ///         divided vocabulary: Shoeybi et al. 2019; label smoothing: Szegedy et al. 2016, PyTorch's
 ///         form.
-/// Shapes  x [..., C] fp32 contiguous, weight [V, C], targets [...] int64 (kIgnoredTarget: no
-///         loss). Split: x [B, T or T/n, C], weight [ceil(V/n), C], targets [B, T].
-/// Cost    transient: kHeadChunkRows * V fp32.
+/// Shapes  x [..., C] contiguous, weight [V, C], both fp32, bf16 or fp16, targets [...] int64
+///         (kIgnoredTarget: no loss). Split: x [B, T or T/n, C], weight [ceil(V/n), C], targets
+///         [B, T]. The loss is fp32, made of the logits' fp32 values.
+/// Cost    transient: kHeadChunkRows * V fp32; in 16 bit half of it more, and a weight gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "strata/model/kernels/kernels.h"
+#include "strata/model/ops/fp32_pieces.h"
 #include "strata/model/ops/parallel.h"
 
 namespace strata {
@@ -16,16 +17,19 @@ at::Tensor layer_norm_forward(const at::Tensor& x, const at::Tensor& gain, const
                               NormStatistics& statistics) {
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
   at::Tensor y = at::empty_like(x);
-  statistics.mean = at::empty({rows}, x.options());
-  statistics.rstd = at::empty({rows}, x.options());
-  const float* from = x.const_data_ptr<float>();
-  float* to = y.data_ptr<float>();
-  float* mean = statistics.mean.data_ptr<float>();
-  float* rstd = statistics.rstd.data_ptr<float>();
-  parallel_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-    kernels::layer_norm(from + begin * columns, gain.const_data_ptr<float>(),
-                        bias.const_data_ptr<float>(), to + begin * columns, mean + begin,
-                        rstd + begin, end - begin, columns, kNormEpsilon);
+  statistics.mean = at::empty({rows}, at::kFloat);
+  statistics.rstd = at::empty({rows}, at::kFloat);
+  const at::Tensor scale = in_fp32(gain), shift = in_fp32(bias);
+  const float* scales = scale.const_data_ptr<float>();
+  const float* shifts = shift.const_data_ptr<float>();
+  float* means = statistics.mean.data_ptr<float>();
+  float* rstds = statistics.rstd.data_ptr<float>();
+  in_fp32_pieces(rows, {x}, {y}, [&](std::int64_t first, std::int64_t count, auto from, auto to) {
+    parallel_rows(count, columns, [&](std::int64_t begin, std::int64_t end) {
+      kernels::layer_norm(from[0] + begin * columns, scales, shifts, to[0] + begin * columns,
+                          means + first + begin, rstds + first + begin, end - begin, columns,
+                          kNormEpsilon);
+    });
   });
   return y;
 }
@@ -34,14 +38,17 @@ at::Tensor layer_norm_again(const at::Tensor& x, const at::Tensor& gain, const a
                             const NormStatistics& statistics) {
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
   at::Tensor y = at::empty_like(x);
-  const float* from = x.const_data_ptr<float>();
-  float* to = y.data_ptr<float>();
-  parallel_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-    kernels::layer_norm_again(from + begin * columns, gain.const_data_ptr<float>(),
-                              bias.const_data_ptr<float>(),
-                              statistics.mean.const_data_ptr<float>() + begin,
-                              statistics.rstd.const_data_ptr<float>() + begin, to + begin * columns,
-                              end - begin, columns);
+  const at::Tensor scale = in_fp32(gain), shift = in_fp32(bias);
+  const float* scales = scale.const_data_ptr<float>();
+  const float* shifts = shift.const_data_ptr<float>();
+  const float* means = statistics.mean.const_data_ptr<float>();
+  const float* rstds = statistics.rstd.const_data_ptr<float>();
+  in_fp32_pieces(rows, {x}, {y}, [&](std::int64_t first, std::int64_t count, auto from, auto to) {
+    parallel_rows(count, columns, [&](std::int64_t begin, std::int64_t end) {
+      kernels::layer_norm_again(from[0] + begin * columns, scales, shifts, means + first + begin,
+                                rstds + first + begin, to[0] + begin * columns, end - begin,
+                                columns);
+    });
   });
   return y;
 }
@@ -49,22 +56,25 @@ at::Tensor layer_norm_again(const at::Tensor& x, const at::Tensor& gain, const a
 at::Tensor layer_norm_backward(const at::Tensor& x, at::Tensor dy, const at::Tensor& gain,
                                const at::Tensor& bias, const NormStatistics& statistics) {
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
-  const float* from = x.const_data_ptr<float>();
-  float* gradient = dy.data_ptr<float>();
-  const float* mean = statistics.mean.const_data_ptr<float>();
-  const float* rstd = statistics.rstd.const_data_ptr<float>();
+  const at::Tensor scale = in_fp32(gain);
+  const float* scales = scale.const_data_ptr<float>();
   float* dgain = gain.grad().data_ptr<float>();
   float* dbias = bias.grad().data_ptr<float>();
-  parallel_columns(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-    kernels::layer_norm_weight_gradient(from, gradient, mean, rstd, dgain, dbias, rows, columns,
-                                        begin, end);
-  });
-  // In place: each row is read in full before it is written.
-  parallel_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-    kernels::layer_norm_backward(from + begin * columns, gradient + begin * columns,
-                                 gain.const_data_ptr<float>(), mean + begin, rstd + begin,
-                                 gradient + begin * columns, end - begin, columns);
-  });
+  in_fp32_pieces(
+      rows, {x, dy}, {dy}, [&](std::int64_t first, std::int64_t count, auto from, auto to) {
+        const float* mean = statistics.mean.const_data_ptr<float>() + first;
+        const float* rstd = statistics.rstd.const_data_ptr<float>() + first;
+        parallel_columns(count, columns, [&](std::int64_t begin, std::int64_t end) {
+          kernels::layer_norm_weight_gradient(from[0], from[1], mean, rstd, dgain, dbias, count,
+                                              columns, begin, end);
+        });
+        // In place: each row is read in full before it is written.
+        parallel_rows(count, columns, [&](std::int64_t begin, std::int64_t end) {
+          kernels::layer_norm_backward(from[0] + begin * columns, from[1] + begin * columns, scales,
+                                       mean + begin, rstd + begin, to[0] + begin * columns,
+                                       end - begin, columns);
+        });
+      });
   return dy;
 }
 

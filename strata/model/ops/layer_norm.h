@@ -1,7 +1,8 @@
 /// Normalises rows. Saves its input and two numbers a row.
 ///
 /// Source  Ba et al. 2016. Weight gradients by our own column sums: ATen's depend on the threads.
-/// Shapes  x [..., C] fp32 contiguous, gain and bias [C].
+/// Shapes  x [..., C] contiguous, gain and bias [C]; all fp32, bf16 or fp16, gradients of leaves
+///         and statistics fp32.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "strata/model/kernels/kernels.h"
+#include "strata/model/ops/fp32_pieces.h"
 #include "strata/model/ops/kept_pointer.h"
 #include "strata/model/ops/layer_norm.h"
 #include "strata/model/ops/parallel.h"
@@ -21,15 +22,20 @@ at::Tensor as_rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 void accumulate_weight_gradient(const at::Tensor& weight, const at::Tensor& dy,
                                 const at::Tensor& x) {
   at::Tensor gradient = weight.grad();
-  gradient.addmm_(dy.t(), x);
+  if (x.scalar_type() == at::kFloat) {
+    gradient.addmm_(dy.t(), x);
+  } else {
+    add_in_fp32(gradient, at::mm(dy.t(), x));
+  }
 }
 
 void accumulate_bias_gradient(const at::Tensor& bias, const at::Tensor& dy) {
   const std::int64_t rows = dy.size(0), columns = dy.size(1);
-  const float* from = dy.const_data_ptr<float>();
-  float* to = bias.grad().data_ptr<float>();
-  parallel_columns(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-    kernels::add_column_sums(from, to, rows, columns, begin, end);
+  float* sum = bias.grad().data_ptr<float>();
+  in_fp32_pieces(rows, {dy}, {}, [&](std::int64_t, std::int64_t count, auto from, auto) {
+    parallel_columns(count, columns, [&](std::int64_t begin, std::int64_t end) {
+      kernels::add_column_sums(from[0], sum, count, columns, begin, end);
+    });
   });
 }
 
@@ -58,11 +64,37 @@ at::Tensor gradient_behind(const TensorParallel* group, const at::Tensor& gradie
 
 at::Tensor gelu_forward(const at::Tensor& x) {
   at::Tensor y = at::empty_like(x);
-  const float* from = x.const_data_ptr<float>();
-  float* to = y.data_ptr<float>();
-  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    kernels::gelu(from + begin, to + begin, end - begin);
+  const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
+  in_fp32_pieces(rows, {x}, {y}, [&](std::int64_t, std::int64_t count, auto from, auto to) {
+    parallel_elements(count * columns, [&](std::int64_t begin, std::int64_t end) {
+      kernels::gelu(from[0] + begin, to[0] + begin, end - begin);
+    });
   });
+  return y;
+}
+
+// The gradient at y becomes the one at x.
+void gelu_gradient(const at::Tensor& x, const at::Tensor& gradient) {
+  const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
+  in_fp32_pieces(
+      rows, {x, gradient}, {gradient}, [&](std::int64_t, std::int64_t count, auto from, auto to) {
+        parallel_elements(count * columns, [&](std::int64_t begin, std::int64_t end) {
+          kernels::gelu_backward(from[0] + begin, from[1] + begin, to[0] + begin, end - begin);
+        });
+      });
+}
+
+// The same; gives y again.
+at::Tensor gelu_gradient_and_value(const at::Tensor& x, const at::Tensor& gradient) {
+  at::Tensor y = at::empty_like(x);
+  const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
+  in_fp32_pieces(rows, {x, gradient}, {gradient, y},
+                 [&](std::int64_t, std::int64_t count, auto from, auto to) {
+                   parallel_elements(count * columns, [&](std::int64_t begin, std::int64_t end) {
+                     kernels::gelu_backward(from[0] + begin, from[1] + begin, to[0] + begin,
+                                            to[1] + begin, end - begin);
+                   });
+                 });
   return y;
 }
 
@@ -137,22 +169,12 @@ struct GeluLinearFunction : torch::autograd::Function<GeluLinearFunction> {
     const at::Tensor &x = saved[0], &weight = saved[1];
     const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
     const at::Tensor dy = gradient_behind(group, gradients[0], saved[2]);
-    at::Tensor dx = at::mm(dy, weight);
-    const float* from = x.const_data_ptr<float>();
-    float* gradient = dx.data_ptr<float>();
+    const at::Tensor dx = at::mm(dy, weight);
     if (saved.size() > 3) {
       accumulate_weight_gradient(weight, dy, as_rows(saved[3]));
-      parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-        kernels::gelu_backward(from + begin, gradient + begin, gradient + begin, end - begin);
-      });
+      gelu_gradient(x, dx);
     } else {
-      const at::Tensor activated = at::empty_like(x);
-      float* again = activated.data_ptr<float>();
-      parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-        kernels::gelu_backward(from + begin, gradient + begin, gradient + begin, again + begin,
-                               end - begin);
-      });
-      accumulate_weight_gradient(weight, dy, as_rows(activated));
+      accumulate_weight_gradient(weight, dy, as_rows(gelu_gradient_and_value(x, dx)));
     }
     return {dx.view(x.sizes()), {}, {}, {}, {}};
   }

@@ -9,9 +9,9 @@
 /// (norm_linear), columns where it is left (linear, gelu_linear). The call says which.
 ///
 /// Source  Shoeybi et al. 2019 (Megatron-LM).
-/// Shapes  x [..., in], weight [out, in], bias [out] -> [..., out]; fp32, contiguous. Split among n
-///         ranks: ColumnParallel has weight [out/n, in] and bias [out/n], RowParallel x [..., in/n]
-///         and weight [out, in/n].
+/// Shapes  x [..., in], weight [out, in], bias [out] -> [..., out]; contiguous, all fp32, bf16 or
+///         fp16, the leaves' gradients fp32. Split among n ranks: ColumnParallel has weight
+///         [out/n, in] and bias [out/n], RowParallel x [..., in/n] and weight [out, in/n].
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,7 +45,8 @@ at::Tensor gelu_linear(const at::Tensor& x, const at::Tensor& weight, const at::
                        bool keep, RowParallel split = {});
 
 /// The one place where a linear weight's gradient is made, now or later: gradient(weight) += dyᵀ x
-/// and gradient(bias) += column sums of dy. In fp32 the product accumulates in the GEMM (beta = 1).
+/// and gradient(bias) += column sums of dy. In fp32 the product accumulates in the GEMM (beta = 1);
+/// a product of 16 bit is added to the fp32 gradient.
 ///
 /// Shapes  dy [rows, out], x [rows, in].
 void accumulate_weight_gradient(const at::Tensor& weight, const at::Tensor& dy,

@@ -198,9 +198,9 @@ TEST(Dropout, MaskBelongsToTheSampleWhateverTheMicroBatch) {
   tail.first_sample = 4;
   const Dropout half{.probability = 0.5};
   expect_same_bits(dropout(x, half, all).narrow(0, 4, 2), dropout(x.narrow(0, 4, 2), half, tail));
-  for (const auto other : {ForwardContext{.training = true, .seed = 8},
-                           {.training = true, .seed = 7, .step = 1},
-                           {.training = true, .seed = 7, .layer = 1}})
+  for (const auto& other : {ForwardContext{.training = true, .seed = 8},
+                            {.training = true, .seed = 7, .step = 1},
+                            {.training = true, .seed = 7, .layer = 1}})
     EXPECT_FALSE(at::equal(dropout(x, half, all), dropout(x, half, other)));
 }
 

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "strata/model/kernels/llama_kernels.h"
+#include "strata/model/ops/fp32_pieces.h"
 #include "strata/model/ops/kept_pointer.h"
 #include "strata/model/ops/linear.h"
 #include "strata/model/ops/parallel.h"
@@ -21,13 +22,15 @@ at::Tensor rms_norm_forward(const at::Tensor& x, const at::Tensor& gain, double 
                             at::Tensor& rstd) {
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
   at::Tensor y = at::empty_like(x);
-  rstd = at::empty({rows}, x.options());
-  const float* from = x.const_data_ptr<float>();
-  float* to = y.data_ptr<float>();
+  rstd = at::empty({rows}, at::kFloat);
+  const at::Tensor scale = in_fp32(gain);
+  const float* scales = scale.const_data_ptr<float>();
   float* inverse = rstd.data_ptr<float>();
-  parallel_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-    kernels::rms_norm(from + begin * columns, gain.const_data_ptr<float>(), to + begin * columns,
-                      inverse + begin, end - begin, columns, static_cast<float>(epsilon));
+  in_fp32_pieces(rows, {x}, {y}, [&](std::int64_t first, std::int64_t count, auto from, auto to) {
+    parallel_rows(count, columns, [&](std::int64_t begin, std::int64_t end) {
+      kernels::rms_norm(from[0] + begin * columns, scales, to[0] + begin * columns,
+                        inverse + first + begin, end - begin, columns, static_cast<float>(epsilon));
+    });
   });
   return y;
 }
@@ -35,12 +38,14 @@ at::Tensor rms_norm_forward(const at::Tensor& x, const at::Tensor& gain, double 
 at::Tensor rms_norm_again(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& rstd) {
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
   at::Tensor y = at::empty_like(x);
-  const float* from = x.const_data_ptr<float>();
-  float* to = y.data_ptr<float>();
-  parallel_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-    kernels::rms_norm_again(from + begin * columns, gain.const_data_ptr<float>(),
-                            rstd.const_data_ptr<float>() + begin, to + begin * columns, end - begin,
-                            columns);
+  const at::Tensor scale = in_fp32(gain);
+  const float* scales = scale.const_data_ptr<float>();
+  const float* inverse = rstd.const_data_ptr<float>();
+  in_fp32_pieces(rows, {x}, {y}, [&](std::int64_t first, std::int64_t count, auto from, auto to) {
+    parallel_rows(count, columns, [&](std::int64_t begin, std::int64_t end) {
+      kernels::rms_norm_again(from[0] + begin * columns, scales, inverse + first + begin,
+                              to[0] + begin * columns, end - begin, columns);
+    });
   });
   return y;
 }
@@ -48,19 +53,23 @@ at::Tensor rms_norm_again(const at::Tensor& x, const at::Tensor& gain, const at:
 at::Tensor rms_norm_backward(const at::Tensor& x, at::Tensor dy, const at::Tensor& gain,
                              const at::Tensor& rstd, const at::Tensor& dgain) {
   const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
-  const float* from = x.const_data_ptr<float>();
-  float* gradient = dy.data_ptr<float>();
-  const float* inverse = rstd.const_data_ptr<float>();
+  const at::Tensor scale = in_fp32(gain);
+  const float* scales = scale.const_data_ptr<float>();
   float* sums = dgain.data_ptr<float>();
-  parallel_columns(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-    kernels::rms_norm_weight_gradient(from, gradient, inverse, sums, rows, columns, begin, end);
-  });
-  // In place: each row is read in full before it is written.
-  parallel_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-    kernels::rms_norm_backward(from + begin * columns, gradient + begin * columns,
-                               gain.const_data_ptr<float>(), inverse + begin,
-                               gradient + begin * columns, end - begin, columns);
-  });
+  in_fp32_pieces(rows, {x, dy}, {dy},
+                 [&](std::int64_t first, std::int64_t count, auto from, auto to) {
+                   const float* inverse = rstd.const_data_ptr<float>() + first;
+                   parallel_columns(count, columns, [&](std::int64_t begin, std::int64_t end) {
+                     kernels::rms_norm_weight_gradient(from[0], from[1], inverse, sums, count,
+                                                       columns, begin, end);
+                   });
+                   // In place: each row is read in full before it is written.
+                   parallel_rows(count, columns, [&](std::int64_t begin, std::int64_t end) {
+                     kernels::rms_norm_backward(from[0] + begin * columns,
+                                                from[1] + begin * columns, scales, inverse + begin,
+                                                to[0] + begin * columns, end - begin, columns);
+                   });
+                 });
   return dy;
 }
 

@@ -5,7 +5,8 @@
 /// it to be saved too. The bits are the same.
 ///
 /// Source  Zhang & Sennrich 2019. Weight gradients by our own column sums, in row order.
-/// Shapes  x [..., C] fp32 contiguous, gain [C], weight [out, C], bias [out] or none.
+/// Shapes  x [..., C] contiguous, gain [C], weight [out, C], bias [out] or none; all fp32, bf16 or
+///         fp16, gradients of leaves and statistics fp32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +28,7 @@ at::Tensor rms_norm_linear(const at::Tensor& x, const at::Tensor& gain, double e
 at::Tensor rms_norm_forward(const at::Tensor& x, const at::Tensor& gain, double epsilon,
                             at::Tensor& rstd);
 at::Tensor rms_norm_again(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& rstd);
-/// Gradient at x; adds the gradient of gain to `dgain`. Overwrites dy.
+/// Gradient at x; adds the gradient of gain to `dgain` (fp32). Overwrites dy.
 at::Tensor rms_norm_backward(const at::Tensor& x, at::Tensor dy, const at::Tensor& gain,
                              const at::Tensor& rstd, const at::Tensor& dgain);
 

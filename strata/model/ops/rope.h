@@ -2,8 +2,8 @@
 ///
 /// Source  Su et al. 2021, in the layout of Hugging Face's weights: element i of a head is turned
 ///         against element i + width / 2.
-/// Shapes  x [B, T, heads, width] fp32, the heads of a token side by side; table [T, width]: the
-///         cosines of a position, then its sines.
+/// Shapes  x [B, T, heads, width] fp32, bf16 or fp16, the heads of a token side by side; table
+///         [T, width] fp32: the cosines of a position, then its sines.
 #pragma once
 
 #include <ATen/core/Tensor.h>

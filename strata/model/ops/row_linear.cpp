@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "strata/model/kernels/llama_kernels.h"
+#include "strata/model/ops/fp32_pieces.h"
 #include "strata/model/ops/kept_pointer.h"
 #include "strata/model/ops/linear.h"
 #include "strata/model/ops/parallel.h"
@@ -32,10 +33,10 @@ const TensorParallel* saved_group(AutogradContext* context) {
 at::Tensor swiglu(const at::Tensor& gate_up) {
   const std::int64_t width = gate_up.size(-1) / 2, rows = gate_up.numel() / (2 * width);
   at::Tensor y = at::empty({rows, width}, gate_up.options());
-  const float* from = gate_up.const_data_ptr<float>();
-  float* to = y.data_ptr<float>();
-  parallel_rows(rows, width, [&](std::int64_t begin, std::int64_t end) {
-    kernels::swiglu(from + begin * 2 * width, to + begin * width, end - begin, width);
+  in_fp32_pieces(rows, {gate_up}, {y}, [&](std::int64_t, std::int64_t count, auto from, auto to) {
+    parallel_rows(count, width, [&](std::int64_t begin, std::int64_t end) {
+      kernels::swiglu(from[0] + begin * 2 * width, to[0] + begin * width, end - begin, width);
+    });
   });
   return y;
 }
@@ -73,16 +74,17 @@ struct SwigluLinearFunction : torch::autograd::Function<SwigluLinearFunction> {
     const at::Tensor &gate_up = saved[0], &weight = saved[1];
     const at::Tensor dy = as_rows(leave_backward(saved_group(context), gradients[0].contiguous()));
     if (saved.size() > 2) accumulate_weight_gradient(weight, dy, saved[2]);
-    at::Tensor again = at::mm(dy, weight);  // the gradient, then the kernel's output again
-    at::Tensor dgate_up = at::empty_like(gate_up);
+    const at::Tensor again = at::mm(dy, weight);  // the gradient, then the kernel's output again
+    const at::Tensor dgate_up = at::empty_like(gate_up);
     const std::int64_t width = again.size(1);
-    const float* from = gate_up.const_data_ptr<float>();
-    float* y = again.data_ptr<float>();
-    float* gradient = dgate_up.data_ptr<float>();
-    parallel_rows(again.size(0), width, [&](std::int64_t begin, std::int64_t end) {
-      kernels::swiglu_backward(from + begin * 2 * width, y + begin * width,
-                               gradient + begin * 2 * width, end - begin, width);
-    });
+    in_fp32_pieces(again.size(0), {gate_up, again}, {dgate_up, again},
+                   [&](std::int64_t, std::int64_t count, auto from, auto to) {
+                     parallel_rows(count, width, [&](std::int64_t begin, std::int64_t end) {
+                       kernels::swiglu_backward(from[0] + begin * 2 * width,
+                                                from[1] + begin * width, to[0] + begin * 2 * width,
+                                                to[1] + begin * width, end - begin, width);
+                     });
+                   });
     if (saved.size() == 2) accumulate_weight_gradient(weight, dy, again);
     return {dgate_up, {}, {}, {}};
   }

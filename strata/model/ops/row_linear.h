@@ -6,7 +6,7 @@
 ///
 /// Source  Shazeer 2020 (SwiGLU).
 /// Shapes  x [..., in], weight [out, in] -> [..., out]; gate_up [..., 2 in]: the gate, then what it
-///         lets through. fp32, contiguous; `in` is this rank's part.
+///         lets through. Contiguous, all fp32, bf16 or fp16; `in` is this rank's part.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -3,8 +3,10 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
+#include <cstddef>
+#include <cstring>
 
+#include "strata/model/ops/fp32_pieces.h"
 #include "strata/model/ops/kept_pointer.h"
 #include "strata/model/ops/parallel.h"
 #include "strata/model/tensor_parallel.h"
@@ -30,15 +32,16 @@ struct TokenEmbeddingFunction : torch::autograd::Function<TokenEmbeddingFunction
     const std::int64_t width = weight.size(1);
     at::Tensor y = at::empty({tokens.size(0), tokens.size(1), width}, weight.options());
     const std::int64_t* token = tokens.const_data_ptr<std::int64_t>();
-    const float* rows = weight.const_data_ptr<float>();
-    float* to = y.data_ptr<float>();
+    const std::int64_t bytes = width * static_cast<std::int64_t>(weight.element_size());
+    const auto* rows = static_cast<const std::byte*>(weight.const_data_ptr());
+    auto* to = static_cast<std::byte*>(y.data_ptr());
     parallel_rows(tokens.numel(), width, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t row = token[i] - first;
         if (row >= 0 && row < count) {
-          std::copy_n(rows + row * width, width, to + i * width);
+          std::memcpy(to + i * bytes, rows + row * bytes, bytes);
         } else {
-          std::fill_n(to + i * width, width, 0.0f);
+          std::memset(to + i * bytes, 0, bytes);
         }
       }
     });
@@ -53,15 +56,17 @@ struct TokenEmbeddingFunction : torch::autograd::Function<TokenEmbeddingFunction
     const std::int64_t first = first_row(weight, group), count = weight.size(0);
     const std::int64_t width = weight.size(1), positions = tokens.numel();
     const std::int64_t* token = tokens.const_data_ptr<std::int64_t>();
-    const float* from = dy.const_data_ptr<float>();
     float* rows = weight.grad().data_ptr<float>();
-    // Threads share the columns, so every sum is made by one thread, in order.
-    parallel_columns(positions, width, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = 0; i < positions; ++i) {
-        const std::int64_t row = token[i] - first;
-        if (row < 0 || row >= count) continue;
-        for (std::int64_t c = begin; c < end; ++c) rows[row * width + c] += from[i * width + c];
-      }
+    in_fp32_pieces(positions, {dy}, {}, [&](std::int64_t at, std::int64_t n, auto from, auto) {
+      // Threads share the columns, so every sum is made by one thread, in order.
+      parallel_columns(n, width, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = 0; i < n; ++i) {
+          const std::int64_t row = token[at + i] - first;
+          if (row < 0 || row >= count) continue;
+          const float* gradient = from[0] + i * width;
+          for (std::int64_t c = begin; c < end; ++c) rows[row * width + c] += gradient[c];
+        }
+      });
     });
     return {{}, {}, {}};
   }

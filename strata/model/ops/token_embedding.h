@@ -3,7 +3,8 @@
 /// A rank's rows outside its slice count as zero; the ranks' are added. The gradient is added row
 /// by row in ascending position, the same bits for any number of threads.
 ///
-/// Shapes  tokens [B, T] int64, weight [V of this rank, C] -> [B, T, C].
+/// Shapes  tokens [B, T] int64, weight [V of this rank, C] fp32, bf16 or fp16, its gradient fp32
+///         -> [B, T, C] of the weight's dtype.
 #pragma once
 
 #include <ATen/core/Tensor.h>

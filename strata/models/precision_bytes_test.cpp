@@ -1,0 +1,107 @@
+// What layers of 16 bit say of their bytes against what they allocate: plans are made of these.
+#include <gtest/gtest.h>
+
+#include "strata/comm/thread_ranks.h"
+#include "strata/model/initialise.h"
+#include "strata/models/model.h"
+
+namespace strata {
+namespace {
+
+using Kind = std::tuple<const char*, at::ScalarType>;
+
+class PrecisionBytes : public testing::TestWithParam<Kind> {
+ protected:
+  static Sequence model() {
+    const auto& [kind, precision] = GetParam();
+    return make_model({.kind = kind, .layers = 1, .width = 64, .heads = 4, .context = 128},
+                      GptOutput::kLoss, {}, precision);
+  }
+  static std::vector<TensorSpec> batch() {
+    return std::vector<TensorSpec>(2, {.shape = {8, 128}, .dtype = at::kLong});
+  }
+};
+
+std::vector<at::Tensor> leaves(const LayerLayout& layout, at::ScalarType precision) {
+  std::vector<at::Tensor> weights;
+  for (const WeightSpec& spec : layout.specs) {
+    const at::Tensor weight = at::zeros(spec.shape);
+    initialise(weight, spec, "layer", 1);
+    weights.push_back(weight.to(precision).requires_grad_(true));
+    weights.back().mutable_grad() = at::zeros(spec.shape);
+  }
+  return weights;
+}
+
+// What one forward and backward take beside weights, inputs, outputs and their gradients.
+LayerBytes measure(const Layer& layer, const ForwardContext& context,
+                   const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& inputs,
+                   MemoryAccount& account) {
+  const auto own = static_cast<std::int64_t>(inputs[0].requires_grad() ? inputs[0].nbytes() : 0);
+  const std::int64_t before = account.current_bytes();
+  account.reset_peak();
+  const at::Tensor y = layer.forward(context, weights, inputs)[0];
+  const auto out = static_cast<std::int64_t>(y.nbytes());
+  LayerBytes bytes{.saved = account.current_bytes() - before - out};
+  bytes.forward_transient = account.peak_bytes() - before - out - bytes.saved;
+  const at::Tensor dy = at::ones_like(y);
+  const std::int64_t between = account.current_bytes();
+  account.reset_peak();
+  y.backward(dy);
+  bytes.backward_transient = account.peak_bytes() - between - own;
+  return bytes;
+}
+
+TEST_P(PrecisionBytes, AreWhatLayersAllocate) {
+  const at::ScalarType precision = std::get<1>(GetParam());
+  const Sequence model = this->model();
+  const std::vector<TensorSpec> values = model.value_specs(batch());
+  EXPECT_EQ(values[0].dtype, precision);
+  EXPECT_EQ(values.back().dtype, at::kFloat);  // the loss
+  run_thread_ranks({}, [&](Group&, MemoryAccount& account) {
+    for (int layer = 0; layer < model.num_layers(); ++layer) {
+      const std::vector<at::Tensor> weights = leaves(model.layout(layer), precision);
+      const std::vector<TensorSpec> specs = model.input_specs(layer, batch(), values);
+      std::vector<at::Tensor> inputs;
+      for (const TensorSpec& spec : specs)
+        inputs.push_back(spec.dtype == at::kLong
+                             ? at::randint(200, spec.shape, at::kLong)
+                             : at::randn(spec.shape).to(spec.dtype).requires_grad_());
+      for (const bool keep : {false, true}) {
+        SCOPED_TRACE(testing::Message() << model.name(layer) << (keep ? ", kept" : ""));
+        if (inputs[0].requires_grad()) inputs[0].mutable_grad().reset();
+        LossSink sink;
+        const LayerBytes real =
+            measure(model.layer(layer),
+                    {.training = true, .keep_intermediates = keep, .loss_scale = 1, .loss = &sink},
+                    weights, inputs, account);
+        const LayerBytes said = model.layer(layer).bytes(specs, keep);
+        const double small = 0.05 * static_cast<double>(real.saved + real.backward_transient);
+        EXPECT_NEAR(said.saved, real.saved, 1024);
+        EXPECT_NEAR(said.forward_transient, real.forward_transient, small);
+        EXPECT_NEAR(said.backward_transient, real.backward_transient, small);
+      }
+    }
+  });
+}
+
+TEST_P(PrecisionBytes, SignaturesTellPrecisionsApart) {
+  const auto& [kind, precision] = GetParam();
+  const Sequence half = model();
+  const Sequence whole =
+      make_model({.kind = kind, .layers = 1, .width = 64, .heads = 4, .context = 128});
+  for (int layer = 0; layer < half.num_layers(); ++layer)
+    EXPECT_EQ(half.layer(layer).signature() == whole.layer(layer).signature(),
+              precision == at::kFloat);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, PrecisionBytes,
+                         testing::Combine(testing::Values("gpt", "llama"),
+                                          testing::Values(at::kFloat, at::kBFloat16, at::kHalf)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) +
+                                  c10::toString(std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,225 @@
+// Training in bf16 and fp16: near fp32, the same bits however the model is cut, and a loss scale
+// that finds its way.
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <mutex>
+
+#include "strata/comm/thread_ranks.h"
+#include "strata/data/scratch_folder.h"
+#include "strata/train/assemble.h"
+#include "strata/train/loading.h"
+#include "strata/train/mesh_run_test.h"
+#include "strata/train/saving.h"
+
+namespace strata {
+namespace {
+
+MeshCase small_case(at::ScalarType precision, const std::string& kind = "gpt") {
+  MeshCase c;
+  c.model = {.kind = kind, .layers = 2, .width = 32, .heads = 4, .vocab = 48, .context = 16};
+  if (kind == "llama") {
+    c.model.kv_heads = 2;
+    c.model.mlp_width = 64;
+  } else {
+    c.model.dropout = 0.1;
+  }
+  c.precision = precision;
+  c.steps = 10;
+  return c;
+}
+
+class TrainingIn : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  static at::ScalarType precision() { return GetParam(); }
+};
+
+// Of a loss, a norm (ten times that) and a step of the learning rate.
+double distance(at::ScalarType precision) { return precision == at::kBFloat16 ? 2e-3 : 3e-4; }
+
+TEST_P(TrainingIn, StaysNearFp32) {
+  for (const char* kind : {"gpt", "llama"}) {
+    SCOPED_TRACE(kind);
+    MeshCase c = small_case(precision(), kind);
+    const MeshRecord run = train_on_mesh(c);
+    c.precision = at::kFloat;
+    expect_close(run, train_on_mesh(c), distance(precision()), 1e-2);
+  }
+}
+
+TEST_P(TrainingIn, GivesTheSameBitsHoweverAModelIsCut) {
+  const MeshCase one = small_case(precision());
+  const MeshRecord alone = train_on_mesh(one);
+  for (const auto& [pp, schedule, recompute] :
+       {std::tuple(2, "gpipe", "full"), {3, "1f1b", "cheap"}, {2, "interleaved", "mixed"}}) {
+    MeshCase c = one;
+    c.mesh.pp = pp;
+    c.schedule = schedule;
+    c.recompute = recompute;
+    SCOPED_TRACE(testing::Message() << c);
+    expect_same_bits(train_on_mesh(c), alone);
+  }
+}
+
+TEST_P(TrainingIn, GivesTheSameBitsInEveryZeroStage) {
+  MeshCase replicas = small_case(precision());
+  replicas.mesh.dp = 2;
+  const MeshRecord plain = train_on_mesh(replicas);
+  for (const int zero : {1, 2, 3}) {
+    MeshCase c = replicas;
+    c.zero = zero;
+    c.mesh.pp = zero == 1 ? 2 : 1;
+    SCOPED_TRACE(testing::Message() << c);
+    expect_same_bits(train_on_mesh(c), plain);
+  }
+}
+
+TEST_P(TrainingIn, StaysNearFp32AmongTensorParallelRanks) {
+  for (const char* kind : {"gpt", "llama"}) {
+    for (const bool sequence : {false, true}) {
+      MeshCase c = small_case(precision(), kind);
+      c.mesh.tp = 2;
+      c.sequence = sequence;
+      SCOPED_TRACE(testing::Message() << c);
+      const MeshRecord run = train_on_mesh(c);
+      MeshCase whole = small_case(at::kFloat, kind);
+      expect_close(run, train_on_mesh(whole), distance(precision()), 1e-2);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Halves, TrainingIn, testing::Values(at::kBFloat16, at::kHalf),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+// ---- The loss scale
+
+constexpr double kTooHigh = 0x1p30;  // gradients at the logits overflow
+
+at::Tensor scale_of(Trainer& trainer) {
+  for (const NamedState& state : trainer.slots())
+    if (state.name == "loss_scale") return state.local;
+  throw std::runtime_error("no loss scale among the states");
+}
+
+struct Step {
+  double loss;
+  double norm;
+  bool skipped;
+  double scale;  // after the step
+};
+
+struct Course {
+  std::vector<Step> steps;
+  std::map<std::string, at::Tensor> weights;
+};
+
+// `prepare` each rank's trainer, do the steps up to c.steps, then `finish`.
+Course run_steps(const MeshCase& c, const std::function<void(Trainer&)>& prepare,
+                 const std::function<void(Trainer&)>& finish = {}) {
+  const Sequence model = mesh_model(c);
+  const TrainerOptions options = mesh_options(c, model);
+  Course run;
+  std::mutex mutex;
+  run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
+    Trainer trainer(model, options, group);
+    prepare(trainer);
+    while (trainer.steps_done() < c.steps) {
+      const MiniBatch batch = mesh_batch(c, static_cast<int>(trainer.steps_done()));
+      const StepOutcome outcome = trainer.step(batch, 1e-2);
+      const double scale = scale_of(trainer)[0].item<double>();
+      if (group.rank() == 0)
+        run.steps.push_back({outcome.loss, outcome.gradient_norm, outcome.skipped, scale});
+    }
+    if (finish) finish(trainer);
+    const std::lock_guard lock(mutex);
+    assemble(trainer.owned_weights(), run.weights);
+  });
+  return run;
+}
+
+void start_too_high(Trainer& trainer) {
+  trainer.initialise();
+  scale_of(trainer)[0].fill_(kTooHigh);
+  trainer.loaded();
+}
+
+TEST(LossScaling, SkipsUpdatesAndHalvesTheScaleUntilGradientsAreFinite) {
+  MeshCase c = small_case(at::kHalf);
+  c.steps = 1;
+  const Course first = run_steps(c, start_too_high);
+  c.steps = 0;
+  const Course none = run_steps(c, [](Trainer& trainer) { trainer.initialise(); });
+  for (const auto& [name, weight] : none.weights)
+    EXPECT_TRUE(at::equal(first.weights.at(name), weight)) << name;
+
+  c.steps = 20;
+  const Course run = run_steps(c, start_too_high);
+  std::size_t skipped = 0;
+  while (skipped < run.steps.size() && run.steps[skipped].skipped) ++skipped;
+  EXPECT_GE(skipped, 3u);
+  ASSERT_LT(skipped, run.steps.size());
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    EXPECT_EQ(run.steps[i].skipped, i < skipped) << i;
+    EXPECT_EQ(run.steps[i].scale,
+              std::ldexp(kTooHigh, -static_cast<int>(std::min(i + 1, skipped))));
+    EXPECT_EQ(std::isfinite(run.steps[i].norm), i >= skipped) << i;
+    EXPECT_TRUE(std::isfinite(run.steps[i].loss)) << i;
+  }
+}
+
+TEST(LossScaling, IsTheSameOnEveryMesh) {
+  MeshCase c = small_case(at::kHalf);
+  const Course alone = run_steps(c, start_too_high);
+  c.mesh.pp = 2;
+  c.schedule = "1f1b";
+  const Course cut = run_steps(c, start_too_high);
+  ASSERT_EQ(cut.steps.size(), alone.steps.size());
+  for (std::size_t i = 0; i < cut.steps.size(); ++i) {
+    EXPECT_EQ(cut.steps[i].loss, alone.steps[i].loss) << i;
+    EXPECT_EQ(cut.steps[i].skipped, alone.steps[i].skipped) << i;
+    EXPECT_EQ(cut.steps[i].scale, alone.steps[i].scale) << i;
+  }
+}
+
+TEST(LossScaling, GoesOnFromACheckpointAlsoOnAnotherMesh) {
+  MeshCase c = small_case(at::kHalf);
+  c.model.vocab = 256;
+  c.steps = 20;
+  const Course whole = run_steps(c, start_too_high);
+  const ScratchFolder folder;
+  const Recipe recipe = parse_recipe(
+      "model: {layers: 2, width: 32, heads: 4, vocab: 256, context: 16}\n"
+      "data: {train: text}\n"
+      "train: {mini_batch: 8, micro_batch: 2, checkpoint_folder: " +
+          folder.path("saved") + "}\n",
+      "recipe.yaml", {});
+  MeshCase half = c;
+  half.steps = 5;  // scales are still too high
+  half.mesh.pp = 2;
+  run_steps(half, start_too_high, [&](Trainer& trainer) {
+    CheckpointSaver saver(recipe, trainer.groups().world,
+                          trainer.groups().world.subgroup({trainer.groups().world.rank()}, "stage"),
+                          1);
+    saver.save(trainer.steps_done(), trainer.owned_weights(), trainer.owned_slots());
+    saver.wait();
+  });
+  for (const int pp : {1, 2}) {
+    SCOPED_TRACE(pp);
+    c.mesh.pp = pp;
+    const Course rest =
+        run_steps(c, [&](Trainer& trainer) { load_trainer(trainer, folder.path("saved")); });
+    ASSERT_EQ(rest.steps.size(), 15u);
+    for (std::size_t i = 0; i < rest.steps.size(); ++i) {
+      EXPECT_EQ(rest.steps[i].scale, whole.steps[i + 5].scale) << i;
+      EXPECT_EQ(rest.steps[i].skipped, whole.steps[i + 5].skipped) << i;
+      EXPECT_EQ(rest.steps[i].loss, whole.steps[i + 5].loss) << i;
+    }
+    for (const auto& [name, weight] : whole.weights)
+      EXPECT_TRUE(at::equal(rest.weights.at(name), weight)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace strata

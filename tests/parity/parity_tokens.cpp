@@ -1,0 +1,28 @@
+// Reads files as tokens, for the test beside it.
+//
+//   parity_tokens TOKENIZER FILE...   a line of tokens a file; their text goes to FILE.decoded
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "strata/base/errors.h"
+#include "strata/data/tokenizer.h"
+
+int main(int count, char** arguments) {
+  try {
+    const auto tokenizer = strata::make_tokenizer(count > 1 ? arguments[1] : "");
+    for (int i = 2; i < count; ++i) {
+      const std::string path = arguments[i];
+      std::ifstream file(path, std::ios::binary);
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      const auto tokens = tokenizer->encode(text);
+      for (const std::int64_t token : tokens) std::printf("%lld ", static_cast<long long>(token));
+      std::printf("\n");
+      std::ofstream(path + ".decoded", std::ios::binary) << tokenizer->decode(tokens);
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return strata::exit_code(error);
+  }
+}
