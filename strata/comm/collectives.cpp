@@ -124,6 +124,7 @@ void all_reduce_sum(Group& group, at::Tensor& x) {
     sum_in_order(summing.terms_, sum.narrow(0, begin, end - begin));
     gathering.lend(begin, end);  // on its way while the next is summed
   }
+  summing.terms_.clear();  // gives the others their memory back before waiting for them
   gathering.finish(flat);
   if (in_place) group.barrier();
 }

@@ -39,6 +39,7 @@ const Loan& LentPieces::await(at::ScalarType dtype) {
 const void* LentPieces::next(std::int64_t count, at::ScalarType dtype, void* buffer) {
   const Loan& piece = await(dtype);
   const std::int64_t first = position_ - piece_begin_;
+  STRATA_CHECK(first + count <= piece.numel(), "comm.pieces");
   position_ += count;
   if (const void* data = piece.data())
     return static_cast<const char*>(data) +

@@ -7,14 +7,16 @@ namespace {
 
 constexpr std::int64_t kFloatBytes = 4;
 
-std::int64_t borrowed_bytes(const LayerLayout& layout) {
-  return (layout.total_numel - layout.own_numel) * kFloatBytes;
+std::int64_t borrowed_numel(const LayerLayout& layout) {
+  return layout.total_numel - layout.own_numel;
 }
 
 }  // namespace
 
 CostTable byte_costs(const Sequence& model, const CostRequest& request) {
   CostTable costs;
+  const auto weight_bytes = static_cast<std::int64_t>(c10::elementSize(request.precision));
+  const int masters = request.precision == at::kFloat ? 0 : 1;
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   for (const TensorSpec& value : values) costs.values.push_back({.bytes = value.bytes()});
   for (int layer = 0; layer < model.num_layers(); ++layer) {
@@ -22,17 +24,18 @@ CostTable byte_costs(const Sequence& model, const CostRequest& request) {
     const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
     const LayerBytes bytes = model.layer(layer).bytes(inputs, request.keep_intermediates);
     const double forward = model.layer(layer).forward_flops(inputs) / kAssumedFlopsPerSecond;
-    costs.layers.push_back({.name = model.name(layer),
-                            .forward_seconds = forward,
-                            .backward_seconds = 2 * forward,
-                            .weight_bytes = layout.own_numel * kFloatBytes,
-                            .gradient_bytes = layout.total_numel * kFloatBytes,
-                            .state_bytes = layout.own_numel * kFloatBytes * request.optimizer_slots,
-                            .replica_bytes = borrowed_bytes(layout),
-                            .saved_bytes = bytes.saved,
-                            .forward_transient_bytes = bytes.forward_transient,
-                            .backward_transient_bytes = bytes.backward_transient,
-                            .recomputable = model.layer(layer).recomputable()});
+    costs.layers.push_back(
+        {.name = model.name(layer),
+         .forward_seconds = forward,
+         .backward_seconds = 2 * forward,
+         .weight_bytes = layout.own_numel * weight_bytes,
+         .gradient_bytes = layout.total_numel * kFloatBytes,
+         .state_bytes = layout.own_numel * kFloatBytes * (request.optimizer_slots + masters),
+         .replica_bytes = borrowed_numel(layout) * weight_bytes,
+         .saved_bytes = bytes.saved,
+         .forward_transient_bytes = bytes.forward_transient,
+         .backward_transient_bytes = bytes.backward_transient,
+         .recomputable = model.layer(layer).recomputable()});
   }
   for (std::int64_t first = 0; first < request.samples; first += request.micro_batch) {
     const std::int64_t samples = std::min(request.micro_batch, request.samples - first);

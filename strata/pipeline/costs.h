@@ -17,7 +17,8 @@ struct CostRequest {
   std::int64_t samples = 0;      ///< of the mini-batch
   std::int64_t micro_batch = 0;  ///< samples of a full micro-batch
   int optimizer_slots = 2;
-  bool keep_intermediates = false;  ///< recompute: none
+  at::ScalarType precision = at::kFloat;  ///< 16 bit: the optimizer keeps fp32 weights beside
+  bool keep_intermediates = false;        ///< recompute: none
 };
 
 /// Bytes exactly, seconds as FLOPs at kAssumedFlopsPerSecond: enough to refuse what can't fit

@@ -2,6 +2,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <map>
@@ -27,7 +28,7 @@ constexpr int kMinRuns = 3, kMaxRuns = 50;
 std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs) {
   std::vector<at::Tensor> inputs;
   for (const TensorSpec& spec : specs)
-    inputs.push_back(c10::isFloatingType(spec.dtype) ? at::randn(spec.shape)
+    inputs.push_back(c10::isFloatingType(spec.dtype) ? at::randn(spec.shape).to(spec.dtype)
                                                      : at::randint(0, 2, spec.shape, at::kLong));
   return inputs;
 }
@@ -56,13 +57,17 @@ class LoneSlice final : public TensorParallel {
 // Runs one layer until its median is steady, in step with the other ranks.
 LayerSeconds time_layer(const Layer& layer, const LayerLayout& layout,
                         const std::vector<TensorSpec>& specs, bool keep_intermediates,
-                        const TensorSplit& split, const Optimizer& optimizer, Group& group) {
+                        const TensorSplit& split, at::ScalarType precision,
+                        const Optimizer& optimizer, Group& group) {
   LayerStore store(device_medium());
-  store.insert(0, layout, {}, static_cast<int>(optimizer.slot_names().size()));
+  store.insert(0, layout, {}, static_cast<int>(optimizer.slot_names().size()),
+               {.shard = {0, layout.own_numel}, .dtype = precision});
   const Lease lease = store.acquire(0);
-  for (std::size_t i = 0; i < layout.specs.size(); ++i)
-    initialise(lease.weights()[i].detach(), layout.specs[i], "probe", 1, 0,
-               split.ranks);
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    const at::Tensor first_values = at::zeros(layout.placements[i].shape);
+    initialise(first_values, layout.specs[i], "probe", /*seed=*/1, /*rank=*/0, split.ranks);
+    lease.weights()[i].detach().copy_(first_values);
+  }
   const std::vector<at::Tensor> inputs = random_inputs(specs);
   LossSink sink;
   const LoneSlice slice(split);
@@ -80,7 +85,8 @@ LayerSeconds time_layer(const Layer& layer, const LayerLayout& layout,
     std::vector<at::Tensor> outputs = forward_with_graph(layer, context, lease.weights(), graph);
     const double forward_end = now_seconds();
     std::vector<at::Tensor> gradients;
-    for (const at::Tensor& output : outputs) gradients.push_back(at::ones(output.sizes()));
+    for (const at::Tensor& output : outputs)
+      gradients.push_back(at::ones(output.sizes(), output.options()));
     outputs.clear();
     const double backward_start = now_seconds();
     strata::backward(std::move(graph), std::move(gradients));
@@ -89,8 +95,7 @@ LayerSeconds time_layer(const Layer& layer, const LayerLayout& layout,
     if (layout.own_numel > 0) {
       const at::Tensor own = buffers.gradients.tensor().narrow(0, 0, layout.own_numel);
       sum_of_squares(own);
-      optimizer.update({buffers.weights.tensor(), own, buffers.slots, layout.decay_numel}, run + 1,
-                       0.0);
+      optimizer.update({buffers.master, own, buffers.slots, layout.decay_numel}, run + 1, 0.0);
     }
     buffers.gradients.tensor().zero_();
     update.push_back(now_seconds() - backward_end);
@@ -134,7 +139,8 @@ void probe_seconds(CostTable& costs, const Sequence& model, const CostRequest& r
                        const LayerSeconds seconds =
                            time_layer(model.layer(layer), model.layout(layer),
                                       model.input_specs(layer, request.batch_inputs, values),
-                                      request.keep_intermediates, model.split(), *optimizer, group);
+                                      request.keep_intermediates, model.split(), request.precision,
+                                      *optimizer, group);
                        const std::lock_guard lock(mutex);
                        mean.forward += seconds.forward / options.ranks;
                        mean.backward += seconds.backward / options.ranks;

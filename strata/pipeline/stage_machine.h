@@ -43,6 +43,7 @@ struct StepInputs {
   std::int64_t valid_tokens = 0;
   double learning_rate = 0;
   double loss_scale = 1;             ///< gradients are this much larger until the update
+  bool may_skip = false;             ///< a gradient that isn't finite only costs this update
   std::int64_t skipped_updates = 0;  ///< before this step: the optimizer doesn't count them
   bool training = true;              ///< false: forward only
 };

@@ -146,7 +146,7 @@ void StageMachine::reduce_norm() {
   outcome_.loss = shared.back() / static_cast<double>(inputs_.valid_tokens);
   shared.pop_back();
   outcome_.gradient_norm = global_norm(shared) / inputs_.loss_scale;
-  outcome_.skipped = inputs_.loss_scale != 1 && !std::isfinite(outcome_.gradient_norm);
+  outcome_.skipped = inputs_.may_skip && !std::isfinite(outcome_.gradient_norm);
 }
 
 void StageMachine::update() {

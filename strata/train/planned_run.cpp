@@ -1,5 +1,6 @@
 #include "strata/train/planned_run.h"
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -11,6 +12,11 @@ namespace {
 
 int as_int(std::int64_t number) { return static_cast<int>(number); }
 
+at::ScalarType precision_of(const Recipe& recipe) {
+  if (recipe.train.precision == "bf16") return at::kBFloat16;
+  return recipe.train.precision == "fp16" ? at::kHalf : at::kFloat;
+}
+
 CostRequest cost_request(const Recipe& recipe, bool keep_intermediates) {
   const std::vector<std::int64_t> shape = {recipe.train.micro_batch, recipe.model.context};
   return {.batch_inputs = {{shape, at::kLong}, {shape, at::kLong}},
@@ -18,12 +24,13 @@ CostRequest cost_request(const Recipe& recipe, bool keep_intermediates) {
           .micro_batch = recipe.train.micro_batch,
           .optimizer_slots = as_int(
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
+          .precision = precision_of(recipe),
           .keep_intermediates = keep_intermediates};
 }
 
 Sequence model_of(const Recipe& recipe) {
   return make_model(recipe.model, GptOutput::kLoss,
-                    {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel});
+                    {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel}, precision_of(recipe));
 }
 
 PlanRequest plan_request(const Recipe& recipe, const Sequence& model, int processes = 1) {
@@ -41,8 +48,10 @@ PlanRequest plan_request(const Recipe& recipe, const Sequence& model, int proces
                       .mesh = mesh_request(recipe.mesh)};
   if (processes > 1) {
     request.mesh.rates = kProcessRates;
-    request.mesh.copies_pieces = true;
+    // Processes of one machine read each other's memory unless they are told not to.
+    request.mesh.copies_pieces = std::getenv("STRATA_SOCKETS") != nullptr;
   }
+  request.mesh.weight_element_bytes = static_cast<int>(c10::elementSize(precision_of(recipe)));
   request.mesh.tensor = transformer_traffic(request.wiring, request.costs_cheap, request.mesh);
   return request;
 }
@@ -61,6 +70,7 @@ TrainerOptions trainer_options(const Recipe& recipe, const Plan& plan) {
           .seed = static_cast<std::uint64_t>(recipe.train.seed),
           .clip = recipe.train.clip,
           .label_smoothing = recipe.train.label_smoothing,
+          .precision = precision_of(recipe),
           .optimizer = recipe.optimizer};
 }
 

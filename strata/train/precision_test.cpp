@@ -76,6 +76,25 @@ TEST_P(TrainingIn, GivesTheSameBitsInEveryZeroStage) {
   }
 }
 
+TEST_P(TrainingIn, GivesTheSameBitsWithEverythingAtOnce) {
+  for (const char* kind : {"gpt", "llama"}) {
+    MeshCase plain = small_case(precision(), kind);
+    plain.mesh = {.pp = 1, .dp = 2, .tp = 2};
+    plain.sequence = true;
+    plain.steps = 3;
+    plain.label_smoothing = 0.1;
+    plain.zero = 2;
+    plain.reduce_each = true;
+    MeshCase c = plain;
+    c.mesh.pp = 2;
+    c.zero = 3;
+    c.schedule = "interleaved";
+    c.recompute = "mixed";
+    SCOPED_TRACE(testing::Message() << c);
+    expect_same_bits(train_on_mesh(c), train_on_mesh(plain));
+  }
+}
+
 TEST_P(TrainingIn, StaysNearFp32AmongTensorParallelRanks) {
   for (const char* kind : {"gpt", "llama"}) {
     for (const bool sequence : {false, true}) {

@@ -89,6 +89,10 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
            .unit = "ratio",
            .minimum = 0,
            .maximum = 1});
+  set.add(prefix + ".precision", &options.precision,
+          {.help = "Of weights and activations; 16 bit keeps fp32 weights for the optimizer, adds "
+                   "gradients in fp32, and fp16 scales the loss.",
+           .choices = {"fp32", "bf16", "fp16"}});
   set.add(prefix + ".seed", &options.seed,
           {.help = "Of first values, dropout and the order of samples.", .minimum = 0});
   set.add(

@@ -27,6 +27,7 @@ struct TrainOptions {
   double final_fraction = 0.1;
   double clip = 1.0;
   double label_smoothing = 0;
+  std::string precision = "fp32";
   std::int64_t seed = 1;
   std::int64_t validate_every = 0;
   std::int64_t validation_samples = 256;

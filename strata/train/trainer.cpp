@@ -231,6 +231,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
                             .valid_tokens = batch.valid_tokens,
                             .learning_rate = learning_rate,
                             .loss_scale = training ? loss_scale_.scale : 1,
+                            .may_skip = loss_scale_.dynamic,
                             .skipped_updates = loss_scale_.skipped,
                             .training = training});
   execute_located(program, *machine_, trace_, groups_.world);

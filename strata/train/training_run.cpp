@@ -92,7 +92,7 @@ class RankLoop {
                       .gradient_norm = outcome.gradient_norm,
                       .learning_rate = learning_rate,
                       .samples_seen = seen + batch.samples};
-    require_finite(record);
+    if (!outcome.skipped) require_finite(record);  // else the loss scale has given way
     const bool stop = share(record, begin, batch);
     if (options_.validate_every > 0 && record.step % options_.validate_every == 0 &&
         record.step < options_.steps)

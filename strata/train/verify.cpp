@@ -72,7 +72,7 @@ bool Verification::holds() const {
 }
 
 Verification verify(const Recipe& recipe, const PlannedRun& run, const std::string& resume) {
-  const Sequence one = make_model(recipe.model);
+  const Sequence one = make_model(recipe.model, GptOutput::kLoss, {}, run.trainer.precision);
   TrainerOptions reference_options = run.trainer;
   reference_options.mesh = {};
   reference_options.zero = reference_options.shard_ranks = 0;
