@@ -30,7 +30,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 def documents():
     names = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     return [path for path in names if path.exists()] + sorted(
-        [*ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*/README.md")])
+        [*ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*/README.md"), *ROOT.glob("deploy/*.md")])
 
 
 def ignored(path):
@@ -96,10 +96,22 @@ def check_make(words):
             if re.fullmatch(r"[a-z][\w-]*", word) and word not in known]
 
 
+VERBS = {"plan", "train", "generate", "verify", "options", "doctor"}
+
+
 def check_program(words):
     """Compares a `strata VERB --flag` with what the verb says of itself."""
     if len(words) < 2 or PLACEHOLDER.search(words[1]) or words[1].startswith(("-", "<")):
         return []
+    verb = words[1]
+    if verb == "launch":  # what follows its own flags is another verb's call
+        inner = next((i for i, word in enumerate(words) if i > 1 and word in VERBS), len(words))
+        own = [word for word in words[:inner] if word != "--"]
+        return check_flags(own) + check_program(words[:1] + words[inner:])
+    return check_flags(words)
+
+
+def check_flags(words):
     verb = words[1]
     asked = subprocess.run([PROGRAM, verb, "--help"], capture_output=True, text=True)
     if asked.returncode != 0:

@@ -21,7 +21,7 @@ from resident import Failed, call  # noqa: E402
 REPLICAS = 2
 KINDS = {"replicas": Kind(processes=REPLICAS, threads=1)}
 PAIRS = [
-    Pair("strata dp", ("torch ddp",)),
+    Pair("strata dp", ("torch ddp", "torch fsdp2")),
     Pair("strata zero 1", ("torch ddp zero 1", "deepspeed zero 1")),
     Pair("strata zero 2", ("deepspeed zero 2",)),
     Pair("strata zero 3", ("torch fsdp2",)),

@@ -5,8 +5,11 @@ namespace strata {
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".auto", &options.automatic,
           {.help = "Search the fastest pp, dp, tp, zero, schedule and virtual_stages that fit"});
-  set.add(prefix + ".ranks", &options.ranks,
-          {.help = "Ranks that auto shares out; 0: pp x dp x tp", .unit = "ranks", .minimum = 0});
+  set.add(
+      prefix + ".ranks", &options.ranks,
+      {.help = "Ranks that auto shares out; 0: pp x dp x tp, or else one for each process or core",
+       .unit = "ranks",
+       .minimum = 0});
   set.add(prefix + ".pp", &options.pp,
           {.help = "Ranks that the layers are cut over", .unit = "ranks", .minimum = 1});
   set.add(prefix + ".dp", &options.dp,

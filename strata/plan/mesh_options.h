@@ -11,7 +11,7 @@ namespace strata {
 
 struct MeshOptions {
   bool automatic = false;  ///< `auto`: plan chooses pp, dp, tp, zero, schedule and virtual_stages
-  std::int64_t ranks = 0;  ///< for auto: how many there are; 0: those of pp, dp and tp
+  std::int64_t ranks = 0;  ///< for auto: how many; 0: pp x dp x tp, or one for each process or core
   std::int64_t pp = 1;
   std::int64_t dp = 1;
   std::int64_t tp = 1;

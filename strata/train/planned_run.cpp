@@ -1,8 +1,10 @@
 #include "strata/train/planned_run.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "strata/models/model.h"
 #include "strata/pipeline/costs.h"
@@ -100,7 +102,13 @@ Recipe with_mesh(Recipe recipe) {
 }  // namespace
 
 MeshSearch search_mesh(const Recipe& recipe) {
-  return search_mesh(recipe.mesh, mesh_limits(recipe), [&](const MeshOptions& mesh) {
+  MeshOptions asked = recipe.mesh;
+  if (asked.ranks == 0 && asked.mesh().size() == 1) {
+    // `mesh: auto` alone: a rank for each process, or for each core of this one.
+    const int processes = rendezvous_from_environment().processes;
+    asked.ranks = processes > 1 ? processes : std::max(1u, std::thread::hardware_concurrency());
+  }
+  return search_mesh(asked, mesh_limits(recipe), [&](const MeshOptions& mesh) {
     Recipe candidate = recipe;
     candidate.mesh = mesh;
     return plan_request(candidate, model_of(candidate));

@@ -1,0 +1,53 @@
+"""One recipe on one rank, on 32 threads and on 4 processes of 8 threads; plans of whole meshes."""
+
+import pathlib
+import unittest
+
+from strata_program import ProgramTest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RECIPE = str(ROOT / "recipes/mesh.yaml")
+DATA = ["--set", f"data.train={ROOT / 'README.md'}", "--set", "mesh.threads=1"]
+ONE_RANK = ["--set", "mesh.pp=1", "--set", "mesh.dp=1", "--set", "mesh.tp=1", "--set", "mesh.zero=0"]
+
+
+class Mesh(ProgramTest):
+    def train_losses(self, *arguments, launch=()):
+        self.succeed(*launch, "train", RECIPE, *DATA, "--metrics", "m.jsonl", *arguments)
+        losses = [step["loss"] for step in self.metrics("m.jsonl")]
+        (self.folder / "m.jsonl").unlink()
+        return losses
+
+    def test_32_ranks_learn_what_one_learns_as_threads_and_as_processes(self):
+        one = self.train_losses(*ONE_RANK)
+        threads = self.train_losses()
+        processes = self.train_losses(launch=("launch", "-n", "4", "--"))
+        self.assertEqual(len(one), 50)
+        self.assertEqual(threads, processes)  # every bit
+        for step, (a, b) in enumerate(zip(one, threads), 1):
+            self.assertLess(abs(a - b), 1e-5 * a, f"step {step}: {a} on one rank, {b} on 32")
+
+    def test_verify_bounds_what_replicas_and_slices_change(self):
+        out = self.succeed("verify", RECIPE, *DATA)
+        self.assertIn("of each layer's largest gradient", out)
+
+    def test_plan_reproduces_the_bytes_that_zero_publishes(self):
+        # Rajbhandari et al. 2020 (arXiv 1910.02054), figure 1.
+        out = self.succeed("plan", "--parameters", "7.5B", "--shard-ranks", "64")
+        for gigabytes in ("120.0", "31.4", "16.6", "1.9"):
+            self.assertIn(f" {gigabytes} ", out)
+
+    def test_plan_searches_a_mesh_and_says_why_others_lost(self):
+        out = self.succeed("plan", RECIPE, *DATA, "--set", "mesh.auto=true", "--set",
+                           "mesh.ranks=8", "--estimate")
+        self.assertIn("8 ranks", out)
+        self.assertIn("fastest that fits", out)
+        self.assertIn("x as slow: bubble".replace("x", "\u00d7"), out)
+
+    def test_an_illegal_mesh_is_refused_with_the_nearest_legal_one(self):
+        self.refuse("train", RECIPE, *DATA, "--set", "mesh.tp=3", says="mesh.tp")
+        self.refuse("launch", "-n", "3", "--", "train", RECIPE, *DATA, says="processes")
+
+
+if __name__ == "__main__":
+    unittest.main()
