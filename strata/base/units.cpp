@@ -120,7 +120,7 @@ std::string format_bytes_exactly(std::int64_t bytes) {
 
 std::string format_seconds(double seconds) {
   if (seconds < 0) return "-" + format_seconds(-seconds);
-  if (seconds == 0) return "0 s";
+  if (seconds < 1e-12) return "0 s";  // what is left of a difference
   if (!std::isfinite(seconds) || seconds > 1e15) return print("%g s", seconds);
   if (seconds >= 59.95) return format_long_seconds(seconds);
   if (seconds >= 0.9995) return three_digits(seconds) + " s";

@@ -1,6 +1,7 @@
 """strata launch: several processes of one machine, one exit code, no orphans."""
 
 import os
+import re
 import signal
 import time
 import unittest
@@ -79,6 +80,39 @@ class Launch(ProgramTest):
         self.assertEqual(launcher.wait(timeout=30), 3)
         for child in children:
             self.assertTrue(gone(child))
+
+
+class Restart(ProgramTest):
+    """A process is killed; the others end, and the launcher goes on without it."""
+
+    RUN = ("train", "recipe.yaml", "--set", "mesh.pp=1", "--set", "mesh.zero=2", "--set",
+           "train.steps=400", "--set", "train.checkpoint_folder=saved", "--set",
+           "train.checkpoint_every=10", "--set", "train.keep_checkpoints=0")
+
+    def saved(self):
+        return sorted(folder.name for folder in (self.folder / "saved").glob("step-????????"))
+
+    def test_goes_on_with_fewer_replicas_and_their_losses(self):
+        launcher = self.start("launch", "-n", "2", "--restarts", "1", "--shrink", "--", *self.RUN,
+                              "--set", "mesh.dp=2", "--metrics", "m.jsonl")
+        self.addCleanup(launcher.kill)
+        self.assertTrue(wait_until(lambda: len(self.saved()) >= 2))
+        os.kill(children_of(launcher.pid)[-1], signal.SIGKILL)
+        _, err = launcher.communicate(timeout=120)
+        self.assertEqual(launcher.returncode, 0, err)
+        self.assertRegex(err, r"rank [01] \(dp [01]/2\): lost")
+        self.assertIn("mesh.dp 1", err)
+        resumed = re.search(r"mesh\.dp 1.*?step +(\d+)/400", err, re.DOTALL)
+        last = int(resumed[1]) - 1  # the step of the checkpoint that it went on from
+        self.assertEqual(last % 10, 0)
+        losses = [step["loss_hex"] for step in self.metrics("m.jsonl")]
+        self.assertEqual(len(losses), 400)
+        # The same as a run of the smaller mesh from that checkpoint.
+        (self.folder / "saved").rename(self.folder / "before")
+        self.succeed(*self.RUN, "--set", "train.steps=400", "--set", "train.checkpoint_every=0",
+                     "--resume", f"before/step-{last:08}", "--metrics", "again.jsonl")
+        again = [step["loss_hex"] for step in self.metrics("again.jsonl")]
+        self.assertEqual(again, losses[last:])
 
 
 if __name__ == "__main__":
