@@ -84,7 +84,11 @@ def call(command, environment=None):
 
 
 def call_or_exit(command, environment=None):
-    try:
-        return call(command, environment)
-    except Failed as failure:
-        sys.exit(f"run: {failure}")
+    """Tries twice: now and then a peer's process dies while its threads are torn down."""
+    for last in (False, True):
+        try:
+            return call(command, environment)
+        except Failed as failure:
+            if last:
+                sys.exit(f"run: {failure}")
+            print(f"run: {failure}\nrun: once more", file=sys.stderr)

@@ -85,6 +85,7 @@ def gather(mine, rank, world):
 
     everyone = [None] * world
     dist.all_gather_object(everyone, mine)
+    dist.barrier()  # a rank that leaves while another still talks ends it
     dist.destroy_process_group()
     return None if rank else everyone
 

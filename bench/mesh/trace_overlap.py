@@ -22,12 +22,11 @@ def rank_events(path, rank=0):
 
 
 def steps_of(spans):
-    """Cuts at the first forward behind an update."""
-    steps, updated = [[]], True
+    """Cuts at the first forward, or the fetch before it, behind an update."""
+    steps = [[]]
     for span in spans:
-        if updated and span[0] == "F" and steps[-1]:
+        if span[0] in ("F", "FW") and any(kind == "U" for kind, *_ in steps[-1]):
             steps.append([])
-        updated = span[0] == "U" or (updated and span[0] != "F")
         steps[-1].append(span)
     return steps
 
