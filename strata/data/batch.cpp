@@ -1,5 +1,7 @@
 #include "strata/data/batch.h"
 
+#include <ATen/ops/cat.h>
+
 #include <algorithm>
 
 #include "strata/base/errors.h"
@@ -33,16 +35,26 @@ std::int64_t count_micro_batches(std::int64_t samples, int replicas,
   return (largest + micro_batch_samples - 1) / micro_batch_samples;
 }
 
+MiniBatch padded(const MiniBatch& batch, int replicas, std::int64_t micro_batch_samples) {
+  const std::int64_t count = count_micro_batches(batch.samples, replicas, micro_batch_samples);
+  if (batch.samples / replicas >= count) return batch;
+  const std::int64_t missing = replicas * count - batch.samples;
+  MiniBatch full = batch;
+  full.samples += missing;
+  for (at::Tensor& input : full.inputs) {
+    std::vector<std::int64_t> sizes = input.sizes().vec();
+    sizes[0] = missing;
+    at::Tensor copies = input.narrow(0, 0, 1).expand(sizes).clone();
+    const bool is_target = &input == &full.inputs.back() && full.inputs.size() > 1;
+    if (is_target) copies.fill_(kIgnoredTarget);
+    input = at::cat({input, copies});
+  }
+  return full;
+}
+
 std::vector<MicroBatch> split(const MiniBatch& batch, std::int64_t micro_batch_samples,
                               std::int64_t count) {
-  if (batch.samples < count) {
-    throw UserError({.operation = "data.split",
-                     .what = "a replica has fewer samples than micro-batches",
-                     .expected = "at least " + std::to_string(count) + " samples for each replica",
-                     .got = std::to_string(batch.samples),
-                     .fix = "set train.mini_batch to a multiple of mesh.dp, or raise "
-                            "train.micro_batch"});
-  }
+  STRATA_CHECK(batch.samples >= count, "data.split");
   std::vector<MicroBatch> micro_batches;
   for (std::int64_t i = 0, first = 0; i < count; ++i) {
     // What is left must do for the slices that are left.

@@ -36,8 +36,13 @@ std::vector<MicroBatch> split(const MiniBatch& batch, std::int64_t micro_batch_s
 std::int64_t count_micro_batches(std::int64_t samples, int replicas,
                                  std::int64_t micro_batch_samples);
 
+/// The batch itself, or, if a replica's share had fewer samples than micro-batches, with copies of
+/// its first sample behind it whose targets (the last input) are ignored: they change no loss and
+/// no gradient.
+MiniBatch padded(const MiniBatch& batch, int replicas, std::int64_t micro_batch_samples);
+
 /// The same cut in exactly `count` slices, which may be one more than needed: then the last one is
-/// halved. UserError if there are fewer samples than slices.
+/// halved. InternalError if there are fewer samples than slices: padded() sees to that.
 std::vector<MicroBatch> split(const MiniBatch& batch, std::int64_t micro_batch_samples,
                               std::int64_t count);
 

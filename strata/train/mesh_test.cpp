@@ -126,6 +126,19 @@ TEST(Mesh, RandomCombinationsLearnWhatOneRankLearns) {
   std::cout << kCases << " combinations, seeds 0 to " << kCases - 1 << '\n';
 }
 
+// A mini-batch that leaves a replica without a sample for each micro-batch, even without any.
+TEST(Mesh, ReplicasMayOutnumberTheSamplesThatAreLeft) {
+  for (const std::int64_t samples : {2, 3, 5}) {
+    MeshCase c;
+    c.model = {.layers = 2, .width = 32, .heads = 2, .vocab = 48, .context = 16, .dropout = 0.1};
+    c.mesh = {.dp = 4};
+    c.zero = 3;
+    c.mini_batch = samples;
+    c.micro_batch = 1;
+    expect_close(train_on_mesh(c), train_on_mesh(one_rank_form(c)), 1e-5, 2e-5);
+  }
+}
+
 // 4 stages x 4 tensor-parallel ranks x 2 replicas: the shape of DeepSpeed's 3D parallelism
 // (Microsoft, September 2020).
 TEST(Mesh, ThirtyTwoRanksLearnWhatOneLearns) {

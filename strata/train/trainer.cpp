@@ -216,9 +216,9 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
                      .fix = "check the targets of data.train"});
   }
   const int replicas = groups_.dp.size();
-  std::vector<MicroBatch> micro_batches =
-      split(share(batch, groups_.dp.rank(), replicas), options_.micro_batch,
-            count_micro_batches(batch.samples, replicas, options_.micro_batch));
+  std::vector<MicroBatch> micro_batches = split(
+      share(padded(batch, replicas, options_.micro_batch), groups_.dp.rank(), replicas),
+      options_.micro_batch, count_micro_batches(batch.samples, replicas, options_.micro_batch));
   const Schedule& schedule = this->schedule(static_cast<int>(micro_batches.size()), training);
   Program program = schedule.programs[groups_.pp.rank()];
   if (training && !update) {  // stop behind the norm
