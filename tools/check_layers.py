@@ -9,11 +9,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = [
     ["base"],
-    ["schedule", "device"],
-    ["plan", "comm", "model", "data"],
-    ["tier", "optim"],
-    ["shard", "embed"],
-    ["pipeline", "models"],
+    ["schedule", "transport", "tokenizer", "report", "device"],
+    ["plan", "comm", "nn", "data"],
+    ["tier", "optim", "models"],
+    ["shard", "checkpoint", "embed"],
+    ["pipeline"],
     ["train", "serve"],
     ["cli"],
 ]
@@ -22,7 +22,7 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 # What a folder may see: (headers, their name in the message, who may include them).
 SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
-     lambda folder, file: folder not in ("base", "schedule", "plan")),
+     lambda folder, file: folder not in ("base", "schedule", "transport", "tokenizer", "report", "plan")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"

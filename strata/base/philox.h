@@ -2,7 +2,7 @@
 /// that came before: the same dropout mask and the same initial weights on any mesh.
 ///
 /// Source  Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11), Philox4x32-10.
-/// Cost    about 10 multiplications for 4 words; `model/kernels` holds the vectorised form.
+/// Cost    about 10 multiplications for 4 words; `nn/kernels` holds the vectorised form.
 #pragma once
 
 #include <array>

@@ -10,12 +10,12 @@
 #include "strata/cli/recipe_arguments.h"
 #include "strata/cli/verbs.h"
 #include "strata/data/windows.h"
-#include "strata/train/chrome_trace.h"
-#include "strata/train/metrics.h"
-#include "strata/train/progress.h"
+#include "strata/report/chrome_trace.h"
+#include "strata/report/metrics.h"
+#include "strata/report/progress.h"
+#include "strata/report/tensorboard.h"
 #include "strata/train/run_report.h"
 #include "strata/train/saving.h"
-#include "strata/train/tensorboard.h"
 #include "strata/train/training_run.h"
 
 namespace strata {

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "strata/base/errors.h"
-#include "strata/data/scratch_folder.h"
+#include "strata/base/scratch_folder.h"
 
 namespace strata {
 namespace {

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <vector>
 
+#include "strata/base/checksum.h"
+#include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
-#include "strata/data/checksum.h"
-#include "strata/data/durable_file.h"
 
 namespace strata {
 namespace {

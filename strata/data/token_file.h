@@ -22,7 +22,7 @@
 #include <string>
 #include <string_view>
 
-#include "strata/data/mapped_file.h"
+#include "strata/base/mapped_file.h"
 
 namespace strata {
 

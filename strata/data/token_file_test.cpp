@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
-#include "strata/data/scratch_folder.h"
+#include "strata/base/scratch_folder.h"
 
 namespace strata {
 namespace {

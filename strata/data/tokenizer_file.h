@@ -4,7 +4,7 @@
 #include <string>
 
 #include "strata/data/token_file.h"
-#include "strata/data/tokenizer.h"
+#include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
 

@@ -1,4 +1,4 @@
-#include "strata/data/tokenizer.h"
+#include "strata/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/errors.h"
-#include "strata/data/scratch_folder.h"
+#include "strata/base/scratch_folder.h"
 #include "strata/data/windows.h"
 
 namespace strata {

@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "strata/base/errors.h"
-#include "strata/model/ops/fp32_pieces.h"
-#include "strata/model/ops/head_loss.h"
+#include "strata/nn/ops/fp32_pieces.h"
+#include "strata/nn/ops/head_loss.h"
 
 namespace strata {
 

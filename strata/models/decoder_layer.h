@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "strata/model/layer.h"
-#include "strata/model/tensor_parallel.h"
 #include "strata/models/gpt_options.h"
+#include "strata/nn/layer.h"
+#include "strata/nn/tensor_parallel.h"
 
 namespace strata {
 

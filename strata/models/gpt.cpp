@@ -8,14 +8,14 @@
 #include <numeric>
 
 #include "strata/base/errors.h"
-#include "strata/model/ops/attention.h"
-#include "strata/model/ops/dropout.h"
-#include "strata/model/ops/embedding.h"
-#include "strata/model/ops/fp32_pieces.h"
-#include "strata/model/ops/head_loss.h"
-#include "strata/model/ops/layer_norm.h"
-#include "strata/model/ops/linear.h"
 #include "strata/models/decoder_layer.h"
+#include "strata/nn/ops/attention.h"
+#include "strata/nn/ops/dropout.h"
+#include "strata/nn/ops/embedding.h"
+#include "strata/nn/ops/fp32_pieces.h"
+#include "strata/nn/ops/head_loss.h"
+#include "strata/nn/ops/layer_norm.h"
+#include "strata/nn/ops/linear.h"
 
 namespace strata {
 namespace {

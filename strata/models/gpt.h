@@ -11,8 +11,8 @@
 ///         context with sequence parallelism, not divisible by the tensor-parallel ranks.
 #pragma once
 
-#include "strata/model/sequence.h"
 #include "strata/models/gpt_options.h"
+#include "strata/nn/sequence.h"
 
 namespace strata {
 

@@ -8,13 +8,13 @@
 #include <numeric>
 
 #include "strata/base/errors.h"
-#include "strata/model/ops/fp32_pieces.h"
-#include "strata/model/ops/grouped_attention.h"
-#include "strata/model/ops/head_loss.h"
-#include "strata/model/ops/rms_norm.h"
-#include "strata/model/ops/row_linear.h"
-#include "strata/model/ops/token_embedding.h"
 #include "strata/models/decoder_layer.h"
+#include "strata/nn/ops/fp32_pieces.h"
+#include "strata/nn/ops/grouped_attention.h"
+#include "strata/nn/ops/head_loss.h"
+#include "strata/nn/ops/rms_norm.h"
+#include "strata/nn/ops/row_linear.h"
+#include "strata/nn/ops/token_embedding.h"
 
 namespace strata {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "strata/comm/thread_ranks.h"
-#include "strata/model/initialise.h"
 #include "strata/models/model.h"
+#include "strata/nn/initialise.h"
 
 namespace strata {
 namespace {

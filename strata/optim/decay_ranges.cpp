@@ -1,7 +1,7 @@
 #include "strata/optim/decay_ranges.h"
 
 #include "strata/base/errors.h"
-#include "strata/model/layout.h"
+#include "strata/nn/layout.h"
 
 namespace strata {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/model/sequence.h"
+#include "strata/nn/sequence.h"
 #include "strata/schedule/costs.h"
 
 namespace strata {

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "strata/model/layer.h"
+#include "strata/nn/layer.h"
 
 namespace strata {
 

@@ -11,7 +11,7 @@
 #include "strata/base/clock.h"
 #include "strata/base/median.h"
 #include "strata/comm/thread_ranks.h"
-#include "strata/model/initialise.h"
+#include "strata/nn/initialise.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/costs.h"

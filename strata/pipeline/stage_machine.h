@@ -11,7 +11,7 @@
 
 #include "strata/comm/mesh_groups.h"
 #include "strata/data/batch.h"
-#include "strata/model/sequence.h"
+#include "strata/nn/sequence.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/gradient_table.h"
 #include "strata/pipeline/layer_graph.h"

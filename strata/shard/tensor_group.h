@@ -5,7 +5,7 @@
 #pragma once
 
 #include "strata/comm/group.h"
-#include "strata/model/tensor_parallel.h"
+#include "strata/nn/tensor_parallel.h"
 
 namespace strata {
 

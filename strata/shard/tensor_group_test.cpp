@@ -8,13 +8,13 @@
 #include "strata/base/ignored_target.h"
 #include "strata/comm/collectives.h"
 #include "strata/comm/thread_ranks.h"
-#include "strata/model/ops/attention.h"
-#include "strata/model/ops/dropout.h"
-#include "strata/model/ops/embedding.h"
-#include "strata/model/ops/head_loss.h"
-#include "strata/model/ops/layer_norm.h"
-#include "strata/model/ops/linear.h"
-#include "strata/model/weight_slice.h"
+#include "strata/nn/ops/attention.h"
+#include "strata/nn/ops/dropout.h"
+#include "strata/nn/ops/embedding.h"
+#include "strata/nn/ops/head_loss.h"
+#include "strata/nn/ops/layer_norm.h"
+#include "strata/nn/ops/linear.h"
+#include "strata/nn/weight_slice.h"
 
 namespace strata {
 namespace {

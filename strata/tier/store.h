@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "strata/base/flat_range.h"
-#include "strata/model/layout.h"
+#include "strata/nn/layout.h"
 #include "strata/tier/flat_buffer.h"
 #include "strata/tier/medium.h"
 

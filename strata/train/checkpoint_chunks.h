@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "strata/data/checksum.h"
-#include "strata/data/mapped_file.h"
+#include "strata/base/checksum.h"
+#include "strata/base/mapped_file.h"
 
 namespace strata {
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "strata/base/errors.h"
-#include "strata/data/scratch_folder.h"
+#include "strata/base/scratch_folder.h"
 #include "strata/train/named_state.h"
 
 namespace strata {

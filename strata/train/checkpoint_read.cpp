@@ -3,7 +3,7 @@
 #include <set>
 
 #include "strata/base/errors.h"
-#include "strata/data/mapped_file.h"
+#include "strata/base/mapped_file.h"
 #include "strata/models/hugging_face.h"
 #include "strata/train/checkpoint.h"
 #include "strata/train/checkpoint_copy.h"

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "strata/base/errors.h"
-#include "strata/data/scratch_folder.h"
+#include "strata/base/scratch_folder.h"
 #include "strata/train/named_state.h"
 
 namespace strata {

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
-#include "strata/data/durable_file.h"
 #include "strata/train/checkpoint.h"
 #include "strata/train/checkpoint_folder.h"
 

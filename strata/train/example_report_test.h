@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "strata/plan/simulator.h"
+#include "strata/report/report.h"
 #include "strata/schedule/builders.h"
 #include "strata/schedule/passes.h"
-#include "strata/train/report.h"
 
 namespace strata::report_test {
 

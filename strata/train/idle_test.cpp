@@ -1,4 +1,4 @@
-#include "strata/train/idle.h"
+#include "strata/report/idle.h"
 
 #include <gtest/gtest.h>
 

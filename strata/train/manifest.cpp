@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "strata/base/checksum.h"
 #include "strata/base/errors.h"
-#include "strata/data/checksum.h"
 
 namespace strata {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/model/weight_slice.h"
+#include "strata/nn/weight_slice.h"
 
 namespace strata {
 

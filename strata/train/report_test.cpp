@@ -1,4 +1,4 @@
-#include "strata/train/report.h"
+#include "strata/report/report.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 
 #include "strata/base/units.h"
 #include "strata/plan/plan_text.h"
+#include "strata/report/report.h"
 #include "strata/train/generate.h"
-#include "strata/train/report.h"
 
 namespace strata {
 namespace {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
-#include "strata/data/durable_file.h"
 
 namespace strata {
 namespace {

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/data/mapped_file.h"
+#include "strata/base/mapped_file.h"
 #include "strata/train/checkpoint_chunks.h"
 
 namespace strata {

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "strata/base/errors.h"
-#include "strata/data/scratch_folder.h"
+#include "strata/base/scratch_folder.h"
 
 namespace strata {
 namespace {

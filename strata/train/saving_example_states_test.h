@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "strata/model/weight_slice.h"
 #include "strata/models/gpt.h"
+#include "strata/nn/weight_slice.h"
 #include "strata/schedule/mesh.h"
 #include "strata/train/named_state.h"
 

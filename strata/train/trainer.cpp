@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
-#include "strata/model/initialise.h"
+#include "strata/nn/initialise.h"
 #include "strata/schedule/passes.h"
 #include "strata/schedule/validator.h"
 #include "strata/shard/peer_medium.h"

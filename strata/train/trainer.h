@@ -21,7 +21,7 @@
 #include "strata/base/trace.h"
 #include "strata/comm/mesh_groups.h"
 #include "strata/data/batch.h"
-#include "strata/model/sequence.h"
+#include "strata/nn/sequence.h"
 #include "strata/optim/loss_scale.h"
 #include "strata/optim/options.h"
 #include "strata/pipeline/stage_machine.h"

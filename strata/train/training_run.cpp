@@ -9,7 +9,7 @@
 #include "strata/base/median.h"
 #include "strata/base/units.h"
 #include "strata/data/loader.h"
-#include "strata/train/idle.h"
+#include "strata/report/idle.h"
 #include "strata/train/loading.h"
 #include "strata/train/saving.h"
 #include "strata/train/step_events.h"

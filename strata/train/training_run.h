@@ -12,8 +12,8 @@
 
 #include "strata/base/trace.h"
 #include "strata/comm/ranks.h"
+#include "strata/report/step_record.h"
 #include "strata/train/planned_run.h"
-#include "strata/train/step_record.h"
 
 namespace strata {
 

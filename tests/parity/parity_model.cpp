@@ -18,9 +18,9 @@
 #include <sstream>
 
 #include "strata/base/errors.h"
-#include "strata/model/initialise.h"
 #include "strata/models/hugging_face.h"
 #include "strata/models/model.h"
+#include "strata/nn/initialise.h"
 #include "strata/train/safetensors.h"
 
 namespace strata {

@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "strata/base/errors.h"
-#include "strata/data/tokenizer.h"
+#include "strata/tokenizer/tokenizer.h"
 
 int main(int count, char** arguments) {
   try {

@@ -1,0 +1,69 @@
+#include "strata/nn/initialise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "strata/base/philox.h"
+#include "strata/nn/ops/parallel.h"
+#include "strata/nn/weight_slice.h"
+
+namespace strata {
+namespace {
+
+// FNV-1a; std::hash differs between standard libraries.
+std::uint64_t hash_name(const std::string& name) {
+  std::uint64_t hash = 0xCBF29CE484222325ull;
+  for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001B3ull;
+  return hash;
+}
+
+double uniform(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
+
+// Elements [begin, begin + numel) of the whole weight.
+void fill_normal(float* data, std::int64_t begin, std::int64_t numel, double stddev,
+                 std::uint64_t key) {
+  constexpr std::int64_t kDrawn = 4;  // numbers of one Philox block
+  const std::array<std::uint32_t, 2> words = {static_cast<std::uint32_t>(key),
+                                              static_cast<std::uint32_t>(key >> 32)};
+  parallel_elements(numel, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t i = begin + from; i < begin + to;) {
+      const auto block = static_cast<std::uint64_t>(i / kDrawn);
+      const PhiloxBlock drawn =
+          philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 1},
+                 words);
+      const std::int64_t end = std::min((i / kDrawn + 1) * kDrawn, begin + to);
+      for (; i < end; ++i) {
+        const auto place = static_cast<std::size_t>(i % kDrawn), pair = place / 2 * 2;
+        const double radius = stddev * std::sqrt(-2.0 * std::log(uniform(drawn[pair])));
+        const double angle = 2.0 * std::numbers::pi * uniform(drawn[pair + 1]);
+        data[i - begin] =
+            static_cast<float>(radius * (place % 2 ? std::sin(angle) : std::cos(angle)));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void initialise(const at::Tensor& weight, const WeightSpec& spec, const std::string& layer_name,
+                std::uint64_t seed, int rank, int ranks) {
+  weight.zero_();
+  const std::vector<Run> runs = slice_runs(spec, rank, ranks);
+  float* data = weight.data_ptr<float>();
+  switch (spec.init.kind) {
+    case Init::Kind::kZeros:
+      return;
+    case Init::Kind::kOnes:
+      for (const Run& run : runs) std::fill_n(data + run.local, run.numel, 1.0f);
+      return;
+    case Init::Kind::kNormal:
+      break;
+  }
+  const std::string name = spec.tie.empty() ? layer_name + "." + spec.name : "tie." + spec.tie;
+  for (const Run& run : runs)
+    fill_normal(data + run.local, run.global, run.numel, spec.init.stddev,
+                mix_key(seed, hash_name(name)));
+}
+
+}  // namespace strata

@@ -1,0 +1,51 @@
+#include "strata/nn/kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "strata/nn/kernels/column_sums.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+void AddColumnSums(const float* x, float* sum, std::int64_t rows, std::int64_t columns,
+                   std::int64_t begin, std::int64_t end) {
+  const D d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  constexpr int kStrip = 8;
+  std::int64_t c = begin;
+  for (; c + kStrip * lanes <= end; c += kStrip * lanes) {
+    V total[kStrip];
+    for (int k = 0; k < kStrip; ++k) total[k] = hn::Zero(d);
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (int k = 0; k < kStrip; ++k)
+        total[k] = hn::Add(total[k], hn::LoadU(d, x + row * columns + c + k * lanes));
+    for (int k = 0; k < kStrip; ++k) {
+      float* to = sum + c + k * lanes;
+      hn::StoreU(hn::Add(hn::LoadU(d, to), total[k]), d, to);
+    }
+  }
+  for (; c < end; ++c) {
+    float total = 0;
+    for (std::int64_t row = 0; row < rows; ++row) total += x[row * columns + c];
+    sum[c] += total;
+  }
+}
+
+}  // namespace strata::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::kernels {
+HWY_EXPORT(AddColumnSums);
+
+void add_column_sums(const float* x, float* sum, std::int64_t rows, std::int64_t columns,
+                     std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(AddColumnSums)(x, sum, rows, columns, begin, end);
+}
+}  // namespace strata::kernels
+#endif

@@ -1,0 +1,41 @@
+#include "strata/nn/kernels/llama_kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "strata/nn/kernels/rotate.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After highway.h, which sets the target.
+#include "strata/nn/kernels/partial-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+void Rotate(float* x, const float* cosines, const float* sines, std::int64_t heads,
+            std::int64_t width, float direction) {
+  const std::int64_t half = width / 2;
+  const FloatVector sign = hn::Set(FloatTag(), direction);
+  for (std::int64_t head = 0; head < heads; ++head, x += width) {
+    for_each_partial(half, [&](std::int64_t c, std::int64_t n) {
+      const FloatVector cosine = load_partial(cosines + c, n);
+      const FloatVector sine = hn::Mul(sign, load_partial(sines + c, n));
+      const FloatVector first = load_partial(x + c, n), second = load_partial(x + half + c, n);
+      store_partial(hn::NegMulAdd(second, sine, hn::Mul(first, cosine)), x + c, n);
+      store_partial(hn::MulAdd(first, sine, hn::Mul(second, cosine)), x + half + c, n);
+    });
+  }
+}
+
+}  // namespace strata::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::kernels {
+HWY_EXPORT(Rotate);
+
+void rotate(float* x, const float* cosines, const float* sines, std::int64_t heads,
+            std::int64_t width, float direction) {
+  HWY_DYNAMIC_DISPATCH(Rotate)(x, cosines, sines, heads, width, direction);
+}
+}  // namespace strata::kernels
+#endif

@@ -1,0 +1,45 @@
+#include "strata/nn/layout.h"
+
+#include "strata/base/errors.h"
+#include "strata/nn/weight_slice.h"
+
+namespace strata {
+namespace {
+
+std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
+  std::int64_t numel = 1;
+  for (const std::int64_t size : shape) numel *= size;
+  return numel;
+}
+
+std::int64_t align(std::int64_t numel) {
+  return (numel + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
+}
+
+}  // namespace
+
+LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed,
+                        int ranks) {
+  STRATA_CHECK_EQ(specs.size(), borrowed.size(), "model.make_layout");
+  LayerLayout layout;
+  layout.placements.resize(specs.size());
+  std::int64_t offset = 0;
+  const auto place = [&](auto belongs) {
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (!belongs(i)) continue;
+      std::vector<std::int64_t> shape = slice_shape(specs[i], ranks);
+      const std::int64_t numel = numel_of(shape);
+      layout.placements[i] = {
+          .shape = std::move(shape), .offset = offset, .numel = numel, .borrowed = borrowed[i]};
+      offset += align(numel);
+    }
+    return offset;
+  };
+  layout.decay_numel = place([&](std::size_t i) { return !borrowed[i] && specs[i].decay; });
+  layout.own_numel = place([&](std::size_t i) { return !borrowed[i] && !specs[i].decay; });
+  layout.total_numel = place([&](std::size_t i) { return borrowed[i]; });
+  layout.specs = std::move(specs);
+  return layout;
+}
+
+}  // namespace strata

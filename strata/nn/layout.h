@@ -1,0 +1,39 @@
+/// Places the weights of one layer, or a tensor-parallel rank's slices of them, in its flat buffer.
+///
+/// Order: weights with decay, weights without, then (in the gradient buffer only, or in a replica)
+/// uses of weights that another layer owns. Each starts at a multiple of 64 bytes, padding is zero,
+/// so one optimizer pass covers a range and its bits don't depend on how it is cut.
+///
+/// Units  offsets and lengths in fp32 elements.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "strata/nn/layer.h"
+
+namespace strata {
+
+inline constexpr std::int64_t kWeightAlignment = 16;  // elements: 64 bytes of fp32
+
+struct Placement {
+  std::vector<std::int64_t> shape;  ///< of this rank's slice
+  std::int64_t offset = 0;
+  std::int64_t numel = 0;
+  bool borrowed = false;  ///< a tied weight that another layer owns
+};
+
+struct LayerLayout {
+  std::vector<WeightSpec> specs;
+  std::vector<Placement> placements;  ///< as specs
+  std::int64_t decay_numel = 0;       ///< [0, decay_numel): weight decay applies
+  std::int64_t own_numel = 0;    ///< [0, own_numel): this layer's weights; the optimizer's range
+  std::int64_t total_numel = 0;  ///< with the borrowed uses; size of the gradient buffer
+};
+
+/// `borrowed[i]`: specs[i] is tied and owned by another layer. `ranks`: among which split weights
+/// are divided; the layout is the same on all of them.
+LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed,
+                        int ranks = 1);
+
+}  // namespace strata

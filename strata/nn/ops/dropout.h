@@ -1,0 +1,32 @@
+/// Drops activations by a mask that is drawn by counter and never stored.
+///
+/// The mask depends on (seed, step, position of the sample in the global mini-batch, layer, site,
+/// element): the same on any mesh, and again in backward and recompute. With sequence parallelism
+/// x is the rank's part of the sequence, and elements count from the start of the whole.
+///
+/// Source  Srivastava et al. 2014; Salmon et al. 2011 (Philox).
+/// Shapes  [samples, ...] contiguous, fp32, bf16 or fp16; a rank's part of a sample: a multiple of
+/// 4
+///         elements.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "strata/nn/layer.h"
+
+namespace strata {
+
+/// One use of dropout in a layer: `site` tells several apart.
+struct Dropout {
+  double probability = 0;
+  int site = 0;
+};
+
+/// dropout(x); x itself when not training or the probability is 0.
+at::Tensor dropout(const at::Tensor& x, Dropout dropout, const ForwardContext& context);
+
+/// residual + dropout(x), in one pass.
+at::Tensor residual_dropout(const at::Tensor& residual, const at::Tensor& x, Dropout dropout,
+                            const ForwardContext& context);
+
+}  // namespace strata

@@ -1,0 +1,266 @@
+// Our operators against ATen's: values, gradients, and bits where they must not move.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "strata/base/philox.h"
+#include "strata/nn/kernels/kernels.h"
+#include "strata/nn/ops/attention.h"
+#include "strata/nn/ops/dropout.h"
+#include "strata/nn/ops/embedding.h"
+#include "strata/nn/ops/head_loss.h"
+#include "strata/nn/ops/layer_norm.h"
+#include "strata/nn/ops/linear.h"
+
+namespace strata {
+namespace {
+
+// A leaf with a zeroed gradient, as a store makes them.
+at::Tensor leaf(at::IntArrayRef shape, double scale = 1.0) {
+  at::Tensor tensor = at::randn(shape).mul_(scale).requires_grad_(true);
+  tensor.mutable_grad() = at::zeros(shape);
+  return tensor;
+}
+
+at::Tensor twin(const at::Tensor& tensor) { return tensor.detach().clone().requires_grad_(true); }
+
+void expect_close(const at::Tensor& a, const at::Tensor& b, double tolerance) {
+  ASSERT_TRUE(a.defined() && b.defined());
+  const double scale = std::max(1.0, b.abs().max().item<double>());
+  EXPECT_LE((a - b).abs().max().item<double>() / scale, tolerance);
+}
+
+void expect_same_bits(const at::Tensor& a, const at::Tensor& b) { EXPECT_TRUE(at::equal(a, b)); }
+
+TEST(NormLinear, EqualsLayerNormThenLinear) {
+  at::manual_seed(1);
+  for (const bool keep : {false, true}) {
+    at::Tensor x = leaf({3, 37, 48}), gain = leaf({48}), shift = leaf({48}), w = leaf({80, 48}),
+               b = leaf({80});
+    x.mutable_grad().reset();
+    at::Tensor x2 = twin(x), gain2 = twin(gain), shift2 = twin(shift), w2 = twin(w), b2 = twin(b);
+    const at::Tensor y = norm_linear(x, gain, shift, w, b, keep);
+    const at::Tensor y2 = at::linear(at::layer_norm(x2, {48}, gain2, shift2), w2, b2);
+    expect_close(y, y2, 1e-5);
+    const at::Tensor dy = at::randn_like(y);
+    y.backward(dy);
+    y2.backward(dy);
+    for (const auto& [ours, theirs] :
+         {std::pair(x, x2), {gain, gain2}, {shift, shift2}, {w, w2}, {b, b2}})
+      expect_close(ours.grad(), theirs.grad(), 2e-5);
+  }
+}
+
+TEST(GeluLinear, EqualsTanhGeluThenLinear) {
+  at::manual_seed(2);
+  for (const bool keep : {false, true}) {
+    at::Tensor x = leaf({5, 31, 64}, 3.0), w = leaf({48, 64}), b = leaf({48});
+    x.mutable_grad().reset();
+    at::Tensor x2 = twin(x), w2 = twin(w), b2 = twin(b);
+    const at::Tensor y = gelu_linear(x, w, b, keep);
+    const at::Tensor y2 = at::linear(at::gelu(x2, "tanh"), w2, b2);
+    expect_close(y, y2, 1e-5);
+    const at::Tensor dy = at::randn_like(y);
+    y.backward(dy);
+    y2.backward(dy);
+    for (const auto& [ours, theirs] : {std::pair(x, x2), {w, w2}, {b, b2}})
+      expect_close(ours.grad(), theirs.grad(), 2e-5);
+  }
+}
+
+TEST(GeluLinear, GivesTheSameBitsWhetherItsOutputIsKeptOrMadeAgain) {
+  at::manual_seed(3);
+  const at::Tensor x0 = at::randn({4, 64, 64}), dy = at::randn({4, 64, 32});
+  const at::Tensor w0 = at::randn({32, 64});
+  at::Tensor gradients[2][2];
+  for (const int keep : {0, 1}) {
+    at::Tensor x = twin(x0), w = twin(w0), b = leaf({32});
+    w.mutable_grad() = at::zeros_like(w0);
+    gelu_linear(x, w, b, keep).backward(dy);
+    gradients[keep][0] = x.grad();
+    gradients[keep][1] = w.grad();
+  }
+  for (const int i : {0, 1}) expect_same_bits(gradients[0][i], gradients[1][i]);
+}
+
+TEST(Gelu, TreatsTheTailLikeTheBody) {
+  const at::Tensor x = at::linspace(-12, 12, 101);
+  const at::Tensor whole = at::empty(128), single = at::empty(1);
+  at::Tensor padded = at::zeros(128);
+  padded.narrow(0, 0, 101).copy_(x);
+  kernels::gelu(padded.const_data_ptr<float>(), whole.data_ptr<float>(), 128);
+  for (int i = 0; i < 101; ++i) {
+    kernels::gelu(x.const_data_ptr<float>() + i, single.data_ptr<float>(), 1);
+    EXPECT_EQ(single.item<float>(), whole[i].item<float>());
+  }
+  expect_close(whole.narrow(0, 0, 101), at::gelu(x, "tanh"), 1e-6);
+}
+
+TEST(CausalAttention, EqualsMaskedSoftmax) {
+  at::manual_seed(4);
+  const int B = 2, T = 33, H = 4, D = 16;
+  at::Tensor qkv = leaf({B, T, 3 * H * D});
+  qkv.mutable_grad().reset();
+  at::Tensor twin_qkv = twin(qkv);
+  const at::Tensor y = causal_attention(qkv, H);
+  const auto part = [&](int i) {
+    return twin_qkv.narrow(2, i * H * D, H * D).view({B, T, H, D}).transpose(1, 2);
+  };
+  const at::Tensor scores = at::matmul(part(0), part(1).transpose(-1, -2)) / std::sqrt(double{D});
+  const at::Tensor mask = at::ones({T, T}).triu(1).to(at::kBool);
+  const at::Tensor y2 = at::matmul(scores.masked_fill(mask, -INFINITY).softmax(-1), part(2))
+                            .transpose(1, 2)
+                            .reshape({B, T, H * D});
+  expect_close(y, y2, 1e-5);
+  const at::Tensor dy = at::randn_like(y);
+  y.backward(dy);
+  y2.backward(dy);
+  expect_close(qkv.grad(), twin_qkv.grad(), 1e-5);
+}
+
+TEST(HeadLoss, EqualsLinearThenCrossEntropyAcrossChunks) {
+  at::manual_seed(5);
+  const int R = 2 * kHeadChunkRows + 77, C = 32, V = 50;
+  at::Tensor x = leaf({R, C}), w = leaf({V, C});
+  x.mutable_grad().reset();
+  at::Tensor x2 = twin(x), w2 = twin(w);
+  at::Tensor targets = at::randint(V, {R}, at::kLong);
+  targets[3] = -100;
+  LossSink sink;
+  const ForwardContext context{.training = true, .loss_scale = 1.0 / (R - 1), .loss = &sink};
+  head_loss(x, w, targets, V, context).backward();
+  const at::Tensor loss = at::cross_entropy_loss(at::linear(x2, w2), targets);
+  loss.backward();
+  EXPECT_NEAR(sink.sum / (R - 1), loss.item<double>(), 1e-5);
+  expect_close(x.grad() * R, x2.grad() * R, 1e-5);
+  expect_close(w.grad(), w2.grad(), 1e-5);
+
+  LossSink evaluated;
+  const at::NoGradGuard no_grad;
+  head_loss(x, w, targets, V, {.loss_scale = 1, .loss = &evaluated});
+  EXPECT_EQ(evaluated.sum, sink.sum);
+}
+
+TEST(HeadLoss, SmoothsOverAllClassesAsATenDoes) {
+  at::manual_seed(9);
+  const int R = kHeadChunkRows + 40, C = 32, V = 53;  // not a multiple of a vector
+  constexpr double kSmoothing = 0.2;
+  at::Tensor x = leaf({R, C}), w = leaf({V, C});
+  x.mutable_grad().reset();
+  at::Tensor x2 = twin(x), w2 = twin(w);
+  at::Tensor targets = at::randint(V, {R}, at::kLong);
+  targets[7] = -100;
+  LossSink sink;
+  head_loss(x, w, targets, V,
+            {.loss_scale = 1.0 / (R - 1), .loss = &sink, .label_smoothing = kSmoothing})
+      .backward();
+  // Plainly: (1 - s) * loss at the target + s * mean over the classes, rows with a target only.
+  const at::Tensor losses = -at::linear(x2, w2).log_softmax(-1);
+  const at::Tensor valid = targets != -100;
+  const at::Tensor at_target = losses.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
+  const at::Tensor smoothed = (1 - kSmoothing) * at_target + kSmoothing * losses.mean(-1);
+  const at::Tensor loss = smoothed.masked_select(valid).mean();
+  loss.backward();
+  EXPECT_NEAR(sink.sum / (R - 1), loss.item<double>(), 1e-5);
+  expect_close(x.grad() * R, x2.grad() * R, 1e-5);
+  expect_close(w.grad(), w2.grad(), 1e-5);
+}
+
+TEST(Embedding, EqualsLookupPlusPositions) {
+  at::manual_seed(6);
+  at::Tensor w = leaf({20, 24}), p = leaf({16, 24});
+  at::Tensor w2 = twin(w), p2 = twin(p);
+  const at::Tensor tokens = at::randint(20, {3, 16}, at::kLong);
+  const at::Tensor y = embedding(tokens, w, p);
+  const at::Tensor y2 = at::embedding(w2, tokens) + p2;
+  expect_same_bits(y, y2);
+  const at::Tensor dy = at::randn_like(y);
+  y.backward(dy);
+  y2.backward(dy);
+  expect_close(w.grad(), w2.grad(), 1e-6);
+  expect_close(p.grad(), p2.grad(), 1e-6);
+}
+
+TEST(Dropout, DropsTheAskedShareAndScalesTheRest) {
+  const at::Tensor x = at::ones({8, 4096});
+  const ForwardContext context{.training = true, .seed = 7, .step = 3};
+  const at::Tensor y = dropout(x, {.probability = 0.25}, context);
+  const double dropped = (y == 0).to(at::kDouble).mean().item<double>();
+  EXPECT_NEAR(dropped, 0.25, 0.01);
+  expect_close(at::masked_select(y, y != 0), at::full({1}, 1 / 0.75), 1e-6);
+}
+
+TEST(Dropout, MaskBelongsToTheSampleWhateverTheMicroBatch) {
+  const at::Tensor x = at::ones({6, 3 * 40});  // not a multiple of a vector
+  const ForwardContext all{.training = true, .seed = 7};
+  ForwardContext tail = all;
+  tail.first_sample = 4;
+  const Dropout half{.probability = 0.5};
+  expect_same_bits(dropout(x, half, all).narrow(0, 4, 2), dropout(x.narrow(0, 4, 2), half, tail));
+  for (const auto& other : {ForwardContext{.training = true, .seed = 8},
+                            {.training = true, .seed = 7, .step = 1},
+                            {.training = true, .seed = 7, .layer = 1}})
+    EXPECT_FALSE(at::equal(dropout(x, half, all), dropout(x, half, other)));
+}
+
+TEST(Dropout, IsThePhiloxOfItsCounter) {
+  constexpr int kNumel = 1000;
+  const at::Tensor x = at::ones({kNumel}), y = at::empty({kNumel});
+  const kernels::DropoutMask mask{
+      .key = 0x123456789abcdefull, .site = 5, .threshold = 1u << 31, .scale = 2};
+  kernels::dropout_add(nullptr, x.const_data_ptr<float>(), y.data_ptr<float>(), mask, 9, 16,
+                       kNumel);
+  for (std::uint32_t i = 0; i < kNumel; ++i) {
+    const PhiloxBlock block = philox({(16 + i) / 4, 9, 5, 0}, {0x89abcdef, 0x1234567});
+    EXPECT_EQ(y[i].item<float>(), block[i % 4] >= mask.threshold ? 2.0f : 0.0f) << i;
+  }
+}
+
+TEST(Dropout, BackwardUsesTheSameMaskAndTheResidualPassesThrough) {
+  const ForwardContext context{.training = true, .seed = 1};
+  at::Tensor residual = at::randn({2, 64}).requires_grad_(),
+             x = at::randn({2, 64}).requires_grad_();
+  const Dropout half{.probability = 0.5};
+  const at::Tensor y = residual_dropout(residual, x, half, context);
+  expect_same_bits(y, residual + dropout(x, half, context));
+  y.backward(at::ones_like(y));
+  expect_same_bits(residual.grad(), at::ones_like(y));
+  expect_same_bits(x.grad(), dropout(at::ones_like(y), half, context));
+}
+
+// Everything a block does, with 1, 2 and 3 threads: the same bits.
+TEST(Ops, DoNotDependOnTheNumberOfThreads) {
+  at::manual_seed(8);
+  const int C = 48, B = 4, T = 64;
+  const at::Tensor x0 = at::randn({B, T, C}), dy = at::randn({B, T, C});
+  const at::Tensor tokens = at::randint(32, {B, T}, at::kLong);
+  std::vector<at::Tensor> w0 = {at::randn({C}),     at::randn({C}),        at::randn({3 * C, C}),
+                                at::randn({3 * C}), at::randn({C, 3 * C}), at::randn({C}),
+                                at::randn({32, C}), at::randn({T, C})};
+  std::vector<std::vector<at::Tensor>> results;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    std::vector<at::Tensor> w;
+    for (const at::Tensor& weight : w0) {
+      w.push_back(twin(weight));
+      w.back().mutable_grad() = at::zeros_like(weight);
+    }
+    at::Tensor x = twin(x0);
+    const ForwardContext context{.training = true, .seed = 3};
+    at::Tensor y = norm_linear(x + embedding(tokens, w[6], w[7]), w[0], w[1], w[2], w[3], false);
+    y = gelu_linear(y, w[4], w[5], false);
+    y = residual_dropout(x, y, {.probability = 0.1}, context);
+    y.backward(dy);
+    results.emplace_back(std::vector<at::Tensor>{y.detach(), x.grad()});
+    for (const at::Tensor& weight : w) results.back().push_back(weight.grad());
+  }
+  at::set_num_threads(1);
+  for (std::size_t i = 0; i < results[0].size(); ++i) {
+    expect_same_bits(results[0][i], results[1][i]);
+    expect_same_bits(results[0][i], results[2][i]);
+  }
+}
+
+}  // namespace
+}  // namespace strata

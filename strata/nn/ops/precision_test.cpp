@@ -1,0 +1,242 @@
+// Every operator in bf16 and fp16 against itself in fp32 on the same (rounded) values.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "strata/nn/ops/attention.h"
+#include "strata/nn/ops/dropout.h"
+#include "strata/nn/ops/embedding.h"
+#include "strata/nn/ops/fp32_pieces.h"
+#include "strata/nn/ops/grouped_attention.h"
+#include "strata/nn/ops/head_loss.h"
+#include "strata/nn/ops/layer_norm.h"
+#include "strata/nn/ops/linear.h"
+#include "strata/nn/ops/rms_norm.h"
+#include "strata/nn/ops/rope.h"
+#include "strata/nn/ops/row_linear.h"
+#include "strata/nn/ops/token_embedding.h"
+
+namespace strata {
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+
+using Tensors = std::vector<at::Tensor>;
+using Operator = std::function<at::Tensor(const Tensors& inputs, const Tensors& weights)>;
+
+struct Shapes {
+  std::vector<std::vector<std::int64_t>> inputs, weights;
+};
+
+struct Outcome {
+  at::Tensor y;
+  Tensors input_gradients, weight_gradients;
+};
+
+// As a store makes leaves: gradients in fp32, whatever the weights are.
+Outcome run(const Operator& op, const Tensors& inputs, const Tensors& weights, at::ScalarType dtype,
+            const std::function<at::Tensor(const at::Tensor&)>& gradient_at) {
+  Tensors x, w;
+  for (const at::Tensor& input : inputs)
+    x.push_back(input.to(dtype, /*non_blocking=*/false, /*copy=*/true).requires_grad_());
+  for (const at::Tensor& weight : weights) {
+    w.push_back(weight.to(dtype, /*non_blocking=*/false, /*copy=*/true).requires_grad_());
+    w.back().mutable_grad() = at::zeros(weight.sizes());
+  }
+  Outcome outcome{.y = op(x, w), .input_gradients = {}, .weight_gradients = {}};
+  outcome.y.backward(gradient_at(outcome.y).to(outcome.y.scalar_type()));
+  outcome.y = outcome.y.detach();
+  for (const at::Tensor& input : x) outcome.input_gradients.push_back(input.grad());
+  for (const at::Tensor& weight : w) outcome.weight_gradients.push_back(weight.grad());
+  return outcome;
+}
+
+class Precision : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+  static at::ScalarType dtype() { return GetParam(); }
+  // Of the largest element. Half the spacing of numbers near 1 is 2^-9 and 2^-12; a result has a
+  // few roundings behind it.
+  static double tolerance() { return dtype() == at::kBFloat16 ? 0x1p-6 : 0x1p-9; }
+
+  static at::Tensor draw(at::IntArrayRef shape) { return at::randn(shape).to(dtype()); }
+
+  static void expect_close(const at::Tensor& half, const at::Tensor& whole, const char* what) {
+    ASSERT_TRUE(half.defined() && whole.defined()) << what;
+    const double scale = whole.abs().max().item<double>();
+    EXPECT_LE((half.to(at::kFloat) - whole).abs().max().item<double>(), tolerance() * scale)
+        << what;
+  }
+
+  static void expect_rounded(const at::Tensor& half, const at::Tensor& whole) {
+    EXPECT_EQ(half.scalar_type(), dtype());
+    EXPECT_TRUE(at::equal(half, whole.to(dtype())));
+  }
+
+  static void expect_like_fp32(const Operator& op, const Shapes& shapes) {
+    Tensors inputs, weights;
+    for (const auto& shape : shapes.inputs) inputs.push_back(draw(shape));
+    for (const auto& shape : shapes.weights) weights.push_back(draw(shape));
+    at::Tensor dy;
+    const auto gradient_at = [&](const at::Tensor& y) {
+      if (!dy.defined()) dy = draw(y.sizes());
+      return dy;
+    };
+    const Outcome half = run(op, inputs, weights, dtype(), gradient_at);
+    const Outcome whole = run(op, inputs, weights, at::kFloat, gradient_at);
+    EXPECT_EQ(half.y.scalar_type(), dtype());
+    expect_close(half.y, whole.y, "output");
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      EXPECT_EQ(half.input_gradients[i].scalar_type(), dtype());
+      expect_close(half.input_gradients[i], whole.input_gradients[i], "gradient at an input");
+    }
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      EXPECT_EQ(half.weight_gradients[i].scalar_type(), at::kFloat);
+      expect_close(half.weight_gradients[i], whole.weight_gradients[i], "gradient of a weight");
+    }
+  }
+};
+
+TEST_P(Precision, ComputesProducts) {
+  expect_like_fp32([](const auto& x, const auto& w) { return linear(x[0], w[0], w[1]); },
+                   {{{3, 37, 32}}, {{24, 32}, {24}}});
+  expect_like_fp32([](const auto& x, const auto& w) { return row_linear(x[0], w[0]); },
+                   {{{3, 37, 32}}, {{24, 32}}});
+  for (const bool keep : {false, true}) {
+    expect_like_fp32([&](const auto& x,
+                         const auto& w) { return norm_linear(x[0], w[0], w[1], w[2], w[3], keep); },
+                     {{{3, 37, 32}}, {{32}, {32}, {24, 32}, {24}}});
+    expect_like_fp32(
+        [&](const auto& x, const auto& w) { return gelu_linear(x[0], w[0], w[1], keep); },
+        {{{3, 37, 32}}, {{24, 32}, {24}}});
+    expect_like_fp32(
+        [&](const auto& x, const auto& w) {
+          return rms_norm_linear(x[0], w[0], kEpsilon, w[1], w[2], keep);
+        },
+        {{{3, 37, 32}}, {{32}, {24, 32}, {24}}});
+    expect_like_fp32([&](const auto& x, const auto& w) { return swiglu_linear(x[0], w[0], keep); },
+                     {{{3, 37, 2 * 43}}, {{24, 43}}});
+  }
+}
+
+// More elements than a piece.
+TEST_P(Precision, ComputesNormsInManyPieces) {
+  const std::int64_t rows = 2 * kFp32Piece / 24 + 5;
+  expect_like_fp32([](const auto& x, const auto& w) { return layer_norm(x[0], w[0], w[1]); },
+                   {{{rows, 24}}, {{24}, {24}}});
+  expect_like_fp32([](const auto& x, const auto& w) { return rms_norm(x[0], w[0], kEpsilon); },
+                   {{{rows, 24}}, {{24}}});
+}
+
+TEST_P(Precision, Attends) {
+  expect_like_fp32([](const auto& x, const auto&) { return causal_attention(x[0], 2); },
+                   {{{2, 33, 3 * 32}}, {}});
+  const GroupedAttention options{.queries_per_key = 2, .head_width = 16, .norm_epsilon = kEpsilon};
+  // A copy goes in: the operator turns it in place.
+  expect_like_fp32(
+      [&](const auto& x, const auto&) { return grouped_attention(x[0] * 1.0, options); },
+      {{{2, 33, 8 * 16}}, {}});
+  expect_like_fp32(
+      [&](const auto& x, const auto& w) {
+        return normed_grouped_attention(x[0], w[0], w[1], options);
+      },
+      {{{2, 33, 8 * 16}}, {{16}, {16}}});
+}
+
+TEST_P(Precision, LooksRowsUp) {
+  const at::Tensor tokens = at::randint(20, {3, 16}, at::kLong);
+  expect_like_fp32([&](const auto&, const auto& w) { return embedding(tokens, w[0], w[1]); },
+                   {{}, {{20, 24}, {16, 24}}});
+  expect_like_fp32([&](const auto&, const auto& w) { return token_embedding(tokens, w[0]); },
+                   {{}, {{20, 24}}});
+}
+
+TEST_P(Precision, RoundsPointwiseResultsOnce) {
+  const std::int64_t rows = kFp32Piece / 24 + 5;
+  const at::Tensor x = draw({2, rows, 24}), gain = draw({24}), bias = draw({24});
+  const auto wide = [](const at::Tensor& value) { return value.to(at::kFloat); };
+  expect_rounded(layer_norm(x, gain, bias), layer_norm(wide(x), wide(gain), wide(bias)));
+  expect_rounded(rms_norm(x, gain, kEpsilon), rms_norm(wide(x), wide(gain), kEpsilon));
+  const ForwardContext context{.training = true, .seed = 3, .first_sample = 5};
+  const Dropout some{.probability = 0.3, .site = 1};
+  const at::Tensor residual = draw({2, rows, 24});
+  expect_rounded(dropout(x, some, context), dropout(wide(x), some, context));
+  expect_rounded(residual_dropout(residual, x, some, context),
+                 residual_dropout(wide(residual), wide(x), some, context));
+  const at::Tensor odd = draw({3, kFp32Piece / 2 + 1});  // samples that masks can't cut
+  expect_rounded(dropout(odd, some, context), dropout(wide(odd), some, context));
+  const at::Tensor heads = draw({2, rows / 2, 3, 32}), turned = wide(heads);
+  const at::Tensor table = rope_table({}, 32, rows / 2);
+  rope(heads.narrow(2, 1, 2), table, RopeTurn::kForward);
+  rope(turned.narrow(2, 1, 2), table, RopeTurn::kForward);
+  expect_rounded(heads, turned);
+}
+
+TEST_P(Precision, TakesTheLossInFp32AndItsGradientScaled) {
+  constexpr std::int64_t kRows = kHeadChunkRows + 77, kWidth = 16, kClasses = 37;
+  const at::Tensor x = draw({kRows, kWidth}), w = draw({kClasses, kWidth});
+  at::Tensor targets = at::randint(kClasses, {kRows}, at::kLong);
+  targets[3] = -100;
+  const double scale = dtype() == at::kHalf ? 1024 : 1;
+  LossSink sinks[2];
+  const auto loss_with = [&](int which, double factor) {
+    return [&, which, factor](const Tensors& inputs, const Tensors& weights) {
+      return head_loss(inputs[0], weights[0], targets, kClasses,
+                       {.training = true,
+                        .loss_scale = factor / kRows,
+                        .loss = &sinks[which],
+                        .label_smoothing = 0.1});
+    };
+  };
+  const auto one = [](const at::Tensor&) { return at::ones({}); };
+  const Outcome half = run(loss_with(0, scale), {x}, {w}, dtype(), one);
+  const Outcome whole = run(loss_with(1, 1), {x}, {w}, at::kFloat, one);
+  EXPECT_EQ(half.y.scalar_type(), at::kFloat);
+  EXPECT_NEAR(sinks[0].sum, sinks[1].sum, tolerance() * sinks[1].sum);
+  expect_close(half.input_gradients[0].to(at::kFloat) / scale, whole.input_gradients[0], "x");
+  expect_close(half.weight_gradients[0] / scale, whole.weight_gradients[0], "weight");
+}
+
+TEST_P(Precision, AddsWeightGradientsInFp32) {
+  at::Tensor weight = at::zeros({16, 8}, dtype()).requires_grad_();
+  weight.mutable_grad() = at::full({16, 8}, 4096.0f);  // beside it, 1/4 is lost in 16 bit
+  const at::Tensor dy = at::ones({4, 16}, dtype()), x = at::full({4, 8}, 0.0625).to(dtype());
+  for (int i = 0; i < 3; ++i) accumulate_weight_gradient(weight, dy, x);
+  EXPECT_TRUE(at::equal(weight.grad(), at::full({16, 8}, 4096.75f)));
+  at::Tensor bias = at::zeros({16}, dtype()).requires_grad_();
+  bias.mutable_grad() = at::full({16}, 4096.0f);
+  accumulate_bias_gradient(bias, dy * 0.0625);
+  EXPECT_TRUE(at::equal(bias.grad(), at::full({16}, 4096.25f)));
+}
+
+TEST_P(Precision, GivesTheSameBitsWhetherValuesAreKeptAndForAnyThreads) {
+  const at::Tensor x = draw({4, 64, 32}), w = draw({32, 32}), gain = draw({32}), bias = draw({32});
+  const at::Tensor dy = draw({4, 64, 32});
+  std::vector<Outcome> outcomes;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    for (const bool keep : {false, true}) {
+      outcomes.push_back(run(
+          [&](const Tensors& in, const Tensors& weights) {
+            return gelu_linear(
+                norm_linear(in[0], weights[1], weights[2], weights[0], weights[3], keep),
+                weights[4], weights[5], keep);
+          },
+          {x}, {w, gain, bias, bias, w, bias}, dtype(), [&](const at::Tensor&) { return dy; }));
+    }
+  }
+  at::set_num_threads(1);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(at::equal(outcome.y, outcomes[0].y));
+    EXPECT_TRUE(at::equal(outcome.input_gradients[0], outcomes[0].input_gradients[0]));
+    for (std::size_t i = 0; i < outcome.weight_gradients.size(); ++i)
+      EXPECT_TRUE(at::equal(outcome.weight_gradients[i], outcomes[0].weight_gradients[i])) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Halves, Precision, testing::Values(at::kBFloat16, at::kHalf),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+}  // namespace
+}  // namespace strata

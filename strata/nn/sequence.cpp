@@ -1,0 +1,140 @@
+#include "strata/nn/sequence.h"
+
+#include <algorithm>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+[[noreturn]] void refuse(const std::string& layer, const std::string& what,
+                         const std::string& expected, const std::string& got,
+                         const std::string& fix) {
+  throw UserError({.operation = "model.add",
+                   .where = "layer " + layer,
+                   .what = what,
+                   .expected = expected,
+                   .got = got,
+                   .fix = fix});
+}
+
+}  // namespace
+
+std::int64_t TensorSpec::numel() const {
+  std::int64_t numel = 1;
+  for (const std::int64_t size : shape) numel *= size;
+  return numel;
+}
+
+std::int64_t TensorSpec::bytes() const {
+  return numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
+Sequence::Sequence(std::vector<std::string> batch_inputs, TensorSplit split)
+    : batch_inputs_(std::move(batch_inputs)), split_(split) {}
+
+int Sequence::add(const std::string& name, std::shared_ptr<const Layer> layer,
+                  const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {
+  const int index = num_layers();
+  if (std::find(names_.begin(), names_.end(), name) != names_.end())
+    refuse(name, "two layers of one name", "unique names", name, "rename one of them");
+
+  std::vector<InputRef> refs;
+  for (const std::string& input : inputs) {
+    InputRef ref;
+    const auto latest = std::find_if(latest_.rbegin(), latest_.rend(),
+                                     [&](const auto& entry) { return entry.first == input; });
+    const auto batch = std::find(batch_inputs_.begin(), batch_inputs_.end(), input);
+    if (latest != latest_.rend()) {
+      ref.value = latest->second;
+      std::vector<int>& consumers = wiring_.values[ref.value].consumers;
+      if (!consumers.empty() && consumers.back() == index)
+        refuse(name, "an input is named twice", "each input once", input, "name it once");
+      consumers.push_back(index);
+    } else if (batch != batch_inputs_.end()) {
+      ref.batch_input = static_cast<int>(batch - batch_inputs_.begin());
+    } else {
+      refuse(name, "unknown input", "an earlier output or one of: " + join(batch_inputs_), input,
+             "write the value in an earlier layer");
+    }
+    refs.push_back(ref);
+  }
+
+  std::vector<int> values;
+  for (const std::string& output : outputs) {
+    const int value = static_cast<int>(wiring_.values.size());
+    wiring_.values.push_back({.name = name + "." + output, .producer = index});
+    latest_.emplace_back(output, value);
+    values.push_back(value);
+  }
+
+  resolve_ties(index, layer->weights());
+  names_.push_back(name);
+  layers_.push_back(std::move(layer));
+  inputs_.push_back(std::move(refs));
+  outputs_.push_back(std::move(values));
+  wiring_.num_layers = index + 1;
+  return index;
+}
+
+void Sequence::resolve_ties(int layer, std::vector<WeightSpec> specs) {
+  std::vector<bool> borrowed(specs.size(), false);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].tie.empty()) continue;
+    const auto tie = std::find_if(wiring_.ties.begin(), wiring_.ties.end(),
+                                  [&](const Tie& t) { return t.name == specs[i].tie; });
+    if (tie == wiring_.ties.end()) {
+      wiring_.ties.push_back({.name = specs[i].tie, .owner = layer, .users = {}});
+      continue;
+    }
+    for (const WeightSpec& owned : layouts_[tie->owner].specs) {
+      if (owned.tie == specs[i].tie && owned.shape != specs[i].shape)
+        refuse(specs[i].name, "tied weights of different shapes", "the shape of " + owned.name,
+               "another", "give both the same shape or drop the tie '" + specs[i].tie + "'");
+    }
+    tie->users.push_back(layer);
+    borrowed[i] = true;
+  }
+  layouts_.push_back(make_layout(std::move(specs), borrowed, split_.ranks));
+}
+
+std::vector<TensorSpec> Sequence::value_specs(const std::vector<TensorSpec>& batch_inputs) const {
+  std::vector<TensorSpec> values(wiring_.values.size());
+  for (int layer = 0; layer < num_layers(); ++layer) {
+    const std::vector<TensorSpec> made =
+        layers_[layer]->outputs(input_specs(layer, batch_inputs, values));
+    STRATA_CHECK_EQ(made.size(), outputs_[layer].size(), "model.value_specs");
+    for (std::size_t i = 0; i < made.size(); ++i) values[outputs_[layer][i]] = made[i];
+  }
+  return values;
+}
+
+std::vector<TensorSpec> Sequence::input_specs(int layer,
+                                              const std::vector<TensorSpec>& batch_inputs,
+                                              const std::vector<TensorSpec>& values) const {
+  std::vector<TensorSpec> specs;
+  for (const InputRef& ref : inputs_[layer])
+    specs.push_back(ref.value >= 0 ? values[ref.value] : batch_inputs[ref.batch_input]);
+  return specs;
+}
+
+std::int64_t Sequence::num_weights() const {
+  std::int64_t count = 0;
+  for (const LayerLayout& layout : layouts_) {
+    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+      if (layout.placements[i].borrowed) continue;
+      std::int64_t numel = 1;
+      for (const std::int64_t size : layout.specs[i].shape) numel *= size;
+      count += numel;
+    }
+  }
+  return count;
+}
+
+}  // namespace strata

@@ -1,0 +1,77 @@
+/// Composes layers into a model: a description, no weight exists yet.
+///
+///     Sequence model({"tokens", "targets"});
+///     model.add("embed", embedding, {"tokens"}, {"x"});
+///     model.add("block0", block);                         // reads and writes "x"
+///     model.add("merge", concat, {"x", "early"}, {"x"});  // a skip from any earlier layer
+///     model.add("head", head, {"x", "targets"}, {"loss"});
+///
+/// A name means the latest value written under it. Weights that name the same tie are one weight.
+///
+/// Errors  UserError: unknown input name, a name read twice by one layer, duplicate layer names,
+/// tied
+///         weights of different shapes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/nn/layer.h"
+#include "strata/nn/layout.h"
+#include "strata/nn/tensor_parallel.h"
+#include "strata/schedule/wiring.h"
+
+namespace strata {
+
+/// Where an input of a layer comes from: a value of the wiring, or a tensor of the mini-batch.
+struct InputRef {
+  int value = -1;
+  int batch_input = -1;
+};
+
+class Sequence {
+ public:
+  /// `split`: the tensor-parallel ranks that its layers were made for.
+  explicit Sequence(std::vector<std::string> batch_inputs, TensorSplit split = {});
+
+  int add(const std::string& name, std::shared_ptr<const Layer> layer,
+          const std::vector<std::string>& inputs = {"x"},
+          const std::vector<std::string>& outputs = {"x"});
+
+  int num_layers() const { return static_cast<int>(layers_.size()); }
+  const Layer& layer(int index) const { return *layers_[index]; }
+  const std::string& name(int index) const { return names_[index]; }
+  const std::vector<std::string>& batch_inputs() const { return batch_inputs_; }
+  const std::vector<InputRef>& inputs(int layer) const { return inputs_[layer]; }
+  const std::vector<int>& outputs(int layer) const { return outputs_[layer]; }  ///< value indices
+  const Wiring& wiring() const { return wiring_; }
+
+  const TensorSplit& split() const { return split_; }
+
+  /// The flat buffer of a layer on one tensor-parallel rank; tied uses of others' weights are
+  /// marked borrowed.
+  const LayerLayout& layout(int layer) const { return layouts_[layer]; }
+
+  /// Shapes of every value, given those of the mini-batch inputs, by shape inference alone.
+  std::vector<TensorSpec> value_specs(const std::vector<TensorSpec>& batch_inputs) const;
+  std::vector<TensorSpec> input_specs(int layer, const std::vector<TensorSpec>& batch_inputs,
+                                      const std::vector<TensorSpec>& values) const;
+
+  std::int64_t num_weights() const;  ///< elements of the whole model, each tied weight once
+
+ private:
+  void resolve_ties(int layer, std::vector<WeightSpec> specs);
+
+  std::vector<std::string> batch_inputs_;
+  TensorSplit split_;
+  std::vector<std::string> names_;
+  std::vector<std::shared_ptr<const Layer>> layers_;
+  std::vector<std::vector<InputRef>> inputs_;
+  std::vector<std::vector<int>> outputs_;
+  std::vector<LayerLayout> layouts_;
+  std::vector<std::pair<std::string, int>> latest_;  // name -> value index
+  Wiring wiring_;
+};
+
+}  // namespace strata

@@ -1,0 +1,101 @@
+#include "strata/nn/sequence.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include "strata/base/errors.h"
+#include "strata/nn/initialise.h"
+
+namespace strata {
+namespace {
+
+class Identity : public Layer {
+ public:
+  explicit Identity(std::vector<WeightSpec> weights = {}) : weights_(std::move(weights)) {}
+  std::string signature() const override { return "identity"; }
+  std::vector<WeightSpec> weights() const override { return weights_; }
+  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
+    return {inputs[0]};
+  }
+  LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
+  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
+                                  std::span<const at::Tensor> inputs) const override {
+    return {inputs[0]};
+  }
+  double forward_flops(std::span<const TensorSpec>) const override { return 0; }
+
+ private:
+  std::vector<WeightSpec> weights_;
+};
+
+std::shared_ptr<Identity> layer(std::vector<WeightSpec> weights = {}) {
+  return std::make_shared<Identity>(std::move(weights));
+}
+
+TEST(Sequence, WiresSkipsBetweenAnyTwoLayers) {
+  Sequence model({"tokens"});
+  model.add("a", layer(), {"tokens"}, {"early"});
+  model.add("b", layer(), {"early"}, {"x"});
+  model.add("c", layer());
+  model.add("d", layer(), {"x", "early"}, {"x"});
+  EXPECT_EQ(model.inputs(0)[0].batch_input, 0);
+  EXPECT_EQ(model.wiring().values[0].consumers, (std::vector<int>{1, 3}));
+  EXPECT_EQ(model.wiring().values[1].consumers, std::vector<int>{2});
+  EXPECT_EQ(model.inputs(3)[0].value, 2);
+  EXPECT_EQ(model.inputs(3)[1].value, 0);
+}
+
+TEST(Sequence, GivesATiedWeightToItsFirstLayer) {
+  Sequence model({"tokens"});
+  const WeightSpec tied{.name = "w", .shape = {4, 8}, .tie = "shared"};
+  model.add("a", layer({tied}), {"tokens"});
+  model.add("b", layer());
+  model.add("c", layer({tied, {.name = "bias", .shape = {3}}}));
+  ASSERT_EQ(model.wiring().ties.size(), 1u);
+  EXPECT_EQ(model.wiring().ties[0].owner, 0);
+  EXPECT_EQ(model.wiring().ties[0].users, std::vector<int>{2});
+  EXPECT_EQ(model.num_weights(), 32 + 3);
+  EXPECT_TRUE(model.layout(2).placements[0].borrowed);
+}
+
+TEST(Sequence, RefusesWhatDoesNotFitTogether) {
+  Sequence model({"tokens"});
+  const WeightSpec tied{.name = "w", .shape = {4, 8}, .tie = "shared"};
+  model.add("a", layer({tied}), {"tokens"});
+  EXPECT_THROW(model.add("a", layer()), UserError);         // name taken
+  EXPECT_THROW(model.add("b", layer(), {"y"}), UserError);  // unknown input
+  WeightSpec other = tied;
+  other.shape = {5, 8};
+  EXPECT_THROW(model.add("d", layer({other})), UserError);  // tied, another shape
+}
+
+TEST(Sequence, RefusesAnInputNamedTwice) {
+  Sequence model({"tokens"});
+  model.add("a", layer(), {"tokens"});
+  EXPECT_THROW(model.add("c", layer(), {"x", "x"}), UserError);
+}
+
+TEST(Initialise, DrawsByNameAndSeedAlone) {
+  const WeightSpec spec{.name = "w", .shape = {64, 64}, .init = {Init::Kind::kNormal, 0.02}};
+  const at::Tensor a = at::empty({64, 64}), b = at::empty({64, 64}), c = at::empty({64, 64});
+  initialise(a, spec, "block0", 1);
+  initialise(b, spec, "block0", 1);
+  initialise(c, spec, "block1", 1);
+  EXPECT_TRUE(at::equal(a, b));
+  EXPECT_FALSE(at::equal(a, c));
+  EXPECT_NEAR(a.std().item<double>(), 0.02, 0.001);
+  EXPECT_NEAR(a.mean().item<double>(), 0.0, 0.001);
+}
+
+TEST(Initialise, GivesAllUsesOfATieTheSameValues) {
+  const WeightSpec spec{
+      .name = "w", .shape = {64}, .init = {Init::Kind::kNormal, 1}, .tie = "shared"};
+  const at::Tensor a = at::empty({64}), b = at::empty({64});
+  initialise(a, spec, "embed", 1);
+  initialise(b, spec, "head", 1);
+  EXPECT_TRUE(at::equal(a, b));
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,100 @@
+#include "strata/report/html.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "strata/base/units.h"
+
+namespace strata::report {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+// Bytes of the character that `text` begins with; 0 if it is not UTF-8 in its shortest form.
+std::size_t character_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
+  const std::size_t length = byte(0) < 0x80    ? 1
+                             : byte(0) >= 0xF0 ? 4
+                             : byte(0) >= 0xE0 ? 3
+                             : byte(0) >= 0xC0 ? 2
+                                               : 0;
+  if (length <= 1) return length;
+  if (text.size() < length || byte(0) > 0xF4) return 0;
+  std::uint32_t code = byte(0) & (0xFFu >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3Fu);
+  }
+  constexpr std::uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  return code < kSmallest[length] || code > 0x10FFFF || surrogate ? 0 : length;
+}
+
+std::string_view escaped_ascii(std::string_view character) {
+  switch (character[0]) {
+    case '&':
+      return "&amp;";
+    case '<':
+      return "&lt;";
+    case '>':
+      return "&gt;";
+    case '"':
+      return "&quot;";
+    case '\'':
+      return "&#39;";
+    case '\n':
+    case '\t':
+      return character;
+    default:
+      return character[0] < ' ' || character[0] == 0x7F ? kReplacement : character;
+  }
+}
+
+}  // namespace
+
+std::string escape(std::string_view text) {
+  std::string escaped;
+  while (!text.empty()) {
+    const std::size_t length = character_bytes(text);
+    if (length == 0) {
+      escaped += kReplacement;
+    } else if (length == 1) {
+      escaped += escaped_ascii(text.substr(0, 1));
+    } else {
+      escaped += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return escaped;
+}
+
+std::string coordinate(double value) {
+  return format_double_exactly(std::round(value * 100) / 100);
+}
+
+std::string signed_percent(double share) {
+  const std::string text = format_double(std::fabs(100 * share), 1) + "\u00a0%";
+  return (share < 0 ? "\u2212" : "+") + text;
+}
+
+std::vector<double> ticks(double low, double high, int count) {
+  if (!(high > low)) return {low};
+  const double raw = (high - low) / count;
+  const double power = std::pow(10, std::floor(std::log10(raw)));
+  double step = 10 * power;
+  for (const double factor : {5.0, 2.0, 1.0}) {
+    if (factor * power >= raw * (1 - 1e-9)) step = factor * power;
+  }
+  std::vector<double> values;
+  const double first = std::ceil(low / step - 1e-9);
+  for (double i = first; i * step <= high + 1e-9 * step; ++i) values.push_back(i * step);
+  return values;
+}
+
+int tick_decimals(const std::vector<double>& ticks) {
+  if (ticks.size() < 2) return 2;
+  return std::max(0, static_cast<int>(-std::floor(std::log10(ticks[1] - ticks[0]) + 1e-9)));
+}
+
+}  // namespace strata::report

@@ -1,0 +1,209 @@
+#include "strata/report/idle.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace strata {
+namespace {
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+// From the first begin to the last end; ends before it begins when there is nothing.
+struct Span {
+  double begin = -kNever;
+  double end = kNever;
+  double seconds() const { return std::max(0.0, end - begin); }
+  void add(const TraceEvent& event) {
+    begin = std::min(begin, event.begin_seconds);
+    end = std::max(end, event.end_seconds);
+  }
+};
+
+// The computes of one rank.
+struct Computes {
+  Span all, forwards, backwards;
+};
+
+bool is_compute(const TraceEvent& event) { return use_of_kind(event.kind) == TimeUse::kCompute; }
+
+// A wait for a value of one neighbour: an activation or a gradient.
+bool is_message(std::string_view kind) { return kind == "RF" || kind == "RB"; }
+
+// When every stage worked on a micro-batch, and who holds the stage.
+class Senders {
+ public:
+  explicit Senders(const std::vector<std::vector<TraceEvent>>& ranks) {
+    for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+      for (const TraceEvent& event : ranks[rank]) {
+        if (!is_compute(event)) continue;
+        std::vector<int>& holders = holders_[event.stage];
+        if (holders.empty() || holders.back() != rank) holders.push_back(rank);
+        // A recompute prepares the backward; a stage may be done in pieces, the last one sends.
+        const bool forward = std::string_view(event.kind) == "F";
+        work_[{rank, forward, event.stage, event.micro_batch}].add(event);
+      }
+    }
+    for (const auto& [key, span] : work_) {
+      double& longest = longest_[{std::get<1>(key), std::get<3>(key)}];
+      longest = std::max(longest, span.seconds());
+    }
+  }
+
+  // By how much the slowest stage needed longer than `rank` for what it waits for.
+  double lag_seconds(int rank, const TraceEvent& wait) const {
+    const bool forward = std::string_view(wait.kind) == "RF";
+    const auto mine = work_.find({rank, forward, wait.stage, wait.micro_batch});
+    const auto longest = longest_.find({forward, wait.micro_batch});
+    if (mine == work_.end() || longest == longest_.end()) return 0;
+    return longest->second - mine->second.seconds();
+  }
+
+  // When what `rank` waits for was made; kNever if nobody made it.
+  double made_seconds(int rank, const TraceEvent& wait) const {
+    const bool forward = std::string_view(wait.kind) == "RF";
+    const int stage = forward ? wait.stage - 1 : wait.stage + 1;
+    const auto mine = holders_.find(wait.stage), theirs = holders_.find(stage);
+    if (mine == holders_.end() || theirs == holders_.end()) return kNever;
+    const auto place = std::ranges::find(mine->second, rank) - mine->second.begin();
+    if (place >= static_cast<std::ptrdiff_t>(theirs->second.size())) return kNever;
+    const auto found = work_.find({theirs->second[place], forward, stage, wait.micro_batch});
+    return found == work_.end() ? kNever : found->second.end;
+  }
+
+ private:
+  std::map<std::tuple<int, bool, int, int>, Span> work_;  // rank, forward, stage, micro-batch
+  std::map<std::pair<bool, int>, double> longest_;        // forward, micro-batch
+  std::map<int, std::vector<int>> holders_;               // of a stage, in ascending order
+};
+
+Computes computes_of(const std::vector<TraceEvent>& events) {
+  Computes computes;
+  for (const TraceEvent& event : events) {
+    if (!is_compute(event)) continue;
+    computes.all.add(event);
+    if (std::string_view(event.kind) == "F") computes.forwards.add(event);
+    if (std::string_view(event.kind) == "B") computes.backwards.add(event);
+  }
+  return computes;
+}
+
+// Walks along one rank's step and writes down every stretch of time.
+class Walk {
+ public:
+  Walk(int rank, const Senders& senders, const Computes& computes, double drained, double begin,
+       double end)
+      : rank_(rank),
+        senders_(senders),
+        computes_(computes),
+        drained_(drained),
+        at_(begin),
+        end_(end) {}
+
+  TimeSplit along(std::vector<TraceEvent> events) {
+    std::ranges::sort(events, {}, [](const TraceEvent& event) {
+      return std::pair(event.begin_seconds, event.end_seconds);
+    });
+    TimeUse gap = TimeUse::kInput;
+    for (const TraceEvent& event : events) {
+      idle(event.begin_seconds, gap);
+      gap = TimeUse::kOther;
+      visit(event);
+    }
+    idle(end_, gap);
+    return split_;
+  }
+
+ private:
+  // From where the walk stands to `until`.
+  void spend(double until, TimeUse use) {
+    until = std::min(until, end_);
+    if (until <= at_) return;
+    split_[use] += until - at_;
+    at_ = until;
+  }
+
+  // Behind the rank's last compute it is the drain that it spends, as long as that lasts.
+  void idle(double until, TimeUse use) {
+    if (at_ >= computes_.all.end && computes_.all.end > kNever)
+      spend(std::min(until, drained_), TimeUse::kFillAndDrain);
+    spend(until, use);
+  }
+
+  void visit(const TraceEvent& event) {
+    const TimeUse use = use_of_kind(event.kind);
+    if (is_work(use)) return spend(event.end_seconds, use);
+    if (is_message(event.kind)) wait_for_sender(event);
+    idle(event.end_seconds, use);
+  }
+
+  // The part of the wait in which the message was not made yet.
+  void wait_for_sender(const TraceEvent& wait) {
+    const double made = std::min(wait.end_seconds, senders_.made_seconds(rank_, wait));
+    const bool first_gradient =
+        std::string_view(wait.kind) == "RB" && wait.begin_seconds < computes_.backwards.begin;
+    if (wait.begin_seconds < computes_.all.begin || first_gradient)
+      return spend(made, TimeUse::kFillAndDrain);
+    if (wait.begin_seconds >= computes_.forwards.end)
+      spend(made - std::max(0.0, senders_.lag_seconds(rank_, wait)), TimeUse::kFillAndDrain);
+    spend(made, TimeUse::kImbalance);
+  }
+
+  int rank_;
+  const Senders& senders_;
+  const Computes& computes_;
+  double drained_;  // the end of the last compute of any rank
+  double at_, end_;
+  TimeSplit split_;
+};
+
+}  // namespace
+
+const char* name_of(TimeUse use) {
+  static constexpr std::array<const char*, kNumTimeUses> kNames{
+      "compute",  "update",    "fill and drain", "imbalance",
+      "transfer", "reduction", "input",          "other"};
+  return kNames[static_cast<int>(use)];
+}
+
+bool is_work(TimeUse use) { return use == TimeUse::kCompute || use == TimeUse::kUpdate; }
+
+TimeUse use_of_kind(std::string_view kind) {
+  // As kind_of of strata/schedule/action.h names them; sends, receives, fetches and gathers are
+  // transfers.
+  static const std::map<std::string_view, TimeUse> kinds{
+      {"F", TimeUse::kCompute},    {"R", TimeUse::kCompute},   {"B", TimeUse::kCompute},
+      {"U", TimeUse::kUpdate},     {"TG", TimeUse::kUpdate},   {"DG", TimeUse::kReduction},
+      {"AG", TimeUse::kReduction}, {"N", TimeUse::kReduction},
+  };
+  const auto found = kinds.find(kind);
+  return found == kinds.end() ? TimeUse::kTransfer : found->second;
+}
+
+double TimeSplit::idle_seconds() const {
+  double idle = 0;
+  for (int use = 0; use < kNumTimeUses; ++use)
+    if (!is_work(static_cast<TimeUse>(use))) idle += seconds[use];
+  return idle;
+}
+
+std::vector<TimeSplit> attribute_time(const std::vector<std::vector<TraceEvent>>& ranks,
+                                      double begin_seconds, double end_seconds) {
+  const Senders senders(ranks);
+  std::vector<Computes> computes;
+  double drained = kNever;
+  for (const std::vector<TraceEvent>& events : ranks) {
+    computes.push_back(computes_of(events));
+    drained = std::max(drained, computes.back().all.end);
+  }
+  std::vector<TimeSplit> splits;
+  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+    splits.push_back(Walk(rank, senders, computes[rank], drained, begin_seconds, end_seconds)
+                         .along(ranks[rank]));
+  }
+  return splits;
+}
+
+}  // namespace strata

@@ -1,0 +1,87 @@
+#include "strata/report/metrics.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+
+namespace strata {
+namespace {
+
+UserError refuse(const std::string& path, const std::string& what, const std::string& expected) {
+  return UserError({.operation = "train.metrics",
+                    .where = path,
+                    .what = what,
+                    .expected = expected,
+                    .got = "",
+                    .fix = "name another file with --metrics"});
+}
+
+// The step of a line, or -1 if it is not a line of ours.
+std::int64_t step_of(const std::string& line) {
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return -1;
+  return json["step"].get<std::int64_t>();
+}
+
+// Bytes up to the end of the last line to keep.
+std::uintmax_t kept_bytes(const std::string& path, std::int64_t steps_done) {
+  std::ifstream in(path, std::ios::binary);
+  std::uintmax_t kept = 0;
+  bool first = true;
+  for (std::string line; std::getline(in, line); first = false) {
+    const std::int64_t step = step_of(line);
+    const bool torn = in.eof();  // no line break: the writer died in the middle
+    if (first && step < 0 && !(torn && line.starts_with("{\"step\":"))) {
+      throw refuse(path, "the file exists and does not hold metrics", "a new file, or one of ours");
+    }
+    if (torn || step < 0 || step > steps_done) break;
+    kept += line.size() + 1;
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::string to_metrics_line(const StepRecord& record) {
+  nlohmann::ordered_json json;
+  json["step"] = record.step;
+  json["loss"] = record.loss;
+  json["loss_hex"] = format_hex(record.loss);
+  json["gradient_norm"] = record.gradient_norm;
+  json["gradient_norm_hex"] = format_hex(record.gradient_norm);
+  json["learning_rate"] = record.learning_rate;
+  json["tokens_per_second"] = record.tokens_per_second;
+  json["step_seconds"] = record.step_seconds;
+  json["bubble"] = record.bubble;
+  json["peak_bytes"] = record.peak_bytes;
+  if (record.validation_loss) json["validation_loss"] = *record.validation_loss;
+  json["samples_seen"] = record.samples_seen;
+  return json.dump();
+}
+
+MetricsFile::MetricsFile(const std::string& path, std::int64_t steps_done) : path_(path) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(std::filesystem::status(path, error))) {
+    std::filesystem::resize_file(path, kept_bytes(path, steps_done), error);
+    if (error) throw refuse(path, "cannot shorten the file", "a file that may be written");
+  }
+  out_.open(path, std::ios::binary | std::ios::app);
+  if (!out_.is_open()) {
+    throw refuse(path, "cannot write the file", "a path in an existing folder that may be written");
+  }
+}
+
+void MetricsFile::write(const StepRecord& record) {
+  out_ << to_metrics_line(record) << '\n' << std::flush;
+  if (out_) return;
+  throw SystemError({.operation = "train.metrics",
+                     .where = path_,
+                     .what = "cannot write the line of step " + std::to_string(record.step),
+                     .expected = "",
+                     .got = "",
+                     .fix = "free space on the disk and resume"});
+}
+
+}  // namespace strata

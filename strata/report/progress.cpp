@@ -1,0 +1,110 @@
+#include "strata/report/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+#include "strata/base/units.h"
+
+namespace strata {
+namespace {
+
+// Faster than anyone reads, slow enough to cost nothing.
+constexpr double kRewriteSeconds = 0.1;
+
+}  // namespace
+
+std::string progress_text(const StepRecord& record, std::int64_t total_steps, double left_seconds) {
+  const std::string total = std::to_string(total_steps);
+  std::string step = std::to_string(record.step);
+  step.insert(0, total.size() - std::min(total.size(), step.size()), ' ');
+  std::string text = "step " + step + "/" + total + "  loss " + format_double(record.loss, 4);
+  if (record.validation_loss) {
+    text += "  validation " + format_double(*record.validation_loss, 4);
+  }
+  text += "  " + format_count(record.tokens_per_second) + " tokens/s";
+  text += "  " + format_seconds(record.step_seconds) + "/step";
+  text += "  bubble " + format_double(100 * record.bubble, 1) + " %";
+  if (!record.peak_bytes.empty()) {
+    text += "  memory " + format_bytes(*std::ranges::max_element(record.peak_bytes));
+  }
+  if (record.step < total_steps) text += "  left " + format_seconds(std::ceil(left_seconds));
+  return text;
+}
+
+Progress::Progress(std::ostream& out, ProgressOptions options) : out_(out), options_(options) {}
+
+Progress::~Progress() {
+  if (!line_.empty()) out_ << '\n' << std::flush;
+}
+
+void Progress::update(const StepRecord& record, double now) {
+  const bool first = first_step_ < 0;
+  if (first) {
+    first_step_ = record.step;
+    first_seconds_ = now;
+  }
+  const bool last = record.step >= options_.total_steps;
+  const bool by_steps = !options_.terminal && options_.every_steps > 0;
+  const double pause = options_.terminal ? kRewriteSeconds : options_.every_seconds;
+  const bool due =
+      by_steps ? record.step % options_.every_steps == 0 : now - printed_seconds_ >= pause;
+  if (!first && !last && !due) return;
+  printed_seconds_ = now;
+
+  const std::string text = progress_text(record, options_.total_steps, left_seconds(record, now));
+  if (!options_.terminal) {
+    out_ << text << '\n' << std::flush;
+    return;
+  }
+  line_ = text;
+  rewrite();
+}
+
+void Progress::note(const std::string& text) {
+  clear();
+  out_ << text << '\n';
+  rewrite();
+}
+
+// Over the wall clock, so that validation and checkpoints count; the first step, which warms up,
+// not.
+double Progress::left_seconds(const StepRecord& record, double now) {
+  const std::int64_t left = options_.total_steps - record.step;
+  const std::int64_t timed = record.step - first_step_;
+  const double pace =
+      timed > 0 ? (now - first_seconds_) / static_cast<double>(timed) : record.step_seconds;
+  return pace * static_cast<double>(left);
+}
+
+void Progress::rewrite() {
+  if (line_.empty()) {
+    out_ << std::flush;
+    return;
+  }
+  // A line that wraps cannot be rewritten.
+  const auto room =
+      options_.columns > 1 ? static_cast<std::size_t>(options_.columns - 1) : std::string::npos;
+  out_ << '\r' << line_.substr(0, room) << "\x1b[K" << std::flush;
+}
+
+void Progress::clear() {
+  if (!line_.empty()) out_ << "\r\x1b[K";
+}
+
+ProgressOptions progress_to_stderr(std::int64_t total_steps, std::int64_t every_steps) {
+  ProgressOptions options{.total_steps = total_steps, .every_steps = every_steps};
+  const char* term = std::getenv("TERM");
+  options.terminal = isatty(STDERR_FILENO) && term != nullptr && std::string_view(term) != "dumb";
+  winsize size{};
+  if (options.terminal && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0) {
+    options.columns = size.ws_col;
+  }
+  return options;
+}
+
+}  // namespace strata

@@ -1,0 +1,63 @@
+/// Draws a finished run as one HTML file that needs nothing else: no network, no other file.
+///
+/// It shows the run's facts, what was reached, the timeline predicted and measured on one axis,
+/// where every rank's time goes, the loss curve, the memory of every rank and a sample of what the
+/// model writes. Without scripts it still reads; with them it zooms and explains under the pointer.
+/// Sections without data are left out.
+///
+/// Errors  SystemError when the file cannot be written.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "strata/base/trace.h"
+#include "strata/report/step_record.h"
+
+namespace strata {
+
+/// A number that the plan foretold and the run then showed.
+struct Compared {
+  double predicted = 0;
+  double measured = 0;
+  /// Of the prediction, as a share of the measurement: +0.1 foretold a tenth too much; 0 if
+  /// unknown.
+  double error() const { return measured > 0 ? predicted / measured - 1 : 0; }
+};
+
+struct ReportMemory {
+  std::vector<std::pair<std::string, std::int64_t>> kinds{};  ///< predicted bytes at the peak
+  std::int64_t predicted_peak = 0;
+  std::int64_t measured_peak = 0;
+};
+
+struct ReportTimeline {
+  std::vector<std::vector<TraceEvent>> ranks{};  ///< one list a rank
+  double begin_seconds = 0;                      ///< of the step, on the events' clock
+  double step_seconds = 0;                       ///< where the step ends, on the axis
+};
+
+struct ReportInput {
+  std::string title;                                         ///< "GPT, 10.7 M weights"
+  std::vector<std::pair<std::string, std::string>> facts{};  ///< mesh, schedule, machine, ...
+  std::vector<StepRecord> records{};                         ///< of the whole run
+  std::optional<double> validation_loss{};                   ///< at the end
+  Compared step_seconds{};
+  Compared bubble{};
+  ReportTimeline predicted{};
+  ReportTimeline measured{};
+  std::int64_t measured_step = 0;      ///< the step that the measured timeline shows
+  std::vector<ReportMemory> memory{};  ///< one a rank
+  std::int64_t budget_bytes = 0;       ///< of a rank; 0: no limit
+  std::string prompt{};
+  std::string sample{};  ///< what the model wrote behind the prompt
+  std::vector<std::pair<std::string, std::string>> appendices{};  ///< title and text: plan, recipe
+};
+
+std::string to_html(const ReportInput& input);
+void write_report(const std::string& path, const ReportInput& input);
+
+}  // namespace strata

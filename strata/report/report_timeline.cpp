@@ -1,0 +1,213 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "strata/base/units.h"
+#include "strata/report/html.h"
+#include "strata/report/report_parts.h"
+
+namespace strata::report {
+namespace {
+
+// Of the drawing, in pixels; the script lays it out again for the width that there is.
+constexpr double kWidth = 1120;
+constexpr double kGutter = 138;
+constexpr double kRight = 14;
+constexpr double kTop = 36;
+constexpr double kRow = 24;
+constexpr double kPair = 4;   // between the rows of a rank
+constexpr double kRank = 16;  // between ranks
+constexpr double kAxis = 30;
+constexpr double kDigit = 6.5;
+
+struct Look {
+  const char* style;
+  const char* words;
+};
+
+Look look_of(std::string_view kind) {
+  if (kind == "F") return {"forward", "forward"};
+  if (kind == "R") return {"recompute", "recompute"};
+  if (kind == "B") return {"backward", "backward"};
+  if (kind == "U") return {"update", "update"};
+  if (kind == "N") return {"wait", "gradient norm, of all ranks"};
+  if (kind == "RF") return {"wait", "wait for an activation"};
+  if (kind == "RB") return {"wait", "wait for a gradient"};
+  if (kind == "RG" || kind == "RW") return {"wait", "wait for a tied weight"};
+  if (kind == "TG") return {"update", "sum of a tied weight's gradients"};
+  if (kind == "DG" || kind == "AG") return {"wait", "sum of the replicas' gradients"};
+  if (kind == "FW" || kind == "GW") return {"wait", "wait for weights of the replicas"};
+  if (kind.starts_with('S')) return {"send", "send"};
+  return {"wait", "wait"};
+}
+
+bool is_numbered(std::string_view style) {
+  return style == "forward" || style == "recompute" || style == "backward";
+}
+
+class Drawing {
+ public:
+  explicit Drawing(const ReportInput& input) : input_(input) {
+    seconds_ = std::max(input.predicted.step_seconds, input.measured.step_seconds);
+    for (const ReportTimeline* side : {&input.predicted, &input.measured}) {
+      for (const auto& events : side->ranks) {
+        for (const TraceEvent& event : events) {
+          seconds_ = std::max(seconds_, event.end_seconds - side->begin_seconds);
+        }
+      }
+    }
+    ranks_ = std::max(input.predicted.ranks.size(), input.measured.ranks.size());
+  }
+
+  bool empty() const { return ranks_ == 0 || seconds_ <= 0; }
+  bool shows(const std::string& style) const { return styles_.contains(style); }
+
+  std::string svg() {
+    double y = kTop;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      const bool both = rank < input_.predicted.ranks.size() && rank < input_.measured.ranks.size();
+      const double height = both ? 2 * kRow + kPair : kRow;
+      text(0, y + height / 2, "rank", "rank " + std::to_string(rank));
+      if (rank < input_.predicted.ranks.size()) y = row(input_.predicted, rank, y, "predicted");
+      if (both) y += kPair;
+      if (rank < input_.measured.ranks.size()) y = row(input_.measured, rank, y, "measured");
+      y += kRank;
+    }
+    const double bottom = y - kRank + 6;
+    const std::string rows = std::move(body_);
+    body_.clear();
+    axis(bottom);
+    const std::string grid = std::move(body_);
+    body_.clear();
+    end_of(input_.predicted, "predicted", bottom);
+    end_of(input_.measured, "measured", bottom);
+    return "<svg viewBox=\"0 0 " + coordinate(kWidth) + " " + coordinate(bottom + kAxis) +
+           "\" role=\"img\" aria-label=\"Timeline of one step, predicted and measured, per rank\"" +
+           " data-seconds=\"" + format_double_exactly(seconds_) + "\" data-gutter=\"" +
+           coordinate(kGutter) + "\" data-right=\"" + coordinate(kRight) + "\" data-bottom=\"" +
+           coordinate(bottom) + "\" data-top=\"" + coordinate(kTop - 8) + "\">" + kHatch + grid +
+           rows + body_ + "<rect class=\"brush\" y=\"0\" height=\"" + coordinate(bottom) +
+           "\"/></svg>";
+  }
+
+ private:
+  static constexpr const char* kHatch =
+      "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+      "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" class=\"hatch-ground\"/>"
+      "<rect width=\"2\" height=\"6\" class=\"hatch-line\"/></pattern></defs>";
+
+  double x(double seconds) const {
+    return kGutter + seconds / seconds_ * (kWidth - kGutter - kRight);
+  }
+
+  void text(double at_x, double at_y, const std::string& style, const std::string& words) {
+    body_ += "<text class=\"" + style + "\" x=\"" + coordinate(at_x) + "\" y=\"" +
+             coordinate(at_y) + "\">" + escape(words) + "</text>";
+  }
+
+  double row(const ReportTimeline& side, std::size_t rank, double y, const char* name) {
+    body_ += "<rect class=\"track\" x=\"" + coordinate(kGutter) + "\" y=\"" + coordinate(y) +
+             "\" width=\"" + coordinate(kWidth - kGutter - kRight) + "\" height=\"" +
+             coordinate(kRow) + "\" rx=\"3\"/>";
+    text(kGutter - 10, y + kRow / 2, "side", name);
+    body_ += "<g class=\"" + std::string(name) + "\">";
+    for (const TraceEvent& event : side.ranks[rank]) {
+      span(event, event.begin_seconds - side.begin_seconds, event.end_seconds - side.begin_seconds,
+           y, rank, name);
+    }
+    body_ += "</g>\n";
+    return y + kRow;
+  }
+
+  void span(const TraceEvent& event, double begin, double end, double y, std::size_t rank,
+            const char* side) {
+    const Look look = look_of(event.kind);
+    const bool numbered = is_numbered(look.style);
+    // What would be thinner than a hair even when zoomed in tells nothing.
+    if (!numbered && end - begin < 2e-4 * seconds_) return;
+    styles_.insert(look.style);
+    std::string title = "rank " + std::to_string(rank) + ", " + side + ": " + look.words;
+    if (event.stage >= 0 && numbered) title += "\nstage " + std::to_string(event.stage);
+    if (event.micro_batch >= 0) title += "\nmicro-batch " + std::to_string(event.micro_batch);
+    if (event.first_layer >= 0) title += "\nlayers from " + std::to_string(event.first_layer);
+    title += "\n" + format_seconds(end - begin) + ", from " + format_seconds(std::max(0.0, begin));
+    const double left = x(std::max(0.0, begin)), width = std::max(0.4, x(end) - left - 0.6);
+    body_ += "<g class=\"span " + std::string(look.style) + "\" data-b=\"" +
+             format_double(begin, 6) + "\" data-e=\"" + format_double(end, 6) + "\"><title>" +
+             title + "</title><rect x=\"" + coordinate(left) + "\" y=\"" + coordinate(y) +
+             "\" width=\"" + coordinate(width) + "\" height=\"" + coordinate(kRow) +
+             "\" rx=\"2\"/>";
+    if (numbered && event.micro_batch >= 0) {
+      const std::string number = std::to_string(event.micro_batch);
+      const bool fits = width > kDigit * static_cast<double>(number.size()) + 4;
+      body_ += "<text x=\"" + coordinate(left + width / 2) + "\" y=\"" + coordinate(y + kRow / 2) +
+               "\"" + (fits ? "" : " display=\"none\"") + ">" + number + "</text>";
+    }
+    body_ += "</g>";
+  }
+
+  void axis(double bottom) {
+    body_ += "<g class=\"axis\">";
+    for (const double tick : ticks(0, seconds_, 8)) {
+      body_ += "<line x1=\"" + coordinate(x(tick)) + "\" x2=\"" + coordinate(x(tick)) + "\" y1=\"" +
+               coordinate(kTop - 8) + "\" y2=\"" + coordinate(bottom) + "\"/>";
+      text(x(tick), bottom + 17, "", format_seconds(tick));
+    }
+    body_ += "</g>";
+  }
+
+  void end_of(const ReportTimeline& side, const std::string& name, double bottom) {
+    if (side.ranks.empty() || side.step_seconds <= 0) return;
+    const double at = x(side.step_seconds);
+    body_ += "<g class=\"end " + name + "\" data-at=\"" + format_double(side.step_seconds, 6) +
+             "\"><line x1=\"" + coordinate(at) + "\" x2=\"" + coordinate(at) + "\" y1=\"" +
+             coordinate(kTop - 8) + "\" y2=\"" + coordinate(bottom) + "\"/>";
+    const double other =
+        name == "predicted" ? input_.measured.step_seconds : input_.predicted.step_seconds;
+    // The earlier end is written to the left of its line, the later one too, but a line higher.
+    text(at - 5, side.step_seconds < other ? 21 : 8, "",
+         name + " " + format_seconds(side.step_seconds));
+    body_ += "</g>";
+  }
+
+  const ReportInput& input_;
+  double seconds_ = 0;
+  std::size_t ranks_ = 0;
+  std::set<std::string> styles_;  // drawn so far
+  std::string body_;
+};
+
+std::string legend(const Drawing& drawing) {
+  std::string items;
+  for (const char* style : {"forward", "recompute", "backward", "update", "wait", "send"}) {
+    if (!drawing.shows(style)) continue;
+    items +=
+        "<span class=\"key\"><svg width=\"14\" height=\"14\" aria-hidden=\"true\"><g class=\"" +
+        std::string(style) + "\"><rect width=\"14\" height=\"14\" rx=\"3\"/></g></svg>" + style +
+        "</span>";
+  }
+  return items;
+}
+
+}  // namespace
+
+std::string timeline(const ReportInput& input) {
+  Drawing drawing(input);
+  if (drawing.empty()) return "";
+  const std::string svg = drawing.svg();
+  std::string caption = "One step on one axis; the numbers are micro-batches.";
+  if (input.measured_step > 0) {
+    caption += " Measured: step " + std::to_string(input.measured_step) + ".";
+  }
+  return "<section class=\"card\" id=\"timeline\"><div class=\"head\"><div><h2>Timeline</h2><p>" +
+         caption +
+         "</p></div><div class=\"tools\" hidden><button data-zoom=\"2\" aria-label=\"Zoom in\">+"
+         "</button><button data-zoom=\"0.5\" aria-label=\"Zoom out\">\u2212</button>"
+         "<button data-zoom=\"0\">Whole step</button></div></div><div class=\"legend\">" +
+         legend(drawing) +
+         "<span class=\"hint\" hidden>drag to zoom in, double-click to zoom out</span>" +
+         "</div><div class=\"plot\">" + svg + "</div></section>\n";
+}
+
+}  // namespace strata::report

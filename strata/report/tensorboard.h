@@ -1,0 +1,42 @@
+/// Writes the numbers of every step as TensorBoard event files: scalars that `tensorboard --logdir`
+/// draws.
+///
+/// Tags    loss, gradient_norm, learning_rate, tokens_per_second, step_seconds, bubble, peak_bytes
+///         (of the fullest rank), validation_loss (where there was a validation).
+/// Source  TFRecord framing (length, data, masked CRC-32C of each) around Event messages in
+///         protobuf's encoding (tensorflow/core/util/event.proto), written by hand.
+/// Units   values are fp32, as TensorBoard keeps scalars; metrics.h has the exact bits.
+/// Cost    one write a step; every record is complete on disk before the next step starts.
+/// Errors  UserError: the folder cannot be made or written. SystemError: the disk is full.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "strata/report/step_record.h"
+
+namespace strata {
+
+/// CRC-32C (Castagnoli), as the records carry it before masking.
+std::uint32_t crc32c(std::string_view bytes);
+
+/// One record of the file: the event with the scalars of a step.
+std::string to_tensorboard_record(const StepRecord& record, double unix_seconds);
+
+class TensorboardFile {
+ public:
+  /// Starts events.out.tfevents.<unix seconds>.<host>.<process> in `folder`. A run that resumes
+  /// after `steps_done` steps takes the place of the later steps of the files that are there.
+  explicit TensorboardFile(const std::string& folder, std::int64_t steps_done = 0);
+
+  void write(const StepRecord& record);
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::ofstream out_;
+};
+
+}  // namespace strata

@@ -1,0 +1,221 @@
+// A GPT split among tensor-parallel ranks against one rank: loss, logits and every gradient.
+#include <gtest/gtest.h>
+
+#include "strata/base/errors.h"
+#include "strata/base/ignored_target.h"
+#include "strata/comm/collectives.h"
+#include "strata/comm/thread_ranks.h"
+#include "strata/models/gpt.h"
+#include "strata/nn/initialise.h"
+#include "strata/nn/weight_slice.h"
+#include "strata/shard/tensor_group.h"
+
+namespace strata {
+namespace {
+
+constexpr double kTolerance = 1e-5;  // of the largest element: only the order of sums differs
+
+GptOptions small_gpt() {
+  return {.layers = 2,
+          .width = 32,
+          .heads = 4,
+          .vocab = 50,  // not a multiple of 4
+          .context = 16,
+          .dropout = 0.1,
+          .skip = true};
+}
+
+struct Outcome {
+  double loss = 0;
+  at::Tensor output;
+  std::vector<WeightSpec> specs;
+  std::vector<at::Tensor> gradients;  // of each use of a weight, as specs
+};
+
+// One forward and, of a loss, backward of all layers. Every weight is drawn, biases too: zeros
+// would hide what is done with them.
+Outcome run(const Sequence& model, const std::vector<at::Tensor>& batch, ForwardContext context,
+            int rank = 0) {
+  Outcome outcome;
+  LossSink sink;
+  context.loss = &sink;
+  std::vector<at::Tensor> values(model.wiring().values.size());
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    std::vector<at::Tensor> weights;
+    for (WeightSpec spec : model.layout(layer).specs) {
+      spec.init = {Init::Kind::kNormal, 0.3};
+      const at::Tensor leaf = at::zeros(slice_shape(spec, model.split().ranks));
+      initialise(leaf, spec, model.name(layer), 5, rank, model.split().ranks);
+      weights.push_back(leaf.requires_grad_(true));
+      weights.back().mutable_grad() = at::zeros_like(leaf);
+      outcome.gradients.push_back(weights.back().grad());
+      outcome.specs.push_back(spec);
+      outcome.specs.back().name = model.name(layer) + "." + spec.name;
+    }
+    std::vector<at::Tensor> inputs;
+    for (const InputRef& ref : model.inputs(layer))
+      inputs.push_back(ref.value >= 0 ? values[ref.value] : batch[ref.batch_input]);
+    context.layer = layer;
+    values[model.outputs(layer)[0]] = model.layer(layer).forward(context, weights, inputs)[0];
+  }
+  outcome.output = values.back().detach();
+  if (model.layer(model.num_layers() - 1).is_loss()) values.back().backward();
+  outcome.loss = sink.sum;
+  return outcome;
+}
+
+at::Tensor slice(const at::Tensor& whole, const WeightSpec& spec, int rank, int ranks) {
+  at::Tensor part = at::zeros(slice_shape(spec, ranks));
+  for (const Run& run : slice_runs(spec, rank, ranks))
+    part.view(-1)
+        .narrow(0, run.local, run.numel)
+        .copy_(whole.view(-1).narrow(0, run.global, run.numel));
+  return part;
+}
+
+void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
+  ASSERT_EQ(a.sizes(), b.sizes()) << what;
+  const double scale = std::max(1e-3, b.abs().max().item<double>());
+  EXPECT_LE((a - b).abs().max().item<double>() / scale, kTolerance) << what;
+}
+
+class SplitGpt : public testing::TestWithParam<TensorSplit> {};
+
+TEST_P(SplitGpt, LearnsWhatOneRankLearns) {
+  at::manual_seed(1);
+  const TensorSplit split = GetParam();
+  const at::Tensor tokens = at::randint(50, {3, 16}, at::kLong);
+  at::Tensor targets = at::randint(50, {3, 16}, at::kLong);
+  targets[1][7] = kIgnoredTarget;
+  const ForwardContext context{.training = true,
+                               .seed = 9,
+                               .step = 2,
+                               .first_sample = 6,
+                               .loss_scale = 1.0 / 47,
+                               .label_smoothing = 0.1};
+  const Outcome one = run(make_gpt(small_gpt()), {tokens, targets}, context);
+  const Sequence model = make_gpt(small_gpt(), GptOutput::kLoss, split);
+  run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
+    const TensorGroup tensor(group, split.sequence);
+    ForwardContext mine = context;
+    mine.tensor = &tensor;
+    Outcome outcome = run(model, {tokens, targets}, mine, group.rank());
+    EXPECT_NEAR(outcome.loss, one.loss, kTolerance * one.loss);
+    ASSERT_EQ(outcome.gradients.size(), one.gradients.size());
+    for (std::size_t i = 0; i < one.gradients.size(); ++i) {
+      const WeightSpec& spec = outcome.specs[i];
+      if (spec.partial_gradient) all_reduce_sum(group, outcome.gradients[i]);
+      expect_close(outcome.gradients[i], slice(one.gradients[i], spec, group.rank(), split.ranks),
+                   spec.name);
+    }
+  });
+}
+
+TEST_P(SplitGpt, GivesEveryRankAllLogits) {
+  at::manual_seed(2);
+  const TensorSplit split = GetParam();
+  const at::Tensor tokens = at::randint(50, {3, 8}, at::kLong);
+  const Outcome one = run(make_gpt(small_gpt(), GptOutput::kLogits), {tokens}, {});
+  const Sequence model = make_gpt(small_gpt(), GptOutput::kLogits, split);
+  run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
+    const TensorGroup tensor(group, split.sequence);
+    const Outcome outcome = run(model, {tokens}, {.tensor = &tensor}, group.rank());
+    expect_close(outcome.output, one.output, "logits");
+  });
+}
+
+TEST_P(SplitGpt, HasItsShareOfShapesWeightsAndWork) {
+  const TensorSplit split = GetParam();
+  const Sequence one = make_gpt(small_gpt()),
+                 model = make_gpt(small_gpt(), GptOutput::kLoss, split);
+  const TensorSpec tokens{.shape = {3, 16}, .dtype = at::kLong};
+  const std::vector<TensorSpec> values = model.value_specs({tokens, tokens});
+  EXPECT_EQ(values[0].shape,
+            (std::vector<std::int64_t>{3, split.sequence ? 16 / split.ranks : 16, 32}));
+  const Layer &block = model.layer(1), &whole = one.layer(1);
+  EXPECT_NE(block.signature(), whole.signature());
+  EXPECT_DOUBLE_EQ(block.forward_flops(std::vector{values[0]}) * split.ranks,
+                   whole.forward_flops(one.value_specs({tokens, tokens})));
+  EXPECT_EQ(model.num_weights(), one.num_weights());
+  EXPECT_LT(model.layout(1).own_numel, one.layout(1).own_numel);
+}
+
+// What the bytes of one forward and backward really are, by the rank's account.
+LayerBytes measure(const Sequence& model, int layer, const std::vector<at::Tensor>& inputs,
+                   const ForwardContext& context, Group& group, MemoryAccount& account) {
+  std::vector<at::Tensor> weights;
+  for (const Placement& placement : model.layout(layer).placements) {
+    weights.push_back(at::zeros(placement.shape).requires_grad_(true));
+    weights.back().mutable_grad() = at::zeros(placement.shape);
+  }
+  const std::int64_t before = account.current_bytes();
+  account.reset_peak();
+  const at::Tensor y = model.layer(layer).forward(context, weights, inputs)[0];
+  const auto out = static_cast<std::int64_t>(y.nbytes());
+  const auto in = static_cast<std::int64_t>(inputs[0].nbytes());
+  group.barrier();  // the others have given back what they were lent
+  LayerBytes bytes;
+  bytes.saved = account.current_bytes() - before - out;
+  bytes.forward_transient = account.peak_bytes() - before - out - bytes.saved;
+  const at::Tensor dy = at::ones_like(y);
+  const std::int64_t between = account.current_bytes();
+  account.reset_peak();
+  y.backward(dy);
+  bytes.backward_transient = account.peak_bytes() - between - in;
+  return bytes;
+}
+
+TEST_P(SplitGpt, NeedsTheBytesItForetells) {
+  const TensorSplit split = GetParam();
+  GptOptions options = small_gpt();
+  options.width = 64;
+  options.context = 128;
+  const Sequence model = make_gpt(options, GptOutput::kLoss, split);
+  const TensorSpec tokens{.shape = {4, 128}, .dtype = at::kLong};
+  const TensorSpec x = model.value_specs({tokens, tokens})[0];
+  for (const bool keep : {false, true}) {
+    const LayerBytes foretold = model.layer(1).bytes(std::vector{x}, keep);
+    run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount& account) {
+      const TensorGroup tensor(group, split.sequence);
+      const ForwardContext context{.training = true, .keep_intermediates = keep, .tensor = &tensor};
+      const at::Tensor input = at::randn(x.shape).requires_grad_(true);
+      const LayerBytes real = measure(model, 1, {input}, context, group, account);
+      EXPECT_EQ(real.saved, foretold.saved);
+      // When parts of activations that are lent come back depends on who is late: two sums a pass.
+      const auto lent = static_cast<double>(2 * x.bytes() * (split.sequence ? split.ranks : 1));
+      EXPECT_NEAR(real.forward_transient, foretold.forward_transient, lent);
+      EXPECT_NEAR(real.backward_transient, foretold.backward_transient, lent);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Splits, SplitGpt,
+                         testing::Values(TensorSplit{2, false}, TensorSplit{2, true},
+                                         TensorSplit{4, false}, TensorSplit{4, true}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.ranks) + "Ranks" +
+                                  (info.param.sequence ? "Sequence" : "");
+                         });
+
+std::string refusal(const GptOptions& options, TensorSplit split) {
+  try {
+    make_gpt(options, GptOutput::kLoss, split);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Gpt, RefusesRanksThatDoNotDivideItAndNamesTheNearest) {
+  const std::string heads = refusal({.width = 96, .heads = 6}, {.ranks = 4});
+  EXPECT_NE(heads.find("the heads do not divide"), std::string::npos) << heads;
+  EXPECT_NE(heads.find("set mesh.tp to 3"), std::string::npos) << heads;
+  const std::string context =
+      refusal({.width = 96, .heads = 6, .context = 50}, {.ranks = 3, .sequence = true});
+  EXPECT_NE(context.find("the positions of the context"), std::string::npos) << context;
+  EXPECT_NE(context.find("set mesh.tp to 2"), std::string::npos) << context;
+  EXPECT_EQ(refusal({.width = 96, .heads = 6, .context = 50}, {.ranks = 3}), "");
+}
+
+}  // namespace
+}  // namespace strata

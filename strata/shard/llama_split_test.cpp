@@ -1,0 +1,262 @@
+// A Llama against one written in plain ATen, and split among tensor-parallel ranks against one.
+#include "strata/models/llama.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "strata/base/errors.h"
+#include "strata/base/ignored_target.h"
+#include "strata/comm/collectives.h"
+#include "strata/comm/thread_ranks.h"
+#include "strata/nn/initialise.h"
+#include "strata/nn/weight_slice.h"
+#include "strata/shard/tensor_group.h"
+
+namespace strata {
+namespace {
+
+constexpr double kTolerance = 2e-5;  // of the largest element: only the order of sums differs
+
+// Inside the MLP and in the vocabulary nothing divides evenly among ranks.
+GptOptions small_llama() {
+  return {.kind = "llama",
+          .layers = 2,
+          .width = 32,
+          .heads = 8,
+          .vocab = 50,
+          .context = 16,
+          .tie = true,
+          .kv_heads = 4,
+          .head_width = 6,
+          .mlp_width = 43};
+}
+
+GptOptions small_qwen2() {
+  GptOptions options = small_llama();
+  options.tie = false;
+  options.qkv_bias = true;
+  return options;
+}
+
+GptOptions small_qwen3() {
+  GptOptions options = small_llama();
+  options.qk_norm = true;
+  return options;
+}
+
+struct Outcome {
+  double loss = 0;
+  at::Tensor output;
+  std::vector<WeightSpec> specs;
+  std::vector<at::Tensor> leaves;  // of each use of a weight, as specs
+};
+
+// One forward and, of a loss, backward of all layers. Every weight is drawn, biases and gains too:
+// zeros would hide what is done with them.
+Outcome run(const Sequence& model, const std::vector<at::Tensor>& batch, ForwardContext context,
+            int rank = 0) {
+  Outcome outcome;
+  LossSink sink;
+  context.loss = &sink;
+  std::vector<at::Tensor> values(model.wiring().values.size());
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const std::size_t first = outcome.leaves.size();
+    for (WeightSpec spec : model.layout(layer).specs) {
+      spec.init = {Init::Kind::kNormal, 0.3};
+      const at::Tensor leaf = at::zeros(slice_shape(spec, model.split().ranks));
+      initialise(leaf, spec, model.name(layer), 5, rank, model.split().ranks);
+      outcome.leaves.push_back(leaf.requires_grad_(true));
+      outcome.leaves.back().mutable_grad() = at::zeros_like(leaf);
+      outcome.specs.push_back(spec);
+      outcome.specs.back().name = model.name(layer) + "." + spec.name;
+    }
+    std::vector<at::Tensor> inputs;
+    for (const InputRef& ref : model.inputs(layer))
+      inputs.push_back(ref.value >= 0 ? values[ref.value] : batch[ref.batch_input]);
+    context.layer = layer;
+    const auto weights = std::span<const at::Tensor>(outcome.leaves).subspan(first);
+    values[model.outputs(layer)[0]] = model.layer(layer).forward(context, weights, inputs)[0];
+  }
+  outcome.output = values.back().detach();
+  if (model.layer(model.num_layers() - 1).is_loss()) values.back().backward();
+  outcome.loss = sink.sum;
+  return outcome;
+}
+
+void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
+  ASSERT_EQ(a.sizes(), b.sizes()) << what;
+  const double scale = std::max(1e-3, b.abs().max().item<double>());
+  EXPECT_LE((a - b).abs().max().item<double>() / scale, kTolerance) << what;
+}
+
+// ---- The same model in plain ATen, its weights by our names.
+
+using Weights = std::map<std::string, at::Tensor>;
+
+at::Tensor norm(const at::Tensor& x, const at::Tensor& gain) {
+  return x * at::rsqrt(x.square().mean(-1, true) + 1e-5) * gain;
+}
+
+at::Tensor turned(const at::Tensor& x, double theta) {  // [B, H, T, D]
+  const std::int64_t half = x.size(3) / 2;
+  const at::Tensor exponents = at::arange(half).to(at::kDouble) / static_cast<double>(half);
+  const at::Tensor angles =
+      at::outer(at::arange(x.size(2)).to(at::kDouble), at::pow(theta, -exponents)).to(at::kFloat);
+  const at::Tensor a = x.narrow(3, 0, half), b = x.narrow(3, half, half);
+  return at::cat({a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()}, 3);
+}
+
+at::Tensor attention(const at::Tensor& x, Weights& w, const std::string& name,
+                     const GptOptions& o) {
+  at::Tensor qkv = at::linear(x, w[name + "qkv.weight"]);
+  if (o.qkv_bias) qkv = qkv + w[name + "qkv.bias"];
+  const auto part = [&](std::int64_t begin, std::int64_t heads) {
+    return qkv.narrow(2, begin * o.head_width, heads * o.head_width)
+        .view({x.size(0), x.size(1), heads, o.head_width})
+        .transpose(1, 2);
+  };
+  at::Tensor q = part(0, o.heads), k = part(o.heads, o.kv_heads);
+  if (o.qk_norm) {
+    q = norm(q, w[name + "query_norm.weight"]);
+    k = norm(k, w[name + "key_norm.weight"]);
+  }
+  const std::int64_t group = o.heads / o.kv_heads;
+  k = turned(k, o.rope.theta).repeat_interleave(group, 1);
+  const at::Tensor v = part(o.heads + o.kv_heads, o.kv_heads).repeat_interleave(group, 1);
+  const at::Tensor scores = at::matmul(turned(q, o.rope.theta), k.transpose(-1, -2)) /
+                            std::sqrt(static_cast<double>(o.head_width));
+  const at::Tensor mask = at::ones({x.size(1), x.size(1)}).triu(1).to(at::kBool);
+  const at::Tensor y = at::matmul(scores.masked_fill(mask, -INFINITY).softmax(-1), v);
+  return at::linear(y.transpose(1, 2).reshape({x.size(0), x.size(1), o.heads * o.head_width}),
+                    w[name + "out.weight"]);
+}
+
+at::Tensor plain_loss(Weights& w, const GptOptions& o, const at::Tensor& tokens,
+                      const at::Tensor& targets) {
+  at::Tensor x = at::embedding(w["embed.tokens.weight"], tokens);
+  for (std::int64_t i = 0; i < o.layers; ++i) {
+    const std::string block = "block" + std::to_string(i) + ".";
+    x = x + attention(norm(x, w[block + "norm1.weight"]), w, block + "attention.", o);
+    const at::Tensor gate_up =
+        at::linear(norm(x, w[block + "norm2.weight"]), w[block + "mlp.gate_up.weight"]);
+    const at::Tensor gate = gate_up.narrow(2, 0, o.mlp_width);
+    x = x + at::linear(at::silu(gate) * gate_up.narrow(2, o.mlp_width, o.mlp_width),
+                       w[block + "mlp.down.weight"]);
+  }
+  const at::Tensor logits = at::linear(norm(x, w["head.norm.weight"]), w["head.weight"]);
+  return at::cross_entropy_loss(logits.view({-1, o.vocab}), targets.view(-1));
+}
+
+struct Batch {
+  at::Tensor tokens = at::randint(50, {3, 16}, at::kLong);
+  at::Tensor targets = at::randint(50, {3, 16}, at::kLong);
+  Batch() { targets[1][7] = kIgnoredTarget; }
+};
+
+constexpr double kTargets = 3 * 16 - 1;
+
+class LlamaKind : public testing::TestWithParam<GptOptions> {};
+
+TEST_P(LlamaKind, EqualsPlainAten) {
+  at::manual_seed(1);
+  const GptOptions options = GetParam();
+  const Batch batch;
+  const Outcome ours =
+      run(make_llama(options), {batch.tokens, batch.targets},
+          {.training = true, .keep_intermediates = options.tie, .loss_scale = 1 / kTargets});
+  Weights weights;
+  for (std::size_t i = 0; i < ours.leaves.size(); ++i)
+    weights[ours.specs[i].name] = ours.leaves[i].detach().clone().requires_grad_(true);
+  const at::Tensor loss = plain_loss(weights, options, batch.tokens, batch.targets);
+  EXPECT_NEAR(ours.loss / kTargets, loss.item<double>(), 1e-5 * ours.loss);
+  loss.backward();
+  for (std::size_t i = 0; i < ours.leaves.size(); ++i)
+    expect_close(ours.leaves[i].grad(), weights[ours.specs[i].name].grad(), ours.specs[i].name);
+}
+
+std::string kind_name(const testing::TestParamInfo<GptOptions>& info) {
+  return info.param.qkv_bias ? "Qwen2" : info.param.qk_norm ? "Qwen3" : "Llama";
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, LlamaKind,
+                         testing::Values(small_llama(), small_qwen2(), small_qwen3()), kind_name);
+
+// ---- Split
+
+at::Tensor slice(const at::Tensor& whole, const WeightSpec& spec, int rank, int ranks) {
+  at::Tensor part = at::zeros(slice_shape(spec, ranks));
+  for (const Run& run : slice_runs(spec, rank, ranks))
+    part.view(-1)
+        .narrow(0, run.local, run.numel)
+        .copy_(whole.view(-1).narrow(0, run.global, run.numel));
+  return part;
+}
+
+class SplitLlama : public testing::TestWithParam<TensorSplit> {};
+
+TEST_P(SplitLlama, LearnsWhatOneRankLearns) {
+  at::manual_seed(2);
+  const TensorSplit split = GetParam();
+  const Batch batch;
+  const ForwardContext context{.training = true, .loss_scale = 1 / kTargets};
+  for (const GptOptions& options : {small_qwen2(), small_qwen3()}) {
+    const Outcome one = run(make_llama(options), {batch.tokens, batch.targets}, context);
+    const Sequence model = make_llama(options, GptOutput::kLoss, split);
+    run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
+      const TensorGroup tensor(group, split.sequence);
+      ForwardContext mine = context;
+      mine.tensor = &tensor;
+      const Outcome outcome = run(model, {batch.tokens, batch.targets}, mine, group.rank());
+      EXPECT_NEAR(outcome.loss, one.loss, kTolerance * one.loss);
+      ASSERT_EQ(outcome.leaves.size(), one.leaves.size());
+      for (std::size_t i = 0; i < one.leaves.size(); ++i) {
+        const WeightSpec& spec = outcome.specs[i];
+        at::Tensor gradient = outcome.leaves[i].grad();
+        if (spec.partial_gradient) all_reduce_sum(group, gradient);
+        expect_close(gradient, slice(one.leaves[i].grad(), spec, group.rank(), split.ranks),
+                     spec.name);
+      }
+    });
+  }
+}
+
+TEST_P(SplitLlama, GivesEveryRankAllLogits) {
+  at::manual_seed(3);
+  const TensorSplit split = GetParam();
+  const at::Tensor tokens = at::randint(50, {3, 8}, at::kLong);
+  const Outcome one = run(make_llama(small_llama(), GptOutput::kLogits), {tokens}, {});
+  const Sequence model = make_llama(small_llama(), GptOutput::kLogits, split);
+  run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
+    const TensorGroup tensor(group, split.sequence);
+    const Outcome outcome = run(model, {tokens}, {.tensor = &tensor}, group.rank());
+    expect_close(outcome.output, one.output, "logits");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Splits, SplitLlama,
+                         testing::Values(TensorSplit{2, false}, TensorSplit{2, true},
+                                         TensorSplit{4, false}, TensorSplit{4, true}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.ranks) + "Ranks" +
+                                  (info.param.sequence ? "Sequence" : "");
+                         });
+
+TEST(Llama, RefusesRanksThatDoNotDivideItsKeyHeads) {
+  try {
+    make_llama(small_llama(), GptOutput::kLoss, {.ranks = 8});
+    FAIL() << "no refusal";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("set mesh.tp to 4"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Llama, RefusesSamplesLongerThanItsContext) {
+  const TensorSpec tokens{.shape = {2, 17}, .dtype = at::kLong};
+  EXPECT_THROW(make_llama(small_llama()).value_specs({tokens, tokens}), UserError);
+}
+
+}  // namespace
+}  // namespace strata
