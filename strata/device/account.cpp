@@ -1,3 +1,5 @@
+// Every block begins with a header, and the pointer behind it is data pointer and context at once:
+// oneDNN's products ask for raw memory (c10::Allocator::raw_allocate), which must be both.
 #include "strata/device/account.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -22,8 +24,11 @@ struct alignas(c10::gAlignment) BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == c10::gAlignment);
 
-void free_block(void* context) {
-  auto* header = static_cast<BlockHeader*>(context);
+BlockHeader* header_of(void* data) { return static_cast<BlockHeader*>(data) - 1; }
+
+void free_block(void* data) {
+  if (!data) return;
+  BlockHeader* header = header_of(data);
   if (MemoryAccount* account = header->account.load(std::memory_order_acquire))
     account->credit(header->bytes);
   c10::free_cpu(header);
@@ -48,11 +53,10 @@ class AccountingAllocator final : public c10::Allocator {
                          .got = error.what(),
                          .fix = "set memory.device so that a plan is made for what is there"});
     }
-    auto* header = new (block) BlockHeader{account, count};
-    return {header + 1, header, &free_block, cpu};
+    void* data = new (block) BlockHeader{account, count} + 1;
+    return {data, data, &free_block, cpu};
   }
-  // The context isn't the data pointer, so raw allocation is not offered.
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
   void copy_data(void* destination, const void* source, std::size_t bytes) const override {
     default_copy_data(destination, source, bytes);
   }
@@ -86,7 +90,7 @@ AccountScope::~AccountScope() { current_account = previous_; }
 void charge_to(const at::Tensor& tensor, MemoryAccount& account) {
   const c10::DataPtr& data = tensor.storage().data_ptr();
   if (data.get_deleter() != &free_block || !data.get_context()) return;
-  auto* header = static_cast<BlockHeader*>(data.get_context());
+  BlockHeader* header = header_of(data.get_context());
   if (header->account.load(std::memory_order_acquire) == &account) return;
   const std::int64_t bytes = header->bytes;
   account.charge(bytes);

@@ -1,5 +1,6 @@
 #include "strata/device/account.h"
 
+#include <c10/core/Allocator.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -78,6 +79,23 @@ TEST_F(MemoryAccountTest, KeepsTheAlignmentOfLibtorch) {
     at::Tensor tensor = at::empty({numel});
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % 64, 0u);
   }
+}
+
+// What oneDNN does for the scratch of a product in 16 bit, on processors that have such products.
+TEST_F(MemoryAccountTest, ServesRawMemoryAndChargesIt) {
+  MemoryAccount account("rank 0", /*budget_bytes=*/8192);
+  c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);
+  void* block = nullptr;
+  {
+    const AccountScope scope(account);
+    block = allocator->raw_allocate(4096);
+    EXPECT_THROW(allocator->raw_allocate(8192), SystemError);
+  }
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % 64, 0u);
+  EXPECT_EQ(account.current_bytes(), 4096);
+  std::thread([&] { allocator->raw_deallocate(block); }).join();
+  EXPECT_EQ(account.current_bytes(), 0);
+  allocator->raw_deallocate(allocator->raw_allocate(0));
 }
 
 }  // namespace
