@@ -73,6 +73,8 @@ std::string coordinate(double value) {
   return format_double_exactly(std::round(value * 100) / 100);
 }
 
+std::string percent(double share) { return format_double(100 * share, 1) + " %"; }
+
 std::string signed_percent(double share) {
   const std::string text = format_double(std::fabs(100 * share), 1) + "\u00a0%";
   return (share < 0 ? "\u2212" : "+") + text;

@@ -14,7 +14,9 @@ std::string escape(std::string_view text);
 /// Two decimals at most, for coordinates.
 std::string coordinate(double value);
 
-/// " +2.1 %" with its sign.
+std::string percent(double share);  ///< "12.5 %"
+
+/// "+2.1 %" with its sign.
 std::string signed_percent(double share);
 
 /// Round values from `low` to `high`, about `count` of them, in steps of 1, 2 or 5 times a power

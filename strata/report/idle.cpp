@@ -170,16 +170,37 @@ const char* name_of(TimeUse use) {
 
 bool is_work(TimeUse use) { return use == TimeUse::kCompute || use == TimeUse::kUpdate; }
 
-TimeUse use_of_kind(std::string_view kind) {
-  // As kind_of of strata/schedule/action.h names them; sends, receives, fetches and gathers are
-  // transfers.
-  static const std::map<std::string_view, TimeUse> kinds{
-      {"F", TimeUse::kCompute},    {"R", TimeUse::kCompute},   {"B", TimeUse::kCompute},
-      {"U", TimeUse::kUpdate},     {"TG", TimeUse::kUpdate},   {"DG", TimeUse::kReduction},
-      {"AG", TimeUse::kReduction}, {"N", TimeUse::kReduction},
+const EventLook& look_of(std::string_view kind) {
+  static constexpr EventLook kTied{TimeUse::kTransfer, "wait", "wait for a tied weight"};
+  static constexpr EventLook kReplicas{TimeUse::kReduction, "wait",
+                                       "sum of the replicas' gradients"};
+  static constexpr EventLook kWeights{TimeUse::kTransfer, "wait",
+                                      "wait for weights of the replicas"};
+  static constexpr EventLook kSend{TimeUse::kTransfer, "send", "send"};
+  static constexpr EventLook kOther{TimeUse::kTransfer, "wait", "wait"};
+  static const std::map<std::string_view, EventLook> kinds{
+      {"F", {TimeUse::kCompute, "forward", "forward"}},
+      {"R", {TimeUse::kCompute, "recompute", "recompute"}},
+      {"B", {TimeUse::kCompute, "backward", "backward"}},
+      {"U", {TimeUse::kUpdate, "update", "update"}},
+      {"TG", {TimeUse::kUpdate, "update", "sum of a tied weight's gradients"}},
+      {"DG", kReplicas},
+      {"AG", kReplicas},
+      {"N", {TimeUse::kReduction, "wait", "gradient norm, of all ranks"}},
+      {"RF", {TimeUse::kTransfer, "wait", "wait for an activation"}},
+      {"RB", {TimeUse::kTransfer, "wait", "wait for a gradient"}},
+      {"RG", kTied},
+      {"RW", kTied},
+      {"FW", kWeights},
+      {"GW", kWeights},
+      {"XW", {TimeUse::kTransfer, "wait", "release of weights"}},
+      {"SF", kSend},
+      {"SB", kSend},
+      {"SG", kSend},
+      {"SW", kSend},
   };
   const auto found = kinds.find(kind);
-  return found == kinds.end() ? TimeUse::kTransfer : found->second;
+  return found == kinds.end() ? kOther : found->second;
 }
 
 double TimeSplit::idle_seconds() const {

@@ -1,15 +1,22 @@
+// Text is put together by hand: sections are few, and everything that is not ours goes through
+// escape(). A template library would not be shorter.
 #include "strata/report/report.h"
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include "strata/base/errors.h"
+#include "strata/base/units.h"
 #include "strata/report/html.h"
-#include "strata/report/report_parts.h"
+#include "strata/report/sections.h"
 
 namespace strata {
 namespace {
 
 using report::escape;
+using report::percent;
+using report::signed_percent;
 
 std::string header(const ReportInput& input) {
   std::string facts;
@@ -21,6 +28,112 @@ std::string header(const ReportInput& input) {
          R"(<path d="m1 11 10 5 10-5" class="second"/><path d="m1 15 10 5 10-5" class="third"/>)" +
          "</svg>Strata</p><h1>" + escape(input.title) + "</h1>" +
          (facts.empty() ? "" : "<dl>" + facts + "</dl>") + "</header>\n";
+}
+
+double median_speed(const std::vector<StepRecord>& records) {
+  std::vector<double> speeds;
+  // The first step warms caches and allocators up.
+  for (std::size_t i = records.size() > 1 ? 1 : 0; i < records.size(); ++i) {
+    speeds.push_back(records[i].tokens_per_second);
+  }
+  const auto middle = speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2);
+  std::ranges::nth_element(speeds, middle);
+  return *middle;
+}
+
+Compared fullest(const std::vector<ReportMemory>& memory) {
+  Compared peak;
+  for (const ReportMemory& rank : memory) {
+    peak.predicted = std::max(peak.predicted, static_cast<double>(rank.predicted_peak));
+    peak.measured = std::max(peak.measured, static_cast<double>(rank.measured_peak));
+  }
+  return peak;
+}
+
+std::string bytes(double count) { return format_bytes(std::llround(count)); }
+
+// The unit, behind the first space, is set smaller.
+std::string tile(const std::string& name, const std::string& value, const std::string& note) {
+  const std::size_t space = value.find(' ');
+  std::string figure = value;
+  if (space != std::string::npos) {
+    figure = value.substr(0, space) + "<small>" + value.substr(space) + "</small>";
+  }
+  return "<div class=\"tile\"><div class=\"name\">" + name + "</div><div class=\"value\">" +
+         figure + "</div><div class=\"note\">" + note + "</div></div>";
+}
+
+std::string prediction(const Compared& pair, const std::string& predicted) {
+  if (pair.predicted <= 0) return "";
+  if (pair.measured <= 0) return "predicted";
+  return "predicted " + predicted + ", " + signed_percent(pair.error());
+}
+
+std::string row(const std::string& name, const std::string& predicted, const std::string& measured,
+                const std::string& difference) {
+  return "<tr><th scope=\"row\">" + name + "</th><td>" + predicted + "</td><td>" + measured +
+         "</td><td>" + difference + "</td></tr>";
+}
+
+std::string tiles(const ReportInput& input) {
+  std::string all;
+  if (!input.records.empty()) {
+    const StepRecord& last = input.records.back();
+    all += tile("Training loss", format_double(last.loss, 3) + " nats",
+                "step " + std::to_string(last.step) + ", from " +
+                    format_double(input.records.front().loss, 3));
+  }
+  if (input.validation_loss) {
+    all += tile("Validation loss", format_double(*input.validation_loss, 3) + " nats",
+                "perplexity " + format_double(std::exp(*input.validation_loss), 2));
+  }
+  if (!input.records.empty()) {
+    all += tile("Speed", format_count(median_speed(input.records)) + " tokens/s", "median step");
+  }
+  const auto shown = [](const Compared& pair) {
+    return pair.measured > 0 ? pair.measured : pair.predicted;
+  };
+  if (shown(input.step_seconds) > 0) {
+    all += tile("Step time", format_seconds(shown(input.step_seconds)),
+                prediction(input.step_seconds, format_seconds(input.step_seconds.predicted)));
+  }
+  if (shown(input.bubble) > 0) {
+    const bool both = input.bubble.measured > 0 && input.bubble.predicted > 0;
+    all += tile("Bubble", percent(shown(input.bubble)),
+                both ? "predicted " + percent(input.bubble.predicted) : "idle share of all ranks");
+  }
+  const Compared peak = fullest(input.memory);
+  if (shown(peak) > 0) {
+    all += tile("Peak memory", bytes(shown(peak)), prediction(peak, bytes(peak.predicted)));
+  }
+  return all.empty() ? "" : "<div class=\"tiles\">" + all + "</div>\n";
+}
+
+std::string comparison(const ReportInput& input) {
+  std::string rows;
+  const Compared& step = input.step_seconds;
+  if (step.predicted > 0 && step.measured > 0) {
+    rows += row("Step time", format_seconds(step.predicted), format_seconds(step.measured),
+                signed_percent(step.error()));
+    const double points = 100 * (input.bubble.predicted - input.bubble.measured);
+    rows += row("Bubble", percent(input.bubble.predicted), percent(input.bubble.measured),
+                (points < 0 ? "\u2212" : "+") + format_double(std::fabs(points), 1) + " points");
+  }
+  for (std::size_t rank = 0; rank < input.memory.size(); ++rank) {
+    const Compared peak{static_cast<double>(input.memory[rank].predicted_peak),
+                        static_cast<double>(input.memory[rank].measured_peak)};
+    if (peak.measured <= 0) continue;
+    rows += row("Peak memory, rank " + std::to_string(rank), bytes(peak.predicted),
+                bytes(peak.measured), signed_percent(peak.error()));
+  }
+  if (rows.empty()) return "";
+  return "<section class=\"card\" id=\"comparison\"><div class=\"head\"><div><h2>Plan and run</h2>"
+         "<p>What was predicted before the first step, and what then happened." +
+         (input.step_miss.empty() ? "" : "<br>" + escape(input.step_miss)) +
+         "</p></div></div>"
+         "<div class=\"scroll\"><table><thead><tr><td></td><th scope=\"col\">predicted</th>"
+         "<th scope=\"col\">measured</th><th scope=\"col\">difference</th></tr></thead><tbody>" +
+         rows + "</tbody></table></div></section>\n";
 }
 
 std::string sample(const ReportInput& input) {
@@ -46,20 +159,20 @@ std::string to_html(const ReportInput& input) {
   return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          "<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
-         escape(input.title) + " \u00b7 Strata</title>\n<style>" + report::style_sheet() +
-         "</style>\n</head>\n<body>\n<main>\n" + header(input) + report::tiles(input) +
-         report::timeline(input) + report::idle(input) + "<div class=\"" +
+         escape(input.title) + " \u00b7 Strata</title>\n<style>" +
+         std::string(report::kStyleSheet) + "</style>\n</head>\n<body>\n<main>\n" + header(input) +
+         tiles(input) + report::timeline(input) + report::idle(input) + "<div class=\"" +
          (text.empty() ? "" : "columns") + "\">" + report::loss_curve(input) + text + "</div>\n" +
-         report::memory(input) + report::comparison(input) + appendices(input) +
-         "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>" + report::script() +
-         "</script>\n</body>\n</html>\n";
+         report::memory(input) + comparison(input) + appendices(input) +
+         "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>" +
+         std::string(report::kScript) + "</script>\n</body>\n</html>\n";
 }
 
 void write_report(const std::string& path, const ReportInput& input) {
   std::ofstream out(path, std::ios::binary);
   out << to_html(input) << std::flush;
   if (out) return;
-  throw SystemError({.operation = "train.report",
+  throw SystemError({.operation = "report.write",
                      .where = path,
                      .what = "cannot write the report",
                      .expected = "",

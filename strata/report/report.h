@@ -19,11 +19,11 @@
 
 namespace strata {
 
-/// A number that the plan foretold and the run then showed.
+/// A number that the plan predicted and the run then showed.
 struct Compared {
   double predicted = 0;
   double measured = 0;
-  /// Of the prediction, as a share of the measurement: +0.1 foretold a tenth too much; 0 if
+  /// Of the prediction, as a share of the measurement: +0.1 predicted a tenth too much; 0 if
   /// unknown.
   double error() const { return measured > 0 ? predicted / measured - 1 : 0; }
 };
@@ -46,6 +46,7 @@ struct ReportInput {
   std::vector<StepRecord> records{};                         ///< of the whole run
   std::optional<double> validation_loss{};                   ///< at the end
   Compared step_seconds{};
+  std::string step_miss{};  ///< one sentence: where predicted and measured seconds part
   Compared bubble{};
   ReportTimeline predicted{};
   ReportTimeline measured{};

@@ -5,45 +5,20 @@
 #include <string>
 #include <vector>
 
-#include "strata/plan/simulator.h"
+#include "strata/report/example_timeline_test.h"
 #include "strata/report/report.h"
-#include "strata/schedule/builders.h"
-#include "strata/schedule/passes.h"
 
 namespace strata::report_test {
 
-/// One 1F1B step of `ranks` stages of three layers; `stretch` makes all of it slower.
+/// One 1F1B step of `ranks` stages; `stretch` makes all of it slower.
 inline ReportTimeline step(int ranks, int micro_batches, double stretch, double begin_seconds) {
-  Wiring wiring{.num_layers = 3 * ranks, .values = {}, .ties = {}};
-  CostTable costs;
-  for (int l = 0; l < wiring.num_layers; ++l) {
-    Value value;
-    value.producer = l;
-    if (l + 1 < wiring.num_layers) value.consumers = {l + 1};
-    wiring.values.push_back(value);
-    LayerCost layer;
-    layer.forward_seconds = stretch * (0.018 + 0.002 * (l % 3));
-    layer.backward_seconds = 2.1 * layer.forward_seconds;
-    layer.update_seconds = stretch * 0.012;
-    costs.layers.push_back(layer);
-    costs.values.push_back({.bytes = 1 << 20, .transfer_seconds = 0.0004 * stretch});
-  }
-  Partition partition;
-  for (int stage = 0; stage <= ranks; ++stage) partition.bounds.push_back(3 * stage);
-  std::vector<char> recompute(wiring.num_layers, 0);
-  recompute[1] = 1;
-  const Schedule schedule = schedule::lower(schedule::build("1f1b", {ranks, micro_batches, 1}),
-                                            wiring, partition, {.recompute = recompute});
-  const Simulation simulation = simulate(schedule, wiring, partition, costs);
-  ReportTimeline timeline{.begin_seconds = begin_seconds, .step_seconds = simulation.step_seconds};
-  for (const RankTimeline& rank : simulation.ranks) {
-    timeline.ranks.push_back(rank.events);
-    for (TraceEvent& event : timeline.ranks.back()) {
-      event.begin_seconds += begin_seconds;
-      event.end_seconds += begin_seconds;
-    }
-  }
-  return timeline;
+  return pipeline_step({.forward_seconds = std::vector<double>(ranks, 0.06 * stretch),
+                        .backward_ratio = 2.1,
+                        .micro_batches = micro_batches,
+                        .transfer_seconds = 0.0004 * stretch,
+                        .update_seconds = 0.036 * stretch,
+                        .recomputes_first = true,
+                        .begin_seconds = begin_seconds});
 }
 
 inline std::vector<StepRecord> records(int steps) {

@@ -1,20 +1,20 @@
-/// Lists the sections that the HTML report is put together from; each is "" without its data.
+/// Lists what the HTML report is put together from: its sections, each "" without its data, and the
+/// files of assets/ that the build embeds.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "strata/report/report.h"
 
 namespace strata::report {
 
-std::string tiles(const ReportInput& input);
 std::string timeline(const ReportInput& input);
 std::string idle(const ReportInput& input);
 std::string loss_curve(const ReportInput& input);
 std::string memory(const ReportInput& input);
-std::string comparison(const ReportInput& input);
 
-const char* style_sheet();
-const char* script();
+extern const std::string_view kStyleSheet;
+extern const std::string_view kScript;
 
 }  // namespace strata::report

@@ -1,11 +1,5 @@
-#include "strata/report/report_parts.h"
-
-namespace strata::report {
-
-// Two independent parts, the timeline's zoom and the loss curve's cursor, and the box that both and
-// the memory bars explain themselves in.
-const char* script() {
-  return R"js(
+// Three independent parts: the box in which things explain themselves under the pointer, the timeline's
+// zoom and the loss curve's cursor.
 'use strict';
 const tip = document.getElementById('tip');
 const explain = (text, event) => {
@@ -153,7 +147,3 @@ const drawLoss = section => {
 const timeline = document.getElementById('timeline'), loss = document.getElementById('loss');
 if (timeline) drawTimeline(timeline, timeline.querySelector('.plot svg'));
 if (loss) drawLoss(loss);
-)js";
-}
-
-}  // namespace strata::report

@@ -1,3 +1,4 @@
+// The curve is drawn here, as a path; assets/report.js only adds the cursor, from the points beside it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -5,7 +6,7 @@
 
 #include "strata/base/units.h"
 #include "strata/report/html.h"
-#include "strata/report/report_parts.h"
+#include "strata/report/sections.h"
 
 namespace strata::report {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "strata/train/example_report_test.h"
+#include "strata/report/example_report_test.h"
 
 namespace strata {
 namespace {
@@ -66,49 +66,29 @@ TEST(AttributeTime, CountsEveryInstantOnce) {
   }
 }
 
-// Simulates a step of `seconds.size()` stages of one layer, whose forward takes so long.
-std::vector<TimeSplit> simulated(const std::string& name, const std::vector<double>& seconds) {
-  const int stages = static_cast<int>(seconds.size());
-  Wiring wiring{.num_layers = stages, .values = {}, .ties = {}};
-  CostTable costs;
-  Partition partition{.bounds = {0}};
-  for (int l = 0; l < stages; ++l) {
-    Value value;
-    value.producer = l;
-    if (l + 1 < stages) value.consumers = {l + 1};
-    wiring.values.push_back(value);
-    costs.values.push_back({});
-    LayerCost layer;
-    layer.forward_seconds = seconds[l];
-    layer.backward_seconds = 2 * seconds[l];
-    costs.layers.push_back(layer);
-    partition.bounds.push_back(l + 1);
-  }
-  const Schedule schedule =
-      schedule::lower(schedule::build(name, {stages, 8, 1}), wiring, partition,
-                      {.recompute = std::vector<char>(static_cast<std::size_t>(stages), 0)});
-  const Simulation simulation = simulate(schedule, wiring, partition, costs);
-  std::vector<Timeline> ranks;
-  for (const RankTimeline& rank : simulation.ranks) ranks.push_back(rank.events);
-  return attribute_time(ranks, 0, simulation.step_seconds);
+// A step of `seconds.size()` stages, whose forwards take so long and backwards twice as long.
+std::vector<TimeSplit> pipeline(bool one_f_one_b, const std::vector<double>& seconds) {
+  const ReportTimeline step =
+      report_test::pipeline_step({.forward_seconds = seconds, .one_f_one_b = one_f_one_b});
+  return attribute_time(step.ranks, 0, step.step_seconds);
 }
 
 TEST(AttributeTime, BlamesNoImbalanceWhereStagesAreEqual) {
-  for (const char* name : {"gpipe", "1f1b"}) {
-    for (const TimeSplit& split : simulated(name, {1, 1, 1, 1})) {
-      EXPECT_NEAR(split[TimeUse::kFillAndDrain], 3 * (1 + 2), 1e-9) << name;
-      EXPECT_NEAR(split.idle_seconds(), 3 * (1 + 2), 1e-9) << name;
+  for (const bool one_f_one_b : {false, true}) {
+    for (const TimeSplit& split : pipeline(one_f_one_b, {1, 1, 1, 1})) {
+      EXPECT_NEAR(split[TimeUse::kFillAndDrain], 3 * (1 + 2), 1e-9) << one_f_one_b;
+      EXPECT_NEAR(split.idle_seconds(), 3 * (1 + 2), 1e-9) << one_f_one_b;
     }
   }
 }
 
 TEST(AttributeTime, BlamesImbalanceWhereOneStageIsSlower) {
-  for (const char* name : {"gpipe", "1f1b"}) {
-    const std::vector<TimeSplit> splits = simulated(name, {1, 2});
-    EXPECT_NEAR(splits[1][TimeUse::kImbalance], 0, 1e-9) << name;
+  for (const bool one_f_one_b : {false, true}) {
+    const std::vector<TimeSplit> splits = pipeline(one_f_one_b, {1, 2});
+    EXPECT_NEAR(splits[1][TimeUse::kImbalance], 0, 1e-9) << one_f_one_b;
     // The slow stage has 8 micro-batches, the fast one waits for 7 of them.
-    EXPECT_GT(splits[0][TimeUse::kImbalance], 0.5 * 7 * 3) << name;
-    EXPECT_NEAR(sum(splits[0]), sum(splits[1]), 1e-9) << name;
+    EXPECT_GT(splits[0][TimeUse::kImbalance], 0.5 * 7 * 3) << one_f_one_b;
+    EXPECT_NEAR(sum(splits[0]), sum(splits[1]), 1e-9) << one_f_one_b;
   }
 }
 
@@ -152,6 +132,11 @@ TEST(AttributeTime, TakesARankThatDidNothing) {
   EXPECT_EQ(splits[0][TimeUse::kInput], 3);
   EXPECT_EQ(splits[1][TimeUse::kCompute], 2);
   EXPECT_TRUE(attribute_time({}, 0, 1).empty());
+}
+
+TEST(LookOf, TakesAnUnknownKindForATransfer) {
+  EXPECT_EQ(look_of("a new kind").use, TimeUse::kTransfer);
+  EXPECT_STREQ(look_of("a new kind").style, "wait");
 }
 
 TEST(TimeUse, HasANameForEveryValue) {

@@ -7,7 +7,7 @@
 #include <regex>
 
 #include "strata/base/errors.h"
-#include "strata/train/example_report_test.h"
+#include "strata/report/example_report_test.h"
 
 namespace strata {
 namespace {
@@ -84,8 +84,10 @@ TEST(Report, ComparesThePlanWithTheRun) {
   ReportInput input = report_test::example();
   input.step_seconds = {.predicted = 1.05, .measured = 1.0};
   input.bubble = {.predicted = 0.10, .measured = 0.125};
+  input.step_miss = "a miss of <50 ms>";
   input.memory = {{.predicted_peak = 95 << 20, .measured_peak = 100 << 20}};
   const std::string html = to_html(input);
+  EXPECT_TRUE(contains(html, "a miss of &lt;50 ms&gt;"));
   EXPECT_TRUE(contains(html, "<td>1.05 s</td><td>1 s</td><td>+5.0\u00a0%</td>"));
   EXPECT_TRUE(contains(html, "<td>10.0 %</td><td>12.5 %</td><td>\u22122.5 points</td>"));
   EXPECT_TRUE(contains(html, "<td>95.00 MiB</td><td>100.00 MiB</td><td>\u22125.0\u00a0%</td>"));
@@ -151,7 +153,7 @@ TEST(Report, SaysWhichFileCannotBeWritten) {
   }
 }
 
-// To look at: STRATA_REPORT=/tmp/report.html train_test --gtest_filter=Report.*
+// To look at: STRATA_REPORT=/tmp/report.html report_test --gtest_filter=Report.*
 TEST(Report, IsWrittenWhereAPersonCanLookAtIt) {
   const char* path = std::getenv("STRATA_REPORT");
   const std::string file = path ? path : testing::TempDir() + "strata_report_test.html";

@@ -1,3 +1,4 @@
+// The drawing is laid out for one width; assets/report.js lays it out again for the width there is.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -5,12 +6,13 @@
 
 #include "strata/base/units.h"
 #include "strata/report/html.h"
-#include "strata/report/report_parts.h"
+#include "strata/report/idle.h"
+#include "strata/report/sections.h"
 
 namespace strata::report {
 namespace {
 
-// Of the drawing, in pixels; the script lays it out again for the width that there is.
+// Of the drawing, in pixels.
 constexpr double kWidth = 1120;
 constexpr double kGutter = 138;
 constexpr double kRight = 14;
@@ -20,27 +22,6 @@ constexpr double kPair = 4;   // between the rows of a rank
 constexpr double kRank = 16;  // between ranks
 constexpr double kAxis = 30;
 constexpr double kDigit = 6.5;
-
-struct Look {
-  const char* style;
-  const char* words;
-};
-
-Look look_of(std::string_view kind) {
-  if (kind == "F") return {"forward", "forward"};
-  if (kind == "R") return {"recompute", "recompute"};
-  if (kind == "B") return {"backward", "backward"};
-  if (kind == "U") return {"update", "update"};
-  if (kind == "N") return {"wait", "gradient norm, of all ranks"};
-  if (kind == "RF") return {"wait", "wait for an activation"};
-  if (kind == "RB") return {"wait", "wait for a gradient"};
-  if (kind == "RG" || kind == "RW") return {"wait", "wait for a tied weight"};
-  if (kind == "TG") return {"update", "sum of a tied weight's gradients"};
-  if (kind == "DG" || kind == "AG") return {"wait", "sum of the replicas' gradients"};
-  if (kind == "FW" || kind == "GW") return {"wait", "wait for weights of the replicas"};
-  if (kind.starts_with('S')) return {"send", "send"};
-  return {"wait", "wait"};
-}
 
 bool is_numbered(std::string_view style) {
   return style == "forward" || style == "recompute" || style == "backward";
@@ -122,7 +103,7 @@ class Drawing {
 
   void span(const TraceEvent& event, double begin, double end, double y, std::size_t rank,
             const char* side) {
-    const Look look = look_of(event.kind);
+    const EventLook& look = look_of(event.kind);
     const bool numbered = is_numbered(look.style);
     // What would be thinner than a hair even when zoomed in tells nothing.
     if (!numbered && end - begin < 2e-4 * seconds_) return;
