@@ -16,8 +16,7 @@ COPY tools/bootstrap.sh tools/
 ARG PIP_INDEX_URL
 RUN make bootstrap
 COPY . .
-# The tests are for `make test` outside; the presets keep what is set here.
-RUN cmake --preset release -D STRATA_TESTS=OFF >/dev/null && make build
+RUN make build
 
 FROM debian:12-slim
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends \

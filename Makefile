@@ -1,30 +1,41 @@
 # What newcomers and CI type. Everything goes through the presets in CMakePresets.json.
 
 .DEFAULT_GOAL := build
-.PHONY: bootstrap build demo test check format bench bench-mesh asan tsan clean
+.PHONY: bootstrap bootstrap-test build build-all demo test check format bench bench-mesh asan tsan dev gcc clean
 
 bootstrap:
 	@tools/bootstrap.sh
 
+bootstrap-test:
+	@tools/bootstrap.sh test
+
+# The program alone: what a newcomer waits for.
 build: bootstrap
-	@cmake --preset release >/dev/null
+	@cmake --preset release -D STRATA_TESTS=OFF >/dev/null
+	@cmake --build --preset release --target strata
+
+build-all: bootstrap-test
+	@cmake --preset release -D STRATA_TESTS=ON >/dev/null
 	@cmake --build --preset release
 
 # Trains a small language model on a pipeline of two stages and prints what it wrote.
 demo: build
 	@tools/demo.sh
 
-check: bootstrap
+check: bootstrap-test
 	@python3 tools/check_layers.py
 	@python3 tools/size.py
 	@python3 tools/check_docs.py
 	@tools/format.sh --check
 
-format: bootstrap
+format: bootstrap-test
 	@tools/format.sh
 
 # ctest comes last, so that its closing line ends the output.
-test: build check
+test:
+	@echo "make test: installs what is missing, builds everything, runs the checkers and all tests;"
+	@echo "           about a quarter of an hour on two cores, half of it the first build"
+	@$(MAKE) --no-print-directory build-all check
 	@python3 tools/check_docs.py --run
 	@ctest --preset release
 
@@ -37,7 +48,8 @@ bench-mesh: build
 	@tools/fetch_text.sh
 	@python3 bench/mesh/run.py $(if $(DEEPSPEED),--deepspeed $(DEEPSPEED))
 
-asan tsan: bootstrap
+# Other builds, each whole: sanitizers, debug with warnings as errors, g++.
+asan tsan dev gcc: bootstrap-test
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@
 	@ctest --preset $@

@@ -15,6 +15,21 @@ if(NOT EXISTS "${STRATA_TORCH}/include/ATen/ATen.h")
   message(FATAL_ERROR "no libtorch at '${STRATA_TORCH}': run tools/bootstrap.sh or set STRATA_TORCH")
 endif()
 
+# The version's header moved between releases.
+set(STRATA_TORCH_VERSION 0)
+foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+  if(EXISTS "${STRATA_TORCH}/include/${header}")
+    file(READ "${STRATA_TORCH}/include/${header}" torch_version_text)
+    if(torch_version_text MATCHES "VERSION_MAJOR ([0-9]+).*VERSION_MINOR ([0-9]+)")
+      set(STRATA_TORCH_VERSION ${CMAKE_MATCH_1}.${CMAKE_MATCH_2})
+      break()
+    endif()
+  endif()
+endforeach()
+if(STRATA_TORCH_VERSION VERSION_LESS 2.11)
+  message(FATAL_ERROR "libtorch ${STRATA_TORCH_VERSION} at '${STRATA_TORCH}': Strata needs 2.11 or later")
+endif()
+
 # We don't use TorchConfig.cmake: it demands the compiler, MKL and CUDA set-up of the wheel's build.
 add_library(strata_torch INTERFACE)
 add_library(strata::torch ALIAS strata_torch)
@@ -22,15 +37,23 @@ target_include_directories(strata_torch SYSTEM INTERFACE
   "${STRATA_TORCH}/include" "${STRATA_TORCH}/include/torch/csrc/api/include")
 target_link_directories(strata_torch INTERFACE "${STRATA_TORCH}/lib")
 target_link_options(strata_torch INTERFACE "-Wl,-rpath,${STRATA_TORCH}/lib")
+# libstdc++ comes first: the CUDA wheel of 2.11 exports pieces of std::filesystem that jump to null, and
+# the loader takes the first definition it meets.
+target_link_options(strata_torch INTERFACE "LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state")
 target_link_libraries(strata_torch INTERFACE torch torch_cpu c10)
+# Until 2.12 headers have function templates that clang 18 and later mangles otherwise than the g++ that
+# built the wheel (undefined TensorBase::const_data_ptr at link).
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND STRATA_TORCH_VERSION VERSION_LESS 2.13)
+  target_compile_options(strata_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fclang-abi-compat=17>)
+endif()
 
 if(EXISTS "${STRATA_TORCH}/lib/libtorch_cuda.so")
   set(STRATA_CUDA ON)
   find_package(CUDAToolkit REQUIRED)
   # --no-as-needed: the CUDA kernels register themselves when the library loads.
   target_link_libraries(strata_torch INTERFACE
-    "-Wl,--no-as-needed,torch_cuda,--as-needed" c10_cuda CUDA::cudart)
+    "-Wl,--no-as-needed,-ltorch_cuda,--as-needed" c10_cuda CUDA::cudart)
 else()
   set(STRATA_CUDA OFF)
 endif()
-message(STATUS "Strata: libtorch at ${STRATA_TORCH} (CUDA: ${STRATA_CUDA})")
+message(STATUS "Strata: libtorch ${STRATA_TORCH_VERSION} at ${STRATA_TORCH} (CUDA: ${STRATA_CUDA})")

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # Installs what Strata needs on Debian 12: system packages, then the pinned PyTorch in .venv.
 # Idempotent: a second run installs nothing and takes a second. Works as root or with sudo.
+#
+# bootstrap.sh        what the program and `make demo` need
+# bootstrap.sh test   also what the tests, the checkers and the sanitizers need
 set -euo pipefail
 cd "$(dirname "$0")/.."
+for_tests=${1:-}
 
 TORCH_VERSION=2.13.0
 TRANSFORMERS_VERSION=5.23.0
@@ -14,9 +18,7 @@ packages=(
   "ccache:compiles an unchanged source once"
   "clang-19:compiler (twice as fast as g++ on libtorch's headers)"
   "lld-19:linker"
-  "clang-format-19:make format and make check"
   "libxxhash-dev:checksums of token files and checkpoints"
-  "libclang-rt-19-dev:sanitizer runtimes of the asan and tsan presets"
   "pkg-config:finds the libraries below"
   "libyaml-cpp-dev:recipes"
   "nlohmann-json3-dev:metrics, traces, checkpoint manifests"
@@ -24,11 +26,16 @@ packages=(
   "libhwy-dev:SIMD in host kernels"
   "libpcre2-dev:regular expressions that cut text into words for a tokenizer"
   "libutf8proc-dev:Unicode normal forms for a tokenizer"
-  "libgtest-dev:tests"
   "bible-kjv:the King James text that the demo trains on"
   "python3-venv:the virtual environment that holds PyTorch"
   "git:version in the binary, file lists of the checkers"
 )
+test_packages=(
+  "libgtest-dev:tests"
+  "clang-format-19:make format and make check"
+  "libclang-rt-19-dev:sanitizer runtimes of the asan and tsan presets"
+)
+if [ "$for_tests" = test ]; then packages+=("${test_packages[@]}"); fi
 
 missing=()
 for entry in "${packages[@]}"; do
@@ -57,14 +64,15 @@ if [ -z "${STRATA_TORCH:-}" ]; then
     "$python" -m venv .venv
   fi
   installed=$(.venv/bin/python -c 'import importlib.metadata as m; print(m.version("torch").split("+")[0])' 2>/dev/null || true)
+  # --no-compile: byte code is made of what is imported, not of all of PyTorch.
   if [ "$installed" != "$TORCH_VERSION" ]; then
     echo "bootstrap: installing torch==$TORCH_VERSION in .venv (libtorch, and the oracle of the tests)"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "torch==$TORCH_VERSION" numpy
+    .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check "torch==$TORCH_VERSION" numpy
   fi
   # The oracle of tests/parity; without it they are skipped.
-  if ! .venv/bin/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("transformers") != "'$TRANSFORMERS_VERSION'")' 2>/dev/null; then
+  if [ "$for_tests" = test ] && ! .venv/bin/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("transformers") != "'$TRANSFORMERS_VERSION'")' 2>/dev/null; then
     echo "bootstrap: installing transformers==$TRANSFORMERS_VERSION in .venv (oracle of the tests)"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+    .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
       "transformers==$TRANSFORMERS_VERSION" "torch==$TORCH_VERSION"
   fi
 fi
