@@ -44,11 +44,15 @@ void run_verify(const RecipeArguments& arguments, const std::string& resume) {
     return;
   }
   const LayerComparison* layer = result.first_difference();
+  std::string difference = "another loss";
+  if (layer)
+    difference = result.bits_expected ? "first difference in " + layer->first_weight
+                                      : "largest difference in " + layer->worst_weight;
   throw InternalError({.operation = "cli.verify",
                        .where = layer ? layer->layer : "loss",
                        .what = "the mesh computes something else than one rank",
                        .expected = result.bits_expected ? "equal bits" : "equal up to rounding",
-                       .got = layer ? "first difference in " + layer->first_weight : "another loss",
+                       .got = difference,
                        .fix =
                            "report it with this recipe; docs/gpipe.md says for which sizes threads "
                            "may change bits"});

@@ -136,14 +136,16 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
   return {std::move(model), std::move(plan), std::move(trainer), recipe.mesh, ranks, threads};
 }
 
-World join_world(const Recipe& given) {
+RanksOptions ranks_options(const Recipe& given) {
   const Recipe recipe = with_mesh(given);
-  return World({.ranks = recipe.mesh.mesh().size(),
-                .threads_per_rank = recipe.threads_per_rank(),
-                .device_bytes = recipe.memory.device.count,
-                .mesh = recipe.mesh.mesh(),
-                .fingerprint = given.text});
+  return {.ranks = recipe.mesh.mesh().size(),
+          .threads_per_rank = recipe.threads_per_rank(),
+          .device_bytes = recipe.memory.device.count,
+          .mesh = recipe.mesh.mesh(),
+          .fingerprint = given.text};
 }
+
+World join_world(const Recipe& recipe) { return World(ranks_options(recipe)); }
 
 PlannedRun plan_run(World& world, const Recipe& recipe) {
   std::optional<PlannedRun> run;

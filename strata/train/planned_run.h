@@ -28,6 +28,9 @@ MeshSearch search_mesh(const Recipe& recipe);
 /// which the ranks are divided.
 PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1);
 
+/// What the ranks of a run need from its recipe.
+RanksOptions ranks_options(const Recipe& recipe);
+
 /// Joins the processes of the run; `recipe` has to be the same in all.
 World join_world(const Recipe& recipe);
 

@@ -188,6 +188,45 @@ TEST(LossScaling, SkipsUpdatesAndHalvesTheScaleUntilGradientsAreFinite) {
   }
 }
 
+TEST(LossScaling, GrowsAfterManyGoodSteps) {
+  MeshCase c = small_case(at::kHalf);
+  c.steps = 2;
+  const Course run = run_steps(c, [](Trainer& trainer) {
+    trainer.initialise();
+    const at::Tensor state = scale_of(trainer);
+    state[0].fill_(256);
+    state[1].fill_(LossScale::kGrowthSteps - 2);
+    trainer.loaded();
+  });
+  EXPECT_EQ(run.steps[0].scale, 256);
+  EXPECT_EQ(run.steps[1].scale, 512);
+}
+
+// AdamW's bias correction counts updates: the first one after some skipped is a first one.
+TEST(LossScaling, SkippedStepsAreNoUpdates) {
+  MeshCase c = small_case(at::kHalf);
+  c.model.dropout = 0;
+  const Sequence model = mesh_model(c);
+  const TrainerOptions options = mesh_options(c, model);
+  run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
+    const MiniBatch batch = mesh_batch(c, 0);
+    Trainer late(model, options, group);
+    start_too_high(late);
+    int skipped = 0;
+    while (late.step(batch, 1e-2).skipped) ++skipped;
+    EXPECT_GE(skipped, 3);
+
+    Trainer first(model, options, group);
+    first.initialise();
+    scale_of(first)[0].fill_(std::ldexp(kTooHigh, -skipped));
+    first.loaded();
+    EXPECT_FALSE(first.step(batch, 1e-2).skipped);
+    const std::vector<NamedState> a = late.weights(), b = first.weights();
+    for (std::size_t i = 0; i < a.size(); ++i)
+      EXPECT_TRUE(at::equal(a[i].local, b[i].local)) << a[i].name;
+  });
+}
+
 TEST(LossScaling, IsTheSameOnEveryMesh) {
   MeshCase c = small_case(at::kHalf);
   const Course alone = run_steps(c, start_too_high);

@@ -52,8 +52,10 @@ void compare(LayerComparison& layer, const std::string& weight, const at::Tensor
   const std::int64_t differing = (a != b).sum().item<std::int64_t>();
   if (differing == 0) return;
   layer.differing += differing;
-  layer.largest_difference = std::max(layer.largest_difference, (a - b).abs().max().item<double>());
+  const double difference = (a - b).abs().max().item<double>();
   if (layer.first_weight.empty()) layer.first_weight = weight;
+  if (difference > layer.largest_difference) layer.worst_weight = weight;
+  layer.largest_difference = std::max(layer.largest_difference, difference);
 }
 
 }  // namespace

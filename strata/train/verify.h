@@ -21,6 +21,7 @@ struct LayerComparison {
   double largest_difference = 0;
   double largest_gradient = 0;  ///< of one rank
   std::string first_weight;     ///< the first weight of the layer that differs
+  std::string worst_weight;     ///< the one that differs most
 };
 
 struct Verification {

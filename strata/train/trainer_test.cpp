@@ -1,0 +1,127 @@
+// What a step does beside its numbers: randomness of its own, no bytes left behind, its place named.
+#include "strata/train/trainer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "strata/base/errors.h"
+#include "strata/comm/thread_ranks.h"
+#include "strata/train/mesh_run_test.h"
+#include "strata/train/wrapped_layer_test.h"
+
+namespace strata {
+namespace {
+
+MeshCase small_gpt(double dropout) {
+  MeshCase c;
+  c.model = {.layers = 2, .width = 32, .heads = 4, .vocab = 48, .context = 16, .dropout = dropout};
+  return c;
+}
+
+TEST(Dropout, DrawsAnewInEveryStepAndTheSameInTheSame) {
+  const MeshCase c = small_gpt(0.2);
+  const Sequence model = mesh_model(c);
+  run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
+    Trainer trainer(model, mesh_options(c, model), group);
+    trainer.initialise();
+    const MiniBatch batch = mesh_batch(c, 0);
+    const double first = trainer.gradient_step(batch).loss;
+    EXPECT_EQ(trainer.gradient_step(batch).loss, first);
+    trainer.set_steps_done(1);
+    EXPECT_NE(trainer.gradient_step(batch).loss, first);
+  });
+}
+
+// With zero matrices and biases of one a block adds just its two dropped-out biases to the stream.
+TEST(Dropout, OfAttentionAndMlpHaveMasksOfTheirOwn) {
+  constexpr double kDropped = 0.5;
+  const MeshCase c = small_gpt(kDropped);
+  const Sequence model = mesh_model(c);
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> weights;
+  for (const WeightSpec& spec : model.layout(1).specs) {
+    const bool one = spec.name == "attention.out.bias" || spec.name == "mlp.down.bias";
+    weights.push_back(at::full(spec.shape, one ? 1.0f : 0.0f));
+  }
+  const std::vector<at::Tensor> inputs = {at::zeros({8, 16, 32})};
+  const at::Tensor sum =
+      model.layer(1).forward({.training = true, .seed = 3, .layer = 1}, weights, inputs)[0];
+  const auto share = [&](double value) {
+    return static_cast<double>(sum.eq(value).sum().item<std::int64_t>()) /
+           static_cast<double>(sum.numel());
+  };
+  EXPECT_NEAR(share(0), 0.25, 0.05);
+  EXPECT_NEAR(share(2), 0.5, 0.05);  // kept by one of the two
+  EXPECT_NEAR(share(4), 0.25, 0.05);
+}
+
+TEST(Step, LeavesNoBytesBehind) {
+  for (const int micro_batch : {1, 8}) {
+    MeshCase c = small_gpt(0.1);
+    c.micro_batch = micro_batch;
+    const Sequence model = mesh_model(c);
+    run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount& account) {
+      Trainer trainer(model, mesh_options(c, model), group);
+      trainer.initialise();
+      const MiniBatch batch = mesh_batch(c, 0);
+      const std::int64_t before = account.current_bytes();
+      trainer.step(batch, 1e-3);
+      EXPECT_EQ(account.current_bytes(), before) << "micro-batches of " << micro_batch;
+    });
+  }
+}
+
+// Under 1F1B the last stage runs one micro-batch at a time, however many there are.
+TEST(Step, FreesAMicroBatchAtItsBackward) {
+  std::vector<std::int64_t> peaks;
+  for (const std::int64_t mini_batch : {2, 32}) {
+    MeshCase c = small_gpt(0);
+    c.schedule = "1f1b";
+    c.mini_batch = mini_batch;
+    const Sequence model = mesh_model(c);
+    run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount& account) {
+      Trainer trainer(model, mesh_options(c, model), group);
+      trainer.initialise();
+      const MiniBatch batch = mesh_batch(c, 0);
+      trainer.step(batch, 1e-3);
+      account.reset_peak();
+      const std::int64_t before = account.current_bytes();
+      trainer.step(batch, 1e-3);
+      peaks.push_back(account.peak_bytes() - before);
+    });
+  }
+  EXPECT_LT(peaks[1], peaks[0] + peaks[0] / 20);
+}
+
+TEST(Step, ThatStallsIsNamedWithRankAndAction) {
+  MeshCase c = small_gpt(0);
+  c.mesh.pp = 2;
+  const Sequence model = mesh_model(c);
+  const int slow = model.num_layers() - 2;  // the last stage's
+  const Sequence sleepy = with_wrapped_layer(model, slow, [](std::span<const at::Tensor>) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  });
+  RanksOptions options{.ranks = 2, .mesh = c.mesh, .rendezvous = Rendezvous{}};
+  options.stall_seconds = 0.2;
+  options.stall_fatal_seconds = 0.6;
+  try {
+    run_ranks(options, [&](Group& group, MemoryAccount&) {
+      Trainer trainer(sleepy, mesh_options(c, model), group);
+      trainer.initialise();
+      trainer.step(mesh_batch(c, 0), 1e-3);
+    });
+    FAIL() << "the stall was not noticed";
+  } catch (const SystemError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+    EXPECT_NE(text.find(words_for(Op::kForward)), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace strata
