@@ -1,24 +1,21 @@
 #include <ATen/Parallel.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/randn.h>
-#include <torch/version.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
+#include <string>
+#include <vector>
 
 #include "strata/base/clock.h"
 #include "strata/base/units.h"
 #include "strata/cli/verbs.h"
+#include "strata/pipeline/processor.h"
 
 namespace strata {
 namespace {
 
-constexpr std::int64_t kGemmSize = 1024;
 constexpr std::int64_t kTriadElements = 1 << 26;  // 256 MiB an array
 constexpr int kRounds = 5;
 
@@ -35,13 +32,6 @@ double best_seconds(F f) {
   return best;
 }
 
-double gemm_flops_per_second(int threads) {
-  at::set_num_threads(threads);
-  const at::Tensor a = at::randn({kGemmSize, kGemmSize}), b = at::randn({kGemmSize, kGemmSize});
-  at::Tensor c = at::mm(a, b);
-  return 2.0 * kGemmSize * kGemmSize * kGemmSize / best_seconds([&] { at::mm_out(c, a, b); });
-}
-
 // a = b + s c, as STREAM's triad: three arrays over the memory bus.
 double triad_bytes_per_second(int threads) {
   at::set_num_threads(threads);
@@ -54,13 +44,6 @@ double triad_bytes_per_second(int threads) {
   return 3.0 * sizeof(float) * kTriadElements / seconds;
 }
 
-std::string processor() {
-  std::string line;
-  for (std::ifstream cpu("/proc/cpuinfo"); std::getline(cpu, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown";
-}
-
 std::string instruction_sets() {
   std::string sets;
   if (__builtin_cpu_supports("avx2")) sets += "avx2 ";
@@ -70,33 +53,56 @@ std::string instruction_sets() {
   return sets.empty() ? "baseline only" : sets;
 }
 
+std::string gflops(double flops_per_second) { return format_double(flops_per_second / 1e9, 1); }
+
+std::string rates_text(const PrecisionRates& rates, int cores) {
+  std::string text;
+  for (const PrecisionRate& rate : rates)
+    text += "GEMM, " + precision_name(rate.precision) + "    " +
+            gflops(rate.flops_per_second_one_thread) + " GFLOP/s with one thread, " +
+            gflops(rate.flops_per_second) + " with " + std::to_string(cores) + '\n';
+  return text + "fast in       " + fastest_text(rates) + '\n';
+}
+
+nlohmann::json rates_json(const PrecisionRates& rates) {
+  nlohmann::json json;
+  for (const PrecisionRate& rate : rates)
+    json[precision_name(rate.precision)] = {
+        {"gemm_flops_per_second_one_thread", rate.flops_per_second_one_thread},
+        {"gemm_flops_per_second", rate.flops_per_second}};
+  return json;
+}
+
 void run_doctor(bool as_json) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const double one = gemm_flops_per_second(1), all = gemm_flops_per_second(cores);
-  const double bandwidth = triad_bytes_per_second(cores);
+  const ProcessorIdentity processor = ProcessorIdentity::of_this_machine();
+  const PrecisionRates rates = measure_precision_rates(processor.cores);
+  // Plans read it: an estimate says which precision is fast without measuring anything.
+  save_rates(default_rates_file(), processor, rates);
+  const double bandwidth = triad_bytes_per_second(processor.cores);
   const auto space = std::filesystem::space(".");
   if (as_json) {
-    std::cout << nlohmann::json{{"processor", processor()},
-                                {"cores", cores},
+    std::cout << nlohmann::json{{"processor", processor.model},
+                                {"cores", processor.cores},
                                 {"instruction_sets", instruction_sets()},
-                                {"libtorch", TORCH_VERSION},
-                                {"gemm_flops_per_second_one_thread", one},
-                                {"gemm_flops_per_second", all},
+                                {"aten_instruction_set", processor.instruction_set},
+                                {"libtorch", processor.libtorch},
+                                {"precisions", rates_json(rates)},
+                                {"fast_in", precision_name(fastest_precision(rates))},
                                 {"memory_bytes_per_second", bandwidth},
                                 {"disk_free_bytes", space.available}}
                      .dump(1)
               << '\n';
     return;
   }
-  std::cout << "processor     " << processor() << ", " << cores << " cores, " << instruction_sets()
-            << "\nlibtorch      " << TORCH_VERSION << "\nGEMM, fp32    "
-            << format_double(one / 1e9, 1) << " GFLOP/s with one thread, "
-            << format_double(all / 1e9, 1) << " with " << cores << " (" << kGemmSize
-            << " squared)\nmemory        " << format_double(bandwidth / 1e9, 1)
-            << " GB/s (triad)\ndisk          "
+  std::cout << "processor     " << processor.model << ", " << processor.cores << " cores, "
+            << instruction_sets() << "\nlibtorch      " << processor.libtorch << ", uses "
+            << processor.instruction_set << '\n'
+            << rates_text(rates, processor.cores) << "memory        "
+            << format_double(bandwidth / 1e9, 1) << " GB/s (triad)\ndisk          "
             << format_bytes(static_cast<std::int64_t>(space.available))
-            << " free here\nbalance       " << format_double(all / bandwidth, 1)
-            << " operations a byte: what does fewer is limited by memory\n";
+            << " free here\nbalance       "
+            << format_double(rates.front().flops_per_second / bandwidth, 1)
+            << " fp32 operations a byte: what does fewer is limited by memory\n";
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ void run_plan(const PlanArguments& arguments) {
   }
   const PlannedRun run = plan_run(recipe, /*probe=*/!arguments.estimate);
   std::cout << plan_text(run.plan);
+  const std::string advice = precision_advice(recipe, /*measure=*/!arguments.estimate);
+  if (!advice.empty()) std::cout << "precision  " << advice << '\n';
   if (arguments.program) print_programs(run.plan);
   if (!arguments.json.empty()) write_json(run.plan, arguments.json);
 }

@@ -10,6 +10,7 @@
 #include "strata/cli/recipe_arguments.h"
 #include "strata/cli/verbs.h"
 #include "strata/data/windows.h"
+#include "strata/pipeline/step_miss.h"
 #include "strata/report/chrome_trace.h"
 #include "strata/report/metrics.h"
 #include "strata/report/progress.h"
@@ -61,6 +62,9 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
             << format_seconds(predicted.step_seconds) << "), bubble "
             << format_double(100 * result.median_bubble, 1) << " % (predicted "
             << format_double(100 * predicted.bubble, 1) << " %)\n";
+  const std::string miss =
+      text_of(step_miss(run.plan, run.model.wiring(), result.layers, result.median_step_seconds));
+  if (!miss.empty()) std::cout << "miss     " << miss << '\n';
   if (!result.records.empty()) {
     const Mesh mesh = run.mesh.mesh();
     for (int rank = 0; rank < run.ranks; ++rank)

@@ -1,4 +1,4 @@
-/// Makes the cost table of a model: bytes by shape inference, seconds from FLOPs or from a probe.
+/// Makes the cost table of a model: bytes by shape inference, seconds from FLOPs (probe.h measures).
 ///
 /// Shapes  batch_inputs: those of a full micro-batch.
 #pragma once
@@ -26,21 +26,5 @@ struct CostRequest {
 CostTable byte_costs(const Sequence& model, const CostRequest& request);
 
 inline constexpr double kAssumedFlopsPerSecond = 50e9;
-
-struct ProbeOptions {
-  int ranks = 1;  ///< that run at once and share the memory's bandwidth
-  int threads_per_rank = 1;
-  std::string optimizer = "adamw";
-  std::string cache_file;  ///< empty: no cache
-};
-
-/// Replaces the seconds of `costs` by measured ones: each distinct layer once, forward and backward
-/// and update, on as many ranks at once as will train. Results are cached by layer, sizes, ranks,
-/// threads and machine.
-void probe_seconds(CostTable& costs, const Sequence& model, const CostRequest& request,
-                   const ProbeOptions& options);
-
-/// $XDG_CACHE_HOME/strata/probe.json or ~/.cache/strata/probe.json; empty if neither is set.
-std::string default_probe_cache();
 
 }  // namespace strata

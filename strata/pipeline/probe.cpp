@@ -1,3 +1,5 @@
+#include "strata/pipeline/probe.h"
+
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
@@ -6,15 +8,14 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 
-#include "strata/base/clock.h"
-#include "strata/base/median.h"
 #include "strata/comm/thread_ranks.h"
 #include "strata/nn/initialise.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/optimizer.h"
-#include "strata/pipeline/costs.h"
+#include "strata/pipeline/cache_file.h"
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/tier/store.h"
@@ -22,8 +23,10 @@
 namespace strata {
 namespace {
 
-constexpr double kProbeSeconds = 0.1;  // a layer, beyond the first run
-constexpr int kMinRuns = 3, kMaxRuns = 50;
+constexpr double kProbeSeconds = 0.1;  // a layer, beyond the first round
+constexpr double kPatience = 4;        // times as long while rounds disagree
+constexpr double kSteadySpread = 0.1;
+constexpr int kMinRounds = 4, kMaxRounds = 100;
 
 std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs) {
   std::vector<at::Tensor> inputs;
@@ -54,107 +57,191 @@ class LoneSlice final : public TensorParallel {
   TensorSplit split_;
 };
 
-// Runs one layer until its median is steady, in step with the other ranks.
-LayerSeconds time_layer(const Layer& layer, const LayerLayout& layout,
-                        const std::vector<TensorSpec>& specs, bool keep_intermediates,
-                        const TensorSplit& split, at::ScalarType precision,
-                        const Optimizer& optimizer, Group& group) {
-  LayerStore store(device_medium());
-  store.insert(0, layout, {}, static_cast<int>(optimizer.slot_names().size()),
-               {.shard = {0, layout.own_numel}, .dtype = precision});
-  const Lease lease = store.acquire(0);
-  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-    const at::Tensor first_values = at::zeros(layout.placements[i].shape);
-    initialise(first_values, layout.specs[i], "probe", /*seed=*/1, /*rank=*/0, split.ranks);
-    lease.weights()[i].detach().copy_(first_values);
+// One distinct layer of a rank, ready to run.
+class ProbedLayer {
+ public:
+  ProbedLayer(const Layer& layer, const LayerLayout& layout, const std::vector<TensorSpec>& specs,
+              const CostRequest& request, const TensorSplit& split, const Optimizer& optimizer)
+      : layer_(layer),
+        layout_(layout),
+        optimizer_(optimizer),
+        store_(device_medium()),
+        slice_(split),
+        inputs_(random_inputs(specs)) {
+    store_.insert(0, layout, {}, static_cast<int>(optimizer.slot_names().size()),
+                  {.shard = {0, layout.own_numel}, .dtype = request.precision});
+    const Lease lease = store_.acquire(0);
+    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+      const at::Tensor first_values = at::zeros(layout.placements[i].shape);
+      initialise(first_values, layout.specs[i], "probe", /*seed=*/1, /*rank=*/0, split.ranks);
+      lease.weights()[i].detach().copy_(first_values);
+    }
+    context_ = {.training = true,
+                .keep_intermediates = request.keep_intermediates,
+                .loss = &sink_,
+                .tensor = split.ranks > 1 ? &slice_ : nullptr};
   }
-  const std::vector<at::Tensor> inputs = random_inputs(specs);
-  LossSink sink;
-  const LoneSlice slice(split);
-  const ForwardContext context{.training = true,
-                               .keep_intermediates = keep_intermediates,
-                               .loss = &sink,
-                               .tensor = split.ranks > 1 ? &slice : nullptr};
 
-  std::vector<double> forward, backward, update;
-  const double begin = now_seconds();
-  for (int run = 0; run < kMaxRuns; ++run) {
-    group.barrier();
-    const double start = now_seconds();
-    LayerGraph graph{.inputs = make_inputs(inputs)};
-    std::vector<at::Tensor> outputs = forward_with_graph(layer, context, lease.weights(), graph);
-    const double forward_end = now_seconds();
+  // Once forward, backward and update.
+  void run(const std::function<double()>& clock) {
+    const Lease lease = store_.acquire(0);
+    const double start = clock();
+    LayerGraph graph{.inputs = make_inputs(inputs_)};
+    std::vector<at::Tensor> outputs = forward_with_graph(layer_, context_, lease.weights(), graph);
+    const double forward_end = clock();
     std::vector<at::Tensor> gradients;
     for (const at::Tensor& output : outputs)
       gradients.push_back(at::ones(output.sizes(), output.options()));
     outputs.clear();
-    const double backward_start = now_seconds();
-    strata::backward(std::move(graph), std::move(gradients));
-    const double backward_end = now_seconds();
-    LayerBuffers& buffers = lease.buffers();
-    if (layout.own_numel > 0) {
-      const at::Tensor own = buffers.gradients.tensor().narrow(0, 0, layout.own_numel);
+    const double backward_start = clock();
+    backward(std::move(graph), std::move(gradients));
+    const double backward_end = clock();
+    update(lease.buffers());
+    const double update_end = clock();
+    if (++runs_ == 1) return;  // it pays for page faults and the libraries' start
+    seconds_[0].push_back(forward_end - start);
+    seconds_[1].push_back(backward_end - backward_start);
+    seconds_[2].push_back(update_end - backward_end);
+  }
+
+  LayerSeconds seconds() const {
+    LayerSeconds result;
+    for (int part = 0; part < kNumLayerParts; ++part)
+      result.parts[part] = timing_of(seconds_[part]);
+    return result;
+  }
+
+  bool steady() const {
+    const LayerSeconds known = seconds();
+    return known[LayerPart::kForward].spread < kSteadySpread &&
+           known[LayerPart::kBackward].spread < kSteadySpread;
+  }
+
+ private:
+  void update(LayerBuffers& buffers) {
+    if (layout_.own_numel > 0) {
+      const at::Tensor own = buffers.gradients.tensor().narrow(0, 0, layout_.own_numel);
       sum_of_squares(own);
-      optimizer.update({buffers.master, own, buffers.slots, layout.decay_numel}, run + 1, 0.0);
+      optimizer_.update({buffers.master, own, buffers.slots, layout_.decay_numel}, runs_ + 1, 0.0);
     }
     buffers.gradients.tensor().zero_();
-    update.push_back(now_seconds() - backward_end);
-    forward.push_back(forward_end - start);
-    backward.push_back(backward_end - backward_start);
-    // Rank 0 decides, so that all ranks leave together.
-    double stop[] = {
-        group.rank() == 0 && run >= kMinRuns && now_seconds() - begin > kProbeSeconds ? 1.0 : 0.0};
-    group.all_reduce(stop);
-    if (stop[0] > 0) break;
   }
-  // The first run pays for page faults and the libraries' start.
-  for (std::vector<double>* times : {&forward, &backward, &update}) times->erase(times->begin());
-  return {median(forward), median(backward), median(update)};
+
+  const Layer& layer_;
+  const LayerLayout& layout_;
+  const Optimizer& optimizer_;
+  LayerStore store_;
+  LoneSlice slice_;
+  LossSink sink_;
+  ForwardContext context_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<double> seconds_[kNumLayerParts];
+  int runs_ = 0;
+};
+
+using ProbedLayers = std::vector<std::unique_ptr<ProbedLayer>>;
+
+// Rank 0 decides when to stop, so that all ranks leave together.
+bool enough(const ProbedLayers& layers, int round, double seconds) {
+  if (round < kMinRounds) return false;
+  const double planned = kProbeSeconds * static_cast<double>(layers.size());
+  if (round >= kMaxRounds || seconds > kPatience * planned) return true;
+  return seconds > planned && std::all_of(layers.begin(), layers.end(),
+                                          [](const auto& layer) { return layer->steady(); });
+}
+
+void run_rounds(const ProbedLayers& layers, const std::function<double()>& clock, Group& group) {
+  for (const auto& layer : layers) layer->run(clock);
+  const double begin = clock();
+  for (int round = 1;; ++round) {
+    for (const auto& layer : layers) {
+      group.barrier();
+      layer->run(clock);
+    }
+    double stop[] = {group.rank() == 0 && enough(layers, round, clock() - begin) ? 1.0 : 0.0};
+    group.all_reduce(stop);
+    if (stop[0] > 0) return;
+  }
+}
+
+// Layers that fit in kProbeBytes together with what all ranks need of them, at least one.
+std::vector<std::vector<int>> in_portions(const std::map<std::string, int>& missing,
+                                          const CostTable& costs, int ranks) {
+  std::vector<std::vector<int>> portions;
+  std::int64_t bytes = 0;
+  for (const auto& [key, layer] : missing) {
+    const LayerCost& cost = costs.layers[layer];
+    const std::int64_t more =
+        ranks * (cost.weight_bytes + cost.gradient_bytes + cost.state_bytes + cost.replica_bytes);
+    if (portions.empty() || bytes + more > kProbeBytes) {
+      portions.emplace_back();
+      bytes = 0;
+    }
+    portions.back().push_back(layer);
+    bytes += more;
+  }
+  return portions;
 }
 
 }  // namespace
+
+std::string default_probe_cache() { return default_cache_file("probe.json"); }
+
+std::vector<std::string> probe_keys(const Sequence& model, const CostRequest& request,
+                                    const ProbeOptions& options) {
+  const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
+  const std::string how =
+      std::string(" ") + c10::toString(request.precision) +
+      (request.keep_intermediates ? " none " : " cheap ") + options.optimizer + " " +
+      std::to_string(options.ranks) + "x" + std::to_string(options.threads_per_rank) + " of " +
+      std::to_string(model.split().ranks) + (model.split().sequence ? " sequence" : "");
+  std::vector<std::string> keys;
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    std::string key = model.layer(layer).signature();
+    for (const TensorSpec& spec : model.input_specs(layer, request.batch_inputs, values))
+      for (const std::int64_t size : spec.shape) key += " " + std::to_string(size);
+    keys.push_back(key + how);
+  }
+  return keys;
+}
 
 void probe_seconds(CostTable& costs, const Sequence& model, const CostRequest& request,
                    const ProbeOptions& options) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   const auto optimizer = make_optimizer({.kind = options.optimizer});
+  const std::vector<std::string> keys = probe_keys(model, request, options);
   ProbeCache cache(options.cache_file);
-  const auto key_of = [&](int layer) {
-    std::string key = model.layer(layer).signature();
-    for (const TensorSpec& spec : model.input_specs(layer, request.batch_inputs, values))
-      for (const std::int64_t size : spec.shape) key += " " + std::to_string(size);
-    return key + (request.keep_intermediates ? " none" : " cheap") + " " + options.optimizer + " " +
-           std::to_string(options.ranks) + "x" + std::to_string(options.threads_per_rank);
-  };
 
   std::map<std::string, int> missing;  // key -> a layer that has it
   for (int layer = 0; layer < model.num_layers(); ++layer)
-    if (!cache.find(key_of(layer))) missing.emplace(key_of(layer), layer);
+    if (!cache.find(keys[layer])) missing.emplace(keys[layer], layer);
 
-  for (const auto& [key, layer] : missing) {
+  for (const std::vector<int>& portion : in_portions(missing, costs, options.ranks)) {
     std::mutex mutex;
-    LayerSeconds mean;
+    std::vector<std::vector<LayerSeconds>> measured(portion.size());  // of each rank
     run_thread_ranks({.ranks = options.ranks, .threads_per_rank = options.threads_per_rank},
-                     [&, layer = layer](Group& group, MemoryAccount&) {
-                       const LayerSeconds seconds =
-                           time_layer(model.layer(layer), model.layout(layer),
-                                      model.input_specs(layer, request.batch_inputs, values),
-                                      request.keep_intermediates, model.split(), request.precision,
-                                      *optimizer, group);
+                     [&](Group& group, MemoryAccount&) {
+                       ProbedLayers layers;
+                       for (const int layer : portion)
+                         layers.push_back(std::make_unique<ProbedLayer>(
+                             model.layer(layer), model.layout(layer),
+                             model.input_specs(layer, request.batch_inputs, values), request,
+                             model.split(), *optimizer));
+                       run_rounds(layers, options.clock, group);
                        const std::lock_guard lock(mutex);
-                       mean.forward += seconds.forward / options.ranks;
-                       mean.backward += seconds.backward / options.ranks;
-                       mean.update += seconds.update / options.ranks;
+                       for (std::size_t i = 0; i < layers.size(); ++i)
+                         measured[i].push_back(layers[i]->seconds());
                      });
-    cache.insert(key, mean);
+    for (std::size_t i = 0; i < portion.size(); ++i)
+      cache.insert(keys[portion[i]], mean_of(measured[i]));
   }
   cache.save();
 
   for (int layer = 0; layer < model.num_layers(); ++layer) {
-    const LayerSeconds seconds = *cache.find(key_of(layer));
-    costs.layers[layer].forward_seconds = seconds.forward;
-    costs.layers[layer].backward_seconds = seconds.backward;
-    costs.layers[layer].update_seconds = seconds.update;
+    const LayerSeconds seconds = *cache.find(keys[layer]);
+    costs.layers[layer].forward_seconds = seconds.forward();
+    costs.layers[layer].backward_seconds = seconds.backward();
+    costs.layers[layer].update_seconds = seconds.update();
   }
 }
 

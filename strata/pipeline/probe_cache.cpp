@@ -1,72 +1,93 @@
 #include "strata/pipeline/probe_cache.h"
 
-#include <torch/version.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <cmath>
 #include <nlohmann/json.hpp>
-#include <thread>
 
-#include "strata/pipeline/costs.h"
+#include "strata/pipeline/cache_file.h"
 
 namespace strata {
 namespace {
 
-std::string machine_name() {
-  std::string model = "unknown processor", line;
-  for (std::ifstream cpu("/proc/cpuinfo"); std::getline(cpu, line);)
-    if (line.starts_with("model name")) {
-      model = line.substr(line.find(':') + 2);
-      break;
-    }
-  return model + " x" + std::to_string(std::thread::hardware_concurrency()) + ", libtorch " +
-         TORCH_VERSION + ": ";
+constexpr const char* kPartNames[kNumLayerParts] = {"forward", "backward", "update"};
+
+nlohmann::json to_json(const LayerSeconds& seconds) {
+  nlohmann::json json;
+  for (int part = 0; part < kNumLayerParts; ++part) {
+    const Timing& timing = seconds.parts[part];
+    json[kPartNames[part]] = {timing.seconds, timing.spread, timing.samples};
+  }
+  return json;
+}
+
+std::optional<LayerSeconds> from_json(const nlohmann::json& json) {
+  if (!json.is_object()) return std::nullopt;
+  LayerSeconds seconds;
+  for (int part = 0; part < kNumLayerParts; ++part) {
+    const auto numbers = json.find(kPartNames[part]);
+    if (numbers == json.end() || !numbers->is_array() || numbers->size() != 3) return std::nullopt;
+    for (const nlohmann::json& number : *numbers)
+      if (!number.is_number() || !(number.get<double>() >= 0)) return std::nullopt;
+    seconds.parts[part] = {(*numbers)[0].get<double>(), (*numbers)[1].get<double>(),
+                           static_cast<std::int64_t>((*numbers)[2].get<double>())};
+  }
+  return seconds;
 }
 
 }  // namespace
 
-std::string default_probe_cache() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
-    return std::string(cache) + "/strata/probe.json";
-  if (const char* home = std::getenv("HOME"); home && *home)
-    return std::string(home) + "/.cache/strata/probe.json";
-  return "";
-}
-
-ProbeCache::ProbeCache(std::string file) : file_(std::move(file)), machine_(machine_name()) {
-  if (file_.empty()) return;
-  std::ifstream stream(file_);
-  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return;
-  for (const auto& [key, seconds] : json.items())
-    if (seconds.is_array() && seconds.size() == 3)
-      entries_[key] = {seconds[0].get<double>(), seconds[1].get<double>(),
-                       seconds[2].get<double>()};
+ProbeCache::ProbeCache(std::string file, const ProcessorIdentity& identity)
+    : file_(std::move(file)), machine_(identity.text() + ": ") {
+  const nlohmann::json all = read_cache_file(file_);
+  for (const auto& [key, json] : all.items()) {
+    if (!key.starts_with(machine_)) continue;
+    if (const auto seconds = from_json(json)) entries_[key.substr(machine_.size())] = *seconds;
+  }
 }
 
 std::optional<LayerSeconds> ProbeCache::find(const std::string& key) const {
-  const auto entry = entries_.find(machine_ + key);
+  const auto entry = entries_.find(key);
   if (entry == entries_.end()) return std::nullopt;
   return entry->second;
 }
 
 void ProbeCache::insert(const std::string& key, const LayerSeconds& seconds) {
-  entries_[machine_ + key] = seconds;
-  changed_ = true;
+  entries_[key] = changed_[key] = seconds;
+}
+
+void ProbeCache::correct(const std::string& key, const LayerSeconds& trained) {
+  const auto entry = entries_.find(key);
+  if (entry == entries_.end()) return;
+  LayerSeconds corrected = entry->second;
+  bool any = false;
+  for (int part = 0; part < kNumLayerParts; ++part) {
+    const Timing& seen = trained.parts[part];
+    Timing& known = corrected.parts[part];
+    const bool disturbed = seen.seconds > known.seconds && seen.spread > kDisturbedSpread &&
+                           seen.spread > known.spread;
+    if (seen.samples == 0 || (known.samples > 0 && disturbed)) continue;
+    known = seen;
+    any = true;
+  }
+  if (any) insert(key, corrected);
 }
 
 void ProbeCache::save() const {
-  if (file_.empty() || !changed_) return;
-  nlohmann::json json;
-  for (const auto& [key, s] : entries_) json[key] = {s.forward, s.backward, s.update};
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), ignored);
-  // Beside and renamed: another run may be reading.
-  const std::string beside = file_ + "." + std::to_string(::getpid());
-  if (std::ofstream stream(beside); stream << json.dump(1) << '\n')
-    std::filesystem::rename(beside, file_, ignored);
+  if (file_.empty() || changed_.empty()) return;
+  // Read again: another run may have added what it measured.
+  nlohmann::json all = read_cache_file(file_);
+  for (const auto& [key, seconds] : changed_) all[machine_ + key] = to_json(seconds);
+  write_cache_file(file_, all);
+}
+
+void correct_cache(const std::string& file, const std::vector<std::string>& keys,
+                   const std::vector<LayerSeconds>& trained) {
+  if (file.empty()) return;
+  std::map<std::string, std::vector<LayerSeconds>> by_key;
+  for (std::size_t layer = 0; layer < keys.size() && layer < trained.size(); ++layer)
+    by_key[keys[layer]].push_back(trained[layer]);
+  ProbeCache cache(file);
+  for (const auto& [key, layers] : by_key) cache.correct(key, mean_of(layers));
+  cache.save();
 }
 
 }  // namespace strata

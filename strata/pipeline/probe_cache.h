@@ -1,33 +1,48 @@
-/// Remembers measured seconds of layers between runs, in one JSON file a user and machine.
+/// Remembers measured seconds of layers between runs, in one JSON file a user.
 ///
-/// A file that cannot be read or written only costs the time of measuring again.
+/// A probe writes what it measured before training, training what the layers then needed: an entry
+/// made while the machine was busy does not stay. Entries of another processor, instruction set or
+/// libtorch stay in the file, unseen.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "strata/pipeline/layer_seconds.h"
+#include "strata/pipeline/processor.h"
 
 namespace strata {
 
-struct LayerSeconds {
-  double forward = 0;
-  double backward = 0;
-  double update = 0;
-};
-
 class ProbeCache {
  public:
-  explicit ProbeCache(std::string file);  ///< empty name: nothing is read or written
+  /// Empty name: nothing is read or written.
+  explicit ProbeCache(std::string file,
+                      const ProcessorIdentity& identity = ProcessorIdentity::of_this_machine());
 
   std::optional<LayerSeconds> find(const std::string& key) const;
   void insert(const std::string& key, const LayerSeconds& seconds);
+
+  /// Puts what training measured in the place of an entry, if there is one, part by part, and leaves
+  /// what it did not measure. A part stays, too, where training itself was disturbed: slower than the entry and
+  /// with a spread above kDisturbedSpread and above the entry's.
+  void correct(const std::string& key, const LayerSeconds& trained);
+
   void save() const;
+
+  static constexpr double kDisturbedSpread = 0.3;
 
  private:
   std::string file_;
-  std::string machine_;  // entries of other machines stay in the file, unseen
-  std::map<std::string, LayerSeconds> entries_;
-  bool changed_ = false;
+  std::string machine_;
+  std::map<std::string, LayerSeconds> entries_;  // of this machine
+  std::map<std::string, LayerSeconds> changed_;
 };
+
+/// Corrects the entries of a model's layers: `keys` and `trained` by layer. Layers with one key are
+/// one entry: the mean of theirs.
+void correct_cache(const std::string& file, const std::vector<std::string>& keys,
+                   const std::vector<LayerSeconds>& trained);
 
 }  // namespace strata

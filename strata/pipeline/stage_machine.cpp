@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "strata/base/clock.h"
 #include "strata/base/errors.h"
 
 namespace strata {
@@ -105,6 +106,11 @@ bool StageMachine::is_local(int layer) const {
   return options_.rank_of_stage[options_.partition.stage_of(layer)] == groups_.pp.rank();
 }
 
+bool StageMachine::is_full(int micro_batch) const {
+  const MicroBatch& batch = inputs_.micro_batches[micro_batch];
+  return !batch.inputs.empty() && batch.inputs[0].size(0) == options_.micro_batch;
+}
+
 int StageMachine::local_uses(int value) const {
   const std::vector<int>& consumers = model_.wiring().values[value].consumers;
   return static_cast<int>(std::count_if(consumers.begin(), consumers.end(),
@@ -129,10 +135,12 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
   } else {
     LayerGraph& graph = graphs_[{layer, micro_batch}];
     graph.inputs = make_inputs(std::move(inputs));
+    const double begin = now_seconds();
     outputs =
         options_.recompute[layer]
             ? forward_without_graph(model_.layer(layer), context, lease.weights(), graph.inputs)
             : forward_with_graph(model_.layer(layer), context, lease.weights(), graph);
+    if (is_full(micro_batch)) layer_times_.add(layer, LayerPart::kForward, now_seconds() - begin);
   }
   const std::vector<int>& values = model_.outputs(layer);
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -163,8 +171,10 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   graphs_.erase(entry);
   store_.open_gradients(layer);
   const Lease lease = store_.acquire(layer);
+  const double begin = now_seconds();
   std::vector<at::Tensor> gradients =
       strata::backward(std::move(graph), std::move(output_gradients));
+  if (is_full(micro_batch)) layer_times_.add(layer, LayerPart::kBackward, now_seconds() - begin);
   const std::vector<InputRef>& inputs = model_.inputs(layer);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].value >= 0)

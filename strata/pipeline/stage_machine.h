@@ -15,6 +15,7 @@
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/gradient_table.h"
 #include "strata/pipeline/layer_graph.h"
+#include "strata/pipeline/layer_seconds.h"
 #include "strata/pipeline/value_table.h"
 #include "strata/schedule/execute.h"
 #include "strata/schedule/sharing.h"
@@ -32,8 +33,9 @@ struct MachineOptions {
   bool keep_intermediates = false;  ///< recompute: none
   schedule::Sharing sharing = {};   ///< the one that programs were lowered with
   std::uint64_t seed = 0;
-  double clip = 0;             ///< largest gradient norm; 0: no clipping
-  double label_smoothing = 0;  ///< in training
+  double clip = 0;               ///< largest gradient norm; 0: no clipping
+  double label_smoothing = 0;    ///< in training
+  std::int64_t micro_batch = 0;  ///< samples of a full one: layers' seconds are kept of these alone
 };
 
 /// One step's inputs.
@@ -69,6 +71,9 @@ class StageMachine final : public Machine {
   void reduce_loss();
   const StepOutcome& outcome() const { return outcome_; }
 
+  /// The seconds of this rank's layers in the last training steps.
+  const LayerTimes& layer_times() const { return layer_times_; }
+
   /// The elements of a layer that this replica answers for.
   FlatRange piece_of(int layer) { return cuts_of(layer).pieces[groups_.dp.rank()]; }
 
@@ -97,6 +102,7 @@ class StageMachine final : public Machine {
   ForwardContext context(int layer, int micro_batch);
   int local_uses(int value) const;
   bool is_local(int layer) const;
+  bool is_full(int micro_batch) const;
 
   const Sequence& model_;
   MachineOptions options_;
@@ -116,7 +122,8 @@ class StageMachine final : public Machine {
   std::map<int, at::Tensor> outputs_;                        // micro-batch
   std::map<int, LayerCuts> cuts_;                            // layer
   std::map<int, GradientReduction> reductions_;              // layer: under way
-  std::vector<std::pair<int, ShardedGather>> gathers_;       // layer: updated weights under way
+  LayerTimes layer_times_;
+  std::vector<std::pair<int, ShardedGather>> gathers_;  // layer: updated weights under way
 };
 
 }  // namespace strata

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "strata/base/clock.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/pipeline/stage_machine.h"
 
@@ -110,6 +111,7 @@ std::vector<double> StageMachine::layer_squares() {
   std::vector<double> blocks;
   std::vector<std::size_t> ends;
   for (const int layer : store_.layers()) {
+    const double began = now_seconds();
     const LayerBuffers& buffers = store_.buffers(layer);
     const FlatRange piece = piece_of(layer);
     const at::Tensor gradients =
@@ -119,6 +121,7 @@ std::vector<double> StageMachine::layer_squares() {
         block_sums(gradients, piece, ranges, buffers.layout->own_numel);
     blocks.insert(blocks.end(), sums.begin(), sums.end());
     ends.push_back(blocks.size());
+    layer_times_.add_update(layer, now_seconds() - began);
   }
   groups_.dp.all_reduce(blocks);
   std::vector<double> squares;
@@ -154,12 +157,15 @@ void StageMachine::update() {
   for (const int layer : store_.layers()) {
     LayerBuffers& buffers = store_.buffers(layer);
     if (buffers.layout->own_numel == 0) continue;
+    const double began = now_seconds();
     if (!outcome_.skipped) update_shard(buffers, factor);
+    layer_times_.add_update(layer, now_seconds() - began);
     if (options_.sharing.gather && buffers.residence.whole_weights) {
       gathers_.emplace_back(
           layer, ShardedGather::start(groups_.shard, buffers.weight_shard, cuts_of(layer).shards));
     }
   }
+  layer_times_.end_step();
 }
 
 void StageMachine::update_shard(LayerBuffers& buffers, double factor) {

@@ -8,6 +8,8 @@
 
 #include "strata/models/model.h"
 #include "strata/pipeline/costs.h"
+#include "strata/pipeline/probe.h"
+#include "strata/pipeline/processor.h"
 
 namespace strata {
 namespace {
@@ -122,18 +124,41 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
   PlanRequest request = plan_request(recipe, model, processes);
   // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.
   Plan plan = make_plan(request);
+  const ProbeOptions options{.ranks = ranks,
+                             .threads_per_rank = threads,
+                             .optimizer = recipe.optimizer.kind,
+                             .cache_file = default_probe_cache()};
+  std::vector<std::string> keys;
   if (probe) {
     const bool keep = recipe.memory.recompute == "none";
-    probe_seconds(keep ? request.costs_none : request.costs_cheap, model,
-                  cost_request(recipe, keep),
-                  {.ranks = ranks,
-                   .threads_per_rank = threads,
-                   .optimizer = recipe.optimizer.kind,
-                   .cache_file = default_probe_cache()});
+    const CostRequest costs = cost_request(recipe, keep);
+    probe_seconds(keep ? request.costs_none : request.costs_cheap, model, costs, options);
+    keys = probe_keys(model, costs, options);
     plan = make_plan(request);
   }
   TrainerOptions trainer = trainer_options(recipe, plan);
-  return {std::move(model), std::move(plan), std::move(trainer), recipe.mesh, ranks, threads};
+  return {.model = std::move(model),
+          .plan = std::move(plan),
+          .trainer = std::move(trainer),
+          .mesh = recipe.mesh,
+          .ranks = ranks,
+          .threads_per_rank = threads,
+          .probe_cache = probe ? options.cache_file : "",
+          .probe_keys = std::move(keys)};
+}
+
+std::string precision_advice(const Recipe& recipe, bool measure) {
+  const ProcessorIdentity processor = ProcessorIdentity::of_this_machine();
+  std::optional<PrecisionRates> rates = load_rates(default_rates_file(), processor);
+  if (!rates && measure) {
+    rates = measure_precision_rates(processor.cores);
+    save_rates(default_rates_file(), processor, *rates);
+  }
+  if (!rates) return "";
+  const std::string slow = slow_precision_text(precision_of(recipe), *rates);
+  return slow.empty()
+             ? recipe.train.precision + "; this processor is fast in " + fastest_text(*rates)
+             : slow;
 }
 
 RanksOptions ranks_options(const Recipe& given) {

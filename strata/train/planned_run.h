@@ -19,6 +19,8 @@ struct PlannedRun {
   MeshOptions mesh;  ///< the recipe's, or the one found for it
   int ranks = 1;
   int threads_per_rank = 1;
+  std::string probe_cache;              ///< the file that probed seconds are in; empty: estimated
+  std::vector<std::string> probe_keys;  ///< by layer
 };
 
 /// The meshes that mesh.auto chooses from, best first.
@@ -30,6 +32,11 @@ PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1);
 
 /// What the ranks of a run need from its recipe.
 RanksOptions ranks_options(const Recipe& recipe);
+
+/// What this processor is fast in, and whether the recipe's precision is slow here; empty if nobody
+/// has measured it. `measure`: measures where `strata doctor` has saved nothing; else allocates
+/// nothing.
+std::string precision_advice(const Recipe& recipe, bool measure);
 
 /// Joins the processes of the run; `recipe` has to be the same in all.
 World join_world(const Recipe& recipe);

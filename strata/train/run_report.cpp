@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "strata/base/units.h"
+#include "strata/pipeline/step_miss.h"
 #include "strata/plan/plan_text.h"
 #include "strata/report/report.h"
 #include "strata/train/generate.h"
@@ -87,6 +88,8 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
                               {"data", recipe.data.train}},
                     .records = result.records,
                     .step_seconds = {run.plan.simulation.step_seconds, result.median_step_seconds},
+                    .step_miss = text_of(step_miss(run.plan, run.model.wiring(), result.layers,
+                                                   result.median_step_seconds)),
                     .bubble = {run.plan.simulation.bubble, result.median_bubble},
                     .prompt = kPrompt,
                     .sample = sample(recipe, result),

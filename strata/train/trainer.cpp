@@ -130,7 +130,8 @@ Trainer::Trainer(const Sequence& model, TrainerOptions options, const Group& wor
                      .sharing = sharing_,
                      .seed = options_.seed,
                      .clip = options_.clip,
-                     .label_smoothing = options_.label_smoothing},
+                     .label_smoothing = options_.label_smoothing,
+                     .micro_batch = options_.micro_batch},
       store_, optimizer_.get(), groups_);
 }
 

@@ -90,6 +90,8 @@ class Trainer {
 
   std::int64_t steps_done() const { return steps_done_; }
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+  /// Seconds of this rank's layers in the last training steps.
+  const LayerTimes& layer_times() const { return machine_->layer_times(); }
   TraceLog& trace() { return trace_; }  ///< of everything performed; clear() it when read
   const Schedule& schedule(int micro_batches, bool training);
 

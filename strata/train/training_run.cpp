@@ -9,6 +9,7 @@
 #include "strata/base/median.h"
 #include "strata/base/units.h"
 #include "strata/data/loader.h"
+#include "strata/pipeline/probe_cache.h"
 #include "strata/report/idle.h"
 #include "strata/train/loading.h"
 #include "strata/train/saving.h"
@@ -147,6 +148,37 @@ class RankLoop {
     if (is_root()) shared_.result.last_steps = std::move(kept_);
   }
 
+  // What the layers needed on all ranks, on all ranks.
+  void gather_layer_seconds() {
+    constexpr int kNumbers = 4;  // of a layer's part: ranks, seconds, spread, samples
+    const int layers = shared_.run.model.num_layers();
+    std::vector<double> sums(static_cast<std::size_t>(layers) * kNumLayerParts * kNumbers, 0.0);
+    for (int layer = 0; layer < layers; ++layer) {
+      const LayerSeconds own = trainer_.layer_times().of(layer);
+      double* to = sums.data() + static_cast<std::ptrdiff_t>(layer) * kNumLayerParts * kNumbers;
+      for (const Timing& timing : own.parts) {
+        if (timing.samples > 0) {
+          to[0] = 1;
+          to[1] = timing.seconds;
+          to[2] = timing.spread;
+          to[3] = static_cast<double>(timing.samples);
+        }
+        to += kNumbers;
+      }
+    }
+    group_.all_reduce(sums);
+    if (!is_root()) return;
+    shared_.result.layers.assign(layers, {});
+    const double* from = sums.data();
+    for (LayerSeconds& layer : shared_.result.layers) {
+      for (Timing& timing : layer.parts) {
+        const double ranks = std::max(1.0, from[0]);
+        timing = {from[1] / ranks, from[2] / ranks, static_cast<std::int64_t>(from[3])};
+        from += kNumbers;
+      }
+    }
+  }
+
   static void require_finite(const StepRecord& record) {
     if (std::isfinite(record.loss) && std::isfinite(record.gradient_norm)) return;
     throw UserError({.operation = "train.step",
@@ -177,6 +209,7 @@ class RankLoop {
     const double validation_loss = !stopped && !validation_.empty() ? validate() : 0;
     announce(saver_.wait());
     gather_events();
+    gather_layer_seconds();
     if (!is_root()) return;
     shared_.result.stopped = stopped;
     shared_.result.validation_loss = validation_loss;
@@ -210,6 +243,14 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
   }
   result.median_step_seconds = median(std::move(seconds));
   result.median_bubble = median(std::move(bubbles));
+  // With tensor parallelism a layer's spans hold its messages, which the probe's don't; replicas
+  // share the update, which the probe does whole.
+  if (run.model.split().ranks == 1) {
+    std::vector<LayerSeconds> trained = result.layers;
+    if (run.mesh.dp > 1)
+      for (LayerSeconds& layer : trained) layer[LayerPart::kUpdate] = {};
+    correct_cache(run.probe_cache, run.probe_keys, trained);
+  }
   return std::move(result);
 }
 

@@ -12,6 +12,7 @@
 
 #include "strata/base/trace.h"
 #include "strata/comm/ranks.h"
+#include "strata/pipeline/layer_seconds.h"
 #include "strata/report/step_record.h"
 #include "strata/train/planned_run.h"
 
@@ -38,8 +39,9 @@ struct TrainingResult {
   double validation_loss = 0;            ///< at the end; 0 without validation data
   double median_step_seconds = 0;        ///< without the first step
   double median_bubble = 0;
-  std::string checkpoint;  ///< the last one written; empty: none
-  bool stopped = false;    ///< by `stop`, before the last step
+  std::vector<LayerSeconds> layers;  ///< what each layer needed, mean of the ranks that have it
+  std::string checkpoint;            ///< the last one written; empty: none
+  bool stopped = false;              ///< by `stop`, before the last step
 };
 
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,

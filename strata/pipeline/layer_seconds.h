@@ -1,0 +1,65 @@
+/// Takes the seconds of a layer out of measurements that other work on the machine has lengthened.
+///
+/// Noise only ever adds time, so the lower quartile is what the layer needs: half the measurements
+/// may be disturbed and it does not move, while one lucky measurement doesn't set it as a minimum
+/// would. The spread beside it says how much the measurements disagreed.
+///
+/// Units  seconds of one full micro-batch; an update is one a step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace strata {
+
+struct Timing {
+  double seconds = 0;        ///< the lower quartile
+  double spread = 0;         ///< (upper quartile - lower quartile) / lower quartile
+  std::int64_t samples = 0;  ///< 0: not measured
+};
+
+Timing timing_of(std::vector<double> seconds);
+
+enum class LayerPart : std::uint8_t { kForward, kBackward, kUpdate };
+inline constexpr int kNumLayerParts = 3;
+
+struct LayerSeconds {
+  std::array<Timing, kNumLayerParts> parts{};
+
+  Timing& operator[](LayerPart part) { return parts[static_cast<int>(part)]; }
+  const Timing& operator[](LayerPart part) const { return parts[static_cast<int>(part)]; }
+  double forward() const { return (*this)[LayerPart::kForward].seconds; }
+  double backward() const { return (*this)[LayerPart::kBackward].seconds; }
+  double update() const { return (*this)[LayerPart::kUpdate].seconds; }
+};
+
+/// Ranks that ran the same layer: the mean of their seconds, the largest of their spreads.
+LayerSeconds mean_of(const std::vector<LayerSeconds>& ranks);
+
+/// Keeps the last measurements of a rank's layers while it trains: their own spans, without waits
+/// for weights or messages.
+///
+/// Threads  belongs to one rank's thread.
+class LayerTimes {
+ public:
+  void add(int layer, LayerPart part, double seconds);
+
+  /// Parts of the update of a layer add up until end_step().
+  void add_update(int layer, double seconds) { update_[layer] += seconds; }
+  void end_step();
+
+  LayerSeconds of(int layer) const;
+
+ private:
+  static constexpr std::size_t kKept = 256;  // of a layer and part, the last ones
+  struct Samples {
+    std::vector<double> seconds;
+    std::size_t next = 0;
+  };
+  std::map<std::pair<int, LayerPart>, Samples> samples_;
+  std::map<int, double> update_;
+};
+
+}  // namespace strata

@@ -1,0 +1,43 @@
+/// Measures what each distinct layer of a model costs, in rounds over all of them, and caches it.
+///
+/// A round runs every layer once, forward, backward and update, on as many ranks at once as will
+/// train: what disturbs the machine for a while disturbs a few rounds of all layers, not one layer
+/// in all of them. The lower quartile of the rounds counts. Where they disagree, more rounds follow.
+///
+/// Cost  about 0.1 s a distinct layer, four times that where rounds disagree; the bytes of distinct
+///       layers on each rank, kProbeBytes at once (or one layer).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "strata/base/clock.h"
+#include "strata/pipeline/costs.h"
+#include "strata/pipeline/layer_seconds.h"
+
+namespace strata {
+
+inline constexpr std::int64_t kProbeBytes = std::int64_t{1} << 30;
+
+struct ProbeOptions {
+  int ranks = 1;  ///< that run at once and share the memory's bandwidth
+  int threads_per_rank = 1;
+  std::string optimizer = "adamw";
+  std::string cache_file;                       ///< empty: no cache
+  std::function<double()> clock = now_seconds;  ///< seconds; called by all ranks
+};
+
+/// What a layer's seconds are cached under, by layer: signature and shapes, precision, optimizer,
+/// ranks and threads. The cache adds the processor and libtorch.
+std::vector<std::string> probe_keys(const Sequence& model, const CostRequest& request,
+                                    const ProbeOptions& options);
+
+/// Replaces the seconds of `costs` by measured ones.
+void probe_seconds(CostTable& costs, const Sequence& model, const CostRequest& request,
+                   const ProbeOptions& options);
+
+/// $XDG_CACHE_HOME/strata/probe.json or ~/.cache/strata/probe.json; empty if neither is set.
+std::string default_probe_cache();
+
+}  // namespace strata
