@@ -150,7 +150,8 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
 std::string precision_advice(const Recipe& recipe, bool measure) {
   const ProcessorIdentity processor = ProcessorIdentity::of_this_machine();
   std::optional<PrecisionRates> rates = load_rates(default_rates_file(), processor);
-  if (!rates && measure) {
+  // fp32 is what other precisions are compared with: it needs no measurement to be advised.
+  if (!rates && measure && precision_of(recipe) != at::kFloat) {
     rates = measure_precision_rates(processor.cores);
     save_rates(default_rates_file(), processor, *rates);
   }

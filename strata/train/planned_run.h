@@ -34,8 +34,8 @@ PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1);
 RanksOptions ranks_options(const Recipe& recipe);
 
 /// What this processor is fast in, and whether the recipe's precision is slow here; empty if nobody
-/// has measured it. `measure`: measures where `strata doctor` has saved nothing; else allocates
-/// nothing.
+/// has measured it. `measure`: for 16 bit, measures where `strata doctor` has saved
+/// nothing; else allocates nothing.
 std::string precision_advice(const Recipe& recipe, bool measure);
 
 /// Joins the processes of the run; `recipe` has to be the same in all.

@@ -31,6 +31,50 @@ class Verbs(ProgramTest):
         self.assertIn("<svg", report)
         self.assertNotIn("http://", report.replace("http://www.w3.org", ""))
 
+    def probed(self):
+        entries = json.loads((self.folder / "cache/strata/probe.json").read_text())
+        self.assertTrue(entries)
+        return entries
+
+    def test_training_corrects_a_probe_that_was_taken_on_a_busy_machine(self):
+        self.succeed("plan", "recipe.yaml")
+        path = self.folder / "cache/strata/probe.json"
+        busy = {key: {part: [100 * numbers[0], *numbers[1:]] for part, numbers in entry.items()}
+                for key, entry in self.probed().items()}
+        path.write_text(json.dumps(busy))
+        out = self.succeed("train", "recipe.yaml", "--report", "r.html")
+        self.assertRegex(out, r"miss +-.* against the prediction, from the probe: ")
+        self.assertIn("from the probe", (self.folder / "r.html").read_text())
+        for key, entry in self.probed().items():
+            for part in ("forward", "backward"):
+                self.assertLess(entry[part][0], busy[key][part][0] / 5, (key, part))
+
+    def test_the_cache_knows_precisions_and_threads_apart(self):
+        self.succeed("plan", "recipe.yaml")
+        count = len(self.probed())
+        self.succeed("plan", "recipe.yaml")
+        self.assertEqual(len(self.probed()), count)
+        self.succeed("plan", "recipe.yaml", "--set", "train.precision=bf16")
+        self.assertEqual(len(self.probed()), 2 * count)
+        self.succeed("plan", "recipe.yaml", "--set", "mesh.threads=2")
+        self.assertEqual(len(self.probed()), 3 * count)
+
+    def test_doctor_says_what_plans_then_know(self):
+        bf16 = ["plan", "recipe.yaml", "--estimate", "--set", "train.precision=bf16"]
+        self.assertNotIn("precision", self.succeed(*bf16))
+        measured = json.loads(self.succeed("doctor", "--json"))
+        self.assertEqual(set(measured["precisions"]), {"fp32", "bf16", "fp16"})
+        for rate in measured["precisions"].values():
+            self.assertGreater(rate["gemm_flops_per_second"], 0)
+        self.assertIn(measured["fast_in"], measured["precisions"])
+        self.assertRegex(self.succeed(*bf16), r"precision +bf16")
+        profile = self.folder / "cache/strata/doctor.json"
+        saved = json.loads(profile.read_text())
+        for rates in saved.values():
+            rates.update(fp32=[1e11, 2e11], bf16=[1e9, 2e9], fp16=[1e9, 2e9])
+        profile.write_text(json.dumps(saved))
+        self.assertIn("bf16 is slow on this processor", self.succeed(*bf16))
+
     def test_verify_finds_every_layer_equal(self):
         for recompute in ("none", "cheap", "full"):
             out = self.succeed("verify", "recipe.yaml", "--set", f"memory.recompute={recompute}",
