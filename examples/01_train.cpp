@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "strata/comm/group.h"
-#include "strata/models/gpt.h"
+#include "strata/models/model.h"
 #include "strata/train/trainer.h"
 
 using namespace strata;
@@ -28,7 +28,7 @@ MiniBatch make_batch(std::string_view text) {
 }
 
 int main() {
-  const Sequence model = make_gpt({.layers = 2, .width = 64, .heads = 2, .context = 32});
+  const Sequential model = make_gpt({.layers = 2, .width = 64, .heads = 2, .context = 32});
   const auto alone = single_rank();
   Trainer trainer(model, {.partition = {{0, model.num_layers()}}, .micro_batch = 2}, *alone);
   trainer.initialise();

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "strata/comm/thread_ranks.h"
-#include "strata/models/gpt.h"
+#include "strata/models/model.h"
 #include "strata/train/trainer.h"
 
 using namespace strata;
@@ -31,7 +31,7 @@ MiniBatch make_batch(std::string_view text) {
           .valid_tokens = kSamples * kContext};
 }
 
-double train(const Sequence& model, int stages) {
+double train(const Sequential& model, int stages) {
   const MiniBatch batch = make_batch("In the beginning God created the heaven and the earth. ");
   Partition partition;  // layers [bounds[s], bounds[s + 1]) are stage s
   for (int s = 0; s <= stages; ++s) partition.bounds.push_back(model.num_layers() * s / stages);
@@ -48,7 +48,7 @@ double train(const Sequence& model, int stages) {
 }
 
 int main() {
-  const Sequence model =
+  const Sequential model =
       make_gpt({.layers = 4, .width = 64, .heads = 2, .context = kContext, .dropout = 0.1});
   const double one = train(model, 1), two = train(model, 2), three = train(model, 3);
   std::printf("1 stage   loss %a\n2 stages  loss %a\n3 stages  loss %a\n", one, two, three);

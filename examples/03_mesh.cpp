@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "strata/comm/thread_ranks.h"
-#include "strata/models/gpt.h"
+#include "strata/models/model.h"
 #include "strata/train/trainer.h"
 
 using namespace strata;
@@ -32,9 +32,9 @@ MiniBatch make_batch(std::string_view text) {
 }
 
 std::vector<double> train(const Mesh& mesh, int zero, const Partition& partition) {
-  const Sequence model =  // for one slice: the layers' code is the same
+  const Sequential model =  // for one slice: the layers' code is the same
       make_gpt({.layers = 4, .width = 64, .heads = 2, .context = kContext, .dropout = 0.1},
-               GptOutput::kLoss, {.ranks = mesh.tp});
+               DecoderOutput::kLoss, {.ranks = mesh.tp});
   const MiniBatch batch = make_batch("In the beginning God created the heaven and the earth. ");
   std::vector<double> losses;
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& group, MemoryAccount&) {

@@ -56,6 +56,26 @@ std::string DecoderLayer::sizes(const std::string& kind,
   return precision_ == at::kFloat ? text : text + " " + c10::toString(precision_);
 }
 
+WeightSpec DecoderLayer::token_matrix(const std::string& name) const {
+  WeightSpec spec = matrix_spec(name, options_.vocab, options_.width, kWeightStddev, {.axis = 0});
+  if (options_.tie) spec.tie = kTokenTie;
+  return spec;
+}
+
+TensorSpec DecoderLayer::embedded(const TensorSpec& tokens) const {
+  const std::int64_t samples = tokens.shape[0], length = tokens.shape[1];
+  if (length > options_.context || length % parts() != 0) {
+    throw UserError({.operation = "models." + options_.kind,
+                     .where = "embedding",
+                     .what = "samples of a length that the model doesn't take",
+                     .expected = "a multiple of " + std::to_string(parts()) + ", at most " +
+                                 std::to_string(options_.context) + " tokens",
+                     .got = std::to_string(length),
+                     .fix = "raise model.context, or take other samples"});
+  }
+  return {.shape = {samples, length / parts(), options_.width}, .dtype = precision_};
+}
+
 std::vector<WeightSpec> DecoderLayer::with_partial_gradients(std::vector<WeightSpec> specs) const {
   for (WeightSpec& spec : specs) spec.partial_gradient = split_.sequence && spec.split.axis < 0;
   return specs;
@@ -82,7 +102,7 @@ std::int64_t DecoderLayer::logit_bytes(std::int64_t rows) const {
   const std::int64_t chunk = std::min(rows, kHeadChunkRows), logits = chunk * columns();
   const std::int64_t fp32 = (logits + 3 * chunk) * 4;
   if (precision_ == at::kFloat) return fp32;
-  return bytes_of(logits) + std::max(fp32, product_bytes(columns() * o_.width));
+  return bytes_of(logits) + std::max(fp32, product_bytes(columns() * options_.width));
 }
 
 }  // namespace strata

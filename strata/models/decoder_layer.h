@@ -1,4 +1,4 @@
-/// Shares what the layers of all decoders are made of: weights' descriptions, a rank's share of the
+/// Holds what the layers of all decoders are made of: weights' descriptions, a rank's part of the
 /// work, the bytes at the borders of split regions.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/models/gpt_options.h"
+#include "strata/models/decoder_parts.h"
 #include "strata/nn/layer.h"
 #include "strata/nn/tensor_parallel.h"
 
@@ -31,12 +31,19 @@ void check_divides(const std::string& what, std::int64_t size, std::int64_t lega
 
 class DecoderLayer : public Layer {
  public:
-  DecoderLayer(const GptOptions& options, TensorSplit split, at::ScalarType precision)
-      : o_(options), split_(split), precision_(precision) {}
+  explicit DecoderLayer(const DecoderSetup& setup)
+      : options_(setup.options), split_(setup.split), precision_(setup.precision) {}
 
  protected:
   /// A signature: kind, sizes, split, precision.
   std::string sizes(const std::string& kind, std::initializer_list<std::int64_t> numbers) const;
+
+  /// The token embedding's weight; a tied head has the same.
+  WeightSpec token_matrix(const std::string& name) const;
+
+  /// The stream that tokens become. Refuses samples of a length that the model doesn't take.
+  /// Shapes  [B, T] -> [B, T, C], or a rank's part of the sequence
+  TensorSpec embedded(const TensorSpec& tokens) const;
 
   /// Undivided weights that are used between split regions.
   std::vector<WeightSpec> with_partial_gradients(std::vector<WeightSpec> specs) const;
@@ -44,7 +51,7 @@ class DecoderLayer : public Layer {
   /// Parts of the sequence between split regions.
   std::int64_t parts() const { return split_.sequence ? split_.ranks : 1; }
   /// Columns of the vocabulary on one rank, padding included.
-  std::int64_t columns() const { return (o_.vocab + split_.ranks - 1) / split_.ranks; }
+  std::int64_t columns() const { return (options_.vocab + split_.ranks - 1) / split_.ranks; }
 
   /// Bytes beside an activation of `whole` bytes: while its ranks' sum is made; gathered from
   /// parts.
@@ -63,7 +70,7 @@ class DecoderLayer : public Layer {
   /// three numbers a row; in 16 bit the logits twice, then the gradient beside the weight's.
   std::int64_t logit_bytes(std::int64_t rows) const;
 
-  GptOptions o_;
+  DecoderOptions options_;
   TensorSplit split_;
   at::ScalarType precision_;
 };

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/models/gpt_options.h"
+#include "strata/models/decoder_options.h"
 
 namespace strata {
 
@@ -26,17 +26,17 @@ struct HuggingFaceTensor {
 
 /// What the weight "block3.attention.qkv.weight" (layer, then weight) becomes; together they cover
 /// its rows in order. A model that they don't have (skip) keeps our names.
-std::vector<HuggingFaceTensor> hugging_face_tensors(const GptOptions& options,
+std::vector<HuggingFaceTensor> hugging_face_tensors(const DecoderOptions& options,
                                                     const std::string& our_name);
 
 /// The same tensor in files that were written without the head: "transformer.h.0..." is "h.0...".
 std::string without_model_prefix(const std::string& name);
 
 /// config.json. Vocabularies other than GPT-2's own get no tokens of begin and end.
-std::string hugging_face_config(const GptOptions& options);
+std::string hugging_face_config(const DecoderOptions& options);
 
 /// The model of a config.json; `where` names it in refusals. Dropout is read where theirs is the
 /// same everywhere but in the attention, and 0 there; otherwise 0: it belongs to the training.
-GptOptions read_hugging_face_config(const std::string& json_text, const std::string& where);
+DecoderOptions read_hugging_face_config(const std::string& json_text, const std::string& where);
 
 }  // namespace strata

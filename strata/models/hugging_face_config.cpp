@@ -14,7 +14,7 @@ constexpr std::int64_t kGpt2Vocabulary = 50257;
 constexpr const char* kWithSkip = "strata-gpt";  // no model of theirs
 constexpr double kGptEpsilon = 1e-5;
 
-json gpt2_config(const GptOptions& o) {
+json gpt2_config(const DecoderOptions& o) {
   const json end = o.vocab == kGpt2Vocabulary ? json(kGpt2Vocabulary - 1) : json(nullptr);
   return {{"model_type", o.skip ? kWithSkip : "gpt2"},
           {"architectures", json::array({o.skip ? "StrataGpt" : "GPT2LMHeadModel"})},
@@ -33,7 +33,7 @@ json gpt2_config(const GptOptions& o) {
           {"eos_token_id", end}};
 }
 
-json llama_config(const GptOptions& o) {
+json llama_config(const DecoderOptions& o) {
   const std::string type = o.qkv_bias ? "qwen2" : o.qk_norm ? "qwen3" : "llama";
   const std::string architecture = o.qkv_bias ? "Qwen2" : o.qk_norm ? "Qwen3" : "Llama";
   json rope = {{"rope_type", "default"}, {"rope_theta", o.rope.theta}};
@@ -148,7 +148,7 @@ class Config {
   json config_;
 };
 
-GptOptions read_gpt2(const Config& config, bool skip) {
+DecoderOptions read_gpt2(const Config& config, bool skip) {
   config.require<std::string>("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   config.require<double>("layer_norm_epsilon", {kGptEpsilon});
   config.require<bool>("scale_attn_weights", {true});
@@ -189,7 +189,7 @@ RopeOptions read_rope(const Config& config) {
   return options;
 }
 
-GptOptions read_llama(const Config& config, const std::string& type) {
+DecoderOptions read_llama(const Config& config, const std::string& type) {
   config.require<std::string>("hidden_act", {"silu", "swish"});
   config.require<bool>("attention_bias", {false});
   config.require<bool>("mlp_bias", {false});
@@ -214,8 +214,8 @@ GptOptions read_llama(const Config& config, const std::string& type) {
 
 }  // namespace
 
-std::string hugging_face_config(const GptOptions& options) {
-  const GptOptions o = completed(options);
+std::string hugging_face_config(const DecoderOptions& options) {
+  const DecoderOptions o = completed(options);
   json config = o.kind == "llama" ? llama_config(o) : gpt2_config(o);
   config["vocab_size"] = o.vocab;
   config["tie_word_embeddings"] = o.tie;
@@ -226,7 +226,7 @@ std::string hugging_face_config(const GptOptions& options) {
   return config.dump(2) + "\n";
 }
 
-GptOptions read_hugging_face_config(const std::string& json_text, const std::string& where) {
+DecoderOptions read_hugging_face_config(const std::string& json_text, const std::string& where) {
   const Config config(json_text, where);
   const auto type = config.required<std::string>("model_type");
   if (type == "gpt2" || type == kWithSkip) return completed(read_gpt2(config, type == kWithSkip));

@@ -31,7 +31,7 @@ const std::string& find(const Names& names, const std::string& weight, const std
   return found->second;
 }
 
-std::vector<HuggingFaceTensor> gpt2_tensors(const GptOptions& o, const std::string& name) {
+std::vector<HuggingFaceTensor> gpt2_tensors(const DecoderOptions& o, const std::string& name) {
   static const Names outside = {{"embed.tokens.weight", "transformer.wte.weight"},
                                 {"embed.positions.weight", "transformer.wpe.weight"},
                                 {"head.norm.weight", "transformer.ln_f.weight"},
@@ -60,7 +60,7 @@ std::vector<HuggingFaceTensor> gpt2_tensors(const GptOptions& o, const std::stri
            .transposed = kind == ".weight" && !module.starts_with("norm")}};
 }
 
-std::vector<HuggingFaceTensor> llama_tensors(const GptOptions& o, const std::string& name) {
+std::vector<HuggingFaceTensor> llama_tensors(const DecoderOptions& o, const std::string& name) {
   static const Names outside = {{"embed.tokens.weight", "model.embed_tokens.weight"},
                                 {"head.norm.weight", "model.norm.weight"},
                                 {"head.weight", "lm_head.weight"}};
@@ -90,9 +90,9 @@ std::vector<HuggingFaceTensor> llama_tensors(const GptOptions& o, const std::str
 
 }  // namespace
 
-std::vector<HuggingFaceTensor> hugging_face_tensors(const GptOptions& options,
+std::vector<HuggingFaceTensor> hugging_face_tensors(const DecoderOptions& options,
                                                     const std::string& our_name) {
-  const GptOptions o = completed(options);
+  const DecoderOptions o = completed(options);
   if (o.kind == "llama") return llama_tensors(o, our_name);
   std::vector<HuggingFaceTensor> tensors = gpt2_tensors(o, our_name);
   if (o.skip) tensors = {{our_name, 0, tensors[0].rows}};

@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-GptOptions llama() {
+DecoderOptions llama() {
   return {.kind = "llama",
           .layers = 2,
           .width = 64,
@@ -24,14 +24,14 @@ GptOptions llama() {
           .norm_epsilon = 1e-6};
 }
 
-GptOptions variant(bool qkv_bias, bool qk_norm) {
-  GptOptions options = llama();
+DecoderOptions variant(bool qkv_bias, bool qk_norm) {
+  DecoderOptions options = llama();
   options.qkv_bias = qkv_bias;
   options.qk_norm = qk_norm;
   return options;
 }
 
-GptOptions gpt(bool skip = false) {
+DecoderOptions gpt(bool skip = false) {
   return {.layers = 2,
           .width = 64,
           .heads = 4,
@@ -42,9 +42,9 @@ GptOptions gpt(bool skip = false) {
 }
 
 TEST(HuggingFaceNames, CoverEveryWeightOnceAndInOrder) {
-  for (const GptOptions& options :
+  for (const DecoderOptions& options :
        {gpt(), gpt(true), llama(), variant(true, false), variant(false, true)}) {
-    const Sequence model = make_model(options);
+    const Sequential model = make_model(options);
     std::map<std::string, int> seen;
     for (int layer = 0; layer < model.num_layers(); ++layer) {
       for (const WeightSpec& spec : model.layout(layer).specs) {
@@ -81,9 +81,9 @@ TEST(HuggingFaceNames, AreOursForAModelThatTheyDoNotHave) {
 }
 
 TEST(HuggingFaceConfig, IsReadBack) {
-  GptOptions dropping = gpt();
+  DecoderOptions dropping = gpt();
   dropping.dropout = 0.1;
-  for (const GptOptions& options :
+  for (const DecoderOptions& options :
        {gpt(), gpt(true), dropping, llama(), variant(true, false), variant(false, true)}) {
     const std::string text = hugging_face_config(options);
     EXPECT_EQ(read_hugging_face_config(text, "config.json"), completed(options)) << text;
@@ -91,17 +91,17 @@ TEST(HuggingFaceConfig, IsReadBack) {
 }
 
 TEST(HuggingFaceConfig, IsReadInTheWordsOfVersion4) {
-  const GptOptions options = read_hugging_face_config(R"({
+  const DecoderOptions options = read_hugging_face_config(R"({
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 8, "max_position_embeddings": 32, "vocab_size": 100,
     "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 500000.0,
     "rope_scaling": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                      "high_freq_factor": 4.0, "original_max_position_embeddings": 16}})",
-                                                      "config.json");
+                                                          "config.json");
   EXPECT_EQ(options, completed(llama()));
 }
 
-std::string refusal(const std::string& from, const std::string& to, const GptOptions& options) {
+std::string refusal(const std::string& from, const std::string& to, const DecoderOptions& options) {
   std::string text = hugging_face_config(options);
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
@@ -132,20 +132,20 @@ TEST(HuggingFaceConfig, RefusesWhatWeDoNotHave) {
 }
 
 TEST(ModelOptions, RefuseFieldsOfTheOtherKind) {
-  GptOptions skipping = llama();
+  DecoderOptions skipping = llama();
   skipping.skip = true;
   EXPECT_THROW(make_model(skipping), UserError);
-  GptOptions grouped = gpt();
+  DecoderOptions grouped = gpt();
   grouped.kv_heads = 2;
   EXPECT_THROW(make_model(grouped), UserError);
   EXPECT_THROW(make_model(variant(true, true)), UserError);
-  GptOptions uneven = llama();
+  DecoderOptions uneven = llama();
   uneven.kv_heads = 3;
   EXPECT_THROW(make_model(uneven), UserError);
 }
 
 TEST(ModelOptions, FillInWhatZerosStandFor) {
-  const GptOptions options = completed({.kind = "llama", .width = 384, .heads = 6});
+  const DecoderOptions options = completed({.kind = "llama", .width = 384, .heads = 6});
   EXPECT_EQ(options.kv_heads, 6);
   EXPECT_EQ(options.head_width, 64);
   EXPECT_EQ(options.mlp_width, 1024);

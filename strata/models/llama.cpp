@@ -1,18 +1,16 @@
-#include "strata/models/llama.h"
-
+// Written as for one device, but for one thing: weights say how tensor-parallel ranks divide them,
+// and products at which border of a split region they stand.
 #include <ATen/ops/add.h>
-#include <ATen/ops/mm.h>
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
-#include "strata/base/errors.h"
 #include "strata/models/decoder_layer.h"
-#include "strata/nn/ops/fp32_pieces.h"
+#include "strata/models/decoder_parts.h"
+#include "strata/nn/ops/cached_attention.h"
 #include "strata/nn/ops/grouped_attention.h"
-#include "strata/nn/ops/head_loss.h"
 #include "strata/nn/ops/rms_norm.h"
+#include "strata/nn/ops/rope.h"
 #include "strata/nn/ops/row_linear.h"
 #include "strata/nn/ops/token_embedding.h"
 
@@ -21,44 +19,32 @@ namespace {
 
 // R rows = B T, C width, F width inside the MLP, V vocabulary, n tensor-parallel ranks.
 
-class Embedding final : public DecoderLayer {
+class LlamaEmbedding final : public DecoderLayer {
  public:
   using DecoderLayer::DecoderLayer;
 
-  std::string signature() const override { return sizes("llama.embedding", {o_.vocab, o_.width}); }
-
-  std::vector<WeightSpec> weights() const override {
-    WeightSpec tokens =
-        matrix_spec("tokens.weight", o_.vocab, o_.width, kWeightStddev, {.axis = 0});
-    if (o_.tie) tokens.tie = kTokenTie;
-    return {tokens};
+  std::string signature() const override {
+    return sizes("llama.embedding", {options_.vocab, options_.width});
   }
 
+  std::vector<WeightSpec> weights() const override { return {token_matrix("tokens.weight")}; }
+
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
-    const std::vector<std::int64_t>& shape = inputs[0].shape;
-    if (shape[1] > o_.context || shape[1] % parts() != 0) {
-      const std::string part = std::to_string(parts());
-      throw UserError({.operation = "models.llama",
-                       .where = "embedding",
-                       .what = "samples of a length that the model doesn't take",
-                       .expected = "a multiple of " + part + ", at most " +
-                                   std::to_string(o_.context) + " tokens",
-                       .got = std::to_string(shape[1]),
-                       .fix = "raise model.context, or take other samples"});
-    }
-    return {{.shape = {shape[0], shape[1] / parts(), o_.width}, .dtype = precision_}};
+    return {embedded(inputs[0])};
   }
 
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
-    const std::int64_t numel = inputs[0].numel() * o_.width, whole = bytes_of(numel);
+    const std::int64_t numel = inputs[0].numel() * options_.width, whole = bytes_of(numel);
     return {.saved = 0,
             .forward_transient = whole + sum_bytes(whole) - whole / parts(),
             .backward_transient = gathered_bytes(whole) + piece_bytes(1, numel)};
   }
 
-  std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
+  std::vector<at::Tensor> forward(const ForwardContext& context,
+                                  std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> inputs) const override {
-    return {token_embedding(inputs[0], w[0], context.tensor)};
+    const auto [tokens] = named<1>(weights);
+    return {token_embedding(inputs[0], tokens, context.tensor)};
   }
 
   bool recomputable() const override { return false; }
@@ -66,21 +52,22 @@ class Embedding final : public DecoderLayer {
 };
 
 // x += attention(norm(x)); x += mlp(norm(x))
-class Block final : public DecoderLayer {
+class LlamaBlock final : public DecoderLayer {
  public:
   using DecoderLayer::DecoderLayer;
 
   std::string signature() const override {
-    return sizes("llama.block", {o_.width, o_.heads, o_.kv_heads, o_.head_width, o_.mlp_width,
-                                 o_.qkv_bias, o_.qk_norm});
+    return sizes("llama.block",
+                 {options_.width, options_.heads, options_.kv_heads, options_.head_width,
+                  options_.mlp_width, options_.qkv_bias, options_.qk_norm});
   }
 
   std::vector<WeightSpec> weights() const override {
-    const std::int64_t c = o_.width, f = o_.mlp_width, d = o_.head_width;
-    const std::int64_t q = o_.heads * d, kv = o_.kv_heads * d;
+    const std::int64_t c = options_.width, f = options_.mlp_width, d = options_.head_width;
+    const std::int64_t q = options_.heads * d, kv = options_.kv_heads * d;
     const WeightSplit heads{.axis = 0, .sections = {q, kv, kv}, .unit = d};
     // Two residual additions a block: their variances add up over the depth.
-    const double residual = kWeightStddev / std::sqrt(2.0 * static_cast<double>(o_.layers));
+    const double residual = kWeightStddev / std::sqrt(2.0 * static_cast<double>(options_.layers));
     std::vector<WeightSpec> specs = {
         vector_spec("norm1.weight", c, Init::Kind::kOnes),
         matrix_spec("attention.qkv.weight", q + 2 * kv, c, kWeightStddev, heads),
@@ -88,9 +75,9 @@ class Block final : public DecoderLayer {
         vector_spec("norm2.weight", c, Init::Kind::kOnes),
         matrix_spec("mlp.gate_up.weight", 2 * f, c, kWeightStddev, {.axis = 0, .sections = {f, f}}),
         matrix_spec("mlp.down.weight", c, f, residual, {.axis = 1})};
-    if (o_.qkv_bias)
+    if (options_.qkv_bias)
       specs.push_back(vector_spec("attention.qkv.bias", q + 2 * kv, Init::Kind::kZeros, heads));
-    if (o_.qk_norm) {
+    if (options_.qk_norm) {
       specs.push_back(vector_spec("attention.query_norm.weight", d, Init::Kind::kOnes));
       specs.push_back(vector_spec("attention.key_norm.weight", d, Init::Kind::kOnes));
     }
@@ -112,21 +99,22 @@ class Block final : public DecoderLayer {
   // In 16 bit, pieces in fp32 and weight gradients on their way to the fp32 ones come on top.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t own = inputs[0].bytes(), whole = own * parts();
-    const std::int64_t rows = inputs[0].numel() / o_.width * parts(), n = split_.ranks;
-    const std::int64_t out = bytes_of(rows * o_.heads * o_.head_width / n);
-    const std::int64_t packed = bytes_of(rows * (o_.heads + 2 * o_.kv_heads) * o_.head_width / n);
-    const std::int64_t inside_width = (o_.mlp_width + n - 1) / n;
+    const std::int64_t rows = inputs[0].numel() / options_.width * parts(), n = split_.ranks;
+    const std::int64_t out = bytes_of(rows * options_.heads * options_.head_width / n);
+    const std::int64_t packed =
+        bytes_of(rows * (options_.heads + 2 * options_.kv_heads) * options_.head_width / n);
+    const std::int64_t inside_width = (options_.mlp_width + n - 1) / n;
     const std::int64_t inside = bytes_of(rows * inside_width);
     const std::int64_t gate = piece_bytes(3, 2 * rows * inside_width);  // of its backward
-    const std::int64_t norms = o_.qk_norm ? o_.heads + o_.kv_heads : 0;
-    const std::int64_t statistics = (2 * rows / parts() + rows * (o_.heads + norms) / n) * 4;
+    const std::int64_t norms = options_.qk_norm ? options_.heads + options_.kv_heads : 0;
+    const std::int64_t statistics = (2 * rows / parts() + rows * (options_.heads + norms) / n) * 4;
     const std::int64_t entered = gathered_bytes(whole), summed = whole + sum_bytes(whole);
     const std::int64_t forward =
         std::max({(keep ? 0 : inside) + whole - own, (keep ? 0 : own) + entered,
                   (keep ? 0 : inside) + gate / 2 - own, summed - own, own});
     const std::int64_t freed = keep ? 3 * inside + own : 2 * inside;
-    const std::int64_t attention = out + (o_.qk_norm ? 4 : 2) * packed + entered - freed;
-    const std::int64_t extra = std::max(gate, product_bytes(2 * o_.width * inside_width));
+    const std::int64_t attention = out + (options_.qk_norm ? 4 : 2) * packed + entered - freed;
+    const std::int64_t extra = std::max(gate, product_bytes(2 * options_.width * inside_width));
     const std::int64_t backward = std::max({3 * inside + entered + extra,
                                             2 * inside + summed - freed + own, attention, summed}) -
                                   own;
@@ -135,138 +123,82 @@ class Block final : public DecoderLayer {
             .backward_transient = std::max<std::int64_t>(backward, own)};
   }
 
-  std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
+  std::vector<at::Tensor> forward(const ForwardContext& context,
+                                  std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> inputs) const override {
+    const auto [norm1, qkv, out, norm2, gate_up, down] = named<kEveryKind>(weights);
     const bool keep = context.keep_intermediates;
     const TensorParallel* group = context.tensor;
-    const std::optional<at::Tensor> bias = o_.qkv_bias ? std::optional(w[6]) : std::nullopt;
-    at::Tensor x = attend(
-        rms_norm_linear(inputs[0], w[0], o_.norm_epsilon, w[1], bias, keep, group), w, group);
-    x = at::add(inputs[0], row_linear(x, w[2], group));
+    const double epsilon = options_.norm_epsilon;
+    at::Tensor x =
+        attend(rms_norm_linear(inputs[0], norm1, epsilon, qkv, qkv_bias(weights), keep, group),
+               weights, context);
+    x = at::add(inputs[0], row_linear(x, out, group));
     // Temporaries die as soon as they are read: a name would keep their bytes to the end.
     return {at::add(
-        x, swiglu_linear(rms_norm_linear(x, w[3], o_.norm_epsilon, w[4], std::nullopt, keep, group),
-                         w[5], keep, group))};
+        x, swiglu_linear(rms_norm_linear(x, norm2, epsilon, gate_up, std::nullopt, keep, group),
+                         down, keep, group))};
+  }
+
+  std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t positions) const override {
+    return key_value_cache(samples, options_.kv_heads / split_.ranks, positions,
+                           options_.head_width, precision_);
   }
 
   double forward_flops(std::span<const TensorSpec> inputs) const override {
-    const auto rows = static_cast<double>(inputs[0].numel() / o_.width * parts());
+    const auto rows = static_cast<double>(inputs[0].numel() / options_.width * parts());
     const auto length = static_cast<double>(inputs[0].shape[1] * parts());
-    const auto out = static_cast<double>(o_.heads * o_.head_width);
-    const auto kv = static_cast<double>(o_.kv_heads * o_.head_width);
-    const auto weights =
-        static_cast<double>(o_.width) * (2 * out + 2 * kv + 3 * static_cast<double>(o_.mlp_width));
+    const auto out = static_cast<double>(options_.heads * options_.head_width);
+    const auto kv = static_cast<double>(options_.kv_heads * options_.head_width);
+    const auto weights = static_cast<double>(options_.width) *
+                         (2 * out + 2 * kv + 3 * static_cast<double>(options_.mlp_width));
     return rows * (2 * weights + 2 * length * out) / split_.ranks;  // causal: half of 4 T C
   }
 
  private:
-  at::Tensor attend(const at::Tensor& qkv, std::span<const at::Tensor> w,
-                    const TensorParallel* group) const {
-    const GroupedAttention options{.queries_per_key = o_.heads / o_.kv_heads,
-                                   .head_width = o_.head_width,
-                                   .rope = o_.rope,
-                                   .norm_epsilon = o_.norm_epsilon};
-    if (!o_.qk_norm) return grouped_attention(qkv, options);
-    return normed_grouped_attention(qkv, w[6], w[7], options, group);
-  }
-};
+  static constexpr std::size_t kEveryKind = 6;  // weights; those of Qwen 2 or Qwen 3 follow
 
-// Final norm and projection to the vocabulary, as loss or as logits of the last position.
-class Head : public DecoderLayer {
- public:
-  using DecoderLayer::DecoderLayer;
-
-  std::vector<WeightSpec> weights() const override {
-    WeightSpec projection = matrix_spec("weight", o_.vocab, o_.width, kWeightStddev, {.axis = 0});
-    if (o_.tie) projection.tie = kTokenTie;
-    return with_partial_gradients(
-        {vector_spec("norm.weight", o_.width, Init::Kind::kOnes), projection});
-  }
-  bool recomputable() const override { return false; }
-};
-
-class LossHead final : public Head {
- public:
-  using Head::Head;
-  std::string signature() const override { return sizes("llama.loss", {o_.vocab, o_.width}); }
-  bool is_loss() const override { return true; }
-
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec>) const override {
-    return {{.shape = {}}};
+  std::optional<at::Tensor> qkv_bias(std::span<const at::Tensor> weights) const {
+    if (!options_.qkv_bias) return std::nullopt;
+    const auto [bias] = named<1>(weights.subspan(kEveryKind));
+    return bias;
   }
 
-  // Backward holds the logits of a chunk and three numbers a row of it, then the gradient at the
-  // norm's output twice; split, also the gathered input and the whole gradient, then its sum.
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
-    const std::int64_t rows = inputs[0].numel() / o_.width, own = inputs[0].bytes();
-    const std::int64_t whole = own * parts(), chunk = logit_bytes(rows * parts());
-    const std::int64_t entered = gathered_bytes(whole) + whole - own;
-    return {.saved = own + rows * 4,
-            .forward_transient = piece_bytes(2, rows * o_.width),
-            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)),
-                                           own + piece_bytes(3, rows * o_.width))};
+  at::Tensor attend(const at::Tensor& qkv, std::span<const at::Tensor> weights,
+                    const ForwardContext& context) const {
+    if (context.cache) return attend_cached(qkv, weights, *context.cache);
+    const GroupedAttention options{.queries_per_key = options_.heads / options_.kv_heads,
+                                   .head_width = options_.head_width,
+                                   .rope = options_.rope,
+                                   .norm_epsilon = options_.norm_epsilon};
+    if (!options_.qk_norm) return grouped_attention(qkv, options);
+    const auto [query_norm, key_norm] = named<2>(weights.subspan(kEveryKind));
+    return normed_grouped_attention(qkv, query_norm, key_norm, options, context.tensor);
   }
 
-  std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
-                                  std::span<const at::Tensor> inputs) const override {
-    return {
-        head_loss(rms_norm(inputs[0], w[0], o_.norm_epsilon), w[1], inputs[1], o_.vocab, context)};
-  }
-
-  // The forward is deferred: its GEMM runs in the backward.
-  double forward_flops(std::span<const TensorSpec> inputs) const override {
-    return 2.0 * static_cast<double>(inputs[0].numel() * parts() * columns());
-  }
-};
-
-class LogitsHead final : public Head {
- public:
-  using Head::Head;
-  std::string signature() const override { return sizes("llama.logits", {o_.vocab, o_.width}); }
-
-  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
-    return {{.shape = {inputs[0].shape[0], o_.vocab}}};
-  }
-  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
-    return {.saved = inputs[0].bytes()};
-  }
-  std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor> w,
-                                  std::span<const at::Tensor> inputs) const override {
-    const at::Tensor x = enter_forward(context.tensor, inputs[0]);
-    const at::Tensor last = x.select(1, x.size(1) - 1).contiguous();
-    const at::Tensor logits = at::mm(rms_norm(last, w[0], o_.norm_epsilon), w[1].t());
-    return {gather_classes(context.tensor, in_fp32(logits), o_.vocab)};
-  }
-  double forward_flops(std::span<const TensorSpec> inputs) const override {
-    return 2.0 * static_cast<double>(inputs[0].shape[0] * o_.width * columns());
+  at::Tensor attend_cached(const at::Tensor& qkv, std::span<const at::Tensor> weights,
+                           const LayerCache& cache) const {
+    AttentionHeads heads =
+        split_heads(qkv, options_.heads / options_.kv_heads, options_.head_width);
+    if (options_.qk_norm) {
+      const auto [query_norm, key_norm] = named<2>(weights.subspan(kEveryKind));
+      heads.q = rms_norm(heads.q.contiguous(), query_norm, options_.norm_epsilon);
+      heads.k = rms_norm(heads.k.contiguous(), key_norm, options_.norm_epsilon);
+    }
+    const at::Tensor table =
+        rope_table(options_.rope, options_.head_width, heads.q.size(1), /*first=*/cache.position);
+    rope(heads.q, table, RopeTurn::kForward);
+    rope(heads.k, table, RopeTurn::kForward);
+    return cached_attention(heads, cache);
   }
 };
 
 }  // namespace
 
-Sequence make_llama(const GptOptions& given, GptOutput output, TensorSplit split,
-                    at::ScalarType precision) {
-  const GptOptions options = completed(given);
-  split.sequence = split.sequence && split.ranks > 1;
-  const std::int64_t legal =
-      split.sequence ? std::gcd(options.kv_heads, options.context) : options.kv_heads;
-  check_divides("the key and value heads", options.kv_heads, legal, split.ranks);
-  if (split.sequence)
-    check_divides("the positions of the context", options.context, legal, split.ranks);
-  const bool loss = output == GptOutput::kLoss;
-  Sequence model(
-      loss ? std::vector<std::string>{"tokens", "targets"} : std::vector<std::string>{"tokens"},
-      split);
-  model.add("embed", std::make_shared<Embedding>(options, split, precision), {"tokens"}, {"x"});
-  const auto block = std::make_shared<Block>(options, split, precision);
-  for (std::int64_t i = 0; i < options.layers; ++i) model.add("block" + std::to_string(i), block);
-  if (loss) {
-    model.add("head", std::make_shared<LossHead>(options, split, precision), {"x", "targets"},
-              {"loss"});
-  } else {
-    model.add("head", std::make_shared<LogitsHead>(options, split, precision), {"x"}, {"logits"});
-  }
-  return model;
+DecoderParts llama_parts(const DecoderSetup& setup) {
+  return {.embedding = std::make_shared<LlamaEmbedding>(setup),
+          .block = std::make_shared<LlamaBlock>(setup),
+          .norm = HeadNorm::kRmsNorm};
 }
 
 }  // namespace strata

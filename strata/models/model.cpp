@@ -1,14 +1,70 @@
+// One maker for all decoders: an architecture brings its parts, the order of layers is common.
 #include "strata/models/model.h"
 
-#include "strata/models/llama.h"
+#include <numeric>
+
+#include "strata/base/errors.h"
+#include "strata/models/decoder_layer.h"
+#include "strata/models/decoder_parts.h"
 
 namespace strata {
+namespace {
 
-Sequence make_model(const GptOptions& options, GptOutput output, TensorSplit split,
+// Refuses what the ranks could not divide evenly; the vocabulary may: its slices are padded.
+void check_split(const DecoderOptions& options, TensorSplit split) {
+  // A GPT has as many key heads as heads, which divide the width and so the MLP's width.
+  const std::int64_t heads = options.kv_heads;
+  const std::int64_t legal = split.sequence ? std::gcd(heads, options.context) : heads;
+  check_divides(options.kv_heads == options.heads ? "the heads" : "the key and value heads", heads,
+                legal, split.ranks);
+  if (split.sequence)
+    check_divides("the positions of the context", options.context, legal, split.ranks);
+  if (split.sequence && options.dropout > 0 && options.width % 4 != 0) {
+    throw UserError({.operation = "models.split",
+                     .where = "mesh.sequence_parallel",
+                     .what = "dropout on a part of the sequence",
+                     .expected = "model.width a multiple of 4",
+                     .got = std::to_string(options.width),
+                     .fix = "set mesh.sequence_parallel to false"});
+  }
+}
+
+}  // namespace
+
+Sequential make_model(const DecoderOptions& given, DecoderOutput output, TensorSplit split,
+                      at::ScalarType precision) {
+  const DecoderOptions options = completed(given);
+  split.sequence = split.sequence && split.ranks > 1;
+  check_split(options, split);
+  const DecoderSetup setup{.options = options, .split = split, .precision = precision};
+  const DecoderParts parts = options.kind == "llama" ? llama_parts(setup) : gpt_parts(setup);
+  const bool loss = output == DecoderOutput::kLoss;
+  std::vector<std::string> batch = {"tokens"};
+  if (loss) batch.push_back("targets");
+
+  Sequential model(std::move(batch), split);
+  model.add("embed", parts.embedding, {"tokens"}, {options.skip ? "early" : "x"});
+  for (std::int64_t i = 0; i < options.layers; ++i)
+    model.add("block" + std::to_string(i), parts.block, {i == 0 && options.skip ? "early" : "x"});
+  if (options.skip) model.add("merge", merge_layer(setup), {"x", "early"});
+  if (loss) {
+    model.add("head", loss_head(setup, parts.norm), {"x", "targets"}, {"loss"});
+  } else {
+    model.add("head", logits_head(setup, parts.norm), {"x"}, {"logits"});
+  }
+  return model;
+}
+
+Sequential make_gpt(DecoderOptions options, DecoderOutput output, TensorSplit split,
                     at::ScalarType precision) {
-  completed(options);  // refuses what contradicts
-  return options.kind == "llama" ? make_llama(options, output, split, precision)
-                                 : make_gpt(options, output, split, precision);
+  options.kind = "gpt";
+  return make_model(options, output, split, precision);
+}
+
+Sequential make_llama(DecoderOptions options, DecoderOutput output, TensorSplit split,
+                      at::ScalarType precision) {
+  options.kind = "llama";
+  return make_model(options, output, split, precision);
 }
 
 }  // namespace strata

@@ -1,13 +1,30 @@
-/// Builds the model that the options name.
+/// Builds a model: a GPT, or a Llama with its relatives Qwen 2 and Qwen 3, as the options name it.
 ///
-/// Errors  UserError, as make_gpt and make_llama, and for fields that contradict the kind.
+/// Shapes  B samples of T tokens, width C: tokens and targets [B, T] int64, values [B, T, C] of the
+///         precision, [B, T/n, C] on each of n ranks with sequence parallelism; loss and logits
+///         fp32.
+/// Errors  UserError: fields that contradict the kind or each other; samples longer than the
+///         context; heads, or the context with sequence parallelism, that don't divide among the
+///         tensor-parallel ranks.
 #pragma once
 
-#include "strata/models/gpt.h"
+#include "strata/models/decoder_options.h"
+#include "strata/nn/sequential.h"
 
 namespace strata {
 
-Sequence make_model(const GptOptions& options, GptOutput output = GptOutput::kLoss,
+enum class DecoderOutput { kLoss, kLogits };
+
+/// kLoss: batch inputs "tokens" and "targets", the last layer is the loss. kLogits: batch input
+/// "tokens", the last layer gives [B, V] logits of the last position; the same weights by name.
+/// Costs are those of one rank of the split. `precision` of weights and values: fp32, bf16 or fp16.
+Sequential make_model(const DecoderOptions& options, DecoderOutput output = DecoderOutput::kLoss,
+                      TensorSplit split = {}, at::ScalarType precision = at::kFloat);
+
+/// The same whatever kind the options name.
+Sequential make_gpt(DecoderOptions options, DecoderOutput output = DecoderOutput::kLoss,
                     TensorSplit split = {}, at::ScalarType precision = at::kFloat);
+Sequential make_llama(DecoderOptions options, DecoderOutput output = DecoderOutput::kLoss,
+                      TensorSplit split = {}, at::ScalarType precision = at::kFloat);
 
 }  // namespace strata

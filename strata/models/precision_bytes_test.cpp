@@ -12,10 +12,10 @@ using Kind = std::tuple<const char*, at::ScalarType>;
 
 class PrecisionBytes : public testing::TestWithParam<Kind> {
  protected:
-  static Sequence model() {
+  static Sequential model() {
     const auto& [kind, precision] = GetParam();
     return make_model({.kind = kind, .layers = 1, .width = 64, .heads = 4, .context = 128},
-                      GptOutput::kLoss, {}, precision);
+                      DecoderOutput::kLoss, {}, precision);
   }
   static std::vector<TensorSpec> batch() {
     return std::vector<TensorSpec>(2, {.shape = {8, 128}, .dtype = at::kLong});
@@ -54,7 +54,7 @@ LayerBytes measure(const Layer& layer, const ForwardContext& context,
 
 TEST_P(PrecisionBytes, AreWhatLayersAllocate) {
   const at::ScalarType precision = std::get<1>(GetParam());
-  const Sequence model = this->model();
+  const Sequential model = this->model();
   const std::vector<TensorSpec> values = model.value_specs(batch());
   EXPECT_EQ(values[0].dtype, precision);
   EXPECT_EQ(values.back().dtype, at::kFloat);  // the loss
@@ -87,8 +87,8 @@ TEST_P(PrecisionBytes, AreWhatLayersAllocate) {
 
 TEST_P(PrecisionBytes, SignaturesTellPrecisionsApart) {
   const auto& [kind, precision] = GetParam();
-  const Sequence half = model();
-  const Sequence whole =
+  const Sequential half = model();
+  const Sequential whole =
       make_model({.kind = kind, .layers = 1, .width = 64, .heads = 4, .context = 128});
   for (int layer = 0; layer < half.num_layers(); ++layer)
     EXPECT_EQ(half.layer(layer).signature() == whole.layer(layer).signature(),

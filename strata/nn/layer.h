@@ -6,13 +6,17 @@
 /// Shapes   inputs and outputs carry the samples of one micro-batch in dimension 0.
 /// Threads  all methods const and callable from any thread.
 /// Errors   UserError from outputs() on inputs that don't fit; forward() assumes they do.
+/// Example  examples/04_own_layer.cpp: weights(), outputs() and forward() are enough.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace strata {
@@ -51,6 +55,7 @@ struct TensorSpec {
   at::ScalarType dtype = at::kFloat;
   std::int64_t numel() const;
   std::int64_t bytes() const;
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
 /// Bytes of one forward and backward, as LayerCost (schedule/costs.h) defines them.
@@ -63,6 +68,13 @@ struct LayerBytes {
 /// Where a loss layer reports: sums over the tokens of a micro-batch, added in micro-batch order.
 struct LossSink {
   double sum = 0;  ///< fp64 sum of token losses
+};
+
+/// What decoding keeps of the tokens before a layer's inputs: keys and values, for example.
+struct LayerCache {
+  std::vector<at::Tensor>
+      tensors;                ///< as Layer::cache() describes them; forward() appends in place
+  std::int64_t position = 0;  ///< of the first token of the inputs: so many came before it
 };
 
 /// What forward may know beside its inputs.
@@ -78,17 +90,24 @@ struct ForwardContext {
   LossSink* loss = nullptr;
   double label_smoothing = 0;              ///< share of the loss spread over the whole vocabulary
   const TensorParallel* tensor = nullptr;  ///< null: this rank does the layer's work alone
+  const LayerCache* cache = nullptr;       ///< decoding; null: the inputs are whole samples
 };
+
+/// The first N weights of a layer, to be named where they are used:
+///     const auto [gain, bias] = named<2>(weights);
+template <std::size_t N>
+auto named(std::span<const at::Tensor> weights) {
+  return [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return std::tie(weights[i]...);
+  }(std::make_index_sequence<N>());
+}
 
 class Layer {
  public:
   virtual ~Layer() = default;
 
-  /// Kind and sizes; layers with equal signatures cost the same and are probed once.
-  virtual std::string signature() const = 0;
   virtual std::vector<WeightSpec> weights() const = 0;
   virtual std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const = 0;
-  virtual LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep_intermediates) const = 0;
 
   /// `weights` are autograd leaves in the order of weights(), each with its gradient preset to a
   /// view of the flat gradient. In grad mode the outputs carry a graph of this layer alone.
@@ -97,11 +116,25 @@ class Layer {
                                           std::span<const at::Tensor> inputs) const = 0;
 
   /// False: running forward again would save nothing (embeddings, losses).
-  virtual bool recomputable() const { return true; }
+  virtual bool recomputable() const { return !is_loss(); }
   /// True: the last layer of a trained model; its output is the loss of the micro-batch.
   virtual bool is_loss() const { return false; }
-  /// Floating-point operations of one forward, matrix products only.
-  virtual double forward_flops(std::span<const TensorSpec> inputs) const = 0;
+
+  /// Kind and sizes; layers with equal signatures cost the same and are probed once. By default the
+  /// type and the shapes of the weights: a layer whose cost depends on more says it here.
+  virtual std::string signature() const;
+
+  /// Bytes of one forward and backward of these inputs. By default they are measured, which runs
+  /// the layer once (measured_bytes.h): a model whose plan must not allocate states them.
+  virtual LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep_intermediates) const;
+
+  /// Floating-point operations of one forward, matrix products only. By default one product of
+  /// every row of the first input with every matrix among the weights.
+  virtual double forward_flops(std::span<const TensorSpec> inputs) const;
+
+  /// What it keeps while `samples` texts of at most `positions` tokens are decoded, on one rank. By
+  /// default nothing: every output depends on the input at its own position alone.
+  virtual std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t positions) const;
 };
 
 }  // namespace strata

@@ -6,12 +6,6 @@
 namespace strata {
 namespace {
 
-std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
-  std::int64_t numel = 1;
-  for (const std::int64_t size : shape) numel *= size;
-  return numel;
-}
-
 std::int64_t align(std::int64_t numel) {
   return (numel + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
 }
@@ -20,7 +14,7 @@ std::int64_t align(std::int64_t numel) {
 
 LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed,
                         int ranks) {
-  STRATA_CHECK_EQ(specs.size(), borrowed.size(), "model.make_layout");
+  STRATA_CHECK_EQ(specs.size(), borrowed.size(), "nn.make_layout");
   LayerLayout layout;
   layout.placements.resize(specs.size());
   std::int64_t offset = 0;
@@ -28,7 +22,7 @@ LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& 
     for (std::size_t i = 0; i < specs.size(); ++i) {
       if (!belongs(i)) continue;
       std::vector<std::int64_t> shape = slice_shape(specs[i], ranks);
-      const std::int64_t numel = numel_of(shape);
+      const std::int64_t numel = TensorSpec{shape}.numel();
       layout.placements[i] = {
           .shape = std::move(shape), .offset = offset, .numel = numel, .borrowed = borrowed[i]};
       offset += align(numel);

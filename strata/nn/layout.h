@@ -16,7 +16,7 @@ namespace strata {
 
 inline constexpr std::int64_t kWeightAlignment = 16;  // elements: 64 bytes of fp32
 
-struct Placement {
+struct WeightPlacement {
   std::vector<std::int64_t> shape;  ///< of this rank's slice
   std::int64_t offset = 0;
   std::int64_t numel = 0;
@@ -25,8 +25,8 @@ struct Placement {
 
 struct LayerLayout {
   std::vector<WeightSpec> specs;
-  std::vector<Placement> placements;  ///< as specs
-  std::int64_t decay_numel = 0;       ///< [0, decay_numel): weight decay applies
+  std::vector<WeightPlacement> placements;  ///< as specs
+  std::int64_t decay_numel = 0;             ///< [0, decay_numel): weight decay applies
   std::int64_t own_numel = 0;    ///< [0, own_numel): this layer's weights; the optimizer's range
   std::int64_t total_numel = 0;  ///< with the borrowed uses; size of the gradient buffer
 };

@@ -2,7 +2,7 @@
 ///
 /// A layer is still written as for one device: its weights say which axis is split (WeightSplit),
 /// its operators enter a split region and leave it. Between regions every rank has the whole
-/// activation, or, with sequence parallelism, its share of the sequence. shard/ implements the
+/// activation, or, with sequence parallelism, its part of the sequence. shard/ implements the
 /// group; a null pointer stands for a group of one, where the four borders are identities.
 ///
 /// Source   Shoeybi et al. 2019 (Megatron-LM); Korthikanti et al. 2022 (sequence parallelism).

@@ -15,8 +15,8 @@ std::int64_t product(const std::vector<std::int64_t>& sizes, std::size_t begin, 
                          std::multiplies<>());
 }
 
-// Length of every rank's share of one section, the last ones' padding included.
-std::int64_t share_of(std::int64_t section, std::int64_t unit, int ranks) {
+// Length of a rank's part of one section, the last ones' padding included.
+std::int64_t slice_length(std::int64_t section, std::int64_t unit, int ranks) {
   const std::int64_t units = (section + unit - 1) / unit;
   return (units + ranks - 1) / ranks * unit;
 }
@@ -43,7 +43,7 @@ std::vector<std::int64_t> slice_shape(const WeightSpec& spec, int ranks) {
   if (spec.split.axis < 0 || ranks == 1) return shape;
   std::int64_t size = 0;
   for (const std::int64_t section : sections_of(spec))
-    size += share_of(section, spec.split.unit, ranks);
+    size += slice_length(section, spec.split.unit, ranks);
   shape[spec.split.axis] = size;
   return shape;
 }
@@ -59,12 +59,12 @@ std::vector<Run> slice_runs(const WeightSpec& spec, int rank, int ranks) {
   for (std::int64_t o = 0; o < outer; ++o) {
     std::int64_t local = 0, global = 0;  // starts of the section along the axis
     for (const std::int64_t section : sections_of(spec)) {
-      const std::int64_t share = share_of(section, spec.split.unit, ranks);
-      const std::int64_t begin = std::min(share * rank, section);
-      const std::int64_t end = std::min(begin + share, section);
+      const std::int64_t length = slice_length(section, spec.split.unit, ranks);
+      const std::int64_t begin = std::min(length * rank, section);
+      const std::int64_t end = std::min(begin + length, section);
       append(runs, {(o * local_size + local) * inner, (o * size + global + begin) * inner,
                     (end - begin) * inner});
-      local += share;
+      local += length;
       global += section;
     }
   }

@@ -1,6 +1,7 @@
 #include "strata/pipeline/costs.h"
 
 #include <algorithm>
+#include <map>
 
 namespace strata {
 namespace {
@@ -11,10 +12,28 @@ std::int64_t borrowed_numel(const LayerLayout& layout) {
   return layout.total_numel - layout.own_numel;
 }
 
+// Asks each distinct layer once: blocks of a model are one layer, and to measure it takes time.
+class LayerBytesTable {
+ public:
+  const LayerBytes& of(const Layer& layer, const std::vector<TensorSpec>& inputs, bool keep) {
+    Entry& entry = entries_[&layer];
+    if (entry.inputs != inputs) entry = {inputs, layer.bytes(inputs, keep)};
+    return entry.bytes;
+  }
+
+ private:
+  struct Entry {
+    std::vector<TensorSpec> inputs;
+    LayerBytes bytes;
+  };
+  std::map<const Layer*, Entry> entries_;
+};
+
 }  // namespace
 
-CostTable byte_costs(const Sequence& model, const CostRequest& request) {
+CostTable byte_costs(const Sequential& model, const CostRequest& request) {
   CostTable costs;
+  LayerBytesTable table;
   const auto weight_bytes = static_cast<std::int64_t>(c10::elementSize(request.precision));
   const int masters = request.precision == at::kFloat ? 0 : 1;
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
@@ -22,7 +41,7 @@ CostTable byte_costs(const Sequence& model, const CostRequest& request) {
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const LayerLayout& layout = model.layout(layer);
     const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
-    const LayerBytes bytes = model.layer(layer).bytes(inputs, request.keep_intermediates);
+    const LayerBytes& bytes = table.of(model.layer(layer), inputs, request.keep_intermediates);
     const double forward = model.layer(layer).forward_flops(inputs) / kAssumedFlopsPerSecond;
     costs.layers.push_back(
         {.name = model.name(layer),

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/nn/sequence.h"
+#include "strata/nn/sequential.h"
 #include "strata/schedule/costs.h"
 
 namespace strata {
@@ -23,7 +23,7 @@ struct CostRequest {
 
 /// Bytes exactly, seconds as FLOPs at kAssumedFlopsPerSecond: enough to refuse what can't fit
 /// before anything is allocated.
-CostTable byte_costs(const Sequence& model, const CostRequest& request);
+CostTable byte_costs(const Sequential& model, const CostRequest& request);
 
 inline constexpr double kAssumedFlopsPerSecond = 50e9;
 

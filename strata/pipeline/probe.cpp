@@ -187,7 +187,7 @@ std::vector<std::vector<int>> in_portions(const std::map<std::string, int>& miss
 
 std::string default_probe_cache() { return default_cache_file("probe.json"); }
 
-std::vector<std::string> probe_keys(const Sequence& model, const CostRequest& request,
+std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& request,
                                     const ProbeOptions& options) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   const std::string how =
@@ -205,7 +205,7 @@ std::vector<std::string> probe_keys(const Sequence& model, const CostRequest& re
   return keys;
 }
 
-void probe_seconds(CostTable& costs, const Sequence& model, const CostRequest& request,
+void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest& request,
                    const ProbeOptions& options) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   const auto optimizer = make_optimizer({.kind = options.optimizer});

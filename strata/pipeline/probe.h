@@ -30,11 +30,11 @@ struct ProbeOptions {
 
 /// What a layer's seconds are cached under, by layer: signature and shapes, precision, optimizer,
 /// ranks and threads. The cache adds the processor and libtorch.
-std::vector<std::string> probe_keys(const Sequence& model, const CostRequest& request,
+std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& request,
                                     const ProbeOptions& options);
 
 /// Replaces the seconds of `costs` by measured ones.
-void probe_seconds(CostTable& costs, const Sequence& model, const CostRequest& request,
+void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest& request,
                    const ProbeOptions& options);
 
 /// $XDG_CACHE_HOME/strata/probe.json or ~/.cache/strata/probe.json; empty if neither is set.

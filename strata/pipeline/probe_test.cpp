@@ -65,7 +65,7 @@ class Probe : public ::testing::Test {
   }
 
   FakeMachine machine_;
-  Sequence model_;
+  Sequential model_;
   CostRequest request_{.batch_inputs = {{{4, 8}, at::kFloat}}, .samples = 4, .micro_batch = 4};
   ProbeOptions options_;
 };

@@ -19,7 +19,7 @@ MessageTag tag_of(Op send, const Action& action) {
 
 }  // namespace
 
-StageMachine::StageMachine(const Sequence& model, MachineOptions options, LayerStore& store,
+StageMachine::StageMachine(const Sequential& model, MachineOptions options, LayerStore& store,
                            const Optimizer* optimizer, MeshGroups& groups)
     : model_(model),
       options_(std::move(options)),
@@ -39,7 +39,6 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
   values_.clear();
   gradients_.clear();
   graphs_.clear();
-  outputs_.clear();
   sends_.assign(model_.wiring().values.size(), 0);
   for (const Action& action : program)
     if (action.op == Op::kSendActivation && action.micro_batch == 0) ++sends_[action.value];
@@ -145,8 +144,6 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
   const std::vector<int>& values = model_.outputs(layer);
   for (std::size_t i = 0; i < values.size(); ++i)
     values_.put(values[i], micro_batch, outputs[i], local_uses(values[i]) + sends_[values[i]]);
-  if (!inputs_.training && layer == model_.num_layers() - 1)
-    outputs_[micro_batch] = std::move(outputs[0]);
 }
 
 void StageMachine::recompute(const Action& action) {
@@ -206,13 +203,6 @@ void StageMachine::reduce_loss() {
   double sum[] = {groups_.tp.rank() == 0 ? loss_.sum : 0};  // every tp rank has the same
   groups_.world.all_reduce(sum);
   outcome_.loss = sum[0] / static_cast<double>(inputs_.valid_tokens);
-}
-
-std::vector<at::Tensor> StageMachine::take_outputs(int num_micro_batches) {
-  std::vector<at::Tensor> outputs;
-  for (int i = 0; i < num_micro_batches; ++i) outputs.push_back(std::move(outputs_.at(i)));
-  outputs_.clear();
-  return outputs;
 }
 
 }  // namespace strata

@@ -11,7 +11,7 @@
 
 #include "strata/comm/mesh_groups.h"
 #include "strata/data/batch.h"
-#include "strata/nn/sequence.h"
+#include "strata/nn/sequential.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/gradient_table.h"
 #include "strata/pipeline/layer_graph.h"
@@ -60,7 +60,7 @@ struct StepOutcome {
 class StageMachine final : public Machine {
  public:
   /// `optimizer` may be null for forward-only programs.
-  StageMachine(const Sequence& model, MachineOptions options, LayerStore& store,
+  StageMachine(const Sequential& model, MachineOptions options, LayerStore& store,
                const Optimizer* optimizer, MeshGroups& groups);
 
   /// Sets the inputs of the next run of `program` and clears gradients and loss.
@@ -76,9 +76,6 @@ class StageMachine final : public Machine {
 
   /// The elements of a layer that this replica answers for.
   FlatRange piece_of(int layer) { return cuts_of(layer).pieces[groups_.dp.rank()]; }
-
-  /// The outputs of the last layer, per micro-batch, of a forward-only program (last stage only).
-  std::vector<at::Tensor> take_outputs(int num_micro_batches);
 
  private:
   void forward(const Action& action);
@@ -104,7 +101,7 @@ class StageMachine final : public Machine {
   bool is_local(int layer) const;
   bool is_full(int micro_batch) const;
 
-  const Sequence& model_;
+  const Sequential& model_;
   MachineOptions options_;
   LayerStore& store_;
   const Optimizer* optimizer_;
@@ -119,7 +116,6 @@ class StageMachine final : public Machine {
   GradientTable gradients_;
   std::map<std::pair<int, int>, LayerGraph> graphs_;         // (layer, micro-batch)
   std::map<std::pair<int, int>, at::Tensor> received_ties_;  // (tie, using layer)
-  std::map<int, at::Tensor> outputs_;                        // micro-batch
   std::map<int, LayerCuts> cuts_;                            // layer
   std::map<int, GradientReduction> reductions_;              // layer: under way
   LayerTimes layer_times_;

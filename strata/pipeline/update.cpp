@@ -94,7 +94,7 @@ std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
   if (tp_rank == 0) return {{0, layout.own_numel}};
   std::vector<FlatRange> ranges;
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-    const Placement& place = layout.placements[i];
+    const WeightPlacement& place = layout.placements[i];
     if (!place.borrowed && layout.specs[i].split.axis >= 0)
       ranges.push_back({place.offset, place.offset + place.numel});
   }

@@ -5,7 +5,7 @@
 #include "strata/base/ignored_target.h"
 #include "strata/comm/collectives.h"
 #include "strata/comm/thread_ranks.h"
-#include "strata/models/gpt.h"
+#include "strata/models/model.h"
 #include "strata/nn/initialise.h"
 #include "strata/nn/weight_slice.h"
 #include "strata/shard/tensor_group.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kTolerance = 1e-5;  // of the largest element: only the order of sums differs
 
-GptOptions small_gpt() {
+DecoderOptions small_gpt() {
   return {.layers = 2,
           .width = 32,
           .heads = 4,
@@ -34,7 +34,7 @@ struct Outcome {
 
 // One forward and, of a loss, backward of all layers. Every weight is drawn, biases too: zeros
 // would hide what is done with them.
-Outcome run(const Sequence& model, const std::vector<at::Tensor>& batch, ForwardContext context,
+Outcome run(const Sequential& model, const std::vector<at::Tensor>& batch, ForwardContext context,
             int rank = 0) {
   Outcome outcome;
   LossSink sink;
@@ -94,7 +94,7 @@ TEST_P(SplitGpt, LearnsWhatOneRankLearns) {
                                .loss_scale = 1.0 / 47,
                                .label_smoothing = 0.1};
   const Outcome one = run(make_gpt(small_gpt()), {tokens, targets}, context);
-  const Sequence model = make_gpt(small_gpt(), GptOutput::kLoss, split);
+  const Sequential model = make_gpt(small_gpt(), DecoderOutput::kLoss, split);
   run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
     const TensorGroup tensor(group, split.sequence);
     ForwardContext mine = context;
@@ -115,8 +115,8 @@ TEST_P(SplitGpt, GivesEveryRankAllLogits) {
   at::manual_seed(2);
   const TensorSplit split = GetParam();
   const at::Tensor tokens = at::randint(50, {3, 8}, at::kLong);
-  const Outcome one = run(make_gpt(small_gpt(), GptOutput::kLogits), {tokens}, {});
-  const Sequence model = make_gpt(small_gpt(), GptOutput::kLogits, split);
+  const Outcome one = run(make_gpt(small_gpt(), DecoderOutput::kLogits), {tokens}, {});
+  const Sequential model = make_gpt(small_gpt(), DecoderOutput::kLogits, split);
   run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
     const TensorGroup tensor(group, split.sequence);
     const Outcome outcome = run(model, {tokens}, {.tensor = &tensor}, group.rank());
@@ -126,8 +126,8 @@ TEST_P(SplitGpt, GivesEveryRankAllLogits) {
 
 TEST_P(SplitGpt, HasItsShareOfShapesWeightsAndWork) {
   const TensorSplit split = GetParam();
-  const Sequence one = make_gpt(small_gpt()),
-                 model = make_gpt(small_gpt(), GptOutput::kLoss, split);
+  const Sequential one = make_gpt(small_gpt()),
+                   model = make_gpt(small_gpt(), DecoderOutput::kLoss, split);
   const TensorSpec tokens{.shape = {3, 16}, .dtype = at::kLong};
   const std::vector<TensorSpec> values = model.value_specs({tokens, tokens});
   EXPECT_EQ(values[0].shape,
@@ -141,10 +141,10 @@ TEST_P(SplitGpt, HasItsShareOfShapesWeightsAndWork) {
 }
 
 // What the bytes of one forward and backward really are, by the rank's account.
-LayerBytes measure(const Sequence& model, int layer, const std::vector<at::Tensor>& inputs,
+LayerBytes measure(const Sequential& model, int layer, const std::vector<at::Tensor>& inputs,
                    const ForwardContext& context, Group& group, MemoryAccount& account) {
   std::vector<at::Tensor> weights;
-  for (const Placement& placement : model.layout(layer).placements) {
+  for (const WeightPlacement& placement : model.layout(layer).placements) {
     weights.push_back(at::zeros(placement.shape).requires_grad_(true));
     weights.back().mutable_grad() = at::zeros(placement.shape);
   }
@@ -167,10 +167,10 @@ LayerBytes measure(const Sequence& model, int layer, const std::vector<at::Tenso
 
 TEST_P(SplitGpt, NeedsTheBytesItForetells) {
   const TensorSplit split = GetParam();
-  GptOptions options = small_gpt();
+  DecoderOptions options = small_gpt();
   options.width = 64;
   options.context = 128;
-  const Sequence model = make_gpt(options, GptOutput::kLoss, split);
+  const Sequential model = make_gpt(options, DecoderOutput::kLoss, split);
   const TensorSpec tokens{.shape = {4, 128}, .dtype = at::kLong};
   const TensorSpec x = model.value_specs({tokens, tokens})[0];
   for (const bool keep : {false, true}) {
@@ -197,9 +197,9 @@ INSTANTIATE_TEST_SUITE_P(Splits, SplitGpt,
                                   (info.param.sequence ? "Sequence" : "");
                          });
 
-std::string refusal(const GptOptions& options, TensorSplit split) {
+std::string refusal(const DecoderOptions& options, TensorSplit split) {
   try {
-    make_gpt(options, GptOutput::kLoss, split);
+    make_gpt(options, DecoderOutput::kLoss, split);
   } catch (const UserError& error) {
     return error.what();
   }

@@ -1,5 +1,5 @@
 // A Llama against one written in plain ATen, and split among tensor-parallel ranks against one.
-#include "strata/models/llama.h"
+#include "strata/models/model.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 constexpr double kTolerance = 2e-5;  // of the largest element: only the order of sums differs
 
 // Inside the MLP and in the vocabulary nothing divides evenly among ranks.
-GptOptions small_llama() {
+DecoderOptions small_llama() {
   return {.kind = "llama",
           .layers = 2,
           .width = 32,
@@ -33,15 +33,15 @@ GptOptions small_llama() {
           .mlp_width = 43};
 }
 
-GptOptions small_qwen2() {
-  GptOptions options = small_llama();
+DecoderOptions small_qwen2() {
+  DecoderOptions options = small_llama();
   options.tie = false;
   options.qkv_bias = true;
   return options;
 }
 
-GptOptions small_qwen3() {
-  GptOptions options = small_llama();
+DecoderOptions small_qwen3() {
+  DecoderOptions options = small_llama();
   options.qk_norm = true;
   return options;
 }
@@ -55,7 +55,7 @@ struct Outcome {
 
 // One forward and, of a loss, backward of all layers. Every weight is drawn, biases and gains too:
 // zeros would hide what is done with them.
-Outcome run(const Sequence& model, const std::vector<at::Tensor>& batch, ForwardContext context,
+Outcome run(const Sequential& model, const std::vector<at::Tensor>& batch, ForwardContext context,
             int rank = 0) {
   Outcome outcome;
   LossSink sink;
@@ -109,7 +109,7 @@ at::Tensor turned(const at::Tensor& x, double theta) {  // [B, H, T, D]
 }
 
 at::Tensor attention(const at::Tensor& x, Weights& w, const std::string& name,
-                     const GptOptions& o) {
+                     const DecoderOptions& o) {
   at::Tensor qkv = at::linear(x, w[name + "qkv.weight"]);
   if (o.qkv_bias) qkv = qkv + w[name + "qkv.bias"];
   const auto part = [&](std::int64_t begin, std::int64_t heads) {
@@ -133,7 +133,7 @@ at::Tensor attention(const at::Tensor& x, Weights& w, const std::string& name,
                     w[name + "out.weight"]);
 }
 
-at::Tensor plain_loss(Weights& w, const GptOptions& o, const at::Tensor& tokens,
+at::Tensor plain_loss(Weights& w, const DecoderOptions& o, const at::Tensor& tokens,
                       const at::Tensor& targets) {
   at::Tensor x = at::embedding(w["embed.tokens.weight"], tokens);
   for (std::int64_t i = 0; i < o.layers; ++i) {
@@ -157,11 +157,11 @@ struct Batch {
 
 constexpr double kTargets = 3 * 16 - 1;
 
-class LlamaKind : public testing::TestWithParam<GptOptions> {};
+class LlamaKind : public testing::TestWithParam<DecoderOptions> {};
 
 TEST_P(LlamaKind, EqualsPlainAten) {
   at::manual_seed(1);
-  const GptOptions options = GetParam();
+  const DecoderOptions options = GetParam();
   const Batch batch;
   const Outcome ours =
       run(make_llama(options), {batch.tokens, batch.targets},
@@ -176,7 +176,7 @@ TEST_P(LlamaKind, EqualsPlainAten) {
     expect_close(ours.leaves[i].grad(), weights[ours.specs[i].name].grad(), ours.specs[i].name);
 }
 
-std::string kind_name(const testing::TestParamInfo<GptOptions>& info) {
+std::string kind_name(const testing::TestParamInfo<DecoderOptions>& info) {
   return info.param.qkv_bias ? "Qwen2" : info.param.qk_norm ? "Qwen3" : "Llama";
 }
 
@@ -201,9 +201,9 @@ TEST_P(SplitLlama, LearnsWhatOneRankLearns) {
   const TensorSplit split = GetParam();
   const Batch batch;
   const ForwardContext context{.training = true, .loss_scale = 1 / kTargets};
-  for (const GptOptions& options : {small_qwen2(), small_qwen3()}) {
+  for (const DecoderOptions& options : {small_qwen2(), small_qwen3()}) {
     const Outcome one = run(make_llama(options), {batch.tokens, batch.targets}, context);
-    const Sequence model = make_llama(options, GptOutput::kLoss, split);
+    const Sequential model = make_llama(options, DecoderOutput::kLoss, split);
     run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
       const TensorGroup tensor(group, split.sequence);
       ForwardContext mine = context;
@@ -226,8 +226,8 @@ TEST_P(SplitLlama, GivesEveryRankAllLogits) {
   at::manual_seed(3);
   const TensorSplit split = GetParam();
   const at::Tensor tokens = at::randint(50, {3, 8}, at::kLong);
-  const Outcome one = run(make_llama(small_llama(), GptOutput::kLogits), {tokens}, {});
-  const Sequence model = make_llama(small_llama(), GptOutput::kLogits, split);
+  const Outcome one = run(make_llama(small_llama(), DecoderOutput::kLogits), {tokens}, {});
+  const Sequential model = make_llama(small_llama(), DecoderOutput::kLogits, split);
   run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
     const TensorGroup tensor(group, split.sequence);
     const Outcome outcome = run(model, {tokens}, {.tensor = &tensor}, group.rank());
@@ -245,7 +245,7 @@ INSTANTIATE_TEST_SUITE_P(Splits, SplitLlama,
 
 TEST(Llama, RefusesRanksThatDoNotDivideItsKeyHeads) {
   try {
-    make_llama(small_llama(), GptOutput::kLoss, {.ranks = 8});
+    make_llama(small_llama(), DecoderOutput::kLoss, {.ranks = 8});
     FAIL() << "no refusal";
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("set mesh.tp to 4"), std::string::npos)

@@ -5,7 +5,7 @@
 #include "strata/train/named_state.h"
 
 namespace strata {
-std::vector<FileTensor> file_tensors(const GptOptions* model, const NamedState& weight) {
+std::vector<FileTensor> file_tensors(const DecoderOptions* model, const NamedState& weight) {
   const std::int64_t rows = weight.shape.empty() ? 1 : weight.shape[0];
   const std::int64_t columns = rows == 0 ? 0 : weight.numel() / rows;
   if (!model) return {{weight.name, weight.shape, 0, rows, columns, false}};

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/models/gpt_options.h"
+#include "strata/models/decoder_options.h"
 
 namespace strata {
 
@@ -24,6 +24,6 @@ struct FileTensor {
 };
 
 /// `weight`: only its name and shape count. Null model: every tensor is under its own name.
-std::vector<FileTensor> file_tensors(const GptOptions* model, const NamedState& weight);
+std::vector<FileTensor> file_tensors(const DecoderOptions* model, const NamedState& weight);
 
 }  // namespace strata

@@ -9,7 +9,7 @@
 
 #include "strata/base/units.h"
 #include "strata/comm/thread_ranks.h"
-#include "strata/models/gpt.h"
+#include "strata/models/model.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -52,7 +52,7 @@ struct Record {
   std::map<std::string, at::Tensor> weights;
 };
 
-Sequence model_of(const Case& c) {
+Sequential model_of(const Case& c) {
   return make_gpt({.layers = 6,
                    .width = 32,
                    .heads = 2,
@@ -76,7 +76,7 @@ MiniBatch batch_of(int step) {
 
 // Stages as even as can be; for `auto`, every second block runs again, as a tight budget would
 // choose.
-TrainerOptions options_of(const Case& c, const Sequence& model) {
+TrainerOptions options_of(const Case& c, const Sequential& model) {
   const int virtual_stages = c.schedule == "interleaved" ? 2 : 1;
   const int stages = c.stages * virtual_stages;
   TrainerOptions options{.schedule = c.schedule,
@@ -96,7 +96,7 @@ TrainerOptions options_of(const Case& c, const Sequence& model) {
 }
 
 Record run_case(const Case& c) {
-  const Sequence model = model_of(c);
+  const Sequential model = model_of(c);
   const TrainerOptions options = options_of(c, model);
   Record result;
   std::mutex mutex;

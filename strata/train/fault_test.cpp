@@ -4,7 +4,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/comm/thread_ranks.h"
-#include "strata/models/gpt.h"
+#include "strata/models/model.h"
 #include "strata/pipeline/stage_machine.h"
 #include "strata/schedule/builders.h"
 #include "strata/schedule/passes.h"
@@ -32,14 +32,14 @@ class FaultyMachine final : public Machine {
 };
 
 struct Setting {
-  Sequence model = make_gpt({.layers = 4,
-                             .width = 32,
-                             .heads = 2,
-                             .vocab = 32,
-                             .context = 16,
-                             .dropout = 0.1,
-                             .tie = true,
-                             .skip = true});
+  Sequential model = make_gpt({.layers = 4,
+                               .width = 32,
+                               .heads = 2,
+                               .vocab = 32,
+                               .context = 16,
+                               .dropout = 0.1,
+                               .tie = true,
+                               .skip = true});
   Partition partition{.bounds = {0, 2, 4, model.num_layers()}};
   std::vector<char> recompute = std::vector<char>(model.num_layers(), 0);
   schedule::Sharing sharing;

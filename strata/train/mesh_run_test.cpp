@@ -24,8 +24,8 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
   return out;
 }
 
-Sequence mesh_model(const MeshCase& c) {
-  return make_model(c.model, GptOutput::kLoss, {c.mesh.tp, c.sequence}, c.precision);
+Sequential mesh_model(const MeshCase& c) {
+  return make_model(c.model, DecoderOutput::kLoss, {c.mesh.tp, c.sequence}, c.precision);
 }
 
 MiniBatch mesh_batch(const MeshCase& c, int step) {
@@ -41,7 +41,7 @@ MiniBatch mesh_batch(const MeshCase& c, int step) {
   return batch;
 }
 
-TrainerOptions mesh_options(const MeshCase& c, const Sequence& model) {
+TrainerOptions mesh_options(const MeshCase& c, const Sequential& model) {
   const int virtual_stages = c.schedule == "interleaved" ? 2 : 1;
   const int stages = c.mesh.pp * virtual_stages;
   TrainerOptions options{.schedule = c.schedule,
@@ -70,7 +70,7 @@ TrainerOptions mesh_options(const MeshCase& c, const Sequence& model) {
 }
 
 MeshRecord train_on_mesh(const MeshCase& c) {
-  const Sequence model = mesh_model(c);
+  const Sequential model = mesh_model(c);
   const TrainerOptions options = mesh_options(c, model);
   MeshRecord record;
   std::mutex mutex;

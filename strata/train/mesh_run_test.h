@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "strata/models/gpt_options.h"
+#include "strata/models/decoder_options.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
 
 /// One way to train one small model.
 struct MeshCase {
-  GptOptions model;
+  DecoderOptions model;
   Mesh mesh;
   int zero = 0;
   int shard_ranks = 0;
@@ -44,9 +44,9 @@ struct MeshRecord {
 MeshRecord train_on_mesh(const MeshCase& c);
 
 /// What every rank is made of and runs.
-Sequence mesh_model(const MeshCase& c);
+Sequential mesh_model(const MeshCase& c);
 MiniBatch mesh_batch(const MeshCase& c, int step);
-TrainerOptions mesh_options(const MeshCase& c, const Sequence& model);
+TrainerOptions mesh_options(const MeshCase& c, const Sequential& model);
 
 /// The same numbers, bit for bit.
 void expect_same_bits(const MeshRecord& run, const MeshRecord& reference);

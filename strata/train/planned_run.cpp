@@ -32,12 +32,12 @@ CostRequest cost_request(const Recipe& recipe, bool keep_intermediates) {
           .keep_intermediates = keep_intermediates};
 }
 
-Sequence model_of(const Recipe& recipe) {
-  return make_model(recipe.model, GptOutput::kLoss,
+Sequential model_of(const Recipe& recipe) {
+  return make_model(recipe.model, DecoderOutput::kLoss,
                     {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel}, precision_of(recipe));
 }
 
-PlanRequest plan_request(const Recipe& recipe, const Sequence& model, int processes = 1) {
+PlanRequest plan_request(const Recipe& recipe, const Sequential& model, int processes = 1) {
   const TrainOptions& train = recipe.train;
   PlanRequest request{.wiring = model.wiring(),
                       .costs_none = byte_costs(model, cost_request(recipe, true)),
@@ -119,7 +119,7 @@ MeshSearch search_mesh(const Recipe& recipe) {
 
 PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
   const Recipe recipe = with_mesh(given);
-  Sequence model = model_of(recipe);
+  Sequential model = model_of(recipe);
   const int ranks = recipe.mesh.mesh().size(), threads = recipe.threads_per_rank();
   PlanRequest request = plan_request(recipe, model, processes);
   // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.

@@ -13,7 +13,7 @@
 namespace strata {
 
 struct PlannedRun {
-  Sequence model;
+  Sequential model;
   Plan plan;
   TrainerOptions trainer;
   MeshOptions mesh;  ///< the recipe's, or the one found for it

@@ -137,7 +137,7 @@ struct Course {
 // `prepare` each rank's trainer, do the steps up to c.steps, then `finish`.
 Course run_steps(const MeshCase& c, const std::function<void(Trainer&)>& prepare,
                  const std::function<void(Trainer&)>& finish = {}) {
-  const Sequence model = mesh_model(c);
+  const Sequential model = mesh_model(c);
   const TrainerOptions options = mesh_options(c, model);
   Course run;
   std::mutex mutex;
@@ -206,7 +206,7 @@ TEST(LossScaling, GrowsAfterManyGoodSteps) {
 TEST(LossScaling, SkippedStepsAreNoUpdates) {
   MeshCase c = small_case(at::kHalf);
   c.model.dropout = 0;
-  const Sequence model = mesh_model(c);
+  const Sequential model = mesh_model(c);
   const TrainerOptions options = mesh_options(c, model);
   run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
     const MiniBatch batch = mesh_batch(c, 0);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "strata/comm/thread_ranks.h"
-#include "strata/models/gpt.h"
+#include "strata/models/model.h"
 #include "strata/pipeline/costs.h"
 #include "strata/plan/planner.h"
 #include "strata/train/trainer.h"
@@ -33,7 +33,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 
 constexpr std::int64_t kMicroBatch = 4, kContext = 64, kVocab = 512;
 
-std::vector<std::int64_t> measured_peaks(const Case& c, const Sequence& model, const Plan& plan) {
+std::vector<std::int64_t> measured_peaks(const Case& c, const Sequential& model, const Plan& plan) {
   const Mesh mesh{
       .pp = c.stages, .dp = static_cast<int>(c.mesh.dp), .tp = static_cast<int>(c.mesh.tp)};
   std::vector<std::int64_t> peaks(mesh.size());
@@ -68,7 +68,7 @@ class MemoryPrediction : public ::testing::TestWithParam<Case> {};
 
 TEST_P(MemoryPrediction, IsCloseToTheMeasuredPeak) {
   const Case c = GetParam();
-  const Sequence model =
+  const Sequential model =
       make_gpt({.layers = 8,
                 .width = 128,
                 .heads = 4,
@@ -77,7 +77,7 @@ TEST_P(MemoryPrediction, IsCloseToTheMeasuredPeak) {
                 .dropout = c.dropout,
                 .tie = c.tie,
                 .skip = c.skip},
-               GptOutput::kLoss, {static_cast<int>(c.mesh.tp), c.mesh.sequence_parallel});
+               DecoderOutput::kLoss, {static_cast<int>(c.mesh.tp), c.mesh.sequence_parallel});
   const std::vector<TensorSpec> inputs(2, {{kMicroBatch, kContext}, at::kLong});
   const std::int64_t samples = c.samples / c.mesh.dp;  // of a replica
   CostRequest request{.batch_inputs = inputs, .samples = samples, .micro_batch = kMicroBatch};

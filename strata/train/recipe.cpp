@@ -120,7 +120,7 @@ LearningRateSchedule Recipe::learning_rate() const {
 }
 
 MeshLimits mesh_limits(const Recipe& recipe) {
-  const GptOptions& model = recipe.model;
+  const DecoderOptions& model = recipe.model;
   const bool llama = model.kind == "llama";
   return {.mini_batch = recipe.train.mini_batch,
           .layers = model.layers + 2 + (model.skip ? 1 : 0),

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "strata/data/options.h"
-#include "strata/models/gpt_options.h"
+#include "strata/models/decoder_options.h"
 #include "strata/optim/learning_rate.h"
 #include "strata/optim/options.h"
 #include "strata/plan/memory_options.h"
@@ -40,7 +40,7 @@ struct TrainOptions {
 void describe(OptionSet& set, const std::string& prefix, TrainOptions& options);
 
 struct Recipe {
-  GptOptions model;
+  DecoderOptions model;
   DataOptions data;
   TrainOptions train;
   OptimizerOptions optimizer;

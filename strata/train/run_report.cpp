@@ -6,13 +6,9 @@
 #include "strata/pipeline/step_miss.h"
 #include "strata/plan/plan_text.h"
 #include "strata/report/report.h"
-#include "strata/train/generate.h"
 
 namespace strata {
 namespace {
-
-constexpr const char* kPrompt = "In the beginning";
-constexpr std::int64_t kSampleTokens = 300;
 
 // The kept step whose length is nearest to the median: the one to draw.
 std::size_t typical_step(const TrainingResult& result) {
@@ -65,16 +61,10 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
   }
 }
 
-std::string sample(const Recipe& recipe, const TrainingResult& result) {
-  if (result.checkpoint.empty() || recipe.data.tokenizer == "none") return "";
-  return generate(recipe,
-                  {.checkpoint = result.checkpoint, .prompt = kPrompt, .tokens = kSampleTokens});
-}
-
 }  // namespace
 
 void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
-                      const TrainingResult& result) {
+                      const TrainingResult& result, const TextSample& sample) {
   const TrainOptions& train = recipe.train;
   ReportInput input{.title = std::string(recipe.model.kind == "llama" ? "Llama, " : "GPT, ") +
                              format_count(static_cast<double>(run.model.num_weights())) +
@@ -91,8 +81,8 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
                     .step_miss = text_of(step_miss(run.plan, run.model.wiring(), result.layers,
                                                    result.median_step_seconds)),
                     .bubble = {run.plan.simulation.bubble, result.median_bubble},
-                    .prompt = kPrompt,
-                    .sample = sample(recipe, result),
+                    .prompt = sample.prompt,
+                    .sample = sample.text,
                     .appendices = {{"Plan", plan_text(run.plan)}, {"Recipe", recipe.text}}};
   if (!result.stopped && result.validation_loss > 0) input.validation_loss = result.validation_loss;
   add_timelines(input, run, result);

@@ -7,7 +7,13 @@
 
 namespace strata {
 
+/// What the trained model wrote behind a prompt; empty: no sample.
+struct TextSample {
+  std::string prompt;
+  std::string text;
+};
+
 void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
-                      const TrainingResult& result);
+                      const TrainingResult& result, const TextSample& sample);
 
 }  // namespace strata

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "strata/comm/group.h"
-#include "strata/models/gpt_options.h"
+#include "strata/models/decoder_options.h"
 #include "strata/train/named_state.h"
 #include "strata/train/recipe.h"
 
@@ -72,7 +72,7 @@ std::int64_t load_states(const std::string& path, const std::vector<NamedState>&
 void load_weights(const std::string& path, const std::vector<NamedState>& weights);
 
 /// The model whose weights `path` holds: a checkpoint, a folder of them or a Hugging Face folder.
-GptOptions model_options_of(const std::string& path);
+DecoderOptions model_options_of(const std::string& path);
 
 /// Refuses to train from `steps_done` on where the recipe's folder holds later steps of another
 /// run: the newest would not be this run's.

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "strata/models/gpt.h"
+#include "strata/models/model.h"
 #include "strata/nn/weight_slice.h"
 #include "strata/schedule/mesh.h"
 #include "strata/train/named_state.h"
@@ -38,7 +38,7 @@ inline float example_value(const std::string& name, std::int64_t element) {
 
 class ExampleRank {
  public:
-  ExampleRank(const GptOptions& model, const ExampleMesh& mesh, int rank)
+  ExampleRank(const DecoderOptions& model, const ExampleMesh& mesh, int rank)
       : model_(make_gpt(model)), mesh_(mesh), place_(mesh.mesh.place(rank)) {}
 
   /// What this rank owns, with its values: in shards of dp whatever ZeRO says, so that every
@@ -109,7 +109,7 @@ class ExampleRank {
     return states;
   }
 
-  Sequence model_;
+  Sequential model_;
   ExampleMesh mesh_;
   MeshPlace place_;
 };

@@ -7,12 +7,12 @@
 namespace strata {
 namespace {
 
-void read_weights(const CheckpointReader& reader, const GptOptions& model,
+void read_weights(const CheckpointReader& reader, const DecoderOptions& model,
                   const std::vector<NamedState>& weights) {
   for (const NamedState& weight : weights) reader.read_runs(weight, file_tensors(&model, weight));
 }
 
-GptOptions model_of(const CheckpointReader& checkpoint) {
+DecoderOptions model_of(const CheckpointReader& checkpoint) {
   return parse_recipe(checkpoint.manifest().recipe, checkpoint.folder(), {}).model;
 }
 
@@ -28,14 +28,14 @@ std::int64_t load_states(const std::string& path, const std::vector<NamedState>&
 
 void load_weights(const std::string& path, const std::vector<NamedState>& weights) {
   if (is_pretrained(path)) {
-    const GptOptions model = model_options_of(path);
+    const DecoderOptions model = model_options_of(path);
     return read_weights(CheckpointReader::open_pretrained(path), model, weights);
   }
   const CheckpointReader checkpoint = CheckpointReader::open(path);
   read_weights(checkpoint, model_of(checkpoint), weights);
 }
 
-GptOptions model_options_of(const std::string& path) {
+DecoderOptions model_options_of(const std::string& path) {
   if (!is_pretrained(path)) return model_of(CheckpointReader::open(path));
   const CheckpointReader folder = CheckpointReader::open_pretrained(path);
   return read_hugging_face_config(folder.config_json(), folder.folder() + "/config.json");

@@ -1,6 +1,5 @@
 #include "strata/train/trainer.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -72,14 +71,14 @@ int shards_of(const TrainerOptions& options, const Mesh& mesh) {
   return options.shard_ranks == 0 ? mesh.dp : options.shard_ranks;
 }
 
-std::vector<char> layers_with_weights(const Sequence& model) {
+std::vector<char> layers_with_weights(const Sequential& model) {
   std::vector<char> has(model.num_layers());
   for (int layer = 0; layer < model.num_layers(); ++layer)
     has[layer] = model.layout(layer).own_numel > 0;
   return has;
 }
 
-schedule::Sharing sharing_of(const Sequence& model, const TrainerOptions& options,
+schedule::Sharing sharing_of(const Sequential& model, const TrainerOptions& options,
                              const MeshGroups& groups) {
   return schedule::make_sharing(model.wiring(), layers_with_weights(model),
                                 {.replicas = groups.dp.size(),
@@ -91,7 +90,7 @@ schedule::Sharing sharing_of(const Sequence& model, const TrainerOptions& option
 
 }  // namespace
 
-Trainer::Trainer(const Sequence& model, TrainerOptions options, const Group& world)
+Trainer::Trainer(const Sequential& model, TrainerOptions options, const Group& world)
     : model_(model),
       options_(std::move(options)),
       groups_(make_mesh_groups(world, mesh_of(options_, world),
@@ -150,7 +149,7 @@ void Trainer::initialise() {
     const FlatRange shard = buffers.residence.shard;
     const at::Tensor whole = at::zeros({layout.own_numel}, at::kFloat);
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-      const Placement& place = layout.placements[i];
+      const WeightPlacement& place = layout.placements[i];
       if (place.borrowed) continue;
       strata::initialise(whole.narrow(0, place.offset, place.numel), layout.specs[i],
                          model_.name(layer), options_.seed, groups_.tp.rank(), groups_.tp.size());
@@ -263,13 +262,6 @@ double Trainer::evaluate(const std::vector<MiniBatch>& batches) {
     tokens += static_cast<double>(batch.valid_tokens);
   }
   return sum / tokens;
-}
-
-at::Tensor Trainer::forward(const MiniBatch& batch) {
-  run(batch, 0, /*training=*/false, /*update=*/false);
-  if (!store_.contains(model_.num_layers() - 1)) return {};
-  const auto count = count_micro_batches(batch.samples, groups_.dp.size(), options_.micro_batch);
-  return at::cat(machine_->take_outputs(static_cast<int>(count)));
 }
 
 }  // namespace strata

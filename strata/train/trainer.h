@@ -21,7 +21,7 @@
 #include "strata/base/trace.h"
 #include "strata/comm/mesh_groups.h"
 #include "strata/data/batch.h"
-#include "strata/nn/sequence.h"
+#include "strata/nn/sequential.h"
 #include "strata/optim/loss_scale.h"
 #include "strata/optim/options.h"
 #include "strata/pipeline/stage_machine.h"
@@ -54,7 +54,7 @@ struct TrainerOptions {
 class Trainer {
  public:
   /// `model`, made for mesh.tp ranks, must outlive the trainer.
-  Trainer(const Sequence& model, TrainerOptions options, const Group& world);
+  Trainer(const Sequential& model, TrainerOptions options, const Group& world);
 
   /// First values, keyed by seed and name: the same on any mesh.
   void initialise();
@@ -67,9 +67,6 @@ class Trainer {
 
   /// Mean loss over the valid tokens of the batches, no dropout.
   double evaluate(const std::vector<MiniBatch>& batches);
-
-  /// Outputs of the last layer, [samples, ...], on every rank that holds it; empty elsewhere.
-  at::Tensor forward(const MiniBatch& batch);
 
   /// What this rank updates, for loading: fp32 weights (tied ones at their owner), optimizer states
   /// and the loss scale. Call loaded() when they are filled in.
@@ -105,7 +102,7 @@ class Trainer {
   std::vector<NamedState> weight_states(bool owned);
   std::vector<NamedState> slot_states(bool owned);
 
-  const Sequence& model_;
+  const Sequential& model_;
   TrainerOptions options_;
   MeshGroups groups_;
   schedule::Sharing sharing_;

@@ -12,7 +12,7 @@ namespace {
 NamedState state_of(std::string name, const LayerLayout& layout, std::size_t weight,
                     const at::Tensor& flat, FlatRange held, FlatRange wanted, const Group& tp) {
   const WeightSpec& spec = layout.specs[weight];
-  const Placement& place = layout.placements[weight];
+  const WeightPlacement& place = layout.placements[weight];
   const std::int64_t begin = std::max({held.begin, wanted.begin, place.offset});
   const std::int64_t end =
       std::max(begin, std::min({held.end, wanted.end, place.offset + place.numel}));

@@ -25,7 +25,7 @@ MeshCase small_gpt(double dropout) {
 
 TEST(Dropout, DrawsAnewInEveryStepAndTheSameInTheSame) {
   const MeshCase c = small_gpt(0.2);
-  const Sequence model = mesh_model(c);
+  const Sequential model = mesh_model(c);
   run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
     Trainer trainer(model, mesh_options(c, model), group);
     trainer.initialise();
@@ -41,7 +41,7 @@ TEST(Dropout, DrawsAnewInEveryStepAndTheSameInTheSame) {
 TEST(Dropout, OfAttentionAndMlpHaveMasksOfTheirOwn) {
   constexpr double kDropped = 0.5;
   const MeshCase c = small_gpt(kDropped);
-  const Sequence model = mesh_model(c);
+  const Sequential model = mesh_model(c);
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> weights;
   for (const WeightSpec& spec : model.layout(1).specs) {
@@ -64,7 +64,7 @@ TEST(Step, LeavesNoBytesBehind) {
   for (const int micro_batch : {1, 8}) {
     MeshCase c = small_gpt(0.1);
     c.micro_batch = micro_batch;
-    const Sequence model = mesh_model(c);
+    const Sequential model = mesh_model(c);
     run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount& account) {
       Trainer trainer(model, mesh_options(c, model), group);
       trainer.initialise();
@@ -83,7 +83,7 @@ TEST(Step, FreesAMicroBatchAtItsBackward) {
     MeshCase c = small_gpt(0);
     c.schedule = "1f1b";
     c.mini_batch = mini_batch;
-    const Sequence model = mesh_model(c);
+    const Sequential model = mesh_model(c);
     run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount& account) {
       Trainer trainer(model, mesh_options(c, model), group);
       trainer.initialise();
@@ -101,9 +101,9 @@ TEST(Step, FreesAMicroBatchAtItsBackward) {
 TEST(Step, ThatStallsIsNamedWithRankAndAction) {
   MeshCase c = small_gpt(0);
   c.mesh.pp = 2;
-  const Sequence model = mesh_model(c);
+  const Sequential model = mesh_model(c);
   const int slow = model.num_layers() - 2;  // the last stage's
-  const Sequence sleepy = with_wrapped_layer(model, slow, [](std::span<const at::Tensor>) {
+  const Sequential sleepy = with_wrapped_layer(model, slow, [](std::span<const at::Tensor>) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   });
   RanksOptions options{.ranks = 2, .mesh = c.mesh, .rendezvous = Rendezvous{}};

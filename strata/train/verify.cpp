@@ -19,7 +19,7 @@ struct Gradients {
   std::map<std::string, at::Tensor> by_name;
 };
 
-Gradients replay(const Recipe& recipe, const Sequence& model, const TrainerOptions& options,
+Gradients replay(const Recipe& recipe, const Sequential& model, const TrainerOptions& options,
                  int ranks, int threads_per_rank, const std::string& resume) {
   const Corpus corpus = open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
   const TrainingLoader loader(corpus.train, recipe.data.shuffle,
@@ -74,7 +74,7 @@ bool Verification::holds() const {
 }
 
 Verification verify(const Recipe& recipe, const PlannedRun& run, const std::string& resume) {
-  const Sequence one = make_model(recipe.model, GptOutput::kLoss, {}, run.trainer.precision);
+  const Sequential one = make_model(recipe.model, DecoderOutput::kLoss, {}, run.trainer.precision);
   TrainerOptions reference_options = run.trainer;
   reference_options.mesh = {};
   reference_options.zero = reference_options.shard_ranks = 0;

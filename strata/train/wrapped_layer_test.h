@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "strata/nn/sequence.h"
+#include "strata/nn/sequential.h"
 
 namespace strata {
 
@@ -44,9 +44,9 @@ class WrappedLayer final : public Layer {
 };
 
 /// A decoder without skips whose layer `wrapped` is disturbed. `model` must outlive the copy.
-inline Sequence with_wrapped_layer(const Sequence& model, int wrapped,
-                                   WrappedLayer::Before before) {
-  Sequence copy(model.batch_inputs(), model.split());
+inline Sequential with_wrapped_layer(const Sequential& model, int wrapped,
+                                     WrappedLayer::Before before) {
+  Sequential copy(model.batch_inputs(), model.split());
   const int head = model.num_layers() - 1;
   for (int i = 0; i <= head; ++i) {
     std::shared_ptr<const Layer> layer(std::shared_ptr<void>(), &model.layer(i));

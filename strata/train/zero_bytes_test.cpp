@@ -3,7 +3,7 @@
 
 #include "strata/comm/thread_ranks.h"
 #include "strata/device/account.h"
-#include "strata/models/gpt.h"
+#include "strata/models/model.h"
 #include "strata/train/mesh_run_test.h"
 
 namespace strata {
@@ -24,7 +24,7 @@ TEST_P(ZeroBytes, StayWithinThreePercentOfTheFormula) {
   c.mesh = {.dp = 4};
   c.zero = GetParam();
   c.reduce_each = c.zero >= 2;
-  const Sequence model = make_gpt(c.model);
+  const Sequential model = make_gpt(c.model);
   const double expected = formula(c.zero, static_cast<double>(model.num_weights()), 4);
   run_thread_ranks({.ranks = 4}, [&](Group& group, MemoryAccount& account) {
     Trainer trainer(model, mesh_options(c, model), group);

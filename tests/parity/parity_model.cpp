@@ -32,11 +32,12 @@ using Weights = std::vector<std::vector<at::Tensor>>;
 std::string their_path(const std::string& folder) { return folder + "/model.safetensors"; }
 
 // The name by which a weight is stored: a tied one is the embedding's.
-std::string stored_name(const Sequence& model, int layer, const WeightSpec& spec) {
+std::string stored_name(const Sequential& model, int layer, const WeightSpec& spec) {
   return spec.tie.empty() ? model.name(layer) + "." + spec.name : "embed.tokens.weight";
 }
 
-Weights read_weights(const Sequence& model, const GptOptions& options, const std::string& folder) {
+Weights read_weights(const Sequential& model, const DecoderOptions& options,
+                     const std::string& folder) {
   const SafetensorsFile file = SafetensorsFile::open(their_path(folder));
   Weights weights;
   for (int layer = 0; layer < model.num_layers(); ++layer) {
@@ -55,7 +56,7 @@ Weights read_weights(const Sequence& model, const GptOptions& options, const std
   return weights;
 }
 
-at::Tensor forward(const Sequence& model, const Weights& weights, const at::Tensor& tokens) {
+at::Tensor forward(const Sequential& model, const Weights& weights, const at::Tensor& tokens) {
   std::vector<at::Tensor> values(model.wiring().values.size());
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     std::vector<at::Tensor> inputs;
@@ -69,11 +70,11 @@ at::Tensor forward(const Sequence& model, const Weights& weights, const at::Tens
 
 // Norms and biases too: their first values would hide what is done with them.
 void make(const std::string& folder, const std::vector<std::string>& fields) {
-  GptOptions options;
+  DecoderOptions options;
   OptionSet set;
   describe(set, "model", options);
   for (const std::string& field : fields) set.set(field);
-  const Sequence model = make_model(options);
+  const Sequential model = make_model(options);
   std::vector<NamedTensor> tensors;
   std::map<std::string, bool> written;
   for (int layer = 0; layer < model.num_layers(); ++layer) {
@@ -96,8 +97,8 @@ void make(const std::string& folder, const std::vector<std::string>& fields) {
 }
 
 struct Loaded {
-  GptOptions options;
-  Sequence model;
+  DecoderOptions options;
+  Sequential model;
   Weights weights;
 };
 
@@ -105,8 +106,8 @@ Loaded load(const std::string& folder) {
   const std::string path = folder + "/config.json";
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const GptOptions options = read_hugging_face_config(text, path);
-  Sequence model = make_model(options, GptOutput::kLogits);
+  const DecoderOptions options = read_hugging_face_config(text, path);
+  Sequential model = make_model(options, DecoderOutput::kLogits);
   Weights weights = read_weights(model, options, folder);
   return {options, std::move(model), std::move(weights)};
 }

@@ -38,7 +38,8 @@ std::vector<float> rope_frequencies(const RopeOptions& options, std::int64_t wid
   return frequencies;
 }
 
-at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length) {
+at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length,
+                      std::int64_t first) {
   const std::vector<float> frequencies = rope_frequencies(options, width);
   const std::int64_t half = width / 2;
   at::Tensor table = at::empty({length, width}, at::kFloat);
@@ -47,7 +48,7 @@ at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64
     for (std::int64_t position = begin; position < end; ++position) {
       for (std::int64_t i = 0; i < half; ++i) {
         // In fp32, as the published weights met it in training.
-        const float angle = static_cast<float>(position) * frequencies[i];
+        const float angle = static_cast<float>(first + position) * frequencies[i];
         to[position * width + i] = std::cos(angle);
         to[position * width + half + i] = std::sin(angle);
       }

@@ -18,7 +18,9 @@ namespace strata {
 /// Radians a position for each of the width / 2 pairs.
 std::vector<float> rope_frequencies(const RopeOptions& options, std::int64_t width);
 
-at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length);
+/// Of the positions [first, first + length).
+at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length,
+                      std::int64_t first = 0);
 
 enum class RopeTurn { kForward, kBack };
 void rope(const at::Tensor& x, const at::Tensor& table, RopeTurn turn);

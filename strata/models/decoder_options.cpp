@@ -1,4 +1,4 @@
-#include "strata/models/gpt_options.h"
+#include "strata/models/decoder_options.h"
 
 #include "strata/base/errors.h"
 
@@ -23,7 +23,7 @@ void refuse_elsewhere(bool given, const std::string& kind, const std::string& fi
            fix);
 }
 
-void describe_llama(OptionSet& set, const std::string& prefix, GptOptions& options) {
+void describe_llama(OptionSet& set, const std::string& prefix, DecoderOptions& options) {
   set.add(prefix + ".kv_heads", &options.kv_heads,
           {.help = "llama: heads of keys and values, each shared by several query heads; 0: as "
                    "many as heads.",
@@ -63,7 +63,7 @@ void describe_rope(OptionSet& set, const std::string& prefix, RopeOptions& rope)
           {.help = "llama: context before the stretching.", .unit = "tokens", .minimum = 1});
 }
 
-GptOptions completed_gpt(GptOptions o) {
+DecoderOptions completed_gpt(DecoderOptions o) {
   const std::string fix = "set model.kind to llama, or leave the field out";
   refuse_elsewhere(o.kv_heads != 0 && o.kv_heads != o.heads, "gpt", "kv_heads", fix);
   refuse_elsewhere(o.head_width != 0 && o.head_width * o.heads != o.width, "gpt", "head_width",
@@ -79,7 +79,7 @@ GptOptions completed_gpt(GptOptions o) {
   return o;
 }
 
-GptOptions completed_llama(GptOptions o) {
+DecoderOptions completed_llama(DecoderOptions o) {
   refuse_elsewhere(o.skip, "llama", "skip", "set model.kind to gpt, or leave the field out");
   refuse_elsewhere(o.dropout > 0, "llama", "dropout", "set model.dropout to 0");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
@@ -106,7 +106,7 @@ GptOptions completed_llama(GptOptions o) {
 
 }  // namespace
 
-void describe(OptionSet& set, const std::string& prefix, GptOptions& options) {
+void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options) {
   set.add(prefix + ".kind", &options.kind,
           {.help = "Architecture; llama covers Qwen 2 and Qwen 3.", .choices = {"gpt", "llama"}});
   set.add(prefix + ".layers", &options.layers,
@@ -138,7 +138,7 @@ void describe(OptionSet& set, const std::string& prefix, GptOptions& options) {
   describe_rope(set, prefix + ".rope", options.rope);
 }
 
-GptOptions completed(GptOptions options) {
+DecoderOptions completed(DecoderOptions options) {
   if (options.heads < 1 || (options.head_width == 0 && options.width % options.heads != 0))
     refuse("heads", "the width does not divide among the heads",
            "model.width a multiple of model.heads",

@@ -9,7 +9,7 @@
 
 namespace strata {
 
-struct GptOptions {
+struct DecoderOptions {
   std::string kind = "gpt";  ///< or "llama"
   std::int64_t layers = 6;
   std::int64_t width = 384;
@@ -27,13 +27,13 @@ struct GptOptions {
   double norm_epsilon = 1e-5;
   bool qkv_bias = false;
   bool qk_norm = false;
-  friend bool operator==(const GptOptions&, const GptOptions&) = default;
+  friend bool operator==(const DecoderOptions&, const DecoderOptions&) = default;
 };
 
-void describe(OptionSet& set, const std::string& prefix, GptOptions& options);
+void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options);
 
 /// The same with every 0 replaced by what it stands for.
 /// Errors  UserError: fields that contradict the kind or each other.
-GptOptions completed(GptOptions options);
+DecoderOptions completed(DecoderOptions options);
 
 }  // namespace strata

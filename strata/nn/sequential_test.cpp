@@ -1,4 +1,4 @@
-#include "strata/nn/sequence.h"
+#include "strata/nn/sequential.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
@@ -13,17 +13,14 @@ namespace {
 class Identity : public Layer {
  public:
   explicit Identity(std::vector<WeightSpec> weights = {}) : weights_(std::move(weights)) {}
-  std::string signature() const override { return "identity"; }
   std::vector<WeightSpec> weights() const override { return weights_; }
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {inputs[0]};
   }
-  LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
   std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
                                   std::span<const at::Tensor> inputs) const override {
     return {inputs[0]};
   }
-  double forward_flops(std::span<const TensorSpec>) const override { return 0; }
 
  private:
   std::vector<WeightSpec> weights_;
@@ -33,8 +30,8 @@ std::shared_ptr<Identity> layer(std::vector<WeightSpec> weights = {}) {
   return std::make_shared<Identity>(std::move(weights));
 }
 
-TEST(Sequence, WiresSkipsBetweenAnyTwoLayers) {
-  Sequence model({"tokens"});
+TEST(Sequential, WiresSkipsBetweenAnyTwoLayers) {
+  Sequential model({"tokens"});
   model.add("a", layer(), {"tokens"}, {"early"});
   model.add("b", layer(), {"early"}, {"x"});
   model.add("c", layer());
@@ -46,8 +43,8 @@ TEST(Sequence, WiresSkipsBetweenAnyTwoLayers) {
   EXPECT_EQ(model.inputs(3)[1].value, 0);
 }
 
-TEST(Sequence, GivesATiedWeightToItsFirstLayer) {
-  Sequence model({"tokens"});
+TEST(Sequential, GivesATiedWeightToItsFirstLayer) {
+  Sequential model({"tokens"});
   const WeightSpec tied{.name = "w", .shape = {4, 8}, .tie = "shared"};
   model.add("a", layer({tied}), {"tokens"});
   model.add("b", layer());
@@ -59,8 +56,8 @@ TEST(Sequence, GivesATiedWeightToItsFirstLayer) {
   EXPECT_TRUE(model.layout(2).placements[0].borrowed);
 }
 
-TEST(Sequence, RefusesWhatDoesNotFitTogether) {
-  Sequence model({"tokens"});
+TEST(Sequential, RefusesWhatDoesNotFitTogether) {
+  Sequential model({"tokens"});
   const WeightSpec tied{.name = "w", .shape = {4, 8}, .tie = "shared"};
   model.add("a", layer({tied}), {"tokens"});
   EXPECT_THROW(model.add("a", layer()), UserError);         // name taken
@@ -70,8 +67,8 @@ TEST(Sequence, RefusesWhatDoesNotFitTogether) {
   EXPECT_THROW(model.add("d", layer({other})), UserError);  // tied, another shape
 }
 
-TEST(Sequence, RefusesAnInputNamedTwice) {
-  Sequence model({"tokens"});
+TEST(Sequential, RefusesAnInputNamedTwice) {
+  Sequential model({"tokens"});
   model.add("a", layer(), {"tokens"});
   EXPECT_THROW(model.add("c", layer(), {"x", "x"}), UserError);
 }

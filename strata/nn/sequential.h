@@ -1,6 +1,6 @@
 /// Composes layers into a model: a description, no weight exists yet.
 ///
-///     Sequence model({"tokens", "targets"});
+///     Sequential model({"tokens", "targets"});
 ///     model.add("embed", embedding, {"tokens"}, {"x"});
 ///     model.add("block0", block);                         // reads and writes "x"
 ///     model.add("merge", concat, {"x", "early"}, {"x"});  // a skip from any earlier layer
@@ -9,8 +9,7 @@
 /// A name means the latest value written under it. Weights that name the same tie are one weight.
 ///
 /// Errors  UserError: unknown input name, a name read twice by one layer, duplicate layer names,
-/// tied
-///         weights of different shapes.
+///         tied weights of different shapes.
 #pragma once
 
 #include <memory>
@@ -30,10 +29,10 @@ struct InputRef {
   int batch_input = -1;
 };
 
-class Sequence {
+class Sequential {
  public:
   /// `split`: the tensor-parallel ranks that its layers were made for.
-  explicit Sequence(std::vector<std::string> batch_inputs, TensorSplit split = {});
+  explicit Sequential(std::vector<std::string> batch_inputs, TensorSplit split = {});
 
   int add(const std::string& name, std::shared_ptr<const Layer> layer,
           const std::vector<std::string>& inputs = {"x"},

@@ -1,4 +1,4 @@
-#include "strata/nn/sequence.h"
+#include "strata/nn/sequential.h"
 
 #include <algorithm>
 
@@ -16,7 +16,7 @@ std::string join(const std::vector<std::string>& names) {
 [[noreturn]] void refuse(const std::string& layer, const std::string& what,
                          const std::string& expected, const std::string& got,
                          const std::string& fix) {
-  throw UserError({.operation = "model.add",
+  throw UserError({.operation = "nn.add",
                    .where = "layer " + layer,
                    .what = what,
                    .expected = expected,
@@ -26,21 +26,12 @@ std::string join(const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::int64_t TensorSpec::numel() const {
-  std::int64_t numel = 1;
-  for (const std::int64_t size : shape) numel *= size;
-  return numel;
-}
-
-std::int64_t TensorSpec::bytes() const {
-  return numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
-}
-
-Sequence::Sequence(std::vector<std::string> batch_inputs, TensorSplit split)
+Sequential::Sequential(std::vector<std::string> batch_inputs, TensorSplit split)
     : batch_inputs_(std::move(batch_inputs)), split_(split) {}
 
-int Sequence::add(const std::string& name, std::shared_ptr<const Layer> layer,
-                  const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {
+int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
+                    const std::vector<std::string>& inputs,
+                    const std::vector<std::string>& outputs) {
   const int index = num_layers();
   if (std::find(names_.begin(), names_.end(), name) != names_.end())
     refuse(name, "two layers of one name", "unique names", name, "rename one of them");
@@ -83,7 +74,7 @@ int Sequence::add(const std::string& name, std::shared_ptr<const Layer> layer,
   return index;
 }
 
-void Sequence::resolve_ties(int layer, std::vector<WeightSpec> specs) {
+void Sequential::resolve_ties(int layer, std::vector<WeightSpec> specs) {
   std::vector<bool> borrowed(specs.size(), false);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     if (specs[i].tie.empty()) continue;
@@ -104,35 +95,31 @@ void Sequence::resolve_ties(int layer, std::vector<WeightSpec> specs) {
   layouts_.push_back(make_layout(std::move(specs), borrowed, split_.ranks));
 }
 
-std::vector<TensorSpec> Sequence::value_specs(const std::vector<TensorSpec>& batch_inputs) const {
+std::vector<TensorSpec> Sequential::value_specs(const std::vector<TensorSpec>& batch_inputs) const {
   std::vector<TensorSpec> values(wiring_.values.size());
   for (int layer = 0; layer < num_layers(); ++layer) {
     const std::vector<TensorSpec> made =
         layers_[layer]->outputs(input_specs(layer, batch_inputs, values));
-    STRATA_CHECK_EQ(made.size(), outputs_[layer].size(), "model.value_specs");
+    STRATA_CHECK_EQ(made.size(), outputs_[layer].size(), "nn.value_specs");
     for (std::size_t i = 0; i < made.size(); ++i) values[outputs_[layer][i]] = made[i];
   }
   return values;
 }
 
-std::vector<TensorSpec> Sequence::input_specs(int layer,
-                                              const std::vector<TensorSpec>& batch_inputs,
-                                              const std::vector<TensorSpec>& values) const {
+std::vector<TensorSpec> Sequential::input_specs(int layer,
+                                                const std::vector<TensorSpec>& batch_inputs,
+                                                const std::vector<TensorSpec>& values) const {
   std::vector<TensorSpec> specs;
   for (const InputRef& ref : inputs_[layer])
     specs.push_back(ref.value >= 0 ? values[ref.value] : batch_inputs[ref.batch_input]);
   return specs;
 }
 
-std::int64_t Sequence::num_weights() const {
+std::int64_t Sequential::num_weights() const {
   std::int64_t count = 0;
   for (const LayerLayout& layout : layouts_) {
-    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-      if (layout.placements[i].borrowed) continue;
-      std::int64_t numel = 1;
-      for (const std::int64_t size : layout.specs[i].shape) numel *= size;
-      count += numel;
-    }
+    for (std::size_t i = 0; i < layout.specs.size(); ++i)
+      if (!layout.placements[i].borrowed) count += TensorSpec{layout.specs[i].shape}.numel();
   }
   return count;
 }

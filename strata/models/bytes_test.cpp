@@ -1,0 +1,63 @@
+// What layers of decoders say of their bytes against what they allocate: plans are made of these.
+#include <gtest/gtest.h>
+
+#include "strata/models/model.h"
+#include "strata/nn/measured_bytes.h"
+
+namespace strata {
+namespace {
+
+constexpr double kTolerance = 0.03;  // of what the layer holds: blocks of the allocator, tables
+
+struct Kind {
+  const char* name;
+  DecoderOptions options;
+};
+
+class DecoderBytes : public testing::TestWithParam<Kind> {};
+
+TEST_P(DecoderBytes, AreWhatOneRunMeasures) {
+  const Sequential model = make_model(GetParam().options);
+  const std::vector<TensorSpec> batch(2, {.shape = {8, 128}, .dtype = at::kLong});
+  const std::vector<TensorSpec> values = model.value_specs(batch);
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const std::vector<TensorSpec> inputs = model.input_specs(layer, batch, values);
+    for (const bool keep : {false, true}) {
+      SCOPED_TRACE(model.name(layer) + (keep ? ", kept" : ""));
+      const LayerBytes said = model.layer(layer).bytes(inputs, keep);
+      const LayerBytes measured = measured_bytes(model.layer(layer), inputs, keep);
+      const double small =
+          kTolerance * static_cast<double>(measured.saved + measured.backward_transient) + 1024;
+      EXPECT_NEAR(said.saved, measured.saved, small);
+      EXPECT_NEAR(said.forward_transient, measured.forward_transient, small);
+      EXPECT_NEAR(said.backward_transient, measured.backward_transient, small);
+    }
+  }
+}
+
+DecoderOptions gpt(double dropout) {
+  return {.layers = 1, .width = 256, .heads = 8, .context = 128, .dropout = dropout};
+}
+
+DecoderOptions llama(std::int64_t mlp_width, bool qkv_bias, bool qk_norm) {
+  return {.kind = "llama",
+          .layers = 1,
+          .width = 256,
+          .heads = 8,
+          .context = 128,
+          .kv_heads = 4,
+          .mlp_width = mlp_width,
+          .qkv_bias = qkv_bias,
+          .qk_norm = qk_norm};
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, DecoderBytes,
+                         testing::Values(Kind{"Gpt2", gpt(0)}, Kind{"Gpt2Dropout", gpt(0.1)},
+                                         Kind{"Llama", llama(704, false, false)},
+                                         Kind{"SmallMlp", llama(128, false, false)},
+                                         Kind{"Qwen2", llama(704, true, false)},
+                                         Kind{"Qwen3", llama(704, false, true)}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,140 @@
+// The end of every decoder: final norm and projection to the vocabulary, as loss or as logits. Only
+// the norm differs between architectures.
+#include <ATen/ops/add.h>
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+
+#include "strata/models/decoder_layer.h"
+#include "strata/models/decoder_parts.h"
+#include "strata/nn/ops/fp32_pieces.h"
+#include "strata/nn/ops/head_loss.h"
+#include "strata/nn/ops/layer_norm.h"
+#include "strata/nn/ops/rms_norm.h"
+
+namespace strata {
+namespace {
+
+class Merge final : public DecoderLayer {
+ public:
+  using DecoderLayer::DecoderLayer;
+  std::string signature() const override { return sizes("gpt.merge", {}); }
+  std::vector<WeightSpec> weights() const override { return {}; }
+  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
+    return {inputs[0]};
+  }
+  LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
+  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
+                                  std::span<const at::Tensor> inputs) const override {
+    return {at::add(inputs[0], inputs[1])};
+  }
+  bool recomputable() const override { return false; }
+  double forward_flops(std::span<const TensorSpec>) const override { return 0; }
+};
+
+class Head : public DecoderLayer {
+ public:
+  Head(const DecoderSetup& setup, HeadNorm norm) : DecoderLayer(setup), norm_(norm) {}
+
+  std::vector<WeightSpec> weights() const override {
+    std::vector<WeightSpec> specs = {vector_spec("norm.weight", options_.width, Init::Kind::kOnes)};
+    if (norm_ == HeadNorm::kLayerNorm)
+      specs.push_back(vector_spec("norm.bias", options_.width, Init::Kind::kZeros));
+    specs.push_back(token_matrix("weight"));
+    return with_partial_gradients(std::move(specs));
+  }
+  bool recomputable() const override { return false; }
+
+ protected:
+  at::Tensor normed(const at::Tensor& x, std::span<const at::Tensor> weights) const {
+    if (norm_ == HeadNorm::kRmsNorm) return rms_norm(x, weights.front(), options_.norm_epsilon);
+    const auto [gain, bias] = named<2>(weights);
+    return layer_norm(x, gain, bias);
+  }
+  static const at::Tensor& projection(std::span<const at::Tensor> weights) {
+    return weights.back();
+  }
+  std::string kind(const std::string& output) const { return options_.kind + "." + output; }
+
+  HeadNorm norm_;
+};
+
+class LossHead final : public Head {
+ public:
+  using Head::Head;
+  std::string signature() const override {
+    return sizes(kind("loss"), {options_.vocab, options_.width});
+  }
+  bool is_loss() const override { return true; }
+
+  std::vector<TensorSpec> outputs(std::span<const TensorSpec>) const override {
+    return {{.shape = {}}};
+  }
+
+  // Backward holds the logits of a chunk and three numbers a row of it, then the gradient at the
+  // norm's output twice; split, also the gathered input and the whole gradient, then its sum.
+  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
+    const std::int64_t rows = inputs[0].numel() / options_.width, own = inputs[0].bytes();
+    const std::int64_t whole = own * parts(), chunk = logit_bytes(rows * parts());
+    const std::int64_t entered = gathered_bytes(whole) + whole - own;
+    const std::int64_t statistics = rows * (norm_ == HeadNorm::kLayerNorm ? 2 : 1) * 4;
+    return {.saved = own + statistics,
+            .forward_transient = piece_bytes(2, rows * options_.width),
+            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)),
+                                           own + piece_bytes(3, rows * options_.width))};
+  }
+
+  std::vector<at::Tensor> forward(const ForwardContext& context,
+                                  std::span<const at::Tensor> weights,
+                                  std::span<const at::Tensor> inputs) const override {
+    return {head_loss(normed(inputs[0], weights), projection(weights), inputs[1], options_.vocab,
+                      context)};
+  }
+
+  // The forward is deferred: its GEMM runs in the backward.
+  double forward_flops(std::span<const TensorSpec> inputs) const override {
+    return 2.0 * static_cast<double>(inputs[0].numel() * parts() * columns());
+  }
+};
+
+class LogitsHead final : public Head {
+ public:
+  using Head::Head;
+  std::string signature() const override {
+    return sizes(kind("logits"), {options_.vocab, options_.width});
+  }
+
+  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
+    return {{.shape = {inputs[0].shape[0], options_.vocab}}};
+  }
+  LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
+    return {.saved = inputs[0].bytes()};
+  }
+  std::vector<at::Tensor> forward(const ForwardContext& context,
+                                  std::span<const at::Tensor> weights,
+                                  std::span<const at::Tensor> inputs) const override {
+    const at::Tensor x = enter_forward(context.tensor, inputs[0]);
+    const at::Tensor last = x.select(1, x.size(1) - 1).contiguous();
+    const at::Tensor logits = at::mm(normed(last, weights), projection(weights).t());
+    return {gather_classes(context.tensor, in_fp32(logits), options_.vocab)};
+  }
+  double forward_flops(std::span<const TensorSpec> inputs) const override {
+    return 2.0 * static_cast<double>(inputs[0].shape[0] * options_.width * columns());
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Layer> merge_layer(const DecoderSetup& setup) {
+  return std::make_shared<Merge>(setup);
+}
+
+std::shared_ptr<const Layer> loss_head(const DecoderSetup& setup, HeadNorm norm) {
+  return std::make_shared<LossHead>(setup, norm);
+}
+
+std::shared_ptr<const Layer> logits_head(const DecoderSetup& setup, HeadNorm norm) {
+  return std::make_shared<LogitsHead>(setup, norm);
+}
+
+}  // namespace strata

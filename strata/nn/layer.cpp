@@ -1,0 +1,47 @@
+// Defaults of what a layer may leave unsaid, so that a layer of one's own is weights, shapes and
+// forward.
+#include "strata/nn/layer.h"
+
+#include <functional>
+#include <numeric>
+#include <typeinfo>
+
+#include "strata/nn/measured_bytes.h"
+
+namespace strata {
+
+std::int64_t TensorSpec::numel() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::int64_t TensorSpec::bytes() const {
+  return numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
+std::string Layer::signature() const {
+  std::string text = typeid(*this).name();
+  for (const WeightSpec& weight : weights()) {
+    text += " " + weight.name;
+    for (const std::int64_t size : weight.shape) text += " " + std::to_string(size);
+  }
+  return text;
+}
+
+LayerBytes Layer::bytes(std::span<const TensorSpec> inputs, bool keep_intermediates) const {
+  return measured_bytes(*this, inputs, keep_intermediates);
+}
+
+double Layer::forward_flops(std::span<const TensorSpec> inputs) const {
+  const TensorSpec& first = inputs[0];
+  const bool has_columns = c10::isFloatingType(first.dtype) && !first.shape.empty();
+  const std::int64_t rows = first.numel() / (has_columns ? first.shape.back() : 1);
+  double products = 0;
+  for (const WeightSpec& weight : weights())
+    if (weight.shape.size() > 1)
+      products += static_cast<double>(TensorSpec{.shape = weight.shape}.numel());
+  return 2 * products * static_cast<double>(rows);
+}
+
+std::vector<TensorSpec> Layer::cache(std::int64_t, std::int64_t) const { return {}; }
+
+}  // namespace strata
