@@ -2,25 +2,30 @@
 #include <iostream>
 #include <memory>
 
+#include "strata/cli/generation.h"
 #include "strata/cli/verbs.h"
-#include "strata/train/generate.h"
 
 namespace strata {
 namespace {
 
-void run_generate(GenerateRequest request, const std::vector<std::string>& overrides) {
+// Of several processes only that of rank 0 is told of text, and shows the prompt in front of it.
+void run_generate(TextRequest request, const std::vector<std::string>& overrides) {
   const Recipe recipe = recipe_of(request.checkpoint, overrides);
-  std::cout << request.prompt << std::flush;
-  request.on_text = [](const std::string& piece) { std::cout << piece << std::flush; };
-  generate(recipe, request);
-  std::cout << '\n';
+  bool shown = false;
+  request.on_text = [&](const std::string& piece) {
+    if (!shown) std::cout << request.prompt;
+    shown = true;
+    std::cout << piece << std::flush;
+  };
+  generate_text(recipe, request);
+  if (shown) std::cout << std::endl;
 }
 
 }  // namespace
 
 void add_generate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("generate", "continue a prompt with a trained model");
-  auto request = std::make_shared<GenerateRequest>();
+  auto request = std::make_shared<TextRequest>();
   auto overrides = std::make_shared<std::vector<std::string>>();
   verb->add_option("checkpoint", request->checkpoint,
                    "checkpoint, the folder that holds several, or a Hugging Face folder")

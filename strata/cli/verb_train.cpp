@@ -7,6 +7,7 @@
 
 #include "strata/base/clock.h"
 #include "strata/base/units.h"
+#include "strata/cli/generation.h"
 #include "strata/cli/recipe_arguments.h"
 #include "strata/cli/verbs.h"
 #include "strata/data/windows.h"
@@ -125,13 +126,22 @@ struct Output {
   }
 };
 
+TextSample sample(const Recipe& recipe, const TrainingResult& result) {
+  if (result.checkpoint.empty() || recipe.data.tokenizer == "none") return {};
+  const std::string prompt = "In the beginning";
+  return {prompt, generate_text(recipe, {.checkpoint = result.checkpoint,
+                                         .prompt = prompt,
+                                         .tokens = 300,
+                                         .in_this_process = true})};
+}
+
 void write_results(const TrainArguments& arguments, const Recipe& recipe, const PlannedRun& run,
                    const TrainingResult& result) {
   print_end(recipe, run, result);
   if (!arguments.trace.empty() && !result.last_steps.empty())
     write_trace(arguments.trace, run, result);
   if (!arguments.report.empty()) {
-    write_run_report(arguments.report, recipe, run, result);
+    write_run_report(arguments.report, recipe, run, result, sample(recipe, result));
     std::cout << "report   " << arguments.report << '\n';
   }
   if (result.stopped && !result.checkpoint.empty())

@@ -9,10 +9,11 @@
 namespace strata {
 namespace {
 
-// A leaf over `bytes` whose gradient accumulates in place in `gradient`.
-at::Tensor make_leaf(const at::Tensor& bytes, const at::Tensor& gradient) {
+// A leaf over `bytes` whose gradient accumulates in place in its part of `gradients`.
+at::Tensor make_leaf(const at::Tensor& bytes, const FlatBuffer& gradients,
+                     const WeightPlacement& place) {
   at::Tensor leaf = bytes.detach().requires_grad_(true);
-  leaf.mutable_grad() = gradient;
+  leaf.mutable_grad() = gradients.tensor().narrow(0, place.offset, place.numel).view(place.shape);
   return leaf;
 }
 
@@ -49,16 +50,18 @@ void LayerStore::insert(int layer, const LayerLayout& layout, const std::vector<
   LayerBuffers buffers{.layer = layer, .layout = &layout, .residence = residence};
   const FlatRange shard = residence.shard;
   buffers.weights = FlatBuffer(layout.own_numel, residence.dtype);
-  buffers.gradients = FlatBuffer(layout.total_numel);
   buffers.weight_shard =
       make_shard(buffers.weights, residence.whole_weights, shard, layout.own_numel);
-  buffers.gradient_shard =
-      make_shard(buffers.gradients, residence.whole_gradients, shard, layout.total_numel);
+  if (residence.gradients) {
+    buffers.gradients = FlatBuffer(layout.total_numel);
+    buffers.gradient_shard =
+        make_shard(buffers.gradients, residence.whole_gradients, shard, layout.total_numel);
+  }
   buffers.master =
       residence.dtype == at::kFloat ? buffers.weight_shard : at::zeros({shard.size()}, at::kFloat);
   for (int slot = 0; slot < num_slots; ++slot) buffers.slots.push_back(at::zeros({shard.size()}));
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-    const Placement& place = layout.placements[i];
+    const WeightPlacement& place = layout.placements[i];
     at::Tensor bytes;
     if (!place.borrowed) {
       bytes = buffers.weights.tensor().narrow(0, place.offset, place.numel).view(place.shape);
@@ -67,8 +70,8 @@ void LayerStore::insert(int layer, const LayerLayout& layout, const std::vector<
     } else {
       bytes = at::zeros(place.shape, residence.dtype);
     }
-    buffers.leaves.push_back(make_leaf(
-        bytes, buffers.gradients.tensor().narrow(0, place.offset, place.numel).view(place.shape)));
+    buffers.leaves.push_back(residence.gradients ? make_leaf(bytes, buffers.gradients, place)
+                                                 : bytes);
   }
   entries_.insert_or_assign(layer, std::move(buffers));
 }

@@ -25,6 +25,7 @@ struct Residence {
   FlatRange shard;              ///< of the layer's own elements: its optimizer states live here
   bool whole_weights = true;    ///< false: beyond the shard only from fetch to release
   bool whole_gradients = true;  ///< false: beyond the shard only from a backward to its reduction
+  bool gradients = true;        ///< false: weights alone, for inference
   at::ScalarType dtype = at::kFloat;  ///< of the weights that layers compute with
 };
 
@@ -40,7 +41,8 @@ struct LayerBuffers {
   at::Tensor weight_shard;         ///< [shard], a view of the weights if they stay whole
   at::Tensor gradient_shard;       ///< likewise
   std::vector<at::Tensor> slots;   ///< optimizer states, flat, [shard] each
-  std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset to its view
+  std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset to its view;
+                                   ///< without gradients a plain tensor
   int leases = 0;
 
   FlatRange own() const { return {0, layout->own_numel}; }

@@ -1,11 +1,13 @@
 """`strata generate` writes text with checkpoints and with models of others."""
 
 import json
+import os
 import pathlib
 import shutil
+import subprocess
 import unittest
 
-from strata_program import ProgramTest
+from strata_program import PROGRAM, ProgramTest
 
 FOLDER = (pathlib.Path(__file__).resolve().parents[3] / "shared" / "data" / "models" / "stories260K")
 
@@ -28,6 +30,36 @@ class Generate(ProgramTest):
         self.refuse("generate", "c", "--prompt", "a", "--set", "data.tokenizer=none",
                     says="tokens have no text")
 
+    def test_temperature_and_seed_decide(self):
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
+
+        def text(temperature, seed, *more):
+            return self.succeed("generate", "c", "--prompt", "In the", "--tokens", "40",
+                                "--temperature", temperature, "--seed", seed, *more)
+
+        self.assertEqual(text("0", "1"), text("0", "2"))
+        self.assertEqual(text("1", "1"), text("1", "1"))
+        self.assertNotEqual(text("1", "1"), text("1", "2"))
+        self.assertNotEqual(text("1", "1"), text("0", "1"))
+        self.assertNotEqual(text("1", "1"), text("9", "1"))
+        # Bytes that are drawn at random are shown as text all the same.
+        done = subprocess.run([PROGRAM, "generate", "c", "--prompt", "In the", "--temperature",
+                               "9"], cwd=self.folder, stdout=subprocess.PIPE, check=True)
+        self.assertIn("\N{REPLACEMENT CHARACTER}", done.stdout.decode("utf-8"))
+
+    def test_any_mesh_writes_the_same(self):
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
+        greedy = ["generate", "c", "--prompt", "In the", "--tokens", "30", "--temperature", "0"]
+        one = self.succeed(*greedy, "--set", "mesh.pp=1")
+        for mesh in (["mesh.pp=3"], ["mesh.tp=2"], ["mesh.pp=2", "mesh.tp=2"],
+                     ["mesh.pp=2", "mesh.dp=4", "train.mini_batch=16"]):
+            settings = [word for field in mesh for word in ("--set", field)]
+            self.assertEqual(self.succeed(*greedy, *settings), one, mesh)
+        both = self.succeed("launch", "-n", "2", *greedy, "--set", "mesh.pp=2")
+        self.assertEqual(both.count("In the"), 1)
+        self.assertIn(one.strip(), both)
+        self.refuse(*greedy, "--set", "mesh.pp=100", says="more stages than layers")
+
     def test_a_folder_of_nothing_is_refused(self):
         (self.folder / "empty").mkdir()
         self.refuse("generate", "empty", "--prompt", "a", says="empty")
@@ -44,6 +76,18 @@ class Stories(ProgramTest):
         prompted = self.succeed(*greedy, "--tokens", "20", "--prompt", story[:40])
         self.assertEqual(prompted.strip(), story[:len(prompted.strip())])
         self.assertGreater(len(prompted.strip()), 60)
+
+    def test_text_comes_while_it_is_made(self):
+        command = [PROGRAM, "generate", str(FOLDER), "--temperature", "0", "--tokens", "200",
+                   "--set", "mesh.threads=1"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=self.folder) as process:
+            pieces = []
+            while piece := os.read(process.stdout.fileno(), 1 << 16):
+                pieces.append(piece.decode("utf-8"))  # each is text
+        self.assertEqual(process.returncode, 0)
+        self.assertGreater(len(pieces), 2)
+        text = "".join(pieces).strip()
+        self.assertEqual(text, told_story()[:len(text)])
 
     def test_training_reads_text_through_its_tokenizer(self):
         options = ["--set", f"data.tokenizer={FOLDER}", "--set", "model.context=16", "--set",

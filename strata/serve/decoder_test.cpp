@@ -1,0 +1,180 @@
+// Decoding with a cache against the whole forward, on every architecture and mesh. Only the order
+// of sums differs: kTolerance is relative to the largest logit.
+#include "strata/serve/decoder.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include "strata/base/errors.h"
+#include "strata/comm/thread_ranks.h"
+#include "strata/models/model.h"
+#include "strata/nn/initialise.h"
+
+namespace strata {
+namespace {
+
+constexpr double kTolerance = 1e-5;
+constexpr std::int64_t kContext = 24;
+
+struct Kind {
+  const char* name;
+  DecoderOptions options;
+};
+
+DecoderOptions gpt() {
+  return {.layers = 3, .width = 32, .heads = 4, .vocab = 50, .context = kContext, .dropout = 0.5};
+}
+
+DecoderOptions llama() {
+  return {.kind = "llama",
+          .layers = 3,
+          .width = 32,
+          .heads = 4,
+          .vocab = 50,
+          .context = kContext,
+          .kv_heads = 2,
+          .mlp_width = 48};
+}
+
+template <typename F>
+DecoderOptions changed(DecoderOptions options, F change) {
+  change(options);
+  return options;
+}
+
+std::vector<Kind> kinds() {
+  return {{"Gpt2", gpt()},
+          {"Gpt2Untied", changed(gpt(), [](auto& o) { o.tie = false; })},
+          {"Gpt2Skip", changed(gpt(), [](auto& o) { o.skip = true; })},
+          {"LlamaGroupedHeads", llama()},
+          {"Llama3Positions", changed(llama(),
+                                      [](auto& o) {
+                                        o.rope = {.theta = 500000,
+                                                  .factor = 8,
+                                                  .low_frequency_factor = 1,
+                                                  .high_frequency_factor = 4,
+                                                  .original_context = 16};
+                                      })},
+          {"LlamaWideHeads", changed(llama(), [](auto& o) { o.head_width = 12; })},
+          {"Qwen2", changed(llama(), [](auto& o) { o.qkv_bias = true; })},
+          {"Qwen3", changed(llama(), [](auto& o) { o.qk_norm = true; })}};
+}
+
+// Every weight is drawn, norms and biases too: their first values would hide what is done with
+// them. Keyed by the name in checkpoints, so that ties agree.
+at::Tensor drawn(const std::string& name, const std::vector<std::int64_t>& shape) {
+  const at::Tensor weight = at::empty(shape);
+  initialise(weight, {.name = name, .shape = shape, .init = {Init::Kind::kNormal, 0.3}}, "", 5);
+  return weight;
+}
+
+void fill(Decoder& decoder) {
+  for (const DecoderWeight& weight : decoder.weights()) {
+    const at::Tensor whole = drawn(weight.name, weight.shape).view({-1});
+    for (const Run& run : weight.runs)
+      weight.local.narrow(0, run.local, run.numel).copy_(whole.narrow(0, run.global, run.numel));
+  }
+}
+
+std::vector<std::int64_t> text(std::int64_t length) {
+  std::vector<std::int64_t> tokens;
+  for (std::int64_t i = 0; i < length; ++i) tokens.push_back((i * i * 7 + 3 * i + 11) % 50);
+  return tokens;
+}
+
+// The model as in training: whole samples, no cache; dropout and smoothing left out of it.
+at::Tensor whole_forward(DecoderOptions options, const std::vector<std::int64_t>& tokens) {
+  const at::NoGradGuard no_grad;
+  options.dropout = 0;
+  const Sequential model = make_model(options, DecoderOutput::kLogits);
+  std::vector<at::Tensor> values(model.wiring().values.size());
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    std::vector<at::Tensor> weights, inputs;
+    for (const WeightSpec& spec : model.layout(layer).specs)
+      weights.push_back(
+          drawn(spec.tie.empty() ? model.name(layer) + "." + spec.name : "embed.tokens.weight",
+                spec.shape));
+    for (const InputRef& ref : model.inputs(layer))
+      inputs.push_back(ref.value >= 0 ? values[ref.value] : at::tensor(tokens).unsqueeze(0));
+    values[model.outputs(layer)[0]] =
+        model.layer(layer).forward({.layer = layer}, weights, inputs)[0];
+  }
+  return values.back();
+}
+
+void expect_near(const at::Tensor& logits, const at::Tensor& expected) {
+  ASSERT_EQ(logits.sizes(), expected.sizes());
+  const double largest = expected.abs().max().item<double>();
+  EXPECT_GT(largest, 0.1);  // something to compare
+  EXPECT_LT((logits - expected).abs().max().item<double>(), kTolerance * largest);
+}
+
+class Decoding : public testing::TestWithParam<std::tuple<std::size_t, Mesh>> {
+ protected:
+  DecoderOptions options() const { return kinds()[std::get<0>(GetParam())].options; }
+  Mesh mesh() const { return std::get<1>(GetParam()); }
+};
+
+// A prompt, then single tokens, then several at once behind them, up to the end of the context.
+TEST_P(Decoding, GivesTheLogitsOfTheWholeForward) {
+  const std::vector<std::int64_t> tokens = text(kContext);
+  const Sequential model = make_model(options(), DecoderOutput::kLogits, {.ranks = mesh().tp});
+  run_thread_ranks({.ranks = mesh().size()}, [&](Group& group, MemoryAccount&) {
+    Decoder decoder(model, mesh(), kContext, group);
+    fill(decoder);
+    for (int round = 0; round < 2; ++round) {
+      std::size_t end = 0;
+      for (const std::size_t count : {5, 1, 1, 1, 4, 1, 11}) {
+        const at::Tensor logits = decoder.forward(std::span(tokens).subspan(end, count));
+        end += count;
+        EXPECT_EQ(decoder.length(), static_cast<std::int64_t>(end));
+        EXPECT_EQ(logits.defined(), group.rank() >= mesh().size() - mesh().tp);
+        if (decoder.decides())
+          expect_near(logits, whole_forward(options(), {tokens.begin(), tokens.begin() + end}));
+      }
+      decoder.clear();  // the second text knows nothing of the first
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Decoding,
+                         testing::Combine(testing::Range<std::size_t>(0, kinds().size()),
+                                          testing::Values(Mesh{}, Mesh{.pp = 3}, Mesh{.tp = 2},
+                                                          Mesh{.pp = 2, .tp = 2})),
+                         [](const auto& info) {
+                           const Mesh mesh = std::get<1>(info.param);
+                           return std::string(kinds()[std::get<0>(info.param)].name) + "Pp" +
+                                  std::to_string(mesh.pp) + "Tp" + std::to_string(mesh.tp);
+                         });
+
+TEST(DecoderMemory, IsThatOfWeightsAndCacheAlone) {
+  DecoderOptions options = llama();
+  options.width = 128;
+  options.mlp_width = 512;
+  const Sequential model = make_model(options, DecoderOutput::kLogits);
+  const std::int64_t weights = model.num_weights() * 4;
+  const std::int64_t cache = 2 * options.layers * kContext * options.kv_heads * (128 / 4) * 4;
+  run_thread_ranks({}, [&](Group& group, MemoryAccount& account) {
+    Decoder decoder(model, {}, kContext, group);
+    fill(decoder);
+    account.reset_peak();
+    EXPECT_NEAR(static_cast<double>(account.current_bytes()), static_cast<double>(weights + cache),
+                0.01 * static_cast<double>(weights));
+    decoder.forward(text(1));
+    EXPECT_LT(account.peak_bytes(), 1.05 * static_cast<double>(weights + cache));
+  });
+}
+
+TEST(DecoderMesh, RefusesMoreStagesThanLayers) {
+  const Sequential model = make_model(gpt(), DecoderOutput::kLogits);
+  EXPECT_THROW(run_thread_ranks({.ranks = 6},
+                                [&](Group& group, MemoryAccount&) {
+                                  Decoder decoder(model, {.pp = 6}, kContext, group);
+                                }),
+               UserError);
+}
+
+}  // namespace
+}  // namespace strata

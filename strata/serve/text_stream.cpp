@@ -1,0 +1,66 @@
+// Tokenizers join the bytes of tokens, but strip the front of a text. So a token's bytes are what
+// it adds behind a window of tokens, which is shortened only where it has bytes of its own: there
+// the strip ends before the new token.
+#include "strata/serve/text_stream.h"
+
+#include "strata/tokenizer/utf8.h"
+
+namespace strata {
+namespace {
+
+constexpr std::size_t kWindow = 16;                   // tokens
+constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+std::size_t announced_bytes(unsigned char first) {
+  if (first >> 5 == 0b110) return 2;
+  if (first >> 4 == 0b1110) return 3;
+  return first >> 3 == 0b11110 ? 4 : 1;
+}
+
+// Whether more bytes may make a character of it.
+bool is_beginning(std::string_view text) {
+  if (text.size() >= announced_bytes(static_cast<unsigned char>(text[0]))) return false;
+  for (const char byte : text.substr(1))
+    if (static_cast<unsigned char>(byte) >> 6 != 0b10) return false;
+  return true;
+}
+
+}  // namespace
+
+TextStream::TextStream(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt)
+    : tokenizer_(tokenizer),
+      window_(prompt.begin(), prompt.end()),
+      window_bytes_(tokenizer.decode(window_).size()) {}
+
+std::string TextStream::push(std::int64_t token) {
+  if (window_.size() >= 2 * kWindow) {
+    const std::span<const std::int64_t> last = std::span(window_).last(kWindow);
+    if (const std::size_t bytes = tokenizer_.decode(last).size(); bytes > 0) {
+      window_bytes_ = bytes;
+      window_.erase(window_.begin(), window_.end() - kWindow);
+    }
+  }
+  window_.push_back(token);
+  const std::string decoded = tokenizer_.decode(window_);
+  held_ += decoded.substr(window_bytes_);
+  window_bytes_ = decoded.size();
+
+  std::string text;
+  std::string_view rest = held_;
+  while (!rest.empty()) {
+    std::size_t bytes = character_bytes(rest);
+    if (bytes == 0 && is_beginning(rest)) break;
+    text += bytes > 0 ? rest.substr(0, bytes) : kReplacement;
+    rest.remove_prefix(bytes > 0 ? bytes : 1);
+  }
+  held_ = std::string(rest);
+  return text;
+}
+
+std::string TextStream::finish() {
+  const std::string text = held_.empty() ? "" : kReplacement;
+  held_.clear();
+  return text;
+}
+
+}  // namespace strata

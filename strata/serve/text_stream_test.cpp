@@ -1,0 +1,65 @@
+#include "strata/serve/text_stream.h"
+
+#include <gtest/gtest.h>
+
+namespace strata {
+namespace {
+
+std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::string& prompt,
+                                const std::string& text) {
+  TextStream stream(tokenizer, tokenizer.encode(prompt));
+  std::vector<std::string> pieces;
+  for (const std::int64_t token : tokenizer.encode(text)) pieces.push_back(stream.push(token));
+  pieces.push_back(stream.finish());
+  return pieces;
+}
+
+using Pieces = std::vector<std::string>;
+
+TEST(TextStream, HoldsACharacterBackUntilItIsWhole) {
+  const auto bytes = make_tokenizer("bytes");
+  EXPECT_EQ(pieces(*bytes, "x", "a\xC3\xA9z"), (Pieces{"a", "", "\xC3\xA9", "z", ""}));
+  EXPECT_EQ(pieces(*bytes, "", "\xF0\x9F\x98\x80"), (Pieces{"", "", "", "\xF0\x9F\x98\x80", ""}));
+}
+
+TEST(TextStream, ShowsBytesThatAreNoCharacterAsTheReplacement) {
+  const auto bytes = make_tokenizer("bytes");
+  const std::string replacement = "\xEF\xBF\xBD";
+  EXPECT_EQ(pieces(*bytes, "", "\xFFz"), (Pieces{replacement, "z", ""}));
+  EXPECT_EQ(pieces(*bytes, "", "\xE2\x82z"), (Pieces{"", "", replacement + replacement + "z", ""}));
+  EXPECT_EQ(pieces(*bytes, "", "a\xE2"), (Pieces{"a", "", replacement}));
+}
+
+// Token i is a word of i % 3 letters behind a space; the space in front of a text is dropped, as
+// SentencePiece does. Counts what it is asked to decode.
+class Words final : public Tokenizer {
+ public:
+  Words() { vocabulary_ = 100; }
+  std::vector<std::int64_t> encode(std::string_view) const override { return {}; }
+  std::string decode(std::span<const std::int64_t> tokens) const override {
+    decoded += tokens.size();
+    std::string text;
+    for (const std::int64_t token : tokens)
+      text += " " + std::string(static_cast<std::size_t>(token % 3), 'a');
+    return text.starts_with(' ') ? text.substr(1) : text;
+  }
+  mutable std::size_t decoded = 0;
+};
+
+TEST(TextStream, AddsUpToTheWholeTextAtACostThatDoesNotGrow) {
+  for (const std::size_t length : {0, 1, 3}) {
+    std::vector<std::int64_t> prompt(length, 3), all = prompt;
+    const Words tokenizer;
+    TextStream stream(tokenizer, prompt);
+    std::string text = tokenizer.decode(prompt);
+    for (std::int64_t token = 0; token < 90; ++token) {
+      text += stream.push(token % 7 == 0 ? 3 : token);
+      all.push_back(token % 7 == 0 ? 3 : token);
+    }
+    EXPECT_LT(tokenizer.decoded, 90u * 40);
+    EXPECT_EQ(text + stream.finish(), tokenizer.decode(all));
+  }
+}
+
+}  // namespace
+}  // namespace strata
