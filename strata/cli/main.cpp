@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/cli/standard_streams.h"
 #include "strata/cli/verbs.h"
 
 namespace strata {
@@ -18,7 +19,11 @@ int fail(const std::exception& error) {
 
 // What CLI11 refuses, in our shape. Help and version aren't errors.
 int refuse(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);
+  if (error.get_exit_code() == 0) {
+    app.exit(error);
+    require_output();
+    return 0;
+  }
   return fail(UserError({.operation = "cli.arguments",
                          .what = error.what(),
                          .fix = "see strata --help, or strata VERB --help"}));
@@ -36,7 +41,7 @@ std::vector<std::string> arguments_of(int argc, char** argv) {
   return arguments;
 }
 
-int run(int argc, char** argv) {
+int run_verb(int argc, char** argv) {
   CLI::App app("Trains models that are too large for one device.", "strata");
   app.set_version_flag("--version", "strata " STRATA_VERSION);
   app.require_subcommand(1);
@@ -49,11 +54,19 @@ int run(int argc, char** argv) {
   add_doctor_verb(app);
   try {
     app.parse(arguments_of(argc, argv));
+    require_output();
     return 0;
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();  // a launched process has said why
   } catch (const CLI::ParseError& error) {
     return refuse(app, error);
+  }
+}
+
+int run(int argc, char** argv) {
+  open_closed_streams();
+  try {
+    return run_verb(argc, argv);
   } catch (const std::exception& error) {
     return fail(error);
   }

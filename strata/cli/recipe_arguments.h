@@ -9,6 +9,12 @@
 
 namespace strata {
 
+/// For options that name a file or folder. An empty one is most likely a shell variable that is not
+/// set: doing without the option would start a long run anew, or lose its results.
+inline const CLI::Validator refuse_empty_path(
+    [](const std::string& path) { return path.empty() ? std::string("the path is empty") : ""; },
+    "PATH");
+
 struct RecipeArguments {
   std::string path;
   std::vector<std::string> overrides;

@@ -1,5 +1,4 @@
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -7,9 +6,9 @@
 
 #include "strata/base/errors.h"
 #include "strata/cli/launched_processes.h"
+#include "strata/cli/train_arguments.h"
 #include "strata/cli/verbs.h"
 #include "strata/train/checkpoint.h"
-#include "strata/train/recipe.h"
 
 namespace strata {
 namespace {
@@ -20,47 +19,24 @@ struct LaunchArguments {
   bool shrink = false;
 };
 
-// The recipe that the launched command names: its first argument, and its --set.
-Recipe recipe_of(const std::vector<std::string>& command) {
-  std::vector<std::string> overrides;
-  for (std::size_t i = 2; i < command.size(); ++i) {
-    if (command[i] == "--set" && i + 1 < command.size()) overrides.push_back(command[i + 1]);
-    if (command[i].starts_with("--set=")) overrides.push_back(command[i].substr(6));
-  }
-  return load_recipe(command[1], overrides);
-}
-
 // Goes on from the last checkpoint, if there is one, whatever was resumed before.
-std::vector<std::string> resumed(std::vector<std::string> command) {
-  const std::string folder = recipe_of(command).train.checkpoint_folder;
-  if (folder.empty() || list_checkpoints(folder).empty()) return command;
-  for (std::size_t i = 2; i < command.size(); ++i) {
-    if (command[i] == "--resume" && i + 1 < command.size()) {
-      command.erase(command.begin() + static_cast<std::ptrdiff_t>(i),
-                    command.begin() + static_cast<std::ptrdiff_t>(i) + 2);
-      --i;
-    } else if (command[i].starts_with("--resume=")) {
-      command.erase(command.begin() + static_cast<std::ptrdiff_t>(i));
-      --i;
-    }
-  }
-  command.insert(command.end(), {"--resume", folder});
-  return command;
+void resume_latest(TrainArguments& arguments) {
+  const std::string folder = arguments.load().train.checkpoint_folder;
+  if (!folder.empty() && !list_checkpoints(folder).empty()) arguments.resume = folder;
 }
 
 // With the processes that are left: the most of them that hold whole replicas.
-bool shrink(int killed, int& processes, std::vector<std::string>& command) {
-  const auto dp = static_cast<int>(recipe_of(command).mesh.dp);
+void shrink(int killed, int& processes, TrainArguments& arguments) {
+  const auto dp = static_cast<int>(arguments.load().mesh.dp);
   for (int left = processes - killed; left >= 1; --left) {
     if (dp * left % processes != 0) continue;
     const int replicas = dp * left / processes;
-    command.insert(command.end(), {"--set", "mesh.dp=" + std::to_string(replicas)});
+    arguments.recipe.overrides.push_back("mesh.dp=" + std::to_string(replicas));
     std::cerr << "launch: going on with " << left << " of " << processes << " processes, mesh.dp "
               << replicas << std::endl;
     processes = left;
-    return true;
+    return;
   }
-  return false;
 }
 
 void run_launch(LaunchArguments arguments, std::vector<std::string> command) {
@@ -77,8 +53,10 @@ void run_launch(LaunchArguments arguments, std::vector<std::string> command) {
       throw CLI::RuntimeError(result.exit_code);
     std::cerr << "launch: restart " << restart + 1 << " of " << arguments.restarts << std::endl;
     if (command.front() != "train") continue;
-    if (arguments.shrink && result.killed > 0) shrink(result.killed, arguments.processes, command);
-    command = resumed(std::move(command));
+    TrainArguments train = parse_train_command(command);
+    if (arguments.shrink && result.killed > 0) shrink(result.killed, arguments.processes, train);
+    resume_latest(train);
+    command = train.resume_command(train.resume);
   }
 }
 

@@ -32,12 +32,18 @@ void print_programs(const Plan& plan) {
 
 void write_json(const Plan& plan, const std::string& path) {
   std::ofstream file(path);
+  if (!file) {
+    throw UserError({.operation = "cli.plan",
+                     .where = path,
+                     .what = "the plan's file cannot be opened",
+                     .fix = "name a file in an existing, writable folder"});
+  }
   file << to_json(plan).dump(1) << '\n';
   if (file.flush()) return;
-  throw UserError({.operation = "cli.plan",
-                   .where = path,
-                   .what = "the plan cannot be written",
-                   .fix = "name a file in an existing, writable folder"});
+  throw SystemError({.operation = "cli.plan",
+                     .where = path,
+                     .what = "the plan cannot be written",
+                     .fix = "free space on the disk"});
 }
 
 void run_plan(const PlanArguments& arguments) {
@@ -79,7 +85,8 @@ void add_plan_verb(CLI::App& app) {
       ->needs(parameters);
   verb->add_flag("--estimate", arguments->estimate, "take seconds from FLOPs, measure nothing");
   verb->add_flag("--program", arguments->program, "list every rank's actions");
-  verb->add_option("--json", arguments->json, "write the plan to this file, too");
+  verb->add_option("--json", arguments->json, "write the plan to this file, too")
+      ->check(refuse_empty_path);
   verb->callback([arguments, recipe, parameters] {
     if (recipe->empty() && parameters->empty()) throw CLI::RequiredError("recipe");
     run_plan(*arguments);

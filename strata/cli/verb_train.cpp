@@ -8,7 +8,8 @@
 #include "strata/base/clock.h"
 #include "strata/base/units.h"
 #include "strata/cli/generation.h"
-#include "strata/cli/recipe_arguments.h"
+#include "strata/cli/standard_streams.h"
+#include "strata/cli/train_arguments.h"
 #include "strata/cli/verbs.h"
 #include "strata/data/windows.h"
 #include "strata/pipeline/step_miss.h"
@@ -22,11 +23,6 @@
 
 namespace strata {
 namespace {
-
-struct TrainArguments {
-  RecipeArguments recipe;
-  std::string resume, from, metrics, trace, report;
-};
 
 std::atomic<bool> stop_requested{false};
 
@@ -145,22 +141,12 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
     std::cout << "report   " << arguments.report << '\n';
   }
   if (result.stopped && !result.checkpoint.empty())
-    std::cout << "resume   strata train " << arguments.recipe.path << " --resume "
-              << result.checkpoint << '\n';
-}
-
-// With --from, model and tokenizer are the folder's unless the recipe says otherwise.
-Recipe defaults_from(const std::string& folder) {
-  Recipe defaults;
-  if (folder.empty()) return defaults;
-  defaults.model = model_options_of(folder);
-  if (std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.json"))
-    defaults.data.tokenizer = folder;
-  return defaults;
+    std::cout << "resume   strata " << shell_text(arguments.resume_command(result.checkpoint))
+              << '\n';
 }
 
 void run_train(const TrainArguments& arguments) {
-  const Recipe recipe = arguments.recipe.load(defaults_from(arguments.from));
+  const Recipe recipe = arguments.load();
   World world = join_world(recipe);
   std::int64_t steps_done = 0;
   // Bad data and checkpoints are refused before anything is measured.
@@ -174,13 +160,14 @@ void run_train(const TrainArguments& arguments) {
   std::optional<Output> output;
   if (world.process() == 0) {
     print_start(recipe, run, world);
+    require_output();
     output.emplace(arguments, recipe, steps_done);
   }
   std::signal(SIGINT, request_stop);
   const TrainingResult result =
       train(world, recipe, run,
             {.resume = arguments.resume,
-             .from = arguments.from,
+             .from = arguments.resume.empty() ? arguments.from : "",
              .on_step = [&](const StepRecord& record) { output->write(record); },
              .on_checkpoint =
                  [&](const std::string& folder) { output->progress.note("saved " + folder); },
@@ -193,14 +180,7 @@ void run_train(const TrainArguments& arguments) {
 void add_train_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("train", "train a model as its recipe says");
   auto arguments = std::make_shared<TrainArguments>();
-  arguments->recipe.add_to(*verb);
-  verb->add_option("--resume", arguments->resume, "go on from this checkpoint, on any mesh");
-  verb->add_option("--from", arguments->from,
-                   "take model and first weights from this Hugging Face folder or checkpoint")
-      ->excludes("--resume");
-  verb->add_option("--metrics", arguments->metrics, "write a JSON object a step to this file");
-  verb->add_option("--trace", arguments->trace, "write a Chrome trace of the last steps");
-  verb->add_option("--report", arguments->report, "write a self-contained HTML report");
+  arguments->add_to(*verb);
   verb->callback([arguments] { run_train(*arguments); });
 }
 

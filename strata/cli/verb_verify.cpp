@@ -66,7 +66,8 @@ void add_verify_verb(CLI::App& app) {
   auto arguments = std::make_shared<RecipeArguments>();
   auto resume = std::make_shared<std::string>();
   arguments->add_to(*verb);
-  verb->add_option("--resume", *resume, "take the step after this checkpoint");
+  verb->add_option("--resume", *resume, "take the step after this checkpoint")
+      ->check(refuse_empty_path);
   verb->callback([arguments, resume] { run_verify(*arguments, *resume); });
 }
 
