@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "strata/base/errors.h"
@@ -56,10 +55,6 @@ std::vector<double> block_sums(const at::Tensor& gradients, FlatRange part,
 double sum_of_squares(const at::Tensor& gradients) {
   const FlatRange whole{0, gradients.numel()};
   return ordered_sum(block_sums(gradients, whole, {&whole, 1}, whole.size()));
-}
-
-double global_norm(std::span<const double> layer_sums) {
-  return std::sqrt(ordered_sum(layer_sums));
 }
 
 double clip_factor(double norm, double clip) { return clip > 0 && norm > clip ? clip / norm : 1.0; }

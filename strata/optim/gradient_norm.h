@@ -27,9 +27,6 @@ std::vector<double> block_sums(const at::Tensor& gradients, FlatRange part,
 /// In ascending order.
 double ordered_sum(std::span<const double> values);
 
-/// sqrt of the sum of `layer_sums` in ascending order.
-double global_norm(std::span<const double> layer_sums);
-
 /// Factor that brings `norm` down to `clip`; 1 when it is below or clip is 0 (off).
 double clip_factor(double norm, double clip);
 

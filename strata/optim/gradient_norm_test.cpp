@@ -72,11 +72,11 @@ TEST(SumOfSquares, RefusesWhatIsNotAFlatFp32Buffer) {
   EXPECT_THROW(sum_of_squares(at::zeros({4, 4}).t()), InternalError);
 }
 
-TEST(GlobalNorm, AddsLayersInOrder) {
-  EXPECT_EQ(global_norm(std::array{9.0, 16.0}), 5.0);
+TEST(OrderedSum, AddsInOrder) {
+  EXPECT_EQ(ordered_sum(std::array{9.0, 16.0}), 25.0);
   // In another order the small ones would survive.
-  EXPECT_EQ(global_norm(std::array{0x1p54, 1.0, 1.0}), 0x1p27);
-  EXPECT_EQ(global_norm({}), 0.0);
+  EXPECT_EQ(ordered_sum(std::array{0x1p54, 1.0, 1.0}), 0x1p54);
+  EXPECT_EQ(ordered_sum({}), 0.0);
 }
 
 TEST(ClipFactor, ShrinksOnlyWhatIsAboveTheLimit) {

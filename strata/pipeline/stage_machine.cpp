@@ -34,8 +34,14 @@ StageMachine::StageMachine(const Sequential& model, MachineOptions options, Laye
 
 void StageMachine::begin(const Program& program, StepInputs inputs) {
   inputs_ = std::move(inputs);
+  scalars_ = {.step = inputs_.step,
+              .update = inputs_.step + 1 - inputs_.skipped_updates,
+              .learning_rate = inputs_.learning_rate,
+              .inverse_valid_tokens =
+                  1 / static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
+              .loss_scale = inputs_.loss_scale,
+              .first_sample = inputs_.micro_batches.front().first_sample};
   outcome_ = {};
-  loss_ = {};
   values_.clear();
   gradients_.clear();
   graphs_.clear();
@@ -88,15 +94,17 @@ void StageMachine::perform(const Action& action) {
 }
 
 ForwardContext StageMachine::context(int layer, int micro_batch) {
+  const std::vector<MicroBatch>& batches = inputs_.micro_batches;
   return {.training = inputs_.training,
           .keep_intermediates = options_.keep_intermediates,
           .seed = options_.seed,
-          .step = inputs_.step,
-          .first_sample = inputs_.micro_batches[micro_batch].first_sample,
+          .step = scalars_.step,
+          .first_sample = scalars_.first_sample + batches[micro_batch].first_sample -
+                          batches.front().first_sample,
           .layer = layer,
-          .loss_scale = inputs_.loss_scale /
-                        static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
-          .loss = &loss_,
+          // Scales are powers of two: the product has the bits of a quotient.
+          .loss_scale = scalars_.loss_scale * scalars_.inverse_valid_tokens,
+          .loss = &scalars_.loss,
           .label_smoothing = inputs_.training ? options_.label_smoothing : 0,
           .tensor = tensor_.get()};
 }
@@ -200,7 +208,7 @@ void StageMachine::receive(const Action& action) {
 }
 
 void StageMachine::reduce_loss() {
-  double sum[] = {groups_.tp.rank() == 0 ? loss_.sum : 0};  // every tp rank has the same
+  double sum[] = {groups_.tp.rank() == 0 ? scalars_.loss.sum : 0};  // every tp rank has the same
   groups_.world.all_reduce(sum);
   outcome_.loss = sum[0] / static_cast<double>(inputs_.valid_tokens);
 }

@@ -50,6 +50,23 @@ struct StepInputs {
   bool training = true;              ///< false: forward only
 };
 
+/// The numbers beside tensors that a step's actions read and write. They stand in one block, so that
+/// a device can own it and a step need not ask the host between its first action and its update.
+struct StepScalars {
+  // Set when the step begins.
+  std::int64_t step = 0;    ///< counts from 0
+  std::int64_t update = 1;  ///< of the optimizer: counts from 1, without skipped ones
+  double learning_rate = 0;
+  double inverse_valid_tokens = 1;  ///< of the whole step
+  double loss_scale = 1;
+  std::int64_t first_sample = 0;  ///< of this replica's first micro-batch
+  // Found by the step; the same on every rank once kReduceNorm ran.
+  LossSink loss;       ///< sum over the valid tokens
+  double squares = 0;  ///< of the gradient's elements, with the loss scale
+  double factor = 1;   ///< what the update multiplies gradients by
+  bool skip = false;   ///< no update: see StepInputs::may_skip
+};
+
 /// What a step found; the same on every rank once kReduceNorm ran.
 struct StepOutcome {
   double loss = 0;           ///< mean over the valid tokens of the step
@@ -93,7 +110,7 @@ class StageMachine final : public Machine {
   void reduce_norm();
   std::vector<double> layer_squares();
   void update();
-  void update_shard(LayerBuffers& buffers, double factor);
+  void update_shard(LayerBuffers& buffers);
   void gather_weights();
   const LayerCuts& cuts_of(int layer);
   ForwardContext context(int layer, int micro_batch);
@@ -109,8 +126,8 @@ class StageMachine final : public Machine {
   std::unique_ptr<TensorGroup> tensor_;  // null: no tensor parallelism
 
   StepInputs inputs_;
+  StepScalars scalars_;
   StepOutcome outcome_;
-  LossSink loss_;
   std::vector<int> sends_;  // per value: sends a micro-batch, from the program
   ValueTable values_;
   GradientTable gradients_;

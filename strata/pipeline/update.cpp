@@ -144,21 +144,25 @@ void StageMachine::reduce_norm() {
     for (std::size_t i = 0; i < layers.size(); ++i)
       shared[static_cast<std::size_t>(layers[i]) * tp + tp_rank] = squares[i];
   }
-  if (tp_rank == 0) shared.back() = loss_.sum;
+  if (tp_rank == 0) shared.back() = scalars_.loss.sum;
   groups_.world.all_reduce(shared);
-  outcome_.loss = shared.back() / static_cast<double>(inputs_.valid_tokens);
+  scalars_.loss.sum = shared.back();
   shared.pop_back();
-  outcome_.gradient_norm = global_norm(shared) / inputs_.loss_scale;
-  outcome_.skipped = inputs_.may_skip && !std::isfinite(outcome_.gradient_norm);
+  scalars_.squares = ordered_sum(shared);
+  const double norm = std::sqrt(scalars_.squares) / scalars_.loss_scale;
+  scalars_.factor = clip_factor(norm, options_.clip) / scalars_.loss_scale;
+  scalars_.skip = inputs_.may_skip && !std::isfinite(norm);
+  outcome_ = {.loss = scalars_.loss.sum / static_cast<double>(inputs_.valid_tokens),
+              .gradient_norm = norm,
+              .skipped = scalars_.skip};
 }
 
 void StageMachine::update() {
-  const double factor = clip_factor(outcome_.gradient_norm, options_.clip) / inputs_.loss_scale;
   for (const int layer : store_.layers()) {
     LayerBuffers& buffers = store_.buffers(layer);
     if (buffers.layout->own_numel == 0) continue;
     const double began = now_seconds();
-    if (!outcome_.skipped) update_shard(buffers, factor);
+    if (!scalars_.skip) update_shard(buffers);
     layer_times_.add_update(layer, now_seconds() - began);
     if (options_.sharing.gather && buffers.residence.whole_weights) {
       gathers_.emplace_back(
@@ -168,17 +172,17 @@ void StageMachine::update() {
   layer_times_.end_step();
 }
 
-void StageMachine::update_shard(LayerBuffers& buffers, double factor) {
+void StageMachine::update_shard(LayerBuffers& buffers) {
   const FlatRange shard = buffers.residence.shard;
   if (shard.size() == 0) return;
   const at::Tensor gradients = buffers.gradient_shard.narrow(0, 0, shard.size());
-  if (factor != 1.0) gradients.mul_(factor);
+  if (scalars_.factor != 1.0) gradients.mul_(scalars_.factor);
   optimizer_->update({.weights = buffers.master,
                       .gradients = gradients,
                       .slots = buffers.slots,
                       .decay_numel = std::clamp<std::int64_t>(
                           buffers.layout->decay_numel - shard.begin, 0, shard.size())},
-                     inputs_.step + 1 - inputs_.skipped_updates, inputs_.learning_rate);
+                     scalars_.update, scalars_.learning_rate);
   if (!buffers.master.is_same(buffers.weight_shard)) buffers.weight_shard.copy_(buffers.master);
 }
 

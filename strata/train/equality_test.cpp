@@ -1,6 +1,6 @@
 // Cutting, scheduling and recomputing a model must not change one bit of what it learns.
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -63,9 +63,14 @@ Sequential model_of(const Case& c) {
                    .skip = c.skip});
 }
 
+// Each token decides the next, so that a few steps learn something on any processor.
 MiniBatch batch_of(int step) {
-  at::Generator generator = at::detail::createCPUGenerator(step + 1);
-  const at::Tensor text = at::randint(48, {kMiniBatch, 33}, generator, at::kLong);
+  const at::Tensor text = at::empty({kMiniBatch, 33}, at::kLong);
+  for (std::int64_t sample = 0; sample < kMiniBatch; ++sample) {
+    std::int64_t* tokens = text[sample].data_ptr<std::int64_t>();
+    tokens[0] = (7 * sample + 13 * step) % 48;
+    for (int i = 1; i < 33; ++i) tokens[i] = (5 * tokens[i - 1] + 11) % 48;
+  }
   MiniBatch batch{
       .inputs = {text.narrow(1, 0, 32).contiguous(), text.narrow(1, 1, 32).contiguous()},
       .samples = kMiniBatch};
@@ -164,7 +169,7 @@ TEST(BitEqualityReference, LearnsAndIsSensitive) {
                last = std::stod(reference.loss_bits.back());
   EXPECT_NEAR(first, std::log(48.0), 0.1);
   if (kSteps > 10) {
-    EXPECT_LT(last, first);
+    EXPECT_LT(last, first - 0.5);
   }
   // Another cut into micro-batches is another order of additions: the comparison can fail.
   Case uneven = c;

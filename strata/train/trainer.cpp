@@ -13,10 +13,10 @@
 namespace strata {
 namespace {
 
-// Says of each action that it begins, for ranks that wait for this one too long.
-class Narrator final : public Machine {
+// Reports each action when it begins, for ranks that wait for this one too long.
+class ProgressReporter final : public Machine {
  public:
-  Narrator(Machine& machine, Group& world) : machine_(machine), world_(world) {}
+  ProgressReporter(Machine& machine, Group& world) : machine_(machine), world_(world) {}
   void perform(const Action& action) override {
     world_.doing(words_for(action.op), position_++, action.micro_batch);
     machine_.perform(action);
@@ -30,7 +30,7 @@ class Narrator final : public Machine {
 
 // Runs the program; an error says at which action.
 void execute_located(const Program& program, Machine& stages, TraceLog& trace, Group& world) {
-  Narrator machine(stages, world);
+  ProgressReporter machine(stages, world);
   Execution execution(program, machine, &trace);
   const auto place = [&] {
     return "position " + std::to_string(execution.position()) + " \"" +
