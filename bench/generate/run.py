@@ -8,6 +8,7 @@ What is claimed and how it is measured: bench/generate/README.md.
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -38,12 +39,14 @@ class BusyProcesses:
 
 
 def ours(options, tokens):
-    """Wall time of the whole command, and its text."""
+    """Wall and processor seconds of the whole command, and its text."""
     command = [contest.STRATA, "generate", str(options.model), "--temperature", "0", "--tokens",
                str(tokens), "--set", "mesh.threads=1"]
-    begin = time.perf_counter()
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return time.perf_counter() - begin, done.stdout.strip()
+    seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, busy, done.stdout.strip()
 
 
 def theirs(options):
@@ -53,18 +56,24 @@ def theirs(options):
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     whole = time.perf_counter() - begin
     result = json.loads(done.stdout.splitlines()[-1])
-    return result["seconds"], whole, result["text"].strip()
+    return result, whole
 
 
 def measure(options):
-    seconds, text = ours(options, options.tokens)
-    start, _ = ours(options, 1)
-    peer, peer_whole, peer_text = theirs(options)
-    if text != peer_text[:len(text)]:
-        sys.exit(f"run: other text\n  strata        {text}\n  transformers  {peer_text}")
+    seconds, busy, text = ours(options, options.tokens)
+    start, start_busy, _ = ours(options, 1)
+    peer, peer_whole = theirs(options)
+    if not text or text != peer["text"].strip()[:len(text)]:
+        sys.exit(f"run: other text\n  strata        {text}\n  transformers  {peer['text']}")
     return {"strata, whole command": seconds, "strata, one token": start,
-            "transformers, generate() alone": peer, "transformers, whole command": peer_whole,
-            "ratio": peer / seconds, "ratio of tokens": peer / max(seconds - start, 1e-9)}
+            "transformers, generate() alone": peer["seconds"],
+            "transformers, whole command": peer_whole,
+            "strata, processor, whole command": busy, "strata, processor, one token": start_busy,
+            "transformers, processor, generate() alone": peer["processor_seconds"],
+            "ratio": peer["seconds"] / seconds,
+            "ratio, processor": peer["processor_seconds"] / busy,
+            "ratio, processor, behind the first token": peer["processor_seconds"] / max(
+                busy - start_busy, 1e-3)}
 
 
 def main():
