@@ -13,7 +13,8 @@
 #include <cstring>
 
 #include "strata/base/errors.h"
-#include "strata/comm/meeting_point.h"
+#include "strata/transport/secret.h"
+#include "strata/transport/socket.h"
 
 namespace strata {
 namespace {
@@ -45,7 +46,7 @@ class SignalNotes {
   std::array<struct sigaction, kForwarded.size()> before_{};
 };
 
-[[noreturn]] void become(int process, int processes, int port,
+[[noreturn]] void become(int process, int processes, int port, const std::string& secret,
                          const std::vector<std::string>& arguments) {
   // A group of its own: the terminal's Ctrl-C reaches it once, through the launcher.
   ::setpgid(0, 0);
@@ -58,6 +59,8 @@ class SignalNotes {
   set("LOCAL_WORLD_SIZE", processes);
   set("MASTER_PORT", port);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  // Other users of the machine reach loopback, too.
+  if (!secret.empty()) ::setenv("STRATA_SECRET", secret.c_str(), 1);
   std::vector<char*> argv{const_cast<char*>("strata")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -65,7 +68,8 @@ class SignalNotes {
   ::_exit(3);
 }
 
-pid_t start(int process, int processes, int port, const std::vector<std::string>& arguments) {
+pid_t start(int process, int processes, int port, const std::string& secret,
+            const std::vector<std::string>& arguments) {
   const pid_t launcher = ::getpid(), pid = ::fork();
   if (pid < 0)
     throw SystemError({.operation = "cli.launch",
@@ -76,7 +80,7 @@ pid_t start(int process, int processes, int port, const std::vector<std::string>
   if (pid > 0) return pid;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(3);  // it died before the line above
-  become(process, processes, port, arguments);
+  become(process, processes, port, secret, arguments);
 }
 
 class Children {
@@ -113,9 +117,11 @@ LaunchResult launch_processes(int processes, const std::vector<std::string>& arg
   using Clock = std::chrono::steady_clock;
   const SignalNotes notes;
   const int port = free_loopback_port();
+  const bool given = std::getenv("STRATA_SECRET") || std::getenv("STRATA_SECRET_FILE");
+  const std::string secret = given ? "" : make_secret();
   Children children;
   for (int process = 0; process < processes; ++process)
-    children.add(start(process, processes, port, arguments));
+    children.add(start(process, processes, port, secret, arguments));
   LaunchResult result;
   Clock::time_point failed = Clock::time_point::max();
   while (children.any()) {

@@ -1,5 +1,6 @@
 /// Starts this program several times on one machine, as processes of one run, and waits for all.
 ///
+/// They get a secret of their own (STRATA_SECRET), unless one is set: nobody else can join them.
 /// The processes die with their launcher, whatever ends it. Signals that end a program go to all.
 /// After the first failure the others, which end by themselves, have 15 s.
 ///

@@ -54,7 +54,7 @@ int share_number(const Rendezvous& rendezvous, int number, Deadline deadline) {
       got = error.what();
     }
   }
-  throw SystemError({.operation = "comm.join",
+  throw SystemError({.operation = "comm.share_number",
                      .where = rendezvous.host + ":" + std::to_string(rendezvous.port),
                      .what = "torchrun's store does not answer",
                      .expected = "the store that TORCHELASTIC_USE_AGENT_STORE promises",

@@ -4,8 +4,8 @@
 /// Errors  SystemError when the store does not answer in time.
 #pragma once
 
-#include "strata/comm/rendezvous.h"
-#include "strata/comm/socket.h"
+#include "strata/transport/host_address.h"
+#include "strata/transport/rendezvous.h"
 
 namespace strata {
 

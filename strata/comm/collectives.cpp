@@ -22,16 +22,16 @@ constexpr std::int64_t kShortRow = 1 << 14;  // bytes: shorter ones are not wort
 // out = terms[0] + terms[1] + ..., each element in that order, for the next out.numel() of each;
 // out may be one of the terms.
 template <typename T>
-void sum_in_order(std::vector<LentPieces>& terms, T* out, std::int64_t numel) {
+void sum_in_order(std::vector<ImportedChunks>& terms, T* out, std::int64_t numel) {
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
   constexpr std::int64_t kElements = kBlock / static_cast<std::int64_t>(sizeof(T));
-  static_assert(kPieceElements % kElements == 0);
+  static_assert(kChunkElements % kElements == 0);
   const auto most = static_cast<std::size_t>(std::min(kElements, numel));
   const auto buffer = std::make_unique_for_overwrite<T[]>(most);
   const auto sum = std::make_unique_for_overwrite<Wide[]>(most);
   for (std::int64_t begin = 0; begin < numel; begin += kElements) {
     const std::int64_t count = std::min(kElements, numel - begin);
-    const auto next = [&](LentPieces& term) {
+    const auto next = [&](ImportedChunks& term) {
       constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
       return static_cast<const T*>(term.next(count, kType, buffer.get()));
     };
@@ -45,23 +45,23 @@ void sum_in_order(std::vector<LentPieces>& terms, T* out, std::int64_t numel) {
   }
 }
 
-void sum_in_order(std::vector<LentPieces>& terms, const at::Tensor& out) {
+void sum_in_order(std::vector<ImportedChunks>& terms, const at::Tensor& out) {
   STRATA_CHECK(out.is_contiguous(), "comm.sum");
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, out.scalar_type(), "sum_in_order", [&] {
     sum_in_order<scalar_t>(terms, out.data_ptr<scalar_t>(), out.numel());
   });
 }
 
-void sum_in_order(const std::vector<Loan>& loans, const at::Tensor& out) {
-  std::vector<LentPieces> terms;
-  for (const Loan& loan : loans) {
-    STRATA_CHECK_EQ(loan.numel(), out.numel(), "comm.sum");
-    terms.emplace_back(loan);
+void sum_in_order(const std::vector<ImportedBuffer>& imported, const at::Tensor& out) {
+  std::vector<ImportedChunks> terms;
+  for (const ImportedBuffer& term : imported) {
+    STRATA_CHECK_EQ(term.numel(), out.numel(), "comm.sum");
+    terms.emplace_back(term);
   }
   sum_in_order(terms, out);
 }
 
-void max_of(const std::vector<Loan>& terms, const at::Tensor& out) {
+void max_of(const std::vector<ImportedBuffer>& terms, const at::Tensor& out) {
   at::Tensor most = terms[0].tensor();
   for (std::size_t i = 1; i < terms.size(); ++i) most = at::maximum(most, terms[i].tensor());
   out.copy_(most);
@@ -82,25 +82,25 @@ at::Tensor shard_of(const at::Tensor& flat, const Shards& shards, int rank) {
 }
 
 // Every rank's tensor, own one included, in rank order.
-std::vector<Loan> exchange(Group& group, const at::Tensor& x) {
+std::vector<ImportedBuffer> exchange(Group& group, const at::Tensor& x) {
   const MessageTag tag = group.next_collective();
   for (int peer = 0; peer < group.size(); ++peer)
-    if (peer != group.rank()) group.lend(peer, tag, x);
-  std::vector<Loan> all;
+    if (peer != group.rank()) group.export_buffer(peer, tag, x);
+  std::vector<ImportedBuffer> all;
   for (int peer = 0; peer < group.size(); ++peer)
-    all.push_back(peer == group.rank() ? Loan(x) : group.borrow(peer, tag));
+    all.push_back(peer == group.rank() ? ImportedBuffer(x) : group.import_buffer(peer, tag));
   return all;
 }
 
-// Copies the loan to part `index` of `whole` along `dim`: row by row, as it lies there.
-void place(const Loan& loan, const at::Tensor& whole, int dim, int index, int parts) {
+// Copies the buffer to part `index` of `whole` along `dim`: row by row, as it lies there.
+void place(const ImportedBuffer& part, const at::Tensor& whole, int dim, int index, int parts) {
   const std::int64_t pitch = c10::multiply_integers(whole.sizes().slice(dim)), row = pitch / parts;
   const auto row_bytes = row * static_cast<std::int64_t>(whole.element_size());
-  if (!loan.data() && loan.numel() > row && row_bytes < kShortRow)
-    return place(Loan(loan.tensor()), whole, dim, index, parts);
+  if (!part.data() && part.numel() > row && row_bytes < kShortRow)
+    return place(ImportedBuffer(part.tensor()), whole, dim, index, parts);
   auto* to = static_cast<char*>(whole.data_ptr()) + index * row_bytes;
-  for (std::int64_t begin = 0; begin < loan.numel(); begin += row, to += parts * row_bytes)
-    loan.read(begin, row, to);
+  for (std::int64_t begin = 0; begin < part.numel(); begin += row, to += parts * row_bytes)
+    part.read(begin, row, to);
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ void place(const Loan& loan, const at::Tensor& whole, int dim, int index, int pa
 void all_reduce_sum(Group& group, at::Tensor& x) {
   if (group.size() == 1) return;
   STRATA_CHECK(x.is_contiguous(), "comm.all_reduce_sum");
-  // The others may still read what was lent when the caller writes to x: small tensors lend a copy,
+  // The others may still read what was exported when the caller writes to x: small tensors export a copy,
   // middling ones a sum of their own. Large ones are summed in place, where until then nobody else
   // reads, and the ranks wait for each other.
   if (x.numel() <= kSmall) return sum_in_order(exchange(group, x.clone()), x.view(-1));
@@ -117,14 +117,14 @@ void all_reduce_sum(Group& group, at::Tensor& x) {
   const at::Tensor own = shard_of(flat, shards, group.rank());
   const bool in_place = x.nbytes() >= kInPlace;
   const at::Tensor sum = in_place ? own : at::empty_like(own);
-  ShardedSum summing = ShardedSum::start(group, flat, shards);
-  ShardedGather gathering = ShardedGather::prepare(group, sum, shards);
-  for (std::int64_t begin = 0; begin < sum.numel(); begin += kPieceElements) {
-    const std::int64_t end = std::min(begin + kPieceElements, sum.numel());
+  ReduceScatter summing = ReduceScatter::start(group, flat, shards);
+  AllGather gathering = AllGather::prepare(group, sum, shards);
+  for (std::int64_t begin = 0; begin < sum.numel(); begin += kChunkElements) {
+    const std::int64_t end = std::min(begin + kChunkElements, sum.numel());
     sum_in_order(summing.terms_, sum.narrow(0, begin, end - begin));
-    gathering.lend(begin, end);  // on its way while the next is summed
+    gathering.export_part(begin, end);  // on its way while the next is summed
   }
-  summing.terms_.clear();  // gives the others their memory back before waiting for them
+  summing.terms_.clear();  // releases the others' memory before waiting for them
   gathering.finish(flat);
   if (in_place) group.barrier();
 }
@@ -135,12 +135,12 @@ void all_reduce_max(Group& group, at::Tensor& x) {
 
 at::Tensor all_gather(Group& group, const at::Tensor& x, int dim) {
   if (group.size() == 1) return x;
-  const std::vector<Loan> parts = exchange(group, x.contiguous());
+  const std::vector<ImportedBuffer> parts = exchange(group, x.contiguous());
   at::DimVector sizes(x.sizes());
   sizes[static_cast<std::size_t>(dim)] *= group.size();
   at::Tensor whole = at::empty(sizes, x.options());
   for (int peer = 0; peer < group.size(); ++peer) {
-    const Loan& part = parts[static_cast<std::size_t>(peer)];
+    const ImportedBuffer& part = parts[static_cast<std::size_t>(peer)];
     STRATA_CHECK(part.numel() == x.numel() && part.dtype() == x.scalar_type(), "comm.all_gather");
     place(part, whole, dim, peer, group.size());
   }
@@ -154,42 +154,42 @@ at::Tensor reduce_scatter(Group& group, const at::Tensor& x, int dim) {
   const MessageTag tag = group.next_collective();
   const auto part = [&](int rank) { return x.narrow(dim, rank * share, share).contiguous(); };
   for (int peer = 0; peer < group.size(); ++peer)
-    if (peer != group.rank()) group.lend(peer, tag, part(peer));
+    if (peer != group.rank()) group.export_buffer(peer, tag, part(peer));
   const at::Tensor own = part(group.rank());
-  std::vector<Loan> terms;
+  std::vector<ImportedBuffer> terms;
   for (int peer = 0; peer < group.size(); ++peer)
-    terms.push_back(peer == group.rank() ? Loan(own) : group.borrow(peer, tag));
+    terms.push_back(peer == group.rank() ? ImportedBuffer(own) : group.import_buffer(peer, tag));
   at::Tensor sum = at::empty(own.sizes(), x.options());
   sum_in_order(terms, sum);
   return sum;
 }
 
-ShardedSum ShardedSum::start(Group& group, at::Tensor flat, Shards shards) {
-  STRATA_CHECK_EQ(shards.size(), static_cast<std::size_t>(group.size()), "comm.sharded_sum");
-  ShardedSum sum;
+ReduceScatter ReduceScatter::start(Group& group, at::Tensor flat, Shards shards) {
+  STRATA_CHECK_EQ(shards.size(), static_cast<std::size_t>(group.size()), "comm.reduce_scatter");
+  ReduceScatter sum;
   const MessageTag tag = group.next_collective();
   const std::int64_t numel = shards[static_cast<std::size_t>(group.rank())].size();
   for (int peer = 0; peer < group.size(); ++peer) {
     const at::Tensor shard = shard_of(flat, shards, peer);
     if (peer == group.rank()) {
-      sum.terms_.emplace_back(Loan(shard));
+      sum.terms_.emplace_back(ImportedBuffer(shard));
     } else {
-      lend_pieces(group, peer, tag, shard, 0, shard.numel());
+      export_chunks(group, peer, tag, shard, 0, shard.numel());
       sum.terms_.emplace_back(group, peer, tag, numel);
     }
   }
   return sum;
 }
 
-void ShardedSum::finish(const at::Tensor& into, bool accumulate) {
-  if (accumulate) terms_.emplace(terms_.begin(), Loan(into));
+void ReduceScatter::finish(const at::Tensor& into, bool accumulate) {
+  if (accumulate) terms_.emplace(terms_.begin(), ImportedBuffer(into));
   sum_in_order(terms_, into);
   terms_.clear();
 }
 
-ShardedGather ShardedGather::prepare(Group& group, at::Tensor shard, Shards shards) {
-  STRATA_CHECK_EQ(shards.size(), static_cast<std::size_t>(group.size()), "comm.sharded_gather");
-  ShardedGather gather;
+AllGather AllGather::prepare(Group& group, at::Tensor shard, Shards shards) {
+  STRATA_CHECK_EQ(shards.size(), static_cast<std::size_t>(group.size()), "comm.all_gather");
+  AllGather gather;
   gather.group_ = &group;
   gather.tag_ = group.next_collective();
   gather.shard_ = std::move(shard);
@@ -197,24 +197,24 @@ ShardedGather ShardedGather::prepare(Group& group, at::Tensor shard, Shards shar
   return gather;
 }
 
-void ShardedGather::lend(std::int64_t begin, std::int64_t end) {
+void AllGather::export_part(std::int64_t begin, std::int64_t end) {
   for (int peer = 0; peer < group_->size(); ++peer)
-    if (peer != group_->rank()) lend_pieces(*group_, peer, tag_, shard_, begin, end);
+    if (peer != group_->rank()) export_chunks(*group_, peer, tag_, shard_, begin, end);
 }
 
-ShardedGather ShardedGather::start(Group& group, at::Tensor shard, Shards shards) {
-  ShardedGather gather = prepare(group, std::move(shard), std::move(shards));
-  gather.lend(0, gather.shard_.numel());
+AllGather AllGather::start(Group& group, at::Tensor shard, Shards shards) {
+  AllGather gather = prepare(group, std::move(shard), std::move(shards));
+  gather.export_part(0, gather.shard_.numel());
   return gather;
 }
 
-void ShardedGather::finish(const at::Tensor& flat) {
+void AllGather::finish(const at::Tensor& flat) {
   const at::Tensor own = shard_of(flat, shards_, group_->rank());
   if (own.numel() > 0 && own.data_ptr() != shard_.data_ptr()) own.copy_(shard_);
   for (int peer = 0; peer < group_->size(); ++peer) {
     if (peer == group_->rank()) continue;
     const at::Tensor theirs = shard_of(flat, shards_, peer);
-    LentPieces(*group_, peer, tag_, theirs.numel())
+    ImportedChunks(*group_, peer, tag_, theirs.numel())
         .read_rest(flat.scalar_type(), theirs.data_ptr());
   }
   shard_.reset();

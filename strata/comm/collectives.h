@@ -16,7 +16,7 @@
 
 #include "strata/base/flat_range.h"
 #include "strata/comm/group.h"
-#include "strata/comm/lent_pieces.h"
+#include "strata/comm/buffer_chunks.h"
 
 namespace strata {
 
@@ -35,11 +35,11 @@ using Shards = std::vector<FlatRange>;
 
 /// Sums the ranks' flat buffers; each rank gets its shard of the sum.
 ///
-/// The buffer is lent to the others until every rank has finished: it may be freed, but must not be
+/// The others read the buffer until every rank has finished: it may be freed, but must not be
 /// written to (this rank's own shard apart) before a later collective shows that they have.
-class ShardedSum {
+class ReduceScatter {
  public:
-  static ShardedSum start(Group& group, at::Tensor flat, Shards shards);
+  static ReduceScatter start(Group& group, at::Tensor flat, Shards shards);
 
   /// Waits for the others' shards and writes the sum to `into` (which may be this rank's shard of
   /// the buffer itself), or adds it there.
@@ -47,21 +47,21 @@ class ShardedSum {
 
  private:
   friend void all_reduce_sum(Group& group, at::Tensor& x);
-  std::vector<LentPieces> terms_;  // in rank order
+  std::vector<ImportedChunks> terms_;  // in rank order
 };
 
-/// Collects all ranks' shards in a flat buffer. The same rule for the lent shard.
-class ShardedGather {
+/// Collects all ranks' shards in a flat buffer. The same rule for the shard.
+class AllGather {
  public:
-  static ShardedGather start(Group& group, at::Tensor shard, Shards shards);
+  static AllGather start(Group& group, at::Tensor shard, Shards shards);
 
   /// Fills `flat` (own shard included).
   void finish(const at::Tensor& flat);
 
  private:
   friend void all_reduce_sum(Group& group, at::Tensor& x);
-  static ShardedGather prepare(Group& group, at::Tensor shard, Shards shards);
-  void lend(std::int64_t begin, std::int64_t end);
+  static AllGather prepare(Group& group, at::Tensor shard, Shards shards);
+  void export_part(std::int64_t begin, std::int64_t end);
 
   Group* group_ = nullptr;
   MessageTag tag_;

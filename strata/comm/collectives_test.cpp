@@ -66,8 +66,8 @@ TEST(Collectives, ShardsOverlapWithOtherWork) {
   const at::Tensor expected = ordered_sum(3, numel);
   run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
     at::Tensor a = values_of(group.rank(), numel), b = a.clone();
-    ShardedSum first = ShardedSum::start(group, a, shards);
-    ShardedSum second = ShardedSum::start(group, b, shards);  // before the first has ended
+    ReduceScatter first = ReduceScatter::start(group, a, shards);
+    ReduceScatter second = ReduceScatter::start(group, b, shards);  // before the first has ended
     const int rank = group.rank();
     const auto own = [&](const at::Tensor& x) {
       return x.narrow(0, shards[rank].begin, shards[rank].size());
@@ -77,7 +77,7 @@ TEST(Collectives, ShardsOverlapWithOtherWork) {
     EXPECT_TRUE(at::equal(own(a), own(expected)));
     EXPECT_TRUE(at::equal(own(b), own(expected)));
     const at::Tensor gathered = at::empty({numel});
-    ShardedGather::start(group, own(a), shards).finish(gathered);
+    AllGather::start(group, own(a), shards).finish(gathered);
     EXPECT_TRUE(at::equal(gathered, expected));
     group.barrier();
   });

@@ -7,11 +7,12 @@
 #include <type_traits>
 
 #include "strata/base/errors.h"
+#include "strata/transport/transport.h"
 
 namespace strata {
 namespace {
 
-static_assert(std::is_trivially_copyable_v<Frame>);
+static_assert(std::is_trivially_copyable_v<Frame> && sizeof(Frame) <= kMessageHeaderBytes);
 
 void describe_tensor(Frame& frame, at::Tensor& tensor) {
   if (!tensor.is_non_overlapping_and_dense()) tensor = tensor.contiguous();
@@ -27,10 +28,10 @@ void describe_tensor(Frame& frame, at::Tensor& tensor) {
 }
 
 void put_inside(Frame& frame, const Message& message) {
-  const std::size_t numbers = frame.numbers * sizeof(double);
-  if (numbers > 0) std::memcpy(frame.inside, message.numbers.data(), numbers);
+  if (frame.numbers > 0)
+    std::memcpy(frame.inside, message.numbers.data(), frame.numbers * sizeof(double));
   if (frame.tensor_bytes > 0)
-    std::memcpy(frame.inside + numbers, message.tensor.const_data_ptr(), frame.tensor_bytes);
+    std::memcpy(frame.inside, message.tensor.const_data_ptr(), frame.tensor_bytes);
 }
 
 }  // namespace
@@ -40,14 +41,15 @@ Frame frame_of(const Address& address, Message& message) {
   frame.kind = FrameKind::kMessage;
   frame.address = address;
   frame.numbers = message.numbers.size();
+  STRATA_CHECK(!message.tensor.defined() || message.numbers.empty(), "comm.send");
   if (message.tensor.defined()) describe_tensor(frame, message.tensor);
   if (frame.fits()) put_inside(frame, message);
   return frame;
 }
 
-void become_loan(Frame& frame, const at::Tensor& tensor, std::uint64_t loan) {
-  frame.kind = FrameKind::kLoan;
-  frame.loan = loan;
+void become_export(Frame& frame, const at::Tensor& tensor, std::uint64_t number) {
+  frame.kind = FrameKind::kExport;
+  frame.exported = number;
   frame.memory = reinterpret_cast<std::uint64_t>(tensor.const_data_ptr());
 }
 
@@ -69,10 +71,10 @@ Message message_of(const Frame& frame) {
     STRATA_CHECK_EQ(message.tensor.nbytes(), frame.tensor_bytes, "comm.receive");
   }
   if (!frame.fits()) return message;
-  const std::size_t numbers = frame.numbers * sizeof(double);
-  if (numbers > 0) std::memcpy(message.numbers.data(), frame.inside, numbers);
+  if (frame.numbers > 0)
+    std::memcpy(message.numbers.data(), frame.inside, frame.numbers * sizeof(double));
   if (frame.tensor_bytes > 0)
-    std::memcpy(message.tensor.data_ptr(), frame.inside + numbers, frame.tensor_bytes);
+    std::memcpy(message.tensor.data_ptr(), frame.inside, frame.tensor_bytes);
   return message;
 }
 

@@ -13,27 +13,34 @@
 
 namespace strata {
 
-enum class FrameKind : std::uint32_t { kMessage, kLoan, kReturn, kFailure, kStatus, kGoodbye };
+enum class FrameKind : std::uint32_t {
+  kMessage,   // a tensor or numbers
+  kExport,    // says where a tensor is, to be read there
+  kRelease,   // it was read
+  kFailure,   // ends the run
+  kStatus,    // what the ranks are doing
+  kShutdown,  // the last
+};
 
 struct Frame {
   static constexpr int kDims = 8;
   static constexpr std::size_t kInside = 768;
 
-  FrameKind kind = FrameKind::kGoodbye;
+  FrameKind kind = FrameKind::kShutdown;
   std::int8_t dtype = 0;
   bool has_tensor = false;
   std::int16_t dims = 0;
   Address address;
   std::int64_t sizes[kDims] = {};
   std::int64_t strides[kDims] = {};
-  std::uint64_t numbers = 0;  ///< doubles in front of the tensor's bytes
+  std::uint64_t numbers = 0;           ///< doubles, instead of a tensor
   std::uint64_t tensor_bytes = 0;
-  std::uint64_t loan = 0;              ///< its number, in a loan and its return
-  std::uint64_t memory = 0;            ///< address of a lent tensor, whose bytes don't travel
-  unsigned char inside[kInside] = {};  ///< numbers and tensor, if both fit
+  std::uint64_t exported = 0;          ///< number of an exported buffer, until its release
+  std::uint64_t memory = 0;            ///< its address; its bytes don't travel
+  unsigned char inside[kInside] = {};  ///< numbers or tensor, if they fit
 
   std::uint64_t bytes() const {
-    return numbers * sizeof(double) + (kind == FrameKind::kLoan ? 0 : tensor_bytes);
+    return kind == FrameKind::kExport ? 0 : numbers * sizeof(double) + tensor_bytes;
   }
   bool fits() const { return bytes() <= kInside; }
 };
@@ -42,7 +49,7 @@ struct Frame {
 Frame frame_of(const Address& address, Message& message);
 
 /// Makes of a message's frame one that only says where the tensor is.
-void become_loan(Frame& frame, const at::Tensor& tensor, std::uint64_t loan);
+void become_export(Frame& frame, const at::Tensor& tensor, std::uint64_t number);
 
 /// A frame that carries text or plain structs instead, kept in a byte tensor.
 Frame frame_of(FrameKind kind, std::span<const std::byte> bytes, Message& message);

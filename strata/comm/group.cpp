@@ -4,7 +4,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/philox.h"
-#include "strata/comm/post_office.h"
+#include "strata/comm/mailboxes.h"
 #include "strata/device/account.h"
 
 namespace strata {
@@ -22,9 +22,9 @@ std::uint64_t id_of(std::uint64_t parent, const std::vector<int>& members,
 
 }  // namespace
 
-Group::Group(std::shared_ptr<PostOffice> office, std::vector<int> members, int world_rank,
+Group::Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
              std::uint64_t id, MemoryAccount* account)
-    : office_(std::move(office)), members_(std::move(members)), id_(id), account_(account) {
+    : mailboxes_(std::move(mailboxes)), members_(std::move(members)), id_(id), account_(account) {
   const auto self = std::find(members_.begin(), members_.end(), world_rank);
   STRATA_CHECK(self != members_.end(), "comm.group");
   rank_ = static_cast<int>(self - members_.begin());
@@ -34,7 +34,7 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& purpose)
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(members_.at(rank));
   const std::uint64_t id = id_of(id_, members, purpose);
-  return Group(office_, std::move(members), members_[rank_], id, account_);
+  return Group(mailboxes_, std::move(members), members_[rank_], id, account_);
 }
 
 Address Group::to(int peer, const MessageTag& tag) const {
@@ -48,29 +48,31 @@ Address Group::from(int peer, const MessageTag& tag) const {
 }
 
 void Group::send(int peer, const MessageTag& tag, at::Tensor tensor) {
-  office_->post(to(peer, tag), {std::move(tensor), {}});
+  mailboxes_->post(to(peer, tag), {std::move(tensor), {}});
 }
 
 at::Tensor Group::receive(int peer, const MessageTag& tag) {
-  at::Tensor tensor = borrow(peer, tag).tensor();
+  at::Tensor tensor = import_buffer(peer, tag).tensor();
   if (account_) charge_to(tensor, *account_);
   return tensor;
 }
 
-void Group::lend(int peer, const MessageTag& tag, at::Tensor tensor) {
-  office_->post(to(peer, tag), {std::move(tensor), {}});
+void Group::export_buffer(int peer, const MessageTag& tag, at::Tensor tensor) {
+  mailboxes_->post(to(peer, tag), {std::move(tensor), {}});
 }
 
-Loan Group::borrow(int peer, const MessageTag& tag) { return Loan(office_->take(from(peer, tag))); }
+ImportedBuffer Group::import_buffer(int peer, const MessageTag& tag) {
+  return ImportedBuffer(mailboxes_->take(from(peer, tag)));
+}
 
-bool Group::reads_in_place(int peer) const { return office_->reads_in_place(members_[peer]); }
+bool Group::reads_in_place(int peer) const { return mailboxes_->reads_in_place(members_[peer]); }
 
 MessageTag Group::next_collective() {
   return {.kind = kCollective, .value = static_cast<std::int32_t>(collectives_++)};
 }
 
 void Group::doing(const char* what, int position, int micro_batch) {
-  office_->board().doing(members_[rank_], what, position, micro_batch);
+  mailboxes_->progress().doing(members_[rank_], what, position, micro_batch);
 }
 
 void Group::barrier() { all_reduce({}); }
@@ -79,24 +81,24 @@ void Group::all_reduce(std::span<double> values) {
   if (size() == 1) return;
   const MessageTag tag = next_collective();
   if (rank_ > 0) {
-    office_->post(to(0, tag), {{}, {values.begin(), values.end()}});
-    const std::vector<double> sum = office_->take(from(0, tag)).numbers;
+    mailboxes_->post(to(0, tag), {{}, {values.begin(), values.end()}});
+    const std::vector<double> sum = mailboxes_->take(from(0, tag)).numbers;
     std::copy(sum.begin(), sum.end(), values.begin());
     return;
   }
   std::vector<double> sum(values.size(), 0.0);
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
   for (int peer = 1; peer < size(); ++peer) {
-    const std::vector<double> contribution = office_->take(from(peer, tag)).numbers;
+    const std::vector<double> contribution = mailboxes_->take(from(peer, tag)).numbers;
     STRATA_CHECK_EQ(contribution.size(), sum.size(), "comm.all_reduce");
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += contribution[i];
   }
-  for (int peer = 1; peer < size(); ++peer) office_->post(to(peer, tag), {{}, sum});
+  for (int peer = 1; peer < size(); ++peer) mailboxes_->post(to(peer, tag), {{}, sum});
   std::copy(sum.begin(), sum.end(), values.begin());
 }
 
 std::unique_ptr<Group> single_rank() {
-  return std::make_unique<Group>(std::make_shared<PostOffice>(1, 0, 1), std::vector<int>{0}, 0, 0,
+  return std::make_unique<Group>(std::make_shared<Mailboxes>(1, 0, 1), std::vector<int>{0}, 0, 0,
                                  nullptr);
 }
 

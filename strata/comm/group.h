@@ -15,19 +15,19 @@
 #include <string>
 #include <vector>
 
-#include "strata/comm/loan.h"
 #include "strata/comm/message.h"
+#include "strata/comm/shared_buffer.h"
 
 namespace strata {
 
 class MemoryAccount;
-class PostOffice;
+class Mailboxes;
 
 class Group {
  public:
   /// `members`: world ranks, ascending, `rank` among them. `account` (may be null) is charged for
   /// what the rank receives.
-  Group(std::shared_ptr<PostOffice> office, std::vector<int> members, int world_rank,
+  Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
         std::uint64_t id, MemoryAccount* account);
 
   int rank() const { return rank_; }  ///< within the group
@@ -45,10 +45,10 @@ class Group {
   /// Waits for the message and charges its bytes to this rank's account.
   at::Tensor receive(int peer, const MessageTag& tag);
 
-  /// Lends a tensor to `peer`: as send, but the bytes stay the sender's, who must not write to
-  /// them before something later tells it that the peer has read them.
-  void lend(int peer, const MessageTag& tag, at::Tensor tensor);
-  Loan borrow(int peer, const MessageTag& tag);
+  /// Lets `peer` read a tensor where it is: as send, but the bytes stay the sender's, who must not
+  /// write to them before something later tells it that the peer has read them.
+  void export_buffer(int peer, const MessageTag& tag, at::Tensor tensor);
+  ImportedBuffer import_buffer(int peer, const MessageTag& tag);
 
   /// Whether `peer` reads large tensors where they are: on this machine, and able to.
   bool reads_in_place(int peer) const;
@@ -56,7 +56,7 @@ class Group {
   void barrier();
 
   /// Says what this rank is about to do, e.g. ("forward", 17, 4), or what it is about to receive,
-  /// ("activation", 17, 4): ranks that wait for it too long tell it (comm/stall.h).
+  /// ("activation", 17, 4): ranks that wait for it too long tell it (transport/watchdog.h).
   void doing(const char* what, int position = -1, int micro_batch = -1);
 
   /// Sums over ranks in rank order: the same bits on every rank and for any timing.
@@ -69,7 +69,7 @@ class Group {
   Address to(int peer, const MessageTag& tag) const;
   Address from(int peer, const MessageTag& tag) const;
 
-  std::shared_ptr<PostOffice> office_;
+  std::shared_ptr<Mailboxes> mailboxes_;
   std::vector<int> members_;
   int rank_ = 0;
   std::uint64_t id_ = 0;

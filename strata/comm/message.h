@@ -27,12 +27,12 @@ struct Address {
   friend auto operator<=>(const Address&, const Address&) = default;
 };
 
-class RemoteTensor;
+class RemoteBuffer;
 
 struct Message {
-  at::Tensor tensor;            ///< undefined: numbers only, or a remote tensor
-  std::vector<double> numbers;  ///< charged to nobody
-  std::shared_ptr<const RemoteTensor> remote = nullptr;  ///< still in a neighbour's memory
+  at::Tensor tensor;            ///< undefined: numbers only, or a remote buffer
+  std::vector<double> numbers;  ///< charged to nobody; only without a tensor
+  std::shared_ptr<const RemoteBuffer> remote = nullptr;  ///< still in a same-host peer's memory
 };
 
 }  // namespace strata

@@ -15,12 +15,14 @@
 #include <vector>
 
 #include "strata/base/errors.h"
-#include "strata/comm/courier.h"
-#include "strata/comm/failure.h"
-#include "strata/comm/join.h"
-#include "strata/comm/neighbours.h"
-#include "strata/comm/post_office.h"
-#include "strata/comm/stall_watch.h"
+#include "strata/base/failure.h"
+#include "strata/comm/agent_store.h"
+#include "strata/comm/mailboxes.h"
+#include "strata/comm/peer_protocol.h"
+#include "strata/transport/join.h"
+#include "strata/transport/secret.h"
+#include "strata/transport/socket_transport.h"
+#include "strata/transport/watchdog.h"
 
 namespace strata {
 namespace {
@@ -58,14 +60,24 @@ double join_seconds(const RanksOptions& options) {
   if (options.join_seconds > 0) return options.join_seconds;
   const char* text = std::getenv("STRATA_JOIN_SECONDS");
   if (!text) return 25;
-  const double seconds = std::strtod(text, nullptr);
-  if (seconds > 0) return seconds;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  constexpr double kMost = 86400;
+  if (end != text && *end == '\0' && seconds > 0 && seconds <= kMost) return seconds;
   throw UserError({.operation = "comm.join",
                    .where = "STRATA_JOIN_SECONDS",
                    .what = "not a number of seconds",
-                   .expected = "more than 0",
-                   .got = text,
+                   .expected = "more than 0, at most 86400",
+                   .got = std::string(text).substr(0, 40),
                    .fix = "unset STRATA_JOIN_SECONDS"});
+}
+
+JoinOptions join_options(const RanksOptions& options) {
+  return {.version = options.version.empty() ? STRATA_VERSION : options.version,
+          .fingerprint = options.fingerprint,
+          .seconds = join_seconds(options),
+          .secret = secret_from([](const char* name) { return std::getenv(name); }),
+          .share_port = share_number};
 }
 
 std::string name_of(const RanksOptions& options, int rank) {
@@ -83,59 +95,68 @@ InternalError unexpected(const std::exception& error) {
 struct World::Parts {
   RanksOptions options;
   Rendezvous rendezvous;
-  std::shared_ptr<PostOffice> office;
+  std::shared_ptr<Mailboxes> mailboxes;
   std::vector<MemoryAccount*> accounts;
-  std::unique_ptr<Pipes> pipes;
-  std::unique_ptr<Courier> courier;  // null: alone
-  std::unique_ptr<StallWatch> watch;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<PeerProtocol> peers;  // null: alone
+  std::unique_ptr<Watchdog> watchdog;
   std::int32_t agreements = 0;
   bool finished = false;
 
-  int first_rank() const { return office->first_rank(); }
+  int first_rank() const { return mailboxes->first_rank(); }
 
-  void start_courier() {
-    courier = std::make_unique<Courier>(
-        *office, *pipes,
-        Courier::Options{
+  void connect() {
+    if (options.connect) {
+      transport = options.connect(rendezvous);
+    } else {
+      Bootstrap bootstrap(rendezvous, join_options(options));
+      transport = connect_sockets(bootstrap);
+    }
+    peers = std::make_unique<PeerProtocol>(
+        *mailboxes, *transport,
+        PeerProtocol::Options{
             .name_of = [this](int rank) { return name_of(options, rank); },
             .account_of = [this](int rank) -> MemoryAccount& {
               return *accounts[rank - first_rank()];
             },
-            .on_status = [this](int process,
-                                std::span<const std::byte> status) { hear(process, status); },
-            .neighbours = meet_neighbours(*pipes)});
-    office->set_carrier(courier.get());
+            .on_status = [this](int process, std::span<const std::byte> status) {
+              update_progress(process, status);
+            }});
+    mailboxes->set_remote(peers.get());
   }
 
-  void hear(int process, std::span<const std::byte> status) {
-    std::vector<Activity> activities(static_cast<std::size_t>(office->local_ranks()));
-    const std::span bytes = std::as_writable_bytes(std::span(activities));
+  void update_progress(int process, std::span<const std::byte> status) {
+    std::vector<RankProgress> ranks(static_cast<std::size_t>(mailboxes->local_ranks()));
+    const std::span bytes = std::as_writable_bytes(std::span(ranks));
     STRATA_CHECK_EQ(status.size(), bytes.size(), "comm.status");
     std::memcpy(bytes.data(), status.data(), bytes.size());
-    office->board().hear(process * office->local_ranks(), activities);
+    mailboxes->progress().update(process * mailboxes->local_ranks(), ranks);
   }
 
-  void start_watch() {
-    if (options.ranks == 1 || (options.stall_seconds <= 0 && !courier)) return;
-    StallWatch::Options watching{
+  void start_watchdog() {
+    if (options.ranks == 1 || (options.stall_seconds <= 0 && !peers)) return;
+    Watchdog::Options watching{
+        .first_rank = first_rank(),
+        .local_ranks = mailboxes->local_ranks(),
         .stall_seconds = options.stall_seconds,
         .fatal_seconds = options.stall_fatal_seconds,
         .name_of = [this](int rank) { return name_of(options, rank); },
         .warn = [](const std::string& line) { std::cerr << "stall: " + line + "\n"
                                                         << std::flush; },
-        .fail = [this](const Error& error) { fail(error); }};
-    if (courier)
-      watching.tell_others = [this](std::span<const Activity> activities) {
-        courier->send_status(std::as_bytes(activities));
+        .fail = [this](const Error& error) { fail(error); },
+        .failed = [this] { return mailboxes->failed(); }};
+    if (peers)
+      watching.tell_others = [this](std::span<const RankProgress> ranks) {
+        peers->send_status(std::as_bytes(ranks));
       };
-    watch = std::make_unique<StallWatch>(*office, std::move(watching));
+    watchdog = std::make_unique<Watchdog>(mailboxes->progress(), std::move(watching));
   }
 
   void fail(const Error& error) {
-    if (courier) {
-      courier->fail(error);
+    if (peers) {
+      peers->fail(error);
     } else {
-      office->fail(located(error, ""));
+      mailboxes->fail(located(error, ""));
     }
   }
 
@@ -155,12 +176,12 @@ struct World::Parts {
       c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
       at::set_num_threads(options.threads_per_rank);
       const AccountScope scope(account);
-      office->board().bind(rank);
+      mailboxes->progress().bind(rank);
       std::vector<int> members(options.ranks);
       std::iota(members.begin(), members.end(), 0);
-      Group group(office, std::move(members), rank, 0, &account);
+      Group group(mailboxes, std::move(members), rank, 0, &account);
       function(group, account);
-      office->board().end(rank);
+      mailboxes->progress().end(rank);
     } catch (const Cancelled&) {
     } catch (const Error& error) {
       fail(error, rank);
@@ -172,16 +193,16 @@ struct World::Parts {
   void finish() {
     if (finished) return;
     finished = true;
-    if (courier) {
-      watch->tell();  // that its ranks have ended
-      courier->finish();
+    if (peers) {
+      if (watchdog) watchdog->tell();  // that its ranks have ended
+      peers->finish();
     }
-    watch.reset();
+    watchdog.reset();
   }
 
   [[noreturn]] void end_with_failure() {
     finish();
-    office->rethrow_failure();
+    mailboxes->rethrow_failure();
     throw Cancelled();  // not reached: whoever cancels has an error
   }
 
@@ -194,11 +215,11 @@ struct World::Parts {
     } catch (const std::exception& error) {
       fail(unexpected(error));
     }
-    if (office->failed()) end_with_failure();
+    if (mailboxes->failed()) end_with_failure();
     const at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
     std::memcpy(bytes.data_ptr(), text.data(), text.size());
     for (int process = 1; process < rendezvous.processes; ++process)
-      office->post({0, process * office->local_ranks(), kAgreements, tag}, {bytes, {}});
+      mailboxes->post({0, process * mailboxes->local_ranks(), kAgreements, tag}, {bytes, {}});
     return text;
   }
 };
@@ -210,20 +231,13 @@ World::World(RanksOptions options) : parts_(std::make_unique<Parts>()) {
   require_legal(parts_->options, rendezvous);
   install_accounting_allocator();
   const int local_ranks = parts_->options.ranks / rendezvous.processes;
-  parts_->office = std::make_shared<PostOffice>(parts_->options.ranks,
+  parts_->mailboxes = std::make_shared<Mailboxes>(parts_->options.ranks,
                                                 rendezvous.process * local_ranks, local_ranks);
   for (int i = 0; i < local_ranks; ++i)
     parts_->accounts.push_back(&immortal_account(name_of(parts_->options, parts_->first_rank() + i),
                                                  parts_->options.device_bytes));
-  if (!rendezvous.alone()) {
-    const std::string version =
-        parts_->options.version.empty() ? STRATA_VERSION : parts_->options.version;
-    parts_->pipes = join(rendezvous, {.version = version,
-                                      .fingerprint = parts_->options.fingerprint,
-                                      .seconds = join_seconds(parts_->options)});
-    parts_->start_courier();
-  }
-  parts_->start_watch();
+  if (!rendezvous.alone()) parts_->connect();
+  parts_->start_watchdog();
 }
 
 World::~World() {
@@ -238,14 +252,14 @@ World::~World() {
 int World::process() const { return parts_->rendezvous.process; }
 int World::processes() const { return parts_->rendezvous.processes; }
 int World::first_rank() const { return parts_->first_rank(); }
-int World::local_ranks() const { return parts_->office->local_ranks(); }
+int World::local_ranks() const { return parts_->mailboxes->local_ranks(); }
 
 std::string World::agree(const std::function<std::string()>& decide) {
   const MessageTag tag{.value = parts_->agreements++};
   if (process() == 0) return parts_->decide_for_all(decide, tag);
   try {
     const at::Tensor text =
-        Loan(parts_->office->take({0, first_rank(), kAgreements, tag})).tensor();
+        ImportedBuffer(parts_->mailboxes->take({0, first_rank(), kAgreements, tag})).tensor();
     return {static_cast<const char*>(text.const_data_ptr()), text.nbytes()};
   } catch (const Cancelled&) {
     parts_->end_with_failure();
@@ -258,7 +272,7 @@ void World::run(const RankFunction& function) {
     threads.emplace_back([&, rank = first_rank() + i] { parts_->run_rank(rank, function); });
   threads.clear();
   parts_->finish();
-  parts_->office->rethrow_failure();
+  parts_->mailboxes->rethrow_failure();
 }
 
 void run_ranks(RanksOptions options, const RankFunction& function) {

@@ -1,6 +1,6 @@
 /// Runs the ranks of a mesh: as threads of this process, or of several processes that meet first.
 ///
-/// The environment decides (comm/rendezvous.h): without its variables all ranks are threads here;
+/// The environment decides (transport/rendezvous.h): without its variables all ranks are threads here;
 /// with them, process p of n hosts ranks [p * ranks / n, (p + 1) * ranks / n). Ranks of one process
 /// hand tensors over without copying. Each rank's thread starts with autograd's own threading off,
 /// its number of intra-op threads set and its memory account installed.
@@ -20,9 +20,10 @@
 #include <string>
 
 #include "strata/comm/group.h"
-#include "strata/comm/rendezvous.h"
 #include "strata/device/account.h"
 #include "strata/schedule/mesh.h"
+#include "strata/transport/rendezvous.h"
+#include "strata/transport/transport.h"
 
 namespace strata {
 
@@ -37,6 +38,8 @@ struct RanksOptions {
   double stall_seconds = 10;             ///< a rank without progress is named after these; 0: never
   double stall_fatal_seconds = 60;       ///< and ends the run after these; 0: never
   std::optional<Rendezvous> rendezvous;  ///< default: from the environment
+  /// How the processes are connected; empty: they join at the rendezvous (transport/join.h).
+  std::function<std::unique_ptr<Transport>(const Rendezvous& rendezvous)> connect;
 };
 
 using RankFunction = std::function<void(Group& group, MemoryAccount& account)>;

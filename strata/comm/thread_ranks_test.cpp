@@ -105,6 +105,24 @@ TEST(ThreadRanks, RefuseNone) {
   EXPECT_THROW(run_thread_ranks({.ranks = 0}, [](Group&, MemoryAccount&) {}), UserError);
 }
 
+TEST(ThreadRanks, EndWhenOneWaitsForEver) {
+  try {
+    run_ranks(
+        {.ranks = 3, .stall_seconds = 0.5, .stall_fatal_seconds = 1, .rendezvous = Rendezvous{}},
+        [](Group& group, MemoryAccount&) {
+          group.doing("activation", 17, 4);
+          if (group.rank() == 1) group.receive(2, {});  // never sent
+          if (group.rank() == 0) group.barrier();
+          // rank 2 has nothing to do
+        });
+    FAIL() << "the stall was not noticed";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.text().operation, "comm.wait");
+    EXPECT_NE(error.text().what.find("rank 2, which has ended"), std::string::npos)
+        << error.text().what;
+  }
+}
+
 TEST(SingleRank, IsTheIdentity) {
   const auto group = single_rank();
   double values[] = {2.5};

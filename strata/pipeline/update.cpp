@@ -166,7 +166,7 @@ void StageMachine::update() {
     layer_times_.add_update(layer, now_seconds() - began);
     if (options_.sharing.gather && buffers.residence.whole_weights) {
       gathers_.emplace_back(
-          layer, ShardedGather::start(groups_.shard, buffers.weight_shard, cuts_of(layer).shards));
+          layer, AllGather::start(groups_.shard, buffers.weight_shard, cuts_of(layer).shards));
     }
   }
   layer_times_.end_step();

@@ -24,7 +24,7 @@ GradientReduction GradientReduction::start(MeshGroups& groups, LayerBuffers& buf
   const at::Tensor bytes =
       buffers.residence.whole_gradients ? buffers.gradients.tensor() : buffers.gradients.remove();
   reduction.sum_ =
-      ShardedSum::start(groups.dp, bytes.narrow(0, 0, buffers.layout->own_numel), cuts.pieces);
+      ReduceScatter::start(groups.dp, bytes.narrow(0, 0, buffers.layout->own_numel), cuts.pieces);
   return reduction;
 }
 
@@ -41,7 +41,7 @@ void GradientReduction::finish(bool last) {
     const FlatRange piece = cuts_->pieces[replica * groups_->shard.size() + groups_->shard.rank()];
     pieces.push_back({piece.begin - shard.begin, piece.end - shard.begin});
   }
-  ShardedGather::start(groups_->replica, own, pieces).finish(buffers_->gradient_shard);
+  AllGather::start(groups_->replica, own, pieces).finish(buffers_->gradient_shard);
 }
 
 }  // namespace strata

@@ -30,7 +30,7 @@ class GradientReduction {
   MeshGroups* groups_ = nullptr;
   LayerBuffers* buffers_ = nullptr;
   const LayerCuts* cuts_ = nullptr;
-  ShardedSum sum_;
+  ReduceScatter sum_;
 };
 
 }  // namespace strata

@@ -8,7 +8,7 @@ namespace strata {
 
 void PeerMedium::prefetch(LayerBuffers& buffers) {
   if (buffers.weights.present() || under_way_.contains(buffers.layer)) return;
-  under_way_.emplace(buffers.layer, ShardedGather::start(group_, buffers.weight_shard,
+  under_way_.emplace(buffers.layer, AllGather::start(group_, buffers.weight_shard,
                                                          cut(buffers.own(), group_.size())));
 }
 

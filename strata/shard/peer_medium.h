@@ -26,7 +26,7 @@ class PeerMedium final : public Medium {
 
  private:
   Group& group_;
-  std::map<int, ShardedGather> under_way_;  // by layer
+  std::map<int, AllGather> under_way_;  // by layer
 };
 
 }  // namespace strata

@@ -73,9 +73,9 @@ void attempt(Group& group, const std::function<void()>& action) {
   if (first == failed.end()) return;
   const int speaker = static_cast<int>(first - failed.begin());
   const MessageTag tag = group.next_collective();
-  if (group.rank() != speaker) raise(from_message(group.borrow(speaker, tag)));
+  if (group.rank() != speaker) raise(from_message(group.import_buffer(speaker, tag)));
   for (int peer = 0; peer < group.size(); ++peer)
-    if (peer != speaker) group.lend(peer, tag, to_message(*failure));
+    if (peer != speaker) group.export_buffer(peer, tag, to_message(*failure));
   raise(std::move(*failure));
 }
 

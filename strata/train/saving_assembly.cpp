@@ -102,10 +102,10 @@ void lend_runs(Group& group, const std::vector<NamedState>& states,
                const std::vector<int>& writers) {
   for (int peer = 0; peer < group.size(); ++peer)
     if (peer != group.rank())
-      group.lend(peer, tag_of(kRunsTag), describe_runs(states, writers, peer));
+      group.export_buffer(peer, tag_of(kRunsTag), describe_runs(states, writers, peer));
   for (std::size_t i = 0; i < states.size(); ++i)
     if (writers[i] != group.rank() && !states[i].runs.empty())
-      group.lend(writers[i], tag_of(static_cast<std::int64_t>(i)), spanned(states[i]));
+      group.export_buffer(writers[i], tag_of(static_cast<std::int64_t>(i)), spanned(states[i]));
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& st
   std::vector<RunReader> theirs;
   for (int peer = 0; peer < group.size(); ++peer)
     theirs.emplace_back(peer == group.rank() ? describe_runs(states, writers, peer)
-                                             : group.borrow(peer, tag_of(kRunsTag)));
+                                             : group.import_buffer(peer, tag_of(kRunsTag)));
   std::vector<at::Tensor> assembled(states.size());
   for (std::size_t i = 0; i < states.size(); ++i) {
     if (writers[i] != group.rank()) continue;
@@ -136,7 +136,7 @@ std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& st
       const std::vector<Run> runs = theirs[static_cast<std::size_t>(peer)].take();
       if (runs.empty()) continue;
       whole.add(peer == group.rank() ? spanned(states[i])
-                                     : group.borrow(peer, tag_of(static_cast<std::int64_t>(i))),
+                                     : group.import_buffer(peer, tag_of(static_cast<std::int64_t>(i))),
                 runs);
     }
     assembled[i] = whole.take();

@@ -167,12 +167,12 @@ void Trainer::remember_scale() {
 }
 
 void Trainer::loaded() {
-  std::vector<std::pair<int, ShardedGather>> gathers;
+  std::vector<std::pair<int, AllGather>> gathers;
   for (const int layer : store_.layers()) {
     LayerBuffers& buffers = store_.buffers(layer);
     if (!buffers.master.is_same(buffers.weight_shard)) buffers.weight_shard.copy_(buffers.master);
     if (!buffers.residence.whole_weights || groups_.shard.size() == 1) continue;
-    gathers.emplace_back(layer, ShardedGather::start(groups_.shard, buffers.weight_shard,
+    gathers.emplace_back(layer, AllGather::start(groups_.shard, buffers.weight_shard,
                                                      cut(buffers.own(), groups_.shard.size())));
   }
   for (auto& [layer, gather] : gathers) gather.finish(store_.buffers(layer).weights.tensor());

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "strata/base/errors.h"
-#include "strata/comm/meeting_point.h"
+#include "strata/transport/socket.h"
 
 namespace strata {
 namespace {

@@ -56,7 +56,7 @@ class Forked {
   int ready_pipe_ = -1;
 };
 
-/// Runs the body in `processes` and expects that all end well: once as neighbours that read each
+/// Runs the body in `processes` and expects that all end well: once as same-host peers that read each
 /// other's memory, once over sockets alone.
 void expect_success(int processes, const Forked::Body& body);
 

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "strata/comm/meeting_point.h"
+#include "strata/transport/socket.h"
 #include "strata/comm/ranks.h"
 #include "tests/ranks/forked.h"
 
@@ -41,7 +41,7 @@ TEST(Join, NoticesThatTheFirstIsMissing) {
   });
   std::vector<Outcome> outcomes = forked.wait(10);
   outcomes.erase(outcomes.begin());
-  expect_error(outcomes, 3, "nobody listens at the meeting point");
+  expect_error(outcomes, 3, "nobody listens at the rendezvous");
 }
 
 TEST(Join, RefusesMixedVersions) {
@@ -67,7 +67,7 @@ TEST(Join, RefusesAnAddressThatNobodyKnows) {
     ::setenv("MASTER_ADDR", "no-such-host.invalid", 1);
     run_ranks({.ranks = 2}, nothing);
   });
-  expect_error(forked.wait(30), 2, "the meeting point has no address");
+  expect_error(forked.wait(30), 2, "the host has no address");
 }
 
 // Another program that has the port, and never answers.
@@ -95,7 +95,7 @@ TEST(Join, NoticesThatThePortIsTaken) {
   Forked forked(
       3, [](const ForkedProcess&) { run_ranks({.ranks = 3, .join_seconds = 1}, nothing); },
       squatter.port);
-  expect_error(forked.wait(10), 3, "at the meeting point");
+  expect_error(forked.wait(10), 3, "at the rendezvous");
 }
 
 }  // namespace

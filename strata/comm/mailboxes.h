@@ -1,0 +1,81 @@
+/// Delivers messages to the ranks of this process, from one another or from other processes.
+///
+/// A message waits in its receiver's mailbox until it is taken, so nothing waits on the order of
+/// sends and no send ever waits. Tensors between ranks of one process are handed over as they are.
+///
+/// Threads  all methods from any thread.
+/// Errors   take() throws Cancelled once fail() was called.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "strata/comm/message.h"
+#include "strata/transport/progress_table.h"
+
+namespace strata {
+
+/// Thrown out of the waits of surviving ranks; never reported.
+struct Cancelled {};
+
+/// Sends messages to ranks of other processes (comm/peer_protocol.h).
+class RemoteRanks {
+ public:
+  virtual ~RemoteRanks() = default;
+  virtual void send(const Address& address, Message message) = 0;  ///< never waits
+  virtual bool reads_in_place(int rank) const = 0;  ///< the tensors of this process's ranks
+};
+
+class Mailboxes {
+ public:
+  /// Ranks [first_rank, first_rank + local_ranks) of `world_size` live in this process.
+  Mailboxes(int world_size, int first_rank, int local_ranks);
+
+  int world_size() const { return world_size_; }
+  int first_rank() const { return first_rank_; }
+  int local_ranks() const { return static_cast<int>(mailboxes_.size()); }
+  bool is_local(int rank) const {
+    return rank >= first_rank_ && rank < first_rank_ + local_ranks();
+  }
+  /// Sends to the ranks of other processes; must outlive the last post.
+  void set_remote(RemoteRanks* remote) { remote_ = remote; }
+
+  ProgressTable& progress() { return progress_; }
+
+  void post(const Address& address, Message message);
+  Message take(const Address& address);
+  bool reads_in_place(int rank) const;  ///< what is posted to it, whatever its size
+  void clear();                         ///< drops what nobody has taken
+
+  /// Ends every wait, now and later. Of several errors the one of the lowest precedence is kept, of
+  /// these the first: then all processes report the same one. False if it was not kept.
+  bool fail(std::exception_ptr error, int precedence = 0);
+  bool failed() const { return failed_; }
+  void rethrow_failure() const;
+
+ private:
+  struct Mailbox {
+    std::mutex mutex;
+    std::condition_variable arrived;
+    std::map<Address, Message> messages;
+  };
+  Mailbox& mailbox_of(int rank) { return *mailboxes_[rank - first_rank_]; }
+
+  int world_size_;
+  int first_rank_;
+  std::vector<std::unique_ptr<Mailbox>> mailboxes_;
+  ProgressTable progress_;
+  RemoteRanks* remote_ = nullptr;
+  std::atomic<bool> failed_ = false;
+  mutable std::mutex error_mutex_;
+  std::exception_ptr error_;
+  int precedence_ = 0;
+};
+
+}  // namespace strata

@@ -1,0 +1,238 @@
+// Order matters in three places only, and a transport may let messages overtake each other
+// elsewhere: a shutdown frame comes last; a failure is queued before any shutdown frame (telling_),
+// so that a peer never takes a failed process for one that ended well; and an exported buffer is
+// kept until its reader releases it or can read no more.
+#include "strata/comm/peer_protocol.h"
+
+#include <cstring>
+#include <utility>
+
+#include "strata/base/failure.h"
+#include "strata/device/account.h"
+
+namespace strata {
+namespace {
+
+constexpr std::uint64_t kExported = 1 << 16;  // bytes: above, a same-host peer reads them itself
+
+std::span<const std::byte> bytes_of(const Message& message) {
+  return {static_cast<const std::byte*>(message.tensor.const_data_ptr()), message.tensor.nbytes()};
+}
+
+Message receive_message(const Frame& frame, IncomingPayload& payload) {
+  Message message = message_of(frame);
+  if (frame.fits()) return message;
+  if (frame.numbers > 0) {
+    payload.receive(message.numbers.data(), frame.numbers * sizeof(double));
+  } else {
+    payload.receive(message.tensor.data_ptr(), frame.tensor_bytes);
+  }
+  return message;
+}
+
+}  // namespace
+
+PeerProtocol::PeerProtocol(Mailboxes& mailboxes, Transport& transport, Options options)
+    : mailboxes_(mailboxes),
+      transport_(transport),
+      options_(std::move(options)),
+      peers_(static_cast<std::size_t>(transport.processes())) {
+  peers_[static_cast<std::size_t>(transport_.process())] = {.sends = false, .speaks = false};
+  transport_.start(*this);
+}
+
+PeerProtocol::~PeerProtocol() { finish(); }
+
+template <typename Action>
+void PeerProtocol::for_each_peer(const Action& action) const {
+  for (int process = 0; process < transport_.processes(); ++process)
+    if (process != transport_.process()) action(process);
+}
+
+void PeerProtocol::send(const Address& address, Message message) {
+  const int process = process_of(address.to);
+  Frame frame = frame_of(address, message);
+  if (frame.tensor_bytes >= kExported && transport_.reads_in_place(process)) {
+    become_export(frame, message.tensor, exported_.add(process, message.tensor));
+    message.tensor.reset();
+  }
+  send_frame(process, frame, std::move(message));
+}
+
+void PeerProtocol::send_frame(int process, const Frame& frame, Message message) {
+  OutgoingMessage outgoing;
+  std::memcpy(outgoing.header.data(), &frame, sizeof frame);
+  outgoing.last = frame.kind == FrameKind::kShutdown;
+  if (!frame.fits()) {
+    const auto kept = std::make_shared<const Message>(std::move(message));
+    outgoing.payload = frame.numbers > 0 ? static_cast<const void*>(kept->numbers.data())
+                                         : kept->tensor.const_data_ptr();
+    outgoing.payload_bytes = frame.bytes();
+    outgoing.owner = kept;
+  }
+  transport_.send(process, std::move(outgoing));
+}
+
+bool PeerProtocol::reads_in_place(int rank) const {
+  return transport_.reads_in_place(process_of(rank));
+}
+
+void PeerProtocol::arrived(int process, const MessageHeader& header, IncomingPayload& payload) {
+  Frame frame;
+  std::memcpy(&frame, header.data(), sizeof frame);
+  try {
+    deliver(process, frame, payload);
+  } catch (const TransportBroken&) {
+    throw;
+  } catch (const Error& error) {
+    fail(error);
+  } catch (const std::exception& error) {
+    fail(InternalError({.operation = "comm.receive",
+                        .where = options_.name_of(mailboxes_.first_rank()),
+                        .what = "an unexpected exception",
+                        .got = error.what()}));
+  }
+}
+
+void PeerProtocol::deliver(int process, const Frame& frame, IncomingPayload& payload) {
+  switch (frame.kind) {
+    case FrameKind::kMessage: {
+      const AccountScope scope(options_.account_of(frame.address.to));
+      return mailboxes_.post(frame.address, receive_message(frame, payload));
+    }
+    case FrameKind::kExport:
+      return deliver_export(process, frame);
+    case FrameKind::kRelease:
+      return exported_.release(process, frame.exported);
+    case FrameKind::kStatus: {
+      const Message message = receive_message(frame, payload);
+      if (options_.on_status) options_.on_status(process, bytes_of(message));
+      return;
+    }
+    case FrameKind::kFailure: {
+      const Message message = receive_message(frame, payload);
+      const Failure failure = read_failure(bytes_of(message));
+      mailboxes_.fail(failure.error, failure.precedence);
+      break;
+    }
+    case FrameKind::kShutdown: {
+      exported_.release_all(process);  // its ranks have ended
+      const std::lock_guard lock(mutex_);
+      peers_[static_cast<std::size_t>(process)].speaks = false;
+      break;
+    }
+  }
+  const std::lock_guard lock(mutex_);  // finish() may be between its check and its wait
+  changed_.notify_all();
+}
+
+void PeerProtocol::deliver_export(int process, const Frame& frame) {
+  const auto release = [this, process, number = frame.exported] {
+    Frame released;
+    released.kind = FrameKind::kRelease;
+    released.exported = number;
+    send_frame(process, released);
+  };
+  // An exporter that fails tells it before it frees anything.
+  const auto read = [this, process](std::uint64_t address, std::size_t count, void* to) {
+    if (!transport_.read(process, address, count, to)) report_lost(process);
+    if (mailboxes_.failed()) throw Cancelled();
+  };
+  Message message;
+  message.remote = std::make_shared<RemoteBuffer>(frame, RemoteBuffer::Source{read, release});
+  mailboxes_.post(frame.address, std::move(message));
+}
+
+std::string PeerProtocol::ranks_of(int process) const {
+  const int first = process * mailboxes_.local_ranks(),
+            last = first + mailboxes_.local_ranks() - 1;
+  std::string names = options_.name_of(first);
+  if (last - first > 3) return names + " to " + options_.name_of(last);
+  for (int rank = first + 1; rank <= last; ++rank) names += ", " + options_.name_of(rank);
+  return names;
+}
+
+void PeerProtocol::flushed(int process) {
+  const std::lock_guard lock(mutex_);
+  peers_[static_cast<std::size_t>(process)].sends = false;
+  changed_.notify_all();
+}
+
+void PeerProtocol::lost(int process) {
+  Peer& peer = peers_[static_cast<std::size_t>(process)];
+  {
+    // After its shutdown frame a process may close at any time, and nothing may be left to tell it.
+    const std::lock_guard lock(mutex_);
+    const bool expected = abandoned_ || !peer.speaks;
+    if (expected) {
+      peer.sends = false;
+      changed_.notify_all();
+      return;
+    }
+  }
+  report_lost(process);
+  const std::lock_guard lock(mutex_);
+  peer = {.sends = false, .speaks = false};
+  changed_.notify_all();
+}
+
+void PeerProtocol::report_lost(int process) {
+  // Errors of ranks come first: a process may be lost because of them.
+  tell_failure(
+      SystemError({.operation = "comm.peer",
+                   .where = ranks_of(process),
+                   .what = "lost",
+                   .expected = "a shutdown message from process " + std::to_string(process) +
+                               " of " + std::to_string(transport_.processes()),
+                   .got = "a closed connection: it was killed, crashed, or cannot be reached",
+                   .fix = "look for its own last words, then go on from the last checkpoint with "
+                          "--resume"}),
+      transport_.processes() + process);
+}
+
+void PeerProtocol::fail(const Error& error) { tell_failure(error, transport_.process()); }
+
+void PeerProtocol::tell_failure(const Error& error, int precedence) {
+  const std::lock_guard lock(telling_);
+  if (!mailboxes_.fail(located(error, ""), precedence)) return;
+  const std::vector<std::byte> bytes = write_failure(error, precedence);
+  for_each_peer([&](int process) {
+    Message message;
+    const Frame frame = frame_of(FrameKind::kFailure, bytes, message);
+    send_frame(process, frame, std::move(message));
+  });
+  const std::lock_guard changing(mutex_);
+  changed_.notify_all();
+}
+
+void PeerProtocol::send_status(std::span<const std::byte> status) {
+  for_each_peer([&](int process) {
+    Message message;
+    const Frame frame = frame_of(FrameKind::kStatus, status, message);
+    send_frame(process, frame, std::move(message));
+  });
+}
+
+void PeerProtocol::finish() {
+  if (finished_) return;
+  finished_ = true;
+  {
+    const std::lock_guard lock(telling_);
+    for_each_peer([&](int process) { send_frame(process, Frame{}); });
+  }
+  std::unique_lock lock(mutex_);
+  const auto all_left = [&] {
+    for (const Peer& peer : peers_)
+      if (peer.speaks || peer.sends) return false;
+    return true;
+  };
+  changed_.wait(lock, [&] { return all_left() || mailboxes_.failed(); });
+  changed_.wait_for(lock, options_.shutdown_timeout, all_left);
+  abandoned_ = true;
+  lock.unlock();
+  transport_.abort();
+  for_each_peer([&](int process) { exported_.release_all(process); });
+  mailboxes_.clear();  // imports that no rank took
+}
+
+}  // namespace strata

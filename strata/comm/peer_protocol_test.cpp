@@ -1,0 +1,246 @@
+// Messages, shutdown and loss over a network that misbehaves: processes are simulated, each with
+// its World, its ranks and its part of the protocol.
+#include "strata/comm/peer_protocol.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "strata/comm/collectives.h"
+#include "strata/comm/mesh_groups.h"
+#include "strata/comm/ranks.h"
+#include "strata/transport/faulty_transport.h"
+
+namespace strata {
+namespace {
+
+using Fate = Faults::Fate;
+
+constexpr int kProcesses = 3, kRanks = 6;
+
+struct Outcome {
+  std::string error;
+  bool system_error = false;
+  std::int64_t bytes_left = 0;
+};
+
+// One World for each process; what it throws, and what its ranks still hold in the end.
+std::vector<Outcome> run_simulated(FaultyNetwork& network, RanksOptions options,
+                                   const RankFunction& function) {
+  std::vector<Outcome> outcomes(kProcesses);
+  std::vector<std::jthread> threads;
+  options.ranks = kRanks;
+  for (int process = 0; process < kProcesses; ++process)
+    threads.emplace_back([&, process, options]() mutable {
+      Outcome& outcome = outcomes[static_cast<std::size_t>(process)];
+      options.rendezvous = Rendezvous{.process = process, .processes = kProcesses};
+      options.connect = [&](const Rendezvous&) { return network.transport(process); };
+      std::mutex mutex;
+      std::vector<MemoryAccount*> accounts;
+      try {
+        run_ranks(options, [&](Group& group, MemoryAccount& account) {
+          {
+            const std::lock_guard lock(mutex);
+            accounts.push_back(&account);
+          }
+          function(group, account);
+        });
+      } catch (const Error& error) {
+        outcome.error = error.what();
+        outcome.system_error = error.kind() == ErrorKind::kSystem;
+      }
+      for (const MemoryAccount* account : accounts) outcome.bytes_left += account->current_bytes();
+    });
+  threads.clear();
+  return outcomes;
+}
+
+at::Tensor values_of(int rank, std::int64_t numel) {
+  return (at::arange(numel, at::kFloat) * 0.37f + static_cast<float>(rank) * 1.61f).sin() *
+         (rank % 2 ? 1e4f : 1.0f);
+}
+
+// Small and large messages, sums of all kinds, over all links, in every round.
+void work(Group& world, int rounds) {
+  const Mesh mesh{.pp = 3, .dp = 2};
+  MeshGroups groups = make_mesh_groups(world, mesh);
+  for (int round = 0; round < rounds; ++round) {
+    for (const std::int64_t numel : {10, 20000}) {
+      at::Tensor expected = values_of(0, numel);
+      for (int rank = 1; rank < kRanks; ++rank) expected = expected + values_of(rank, numel);
+      at::Tensor x = values_of(world.rank(), numel);
+      all_reduce_sum(world, x);
+      EXPECT_TRUE(at::equal(x, expected));
+    }
+    const int next = (groups.pp.rank() + 1) % 3, previous = (groups.pp.rank() + 2) % 3;
+    for (int i = 0; i < 4; ++i)
+      groups.pp.send(next, {.value = round, .micro_batch = i}, values_of(world.rank() + i, 30000));
+    for (int i = 3; i >= 0; --i)
+      EXPECT_TRUE(at::equal(groups.pp.receive(previous, {.value = round, .micro_batch = i}),
+                            values_of(groups.pp.world_rank(previous) + i, 30000)));
+  }
+}
+
+TEST(Messages, AreTheSameWhateverTheirOrderAndDelay) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    FaultyNetwork network(kProcesses, {.seed = seed,
+                                       .most_delay = std::chrono::microseconds(seed % 2 * 800),
+                                       .reorder = true,
+                                       .reads_in_place = seed % 3 != 0});
+    for (const Outcome& outcome :
+         run_simulated(network, {}, [](Group& world, MemoryAccount&) { work(world, 2); })) {
+      EXPECT_EQ(outcome.error, "");
+      EXPECT_EQ(outcome.bytes_left, 0);
+    }
+  }
+}
+
+// Ranks that end at once leave large messages on their way; nobody waits for them but the reader.
+TEST(Shutdown, ComesAfterAllMessages) {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    SCOPED_TRACE(seed);
+    FaultyNetwork network(kProcesses, {.seed = seed,
+                                       .most_delay = std::chrono::milliseconds(4),
+                                       .reorder = true,
+                                       .reads_in_place = seed % 2 == 0});
+    const auto outcomes = run_simulated(network, {}, [](Group& world, MemoryAccount&) {
+      constexpr int kMessages = 8;
+      for (int i = 0; i < kMessages && world.rank() > 0; ++i)
+        world.send(0, {.micro_batch = i}, at::full({30000}, world.rank() * 100 + i));
+      for (int peer = 1; peer < kRanks && world.rank() == 0; ++peer)
+        for (int i = kMessages - 1; i >= 0; --i)
+          EXPECT_EQ(world.receive(peer, {.micro_batch = i})[29999].item<float>(),
+                    static_cast<float>(peer * 100 + i));
+    });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.error, "");
+      EXPECT_EQ(outcome.bytes_left, 0);
+    }
+  }
+}
+
+std::uint64_t messages_of_work() {
+  FaultyNetwork network(kProcesses);
+  run_simulated(network, {}, [](Group& world, MemoryAccount&) { work(world, 1); });
+  return network.messages();
+}
+
+// At whichever message a process dies: the others end, with one error that names its ranks.
+TEST(LostProcess, IsNamedByAllOthersWheneverItDies) {
+  const std::uint64_t messages = messages_of_work();
+  ASSERT_GT(messages, 50u);
+  for (std::uint64_t at = 0; at < messages; at += 1 + messages / 40) {
+    SCOPED_TRACE(at);
+    std::atomic<int> victim = -1;
+    Faults faults{.seed = at, .most_delay = std::chrono::microseconds(at % 2 * 300)};
+    faults.fate = [&](const Faults::Sent& message) {
+      if (message.number != at) return Fate::kDeliver;
+      victim = at % 4 < 2 ? message.from : message.to;
+      return at % 4 < 2 ? Fate::kKillSender : Fate::kKillReceiver;
+    };
+    FaultyNetwork network(kProcesses, faults);
+    const auto outcomes =
+        run_simulated(network, {}, [](Group& world, MemoryAccount&) { work(world, 1000); });
+    const std::string lost = "rank " + std::to_string(2 * victim) + ", rank " +
+                             std::to_string(2 * victim + 1) + ": lost";
+    for (int process = 0; process < kProcesses; ++process) {
+      if (process == victim) continue;
+      const Outcome& outcome = outcomes[static_cast<std::size_t>(process)];
+      EXPECT_TRUE(outcome.system_error);
+      EXPECT_NE(outcome.error.find(lost), std::string::npos) << outcome.error;
+      EXPECT_EQ(outcome.error, outcomes[static_cast<std::size_t>((victim + 1) % 3)].error);
+      EXPECT_EQ(outcome.bytes_left, 0);
+    }
+  }
+}
+
+// Each side of a broken link blames the other; all processes report the same of the two.
+TEST(BrokenLink, EndsAllWithOneError) {
+  for (std::uint64_t at = 3; at < 60; at += 7) {
+    SCOPED_TRACE(at);
+    FaultyNetwork network(kProcesses, {.fate = [&](const Faults::Sent& message) {
+                            return message.number == at ? Fate::kBreakLink : Fate::kDeliver;
+                          }});
+    const auto outcomes =
+        run_simulated(network, {}, [](Group& world, MemoryAccount&) { work(world, 1000); });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_NE(outcome.error.find(": lost"), std::string::npos) << outcome.error;
+      EXPECT_TRUE(outcome.system_error);
+    }
+  }
+}
+
+TEST(FailedRank, EndsAllWithItsErrorOverAnyOrderOfMessages) {
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    FaultyNetwork network(
+        kProcesses,
+        {.seed = seed, .most_delay = std::chrono::microseconds(500), .reorder = true});
+    const int failing = static_cast<int>(seed % kRanks);
+    const auto outcomes = run_simulated(network, {}, [&](Group& world, MemoryAccount&) {
+      work(world, 1);
+      if (world.rank() == failing)
+        throw UserError({.operation = "test.fail", .what = "on purpose"});
+      work(world, 1000);
+    });
+    for (const Outcome& outcome : outcomes)
+      EXPECT_EQ(outcome.error, "[test.fail] rank " + std::to_string(failing) + ": on purpose");
+  }
+}
+
+// A message that never comes, which no real connection does: the watchdog ends what would hang.
+TEST(DroppedMessage, IsFoundByTheWatchdog) {
+  FaultyNetwork network(kProcesses, {.fate = [](const Faults::Sent& message) {
+                          Frame frame;
+                          std::memcpy(&frame, message.header.data(), sizeof frame);
+                          const bool fifth =
+                              message.from == 1 && frame.has_tensor && frame.address.tag.value == 5;
+                          return fifth ? Fate::kDrop : Fate::kDeliver;
+                        }});
+  const auto outcomes =
+      run_simulated(network, {.stall_seconds = 0.2, .stall_fatal_seconds = 0.4},
+                    [](Group& world, MemoryAccount&) {
+                      if (world.rank() == 2)
+                        for (int i = 0; i < 10; ++i) world.send(4, {.value = i}, at::full({8}, i));
+                      if (world.rank() == 4)
+                        for (int i = 0; i < 10; ++i) world.receive(2, {.value = i});
+                      world.barrier();
+                    });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.system_error);
+    EXPECT_NE(outcome.error.find("[comm.wait]"), std::string::npos) << outcome.error;
+    EXPECT_NE(outcome.error.find("progress within"), std::string::npos) << outcome.error;
+  }
+}
+
+TEST(ExportedBuffer, IsKeptUntilItIsReleased) {
+  FaultyNetwork network(kProcesses);
+  const auto outcomes = run_simulated(network, {}, [](Group& world, MemoryAccount& account) {
+    constexpr std::int64_t kNumel = 100000;
+    if (world.rank() == 0) world.send(5, {}, at::full({kNumel}, 7.0));
+    world.barrier();
+    if (world.rank() == 0) EXPECT_EQ(account.current_bytes(), 4 * kNumel);
+    if (world.rank() == 5) {
+      const ImportedBuffer buffer = world.import_buffer(0, {});
+      EXPECT_EQ(buffer.data(), nullptr);
+      EXPECT_EQ(account.current_bytes(), 0);
+      float last = 0;
+      buffer.read(kNumel - 1, 1, &last);
+      EXPECT_EQ(last, 7.0f);
+    }
+    world.barrier();
+    world.barrier();  // the release was sent before the first, and so was handled before this
+    EXPECT_EQ(account.current_bytes(), 0);
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,80 @@
+#include "strata/comm/shared_buffer.h"
+
+#include <ATen/ops/empty_strided.h>
+
+#include <cstring>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+
+std::uint64_t ExportedBuffers::add(int process, at::Tensor tensor) {
+  const std::lock_guard lock(mutex_);
+  tensors_.emplace(Key{process, ++last_}, std::move(tensor));
+  return last_;
+}
+
+// What is released is freed outside the lock.
+
+void ExportedBuffers::release(int process, std::uint64_t number) {
+  std::map<Key, at::Tensor>::node_type released;
+  const std::lock_guard lock(mutex_);
+  released = tensors_.extract({process, number});
+}
+
+void ExportedBuffers::release_all(int process) {
+  std::vector<at::Tensor> released;
+  const std::lock_guard lock(mutex_);
+  const auto begin = tensors_.lower_bound({process, 0}),
+             end = tensors_.lower_bound({process + 1, 0});
+  for (auto at = begin; at != end; ++at) released.push_back(std::move(at->second));
+  tensors_.erase(begin, end);
+}
+
+RemoteBuffer::RemoteBuffer(const Frame& frame, Source source)
+    : sizes_(frame.sizes, frame.sizes + frame.dims),
+      strides_(frame.strides, frame.strides + frame.dims),
+      dtype_(static_cast<at::ScalarType>(frame.dtype)),
+      numel_(static_cast<std::int64_t>(frame.tensor_bytes / c10::elementSize(dtype_))),
+      address_(frame.memory),
+      source_(std::move(source)) {}
+
+void RemoteBuffer::read(std::int64_t first, std::int64_t count, void* to) const {
+  STRATA_CHECK(first >= 0 && count >= 0 && first + count <= numel_, "comm.read");
+  const std::size_t element = c10::elementSize(dtype_);
+  source_.read(address_ + static_cast<std::uint64_t>(first) * element,
+               static_cast<std::size_t>(count) * element, to);
+}
+
+at::Tensor RemoteBuffer::copy() const {
+  at::Tensor tensor = at::empty_strided(sizes_, strides_, dtype_);
+  read(0, numel_, tensor.data_ptr());
+  return tensor;
+}
+
+ImportedBuffer::ImportedBuffer(Message message)
+    : local_(std::move(message.tensor)), remote_(std::move(message.remote)) {}
+
+std::int64_t ImportedBuffer::numel() const { return remote_ ? remote_->numel() : local_.numel(); }
+
+at::ScalarType ImportedBuffer::dtype() const {
+  return remote_ ? remote_->dtype() : local_.scalar_type();
+}
+
+const void* ImportedBuffer::data() const { return remote_ ? nullptr : local_.const_data_ptr(); }
+
+void ImportedBuffer::read(std::int64_t first, std::int64_t count, void* to) const {
+  if (remote_) return remote_->read(first, count, to);
+  STRATA_CHECK(local_.is_non_overlapping_and_dense() && first >= 0 && count >= 0 &&
+                   first + count <= local_.numel(),
+               "comm.read");
+  const std::size_t element = local_.element_size();
+  const auto* from = static_cast<const char*>(local_.const_data_ptr());
+  if (count > 0)
+    std::memcpy(to, from + static_cast<std::size_t>(first) * element,
+                static_cast<std::size_t>(count) * element);
+}
+
+at::Tensor ImportedBuffer::tensor() const { return remote_ ? remote_->copy() : local_; }
+
+}  // namespace strata

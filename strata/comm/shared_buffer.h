@@ -1,0 +1,91 @@
+/// Lets ranks of other processes read a tensor where it is: one side exports it, the other imports,
+/// reads and releases it.
+///
+/// Within a process the importer gets the tensor itself; from a same-host process a reference to
+/// its memory; from any other its bytes have arrived with the message. Who imports need not know.
+///
+/// Threads  ExportedBuffers from any; ImportedBuffer one at a time, and it ends before its rank.
+/// Errors   Cancelled when the exporter is gone or the run has failed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "strata/comm/frame.h"
+#include "strata/comm/message.h"
+
+namespace strata {
+
+/// Keeps exported tensors alive until the processes that read them have released them.
+class ExportedBuffers {
+ public:
+  /// The number under which `process` releases it.
+  std::uint64_t add(int process, at::Tensor tensor);
+  void release(int process, std::uint64_t number);
+  /// The process reads nothing any more.
+  void release_all(int process);
+
+ private:
+  using Key = std::pair<int, std::uint64_t>;
+  std::mutex mutex_;
+  std::uint64_t last_ = 0;  // 0: none
+  std::map<Key, at::Tensor> tensors_;
+};
+
+/// A tensor in the memory of another process, which keeps it until this object ends.
+class RemoteBuffer {
+ public:
+  struct Source {
+    /// Copies from the process's memory; throws if what was read is worth nothing.
+    std::function<void(std::uint64_t address, std::size_t count, void* to)> read;
+    std::function<void()> release;  ///< called once
+  };
+  RemoteBuffer(const Frame& frame, Source source);
+  ~RemoteBuffer() { source_.release(); }
+  RemoteBuffer(const RemoteBuffer&) = delete;
+  RemoteBuffer& operator=(const RemoteBuffer&) = delete;
+
+  std::int64_t numel() const { return numel_; }
+  at::ScalarType dtype() const { return dtype_; }
+  void read(std::int64_t first, std::int64_t count, void* to) const;
+  at::Tensor copy() const;
+
+ private:
+  std::vector<std::int64_t> sizes_, strides_;
+  at::ScalarType dtype_;
+  std::int64_t numel_;
+  std::uint64_t address_;
+  Source source_;
+};
+
+class ImportedBuffer {
+ public:
+  explicit ImportedBuffer(Message message);
+  explicit ImportedBuffer(at::Tensor tensor) : local_(std::move(tensor)) {}
+
+  std::int64_t numel() const;
+  at::ScalarType dtype() const;
+
+  /// Its elements, if they are in this process; else null.
+  const void* data() const;
+
+  /// Copies some elements, counted as they lie in memory.
+  void read(std::int64_t first, std::int64_t count, void* to) const;
+
+  /// The exported tensor itself, or a copy of the remote one, charged to this thread's account.
+  at::Tensor tensor() const;
+  operator at::Tensor() const { return tensor(); }  // NOLINT: for those who read all of it anyway
+
+ private:
+  at::Tensor local_;  // undefined: remote
+  std::shared_ptr<const RemoteBuffer> remote_;
+};
+
+}  // namespace strata
