@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/train/trainer.h"
 

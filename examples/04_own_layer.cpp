@@ -8,7 +8,7 @@
 
 #include <cstdio>
 
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/train/trainer.h"
 
 using namespace strata;

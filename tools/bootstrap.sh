@@ -21,6 +21,8 @@ packages=(
   "libxxhash-dev:checksums of token files and checkpoints"
   "pkg-config:finds the libraries below"
   "libyaml-cpp-dev:recipes"
+  "libssl-dev:keyed hashes, which prove that processes belong to one run"
+  "libucx-dev:messages over InfiniBand and RoCE (mesh.transport: ucx)"
   "nlohmann-json3-dev:metrics, traces, checkpoint manifests"
   "libcli11-dev:command line"
   "libhwy-dev:SIMD in host kernels"

@@ -1,7 +1,7 @@
 #include "strata/base/failure.h"
 
-#include <cstring>
 #include <charconv>
+#include <cstring>
 #include <utility>
 
 namespace strata {

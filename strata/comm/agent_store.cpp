@@ -24,10 +24,10 @@ int share(const Rendezvous& rendezvous, int number, std::chrono::milliseconds ti
       c10::make_intrusive<c10d::TCPStore>(rendezvous.host, options));
   if (rendezvous.process == 0) {
     const std::string text = std::to_string(number);
-    store->set("meeting", std::vector<std::uint8_t>(text.begin(), text.end()));
+    store->set("port", std::vector<std::uint8_t>(text.begin(), text.end()));
     return number;
   }
-  const std::vector<std::uint8_t> text = store->get("meeting");
+  const std::vector<std::uint8_t> text = store->get("port");
   return std::stoi(std::string(text.begin(), text.end()));
 }
 

@@ -19,7 +19,7 @@ constexpr std::int64_t kChunkElements = 1 << 18;
 /// Exports what is ready, elements [0, ready), apart from [0, exported), which was already; both are
 /// multiples of kChunkElements or all.
 void export_chunks(Group& group, int peer, const MessageTag& tag, const at::Tensor& flat,
-                 std::int64_t exported, std::int64_t ready);
+                   std::int64_t exported, std::int64_t ready);
 
 class ImportedChunks {
  public:

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "strata/base/flat_range.h"
-#include "strata/comm/group.h"
 #include "strata/comm/buffer_chunks.h"
+#include "strata/comm/group.h"
 
 namespace strata {
 

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "strata/comm/mesh_groups.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 
 namespace strata {
 namespace {

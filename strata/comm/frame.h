@@ -33,7 +33,7 @@ struct Frame {
   Address address;
   std::int64_t sizes[kDims] = {};
   std::int64_t strides[kDims] = {};
-  std::uint64_t numbers = 0;           ///< doubles, instead of a tensor
+  std::uint64_t numbers = 0;  ///< doubles, instead of a tensor
   std::uint64_t tensor_bytes = 0;
   std::uint64_t exported = 0;          ///< number of an exported buffer, until its release
   std::uint64_t memory = 0;            ///< its address; its bytes don't travel

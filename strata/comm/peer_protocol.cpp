@@ -144,8 +144,7 @@ void PeerProtocol::deliver_export(int process, const Frame& frame) {
 }
 
 std::string PeerProtocol::ranks_of(int process) const {
-  const int first = process * mailboxes_.local_ranks(),
-            last = first + mailboxes_.local_ranks() - 1;
+  const int first = process * mailboxes_.local_ranks(), last = first + mailboxes_.local_ranks() - 1;
   std::string names = options_.name_of(first);
   if (last - first > 3) return names + " to " + options_.name_of(last);
   for (int rank = first + 1; rank <= last; ++rank) names += ", " + options_.name_of(rank);

@@ -22,6 +22,7 @@
 #include "strata/transport/join.h"
 #include "strata/transport/secret.h"
 #include "strata/transport/socket_transport.h"
+#include "strata/transport/ucx_transport.h"
 #include "strata/transport/watchdog.h"
 
 namespace strata {
@@ -110,18 +111,19 @@ struct World::Parts {
       transport = options.connect(rendezvous);
     } else {
       Bootstrap bootstrap(rendezvous, join_options(options));
-      transport = connect_sockets(bootstrap);
+      transport = options.transport == TransportKind::kUcx ? connect_ucx(bootstrap)
+                                                           : connect_sockets(bootstrap);
     }
     peers = std::make_unique<PeerProtocol>(
         *mailboxes, *transport,
-        PeerProtocol::Options{
-            .name_of = [this](int rank) { return name_of(options, rank); },
-            .account_of = [this](int rank) -> MemoryAccount& {
-              return *accounts[rank - first_rank()];
-            },
-            .on_status = [this](int process, std::span<const std::byte> status) {
-              update_progress(process, status);
-            }});
+        PeerProtocol::Options{.name_of = [this](int rank) { return name_of(options, rank); },
+                              .account_of = [this](int rank) -> MemoryAccount& {
+                                return *accounts[rank - first_rank()];
+                              },
+                              .on_status =
+                                  [this](int process, std::span<const std::byte> status) {
+                                    update_progress(process, status);
+                                  }});
     mailboxes->set_remote(peers.get());
   }
 
@@ -232,7 +234,7 @@ World::World(RanksOptions options) : parts_(std::make_unique<Parts>()) {
   install_accounting_allocator();
   const int local_ranks = parts_->options.ranks / rendezvous.processes;
   parts_->mailboxes = std::make_shared<Mailboxes>(parts_->options.ranks,
-                                                rendezvous.process * local_ranks, local_ranks);
+                                                  rendezvous.process * local_ranks, local_ranks);
   for (int i = 0; i < local_ranks; ++i)
     parts_->accounts.push_back(&immortal_account(name_of(parts_->options, parts_->first_rank() + i),
                                                  parts_->options.device_bytes));
@@ -277,6 +279,15 @@ void World::run(const RankFunction& function) {
 
 void run_ranks(RanksOptions options, const RankFunction& function) {
   World(std::move(options)).run(function);
+}
+
+void run_thread_ranks(const ThreadRanksOptions& options, const RankFunction& function) {
+  run_ranks({.ranks = options.ranks,
+             .threads_per_rank = options.threads_per_rank,
+             .device_bytes = options.device_bytes,
+             .stall_seconds = 0,
+             .rendezvous = Rendezvous{}},
+            function);
 }
 
 }  // namespace strata

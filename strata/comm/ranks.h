@@ -29,14 +29,15 @@ namespace strata {
 
 struct RanksOptions {
   int ranks = 1;
-  int threads_per_rank = 1;              ///< intra-op threads of each
-  std::int64_t device_bytes = 0;         ///< budget of each rank's account; 0: none
-  Mesh mesh;                             ///< names ranks in errors, if it has as many
-  std::string fingerprint;               ///< must be equal in all processes, e.g. the recipe's text
-  std::string version;                   ///< empty: of this program
-  double join_seconds = 0;               ///< 0: STRATA_JOIN_SECONDS, or 25
-  double stall_seconds = 10;             ///< a rank without progress is named after these; 0: never
-  double stall_fatal_seconds = 60;       ///< and ends the run after these; 0: never
+  int threads_per_rank = 1;         ///< intra-op threads of each
+  std::int64_t device_bytes = 0;    ///< budget of each rank's account; 0: none
+  Mesh mesh;                        ///< names ranks in errors, if it has as many
+  std::string fingerprint;          ///< must be equal in all processes, e.g. the recipe's text
+  std::string version;              ///< empty: of this program
+  double join_seconds = 0;          ///< 0: STRATA_JOIN_SECONDS, or 25
+  double stall_seconds = 10;        ///< a rank without progress is named after these; 0: never
+  double stall_fatal_seconds = 60;  ///< and ends the run after these; 0: never
+  TransportKind transport = TransportKind::kSockets;
   std::optional<Rendezvous> rendezvous;  ///< default: from the environment
   /// How the processes are connected; empty: they join at the rendezvous (transport/join.h).
   std::function<std::unique_ptr<Transport>(const Rendezvous& rendezvous)> connect;
@@ -69,5 +70,14 @@ class World {
 };
 
 void run_ranks(RanksOptions options, const RankFunction& function);
+
+struct ThreadRanksOptions {
+  int ranks = 1;
+  int threads_per_rank = 1;       ///< intra-op threads of each
+  std::int64_t device_bytes = 0;  ///< budget of each rank's account; 0: none
+};
+
+/// As threads of this process, whatever the environment says.
+void run_thread_ranks(const ThreadRanksOptions& options, const RankFunction& function);
 
 }  // namespace strata

@@ -1,7 +1,7 @@
 // What layers of 16 bit say of their bytes against what they allocate: plans are made of these.
 #include <gtest/gtest.h>
 
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/nn/initialise.h"
 

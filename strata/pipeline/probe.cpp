@@ -11,7 +11,7 @@
 #include <memory>
 #include <mutex>
 
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/nn/initialise.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/optimizer.h"

@@ -136,7 +136,7 @@ class StageMachine final : public Machine {
   std::map<int, LayerCuts> cuts_;                            // layer
   std::map<int, GradientReduction> reductions_;              // layer: under way
   LayerTimes layer_times_;
-  std::vector<std::pair<int, AllGather>> gathers_;      // layer: updated weights under way
+  std::vector<std::pair<int, AllGather>> gathers_;  // layer: updated weights under way
 };
 
 }  // namespace strata

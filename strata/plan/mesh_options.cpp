@@ -40,6 +40,9 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
           {.help = "Order of forwards and backwards", .choices = {"gpipe", "1f1b", "interleaved"}});
   set.add(prefix + ".threads", &options.threads,
           {.help = "Threads of each rank (0: cores / ranks)", .unit = "threads", .minimum = 0});
+  set.add(prefix + ".transport", &options.transport,
+          {.help = "What carries messages between processes: ucx speaks to InfiniBand and RoCE",
+           .choices = {"sockets", "ucx"}});
 }
 
 }  // namespace strata

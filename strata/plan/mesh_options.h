@@ -20,8 +20,9 @@ struct MeshOptions {
   std::string reduce = "auto";     ///< gradients over replicas: once | each micro-batch | auto
   bool sequence_parallel = false;  ///< with tp: activations between split regions divided too
   std::int64_t virtual_stages = 1;
-  std::string schedule = "1f1b";  ///< gpipe | 1f1b | interleaved
-  std::int64_t threads = 0;       ///< per rank; 0: cores / ranks
+  std::string schedule = "1f1b";      ///< gpipe | 1f1b | interleaved
+  std::int64_t threads = 0;           ///< per rank; 0: cores / ranks
+  std::string transport = "sockets";  ///< between processes: sockets | ucx
 
   Mesh mesh() const { return {static_cast<int>(pp), static_cast<int>(dp), static_cast<int>(tp)}; }
 };

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "strata/base/errors.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/nn/initialise.h"
 

@@ -4,7 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 
 namespace strata {
 namespace {

@@ -4,7 +4,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/ignored_target.h"
 #include "strata/comm/collectives.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/nn/initialise.h"
 #include "strata/nn/weight_slice.h"

@@ -9,7 +9,7 @@ namespace strata {
 void PeerMedium::prefetch(LayerBuffers& buffers) {
   if (buffers.weights.present() || under_way_.contains(buffers.layer)) return;
   under_way_.emplace(buffers.layer, AllGather::start(group_, buffers.weight_shard,
-                                                         cut(buffers.own(), group_.size())));
+                                                     cut(buffers.own(), group_.size())));
 }
 
 void PeerMedium::fetch(LayerBuffers& buffers) {

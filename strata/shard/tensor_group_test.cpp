@@ -7,7 +7,7 @@
 
 #include "strata/base/ignored_target.h"
 #include "strata/comm/collectives.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/nn/ops/attention.h"
 #include "strata/nn/ops/dropout.h"
 #include "strata/nn/ops/embedding.h"

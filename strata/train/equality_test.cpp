@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "strata/base/units.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/train/trainer.h"
 

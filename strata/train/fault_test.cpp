@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "strata/base/errors.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/pipeline/stage_machine.h"
 #include "strata/schedule/builders.h"

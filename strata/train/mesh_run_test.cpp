@@ -7,7 +7,7 @@
 #include <cmath>
 #include <mutex>
 
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/train/assemble.h"
 

@@ -164,11 +164,13 @@ std::string precision_advice(const Recipe& recipe, bool measure) {
 
 RanksOptions ranks_options(const Recipe& given) {
   const Recipe recipe = with_mesh(given);
-  return {.ranks = recipe.mesh.mesh().size(),
-          .threads_per_rank = recipe.threads_per_rank(),
-          .device_bytes = recipe.memory.device.count,
-          .mesh = recipe.mesh.mesh(),
-          .fingerprint = given.text};
+  return {
+      .ranks = recipe.mesh.mesh().size(),
+      .threads_per_rank = recipe.threads_per_rank(),
+      .device_bytes = recipe.memory.device.count,
+      .mesh = recipe.mesh.mesh(),
+      .fingerprint = given.text,
+      .transport = recipe.mesh.transport == "ucx" ? TransportKind::kUcx : TransportKind::kSockets};
 }
 
 World join_world(const Recipe& recipe) { return World(ranks_options(recipe)); }

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "strata/base/scratch_folder.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/train/assemble.h"
 #include "strata/train/loading.h"
 #include "strata/train/mesh_run_test.h"

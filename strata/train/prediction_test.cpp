@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/pipeline/costs.h"
 #include "strata/plan/planner.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "strata/base/errors.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 
 namespace strata {
 namespace {

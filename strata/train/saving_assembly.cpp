@@ -135,8 +135,9 @@ std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& st
     for (int peer = 0; peer < group.size(); ++peer) {
       const std::vector<Run> runs = theirs[static_cast<std::size_t>(peer)].take();
       if (runs.empty()) continue;
-      whole.add(peer == group.rank() ? spanned(states[i])
-                                     : group.import_buffer(peer, tag_of(static_cast<std::int64_t>(i))),
+      whole.add(peer == group.rank()
+                    ? spanned(states[i])
+                    : group.import_buffer(peer, tag_of(static_cast<std::int64_t>(i))),
                 runs);
     }
     assembled[i] = whole.take();

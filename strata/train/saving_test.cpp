@@ -16,7 +16,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/train/checkpoint.h"
 #include "strata/train/checkpoint_folder.h"
 #include "strata/train/saving_assembly.h"

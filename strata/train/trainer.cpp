@@ -173,7 +173,7 @@ void Trainer::loaded() {
     if (!buffers.master.is_same(buffers.weight_shard)) buffers.weight_shard.copy_(buffers.master);
     if (!buffers.residence.whole_weights || groups_.shard.size() == 1) continue;
     gathers.emplace_back(layer, AllGather::start(groups_.shard, buffers.weight_shard,
-                                                     cut(buffers.own(), groups_.shard.size())));
+                                                 cut(buffers.own(), groups_.shard.size())));
   }
   for (auto& [layer, gather] : gathers) gather.finish(store_.buffers(layer).weights.tensor());
   for (const Action& action : schedule(1, /*training=*/true).programs[groups_.pp.rank()])

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "strata/base/errors.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/train/mesh_run_test.h"
 #include "strata/train/wrapped_layer_test.h"
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/data/loader.h"
 #include "strata/models/model.h"
 #include "strata/train/assemble.h"

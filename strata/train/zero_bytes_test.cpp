@@ -1,7 +1,7 @@
 // What ZeRO keeps on a rank, measured by the allocator, against the formulas of its paper.
 #include <gtest/gtest.h>
 
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/device/account.h"
 #include "strata/models/model.h"
 #include "strata/train/mesh_run_test.h"

@@ -19,9 +19,9 @@ namespace strata {
 struct Faults {
   enum class Fate : std::uint8_t {
     kDeliver,
-    kDrop,         ///< nobody notices
-    kBreakLink,    ///< sender and receiver lose each other, as by a closed connection
-    kKillSender,   ///< all others lose it, and nobody reads its memory any more
+    kDrop,        ///< nobody notices
+    kBreakLink,   ///< sender and receiver lose each other, as by a closed connection
+    kKillSender,  ///< all others lose it, and nobody reads its memory any more
     kKillReceiver
   };
   std::uint64_t seed = 0;                   ///< decides what is random

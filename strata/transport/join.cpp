@@ -20,10 +20,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kGrace{2};            // for the reply, after everybody's deadline
-constexpr std::chrono::milliseconds kPause{20};      // between two tries
-constexpr std::size_t kMostBytes = 4 << 20;          // that a participant says
-constexpr std::size_t kMostReplyBytes = 256 << 20;   // that process 0 says
+constexpr std::chrono::seconds kGrace{2};           // for the reply, after everybody's deadline
+constexpr std::chrono::seconds kConnecting{5};      // however late the last process came
+constexpr std::chrono::milliseconds kPause{20};     // between two tries
+constexpr std::size_t kMostBytes = 4 << 20;         // that a participant says
+constexpr std::size_t kMostReplyBytes = 256 << 20;  // that process 0 says
 
 // What a process says of itself first.
 enum CardText { kProcesses, kVersion, kFingerprint, kCardTexts };
@@ -55,8 +56,7 @@ void require_equal(const std::string& where, const std::string& first, const std
 void require_equal_cards(std::vector<Texts>& cards) {
   const Texts first = cards[0];
   for (std::size_t i = 1; i < cards.size(); ++i) {
-    const std::string where =
-        "process " + std::to_string(i) + " of " + cards[i].at(kProcesses);
+    const std::string where = "process " + std::to_string(i) + " of " + cards[i].at(kProcesses);
     if (cards[i][kProcesses] != first[kProcesses])
       throw UserError({.operation = "transport.join",
                        .where = where,
@@ -120,19 +120,27 @@ Bootstrap::Bootstrap(const Rendezvous& rendezvous, const JoinOptions& options)
       deadline_(Clock::now() +
                 std::chrono::milliseconds(static_cast<std::int64_t>(options.seconds * 1000))),
       run_key_(options.secret) {
-  const std::vector<HostAddress> addresses =
-      resolve(rendezvous_.host, rendezvous_.port, deadline_);
+  const std::vector<HostAddress> addresses = resolve(rendezvous_.host, rendezvous_.port, deadline_);
   require_secret_or_loopback(rendezvous_, options.secret, addresses);
-  own_address_ = strata::own_address(addresses);
+  // On Debian a machine's own name means 127.0.1.1 there, and its network elsewhere.
+  reached_by_name_ =
+      all_loopback(addresses) && !names_loopback(rendezvous_.host) && !options.secret.empty();
+  own_address_ = reached_by_name_ ? rendezvous_.host : strata::own_address(addresses);
   if (process() == 0) {
     serve(options, addresses);
   } else {
     connect(options, addresses);
   }
   gather(card_of(rendezvous_, options), &require_equal_cards);
+  deadline_ += kConnecting;
   // A number of this run in every key: what was proven to another run is worth nothing here.
   const std::string session = all_gather(process() == 0 ? make_secret() : "")[0];
   run_key_ += session;
+}
+
+Socket Bootstrap::listen() const {
+  return reached_by_name_ ? listen_everywhere(0)
+                          : listen_at(resolve(own_address_, 0, deadline_)[0]);
 }
 
 std::string Bootstrap::place() const {
@@ -173,9 +181,9 @@ void Bootstrap::accept_all(Listener& listener, double seconds) {
            .what = (missing == 1 ? "process " : "processes ") + absent + " of " +
                    std::to_string(processes()) + " missing at the start",
            .expected = "all within " + std::to_string(static_cast<int>(seconds)) + " s",
-           .got = listener.refused() == 0 ? ""
-                                          : std::to_string(listener.refused()) +
-                                                " connections with another secret",
+           .got = listener.refused() == 0
+                      ? ""
+                      : std::to_string(listener.refused()) + " connections with another secret",
            .fix = "look for its own error; if it only starts slowly, set STRATA_JOIN_SECONDS"});
     }
     const int process = arrival->process;

@@ -44,10 +44,14 @@ class Bootstrap {
   /// For the handshakes of the connections to come.
   HandshakeKey key(const std::string& purpose) const { return {run_key_, purpose}; }
 
+  /// Of the connections to come: that of the join, and some seconds.
   Deadline deadline() const { return deadline_; }
 
   /// Of this machine, as the others reach it.
   const std::string& own_address() const { return own_address_; }
+
+  /// At that address and any port: on loopback alone, if all processes are there.
+  Socket listen() const;
 
  private:
   using Check = std::function<void(std::vector<Texts>& cards)>;
@@ -61,6 +65,7 @@ class Bootstrap {
   Rendezvous rendezvous_;
   Deadline deadline_;
   std::string own_address_, run_key_;
+  bool reached_by_name_ = false;
   std::vector<Socket> participants_;  // of process 0, by process
   Socket late_;                       // of process 0: one that is told why it cannot join
   Socket server_;                     // of the others

@@ -1,4 +1,4 @@
-// The start of a run among processes that are threads here, with and without guests.
+// The start of a run among processes that are threads here, alone and among unauthenticated peers.
 #include "strata/transport/join.h"
 
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <exception>
 #include <fstream>
 #include <functional>
-#include <sstream>
 #include <memory>
+#include <sstream>
 #include <thread>
 
 #include "strata/base/errors.h"
@@ -42,10 +42,8 @@ std::vector<Result> join_all(const Start& start) {
     threads.emplace_back([&, process] {
       const Clock::time_point begin = Clock::now();
       Result& result = results[static_cast<std::size_t>(process)];
-      Rendezvous rendezvous{.process = process,
-                            .processes = start.processes,
-                            .host = start.host,
-                            .port = start.port};
+      Rendezvous rendezvous{
+          .process = process, .processes = start.processes, .host = start.host, .port = start.port};
       JoinOptions options{.version = "1", .fingerprint = "same", .seconds = start.seconds};
       if (start.change) start.change(process, rendezvous, options);
       try {
@@ -92,17 +90,17 @@ TEST(Join, NeedsASecretForAnotherMachine) {
 }
 
 TEST(Join, RefusesAnotherSecret) {
-  const std::vector<Result> results = join_all(
-      {.seconds = 2, .change = [](int process, Rendezvous&, JoinOptions& options) {
-         options.secret = process == 2 ? "a secret of another run" : "the secret of this run";
-       }});
+  const std::vector<Result> results =
+      join_all({.seconds = 2, .change = [](int process, Rendezvous&, JoinOptions& options) {
+                  options.secret =
+                      process == 2 ? "a secret of another run" : "the secret of this run";
+                }});
   EXPECT_EQ(results[2].kind, ErrorKind::kUser);
   EXPECT_NE(results[2].error.find("do not have the same secret"), std::string::npos);
   EXPECT_EQ(results[2].error.find("another run"), results[2].error.rfind("another run"))
       << "the secret is shown: " << results[2].error;
   for (const int process : {0, 1}) {
-    EXPECT_NE(results[process].error.find("process 2 of 3 missing at the start"),
-              std::string::npos)
+    EXPECT_NE(results[process].error.find("process 2 of 3 missing at the start"), std::string::npos)
         << results[process].error;
     EXPECT_NE(results[process].error.find("1 connections with another secret"), std::string::npos)
         << results[process].error;
@@ -182,13 +180,13 @@ TEST(Join, ListensOnLoopbackAloneIfAllAreThere) {
   }
 }
 
-// Guests at the rendezvous, before and while the processes come.
+// Unauthenticated peers at the rendezvous, before and while the processes come.
 
-void expect_joined_among(int guests, const std::function<void(const Socket& socket)>& behave) {
+void expect_joined_among(int peers, const std::function<void(const Socket& socket)>& behave) {
   Start start{.processes = 4};
   std::atomic<bool> over = false;
   std::vector<std::jthread> threads;
-  for (int i = 0; i < guests; ++i)
+  for (int i = 0; i < peers; ++i)
     threads.emplace_back([&] {
       std::vector<Socket> kept;
       while (!over) {
@@ -224,7 +222,7 @@ TEST(Join, IsNotInflatedByPeersThatAnnounceGigabytes) {
   });
 }
 
-TEST(Join, EndsAtItsDeadlineAmongGuests) {
+TEST(Join, EndsAtItsDeadlineUnderAFlood) {
   const Start start{.processes = 2, .seconds = 1};
   std::atomic<bool> over = false;
   std::jthread flood([&] {

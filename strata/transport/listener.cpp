@@ -19,8 +19,8 @@ using Clock = std::chrono::steady_clock;
 constexpr char kMagic[8] = {'s', 't', 'r', 'a', 't', 'a', '0', '1'};
 constexpr std::size_t kMostPeers = 256;
 constexpr int kMostAtOnce = 64;
-constexpr std::chrono::seconds kSilence{5};        // who says nothing for so long is let go
-constexpr std::chrono::milliseconds kGlance{50};   // between looks at stop()
+constexpr std::chrono::seconds kSilence{5};       // who says nothing for so long is let go
+constexpr std::chrono::milliseconds kGlance{50};  // between looks at stop()
 
 struct Challenge {
   char magic[8];

@@ -22,8 +22,8 @@ const HandshakeKey kKey{"a secret of the test's own", "test"};
 std::vector<HostAddress> loopback(int port) { return resolve("127.0.0.1", port, Deadline::max()); }
 
 Deadline in(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                            std::chrono::duration<double>(seconds));
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 double seconds_since(Clock::time_point begin) {
@@ -70,10 +70,10 @@ TEST(Listener, LetsProcessesOfTheRunIn) {
 
 TEST(Listener, IsNotDelayedByPeersThatSayLittleOrNothing) {
   Server server;
-  std::vector<Socket> strangers;
+  std::vector<Socket> peers;
   for (int i = 0; i < 40; ++i) {
-    strangers.push_back(server.connect());
-    if (i % 2) strangers.back().send("s", 1);
+    peers.push_back(server.connect());
+    if (i % 2) peers.back().send("s", 1);
   }
   expect_joins(server);
 }
@@ -95,24 +95,24 @@ TEST(Listener, EndsAtItsDeadlineUnderAFlood) {
 
 TEST(Listener, KeepsLittleOfMorePeersThanItServes) {
   Server server;
-  std::vector<Socket> strangers;
-  for (int i = 0; i < 400; ++i) strangers.push_back(server.connect());
+  std::vector<Socket> peers;
+  for (int i = 0; i < 400; ++i) peers.push_back(server.connect());
   expect_joins(server);
-  const auto is_closed = [](const Socket& stranger) {
+  const auto is_closed = [](const Socket& peer) {
     char challenge[40], more;
-    return !stranger.receive(challenge, sizeof challenge, in(10)) ||
-           (!stranger.receive(&more, 1, in(0.2)) && errno != ETIMEDOUT);
+    return !peer.receive(challenge, sizeof challenge, in(10)) ||
+           (!peer.receive(&more, 1, in(0.2)) && errno != ETIMEDOUT);
   };
-  EXPECT_TRUE(is_closed(strangers.front()));
-  EXPECT_FALSE(is_closed(strangers.back()));
+  EXPECT_TRUE(is_closed(peers.front()));
+  EXPECT_FALSE(is_closed(peers.back()));
 }
 
 TEST(Listener, ReadsNoMoreOfAnUnauthenticatedPeerThanAHandshake) {
   Server server;
-  const Socket stranger = server.connect();
+  const Socket peer = server.connect();
   const std::string announced(64 << 20, '\xff');  // sizes of gigabytes, and bytes without end
   auto sent = std::async(std::launch::async,
-                         [&] { return stranger.send(announced.data(), announced.size(), in(20)); });
+                         [&] { return peer.send(announced.data(), announced.size(), in(20)); });
   expect_joins(server);
   EXPECT_FALSE(sent.get());  // the connection was closed after 76 bytes
 }

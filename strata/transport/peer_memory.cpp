@@ -18,10 +18,10 @@ namespace {
 
 // What a process says of its memory, as plain bytes.
 struct MemoryCard {
-  char boot[40] = "";                  // of the machine
+  char boot[40] = "";                   // of the machine
   std::uint64_t process_namespace = 0;  // in which `process` means something
-  std::int64_t process = 0;            // 0: does not want to be read
-  std::uint64_t address = 0;           // of the nonce
+  std::int64_t process = 0;             // 0: does not want to be read
+  std::uint64_t address = 0;            // of the nonce
   Nonce nonce{};
 };
 
@@ -62,8 +62,8 @@ std::vector<pid_t> find_same_host_peers(Bootstrap& bootstrap) {
   const auto self = static_cast<std::size_t>(bootstrap.process());
   const Nonce nonce = make_nonce();
   const MemoryCard own = own_card(nonce);
-  const std::vector<std::string> texts = bootstrap.all_gather(
-      std::string(reinterpret_cast<const char*>(&own), sizeof own));
+  const std::vector<std::string> texts =
+      bootstrap.all_gather(std::string(reinterpret_cast<const char*>(&own), sizeof own));
   std::vector<pid_t> peers(processes, 0);
   std::string readable(processes, '0');
   for (std::size_t peer = 0; peer < processes; ++peer) {

@@ -41,8 +41,8 @@ TEST(PeerMemory, IsNotReadWhereItEnds) {
   EXPECT_TRUE(read_completely(nothing, 0, 0, &byte));
   // The kernel copies up to the hole and says so; what follows is not there.
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  auto* pages = static_cast<char*>(::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* pages = static_cast<char*>(
+      ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(pages, MAP_FAILED);
   ::munmap(pages + page, page);
   std::vector<char> read(2 * page);

@@ -25,7 +25,7 @@ struct RankProgress {
   bool collective = false;        ///< the wait is part of a collective
   bool ended = false;             ///< the rank's function has returned
   double unchanged_seconds = 0;   ///< since it last said anything new
-  double silent_seconds = 0;     ///< since its process was last heard of
+  double silent_seconds = 0;      ///< since its process was last heard of
 };
 
 class ProgressTable {

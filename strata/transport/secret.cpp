@@ -100,9 +100,9 @@ Nonce make_nonce() {
 Digest keyed_hash(std::string_view key, std::string_view text) {
   Digest digest{};
   unsigned int size = 0;
-  const unsigned char* done = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                                   reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                                   digest.data(), &size);
+  const unsigned char* done =
+      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data(), &size);
   STRATA_CHECK(done != nullptr && size == digest.size(), "transport.keyed_hash");
   return digest;
 }

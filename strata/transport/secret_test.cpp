@@ -75,8 +75,7 @@ TEST(Secret, IsRefusedWhereItIsWeak) {
   EXPECT_EQ(shown.find("swordfish"), std::string::npos) << "a message shows the secret";
   const std::string secret = make_secret();
   for (const mode_t mode : {0640, 0604, 0620, 0666}) {
-    const std::string file =
-        write(folder.path("open" + std::to_string(mode)), secret, mode);
+    const std::string file = write(folder.path("open" + std::to_string(mode)), secret, mode);
     EXPECT_NE(refusal({{"STRATA_SECRET_FILE", file}}).find("chmod 600 " + file), std::string::npos);
   }
   EXPECT_NE(refusal({{"STRATA_SECRET_FILE", folder.path()}}).find("regular"), std::string::npos);
@@ -85,9 +84,8 @@ TEST(Secret, IsRefusedWhereItIsWeak) {
   ::mkfifo((folder.path("pipe")).c_str(), 0600);
   EXPECT_NE(refusal({{"STRATA_SECRET_FILE", folder.path("pipe")}}).find("regular"),
             std::string::npos);
-  EXPECT_NE(
-      refusal({{"STRATA_SECRET", secret}, {"STRATA_SECRET_FILE", "x"}}).find("given twice"),
-      std::string::npos);
+  EXPECT_NE(refusal({{"STRATA_SECRET", secret}, {"STRATA_SECRET_FILE", "x"}}).find("given twice"),
+            std::string::npos);
 }
 
 }  // namespace

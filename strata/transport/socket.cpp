@@ -19,7 +19,7 @@ namespace strata {
 namespace {
 
 constexpr std::uint32_t kMostTexts = 1 << 16;
-constexpr std::size_t kGrowth = 1 << 16;  // bytes that a received text grows by
+constexpr std::size_t kGrowth = 1 << 16;        // bytes that a received text grows by
 constexpr std::chrono::seconds kConnecting{5};  // for one of several addresses
 
 void set(int descriptor, int level, int option, int value) {
@@ -51,8 +51,7 @@ bool complete(int descriptor, short events, std::size_t count, Deadline deadline
 }
 
 Socket connect_once(const HostAddress& address, Deadline deadline) {
-  Socket socket(
-      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Socket socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (::connect(socket.get(), address.get(), address.length) != 0) {
     if (errno != EINPROGRESS || !await(socket.get(), POLLOUT, deadline)) return {};
     int error = 0;

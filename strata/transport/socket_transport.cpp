@@ -194,11 +194,11 @@ void accept_peers(Bootstrap& bootstrap, Listener& listener, std::vector<Socket>&
 }  // namespace
 
 std::unique_ptr<Transport> connect_sockets(Bootstrap& bootstrap) {
-  Socket socket = listen_at(resolve(bootstrap.own_address(), 0, bootstrap.deadline())[0]);
+  Socket socket = bootstrap.listen();
   if (!socket) refuse(bootstrap, std::strerror(errno));
   Listener listener(std::move(socket), bootstrap.key(purpose_of(bootstrap.process())));
-  const std::vector<std::string> endpoints = bootstrap.all_gather(
-      bootstrap.own_address() + " " + std::to_string(listener.port()));
+  const std::vector<std::string> endpoints =
+      bootstrap.all_gather(bootstrap.own_address() + " " + std::to_string(listener.port()));
   std::vector<Socket> before(endpoints.size()), after(endpoints.size());
   {
     std::jthread accepting([&] { accept_peers(bootstrap, listener, after); });

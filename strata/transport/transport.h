@@ -18,6 +18,8 @@
 
 namespace strata {
 
+enum class TransportKind : std::uint8_t { kSockets, kUcx };
+
 constexpr std::size_t kMessageHeaderBytes = 1016;
 using MessageHeader = std::array<std::byte, kMessageHeaderBytes>;
 

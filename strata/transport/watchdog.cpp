@@ -53,8 +53,7 @@ std::optional<Stall> diagnose(const std::vector<RankProgress>& ranks, int waiter
     if (last.waits_for < 0 || (chain.size() > 1 && silent(last))) break;
     const int next = last.waits_for;
     text += (chain.size() > 1 ? ", which" : "") + wait_of(last, name_of(next));
-    unchanged = std::min(unchanged,
-                         ranks[next].ended ? unchanged : ranks[next].unchanged_seconds);
+    unchanged = std::min(unchanged, ranks[next].ended ? unchanged : ranks[next].unchanged_seconds);
     const bool seen = std::find(chain.begin(), chain.end(), next) != chain.end();
     chain.push_back(next);
     if (seen) break;
@@ -76,8 +75,7 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::watch() {
-  const double pause =
-      options_.stall_seconds > 0 ? std::min(1.0, options_.stall_seconds / 4) : 1.0;
+  const double pause = options_.stall_seconds > 0 ? std::min(1.0, options_.stall_seconds / 4) : 1.0;
   std::unique_lock lock(mutex_);
   while (true) {
     const auto begin = std::chrono::steady_clock::now();

@@ -10,7 +10,7 @@ namespace {
 std::string name(int rank) { return "rank " + std::to_string(rank); }
 
 RankProgress progress(const char* what, int position, int micro_batch, int waits_for,
-                  double unchanged) {
+                      double unchanged) {
   RankProgress it;
   std::strncpy(it.what, what, sizeof it.what - 1);
   it.position = position;
@@ -22,8 +22,8 @@ RankProgress progress(const char* what, int position, int micro_batch, int waits
 
 TEST(Stall, NamesTheRankAtTheEndOfTheChain) {
   const std::vector<RankProgress> ranks{progress("activation", 17, 4, 1, 20),
-                                    progress("data loading", -1, -1, -1, 12.2),
-                                    progress("gradient", 9, 0, 0, 15)};
+                                        progress("data loading", -1, -1, -1, 12.2),
+                                        progress("gradient", 9, 0, 0, 15)};
   EXPECT_EQ(
       diagnose(ranks, 0, 10, name)->text,
       "rank 0 waits at position 17 for the activation of micro-batch 4 from rank 1, last seen "
@@ -39,14 +39,14 @@ TEST(Stall, NamesTheRankAtTheEndOfTheChain) {
 
 TEST(Stall, IsNoneWhileTheBlockingRankMakesProgress) {
   const std::vector<RankProgress> ranks{progress("activation", 17, 4, 1, 20),
-                                    progress("forward", 3, 4, -1, 2)};
+                                        progress("forward", 3, 4, -1, 2)};
   EXPECT_FALSE(diagnose(ranks, 0, 10, name));
   EXPECT_FALSE(diagnose(ranks, 1, 1, name));  // does not wait
 }
 
 TEST(Stall, IsADeadlockWhenAllWait) {
   const std::vector<RankProgress> ranks{progress("gradient", 1, 0, 1, 11),
-                                    progress("gradient", 2, 0, 0, 11)};
+                                        progress("gradient", 2, 0, 0, 11)};
   EXPECT_NE(diagnose(ranks, 0, 10, name)->text.find("a deadlock"), std::string::npos);
 }
 

@@ -74,6 +74,38 @@ class Launch(ProgramTest):
         for child in children:
             self.assertTrue(wait_until(lambda: gone(child)), f"process {child} lives on")
 
+    def secrets_of(self, children):
+        def environment(child):
+            with open(f"/proc/{child}/environ") as file:
+                return dict(entry.split("=", 1) for entry in file.read().split("\0") if "=" in entry)
+        # A child has the environment of its program once it has become it.
+        self.assertTrue(wait_until(lambda: all("WORLD_SIZE" in environment(c) for c in children)))
+        return {environment(child).get("STRATA_SECRET") for child in children}
+
+    def test_gives_its_processes_a_secret_of_their_own(self):
+        found = []
+        for _ in range(2):
+            launcher, children = self.start_long()
+            found.append(self.secrets_of(children))
+            self.assertEqual(len(found[-1]), 1)
+            self.assertRegex(*found[-1], "^[0-9a-f]{64}$")
+            launcher.kill()
+        self.assertNotEqual(*found)
+
+    def test_keeps_the_secret_that_is_set(self):
+        self.environment["STRATA_SECRET"] = "a secret that the test has set"
+        _, children = self.start_long()
+        self.assertEqual(self.secrets_of(children), {"a secret that the test has set"})
+
+    def test_refuses_a_secret_that_others_may_read(self):
+        (self.folder / "secret").write_text("0123456789abcdef0123456789abcdef")
+        (self.folder / "secret").chmod(0o644)
+        self.environment["STRATA_SECRET_FILE"] = str(self.folder / "secret")
+        process = self.start(*self.LONG)
+        _, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 2, error)
+        self.assertIn("chmod 600", error)
+
     def test_passes_signals_on(self):
         launcher, children = self.start_long()
         launcher.send_signal(signal.SIGTERM)

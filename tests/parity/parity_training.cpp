@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/errors.h"
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 #include "strata/data/loader.h"
 #include "strata/train/assemble.h"
 #include "strata/train/planned_run.h"

@@ -66,10 +66,10 @@ TEST(LostProcess, EndsAllOthersAtOnceByName) {
 }
 
 TEST(FailedRank, EndsAllProcessesWithItsError) {
-  for (int culprit = 0; culprit < kRanks; culprit += 3) {
+  for (int failing = 0; failing < kRanks; failing += 3) {
     Forked forked(kProcesses, [&](const ForkedProcess&) {
       run_ranks({.ranks = kRanks, .mesh = kMesh}, [&](Group& group, MemoryAccount&) {
-        if (group.rank() != culprit) work_for_ever(group);
+        if (group.rank() != failing) work_for_ever(group);
         throw UserError({.operation = "test.fail",
                          .where = "recipe.yaml:3:9",
                          .what = "on purpose",
@@ -78,7 +78,7 @@ TEST(FailedRank, EndsAllProcessesWithItsError) {
     });
     for (const Outcome& outcome : forked.wait(10)) {
       EXPECT_EQ(outcome.exit_code, 2);
-      EXPECT_EQ(outcome.text, "[test.fail] " + kMesh.name(culprit) +
+      EXPECT_EQ(outcome.text, "[test.fail] " + kMesh.name(failing) +
                                   ", recipe.yaml:3:9: on purpose\n  fix       none");
     }
   }

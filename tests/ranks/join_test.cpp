@@ -4,8 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "strata/transport/socket.h"
 #include "strata/comm/ranks.h"
+#include "strata/transport/socket.h"
 #include "tests/ranks/forked.h"
 
 namespace strata {

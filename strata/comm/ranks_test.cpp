@@ -1,4 +1,4 @@
-#include "strata/comm/thread_ranks.h"
+#include "strata/comm/ranks.h"
 
 #include <gtest/gtest.h>
 
@@ -76,17 +76,17 @@ TEST(ThreadRanks, RunThirtyTwoOfThem) {
 }
 
 TEST(ThreadRanks, AllStopWithTheFirstErrorWhenOneThrows) {
-  for (int culprit = 0; culprit < 4; ++culprit) {
+  for (int failing = 0; failing < 4; ++failing) {
     try {
       run_thread_ranks({.ranks = 4}, [&](Group& group, MemoryAccount&) {
-        if (group.rank() == culprit)
+        if (group.rank() == failing)
           throw UserError({.operation = "test.fail", .what = "on purpose"});
-        if (group.rank() % 2) group.receive(culprit, {});  // never sent
+        if (group.rank() % 2) group.receive(failing, {});  // never sent
         group.barrier();
       });
       FAIL() << "the error was lost";
     } catch (const UserError& error) {
-      EXPECT_EQ(error.text().where, "rank " + std::to_string(culprit));
+      EXPECT_EQ(error.text().where, "rank " + std::to_string(failing));
       EXPECT_EQ(error.text().operation, "test.fail");
     }
   }

@@ -1,0 +1,238 @@
+// What every transport promises, asked of each form: processes are threads here.
+#include "strata/transport/transport.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "strata/transport/faulty_transport.h"
+#include "strata/transport/join.h"
+#include "strata/transport/socket_transport.h"
+#include "strata/transport/ucx_transport.h"
+
+namespace strata {
+namespace {
+
+constexpr int kProcesses = 3;
+constexpr std::chrono::seconds kLong{30};
+
+using Transports = std::vector<std::unique_ptr<Transport>>;
+
+Transports connect_all(std::unique_ptr<Transport> (*connect)(Bootstrap&)) {
+  Transports transports(kProcesses);
+  std::vector<std::jthread> threads;
+  const int port = free_loopback_port();
+  for (int process = 0; process < kProcesses; ++process)
+    threads.emplace_back([&, process] {
+      Bootstrap bootstrap({.process = process, .processes = kProcesses, .port = port},
+                          {.seconds = 20, .secret = "the secret of this test"});
+      transports[static_cast<std::size_t>(process)] = connect(bootstrap);
+    });
+  return transports;
+}
+
+struct Received {
+  int peer;
+  int number;
+  std::vector<char> payload;
+};
+
+// Keeps what is called back; waits for it.
+class Recorder final : public TransportReceiver {
+ public:
+  void arrived(int peer, const MessageHeader& header, IncomingPayload& payload) override {
+    int number = 0;
+    std::uint64_t bytes = 0;
+    std::memcpy(&number, header.data(), sizeof number);
+    std::memcpy(&bytes, header.data() + sizeof number, sizeof bytes);
+    Received received{peer, number, std::vector<char>(bytes)};
+    if (bytes > 0 && drops_payloads == 0) {
+      payload.receive(received.payload.data(), bytes / 2);  // in two parts, whatever they are
+      payload.receive(received.payload.data() + bytes / 2, bytes - bytes / 2);
+    } else if (drops_payloads > 0) {
+      --drops_payloads;
+    }
+    note([&] { messages.push_back(std::move(received)); });
+  }
+  void flushed(int peer) override {
+    note([&] { ++flushes[peer]; });
+  }
+  void lost(int peer) override {
+    note([&] { ++losses[peer]; });
+  }
+  bool await(const std::function<bool()>& condition) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, kLong, condition);
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Received> messages;
+  std::map<int, int> flushes, losses;
+  int drops_payloads = 0;
+
+ private:
+  void note(const std::function<void()>& change) {
+    const std::lock_guard lock(mutex);
+    change();
+    changed.notify_all();
+  }
+};
+
+std::vector<char> payload_of(int number, std::uint64_t bytes) {
+  std::vector<char> payload(bytes);
+  for (std::size_t i = 0; i < payload.size(); ++i)
+    payload[i] = static_cast<char>(i * 31 + static_cast<std::size_t>(number));
+  return payload;
+}
+
+OutgoingMessage message_of(int number, std::uint64_t bytes, bool last = false) {
+  OutgoingMessage message;
+  std::memcpy(message.header.data(), &number, sizeof number);
+  std::memcpy(message.header.data() + sizeof number, &bytes, sizeof bytes);
+  const auto payload = std::make_shared<const std::vector<char>>(payload_of(number, bytes));
+  message.payload = payload->data();
+  message.payload_bytes = bytes;
+  message.owner = payload;
+  message.last = last;
+  return message;
+}
+
+struct Form {
+  const char* name;
+  std::function<Transports()> connect;
+  bool tells_losses = true;
+};
+
+class Transported : public testing::TestWithParam<Form> {
+ protected:
+  void SetUp() override {
+    if (std::string(GetParam().name).starts_with("Ucx") && !ucx_is_available())
+      GTEST_SKIP() << "built without UCX (libucx-dev)";
+    transports_ = GetParam().connect();
+    for (int process = 0; process < kProcesses; ++process) {
+      ASSERT_TRUE(transports_[process]);
+      EXPECT_EQ(transports_[process]->process(), process);
+      EXPECT_EQ(transports_[process]->processes(), kProcesses);
+      transports_[process]->start(recorders_[process]);
+    }
+  }
+  void TearDown() override {
+    for (const auto& transport : transports_)
+      if (transport) transport->abort();
+  }
+  Recorder recorders_[kProcesses];
+  Transports transports_;
+};
+
+TEST_P(Transported, MessagesOfAnySizeArriveOnceAndWhole) {
+  const std::uint64_t sizes[] = {0, 1, 700, 5000, 40000, 300000, 3000000};
+  int number = 0;
+  for (const std::uint64_t size : sizes)
+    for (int to = 0; to < kProcesses; ++to, ++number)
+      if (to != 1) transports_[1]->send(to, message_of(number, size));
+  for (const int to : {0, 2}) {
+    Recorder& recorder = recorders_[to];
+    ASSERT_TRUE(recorder.await([&] { return recorder.messages.size() == std::size(sizes); }));
+    std::map<int, std::vector<char>> got;
+    for (const Received& received : recorder.messages) {
+      EXPECT_EQ(received.peer, 1);
+      got[received.number] = received.payload;
+    }
+    for (std::size_t i = 0; i < std::size(sizes); ++i) {
+      const int expected = static_cast<int>(i) * kProcesses + to;
+      ASSERT_TRUE(got.contains(expected));
+      EXPECT_TRUE(got[expected] == payload_of(expected, sizes[i])) << sizes[i] << " bytes";
+    }
+  }
+}
+
+TEST_P(Transported, TheLastArrivesAfterAllAndIsFlushed) {
+  constexpr int kMessages = 40;
+  for (int i = 0; i < kMessages; ++i)
+    transports_[0]->send(2, message_of(i, i % 3 == 0 ? 500000 : 100));
+  transports_[0]->send(2, message_of(kMessages, 10, /*last=*/true));
+  ASSERT_TRUE(recorders_[0].await([&] { return recorders_[0].flushes[2] == 1; }));
+  transports_[0]->abort();  // at once: what was flushed arrives all the same
+  ASSERT_TRUE(recorders_[2].await(
+      [&] { return recorders_[2].messages.size() == std::size_t{kMessages} + 1; }));
+  EXPECT_EQ(recorders_[2].messages.back().number, kMessages);
+  if (GetParam().tells_losses) {
+    EXPECT_TRUE(recorders_[2].await([&] { return recorders_[2].losses[0] > 0; }));
+  }
+}
+
+TEST_P(Transported, AnEndedPeerIsLost) {
+  if (!GetParam().tells_losses) GTEST_SKIP() << "UCX's shared memory tells it late, or never";
+  transports_[1]->send(0, message_of(1, 100));
+  ASSERT_TRUE(recorders_[0].await([&] { return recorders_[0].messages.size() == 1; }));
+  transports_[0]->send(1, message_of(1, 100));
+  ASSERT_TRUE(recorders_[1].await([&] { return recorders_[1].messages.size() == 1; }));
+  transports_[1]->abort();
+  EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].losses[1] > 0; }));
+  EXPECT_EQ(recorders_[0].losses[2], 0);
+  transports_[0]->send(1, message_of(1, 1000000));  // nobody gets it, and nobody waits
+  transports_[2]->send(0, message_of(2, 100));      // the others go on
+  EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].messages.size() == 2; }));
+}
+
+TEST_P(Transported, APayloadThatIsNotReceivedIsDropped) {
+  recorders_[1].drops_payloads = 2;
+  transports_[0]->send(1, message_of(0, 600));
+  transports_[0]->send(1, message_of(1, 700000));
+  ASSERT_TRUE(recorders_[1].await([&] { return recorders_[1].messages.size() == 2; }));
+  transports_[0]->send(1, message_of(2, 600000));
+  ASSERT_TRUE(recorders_[1].await([&] { return recorders_[1].messages.size() == 3; }));
+  EXPECT_EQ(recorders_[1].messages[2].number, 2);
+  EXPECT_TRUE(recorders_[1].messages[2].payload == payload_of(2, 600000));
+}
+
+TEST_P(Transported, MemoryOfSameHostPeersIsRead) {
+  if (!transports_[0]->reads_in_place(1)) GTEST_SKIP() << "the system forbids it";
+  const std::vector<char> memory = payload_of(7, 1 << 20);
+  std::vector<char> read(memory.size());
+  EXPECT_TRUE(transports_[0]->read(1, reinterpret_cast<std::uint64_t>(memory.data()), memory.size(),
+                                   read.data()));
+  EXPECT_TRUE(read == memory);
+}
+
+Form fake() {
+  return {"Fake", [] {
+            static std::vector<std::unique_ptr<FaultyNetwork>> networks;
+            networks.push_back(std::make_unique<FaultyNetwork>(
+                kProcesses, Faults{.most_delay = std::chrono::microseconds(300)}));
+            Transports transports;
+            for (int i = 0; i < kProcesses; ++i)
+              transports.push_back(networks.back()->transport(i));
+            return transports;
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Forms, Transported,
+    testing::Values(fake(), Form{"Sockets", [] { return connect_all(&connect_sockets); }},
+                    Form{"UcxTcp",
+                         [] {
+                           ::setenv("UCX_TLS", "tcp", 1);
+                           return connect_all(&connect_ucx);
+                         }},
+                    Form{"UcxSharedMemory",
+                         [] {
+                           // Else UCX leaves shared memory out where it is to tell of lost peers.
+                           ::setenv("UCX_TLS", "posix,cma", 1);
+                           ::setenv("UCX_POSIX_ERROR_HANDLING", "y", 1);
+                           return connect_all(&connect_ucx);
+                         },
+                         false}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace strata
