@@ -68,9 +68,11 @@ class ProbedLayer {
         store_(device_medium()),
         slice_(split),
         inputs_(random_inputs(specs)) {
-    store_.insert(0, layout, {}, static_cast<int>(optimizer.slot_names().size()),
-                  {.shard = {0, layout.own_numel}, .dtype = request.precision});
-    const Lease lease = store_.acquire(0);
+    store_.insert(0, layout,
+                  {.shard = {0, layout.own_numel},
+                   .dtype = request.precision,
+                   .optimizer_slots = static_cast<int>(optimizer.slot_names().size())});
+    const Lease lease = store_.acquire(0, StateKind::kWeights);
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       const at::Tensor first_values = at::zeros(layout.placements[i].shape);
       initialise(first_values, layout.specs[i], "probe", /*seed=*/1, /*rank=*/0, split.ranks);
@@ -84,7 +86,8 @@ class ProbedLayer {
 
   // Once forward, backward and update.
   void run(const std::function<double()>& clock) {
-    const Lease lease = store_.acquire(0);
+    const Lease lease = store_.acquire(0, StateKinds::all());
+    lease.open_gradients();
     const double start = clock();
     LayerGraph graph{.inputs = make_inputs(inputs_)};
     std::vector<at::Tensor> outputs = forward_with_graph(layer_, context_, lease.weights(), graph);
@@ -96,7 +99,7 @@ class ProbedLayer {
     const double backward_start = clock();
     backward(std::move(graph), std::move(gradients));
     const double backward_end = clock();
-    update(lease.buffers());
+    update(lease);
     const double update_end = clock();
     if (++runs_ == 1) return;  // it pays for page faults and the libraries' start
     seconds_[0].push_back(forward_end - start);
@@ -118,13 +121,13 @@ class ProbedLayer {
   }
 
  private:
-  void update(LayerBuffers& buffers) {
+  void update(const Lease& lease) {
     if (layout_.own_numel > 0) {
-      const at::Tensor own = buffers.gradients.tensor().narrow(0, 0, layout_.own_numel);
+      const at::Tensor own = lease.gradient_shard();
       sum_of_squares(own);
-      optimizer_.update({buffers.master, own, buffers.slots, layout_.decay_numel}, runs_ + 1, 0.0);
+      optimizer_.update({lease.master(), own, lease.slots(), layout_.decay_numel}, runs_ + 1, 0.0);
     }
-    buffers.gradients.tensor().zero_();
+    lease.zero_gradients();
   }
 
   const Layer& layer_;

@@ -48,7 +48,9 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
   sends_.assign(model_.wiring().values.size(), 0);
   for (const Action& action : program)
     if (action.op == Op::kSendActivation && action.micro_batch == 0) ++sends_[action.value];
-  if (inputs_.training) store_.zero_gradients();
+  if (!inputs_.training) return;
+  for (const int layer : store_.layers())
+    store_.acquire(layer, StateKind::kGradients).zero_gradients();
 }
 
 void StageMachine::perform(const Action& action) {
@@ -77,9 +79,9 @@ void StageMachine::perform(const Action& action) {
     case Op::kAddTiedGradients:
       return add_ties(action);
     case Op::kFetchWeights:
-      return store_.prefetch(action.layers.begin);
+      return store_.prefetch(action.layers.begin, StateKind::kWeights);
     case Op::kReleaseWeights:
-      return store_.release(action.layers.begin);
+      return store_.release(action.layers.begin, StateKind::kWeights);
     case Op::kReduceGradients:
       return reduce_gradients(action);
     case Op::kAwaitGradients:
@@ -87,9 +89,9 @@ void StageMachine::perform(const Action& action) {
     case Op::kReduceNorm:
       return reduce_norm();
     case Op::kUpdate:
-      return update();
+      return update(action);
     case Op::kGatherWeights:
-      return gather_weights();
+      return gather_weights(action);
   }
 }
 
@@ -134,7 +136,7 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
   for (const InputRef& ref : model_.inputs(layer))
     inputs.push_back(ref.value >= 0 ? values_.take(ref.value, micro_batch)
                                     : inputs_.micro_batches[micro_batch].inputs[ref.batch_input]);
-  const Lease lease = store_.acquire(layer);
+  const Lease lease = store_.acquire(layer, StateKind::kWeights);
   const ForwardContext context = this->context(layer, micro_batch);
   std::vector<at::Tensor> outputs;
   if (!inputs_.training) {
@@ -156,7 +158,7 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
 
 void StageMachine::recompute(const Action& action) {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
-    const Lease lease = store_.acquire(layer);
+    const Lease lease = store_.acquire(layer, StateKind::kWeights);
     // The outputs went to their consumers in the first forward; only the graph is wanted.
     forward_with_graph(model_.layer(layer), context(layer, action.micro_batch), lease.weights(),
                        graphs_.at({layer, action.micro_batch}));
@@ -174,8 +176,8 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   STRATA_CHECK(entry != graphs_.end(), "pipeline.backward");
   LayerGraph graph = std::move(entry->second);
   graphs_.erase(entry);
-  store_.open_gradients(layer);
-  const Lease lease = store_.acquire(layer);
+  const Lease lease = store_.acquire(layer, StateKind::kWeights | StateKind::kGradients);
+  lease.open_gradients();
   const double begin = now_seconds();
   std::vector<at::Tensor> gradients =
       strata::backward(std::move(graph), std::move(output_gradients));

@@ -109,9 +109,10 @@ class StageMachine final : public Machine {
   void await_gradients(const Action& action);
   void reduce_norm();
   std::vector<double> layer_squares();
-  void update();
-  void update_shard(LayerBuffers& buffers);
-  void gather_weights();
+  void update(const Action& action);
+  void update_shard(const Lease& lease);
+  void gather_weights(const Action& action);
+  LayerRange layers_of(const Action& action) const;
   const LayerCuts& cuts_of(int layer);
   ForwardContext context(int layer, int micro_batch);
   int local_uses(int value) const;
@@ -136,7 +137,7 @@ class StageMachine final : public Machine {
   std::map<int, LayerCuts> cuts_;                            // layer
   std::map<int, GradientReduction> reductions_;              // layer: under way
   LayerTimes layer_times_;
-  std::vector<std::pair<int, AllGather>> gathers_;  // layer: updated weights under way
+  std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
 };
 
 }  // namespace strata

@@ -22,15 +22,16 @@ std::size_t tied_weight(const LayerLayout& layout, const std::string& tie) {
 void StageMachine::send_tied(const Action& action) {
   const Tie& tie = model_.wiring().ties[action.value];
   const bool is_gradient = action.op == Op::kSendTiedGradient;
-  const int layer = is_gradient ? action.consumer : tie.owner;
-  const LayerBuffers& buffers = store_.buffers(layer);
-  const at::Tensor& leaf = buffers.leaves[tied_weight(*buffers.layout, tie.name)];
+  const Lease lease = store_.acquire(is_gradient ? action.consumer : tie.owner,
+                                     is_gradient ? StateKind::kGradients : StateKind::kWeights);
+  const std::size_t weight = tied_weight(lease.layout(), tie.name);
   // A copy: the buffer itself stays here and will be written again.
-  groups_.pp.send(action.peer,
-                  {.kind = static_cast<std::int32_t>(action.op),
-                   .value = action.value,
-                   .consumer = action.consumer},
-                  (is_gradient ? leaf.grad() : leaf.detach()).clone());
+  groups_.pp.send(
+      action.peer,
+      {.kind = static_cast<std::int32_t>(action.op),
+       .value = action.value,
+       .consumer = action.consumer},
+      (is_gradient ? lease.weight_gradient(weight) : lease.weights()[weight].detach()).clone());
 }
 
 void StageMachine::receive_tied(const Action& action) {
@@ -43,20 +44,20 @@ void StageMachine::receive_tied(const Action& action) {
     received_ties_[{action.value, action.consumer}] = std::move(tensor);
     return;
   }
-  const LayerBuffers& buffers = store_.buffers(action.consumer);
+  const Lease lease = store_.acquire(action.consumer, StateKind::kWeights);
   const std::string& tie = model_.wiring().ties[action.value].name;
-  buffers.leaves[tied_weight(*buffers.layout, tie)].detach().copy_(tensor);
+  lease.weights()[tied_weight(lease.layout(), tie)].detach().copy_(tensor);
 }
 
 // Adds the gradients of all uses to the owner's, in ascending layer order.
 void StageMachine::add_ties(const Action& action) {
   const Tie& tie = model_.wiring().ties[action.value];
-  LayerBuffers& owner = store_.buffers(tie.owner);
-  at::Tensor sum = owner.leaves[tied_weight(*owner.layout, tie.name)].grad();
+  const Lease owner = store_.acquire(tie.owner, StateKind::kGradients);
+  at::Tensor sum = owner.weight_gradient(tied_weight(owner.layout(), tie.name));
   for (const int user : tie.users) {
     if (is_local(user)) {
-      const LayerBuffers& buffers = store_.buffers(user);
-      sum.add_(buffers.leaves[tied_weight(*buffers.layout, tie.name)].grad());
+      const Lease lease = store_.acquire(user, StateKind::kGradients);
+      sum.add_(lease.weight_gradient(tied_weight(lease.layout(), tie.name)));
     } else {
       sum.add_(received_ties_.at({action.value, user}));
       received_ties_.erase({action.value, user});
@@ -75,8 +76,9 @@ const LayerCuts& StageMachine::cuts_of(int layer) {
 
 void StageMachine::reduce_gradients(const Action& action) {
   const int layer = action.layers.begin;
-  reductions_.emplace(layer, GradientReduction::start(groups_, store_.buffers(layer),
-                                                      cuts_of(layer), model_.split().sequence));
+  reductions_.emplace(
+      layer, GradientReduction::start(groups_, store_.acquire(layer, StateKind::kGradients),
+                                      cuts_of(layer), model_.split().sequence));
 }
 
 void StageMachine::await_gradients(const Action& action) {
@@ -112,13 +114,13 @@ std::vector<double> StageMachine::layer_squares() {
   std::vector<std::size_t> ends;
   for (const int layer : store_.layers()) {
     const double began = now_seconds();
-    const LayerBuffers& buffers = store_.buffers(layer);
+    const Lease lease = store_.acquire(layer, StateKind::kGradients);
+    const LayerLayout& layout = lease.layout();
     const FlatRange piece = piece_of(layer);
     const at::Tensor gradients =
-        buffers.gradient_shard.narrow(0, piece.begin - buffers.residence.shard.begin, piece.size());
-    const std::vector<FlatRange> ranges = counted(*buffers.layout, groups_.tp.rank());
-    const std::vector<double> sums =
-        block_sums(gradients, piece, ranges, buffers.layout->own_numel);
+        lease.gradient_shard().narrow(0, piece.begin - lease.placement().shard.begin, piece.size());
+    const std::vector<FlatRange> ranges = counted(layout, groups_.tp.rank());
+    const std::vector<double> sums = block_sums(gradients, piece, ranges, layout.own_numel);
     blocks.insert(blocks.end(), sums.begin(), sums.end());
     ends.push_back(blocks.size());
     layer_times_.add_update(layer, now_seconds() - began);
@@ -134,6 +136,7 @@ std::vector<double> StageMachine::layer_squares() {
 }
 
 void StageMachine::reduce_norm() {
+  layer_times_.end_step();  // of the step before
   // One entry a layer and tensor-parallel rank, filled by one rank alone (adding zeros is exact),
   // and the loss behind them.
   const int tp = groups_.tp.size(), tp_rank = groups_.tp.rank();
@@ -157,38 +160,54 @@ void StageMachine::reduce_norm() {
               .skipped = scalars_.skip};
 }
 
-void StageMachine::update() {
-  for (const int layer : store_.layers()) {
-    LayerBuffers& buffers = store_.buffers(layer);
-    if (buffers.layout->own_numel == 0) continue;
+// The layers that an action of the step's end names.
+LayerRange StageMachine::layers_of(const Action& action) const {
+  if (action.layers.size() > 0) return action.layers;
+  return {0, model_.num_layers()};
+}
+
+void StageMachine::update(const Action& action) {
+  const LayerRange layers = layers_of(action);
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
+    if (!store_.contains(layer) || store_.layout(layer).own_numel == 0) continue;
     const double began = now_seconds();
-    if (!scalars_.skip) update_shard(buffers);
+    if (!scalars_.skip) {
+      update_shard(store_.acquire(
+          layer, StateKind::kGradients | StateKind::kOptimizer | StateKind::kWeightShard));
+    }
     layer_times_.add_update(layer, now_seconds() - began);
-    if (options_.sharing.gather && buffers.residence.whole_weights) {
-      gathers_.emplace_back(
-          layer, AllGather::start(groups_.shard, buffers.weight_shard, cuts_of(layer).shards));
+    if (options_.sharing.gather && store_.placement(layer).whole_weights) {
+      Lease lease = store_.acquire(layer, StateKind::kWeights);
+      AllGather gather =
+          AllGather::start(groups_.shard, lease.weight_shard(), cuts_of(layer).shards);
+      gathers_.emplace(layer, std::pair(std::move(lease), std::move(gather)));
     }
   }
-  layer_times_.end_step();
 }
 
-void StageMachine::update_shard(LayerBuffers& buffers) {
-  const FlatRange shard = buffers.residence.shard;
+void StageMachine::update_shard(const Lease& lease) {
+  const FlatRange shard = lease.placement().shard;
   if (shard.size() == 0) return;
-  const at::Tensor gradients = buffers.gradient_shard.narrow(0, 0, shard.size());
+  const at::Tensor gradients = lease.gradient_shard().narrow(0, 0, shard.size());
   if (scalars_.factor != 1.0) gradients.mul_(scalars_.factor);
-  optimizer_->update({.weights = buffers.master,
+  optimizer_->update({.weights = lease.master(),
                       .gradients = gradients,
-                      .slots = buffers.slots,
+                      .slots = lease.slots(),
                       .decay_numel = std::clamp<std::int64_t>(
-                          buffers.layout->decay_numel - shard.begin, 0, shard.size())},
+                          lease.layout().decay_numel - shard.begin, 0, shard.size())},
                      scalars_.update, scalars_.learning_rate);
-  if (!buffers.master.is_same(buffers.weight_shard)) buffers.weight_shard.copy_(buffers.master);
+  if (lease.placement().dtype != at::kFloat) lease.weight_shard().copy_(lease.master());
 }
 
-void StageMachine::gather_weights() {
-  for (auto& [layer, gather] : gathers_) gather.finish(store_.buffers(layer).weights.tensor());
-  gathers_.clear();
+void StageMachine::gather_weights(const Action& action) {
+  const LayerRange layers = layers_of(action);
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
+    const auto found = gathers_.find(layer);
+    if (found == gathers_.end()) continue;
+    auto& [lease, gather] = found->second;
+    gather.finish(lease.flat_weights());
+    gathers_.erase(found);
+  }
 }
 
 }  // namespace strata

@@ -67,20 +67,11 @@ std::string owner_name(const Sequential& model, const WeightSpec& use) {
       {.operation = "serve.weights", .what = "a tie without owner", .got = use.tie});
 }
 
-// Makes room for the weights of a stage; uses of a tied weight whose owner is here are views of it.
+// Makes room for the weights of a stage alone.
 void insert_weights(LayerStore& store, const Sequential& model, const std::vector<int>& layers) {
-  std::map<std::string, at::Tensor> owned;
   for (const int layer : layers) {
     const LayerLayout& layout = model.layout(layer);
-    std::vector<at::Tensor> shared(layout.specs.size());
-    for (std::size_t i = 0; i < layout.specs.size(); ++i)
-      if (layout.placements[i].borrowed && owned.contains(layout.specs[i].tie))
-        shared[i] = owned.at(layout.specs[i].tie);
-    store.insert(layer, layout, shared, /*num_slots=*/0,
-                 {.shard = {0, layout.own_numel}, .gradients = false});
-    for (std::size_t i = 0; i < layout.specs.size(); ++i)
-      if (!layout.specs[i].tie.empty() && !layout.placements[i].borrowed)
-        owned[layout.specs[i].tie] = store.buffers(layer).leaves[i];
+    store.insert(layer, layout, {.shard = {0, layout.own_numel}, .trains = false});
   }
 }
 
@@ -135,7 +126,7 @@ class Decoder::Stage final : public Machine {
     std::vector<at::Tensor> inputs;
     for (const InputRef& ref : model_.inputs(layer))
       inputs.push_back(ref.value >= 0 ? values_.take(ref.value, kText) : tokens_);
-    const Lease lease = store_.acquire(layer);
+    const Lease lease = store_.acquire(layer, StateKind::kWeights);
     const std::vector<at::Tensor> outputs = model_.layer(layer).forward(
         {.layer = layer, .tensor = tensor_.get(), .cache = &cache_.layer(layer)}, lease.weights(),
         inputs);
@@ -176,14 +167,16 @@ std::vector<DecoderWeight> Decoder::weights() {
   std::vector<DecoderWeight> weights;
   for (const int layer : store_.layers()) {
     const LayerLayout& layout = model_.layout(layer);
+    const auto lease = std::make_shared<const Lease>(store_.acquire(layer, StateKind::kWeights));
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       const WeightSpec& spec = layout.specs[i];
       const bool borrowed = layout.placements[i].borrowed;
       weights.push_back(
           {.name = borrowed ? owner_name(model_, spec) : model_.name(layer) + "." + spec.name,
            .shape = spec.shape,
-           .local = store_.buffers(layer).leaves[i].view({-1}),
-           .runs = slice_runs(spec, groups_.tp.rank(), groups_.tp.size())});
+           .local = lease->weights()[i].view({-1}),
+           .runs = slice_runs(spec, groups_.tp.rank(), groups_.tp.size()),
+           .lease = lease});
     }
   }
   return weights;

@@ -28,10 +28,11 @@ namespace strata {
 
 /// One weight that this rank computes with, or its slice of it.
 struct DecoderWeight {
-  std::string name;                 ///< as in checkpoints: "block3.mlp.up.weight"
-  std::vector<std::int64_t> shape;  ///< of the whole
-  at::Tensor local;                 ///< 1-D view of this rank's bytes
-  std::vector<Run> runs;            ///< elements of `local` and where they lie in the whole
+  std::string name;                         ///< as in checkpoints: "block3.mlp.up.weight"
+  std::vector<std::int64_t> shape;          ///< of the whole
+  at::Tensor local;                         ///< 1-D view of this rank's bytes
+  std::vector<Run> runs;                    ///< elements of `local` and where they lie in the whole
+  std::shared_ptr<const Lease> lease = {};  ///< keeps the bytes here while they are read or written
 };
 
 class Decoder {

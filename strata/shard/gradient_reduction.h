@@ -1,6 +1,6 @@
 /// Adds a layer's gradients over the replicas of its stage, in rank order.
 ///
-/// start() lends this rank's gradients to the others and returns; finish() makes the sum of this
+/// start() exports this rank's gradients to the others and returns; finish() makes the sum of this
 /// replica's piece and collects the rest of its shard from the replicas that keep the same shard.
 /// With sequence parallelism, gradients that come from a part of the sequence are first added over
 /// the tensor-parallel ranks.
@@ -11,25 +11,29 @@
 
 #include "strata/comm/collectives.h"
 #include "strata/comm/mesh_groups.h"
-#include "strata/shard/partition.h"
+#include "strata/shard/layer_cuts.h"
 #include "strata/tier/store.h"
 
 namespace strata {
 
 class GradientReduction {
  public:
-  /// Where only a shard stays (Residence::whole_gradients false), the buffer's bytes leave it here
-  /// and live until the last peer has read them.
-  static GradientReduction start(MeshGroups& groups, LayerBuffers& buffers, const LayerCuts& cuts,
+  /// `lease`: of the layer's gradients; kept until the reduction goes. Where only a shard stays
+  /// (ShardPlacement::whole_gradients false), the buffer's bytes leave it here and live until the
+  /// last peer has read them.
+  static GradientReduction start(MeshGroups& groups, Lease lease, const LayerCuts& cuts,
                                  bool sequence_parallel);
 
   /// `last`: no further reduction of this layer follows in this step.
   void finish(bool last);
 
  private:
-  MeshGroups* groups_ = nullptr;
-  LayerBuffers* buffers_ = nullptr;
-  const LayerCuts* cuts_ = nullptr;
+  GradientReduction(MeshGroups& groups, Lease lease, const LayerCuts& cuts)
+      : groups_(&groups), lease_(std::move(lease)), cuts_(&cuts) {}
+
+  MeshGroups* groups_;
+  Lease lease_;
+  const LayerCuts* cuts_;
   ReduceScatter sum_;
 };
 

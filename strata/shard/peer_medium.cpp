@@ -2,30 +2,48 @@
 
 #include <ATen/ops/empty.h>
 
-#include "strata/shard/partition.h"
+#include "strata/comm/collectives.h"
+#include "strata/shard/layer_cuts.h"
 
 namespace strata {
+namespace {
 
-void PeerMedium::prefetch(LayerBuffers& buffers) {
-  if (buffers.weights.present() || under_way_.contains(buffers.layer)) return;
-  under_way_.emplace(buffers.layer, AllGather::start(group_, buffers.weight_shard,
-                                                     cut(buffers.own(), group_.size())));
+bool made_of_shards(const LayerState& state, StateKind kind) {
+  return kind == StateKind::kWeights && !state.placement.whole_weights;
 }
 
-void PeerMedium::fetch(LayerBuffers& buffers) {
-  if (buffers.weights.present()) return;
-  prefetch(buffers);
+class WeightGather final : public Transfer {
+ public:
+  WeightGather(LayerState& state, AllGather gather)
+      : state_(state), gather_(std::move(gather)) {}
+
   // Filled before it is installed: to autograd the weights never changed since the forward.
-  at::Tensor bytes = at::empty({buffers.layout->own_numel}, buffers.weight_shard.options());
-  under_way_.at(buffers.layer).finish(bytes);
-  buffers.weights.install(std::move(bytes));
-  under_way_.erase(buffers.layer);
+  void wait() override {
+    at::Tensor bytes =
+        at::empty({state_.layout->own_numel}, state_.weight_shard.tensor().options());
+    gather_.finish(bytes);
+    state_.weights.install(std::move(bytes));
+  }
+
+ private:
+  LayerState& state_;
+  AllGather gather_;
+};
+
+}  // namespace
+
+// The store sees to it that this rank's shard is here.
+std::unique_ptr<Transfer> PeerMedium::fetch(LayerState& state, StateKind kind) {
+  if (!made_of_shards(state, kind)) return below_->fetch(state, kind);
+  return std::make_unique<WeightGather>(
+      state,
+      AllGather::start(group_, state.weight_shard.bytes(), cut(state.own(), group_.size())));
 }
 
-void PeerMedium::release(LayerBuffers& buffers) {
-  if (buffers.residence.whole_weights) return;
-  if (under_way_.contains(buffers.layer)) fetch(buffers);  // peers have lent: take what is ours
-  if (buffers.weights.present()) buffers.weights.remove();
+std::unique_ptr<Transfer> PeerMedium::evict(LayerState& state, StateKind kind) {
+  if (!made_of_shards(state, kind)) return below_->evict(state, kind);
+  state.weights.remove();
+  return nullptr;
 }
 
 }  // namespace strata

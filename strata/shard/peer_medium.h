@@ -1,32 +1,31 @@
-/// Fetches a layer's weights from the replicas that share them: the medium of ZeRO stage 3.
+/// Makes whole weights of the shards that the replicas of a layer keep: the medium of ZeRO stage 3.
 ///
-/// Each rank lends its shard and copies the others'. prefetch() starts that, fetch() waits; a
-/// release frees all but the shard.
+/// Each rank exports its shard and copies the others'; a started fetch goes on while the rank
+/// computes. Everything but whole weights is the business of the medium below.
 ///
 /// Threads  collective over the shard group: all its ranks fetch the same layers in the same order.
 /// Cost     (n-1)/n of the layer's bytes received; a buffer of the whole layer while it is there.
 #pragma once
 
-#include <map>
+#include <memory>
 
-#include "strata/comm/collectives.h"
 #include "strata/comm/group.h"
+#include "strata/tier/layer_state.h"
 #include "strata/tier/medium.h"
-#include "strata/tier/store.h"
 
 namespace strata {
 
 class PeerMedium final : public Medium {
  public:
-  /// `group` must outlive the medium.
-  explicit PeerMedium(Group& group) : group_(group) {}
-  void prefetch(LayerBuffers& buffers) override;
-  void fetch(LayerBuffers& buffers) override;
-  void release(LayerBuffers& buffers) override;
+  /// `group` must outlive the medium. `below`: where this rank's own bytes are.
+  explicit PeerMedium(Group& group, std::unique_ptr<Medium> below = device_medium())
+      : group_(group), below_(std::move(below)) {}
+  std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
+  std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
 
  private:
   Group& group_;
-  std::map<int, AllGather> under_way_;  // by layer
+  std::unique_ptr<Medium> below_;
 };
 
 }  // namespace strata

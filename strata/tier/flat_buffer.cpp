@@ -25,6 +25,11 @@ void FlatBuffer::install(at::Tensor bytes) {
   tensor_.storage().set_data_ptr(c10::DataPtr(bytes_.data_ptr(), at::kCPU));
 }
 
+const at::Tensor& FlatBuffer::bytes() const {
+  STRATA_CHECK(present(), "tier.bytes");
+  return bytes_;
+}
+
 at::Tensor FlatBuffer::remove() {
   STRATA_CHECK(present(), "tier.remove");
   tensor_.storage().set_data_ptr(c10::DataPtr(nullptr, at::kCPU));

@@ -4,7 +4,7 @@
 /// them out. Autograd leaves, their gradients and saved tensors are views of it and follow.
 ///
 /// Shapes  one dimension.
-/// Errors  InternalError: bytes of another size, installed twice, removed when absent.
+/// Errors  InternalError: bytes of another size, installed twice, used or removed when absent.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,6 +20,7 @@ class FlatBuffer {
 
   const at::Tensor& tensor() const { return tensor_; }
   bool present() const { return bytes_.defined(); }
+  const at::Tensor& bytes() const;  ///< what owns them: they live on for whoever holds it
   void install(at::Tensor bytes);
   at::Tensor remove();
 

@@ -1,22 +1,81 @@
-/// Brings a layer's weights to the device and lets them go: the seam for host memory, disk and
-/// peers.
+/// Moves one kind of a layer's state between the device and another place: peers, host memory, disk.
+///
+/// Media stack: one that brings whole weights from peers asks nothing about where each rank's own
+/// shard comes from; that is the business of the medium below it. What a medium does not move it
+/// hands to the one below; the last says that it is there.
+///
+/// Threads  a medium belongs to one rank's thread; transfers may go on beside it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 namespace strata {
 
-struct LayerBuffers;
+struct LayerState;
+
+/// What a layer keeps on a rank.
+enum class StateKind : std::uint8_t {
+  kWeights,      ///< as the layer computes with them
+  kWeightShard,  ///< this rank's part of them, where replicas share the rest
+  kGradients,    ///< this rank's part, from the first backward to the update
+  kOptimizer,    ///< the optimizer's states and, beside 16-bit weights, its fp32 ones
+};
+inline constexpr int kNumStateKinds = 4;
+
+const char* name_of(StateKind kind);
+
+/// A set of kinds.
+class StateKinds {
+ public:
+  constexpr StateKinds() = default;
+  constexpr StateKinds(StateKind kind) : bits_(1u << static_cast<unsigned>(kind)) {}
+  static constexpr StateKinds all() { return from((1u << kNumStateKinds) - 1); }
+  constexpr bool contains(StateKind kind) const { return (bits_ & StateKinds(kind).bits_) != 0; }
+  constexpr bool contains(StateKinds kinds) const { return (bits_ & kinds.bits_) == kinds.bits_; }
+  friend constexpr StateKinds operator|(StateKinds a, StateKinds b) {
+    return from(a.bits_ | b.bits_);
+  }
+  friend constexpr StateKinds operator-(StateKinds a, StateKinds b) {
+    return from(a.bits_ & ~b.bits_);
+  }
+  friend constexpr bool operator==(StateKinds, StateKinds) = default;
+
+ private:
+  static constexpr StateKinds from(unsigned bits) {
+    StateKinds kinds;
+    kinds.bits_ = bits;
+    return kinds;
+  }
+  unsigned bits_ = 0;
+};
+constexpr StateKinds operator|(StateKind a, StateKind b) { return StateKinds(a) | StateKinds(b); }
+
+/// The event at which a transfer has ended.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+  virtual void wait() = 0;  ///< once; throws what went wrong
+};
 
 class Medium {
  public:
   virtual ~Medium() = default;
-  virtual void prefetch(LayerBuffers& buffers) = 0;  ///< starts to bring them; returns at once
-  virtual void fetch(LayerBuffers& buffers) = 0;     ///< they are there when it returns
-  virtual void release(LayerBuffers& buffers) = 0;   ///< they may go
+
+  /// Starts to bring a kind to the device. Null: it is there.
+  virtual std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) = 0;
+
+  /// Starts to take it away, to where fetch() finds it; nobody leases it. Null: that is done.
+  virtual std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) = 0;
 };
 
-/// Everything stays on the device.
-std::unique_ptr<Medium> device_medium();
+/// Everything stays on the device: the bottom of every stack that has nothing below.
+class DeviceMedium final : public Medium {
+ public:
+  std::unique_ptr<Transfer> fetch(LayerState&, StateKind) override { return nullptr; }
+  std::unique_ptr<Transfer> evict(LayerState&, StateKind) override { return nullptr; }
+};
+
+inline std::unique_ptr<Medium> device_medium() { return std::make_unique<DeviceMedium>(); }
 
 }  // namespace strata

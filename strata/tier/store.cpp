@@ -1,3 +1,5 @@
+// Invariants: a kind with leases is here; a transfer exists exactly while a kind is coming or
+// leaving. Where weights stay whole there is no shard beside them: kWeightShard then means kWeights.
 #include "strata/tier/store.h"
 
 #include <ATen/ops/zeros.h>
@@ -9,104 +11,301 @@
 namespace strata {
 namespace {
 
-// A leaf over `bytes` whose gradient accumulates in place in its part of `gradients`.
-at::Tensor make_leaf(const at::Tensor& bytes, const FlatBuffer& gradients,
-                     const WeightPlacement& place) {
-  at::Tensor leaf = bytes.detach().requires_grad_(true);
-  leaf.mutable_grad() = gradients.tensor().narrow(0, place.offset, place.numel).view(place.shape);
-  return leaf;
+constexpr StateKind kKinds[] = {StateKind::kWeightShard, StateKind::kWeights, StateKind::kGradients,
+                                StateKind::kOptimizer};
+
+FlatBuffer zeroed(std::int64_t numel, at::ScalarType dtype) {
+  FlatBuffer buffer(numel, dtype);
+  buffer.install(at::zeros({numel}, dtype));
+  return buffer;
 }
 
-// The shard of a flat buffer: its part if the whole stays here, else bytes of its own.
-at::Tensor make_shard(FlatBuffer& flat, bool whole, FlatRange shard, std::int64_t numel) {
-  const at::ScalarType dtype = flat.tensor().scalar_type();
-  if (!whole) return at::zeros({shard.size()}, dtype);
-  flat.install(at::zeros({numel}, dtype));
-  return flat.tensor().narrow(0, shard.begin, shard.size());
+void make_buffers(LayerState& state) {
+  const ShardPlacement& placement = state.placement;
+  const LayerLayout& layout = *state.layout;
+  const std::int64_t shard = placement.shard.size();
+  state.weights = FlatBuffer(layout.own_numel, placement.dtype);
+  if (placement.whole_weights) {
+    state.weights.install(at::zeros({layout.own_numel}, placement.dtype));
+  } else {
+    state.weight_shard = zeroed(shard, placement.dtype);
+  }
+  if (!placement.trains) return;
+  state.gradients = FlatBuffer(layout.total_numel);
+  if (placement.whole_gradients) {
+    state.gradients.install(at::zeros({layout.total_numel}));
+  } else {
+    state.gradient_shard = zeroed(shard, at::kFloat);
+  }
+  if (placement.dtype != at::kFloat) state.master = zeroed(shard, at::kFloat);
+  for (int slot = 0; slot < placement.optimizer_slots; ++slot)
+    state.slots.push_back(zeroed(shard, at::kFloat));
+}
+
+// The part of a layer's flat buffer that is a weight's, in its shape.
+at::Tensor view_of(const FlatBuffer& flat, const WeightPlacement& place) {
+  return flat.tensor().narrow(0, place.offset, place.numel).view(place.shape);
 }
 
 }  // namespace
 
-Lease::Lease(Medium& medium, LayerBuffers& buffers) : buffers_(&buffers) {
-  medium.fetch(buffers);
-  ++buffers.leases;
+const char* name_of(StateKind kind) {
+  constexpr const char* kNames[kNumStateKinds] = {"weights", "weight shard", "gradients",
+                                                  "optimizer states"};
+  return kNames[static_cast<int>(kind)];
 }
 
-Lease::Lease(Lease&& other) noexcept : buffers_(std::exchange(other.buffers_, nullptr)) {}
+std::vector<FlatBuffer*> LayerState::kept(StateKind kind) {
+  std::vector<FlatBuffer*> buffers;
+  const auto add = [&](FlatBuffer& buffer) {
+    if (buffer.tensor().defined()) buffers.push_back(&buffer);
+  };
+  switch (kind) {
+    case StateKind::kWeights:
+      if (placement.whole_weights) add(weights);
+      break;
+    case StateKind::kWeightShard:
+      add(weight_shard);
+      break;
+    case StateKind::kGradients:
+      add(placement.whole_gradients ? gradients : gradient_shard);
+      break;
+    case StateKind::kOptimizer:
+      add(master);
+      for (FlatBuffer& slot : slots) add(slot);
+      break;
+  }
+  return buffers;
+}
+
+Lease::Lease(Lease&& other) noexcept
+    : store_(std::exchange(other.store_, nullptr)),
+      state_(other.state_),
+      kinds_(other.kinds_),
+      owners_(std::move(other.owners_)) {}
 
 Lease::~Lease() {
-  if (buffers_) --buffers_->leases;
+  if (store_) store_->end_lease(state_->layer, kinds_);
 }
 
-LayerStore::LayerStore(std::unique_ptr<Medium> medium) : medium_(std::move(medium)) {}
-
-void LayerStore::insert(int layer, const LayerLayout& layout, const std::vector<at::Tensor>& shared,
-                        int num_slots) {
-  insert(layer, layout, shared, num_slots, {.shard = {0, layout.own_numel}});
+void Lease::require(StateKind kind) const {
+  if (kinds_.contains(kind)) return;
+  throw InternalError({.operation = "tier.lease",
+                       .where = "layer " + std::to_string(state_->layer),
+                       .what = "the lease is not for this kind of state",
+                       .expected = std::string("a lease for ") + name_of(kind),
+                       .got = "",
+                       .fix = ""});
 }
 
-void LayerStore::insert(int layer, const LayerLayout& layout, const std::vector<at::Tensor>& shared,
-                        int num_slots, const Residence& residence) {
-  LayerBuffers buffers{.layer = layer, .layout = &layout, .residence = residence};
-  const FlatRange shard = residence.shard;
-  buffers.weights = FlatBuffer(layout.own_numel, residence.dtype);
-  buffers.weight_shard =
-      make_shard(buffers.weights, residence.whole_weights, shard, layout.own_numel);
-  if (residence.gradients) {
-    buffers.gradients = FlatBuffer(layout.total_numel);
-    buffers.gradient_shard =
-        make_shard(buffers.gradients, residence.whole_gradients, shard, layout.total_numel);
-  }
-  buffers.master =
-      residence.dtype == at::kFloat ? buffers.weight_shard : at::zeros({shard.size()}, at::kFloat);
-  for (int slot = 0; slot < num_slots; ++slot) buffers.slots.push_back(at::zeros({shard.size()}));
+std::span<const at::Tensor> Lease::weights() const {
+  require(StateKind::kWeights);
+  return state_->leaves;
+}
+
+at::Tensor Lease::flat_weights() const {
+  require(StateKind::kWeights);
+  return state_->weights.tensor();
+}
+
+at::Tensor Lease::weight_shard() const {
+  const FlatRange shard = state_->placement.shard;
+  require(state_->placement.whole_weights ? StateKind::kWeights : StateKind::kWeightShard);
+  // Of the bytes themselves, not of the buffer: peers may read them after they have left it.
+  return state_->placement.whole_weights
+             ? state_->weights.bytes().narrow(0, shard.begin, shard.size())
+             : state_->weight_shard.bytes();
+}
+
+void Lease::open_gradients() const {
+  require(StateKind::kGradients);
+  FlatBuffer& gradients = state_->gradients;
+  if (!gradients.present()) gradients.install(at::zeros({gradients.tensor().numel()}));
+}
+
+at::Tensor Lease::take_gradients() const {
+  require(StateKind::kGradients);
+  return state_->gradients.remove();
+}
+
+at::Tensor Lease::flat_gradients() const {
+  require(StateKind::kGradients);
+  return state_->gradients.bytes();
+}
+
+at::Tensor Lease::weight_gradient(std::size_t weight) const {
+  require(StateKind::kGradients);
+  STRATA_CHECK(state_->gradients.present(), "tier.weight_gradient");
+  return view_of(state_->gradients, state_->layout->placements[weight]);
+}
+
+at::Tensor Lease::gradient_shard() const {
+  require(StateKind::kGradients);
+  const FlatRange shard = state_->placement.shard;
+  return state_->placement.whole_gradients
+             ? state_->gradients.bytes().narrow(0, shard.begin, shard.size())
+             : state_->gradient_shard.bytes();
+}
+
+void Lease::zero_gradients() const {
+  require(StateKind::kGradients);
+  if (state_->gradients.present()) state_->gradients.bytes().zero_();
+  if (!state_->placement.whole_gradients) state_->gradient_shard.bytes().zero_();
+}
+
+at::Tensor Lease::master() const {
+  if (state_->placement.dtype == at::kFloat || !state_->placement.trains) return weight_shard();
+  require(StateKind::kOptimizer);
+  return state_->master.bytes();
+}
+
+std::vector<at::Tensor> Lease::slots() const {
+  require(StateKind::kOptimizer);
+  std::vector<at::Tensor> slots;
+  for (const FlatBuffer& slot : state_->slots) slots.push_back(slot.bytes());
+  return slots;
+}
+
+LayerStore::LayerStore(std::unique_ptr<Medium> medium, Residency residency)
+    : medium_(std::move(medium)), residency_(residency) {}
+
+void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlacement& placement) {
+  Entry entry;
+  LayerState& state = entry.state;
+  state.layer = layer;
+  state.layout = &layout;
+  state.placement = placement;
+  make_buffers(state);
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
+    const std::string& tie = layout.specs[i].tie;
     at::Tensor bytes;
     if (!place.borrowed) {
-      bytes = buffers.weights.tensor().narrow(0, place.offset, place.numel).view(place.shape);
-    } else if (i < shared.size() && shared[i].defined()) {
-      bytes = shared[i];
+      bytes = view_of(state.weights, place);
+      if (!tie.empty()) owners_of_ties_[tie] = {layer, i};
+    } else if (const auto owner = owners_of_ties_.find(tie); owner != owners_of_ties_.end()) {
+      const auto [owning_layer, weight] = owner->second;
+      bytes = this->entry(owning_layer).state.leaves[weight];
+      entry.owners.push_back(owning_layer);
     } else {
-      bytes = at::zeros(place.shape, residence.dtype);
+      bytes = at::zeros(place.shape, placement.dtype);
     }
-    buffers.leaves.push_back(residence.gradients ? make_leaf(bytes, buffers.gradients, place)
-                                                 : bytes);
+    at::Tensor leaf = bytes.detach().requires_grad_(placement.trains);
+    // Preset, so that gradients accumulate in place in the flat buffer.
+    if (placement.trains) leaf.mutable_grad() = view_of(state.gradients, place);
+    state.leaves.push_back(std::move(leaf));
   }
-  entries_.insert_or_assign(layer, std::move(buffers));
+  entries_.insert_or_assign(layer, std::move(entry));
 }
 
-LayerBuffers& LayerStore::buffers(int layer) {
-  const auto entry = entries_.find(layer);
-  STRATA_CHECK(entry != entries_.end(), "tier.buffers");
-  return entry->second;
+const LayerStore::Entry& LayerStore::entry(int layer) const {
+  const auto found = entries_.find(layer);
+  STRATA_CHECK(found != entries_.end(), "tier.entry");
+  return found->second;
 }
 
-void LayerStore::prefetch(int layer) { medium_->prefetch(buffers(layer)); }
+LayerStore::Entry& LayerStore::entry(int layer) {
+  return const_cast<Entry&>(std::as_const(*this).entry(layer));
+}
 
-Lease LayerStore::acquire(int layer) { return Lease(*medium_, buffers(layer)); }
+// What there is of what is asked for.
+StateKinds LayerStore::kinds_of(const Entry& entry, StateKinds asked) const {
+  const ShardPlacement& placement = entry.state.placement;
+  const StateKinds training = StateKind::kGradients | StateKind::kOptimizer;
+  STRATA_CHECK(placement.trains || asked - training == asked, "tier.kinds");
+  if (placement.whole_weights && asked.contains(StateKind::kWeightShard))
+    asked = (asked - StateKind::kWeightShard) | StateKind::kWeights;
+  return asked;
+}
 
-void LayerStore::release(int layer) {
-  STRATA_CHECK_EQ(buffers(layer).leases, 0, "tier.release");
-  medium_->release(buffers(layer));
+void LayerStore::start(Entry& entry, StateKind kind) {
+  Status& status = entry.status[static_cast<int>(kind)];
+  if (status.where == Where::kLeaving) finish(entry, kind);
+  if (status.where != Where::kAway) return;
+  status.transfer = medium_->fetch(entry.state, kind);
+  status.where = status.transfer ? Where::kComing : Where::kHere;
+}
+
+// Waits for the transfer under way, if there is one.
+void LayerStore::finish(Entry& entry, StateKind kind) {
+  Status& status = entry.status[static_cast<int>(kind)];
+  if (!status.transfer) return;
+  const std::unique_ptr<Transfer> transfer = std::move(status.transfer);
+  const Where then = status.where == Where::kComing ? Where::kHere : Where::kAway;
+  status.where = Where::kAway;  // if it fails
+  transfer->wait();
+  status.where = then;
+}
+
+void LayerStore::leave(Entry& entry, StateKind kind) {
+  Status& status = entry.status[static_cast<int>(kind)];
+  STRATA_CHECK_EQ(status.leases, 0, "tier.release");
+  // Peers count on this rank's part in what has started.
+  if (status.where == Where::kComing) finish(entry, kind);
+  if (status.where != Where::kHere) return;
+  status.transfer = medium_->evict(entry.state, kind);
+  status.where = status.transfer ? Where::kLeaving : Where::kAway;
+}
+
+void LayerStore::prefetch(int layer, StateKinds kinds) {
+  Entry& entry = this->entry(layer);
+  kinds = kinds_of(entry, kinds);
+  for (const StateKind kind : kKinds) {
+    if (!kinds.contains(kind)) continue;
+    const bool away = entry.status[static_cast<int>(kind)].where == Where::kAway;
+    if (kind == StateKind::kWeights && !entry.state.placement.whole_weights && away) {
+      // Peers copy this rank's shard, so it is here when theirs are asked for.
+      const Lease shard = acquire(layer, StateKind::kWeightShard);
+      start(entry, kind);
+    } else {
+      start(entry, kind);
+    }
+  }
+}
+
+Lease LayerStore::acquire(int layer, StateKinds kinds) {
+  if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
+  Entry& entry = this->entry(layer);
+  kinds = kinds_of(entry, kinds);
+  prefetch(layer, kinds);
+  Lease lease(*this, entry.state, {});
+  for (const StateKind kind : kKinds) {
+    if (!kinds.contains(kind)) continue;
+    finish(entry, kind);
+    ++entry.status[static_cast<int>(kind)].leases;
+    lease.kinds_ = lease.kinds_ | kind;
+  }
+  if (kinds.contains(StateKind::kWeights))
+    for (const int owner : entry.owners)
+      lease.owners_.push_back(acquire(owner, StateKind::kWeights));
+  return lease;
+}
+
+void LayerStore::release(int layer, StateKinds kinds) {
+  Entry& entry = this->entry(layer);
+  kinds = kinds_of(entry, kinds);
+  for (const StateKind kind : kKinds)
+    if (kinds.contains(kind)) leave(entry, kind);
+}
+
+void LayerStore::end_lease(int layer, StateKinds kinds) noexcept {
+  Entry& entry = this->entry(layer);
+  for (const StateKind kind : kKinds) {
+    if (!kinds.contains(kind)) continue;
+    if (--entry.status[static_cast<int>(kind)].leases > 0) continue;
+    if (residency_ == Residency::kUntilReleased) continue;
+    try {
+      leave(entry, kind);
+    } catch (...) {
+      failed_ = std::current_exception();
+    }
+  }
 }
 
 std::vector<int> LayerStore::layers() const {
   std::vector<int> layers;
-  for (const auto& [layer, buffers] : entries_) layers.push_back(layer);
+  for (const auto& [layer, entry] : entries_) layers.push_back(layer);
   return layers;
-}
-
-void LayerStore::open_gradients(int layer) {
-  FlatBuffer& gradients = buffers(layer).gradients;
-  if (!gradients.present()) gradients.install(at::zeros({gradients.tensor().numel()}));
-}
-
-void LayerStore::zero_gradients() {
-  for (auto& [layer, buffers] : entries_) {
-    if (buffers.gradients.present()) buffers.gradients.tensor().zero_();
-    if (!buffers.residence.whole_gradients) buffers.gradient_shard.zero_();
-  }
 }
 
 }  // namespace strata

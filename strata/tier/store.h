@@ -1,96 +1,127 @@
 /// Holds the bytes of layers, one flat buffer each, and leases them for as long as an action needs
-/// them. Where weights come from is the medium's business.
+/// them. Where they come from is the medium's business.
+///
+/// Nothing reads or writes a layer's bytes but through a lease, and a lease names the kinds that it
+/// is for; what nobody leases may be somewhere else.
 ///
 /// Threads  a store belongs to one rank's thread.
-/// Errors   InternalError: a layer that isn't in the store; a release under a lease.
+/// Errors   InternalError: a layer or kind that isn't in the store; a release under a lease; a use
+///          that the lease is not for. What media throw: the kind is then away, and may be asked
+///          for again.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <exception>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "strata/base/flat_range.h"
-#include "strata/nn/layout.h"
-#include "strata/tier/flat_buffer.h"
+#include "strata/tier/layer_state.h"
 #include "strata/tier/medium.h"
 
 namespace strata {
 
-/// What a rank keeps of a layer that replicas share. By default everything.
-struct Residence {
-  FlatRange shard;              ///< of the layer's own elements: its optimizer states live here
-  bool whole_weights = true;    ///< false: beyond the shard only from fetch to release
-  bool whole_gradients = true;  ///< false: beyond the shard only from a backward to its reduction
-  bool gradients = true;        ///< false: weights alone, for inference
-  at::ScalarType dtype = at::kFloat;  ///< of the weights that layers compute with
-};
+class LayerStore;
 
-/// All bytes that one layer has on this rank.
-struct LayerBuffers {
-  int layer = 0;
-  const LayerLayout* layout = nullptr;
-  Residence residence;
-  FlatBuffer weights;              ///< [own_numel]
-  FlatBuffer gradients;            ///< [total_numel]
-  at::Tensor master;               ///< [shard] fp32: what the optimizer updates; the weight shard
-                                   ///< itself in fp32
-  at::Tensor weight_shard;         ///< [shard], a view of the weights if they stay whole
-  at::Tensor gradient_shard;       ///< likewise
-  std::vector<at::Tensor> slots;   ///< optimizer states, flat, [shard] each
-  std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset to its view;
-                                   ///< without gradients a plain tensor
-  int leases = 0;
-
-  FlatRange own() const { return {0, layout->own_numel}; }
-};
-
-/// Pins one layer on the device: while it lives, the bytes cannot leave.
+/// Pins kinds of one layer's state on the device: while it lives, the bytes cannot leave.
 class [[nodiscard]] Lease {
  public:
-  Lease(Medium& medium, LayerBuffers& buffers);
   Lease(Lease&& other) noexcept;
   Lease& operator=(Lease&&) = delete;
   ~Lease();
 
-  LayerBuffers& buffers() const { return *buffers_; }
-  std::span<const at::Tensor> weights() const { return buffers_->leaves; }
+  int layer() const { return state_->layer; }
+  const LayerLayout& layout() const { return *state_->layout; }
+  const ShardPlacement& placement() const { return state_->placement; }
+
+  /// kWeights: per weight, the autograd leaf; all of the layer's own weights; whether tied ones
+  /// are another layer's.
+  std::span<const at::Tensor> weights() const;
+  at::Tensor flat_weights() const;  ///< [own_numel]
+
+  /// kWeightShard (kWeights, where they stay whole).
+  at::Tensor weight_shard() const;
+
+  /// kGradients. Backward adds to a buffer of the whole layer, zero when it is opened; where only a
+  /// shard stays, a reduction takes it out again.
+  void open_gradients() const;
+  at::Tensor take_gradients() const;                     ///< [total_numel]
+  at::Tensor flat_gradients() const;                     ///< [total_numel], open
+  at::Tensor weight_gradient(std::size_t weight) const;  ///< in the weight's shape, open
+  at::Tensor gradient_shard() const;                     ///< [shard]
+  void zero_gradients() const;
+
+  /// kOptimizer. What the update writes: fp32 weights, in fp32 the weight shard itself.
+  at::Tensor master() const;
+  std::vector<at::Tensor> slots() const;
 
  private:
-  LayerBuffers* buffers_;
+  friend class LayerStore;
+  Lease(LayerStore& store, LayerState& state, StateKinds kinds)
+      : store_(&store), state_(&state), kinds_(kinds) {}
+  void require(StateKind kind) const;
+
+  LayerStore* store_;
+  LayerState* state_;
+  StateKinds kinds_;
+  std::vector<Lease> owners_;  // of the tied weights that this layer only uses
+};
+
+/// When bytes that nobody leases leave the device.
+enum class Residency : std::uint8_t {
+  kUntilReleased,  ///< when the program says so
+  kWhileLeased,    ///< at once: the least memory, and proof that nobody reads what he doesn't lease
 };
 
 class LayerStore {
  public:
-  explicit LayerStore(std::unique_ptr<Medium> medium);
+  explicit LayerStore(std::unique_ptr<Medium> medium,
+                      Residency residency = Residency::kUntilReleased);
 
-  /// Makes the (zeroed) buffers of a layer. `shared[i]` is defined where weight i is tied and its
-  /// owner's bytes live on this rank too: then the use is a view of them. Otherwise a borrowed
-  /// weight gets a replica of its own. `num_slots`: optimizer states.
-  void insert(int layer, const LayerLayout& layout, const std::vector<at::Tensor>& shared,
-              int num_slots, const Residence& residence);
-  void insert(int layer, const LayerLayout& layout, const std::vector<at::Tensor>& shared,
-              int num_slots);  ///< everything stays
+  /// Makes the (zeroed) buffers of a layer. A tied weight whose owner was inserted before is a view
+  /// of the owner's bytes; otherwise its use gets a replica of its own, which stays.
+  void insert(int layer, const LayerLayout& layout, const ShardPlacement& placement);
 
-  void prefetch(int layer);
-  Lease acquire(int layer);  ///< fetches what isn't there
-  void release(int layer);
+  void prefetch(int layer, StateKinds kinds);
+  Lease acquire(int layer, StateKinds kinds);  ///< waits for what isn't there
+  void release(int layer, StateKinds kinds);   ///< may leave
 
-  /// Without a lease: whatever is here.
-  LayerBuffers& buffers(int layer);
+  const LayerLayout& layout(int layer) const { return *entry(layer).state.layout; }
+  const ShardPlacement& placement(int layer) const { return entry(layer).state.placement; }
   bool contains(int layer) const { return entries_.contains(layer); }
   std::vector<int> layers() const;  ///< ascending
 
-  /// Sees to it that backward finds a gradient buffer; a new one is zero.
-  void open_gradients(int layer);
-  void zero_gradients();
-
  private:
+  friend class Lease;
+  enum class Where : std::uint8_t { kAway, kComing, kHere, kLeaving };
+  struct Status {
+    Where where = Where::kAway;
+    int leases = 0;
+    std::unique_ptr<Transfer> transfer;
+  };
+  struct Entry {
+    LayerState state;
+    std::array<Status, kNumStateKinds> status;
+    std::vector<int> owners;  // layers whose weights this one uses
+  };
+
+  Entry& entry(int layer);
+  const Entry& entry(int layer) const;
+  StateKinds kinds_of(const Entry& entry, StateKinds asked) const;
+  void start(Entry& entry, StateKind kind);
+  void finish(Entry& entry, StateKind kind);
+  void leave(Entry& entry, StateKind kind);
+  void end_lease(int layer, StateKinds kinds) noexcept;
+
   std::unique_ptr<Medium> medium_;
-  std::map<int, LayerBuffers> entries_;
+  Residency residency_;
+  std::map<int, Entry> entries_;
+  std::map<std::string, std::pair<int, std::size_t>> owners_of_ties_;  // layer and weight
+  std::exception_ptr failed_;  // an eviction at the end of a lease: the next call throws it
 };
 
 }  // namespace strata

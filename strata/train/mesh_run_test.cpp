@@ -69,9 +69,10 @@ TrainerOptions mesh_options(const MeshCase& c, const Sequential& model) {
   return options;
 }
 
-MeshRecord train_on_mesh(const MeshCase& c) {
+MeshRecord train_on_mesh(const MeshCase& c, const std::function<void(TrainerOptions&)>& change) {
   const Sequential model = mesh_model(c);
-  const TrainerOptions options = mesh_options(c, model);
+  TrainerOptions options = mesh_options(c, model);
+  if (change) change(options);
   MeshRecord record;
   std::mutex mutex;
   run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <ostream>
 #include <string>
@@ -40,8 +41,9 @@ struct MeshRecord {
   std::map<std::string, at::Tensor> weights;  ///< whole
 };
 
-/// As threads of this process.
-MeshRecord train_on_mesh(const MeshCase& c);
+/// As threads of this process; `change` has the last word on the options.
+MeshRecord train_on_mesh(const MeshCase& c,
+                         const std::function<void(TrainerOptions&)>& change = {});
 
 /// What every rank is made of and runs.
 Sequential mesh_model(const MeshCase& c);

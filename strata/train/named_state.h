@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,14 @@
 
 namespace strata {
 
+class Lease;
+
 struct NamedState {
   std::string name;                 ///< "block3.mlp.up.weight", "block3.mlp.up.weight.exp_avg"
   std::vector<std::int64_t> shape;  ///< of the whole
   at::Tensor local;                 ///< 1-D view of this rank's bytes; undefined without runs
   std::vector<Run> runs;            ///< elements of `local` and where they lie in the whole
+  std::shared_ptr<const Lease> lease = {};  ///< keeps the bytes here while the state is used
 
   std::int64_t numel() const;  ///< of the whole
 

@@ -97,7 +97,7 @@ Trainer::Trainer(const Sequential& model, TrainerOptions options, const Group& w
                                shards_of(options_, mesh_of(options_, world)))),
       sharing_(sharing_of(model, options_, groups_)),
       optimizer_(make_optimizer(options_.optimizer)),
-      store_(std::make_unique<PeerMedium>(groups_.shard)),
+      store_(std::make_unique<PeerMedium>(groups_.shard, options_.medium()), options_.residency),
       loss_scale_(options_.precision == at::kHalf ? LossScale::half() : LossScale::fixed()),
       scale_state_(at::zeros({3})) {
   remember_scale();
@@ -106,20 +106,9 @@ Trainer::Trainer(const Sequential& model, TrainerOptions options, const Group& w
   for (int stage = 0; stage < options_.partition.num_stages(); ++stage)
     rank_of_stage[stage] = stage % groups_.pp.size();
 
-  const int num_slots = static_cast<int>(optimizer_->slot_names().size());
-  std::map<std::string, at::Tensor> tied;  // tie -> the owner's bytes, if they are here
-  for (int layer = 0; layer < model.num_layers(); ++layer) {
-    if (rank_of_stage[options_.partition.stage_of(layer)] != groups_.pp.rank()) continue;
-    const LayerLayout& layout = model.layout(layer);
-    std::vector<at::Tensor> shared(layout.specs.size());
-    for (std::size_t i = 0; i < layout.specs.size(); ++i)
-      if (layout.placements[i].borrowed && tied.contains(layout.specs[i].tie))
-        shared[i] = tied.at(layout.specs[i].tie);
-    store_.insert(layer, layout, shared, num_slots, residence_of(layer));
-    for (std::size_t i = 0; i < layout.specs.size(); ++i)
-      if (!layout.specs[i].tie.empty() && !layout.placements[i].borrowed)
-        tied[layout.specs[i].tie] = store_.buffers(layer).leaves[i].detach();
-  }
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    if (rank_of_stage[options_.partition.stage_of(layer)] == groups_.pp.rank())
+      store_.insert(layer, model.layout(layer), placement_of(layer));
   machine_ = std::make_unique<StageMachine>(
       model,
       MachineOptions{.partition = options_.partition,
@@ -134,19 +123,20 @@ Trainer::Trainer(const Sequential& model, TrainerOptions options, const Group& w
       store_, optimizer_.get(), groups_);
 }
 
-Residence Trainer::residence_of(int layer) const {
+ShardPlacement Trainer::placement_of(int layer) const {
   const std::int64_t numel = model_.layout(layer).own_numel;
   return {.shard = cut({0, numel}, groups_.shard.size())[groups_.shard.rank()],
           .whole_weights = !sharing_.is_fetched(layer),
           .whole_gradients = !schedule::Sharing::has(sharing_.divided_gradients, layer),
-          .dtype = options_.precision};
+          .dtype = options_.precision,
+          .optimizer_slots = static_cast<int>(optimizer_->slot_names().size())};
 }
 
 void Trainer::initialise() {
   for (const int layer : store_.layers()) {
-    LayerBuffers& buffers = store_.buffers(layer);
-    const LayerLayout& layout = *buffers.layout;
-    const FlatRange shard = buffers.residence.shard;
+    const Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
+    const LayerLayout& layout = lease.layout();
+    const FlatRange shard = lease.placement().shard;
     const at::Tensor whole = at::zeros({layout.own_numel}, at::kFloat);
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       const WeightPlacement& place = layout.placements[i];
@@ -154,7 +144,7 @@ void Trainer::initialise() {
       strata::initialise(whole.narrow(0, place.offset, place.numel), layout.specs[i],
                          model_.name(layer), options_.seed, groups_.tp.rank(), groups_.tp.size());
     }
-    buffers.master.copy_(whole.narrow(0, shard.begin, shard.size()));
+    lease.master().copy_(whole.narrow(0, shard.begin, shard.size()));
   }
   loaded();
 }
@@ -167,15 +157,17 @@ void Trainer::remember_scale() {
 }
 
 void Trainer::loaded() {
-  std::vector<std::pair<int, AllGather>> gathers;
+  std::vector<std::pair<Lease, AllGather>> gathers;
   for (const int layer : store_.layers()) {
-    LayerBuffers& buffers = store_.buffers(layer);
-    if (!buffers.master.is_same(buffers.weight_shard)) buffers.weight_shard.copy_(buffers.master);
-    if (!buffers.residence.whole_weights || groups_.shard.size() == 1) continue;
-    gathers.emplace_back(layer, AllGather::start(groups_.shard, buffers.weight_shard,
-                                                 cut(buffers.own(), groups_.shard.size())));
+    Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
+    if (lease.placement().dtype != at::kFloat) lease.weight_shard().copy_(lease.master());
+    if (!lease.placement().whole_weights || groups_.shard.size() == 1) continue;
+    AllGather gather =
+        AllGather::start(groups_.shard, lease.weight_shard(),
+                             cut({0, lease.layout().own_numel}, groups_.shard.size()));
+    gathers.emplace_back(std::move(lease), std::move(gather));
   }
-  for (auto& [layer, gather] : gathers) gather.finish(store_.buffers(layer).weights.tensor());
+  for (auto& [lease, gather] : gathers) gather.finish(lease.flat_weights());
   for (const Action& action : schedule(1, /*training=*/true).programs[groups_.pp.rank()])
     if (action.op == Op::kSendTiedWeight || action.op == Op::kReceiveTiedWeight)
       machine_->perform(action);

@@ -13,6 +13,7 @@
 ///          action's place in front.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -49,6 +50,9 @@ struct TrainerOptions {
   /// in fp32; fp16 scales the loss.
   at::ScalarType precision = at::kFloat;
   OptimizerOptions optimizer;
+  /// Where each rank's own state is between uses; peers' shards are gathered above it.
+  std::function<std::unique_ptr<Medium>()> medium = device_medium;
+  Residency residency = Residency::kUntilReleased;
 };
 
 class Trainer {
@@ -94,11 +98,11 @@ class Trainer {
 
  private:
   void run(const MiniBatch& batch, double learning_rate, bool training, bool update);
-  Residence residence_of(int layer) const;
+  ShardPlacement placement_of(int layer) const;
   void remember_scale();
   std::string global_name(int layer, int weight) const;
   template <typename F>
-  void for_each_weight(bool owned, F f);
+  void for_each_weight(StateKinds kinds, bool owned, F f);
   std::vector<NamedState> weight_states(bool owned);
   std::vector<NamedState> slot_states(bool owned);
 

@@ -7,10 +7,14 @@
 namespace strata {
 namespace {
 
-// The part of a weight that lies in `wanted`, both in elements of its layer. `flat` holds the
-// layer's elements `held`.
-NamedState state_of(std::string name, const LayerLayout& layout, std::size_t weight,
-                    const at::Tensor& flat, FlatRange held, FlatRange wanted, const Group& tp) {
+using LeasePtr = std::shared_ptr<const Lease>;
+
+// The part of a weight that lies in `wanted`, in elements of its layer. `flat` holds the elements of
+// this rank's shard.
+NamedState state_of(std::string name, const LeasePtr& lease, std::size_t weight,
+                    const at::Tensor& flat, FlatRange wanted, const Group& tp) {
+  const LayerLayout& layout = lease->layout();
+  const FlatRange held = lease->placement().shard;
   const WeightSpec& spec = layout.specs[weight];
   const WeightPlacement& place = layout.placements[weight];
   const std::int64_t begin = std::max({held.begin, wanted.begin, place.offset});
@@ -18,6 +22,7 @@ NamedState state_of(std::string name, const LayerLayout& layout, std::size_t wei
       std::max(begin, std::min({held.end, wanted.end, place.offset + place.numel}));
   NamedState state{.name = std::move(name), .shape = spec.shape, .local = {}, .runs = {}};
   if (begin == end) return state;
+  state.lease = lease;
   state.local = flat.narrow(0, begin - held.begin, end - begin);
   state.runs =
       clip_runs(slice_runs(spec, tp.rank(), tp.size()), begin - place.offset, end - place.offset);
@@ -42,29 +47,30 @@ std::string Trainer::global_name(int layer, int weight) const {
       {.operation = "train.global_name", .what = "a tie without owner", .got = spec.tie});
 }
 
-// Calls f(name, weight, buffers, wanted) for the weights of this rank's layers that it owns a use
-// of. `owned`: only what this rank answers for.
+// Calls f(name, weight, lease, wanted) for the weights of this rank's layers that it owns a use of.
+// `owned`: only what this rank answers for.
 template <typename F>
-void Trainer::for_each_weight(bool owned, F f) {
+void Trainer::for_each_weight(StateKinds kinds, bool owned, F f) {
   for (const int layer : store_.layers()) {
-    LayerBuffers& buffers = store_.buffers(layer);
-    const LayerLayout& layout = *buffers.layout;
+    const auto lease = std::make_shared<const Lease>(store_.acquire(layer, kinds));
+    const LayerLayout& layout = lease->layout();
     const FlatRange piece = machine_->piece_of(layer);
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       if (layout.placements[i].borrowed) continue;
-      FlatRange wanted = owned ? piece : buffers.own();
+      FlatRange wanted = owned ? piece : FlatRange{0, layout.own_numel};
       if (owned && groups_.tp.rank() > 0 && !is_split(layout.specs[i])) wanted = {0, 0};
-      f(global_name(layer, static_cast<int>(i)), i, buffers, wanted);
+      f(global_name(layer, static_cast<int>(i)), i, lease, wanted);
     }
   }
 }
 
 std::vector<NamedState> Trainer::weight_states(bool owned) {
   std::vector<NamedState> states;
-  for_each_weight(owned, [&](const std::string& name, std::size_t i, LayerBuffers& b,
-                             FlatRange wanted) {
-    states.push_back(state_of(name, *b.layout, i, b.master, b.residence.shard, wanted, groups_.tp));
-  });
+  for_each_weight(
+      StateKind::kWeightShard | StateKind::kOptimizer, owned,
+      [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
+        states.push_back(state_of(name, lease, i, lease->master(), wanted, groups_.tp));
+      });
   return states;
 }
 
@@ -72,10 +78,12 @@ std::vector<NamedState> Trainer::slot_states(bool owned) {
   const std::vector<std::string> names = optimizer_->slot_names();
   std::vector<NamedState> states;
   for_each_weight(
-      owned, [&](const std::string& name, std::size_t i, LayerBuffers& b, FlatRange wanted) {
+      StateKind::kOptimizer, owned,
+      [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
+        const std::vector<at::Tensor> slots = lease->slots();
         for (std::size_t slot = 0; slot < names.size(); ++slot)
-          states.push_back(state_of(name + "." + names[slot], *b.layout, i, b.slots[slot],
-                                    b.residence.shard, wanted, groups_.tp));
+          states.push_back(
+              state_of(name + "." + names[slot], lease, i, slots[slot], wanted, groups_.tp));
       });
   if (loss_scale_.dynamic && (!owned || groups_.pp.rank() == 0)) {
     remember_scale();
@@ -97,9 +105,9 @@ std::vector<NamedState> Trainer::owned_slots() { return slot_states(true); }
 std::vector<NamedState> Trainer::owned_gradients() {
   std::vector<NamedState> states;
   for_each_weight(
-      true, [&](const std::string& name, std::size_t i, LayerBuffers& b, FlatRange wanted) {
-        states.push_back(
-            state_of(name, *b.layout, i, b.gradient_shard, b.residence.shard, wanted, groups_.tp));
+      StateKind::kGradients, true,
+      [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
+        states.push_back(state_of(name, lease, i, lease->gradient_shard(), wanted, groups_.tp));
       });
   return states;
 }

@@ -1,4 +1,4 @@
-#include "strata/shard/partition.h"
+#include "strata/shard/layer_cuts.h"
 
 #include <algorithm>
 

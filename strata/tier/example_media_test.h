@@ -1,0 +1,123 @@
+/// Media for tests: one that takes every byte away, one that fails on demand.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "strata/base/errors.h"
+#include "strata/tier/layer_state.h"
+
+namespace strata::tier_test {
+
+/// Keeps what is evicted in host memory of its own, and spoils what it leaves behind: who reads it
+/// without a lease gets no number. Fetches end when they are waited for.
+class HostMedium final : public Medium {
+ public:
+  struct Counts {
+    int fetches = 0;
+    int evictions = 0;
+    int waits = 0;
+  };
+
+  /// `spoil`: not where peers may still read what was evicted.
+  explicit HostMedium(Counts* counts = nullptr, bool spoil = true)
+      : counts_(counts ? counts : &own_), spoil_(spoil) {}
+
+  std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override {
+    ++counts_->fetches;
+    const auto held = held_.find({state.layer, kind});
+    if (held == held_.end()) return nullptr;  // it never left
+    return std::make_unique<Call>([this, &state, kind] {
+      ++counts_->waits;
+      const auto parts = held_.extract({state.layer, kind});
+      const std::vector<FlatBuffer*> buffers = state.kept(kind);
+      for (std::size_t i = 0; i < buffers.size(); ++i)
+        buffers[i]->install(parts.mapped()[i].clone());
+    });
+  }
+
+  std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override {
+    ++counts_->evictions;
+    std::vector<at::Tensor> parts;
+    for (FlatBuffer* buffer : state.kept(kind)) {
+      const at::Tensor bytes = buffer->remove();
+      parts.push_back(bytes.clone());
+      if (spoil_) bytes.fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+    held_[{state.layer, kind}] = std::move(parts);
+    return nullptr;
+  }
+
+ private:
+  class Call final : public Transfer {
+   public:
+    explicit Call(std::function<void()> call) : call_(std::move(call)) {}
+    void wait() override { call_(); }
+
+   private:
+    std::function<void()> call_;
+  };
+
+  Counts own_;
+  Counts* counts_;
+  bool spoil_;
+  std::map<std::pair<int, StateKind>, std::vector<at::Tensor>> held_;
+};
+
+/// Fails at the n-th call of its kind, once, and passes all others on.
+class FaultyMedium final : public Medium {
+ public:
+  enum class Call : std::uint8_t { kFetch, kWait, kEvict };
+
+  FaultyMedium(std::unique_ptr<Medium> below, Call failing, int countdown)
+      : below_(std::move(below)), failing_(failing), countdown_(countdown) {}
+
+  std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override {
+    may_fail(Call::kFetch, state, kind);
+    std::unique_ptr<Transfer> transfer = below_->fetch(state, kind);
+    if (!transfer) return nullptr;
+    return std::make_unique<FaultyTransfer>(*this, std::move(transfer), state, kind);
+  }
+  std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override {
+    may_fail(Call::kEvict, state, kind);
+    return below_->evict(state, kind);
+  }
+
+ private:
+  class FaultyTransfer final : public Transfer {
+   public:
+    FaultyTransfer(FaultyMedium& medium, std::unique_ptr<Transfer> transfer, LayerState& state,
+                   StateKind kind)
+        : medium_(medium), transfer_(std::move(transfer)), state_(state), kind_(kind) {}
+    void wait() override {
+      medium_.may_fail(Call::kWait, state_, kind_);
+      transfer_->wait();
+    }
+
+   private:
+    FaultyMedium& medium_;
+    std::unique_ptr<Transfer> transfer_;
+    LayerState& state_;
+    StateKind kind_;
+  };
+
+  void may_fail(Call call, const LayerState& state, StateKind kind) {
+    if (call != failing_ || countdown_-- != 0) return;
+    throw SystemError({.operation = "tier.faulty_medium",
+                       .where = "layer " + std::to_string(state.layer) + ", " + name_of(kind),
+                       .what = "the disk is gone",
+                       .expected = "",
+                       .got = "",
+                       .fix = ""});
+  }
+
+  std::unique_ptr<Medium> below_;
+  Call failing_;
+  int countdown_;
+};
+
+}  // namespace strata::tier_test

@@ -1,0 +1,72 @@
+// Training where no byte of a layer stays on the device but under a lease: the same bits, so nothing
+// reads or writes a layer's bytes beside its leases.
+#include <gtest/gtest.h>
+
+#include "strata/base/errors.h"
+#include "strata/tier/example_media_test.h"
+#include "strata/train/mesh_run_test.h"
+
+namespace strata {
+namespace {
+
+MeshCase small(Mesh mesh, int zero, bool tie = true) {
+  return {.model = {.layers = 2,
+                    .width = 32,
+                    .heads = 4,
+                    .vocab = 48,
+                    .context = 16,
+                    .dropout = 0.1,
+                    .tie = tie},
+          .mesh = mesh,
+          .zero = zero,
+          .schedule = "1f1b",
+          .recompute = "mixed"};
+}
+
+// `spoil`: what left is overwritten; not among replicas, whose peers may still read it.
+void expect_same_bits_while_leased(const MeshCase& c, bool spoil) {
+  const MeshRecord leased = train_on_mesh(c, [&](TrainerOptions& options) {
+    options.medium = [=] { return std::make_unique<tier_test::HostMedium>(nullptr, spoil); };
+    options.residency = Residency::kWhileLeased;
+  });
+  expect_same_bits(leased, train_on_mesh(c));
+}
+
+TEST(WhileLeased, OneRankTrainsTheSameBits) {
+  expect_same_bits_while_leased(small({}, 0), true);
+  MeshCase half = small({}, 0);
+  half.precision = at::kBFloat16;
+  expect_same_bits_while_leased(half, true);
+}
+
+TEST(WhileLeased, StagesThatShareATiedWeightTrainTheSameBits) {
+  expect_same_bits_while_leased(small({.pp = 2}, 0), true);
+  expect_same_bits_while_leased(small({.pp = 2}, 0, /*tie=*/false), true);
+}
+
+TEST(WhileLeased, ReplicasThatShareStatesTrainTheSameBits) {
+  for (const int zero : {1, 2, 3})
+    expect_same_bits_while_leased(small({.pp = 2, .dp = 2}, zero, zero == 1), false);
+}
+
+TEST(WhileLeased, AMediumThatFailsEndsTheRunWithItsError) {
+  using tier_test::FaultyMedium;
+  for (const auto call :
+       {FaultyMedium::Call::kFetch, FaultyMedium::Call::kWait, FaultyMedium::Call::kEvict}) {
+    try {
+      train_on_mesh(small({.pp = 2}, 0), [&](TrainerOptions& options) {
+        options.medium = [=] {
+          return std::make_unique<FaultyMedium>(std::make_unique<tier_test::HostMedium>(), call,
+                                                60);
+        };
+        options.residency = Residency::kWhileLeased;
+      });
+      FAIL() << "nothing failed";
+    } catch (const SystemError& error) {
+      EXPECT_EQ(error.text().what, "the disk is gone");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata
