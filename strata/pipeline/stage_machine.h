@@ -112,7 +112,6 @@ class StageMachine final : public Machine {
   void update(const Action& action);
   void update_shard(const Lease& lease);
   void gather_weights(const Action& action);
-  LayerRange layers_of(const Action& action) const;
   const LayerCuts& cuts_of(int layer);
   ForwardContext context(int layer, int micro_batch);
   int local_uses(int value) const;

@@ -160,16 +160,9 @@ void StageMachine::reduce_norm() {
               .skipped = scalars_.skip};
 }
 
-// The layers that an action of the step's end names.
-LayerRange StageMachine::layers_of(const Action& action) const {
-  if (action.layers.size() > 0) return action.layers;
-  return {0, model_.num_layers()};
-}
-
 void StageMachine::update(const Action& action) {
-  const LayerRange layers = layers_of(action);
-  for (int layer = layers.begin; layer < layers.end; ++layer) {
-    if (!store_.contains(layer) || store_.layout(layer).own_numel == 0) continue;
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (store_.layout(layer).own_numel == 0) continue;
     const double began = now_seconds();
     if (!scalars_.skip) {
       update_shard(store_.acquire(
@@ -200,10 +193,9 @@ void StageMachine::update_shard(const Lease& lease) {
 }
 
 void StageMachine::gather_weights(const Action& action) {
-  const LayerRange layers = layers_of(action);
-  for (int layer = layers.begin; layer < layers.end; ++layer) {
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     const auto found = gathers_.find(layer);
-    if (found == gathers_.end()) continue;
+    STRATA_CHECK(found != gathers_.end(), "pipeline.gather_weights");
     auto& [lease, gather] = found->second;
     gather.finish(lease.flat_weights());
     gathers_.erase(found);

@@ -15,9 +15,9 @@ class Counter {
     }
   }
 
-  RankTraffic operator()(const Program& program, const std::vector<int>& own_layers) {
+  RankTraffic operator()(const Program& program) {
     traffic_ = {};
-    for (const Action& action : program) count(action, own_layers);
+    for (const Action& action : program) count(action);
     return traffic_;
   }
 
@@ -27,16 +27,15 @@ class Counter {
     if (rate > 0) axis.seconds += bytes / rate;
   }
 
-  void count(const Action& action, const std::vector<int>& own_layers) {
+  void count(const Action& action) {
     if (is_compute(action.op)) count_tensor(action);
     if (is_send(action.op)) count_send(action);
     const auto [begin, end] = action.layers;
     for (int l = begin; l < end; ++l) {
       if (action.op == Op::kReduceGradients) add(traffic_.dp, replicas_[l].reduce, mesh_.rates.dp);
       if (action.op == Op::kFetchWeights) add(traffic_.dp, replicas_[l].fetch, mesh_.rates.dp);
+      if (action.op == Op::kGatherWeights) add(traffic_.dp, replicas_[l].gather, mesh_.rates.dp);
     }
-    if (action.op != Op::kGatherWeights) return;
-    for (const int l : own_layers) add(traffic_.dp, replicas_[l].gather, mesh_.rates.dp);
   }
 
   void count_tensor(const Action& action) {
@@ -79,13 +78,7 @@ Communication communication_of(const Schedule& schedule, const Wiring& wiring,
                                const MeshRequest& mesh, const ShardingRequest& sharding) {
   Communication result;
   Counter count(costs, wiring, mesh, sharding);
-  for (int r = 0; r < schedule.num_ranks(); ++r) {
-    std::vector<int> layers;
-    for (int l = 0; l < wiring.num_layers; ++l) {
-      if (schedule.rank_of_stage[partition.stage_of(l)] == r) layers.push_back(l);
-    }
-    result.ranks.push_back(count(schedule.programs[r], layers));
-  }
+  for (const Program& program : schedule.programs) result.ranks.push_back(count(program));
 
   const auto step = [&](const CostTable& table, double dp_rate) {
     return simulate(schedule, wiring, partition, table,

@@ -30,8 +30,6 @@ struct World {
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;
   const CollectiveSeconds* collective_seconds = nullptr;
-  std::vector<double> update_seconds;  // per rank
-  std::vector<double> gather_seconds;  // per rank
   std::map<Message, double> arrivals;
   std::vector<std::map<int, double>> collectives;  // of each: when a rank came
 };
@@ -95,9 +93,9 @@ class Clock : public Machine {
       return latest(action.layers, gradients_at_, now_) + overhead;
     }
     if (action.op == Op::kGatherWeights) {
-      return std::max(now_, channel_free_) + world_->gather_seconds[rank_] + overhead;
+      return std::max(now_, channel_free_) + gather_seconds(action.layers) + overhead;
     }
-    if (action.op == Op::kUpdate) return now_ + world_->update_seconds[rank_] + overhead;
+    if (action.op == Op::kUpdate) return now_ + update_seconds(action.layers) + overhead;
     if (action.op != Op::kReduceNorm) return now_ + overhead;
     double last = now_;
     for (const auto& [rank, seconds] : world_->collectives[left_]) last = std::max(last, seconds);
@@ -112,6 +110,20 @@ class Clock : public Machine {
       seconds += action.op == Op::kBackward ? layer.backward_seconds : layer.forward_seconds;
     }
     return seconds * world_->costs->scale(action.micro_batch);
+  }
+
+  double update_seconds(LayerRange layers) const {
+    double seconds = 0;
+    for (int l = layers.begin; l < layers.end; ++l)
+      seconds += world_->costs->layers[l].update_seconds;
+    return seconds;
+  }
+
+  double gather_seconds(LayerRange layers) const {
+    const std::vector<double>& gather = world_->collective_seconds->gather;
+    double seconds = 0;
+    for (int l = layers.begin; !gather.empty() && l < layers.end; ++l) seconds += gather[l];
+    return seconds;
   }
 
   double transfer_seconds(const Action& action) const {
@@ -132,20 +144,10 @@ class Clock : public Machine {
   RankTimeline timeline_;
 };
 
-World make_world(const Schedule& schedule, const Partition& partition, const CostTable& costs,
+World make_world(const Schedule& schedule, const CostTable& costs,
                  const CollectiveSeconds& collectives) {
   World world{
       .costs = &costs, .num_ranks = schedule.num_ranks(), .collective_seconds = &collectives};
-  world.update_seconds.resize(schedule.num_ranks());
-  world.gather_seconds.resize(schedule.num_ranks());
-  for (int stage = 0; stage < partition.num_stages(); ++stage) {
-    const LayerRange layers = partition.layers(stage);
-    const int rank = schedule.rank_of_stage[stage];
-    for (int l = layers.begin; l < layers.end; ++l) {
-      world.update_seconds[rank] += costs.layers[l].update_seconds;
-      if (!collectives.gather.empty()) world.gather_seconds[rank] += collectives.gather[l];
-    }
-  }
   double seconds = 0;
   double bytes = 0;
   for (const ValueCost& value : costs.values) {
@@ -204,7 +206,7 @@ Simulation simulate(const Schedule& schedule, const Wiring& wiring, const Partit
                   "plan.simulate");
   STRATA_CHECK_EQ(costs.values.size(), wiring.values.size(), "plan.simulate");
   STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "plan.simulate");
-  World world = make_world(schedule, partition, costs, collectives);
+  World world = make_world(schedule, costs, collectives);
   std::vector<Clock> clocks;
   for (int r = 0; r < schedule.num_ranks(); ++r) clocks.emplace_back(r, world);
 

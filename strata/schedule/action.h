@@ -28,8 +28,8 @@ enum class Op : std::uint8_t {
                       ///< replicas' gradients
   kAwaitGradients,    ///< layers, micro_batch: this rank's share of that sum is complete
   kReduceNorm,        ///< collective: the global gradient norm, of every rank
-  kUpdate,            ///< optimizer step of all layers of this rank
-  kGatherWeights,     ///< replicas exchange the weights that each has updated
+  kUpdate,            ///< layers: optimizer step, and the start of their exchange
+  kGatherWeights,     ///< layers: the weights that each replica has updated are here
   kSendTiedWeight,    ///< tie, consumer (the using layer), peer (the using rank)
   kReceiveTiedWeight,
 };

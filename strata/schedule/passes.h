@@ -37,8 +37,8 @@ Schedule with_reductions(Schedule schedule, const Wiring& wiring, const Sharing&
 Schedule with_transfers(Schedule schedule, const Wiring& wiring, const Partition& partition);
 
 /// Adds the end of the step, on every rank: the tied gradients' way to their owners and their sum,
-/// what is left of the reductions, kReduceNorm, kUpdate, kGatherWeights if weights are shared, and
-/// the tied weights' way back.
+/// what is left of the reductions, kReduceNorm, a kUpdate a layer, a kGatherWeights for each layer
+/// whose whole weights replicas share, and the tied weights' way back.
 Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& partition,
                      const Sharing& sharing = {});
 

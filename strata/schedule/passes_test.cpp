@@ -111,10 +111,11 @@ TEST(WithUpdate, TiedGradientsArriveBeforeTheNormAndWeightsLeaveAfterTheUpdate) 
       {{0, 2, 3}});
   EXPECT_EQ(lines(schedule.programs[0]),
             (std::vector<std::string>{"RG t0<-2 from rank 1", "SG t1<-0 to rank 1", "TG t0", "N",
-                                      "U", "SW t0->2 to rank 1", "RW t1->0 from rank 1"}));
+                                      "U [0,1)", "U [1,2)", "SW t0->2 to rank 1",
+                                      "RW t1->0 from rank 1"}));
   EXPECT_EQ(lines(schedule.programs[1]),
             (std::vector<std::string>{"SG t0<-2 to rank 0", "RG t1<-0 from rank 0", "TG t1", "N",
-                                      "U", "RW t0->2 from rank 0", "SW t1->0 to rank 0"}));
+                                      "U [2,3)", "RW t0->2 from rank 0", "SW t1->0 to rank 0"}));
 }
 
 TEST(WithFetches, AWindowOfWeightsFollowsTheActions) {
@@ -141,11 +142,11 @@ TEST(WithReductions, OnceBehindTheLastBackwardOfEachLayer) {
   const Sharing sharing{.reduced = {1, 1, 0, 1}};
   const Schedule schedule =
       lower(gpipe({.ranks = 1, .micro_batches = 2}), wiring, {{0, 4}}, {.sharing = sharing});
-  EXPECT_EQ(
-      lines(schedule.programs[0]),
-      (std::vector<std::string>{"F s0 m0 [0,4)", "F s0 m1 [0,4)", "B s0 m0 [0,4)", "B s0 m1 [3,4)",
-                                "DG [3,4)", "B s0 m1 [1,3)", "DG [1,2)", "B s0 m1 [0,1)", "TG t0",
-                                "DG [0,1)", "AG [3,4)", "AG [1,2)", "AG [0,1)", "N", "U"}));
+  EXPECT_EQ(lines(schedule.programs[0]),
+            (std::vector<std::string>{
+                "F s0 m0 [0,4)", "F s0 m1 [0,4)", "B s0 m0 [0,4)", "B s0 m1 [3,4)", "DG [3,4)",
+                "B s0 m1 [1,3)", "DG [1,2)", "B s0 m1 [0,1)", "TG t0", "DG [0,1)", "AG [3,4)",
+                "AG [1,2)", "AG [0,1)", "N", "U [0,1)", "U [1,2)", "U [2,3)", "U [3,4)"}));
 }
 
 TEST(WithReductions, EachMicroBatchWithOneUnderWay) {
@@ -153,21 +154,22 @@ TEST(WithReductions, EachMicroBatchWithOneUnderWay) {
   const Schedule schedule =
       lower(gpipe({.ranks = 1, .micro_batches = 2}), chain(2), {{0, 2}}, {.sharing = sharing});
   EXPECT_EQ(lines(schedule.programs[0]),
-            (std::vector<std::string>{
-                "F s0 m0 [0,2)", "F s0 m1 [0,2)", "B s0 m0 [1,2)", "DG m0 [1,2)", "B s0 m0 [0,1)",
-                "AG m0 [1,2)", "DG m0 [0,1)", "B s0 m1 [1,2)", "AG m0 [0,1)", "DG m1 [1,2)",
-                "B s0 m1 [0,1)", "AG m1 [1,2)", "DG m1 [0,1)", "AG m1 [0,1)", "N", "U", "GW"}));
+            (std::vector<std::string>{"F s0 m0 [0,2)", "F s0 m1 [0,2)", "B s0 m0 [1,2)",
+                                      "DG m0 [1,2)", "B s0 m0 [0,1)", "AG m0 [1,2)", "DG m0 [0,1)",
+                                      "B s0 m1 [1,2)", "AG m0 [0,1)", "DG m1 [1,2)",
+                                      "B s0 m1 [0,1)", "AG m1 [1,2)", "DG m1 [0,1)", "AG m1 [0,1)",
+                                      "N", "U [0,1)", "U [1,2)", "GW [0,1)", "GW [1,2)"}));
 }
 
 TEST(WithReductions, OneLayerAwaitsItsOwnReduction) {
   const Sharing sharing{.reduced = {1, 1}, .each = {0, 1}};
   const Schedule schedule =
       lower(gpipe({.ranks = 1, .micro_batches = 2}), chain(2), {{0, 2}}, {.sharing = sharing});
-  EXPECT_EQ(
-      lines(schedule.programs[0]),
-      (std::vector<std::string>{"F s0 m0 [0,2)", "F s0 m1 [0,2)", "B s0 m0 [1,2)", "DG m0 [1,2)",
-                                "B s0 m0 [0,1)", "AG m0 [1,2)", "B s0 m1 [1,2)", "DG m1 [1,2)",
-                                "B s0 m1 [0,1)", "DG [0,1)", "AG m1 [1,2)", "AG [0,1)", "N", "U"}));
+  EXPECT_EQ(lines(schedule.programs[0]),
+            (std::vector<std::string>{"F s0 m0 [0,2)", "F s0 m1 [0,2)", "B s0 m0 [1,2)",
+                                      "DG m0 [1,2)", "B s0 m0 [0,1)", "AG m0 [1,2)",
+                                      "B s0 m1 [1,2)", "DG m1 [1,2)", "B s0 m1 [0,1)", "DG [0,1)",
+                                      "AG m1 [1,2)", "AG [0,1)", "N", "U [0,1)", "U [1,2)"}));
 }
 
 TEST(Lower, LeavesTheUpdateOutOfForwardOnlyPrograms) {

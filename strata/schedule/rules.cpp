@@ -34,7 +34,7 @@ Rules::Rules(const Schedule& schedule, const Wiring& wiring, const Partition& pa
       peak_in_flight_(schedule.num_ranks()),
       at_norm_(schedule.num_ranks()),
       normed_(schedule.num_ranks()),
-      updated_(schedule.num_ranks()) {
+      updated_(wiring.num_layers) {
   for (const int rank : schedule.rank_of_stage) {
     STRATA_CHECK(rank >= 0 && rank < schedule.num_ranks(), "schedule.validate");
   }
@@ -78,9 +78,7 @@ void Rules::perform(const Action& action, int rank) {
     case Op::kAwaitGradients:
       return await(action);
     case Op::kGatherWeights:
-      if (updated_[rank]) return;
-      throw BrokenRule("weights are exchanged before they are updated", "the update before",
-                       to_string(action));
+      return gather(action);
     case Op::kReduceNorm:
       return reduce_norm(action, rank);
     case Op::kUpdate:
@@ -269,7 +267,7 @@ void Rules::check_send_of_tie(const Action& action, int rank) const {
                      to_string(action));
   }
   if (gradient) return check_backwards_done(action, source);
-  if (!updated_[rank]) {
+  if (!updated_[tie.owner]) {
     throw BrokenRule("a tied weight leaves before its update", "the owner's update before",
                      to_string(action));
   }
@@ -292,10 +290,22 @@ void Rules::reduce_norm(const Action& action, int rank) {
 }
 
 void Rules::update(const Action& action, int rank) {
-  if (!normed_[rank] || updated_[rank]) {
-    throw BrokenRule("an update is out of place", "one a step, after the norm", to_string(action));
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (normed_[rank] && placement_.rank[layer] == rank && !updated_[layer]) {
+      updated_[layer] = any_updated_ = true;
+      continue;
+    }
+    throw BrokenRule("an update is out of place",
+                     "one a step and layer of the rank, after the norm", to_string(action));
   }
-  updated_[rank] = any_updated_ = true;
+}
+
+void Rules::gather(const Action& action) const {
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (updated_[layer]) continue;
+    throw BrokenRule("weights are exchanged before they are updated", "the update before",
+                     to_string(action));
+  }
 }
 
 void Rules::check_end(int rank) const {
@@ -311,8 +321,9 @@ void Rules::check_end(int rank) const {
     }
   }
   if (!any_updated_) return;
-  if (!updated_[rank]) {
-    throw BrokenRule("not every rank updates its weights", "an update on every rank",
+  for (int layer = 0; layer < wiring_->num_layers; ++layer) {
+    if (placement_.rank[layer] != rank || updated_[layer]) continue;
+    throw BrokenRule("not every layer is updated", "an update of " + layer_name(layer),
                      "none on rank " + std::to_string(rank));
   }
   for (std::size_t t = 0; t < wiring_->ties.size(); ++t) {

@@ -240,7 +240,8 @@ TEST_F(Validator, RefusesMoreActivationsInFlightThanTheBound) {
 TEST_F(Validator, TheNormIsACollectiveOfAllRanks) {
   const Schedule whole = schedule;
   erase(1, "N");
-  erase(1, "U");
+  erase(1, "U [2,3)");
+  erase(1, "U [3,4)");
   EXPECT_EQ(refusal().what, "a rank takes no part in the norm");
   schedule = whole;
   move_before(0, "TG t0", "RG t0<-3 from rank 1");
@@ -281,20 +282,28 @@ TEST_F(Validator, SharedWeightsAndGradientsAreThereWhenUsed) {
   move_before(1, "DG [2,3)", "B s1 m2 [2,3)");
   EXPECT_EQ(refusal(options).what, "a gradient is used before it is complete");
   schedule = whole;
-  move_before(0, "GW", "U");
+  move_before(0, "GW [0,1)", "U [0,1)");
   EXPECT_EQ(refusal(options).what, "weights are exchanged before they are updated");
 }
 
 TEST_F(Validator, TheUpdateFollowsTheNormOnEveryRankAndTiedWeightsComeBack) {
   const Schedule whole = schedule;
-  move_before(0, "U", "N");
+  move_before(0, "U [0,1)", "N");
   EXPECT_EQ(refusal().what, "an update is out of place");
   schedule = whole;
-  move_before(0, "SW t0->3 to rank 1", "U");
+  move_before(0, "SW t0->3 to rank 1", "U [0,1)");
   EXPECT_EQ(refusal().what, "a tied weight leaves before its update");
   schedule = whole;
-  erase(1, "U");
-  EXPECT_EQ(refusal().what, "not every rank updates its weights");
+  erase(1, "U [2,3)");
+  EXPECT_EQ(refusal().what, "not every layer is updated");
+  schedule = whole;
+  for (Action& action : schedule.programs[1])
+    if (action.op == Op::kUpdate) action.layers = {2, 3};
+  EXPECT_EQ(refusal().what, "an update is out of place");
+  schedule = whole;
+  for (Action& action : schedule.programs[1])
+    if (action.op == Op::kUpdate && action.layers.begin == 2) action.layers = {1, 2};
+  EXPECT_EQ(refusal().what, "an update is out of place");
   schedule = whole;
   erase(0, "SW t0->3 to rank 1");
   erase(1, "RW t0->3 from rank 0");

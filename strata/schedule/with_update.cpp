@@ -54,6 +54,19 @@ void append_reductions(Program& program, int rank, const Wiring& wiring, const P
   program.insert(program.end(), awaits.begin(), awaits.end());
 }
 
+// Layer by layer: what one layer's update needs may come and go while another's runs.
+void append_updates(std::vector<Program>& programs, const Placement& placement,
+                    const Sharing& sharing) {
+  const int layers = static_cast<int>(placement.rank.size());
+  for (int layer = 0; layer < layers; ++layer)
+    programs[placement.rank[layer]].push_back({.op = Op::kUpdate, .layers = {layer, layer + 1}});
+  for (int layer = 0; sharing.gather && layer < layers; ++layer) {
+    if (!sharing.is_reduced(layer) || sharing.is_fetched(layer)) continue;
+    programs[placement.rank[layer]].push_back(
+        {.op = Op::kGatherWeights, .layers = {layer, layer + 1}});
+  }
+}
+
 }  // namespace
 
 Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& partition,
@@ -65,9 +78,8 @@ Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& p
     Program& program = schedule.programs[rank];
     append_reductions(program, rank, wiring, placement, sharing);
     program.push_back({.op = Op::kReduceNorm});
-    program.push_back({.op = Op::kUpdate});
-    if (sharing.gather) program.push_back({.op = Op::kGatherWeights});
   }
+  append_updates(schedule.programs, placement, sharing);
   append_ties(schedule.programs, wiring, placement, Way::kToUser);
   return schedule;
 }
