@@ -1,10 +1,91 @@
+// ATen's fused kernels update a whole flat range at once; torch::optim would loop over weights. They
+// take one decay a call, so a range is split where its decayed weights end, and give other bits for
+// cuts that are no multiple of 16 elements, so such a cut is refused.
 #include "strata/optim/optimizer.h"
 
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/full.h>
+
+#include <functional>
+#include <utility>
+
 #include "strata/base/errors.h"
-#include "strata/optim/adamw.h"
-#include "strata/optim/sgd.h"
+#include "strata/nn/layout.h"
 
 namespace strata {
+namespace {
+
+UpdateRange narrow(const UpdateRange& range, std::int64_t begin, std::int64_t end) {
+  const auto cut = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
+  UpdateRange part{.weights = cut(range.weights), .gradients = cut(range.gradients)};
+  for (const at::Tensor& slot : range.slots) part.slots.push_back(cut(slot));
+  return part;
+}
+
+// Calls `update(part, decayed)` for the non-empty ones of [0, decay_numel) and [decay_numel, numel).
+void for_each_decay_range(
+    const UpdateRange& range, std::size_t num_slots,
+    const std::function<void(const UpdateRange& part, bool decayed)>& update) {
+  const std::int64_t numel = range.weights.numel();
+  STRATA_CHECK_EQ(range.gradients.numel(), numel, "optim.update");
+  STRATA_CHECK_EQ(range.slots.size(), num_slots, "optim.update");
+  for (const at::Tensor& slot : range.slots) STRATA_CHECK_EQ(slot.numel(), numel, "optim.update");
+  STRATA_CHECK(range.decay_numel >= 0 && range.decay_numel <= numel, "optim.update");
+  STRATA_CHECK_EQ(range.decay_numel % kWeightAlignment, 0, "optim.update");
+
+  if (range.decay_numel > 0) update(narrow(range, 0, range.decay_numel), true);
+  if (range.decay_numel < numel) update(narrow(range, range.decay_numel, numel), false);
+}
+
+// Decoupled weight decay, bias-corrected moments.
+class AdamW final : public Optimizer {
+ public:
+  explicit AdamW(OptimizerOptions options) : options_(std::move(options)) {}
+
+  std::vector<std::string> slot_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+
+  void update(const UpdateRange& range, std::int64_t step, double learning_rate) const override {
+    const at::Tensor step_tensor =
+        at::full({}, static_cast<double>(step), range.weights.options().dtype(at::kFloat));
+    for_each_decay_range(range, slot_names().size(), [&](const UpdateRange& part, bool decayed) {
+      at::_fused_adamw_({part.weights}, {part.gradients}, {part.slots[0]}, {part.slots[1]}, {},
+                        {step_tensor}, learning_rate, options_.beta1, options_.beta2,
+                        decayed ? options_.weight_decay : 0.0, options_.epsilon, /*amsgrad=*/false,
+                        /*maximize=*/false);
+    });
+  }
+
+ private:
+  OptimizerOptions options_;
+};
+
+// Momentum (none: no slot) and an L2 penalty.
+class Sgd final : public Optimizer {
+ public:
+  explicit Sgd(OptimizerOptions options) : options_(std::move(options)) {}
+
+  std::vector<std::string> slot_names() const override {
+    if (options_.momentum == 0) return {};
+    return {"momentum_buffer"};
+  }
+
+  void update(const UpdateRange& range, std::int64_t /*step*/,
+              double learning_rate) const override {
+    for_each_decay_range(range, slot_names().size(), [&](const UpdateRange& part, bool decayed) {
+      // Slots start at zero, so a first step is like any other, also after a resume.
+      at::_fused_sgd_({part.weights}, {part.gradients}, part.slots,
+                      decayed ? options_.weight_decay : 0.0, options_.momentum, learning_rate,
+                      /*dampening=*/0.0, /*nesterov=*/false, /*maximize=*/false,
+                      /*is_first_step=*/false);
+    });
+  }
+
+ private:
+  OptimizerOptions options_;
+};
+
+}  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {
   if (options.kind == "adamw") return std::make_unique<AdamW>(options);

@@ -13,7 +13,6 @@
 #include "strata/data/batch.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/optimizer.h"
-#include "strata/pipeline/gradient_table.h"
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/layer_seconds.h"
 #include "strata/pipeline/value_table.h"

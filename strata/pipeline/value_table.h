@@ -1,18 +1,23 @@
-/// Keeps the values of the micro-batches in flight until their last local use.
+/// Keeps the values of the micro-batches in flight until their last local use, and the gradients of
+/// values until the producer's backward sums them.
 ///
-/// A value's bytes are let go by whoever takes it last: a consuming layer's forward or a send.
-/// Layers that will run backward keep their inputs themselves.
+/// Threads  a table belongs to one rank's thread.
+/// Errors   InternalError: a value or gradient that is not there, or there twice.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/schedule/wiring.h"
 
 namespace strata {
 
+/// A value's bytes are let go by whoever takes it last: a consuming layer's forward or a send.
+/// Layers that will run backward keep their inputs themselves.
 class ValueTable {
  public:
   /// `uses`: how often take() will be called; a value nobody takes isn't kept.
@@ -37,6 +42,23 @@ class ValueTable {
     int uses;
   };
   std::map<std::pair<int, int>, Entry> entries_;
+};
+
+/// One gradient a (value, consuming layer, micro-batch). The sum runs in descending consumer order,
+/// whatever arrived first, so that its bits don't depend on the partition.
+class GradientTable {
+ public:
+  void put(int value, int consumer, int micro_batch, at::Tensor gradient);
+  at::Tensor take(int value, int consumer, int micro_batch);
+
+  /// Takes the gradients of all consumers and adds them; undefined when there is no consumer.
+  at::Tensor take_sum(const Value& value, int index, int micro_batch);
+
+  bool empty() const { return entries_.empty(); }
+  void clear() { entries_.clear(); }
+
+ private:
+  std::map<std::tuple<int, int, int>, at::Tensor> entries_;
 };
 
 }  // namespace strata

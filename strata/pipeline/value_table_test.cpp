@@ -1,4 +1,4 @@
-#include "strata/pipeline/gradient_table.h"
+#include "strata/pipeline/value_table.h"
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
