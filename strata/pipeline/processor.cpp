@@ -24,28 +24,39 @@ namespace {
 
 constexpr at::ScalarType kPrecisions[] = {at::kFloat, at::kBFloat16, at::kHalf};
 constexpr std::int64_t kProductSize = 768;
-constexpr int kRounds = 7;
+constexpr int kMinProducts = 3;
+constexpr double kRateSeconds = 0.5;
 // Below this share of fp32's rate a precision costs time instead of saving it.
 constexpr double kSlow = 0.95;
+
+struct Product {
+  at::Tensor a, b, c;
+  double best_seconds = std::numeric_limits<double>::infinity();
+};
 
 // Rounds of all precisions, one after the other: a disturbance meets each of them.
 std::vector<double> best_rates(int threads) {
   const int before = at::get_num_threads();
   at::set_num_threads(threads);
-  std::vector<double> best(std::size(kPrecisions), std::numeric_limits<double>::infinity());
-  for (int round = 0; round <= kRounds; ++round) {
-    for (std::size_t i = 0; i < std::size(kPrecisions); ++i) {
-      if (round > 1 && best[i] > 1) continue;  // seconds a product: known well enough
-      const at::Tensor a = at::randn({kProductSize, kProductSize}).to(kPrecisions[i]);
-      const at::Tensor b = at::randn({kProductSize, kProductSize}).to(kPrecisions[i]);
-      const double begin = now_seconds();
-      at::mm(a, b);
-      if (round > 0) best[i] = std::min(best[i], now_seconds() - begin);
+  std::vector<Product> products;
+  for (const at::ScalarType precision : kPrecisions) {
+    const auto factor = [&] { return at::randn({kProductSize, kProductSize}).to(precision); };
+    products.push_back({.a = factor(), .b = factor(), .c = factor()});
+  }
+  const double begin = now_seconds();
+  for (int round = 0; round < kMinProducts || now_seconds() - begin < kRateSeconds; ++round) {
+    for (Product& product : products) {
+      const double start = now_seconds();
+      at::mm_out(product.c, product.a, product.b);
+      // The first one warms up.
+      if (round > 0) product.best_seconds = std::min(product.best_seconds, now_seconds() - start);
     }
   }
   at::set_num_threads(before);
-  for (double& seconds : best) seconds = 2.0 * kProductSize * kProductSize * kProductSize / seconds;
-  return best;
+  std::vector<double> rates;
+  for (const Product& product : products)
+    rates.push_back(2.0 * kProductSize * kProductSize * kProductSize / product.best_seconds);
+  return rates;
 }
 
 const PrecisionRate* rate_of(at::ScalarType precision, const PrecisionRates& rates) {

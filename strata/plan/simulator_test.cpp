@@ -232,9 +232,20 @@ TEST(Simulator, FetchesAndReductionsRunBesideComputeWhichWaitsForWhatItNeeds) {
   EXPECT_DOUBLE_EQ(step({.fetch = {0.5, 0.5}}), 6.5);  // the first layer's shows
   // Layer 0's comes before its forward, and again during layer 1's backward.
   EXPECT_DOUBLE_EQ(step({.fetch = {3, 0}}), 6 + 3 + 1);
-  EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 2}}), 6.5);  // layer 1's hides behind layer 0's backward
-  EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 5}}), 9.5);  // one after another
-  EXPECT_DOUBLE_EQ(step({.gather = {0.25, 0.5}}), 6.75);
+  EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 2}}), 6.5);   // layer 1's hides behind layer 0's backward
+  EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 5}}), 9.5);   // one after another
+  EXPECT_DOUBLE_EQ(step({.gather = {0.25, 0.5}}), 6);  // weights that are fetched are not gathered
+}
+
+TEST(Simulator, GathersTheWeightsThatReplicasShareAfterTheUpdate) {
+  const Wiring wiring = plan_test::chain(2);
+  const CostTable costs = plan_test::equal_costs(
+      wiring, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.125});
+  const Partition partition = plan_test::equal_stages(2, 1);
+  const Schedule schedule = schedule::lower(schedule::build("1f1b", {1, 1}), wiring, partition,
+                                            {.sharing = {.reduced = {1, 1}, .gather = true}});
+  const CollectiveSeconds seconds{.gather = {0.25, 0.5}};
+  EXPECT_DOUBLE_EQ(simulate(schedule, wiring, partition, costs, seconds).step_seconds, 7);
 }
 
 }  // namespace

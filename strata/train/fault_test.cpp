@@ -64,10 +64,11 @@ void run_with_fault(const Setting& setting, int faulty_rank, int position) {
     for (int layer = layers.begin; layer < layers.end; ++layer) {
       const LayerLayout& layout = setting.model.layout(layer);
       const bool divided = setting.sharing.is_fetched(layer);
-      store.insert(layer, layout, {}, 2,
+      store.insert(layer, layout,
                    {.shard = cut({0, layout.own_numel}, 2)[groups.shard.rank()],
                     .whole_weights = !divided,
-                    .whole_gradients = !divided});
+                    .whole_gradients = !divided,
+                    .optimizer_slots = 2});
     }
     const auto optimizer = make_optimizer({});
     StageMachine machine(setting.model,
