@@ -76,7 +76,8 @@ void load(Decoder& decoder, const std::string& checkpoint) {
     states.push_back({.name = std::move(weight.name),
                       .shape = std::move(weight.shape),
                       .local = std::move(weight.local),
-                      .runs = std::move(weight.runs)});
+                      .runs = std::move(weight.runs),
+                      .lease = std::move(weight.lease)});
   load_weights(checkpoint, states);
 }
 
