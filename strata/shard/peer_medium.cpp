@@ -14,8 +14,7 @@ bool made_of_shards(const LayerState& state, StateKind kind) {
 
 class WeightGather final : public Transfer {
  public:
-  WeightGather(LayerState& state, AllGather gather)
-      : state_(state), gather_(std::move(gather)) {}
+  WeightGather(LayerState& state, AllGather gather) : state_(state), gather_(std::move(gather)) {}
 
   // Filled before it is installed: to autograd the weights never changed since the forward.
   void wait() override {
@@ -36,8 +35,7 @@ class WeightGather final : public Transfer {
 std::unique_ptr<Transfer> PeerMedium::fetch(LayerState& state, StateKind kind) {
   if (!made_of_shards(state, kind)) return below_->fetch(state, kind);
   return std::make_unique<WeightGather>(
-      state,
-      AllGather::start(group_, state.weight_shard.bytes(), cut(state.own(), group_.size())));
+      state, AllGather::start(group_, state.weight_shard.bytes(), cut(state.own(), group_.size())));
 }
 
 std::unique_ptr<Transfer> PeerMedium::evict(LayerState& state, StateKind kind) {

@@ -162,9 +162,8 @@ void Trainer::loaded() {
     Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
     if (lease.placement().dtype != at::kFloat) lease.weight_shard().copy_(lease.master());
     if (!lease.placement().whole_weights || groups_.shard.size() == 1) continue;
-    AllGather gather =
-        AllGather::start(groups_.shard, lease.weight_shard(),
-                             cut({0, lease.layout().own_numel}, groups_.shard.size()));
+    AllGather gather = AllGather::start(groups_.shard, lease.weight_shard(),
+                                        cut({0, lease.layout().own_numel}, groups_.shard.size()));
     gathers.emplace_back(std::move(lease), std::move(gather));
   }
   for (auto& [lease, gather] : gathers) gather.finish(lease.flat_weights());
