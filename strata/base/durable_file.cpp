@@ -1,74 +1,109 @@
 #include "strata/base/durable_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
 
 namespace strata {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
-  const int error = errno;
-  throw SystemError({.operation = "data.write",
-                     .where = path,
-                     .what = what,
-                     .expected = "",
-                     .got = std::strerror(error),
-                     .fix = error == ENOSPC ? "free space on this disk"
-                                            : "check that the folder exists and is writable"});
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw_error(file_error("base.write", path, what, errno));
+}
+
+std::string folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
+bool is_folder(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_directory(path, none);
 }
 
 }  // namespace
 
-DurableFile::DurableFile(std::string path)
-    : path_(std::move(path)),
-      descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-  if (descriptor_ < 0) fail(path_, "the file cannot be made");
+DurableFile::DurableFile(std::string path, FileSystem& files)
+    : path_(std::move(path)), files_(files), descriptor_(files.create(path_)) {
+  if (descriptor_ < 0) refuse(path_, "the file cannot be made");
 }
 
 DurableFile::~DurableFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (descriptor_ >= 0) files_.close(descriptor_);
 }
 
 void DurableFile::write(std::span<const std::byte> bytes) {
-  checksum_.add(bytes);
-  digest_.bytes += static_cast<std::int64_t>(bytes.size());
   while (!bytes.empty()) {
-    const ::ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    const ::ssize_t written = files_.write(descriptor_, bytes);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(path_, "the file cannot be written");
+    if (written < 0) refuse(path_, "the file cannot be written");
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
 }
 
-FileDigest DurableFile::close() {
-  if (::fsync(descriptor_) != 0) fail(path_, "the file cannot be written");
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail(path_, "the file cannot be closed");
-  digest_.checksum = checksum_.value();
-  return digest_;
+void DurableFile::close() {
+  if (files_.sync(descriptor_) != 0) refuse(path_, "the file cannot be written");
+  if (files_.close(std::exchange(descriptor_, -1)) != 0) refuse(path_, "the file cannot be closed");
 }
 
-void sync_folder(const std::string& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail(folder, "the folder cannot be opened");
-  // EINVAL: some file systems cannot sync a folder, and need not.
-  const int error = ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
+void sync_folder(const std::string& folder, FileSystem& files) {
+  if (files.sync_folder(folder) != 0) refuse(folder, "the folder cannot be written");
+}
+
+void make_folders_durably(const std::string& folder, FileSystem& files) {
+  const std::filesystem::path path(folder);
+  std::filesystem::path made;
+  for (const std::filesystem::path& part : path) {
+    made /= part;
+    if (part.empty() || is_folder(made)) continue;
+    if (files.make_folder(made) != 0 && (errno != EEXIST || !is_folder(made)))
+      refuse(made, "the folder cannot be made");
+    sync_folder(folder_of(made), files);
+  }
+}
+
+void rename_durably(const std::string& from, const std::string& to, FileSystem& files) {
+  if (files.rename(from, to) != 0) refuse(to, "'" + from + "' cannot be renamed");
+  sync_folder(folder_of(to), files);
+}
+
+void replace_folder_durably(const std::string& fresh, const std::string& folder,
+                            const std::string& old, FileSystem& files) {
+  if (files.exchange(fresh, folder) == 0) {
+    sync_folder(folder_of(folder), files);
+    return remove_folder(fresh, files);
+  }
+  rename_durably(folder, old, files);
+  rename_durably(fresh, folder, files);
+  remove_folder(old, files);
+}
+
+void remove_folder(const std::string& folder, FileSystem& files) {
+  if (files.remove_all(folder) != 0) refuse(folder, "the folder cannot be removed");
+}
+
+void require_writable_file(const std::string& path, const std::string& option) {
+  const auto refuse_option = [&](const std::string& what) {
+    throw_error(file_error("base.write", option + " " + path, what, errno));
+  };
+  const std::string folder = folder_of(path);
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  errno = failed.value();
+  if (failed) refuse_option("the folder cannot be made");
+  const bool there = ::access(path.c_str(), F_OK) == 0;
+  // Not truncated: a run that is refused for another reason leaves the last one's results.
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (descriptor < 0) refuse_option("the file cannot be written");
   ::close(descriptor);
-  errno = error;
-  if (error != 0) fail(folder, "the folder cannot be written");
-}
-
-void rename_durably(const std::string& from, const std::string& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0) fail(to, "'" + from + "' cannot be renamed");
-  const std::filesystem::path folder = std::filesystem::path(to).parent_path();
-  sync_folder(folder.empty() ? "." : folder.string());
+  if (!there) ::unlink(path.c_str());
 }
 
 }  // namespace strata

@@ -1,50 +1,58 @@
-/// Writes files so that they survive a power cut, and counts and checksums their bytes on the way.
+/// Writes files so that they survive a power cut.
 ///
 /// A file is durable after close() and sync_folder() of its folder; to replace one, write it under
 /// another name, close, and rename.
 ///
-/// Errors  SystemError: disk full, no permission, with the path and the system's words.
+/// Errors  UserError: no permission, no such folder. SystemError: disk full, a failing medium. Both
+///         with the path and the system's words.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "strata/base/checksum.h"
+#include "strata/base/file_system.h"
 
 namespace strata {
 
-/// What a file holds, without its name.
-struct FileDigest {
-  std::int64_t bytes = 0;
-  std::uint64_t checksum = 0;
-  friend bool operator==(const FileDigest&, const FileDigest&) = default;
-};
-
 class DurableFile {
  public:
-  explicit DurableFile(std::string path);  ///< makes the file, or empties it
+  /// Makes the file, or empties it.
+  explicit DurableFile(std::string path, FileSystem& files = posix_file_system());
   ~DurableFile();
   DurableFile(const DurableFile&) = delete;
   DurableFile& operator=(const DurableFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  FileDigest close();  ///< returns when the bytes are on the medium
+  void close();  ///< returns when the bytes are on the medium
 
  private:
   std::string path_;
+  FileSystem& files_;
   int descriptor_;
-  FileDigest digest_;
-  Checksum checksum_;
 };
 
 /// Makes the names in a folder durable: files made, renamed, removed.
-void sync_folder(const std::string& folder);
+void sync_folder(const std::string& folder, FileSystem& files = posix_file_system());
+
+/// Makes a folder and those above it, durably; one that is there is left as it is.
+void make_folders_durably(const std::string& folder, FileSystem& files = posix_file_system());
 
 /// Moves `from` to `to` atomically and durably; a file at `to` is replaced.
-void rename_durably(const std::string& from, const std::string& to);
+void rename_durably(const std::string& from, const std::string& to,
+                    FileSystem& files = posix_file_system());
+
+/// Puts the folder `fresh` durably in the place of `folder` and removes the old one: in one move
+/// where the file system can, else in two (`old` is the name that it has in between).
+void replace_folder_durably(const std::string& fresh, const std::string& folder,
+                            const std::string& old, FileSystem& files = posix_file_system());
+
+void remove_folder(const std::string& folder, FileSystem& files = posix_file_system());
+
+/// Refuses `path` unless a file can be written there; makes the folders above it. `option` names it
+/// in errors: "--report".
+void require_writable_file(const std::string& path, const std::string& option);
 
 }  // namespace strata

@@ -3,6 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "strata/base/error_transfer.h"
+
 namespace strata {
 namespace {
 
@@ -43,9 +45,7 @@ Error::Error(ErrorKind kind, ErrorText text)
     : kind_(kind), text_(std::move(text)), message_(compose(text_)) {}
 
 int exit_code(const std::exception& error) {
-  const auto* ours = dynamic_cast<const Error*>(&error);
-  if (!ours) return 4;
-  switch (ours->kind()) {
+  switch (to_error(error).kind()) {
     case ErrorKind::kUser:
       return 2;
     case ErrorKind::kSystem:

@@ -1,20 +1,16 @@
-/// Makes an empty folder for one test and removes it at the end.
+/// Makes an empty folder in the system's place for temporary files and removes it at the end.
+///
+/// Errors  SystemError: that place is missing or cannot be written to.
 #pragma once
 
-#include <stdlib.h>
-
-#include <filesystem>
 #include <string>
 
 namespace strata {
 
 class ScratchFolder {
  public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "strata-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
+  ScratchFolder();
+  ~ScratchFolder();
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 

@@ -1,17 +1,16 @@
 #include "strata/cli/generation.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <thread>
 
 #include "strata/base/errors.h"
+#include "strata/checkpoint/loader.h"
+#include "strata/checkpoint/reader.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/serve/generate.h"
 #include "strata/serve/text_stream.h"
 #include "strata/tokenizer/tokenizer.h"
-#include "strata/train/checkpoint.h"
-#include "strata/train/saving.h"
 
 namespace strata {
 namespace {
@@ -70,7 +69,7 @@ int threads_of(const Recipe& recipe, const Mesh& mesh) {
   return std::max(1, cores / mesh.size());
 }
 
-void load(Decoder& decoder, const std::string& checkpoint) {
+void load(Decoder& decoder, const DecoderOptions& model, const std::string& checkpoint) {
   std::vector<NamedState> states;
   for (DecoderWeight& weight : decoder.weights())
     states.push_back({.name = std::move(weight.name),
@@ -78,22 +77,28 @@ void load(Decoder& decoder, const std::string& checkpoint) {
                       .local = std::move(weight.local),
                       .runs = std::move(weight.runs),
                       .lease = std::move(weight.lease)});
-  load_weights(checkpoint, states);
+  load_weights(checkpoint, model, states);
 }
 
 }  // namespace
 
+// What the checkpoint itself says of model and tokenizer holds; its recipe adds the mesh. A recipe
+// whose options have other names by now isn't needed.
 Recipe recipe_of(const std::string& path, const std::vector<std::string>& overrides) {
-  const bool pretrained = is_pretrained(path);
-  const CheckpointReader folder =
-      pretrained ? CheckpointReader::open_pretrained(path) : CheckpointReader::open(path);
-  std::vector<std::string> fields;
-  if (pretrained) fields.push_back("data.train=" + path);  // every recipe names a text
-  if (pretrained || std::filesystem::exists(folder.folder() + "/tokenizer.json"))
-    fields.push_back("data.tokenizer=" + folder.folder());
-  fields.insert(fields.end(), overrides.begin(), overrides.end());
-  if (pretrained) return parse_recipe("{}", path, fields, {.model = model_options_of(path)});
-  return parse_recipe(folder.manifest().recipe, path, fields);
+  const CheckpointReader checkpoint = CheckpointReader::open(path);
+  Recipe defaults;
+  if (!checkpoint.is_pretrained()) {
+    try {
+      defaults = parse_recipe(checkpoint.manifest().recipe, path, {});
+    } catch (const UserError&) {
+      defaults = {};
+    }
+  }
+  defaults.model = checkpoint.model();
+  if (const std::string tokenizer = checkpoint.tokenizer(); !tokenizer.empty())
+    defaults.data.tokenizer = tokenizer;
+  if (defaults.data.train.empty()) defaults.data.train = path;  // every recipe names a text
+  return parse_recipe("{}", path, overrides, defaults);
 }
 
 std::string generate_text(const Recipe& recipe, const TextRequest& request) {
@@ -115,7 +120,7 @@ std::string generate_text(const Recipe& recipe, const TextRequest& request) {
   std::string text;
   run_ranks(ranks, [&](Group& group, MemoryAccount&) {
     Decoder decoder(model, mesh, positions, group);
-    load(decoder, request.checkpoint);
+    load(decoder, recipe.model, request.checkpoint);
     TextStream stream(*tokenizer, asked.prompt);
     const auto show = [&](const std::string& piece) {
       text += piece;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
 #include "strata/cli/standard_streams.h"
 #include "strata/cli/verbs.h"
@@ -13,7 +14,7 @@ namespace strata {
 namespace {
 
 int fail(const std::exception& error) {
-  std::cerr << error.what() << '\n';
+  std::cerr << to_error(error).what() << '\n';
   return exit_code(error);
 }
 

@@ -5,25 +5,24 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <filesystem>
 
 #include "strata/base/errors.h"
-#include "strata/train/checkpoint.h"
-#include "strata/train/saving.h"
+#include "strata/checkpoint/reader.h"
 
 namespace strata {
 namespace {
 
 Recipe defaults_of(const std::string& from, const std::string& resume) {
   Recipe defaults;
-  if (!from.empty()) {
-    defaults.model = model_options_of(from);
-    if (std::filesystem::exists(std::filesystem::path(from) / "tokenizer.json"))
-      defaults.data.tokenizer = from;
-  } else if (!resume.empty()) {
-    defaults.model = model_options_of(resume);
-    const std::string recipe = CheckpointReader::open(resume).manifest().recipe;
-    defaults.data.tokenizer = parse_recipe(recipe, resume, {}).data.tokenizer;
+  const std::string& path = from.empty() ? resume : from;
+  if (path.empty()) return defaults;
+  const CheckpointReader source = CheckpointReader::open(path);
+  defaults.model = source.model();
+  if (const std::string tokenizer = source.tokenizer(); !tokenizer.empty()) {
+    defaults.data.tokenizer = tokenizer;
+  } else if (!source.is_pretrained()) {
+    // Older checkpoints name the tokenizer in their recipe alone.
+    defaults.data.tokenizer = parse_recipe(source.manifest().recipe, path, {}).data.tokenizer;
   }
   return defaults;
 }

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/checkpoint/folder.h"
 #include "strata/cli/launched_processes.h"
 #include "strata/cli/train_arguments.h"
 #include "strata/cli/verbs.h"
-#include "strata/train/checkpoint.h"
 
 namespace strata {
 namespace {

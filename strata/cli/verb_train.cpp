@@ -1,12 +1,14 @@
 #include <atomic>
 #include <csignal>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
 
 #include "strata/base/clock.h"
+#include "strata/base/durable_file.h"
 #include "strata/base/units.h"
+#include "strata/checkpoint/loader.h"
+#include "strata/checkpoint/reader.h"
 #include "strata/cli/generation.h"
 #include "strata/cli/standard_streams.h"
 #include "strata/cli/train_arguments.h"
@@ -18,7 +20,6 @@
 #include "strata/report/progress.h"
 #include "strata/report/tensorboard.h"
 #include "strata/train/run_report.h"
-#include "strata/train/saving.h"
 #include "strata/train/training_run.h"
 
 namespace strata {
@@ -92,13 +93,12 @@ void write_trace(const std::string& path, const PlannedRun& run, const TrainingR
   std::cout << "trace    " << path << " (open in ui.perfetto.dev)\n";
 }
 
-// Before training, so that no result of hours is lost to a missing folder.
-void make_folders(const TrainArguments& arguments) {
-  for (const std::string& path : {arguments.metrics, arguments.trace, arguments.report}) {
-    std::error_code failed;  // whoever writes the file says what is wrong
-    const auto parent = std::filesystem::path(path).parent_path();
-    if (!parent.empty()) std::filesystem::create_directories(parent, failed);
-  }
+// Before training, so that no result of hours is lost to a folder that can't be made.
+void require_outputs(const TrainArguments& arguments) {
+  for (const auto& [option, path] :
+       {std::pair("--metrics", &arguments.metrics), std::pair("--trace", &arguments.trace),
+        std::pair("--report", &arguments.report)})
+    if (!path->empty()) require_writable_file(*path, option);
 }
 
 // What one process of the run shows and writes: that of rank 0.
@@ -109,7 +109,6 @@ struct Output {
 
   Output(const TrainArguments& arguments, const Recipe& recipe, std::int64_t steps_done)
       : progress(std::cerr, progress_to_stderr(recipe.train.steps, 0)) {
-    make_folders(arguments);
     if (!arguments.metrics.empty()) metrics.emplace(arguments.metrics, steps_done);
     if (!recipe.train.tensorboard.empty())
       tensorboard.emplace(recipe.train.tensorboard, steps_done);
@@ -152,8 +151,9 @@ void run_train(const TrainArguments& arguments) {
   // Bad data and checkpoints are refused before anything is measured.
   world.agree([&] {
     open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
-    steps_done = steps_done_at(arguments.resume);
-    require_no_later_checkpoint(recipe, steps_done);
+    steps_done = position_at(arguments.resume, recipe.model).steps_done;
+    require_no_later_checkpoint(recipe.train.checkpoint_folder, steps_done);
+    require_outputs(arguments);
     return std::string();
   });
   const PlannedRun run = plan_run(world, recipe);

@@ -9,6 +9,7 @@
 #include "strata/base/checksum.h"
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
 #include "strata/base/units.h"
 
 namespace strata {
@@ -18,6 +19,8 @@ static_assert(std::endian::native == std::endian::little, "the formats are littl
 
 constexpr std::array<char, 8> kMagic = {'\x89', 'S', 'T', 'R', 'A', 'T', 'A', '\n'};
 constexpr std::uint32_t kVersion = 1;
+constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;
+const FileUse kUse{.operation = "data.open", .fix = "set data.train to a text or token file"};
 
 struct Header {
   std::array<char, 8> magic = kMagic;
@@ -36,20 +39,19 @@ static_assert(sizeof(Header) == 64);
   throw UserError({"data.open", path, what, expected, got, fix});
 }
 
-// Calls `body` with the payload as a pointer to its element type.
+// Calls `body` with the bytes of tokens as a span of their type.
 template <typename Body>
-auto with_tokens(const std::byte* tokens, int token_bytes, Body body) {
-  switch (token_bytes) {
-    case 1:
-      return body(reinterpret_cast<const std::uint8_t*>(tokens));
-    case 2:
-      return body(reinterpret_cast<const std::uint16_t*>(tokens));
-    default:
-      return body(reinterpret_cast<const std::uint32_t*>(tokens));
-  }
+auto as_tokens(std::span<const std::byte> bytes, int token_bytes, Body body) {
+  const auto of_type = [&](auto type) {
+    using Token = decltype(type);
+    return body(
+        std::span(reinterpret_cast<const Token*>(bytes.data()), bytes.size() / sizeof(Token)));
+  };
+  if (token_bytes == 1) return of_type(std::uint8_t{});
+  return token_bytes == 2 ? of_type(std::uint16_t{}) : of_type(std::uint32_t{});
 }
 
-void check_header(const MappedFile& file, const Header& header) {
+void check_header(const RandomAccessFile& file, const Header& header) {
   const std::string& path = file.path();
   if (header.version != kVersion) {
     refuse(path, "the token file has another format version", std::to_string(kVersion),
@@ -65,7 +67,7 @@ void check_header(const MappedFile& file, const Header& header) {
            "a vocabulary that fits into " + std::to_string(width) + " bytes a token",
            std::to_string(header.vocabulary));
   }
-  const std::uint64_t payload = file.bytes().size() - sizeof(Header);
+  const std::uint64_t payload = file.size() - sizeof(Header);
   if (payload % width != 0 || payload / width != header.count) {
     refuse(path,
            payload / width < header.count ? "the token file is truncated"
@@ -109,58 +111,95 @@ void narrow_and_write(const std::string& path, std::span<const std::int64_t> tok
 
 }  // namespace
 
+// Calls body(bytes, index of their first token) for all tokens in order.
+template <typename Body>
+void TokenFile::for_each_block(Body body) const {
+  const std::int64_t tokens = kBlockBytes / token_bytes_;
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min(tokens, size_) * token_bytes_));
+  for (std::int64_t first = 0; first < size_; first += tokens) {
+    const std::int64_t count = std::min(tokens, size_ - first);
+    const std::span bytes(block.data(), static_cast<std::size_t>(count * token_bytes_));
+    file_->read(first_byte_ + static_cast<std::uint64_t>(first * token_bytes_), bytes);
+    body(std::span<const std::byte>(bytes), first);
+  }
+}
+
 TokenFile TokenFile::open(const std::string& path) {
   TokenFile result;
-  result.file_ = MappedFile::open(path, "data.open", "set data.train to a text or token file");
-  const std::span<const std::byte> bytes = result.file_->bytes();
-  const bool ours =
-      bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
-  if (!ours) {
+  result.file_ = RandomAccessFile::open(path, kUse);
+  const std::uint64_t size = result.file_->size();
+  Header header;
+  const std::size_t front = std::min<std::uint64_t>(size, sizeof(header));
+  result.file_->read(0, std::as_writable_bytes(std::span(&header, 1)).first(front));
+  if (front < kMagic.size() || header.magic != kMagic) {
     if (path.ends_with(".tokens")) {
       refuse(path, "this is no token file: it has another magic",
              "89 53 54 52 41 54 41 0A in front", "other bytes",
              "write the token file again, or rename it if it is text");
     }
-    result.tokens_ = bytes.data();
-    result.size_ = static_cast<std::int64_t>(bytes.size());
+    result.size_ = static_cast<std::int64_t>(size);
     return result;
   }
-  if (bytes.size() < sizeof(Header)) {
+  if (size < sizeof(Header)) {
     refuse(path, "the token file is truncated", "a header of 64 bytes",
-           format_bytes(static_cast<std::int64_t>(bytes.size())));
+           format_bytes(static_cast<std::int64_t>(size)));
   }
-  Header header;
-  std::memcpy(&header, bytes.data(), sizeof(header));
   check_header(*result.file_, header);
-  const std::uint64_t found = checksum(bytes.subspan(sizeof(Header)));
-  if (found != header.checksum) {
-    refuse(path, "the tokens are damaged: their checksum is another",
-           checksum_text(header.checksum), checksum_text(found));
-  }
   result.is_text_ = false;
-  result.tokens_ = bytes.data() + sizeof(Header);
+  result.first_byte_ = sizeof(Header);
   result.token_bytes_ = static_cast<int>(header.token_bytes);
   result.size_ = static_cast<std::int64_t>(header.count);
   result.vocabulary_ = static_cast<std::int64_t>(header.vocabulary);
+  Checksum found;
+  result.for_each_block([&](std::span<const std::byte> bytes, std::int64_t) { found.add(bytes); });
+  if (found.value() != header.checksum) {
+    refuse(path, "the tokens are damaged: their checksum is another",
+           checksum_text(header.checksum), checksum_text(found.value()));
+  }
   return result;
 }
 
+// The bytes are read into the end of `out` and widened from its front: a token's 8 bytes never
+// reach those that are still to be read.
 void TokenFile::read(std::int64_t first, std::span<std::int64_t> out) const {
   STRATA_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= size_, "data.read");
-  with_tokens(tokens_, token_bytes_,
-              [&](const auto* tokens) { std::copy_n(tokens + first, out.size(), out.begin()); });
+  const std::span<std::byte> bytes =
+      std::as_writable_bytes(out).last(out.size() * static_cast<std::size_t>(token_bytes_));
+  file_->read(first_byte_ + static_cast<std::uint64_t>(first * token_bytes_), bytes);
+  const auto widen = [&](auto token) {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      std::memcpy(&token, bytes.data() + i * sizeof(token), sizeof(token));
+      const std::int64_t wide = token;
+      std::memcpy(&out[i], &wide, sizeof(wide));
+    }
+  };
+  if (token_bytes_ == 1) return widen(std::uint8_t{});
+  return token_bytes_ == 2 ? widen(std::uint16_t{}) : widen(std::uint32_t{});
 }
 
 void TokenFile::check_vocabulary(std::int64_t vocabulary) const {
   if (token_bytes_ < 4 && vocabulary >= std::int64_t{1} << (8 * token_bytes_)) return;
-  with_tokens(tokens_, token_bytes_, [&](const auto* tokens) {
-    const auto* end = tokens + size_;
-    const auto* bad = std::find_if(tokens, end, [&](auto token) { return token >= vocabulary; });
-    if (bad == end) return;
-    refuse_token("data.open", path(), bad - tokens, *bad, vocabulary,
-                 is_text_ ? "set model.vocab=256, or remove this byte from the text"
-                          : "set model.vocab=" + std::to_string(vocabulary_));
+  for_each_block([&](std::span<const std::byte> bytes, std::int64_t first) {
+    as_tokens(bytes, token_bytes_, [&](auto tokens) {
+      const auto bad =
+          std::ranges::find_if(tokens, [&](auto token) { return token >= vocabulary; });
+      if (bad == tokens.end()) return;
+      refuse_token("data.open", path(), first + (bad - tokens.begin()), *bad, vocabulary,
+                   is_text_ ? "set model.vocab=256, or remove this byte from the text"
+                            : "set model.vocab=" + std::to_string(vocabulary_));
+    });
   });
+}
+
+TokenFile tokenize_file(const std::string& path, const Tokenizer& tokenizer) {
+  const auto file = RandomAccessFile::open(path, kUse);
+  std::string text(file->size(), '\0');
+  file->read(0, std::as_writable_bytes(std::span(text)));
+  const std::vector<std::int64_t> tokens = tokenizer.encode(text);
+  const ScratchFolder folder;
+  const std::string place = folder.path("text.tokens");
+  write_token_file(place, tokens, tokenizer.vocabulary());
+  return TokenFile::open(place);
 }
 
 void write_token_file(const std::string& path, std::span<const std::int64_t> tokens,

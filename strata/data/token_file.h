@@ -1,4 +1,4 @@
-/// Reads and writes tokens, memory-mapped: a file of any size opens at once.
+/// Reads and writes tokens; of a file of any size only what is asked for is read.
 ///
 /// A file of ours has this header, little-endian, then the tokens (docs/formats.md):
 ///     0   8  magic  89 53 54 52 41 54 41 0A  (\x89 STRATA \n)
@@ -13,7 +13,8 @@
 ///
 /// Threads  const, any thread.
 /// Cost     open() reads a file of ours once, for the checksum; text isn't read.
-/// Errors   UserError: missing, empty, truncated, damaged, of a later version, token out of range.
+/// Errors   UserError: missing, empty, truncated (also while it is read), damaged, of a later version,
+///          token out of range.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@
 #include <string>
 #include <string_view>
 
-#include "strata/base/mapped_file.h"
+#include "strata/base/random_access_file.h"
+#include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
 
@@ -44,13 +46,23 @@ class TokenFile {
  private:
   TokenFile() = default;
 
-  std::shared_ptr<const MappedFile> file_;
-  const std::byte* tokens_ = nullptr;
+  template <typename Body>
+  void for_each_block(Body body) const;
+
+  std::shared_ptr<const RandomAccessFile> file_;
+  std::uint64_t first_byte_ = 0;
   int token_bytes_ = 1;
   std::int64_t size_ = 0;
   std::int64_t vocabulary_ = 256;
   bool is_text_ = true;
 };
+
+/// A text's tokens, as a token file that has lost its name: the medium has its bytes back when the
+/// last copy goes.
+///
+/// Cost     the text and 8 bytes a token of memory while it is written, then none.
+/// Errors   SystemError: no space for temporary files (TMPDIR).
+TokenFile tokenize_file(const std::string& path, const Tokenizer& tokenizer);
 
 /// Writes tokens below `vocabulary` in the fewest bytes that hold them. The file appears whole or
 /// not at all.

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "strata/base/errors.h"
-#include "strata/data/tokenizer_file.h"
 
 namespace strata {
 namespace {

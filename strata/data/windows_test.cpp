@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -105,6 +106,48 @@ TEST(DataOptions, AreReadFromARecipe) {
   set.set("data.tokenizer=models/llama");
   EXPECT_EQ(options.tokenizer, "models/llama");
   EXPECT_THROW(set.set("data.validation_fraction=1"), UserError);
+}
+
+TEST_F(WindowsTest, NumberTextsByTheirTokenizer) {
+  // Byte-level: Ġ is a space.
+  std::ofstream(folder_.path("tokenizer.json")) << R"({
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE",
+      "vocab": {"a": 0, "b": 1, "c": 2, "Ġ": 3, "-": 4, "+": 5, "bc": 6, "ab": 7, "Ġa": 8, ".": 9},
+      "merges": ["b c", ["a", "b"], "Ġ a"]}})";
+  std::ofstream(folder_.path("text.txt")) << "abc abc abab";  // 0 6 8 6 3 7 7
+  DataOptions options{.train = folder_.path("text.txt"), .tokenizer = folder_.path()};
+  options.validation_fraction = 0;
+  const Corpus corpus = open_corpus(options, 3, 10);
+  ASSERT_EQ(corpus.train.count, 2);
+  std::vector<std::int64_t> inputs(3), targets(3);
+  corpus.train.read(1, inputs, targets);
+  EXPECT_EQ(inputs, (std::vector<std::int64_t>{6, 3, 7}));
+  EXPECT_EQ(targets, (std::vector<std::int64_t>{3, 7, 7}));
+  EXPECT_EQ(refusal(options, 3, 9), "the tokenizer has more tokens than the model");
+
+  const auto tokenizer = make_tokenizer(folder_.path());
+  write_token_file(folder_.path("a.tokens"), tokenizer->encode("abc abc abab"), 10);
+  options.train = folder_.path("a.tokens");
+  EXPECT_EQ(open_corpus(options, 3, 10).train.count, 2);
+  write_byte_token_file(folder_.path("b.tokens"), "abcdefgh");
+  options.train = folder_.path("b.tokens");
+  EXPECT_EQ(refusal(options, 3, 256), "the tokenizer does not fit the file");
+}
+
+TEST_F(WindowsTest, RefuseATextThatIsTruncatedWhileItIsRead) {
+  DataOptions options = text(1000);
+  const Corpus corpus = open_corpus(options, 10, 256);
+  std::filesystem::resize_file(options.train, 5);
+  std::vector<std::int64_t> inputs(10), targets(10);
+  try {
+    corpus.train.read(50, inputs, targets);
+    FAIL() << "read what is gone";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().where, options.train);
+    EXPECT_EQ(error.text().what, "the file became shorter while it was read");
+  }
 }
 
 }  // namespace

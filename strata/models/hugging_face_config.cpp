@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "strata/base/errors.h"
+#include "strata/base/json_document.h"
 #include "strata/models/hugging_face.h"
 
 namespace strata {
@@ -13,6 +14,9 @@ using nlohmann::json;
 constexpr std::int64_t kGpt2Vocabulary = 50257;
 constexpr const char* kWithSkip = "strata-gpt";  // no model of theirs
 constexpr double kGptEpsilon = 1e-5;
+// A model beyond these does not exist; its numbers would only overflow later.
+constexpr std::int64_t kMaxLayers = 1'000'000;
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 
 json gpt2_config(const DecoderOptions& o) {
   const json end = o.vocab == kGpt2Vocabulary ? json(kGpt2Vocabulary - 1) : json(nullptr);
@@ -72,13 +76,8 @@ json llama_config(const DecoderOptions& o) {
 class Config {
  public:
   Config(const std::string& text, std::string where) : where_(std::move(where)) {
-    try {
-      config_ = json::parse(text);
-    } catch (const json::exception& error) {
-      refuse("not a JSON document", "an object", error.what(), "take a complete config.json");
-    }
-    if (!config_.is_object())
-      refuse("not a JSON object", "an object", config_.type_name(), "take a complete config.json");
+    const FileUse use{.operation = "models.hugging_face", .fix = "take a complete config.json"};
+    config_ = JsonDocument::parse(text, where_, use).root().value();
   }
 
   bool has(const std::string& key) const {
@@ -104,7 +103,7 @@ class Config {
     const T value = optional<T>(key, known[0]);
     if (std::find(known.begin(), known.end(), value) != known.end()) return;
     refuse("'" + key + "' asks for a model that Strata doesn't have", json(known).dump(),
-           json(value).dump(), "take weights of a model without it");
+           excerpt(json(value).dump()), "take weights of a model without it");
   }
 
   Config section(const std::string& key) const {
@@ -112,8 +111,8 @@ class Config {
     inside.where_ += " '" + key + "'";
     inside.config_ = has(key) ? config_[key] : json::object();
     if (!inside.config_.is_object())
-      refuse("the field '" + key + "' is of another type", "an object", config_[key].dump(),
-             "take the config.json that came with the weights");
+      refuse("the field '" + key + "' is of another type", "an object",
+             excerpt(config_[key].dump()), "take the config.json that came with the weights");
     return inside;
   }
 
@@ -134,13 +133,16 @@ class Config {
     if constexpr (std::is_same_v<T, bool>) {
       fits = value.is_boolean();
     } else if constexpr (std::is_same_v<T, std::int64_t>) {
-      fits = value.is_number_integer() && value.get<std::int64_t>() > 0;
+      const std::int64_t most =
+          key == "n_layer" || key == "num_hidden_layers" ? kMaxLayers : kMaxSize;
+      fits = value.is_number_integer() && value.get<std::int64_t>() > 0 &&
+             value.get<std::int64_t>() <= most;
     } else if constexpr (std::is_same_v<T, double>) {
       fits = value.is_number();
     }
     if (!fits)
       refuse("the field '" + key + "' has a value that it can't have", "a value of its kind",
-             value.dump(), "take the config.json that came with the weights");
+             excerpt(value.dump()), "take the config.json that came with the weights");
     return value.get<T>();
   }
 

@@ -128,7 +128,7 @@ TEST(HuggingFaceConfig, RefusesWhatWeDoNotHave) {
   expect("use_sliding_window", refusal("\"use_cache\"", "\"use_sliding_window\"", llama()));
   expect("vocab_size", refusal("\"vocab_size\"", "\"size\"", llama()));
   expect("vocab_size", refusal("\"vocab_size\": 100", "\"vocab_size\": -1", llama()));
-  expect("not a JSON", refusal("{", "", llama()));
+  expect("no JSON", refusal("{", "", llama()));
 }
 
 TEST(ModelOptions, RefuseFieldsOfTheOtherKind) {

@@ -26,6 +26,7 @@ void read_strip(const JsonPart& step, bool fused, Decoder& decoder) {
   if (!fused) step.refuse("Strip behind Fuse", "Strip of every token");
   if (stop.number() != 0) stop.refuse("0", std::to_string(stop.number()));
   decoder.strip = step.member("content").text();
+  if (decoder.strip.empty()) step.member("content").refuse("at least one character", "none");
   decoder.strip_times = static_cast<std::size_t>(start.number());
 }
 
@@ -63,10 +64,10 @@ std::string Decoder::bytes_of(const std::string& name) const {
 Decoder read_decoder(const JsonPart& decoder) {
   Decoder result;
   bool fused = false;
-  const std::vector<JsonPart> steps = decoder.steps("decoders");
+  const std::vector<JsonPart> steps = steps_of(decoder, "decoders");
   if (steps.empty()) decoder.refuse("a decoder", "none");
   for (const JsonPart& step : steps) {
-    const std::string type = step.type();
+    const std::string type = type_of(step);
     if (type == "ByteLevel" && steps.size() == 1) {
       result.byte_level = true;
     } else if (type == "ByteFallback") {
@@ -74,7 +75,7 @@ Decoder read_decoder(const JsonPart& decoder) {
     } else if (type == "Fuse") {
       fused = true;
     } else if (type == "Replace") {
-      result.replacements.emplace_back(step.member("pattern").pattern(),
+      result.replacements.emplace_back(pattern_of(step.member("pattern")),
                                        step.member("content").text());
     } else if (type == "Strip") {
       read_strip(step, fused, result);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "strata/tokenizer/json.h"
+#include "strata/tokenizer/components.h"
 
 namespace strata {
 

@@ -80,7 +80,7 @@ class BpeModel::Merging {
 BpeModel::BpeModel(BpeRules rules) : rules_(std::move(rules)) {
   const auto id = [&](const std::string& token) {
     const auto found = rules_.ids.find(token);
-    STRATA_CHECK(found != rules_.ids.end(), "data.tokenizer");
+    STRATA_CHECK(found != rules_.ids.end(), "tokenizer.open");
     return found->second;
   };
   const auto symbols = [&](const std::string& token) {

@@ -29,14 +29,14 @@ TextStep unicode_form(utf8proc_option_t options) {
 }
 
 TextStep read_step(const JsonPart& step) {
-  const std::string type = step.type();
+  const std::string type = type_of(step);
   if (type == "Prepend") {
     return [front = step.member("prepend").text()](std::string_view text) {
       return text.empty() ? std::string() : front + std::string(text);
     };
   }
   if (type == "Replace") {
-    return [pattern = step.member("pattern").pattern(), content = step.member("content").text()](
+    return [pattern = pattern_of(step.member("pattern")), content = step.member("content").text()](
                std::string_view text) { return pattern.replace(text, content); };
   }
   if (type == "NFC")
@@ -52,7 +52,7 @@ TextStep read_step(const JsonPart& step) {
 
 std::vector<TextStep> read_normalizer(const JsonPart& normalizer) {
   std::vector<TextStep> steps;
-  for (const JsonPart& step : normalizer.steps("normalizers")) steps.push_back(read_step(step));
+  for (const JsonPart& step : steps_of(normalizer, "normalizers")) steps.push_back(read_step(step));
   return steps;
 }
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "strata/tokenizer/json.h"
+#include "strata/tokenizer/components.h"
 
 namespace strata {
 

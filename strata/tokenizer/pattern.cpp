@@ -12,7 +12,7 @@ namespace {
 [[noreturn]] void refuse(const std::string& where, const std::string& what, int error) {
   char message[256] = {};
   pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof(message));
-  throw UserError({.operation = "data.tokenizer",
+  throw UserError({.operation = "tokenizer.open",
                    .where = where,
                    .what = what,
                    .expected = "an expression that PCRE2 understands",

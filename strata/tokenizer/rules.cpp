@@ -1,9 +1,15 @@
 #include "strata/tokenizer/rules.h"
 
+#include <nlohmann/json.hpp>
+
 #include "strata/tokenizer/decode.h"
 
 namespace strata {
 namespace {
+
+std::string quoted(const nlohmann::json& value) {
+  return excerpt(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
 
 // "a b" in older files, ["a", "b"] in later ones.
 std::array<std::string, 2> read_merge(const nlohmann::json& merge, const JsonPart& place) {
@@ -14,7 +20,7 @@ std::array<std::string, 2> read_merge(const nlohmann::json& merge, const JsonPar
     const std::size_t space = both.find(' ');
     if (space != std::string::npos) return {both.substr(0, space), both.substr(space + 1)};
   }
-  place.refuse("pairs of tokens", merge.dump());
+  place.refuse("pairs of tokens", quoted(merge));
 }
 
 void read_vocabulary(const JsonPart& vocab, BpeRules& rules) {
@@ -22,7 +28,7 @@ void read_vocabulary(const JsonPart& vocab, BpeRules& rules) {
   rules.byte_tokens.fill(-1);
   rules.ids.reserve(vocab.value().size());
   for (const auto& [name, number] : vocab.value().items()) {
-    const auto id = static_cast<std::int32_t>(vocab.member(name).number());
+    const auto id = static_cast<std::int32_t>(vocab.member(name).number(0, INT32_MAX));
     if (byte_of(name) >= 0) rules.byte_tokens[byte_of(name)] = id;
     if (!rules.byte_level) {
       rules.ids[name] = id;
@@ -44,7 +50,7 @@ void read_merges(const JsonPart& merges, BpeRules& rules) {
       }
     }
     for (const std::string& token : {pair[0], pair[1], pair[0] + pair[1]})
-      if (!rules.ids.contains(token)) merges.refuse("tokens of the vocabulary", merge.dump());
+      if (!rules.ids.contains(token)) merges.refuse("tokens of the vocabulary", quoted(merge));
     rules.merges.push_back(std::move(pair));
   }
 }
@@ -52,7 +58,7 @@ void read_merges(const JsonPart& merges, BpeRules& rules) {
 void refuse_unless_empty(const JsonPart& part) {
   const nlohmann::json& value = part.value();
   const bool none = value.is_null() || value == "" || value == 0;
-  if (!none) part.refuse("none", value.dump());
+  if (!none) part.refuse("none", part.quoted());
 }
 
 }  // namespace
@@ -72,22 +78,23 @@ BpeRules read_bpe_rules(const JsonPart& model, bool byte_level) {
   if (!unknown.is_null()) {
     const JsonPart id = model.member("vocab").member(unknown.text());
     if (id.is_null()) unknown.refuse("a token of the vocabulary", unknown.text());
-    rules.unknown = static_cast<std::int32_t>(id.number());
+    rules.unknown = static_cast<std::int32_t>(id.number(0, INT32_MAX));
   }
   return rules;
 }
 
 std::vector<std::int64_t> read_prefix(const JsonPart& post_processor) {
   std::vector<std::int64_t> prefix;
-  for (const JsonPart& step : post_processor.steps("processors")) {
-    const std::string type = step.type();
+  for (const JsonPart& step : steps_of(post_processor, "processors")) {
+    const std::string type = type_of(step);
     if (type == "ByteLevel") continue;  // moves offsets, which nobody reads
     if (type != "TemplateProcessing") step.refuse("ByteLevel or TemplateProcessing", type);
     for (const JsonPart& part : step.member("single").elements()) {
       const JsonPart special = part.member("SpecialToken");
       if (special.is_null()) break;
       const JsonPart token = step.member("special_tokens").member(special.member("id").text());
-      for (const JsonPart& id : token.member("ids").elements()) prefix.push_back(id.number());
+      for (const JsonPart& id : token.member("ids").elements())
+        prefix.push_back(id.number(0, INT32_MAX));
     }
   }
   return prefix;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "strata/tokenizer/json.h"
+#include "strata/tokenizer/components.h"
 #include "strata/tokenizer/merge.h"
 
 namespace strata {

@@ -89,15 +89,15 @@ void prepend_space(const Word& text, const WordSink& sink) {
 }  // namespace
 
 PreTokenizer::PreTokenizer(const JsonPart& pre_tokenizer) {
-  for (const JsonPart& step : pre_tokenizer.steps("pretokenizers")) {
-    const std::string type = step.type();
+  for (const JsonPart& step : steps_of(pre_tokenizer, "pretokenizers")) {
+    const std::string type = type_of(step);
     if (byte_level_) step.refuse("no step behind ByteLevel", type);
     if (type == "ByteLevel") {
       byte_level_ = true;
       if (step.flag("add_prefix_space", true)) steps_.emplace_back(prepend_space);
       if (step.flag("use_regex", true)) steps_.emplace_back(Split{regex(kGpt2Words)});
     } else if (type == "Split") {
-      steps_.emplace_back(Split{step.member("pattern").pattern(),
+      steps_.emplace_back(Split{pattern_of(step.member("pattern")),
                                 read_behavior(step.member("behavior")),
                                 step.flag("invert", false)});
     } else if (type == "Digits") {

@@ -1,8 +1,18 @@
 #include "strata/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
 
-#include "strata/tokenizer/bpe.h"
+#include "strata/base/json_document.h"
+#include "strata/tokenizer/added.h"
+#include "strata/tokenizer/components.h"
+#include "strata/tokenizer/decode.h"
+#include "strata/tokenizer/merge.h"
+#include "strata/tokenizer/normalize.h"
+#include "strata/tokenizer/rules.h"
+#include "strata/tokenizer/split.h"
 
 namespace strata {
 namespace {
@@ -26,11 +36,123 @@ class ByteTokenizer : public Tokenizer {
   }
 };
 
+class BpeTokenizer : public Tokenizer {
+ public:
+  explicit BpeTokenizer(const JsonPart& file)
+      : normalizer_(read_normalizer(file.member("normalizer"))),
+        pre_tokenizer_(file.member("pre_tokenizer")),
+        decoder_(read_decoder(file.member("decoder"))),
+        model_(read_bpe_rules(file.member("model"), pre_tokenizer_.byte_level())) {
+    if (decoder_.byte_level != pre_tokenizer_.byte_level())
+      file.member("decoder").refuse("ByteLevel in both pre_tokenizer and decoder, or in neither",
+                                    "it in one of them");
+    const JsonPart vocabulary = file.member("model").member("vocab");
+    for (const auto& [name, id] : vocabulary.value().items())
+      set_piece(id.get<std::int64_t>(), name, decoder_.bytes_of(name));
+    const JsonPart added = file.member("added_tokens");
+    if (!added.is_null())
+      for (const JsonPart& token : added.elements()) add_token(token);
+    prefix_ = read_prefix(file.member("post_processor"));
+    for (const std::int64_t token : prefix_)
+      if (token >= vocabulary_)
+        file.member("post_processor").refuse("tokens of the vocabulary", std::to_string(token));
+    if (!prefix_.empty()) bos_ = prefix_.front();
+  }
+
+  /// `config`: tokenizer_config.json.
+  void name_ends(const JsonPart& config) {
+    if (const auto token = named_token(config.member("bos_token"))) bos_ = token;
+    if (const auto token = named_token(config.member("eos_token"))) eos_ = token;
+  }
+
+  std::vector<std::int64_t> encode(std::string_view text) const override {
+    std::vector<std::int64_t> tokens;
+    BpeModel::WordCache cache;
+    raw_.split(text, [&](const AddedSplit& part) {
+      if (part.token != nullptr) return tokens.push_back(part.token->id);
+      std::string changed;
+      std::string_view normal = part.text;
+      for (const TextStep& step : normalizer_) normal = changed = step(normal);
+      const bool first = part.text.data() == text.data();
+      normalized_.split(normal, [&](const AddedSplit& inner) {
+        if (inner.token != nullptr) return tokens.push_back(inner.token->id);
+        pre_tokenizer_.split({inner.text, first && inner.text.data() == normal.data()},
+                             [&](const Word& word) { model_.encode(word.text, cache, tokens); });
+      });
+    });
+    return tokens;
+  }
+
+  std::string decode(std::span<const std::int64_t> tokens) const override {
+    std::string text;
+    for (const std::int64_t token : tokens)
+      if (const auto piece = pieces_.find(token); piece != pieces_.end()) text += piece->second;
+    std::size_t stripped = 0;
+    for (std::size_t i = 0; i < decoder_.strip_times; ++i) {
+      if (!std::string_view(text).substr(stripped).starts_with(decoder_.strip)) break;
+      stripped += decoder_.strip.size();
+    }
+    return text.substr(stripped);
+  }
+
+ private:
+  void set_piece(std::int64_t id, const std::string& name, const std::string& bytes) {
+    vocabulary_ = std::max(vocabulary_, id + 1);
+    pieces_[id] = bytes;
+    ids_[name] = id;
+  }
+
+  void add_token(const JsonPart& token) {
+    if (token.flag("single_word", false)) token.member("single_word").refuse("false", "true");
+    AddedToken added{.content = token.member("content").text(),
+                     .id = token.member("id").number(0, INT32_MAX),
+                     .takes_left = token.flag("lstrip", false),
+                     .takes_right = token.flag("rstrip", false)};
+    set_piece(added.id, added.content, token.flag("special", false) ? "" : added.content);
+    const bool normalized = token.flag("normalized", true);
+    if (normalized)
+      for (const TextStep& step : normalizer_) added.content = step(added.content);
+    (normalized ? normalized_ : raw_).add(std::move(added));
+  }
+
+  std::optional<std::int64_t> named_token(const JsonPart& name) const {
+    if (name.is_null()) return std::nullopt;
+    const auto found =
+        ids_.find(name.value().is_string() ? name.text() : name.member("content").text());
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  std::vector<TextStep> normalizer_;
+  PreTokenizer pre_tokenizer_;
+  Decoder decoder_;
+  BpeModel model_;
+  AddedTokens raw_, normalized_;  // found before and after the normalizer
+  // Bytes by token: not a list, for one file may number its tokens from 2 billion on.
+  std::unordered_map<std::int64_t, std::string> pieces_;
+  TextMap<std::int64_t> ids_;  // by name
+};
+
+std::shared_ptr<const Tokenizer> read_bpe_tokenizer(const std::string& path) {
+  const FileUse use{.operation = "tokenizer.open",
+                    .fix =
+                        "set data.tokenizer to a model's folder or its tokenizer.json, or to "
+                        "bytes; for what isn't supported, write a token file with the "
+                        "tokenizer's own library and set data.tokenizer=none"};
+  const JsonDocument document = JsonDocument::read(path, use);
+  const auto tokenizer = std::make_shared<BpeTokenizer>(document.root());
+  const std::string config =
+      (std::filesystem::path(path).parent_path() / "tokenizer_config.json").string();
+  if (name_exists(config)) tokenizer->name_ends(JsonDocument::read(config, use).root());
+  return tokenizer;
+}
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_shared<ByteTokenizer>();
-  return read_bpe_tokenizer(std::filesystem::is_directory(name) ? name + "/tokenizer.json" : name);
+  std::error_code none;
+  const bool folder = std::filesystem::is_directory(name, none);
+  return read_bpe_tokenizer(folder ? name + "/tokenizer.json" : name);
 }
 
 }  // namespace strata

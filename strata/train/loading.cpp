@@ -1,16 +1,17 @@
 #include "strata/train/loading.h"
 
-#include "strata/train/saving.h"
-
 namespace strata {
 
-void load_trainer(Trainer& trainer, const std::string& path) {
-  trainer.set_steps_done(load_states(path, trainer.weights(), trainer.slots()));
+TrainingPosition load_trainer(Trainer& trainer, const DecoderOptions& model,
+                              const std::string& path) {
+  const TrainingPosition position = load_states(path, model, trainer.weights(), trainer.slots());
+  trainer.set_steps_done(position.steps_done);
   trainer.loaded();
+  return position;
 }
 
-void load_weights(Trainer& trainer, const std::string& path) {
-  load_weights(path, trainer.weights());
+void load_weights(Trainer& trainer, const DecoderOptions& model, const std::string& path) {
+  load_weights(path, model, trainer.weights());
   trainer.loaded();
 }
 

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <mutex>
 
+#include "strata/checkpoint/named_state.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
-#include "strata/train/assemble.h"
 
 namespace strata {
 

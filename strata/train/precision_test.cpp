@@ -8,11 +8,11 @@
 #include <mutex>
 
 #include "strata/base/scratch_folder.h"
+#include "strata/checkpoint/named_state.h"
+#include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
-#include "strata/train/assemble.h"
 #include "strata/train/loading.h"
 #include "strata/train/mesh_run_test.h"
-#include "strata/train/saving.h"
 
 namespace strata {
 namespace {
@@ -247,27 +247,22 @@ TEST(LossScaling, GoesOnFromACheckpointAlsoOnAnotherMesh) {
   c.steps = 20;
   const Course whole = run_steps(c, start_too_high);
   const ScratchFolder folder;
-  const Recipe recipe = parse_recipe(
-      "model: {layers: 2, width: 32, heads: 4, vocab: 256, context: 16}\n"
-      "data: {train: text}\n"
-      "train: {mini_batch: 8, micro_batch: 2, checkpoint_folder: " +
-          folder.path("saved") + "}\n",
-      "recipe.yaml", {});
   MeshCase half = c;
   half.steps = 5;  // scales are still too high
   half.mesh.pp = 2;
   run_steps(half, start_too_high, [&](Trainer& trainer) {
-    CheckpointSaver saver(recipe, trainer.groups().world,
-                          trainer.groups().world.subgroup({trainer.groups().world.rank()}, "stage"),
-                          1);
-    saver.save(trainer.steps_done(), trainer.owned_weights(), trainer.owned_slots());
+    CheckpointSaver saver(
+        {.folder = folder.path("saved"), .model = c.model}, trainer.groups().world,
+        trainer.groups().world.subgroup({trainer.groups().world.rank()}, "stage"));
+    saver.save({.steps_done = trainer.steps_done()}, trainer.owned_weights(),
+               trainer.owned_slots());
     saver.wait();
   });
   for (const int pp : {1, 2}) {
     SCOPED_TRACE(pp);
     c.mesh.pp = pp;
-    const Course rest =
-        run_steps(c, [&](Trainer& trainer) { load_trainer(trainer, folder.path("saved")); });
+    const Course rest = run_steps(
+        c, [&](Trainer& trainer) { load_trainer(trainer, c.model, folder.path("saved")); });
     ASSERT_EQ(rest.steps.size(), 15u);
     for (std::size_t i = 0; i < rest.steps.size(); ++i) {
       EXPECT_EQ(rest.steps[i].scale, whole.steps[i + 5].scale) << i;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "strata/base/trace.h"
+#include "strata/checkpoint/named_state.h"
 #include "strata/comm/mesh_groups.h"
 #include "strata/data/batch.h"
 #include "strata/nn/sequential.h"
@@ -28,7 +29,6 @@
 #include "strata/pipeline/stage_machine.h"
 #include "strata/schedule/builders.h"
 #include "strata/schedule/sharing.h"
-#include "strata/train/named_state.h"
 
 namespace strata {
 

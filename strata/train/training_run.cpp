@@ -8,11 +8,11 @@
 #include "strata/base/errors.h"
 #include "strata/base/median.h"
 #include "strata/base/units.h"
+#include "strata/checkpoint/saver.h"
 #include "strata/data/loader.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/report/idle.h"
 #include "strata/train/loading.h"
-#include "strata/train/saving.h"
 #include "strata/train/step_events.h"
 
 namespace strata {
@@ -29,6 +29,15 @@ std::vector<MiniBatch> validation_batches(const Corpus& corpus, const TrainOptio
   for (std::int64_t first = 0; first < samples; first += options.mini_batch)
     batches.push_back(loader.at(first, std::min(options.mini_batch, samples - first)));
   return batches;
+}
+
+CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run) {
+  return {.folder = recipe.train.checkpoint_folder,
+          .keep = recipe.train.keep_checkpoints,
+          .model = recipe.model,
+          .tokenizer = recipe.data.tokenizer,
+          .recipe = recipe.text,
+          .threads_per_rank = run.threads_per_rank};
 }
 
 // What the ranks of one run share; each writes its own slots.
@@ -49,9 +58,8 @@ class RankLoop {
         group_(group),
         account_(account),
         trainer_(shared.run.model, shared.run.trainer, group),
-        saver_(shared.recipe, group,
-               group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage"),
-               shared.run.threads_per_rank),
+        saver_(checkpoint_options(shared.recipe, shared.run), group,
+               group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
         loader_(shared.corpus.train, shared.recipe.data.shuffle,
                 static_cast<std::uint64_t>(options_.seed)),
         learning_rate_(shared.recipe.learning_rate()) {
@@ -73,13 +81,21 @@ class RankLoop {
   void begin() {
     const TrainingRequest& request = shared_.request;
     if (request.resume.empty()) trainer_.initialise();
-    if (!request.resume.empty()) load_trainer(trainer_, request.resume);
-    if (!request.from.empty()) load_weights(trainer_, request.from);
+    if (!request.resume.empty())
+      begun_at_ = load_trainer(trainer_, shared_.recipe.model, request.resume);
+    if (!request.from.empty()) load_weights(trainer_, shared_.recipe.model, request.from);
+  }
+
+  // Samples are counted on from the checkpoint, so that a resumed run with another mini-batch goes on
+  // exactly where the last one stopped reading.
+  TrainingPosition position() const {
+    const std::int64_t steps = trainer_.steps_done();
+    return {steps, begun_at_.samples_seen + (steps - begun_at_.steps_done) * options_.mini_batch};
   }
 
   // True when the run shall stop here.
   bool step() {
-    const std::int64_t step = trainer_.steps_done(), seen = step * options_.mini_batch;
+    const auto [step, seen] = position();
     announce(saver_.poll());
     group_.barrier();
     trainer_.trace().clear();
@@ -195,7 +211,7 @@ class RankLoop {
   // Goes on in the background; the step after next finds it complete.
   void save() {
     group_.doing("checkpoint");
-    saver_.save(trainer_.steps_done(), trainer_.owned_weights(), trainer_.owned_slots());
+    saver_.save(position(), trainer_.owned_weights(), trainer_.owned_slots());
   }
 
   void announce(const std::string& folder) {
@@ -221,6 +237,7 @@ class RankLoop {
   MemoryAccount& account_;
   Trainer trainer_;
   CheckpointSaver saver_;
+  TrainingPosition begun_at_;
   TrainingLoader loader_;
   LearningRateSchedule learning_rate_;
   std::vector<MiniBatch> validation_;

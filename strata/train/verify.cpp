@@ -5,10 +5,10 @@
 #include <map>
 #include <mutex>
 
+#include "strata/checkpoint/named_state.h"
 #include "strata/comm/ranks.h"
 #include "strata/data/loader.h"
 #include "strata/models/model.h"
-#include "strata/train/assemble.h"
 #include "strata/train/loading.h"
 
 namespace strata {
@@ -26,22 +26,21 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const TrainerOpt
                               static_cast<std::uint64_t>(recipe.train.seed));
   Gradients result;
   std::mutex mutex;
-  run_thread_ranks({.ranks = ranks, .threads_per_rank = threads_per_rank}, [&](Group& group,
-                                                                               MemoryAccount&) {
-    Trainer trainer(model, options, group);
-    if (resume.empty()) {
-      trainer.initialise();
-    } else {
-      load_trainer(trainer, resume);
-    }
-    const double loss = trainer
-                            .gradient_step(loader.at(trainer.steps_done() * recipe.train.mini_batch,
-                                                     recipe.train.mini_batch))
-                            .loss;
-    const std::lock_guard lock(mutex);
-    result.loss = loss;
-    assemble(trainer.owned_gradients(), result.by_name);
-  });
+  run_thread_ranks(
+      {.ranks = ranks, .threads_per_rank = threads_per_rank}, [&](Group& group, MemoryAccount&) {
+        Trainer trainer(model, options, group);
+        TrainingPosition position;
+        if (resume.empty()) {
+          trainer.initialise();
+        } else {
+          position = load_trainer(trainer, recipe.model, resume);
+        }
+        const MiniBatch batch = loader.at(position.samples_seen, recipe.train.mini_batch);
+        const double loss = trainer.gradient_step(batch).loss;
+        const std::lock_guard lock(mutex);
+        result.loss = loss;
+        assemble(trainer.owned_gradients(), result.by_name);
+      });
   return result;
 }
 

@@ -18,10 +18,10 @@
 #include <sstream>
 
 #include "strata/base/errors.h"
+#include "strata/checkpoint/safetensors.h"
 #include "strata/models/hugging_face.h"
 #include "strata/models/model.h"
 #include "strata/nn/initialise.h"
-#include "strata/train/safetensors.h"
 
 namespace strata {
 namespace {

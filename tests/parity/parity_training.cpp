@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/errors.h"
+#include "strata/checkpoint/named_state.h"
+#include "strata/checkpoint/safetensors.h"
 #include "strata/comm/ranks.h"
 #include "strata/data/loader.h"
-#include "strata/train/assemble.h"
 #include "strata/train/planned_run.h"
-#include "strata/train/safetensors.h"
 
 namespace strata {
 namespace {

@@ -1,0 +1,126 @@
+#include "strata/checkpoint/chunk_digest.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+
+namespace fs = std::filesystem;
+
+void ChunkDigester::add(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    if (!chunk_) chunk_.emplace();
+    const std::int64_t room = kChunkBytes - digest_.bytes % kChunkBytes;
+    const std::size_t count = std::min(bytes.size(), static_cast<std::size_t>(room));
+    chunk_->add(bytes.first(count));
+    digest_.bytes += static_cast<std::int64_t>(count);
+    bytes = bytes.subspan(count);
+    if (digest_.bytes % kChunkBytes == 0) {
+      digest_.checksums.push_back(chunk_->value());
+      chunk_.reset();
+    }
+  }
+}
+
+ChunkDigest ChunkDigester::finish() {
+  if (chunk_) digest_.checksums.push_back(chunk_->value());
+  chunk_.reset();
+  return std::exchange(digest_, {});
+}
+
+std::shared_ptr<const VerifiedFile> VerifiedFile::open(const std::string& path, const FileUse& use,
+                                                       const ChunkDigest* digest) {
+  const std::shared_ptr<VerifiedFile> file(new VerifiedFile(path, use));
+  if (digest == nullptr) {
+    file->file_ = RandomAccessFile::open(path, use);
+    return file;
+  }
+  const auto refuse = [&](const std::string& what, const std::string& got) {
+    throw UserError(
+        {use.operation, path, what, std::to_string(digest->bytes) + " bytes", got, use.fix});
+  };
+  if (!name_exists(path)) refuse("a file of the checkpoint is missing", "none");
+  std::error_code none;
+  const std::uintmax_t size =
+      fs::is_regular_file(fs::symlink_status(path, none)) ? fs::file_size(path, none) : 1;
+  if (size > 0 || digest->bytes == 0) {
+    FileUse here = use;
+    here.follow_links = false;  // what a manifest lists lies in its folder
+    if (size > 0) file->file_ = RandomAccessFile::open(path, here);
+  }
+  const auto bytes = static_cast<std::int64_t>(file->size());
+  if (bytes != digest->bytes)
+    refuse(bytes < digest->bytes ? "a file of the checkpoint is truncated"
+                                 : "a file of the checkpoint has grown",
+           std::to_string(bytes));
+  file->expected_ = *digest;
+  file->verified_ = std::vector<std::atomic<bool>>(digest->checksums.size());
+  return file;
+}
+
+void VerifiedFile::verify(std::size_t chunk, std::span<const std::byte> bytes,
+                          const std::string& reader) const {
+  const std::uint64_t sum = checksum(bytes), expected = expected_->checksums[chunk];
+  if (sum != expected) {
+    const std::size_t first = chunk * kChunkBytes;
+    throw UserError({.operation = use_.operation,
+                     .where = path_,
+                     .what = "a file of the checkpoint is damaged: its checksum is another",
+                     .expected = checksum_text(expected),
+                     .got = checksum_text(sum) + " in bytes " + std::to_string(first) + " to " +
+                            std::to_string(first + bytes.size()) + ", read for " + reader,
+                     .fix = use_.fix});
+  }
+  verified_[chunk] = true;
+}
+
+void VerifiedFile::read(std::uint64_t begin, std::span<std::byte> out,
+                        const std::string& reader) const {
+  STRATA_CHECK(begin <= size() && out.size() <= size() - begin, "checkpoint.read");
+  if (out.empty()) return;
+  if (!expected_) return file_->read(begin, out);
+  std::vector<std::byte> whole;
+  while (!out.empty()) {
+    const std::size_t chunk = begin / kChunkBytes, first = chunk * kChunkBytes;
+    const std::size_t bytes = std::min<std::uint64_t>(kChunkBytes, size() - first);
+    const std::size_t count = std::min<std::size_t>(out.size(), first + bytes - begin);
+    if (verified_[chunk]) {
+      file_->read(begin, out.first(count));
+    } else if (count == bytes) {
+      file_->read(begin, out.first(count));
+      verify(chunk, out.first(count), reader);
+    } else {  // two threads may verify the same: no harm
+      whole.resize(bytes);
+      file_->read(first, whole);
+      verify(chunk, whole, reader);
+      std::memcpy(out.data(), whole.data() + (begin - first), count);
+    }
+    begin += count;
+    out = out.subspan(count);
+  }
+}
+
+std::string VerifiedFile::text(std::uint64_t max_bytes) const {
+  if (size() > max_bytes) {
+    throw UserError({use_.operation, path_, "the file is too large for what it should hold",
+                     "at most " + std::to_string(max_bytes) + " bytes", std::to_string(size()),
+                     use_.fix});
+  }
+  std::string text(size(), '\0');
+  read(0, std::as_writable_bytes(std::span(text)), "all of it");
+  return text;
+}
+
+void VerifiedFile::verify_all() const {
+  std::vector<std::byte> chunk;
+  for (std::uint64_t begin = 0; begin < size(); begin += kChunkBytes) {
+    chunk.resize(std::min<std::uint64_t>(kChunkBytes, size() - begin));
+    read(begin, chunk, "all of it");
+  }
+}
+
+}  // namespace strata

@@ -1,0 +1,39 @@
+/// Finds the tensors of a Hugging Face folder that hold one of our weights, copies the parts that a
+/// rank needs out of them, and splits whole weights for files.
+///
+/// Shapes  a file's tensor holds rows of our weight, all columns of each, perhaps with rows and
+///         columns exchanged; the other dimensions of a weight count as columns. 16-bit floats in
+///         the file widen to fp32, other dtypes must agree.
+/// Cost    the bytes of the runs; of exchanged tensors all bytes of their columns, in blocks.
+/// Errors  UserError that names the file and the tensor: another shape or dtype, damaged bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "strata/checkpoint/named_state.h"
+#include "strata/checkpoint/safetensors.h"
+#include "strata/models/decoder_options.h"
+
+namespace strata {
+
+struct FileTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;  ///< in the file
+  std::int64_t row_begin = 0;       ///< of our weight
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  bool transposed = false;  ///< [columns, rows] in the file
+};
+
+/// `weight`: only its name and shape count. Null model: every tensor is under its own name.
+std::vector<FileTensor> file_tensors(const DecoderOptions* model, const NamedState& weight);
+
+/// Fills those runs of `state.local` that lie in `part`.
+void copy_runs(const SafetensorsFile& file, const FileTensor& part, const NamedState& state);
+
+/// `whole` as the file shall hold it; a view where rows aren't exchanged with columns.
+at::Tensor part_of(const at::Tensor& whole, const FileTensor& part);
+
+}  // namespace strata

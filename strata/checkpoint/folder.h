@@ -1,0 +1,56 @@
+/// Names the folders and files of checkpoints, and finds, removes and locks them.
+///
+/// A checkpoint is complete as soon as it has its name: FOLDER/step-00000400. It is written as
+/// step-00000400.partial; unfinished ones are ignored, and removed by the next save.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "strata/base/file_system.h"
+
+namespace strata {
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kLockName = "LOCK";
+
+std::string checkpoint_folder_name(std::int64_t step);  ///< "step-00000400"
+std::string unfinished(const std::string& folder);      ///< FOLDER + ".partial"
+
+/// The step of "step-00000400"; empty for any other name.
+std::optional<std::int64_t> step_of_folder_name(const std::string& name);
+bool is_unfinished(const std::string& name);  ///< "step-00000400.partial"
+
+/// "model.safetensors" or "model-00001-of-00002.safetensors"; shards count from 0.
+std::string shard_name(const std::string& kind, int shard, int num_shards);
+
+/// Whether a file of this name lies in its folder itself: "config.json", not "../config.json".
+bool is_plain_name(const std::string& name);
+
+/// The complete checkpoints in a folder, oldest first; none if there is no such folder.
+std::vector<std::string> list_checkpoints(const std::string& folder);
+
+/// Removes all but the newest `keep`; 0 keeps all. Each is un-named first, so that no half of one
+/// is ever taken for a checkpoint.
+void prune_checkpoints(const std::string& folder, std::int64_t keep,
+                       FileSystem& files = posix_file_system());
+
+/// Keeps other runs from saving to the same folder, which it makes, as long as the object lives.
+///
+/// The lock is the system's (flock on FOLDER/LOCK): it goes with the process, however that ends.
+/// Errors  UserError that says which process of which host has it since when, or that the folder
+///         cannot be made or written to.
+class CheckpointLock {
+ public:
+  explicit CheckpointLock(const std::string& folder, FileSystem& files = posix_file_system());
+  ~CheckpointLock();
+  CheckpointLock(const CheckpointLock&) = delete;
+  CheckpointLock& operator=(const CheckpointLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace strata

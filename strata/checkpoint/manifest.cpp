@@ -1,0 +1,122 @@
+#include "strata/checkpoint/manifest.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "strata/base/checksum.h"
+#include "strata/base/errors.h"
+#include "strata/base/json_document.h"
+#include "strata/checkpoint/folder.h"
+#include "strata/checkpoint/model_description.h"
+
+namespace strata {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::string_view kManifestEnd = "\n}\n";
+const FileUse kManifestUse{.operation = "checkpoint.open", .fix = "resume from another checkpoint"};
+
+[[noreturn]] void refuse_manifest(const std::string& path, const std::string& what,
+                                  const std::string& expected, const std::string& got,
+                                  const std::string& fix = kManifestUse.fix) {
+  throw UserError({kManifestUse.operation, path, what, expected, got, fix});
+}
+
+// The last field. What it covers is the text without it, so that any other byte counts.
+std::string checksum_field(std::string_view text_without) {
+  const std::uint64_t sum = checksum(std::as_bytes(std::span(text_without)));
+  return ",\n  \"manifest_checksum\": \"" + checksum_text(sum) + "\"";
+}
+
+void require_undamaged(std::string_view text, const std::string& path) {
+  const std::size_t field = checksum_field("").size();
+  const bool whole = text.size() > field + kManifestEnd.size() && text.ends_with(kManifestEnd);
+  if (!whole)
+    refuse_manifest(path, "the manifest is damaged", "a checksum at its end", "another end");
+  const std::size_t at = text.size() - kManifestEnd.size() - field;
+  const std::string without = std::string(text.substr(0, at)) + "\n}";
+  const std::string expected = checksum_field(without);
+  const std::string_view got = text.substr(at, field);
+  if (got != expected)
+    refuse_manifest(path, "the manifest is damaged: its checksum is another",
+                    excerpt(expected.substr(4)), excerpt(got.substr(4)));
+}
+
+std::uint64_t read_checksum(const JsonPart& digits) {
+  const std::string text = digits.text();
+  std::uint64_t sum = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), sum, 16);
+  if (error != std::errc() || end != text.data() + text.size() || text.size() != 16)
+    digits.refuse("16 hexadecimal digits", text);
+  return sum;
+}
+
+ManifestFile read_file_entry(const JsonPart& entry) {
+  ManifestFile file{.name = entry.member("name").text(), .digest = {}};
+  if (!is_plain_name(file.name) || file.name == kManifestName)
+    entry.member("name").refuse("a file in the checkpoint's folder", file.name);
+  file.digest.bytes = entry.member("bytes").number();
+  const std::vector<JsonPart> sums = entry.member("checksums").elements();
+  if ((file.digest.bytes + kChunkBytes - 1) / kChunkBytes != static_cast<std::int64_t>(sums.size()))
+    entry.member("checksums").refuse("one for every 4 MiB", std::to_string(sums.size()));
+  for (const JsonPart& sum : sums) file.digest.checksums.push_back(read_checksum(sum));
+  return file;
+}
+
+Manifest read_fields(const JsonPart& fields) {
+  Manifest manifest{
+      .step = fields.member("step").number(),
+      .samples_seen = fields.member("samples_seen").number(),
+      .threads_per_rank = static_cast<int>(fields.member("threads_per_rank").number(1, 1 << 20)),
+      .strata_version = fields.member("strata_version").text(),
+      .recipe = fields.member("recipe").text(),
+      .tokenizer = fields.text("tokenizer", "")};
+  if (const JsonPart model = fields.member("model"); !model.is_null())
+    manifest.model = read_model(model);
+  std::set<std::string> names;
+  for (const JsonPart& entry : fields.member("files").elements()) {
+    manifest.files.push_back(read_file_entry(entry));
+    if (!names.insert(manifest.files.back().name).second)
+      entry.member("name").refuse("every file once", manifest.files.back().name);
+  }
+  return manifest;
+}
+
+}  // namespace
+
+std::string write_manifest(const Manifest& manifest) {
+  ordered_json fields = {
+      {"format_version", kCheckpointFormat},       {"step", manifest.step},
+      {"samples_seen", manifest.samples_seen},     {"threads_per_rank", manifest.threads_per_rank},
+      {"strata_version", manifest.strata_version}, {"recipe", manifest.recipe}};
+  if (manifest.model) fields["model"] = describe_model(*manifest.model);
+  if (!manifest.tokenizer.empty()) fields["tokenizer"] = manifest.tokenizer;
+  fields["files"] = ordered_json::array();
+  for (const auto& [name, digest] : manifest.files) {
+    std::vector<std::string> checksums;
+    for (const std::uint64_t sum : digest.checksums) checksums.push_back(checksum_text(sum));
+    fields["files"].push_back(
+        {{"name", name}, {"bytes", digest.bytes}, {"checksums", std::move(checksums)}});
+  }
+  std::string text = fields.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+  text.insert(text.size() - 2, checksum_field(text));
+  return text + "\n";
+}
+
+Manifest parse_manifest(const std::string& text, const std::string& path) {
+  const JsonDocument document = JsonDocument::parse(text, path, kManifestUse);
+  const JsonPart fields = document.root();
+  const std::int64_t version = fields.member("format_version").number();
+  if (version != kCheckpointFormat) {
+    refuse_manifest(path, "the checkpoint has another format version",
+                    std::to_string(kCheckpointFormat), std::to_string(version),
+                    "use the version of strata that wrote it");
+  }
+  require_undamaged(text, path);
+  return read_fields(fields);
+}
+
+}  // namespace strata

@@ -1,0 +1,170 @@
+#include "strata/checkpoint/model_description.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <type_traits>
+
+#include "strata/base/errors.h"
+#include "strata/models/model.h"
+
+namespace strata {
+namespace {
+
+using nlohmann::ordered_json;
+
+// A description may come from anywhere: sizes beyond these describe nothing that can exist.
+constexpr std::int64_t kMaxLayers = 1'000'000;
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
+
+// Version 1, in order: f(its name in the description, the field, the recipe's name for it, what a
+// difference of it means).
+enum class Difference { kOtherWeights, kOtherResult, kNone };
+
+template <typename Options, typename F>
+void for_each_field(Options& o, F f) {
+  using enum Difference;
+  f("kind", o.kind, "kind", kOtherWeights);
+  f("layers", o.layers, "layers", kOtherWeights);
+  f("width", o.width, "width", kOtherWeights);
+  f("heads", o.heads, "heads", kOtherWeights);
+  f("vocab", o.vocab, "vocab", kOtherWeights);
+  f("context", o.context, "context", o.kind == "gpt" ? kOtherWeights : kOtherResult);
+  f("dropout", o.dropout, "dropout", kNone);
+  f("tie", o.tie, "tie", kOtherWeights);
+  f("skip", o.skip, "skip", kOtherWeights);
+  f("kv_heads", o.kv_heads, "kv_heads", kOtherWeights);
+  f("head_width", o.head_width, "head_width", kOtherWeights);
+  f("mlp_width", o.mlp_width, "mlp_width", kOtherWeights);
+  f("rope_theta", o.rope.theta, "rope.theta", kOtherResult);
+  f("rope_factor", o.rope.factor, "rope.factor", kOtherResult);
+  f("rope_low_frequency_factor", o.rope.low_frequency_factor, "rope.low_frequency_factor",
+    kOtherResult);
+  f("rope_high_frequency_factor", o.rope.high_frequency_factor, "rope.high_frequency_factor",
+    kOtherResult);
+  f("rope_original_context", o.rope.original_context, "rope.original_context", kOtherResult);
+  f("norm_epsilon", o.norm_epsilon, "norm_epsilon", kOtherResult);
+  f("qkv_bias", o.qkv_bias, "qkv_bias", kOtherWeights);
+  f("qk_norm", o.qk_norm, "qk_norm", kOtherWeights);
+}
+
+template <typename T>
+T read_field(const JsonPart& part, const std::string& name) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return part.flag();
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    return part.number(1, name == "layers" ? kMaxLayers : kMaxSize);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return part.real();
+  } else {
+    return part.text();
+  }
+}
+
+std::string text_of(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t size : shape)
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+using Shapes = std::map<std::string, std::vector<std::int64_t>>;
+
+// Of the model's weights, of the first `layers` blocks alone.
+Shapes shapes_of(DecoderOptions options, std::int64_t layers) {
+  options.layers = std::min(options.layers, layers);
+  const Sequential model = make_model(options);
+  Shapes shapes;
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    for (const WeightSpec& spec : model.layout(layer).specs)
+      shapes.emplace(model.name(layer) + "." + spec.name, spec.shape);
+  return shapes;
+}
+
+std::string shape_in(const Shapes& shapes, const std::string& name) {
+  const auto found = shapes.find(name);
+  return found == shapes.end() ? "no such weight" : text_of(found->second);
+}
+
+// The first weight by name that only one model has, or that has two shapes; "" if there is none.
+std::string other_weight(const Shapes& a, const Shapes& b) {
+  for (const auto& [name, shape] : a)
+    if (const auto found = b.find(name); found == b.end() || found->second != shape) return name;
+  for (const auto& [name, shape] : b)
+    if (!a.contains(name)) return name;
+  return "";
+}
+
+// "model.width=64 model.layers=2": the fields of `checkpoint` that `model` has otherwise.
+std::string other_fields(const DecoderOptions& checkpoint, const DecoderOptions& model,
+                         SameModel what) {
+  ordered_json mine;
+  for_each_field(model, [&](const char* name, const auto& value, const char*, Difference) {
+    mine[name] = value;
+  });
+  std::string fields;
+  for_each_field(checkpoint, [&](const char* name, const auto& value, const char* option,
+                                 Difference difference) {
+    const bool counts = difference == Difference::kOtherWeights ||
+                        (what == SameModel::kAll && difference == Difference::kOtherResult);
+    const ordered_json theirs = value;
+    if (!counts || mine[name] == theirs) return;
+    fields += (fields.empty() ? "model." : " model.") + std::string(option) + "=" +
+              (theirs.is_string() ? theirs.get<std::string>() : theirs.dump());
+  });
+  return fields;
+}
+
+}  // namespace
+
+ordered_json describe_model(const DecoderOptions& model) {
+  ordered_json description = {{"version", kModelDescription}};
+  const DecoderOptions whole = completed(model);
+  for_each_field(whole, [&](const char* name, const auto& value, const char*, Difference) {
+    description[name] = value;
+  });
+  return description;
+}
+
+DecoderOptions read_model(const JsonPart& description) {
+  const JsonPart version = description.member("version");
+  if (version.number() != kModelDescription)
+    version.refuse(std::to_string(kModelDescription) + ", or a later version of strata",
+                   version.quoted());
+  DecoderOptions model;
+  std::vector<std::string> known = {"version"};
+  for_each_field(model, [&](const char* name, auto& value, const char*, Difference) {
+    value = read_field<std::remove_reference_t<decltype(value)>>(description.member(name), name);
+    known.emplace_back(name);
+  });
+  for (const std::string& key : description.keys())
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      description.member(key).refuse("the fields of version " + std::to_string(kModelDescription),
+                                     "another one");
+  if (model.kind != "gpt" && model.kind != "llama")
+    description.member("kind").refuse("gpt or llama", model.kind);
+  return completed(model);
+}
+
+void require_same_model(const DecoderOptions& checkpoint, const DecoderOptions& model,
+                        SameModel what, const std::string& path) {
+  const DecoderOptions theirs = completed(checkpoint), ours = completed(model);
+  const std::string fields = other_fields(theirs, ours, what);
+  if (fields.empty()) return;
+  const std::int64_t layers = std::min(theirs.layers, ours.layers) + 1;
+  const Shapes in_checkpoint = shapes_of(theirs, layers), in_model = shapes_of(ours, layers);
+  const std::string weight = other_weight(in_checkpoint, in_model);
+  throw UserError(
+      {.operation = "checkpoint.open",
+       .where = path,
+       .what = weight.empty()
+                   ? "the checkpoint is of another model, with weights of the same shapes"
+                   : "the checkpoint is of another model: '" + weight + "'",
+       .expected = weight.empty() ? "the model of the recipe"
+                                  : shape_in(in_model, weight) + " in the recipe's model",
+       .got = weight.empty() ? fields : shape_in(in_checkpoint, weight) + " in the checkpoint",
+       .fix = "set " + fields + ", as the checkpoint has it, or take another checkpoint"});
+}
+
+}  // namespace strata

@@ -1,0 +1,36 @@
+/// Describes a model in a checkpoint, in words that outlive the options of recipes.
+///
+/// A description is a JSON object with a version of its own. Renaming an option doesn't touch it; a
+/// field that a later version adds raises the version, and read_model() goes on reading the ones
+/// before.
+///
+/// Errors  UserError: a later version, a field that is missing, unknown or of another kind.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "strata/base/json_document.h"
+#include "strata/models/decoder_options.h"
+
+namespace strata {
+
+inline constexpr int kModelDescription = 1;
+
+nlohmann::ordered_json describe_model(const DecoderOptions& model);
+
+DecoderOptions read_model(const JsonPart& description);
+
+/// What a model that goes on from another has to have in common with it.
+enum class SameModel {
+  kWeights,  ///< every weight, and what it means: --from
+  kAll,      ///< whatever changes a result but dropout: --resume
+};
+
+/// Refuses `model`, a recipe's, where the checkpoint at `path` holds another one; names a weight
+/// with both shapes, and the fields.
+void require_same_model(const DecoderOptions& checkpoint, const DecoderOptions& model,
+                        SameModel what, const std::string& path);
+
+}  // namespace strata

@@ -1,0 +1,176 @@
+// What a manifest lists must lie in its own folder: plain names, no links. Folders of other programs
+// may have links, as the cache of Hugging Face's hub has, but their index names plain files, too.
+#include "strata/checkpoint/reader.h"
+
+#include <filesystem>
+#include <set>
+
+#include "strata/base/errors.h"
+#include "strata/base/json_document.h"
+#include "strata/checkpoint/folder.h"
+#include "strata/models/hugging_face.h"
+
+namespace strata {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kModelName = "model.safetensors";
+constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr const char* kConfigName = "config.json";
+constexpr const char* kTokenizerName = "tokenizer.json";
+constexpr const char* kTokenizerConfigName = "tokenizer_config.json";
+
+const FileUse kCheckpointUse{.operation = "checkpoint.open",
+                             .fix = "resume from another checkpoint"};
+const FileUse kPretrainedUse{.operation = "checkpoint.open",
+                             .fix = "restore the folder, with its weights as safetensors"};
+
+[[noreturn]] void refuse_checkpoint(const std::string& where, const std::string& what,
+                                    const std::string& expected, const std::string& got,
+                                    const std::string& fix) {
+  throw UserError({kCheckpointUse.operation, where, what, expected, got, fix});
+}
+
+// Without the slash at the end that a shell completes: "a/b/" is the folder "b" of "a".
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+// The checkpoint that `path` means; "" for none.
+std::string resolve(const std::string& path) {
+  const std::string name = fs::path(path).filename();
+  if (is_unfinished(name)) {
+    refuse_checkpoint(path, "this save was not finished", "a complete checkpoint, step-NNNNNNNN",
+                      name, "name its parent folder: then the latest complete one is taken");
+  }
+  if (name_exists(path + "/" + kManifestName)) return path;
+  const std::vector<std::string> complete = list_checkpoints(path);
+  return complete.empty() ? "" : complete.back();
+}
+
+// The names of the files that a Hugging Face folder's weights are in.
+std::set<std::string> weight_files(const std::string& folder) {
+  const std::string index = folder + "/" + kIndexName;
+  if (!name_exists(index)) return {kModelName};
+  const JsonDocument document = JsonDocument::read(index, kPretrainedUse);
+  const JsonPart map = document.root().required_member("weight_map");
+  std::set<std::string> files;
+  for (const std::string& weight : map.keys()) {
+    const std::string file = map.member(weight).text();
+    if (!is_plain_name(file)) map.member(weight).refuse("a file in this folder", file);
+    files.insert(file);
+  }
+  return files;
+}
+
+}  // namespace
+
+CheckpointReader CheckpointReader::open(const std::string& given) {
+  const std::string path = without_slash(given);
+  CheckpointReader reader;
+  reader.folder_ = resolve(path);
+  if (reader.folder_.empty()) {
+    if (name_exists(path + "/" + kConfigName)) return open_pretrained(path);
+    refuse_checkpoint(
+        path.empty() ? "(an empty path)" : path, "there is no complete checkpoint here",
+        "a manifest.json, or a folder step-NNNNNNNN with one, or a config.json with weights",
+        name_exists(path) ? "none of them" : "no such folder",
+        "name a checkpoint or the folder that train.checkpoint_folder named");
+  }
+  const std::string manifest_path = reader.folder_ + "/" + kManifestName;
+  reader.manifest_ =
+      parse_manifest(read_file(manifest_path, kCheckpointUse, kMaxJsonBytes), manifest_path);
+  for (const auto& [name, digest] : reader.manifest_.files) {
+    const std::string file_path = reader.folder_ + "/" + name;
+    if (name.ends_with(".safetensors")) {
+      reader.add(SafetensorsFile::open(file_path, &digest));
+    } else {
+      VerifiedFile::open(file_path, kCheckpointUse, &digest);  // its size
+    }
+  }
+  return reader;
+}
+
+CheckpointReader CheckpointReader::open_pretrained(const std::string& folder) {
+  CheckpointReader reader;
+  reader.folder_ = folder;
+  reader.pretrained_ = true;
+  for (const std::string& name : weight_files(folder))
+    reader.add(SafetensorsFile::open(folder + "/" + name));
+  return reader;
+}
+
+void CheckpointReader::add(SafetensorsFile file) {
+  for (const std::string& tensor : file.names()) file_of_[tensor] = files_.size();
+  files_.push_back(std::move(file));
+}
+
+std::vector<std::string> CheckpointReader::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : file_of_) names.push_back(name);
+  return names;
+}
+
+const SafetensorsFile& CheckpointReader::file_of(const std::string& tensor) const {
+  const auto found = file_of_.find(tensor);
+  if (found != file_of_.end()) return files_[found->second];
+  refuse_checkpoint(folder_, "the checkpoint holds no tensor of this name", tensor,
+                    std::to_string(file_of_.size()) + " others",
+                    "load it with the model and optimizer that its manifest or config.json names");
+}
+
+at::Tensor CheckpointReader::tensor(const std::string& name) const {
+  return file_of(name).tensor(name);
+}
+
+void CheckpointReader::read_runs(const NamedState& state,
+                                 const std::vector<FileTensor>& parts) const {
+  for (FileTensor part : parts) {
+    if (const std::string bare = without_model_prefix(part.name);
+        pretrained_ && !contains(part.name) && contains(bare))
+      part.name = bare;
+    copy_runs(file_of(part.name), part, state);
+  }
+}
+
+const ChunkDigest* CheckpointReader::digest_of(const std::string& name) const {
+  for (const ManifestFile& file : manifest_.files)
+    if (file.name == name) return &file.digest;
+  return nullptr;
+}
+
+std::string CheckpointReader::config_json() const {
+  const FileUse& use = pretrained_ ? kPretrainedUse : kCheckpointUse;
+  return VerifiedFile::open(folder_ + "/" + kConfigName, use, digest_of(kConfigName))
+      ->text(kMaxJsonBytes);
+}
+
+DecoderOptions CheckpointReader::model() const {
+  if (manifest_.model) return *manifest_.model;
+  return read_hugging_face_config(config_json(), folder_ + "/" + kConfigName);
+}
+
+std::string CheckpointReader::tokenizer() const {
+  if (pretrained_) return name_exists(folder_ + "/" + kTokenizerName) ? folder_ : "";
+  if (digest_of(kTokenizerName) == nullptr) {
+    const bool by_name = manifest_.tokenizer == "bytes" || manifest_.tokenizer == "none";
+    return by_name ? manifest_.tokenizer : "";
+  }
+  const std::string config = folder_ + "/" + kTokenizerConfigName;
+  if (digest_of(kTokenizerConfigName) == nullptr && name_exists(config))
+    refuse_checkpoint(config, "a file that the manifest doesn't list would change the tokenizer",
+                      "no such file", "one", "remove it");
+  for (const char* name : {kTokenizerName, kTokenizerConfigName})
+    if (const ChunkDigest* digest = digest_of(name))
+      VerifiedFile::open(folder_ + "/" + name, kCheckpointUse, digest)->verify_all();
+  return folder_;
+}
+
+void CheckpointReader::verify_all() const {
+  for (const auto& [name, digest] : manifest_.files)
+    VerifiedFile::open(folder_ + "/" + name, kCheckpointUse, &digest)->verify_all();
+}
+
+}  // namespace strata

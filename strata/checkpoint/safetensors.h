@@ -1,0 +1,67 @@
+/// Reads and writes tensors in the safetensors format, which `safetensors` and `transformers` read.
+///
+/// Shapes   u64 little-endian header length, JSON header {name: {dtype, shape, data_offsets}}, bytes.
+/// Threads  a reader is const; any thread.
+/// Cost     opening reads the header; elements are read from the file when they are asked for.
+/// Errors   UserError: a file that is missing, truncated or no safetensors file, ranges that overlap,
+///          leave gaps or contradict a shape, an unknown dtype or name; bytes that a digest, where
+///          there is one, doesn't know.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "strata/base/file_system.h"
+#include "strata/base/json_document.h"
+#include "strata/checkpoint/chunk_digest.h"
+
+namespace strata {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;  ///< contiguous, on the host
+};
+
+/// Writes the file durably (not yet its name: sync the folder) and returns what it holds.
+ChunkDigest write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                              FileSystem& files = posix_file_system());
+
+class SafetensorsFile {
+ public:
+  /// What is read is verified against `digest`, if there is one; the file must have its size.
+  static SafetensorsFile open(const std::string& path, const ChunkDigest* digest = nullptr);
+
+  const std::string& path() const { return file_->path(); }
+  std::vector<std::string> names() const;
+  bool contains(const std::string& name) const { return entries_.contains(name); }
+  at::ScalarType dtype(const std::string& name) const { return entry(name).dtype; }
+  const std::vector<std::int64_t>& shape(const std::string& name) const {
+    return entry(name).shape;
+  }
+
+  at::Tensor tensor(const std::string& name) const;  ///< a copy
+
+  /// Fills `out` with elements from `begin` on, as many as it holds.
+  void read(const std::string& name, std::int64_t begin, std::span<std::byte> out) const;
+
+ private:
+  struct Entry {
+    at::ScalarType dtype;
+    std::vector<std::int64_t> shape;
+    std::size_t begin, end;  // in the file
+  };
+  explicit SafetensorsFile(std::shared_ptr<const VerifiedFile> file) : file_(std::move(file)) {}
+  Entry read_entry(const JsonPart& entry, std::size_t data) const;
+  const Entry& entry(const std::string& name) const;
+  void check_cover(std::size_t data) const;
+
+  std::shared_ptr<const VerifiedFile> file_;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace strata

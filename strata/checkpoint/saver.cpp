@@ -1,0 +1,165 @@
+#include "strata/checkpoint/saver.h"
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "strata/base/errors.h"
+#include "strata/base/json_document.h"
+#include "strata/base/random_access_file.h"
+#include "strata/checkpoint/collective.h"
+#include "strata/checkpoint/file_tensors.h"
+#include "strata/checkpoint/state_assembly.h"
+#include "strata/checkpoint/writer.h"
+#include "strata/device/account.h"
+#include "strata/models/hugging_face.h"
+
+namespace strata {
+
+namespace fs = std::filesystem;
+namespace {
+
+Group with_all(const Group& group) {
+  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return group.subgroup(ranks, "checkpoint");
+}
+
+// Charged for the copies of all ranks; never freed, for tensors may outlive everything.
+MemoryAccount& copies_account() {
+  static auto& account = *new MemoryAccount("checkpoint");
+  return account;
+}
+
+// Which of the files that the ranks with something to write make is this rank's.
+struct Numbered {
+  int file = 0;
+  int files = 0;
+};
+
+Numbered number(Group& world, bool writes) {
+  std::vector<double> writers(static_cast<std::size_t>(world.size()), 0.0);
+  const auto self = writers.begin() + world.rank();
+  *self = writes ? 1 : 0;
+  world.all_reduce(writers);
+  return {static_cast<int>(std::accumulate(writers.begin(), self, 0.0)),
+          static_cast<int>(std::accumulate(writers.begin(), writers.end(), 0.0))};
+}
+
+// What makes the checkpoint complete for whoever reads text with it; none for bytes.
+std::map<std::string, std::string> tokenizer_files(const std::string& tokenizer) {
+  std::map<std::string, std::string> files;
+  if (tokenizer.empty() || tokenizer == "bytes" || tokenizer == "none") return files;
+  const fs::path given(tokenizer);
+  std::error_code none;
+  const fs::path folder = fs::is_directory(given, none) ? given : given.parent_path();
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    const std::string path = folder / name;
+    if (name_exists(path))
+      files[name] = read_file(path, {.operation = "checkpoint.save", .fix = "restore the file"},
+                              kMaxJsonBytes);
+  }
+  return files;
+}
+
+}  // namespace
+
+// What this rank writes; whole tensors under their names in the files.
+struct CheckpointSaver::Work {
+  TrainingPosition position;
+  std::vector<NamedTensor> weights;
+  std::vector<NamedTensor> slots;
+};
+
+CheckpointSaver::CheckpointSaver(CheckpointOptions options, const Group& world, const Group& stage)
+    : options_(std::move(options)), stage_(with_all(stage)), world_(with_all(world)) {
+  if (options_.folder.empty()) return;
+  run_on_all(world_, [&] {
+    if (world_.rank() != 0) return;
+    lock_ = std::make_unique<CheckpointLock>(options_.folder);
+    // Now, for a run that goes on may have it from a checkpoint that is removed later.
+    tokenizer_files_ = tokenizer_files(options_.tokenizer);
+  });
+}
+
+CheckpointSaver::~CheckpointSaver() {
+  if (under_way_.valid()) under_way_.wait();
+}
+
+void CheckpointSaver::save(TrainingPosition position, const std::vector<NamedState>& weights,
+                           const std::vector<NamedState>& slots) {
+  STRATA_CHECK(!options_.folder.empty(), "checkpoint.save");
+  if (under_way_.valid()) complete_ = under_way_.get();
+  std::vector<NamedState> states = weights;
+  states.insert(states.end(), slots.begin(), slots.end());
+  Work work{.position = position, .weights = {}, .slots = {}};
+  {
+    const AccountScope scope(copies_account());
+    const std::vector<at::Tensor> whole = assemble(stage_, states);
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      if (!whole[i].defined()) continue;
+      if (i >= weights.size()) {
+        work.slots.push_back({states[i].name, whole[i]});
+        continue;
+      }
+      for (const FileTensor& part : file_tensors(&options_.model, states[i]))
+        work.weights.push_back({part.name, part_of(whole[i], part)});
+    }
+  }
+  under_way_ =
+      std::async(std::launch::async, [this, work = std::move(work)] { return write(work); });
+}
+
+std::string CheckpointSaver::write(const Work& work) {
+  const Numbered model = number(world_, !work.weights.empty());
+  const Numbered optimizer = number(world_, !work.slots.empty());
+  const CheckpointWriter writer(options_.folder, work.position.steps_done,
+                                {.model = model.files, .optimizer = optimizer.files});
+  const bool first = world_.rank() == 0;
+  std::string complete;
+  try {
+    run_on_all(world_, [&] {
+      if (first) writer.prepare();
+    });
+    const std::vector<std::string> written = gather(world_, [&] {
+      std::vector<WrittenFile> mine;
+      if (!work.weights.empty()) mine.push_back(writer.write_model(model.file, work.weights));
+      if (!work.slots.empty()) mine.push_back(writer.write_optimizer(optimizer.file, work.slots));
+      return encode(mine);
+    });
+    run_on_all(world_, [&] {
+      if (!first) return;
+      std::vector<WrittenFile> all;
+      for (const std::string& text : written)
+        for (WrittenFile& file : decode_written_files(text)) all.push_back(std::move(file));
+      complete = writer.commit({.samples_seen = work.position.samples_seen,
+                                .threads_per_rank = options_.threads_per_rank,
+                                .strata_version = STRATA_VERSION,
+                                .recipe = options_.recipe,
+                                .model = options_.model,
+                                .tokenizer = options_.tokenizer},
+                               all, hugging_face_config(options_.model), tokenizer_files_);
+      prune_checkpoints(options_.folder, options_.keep);
+    });
+  } catch (...) {
+    if (first) writer.discard();
+    throw;
+  }
+  return complete;
+}
+
+std::string CheckpointSaver::poll() {
+  if (under_way_.valid() &&
+      under_way_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
+    complete_ = under_way_.get();
+  return std::exchange(complete_, "");
+}
+
+std::string CheckpointSaver::wait() {
+  if (under_way_.valid()) complete_ = under_way_.get();
+  return std::exchange(complete_, "");
+}
+
+}  // namespace strata

@@ -1,0 +1,85 @@
+/// Saves the states of a run on any mesh to checkpoints, in the background.
+///
+/// Ranks of one pipeline stage share the work: each assembles some of the stage's states from the
+/// parts of their owners and writes them whole, so that the folder is one of Hugging Face at all
+/// times.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/checkpoint/folder.h"
+#include "strata/checkpoint/named_state.h"
+#include "strata/comm/group.h"
+#include "strata/models/decoder_options.h"
+
+namespace strata {
+
+/// What checkpoints of a run have in common.
+struct CheckpointOptions {
+  std::string folder;     ///< empty: none are saved
+  std::int64_t keep = 2;  ///< the newest; 0: all
+  DecoderOptions model;
+  std::string tokenizer;  ///< bytes, none, or where its files are: they are copied
+  std::string recipe;     ///< effective, YAML: for people
+  int threads_per_rank = 1;
+};
+
+/// Where a run is.
+struct TrainingPosition {
+  std::int64_t steps_done = 0;
+  std::int64_t samples_seen = 0;  ///< of the training data, epoch after epoch
+  friend bool operator==(const TrainingPosition&, const TrainingPosition&) = default;
+};
+
+/// One object a rank; all ranks call save() at the same steps.
+///
+///     CheckpointSaver saver(options, groups.world, stage);
+///     saver.save(position, trainer.owned_weights(), trainer.owned_slots());
+///     ...                      // train on; the states were copied
+///     saver.wait();            // at the end of the run
+///
+/// Threads  one rank's thread; the work of a save goes on in a thread of its own.
+/// Cost     save(): a copy of the stage's states, divided among its ranks, charged to no rank's
+///          account; it lives until the bytes are on the medium.
+/// Errors   UserError at once: a folder that can't be made or written to, or that another run saves
+///          to. SystemError: disk full; the same on every rank, at the next call.
+class CheckpointSaver {
+ public:
+  /// Collective. `stage`: the ranks that hold the same stage (dp x tp). Both groups get subgroups
+  /// here. Keeps the folder locked as long as it lives.
+  CheckpointSaver(CheckpointOptions options, const Group& world, const Group& stage);
+  ~CheckpointSaver();  ///< waits; an error is dropped
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  /// Collective; waits for the save before. All ranks of a stage pass the same states in the same
+  /// order, each with the runs that it owns: every element of a state occurs once over all ranks of
+  /// the world. `slots`: everything that isn't a weight. The states may change when this returns.
+  void save(TrainingPosition position, const std::vector<NamedState>& weights,
+            const std::vector<NamedState>& slots);
+
+  /// The folder of a save that has become complete since the last call, else ""; never waits.
+  std::string poll();
+
+  /// Waits for the save under way; its folder, or "" if there is none.
+  std::string wait();
+
+ private:
+  struct Work;
+  std::string write(const Work& work);
+
+  CheckpointOptions options_;
+  Group stage_;
+  Group world_;                                         // the background threads' own
+  std::unique_ptr<CheckpointLock> lock_;                // on rank 0
+  std::map<std::string, std::string> tokenizer_files_;  // on rank 0, by name
+  std::string complete_;
+  std::future<std::string> under_way_;
+};
+
+}  // namespace strata

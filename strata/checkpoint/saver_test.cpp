@@ -1,0 +1,423 @@
+#include "strata/checkpoint/saver.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <set>
+
+#include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
+#include "strata/checkpoint/example_states_test.h"
+#include "strata/checkpoint/folder.h"
+#include "strata/checkpoint/loader.h"
+#include "strata/checkpoint/reader.h"
+#include "strata/checkpoint/state_assembly.h"
+#include "strata/comm/ranks.h"
+#include "strata/models/hugging_face.h"
+
+namespace strata {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<ExampleMesh> kMeshes = {
+    {{.pp = 1, .dp = 1, .tp = 1}, 0}, {{.pp = 1, .dp = 2, .tp = 1}, 1},
+    {{.pp = 1, .dp = 2, .tp = 1}, 3}, {{.pp = 1, .dp = 1, .tp = 2}, 0},
+    {{.pp = 1, .dp = 1, .tp = 3}, 0}, {{.pp = 2, .dp = 1, .tp = 1}, 0},
+    {{.pp = 2, .dp = 2, .tp = 2}, 2}, {{.pp = 3, .dp = 1, .tp = 2}, 0},
+    {{.pp = 1, .dp = 4, .tp = 1}, 3}, {{.pp = 4, .dp = 2, .tp = 2}, 3},
+    {{.pp = 2, .dp = 3, .tp = 1}, 1}, {{.pp = 1, .dp = 2, .tp = 3}, 2},
+    {{.pp = 4, .dp = 1, .tp = 1}, 0}, {{.pp = 1, .dp = 5, .tp = 1}, 3},
+};
+
+std::string text_of(const ExampleMesh& m) {
+  return "pp " + std::to_string(m.mesh.pp) + ", dp " + std::to_string(m.mesh.dp) + ", tp " +
+         std::to_string(m.mesh.tp) + ", zero " + std::to_string(m.zero);
+}
+
+class SavingTest : public ::testing::Test {
+ protected:
+  using RankTask = std::function<void(CheckpointSaver&, const ExampleRank&, Group&)>;
+
+  static DecoderOptions model() {
+    return {.layers = 2, .width = 12, .heads = 3, .vocab = 257, .context = 9};
+  }
+  CheckpointOptions options() const {
+    return {.folder = root_, .model = model(), .tokenizer = "bytes", .recipe = "seed: 1\n"};
+  }
+  static TrainingPosition at_step(std::int64_t step) { return {step, 5 * step}; }
+
+  void on_ranks(const ExampleMesh& mesh, const RankTask& task) const {
+    run_thread_ranks({.ranks = mesh.mesh.size()}, [&](Group& group, MemoryAccount&) {
+      const int stage = mesh.mesh.place(group.rank()).pp, size = mesh.mesh.dp * mesh.mesh.tp;
+      std::vector<int> ranks;
+      for (int i = 0; i < size; ++i) ranks.push_back(stage * size + i);
+      CheckpointSaver saver(options(), group, group.subgroup(ranks, "stage"));
+      task(saver, ExampleRank(model(), mesh, group.rank()), group);
+    });
+  }
+
+  std::string save(const ExampleMesh& mesh, std::int64_t step) const {
+    std::string folder;
+    on_ranks(mesh, [&](CheckpointSaver& saver, const ExampleRank& rank, Group& group) {
+      const ExampleStates states = rank.owned();
+      saver.save(at_step(step), states.weights, states.slots);
+      const std::string complete = saver.wait();
+      EXPECT_EQ(saver.wait(), "");
+      if (group.rank() == 0) folder = complete;
+      EXPECT_EQ(complete.empty(), group.rank() > 0);
+    });
+    return folder;
+  }
+
+  void replace_by_file(Group& group) const {
+    if (group.rank() == 0) {
+      fs::remove_all(root_);
+      std::ofstream(root_) << "no folder";
+    }
+    group.barrier();
+  }
+
+  // What `action` throws.
+  template <typename E>
+  static ErrorText error_of(const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const E& error) {
+      return error.text();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return {};
+  }
+
+  // In a process of its own, which must not go on to the other tests.
+  [[noreturn]] void save_for_ever(std::int64_t first_step) const {
+    at::set_num_threads(1);  // a forked child's first call is not safe in several threads at once
+    try {
+      on_ranks({{.pp = 2, .dp = 2}, 1},
+               [&](CheckpointSaver& saver, const ExampleRank& rank, Group&) {
+                 const ExampleStates states = rank.owned();
+                 for (std::int64_t step = first_step;; ++step)
+                   saver.save(at_step(step), states.weights, states.slots);
+               });
+    } catch (const std::exception& error) {
+      ::write(STDERR_FILENO, error.what(), std::strlen(error.what()));
+    }
+    ::_exit(1);
+  }
+
+  std::int64_t latest_step() const {
+    const std::vector<std::string> all = list_checkpoints(root_);
+    return all.empty() ? -1 : step_of_folder_name(fs::path(all.back()).filename()).value();
+  }
+
+  ScratchFolder folder_;
+  std::string root_ = folder_.path("saved");
+};
+
+TEST_F(SavingTest, LoadsWhatOneMeshSavedUnderAnyOther) {
+  for (const std::size_t from : {0, 2, 6, 9, 11}) {
+    const std::string path = save(kMeshes[from], 3);
+    ASSERT_EQ(path, root_ + "/step-00000003");
+    CheckpointReader::open(path).verify_all();
+    for (const ExampleMesh& mesh : kMeshes) {
+      SCOPED_TRACE(text_of(kMeshes[from]) + " -> " + text_of(mesh));
+      for (int rank = 0; rank < mesh.mesh.size(); ++rank) {
+        const ExampleStates states = ExampleRank(model(), mesh, rank).held();
+        EXPECT_EQ(load_states(path, model(), states.weights, states.slots), at_step(3));
+        for (const auto* list : {&states.weights, &states.slots})
+          for (const NamedState& state : *list)
+            EXPECT_TRUE(ExampleRank::was_read(state)) << state.name << " of rank " << rank;
+      }
+    }
+  }
+}
+
+TEST_F(SavingTest, WritesWholeTensorsUnderTheNamesOfHuggingFace) {
+  const CheckpointReader one = CheckpointReader::open(save(kMeshes[0], 1));
+  const CheckpointReader many = CheckpointReader::open(save(kMeshes[9], 2));
+  ASSERT_EQ(one.names(), many.names());
+  for (const std::string& name : one.names())
+    EXPECT_TRUE(at::equal(one.tensor(name), many.tensor(name))) << name;
+  const at::Tensor qkv = many.tensor("transformer.h.1.attn.c_attn.weight");
+  EXPECT_EQ(qkv.sizes(), (std::vector<std::int64_t>{12, 36}));  // theirs is [in, out]
+  EXPECT_EQ(qkv[5][7].item<float>(), example_value("block1.attention.qkv.weight", 7 * 12 + 5));
+  EXPECT_EQ(many.tensor("block1.attention.qkv.weight.exp_avg").sizes(),
+            (std::vector<std::int64_t>{36, 12}));
+  EXPECT_FALSE(many.contains("lm_head.weight"));  // tied: at its owner alone
+  EXPECT_EQ(model_options_of(root_), completed(model()));
+  EXPECT_EQ(many.manifest().samples_seen, 10);
+  EXPECT_EQ(position_at(root_, model()), at_step(2));
+}
+
+TEST_F(SavingTest, CopiesTheStatesBeforeTheyChange) {
+  on_ranks(kMeshes[6], [&](CheckpointSaver& saver, const ExampleRank& rank, Group&) {
+    const ExampleStates states = rank.owned();
+    saver.save(at_step(1), states.weights, states.slots);
+    for (const auto* list : {&states.weights, &states.slots})
+      for (const NamedState& state : *list)
+        if (!state.runs.empty()) state.local.fill_(-1);
+    saver.save(at_step(2), states.weights, states.slots);  // waits for the first
+    saver.wait();
+  });
+  const ExampleStates states = ExampleRank(model(), kMeshes[0], 0).held();
+  load_states(root_ + "/step-00000001", model(), states.weights, states.slots);
+  for (const NamedState& state : states.slots) EXPECT_TRUE(ExampleRank::was_read(state));
+  load_states(root_, model(), states.weights, states.slots);
+  for (const NamedState& state : states.slots)
+    EXPECT_TRUE(at::equal(state.local, at::full_like(state.local, -1)));
+}
+
+TEST_F(SavingTest, TellsOnceWhenASaveIsComplete) {
+  on_ranks({{}, 0}, [&](CheckpointSaver& saver, const ExampleRank& rank, Group&) {
+    EXPECT_EQ(saver.poll(), "");
+    EXPECT_EQ(saver.wait(), "");
+    const ExampleStates states = rank.owned();
+    saver.save(at_step(1), states.weights, states.slots);
+    std::string complete;
+    while (complete.empty()) complete = saver.poll();
+    EXPECT_EQ(complete, root_ + "/step-00000001");
+    EXPECT_EQ(saver.poll(), "");
+    saver.save(at_step(2), states.weights, states.slots);
+    saver.save(at_step(3), states.weights, states.slots);
+    while (complete != root_ + "/step-00000003") complete = saver.poll();
+  });
+  EXPECT_EQ(list_checkpoints(root_).size(), 2u);  // train.keep_checkpoints
+}
+
+TEST_F(SavingTest, DoesNotChargeTheRanksForItsCopies) {
+  run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount& account) {
+    NamedState state{.name = "head.norm.weight", .shape = {12}, .local = {}, .runs = {}};
+    NamedState slot{.name = "slot", .shape = {1 << 20}, .local = {}, .runs = {}};
+    state.local = at::ones({6});
+    state.runs = {{0, 6 * group.rank(), 6}};
+    slot.local = at::ones({1 << 19});
+    slot.runs = {{0, group.rank() << 19, 1 << 19}};
+    CheckpointSaver saver(options(), group, group);
+    group.barrier();
+    account.reset_peak();
+    saver.save(at_step(1), {state}, {slot});
+    EXPECT_LT(account.peak_bytes() - account.current_bytes(), 1 << 16);
+    saver.wait();
+  });
+}
+
+TEST_F(SavingTest, TellsEveryRankOfAFailureAtTheNextSave) {
+  std::mutex mutex;
+  std::multiset<std::string> messages;
+  on_ranks(kMeshes[6], [&](CheckpointSaver& saver, const ExampleRank& rank, Group& group) {
+    const ExampleStates states = rank.owned();
+    replace_by_file(group);
+    saver.save(at_step(1), states.weights, states.slots);  // fails in the background
+    const ErrorText text =
+        error_of<UserError>([&] { saver.save(at_step(2), states.weights, states.slots); });
+    const std::lock_guard lock(mutex);
+    messages.insert(text.where + text.what + text.got);
+  });
+  EXPECT_EQ(messages.size(), 8u);
+  EXPECT_EQ(messages.count(*messages.begin()), 8u);
+  EXPECT_NE(messages.begin()->find(root_), std::string::npos);
+}
+
+TEST_F(SavingTest, GoesOnAfterAFailure) {
+  on_ranks(kMeshes[1], [&](CheckpointSaver& saver, const ExampleRank& rank, Group& group) {
+    const ExampleStates states = rank.owned();
+    replace_by_file(group);
+    saver.save(at_step(1), states.weights, states.slots);
+    error_of<UserError>([&] { saver.wait(); });
+    if (group.rank() == 0) fs::remove(root_);
+    group.barrier();
+    saver.save(at_step(2), states.weights, states.slots);
+    EXPECT_EQ(saver.wait().empty(), group.rank() > 0);
+  });
+  EXPECT_EQ(position_at(root_, model()), at_step(2));
+}
+
+TEST_F(SavingTest, RefusesBeforeTrainingAFolderThatCannotBeMade) {
+  std::ofstream(root_) << "no folder";
+  std::atomic<int> refused = 0;
+  run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
+    const ErrorText text = error_of<UserError>(
+        [&] { CheckpointSaver(options(), group, group.subgroup({group.rank()}, "stage")); });
+    if (text.where == root_) ++refused;
+  });
+  EXPECT_EQ(refused, 3);
+}
+
+TEST_F(SavingTest, RefusesAFolderThatAnotherRunSavesTo) {
+  const CheckpointLock other(root_);
+  run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
+    const ErrorText text = error_of<UserError>(
+        [&] { CheckpointSaver(options(), group, group.subgroup({group.rank()}, "stage")); });
+    EXPECT_EQ(text.what, "another run saves its checkpoints here");
+    EXPECT_NE(text.got.find("process "), std::string::npos);
+  });
+}
+
+TEST_F(SavingTest, RefusesAnotherModelWithBothShapes) {
+  const std::string path = save(kMeshes[0], 1);
+  const auto refusal = [&](const DecoderOptions& other) {
+    return error_of<UserError>([&] { load_states(path, other, {}, {}); });
+  };
+  DecoderOptions other = model();
+  other.layers = 1;  // a smaller one: every weight of it is there
+  EXPECT_NE(refusal(other).what.find("'block1."), std::string::npos) << refusal(other).what;
+  EXPECT_EQ(refusal(other).expected, "no such weight in the recipe's model");
+  EXPECT_NE(refusal(other).got.find("] in the checkpoint"), std::string::npos);
+  EXPECT_NE(refusal(other).fix.find("model.layers=2"), std::string::npos);
+  other = model();
+  other.vocab = 300;
+  EXPECT_EQ(refusal(other).what, "the checkpoint is of another model: 'embed.tokens.weight'");
+  EXPECT_EQ(refusal(other).expected, "[300, 12] in the recipe's model");
+  EXPECT_EQ(refusal(other).got, "[257, 12] in the checkpoint");
+  EXPECT_EQ(refusal(other).where, path);
+  other = model();
+  other.heads = 4;
+  EXPECT_EQ(refusal(other).what,
+            "the checkpoint is of another model, with weights of the same shapes");
+  EXPECT_NE(refusal(other).got.find("model.heads=3"), std::string::npos);
+  EXPECT_NE(error_of<UserError>([&] { load_weights(path, other, {}); }).fix.find("model.heads=3"),
+            std::string::npos);
+  other = model();
+  other.dropout = 0.5;
+  EXPECT_EQ(load_states(path, other, {}, {}), at_step(1));
+}
+
+// As they were before manifests described their model.
+TEST_F(SavingTest, LoadsCheckpointsWhoseManifestHasNoModel) {
+  const std::string path = save(kMeshes[0], 1);
+  Manifest manifest = CheckpointReader::open(path).manifest();
+  ASSERT_EQ(manifest.model, completed(model()));
+  manifest.model.reset();
+  manifest.tokenizer.clear();
+  std::ofstream(path + "/manifest.json") << write_manifest(manifest);
+  EXPECT_EQ(model_options_of(path), completed(model()));
+  const ExampleStates states = ExampleRank(model(), kMeshes[3], 1).held();
+  EXPECT_EQ(load_states(path, model(), states.weights, states.slots), at_step(1));
+  for (const NamedState& state : states.weights) EXPECT_TRUE(ExampleRank::was_read(state));
+}
+
+TEST_F(SavingTest, NamesAStateThatTheRanksDontOwnOnce) {
+  for (const std::int64_t overlap : {-1, 1}) {
+    const ErrorText text = error_of<InternalError>([&] {
+      run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
+        NamedState state{.name = "lonely", .shape = {10}, .local = at::ones({6}), .runs = {}};
+        state.runs = {{0, 0, 5}};
+        if (group.rank() == 1)
+          state.runs = {{0, 5 - overlap, 5 + std::min<std::int64_t>(overlap, 0)}};
+        if (group.rank() == 1 && overlap > 0) state.runs[0].numel = 6;
+        assemble(group, {state});
+      });
+    });
+    EXPECT_NE(text.where.find("lonely"), std::string::npos);
+  }
+}
+
+TEST_F(SavingTest, NamesWhatTheCheckpointLacks) {
+  const std::string path = save(kMeshes[0], 1);
+  NamedState slot{.name = "embed.tokens.weight.momentum", .shape = {2}, .local = at::zeros({2})};
+  slot.runs = {{0, 0, 2}};
+  const ErrorText text = error_of<UserError>([&] { load_states(path, model(), {}, {slot}); });
+  EXPECT_EQ(text.what, "the checkpoint holds no tensor of this name");
+  EXPECT_EQ(text.expected, "embed.tokens.weight.momentum");
+}
+
+TEST_F(SavingTest, LeavesALoadableCheckpointWhenKilledInTheBackground) {
+  std::mt19937 random(7);
+  for (int kill = 0; kill < 12; ++kill) {
+    const std::int64_t before = latest_step();
+    const pid_t saver = ::fork();
+    ASSERT_GE(saver, 0);
+    if (saver == 0) save_for_ever(before + 1);
+    int status = 0;
+    while (latest_step() == before) {  // until one more is complete
+      ASSERT_EQ(::waitpid(saver, &status, WNOHANG), 0) << "the saver ended by itself";
+      ::usleep(1'000);
+    }
+    ::usleep(std::uniform_int_distribution<int>(0, 30'000)(random));
+    ::kill(saver, SIGKILL);
+    ASSERT_EQ(::waitpid(saver, &status, 0), saver);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the saver ended by itself";
+    ASSERT_GT(latest_step(), before);
+    for (const std::string& path : list_checkpoints(root_)) {
+      CheckpointReader::open(path).verify_all();
+      const ExampleStates states = ExampleRank(model(), kMeshes[3], 1).held();
+      load_states(path, model(), states.weights, states.slots);
+      for (const NamedState& state : states.weights) EXPECT_TRUE(ExampleRank::was_read(state));
+    }
+  }
+}
+
+// Another program's folder: the weights alone, 16 bits each, under names without "transformer.".
+class PretrainedTest : public SavingTest {
+ protected:
+  void SetUp() override {
+    const CheckpointReader saved = CheckpointReader::open(save(kMeshes[0], 1));
+    std::ofstream(path_ + "/config.json") << saved.config_json();
+    std::vector<NamedTensor> first, second;
+    for (const std::string& name : saved.names()) {
+      if (!name.starts_with("transformer.")) continue;
+      const at::Tensor half = saved.tensor(name).remainder(250).to(at::kBFloat16);
+      (name.find(".h.1.") == std::string::npos ? first : second)
+          .push_back({name.substr(name.find('.') + 1), half});
+    }
+    write_safetensors(path_ + "/model-00001-of-00002.safetensors", first);
+    write_safetensors(path_ + "/model-00002-of-00002.safetensors", second);
+    std::string map;
+    for (const auto& [file, tensors] :
+         {std::pair("model-00001-of-00002", &first), std::pair("model-00002-of-00002", &second)})
+      for (const NamedTensor& t : *tensors)
+        map += (map.empty() ? "\"" : ", \"") + t.name + "\": \"" + file + ".safetensors\"";
+    std::ofstream(path_ + "/model.safetensors.index.json") << "{\"weight_map\": {" + map + "}}";
+  }
+
+  std::vector<NamedState> held() const {
+    return ExampleRank(model(), kMeshes[0], 0).held().weights;
+  }
+
+  ScratchFolder pretrained_;
+  std::string path_ = pretrained_.path();
+};
+
+TEST_F(PretrainedTest, LoadsWeightsUnderAnyMesh) {
+  EXPECT_EQ(model_options_of(path_), completed(model()));
+  for (const ExampleMesh& mesh : {kMeshes[0], kMeshes[3], kMeshes[9]}) {
+    for (int rank = 0; rank < mesh.mesh.size(); ++rank) {
+      const ExampleStates states = ExampleRank(model(), mesh, rank).held();
+      load_weights(path_, model(), states.weights);
+      for (const NamedState& state : states.weights)
+        for (const strata::Run& run : state.runs)
+          EXPECT_EQ(state.local[run.local].item<float>(),
+                    std::fmod(example_value(state.name, run.global), 250.0f))
+              << state.name;
+    }
+  }
+}
+
+TEST_F(PretrainedTest, NamesTheFileOrTensorThatIsMissing) {
+  const std::string second = path_ + "/model-00002-of-00002.safetensors";
+  const auto refusal = [&] {
+    return error_of<UserError>([&] { load_weights(path_, model(), held()); });
+  };
+  fs::rename(second, second + ".away");
+  EXPECT_EQ(refusal().where, second);
+  write_safetensors(second, std::vector<NamedTensor>{{"h.1.ln_1.bias", at::zeros({12})}});
+  EXPECT_EQ(refusal().expected.find("transformer.h.1."), 0u);
+  std::ofstream(path_ + "/model.safetensors.index.json") << "{}";
+  EXPECT_EQ(refusal().where, path_ + "/model.safetensors.index.json");
+  fs::remove(path_ + "/model.safetensors.index.json");
+  EXPECT_EQ(refusal().where, path_ + "/model.safetensors");
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,97 @@
+"""Files that someone else wrote: each ends in one error that names it, never in a crash or a wait."""
+
+import os
+import pathlib
+import unittest
+
+from strata_program import ProgramTest
+
+SAVE = ["--set", "train.checkpoint_folder=saved"]
+TOKENIZER = """{
+  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+  "decoder": {"type": "ByteLevel"},
+  "model": {"type": "BPE", "merges": [], "vocab": {%s}}}""" % ", ".join(
+    f'"{c}": {i}' for i, c in enumerate("Inthebgiwasord.\u0120"))
+
+
+class HostileFiles(ProgramTest):
+
+    def train(self, *arguments):
+        return self.succeed("train", "recipe.yaml", "--set", "train.steps=4", *SAVE, *arguments)
+
+    def tokenizer(self):
+        folder = self.folder / "tokenizer"
+        folder.mkdir()
+        (folder / "tokenizer.json").write_text(TOKENIZER)
+        return folder
+
+    def test_paths_that_lead_to_no_file(self):
+        os.mkfifo(self.folder / "pipe")
+        os.symlink("loop", self.folder / "loop")
+        for path in ("pipe", "loop", "x" * 300, "/dev/zero", "."):
+            self.refuse("train", "recipe.yaml", "--set", f"data.train={path}", says=path)
+            self.refuse("train", "recipe.yaml", "--set", f"data.tokenizer={path}", says=path)
+            self.refuse("generate", path, "--prompt", "a", says=path)
+
+    def test_tokenizers(self):
+        folder = self.tokenizer()
+        options = ["--set", f"data.tokenizer={folder}", "--set", "train.steps=1"]
+        self.succeed("train", "recipe.yaml", *options)
+        (folder / "tokenizer_config.json").mkdir()
+        self.refuse("train", "recipe.yaml", *options, says=["tokenizer_config.json", "a folder"])
+        (folder / "tokenizer_config.json").rmdir()
+        self.environment["TMPDIR"] = str(self.folder / "missing")
+        self.refuse("train", "recipe.yaml", *options, says="TMPDIR", code=3)
+        del self.environment["TMPDIR"]
+        (folder / "tokenizer.json").write_text("[" * 100_000 + "]" * 100_000)
+        self.refuse("train", "recipe.yaml", *options, says=["tokenizer.json", "deep"])
+
+    def test_checkpoints(self):
+        folder = self.tokenizer()
+        self.train("--set", f"data.tokenizer={folder}")
+        saved = self.folder / "saved" / "step-00000004"
+        content = (saved / "tokenizer.json").read_text()
+        (saved / "tokenizer.json").write_text(content.replace('"I": 0, "n": 1', '"I": 1, "n": 0'))
+        self.refuse("generate", "saved", "--prompt", "In", says=["tokenizer.json", "checksum"])
+        (saved / "manifest.json").write_text("{" * 100_000)
+        self.refuse("generate", "saved", "--prompt", "In", says=["manifest.json", "deep"])
+
+    def test_a_second_run_in_a_checkpoint_folder_is_refused(self):
+        first = self.start("train", "recipe.yaml", *SAVE, "--set", "train.steps=100000",
+                           "--metrics", "first.jsonl")
+        self.addCleanup(first.communicate)
+        self.addCleanup(first.kill)
+        while not (self.folder / "first.jsonl").exists() and first.poll() is None:
+            pass
+        while not (self.folder / "first.jsonl").read_text() and first.poll() is None:
+            pass
+        self.refuse("train", "recipe.yaml", *SAVE, says=["saved", f"process {first.pid}", "host"])
+        first.kill()
+        first.communicate()
+        self.train()
+
+    def test_outputs_that_cannot_be_made_are_refused_before_training(self):
+        (self.folder / "file").write_text("")
+        for option in ("--metrics", "--trace", "--report"):
+            self.refuse("train", "recipe.yaml", option, "file/x", says=[option, "file/x"])
+        self.refuse("train", "recipe.yaml", "--set", "train.checkpoint_folder=file/x", says="file")
+        self.refuse("train", "recipe.yaml", "--set", "train.tensorboard=file/x", says="file")
+
+    def test_another_model_is_refused_with_both_shapes(self):
+        self.train()
+        for field, value, shape in (("layers", 2, "no such weight"), ("layers", 6, "no such weight"),
+                                    ("width", 64, "[96, 64]")):
+            for option in ("--resume", "--from"):
+                self.refuse("train", "recipe.yaml", option, "saved", "--set", "train.steps=6", "--set",
+                            f"model.{field}={value}",
+                            says=["in the recipe's model", "in the checkpoint", f"model.{field}="])
+
+    def test_another_mini_batch_goes_on_where_the_data_were_left(self):
+        self.train()
+        self.succeed("train", "recipe.yaml", "--resume", "saved", "--metrics", "rest.jsonl",
+                     "--set", "train.steps=6", "--set", "train.mini_batch=4")
+        self.assertEqual([line["samples_seen"] for line in self.metrics("rest.jsonl")], [36, 40])
+
+
+if __name__ == "__main__":
+    unittest.main()
