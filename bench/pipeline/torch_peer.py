@@ -23,6 +23,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("mode", choices=["eager", "pipeline"])
     parser.add_argument("--schedule", choices=["gpipe", "1f1b"], default="1f1b")
+    parser.add_argument("--precision", choices=["fp32", "autocast", "bf16"], default="fp32",
+                        help="of eager")
     parser.add_argument("--processes", type=int, default=2, help="of a pipeline")
     parser.add_argument("--threads", type=int, default=1, help="per process")
     parser.add_argument("--steps", type=int, default=4, help="measured steps")
@@ -39,7 +41,7 @@ def run(options):
 
     sizes, steps = sizes_of(options), options.warmup + options.steps
     if options.mode == "eager":
-        result = torch_train.train_eager(sizes, steps, options.threads)
+        result = torch_train.train_eager(sizes, steps, options.threads, options.precision)
     else:
         result = torch_train.train_pipeline(sizes, steps, options.threads, options.schedule)
     if result is None:

@@ -1,5 +1,7 @@
 """Trains the peers' GPT in one process, or in one process a stage on torch's own pipeline."""
 
+import contextlib
+
 import torch
 import torch.distributed as dist
 from ranks import join
@@ -18,11 +20,16 @@ def clip(parameters, distributed):
     torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm, foreach=True)
 
 
-def train_eager(sizes, steps, threads):
-    """One process; gradients of the micro-batches accumulate in .grad."""
+def train_eager(sizes, steps, threads, precision="fp32"):
+    """One process; gradients of the micro-batches accumulate in .grad. `precision`: fp32, autocast
+    (weights fp32, products and attention bf16) or bf16 (everything)."""
     torch.set_num_threads(threads)
     at_start = peak_resident_bytes()
     model = Stage(sizes, 0, sizes.layers)
+    if precision == "bf16":
+        model = model.bfloat16()
+    mixed = (torch.autocast("cpu", dtype=torch.bfloat16) if precision == "autocast"
+             else contextlib.nullcontext())
     optimizer = make_optimizer(model)
     parameters = list(model.parameters())
     generator = torch.Generator().manual_seed(1)
@@ -33,7 +40,9 @@ def train_eager(sizes, steps, threads):
         inputs, targets = make_batch(sizes, generator)
         total = 0.0
         for x, y in zip(inputs.split(sizes.micro_batch), targets.split(sizes.micro_batch)):
-            loss = loss_of(model(x), y)
+            with mixed:
+                logits = model(x)
+            loss = loss_of(logits.float(), y)
             loss.backward()
             total += loss.item()
         clip(parameters, distributed=False)

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Compares Strata with PyTorch while another process uses a core: interleaved rounds, medians.
+
+    python3 bench/busy/run.py [--rounds 5] [--steps 2] [--others 1]
+
+What is claimed and how it is measured: bench/busy/README.md.
+"""
+
+import argparse
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import contest  # noqa: E402
+from contest import Contestant, Kind, Pair  # noqa: E402
+
+PEER = HERE.parent / "pipeline/torch_peer.py"
+KINDS = {"one rank": Kind(processes=1, threads=2)}
+PAIRS = [Pair("strata one rank", ("torch eager",)), Pair("strata 1f1b", ("torch eager",))]
+
+
+@contextlib.contextmanager
+def busy_processes(count):
+    """Each computes without a pause, at the priority of everyone else."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def contestants(options):
+    def beside(run):
+        def measured():
+            with busy_processes(options.others):
+                return run()
+        return Contestant("one rank", measured)
+
+    def ours(*settings):
+        return beside(lambda: contest.strata("recipes/bench.yaml", settings, options))
+
+    return {"strata one rank": ours("mesh.pp=1", "mesh.threads=2"),
+            "strata 1f1b": ours("mesh.pp=2", "mesh.schedule=1f1b", "mesh.threads=1"),
+            "torch eager": beside(
+                lambda: contest.torch_peer(PEER, ("eager", "--threads", "2"), options))}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    contest.add_options(parser)
+    parser.add_argument("--others", type=int, default=1, help="busy processes beside")
+    options = contest.parse(parser)
+    everyone = contestants(options)
+    rounds = contest.run_rounds(options.rounds, everyone, KINDS)
+    result = contest.summarise(rounds, everyone, KINDS, PAIRS)
+    print(contest.table(result))
+    print("\n" + contest.ratios_text(result, PAIRS))
+    contest.write(HERE, options, result, rounds)
+
+
+if __name__ == "__main__":
+    main()
