@@ -1,6 +1,5 @@
 #include "strata/comm/ranks.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/AutogradState.h>
 
@@ -19,6 +18,7 @@
 #include "strata/comm/agent_store.h"
 #include "strata/comm/mailboxes.h"
 #include "strata/comm/peer_protocol.h"
+#include "strata/device/thread_pool.h"
 #include "strata/transport/join.h"
 #include "strata/transport/secret.h"
 #include "strata/transport/socket_transport.h"
@@ -176,7 +176,8 @@ struct World::Parts {
     MemoryAccount& account = *accounts[rank - first_rank()];
     try {
       c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-      at::set_num_threads(options.threads_per_rank);
+      ThreadPool pool(options.threads_per_rank);
+      const ThreadPoolScope threads(pool);
       const AccountScope scope(account);
       mailboxes->progress().bind(rank);
       std::vector<int> members(options.ranks);

@@ -81,11 +81,13 @@ void MemoryAccount::charge(std::int64_t bytes) {
   }
 }
 
-AccountScope::AccountScope(MemoryAccount& account) : previous_(current_account) {
-  current_account = &account;
+AccountScope::AccountScope(MemoryAccount* account) : previous_(current_account) {
+  current_account = account;
 }
 
 AccountScope::~AccountScope() { current_account = previous_; }
+
+MemoryAccount* current_memory_account() { return current_account; }
 
 void charge_to(const at::Tensor& tensor, MemoryAccount& account) {
   const c10::DataPtr& data = tensor.storage().data_ptr();

@@ -1,7 +1,8 @@
 /// Charges every tensor's bytes to an owner, exactly, and refuses what breaks the owner's budget.
 ///
 /// The owner stands in the header of each block, so a free from any thread credits the right
-/// account and a hand-over between ranks moves the charge with the tensor.
+/// account and a hand-over between ranks moves the charge with the tensor. Raw memory, which
+/// oneDNN's products ask for, is charged like a tensor.
 ///
 /// Threads  accounts are atomic; the account charged by new tensors is the calling thread's, set by
 ///          AccountScope (a thread without one charges nobody).
@@ -43,7 +44,8 @@ class MemoryAccount {
 /// tensors charged to them.
 class AccountScope {
  public:
-  explicit AccountScope(MemoryAccount& account);
+  explicit AccountScope(MemoryAccount& account) : AccountScope(&account) {}
+  explicit AccountScope(MemoryAccount* account);  ///< null: nobody
   ~AccountScope();
   AccountScope(const AccountScope&) = delete;
   AccountScope& operator=(const AccountScope&) = delete;
@@ -51,6 +53,9 @@ class AccountScope {
  private:
   MemoryAccount* previous_;
 };
+
+/// The one that the calling thread's new tensors are charged to; null: none.
+MemoryAccount* current_memory_account();
 
 /// Moves the charge of the tensor's storage to `account`; nothing happens for memory not ours.
 void charge_to(const at::Tensor& tensor, MemoryAccount& account);

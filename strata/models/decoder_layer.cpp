@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "strata/base/errors.h"
-#include "strata/nn/ops/fp32_pieces.h"
+#include "strata/nn/host/product_bytes.h"
 #include "strata/nn/ops/head_loss.h"
 
 namespace strata {
@@ -90,19 +90,25 @@ std::int64_t DecoderLayer::bytes_of(std::int64_t numel) const {
   return numel * static_cast<std::int64_t>(c10::elementSize(precision_));
 }
 
-std::int64_t DecoderLayer::piece_bytes(int tensors, std::int64_t numel) const {
-  return precision_ == at::kFloat ? 0 : tensors * std::min(numel, kFp32Piece) * 4;
+std::int64_t DecoderLayer::product_bytes(std::int64_t rows, std::int64_t in,
+                                         std::int64_t out) const {
+  return host_product_bytes(precision_, rows, in, out);
 }
 
-std::int64_t DecoderLayer::product_bytes(std::int64_t numel) const {
-  return precision_ == at::kFloat ? 0 : bytes_of(numel) + piece_bytes(1, numel);
+std::int64_t DecoderLayer::weight_gradient_bytes(std::int64_t rows, std::int64_t in,
+                                                 std::int64_t out) const {
+  return host_weight_gradient_bytes(precision_, rows, in, out);
 }
 
 std::int64_t DecoderLayer::logit_bytes(std::int64_t rows) const {
   const std::int64_t chunk = std::min(rows, kHeadChunkRows), logits = chunk * columns();
-  const std::int64_t fp32 = (logits + 3 * chunk) * 4;
+  const std::int64_t width = options_.width, fp32 = (logits + 3 * chunk) * 4;
   if (precision_ == at::kFloat) return fp32;
-  return bytes_of(logits) + std::max(fp32, product_bytes(columns() * options_.width));
+  if (widens_products(precision_)) {
+    // The logits are fp32 themselves: no piece of them is made beside.
+    return logits * 4 + product_bytes(chunk, width, columns()) - product_bytes(chunk, 0, columns());
+  }
+  return bytes_of(logits) + std::max(fp32, weight_gradient_bytes(chunk, width, columns()));
 }
 
 }  // namespace strata

@@ -60,14 +60,13 @@ class DecoderLayer : public Layer {
 
   /// Bytes of so many weights or activations.
   std::int64_t bytes_of(std::int64_t numel) const;
-  /// In 16 bit, 0 otherwise: the fp32 copies of pieces of `tensors` tensors that an operator works
-  /// with.
-  std::int64_t piece_bytes(int tensors, std::int64_t numel) const;
-  /// In 16 bit, 0 otherwise: a weight gradient until it is added to the fp32 one.
-  std::int64_t product_bytes(std::int64_t numel) const;
+  /// In 16 bit, 0 otherwise: what a product of so many rows, in either direction, or its weight's
+  /// gradient takes beside operands and result.
+  std::int64_t product_bytes(std::int64_t rows, std::int64_t in, std::int64_t out) const;
+  std::int64_t weight_gradient_bytes(std::int64_t rows, std::int64_t in, std::int64_t out) const;
 
   /// While a chunk of at most so many rows of logits becomes loss and gradient: the logits and
-  /// three numbers a row; in 16 bit the logits twice, then the gradient beside the weight's.
+  /// three numbers a row; in 16 bit beside what products take.
   std::int64_t logit_bytes(std::int64_t rows) const;
 
   DecoderOptions options_;

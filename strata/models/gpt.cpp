@@ -39,15 +39,9 @@ class GptEmbedding final : public DecoderLayer {
     const std::int64_t numel = inputs[0].numel() * options_.width;
     const std::int64_t whole = bytes_of(numel), own = whole / parts();
     const std::int64_t dropped = options_.dropout > 0 ? own : 0;
-    // In 16 bit the rank's positions are converted as a whole.
-    const std::int64_t positions =
-        precision_ == at::kFloat ? 0 : inputs[0].shape[1] / parts() * options_.width * 4;
     return {.saved = 0,
-            .forward_transient = std::max({dropped + piece_bytes(2, numel / parts()),
-                                           piece_bytes(2, numel / parts()) + positions,
-                                           whole + sum_bytes(whole) - own}),
-            .backward_transient =
-                dropped + gathered_bytes(whole) + piece_bytes(dropped > 0 ? 2 : 1, numel)};
+            .forward_transient = std::max(dropped, whole + sum_bytes(whole) - own),
+            .backward_transient = dropped + gathered_bytes(whole)};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,
@@ -110,22 +104,21 @@ class GptBlock final : public DecoderLayer {
   // attention; with `keep` also both norms' outputs (2C) and the GELU's (4C). Forward peaks in the
   // MLP: the GELU's output beside all that is saved, or the sum behind a product. Backward peaks
   // there too: the gradient at the GELU's input and its output again, or the sum at the norm. In 16
-  // bit, pieces in fp32 and weight gradients on their way to the fp32 ones come on top.
+  // bit, what products take comes on top.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t rows = inputs[0].numel() / options_.width,
                        own = bytes_of(rows * options_.width);
     const std::int64_t n = split_.ranks, whole = own * parts(), share = whole / n;
     const std::int64_t statistics = (4 * rows + rows * parts() * options_.heads / n) * 4;
     const std::int64_t dropped = options_.dropout > 0 ? own : 0, summed = whole + sum_bytes(whole);
-    const std::int64_t inside = 4 * rows * parts() * options_.width / n;  // elements at the GELU
-    const std::int64_t weight = product_bytes(4 * options_.width * options_.width / n);
-    const std::int64_t forward = std::max(
-        {keep ? 0 : 4 * share + whole - own, (keep ? 0 : 4 * share) + piece_bytes(2, inside) - own,
-         own + (dropped > 0 ? piece_bytes(3, rows * options_.width) : 0), summed - own});
+    const std::int64_t all = rows * parts(), c = options_.width, inside = 4 * c / n;
+    const std::int64_t product = product_bytes(all, inside, c);
+    const std::int64_t weight = weight_gradient_bytes(all, inside, c);
+    const std::int64_t forward =
+        std::max({(keep ? 0 : 4 * share) + whole - own + product, own, summed - own});
     const std::int64_t backward =
-        std::max((keep ? 4 : 8) * share + gathered_bytes(whole) + dropped +
-                     std::max(piece_bytes(keep ? 3 : 4, inside), weight),
-                 summed) -
+        std::max({4 * share + gathered_bytes(whole) + dropped + product,
+                  (keep ? 4 : 8) * share + gathered_bytes(whole) + dropped + weight, summed}) -
         own;
     return {.saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics,
             .forward_transient = forward,

@@ -7,7 +7,6 @@
 
 #include "strata/models/decoder_layer.h"
 #include "strata/models/decoder_parts.h"
-#include "strata/nn/ops/fp32_pieces.h"
 #include "strata/nn/ops/head_loss.h"
 #include "strata/nn/ops/layer_norm.h"
 #include "strata/nn/ops/rms_norm.h"
@@ -79,9 +78,7 @@ class LossHead final : public Head {
     const std::int64_t entered = gathered_bytes(whole) + whole - own;
     const std::int64_t statistics = rows * (norm_ == HeadNorm::kLayerNorm ? 2 : 1) * 4;
     return {.saved = own + statistics,
-            .forward_transient = piece_bytes(2, rows * options_.width),
-            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)),
-                                           own + piece_bytes(3, rows * options_.width))};
+            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)), own)};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,
@@ -116,7 +113,7 @@ class LogitsHead final : public Head {
     const at::Tensor x = enter_forward(context.tensor, inputs[0]);
     const at::Tensor last = x.select(1, x.size(1) - 1).contiguous();
     const at::Tensor logits = at::mm(normed(last, weights), projection(weights).t());
-    return {gather_classes(context.tensor, in_fp32(logits), options_.vocab)};
+    return {gather_classes(context.tensor, logits.to(at::kFloat), options_.vocab)};
   }
   double forward_flops(std::span<const TensorSpec> inputs) const override {
     return 2.0 * static_cast<double>(inputs[0].shape[0] * options_.width * columns());

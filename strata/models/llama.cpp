@@ -34,10 +34,10 @@ class LlamaEmbedding final : public DecoderLayer {
   }
 
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
-    const std::int64_t numel = inputs[0].numel() * options_.width, whole = bytes_of(numel);
+    const std::int64_t whole = bytes_of(inputs[0].numel() * options_.width);
     return {.saved = 0,
             .forward_transient = whole + sum_bytes(whole) - whole / parts(),
-            .backward_transient = gathered_bytes(whole) + piece_bytes(1, numel)};
+            .backward_transient = gathered_bytes(whole)};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,
@@ -95,8 +95,8 @@ class LlamaBlock final : public DecoderLayer {
   // statistics; with `keep` also both norms' outputs and the SwiGLU's. Forward peaks in the MLP: at
   // the SwiGLU's output, the norm's, the sum behind a product, or the residual addition. Backward
   // peaks at the SwiGLU (the gradient at its inputs and its output again), behind it at the norm,
-  // or, with a small MLP, in the attention, where the gradients are packed and MLP's part has gone.
-  // In 16 bit, pieces in fp32 and weight gradients on their way to the fp32 ones come on top.
+  // or, with a small MLP, in the attention, whose gradients are made packed when MLP's part has gone.
+  // In 16 bit, what products take comes on top.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t own = inputs[0].bytes(), whole = own * parts();
     const std::int64_t rows = inputs[0].numel() / options_.width * parts(), n = split_.ranks;
@@ -105,22 +105,27 @@ class LlamaBlock final : public DecoderLayer {
         bytes_of(rows * (options_.heads + 2 * options_.kv_heads) * options_.head_width / n);
     const std::int64_t inside_width = (options_.mlp_width + n - 1) / n;
     const std::int64_t inside = bytes_of(rows * inside_width);
-    const std::int64_t gate = piece_bytes(3, 2 * rows * inside_width);  // of its backward
+    const std::int64_t c = options_.width, up = product_bytes(rows, c, 2 * inside_width);
+    const std::int64_t down = product_bytes(rows, inside_width, c);
+    const std::int64_t extra = weight_gradient_bytes(rows, c, inside_width);
     const std::int64_t norms = options_.qk_norm ? options_.heads + options_.kv_heads : 0;
     const std::int64_t statistics = (2 * rows / parts() + rows * (options_.heads + norms) / n) * 4;
     const std::int64_t entered = gathered_bytes(whole), summed = whole + sum_bytes(whole);
     const std::int64_t forward =
-        std::max({(keep ? 0 : inside) + whole - own, (keep ? 0 : own) + entered,
-                  (keep ? 0 : inside) + gate / 2 - own, summed - own, own});
+        std::max({(keep ? 0 : inside) + whole - own + down, (keep ? 0 : own) + entered + up - own,
+                  (keep ? 0 : own) + entered, summed - own, own});
     const std::int64_t freed = keep ? 3 * inside + own : 2 * inside;
-    const std::int64_t attention = out + (options_.qk_norm ? 4 : 2) * packed + entered - freed;
-    const std::int64_t extra = std::max(gate, product_bytes(2 * options_.width * inside_width));
-    const std::int64_t backward = std::max({3 * inside + entered + extra,
+    // Besides, the gradients of one sample, or of a quarter of the heads, before they are packed.
+    const std::int64_t piece = packed / std::max<std::int64_t>(4, inputs[0].shape[0]);
+    const std::int64_t attention =
+        out + (options_.qk_norm ? 4 * packed : packed + piece) + entered - freed;
+    const std::int64_t backward = std::max({3 * inside + entered + (keep ? 0 : extra),
+                                            inside + down, 2 * inside + entered + up - freed + own,
                                             2 * inside + summed - freed + own, attention, summed}) -
                                   own;
     return {.saved = packed + out + 2 * inside + own + (keep ? 2 * own + inside : 0) + statistics,
             .forward_transient = forward,
-            .backward_transient = std::max<std::int64_t>(backward, own)};
+            .backward_transient = std::max<std::int64_t>(backward, n > 1 ? own : 0)};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,

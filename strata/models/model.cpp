@@ -42,7 +42,7 @@ Sequential make_model(const DecoderOptions& given, DecoderOutput output, TensorS
   std::vector<std::string> batch = {"tokens"};
   if (loss) batch.push_back("targets");
 
-  Sequential model(std::move(batch), split);
+  Sequential model(std::move(batch), split, precision);
   model.add("embed", parts.embedding, {"tokens"}, {options.skip ? "early" : "x"});
   for (std::int64_t i = 0; i < options.layers; ++i)
     model.add("block" + std::to_string(i), parts.block, {i == 0 && options.skip ? "early" : "x"});

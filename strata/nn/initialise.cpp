@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "strata/base/philox.h"
-#include "strata/nn/ops/parallel.h"
+#include "strata/device/parallel.h"
 #include "strata/nn/weight_slice.h"
 
 namespace strata {

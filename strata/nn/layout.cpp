@@ -6,14 +6,16 @@
 namespace strata {
 namespace {
 
-std::int64_t align(std::int64_t numel) {
-  return (numel + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
+std::int64_t align(std::int64_t numel, at::ScalarType dtype) {
+  const std::int64_t unit =
+      kWeightAlignmentBytes / static_cast<std::int64_t>(c10::elementSize(dtype));
+  return (numel + unit - 1) / unit * unit;
 }
 
 }  // namespace
 
-LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed,
-                        int ranks) {
+LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed, int ranks,
+                        at::ScalarType dtype) {
   STRATA_CHECK_EQ(specs.size(), borrowed.size(), "nn.make_layout");
   LayerLayout layout;
   layout.placements.resize(specs.size());
@@ -25,7 +27,7 @@ LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& 
       const std::int64_t numel = TensorSpec{shape}.numel();
       layout.placements[i] = {
           .shape = std::move(shape), .offset = offset, .numel = numel, .borrowed = borrowed[i]};
-      offset += align(numel);
+      offset += align(numel, dtype);
     }
     return offset;
   };

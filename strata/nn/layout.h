@@ -1,10 +1,11 @@
 /// Places the weights of one layer, or a tensor-parallel rank's slices of them, in its flat buffer.
 ///
 /// Order: weights with decay, weights without, then (in the gradient buffer only, or in a replica)
-/// uses of weights that another layer owns. Each starts at a multiple of 64 bytes, padding is zero,
-/// so one optimizer pass covers a range and its bits don't depend on how it is cut.
+/// uses of weights that another layer owns. Each starts at a multiple of 64 bytes, in the buffer of
+/// the weights' own type and in those of fp32; padding is zero, so one optimizer pass covers a range
+/// and its bits don't depend on how it is cut.
 ///
-/// Units  offsets and lengths in fp32 elements.
+/// Units  offsets and lengths in elements.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace strata {
 
-inline constexpr std::int64_t kWeightAlignment = 16;  // elements: 64 bytes of fp32
+inline constexpr std::int64_t kWeightAlignmentBytes = 64;
 
 struct WeightPlacement {
   std::vector<std::int64_t> shape;  ///< of this rank's slice
@@ -32,8 +33,8 @@ struct LayerLayout {
 };
 
 /// `borrowed[i]`: specs[i] is tied and owned by another layer. `ranks`: among which split weights
-/// are divided; the layout is the same on all of them.
+/// are divided; the layout is the same on all of them. `dtype`: of the weights.
 LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed,
-                        int ranks = 1);
+                        int ranks = 1, at::ScalarType dtype = at::kFloat);
 
 }  // namespace strata

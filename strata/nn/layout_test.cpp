@@ -19,5 +19,17 @@ TEST(LayerLayout, PutsDecayedWeightsFirstAndBorrowedOnesLast) {
   EXPECT_EQ(layout.total_numel, 80);
 }
 
+TEST(LayerLayout, AlignsWeightsTo64BytesOfTheirOwnType) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const LayerLayout layout = make_layout({{.name = "a", .shape = {3, 5}, .decay = true},
+                                            {.name = "b", .shape = {17}},
+                                            {.name = "c", .shape = {1}}},
+                                           {false, false, false}, 1, dtype);
+    for (const WeightPlacement& place : layout.placements)
+      EXPECT_EQ(place.offset * static_cast<std::int64_t>(c10::elementSize(dtype)) % 64, 0);
+    EXPECT_EQ(layout.own_numel, dtype == at::kFloat ? 16 + 32 + 16 : 32 + 32 + 32);
+  }
+}
+
 }  // namespace
 }  // namespace strata

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "strata/device/account.h"
+#include "strata/device/thread_pool.h"
 #include "strata/nn/initialise.h"
 
 namespace strata {
@@ -72,6 +73,9 @@ LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
   install_accounting_allocator();
   MemoryAccount account("measured layer");
   const AccountScope scope(account);
+  // One thread: with more, which pieces are made at the same time would be luck.
+  ThreadPool one(1);
+  const ThreadPoolScope alone(one, ThreadPoolScope::AtenThreads::kKeep);
   const at::AutoGradMode grad(true);
   const std::vector<at::Tensor> weights = leaves(layer, specs), inputs = example_inputs(specs);
   LossSink sink;

@@ -26,8 +26,9 @@ std::string join(const std::vector<std::string>& names) {
 
 }  // namespace
 
-Sequential::Sequential(std::vector<std::string> batch_inputs, TensorSplit split)
-    : batch_inputs_(std::move(batch_inputs)), split_(split) {}
+Sequential::Sequential(std::vector<std::string> batch_inputs, TensorSplit split,
+                       at::ScalarType precision)
+    : batch_inputs_(std::move(batch_inputs)), split_(split), precision_(precision) {}
 
 int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
                     const std::vector<std::string>& inputs,
@@ -92,7 +93,7 @@ void Sequential::resolve_ties(int layer, std::vector<WeightSpec> specs) {
     tie->users.push_back(layer);
     borrowed[i] = true;
   }
-  layouts_.push_back(make_layout(std::move(specs), borrowed, split_.ranks));
+  layouts_.push_back(make_layout(std::move(specs), borrowed, split_.ranks, precision_));
 }
 
 std::vector<TensorSpec> Sequential::value_specs(const std::vector<TensorSpec>& batch_inputs) const {

@@ -31,8 +31,9 @@ struct InputRef {
 
 class Sequential {
  public:
-  /// `split`: the tensor-parallel ranks that its layers were made for.
-  explicit Sequential(std::vector<std::string> batch_inputs, TensorSplit split = {});
+  /// `split`: the tensor-parallel ranks that its layers were made for; `precision`: of the weights.
+  explicit Sequential(std::vector<std::string> batch_inputs, TensorSplit split = {},
+                      at::ScalarType precision = at::kFloat);
 
   int add(const std::string& name, std::shared_ptr<const Layer> layer,
           const std::vector<std::string>& inputs = {"x"},
@@ -64,6 +65,7 @@ class Sequential {
 
   std::vector<std::string> batch_inputs_;
   TensorSplit split_;
+  at::ScalarType precision_;
   std::vector<std::string> names_;
   std::vector<std::shared_ptr<const Layer>> layers_;
   std::vector<std::vector<InputRef>> inputs_;

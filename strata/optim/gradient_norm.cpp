@@ -1,11 +1,10 @@
 #include "strata/optim/gradient_norm.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/device/parallel.h"
 #include "strata/optim/block_squares.h"
 
 namespace strata {
@@ -23,9 +22,9 @@ void square_range(const float* x, std::int64_t begin, std::int64_t end, std::vec
   }
   const std::int64_t first = edge / kNormBlock, last = (end + kNormBlock - 1) / kNormBlock;
   if (edge >= end) return;
-  at::parallel_for(first, last, kBlocksPerThread, [&](std::int64_t from, std::int64_t to) {
-    block_squares(x + from * kNormBlock - begin, sums.data() + from,
-                  std::min(to * kNormBlock, end) - from * kNormBlock);
+  parallel_ranges(last - first, kBlocksPerThread, [&](std::int64_t from, std::int64_t to) {
+    block_squares(x + (first + from) * kNormBlock - begin, sums.data() + first + from,
+                  std::min((first + to) * kNormBlock, end) - (first + from) * kNormBlock);
   });
 }
 

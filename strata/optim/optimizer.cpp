@@ -11,10 +11,13 @@
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/nn/layout.h"
+#include "strata/device/parallel.h"
 
 namespace strata {
 namespace {
+
+constexpr std::int64_t kUnit = 16;               // elements: ATen's vectors begin there
+constexpr std::int64_t kLeastUpdated = 1 << 15;  // elements: below, a second thread costs more
 
 UpdateRange narrow(const UpdateRange& range, std::int64_t begin, std::int64_t end) {
   const auto cut = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
@@ -23,7 +26,8 @@ UpdateRange narrow(const UpdateRange& range, std::int64_t begin, std::int64_t en
   return part;
 }
 
-// Calls `update(part, decayed)` for the non-empty ones of [0, decay_numel) and [decay_numel, numel).
+// Calls `update(part, decayed)` for pieces of [0, decay_numel) and [decay_numel, numel), on the rank's
+// threads.
 void for_each_decay_range(
     const UpdateRange& range, std::size_t num_slots,
     const std::function<void(const UpdateRange& part, bool decayed)>& update) {
@@ -32,10 +36,18 @@ void for_each_decay_range(
   STRATA_CHECK_EQ(range.slots.size(), num_slots, "optim.update");
   for (const at::Tensor& slot : range.slots) STRATA_CHECK_EQ(slot.numel(), numel, "optim.update");
   STRATA_CHECK(range.decay_numel >= 0 && range.decay_numel <= numel, "optim.update");
-  STRATA_CHECK_EQ(range.decay_numel % kWeightAlignment, 0, "optim.update");
+  STRATA_CHECK_EQ(range.decay_numel % kUnit, 0, "optim.update");
 
-  if (range.decay_numel > 0) update(narrow(range, 0, range.decay_numel), true);
-  if (range.decay_numel < numel) update(narrow(range, range.decay_numel, numel), false);
+  const auto in_pieces = [&](std::int64_t begin, std::int64_t end, bool decayed) {
+    parallel_ranges(
+        end - begin, kLeastUpdated,
+        [&](std::int64_t from, std::int64_t to) {
+          update(narrow(range, begin + from, begin + to), decayed);
+        },
+        kUnit);
+  };
+  in_pieces(0, range.decay_numel, true);
+  in_pieces(range.decay_numel, numel, false);
 }
 
 // Decoupled weight decay, bias-corrected moments.

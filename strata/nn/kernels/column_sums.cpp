@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "strata/nn/kernels/column_sums.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+// After highway.h, which sets the target.
+#include "strata/nn/kernels/element-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
@@ -12,8 +14,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
-void AddColumnSums(const float* x, float* sum, std::int64_t rows, std::int64_t columns,
-                   std::int64_t begin, std::int64_t end) {
+template <typename T>
+void add_sums(const T* x, float* sum, std::int64_t rows, std::int64_t columns, std::int64_t begin,
+              std::int64_t end) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   constexpr int kStrip = 8;
@@ -23,7 +26,7 @@ void AddColumnSums(const float* x, float* sum, std::int64_t rows, std::int64_t c
     for (int k = 0; k < kStrip; ++k) total[k] = hn::Zero(d);
     for (std::int64_t row = 0; row < rows; ++row)
       for (int k = 0; k < kStrip; ++k)
-        total[k] = hn::Add(total[k], hn::LoadU(d, x + row * columns + c + k * lanes));
+        total[k] = hn::Add(total[k], load(d, x + row * columns + c + k * lanes));
     for (int k = 0; k < kStrip; ++k) {
       float* to = sum + c + k * lanes;
       hn::StoreU(hn::Add(hn::LoadU(d, to), total[k]), d, to);
@@ -31,9 +34,14 @@ void AddColumnSums(const float* x, float* sum, std::int64_t rows, std::int64_t c
   }
   for (; c < end; ++c) {
     float total = 0;
-    for (std::int64_t row = 0; row < rows; ++row) total += x[row * columns + c];
+    for (std::int64_t row = 0; row < rows; ++row) total += get(x + row * columns + c);
     sum[c] += total;
   }
+}
+
+void AddColumnSums(Element element, const void* x, float* sum, std::int64_t rows,
+                   std::int64_t columns, std::int64_t begin, std::int64_t end) {
+  STRATA_WITH_ELEMENT(element, add_sums(static_cast<const T*>(x), sum, rows, columns, begin, end));
 }
 
 }  // namespace strata::kernels::HWY_NAMESPACE
@@ -43,9 +51,9 @@ HWY_AFTER_NAMESPACE();
 namespace strata::kernels {
 HWY_EXPORT(AddColumnSums);
 
-void add_column_sums(const float* x, float* sum, std::int64_t rows, std::int64_t columns,
-                     std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(AddColumnSums)(x, sum, rows, columns, begin, end);
+void add_column_sums(Element element, const void* x, float* sum, std::int64_t rows,
+                     std::int64_t columns, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(AddColumnSums)(element, x, sum, rows, columns, begin, end);
 }
 }  // namespace strata::kernels
 #endif

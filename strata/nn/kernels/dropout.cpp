@@ -5,6 +5,8 @@
 #define HWY_TARGET_INCLUDE "strata/nn/kernels/dropout.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+// After highway.h, which sets the target.
+#include "strata/nn/kernels/element-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
@@ -44,8 +46,9 @@ HWY_INLINE void philox_lanes(DU du, VU first, std::uint32_t sample, std::uint32_
   words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
 }
 
-void DropoutAdd(const float* residual, const float* x, float* y, const DropoutMask& mask,
-                std::uint32_t sample, std::int64_t begin, std::int64_t n) {
+template <typename T>
+void dropout_add_of(const T* residual, const T* x, T* y, const DropoutMask& mask,
+                    std::uint32_t sample, std::int64_t begin, std::int64_t n) {
   const DU du;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(du));
   const std::array<std::uint32_t, 2> key = {static_cast<std::uint32_t>(mask.key),
@@ -53,21 +56,35 @@ void DropoutAdd(const float* residual, const float* x, float* y, const DropoutMa
   HWY_ALIGN std::uint32_t words[4 * HWY_MAX_BYTES / sizeof(std::uint32_t)];
   std::int64_t i = 0;
   const auto apply = [&](std::int64_t e, std::uint32_t word) HWY_ATTR {
-    const float kept = word >= mask.threshold ? x[e] * mask.scale : 0.0f;
-    y[e] = residual ? residual[e] + kept : kept;
+    const float kept = word >= mask.threshold ? get(x + e) * mask.scale : 0.0f;
+    put(residual ? get(residual + e) + kept : kept, y + e);
   };
+  const FloatTag df;
+  const FloatVector scale = hn::Set(df, mask.scale);
+  const VU threshold = hn::Set(du, mask.threshold);
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
     const VU first = hn::Iota(du, static_cast<std::uint32_t>((begin + i) / 4));
     VU drawn[4];
     philox_lanes(du, first, sample, mask.site, mask.key, drawn);
     hn::StoreInterleaved4(drawn[0], drawn[1], drawn[2], drawn[3], du, words);
-    for (std::int64_t e = 0; e < 4 * lanes; ++e) apply(i + e, words[e]);
+    for (std::int64_t e = 0; e < 4 * lanes; e += lanes) {
+      const auto dropped = hn::RebindMask(df, hn::Lt(hn::Load(du, words + e), threshold));
+      const FloatVector kept = hn::IfThenZeroElse(dropped, hn::Mul(load(df, x + i + e), scale));
+      store(residual ? hn::Add(load(df, residual + i + e), kept) : kept, df, y + i + e);
+    }
   }
   for (; i < n; i += 4) {
     const PhiloxBlock block =
         philox({static_cast<std::uint32_t>((begin + i) / 4), sample, mask.site, 0}, key);
     for (std::int64_t e = i; e < n && e < i + 4; ++e) apply(e, block[e - i]);
   }
+}
+
+void DropoutAdd(Element element, const void* residual, const void* x, void* y,
+                const DropoutMask& mask, std::uint32_t sample, std::int64_t begin, std::int64_t n) {
+  STRATA_WITH_ELEMENT(element,
+                      dropout_add_of(static_cast<const T*>(residual), static_cast<const T*>(x),
+                                     static_cast<T*>(y), mask, sample, begin, n));
 }
 
 }  // namespace strata::kernels::HWY_NAMESPACE
@@ -77,9 +94,10 @@ HWY_AFTER_NAMESPACE();
 namespace strata::kernels {
 HWY_EXPORT(DropoutAdd);
 
-void dropout_add(const float* residual, const float* x, float* y, const DropoutMask& mask,
-                 std::uint32_t sample, std::int64_t begin, std::int64_t n) {
-  HWY_DYNAMIC_DISPATCH(DropoutAdd)(residual, x, y, mask, sample, begin, n);
+void dropout_add(Element element, const void* residual, const void* x, void* y,
+                 const DropoutMask& mask, std::uint32_t sample, std::int64_t begin,
+                 std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(DropoutAdd)(element, residual, x, y, mask, sample, begin, n);
 }
 }  // namespace strata::kernels
 #endif

@@ -6,6 +6,7 @@
 #include "hwy/highway.h"
 // After highway.h, which sets the target.
 #include "hwy/contrib/math/math-inl.h"
+#include "strata/nn/kernels/element-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
@@ -35,50 +36,43 @@ HWY_INLINE V slope(D d, V x, V s) {
   return hn::MulAdd(side, inner, s);
 }
 
-// Runs `body` on whole vectors and on a padded copy of the rest, so that every element meets the
-// same instructions wherever it stands. kIn arrays are read, kOut written.
-template <int kIn, int kOut, typename Body>
-HWY_INLINE void for_each_vector(const float* const (&in)[kIn], float* const (&out)[kOut],
-                                std::int64_t n, Body body) {
+// The last vector is a padded copy, so that every element meets the same instructions wherever it
+// stands.
+template <typename T>
+void gelu_of(const T* x, T* y, std::int64_t n) {
   const D d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  V x[kIn], y[kOut];
-  for (; i + lanes <= n; i += lanes) {
-    for (int k = 0; k < kIn; ++k) x[k] = hn::LoadU(d, in[k] + i);
-    body(d, x, y);
-    for (int k = 0; k < kOut; ++k) hn::StoreU(y[k], d, out[k] + i);
-  }
-  if (i == n) return;
-  HWY_ALIGN float padded[HWY_MAX_BYTES / sizeof(float)] = {};
-  for (int k = 0; k < kIn; ++k) {
-    for (std::int64_t j = i; j < n; ++j) padded[j - i] = in[k][j];
-    x[k] = hn::Load(d, padded);
-  }
-  body(d, x, y);
-  for (int k = 0; k < kOut; ++k) {
-    hn::Store(y[k], d, padded);
-    for (std::int64_t j = i; j < n; ++j) out[k][j] = padded[j - i];
-  }
-}
-
-void Gelu(const float* x, float* y, std::int64_t n) {
-  for_each_vector<1, 1>({x}, {y}, n,
-                        [](D d, const V* in, V* out) { out[0] = hn::Mul(in[0], gate(d, in[0])); });
-}
-
-void GeluBackward(const float* x, const float* dy, float* dx, std::int64_t n) {
-  for_each_vector<2, 1>({x, dy}, {dx}, n, [](D d, const V* in, V* out) {
-    out[0] = hn::Mul(in[1], slope(d, in[0], gate(d, in[0])));
+  for_each_partial(n, [&](std::int64_t i, std::int64_t count) {
+    const V v = load_partial(x + i, count);
+    store_partial(hn::Mul(v, gate(d, v)), y + i, count);
   });
 }
 
-void GeluBackwardAgain(const float* x, const float* dy, float* dx, float* y, std::int64_t n) {
-  for_each_vector<2, 2>({x, dy}, {dx, y}, n, [](D d, const V* in, V* out) {
-    const V s = gate(d, in[0]);
-    out[0] = hn::Mul(in[1], slope(d, in[0], s));
-    out[1] = hn::Mul(in[0], s);
+template <typename T, bool kAgain>
+void gelu_backward_of(const T* x, const T* dy, T* dx, T* y, std::int64_t n) {
+  const D d;
+  for_each_partial(n, [&](std::int64_t i, std::int64_t count) {
+    const V v = load_partial(x + i, count), gradient = load_partial(dy + i, count);
+    const V s = gate(d, v);
+    store_partial(hn::Mul(gradient, slope(d, v, s)), dx + i, count);
+    if constexpr (kAgain) store_partial(hn::Mul(v, s), y + i, count);
   });
+}
+
+void Gelu(Element element, const void* x, void* y, std::int64_t n) {
+  STRATA_WITH_ELEMENT(element, gelu_of(static_cast<const T*>(x), static_cast<T*>(y), n));
+}
+
+void GeluBackward(Element element, const void* x, const void* dy, void* dx, std::int64_t n) {
+  STRATA_WITH_ELEMENT(
+      element, gelu_backward_of<T, false>(static_cast<const T*>(x), static_cast<const T*>(dy),
+                                          static_cast<T*>(dx), nullptr, n));
+}
+
+void GeluBackwardAgain(Element element, const void* x, const void* dy, void* dx, void* y,
+                       std::int64_t n) {
+  STRATA_WITH_ELEMENT(element,
+                      gelu_backward_of<T, true>(static_cast<const T*>(x), static_cast<const T*>(dy),
+                                                static_cast<T*>(dx), static_cast<T*>(y), n));
 }
 
 }  // namespace strata::kernels::HWY_NAMESPACE
@@ -90,12 +84,15 @@ HWY_EXPORT(Gelu);
 HWY_EXPORT(GeluBackward);
 HWY_EXPORT(GeluBackwardAgain);
 
-void gelu(const float* x, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(Gelu)(x, y, n); }
-void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t n) {
-  HWY_DYNAMIC_DISPATCH(GeluBackward)(x, dy, dx, n);
+void gelu(Element element, const void* x, void* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Gelu)(element, x, y, n);
 }
-void gelu_backward(const float* x, const float* dy, float* dx, float* y, std::int64_t n) {
-  HWY_DYNAMIC_DISPATCH(GeluBackwardAgain)(x, dy, dx, y, n);
+void gelu_backward(Element element, const void* x, const void* dy, void* dx, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(GeluBackward)(element, x, dy, dx, n);
+}
+void gelu_backward(Element element, const void* x, const void* dy, void* dx, void* y,
+                   std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(GeluBackwardAgain)(element, x, dy, dx, y, n);
 }
 }  // namespace strata::kernels
 #endif

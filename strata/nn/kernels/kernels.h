@@ -4,43 +4,57 @@
 /// the bits don't depend on how many threads share the work. No torch in here: these files compile
 /// fast.
 ///
-/// Shapes  R rows of C contiguous fp32 elements, row-major.
+/// Tensors of fp32, bf16 or fp16 are read and written where they lie; what is computed in between,
+/// statistics and gradients of weights are fp32, and each result is rounded once, to nearest even.
+///
+/// Shapes  R rows of C contiguous elements, row-major; offsets in elements.
 #pragma once
 
 #include <cstdint>
+
+#include "strata/nn/kernels/element.h"
 
 namespace strata::kernels {
 
 // ---- GELU, tanh form (Hendrycks & Gimpel 2016): x * sigmoid(2 k (x + 0.044715 x^3)), k =
 // sqrt(2/pi)
 
-void gelu(const float* x, float* y, std::int64_t n);
+void gelu(Element element, const void* x, void* y, std::int64_t n);
 /// From x and the gradient at y: gradient at x (may be the same memory as dy), and y again.
-void gelu_backward(const float* x, const float* dy, float* dx, float* y, std::int64_t n);
+void gelu_backward(Element element, const void* x, const void* dy, void* dx, void* y,
+                   std::int64_t n);
 /// The same without y.
-void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t n);
+void gelu_backward(Element element, const void* x, const void* dy, void* dx, std::int64_t n);
 
 // ---- LayerNorm (Ba et al. 2016)
 
 /// y = (x - mean) * rstd * gain + bias for R rows; writes mean and rstd, [R] each.
-void layer_norm(const float* x, const float* gain, const float* bias, float* y, float* mean,
-                float* rstd, std::int64_t rows, std::int64_t columns, float epsilon);
+void layer_norm(Element element, const void* x, const float* gain, const float* bias, void* y,
+                float* mean, float* rstd, std::int64_t rows, std::int64_t columns, float epsilon);
 /// y from the statistics of the forward: the same bits.
-void layer_norm_again(const float* x, const float* gain, const float* bias, const float* mean,
-                      const float* rstd, float* y, std::int64_t rows, std::int64_t columns);
-/// Gradient at x.
-void layer_norm_backward(const float* x, const float* dy, const float* gain, const float* mean,
-                         const float* rstd, float* dx, std::int64_t rows, std::int64_t columns);
+void layer_norm_again(Element element, const void* x, const float* gain, const float* bias,
+                      const float* mean, const float* rstd, void* y, std::int64_t rows,
+                      std::int64_t columns);
+/// Gradient at x (may be the same memory as dy).
+void layer_norm_backward(Element element, const void* x, const void* dy, const float* gain,
+                         const float* mean, const float* rstd, void* dx, std::int64_t rows,
+                         std::int64_t columns);
 /// Adds the gradients of gain and bias for the columns [begin, end) of all rows.
-void layer_norm_weight_gradient(const float* x, const float* dy, const float* mean,
+void layer_norm_weight_gradient(Element element, const void* x, const void* dy, const float* mean,
                                 const float* rstd, float* dgain, float* dbias, std::int64_t rows,
                                 std::int64_t columns, std::int64_t begin, std::int64_t end);
 
-// ---- Biases
+// ---- Sums and conversions
 
 /// sum[c] += column sums of the columns [begin, end), rows added in ascending order.
-void add_column_sums(const float* x, float* sum, std::int64_t rows, std::int64_t columns,
-                     std::int64_t begin, std::int64_t end);
+void add_column_sums(Element element, const void* x, float* sum, std::int64_t rows,
+                     std::int64_t columns, std::int64_t begin, std::int64_t end);
+/// y = a + b; y may be the same memory as either.
+void add(Element element, const void* a, const void* b, void* y, std::int64_t n);
+/// sum += x
+void add_to(Element element, const void* x, float* sum, std::int64_t n);
+void widen(Element element, const void* x, float* y, std::int64_t n);
+void narrow(Element element, const float* x, void* y, std::int64_t n);
 
 // ---- Dropout, mask drawn by counter (strata/base/philox.h)
 
@@ -56,8 +70,8 @@ struct DropoutMask {
 /// y = residual + mask * x for elements [begin, begin + n) of one sample; begin a multiple of 4, n
 /// of 4 except at a sample's end. `residual` null: y = mask * x (forward without residual;
 /// backward).
-void dropout_add(const float* residual, const float* x, float* y, const DropoutMask& mask,
-                 std::uint32_t sample, std::int64_t begin, std::int64_t n);
+void dropout_add(Element element, const void* residual, const void* x, void* y,
+                 const DropoutMask& mask, std::uint32_t sample, std::int64_t begin, std::int64_t n);
 
 // ---- Cross-entropy over rows of logits, in three steps: where ranks divide the classes, each step
 // ends in what they must add up. Smoothing as PyTorch has it: (1 - smoothing) * loss at the target

@@ -6,6 +6,8 @@
 #define HWY_TARGET_INCLUDE "strata/nn/kernels/layer_norm.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+// After highway.h, which sets the target.
+#include "strata/nn/kernels/element-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
@@ -27,52 +29,56 @@ HWY_INLINE float row_sum(std::int64_t columns, VectorTerm vector_term, ScalarTer
   return total;
 }
 
-HWY_INLINE void normalise(const float* x, const float* gain, const float* bias, float mean,
-                          float rstd, float* y, std::int64_t columns) {
+template <typename T>
+HWY_INLINE void normalise(const T* x, const float* gain, const float* bias, float mean, float rstd,
+                          T* y, std::int64_t columns) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const V m = hn::Set(d, mean), r = hn::Set(d, rstd);
   std::int64_t c = 0;
   for (; c + lanes <= columns; c += lanes) {
-    const V hat = hn::Mul(hn::Sub(hn::LoadU(d, x + c), m), r);
-    hn::StoreU(hn::MulAdd(hat, hn::LoadU(d, gain + c), hn::LoadU(d, bias + c)), d, y + c);
+    const V hat = hn::Mul(hn::Sub(load(d, x + c), m), r);
+    store(hn::MulAdd(hat, hn::LoadU(d, gain + c), hn::LoadU(d, bias + c)), d, y + c);
   }
-  for (; c < columns; ++c) y[c] = std::fma((x[c] - mean) * rstd, gain[c], bias[c]);
+  for (; c < columns; ++c) put(std::fma((get(x + c) - mean) * rstd, gain[c], bias[c]), y + c);
 }
 
-void LayerNorm(const float* x, const float* gain, const float* bias, float* y, float* mean,
-               float* rstd, std::int64_t rows, std::int64_t columns, float epsilon) {
+template <typename T>
+void layer_norm_of(const T* x, const float* gain, const float* bias, T* y, float* mean, float* rstd,
+                   std::int64_t rows, std::int64_t columns, float epsilon) {
   const D d;
   const float inverse = 1.0f / static_cast<float>(columns);
   for (std::int64_t row = 0; row < rows; ++row, x += columns, y += columns) {
     const float m =
         inverse * row_sum(
-                      columns,
-                      [&](V sum, std::int64_t c) { return hn::Add(sum, hn::LoadU(d, x + c)); },
-                      [&](std::int64_t c) { return x[c]; });
+                      columns, [&](V sum, std::int64_t c) { return hn::Add(sum, load(d, x + c)); },
+                      [&](std::int64_t c) { return get(x + c); });
     const V mv = hn::Set(d, m);
-    const float variance = inverse * row_sum(
-                                         columns,
-                                         [&](V sum, std::int64_t c) {
-                                           const V centred = hn::Sub(hn::LoadU(d, x + c), mv);
-                                           return hn::MulAdd(centred, centred, sum);
-                                         },
-                                         [&](std::int64_t c) { return (x[c] - m) * (x[c] - m); });
+    const float variance =
+        inverse * row_sum(
+                      columns,
+                      [&](V sum, std::int64_t c) {
+                        const V centred = hn::Sub(load(d, x + c), mv);
+                        return hn::MulAdd(centred, centred, sum);
+                      },
+                      [&](std::int64_t c) { return (get(x + c) - m) * (get(x + c) - m); });
     mean[row] = m;
     rstd[row] = 1.0f / std::sqrt(variance + epsilon);
     normalise(x, gain, bias, m, rstd[row], y, columns);
   }
 }
 
-void LayerNormAgain(const float* x, const float* gain, const float* bias, const float* mean,
-                    const float* rstd, float* y, std::int64_t rows, std::int64_t columns) {
+template <typename T>
+void again_of(const T* x, const float* gain, const float* bias, const float* mean,
+              const float* rstd, T* y, std::int64_t rows, std::int64_t columns) {
   for (std::int64_t row = 0; row < rows; ++row)
     normalise(x + row * columns, gain, bias, mean[row], rstd[row], y + row * columns, columns);
 }
 
 // dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy gain
-void LayerNormBackward(const float* x, const float* dy, const float* gain, const float* mean,
-                       const float* rstd, float* dx, std::int64_t rows, std::int64_t columns) {
+template <typename T>
+void backward_of(const T* x, const T* dy, const float* gain, const float* mean, const float* rstd,
+                 T* dx, std::int64_t rows, std::int64_t columns) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const float inverse = 1.0f / static_cast<float>(columns);
@@ -82,34 +88,35 @@ void LayerNormBackward(const float* x, const float* dy, const float* gain, const
     const float sum_g = row_sum(
         columns,
         [&](V sum, std::int64_t c) {
-          return hn::MulAdd(hn::LoadU(d, dy + c), hn::LoadU(d, gain + c), sum);
+          return hn::MulAdd(load(d, dy + c), hn::LoadU(d, gain + c), sum);
         },
-        [&](std::int64_t c) { return dy[c] * gain[c]; });
+        [&](std::int64_t c) { return get(dy + c) * gain[c]; });
     const float sum_gx = row_sum(
         columns,
         [&](V sum, std::int64_t c) {
-          const V hat = hn::Mul(hn::Sub(hn::LoadU(d, x + c), mv), rv);
-          return hn::MulAdd(hn::Mul(hn::LoadU(d, dy + c), hn::LoadU(d, gain + c)), hat, sum);
+          const V hat = hn::Mul(hn::Sub(load(d, x + c), mv), rv);
+          return hn::MulAdd(hn::Mul(load(d, dy + c), hn::LoadU(d, gain + c)), hat, sum);
         },
-        [&](std::int64_t c) { return dy[c] * gain[c] * ((x[c] - m) * r); });
+        [&](std::int64_t c) { return get(dy + c) * gain[c] * ((get(x + c) - m) * r); });
     const float mean_g = sum_g * inverse, mean_gx = sum_gx * inverse;
     const V mg = hn::Set(d, mean_g), mgx = hn::Set(d, mean_gx);
     std::int64_t c = 0;
     for (; c + lanes <= columns; c += lanes) {
-      const V hat = hn::Mul(hn::Sub(hn::LoadU(d, x + c), mv), rv);
-      const V g = hn::Mul(hn::LoadU(d, dy + c), hn::LoadU(d, gain + c));
-      hn::StoreU(hn::Mul(rv, hn::NegMulAdd(hat, mgx, hn::Sub(g, mg))), d, dx + c);
+      const V hat = hn::Mul(hn::Sub(load(d, x + c), mv), rv);
+      const V g = hn::Mul(load(d, dy + c), hn::LoadU(d, gain + c));
+      store(hn::Mul(rv, hn::NegMulAdd(hat, mgx, hn::Sub(g, mg))), d, dx + c);
     }
     for (; c < columns; ++c) {
-      const float hat = (x[c] - m) * r;
-      dx[c] = r * std::fma(-hat, mean_gx, dy[c] * gain[c] - mean_g);
+      const float hat = (get(x + c) - m) * r;
+      put(r * std::fma(-hat, mean_gx, get(dy + c) * gain[c] - mean_g), dx + c);
     }
   }
 }
 
-void LayerNormWeightGradient(const float* x, const float* dy, const float* mean, const float* rstd,
-                             float* dgain, float* dbias, std::int64_t rows, std::int64_t columns,
-                             std::int64_t begin, std::int64_t end) {
+template <typename T>
+void weight_gradient_of(const T* x, const T* dy, const float* mean, const float* rstd, float* dgain,
+                        float* dbias, std::int64_t rows, std::int64_t columns, std::int64_t begin,
+                        std::int64_t end) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   // A strip of four vectors stays in registers while the rows go by.
@@ -122,8 +129,8 @@ void LayerNormWeightGradient(const float* x, const float* dy, const float* mean,
       const V m = hn::Set(d, mean[row]), r = hn::Set(d, rstd[row]);
       for (int k = 0; k < kStrip; ++k) {
         const std::int64_t at = row * columns + c + k * lanes;
-        const V g = hn::LoadU(d, dy + at);
-        gain[k] = hn::MulAdd(g, hn::Mul(hn::Sub(hn::LoadU(d, x + at), m), r), gain[k]);
+        const V g = load(d, dy + at);
+        gain[k] = hn::MulAdd(g, hn::Mul(hn::Sub(load(d, x + at), m), r), gain[k]);
         bias[k] = hn::Add(bias[k], g);
       }
     }
@@ -137,13 +144,42 @@ void LayerNormWeightGradient(const float* x, const float* dy, const float* mean,
   for (; c < end; ++c) {
     float gain = 0, bias = 0;
     for (std::int64_t row = 0; row < rows; ++row) {
-      const float g = dy[row * columns + c];
-      gain = std::fma(g, (x[row * columns + c] - mean[row]) * rstd[row], gain);
+      const float g = get(dy + row * columns + c);
+      gain = std::fma(g, (get(x + row * columns + c) - mean[row]) * rstd[row], gain);
       bias += g;
     }
     dgain[c] += gain;
     dbias[c] += bias;
   }
+}
+
+void LayerNorm(Element element, const void* x, const float* gain, const float* bias, void* y,
+               float* mean, float* rstd, std::int64_t rows, std::int64_t columns, float epsilon) {
+  STRATA_WITH_ELEMENT(
+      element, layer_norm_of(static_cast<const T*>(x), gain, bias, static_cast<T*>(y), mean, rstd,
+                             rows, columns, epsilon));
+}
+
+void LayerNormAgain(Element element, const void* x, const float* gain, const float* bias,
+                    const float* mean, const float* rstd, void* y, std::int64_t rows,
+                    std::int64_t columns) {
+  STRATA_WITH_ELEMENT(element, again_of(static_cast<const T*>(x), gain, bias, mean, rstd,
+                                        static_cast<T*>(y), rows, columns));
+}
+
+void LayerNormBackward(Element element, const void* x, const void* dy, const float* gain,
+                       const float* mean, const float* rstd, void* dx, std::int64_t rows,
+                       std::int64_t columns) {
+  STRATA_WITH_ELEMENT(element, backward_of(static_cast<const T*>(x), static_cast<const T*>(dy),
+                                           gain, mean, rstd, static_cast<T*>(dx), rows, columns));
+}
+
+void LayerNormWeightGradient(Element element, const void* x, const void* dy, const float* mean,
+                             const float* rstd, float* dgain, float* dbias, std::int64_t rows,
+                             std::int64_t columns, std::int64_t begin, std::int64_t end) {
+  STRATA_WITH_ELEMENT(
+      element, weight_gradient_of(static_cast<const T*>(x), static_cast<const T*>(dy), mean, rstd,
+                                  dgain, dbias, rows, columns, begin, end));
 }
 
 }  // namespace strata::kernels::HWY_NAMESPACE
@@ -156,23 +192,26 @@ HWY_EXPORT(LayerNormAgain);
 HWY_EXPORT(LayerNormBackward);
 HWY_EXPORT(LayerNormWeightGradient);
 
-void layer_norm(const float* x, const float* gain, const float* bias, float* y, float* mean,
-                float* rstd, std::int64_t rows, std::int64_t columns, float epsilon) {
-  HWY_DYNAMIC_DISPATCH(LayerNorm)(x, gain, bias, y, mean, rstd, rows, columns, epsilon);
+void layer_norm(Element element, const void* x, const float* gain, const float* bias, void* y,
+                float* mean, float* rstd, std::int64_t rows, std::int64_t columns, float epsilon) {
+  HWY_DYNAMIC_DISPATCH(LayerNorm)
+  (element, x, gain, bias, y, mean, rstd, rows, columns, epsilon);
 }
-void layer_norm_again(const float* x, const float* gain, const float* bias, const float* mean,
-                      const float* rstd, float* y, std::int64_t rows, std::int64_t columns) {
-  HWY_DYNAMIC_DISPATCH(LayerNormAgain)(x, gain, bias, mean, rstd, y, rows, columns);
+void layer_norm_again(Element element, const void* x, const float* gain, const float* bias,
+                      const float* mean, const float* rstd, void* y, std::int64_t rows,
+                      std::int64_t columns) {
+  HWY_DYNAMIC_DISPATCH(LayerNormAgain)(element, x, gain, bias, mean, rstd, y, rows, columns);
 }
-void layer_norm_backward(const float* x, const float* dy, const float* gain, const float* mean,
-                         const float* rstd, float* dx, std::int64_t rows, std::int64_t columns) {
-  HWY_DYNAMIC_DISPATCH(LayerNormBackward)(x, dy, gain, mean, rstd, dx, rows, columns);
+void layer_norm_backward(Element element, const void* x, const void* dy, const float* gain,
+                         const float* mean, const float* rstd, void* dx, std::int64_t rows,
+                         std::int64_t columns) {
+  HWY_DYNAMIC_DISPATCH(LayerNormBackward)(element, x, dy, gain, mean, rstd, dx, rows, columns);
 }
-void layer_norm_weight_gradient(const float* x, const float* dy, const float* mean,
+void layer_norm_weight_gradient(Element element, const void* x, const void* dy, const float* mean,
                                 const float* rstd, float* dgain, float* dbias, std::int64_t rows,
                                 std::int64_t columns, std::int64_t begin, std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(LayerNormWeightGradient)
-  (x, dy, mean, rstd, dgain, dbias, rows, columns, begin, end);
+  (element, x, dy, mean, rstd, dgain, dbias, rows, columns, begin, end);
 }
 }  // namespace strata::kernels
 #endif

@@ -5,14 +5,15 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 // After highway.h, which sets the target.
-#include "strata/nn/kernels/partial-inl.h"
+#include "strata/nn/kernels/element-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-void Rotate(float* x, const float* cosines, const float* sines, std::int64_t heads,
-            std::int64_t width, float direction) {
+template <typename T>
+void rotate_of(T* x, const float* cosines, const float* sines, std::int64_t heads,
+               std::int64_t width, float direction) {
   const std::int64_t half = width / 2;
   const FloatVector sign = hn::Set(FloatTag(), direction);
   for (std::int64_t head = 0; head < heads; ++head, x += width) {
@@ -26,6 +27,12 @@ void Rotate(float* x, const float* cosines, const float* sines, std::int64_t hea
   }
 }
 
+void Rotate(Element element, void* x, const float* cosines, const float* sines, std::int64_t heads,
+            std::int64_t width, float direction) {
+  STRATA_WITH_ELEMENT(element,
+                      rotate_of(static_cast<T*>(x), cosines, sines, heads, width, direction));
+}
+
 }  // namespace strata::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -33,9 +40,9 @@ HWY_AFTER_NAMESPACE();
 namespace strata::kernels {
 HWY_EXPORT(Rotate);
 
-void rotate(float* x, const float* cosines, const float* sines, std::int64_t heads,
+void rotate(Element element, void* x, const float* cosines, const float* sines, std::int64_t heads,
             std::int64_t width, float direction) {
-  HWY_DYNAMIC_DISPATCH(Rotate)(x, cosines, sines, heads, width, direction);
+  HWY_DYNAMIC_DISPATCH(Rotate)(element, x, cosines, sines, heads, width, direction);
 }
 }  // namespace strata::kernels
 #endif

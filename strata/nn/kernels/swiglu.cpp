@@ -6,7 +6,7 @@
 #include "hwy/highway.h"
 // After highway.h, which sets the target.
 #include "hwy/contrib/math/math-inl.h"
-#include "strata/nn/kernels/partial-inl.h"
+#include "strata/nn/kernels/element-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
@@ -21,7 +21,8 @@ HWY_INLINE V sigmoid(D d, V x) {
   return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), hn::Exp(d, minus)));
 }
 
-void Swiglu(const float* gate_up, float* y, std::int64_t rows, std::int64_t width) {
+template <typename T>
+void swiglu_of(const T* gate_up, T* y, std::int64_t rows, std::int64_t width) {
   const D d;
   for (std::int64_t row = 0; row < rows; ++row, gate_up += 2 * width, y += width) {
     for_each_partial(width, [&](std::int64_t c, std::int64_t n) {
@@ -32,8 +33,9 @@ void Swiglu(const float* gate_up, float* y, std::int64_t rows, std::int64_t widt
 }
 
 // d silu / dx = s (1 + x (1 - s))
-void SwigluBackward(const float* gate_up, const float* dy, float* dgate_up, float* y,
-                    std::int64_t rows, std::int64_t width) {
+template <typename T>
+void backward_of(const T* gate_up, const T* dy, T* dgate_up, T* y, std::int64_t rows,
+                 std::int64_t width) {
   const D d;
   const V one = hn::Set(d, 1.0f);
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -53,6 +55,18 @@ void SwigluBackward(const float* gate_up, const float* dy, float* dgate_up, floa
   }
 }
 
+void Swiglu(Element element, const void* gate_up, void* y, std::int64_t rows, std::int64_t width) {
+  STRATA_WITH_ELEMENT(element,
+                      swiglu_of(static_cast<const T*>(gate_up), static_cast<T*>(y), rows, width));
+}
+
+void SwigluBackward(Element element, const void* gate_up, const void* dy, void* dgate_up, void* y,
+                    std::int64_t rows, std::int64_t width) {
+  STRATA_WITH_ELEMENT(element,
+                      backward_of(static_cast<const T*>(gate_up), static_cast<const T*>(dy),
+                                  static_cast<T*>(dgate_up), static_cast<T*>(y), rows, width));
+}
+
 }  // namespace strata::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -61,12 +75,12 @@ namespace strata::kernels {
 HWY_EXPORT(Swiglu);
 HWY_EXPORT(SwigluBackward);
 
-void swiglu(const float* gate_up, float* y, std::int64_t rows, std::int64_t width) {
-  HWY_DYNAMIC_DISPATCH(Swiglu)(gate_up, y, rows, width);
+void swiglu(Element element, const void* gate_up, void* y, std::int64_t rows, std::int64_t width) {
+  HWY_DYNAMIC_DISPATCH(Swiglu)(element, gate_up, y, rows, width);
 }
-void swiglu_backward(const float* gate_up, const float* dy, float* dgate_up, float* y,
+void swiglu_backward(Element element, const void* gate_up, const void* dy, void* dgate_up, void* y,
                      std::int64_t rows, std::int64_t width) {
-  HWY_DYNAMIC_DISPATCH(SwigluBackward)(gate_up, dy, dgate_up, y, rows, width);
+  HWY_DYNAMIC_DISPATCH(SwigluBackward)(element, gate_up, dy, dgate_up, y, rows, width);
 }
 }  // namespace strata::kernels
 #endif

@@ -1,7 +1,5 @@
 #include "strata/nn/ops/grouped_attention.h"
 
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -9,6 +7,7 @@
 #include "strata/nn/ops/kept_pointer.h"
 #include "strata/nn/ops/rms_norm.h"
 #include "strata/nn/ops/rope.h"
+#include "strata/nn/primitives.h"
 #include "strata/nn/tensor_parallel.h"
 
 namespace strata {
@@ -34,41 +33,19 @@ Parts parts(const at::Tensor& qkv, const GroupedAttention& o) {
   return {cut(0, q_width), cut(q_width, kv_width), cut(q_width + kv_width, kv_width)};
 }
 
-struct Attended {
-  at::Tensor y, log_sum;
-};
+Attended attend(const Parts& p) { return primitives(p.q).attend(p.q, p.k, p.v); }
 
-Attended attend(const Parts& p) {
-  const auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-      p.q.transpose(1, 2), p.k.transpose(1, 2), p.v.transpose(1, 2), /*dropout_p=*/0.0,
-      /*is_causal=*/true);
-  // The kernel lays its output out as [B, T, heads, width]: joining the heads is a view.
-  return {out.transpose(1, 2).reshape({p.q.size(0), p.q.size(1), p.q.size(2) * p.q.size(3)}),
-          log_sum};
-}
-
-// Gradients at the turned queries and keys and at the values, [B, T, heads, width] contiguous.
-Parts attend_backward(const Parts& p, const Attended& a, const at::Tensor& dy) {
-  const auto heads = [&](const at::Tensor& x) { return x.view(p.q.sizes()).transpose(1, 2); };
-  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      heads(dy.contiguous()), p.q.transpose(1, 2), p.k.transpose(1, 2), p.v.transpose(1, 2),
-      heads(a.y), a.log_sum, /*dropout_p=*/0.0, /*is_causal=*/true);
-  return {dq.transpose(1, 2).contiguous(), dk.transpose(1, 2).contiguous(), dv.transpose(1, 2)};
+// Gradients at the turned queries and keys and at the values.
+void attend_backward(const Parts& p, const Attended& attended, const at::Tensor& dy,
+                     const Parts& gradients) {
+  primitives(p.q).attend_gradient(p.q, p.k, p.v, attended, dy.contiguous(), gradients.q,
+                                  gradients.k, gradients.v);
 }
 
 void turn(const Parts& p, const GroupedAttention& o, RopeTurn direction) {
   const at::Tensor table = rope_table(o.rope, o.head_width, p.q.size(1));
   rope(p.q, table, direction);
   rope(p.k, table, direction);
-}
-
-at::Tensor pack(const at::Tensor& like, const Parts& gradients, const GroupedAttention& o) {
-  at::Tensor packed = at::empty_like(like);
-  const Parts to = parts(packed, o);
-  to.q.copy_(gradients.q);
-  to.k.copy_(gradients.k);
-  to.v.copy_(gradients.v);
-  return packed;
 }
 
 void save(AutogradContext* context, const GroupedAttention& o) {
@@ -87,6 +64,8 @@ GroupedAttention saved_options(AutogradContext* context) {
 }
 
 struct GroupedAttentionFunction : torch::autograd::Function<GroupedAttentionFunction> {
+  enum Saved { kQkv, kY, kLogSum };
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const GroupedAttention& options) {
     const Parts p = parts(qkv, options);
@@ -100,13 +79,17 @@ struct GroupedAttentionFunction : torch::autograd::Function<GroupedAttentionFunc
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const GroupedAttention options = saved_options(context);
-    const Parts d = attend_backward(parts(saved[0], options), {saved[1], saved[2]}, gradients[0]);
+    const at::Tensor dqkv = at::empty_like(saved[kQkv]);
+    const Parts d = parts(dqkv, options);
+    attend_backward(parts(saved[kQkv], options), {saved[kY], saved[kLogSum]}, gradients[0], d);
     turn(d, options, RopeTurn::kBack);
-    return {pack(saved[0], d, options), {}};
+    return {dqkv, {}};
   }
 };
 
 struct NormedGroupedAttentionFunction : torch::autograd::Function<NormedGroupedAttentionFunction> {
+  enum Saved { kQkv, kY, kLogSum, kQueryGain, kKeyGain, kQueryRstd, kKeyRstd };
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const at::Tensor& query_gain, const at::Tensor& key_gain,
                             const GroupedAttention& options, const TensorParallel* group) {
@@ -124,23 +107,28 @@ struct NormedGroupedAttentionFunction : torch::autograd::Function<NormedGroupedA
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &query_gain = saved[3], &key_gain = saved[4];
+    const at::Tensor &query_gain = saved[kQueryGain], &key_gain = saved[kKeyGain];
     const GroupedAttention options = saved_options(context);
-    const Parts raw = parts(saved[0], options);
+    const Parts raw = parts(saved[kQkv], options);
     const at::Tensor q = raw.q.contiguous(), k = raw.k.contiguous();
-    const Parts normed = {rms_norm_again(q, query_gain, saved[5]),
-                          rms_norm_again(k, key_gain, saved[6]), raw.v};
+    const Parts normed = {rms_norm_again(q, query_gain, saved[kQueryRstd]),
+                          rms_norm_again(k, key_gain, saved[kKeyRstd]), raw.v};
     turn(normed, options, RopeTurn::kForward);
-    Parts d = attend_backward(normed, {saved[1], saved[2]}, gradients[0]);
+    const at::Tensor dqkv = at::empty_like(saved[kQkv]);
+    const Parts packed = parts(dqkv, options);
+    // Norms take contiguous heads.
+    Parts d = {at::empty_like(q), at::empty_like(k), packed.v};
+    attend_backward(normed, {saved[kY], saved[kLogSum]}, gradients[0], d);
     turn(d, options, RopeTurn::kBack);
-    at::Tensor dgains = at::zeros({2, options.head_width}, at::kFloat);
-    d.q = rms_norm_backward(q, d.q, query_gain, saved[5], dgains[0]);
-    d.k = rms_norm_backward(k, d.k, key_gain, saved[6], dgains[1]);
+    at::Tensor dgains =
+        at::zeros({2, options.head_width}, saved[kQueryRstd].options().dtype(at::kFloat));
+    packed.q.copy_(rms_norm_backward(q, d.q, query_gain, saved[kQueryRstd], dgains[0]));
+    packed.k.copy_(rms_norm_backward(k, d.k, key_gain, saved[kKeyRstd], dgains[1]));
     const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
     if (group && !group->sequence()) group->all_reduce_sum(dgains);
     query_gain.grad().add_(dgains[0]);
     key_gain.grad().add_(dgains[1]);
-    return {pack(saved[0], d, options), {}, {}, {}, {}};
+    return {dqkv, {}, {}, {}, {}};
   }
 };
 

@@ -1,15 +1,11 @@
 #include "strata/nn/ops/linear.h"
 
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/mm.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "strata/nn/kernels/kernels.h"
-#include "strata/nn/ops/fp32_pieces.h"
 #include "strata/nn/ops/kept_pointer.h"
 #include "strata/nn/ops/layer_norm.h"
-#include "strata/nn/ops/parallel.h"
+#include "strata/nn/primitives.h"
 #include "strata/nn/tensor_parallel.h"
 
 namespace strata {
@@ -21,33 +17,26 @@ at::Tensor as_rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 void accumulate_weight_gradient(const at::Tensor& weight, const at::Tensor& dy,
                                 const at::Tensor& x) {
-  at::Tensor gradient = weight.grad();
-  if (x.scalar_type() == at::kFloat) {
-    gradient.addmm_(dy.t(), x);
-  } else {
-    add_in_fp32(gradient, at::mm(dy.t(), x));
-  }
+  primitives(x).add_weight_gradient(weight.grad(), dy, x);
 }
 
 void accumulate_bias_gradient(const at::Tensor& bias, const at::Tensor& dy) {
-  const std::int64_t rows = dy.size(0), columns = dy.size(1);
-  float* sum = bias.grad().data_ptr<float>();
-  in_fp32_pieces(rows, {dy}, {}, [&](std::int64_t, std::int64_t count, auto from, auto) {
-    parallel_columns(count, columns, [&](std::int64_t begin, std::int64_t end) {
-      kernels::add_column_sums(from[0], sum, count, columns, begin, end);
-    });
-  });
+  primitives(dy).add_column_sums(bias.grad(), dy);
+}
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  std::vector<std::int64_t> shape = x.sizes().vec();
+  shape.back() = weight.size(0);
+  return primitives(x).product(as_rows(x), weight, bias).view(shape);
+}
+
+at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
+  at::Tensor dx = at::empty({dy.size(0), weight.size(1)}, dy.options());
+  primitives(dy).input_gradient(dx, dy, weight);
+  return dx;
 }
 
 namespace {
-
-// x weightᵀ, plus the bias if there is one.
-at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  std::vector<std::int64_t> shape = x.sizes().vec();
-  shape.back() = weight.size(0);
-  const at::Tensor rows = as_rows(x), columns = weight.t();
-  return (bias.defined() ? at::addmm(bias, rows, columns) : at::mm(rows, columns)).view(shape);
-}
 
 at::Tensor leave(const TensorParallel* group, at::Tensor product, const at::Tensor& bias) {
   return leave_forward(group, std::move(product)).add_(bias);
@@ -62,62 +51,30 @@ at::Tensor gradient_behind(const TensorParallel* group, const at::Tensor& gradie
   return as_rows(leave_backward(group, dy));
 }
 
-at::Tensor gelu_forward(const at::Tensor& x) {
-  at::Tensor y = at::empty_like(x);
-  const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
-  in_fp32_pieces(rows, {x}, {y}, [&](std::int64_t, std::int64_t count, auto from, auto to) {
-    parallel_elements(count * columns, [&](std::int64_t begin, std::int64_t end) {
-      kernels::gelu(from[0] + begin, to[0] + begin, end - begin);
-    });
-  });
-  return y;
-}
-
-// The gradient at y becomes the one at x.
-void gelu_gradient(const at::Tensor& x, const at::Tensor& gradient) {
-  const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
-  in_fp32_pieces(
-      rows, {x, gradient}, {gradient}, [&](std::int64_t, std::int64_t count, auto from, auto to) {
-        parallel_elements(count * columns, [&](std::int64_t begin, std::int64_t end) {
-          kernels::gelu_backward(from[0] + begin, from[1] + begin, to[0] + begin, end - begin);
-        });
-      });
-}
-
-// The same; gives y again.
-at::Tensor gelu_gradient_and_value(const at::Tensor& x, const at::Tensor& gradient) {
-  at::Tensor y = at::empty_like(x);
-  const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
-  in_fp32_pieces(rows, {x, gradient}, {gradient, y},
-                 [&](std::int64_t, std::int64_t count, auto from, auto to) {
-                   parallel_elements(count * columns, [&](std::int64_t begin, std::int64_t end) {
-                     kernels::gelu_backward(from[0] + begin, from[1] + begin, to[0] + begin,
-                                            to[1] + begin, end - begin);
-                   });
-                 });
-  return y;
-}
-
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  enum Saved { kX, kWeight, kBias };
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias, RowParallel split) {
     context->save_for_backward({x, weight, bias});
     context->saved_data["group"] = keep_pointer(split.group);
-    if (!split.group) return multiply(x, weight, bias);
-    return leave(split.group, multiply(x, weight, {}), bias);
+    if (!split.group) return product(x, weight, bias);
+    return leave(split.group, product(x, weight, {}), bias);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1];
+    const at::Tensor &x = saved[kX], &weight = saved[kWeight];
     const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
-    const at::Tensor dy = gradient_behind(group, gradients[0], saved[2]);
+    const at::Tensor dy = gradient_behind(group, gradients[0], saved[kBias]);
     accumulate_weight_gradient(weight, dy, as_rows(x));
-    return {at::mm(dy, weight).view(x.sizes()), {}, {}, {}};
+    return {input_gradient(dy, weight).view(x.sizes()), {}, {}, {}};
   }
 };
 
 struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
+  enum Saved { kX, kGain, kNormBias, kMean, kRstd, kWeight, kBias, kNormed };
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gain,
                             const at::Tensor& norm_bias, const at::Tensor& weight,
                             const at::Tensor& bias, bool keep, ColumnParallel split) {
@@ -127,54 +84,58 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
     if (keep) saved.push_back(normed);
     context->save_for_backward(std::move(saved));
     context->saved_data["group"] = keep_pointer(split.group);
-    return multiply(enter_forward(split.group, normed), weight, bias);
+    return product(enter_forward(split.group, normed), weight, bias);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &gain = saved[1], &norm_bias = saved[2], &weight = saved[5];
-    const NormStatistics statistics{saved[3], saved[4]};
+    const at::Tensor &x = saved[kX], &gain = saved[kGain], &norm_bias = saved[kNormBias];
+    const at::Tensor& weight = saved[kWeight];
+    const NormStatistics statistics{saved[kMean], saved[kRstd]};
     const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
     const at::Tensor dy = as_rows(gradients[0].contiguous());
     std::vector<std::int64_t> entered;  // shape of the whole input
     {
       const at::Tensor normed = enter_forward(
-          group, saved.size() > 7 ? saved[7] : layer_norm_again(x, gain, norm_bias, statistics));
+          group, saved.size() > kNormed ? saved[kNormed]
+                                        : layer_norm_again(x, gain, norm_bias, statistics));
       accumulate_weight_gradient(weight, dy, as_rows(normed));
       entered = normed.sizes().vec();
     }
-    accumulate_bias_gradient(saved[6], dy);
-    at::Tensor dx = enter_backward(group, at::mm(dy, weight).view(entered));
+    accumulate_bias_gradient(saved[kBias], dy);
+    at::Tensor dx = enter_backward(group, input_gradient(dy, weight).view(entered));
     dx = layer_norm_backward(x, std::move(dx), gain, norm_bias, statistics);
     return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}};
   }
 };
 
 struct GeluLinearFunction : torch::autograd::Function<GeluLinearFunction> {
+  enum Saved { kX, kWeight, kBias, kActivated };
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias, bool keep, RowParallel split) {
-    at::Tensor activated = gelu_forward(x);
+    at::Tensor activated = primitives(x).gelu(x);
     variable_list saved = {x, weight, bias};
     if (keep) saved.push_back(activated);
     context->save_for_backward(std::move(saved));
     context->saved_data["group"] = keep_pointer(split.group);
-    if (!split.group) return multiply(activated, weight, bias);
-    at::Tensor product = multiply(activated, weight, {});
+    if (!split.group) return product(activated, weight, bias);
+    at::Tensor partial = product(activated, weight, {});
     activated.reset();  // not beside the buffers of the sum
-    return leave(split.group, std::move(product), bias);
+    return leave(split.group, std::move(partial), bias);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1];
+    const at::Tensor &x = saved[kX], &weight = saved[kWeight];
     const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
-    const at::Tensor dy = gradient_behind(group, gradients[0], saved[2]);
-    const at::Tensor dx = at::mm(dy, weight);
-    if (saved.size() > 3) {
-      accumulate_weight_gradient(weight, dy, as_rows(saved[3]));
-      gelu_gradient(x, dx);
+    const at::Tensor dy = gradient_behind(group, gradients[0], saved[kBias]);
+    const at::Tensor dx = input_gradient(dy, weight);
+    if (saved.size() > kActivated) {
+      accumulate_weight_gradient(weight, dy, as_rows(saved[kActivated]));
+      primitives(x).gelu_gradient(x, dx);
     } else {
-      accumulate_weight_gradient(weight, dy, as_rows(gelu_gradient_and_value(x, dx)));
+      accumulate_weight_gradient(weight, dy, as_rows(primitives(x).gelu_gradient_again(x, dx)));
     }
     return {dx.view(x.sizes()), {}, {}, {}, {}};
   }

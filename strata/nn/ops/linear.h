@@ -45,13 +45,17 @@ at::Tensor gelu_linear(const at::Tensor& x, const at::Tensor& weight, const at::
                        bool keep, RowParallel split = {});
 
 /// The one place where a linear weight's gradient is made, now or later: gradient(weight) += dyᵀ x
-/// and gradient(bias) += column sums of dy. In fp32 the product accumulates in the GEMM (beta = 1);
-/// a product of 16 bit is added to the fp32 gradient.
+/// and gradient(bias) += column sums of dy, in fp32 whatever dy and x are.
 ///
 /// Shapes  dy [rows, out], x [rows, in].
 void accumulate_weight_gradient(const at::Tensor& weight, const at::Tensor& dy,
                                 const at::Tensor& x);
 void accumulate_bias_gradient(const at::Tensor& bias, const at::Tensor& dy);
+
+/// x weightᵀ, plus the bias if it is defined; x [..., in].
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+/// dy weight
+at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight);
 
 /// x as [rows, last dimension].
 at::Tensor as_rows(const at::Tensor& x);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "strata/base/philox.h"
+#include "strata/device/thread_pool.h"
 #include "strata/nn/kernels/kernels.h"
 #include "strata/nn/ops/attention.h"
 #include "strata/nn/ops/dropout.h"
@@ -89,9 +90,11 @@ TEST(Gelu, TreatsTheTailLikeTheBody) {
   const at::Tensor whole = at::empty(128), single = at::empty(1);
   at::Tensor padded = at::zeros(128);
   padded.narrow(0, 0, 101).copy_(x);
-  kernels::gelu(padded.const_data_ptr<float>(), whole.data_ptr<float>(), 128);
+  kernels::gelu(kernels::Element::kFp32, padded.const_data_ptr<float>(), whole.data_ptr<float>(),
+                128);
   for (int i = 0; i < 101; ++i) {
-    kernels::gelu(x.const_data_ptr<float>() + i, single.data_ptr<float>(), 1);
+    kernels::gelu(kernels::Element::kFp32, x.const_data_ptr<float>() + i, single.data_ptr<float>(),
+                  1);
     EXPECT_EQ(single.item<float>(), whole[i].item<float>());
   }
   expect_close(whole.narrow(0, 0, 101), at::gelu(x, "tanh"), 1e-6);
@@ -209,8 +212,8 @@ TEST(Dropout, IsThePhiloxOfItsCounter) {
   const at::Tensor x = at::ones({kNumel}), y = at::empty({kNumel});
   const kernels::DropoutMask mask{
       .key = 0x123456789abcdefull, .site = 5, .threshold = 1u << 31, .scale = 2};
-  kernels::dropout_add(nullptr, x.const_data_ptr<float>(), y.data_ptr<float>(), mask, 9, 16,
-                       kNumel);
+  kernels::dropout_add(kernels::Element::kFp32, nullptr, x.const_data_ptr<float>(),
+                       y.data_ptr<float>(), mask, 9, 16, kNumel);
   for (std::uint32_t i = 0; i < kNumel; ++i) {
     const PhiloxBlock block = philox({(16 + i) / 4, 9, 5, 0}, {0x89abcdef, 0x1234567});
     EXPECT_EQ(y[i].item<float>(), block[i % 4] >= mask.threshold ? 2.0f : 0.0f) << i;
@@ -256,6 +259,38 @@ TEST(Ops, DoNotDependOnTheNumberOfThreads) {
     for (const at::Tensor& weight : w) results.back().push_back(weight.grad());
   }
   at::set_num_threads(1);
+  for (std::size_t i = 0; i < results[0].size(); ++i) {
+    expect_same_bits(results[0][i], results[1][i]);
+    expect_same_bits(results[0][i], results[2][i]);
+  }
+}
+
+// Products, attention and loops in pieces against the whole: the same bits in fp32.
+TEST(Ops, PiecesGiveTheBitsOfTheWhole) {
+  at::manual_seed(9);
+  const int C = 384, B = 4, T = 128;
+  const at::Tensor x0 = at::randn({B, T, C}), dy = at::randn({B, T, C});
+  const std::vector<at::Tensor> w0 = {
+      at::randn({C}),        at::randn({3 * C, C}), at::randn({3 * C}),   at::randn({C, C}),
+      at::randn({4 * C, C}), at::randn({4 * C}),    at::randn({C, 4 * C})};
+  std::vector<std::vector<at::Tensor>> results;
+  for (const int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    const ThreadPoolScope scope(pool);
+    std::vector<at::Tensor> w;
+    for (const at::Tensor& weight : w0) {
+      w.push_back(twin(weight));
+      w.back().mutable_grad() = at::zeros_like(weight);
+    }
+    const at::Tensor x = twin(x0);
+    const at::Tensor mixed = causal_attention(norm_linear(x, w[0], w[0], w[1], w[2], false), 6);
+    const at::Tensor y = residual_dropout(x, linear(mixed, w[3], w[0]), {}, {});
+    const at::Tensor z =
+        gelu_linear(norm_linear(y, w[0], w[0], w[4], w[5], false), w[6], w[0], false);
+    z.backward(dy);
+    results.emplace_back(std::vector<at::Tensor>{z.detach(), x.grad()});
+    for (const at::Tensor& weight : w) results.back().push_back(weight.grad());
+  }
   for (std::size_t i = 0; i < results[0].size(); ++i) {
     expect_same_bits(results[0][i], results[1][i]);
     expect_same_bits(results[0][i], results[2][i]);

@@ -4,10 +4,11 @@
 
 #include <functional>
 
+#include "strata/device/thread_pool.h"
+#include "strata/nn/host/product_bytes.h"
 #include "strata/nn/ops/attention.h"
 #include "strata/nn/ops/dropout.h"
 #include "strata/nn/ops/embedding.h"
-#include "strata/nn/ops/fp32_pieces.h"
 #include "strata/nn/ops/grouped_attention.h"
 #include "strata/nn/ops/head_loss.h"
 #include "strata/nn/ops/layer_norm.h"
@@ -21,6 +22,7 @@ namespace strata {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
+constexpr std::int64_t kManyElements = 1 << 16;  // more than one piece of a loop
 
 using Tensors = std::vector<at::Tensor>;
 using Operator = std::function<at::Tensor(const Tensors& inputs, const Tensors& weights)>;
@@ -52,15 +54,21 @@ Outcome run(const Operator& op, const Tensors& inputs, const Tensors& weights, a
   return outcome;
 }
 
-class Precision : public testing::TestWithParam<at::ScalarType> {
+// Both ways of making products, whatever this processor would choose.
+class Precision : public testing::TestWithParam<std::tuple<at::ScalarType, bool>> {
  protected:
-  void SetUp() override { at::manual_seed(1); }
-  static at::ScalarType dtype() { return GetParam(); }
+  Precision() : widen_(std::get<1>(GetParam())) { at::manual_seed(1); }
+  static at::ScalarType dtype() { return std::get<0>(GetParam()); }
+  static bool widens() { return std::get<1>(GetParam()); }
+
+  const WidenProducts widen_;
   // Of the largest element. Half the spacing of numbers near 1 is 2^-9 and 2^-12; a result has a
   // few roundings behind it.
   static double tolerance() { return dtype() == at::kBFloat16 ? 0x1p-6 : 0x1p-9; }
 
-  static at::Tensor draw(at::IntArrayRef shape) { return at::randn(shape).to(dtype()); }
+  static at::Tensor draw(at::IntArrayRef shape, double scale = 1) {
+    return at::randn(shape).mul_(scale).to(dtype());
+  }
 
   static void expect_close(const at::Tensor& half, const at::Tensor& whole, const char* what) {
     ASSERT_TRUE(half.defined() && whole.defined()) << what;
@@ -122,7 +130,7 @@ TEST_P(Precision, ComputesProducts) {
 
 // More elements than a piece.
 TEST_P(Precision, ComputesNormsInManyPieces) {
-  const std::int64_t rows = 2 * kFp32Piece / 24 + 5;
+  const std::int64_t rows = 2 * kManyElements / 24 + 5;
   expect_like_fp32([](const auto& x, const auto& w) { return layer_norm(x[0], w[0], w[1]); },
                    {{{rows, 24}}, {{24}, {24}}});
   expect_like_fp32([](const auto& x, const auto& w) { return rms_norm(x[0], w[0], kEpsilon); },
@@ -153,7 +161,7 @@ TEST_P(Precision, LooksRowsUp) {
 }
 
 TEST_P(Precision, RoundsPointwiseResultsOnce) {
-  const std::int64_t rows = kFp32Piece / 24 + 5;
+  const std::int64_t rows = kManyElements / 24 + 5;
   const at::Tensor x = draw({2, rows, 24}), gain = draw({24}), bias = draw({24});
   const auto wide = [](const at::Tensor& value) { return value.to(at::kFloat); };
   expect_rounded(layer_norm(x, gain, bias), layer_norm(wide(x), wide(gain), wide(bias)));
@@ -164,7 +172,7 @@ TEST_P(Precision, RoundsPointwiseResultsOnce) {
   expect_rounded(dropout(x, some, context), dropout(wide(x), some, context));
   expect_rounded(residual_dropout(residual, x, some, context),
                  residual_dropout(wide(residual), wide(x), some, context));
-  const at::Tensor odd = draw({3, kFp32Piece / 2 + 1});  // samples that masks can't cut
+  const at::Tensor odd = draw({3, kManyElements / 2 + 1});  // samples that masks can't cut
   expect_rounded(dropout(odd, some, context), dropout(wide(odd), some, context));
   const at::Tensor heads = draw({2, rows / 2, 3, 32}), turned = wide(heads);
   const at::Tensor table = rope_table({}, 32, rows / 2);
@@ -235,8 +243,63 @@ TEST_P(Precision, GivesTheSameBitsWhetherValuesAreKeptAndForAnyThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Halves, Precision, testing::Values(at::kBFloat16, at::kHalf),
-                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+// The pool's pieces, too: more rows than one, widths that products are cut at.
+TEST_P(Precision, ManyThreadsGiveTheBitsOfOne) {
+  const std::int64_t rows = widens() || dtype() == at::kBFloat16 ? 640 : 64;
+  const at::Tensor x = draw({2, rows / 2, 64}), dy = draw({2, rows / 2, 64});
+  // Small weights: fp16 overflows otherwise.
+  const double small = 0.1;
+  const at::Tensor qkv = draw({192, 64}, small), qkv_bias = draw({192}, small);
+  const at::Tensor out = draw({64, 64}, small), one = draw({64}, small);
+  const at::Tensor up = draw({640, 64}, small), up_bias = draw({640}, small);
+  const at::Tensor down = draw({64, 640}, small), gate_up = draw({640, 64}, small);
+  const at::Tensor swiglu_down = draw({64, 320}, small);
+  std::vector<Outcome> outcomes;
+  for (const int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    const ThreadPoolScope scope(pool);
+    outcomes.push_back(run(
+        [&](const Tensors& in, const Tensors& w) {
+          const at::Tensor attended =
+              causal_attention(norm_linear(in[0], w[0], w[0], w[1], w[2], false), 4);
+          const at::Tensor y = residual_dropout(in[0], linear(attended, w[3], w[0]), {}, {});
+          const at::Tensor z =
+              gelu_linear(norm_linear(y, w[0], w[0], w[4], w[5], false), w[6], w[0], false);
+          const at::Tensor gated = rms_norm_linear(z, w[0], kEpsilon, w[7], std::nullopt, false);
+          return residual_dropout(z, swiglu_linear(gated, w[8], false), {}, {});
+        },
+        {x}, {one, qkv, qkv_bias, out, up, up_bias, down, gate_up, swiglu_down}, dtype(),
+        [&](const at::Tensor&) { return dy; }));
+  }
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(at::equal(outcome.y, outcomes[0].y));
+    EXPECT_TRUE(at::equal(outcome.input_gradients[0], outcomes[0].input_gradients[0]));
+    for (std::size_t i = 0; i < outcome.weight_gradients.size(); ++i)
+      EXPECT_TRUE(at::equal(outcome.weight_gradients[i], outcomes[0].weight_gradients[i])) << i;
+  }
+}
+
+// Half the spacing of bf16 is lost where an exact sum is rounded before it is added.
+TEST_P(Precision, WidenedProductsRoundOnce) {
+  if (!widens()) GTEST_SKIP() << "the processor's own products round by themselves";
+  const at::Tensor x = draw({70, 48}), w = draw({32, 48}), b = draw({32}), dy = draw({70, 32});
+  const at::Tensor wide = at::addmm(b.to(at::kFloat), x.to(at::kFloat), w.to(at::kFloat).t());
+  expect_rounded(product(x, w, b), wide);
+  expect_rounded(input_gradient(dy, w), at::mm(dy.to(at::kFloat), w.to(at::kFloat)));
+  at::Tensor weight = w.clone().requires_grad_();
+  weight.mutable_grad() = at::zeros({32, 48});
+  accumulate_weight_gradient(weight, dy, x);
+  EXPECT_TRUE(at::equal(weight.grad(),
+                        at::zeros({32, 48}).addmm_(dy.to(at::kFloat).t(), x.to(at::kFloat))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Halves, Precision,
+                         testing::Combine(testing::Values(at::kBFloat16, at::kHalf),
+                                          testing::Bool()),
+                         [](const auto& info) {
+                           return std::string(c10::toString(std::get<0>(info.param))) +
+                                  (std::get<1>(info.param) ? "Widened" : "Own");
+                         });
 
 }  // namespace
 }  // namespace strata

@@ -2,13 +2,10 @@
 
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "strata/nn/kernels/llama_kernels.h"
-#include "strata/nn/ops/fp32_pieces.h"
-#include "strata/nn/ops/parallel.h"
+#include "strata/device/parallel.h"
 
 namespace strata {
 
@@ -57,38 +54,8 @@ at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64
   return table;
 }
 
-namespace {
-
-void turn_tokens(const at::Tensor& x, const float* angles, RopeTurn turn) {
-  const std::int64_t length = x.size(1), heads = x.size(2), width = x.size(3);
-  const std::int64_t sample = x.stride(0), token = x.stride(1);
-  float* data = x.data_ptr<float>();
-  const float direction = turn == RopeTurn::kForward ? 1.0f : -1.0f;
-  parallel_rows(x.size(0) * length, heads * width, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const float* at = angles + row % length * width;
-      kernels::rotate(data + row / length * sample + row % length * token, at, at + width / 2,
-                      heads, width, direction);
-    }
-  });
-}
-
-}  // namespace
-
 void rope(const at::Tensor& x, const at::Tensor& table, RopeTurn turn) {
-  const float* angles = table.const_data_ptr<float>();
-  if (x.scalar_type() == at::kFloat) return turn_tokens(x, angles, turn);
-  const std::int64_t length = x.size(1), width = table.size(1);
-  const std::int64_t piece = std::max<std::int64_t>(1, kFp32Piece / (x.size(2) * width));
-  for (std::int64_t sample = 0; sample < x.size(0); ++sample) {
-    for (std::int64_t first = 0; first < length; first += piece) {
-      const at::Tensor tokens =
-          x.variable_data().narrow(0, sample, 1).narrow(1, first, std::min(piece, length - first));
-      const at::Tensor wide = tokens.to(at::kFloat).contiguous();
-      turn_tokens(wide, angles + first * width, turn);
-      tokens.copy_(wide);
-    }
-  }
+  primitives(x).rotate(x, table, turn);
 }
 
 }  // namespace strata

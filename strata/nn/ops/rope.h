@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "strata/nn/ops/rope_options.h"
+#include "strata/nn/primitives.h"
 
 namespace strata {
 
@@ -22,7 +23,6 @@ std::vector<float> rope_frequencies(const RopeOptions& options, std::int64_t wid
 at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length,
                       std::int64_t first = 0);
 
-enum class RopeTurn { kForward, kBack };
 void rope(const at::Tensor& x, const at::Tensor& table, RopeTurn turn);
 
 }  // namespace strata

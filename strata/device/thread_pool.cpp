@@ -1,0 +1,145 @@
+// A ticket counter carries the job's number beside the pieces left, so that a worker that wakes late
+// cannot take a piece of the next job with the description of the last; the description is read only
+// by who holds a ticket, and the caller does not change it before all tickets are done.
+//
+// Who waits spins for some microseconds first, because the next job of a training step is usually
+// that near, and then sleeps: a spinning thread would take the core from the one it waits for.
+#include "strata/device/thread_pool.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
+#include <chrono>
+#include <memory>
+#include <system_error>
+
+#include "strata/base/errors.h"
+#include "strata/device/account.h"
+
+namespace strata {
+namespace {
+
+constexpr std::uint64_t kPieces = 0xffffffff;
+constexpr std::chrono::microseconds kSpin{20};
+
+thread_local ThreadPool* current_pool = nullptr;
+thread_local std::unique_ptr<ThreadPool> own_pool;
+thread_local bool inside_piece = false;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Until `value` is not `old`.
+void wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  while (value.load(std::memory_order_acquire) == old) {
+    for (int i = 0; i < 16; ++i) pause();
+    if (std::chrono::steady_clock::now() < end) continue;
+    value.wait(old, std::memory_order_acquire);
+    return;
+  }
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  STRATA_CHECK(threads >= 1, "device.thread_pool");
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work_until_stopped(); });
+  } catch (const std::system_error& error) {
+    stopped_ = true;
+    number_.fetch_add(1);
+    number_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+    throw SystemError({.operation = "device.thread_pool",
+                       .what = "a thread cannot be started",
+                       .expected = std::to_string(threads) + " threads a rank",
+                       .got = error.what(),
+                       .fix = "set mesh.threads to fewer, or raise the limit (ulimit -u)"});
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stopped_.store(true, std::memory_order_relaxed);
+  number_.fetch_add(1, std::memory_order_release);
+  number_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(std::int64_t pieces, c10::function_ref<void(std::int64_t)> f) {
+  if (pieces <= 0) return;
+  if (pieces == 1 || workers_.empty() || inside_piece) {
+    for (std::int64_t piece = 0; piece < pieces; ++piece) f(piece);
+    return;
+  }
+  job_ = {.f = &f, .account = current_memory_account(), .pieces = pieces};
+  unfinished_.store(static_cast<std::uint32_t>(pieces), std::memory_order_relaxed);
+  const std::uint32_t number = number_.load(std::memory_order_relaxed) + 1;
+  tickets_.store(std::uint64_t{number} << 32 | static_cast<std::uint64_t>(pieces),
+                 std::memory_order_release);
+  number_.store(number, std::memory_order_release);
+  number_.notify_all();
+  take_pieces(number);
+  while (const std::uint32_t left = unfinished_.load(std::memory_order_acquire))
+    wait_for_change(unfinished_, left);
+  if (!failed_.load(std::memory_order_acquire)) return;
+  failed_.store(false, std::memory_order_relaxed);
+  std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void ThreadPool::work_until_stopped() {
+  at::set_num_threads(1);
+  const at::NoGradGuard no_grad;
+  std::uint32_t number = 0;
+  while (true) {
+    wait_for_change(number_, number);
+    number = number_.load(std::memory_order_acquire);
+    if (stopped_.load(std::memory_order_relaxed)) return;
+    take_pieces(number);
+  }
+}
+
+void ThreadPool::take_pieces(std::uint32_t number) {
+  std::uint64_t tickets = tickets_.load(std::memory_order_acquire);
+  while (tickets >> 32 == number && (tickets & kPieces) > 0) {
+    if (!tickets_.compare_exchange_weak(tickets, tickets - 1, std::memory_order_acq_rel,
+                                        std::memory_order_acquire))
+      continue;
+    perform(job_.pieces - static_cast<std::int64_t>(tickets & kPieces));
+    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_all();
+    tickets = tickets_.load(std::memory_order_acquire);
+  }
+}
+
+void ThreadPool::perform(std::int64_t piece) {
+  inside_piece = true;
+  try {
+    const AccountScope scope(job_.account);
+    const at::NoGradGuard no_grad;
+    (*job_.f)(piece);
+  } catch (...) {
+    if (!failed_.exchange(true, std::memory_order_acq_rel)) failure_ = std::current_exception();
+  }
+  inside_piece = false;
+}
+
+ThreadPoolScope::ThreadPoolScope(ThreadPool& pool, AtenThreads aten) : previous_(current_pool) {
+  if (aten == AtenThreads::kOne) at::set_num_threads(1);
+  current_pool = &pool;
+}
+
+ThreadPoolScope::~ThreadPoolScope() { current_pool = previous_; }
+
+ThreadPool& thread_pool() {
+  if (current_pool) return *current_pool;
+  const int threads = inside_piece ? 1 : at::get_num_threads();
+  if (!own_pool || own_pool->threads() != threads) own_pool = std::make_unique<ThreadPool>(threads);
+  return *own_pool;
+}
+
+}  // namespace strata

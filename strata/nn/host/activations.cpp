@@ -1,0 +1,91 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+
+#include "strata/device/parallel.h"
+#include "strata/nn/host/elements.h"
+#include "strata/nn/host/host_primitives.h"
+#include "strata/nn/kernels/llama_kernels.h"
+
+namespace strata {
+
+at::Tensor HostPrimitives::add(const at::Tensor& a, const at::Tensor& b) const {
+  at::Tensor y = at::empty_like(a);
+  parallel_elements(a.numel(), [&](std::int64_t begin, std::int64_t end) {
+    kernels::add(element_of(a), at_element(a, begin), at_element(b, begin),
+                 mutable_at_element(y, begin), end - begin);
+  });
+  return y;
+}
+
+at::Tensor HostPrimitives::gelu(const at::Tensor& x) const {
+  at::Tensor y = at::empty_like(x);
+  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    kernels::gelu(element_of(x), at_element(x, begin), mutable_at_element(y, begin), end - begin);
+  });
+  return y;
+}
+
+void HostPrimitives::gelu_gradient(const at::Tensor& x, const at::Tensor& dy) const {
+  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    kernels::gelu_backward(element_of(x), at_element(x, begin), at_element(dy, begin),
+                           mutable_at_element(dy, begin), end - begin);
+  });
+}
+
+at::Tensor HostPrimitives::gelu_gradient_again(const at::Tensor& x, const at::Tensor& dy) const {
+  at::Tensor y = at::empty_like(x);
+  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    kernels::gelu_backward(element_of(x), at_element(x, begin), at_element(dy, begin),
+                           mutable_at_element(dy, begin), mutable_at_element(y, begin),
+                           end - begin);
+  });
+  return y;
+}
+
+at::Tensor HostPrimitives::swiglu(const at::Tensor& gate_up) const {
+  const std::int64_t width = gate_up.size(-1) / 2, rows = gate_up.numel() / (2 * width);
+  at::Tensor y = at::empty({rows, width}, gate_up.options());
+  parallel_rows(rows, width, [&](std::int64_t begin, std::int64_t end) {
+    kernels::swiglu(element_of(y), at_element(gate_up, begin * 2 * width),
+                    mutable_at_element(y, begin * width), end - begin, width);
+  });
+  return y;
+}
+
+at::Tensor HostPrimitives::swiglu_gradient(const at::Tensor& gate_up, const at::Tensor& dy) const {
+  at::Tensor dgate_up = at::empty_like(gate_up);
+  const std::int64_t width = dy.size(-1), rows = dy.numel() / width;
+  parallel_rows(rows, width, [&](std::int64_t begin, std::int64_t end) {
+    kernels::swiglu_backward(element_of(dy), at_element(gate_up, begin * 2 * width),
+                             at_element(dy, begin * width),
+                             mutable_at_element(dgate_up, begin * 2 * width),
+                             mutable_at_element(dy, begin * width), end - begin, width);
+  });
+  return dgate_up;
+}
+
+at::Tensor HostPrimitives::dropout_add(const at::Tensor& residual, const at::Tensor& x,
+                                       const MaskOfSamples& mask) const {
+  at::Tensor y = at::empty_like(x);
+  const std::int64_t samples = x.size(0), per_sample = x.numel() / samples;
+  const std::int64_t before = mask.part * per_sample;  // elements of the sample on other ranks
+  // Pieces never straddle samples; a multiple of the widest vector's four blocks.
+  constexpr std::int64_t kPiece = 8192;
+  const std::int64_t pieces = (per_sample + kPiece - 1) / kPiece;
+  const auto apply = [&](std::int64_t piece) {
+    const std::int64_t sample = piece / pieces, within = piece % pieces * kPiece;
+    const std::int64_t first = sample * per_sample + within;
+    kernels::dropout_add(element_of(x), residual.defined() ? at_element(residual, first) : nullptr,
+                         at_element(x, first), mutable_at_element(y, first), mask.mask,
+                         static_cast<std::uint32_t>(mask.first_sample + sample), before + within,
+                         std::min(kPiece, per_sample - within));
+  };
+  parallel_ranges(samples * pieces, 2, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t piece = begin; piece < end; ++piece) apply(piece);
+  });
+  return y;
+}
+
+}  // namespace strata

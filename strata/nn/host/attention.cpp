@@ -1,0 +1,115 @@
+// ATen's fused attention computes each sample and head by itself, so any cut between them gives the
+// same bits; heads that share keys stay together, because the gradients of their keys are summed.
+//
+// In 16 bit a piece is widened and attended in fp32 where products are: ATen's kernel in bf16 makes
+// its products by a routine that reached half of fp32's rate on the processors tried.
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "strata/device/parallel.h"
+#include "strata/nn/host/elements.h"
+#include "strata/nn/host/host_primitives.h"
+#include "strata/nn/host/product_bytes.h"
+#include "strata/nn/kernels/llama_kernels.h"
+
+namespace strata {
+namespace {
+
+// Heads of keys [first, first + count) of one sample, or all.
+struct Piece {
+  std::int64_t sample, first, count;
+};
+
+// Calls f(piece) for every head of every sample.
+template <typename F>
+void for_heads(std::int64_t samples, std::int64_t heads, F f) {
+  const std::int64_t wanted = kPiecesPerThread * thread_pool().threads();
+  const std::int64_t parts = std::clamp<std::int64_t>((wanted + samples - 1) / samples, 1, heads);
+  thread_pool().run(samples * parts, [&](std::int64_t i) {
+    const std::int64_t part = i % parts, first = heads * part / parts;
+    f(Piece{i / parts, first, heads * (part + 1) / parts - first});
+  });
+}
+
+// [B, T, heads, width] -> [1, heads of the piece, T, width]; `shared` heads for one of the keys'.
+at::Tensor cut(const at::Tensor& x, const Piece& piece, std::int64_t shared, bool widen) {
+  const at::Tensor part = x.narrow(0, piece.sample, 1)
+                              .narrow(2, piece.first * shared, piece.count * shared)
+                              .transpose(1, 2);
+  return widen ? part.to(at::kFloat) : part;
+}
+
+at::Tensor cut_sums(const at::Tensor& log_sum, const Piece& piece, std::int64_t shared) {
+  return log_sum.narrow(0, piece.sample, 1).narrow(1, piece.first * shared, piece.count * shared);
+}
+
+void write(const at::Tensor& to, const Piece& piece, std::int64_t shared, const at::Tensor& from) {
+  at::Tensor part = cut(to, piece, shared, false);
+  part.copy_(from);
+}
+
+}  // namespace
+
+Attended HostPrimitives::attend(const at::Tensor& q, const at::Tensor& k,
+                                const at::Tensor& v) const {
+  const std::int64_t samples = q.size(0), length = q.size(1), heads = q.size(2), width = q.size(3);
+  const std::int64_t shared = heads / k.size(2);
+  const bool widen = widens_products(q.scalar_type());
+  if (!widen && thread_pool().threads() == 1) {
+    const auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), /*dropout_p=*/0.0,
+        /*is_causal=*/true);
+    // The kernel lays its output out as [B, T, heads, width]: joining the heads is a view.
+    return {out.transpose(1, 2).reshape({samples, length, heads * width}), log_sum};
+  }
+  const at::Tensor y = at::empty({samples, length, heads, width}, q.options());
+  const at::Tensor log_sum =
+      at::empty({samples, length, heads}, q.options().dtype(at::kFloat)).transpose(1, 2);
+  for_heads(samples, k.size(2), [&](const Piece& piece) {
+    const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+        cut(q, piece, shared, widen), cut(k, piece, 1, widen), cut(v, piece, 1, widen),
+        /*dropout_p=*/0.0, /*is_causal=*/true);
+    write(y, piece, shared, out);
+    cut_sums(log_sum, piece, shared).copy_(sums);
+  });
+  return {y.view({samples, length, heads * width}), log_sum};
+}
+
+void HostPrimitives::attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                     const Attended& attended, const at::Tensor& dy,
+                                     const at::Tensor& dq, const at::Tensor& dk,
+                                     const at::Tensor& dv) const {
+  const std::int64_t shared = q.size(2) / k.size(2);
+  const bool widen = widens_products(q.scalar_type());
+  const at::Tensor y = attended.y.view(q.sizes()), gradient = dy.view(q.sizes());
+  for_heads(q.size(0), k.size(2), [&](const Piece& piece) {
+    const auto [dq_part, dk_part, dv_part] =
+        at::_scaled_dot_product_flash_attention_for_cpu_backward(
+            cut(gradient, piece, shared, widen), cut(q, piece, shared, widen),
+            cut(k, piece, 1, widen), cut(v, piece, 1, widen), cut(y, piece, shared, widen),
+            cut_sums(attended.log_sum, piece, shared), /*dropout_p=*/0.0, /*is_causal=*/true);
+    write(dq, piece, shared, dq_part);
+    write(dk, piece, 1, dk_part);
+    write(dv, piece, 1, dv_part);
+  });
+}
+
+void HostPrimitives::rotate(const at::Tensor& x, const at::Tensor& table, RopeTurn turn) const {
+  const std::int64_t length = x.size(1), heads = x.size(2), width = x.size(3);
+  const std::int64_t sample = x.stride(0), token = x.stride(1);
+  const float* angles = table.const_data_ptr<float>();
+  const float direction = turn == RopeTurn::kForward ? 1.0f : -1.0f;
+  parallel_rows(x.size(0) * length, heads * width, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* at = angles + row % length * width;
+      kernels::rotate(element_of(x),
+                      mutable_at_element(x, row / length * sample + row % length * token), at,
+                      at + width / 2, heads, width, direction);
+    }
+  });
+}
+
+}  // namespace strata

@@ -1,0 +1,198 @@
+// Products are cut by rows of the output, and each piece runs single-threaded on a thread of the
+// pool. Tried with MKL's kernels for AVX2 and AVX-512: rows of a product computed apart have the
+// same bits if there are at least 64, widths and rows are multiples of 16 and sums at least 64
+// long; rows of a weight gradient from 192 on (its sums are longer, and MKL blocks them by the
+// shape), its columns not. Others are not cut. In 16 bit the cuts are constants, so that bits don't
+// depend on the threads whatever the library does. Every piece packs the other operand again (3 %
+// of the time of four pieces), so they are coarser than those of other loops.
+//
+// Widened operands live a piece long, so that they stay in the cache.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "strata/base/errors.h"
+#include "strata/device/fast_products.h"
+#include "strata/device/parallel.h"
+#include "strata/nn/host/elements.h"
+#include "strata/nn/host/host_primitives.h"
+#include "strata/nn/host/product_bytes.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kLeastRows = 64, kLeastSum = 64, kLeastBlock = 192, kUnit = 16;
+constexpr std::int64_t kProductsPerThread = 2;
+constexpr std::int64_t kHalfRows = 256;  // of a piece in 16 bit
+
+enum class Decision { kProcessor, kWiden, kKeep };
+std::atomic<Decision> decision{Decision::kProcessor};
+
+bool is_fp32(const at::Tensor& x) { return x.scalar_type() == at::kFloat; }
+
+bool may_cut(std::int64_t in, std::int64_t out) { return in % kUnit == 0 && out % kUnit == 0; }
+
+// Calls f(begin, count) for pieces of n rows that begin at multiples of 16.
+template <typename F>
+void for_pieces(std::int64_t n, std::int64_t pieces, F f) {
+  const std::int64_t units = n / kUnit;
+  thread_pool().run(n > 0 ? pieces : 0, [&](std::int64_t i) {
+    const std::int64_t begin = units * i / pieces * kUnit;
+    const std::int64_t end = i + 1 == pieces ? n : units * (i + 1) / pieces * kUnit;
+    f(begin, end - begin);
+  });
+}
+
+std::int64_t row_pieces(std::int64_t rows, std::int64_t in, std::int64_t out, bool half) {
+  if (half) return std::max<std::int64_t>(1, rows / kHalfRows);
+  if (!may_cut(in, out) || rows % kUnit != 0 || in < kLeastSum) return 1;
+  // A piece may be a unit shorter than the mean.
+  return pieces_of(rows, kLeastRows + kUnit, kProductsPerThread);
+}
+
+at::Tensor widened_rows(const at::Tensor& x, std::int64_t begin, std::int64_t count) {
+  const at::Tensor rows = x.narrow(0, begin, count);
+  if (is_fp32(x)) return rows;
+  at::Tensor wide = at::empty({count, x.size(1)}, x.options().dtype(at::kFloat));
+  kernels::widen(element_of(x), rows.const_data_ptr(), wide.data_ptr<float>(), wide.numel());
+  return wide;
+}
+
+void round_rows(const at::Tensor& wide, const at::Tensor& to) {
+  kernels::narrow(element_of(to), wide.const_data_ptr<float>(), to.data_ptr(), wide.numel());
+}
+
+// y[rows] = make(x[rows]), in fp32 for operands that are widened.
+template <typename Make>
+void multiply_rows(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
+  const bool half = !is_fp32(x) || !is_fp32(y);
+  for_pieces(x.size(0), row_pieces(x.size(0), x.size(1), y.size(1), half),
+             [&](std::int64_t begin, std::int64_t count) {
+               at::Tensor to = y.narrow(0, begin, count);
+               if (!widen) return make(x.narrow(0, begin, count), to);
+               const at::Tensor from = widened_rows(x, begin, count);
+               if (is_fp32(y)) return make(from, to);
+               at::Tensor wide = at::empty(to.sizes(), y.options().dtype(at::kFloat));
+               make(from, wide);
+               round_rows(wide, to);
+             });
+}
+
+at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                    at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  const bool widen = widens_products(x.scalar_type());
+  at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(dtype));
+  const at::Tensor columns = (widen ? widened(weight) : weight.detach()).t();
+  const at::Tensor add = bias.defined() ? (widen ? widened(bias) : bias.detach()) : at::Tensor();
+  multiply_rows(x, y, widen, [&](const at::Tensor& from, at::Tensor& to) {
+    add.defined() ? at::addmm_out(to, add, from, columns) : at::mm_out(to, from, columns);
+  });
+  return y;
+}
+
+// Blocks of rows of sum [out, in].
+template <typename F>
+void for_blocks(const at::Tensor& sum, bool half, F f) {
+  const std::int64_t out = sum.size(0), most = std::max<std::int64_t>(1, out / kLeastBlock);
+  std::int64_t pieces = most;
+  if (!half)
+    pieces = may_cut(sum.size(1), out)
+                 ? std::min(most, pieces_of(out, kLeastBlock, kProductsPerThread))
+                 : 1;
+  for_pieces(out, pieces, f);
+}
+
+}  // namespace
+
+bool widens_products(at::ScalarType dtype) {
+  if (dtype == at::kFloat) return false;
+  const Decision decided = decision.load(std::memory_order_relaxed);
+  if (decided == Decision::kProcessor) return !has_fast_products(dtype);
+  return decided == Decision::kWiden;
+}
+
+WidenProducts::WidenProducts(bool widen) { decision = widen ? Decision::kWiden : Decision::kKeep; }
+
+WidenProducts::~WidenProducts() { decision = Decision::kProcessor; }
+
+std::int64_t host_product_bytes(c10::ScalarType dtype, std::int64_t rows, std::int64_t in,
+                                std::int64_t out) {
+  if (!widens_products(dtype)) return 0;
+  const std::int64_t pieces = std::max<std::int64_t>(1, rows / kHalfRows);
+  return (in * out + rows / pieces * (in + out)) * 4;
+}
+
+std::int64_t host_weight_gradient_bytes(c10::ScalarType dtype, std::int64_t rows, std::int64_t in,
+                                        std::int64_t out) {
+  if (widens_products(dtype)) return std::min(rows, kHalfRows) * (in + out) * 4;
+  return dtype == at::kFloat ? 0 : in * out * static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
+at::Tensor HostPrimitives::product(const at::Tensor& x, const at::Tensor& weight,
+                                   const at::Tensor& bias) const {
+  return multiply(x, weight, bias, x.scalar_type());
+}
+
+at::Tensor HostPrimitives::logits(const at::Tensor& x, const at::Tensor& weight) const {
+  if (is_fp32(x) || widens_products(x.scalar_type())) return multiply(x, weight, {}, at::kFloat);
+  return widened(multiply(x, weight, {}, x.scalar_type()));
+}
+
+at::Tensor HostPrimitives::as_operand(const at::Tensor& gradient, at::ScalarType dtype) const {
+  return widens_products(dtype) ? gradient : gradient.to(dtype);
+}
+
+void HostPrimitives::input_gradient(at::Tensor& dx, const at::Tensor& dy,
+                                    const at::Tensor& weight) const {
+  const at::NoGradGuard no_grad;
+  const bool widen = widens_products(weight.scalar_type());
+  const at::Tensor rows = widen ? widened(weight) : weight.detach();
+  multiply_rows(dy, dx, widen,
+                [&](const at::Tensor& from, at::Tensor& to) { at::mm_out(to, from, rows); });
+}
+
+void HostPrimitives::add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
+                                         const at::Tensor& x) const {
+  const at::NoGradGuard no_grad;
+  const auto add_product = [&](const at::Tensor& rows, const at::Tensor& columns) {
+    for_blocks(sum, /*half=*/false, [&](std::int64_t begin, std::int64_t count) {
+      at::Tensor block = sum.narrow(0, begin, count);
+      block.addmm_(rows.narrow(1, begin, count).t(), columns);
+    });
+  };
+  if (is_fp32(x)) return add_product(dy, x);
+  if (widens_products(x.scalar_type())) {
+    for (std::int64_t row = 0; row < x.size(0); row += kHalfRows) {
+      const std::int64_t count = std::min(kHalfRows, x.size(0) - row);
+      add_product(widened(dy.narrow(0, row, count)), widened(x.narrow(0, row, count)));
+    }
+    return;
+  }
+  const kernels::Element element = element_of(x);
+  for_blocks(sum, /*half=*/true, [&](std::int64_t begin, std::int64_t count) {
+    const at::Tensor product = at::mm(dy.narrow(1, begin, count).t(), x);
+    kernels::add_to(element, product.const_data_ptr(), sum.data_ptr<float>() + begin * sum.size(1),
+                    product.numel());
+  });
+}
+
+void HostPrimitives::add_column_sums(const at::Tensor& sum, const at::Tensor& x) const {
+  const std::int64_t rows = x.size(0), columns = x.size(1);
+  float* to = sum.data_ptr<float>();
+  parallel_columns(rows, columns, [&](std::int64_t begin, std::int64_t end) {
+    kernels::add_column_sums(element_of(x), x.const_data_ptr(), to, rows, columns, begin, end);
+  });
+}
+
+const Primitives& primitives(const at::Tensor& x) {
+  static const HostPrimitives host;
+  STRATA_CHECK(x.is_cpu(), "nn.primitives");
+  return host;
+}
+
+}  // namespace strata

@@ -1,0 +1,117 @@
+/// Reads and writes elements of fp32, bf16 or fp16 as vectors and numbers of fp32. Included once a
+/// target.
+///
+/// What is written is rounded to nearest even, as ATen does.
+#include <cstdint>
+#include <cstring>
+
+#if defined(STRATA_ELEMENT_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef STRATA_ELEMENT_INL_H
+#undef STRATA_ELEMENT_INL_H
+#else
+#define STRATA_ELEMENT_INL_H
+#endif
+
+#include "hwy/highway.h"
+#include "strata/nn/kernels/element.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::kernels::HWY_NAMESPACE {
+
+using FloatTag = hwy::HWY_NAMESPACE::ScalableTag<float>;
+using FloatVector = hwy::HWY_NAMESPACE::Vec<FloatTag>;
+
+template <typename D>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const float* from) {
+  return hwy::HWY_NAMESPACE::LoadU(d, from);
+}
+
+template <typename D>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const Bf16* from) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::RebindToUnsigned<D> wide;
+  const hn::Rebind<std::uint16_t, D> narrow;
+  const auto bits = hn::LoadU(narrow, reinterpret_cast<const std::uint16_t*>(from));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
+}
+
+template <typename D>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const Fp16* from) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<hwy::float16_t, D> narrow;
+  return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+}
+
+template <typename D>
+HWY_INLINE void store(hwy::HWY_NAMESPACE::Vec<D> v, D d, float* to) {
+  hwy::HWY_NAMESPACE::StoreU(v, d, to);
+}
+
+template <typename D>
+HWY_INLINE void store(hwy::HWY_NAMESPACE::Vec<D> v, D d, Bf16* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::RebindToUnsigned<D> wide;
+  const hn::RebindToSigned<D> whole;
+  const hn::Rebind<std::uint16_t, D> narrow;
+  const auto bits = hn::BitCast(wide, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(wide, 1u));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(wide, 0x7FFFu))));
+  const auto nan = hn::RebindMask(wide, hn::Ne(v, v));
+  const auto result = hn::IfThenElse(nan, hn::Set(wide, 0x7FC0u), rounded);
+  hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(whole, result)), narrow,
+             reinterpret_cast<std::uint16_t*>(to));
+}
+
+template <typename D>
+HWY_INLINE void store(hwy::HWY_NAMESPACE::Vec<D> v, D d, Fp16* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<hwy::float16_t, D> narrow;
+  hn::StoreU(hn::DemoteTo(narrow, v), narrow, reinterpret_cast<hwy::float16_t*>(to));
+}
+
+// One element, for the ends of rows.
+HWY_INLINE float get(const float* from) { return *from; }
+HWY_INLINE void put(float value, float* to) { *to = value; }
+
+template <typename T>
+HWY_INLINE float get(const T* from) {
+  const hwy::HWY_NAMESPACE::CappedTag<float, 1> d;
+  return hwy::HWY_NAMESPACE::GetLane(load(d, from));
+}
+
+template <typename T>
+HWY_INLINE void put(float value, T* to) {
+  const hwy::HWY_NAMESPACE::CappedTag<float, 1> d;
+  store(hwy::HWY_NAMESPACE::Set(d, value), d, to);
+}
+
+/// The first n lanes; the others are zero.
+template <typename T>
+HWY_INLINE FloatVector load_partial(const T* from, std::int64_t n) {
+  const FloatTag d;
+  if (n == static_cast<std::int64_t>(hwy::HWY_NAMESPACE::Lanes(d))) return load(d, from);
+  HWY_ALIGN T padded[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(padded, from, n * sizeof(T));
+  return load(d, padded);
+}
+
+template <typename T>
+HWY_INLINE void store_partial(FloatVector v, T* to, std::int64_t n) {
+  const FloatTag d;
+  if (n == static_cast<std::int64_t>(hwy::HWY_NAMESPACE::Lanes(d))) return store(v, d, to);
+  HWY_ALIGN T padded[HWY_MAX_BYTES / sizeof(float)];
+  store(v, d, padded);
+  std::memcpy(to, padded, n * sizeof(T));
+}
+
+/// Calls body(first, n) for the vectors of a row: n lanes each, fewer in the last.
+template <typename Body>
+HWY_INLINE void for_each_partial(std::int64_t width, Body body) {
+  const auto lanes = static_cast<std::int64_t>(hwy::HWY_NAMESPACE::Lanes(FloatTag()));
+  for (std::int64_t c = 0; c < width; c += lanes) body(c, width - c < lanes ? width - c : lanes);
+}
+
+}  // namespace strata::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

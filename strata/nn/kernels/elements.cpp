@@ -1,0 +1,76 @@
+#include "strata/nn/kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "strata/nn/kernels/elements.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After highway.h, which sets the target.
+#include "strata/nn/kernels/element-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <typename T>
+void add_of(const T* a, const T* b, T* y, std::int64_t n) {
+  for_each_partial(n, [&](std::int64_t i, std::int64_t count) {
+    store_partial(hn::Add(load_partial(a + i, count), load_partial(b + i, count)), y + i, count);
+  });
+}
+
+template <typename From, typename To>
+void convert(const From* x, To* y, std::int64_t n) {
+  for_each_partial(n, [&](std::int64_t i, std::int64_t count) {
+    store_partial(load_partial(x + i, count), y + i, count);
+  });
+}
+
+template <typename T>
+void add_to_of(const T* x, float* sum, std::int64_t n) {
+  for_each_partial(n, [&](std::int64_t i, std::int64_t count) {
+    store_partial(hn::Add(load_partial(sum + i, count), load_partial(x + i, count)), sum + i,
+                  count);
+  });
+}
+
+void Add(Element element, const void* a, const void* b, void* y, std::int64_t n) {
+  STRATA_WITH_ELEMENT(
+      element, add_of(static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(y), n));
+}
+
+void AddTo(Element element, const void* x, float* sum, std::int64_t n) {
+  STRATA_WITH_ELEMENT(element, add_to_of(static_cast<const T*>(x), sum, n));
+}
+
+void Widen(Element element, const void* x, float* y, std::int64_t n) {
+  STRATA_WITH_ELEMENT(element, convert(static_cast<const T*>(x), y, n));
+}
+
+void Narrow(Element element, const float* x, void* y, std::int64_t n) {
+  STRATA_WITH_ELEMENT(element, convert(x, static_cast<T*>(y), n));
+}
+
+}  // namespace strata::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::kernels {
+HWY_EXPORT(Add);
+HWY_EXPORT(AddTo);
+HWY_EXPORT(Widen);
+HWY_EXPORT(Narrow);
+
+void add(Element element, const void* a, const void* b, void* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Add)(element, a, b, y, n);
+}
+void add_to(Element element, const void* x, float* sum, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(AddTo)(element, x, sum, n);
+}
+void widen(Element element, const void* x, float* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Widen)(element, x, y, n);
+}
+void narrow(Element element, const float* x, void* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Narrow)(element, x, y, n);
+}
+}  // namespace strata::kernels
+#endif
