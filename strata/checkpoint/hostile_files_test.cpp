@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTokenizer = R"({
   "added_tokens": [{"content": "<|end|>", "id": 9, "special": true, "normalized": false}],
-  "normalizer": {"type": "Sequential", "normalizers": [{"type": "NFC"}]},
+  "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]},
   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
   "decoder": {"type": "ByteLevel"},
   "model": {"type": "BPE",

@@ -147,6 +147,16 @@ DecoderOptions read_model(const JsonPart& description) {
   return completed(model);
 }
 
+DecoderOptions without_derived_sizes(const DecoderOptions& model) {
+  const DecoderOptions whole = completed(model);
+  DecoderOptions bare = whole;
+  if (whole.kv_heads == whole.heads) bare.kv_heads = 0;
+  if (whole.head_width * whole.heads == whole.width) bare.head_width = 0;
+  DecoderOptions derived = bare;
+  derived.mlp_width = 0;
+  return completed(derived).mlp_width == whole.mlp_width ? derived : bare;
+}
+
 void require_same_model(const DecoderOptions& checkpoint, const DecoderOptions& model,
                         SameModel what, const std::string& path) {
   const DecoderOptions theirs = completed(checkpoint), ours = completed(model);

@@ -22,6 +22,9 @@ nlohmann::ordered_json describe_model(const DecoderOptions& model);
 
 DecoderOptions read_model(const JsonPart& description);
 
+/// With 0 for the sizes that follow from others: what a recipe may change goes on following.
+DecoderOptions without_derived_sizes(const DecoderOptions& model);
+
 /// What a model that goes on from another has to have in common with it.
 enum class SameModel {
   kWeights,  ///< every weight, and what it means: --from

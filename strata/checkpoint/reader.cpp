@@ -8,6 +8,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/json_document.h"
 #include "strata/checkpoint/folder.h"
+#include "strata/checkpoint/model_description.h"
 #include "strata/models/hugging_face.h"
 
 namespace strata {
@@ -148,8 +149,9 @@ std::string CheckpointReader::config_json() const {
 }
 
 DecoderOptions CheckpointReader::model() const {
-  if (manifest_.model) return *manifest_.model;
-  return read_hugging_face_config(config_json(), folder_ + "/" + kConfigName);
+  return without_derived_sizes(
+      manifest_.model ? *manifest_.model
+                      : read_hugging_face_config(config_json(), folder_ + "/" + kConfigName));
 }
 
 std::string CheckpointReader::tokenizer() const {

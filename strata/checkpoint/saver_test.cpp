@@ -155,7 +155,7 @@ TEST_F(SavingTest, WritesWholeTensorsUnderTheNamesOfHuggingFace) {
   EXPECT_EQ(many.tensor("block1.attention.qkv.weight.exp_avg").sizes(),
             (std::vector<std::int64_t>{36, 12}));
   EXPECT_FALSE(many.contains("lm_head.weight"));  // tied: at its owner alone
-  EXPECT_EQ(model_options_of(root_), completed(model()));
+  EXPECT_EQ(model_options_of(root_), model());
   EXPECT_EQ(many.manifest().samples_seen, 10);
   EXPECT_EQ(position_at(root_, model()), at_step(2));
 }
@@ -301,7 +301,7 @@ TEST_F(SavingTest, LoadsCheckpointsWhoseManifestHasNoModel) {
   manifest.model.reset();
   manifest.tokenizer.clear();
   std::ofstream(path + "/manifest.json") << write_manifest(manifest);
-  EXPECT_EQ(model_options_of(path), completed(model()));
+  EXPECT_EQ(model_options_of(path), model());
   const ExampleStates states = ExampleRank(model(), kMeshes[3], 1).held();
   EXPECT_EQ(load_states(path, model(), states.weights, states.slots), at_step(1));
   for (const NamedState& state : states.weights) EXPECT_TRUE(ExampleRank::was_read(state));
@@ -390,7 +390,7 @@ class PretrainedTest : public SavingTest {
 };
 
 TEST_F(PretrainedTest, LoadsWeightsUnderAnyMesh) {
-  EXPECT_EQ(model_options_of(path_), completed(model()));
+  EXPECT_EQ(model_options_of(path_), model());
   for (const ExampleMesh& mesh : {kMeshes[0], kMeshes[3], kMeshes[9]}) {
     for (int rank = 0; rank < mesh.mesh.size(); ++rank) {
       const ExampleStates states = ExampleRank(model(), mesh, rank).held();
