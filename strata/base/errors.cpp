@@ -1,9 +1,13 @@
+// Whatever the input, a message stays readable: lines that are longer than a reader follows are cut
+// here, for all errors. Those who quote the user's input use quote(), which is stricter.
 #include "strata/base/errors.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "strata/base/error_transfer.h"
+#include "strata/base/quote.h"
 
 namespace strata {
 namespace {
@@ -21,6 +25,33 @@ void append_part(std::string& message, std::string_view label, const std::string
       message.push_back(c);
     }
   }
+}
+
+constexpr std::size_t kLongestLine = 240;
+constexpr std::size_t kLongestPictureLine = 1000;  // of grids and tables, and of lists of names
+
+std::string cut_lines(const std::string& text, std::size_t longest) {
+  if (text.size() <= longest) return text;
+  std::string cut;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (begin > 0) cut += '\n';
+    cut += beginning(line, longest);
+    if (line.size() > longest) cut += "... (" + std::to_string(line.size()) + " bytes)";
+    begin = end + 1;
+  }
+  return cut;
+}
+
+ErrorText readable(ErrorText text) {
+  text.where = cut_lines(text.where, kLongestLine);
+  text.what = cut_lines(text.what, kLongestLine);
+  text.expected = cut_lines(text.expected, kLongestPictureLine);
+  const bool picture = text.got.find('\n') != std::string::npos;
+  text.got = cut_lines(text.got, picture ? kLongestPictureLine : kLongestLine);
+  text.fix = cut_lines(text.fix, kLongestPictureLine);
+  return text;
 }
 
 std::string compose(const ErrorText& text) {
@@ -42,7 +73,7 @@ std::string_view path_in_repository(std::string_view file) {
 }  // namespace
 
 Error::Error(ErrorKind kind, ErrorText text)
-    : kind_(kind), text_(std::move(text)), message_(compose(text_)) {}
+    : kind_(kind), text_(readable(std::move(text))), message_(compose(text_)) {}
 
 int exit_code(const std::exception& error) {
   switch (to_error(error).kind()) {

@@ -1,5 +1,7 @@
 #include "strata/base/errors.h"
 
+#include "strata/base/quote.h"
+
 #include <gtest/gtest.h>
 
 #include <new>
@@ -91,6 +93,42 @@ TEST(Check, EvaluatesItsOperandsOnce) {
   int calls = 0;
   STRATA_CHECK_EQ(++calls, 1, "base.test");
   EXPECT_EQ(calls, 1);
+}
+
+TEST(Quote, IsOneLineOfAtMost80Bytes) {
+  EXPECT_EQ(quote("steps"), "'steps'");
+  EXPECT_EQ(quote(""), "''");
+  EXPECT_EQ(quote("a\nb\tc\x1b"), "'a\\nb\\x09c\\x1b'");
+  EXPECT_EQ(quote(std::string(78, 'x')), "'" + std::string(78, 'x') + "'");
+  for (const std::size_t length : {79u, 80u, 81u, 1000u, 1'000'000u}) {
+    const std::string text = quote(std::string(length, 'x'));
+    EXPECT_LE(text.size(), kLongestQuotation);
+    EXPECT_TRUE(text.ends_with("...' (" + std::to_string(length) + " bytes)")) << text;
+  }
+  EXPECT_LE(quote(std::string(60, '\x01')).size(), kLongestQuotation);
+}
+
+TEST(Quote, CutsBetweenCharacters) {
+  std::string umlauts;
+  for (int i = 0; i < 100; ++i) umlauts += "\u00e4";
+  const std::string text = quote(umlauts);
+  EXPECT_EQ(text.find("...") % 2, 1u);  // behind the quotation mark, two bytes each
+  EXPECT_EQ(beginning("a\u00e4", 2), "a");
+}
+
+TEST(Error, CutsLinesThatNobodyReads) {
+  const std::string megabyte(1'000'000, 'x');
+  const UserError error({.operation = "base.test",
+                         .where = megabyte,
+                         .what = megabyte,
+                         .expected = megabyte,
+                         .got = "table\n" + megabyte + "\nend",
+                         .fix = megabyte});
+  EXPECT_LT(std::string(error.what()).size(), 6000u);
+  EXPECT_TRUE(error.text().got.starts_with("table\nxxx"));
+  EXPECT_TRUE(error.text().got.ends_with("... (1000000 bytes)\nend"));
+  const std::string grid(500, 'F');
+  EXPECT_EQ(UserError({.what = "w", .got = "rank 0:\n" + grid}).text().got, "rank 0:\n" + grid);
 }
 
 }  // namespace

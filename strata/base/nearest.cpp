@@ -5,6 +5,9 @@
 namespace strata {
 namespace {
 
+// A longer one is no slip, and would take long to compare.
+constexpr std::size_t kLongestName = 100;
+
 std::size_t slip_limit(std::string_view name) { return (name.size() + 1) / 3; }
 
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
@@ -44,11 +47,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  if (name.size() > kLongestName) return "";
   return nearest(candidates, slip_limit(name),
                  [&](const std::string& candidate) { return edit_distance(name, candidate); });
 }
 
 std::string nearest_path(std::string_view path, const std::vector<std::string>& candidates) {
+  if (path.size() > kLongestName) return "";
   constexpr std::size_t kStep = 64;  // how near the sections are only decides between equals
   const std::string_view name = last_part(path);
   const std::string_view section = path.substr(0, path.size() - name.size());

@@ -6,6 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/nearest.h"
+#include "strata/base/quote.h"
 
 namespace strata {
 namespace {
@@ -94,9 +95,9 @@ void check_choice(const FieldInfo& info, const std::string& path, const std::str
   const std::string nearest = nearest_name(text, info.choices);
   throw UserError({.operation = "base.options",
                    .where = where,
-                   .what = "'" + text + "' is not a choice of '" + path + "'",
+                   .what = quote(text) + " is not a choice of '" + path + "'",
                    .expected = join(info.choices, ", "),
-                   .got = "'" + text + "'",
+                   .got = quote(text),
                    .fix = nearest.empty() ? "set '" + path + "' to one of these"
                                           : "did you mean '" + nearest + "'?"});
 }
@@ -109,7 +110,7 @@ void check_range(const OptionSet::Target& target, const FieldInfo& info, double 
                    .where = where,
                    .what = "'" + path + "' is out of range",
                    .expected = write_range(target, info) + unit_suffix(info),
-                   .got = text,
+                   .got = text.size() < kLongestQuotation / 2 ? text : quote(text),
                    .fix = "the nearest legal value is " + write_limit(target, nearest)});
 }
 
@@ -129,7 +130,7 @@ void read_value(const OptionSet::Target& target, const FieldInfo& info, const st
                            .where = where,
                            .what = "wrong type of value for '" + path + "'",
                            .expected = type_name(value) + unit_suffix(info),
-                           .got = "'" + text + "'",
+                           .got = quote(text),
                            .fix = "write a value like its default, " + write(*field)});
         }
         if constexpr (std::is_same_v<decltype(value), std::string>) {

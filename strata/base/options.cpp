@@ -6,6 +6,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/nearest.h"
 #include "strata/base/option_value.h"
+#include "strata/base/quote.h"
 
 namespace strata {
 namespace {
@@ -59,14 +60,14 @@ void OptionSet::set(const std::string& assignment) {
   if (equals == std::string::npos) {
     throw UserError({.operation = "base.options",
                      .where = "--set",
-                     .what = "no '=' in '" + assignment + "'",
+                     .what = "no '=' in " + quote(assignment),
                      .expected = "PATH=VALUE",
-                     .got = "'" + assignment + "'",
+                     .got = quote(assignment),
                      .fix = "write it like --set train.steps=10"});
   }
   const std::string path = assignment.substr(0, equals);
   const std::string text = assignment.substr(equals + 1);
-  if (is_section(path)) refuse_section(path, "'" + text + "'", "--set");
+  if (is_section(path)) refuse_section(path, quote(text), "--set");
   if (!lookup(path)) refuse_unknown(path, false, "--set");
   assign(path, text, "--set");
 }
@@ -139,7 +140,7 @@ void OptionSet::refuse_unknown(const std::string& path, bool section,
   throw UserError(
       {.operation = "base.options",
        .where = where,
-       .what = std::string(section ? "unknown section" : "unknown field") + " '" + path + "'",
+       .what = std::string(section ? "unknown section " : "unknown field ") + quote(path),
        .expected = members(section_of(path)),
        .got = "",
        .fix = suggest(nearest, kListAll)});

@@ -323,6 +323,45 @@ TEST_F(OptionSetTest, RefusesWhatIsNotARecipe) {
   EXPECT_EQ(refusal_of_yaml("train: {[a, b]: 1}").what, "a name must be plain text");
 }
 
+TEST_F(OptionSetTest, EndsWithEveryShortText) {
+  // yaml-cpp takes nothing of some of these and reports empty documents for ever.
+  EXPECT_EQ(refusal_of_yaml(",").what, "malformed YAML: a character that begins nothing");
+  EXPECT_EQ(refusal_of_yaml(",").where, "recipe.yaml:1:1");
+  EXPECT_TRUE(refusal_of_yaml("train: {steps: 1}\n,\n").what.starts_with("malformed YAML"));
+  const std::string alphabet = ",:-?[]{}&*!|>'\"%@`#~ \na";
+  for (const char first : alphabet) {
+    for (const char second : alphabet) {
+      try {
+        set_.load_yaml({first, second}, "recipe.yaml");
+      } catch (const UserError&) {
+      }
+    }
+  }
+}
+
+TEST_F(OptionSetTest, RefusesALongOrDeepRecipe) {
+  EXPECT_EQ(refusal_of_yaml(std::string(2'000'000, 'a')).what, "the recipe is too long");
+  std::string deep = "train: ";
+  for (int i = 0; i < 100; ++i) deep += "[";
+  for (int i = 0; i < 100; ++i) deep += "]";
+  EXPECT_EQ(refusal_of_yaml(deep).what, "lists and sections are nested too deeply");
+  EXPECT_TRUE(refusal_of_yaml(std::string(100'000, '[')).what.starts_with("malformed YAML"));
+}
+
+TEST_F(OptionSetTest, QuotesAtMostALineOfWhatItRefuses) {
+  const std::string megabyte(1'000'000, 'x');
+  for (const ErrorText& text :
+       {refusal_of_set(megabyte), refusal_of_set(megabyte + "=1"), refusal_of_set("train=" + megabyte),
+        refusal_of_set("train.steps=" + megabyte), refusal_of_set("train.steps=" + megabyte + "\n1"),
+        refusal_of_set("train.steps=" + std::string(1'000'000, '0') + "7"),
+        refusal_of_set("mesh.schedule=" + megabyte), refusal_of_set("memory.device=" + megabyte),
+        refusal_of_yaml("train: {steps: " + megabyte + "}"), refusal_of_yaml(megabyte),
+        refusal_of_yaml("train: {" + megabyte + ": 1}"), refusal_of_yaml(megabyte + ": {a: 1}")}) {
+    for (const std::string& part : {text.where, text.what, text.got, text.fix})
+      EXPECT_LT(part.size(), 200u) << part.substr(0, 300);
+  }
+}
+
 TEST_F(OptionSetTest, RefusesABadAssignment) {
   const ErrorText text = refusal_of_set("train.steps");
   EXPECT_EQ(text.where, "--set");

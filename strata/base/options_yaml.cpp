@@ -1,10 +1,17 @@
+// A recipe is read twice: the first reading only counts. yaml-cpp's LoadAll never returns from a
+// text such as ",", of which its parser takes nothing and still reports one empty document after
+// another; and nothing is built from a text before its documents and its depth are known.
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/base/quote.h"
 #include "strata/base/option_value.h"
 #include "strata/base/options.h"
 
@@ -19,9 +26,42 @@ std::string place(const std::string& file, const YAML::Mark& mark) {
 
 std::string in_words(const YAML::Node& node) {
   if (node.IsNull()) return "nothing";
-  if (node.IsScalar()) return "'" + node.Scalar() + "'";
+  if (node.IsScalar()) return quote(node.Scalar());
   return node.IsMap() ? "a section" : "a list";
 }
+
+constexpr std::size_t kLongestRecipe = std::size_t{1} << 20;  // bytes
+constexpr int kDeepest = 16;
+
+// Where documents begin, and how deeply their lists and sections are nested.
+class Counter final : public YAML::EventHandler {
+ public:
+  std::vector<YAML::Mark> documents;
+  YAML::Mark too_deep = YAML::Mark::null_mark();
+
+  void OnDocumentStart(const YAML::Mark& mark) override { documents.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    enter(mark);
+  }
+  void OnSequenceEnd() override { --depth_; }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    enter(mark);
+  }
+  void OnMapEnd() override { --depth_; }
+
+ private:
+  void enter(const YAML::Mark& mark) {
+    if (++depth_ == kDeepest + 1 && too_deep.is_null()) too_deep = mark;
+  }
+  int depth_ = 0;
+};
 
 }  // namespace
 
@@ -31,28 +71,50 @@ class OptionSet::YamlReader {
   YamlReader(OptionSet& set, std::string file) : set_(set), file_(std::move(file)) {}
 
   void read(const std::string& text) {
-    const std::vector<YAML::Node> documents = parse(text);
-    if (documents.size() > 1) {
-      refuse(documents[1].Mark(), "a recipe is one YAML document", "one document",
-             std::to_string(documents.size()) + " documents", "remove the lines that read '---'");
+    if (text.size() > kLongestRecipe) {
+      refuse(YAML::Mark::null_mark(), "the recipe is too long",
+             "at most " + std::to_string(kLongestRecipe) + " bytes", std::to_string(text.size()),
+             "name a recipe, such as one of recipes/");
     }
-    if (documents.empty() || documents.front().IsNull()) return;
-    if (!documents.front().IsMap()) {
-      refuse(documents.front().Mark(), "a recipe is made of sections",
-             "the sections " + set_.members(""), in_words(documents.front()),
-             "write it like `train: {steps: 10}`");
+    const YAML::Node document = parse(text);
+    if (document.IsNull()) return;
+    if (!document.IsMap()) {
+      refuse(document.Mark(), "a recipe is made of sections", "the sections " + set_.members(""),
+             in_words(document), "write it like `train: {steps: 10}`");
     }
-    read_section(documents.front(), "");
+    read_section(document, "");
   }
 
  private:
-  std::vector<YAML::Node> parse(const std::string& text) {
+  YAML::Node parse(const std::string& text) {
     try {
-      return YAML::LoadAll(text);
+      check_documents(text);
+      return YAML::Load(text);
     } catch (const YAML::Exception& error) {
       refuse(error.mark, "malformed YAML: " + error.msg, "", "",
              "check indentation, quotes and brackets up to this place");
     }
+  }
+
+  void check_documents(const std::string& text) {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    Counter counter;
+    while (counter.documents.size() < 2 && parser.HandleNextDocument(counter)) {
+    }
+    if (!counter.too_deep.is_null()) {
+      refuse(counter.too_deep, "lists and sections are nested too deeply",
+             "at most " + std::to_string(kDeepest) + " levels", "more",
+             "write a recipe of sections and fields");
+    }
+    if (counter.documents.size() < 2) return;
+    const YAML::Mark &first = counter.documents[0], &second = counter.documents[1];
+    if (first.pos == second.pos) {
+      refuse(second, "malformed YAML: a character that begins nothing", "",
+             quote(text.substr(std::min<std::size_t>(second.pos, text.size()), 1)), "remove it");
+    }
+    refuse(second, "a recipe is one YAML document", "one document", "more",
+           "remove the lines that read '---'");
   }
 
   void read_section(const YAML::Node& section, const std::string& prefix) {
@@ -93,7 +155,7 @@ class OptionSet::YamlReader {
   void refuse_repetition(const YAML::Mark& mark, const std::string& path) {
     const auto [first, is_new] = seen_.emplace(path, place(file_, mark));
     if (is_new) return;
-    refuse(mark, "'" + path + "' is given twice", "", "first at " + first->second,
+    refuse(mark, quote(path) + " is given twice", "", "first at " + first->second,
            "remove one of the two");
   }
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "strata/base/errors.h"
+#include "strata/base/quote.h"
 
 namespace strata {
 namespace {
@@ -40,7 +41,7 @@ UserError not_bytes(std::string_view text, const std::string& what) {
                     .where = "",
                     .what = what,
                     .expected = "a number and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB",
-                    .got = "'" + std::string(text) + "'",
+                    .got = quote(text),
                     .fix = "write it like 2GiB, 512MiB or 0"});
 }
 
@@ -92,7 +93,7 @@ Bytes parse_bytes(std::string_view text) {
     if (scale(text.substr(0, digits), suffix.bytes, bytes.count)) return bytes;
     throw not_bytes(text, "malformed or too large a number of bytes");
   }
-  throw not_bytes(text, "unknown unit '" + std::string(name) + "'");
+  throw not_bytes(text, "unknown unit " + quote(name));
 }
 
 std::string format_bytes(std::int64_t bytes) {

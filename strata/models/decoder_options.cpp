@@ -5,6 +5,11 @@
 namespace strata {
 namespace {
 
+// Products of two of them, times bytes and a small factor, stay below 2^63.
+constexpr double kMostLayers = 1 << 20;
+constexpr double kMostWidth = 1 << 24;
+constexpr double kMostTokens = 0x7fffffff;
+
 [[noreturn]] void refuse(const std::string& field, const std::string& what,
                          const std::string& expected, const std::string& got,
                          const std::string& fix) {
@@ -28,14 +33,19 @@ void describe_llama(OptionSet& set, const std::string& prefix, DecoderOptions& o
           {.help = "llama: heads of keys and values, each shared by several query heads; 0: as "
                    "many as heads.",
            .unit = "heads",
-           .minimum = 0});
+           .minimum = 0,
+           .maximum = kMostWidth});
   set.add(prefix + ".head_width", &options.head_width,
-          {.help = "llama: width of a head; 0: width / heads.", .unit = "elements", .minimum = 0});
+          {.help = "llama: width of a head; 0: width / heads.",
+           .unit = "elements",
+           .minimum = 0,
+           .maximum = kMostWidth});
   set.add(prefix + ".mlp_width", &options.mlp_width,
           {.help = "llama: width inside the MLP; 0: 8/3 of the width, rounded up to a multiple of "
                    "64 (gpt: always 4 times the width).",
            .unit = "elements",
-           .minimum = 0});
+           .minimum = 0,
+           .maximum = kMostWidth});
   set.add(prefix + ".norm_epsilon", &options.norm_epsilon,
           {.help = "Added to the mean square in norms; gpt: always 1e-5.", .minimum = 0});
   set.add(prefix + ".qkv_bias", &options.qkv_bias,
@@ -60,7 +70,10 @@ void describe_rope(OptionSet& set, const std::string& prefix, RopeOptions& rope)
            .unit = "turns",
            .minimum = 0});
   set.add(prefix + ".original_context", &rope.original_context,
-          {.help = "llama: context before the stretching.", .unit = "tokens", .minimum = 1});
+          {.help = "llama: context before the stretching.",
+           .unit = "tokens",
+           .minimum = 1,
+           .maximum = kMostTokens});
 }
 
 DecoderOptions completed_gpt(DecoderOptions o) {
@@ -110,20 +123,28 @@ void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options
   set.add(prefix + ".kind", &options.kind,
           {.help = "Architecture; llama covers Qwen 2 and Qwen 3.", .choices = {"gpt", "llama"}});
   set.add(prefix + ".layers", &options.layers,
-          {.help = "Transformer blocks.", .unit = "layers", .minimum = 1});
+          {.help = "Transformer blocks.",
+           .unit = "layers",
+           .minimum = 1,
+           .maximum = kMostLayers});
   set.add(
       prefix + ".width", &options.width,
       {.help = "Width of the residual stream; multiples of 16 make bits independent of threads.",
        .unit = "elements",
-       .minimum = 1});
+       .minimum = 1,
+       .maximum = kMostWidth});
   set.add(prefix + ".heads", &options.heads,
-          {.help = "Attention heads; must divide the width.", .unit = "heads", .minimum = 1});
+          {.help = "Attention heads; must divide the width.",
+           .unit = "heads",
+           .minimum = 1,
+           .maximum = kMostWidth});
   set.add(prefix + ".vocab", &options.vocab,
-          {.help = "Vocabulary.", .unit = "tokens", .minimum = 1});
+          {.help = "Vocabulary.", .unit = "tokens", .minimum = 1, .maximum = kMostTokens});
   set.add(prefix + ".context", &options.context,
           {.help = "Longest sample, and the length of training samples.",
            .unit = "tokens",
-           .minimum = 1});
+           .minimum = 1,
+           .maximum = kMostTokens});
   set.add(prefix + ".dropout", &options.dropout,
           {.help = "Probability that an activation is dropped in training; gpt alone.",
            .unit = "ratio",

@@ -39,7 +39,7 @@ class Counter {
   }
 
   void count_tensor(const Action& action) {
-    if (mesh_.tensor.empty()) return;
+    if (mesh_.tp == 1 || mesh_.tensor.empty()) return;
     for (int l = action.layers.begin; l < action.layers.end; ++l) {
       const TensorTraffic& layer = mesh_.tensor[l];
       const std::int64_t bytes =

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 #include "strata/base/errors.h"
@@ -41,10 +40,11 @@ class Bookkeeper {
         now_(schedule.num_ranks()),
         ledger_(schedule.num_ranks()),
         changes_(schedule.num_ranks()),
-        references_(wiring.values.size() * schedule.num_ranks() * schedule.num_micro_batches),
         shares_(shares_of(costs, wiring, sharding)),
         unreduced_(wiring.num_layers) {
+    add_holders();
     for (ByteTable& table : now_) table[ByteKind::kBatch] = costs.batch_bytes;
+    find_copies();
     for (int l = 0; l < wiring.num_layers; ++l) add_fixed(l);
     for (int r = 0; r < schedule.num_ranks(); ++r) {
       change(r, 0, now_[r].total());
@@ -66,7 +66,11 @@ class Bookkeeper {
   Ledger take() {
     for (std::size_t r = 0; r < ledger_.size(); ++r) {
       std::int64_t level = 0;
-      for (const auto& [seconds, bytes] : changes_[r]) {
+      std::sort(changes_[r].begin(), changes_[r].end(), [](const Change& a, const Change& b) {
+        return std::pair(a.seconds, a.order) < std::pair(b.seconds, b.order);
+      });
+      ledger_[r].timeline.reserve(changes_[r].size());
+      for (const auto& [seconds, order, bytes] : changes_[r]) {
         ledger_[r].timeline.push_back({seconds, level += bytes});
       }
     }
@@ -74,8 +78,52 @@ class Bookkeeper {
   }
 
  private:
+  struct Change {
+    double seconds = 0;
+    std::size_t order = 0;  // among changes of one time
+    std::int64_t bytes = 0;
+  };
+  struct Holder {
+    int rank = 0;
+    int readers = 0;             // layers of the rank that read the value
+    std::size_t references = 0;  // of the first micro-batch
+  };
+
   void change(int rank, double seconds, std::int64_t bytes) {
-    if (bytes != 0) changes_[rank].emplace(seconds, bytes);
+    if (bytes != 0) changes_[rank].push_back({seconds, changes_[rank].size(), bytes});
+  }
+
+  // A value is read by few ranks: its producer's and its readers', each with a counter for every
+  // micro-batch.
+  void add_holders() {
+    std::size_t counters = 0;
+    first_holder_.reserve(wiring_.values.size() + 1);
+    for (const Value& value : wiring_.values) {
+      first_holder_.push_back(holders_.size());
+      const auto add = [&](int rank, int readers) {
+        for (std::size_t h = first_holder_.back(); h < holders_.size(); ++h) {
+          if (holders_[h].rank != rank) continue;
+          holders_[h].readers += readers;
+          return;
+        }
+        holders_.push_back({.rank = rank, .readers = readers, .references = counters});
+        counters += num_micro_batches_;
+      };
+      add(placement_.rank[value.producer], 0);
+      for (const int consumer : value.consumers) add(placement_.rank[consumer], 1);
+    }
+    first_holder_.push_back(holders_.size());
+    references_.resize(counters);
+  }
+
+  // Layers that use a weight whose owner lives on another rank.
+  void find_copies() {
+    copies_.resize(wiring_.num_layers);
+    for (const Tie& tie : wiring_.ties) {
+      for (const int user : tie.users) {
+        if (placement_.rank[tie.owner] != placement_.rank[user]) copies_[user] = 1;
+      }
+    }
   }
 
   void add_fixed(int layer) {
@@ -85,11 +133,7 @@ class Bookkeeper {
     table[ByteKind::kWeights] += shares.weights;
     table[ByteKind::kGradients] += shares.gradients;
     table[ByteKind::kStates] += shares.states;
-    const bool copies = std::any_of(wiring_.ties.begin(), wiring_.ties.end(), [&](const Tie& tie) {
-      return std::count(tie.users.begin(), tie.users.end(), layer) != 0 &&
-             placement_.rank[tie.owner] != placement_.rank[layer];
-    });
-    if (copies) table[ByteKind::kReplicas] += cost.replica_bytes;
+    if (copies_[layer]) table[ByteKind::kReplicas] += cost.replica_bytes;
   }
 
   void walk(const Action& action, double end_seconds) {
@@ -106,7 +150,7 @@ class Bookkeeper {
         for (int l = end; l-- > begin;) backward(l);
         break;
       case Op::kReceiveActivation:
-        references(action.value, rank_) = readers_on(action.value, rank_);
+        references(action.value, rank_) = holder(action.value, rank_).readers;
         take_over(action, --references(action.value, action.peer) == 0, end_seconds);
         break;
       case Op::kReceiveGradient:
@@ -138,7 +182,7 @@ class Bookkeeper {
     const LayerCost& cost = costs_.layers[layer];
     for (const int v : placement_.outputs[layer]) {
       add(ByteKind::kValues, value_bytes(v));
-      references(v, rank_) = readers_on(v, rank_) + ranks_served(v);
+      references(v, rank_) = holder(v, rank_).readers + ranks_served(v);
     }
     if (traits_.trains && !traits_.recompute[layer]) {
       add(ByteKind::kSaved, scaled(cost.saved_bytes));
@@ -213,22 +257,18 @@ class Bookkeeper {
 
   // Readers on the rank, and other ranks that have still to receive the value from it.
   int& references(int value, int rank) {
-    return references_[(value * now_.size() + rank) * num_micro_batches_ + micro_batch_];
+    return references_[holder(value, rank).references + micro_batch_];
   }
 
-  int readers_on(int value, int rank) const {
-    const auto& consumers = wiring_.values[value].consumers;
-    return static_cast<int>(std::count_if(consumers.begin(), consumers.end(),
-                                          [&](int c) { return placement_.rank[c] == rank; }));
+  const Holder& holder(int value, int rank) const {
+    std::size_t h = first_holder_[value];
+    while (holders_[h].rank != rank) ++h;
+    return holders_[h];
   }
 
+  // The holders beside the producer's rank, which is the first.
   int ranks_served(int value) const {
-    std::vector<int> ranks;
-    for (const int consumer : wiring_.values[value].consumers) {
-      if (placement_.rank[consumer] != rank_) ranks.push_back(placement_.rank[consumer]);
-    }
-    std::sort(ranks.begin(), ranks.end());
-    return static_cast<int>(std::unique(ranks.begin(), ranks.end()) - ranks.begin());
+    return static_cast<int>(first_holder_[value + 1] - first_holder_[value]) - 1;
   }
 
   std::int64_t scaled(std::int64_t bytes) const {
@@ -263,8 +303,11 @@ class Bookkeeper {
   std::vector<ByteTable> now_;  // per rank
   Ledger ledger_;
   // Per rank, by time: an action frees at its end, after others may have freed bytes of its rank.
-  std::vector<std::multimap<double, std::int64_t>> changes_;
-  std::vector<int> references_;      // per value, rank, micro-batch
+  std::vector<std::vector<Change>> changes_;
+  std::vector<Holder> holders_;            // of all values, one after another
+  std::vector<std::size_t> first_holder_;  // per value
+  std::vector<int> references_;            // per holder and micro-batch
+  std::vector<char> copies_;               // per layer
   std::vector<LayerShares> shares_;  // per layer
   std::vector<char> unreduced_;      // per layer: its gradient is whole
   int rank_ = 0;                     // of the action being performed

@@ -9,6 +9,8 @@
 namespace strata {
 namespace {
 
+constexpr std::int64_t kMostRanks = 1 << 20;
+
 std::string text(std::int64_t number) { return std::to_string(number); }
 
 std::string shape_of(const Mesh& mesh) {
@@ -29,6 +31,13 @@ class Check {
                      .expected = expected,
                      .got = got,
                      .fix = fix});
+  }
+
+  // Before anything multiplies sizes of axes as int.
+  void size() const {
+    const std::int64_t size = mesh_.pp * mesh_.dp * mesh_.tp;
+    require(size <= kMostRanks, "mesh", "the mesh has too many ranks",
+            "at most " + text(kMostRanks), text(size), "set mesh.pp, mesh.dp or mesh.tp to less");
   }
 
   void stages() const {
@@ -131,6 +140,7 @@ class Check {
 
 void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf& place_of) {
   const Check check(mesh, limits, place_of);
+  check.size();
   check.stages();
   check.replicas();
   check.tensor_ranks();

@@ -1,6 +1,15 @@
 #include "strata/plan/mesh_options.h"
 
 namespace strata {
+namespace {
+
+// Sizes beyond which a mesh is a slip rather than a wish.
+constexpr double kMostRanks = 1 << 20;  // of one axis; check_mesh() refuses larger products
+constexpr double kMostPipelineRanks = 4096;
+constexpr double kMostVirtualStages = 1024;
+constexpr double kMostThreads = 1024;
+
+}  // namespace
 
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".auto", &options.automatic,
@@ -9,15 +18,23 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
       prefix + ".ranks", &options.ranks,
       {.help = "Ranks that auto shares out; 0: pp x dp x tp, or else one for each process or core",
        .unit = "ranks",
-       .minimum = 0});
+       .minimum = 0,
+       .maximum = kMostRanks});
   set.add(prefix + ".pp", &options.pp,
-          {.help = "Ranks that the layers are cut over", .unit = "ranks", .minimum = 1});
+          {.help = "Ranks that the layers are cut over",
+           .unit = "ranks",
+           .minimum = 1,
+           .maximum = kMostPipelineRanks});
   set.add(prefix + ".dp", &options.dp,
           {.help = "Replicas, each of which trains on its share of the mini-batch",
            .unit = "replicas",
-           .minimum = 1});
+           .minimum = 1,
+           .maximum = kMostRanks});
   set.add(prefix + ".tp", &options.tp,
-          {.help = "Ranks that share the work inside every layer", .unit = "ranks", .minimum = 1});
+          {.help = "Ranks that share the work inside every layer",
+           .unit = "ranks",
+           .minimum = 1,
+           .maximum = kMostRanks});
   set.add(prefix + ".zero", &options.zero,
           {.help = "What replicas hold once: 1 optimizer states, 2 also gradients, 3 also weights",
            .minimum = 0,
@@ -25,7 +42,8 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".shard_ranks", &options.shard_ranks,
           {.help = "Replicas that share one set of ZeRO shards (hybrid sharding); 0: all",
            .unit = "replicas",
-           .minimum = 0});
+           .minimum = 0,
+           .maximum = kMostRanks});
   set.add(prefix + ".reduce", &options.reduce,
           {.help = "When replicas add their gradients: once a step, after each micro-batch (less "
                    "memory with zero 2 and 3, more communication), or what fits",
@@ -35,11 +53,15 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".virtual_stages", &options.virtual_stages,
           {.help = "Stages that every rank holds; more than one needs gpipe or interleaved",
            .unit = "stages",
-           .minimum = 1});
+           .minimum = 1,
+           .maximum = kMostVirtualStages});
   set.add(prefix + ".schedule", &options.schedule,
           {.help = "Order of forwards and backwards", .choices = {"gpipe", "1f1b", "interleaved"}});
   set.add(prefix + ".threads", &options.threads,
-          {.help = "Threads of each rank (0: cores / ranks)", .unit = "threads", .minimum = 0});
+          {.help = "Threads of each rank (0: cores / ranks)",
+           .unit = "threads",
+           .minimum = 0,
+           .maximum = kMostThreads});
   set.add(prefix + ".transport", &options.transport,
           {.help = "What carries messages between processes: ucx speaks to InfiniBand and RoCE",
            .choices = {"sockets", "ucx"}});

@@ -1,9 +1,13 @@
+// A stage costs at least the sum of its layers, and that sum only grows with the stage: it bounds how
+// far the first stages and the last ones reach, so each boundary has a window of places, some as wide
+// as there are stages. The dynamic program runs inside the windows and is still exact.
 #include "strata/plan/partition.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/plan/stage_estimate.h"
@@ -14,9 +18,10 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // Stages whose seconds differ by less are equally fast: sums of the same times in another order.
 constexpr double kSameSeconds = 1 + 1e-9;
-
-// What a stage at a place costs; kNever: it may not stand there.
-using Measure = std::function<double(int stage, LayerRange layers)>;
+// That one search may look at: about a second.
+constexpr std::int64_t kMostStages = 20'000'000;
+constexpr double kGreedyPrecision = 1e-6;
+constexpr int kMostDoublings = 40;
 
 double larger(double a, double b) { return std::max(a, b); }
 double sum(double a, double b) { return a + b; }
@@ -26,29 +31,86 @@ struct Cut {
   Partition partition = {};
 };
 
-// The cut of all layers into stages of the smallest combined cost.
-Cut cheapest_cut(int num_layers, int num_stages, const Measure& measure,
-                 double (*combine)(double, double)) {
-  std::vector<std::vector<double>> best(num_stages + 1,
-                                        std::vector<double>(num_layers + 1, kNever));
-  std::vector<std::vector<int>> from(num_stages + 1, std::vector<int>(num_layers + 1, 0));
-  best[0][0] = 0;
-  for (int stage = 0; stage < num_stages; ++stage) {
-    const int last_end = num_layers - (num_stages - stage - 1);
-    for (int end = stage + 1; end <= last_end; ++end) {
-      for (int begin = stage; begin < end; ++begin) {
-        if (best[stage][begin] == kNever) continue;
-        const double cost = combine(best[stage][begin], measure(stage, {begin, end}));
-        if (cost >= best[stage + 1][end]) continue;
-        best[stage + 1][end] = cost;
-        from[stage + 1][end] = begin;
+// The places where the model may be cut that a search looks at, by boundary between stages: stages
+// that cost at least what their layers do reach no further from either end of the model.
+class Windows {
+ public:
+  // possible(stage, layers): false only if no stage at that place can have these layers, nor any
+  // layers beside them.
+  template <typename Possible>
+  Windows(const std::vector<int>& places, int num_stages, const Possible& possible)
+      : first_(num_stages + 1, 0), last_(num_stages + 1, 0) {
+    const int last_place = static_cast<int>(places.size()) - 1;
+    for (int stage = 0; stage < num_stages; ++stage) {
+      int end = last_[stage];
+      const int most = last_place - (num_stages - stage - 1);
+      while (end < most && possible(stage, {places[last_[stage]], places[end + 1]})) ++end;
+      last_[stage + 1] = end;
+    }
+    first_[num_stages] = last_place;
+    for (int stage = num_stages; stage-- > 0;) {
+      int begin = first_[stage + 1];
+      while (begin > stage && possible(stage, {places[begin - 1], places[first_[stage + 1]]})) {
+        --begin;
+      }
+      first_[stage] = begin;
+    }
+    // Per stage and end, the first begin that is possible; it moves up with the end.
+    begins_.resize(num_stages);
+    for (int stage = 0; stage < num_stages; ++stage) {
+      int begin = first_[stage];
+      for (int end = first_[stage + 1]; end <= last_[stage + 1]; ++end) {
+        while (begin < end && !possible(stage, {places[begin], places[end]})) ++begin;
+        begins_[stage].push_back(begin);
+        stages_ += std::max(0, std::min(end, last_[stage] + 1) - begin);
       }
     }
   }
-  Cut cut{.cost = best[num_stages][num_layers]};
-  cut.partition.bounds.assign(num_stages + 1, num_layers);
+
+  int first(int boundary) const { return first_[boundary]; }
+  int last(int boundary) const { return last_[boundary]; }
+  int first_begin(int stage, int end) const { return begins_[stage][end - first_[stage + 1]]; }
+  std::int64_t stages() const { return stages_; }  // that a search will look at
+
+ private:
+  std::vector<int> first_, last_;  // per boundary: indices of places
+  std::vector<std::vector<int>> begins_;
+  std::int64_t stages_ = 0;
+};
+
+// The cut at these places of the smallest combined cost; of equal ones that of the earliest
+// boundaries, the last boundary first.
+template <typename Measure>
+Cut cheapest_cut(const std::vector<int>& places, int num_stages, const Windows& windows,
+                 const Measure& measure, double (*combine)(double, double)) {
+  struct Best {
+    double cost = kNever;
+    int from = 0;
+  };
+  std::vector<std::vector<Best>> best(num_stages + 1);
+  best[0] = {{.cost = 0}};
+  for (int stage = 0; stage < num_stages; ++stage) {
+    const int first_end = windows.first(stage + 1), first_begin = windows.first(stage);
+    best[stage + 1].resize(std::max(0, windows.last(stage + 1) - first_end + 1));
+    for (int end = first_end; end <= windows.last(stage + 1); ++end) {
+      Best& here = best[stage + 1][end - first_end];
+      const int last_begin = std::min(end - 1, windows.last(stage));
+      for (int begin = windows.first_begin(stage, end); begin <= last_begin; ++begin) {
+        const double before = best[stage][begin - first_begin].cost;
+        if (before == kNever) continue;
+        const double cost = combine(before, measure(stage, {places[begin], places[end]}));
+        if (cost < here.cost) here = {cost, begin};
+      }
+    }
+  }
+  if (best[num_stages].empty()) return {};
+  Cut cut{.cost = best[num_stages].back().cost};
+  if (cut.cost == kNever) return cut;
+  cut.partition.bounds.assign(num_stages + 1, places.back());
+  int place = static_cast<int>(places.size()) - 1;
   for (int stage = num_stages; stage > 0; --stage) {
-    cut.partition.bounds[stage - 1] = from[stage][cut.partition.bounds[stage]];
+    place = best[stage][place - windows.first(stage)].from;
+    cut.partition.bounds[stage - 1] = places[place];
   }
   return cut;
 }
@@ -56,39 +118,29 @@ Cut cheapest_cut(int num_layers, int num_stages, const Measure& measure,
 class Partitioner {
  public:
   Partitioner(const Wiring& wiring, const CostTable& costs, const PartitionRequest& request)
-      : request_(request), num_layers_(wiring.num_layers), batch_bytes_(costs.batch_bytes) {
-    const StageEstimator estimate(wiring, costs, request.recompute, request.ranks > 1);
-    estimates_.resize(num_layers_ * (num_layers_ + 1));
-    for (int begin = 0; begin < num_layers_; ++begin) {
-      for (int end = begin + 1; end <= num_layers_; ++end) {
-        estimates_[index({begin, end})] = estimate({begin, end});
-      }
-    }
-  }
+      : request_(request),
+        num_layers_(wiring.num_layers),
+        num_stages_(request.ranks * request.virtual_stages),
+        batch_bytes_(costs.batch_bytes),
+        estimate_(wiring, costs, request.recompute, request.ranks > 1) {}
 
   // Three searches, each among the winners of the one before, so ties are broken exactly.
   std::optional<Partition> best(bool capped) const {
-    const auto fits = [&](int stage, LayerRange layers) {
-      return !capped || stage_bytes(stage, layers) <= share_bytes(stage);
+    const Search fastest = find_fastest(capped);
+    if (fastest.cut.cost == kNever) return std::nullopt;
+    const Windows& windows = fastest.windows;
+    const double seconds = fastest.cut.cost * kSameSeconds;
+    const auto memory = [&](int stage, LayerRange layers) {
+      const StageEstimate estimate = estimate_(layers);
+      if (!fits(stage, estimate, capped) || estimate.seconds > seconds) return kNever;
+      return static_cast<double>(stage_bytes(stage, estimate));
     };
-    const Cut fastest =
-        search([&](int stage,
-                   LayerRange layers) { return fits(stage, layers) ? at(layers).seconds : kNever; },
-               larger);
-    if (fastest.cost == kNever) return std::nullopt;
-    const double seconds = fastest.cost * kSameSeconds;
-    const Measure memory = [&](int stage, LayerRange layers) {
-      if (!fits(stage, layers) || at(layers).seconds > seconds) return kNever;
-      return static_cast<double>(stage_bytes(stage, layers));
+    const Cut smallest = cheapest_cut(fastest.places, num_stages_, windows, memory, larger);
+    const auto boundary = [&](int stage, LayerRange layers) {
+      if (memory(stage, layers) > smallest.cost) return kNever;
+      return static_cast<double>(estimate_(layers).boundary_bytes);
     };
-    const Cut smallest = search(memory, larger);
-    return search(
-               [&](int stage, LayerRange layers) {
-                 if (memory(stage, layers) > smallest.cost) return kNever;
-                 return static_cast<double>(at(layers).boundary_bytes);
-               },
-               sum)
-        .partition;
+    return cheapest_cut(fastest.places, num_stages_, windows, boundary, sum).partition;
   }
 
   std::vector<std::int64_t> rank_bytes(const Partition& partition) const {
@@ -96,42 +148,124 @@ class Partitioner {
     std::vector<std::int64_t> transient(request_.ranks);
     for (int stage = 0; stage < partition.num_stages(); ++stage) {
       const int rank = stage % request_.ranks;
-      bytes[rank] += kept_bytes(stage, partition.layers(stage));
-      transient[rank] = std::max(transient[rank], at(partition.layers(stage)).transient_bytes);
+      const StageEstimate estimate = estimate_(partition.layers(stage));
+      bytes[rank] += kept_bytes(stage, estimate.fixed_bytes, estimate.activation_bytes);
+      transient[rank] = std::max(transient[rank], estimate.transient_bytes);
     }
     for (int rank = 0; rank < request_.ranks; ++rank) bytes[rank] += transient[rank];
     return bytes;
   }
 
  private:
-  std::size_t index(LayerRange layers) const {
-    return static_cast<std::size_t>(layers.begin) * (num_layers_ + 1) + layers.end;
-  }
-  const StageEstimate& at(LayerRange layers) const { return estimates_[index(layers)]; }
+  struct Search {
+    std::vector<int> places;
+    Windows windows;
+    Cut cut;
+  };
 
-  Cut search(const Measure& measure, double (*combine)(double, double)) const {
-    return cheapest_cut(num_layers_, request_.ranks * request_.virtual_stages, measure, combine);
+  // A limit on seconds makes windows, and what is found within the limit is the best of all. What
+  // is found beyond it is a better limit; nothing found asks for a larger one.
+  Search find_fastest(bool capped) const {
+    const double all = estimate_.least_seconds({0, num_layers_});
+    for (double limit = greedy_seconds(capped);;) {
+      Search search = fastest_within(limit * kSameSeconds, capped);
+      const double found = search.cut.cost;
+      if (found <= limit * kSameSeconds) return search;
+      if (found == kNever && limit >= all) return search;
+      limit = found == kNever ? 2 * limit : found;
+    }
+  }
+
+  // Fills stage after stage up to a limit; the smallest limit that this works for, by bisection.
+  // It is that of a cut, so the fastest cut is within it. Without one, the mean of the stages.
+  double greedy_seconds(bool capped) const {
+    double low = estimate_.least_seconds({0, num_layers_}) / num_stages_;
+    double high = low;
+    const double mean = low;
+    int doublings = 0;
+    while (!fills(high, capped)) {
+      if (++doublings > kMostDoublings) return mean;
+      high *= 2;
+    }
+    while (high - low > kGreedyPrecision * high) {
+      const double middle = (low + high) / 2;
+      (fills(middle, capped) ? high : low) = middle;
+    }
+    return high;
+  }
+
+  bool fills(double seconds, bool capped) const {
+    int begin = 0;
+    for (int stage = 0; stage < num_stages_; ++stage) {
+      const auto ok = [&](int end) {
+        const StageEstimate estimate = estimate_({begin, end});
+        return estimate.seconds <= seconds && fits(stage, estimate, capped);
+      };
+      const int most = num_layers_ - (num_stages_ - stage - 1);
+      if (!ok(begin + 1)) return false;
+      int end = begin + 1;
+      for (int step = most - end; step > 0; step /= 2) {
+        while (end + step <= most && ok(end + step)) end += step;
+      }
+      begin = end;
+    }
+    return begin == num_layers_;
+  }
+
+  Search fastest_within(double seconds, bool capped) const {
+    const auto possible = [&](int stage, LayerRange layers) {
+      return estimate_.least_seconds(layers) <= seconds &&
+             (!capped || kept_bytes(stage, estimate_.least_fixed_bytes(layers),
+                                    estimate_.least_activation_bytes(layers)) <=
+                             budget_bytes(stage));
+    };
+    std::vector<int> places = every(1);
+    Windows windows(places, num_stages_, possible);
+    // Places are left out only where a model is so uneven, and so long, that windows don't help.
+    for (int step = 2; windows.stages() > kMostStages && num_layers_ / step >= 4 * num_stages_;
+         step *= 2) {
+      places = every(step);
+      windows = Windows(places, num_stages_, possible);
+    }
+    const auto measure = [&](int stage, LayerRange layers) {
+      const StageEstimate estimate = estimate_(layers);
+      return fits(stage, estimate, capped) ? estimate.seconds : kNever;
+    };
+    Cut cut = cheapest_cut(places, num_stages_, windows, measure, larger);
+    return {std::move(places), std::move(windows), std::move(cut)};
+  }
+
+  // Every `step`-th layer's beginning, and the end.
+  std::vector<int> every(int step) const {
+    std::vector<int> places;
+    for (int l = 0; l < num_layers_; l += step) places.push_back(l);
+    places.push_back(num_layers_);
+    return places;
   }
 
   // In-flight activations of a rank are spread evenly over its stages.
-  std::int64_t kept_bytes(int stage, LayerRange layers) const {
+  std::int64_t kept_bytes(int stage, std::int64_t fixed, std::int64_t activation) const {
     const double in_flight = request_.in_flight.empty()
                                  ? 1.0
                                  : static_cast<double>(request_.in_flight[stage % request_.ranks]) /
                                        request_.virtual_stages;
-    return at(layers).fixed_bytes + std::llround(in_flight * at(layers).activation_bytes);
+    return fixed + std::llround(in_flight * static_cast<double>(activation));
   }
-  std::int64_t stage_bytes(int stage, LayerRange layers) const {
-    return kept_bytes(stage, layers) + at(layers).transient_bytes;
+  std::int64_t stage_bytes(int stage, const StageEstimate& estimate) const {
+    return kept_bytes(stage, estimate.fixed_bytes, estimate.activation_bytes) +
+           estimate.transient_bytes;
   }
-  std::int64_t share_bytes(int stage) const {
+  std::int64_t budget_bytes(int stage) const {
     return (request_.device_bytes[stage % request_.ranks] - batch_bytes_) / request_.virtual_stages;
+  }
+  bool fits(int stage, const StageEstimate& estimate, bool capped) const {
+    return !capped || stage_bytes(stage, estimate) <= budget_bytes(stage);
   }
 
   const PartitionRequest& request_;
-  int num_layers_;
+  int num_layers_, num_stages_;
   std::int64_t batch_bytes_;
-  std::vector<StageEstimate> estimates_;
+  StageEstimator estimate_;
 };
 
 void check_counts(int num_layers, const PartitionRequest& request) {

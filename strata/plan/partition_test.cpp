@@ -141,6 +141,54 @@ TEST(Partition, IsOptimalOn200RandomModelsWithAndWithoutACap) {
   EXPECT_GT(changed, 10);
 }
 
+TEST(Partition, IsOptimalWhereWindowsAreNarrowAndWhereTheyAreNot) {
+  // Many equal layers with a few heavy ones, cut by brute force into three.
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    std::mt19937 random(seed);
+    const auto draw = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    const Wiring wiring = chain(40);
+    CostTable costs = equal_costs(
+        wiring, {.forward_seconds = 2, .backward_seconds = 4, .weight_bytes = 10, .saved_bytes = 3},
+        {.bytes = draw(1, 4), .transfer_seconds = static_cast<double>(draw(0, 20))});
+    for (int heavy = draw(0, 3); heavy > 0; --heavy)
+      costs.layers[draw(0, 39)].backward_seconds = draw(1, 200);
+    PartitionRequest request{.ranks = 3, .in_flight = {3, 2, 1}};
+    for (const bool capped : {false, true}) {
+      if (capped) request.device_bytes.assign(3, draw(160, 260));
+      const auto found = partition_layers(wiring, costs, request);
+      const auto expected = best_by_brute_force(wiring, costs, request);
+      ASSERT_EQ(found.has_value(), expected.has_value()) << "seed " << seed;
+      if (found)
+        EXPECT_EQ(rate(wiring, costs, request, *found).score, *expected) << "seed " << seed;
+    }
+  }
+}
+
+// Counts, not seconds, would tell a quadratic search from a linear one only indirectly: with
+// 100,000 layers a quadratic one doesn't end within the test's patience.
+TEST(Partition, CutsAHundredThousandLayers) {
+  const Wiring wiring = chain(100'000);
+  CostTable costs = equal_costs(
+      wiring, {.forward_seconds = 1, .backward_seconds = 2, .weight_bytes = 8, .saved_bytes = 4},
+      {.bytes = 2, .transfer_seconds = 0.5});
+  const auto equal = partition_layers(wiring, costs, {.ranks = 8});
+  ASSERT_TRUE(equal);
+  for (int stage = 0; stage < 8; ++stage) EXPECT_EQ(equal->layers(stage).size(), 12'500);
+
+  costs.layers.back().forward_seconds = 30'000;  // nearly a third of all: windows are wide
+  const auto uneven = partition_layers(wiring, costs, {.ranks = 8});
+  ASSERT_TRUE(uneven);
+  const StageEstimator estimate(wiring, costs, {}, true);
+  double slowest = 0;
+  for (int stage = 0; stage < 8; ++stage)
+    slowest = std::max(slowest, estimate(uneven->layers(stage)).seconds);
+  EXPECT_LE(slowest, 330'000.0 / 8 * 1.02);
+  EXPECT_EQ(partition_layers(wiring, costs, {.ranks = 4, .device_bytes = {10, 10, 10, 10}}),
+            std::nullopt);
+}
+
 TEST(Partition, PutsEveryLayerOnceInOrder) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     RandomModel model(seed);

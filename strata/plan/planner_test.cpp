@@ -235,5 +235,25 @@ TEST(Plan, FitsAHundredLayersOnSixteenRanksIntoATightBudget) {
   EXPECT_GT(recomputed(plan), 0);
 }
 
+// As in partition_test.cpp: what is quadratic in layers doesn't end within patience.
+TEST(Planner, PlansAHundredThousandLayers) {
+  constexpr int kLayers = 100'000;
+  PlanRequest request = request_for({.ranks = 4, .micro_batches = 8}, "1f1b");
+  request.wiring = plan_test::chain(kLayers);
+  request.wiring.ties.push_back({.name = "table", .owner = 0, .users = {kLayers - 1}});
+  const LayerCost block = request.costs_cheap.layers[5];
+  request.costs_cheap = request.costs_none = plan_test::equal_costs(
+      request.wiring, block, {.bytes = kMiB, .transfer_seconds = 1e-4});
+  const Plan plan = make_plan(request);
+  for (int stage = 0; stage < 4; ++stage) EXPECT_EQ(plan.partition.layers(stage).size(), 25'000);
+
+  // A budget that makes every rank recompute a part of its layers.
+  request.memory = {.device = {peak_bytes(plan.ledger) * 3 / 4}, .recompute = "auto"};
+  request.shape = {.ranks = 2, .micro_batches = 1};
+  const Plan tight = make_plan(request);
+  EXPECT_GT(recomputed(tight), 1000);
+  EXPECT_LT(recomputed(tight), kLayers);
+}
+
 }  // namespace
 }  // namespace strata

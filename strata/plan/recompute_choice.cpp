@@ -8,6 +8,10 @@ namespace {
 
 using Layers = std::vector<int>;
 
+// Ledgers to find out which layers of a rank aren't needed, one layer a ledger; with more layers
+// they are tried by runs of equal ones.
+constexpr std::size_t kMostTries = 32;
+
 // Per rank: the layers that have something to free, the best first.
 std::vector<Layers> rank_layers(const CostTable& costs, const std::vector<int>& rank_of_layer,
                                 int num_ranks) {
@@ -67,7 +71,6 @@ class Search {
 
   // What is left when everything that isn't needed is gone.
   std::vector<Layers> without_surplus(const std::vector<Layers>& chosen) const {
-    std::vector<Layers> kept = chosen;
     std::vector<Layers> candidates = chosen;
     std::size_t most = 0;
     for (Layers& of_rank : candidates) {
@@ -78,6 +81,19 @@ class Search {
         return left != right ? left > right : a > b;
       });
     }
+    return most <= kMostTries ? without_each(candidates) : without_runs(candidates);
+  }
+
+  bool all_fit(const std::vector<Layers>& layers) const {
+    return peak_bytes(ledger_with(layers)) <= device_bytes_;
+  }
+
+ private:
+  // Tries every member of each rank, in order.
+  std::vector<Layers> without_each(const std::vector<Layers>& candidates) const {
+    std::size_t most = 0;
+    for (const Layers& of_rank : candidates) most = std::max(most, of_rank.size());
+    std::vector<Layers> kept = candidates;
     for (std::size_t i = 0; i < most; ++i) {
       std::vector<Layers> fewer = kept;
       for (std::size_t r = 0; r < fewer.size(); ++r) {
@@ -91,11 +107,39 @@ class Search {
     return kept;
   }
 
-  bool all_fit(const std::vector<Layers>& layers) const {
-    return peak_bytes(ledger_with(layers)) <= device_bytes_;
+  // Equal layers are as good as one another: of each run of them, how many can go is bisected.
+  std::vector<Layers> without_runs(const std::vector<Layers>& candidates) const {
+    std::vector<Layers> kept = candidates;
+    for (std::size_t r = 0; r < candidates.size(); ++r) {
+      for (std::size_t begin = 0, end = 0; begin < kept[r].size(); begin = end) {
+        for (end = begin + 1; end < kept[r].size(); ++end) {
+          if (!are_equal(kept[r][begin], kept[r][end])) break;
+        }
+        std::size_t gone = 0, most = end - begin;
+        while (gone < most) {
+          const std::size_t middle = (gone + most + 1) / 2;
+          std::vector<Layers> fewer = kept;
+          fewer[r].erase(fewer[r].begin() + begin, fewer[r].begin() + begin + middle);
+          if (fits(ledger_with(fewer)[r])) {
+            gone = middle;
+          } else {
+            most = middle - 1;
+          }
+        }
+        kept[r].erase(kept[r].begin() + begin, kept[r].begin() + begin + gone);
+        end -= gone;
+      }
+    }
+    return kept;
   }
 
- private:
+  bool are_equal(int a, int b) const {
+    const LayerCost &x = costs_.layers[a], &y = costs_.layers[b];
+    return x.forward_seconds == y.forward_seconds && x.saved_bytes == y.saved_bytes &&
+           x.forward_transient_bytes == y.forward_transient_bytes &&
+           x.backward_transient_bytes == y.backward_transient_bytes;
+  }
+
   bool fits(const RankLedger& rank) const { return rank.peak_bytes <= device_bytes_; }
   Ledger ledger_with(const std::vector<Layers>& layers) const {
     return ledger_of_(flags_of(layers, costs_.layers.size()));

@@ -5,7 +5,10 @@
 /// Then every member is dropped again that isn't needed, the slowest first. No member of the result
 /// can go without a rank breaking its budget; a cheaper set of other members may exist.
 ///
-/// Cost  about log2(n) + k ledgers for n layers on the fullest rank, k of them chosen.
+/// Of more than 32 chosen layers of a rank, equal ones stand for one another in the last search.
+///
+/// Cost  about log2(n) + k ledgers for n layers on the fullest rank, k of them chosen; beyond 32,
+///       log2(k) ledgers for each run of equal layers instead of k.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "strata/schedule/placement.h"
+
 namespace strata {
 namespace {
 
@@ -45,8 +47,9 @@ LayerShares shares_of(const LayerCost& layer, bool tied, const ShardingRequest& 
 std::vector<LayerShares> shares_of(const CostTable& costs, const Wiring& wiring,
                                    const ShardingRequest& request) {
   std::vector<LayerShares> shares;
+  const std::vector<char> tied = schedule::tied_layers(wiring);
   for (int l = 0; l < wiring.num_layers; ++l) {
-    shares.push_back(shares_of(costs.layers[l], schedule::takes_part_in_tie(wiring, l), request));
+    shares.push_back(shares_of(costs.layers[l], tied[l], request));
   }
   return shares;
 }

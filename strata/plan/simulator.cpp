@@ -1,22 +1,25 @@
 #include "strata/plan/simulator.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
-#include <map>
-#include <tuple>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/base/philox.h"
 #include "strata/schedule/execute.h"
 
 namespace strata {
 namespace {
 
 // Of a message: what, whose gradient, of which micro-batch, from where, to where.
-using Message = std::tuple<Op, int, int, int, int, int>;
+using Message = std::array<int, 6>;
 
 Message message_of(int rank, const Action& action) {
   const bool send = is_send(action.op);
-  return {send ? receive_of(action.op) : action.op,
+  return {static_cast<int>(send ? receive_of(action.op) : action.op),
           action.value,
           action.consumer,
           action.micro_batch,
@@ -24,27 +27,75 @@ Message message_of(int rank, const Action& action) {
           send ? action.peer : rank};
 }
 
+struct MessageHash {
+  std::size_t operator()(const Message& message) const {
+    std::uint64_t hash = 0;
+    for (const int part : message) hash = mix_key(hash, static_cast<std::uint64_t>(part));
+    return hash;
+  }
+};
+
+// Seconds of ranges of layers. A range of many layers recurs with every micro-batch and is summed
+// once, in layer order.
+class LayerSeconds {
+ public:
+  explicit LayerSeconds(const CostTable& costs) : layers_(costs.layers) {}
+
+  double operator()(LayerRange range, bool backward) {
+    if (range.size() == 1) return sum(range, backward);
+    const std::uint64_t key = (static_cast<std::uint64_t>(range.begin) << 32) | range.end;
+    auto& seconds = known_[backward];
+    const auto [known, is_new] = seconds.try_emplace(key, 0.0);
+    if (is_new) known->second = sum(range, backward);
+    return known->second;
+  }
+
+ private:
+  double sum(LayerRange range, bool backward) const {
+    double seconds = 0;
+    for (int l = range.begin; l < range.end; ++l) {
+      seconds += backward ? layers_[l].backward_seconds : layers_[l].forward_seconds;
+    }
+    return seconds;
+  }
+
+  const std::vector<LayerCost>& layers_;
+  std::array<std::unordered_map<std::uint64_t, double>, 2> known_;
+};
+
+// A collective of all ranks: how many have come, and when the last one did.
+struct Collective {
+  int ranks = 0;
+  double last_seconds = 0;
+};
+
 // What the clocks have in common.
-struct World {
+struct SharedClock {
   const CostTable* costs = nullptr;
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;
   const CollectiveSeconds* collective_seconds = nullptr;
-  std::map<Message, double> arrivals;
-  std::vector<std::map<int, double>> collectives;  // of each: when a rank came
+  LayerSeconds layer_seconds;
+  std::unordered_map<Message, double, MessageHash> arrivals;
+  std::vector<Collective> collectives;
 };
 
 // A rank whose work is to let time pass.
 class Clock : public Machine {
  public:
-  Clock(int rank, World& world) : rank_(rank), world_(&world) {}
+  Clock(int rank, SharedClock& shared) : rank_(rank), shared_(&shared) {}
 
   bool ready(const Action& action) override {
-    if (is_receive(action.op)) return world_->arrivals.count(message_of(rank_, action)) != 0;
+    if (is_receive(action.op)) return shared_->arrivals.count(message_of(rank_, action)) != 0;
     if (action.op != Op::kReduceNorm) return true;
-    if (world_->collectives.size() == left_) world_->collectives.emplace_back();
-    world_->collectives[left_][rank_] = now_;
-    return static_cast<int>(world_->collectives[left_].size()) == world_->num_ranks;
+    if (shared_->collectives.size() == left_) shared_->collectives.emplace_back();
+    Collective& collective = shared_->collectives[left_];
+    if (came_ == left_) {
+      ++came_;
+      ++collective.ranks;
+      collective.last_seconds = std::max(collective.last_seconds, now_);
+    }
+    return collective.ranks == shared_->num_ranks;
   }
 
   void perform(const Action& action) override {
@@ -55,7 +106,7 @@ class Clock : public Machine {
                                 action.layers.size() > 0 ? action.layers.begin : -1, begin, now_});
     if (is_compute(action.op) || action.op == Op::kUpdate) timeline_.busy_seconds += now_ - begin;
     if (is_send(action.op)) {
-      world_->arrivals[message_of(rank_, action)] = now_ + transfer_seconds(action);
+      shared_->arrivals[message_of(rank_, action)] = now_ + transfer_seconds(action);
     }
   }
 
@@ -64,29 +115,29 @@ class Clock : public Machine {
 
  private:
   // Behind what the channel still has to do.
-  void start(LayerRange layers, const std::vector<double>& seconds, std::map<int, double>& ends) {
+  void start(LayerRange layers, const std::vector<double>& seconds, std::vector<double>& ends) {
+    if (ends.empty()) ends.resize(shared_->costs->layers.size());
     for (int l = layers.begin; l < layers.end; ++l) {
       channel_free_ = std::max(channel_free_, now_) + (seconds.empty() ? 0 : seconds[l]);
       ends[l] = channel_free_;
     }
   }
 
-  static double latest(LayerRange layers, const std::map<int, double>& ends, double now) {
-    for (int l = layers.begin; l < layers.end; ++l) {
-      if (const auto end = ends.find(l); end != ends.end()) now = std::max(now, end->second);
-    }
+  static double latest(LayerRange layers, const std::vector<double>& ends, double now) {
+    if (ends.empty()) return now;
+    for (int l = layers.begin; l < layers.end; ++l) now = std::max(now, ends[l]);
     return now;
   }
 
   void wait_for_weights(LayerRange layers) { now_ = latest(layers, weights_at_, now_); }
 
   double end_of(const Action& action) {
-    const double overhead = world_->costs->overhead_seconds;
+    const double overhead = shared_->costs->overhead_seconds;
     if (is_compute(action.op)) return now_ + compute_seconds(action) + overhead;
     if (is_receive(action.op)) {
-      return std::max(now_, world_->arrivals.at(message_of(rank_, action))) + overhead;
+      return std::max(now_, shared_->arrivals.at(message_of(rank_, action))) + overhead;
     }
-    const CollectiveSeconds& collective = *world_->collective_seconds;
+    const CollectiveSeconds& collective = *shared_->collective_seconds;
     if (action.op == Op::kFetchWeights) start(action.layers, collective.fetch, weights_at_);
     if (action.op == Op::kReduceGradients) start(action.layers, collective.reduce, gradients_at_);
     if (action.op == Op::kAwaitGradients) {
@@ -97,65 +148,60 @@ class Clock : public Machine {
     }
     if (action.op == Op::kUpdate) return now_ + update_seconds(action.layers) + overhead;
     if (action.op != Op::kReduceNorm) return now_ + overhead;
-    double last = now_;
-    for (const auto& [rank, seconds] : world_->collectives[left_]) last = std::max(last, seconds);
-    ++left_;
-    return last + overhead;
+    return shared_->collectives[left_++].last_seconds + overhead;
   }
 
   double compute_seconds(const Action& action) const {
-    double seconds = 0;
-    for (int l = action.layers.begin; l < action.layers.end; ++l) {
-      const LayerCost& layer = world_->costs->layers[l];
-      seconds += action.op == Op::kBackward ? layer.backward_seconds : layer.forward_seconds;
-    }
-    return seconds * world_->costs->scale(action.micro_batch);
+    return shared_->layer_seconds(action.layers, action.op == Op::kBackward) *
+           shared_->costs->scale(action.micro_batch);
   }
 
   double update_seconds(LayerRange layers) const {
     double seconds = 0;
     for (int l = layers.begin; l < layers.end; ++l)
-      seconds += world_->costs->layers[l].update_seconds;
+      seconds += shared_->costs->layers[l].update_seconds;
     return seconds;
   }
 
   double gather_seconds(LayerRange layers) const {
-    const std::vector<double>& gather = world_->collective_seconds->gather;
+    const std::vector<double>& gather = shared_->collective_seconds->gather;
     double seconds = 0;
     for (int l = layers.begin; !gather.empty() && l < layers.end; ++l) seconds += gather[l];
     return seconds;
   }
 
   double transfer_seconds(const Action& action) const {
-    const CostTable& costs = *world_->costs;
+    const CostTable& costs = *shared_->costs;
     if (action.op == Op::kSendTiedGradient || action.op == Op::kSendTiedWeight) {
-      return world_->tie_seconds_per_byte * costs.layers[action.consumer].replica_bytes;
+      return shared_->tie_seconds_per_byte * costs.layers[action.consumer].replica_bytes;
     }
     return costs.values[action.value].transfer_seconds * costs.scale(action.micro_batch);
   }
 
   int rank_;
-  World* world_;
+  SharedClock* shared_;
   double now_ = 0;
-  double channel_free_ = 0;             // when the last started collective of replicas ends
-  std::map<int, double> weights_at_;    // per fetched layer
-  std::map<int, double> gradients_at_;  // per reduced layer
-  std::size_t left_ = 0;                // collectives behind this rank
+  double channel_free_ = 0;           // when the last started collective of replicas ends
+  std::vector<double> weights_at_;    // per layer, 0: not fetched; empty: none is
+  std::vector<double> gradients_at_;  // per layer, 0: not reduced; empty: none is
+  std::size_t came_ = 0, left_ = 0;   // collectives of all ranks
   RankTimeline timeline_;
 };
 
-World make_world(const Schedule& schedule, const CostTable& costs,
-                 const CollectiveSeconds& collectives) {
-  World world{
-      .costs = &costs, .num_ranks = schedule.num_ranks(), .collective_seconds = &collectives};
+SharedClock make_shared_clock(const Schedule& schedule, const CostTable& costs,
+                              const CollectiveSeconds& collectives) {
+  SharedClock shared{.costs = &costs,
+                     .num_ranks = schedule.num_ranks(),
+                     .collective_seconds = &collectives,
+                     .layer_seconds = LayerSeconds(costs)};
   double seconds = 0;
   double bytes = 0;
   for (const ValueCost& value : costs.values) {
     seconds += value.transfer_seconds;
     bytes += static_cast<double>(value.bytes);
   }
-  if (bytes > 0) world.tie_seconds_per_byte = seconds / bytes;
-  return world;
+  if (bytes > 0) shared.tie_seconds_per_byte = seconds / bytes;
+  return shared;
 }
 
 // Round-robin until all programs are at their end; appends what was performed to `order`.
@@ -188,14 +234,18 @@ void run(const Schedule& schedule, std::vector<Clock>& clocks, std::vector<Actio
 // Actions of the same instant stay in the order in which they were performed: messages are sent
 // before they are received.
 void sort_by_time(const Schedule& schedule, Simulation& simulation) {
-  std::multimap<double, ActionRef> by_time;
-  for (const ActionRef& ref : simulation.order) {
+  const std::vector<ActionRef> performed = simulation.order;
+  std::vector<std::pair<double, std::size_t>> by_time;  // and position in `performed`
+  by_time.reserve(performed.size());
+  for (const ActionRef& ref : performed) {
     const TraceEvent& event = simulation.ranks[ref.rank].events[ref.position];
     const bool receive = is_receive(schedule.programs[ref.rank][ref.position].op);
-    by_time.emplace(receive ? event.end_seconds : event.begin_seconds, ref);
+    by_time.emplace_back(receive ? event.end_seconds : event.begin_seconds, by_time.size());
   }
-  simulation.order.clear();
-  for (const auto& [seconds, ref] : by_time) simulation.order.push_back(ref);
+  std::sort(by_time.begin(), by_time.end());
+  for (std::size_t i = 0; i < by_time.size(); ++i) {
+    simulation.order[i] = performed[by_time[i].second];
+  }
 }
 
 }  // namespace
@@ -206,9 +256,9 @@ Simulation simulate(const Schedule& schedule, const Wiring& wiring, const Partit
                   "plan.simulate");
   STRATA_CHECK_EQ(costs.values.size(), wiring.values.size(), "plan.simulate");
   STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "plan.simulate");
-  World world = make_world(schedule, costs, collectives);
+  SharedClock shared = make_shared_clock(schedule, costs, collectives);
   std::vector<Clock> clocks;
-  for (int r = 0; r < schedule.num_ranks(); ++r) clocks.emplace_back(r, world);
+  for (int r = 0; r < schedule.num_ranks(); ++r) clocks.emplace_back(r, shared);
 
   Simulation simulation;
   run(schedule, clocks, simulation.order);

@@ -1,103 +1,173 @@
+// The partitioner asks for millions of stages, so an estimate may not walk along its layers. What
+// belongs to a layer alone is a difference of two running sums; what depends on where the stage
+// ends are the values alive at its two boundaries, one in a chain, and the ties that leave it.
 #include "strata/plan/stage_estimate.h"
 
 #include <algorithm>
+#include <bit>
+#include <set>
 
 #include "strata/base/errors.h"
 
 namespace strata {
 namespace {
 
-bool inside(int layer, LayerRange layers) { return layer >= layers.begin && layer < layers.end; }
+bool is_recomputed(const std::vector<char>& recompute, int layer) {
+  return !recompute.empty() && recompute[layer];
+}
+
+// On top of what is kept while the layer runs, the larger of both directions.
+std::vector<std::int64_t> transient_bytes_of(const Wiring& wiring, const CostTable& costs,
+                                             const std::vector<char>& recompute) {
+  std::vector<std::int64_t> forward(wiring.num_layers), backward(wiring.num_layers);
+  for (int l = 0; l < wiring.num_layers; ++l) {
+    const LayerCost& cost = costs.layers[l];
+    const std::int64_t saved = is_recomputed(recompute, l) ? cost.saved_bytes : 0;
+    forward[l] = cost.forward_transient_bytes + saved;
+    backward[l] = cost.backward_transient_bytes + saved;
+  }
+  for (std::size_t v = 0; v < wiring.values.size(); ++v) {
+    const Value& value = wiring.values[v];
+    const std::int64_t bytes = costs.values[v].bytes;
+    forward[value.producer] += bytes;
+    if (!value.differentiable) continue;
+    backward[value.producer] += bytes * static_cast<int>(value.consumers.size());
+    for (const int consumer : value.consumers) backward[consumer] += bytes;
+  }
+  for (int l = 0; l < wiring.num_layers; ++l) forward[l] = std::max(forward[l], backward[l]);
+  return forward;
+}
 
 }  // namespace
 
+RangeMaximum::RangeMaximum(std::vector<std::int64_t> numbers) {
+  const std::size_t size = numbers.size();
+  levels_.push_back(std::move(numbers));
+  for (std::size_t step = 1; 2 * step <= size; step *= 2) {
+    const std::vector<std::int64_t>& halves = levels_.back();
+    std::vector<std::int64_t> level(size - 2 * step + 1);
+    for (std::size_t i = 0; i < level.size(); ++i) {
+      level[i] = std::max(halves[i], halves[i + step]);
+    }
+    levels_.push_back(std::move(level));
+  }
+}
+
+std::int64_t RangeMaximum::operator()(int begin, int end) const {
+  const auto& level = levels_[std::bit_width(static_cast<unsigned>(end - begin)) - 1];
+  return std::max(level[begin], level[end - (levels_[0].size() - level.size() + 1)]);
+}
+
 StageEstimator::StageEstimator(const Wiring& wiring, const CostTable& costs,
                                const std::vector<char>& recompute, bool transfers)
-    : wiring_(&wiring),
-      costs_(&costs),
-      recompute_(recompute),
-      transfers_(transfers),
-      inputs_(wiring.num_layers),
-      outputs_(wiring.num_layers),
-      owners_(wiring.num_layers) {
+    : transfers_(transfers),
+      num_layers_(wiring.num_layers),
+      transient_bytes_(transient_bytes_of(wiring, costs, recompute)) {
   STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(wiring.num_layers),
                   "plan.estimate");
   STRATA_CHECK_EQ(costs.values.size(), wiring.values.size(), "plan.estimate");
-  recompute_.resize(wiring.num_layers);
+  add_layers(costs, recompute);
+  add_values(wiring, costs);
+  add_ties(wiring, costs);
+}
+
+void StageEstimator::add_layers(const CostTable& costs, const std::vector<char>& recompute) {
+  seconds_ = {0};
+  fixed_bytes_ = saved_bytes_ = {0};
+  for (int l = 0; l < num_layers_; ++l) {
+    const LayerCost& cost = costs.layers[l];
+    const bool again = is_recomputed(recompute, l);
+    seconds_.push_back(seconds_.back() + cost.forward_seconds + cost.backward_seconds +
+                       (again ? cost.forward_seconds : 0));
+    saved_bytes_.push_back(saved_bytes_.back() + (again ? 0 : cost.saved_bytes));
+    fixed_bytes_.push_back(fixed_bytes_.back() + cost.weight_bytes + cost.gradient_bytes +
+                           cost.state_bytes);
+  }
+}
+
+void StageEstimator::add_values(const Wiring& wiring, const CostTable& costs) {
+  std::vector<std::int64_t> first_read(num_layers_);
+  crossings_.resize(num_layers_ + 1);
   for (std::size_t v = 0; v < wiring.values.size(); ++v) {
-    outputs_[wiring.values[v].producer].push_back(static_cast<int>(v));
-    for (const int consumer : wiring.values[v].consumers) {
-      inputs_[consumer].push_back(static_cast<int>(v));
+    const Value& value = wiring.values[v];
+    if (value.consumers.empty()) continue;
+    first_read[value.consumers.front()] += costs.values[v].bytes;
+    std::size_t next = 0;
+    for (int boundary = value.producer + 1; boundary <= value.consumers.back(); ++boundary) {
+      while (value.consumers[next] < boundary) ++next;
+      crossings_[boundary].push_back({.producer = value.producer,
+                                      .next_reader = value.consumers[next],
+                                      .read_before = next > 0,
+                                      .differentiable = value.differentiable,
+                                      .bytes = costs.values[v].bytes,
+                                      .seconds = costs.values[v].transfer_seconds});
     }
   }
-  for (const Tie& tie : wiring.ties) {
-    for (const int user : tie.users) owners_[user].push_back(tie.owner);
+  first_read_bytes_ = {0};
+  for (const std::int64_t bytes : first_read) {
+    first_read_bytes_.push_back(first_read_bytes_.back() + bytes);
   }
+}
+
+void StageEstimator::add_ties(const Wiring& wiring, const CostTable& costs) {
+  std::map<int, std::pair<int, int>> owners;  // by using layer: first and last
+  for (const Tie& tie : wiring.ties) {
+    for (const int user : tie.users) {
+      auto& [first, last] = owners.try_emplace(user, tie.owner, tie.owner).first->second;
+      first = std::min(first, tie.owner);
+      last = std::max(last, tie.owner);
+    }
+  }
+  for (const auto& [layer, first_and_last] : owners) {
+    TieUses& uses = uses_[first_and_last];
+    if (uses.bytes_before.empty()) uses.bytes_before.push_back(0);
+    uses.layers.push_back(layer);
+    uses.bytes_before.push_back(uses.bytes_before.back() + costs.layers[layer].replica_bytes);
+  }
+}
+
+std::int64_t StageEstimator::TieUses::within(LayerRange range) const {
+  const auto at = [&](int layer) {
+    return bytes_before[std::lower_bound(layers.begin(), layers.end(), layer) - layers.begin()];
+  };
+  return at(range.end) - at(range.begin);
+}
+
+double StageEstimator::least_seconds(LayerRange layers) const {
+  return seconds_[layers.end] - seconds_[layers.begin];
+}
+
+std::int64_t StageEstimator::least_fixed_bytes(LayerRange layers) const {
+  return fixed_bytes_[layers.end] - fixed_bytes_[layers.begin];
+}
+
+std::int64_t StageEstimator::least_activation_bytes(LayerRange layers) const {
+  return saved_bytes_[layers.end] - saved_bytes_[layers.begin];
 }
 
 StageEstimate StageEstimator::operator()(LayerRange layers) const {
-  StageEstimate estimate;
-  for (int l = layers.begin; l < layers.end; ++l) {
-    add_layer(estimate, layers, l);
-    add_values(estimate, layers, l);
+  const auto [begin, end] = layers;
+  StageEstimate estimate{.seconds = least_seconds(layers),
+                         .fixed_bytes = least_fixed_bytes(layers),
+                         .activation_bytes = least_activation_bytes(layers) +
+                                             first_read_bytes_[end] - first_read_bytes_[begin],
+                         .transient_bytes = transient_bytes_(begin, end)};
+  for (const Crossing& value : crossings_[begin]) {
+    if (value.next_reader >= end) continue;
+    estimate.boundary_bytes += value.bytes;
+    if (value.read_before) estimate.activation_bytes += value.bytes;
+    if (transfers_) estimate.seconds += value.seconds;
   }
-  return estimate;
-}
-
-void StageEstimator::add_layer(StageEstimate& estimate, LayerRange layers, int layer) const {
-  const LayerCost& cost = costs_->layers[layer];
-  estimate.seconds += cost.forward_seconds + cost.backward_seconds;
-  if (recompute_[layer]) {
-    estimate.seconds += cost.forward_seconds;
-  } else {
-    estimate.activation_bytes += cost.saved_bytes;
-  }
-  estimate.fixed_bytes += cost.weight_bytes + cost.gradient_bytes + cost.state_bytes;
-  const auto& owners = owners_[layer];
-  if (std::any_of(owners.begin(), owners.end(), [&](int o) { return !inside(o, layers); })) {
-    estimate.fixed_bytes += cost.replica_bytes;
-  }
-  estimate.transient_bytes = std::max(estimate.transient_bytes, transient_bytes(layer));
-}
-
-void StageEstimator::add_values(StageEstimate& estimate, LayerRange layers, int layer) const {
-  for (const int v : inputs_[layer]) {
-    const Value& value = wiring_->values[v];
-    const auto first = std::find_if(value.consumers.begin(), value.consumers.end(),
-                                    [&](int c) { return inside(c, layers); });
-    if (*first != layer) continue;  // counted with its first reader
-    estimate.activation_bytes += costs_->values[v].bytes;
-    if (inside(value.producer, layers)) continue;
-    estimate.boundary_bytes += costs_->values[v].bytes;
-    if (transfers_) estimate.seconds += costs_->values[v].transfer_seconds;
-  }
-  for (const int v : outputs_[layer]) {
-    const Value& value = wiring_->values[v];
-    const bool leaves = !value.consumers.empty() && value.consumers.back() >= layers.end;
-    if (leaves && value.differentiable && transfers_) {
-      estimate.seconds += costs_->values[v].transfer_seconds;
+  for (const Crossing& value : crossings_[end]) {
+    if (value.producer >= begin && value.differentiable && transfers_) {
+      estimate.seconds += value.seconds;
     }
   }
-}
-
-std::int64_t StageEstimator::transient_bytes(int layer) const {
-  const LayerCost& cost = costs_->layers[layer];
-  std::int64_t forward = cost.forward_transient_bytes;
-  std::int64_t backward = cost.backward_transient_bytes;
-  if (recompute_[layer]) {
-    forward += cost.saved_bytes;
-    backward += cost.saved_bytes;
+  for (const auto& [owners, uses] : uses_) {
+    const bool all_inside = owners.first >= begin && owners.second < end;
+    if (!all_inside) estimate.fixed_bytes += uses.within(layers);
   }
-  for (const int v : outputs_[layer]) {
-    const Value& value = wiring_->values[v];
-    const std::int64_t bytes = costs_->values[v].bytes;
-    forward += bytes;
-    if (value.differentiable) backward += bytes * static_cast<int>(value.consumers.size());
-  }
-  for (const int v : inputs_[layer]) {
-    if (wiring_->values[v].differentiable) backward += costs_->values[v].bytes;
-  }
-  return std::max(forward, backward);
+  return estimate;
 }
 
 }  // namespace strata

@@ -1,10 +1,13 @@
 /// Estimates a stage from its layers alone, for the partitioner; the ledger has the exact bytes.
 ///
 /// Units  seconds and bytes of a full micro-batch.
-/// Cost   linear in the layers of the stage.
+/// Cost   to build: linear in the model. To estimate: the values and ties that cross the ends of
+///        the stage, however many layers it has.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "strata/schedule/costs.h"
@@ -20,7 +23,17 @@ struct StageEstimate {
   std::int64_t boundary_bytes = 0;    ///< of values that enter the stage from others
 };
 
-/// Knows a model; estimates any range of its layers. References must outlive it.
+/// Answers for the largest of a range of numbers.
+class RangeMaximum {
+ public:
+  explicit RangeMaximum(std::vector<std::int64_t> numbers);
+  std::int64_t operator()(int begin, int end) const;  ///< begin < end
+
+ private:
+  std::vector<std::vector<std::int64_t>> levels_;  // [k][i]: of 2^k numbers from i
+};
+
+/// Knows a model; estimates any range of its layers.
 class StageEstimator {
  public:
   /// recompute[l] != 0: layer l runs again; empty: none. With `transfers`, a stage waits for the
@@ -31,18 +44,43 @@ class StageEstimator {
 
   StageEstimate operator()(LayerRange layers) const;
 
- private:
-  void add_layer(StageEstimate& estimate, LayerRange layers, int layer) const;
-  void add_values(StageEstimate& estimate, LayerRange layers, int layer) const;
-  std::int64_t transient_bytes(int layer) const;
+  /// Sums over the layers before `layer`: what a stage costs at least, so that it grows with the
+  /// stage at both ends. Never more than the estimate's seconds, fixed and activation bytes.
+  double least_seconds(LayerRange layers) const;
+  std::int64_t least_fixed_bytes(LayerRange layers) const;
+  std::int64_t least_activation_bytes(LayerRange layers) const;
 
-  const Wiring* wiring_;
-  const CostTable* costs_;
-  std::vector<char> recompute_;
+ private:
+  // A value that is alive between two layers: made before, read behind.
+  struct Crossing {
+    int producer = 0;
+    int next_reader = 0;
+    bool read_before = false;
+    bool differentiable = true;
+    std::int64_t bytes = 0;
+    double seconds = 0;
+  };
+  // Of the layers that use weights of the same owners: their copies, summed in layer order.
+  struct TieUses {
+    std::vector<int> layers;
+    std::vector<std::int64_t> bytes_before;  // [i]: of the first i layers
+    std::int64_t within(LayerRange range) const;
+  };
+
+  void add_layers(const CostTable& costs, const std::vector<char>& recompute);
+  void add_values(const Wiring& wiring, const CostTable& costs);
+  void add_ties(const Wiring& wiring, const CostTable& costs);
+
   bool transfers_;
-  std::vector<std::vector<int>> inputs_;   ///< per layer: values
-  std::vector<std::vector<int>> outputs_;  ///< per layer: values
-  std::vector<std::vector<int>> owners_;   ///< per layer: owners of the ties that it uses
+  int num_layers_;
+  // Sums over the layers before the index.
+  std::vector<double> seconds_;
+  std::vector<std::int64_t> fixed_bytes_;
+  std::vector<std::int64_t> saved_bytes_;
+  std::vector<std::int64_t> first_read_bytes_;  // of values, at their first reader
+  RangeMaximum transient_bytes_;
+  std::vector<std::vector<Crossing>> crossings_;             // per boundary, before the layer
+  std::map<std::pair<int, int>, TieUses> uses_;              // by first and last owner
 };
 
 }  // namespace strata

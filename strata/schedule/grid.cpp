@@ -1,9 +1,8 @@
 #include "strata/schedule/grid.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "strata/schedule/execute.h"
@@ -22,25 +21,64 @@ Unit unit_of(const Action& action) {
   return {direction(action.op), action.stage, action.micro_batch};
 }
 
+// A number for every unit of a schedule. A grid also shows broken schedules: whatever stage and
+// micro-batch their actions name has a row of its own.
+template <typename T>
+class UnitTable {
+ public:
+  UnitTable(const Schedule& schedule, T none) : none_(none) {
+    int stages = schedule.num_stages(), micro_batches = schedule.num_micro_batches;
+    for (const Program& program : schedule.programs) {
+      for (const Action& action : program) {
+        if (!is_compute(action.op)) continue;
+        stages = std::max(stages, action.stage + 1);
+        micro_batches = std::max(micro_batches, action.micro_batch + 1);
+      }
+    }
+    stages_ = stages + 1;  // and -1
+    micro_batches_ = micro_batches + 1;
+    values_.assign(std::size_t{2} * stages_ * micro_batches_, none);
+  }
+  T& operator[](const Unit& unit) { return values_[index(unit)]; }
+  T at(const Unit& unit) const {
+    const auto& [op, stage, micro_batch] = unit;
+    return stage < -1 || stage + 1 >= stages_ ? none_ : values_[index(unit)];
+  }
+
+ private:
+  std::size_t index(const Unit& unit) const {
+    const auto& [op, stage, micro_batch] = unit;
+    const std::size_t row = (op == Op::kForward ? 0 : stages_) + stage + 1;
+    return row * micro_batches_ + micro_batch + 1;
+  }
+  T none_;
+  int stages_ = 0, micro_batches_ = 0;
+  std::vector<T> values_;
+};
+
+// What is known of a unit while units are placed; else the column at which it has ended.
+constexpr int kAbsent = -2, kNotPlaced = -1;
+using Ends = UnitTable<int>;
+
 // One action a unit, where the unit starts: a recompute opens its backward.
-Program units_of(const Program& program) {
+Program units_of(const Program& program, int rank, UnitTable<int>& last_rank, Ends& ends) {
   Program units;
-  std::set<Unit> seen;
   for (Action action : program) {
-    if (!is_compute(action.op) || !seen.insert(unit_of(action)).second) continue;
+    if (!is_compute(action.op)) continue;
+    int& last = last_rank[unit_of(action)];
+    if (last == rank) continue;
+    last = rank;
+    ends[unit_of(action)] = kNotPlaced;
     action.op = direction(action.op);
     units.push_back(action);
   }
   return units;
 }
 
-// The columns at which units have ended, for all ranks.
-using Ends = std::map<Unit, int>;
-
 // One rank; every unit takes one column.
 class Row : public Machine {
  public:
-  Row(Ends& ends, const std::set<Unit>& all) : ends_(&ends), all_(&all) {}
+  explicit Row(Ends& ends) : ends_(&ends) {}
 
   bool ready(const Action& action) override { return start_of(action) >= 0; }
 
@@ -61,26 +99,25 @@ class Row : public Machine {
     int start = 0;
     for (const Unit& needed : {Unit{Op::kForward, forward ? stage - 1 : stage, micro_batch},
                                Unit{op, forward ? stage - 1 : stage + 1, micro_batch}}) {
-      if (!all_->count(needed)) continue;
-      const auto end = ends_->find(needed);
-      if (end == ends_->end()) return -1;
-      start = std::max(start, end->second);
+      const int end = ends_->at(needed);
+      if (end == kNotPlaced) return -1;
+      start = std::max(start, end);
     }
     return start;
   }
 
   Ends* ends_;
-  const std::set<Unit>* all_;
   Program cells_;  // kUpdate: empty
 };
 
-std::vector<Row> place(const std::vector<Program>& units) {
-  std::set<Unit> all;
-  for (const Program& program : units) {
-    for (const Action& action : program) all.insert(unit_of(action));
+std::vector<Row> place(const Schedule& schedule) {
+  Ends ends(schedule, kAbsent);
+  std::vector<Program> units;
+  UnitTable<int> last_rank(schedule, -1);  // whose program has the unit
+  for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+    units.push_back(units_of(schedule.programs[rank], rank, last_rank, ends));
   }
-  Ends ends;
-  std::vector<Row> rows(units.size(), Row(ends, all));
+  std::vector<Row> rows(units.size(), Row(ends));
   std::vector<Execution> executions;
   for (std::size_t r = 0; r < units.size(); ++r) executions.emplace_back(units[r], rows[r]);
 
@@ -148,20 +185,6 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
-// The cells of all rows as text, every row equally long.
-std::vector<std::vector<std::string>> texts_of(const std::vector<Row>& rows, const Labels& label) {
-  std::size_t columns = 0;
-  for (const Row& row : rows) columns = std::max(columns, row.cells().size());
-  std::vector<std::vector<std::string>> texts;
-  for (const Row& row : rows) {
-    std::vector<std::string> cells;
-    for (const Action& cell : row.cells()) cells.push_back(label(cell));
-    cells.resize(columns, ".");
-    texts.push_back(std::move(cells));
-  }
-  return texts;
-}
-
 int column_of(const Program& cells, const Action* unit) {
   if (!unit) return -1;
   const auto same = [&](const Action& cell) {
@@ -170,39 +193,42 @@ int column_of(const Program& cells, const Action* unit) {
   return static_cast<int>(std::find_if(cells.begin(), cells.end(), same) - cells.begin());
 }
 
-std::string row_text(const std::vector<std::string>& cells, Window window, std::size_t width) {
-  std::string text;
-  for (int c = window.begin; c < window.end; ++c) text += " " + padded(cells[c], width);
-  text.erase(text.find_last_not_of(' ') + 1);
-  return text;
+std::size_t widest_of(const Program& cells, const Labels& label) {
+  std::size_t width = 0;
+  for (const Action& cell : cells) width = std::max(width, label(cell).size());
+  return width;
 }
 
 }  // namespace
 
 std::string grid(const Schedule& schedule, const GridOptions& options) {
-  std::vector<Program> units;
-  for (const Program& program : schedule.programs) units.push_back(units_of(program));
-  const std::vector<Row> rows = place(units);
-  auto texts = texts_of(rows, Labels(schedule));
+  const std::vector<Row> rows = place(schedule);
+  const Labels label(schedule);
+  const Action* marked = marked_unit(schedule, options);
+  const int mark = marked ? column_of(rows[options.marked_rank].cells(), marked) : -1;
 
-  int mark = -1;
-  if (const Action* marked = marked_unit(schedule, options)) {
-    mark = column_of(rows[options.marked_rank].cells(), marked);
-    texts[options.marked_rank][mark] += "*";
+  int columns = 0;
+  std::size_t width = marked ? label(*marked).size() + 1 : 1;
+  for (const Row& row : rows) {
+    columns = std::max(columns, static_cast<int>(row.cells().size()));
+    width = std::max(width, widest_of(row.cells(), label));
   }
-  std::size_t width = 0;
-  for (const auto& cells : texts) {
-    for (const std::string& cell : cells) width = std::max(width, cell.size());
-  }
-  const int columns = texts.empty() ? 0 : static_cast<int>(texts[0].size());
   const Window window = window_of(columns, mark, options.max_columns);
   const std::size_t digits = std::to_string(schedule.num_ranks() - 1).size();
 
   std::string text;
   for (int r = 0; r < schedule.num_ranks(); ++r) {
+    const Program& cells = rows[r].cells();
+    std::string row;
+    for (int c = window.begin; c < window.end; ++c) {
+      std::string cell = c < static_cast<int>(cells.size()) ? label(cells[c]) : ".";
+      if (r == options.marked_rank && c == mark) cell += "*";
+      row += " " + padded(std::move(cell), width);
+    }
+    row.erase(row.find_last_not_of(' ') + 1);
     const std::string rank = std::to_string(r);
-    text += "rank " + std::string(digits - rank.size(), ' ') + rank + ":" +
-            row_text(texts[r], window, width) + (r == options.marked_rank ? kMark : "") + "\n";
+    text += "rank " + std::string(digits - rank.size(), ' ') + rank + ":" + row +
+            (r == options.marked_rank ? kMark : "") + "\n";
   }
   if (window.end - window.begin < columns) {
     text += "(columns " + std::to_string(window.begin) + " to " + std::to_string(window.end - 1) +

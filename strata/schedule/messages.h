@@ -1,12 +1,13 @@
 /// Keeps account of every message of a step: who sent it to whom, and whether it was taken.
 ///
-/// Cost  one array lookup a call; memory is that of one record a possible message.
+/// Cost  one lookup in a hash table a call; memory is that of the messages sent so far.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <string>
-#include <vector>
+#include <unordered_map>
 
 #include "strata/schedule/action.h"
 #include "strata/schedule/wiring.h"
@@ -35,20 +36,27 @@ class Messages {
   static bool match(const Action& send, int sender, const Action& receive, int receiver);
 
  private:
+  // What travels: an activation of a value to a rank, a gradient of a value from a consumer, both
+  // of a micro-batch; a gradient or weight of a tie from or to a consumer.
+  struct Key {
+    Op op;  // of the receive
+    std::int32_t value, end, micro_batch;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
   struct Record {
     std::int32_t from = -1;
     std::int32_t to = -1;
     bool received = false;
   };
-  std::size_t index(const Action& action, int rank) const;
-  std::size_t per_micro_batch(std::size_t row, const Action& action) const;
+  Key key(const Action& action, int rank) const;
+  const Record* find(const Action& action, int rank) const;
 
   const Wiring* wiring_;
-  std::size_t ranks_, micro_batches_;
-  std::vector<std::size_t> first_edge_;  // per value: rows of its gradients
-  std::vector<std::size_t> first_use_;   // per tie: records of its users' gradients
-  std::size_t uses_ = 0;
-  std::vector<Record> records_;
+  int ranks_, micro_batches_;
+  std::unordered_map<Key, Record, KeyHash> records_;
 };
 
 }  // namespace strata::schedule

@@ -11,6 +11,15 @@ void check_layer(int layer, const Wiring& wiring) {
 
 }  // namespace
 
+std::vector<char> tied_layers(const Wiring& wiring) {
+  std::vector<char> tied(wiring.num_layers);
+  for (const Tie& tie : wiring.ties) {
+    tied[tie.owner] = 1;
+    for (const int user : tie.users) tied[user] = 1;
+  }
+  return tied;
+}
+
 Placement::Placement(const Wiring& wiring, const Partition& partition,
                      const std::vector<int>& rank_of_stage)
     : inputs(wiring.num_layers), outputs(wiring.num_layers) {

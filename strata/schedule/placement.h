@@ -19,4 +19,7 @@ struct Placement {
   std::vector<std::vector<int>> outputs;  ///< per layer: values, ascending
 };
 
+/// Per layer: whether it owns or uses a tied weight.
+std::vector<char> tied_layers(const Wiring& wiring);
+
 }  // namespace strata::schedule

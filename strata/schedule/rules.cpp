@@ -27,6 +27,7 @@ Rules::Rules(const Schedule& schedule, const Wiring& wiring, const Partition& pa
       held_(wiring.num_layers),
       under_way_(wiring.num_layers),
       reduced_(wiring.num_layers),
+      owned_ties_(wiring.num_layers),
       added_(wiring.ties.size()),
       next_backward_(wiring.num_layers),
       layers_done_(static_cast<std::size_t>(schedule.num_stages()) * schedule.num_micro_batches),
@@ -37,6 +38,9 @@ Rules::Rules(const Schedule& schedule, const Wiring& wiring, const Partition& pa
       updated_(wiring.num_layers) {
   for (const int rank : schedule.rank_of_stage) {
     STRATA_CHECK(rank >= 0 && rank < schedule.num_ranks(), "schedule.validate");
+  }
+  for (std::size_t t = 0; t < wiring.ties.size(); ++t) {
+    owned_ties_[wiring.ties[t].owner].push_back(static_cast<int>(t));
   }
   STRATA_CHECK(
       options.in_flight_bound.empty() || options.in_flight_bound.size() == schedule.programs.size(),
@@ -273,18 +277,23 @@ void Rules::check_send_of_tie(const Action& action, int rank) const {
   }
 }
 
-void Rules::reduce_norm(const Action& action, int rank) {
-  for (int layer = 0; layer < wiring_->num_layers; ++layer) {
-    if (placement_.rank[layer] == rank) check_backwards_done(action, layer);
+template <typename F>
+void Rules::for_each_layer(int rank, F f) const {
+  for (int stage = 0; stage < schedule_->num_stages(); ++stage) {
+    if (schedule_->rank_of_stage[stage] != rank) continue;
+    const auto [begin, end] = partition_->layers(stage);
+    for (int layer = begin; layer < end; ++layer) f(layer);
   }
+}
+
+void Rules::reduce_norm(const Action& action, int rank) {
+  for_each_layer(rank, [&](int layer) { check_backwards_done(action, layer); });
   for (std::size_t t = 0; t < wiring_->ties.size(); ++t) {
     if (placement_.rank[wiring_->ties[t].owner] != rank || added_[t]) continue;
     throw BrokenRule("the norm is taken before tied gradients are added",
                      "the sum of tie t" + std::to_string(t) + " before", to_string(action));
   }
-  for (int layer = 0; layer < wiring_->num_layers; ++layer) {
-    if (placement_.rank[layer] == rank) check_reduced(action, layer);
-  }
+  for_each_layer(rank, [&](int layer) { check_reduced(action, layer); });
   if (normed_[rank]) throw BrokenRule("the norm is taken twice", "once a step", to_string(action));
   normed_[rank] = true;
 }
@@ -310,8 +319,7 @@ void Rules::gather(const Action& action) const {
 
 void Rules::check_end(int rank) const {
   const State last = options_->backward ? State::kBackward : State::kForward;
-  for (int layer = 0; layer < wiring_->num_layers; ++layer) {
-    if (placement_.rank[layer] != rank) continue;
+  for_each_layer(rank, [&](int layer) {
     for (int m = 0; m < schedule_->num_micro_batches; ++m) {
       if (state(layer, m) == last) continue;
       throw BrokenRule(
@@ -319,7 +327,7 @@ void Rules::check_end(int rank) const {
           std::string(options_->backward ? "backward" : "forward") + " of " + run_name(layer, m),
           "the end of the program");
     }
-  }
+  });
   if (!any_updated_) return;
   for (int layer = 0; layer < wiring_->num_layers; ++layer) {
     if (placement_.rank[layer] != rank || updated_[layer]) continue;

@@ -51,6 +51,8 @@ class Rules {
   void update(const Action& action, int rank);
   void gather(const Action& action) const;
   void check_backwards_done(const Action& action, int layer) const;
+  template <typename F>
+  void for_each_layer(int rank, F f) const;  // of the rank's stages
 
   bool has_value(int value, int micro_batch, int rank) const;
   bool has_gradient(int value, int consumer, int micro_batch, int rank) const;
@@ -78,6 +80,7 @@ class Rules {
   std::vector<char> held_;              // per layer: its weights are fetched
   std::vector<char> under_way_;         // per layer: a reduction of its gradients
   std::vector<int> reduced_;            // per layer: micro-batches whose gradients are reduced
+  std::vector<std::vector<int>> owned_ties_;  // per layer
   std::vector<char> added_;             // per tie: its gradients are summed
   std::vector<int> next_backward_;      // per layer: the micro-batch whose turn it is
   std::vector<int> layers_done_;        // per stage and micro-batch: forwards less backwards

@@ -65,8 +65,8 @@ void Rules::reduce(const Action& action, int rank) {
                        "the reduction of micro-batch " + std::to_string(next_backward_[layer] - 1),
                        to_string(action));
     }
-    for (std::size_t t = 0; t < wiring_->ties.size(); ++t) {
-      if (wiring_->ties[t].owner != layer || added_[t]) continue;
+    for (const int t : owned_ties_[layer]) {
+      if (added_[t]) continue;
       throw BrokenRule("a gradient is reduced before tied gradients are added to it",
                        "the sum of tie t" + std::to_string(t) + " before", to_string(action));
     }

@@ -1,24 +1,18 @@
 #include "strata/schedule/sharing.h"
 
-#include <algorithm>
+#include "strata/schedule/placement.h"
 
 namespace strata::schedule {
-
-bool takes_part_in_tie(const Wiring& wiring, int layer) {
-  return std::any_of(wiring.ties.begin(), wiring.ties.end(), [&](const Tie& tie) {
-    return tie.owner == layer ||
-           std::find(tie.users.begin(), tie.users.end(), layer) != tie.users.end();
-  });
-}
 
 Sharing make_sharing(const Wiring& wiring, const std::vector<char>& has_weights,
                      const SharingRequest& request) {
   Sharing sharing;
   if (request.replicas == 1 && !request.partial_gradients) return sharing;
   const bool shared = request.shards > 1;
+  const std::vector<char> tied = tied_layers(wiring);
   for (int layer = 0; layer < wiring.num_layers; ++layer) {
     const bool weights = has_weights[layer];
-    const bool divides = shared && weights && !takes_part_in_tie(wiring, layer);
+    const bool divides = shared && weights && !tied[layer];
     sharing.reduced.push_back(weights);
     sharing.divided_gradients.push_back(divides && request.zero >= 2);
     sharing.each.push_back(divides && request.zero >= 2 && request.reduce_each);

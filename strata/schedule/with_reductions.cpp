@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -7,15 +6,12 @@
 namespace strata::schedule {
 namespace {
 
-bool owns_tie(const Wiring& wiring, int layer) {
-  return std::any_of(wiring.ties.begin(), wiring.ties.end(),
-                     [&](const Tie& tie) { return tie.owner == layer; });
-}
-
 class Reducer {
  public:
   Reducer(const Wiring& wiring, const Sharing& sharing, int micro_batches)
-      : wiring_(wiring), sharing_(sharing), last_(micro_batches - 1) {}
+      : sharing_(sharing), last_(micro_batches - 1), owns_tie_(wiring.num_layers) {
+    for (const Tie& tie : wiring.ties) owns_tie_[tie.owner] = 1;
+  }
 
   Program operator()(const Program& program) {
     for (const Action& action : program) {
@@ -31,7 +27,7 @@ class Reducer {
 
  private:
   bool reduces(int layer, int micro_batch) const {
-    return sharing_.is_reduced(layer) && !owns_tie(wiring_, layer) &&
+    return sharing_.is_reduced(layer) && !owns_tie_[layer] &&
            (sharing_.is_each(layer) || micro_batch == last_);
   }
 
@@ -68,9 +64,9 @@ class Reducer {
     under_way_.reset();
   }
 
-  const Wiring& wiring_;
   const Sharing& sharing_;
   int last_;
+  std::vector<char> owns_tie_;  // per layer: its reduction waits for the others' gradients
   Program full_;
   std::optional<Action> under_way_;
 };

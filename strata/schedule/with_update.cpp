@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <set>
 
 #include "strata/schedule/passes.h"
 #include "strata/schedule/placement.h"
@@ -38,12 +38,11 @@ void append_tie_sums(std::vector<Program>& programs, const Wiring& wiring,
 // Starts what had to wait for a tie and awaits whatever was started once for the whole step.
 void append_reductions(Program& program, int rank, const Wiring& wiring, const Placement& placement,
                        const Sharing& sharing) {
+  std::set<int> owners;  // a layer may own several ties
   for (const Tie& tie : wiring.ties) {
     if (placement.rank[tie.owner] != rank || !sharing.is_reduced(tie.owner)) continue;
-    const Action reduce{.op = Op::kReduceGradients, .layers = {tie.owner, tie.owner + 1}};
-    // A layer may own several ties.
-    if (std::find(program.begin(), program.end(), reduce) == program.end())
-      program.push_back(reduce);
+    if (!owners.insert(tie.owner).second) continue;
+    program.push_back({.op = Op::kReduceGradients, .layers = {tie.owner, tie.owner + 1}});
   }
   Program awaits;
   for (Action action : program) {

@@ -1,11 +1,14 @@
 #include "strata/train/planned_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
 #include "strata/models/model.h"
 #include "strata/pipeline/costs.h"
 #include "strata/pipeline/probe.h"
@@ -15,6 +18,57 @@ namespace strata {
 namespace {
 
 int as_int(std::int64_t number) { return static_cast<int>(number); }
+
+// Products that plans and layers make of these stay far below 2^63, their factors of bytes and of
+// pieces inside a layer included.
+constexpr double kMostElements = 0x1p50;  // of a tensor
+constexpr double kMostBytes = 0x1p60;     // of a model and its activations
+
+void require_countable(double count, double most, const std::string& where, const std::string& what,
+                       const std::string& unit, const std::string& fix) {
+  if (count <= most) return;
+  throw UserError({.operation = "train.plan",
+                   .where = where,
+                   .what = what,
+                   .expected = "at most " + format_count(most) + unit,
+                   .got = format_count(count) + unit,
+                   .fix = fix});
+}
+
+// Refuses sizes of which a tensor could not be counted, before anything multiplies them.
+void check_elements(const Recipe& recipe) {
+  const DecoderOptions& model = recipe.model;
+  const auto number = [](std::int64_t size) { return static_cast<double>(size); };
+  const double heads = number(std::max(model.heads, model.kv_heads));
+  const double inside = std::max({4 * number(model.width), number(model.mlp_width),
+                                  3 * heads * number(std::max<std::int64_t>(1, model.head_width)),
+                                  number(model.vocab)});
+  require_countable(inside * std::max(number(model.width), 1.0), kMostElements, "model",
+                    "a weight has more elements than can be counted", " elements",
+                    "set model.width or model.vocab to a smaller number");
+  const double rows = number(recipe.train.micro_batch) * number(model.context);
+  require_countable(rows * inside, kMostElements, "train.micro_batch",
+                    "a micro-batch has more elements than can be counted", " elements",
+                    "set train.micro_batch or model.context to a smaller number");
+}
+
+void check_bytes(const CostTable& costs) {
+  double bytes = static_cast<double>(costs.batch_bytes);
+  const auto micro_batches = static_cast<double>(std::max<std::size_t>(1, costs.micro_batch_scale.size()));
+  const auto add = [&](std::int64_t some, double times) {
+    bytes += std::abs(static_cast<double>(some)) * times;
+  };
+  for (const LayerCost& layer : costs.layers) {
+    for (const std::int64_t some : {layer.weight_bytes, layer.gradient_bytes, layer.state_bytes,
+                                    layer.replica_bytes, layer.forward_transient_bytes,
+                                    layer.backward_transient_bytes})
+      add(some, 1);
+    add(layer.saved_bytes, micro_batches);
+  }
+  for (const ValueCost& value : costs.values) add(value.bytes, 2 * micro_batches);
+  require_countable(bytes, kMostBytes, "model", "the model has more bytes than can be counted", "B",
+                    "set model.layers, model.width or train.mini_batch to a smaller number");
+}
 
 at::ScalarType precision_of(const Recipe& recipe) {
   if (recipe.train.precision == "bf16") return at::kBFloat16;
@@ -33,6 +87,7 @@ CostRequest cost_request(const Recipe& recipe, bool keep_intermediates) {
 }
 
 Sequential model_of(const Recipe& recipe) {
+  check_elements(recipe);
   return make_model(recipe.model, DecoderOutput::kLoss,
                     {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel}, precision_of(recipe));
 }
@@ -50,6 +105,7 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model, int proc
                       .memory = recipe.memory,
                       .micro_batch = train.micro_batch,
                       .mesh = mesh_request(recipe.mesh)};
+  check_bytes(request.costs_none);
   if (processes > 1) {
     request.mesh.rates = kProcessRates;
     // Processes of one machine read each other's memory unless they are told not to.
@@ -99,6 +155,24 @@ Recipe with_mesh(Recipe recipe) {
   recipe.mesh = search_mesh(recipe).best();
   recipe.mesh.automatic = false;
   return recipe;
+}
+
+// More than this would be started on one machine only to wait for one another.
+constexpr int kMostThreadsHere = 1024;
+
+void check_threads(const Recipe& recipe) {
+  const int processes = std::max(1, rendezvous_from_environment().processes);
+  const int ranks = (recipe.mesh.mesh().size() + processes - 1) / processes;
+  const std::int64_t threads = std::int64_t{ranks} * recipe.threads_per_rank();
+  if (threads <= kMostThreadsHere) return;
+  throw UserError({.operation = "train.plan",
+                   .where = "mesh",
+                   .what = "a process would start too many threads",
+                   .expected = "at most " + std::to_string(kMostThreadsHere),
+                   .got = std::to_string(ranks) + " ranks of " +
+                          std::to_string(recipe.threads_per_rank()) + " threads",
+                   .fix = "start more processes, or set mesh.threads or an axis of the mesh to a "
+                          "smaller number"});
 }
 
 }  // namespace
@@ -164,6 +238,7 @@ std::string precision_advice(const Recipe& recipe, bool measure) {
 
 RanksOptions ranks_options(const Recipe& given) {
   const Recipe recipe = with_mesh(given);
+  check_threads(recipe);
   return {
       .ranks = recipe.mesh.mesh().size(),
       .threads_per_rank = recipe.threads_per_rank(),

@@ -3,13 +3,18 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 #include <thread>
 
 #include "strata/base/errors.h"
 
 namespace strata {
 namespace {
+
+constexpr double kMostSteps = 1e12;
+constexpr double kMostSamples = 1 << 24;
+
+// A plan has a forward and a backward of every layer and micro-batch, in memory.
+constexpr std::int64_t kMostLayerRuns = std::int64_t{1} << 26;
 
 void describe(OptionSet& set, Recipe& recipe) {
   describe(set, "model", recipe.model);
@@ -42,6 +47,16 @@ void require(bool holds, const Given& given, const std::string& path, const std:
                    .fix = fix});
 }
 
+// Longer ones are refused by OptionSet, so no more of a device or a model's file is read.
+constexpr std::size_t kLongestRecipe = std::size_t{1} << 21;
+
+std::string beginning_of(std::istream& stream) {
+  std::string text(kLongestRecipe + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  return text;
+}
+
 void check(const Recipe& r, const Given& given) {
   const auto text = [](std::int64_t number) { return std::to_string(number); };
   require(r.model.kind != "gpt" || r.model.width % r.model.heads == 0, given, "model.heads",
@@ -50,6 +65,13 @@ void check(const Recipe& r, const Given& given) {
   require(r.train.micro_batch <= r.train.mini_batch, given, "train.micro_batch",
           "larger than the mini-batch", "at most " + text(r.train.mini_batch),
           text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
+  const std::int64_t micro_batches =
+      (r.train.mini_batch + r.train.micro_batch - 1) / r.train.micro_batch;
+  require(micro_batches <= kMostLayerRuns / r.model.layers, given, "train.micro_batch",
+          "too many micro-batches to plan",
+          "at most " + text(std::max<std::int64_t>(1, kMostLayerRuns / r.model.layers)) +
+              " micro-batches of " + text(r.model.layers) + " layers",
+          text(micro_batches), "set train.micro_batch to a larger or train.mini_batch to a smaller number");
   require(r.data.tokenizer != "bytes" || r.model.vocab >= 256, given, "model.vocab",
           "bytes have 256 values", "at least 256", text(r.model.vocab), "set model.vocab=256");
   require(!r.data.train.empty(), given, "data.train", "no text to train on", "the path of a file",
@@ -57,24 +79,36 @@ void check(const Recipe& r, const Given& given) {
   require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), given,
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
-  if (!r.mesh.automatic)
-    check_mesh(r.mesh, mesh_limits(r),
-               [&](const std::string& field) { return given.where(field); });
+  const auto where = [&](const std::string& field) {
+    return field == "mesh" ? given.recipe : given.where(field);
+  };
+  if (r.mesh.automatic) {  // its axes say how many ranks there are
+    check_mesh({.pp = r.mesh.pp, .dp = r.mesh.dp, .tp = r.mesh.tp}, {}, where);
+  } else {
+    check_mesh(r.mesh, mesh_limits(r), where);
+  }
 }
 
 }  // namespace
 
 void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) {
   set.add(prefix + ".steps", &options.steps,
-          {.help = "Optimizer updates.", .unit = "steps", .minimum = 1});
+          {.help = "Optimizer updates.", .unit = "steps", .minimum = 1, .maximum = kMostSteps});
   set.add(prefix + ".mini_batch", &options.mini_batch,
-          {.help = "Samples of one update.", .unit = "samples", .minimum = 1});
+          {.help = "Samples of one update.",
+           .unit = "samples",
+           .minimum = 1,
+           .maximum = kMostSamples});
   set.add(prefix + ".micro_batch", &options.micro_batch,
           {.help = "Samples that go through the pipeline at once; the last one may be smaller.",
            .unit = "samples",
-           .minimum = 1});
+           .minimum = 1,
+           .maximum = kMostSamples});
   set.add(prefix + ".warmup", &options.warmup,
-          {.help = "Steps over which the learning rate rises.", .unit = "steps", .minimum = 0});
+          {.help = "Steps over which the learning rate rises.",
+           .unit = "steps",
+           .minimum = 0,
+           .maximum = kMostSteps});
   set.add(prefix + ".decay", &options.decay,
           {.help = "How the learning rate falls.", .choices = {"cosine", "linear", "constant"}});
   set.add(prefix + ".final_fraction", &options.final_fraction,
@@ -97,14 +131,20 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
           {.help = "Of first values, dropout and the order of samples.", .minimum = 0});
   set.add(
       prefix + ".validate_every", &options.validate_every,
-      {.help = "Steps between validations; 0: only at the end.", .unit = "steps", .minimum = 0});
+      {.help = "Steps between validations; 0: only at the end.",
+           .unit = "steps",
+           .minimum = 0,
+           .maximum = kMostSteps});
   set.add(prefix + ".validation_samples", &options.validation_samples,
           {.help = "Samples of a validation; 0: all.", .unit = "samples", .minimum = 0});
   set.add(prefix + ".checkpoint_folder", &options.checkpoint_folder,
           {.help = "Where checkpoints go; empty: none are written."});
   set.add(
       prefix + ".checkpoint_every", &options.checkpoint_every,
-      {.help = "Steps between checkpoints; 0: only at the end.", .unit = "steps", .minimum = 0});
+      {.help = "Steps between checkpoints; 0: only at the end.",
+           .unit = "steps",
+           .minimum = 0,
+           .maximum = kMostSteps});
   set.add(prefix + ".keep_checkpoints", &options.keep_checkpoints,
           {.help = "Newest checkpoints that are kept; 0: all.", .minimum = 0});
   set.add(prefix + ".tensorboard", &options.tensorboard,
@@ -149,14 +189,11 @@ Recipe parse_recipe(const std::string& text, const std::string& name,
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
                    const Recipe& defaults) {
-  std::ostringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return parse_recipe(text.str(), "standard input", overrides, defaults);
-  }
+  if (path == "-")
+    return parse_recipe(beginning_of(std::cin), "standard input", overrides, defaults);
   std::ifstream file(path);
-  text << file.rdbuf();
-  if (!file || text.bad()) {
+  const std::string text = beginning_of(file);
+  if (!file.is_open() || file.bad()) {
     throw UserError({.operation = "train.recipe",
                      .where = path,
                      .what = "the recipe cannot be read",
@@ -164,7 +201,7 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
                      .got = "no readable file",
                      .fix = "name an existing recipe, such as recipes/gpt-10m.yaml"});
   }
-  return parse_recipe(text.str(), path, overrides, defaults);
+  return parse_recipe(text, path, overrides, defaults);
 }
 
 std::string recipe_options_table() {
