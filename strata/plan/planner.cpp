@@ -1,9 +1,9 @@
 #include "strata/plan/planner.h"
 
 #include "strata/base/errors.h"
+#include "strata/base/quote.h"
 #include "strata/plan/proposal.h"
 #include "strata/plan/refusal.h"
-#include "strata/schedule/validator.h"
 
 namespace strata {
 namespace {
@@ -14,7 +14,7 @@ void check_mode(const std::string& mode) {
                    .where = "memory.recompute",
                    .what = "no recompute mode has this name",
                    .expected = "none | cheap | full | auto",
-                   .got = "'" + mode + "'",
+                   .got = quote(mode),
                    .fix = "choose one of the names above"});
 }
 
@@ -27,14 +27,8 @@ Plan make_plan(const PlanRequest& request) {
   plan.communication = communication_of(plan.schedule, request.wiring, plan.partition,
                                         costs_for(request), plan.mesh, plan.sharding);
 
-  schedule::ValidateOptions options{
-      .backward = request.schedule != "forward",
-      .sharing = sharing_of(plan.sharding, request.wiring, plan.costs)};
-  for (int r = 0; r < request.shape.ranks; ++r) {
-    options.in_flight_bound.push_back(
-        schedule::in_flight_bound(request.schedule, request.shape, r));
-  }
-  schedule::validate(plan.schedule, request.wiring, plan.partition, options);
+  schedule::check_schedule(plan.schedule, step_request(request, plan), request.wiring,
+                           plan.partition);
   return plan;
 }
 

@@ -8,7 +8,6 @@
 #include "strata/base/units.h"
 #include "strata/plan/partition.h"
 #include "strata/plan/recompute_choice.h"
-#include "strata/schedule/passes.h"
 
 namespace strata {
 namespace {
@@ -18,6 +17,9 @@ constexpr double kSameSeconds = 1e-9;  // relative
 // The partitioner's bytes are near the ledger's, not equal: caps on both sides of the real one are
 // tried, and none at all, which gives the fastest cut.
 constexpr double kCaps[] = {1.25, 1.1, 1.0, 0.9};
+
+// Beyond this share of the budget with every layer computed twice, no choice of layers is searched.
+constexpr double kHopeless = 1.1;
 
 Plan try_out(const PlanRequest& request, const ShardingRequest& sharding,
              const Partition& partition, const std::vector<char>& recompute) {
@@ -29,10 +31,7 @@ Plan try_out(const PlanRequest& request, const ShardingRequest& sharding,
             .mesh = request.mesh,
             .sharding = sharding};
   plan.schedule =
-      schedule::lower(schedule::build(request.schedule, request.shape), request.wiring, partition,
-                      {.recompute = recompute,
-                       .sharing = sharing_of(sharding, request.wiring, plan.costs),
-                       .update = request.schedule != "forward"});
+      schedule::lowered_schedule(step_request(request, plan), request.wiring, partition);
   plan.simulation =
       simulate(plan.schedule, request.wiring, partition, plan.costs,
                collective_seconds(plan.costs, request.wiring, sharding, request.mesh.rates.dp));
@@ -49,6 +48,10 @@ Plan try_out(const PlanRequest& request, const ShardingRequest& sharding,
   if (mode == "full") return try_out(request, sharding, partition, recompute_all(costs));
   Plan plan = try_out(request, sharding, partition, none);
   if (mode != "auto" || fits(plan)) return plan;
+  Plan full = try_out(request, sharding, partition, recompute_all(costs));
+  if (peak_bytes(full.ledger) > kHopeless * static_cast<double>(request.memory.device.count)) {
+    return full;
+  }
 
   std::vector<int> rank_of_layer;
   for (int l = 0; l < request.wiring.num_layers; ++l) {
@@ -114,6 +117,13 @@ Plan best_plan(const PlanRequest& request, const ShardingRequest& sharding,
 }
 
 }  // namespace
+
+schedule::StepRequest step_request(const PlanRequest& request, const Plan& plan) {
+  return {.schedule = request.schedule,
+          .shape = request.shape,
+          .recompute = plan.recompute,
+          .sharing = sharing_of(plan.sharding, request.wiring, plan.costs)};
+}
 
 const CostTable& costs_for(const PlanRequest& request) {
   return request.memory.recompute == "none" ? request.costs_none : request.costs_cheap;

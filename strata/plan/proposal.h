@@ -2,6 +2,7 @@
 #pragma once
 
 #include "strata/plan/planner.h"
+#include "strata/schedule/step_schedule.h"
 
 namespace strata {
 
@@ -10,5 +11,8 @@ namespace strata {
 Plan propose(const PlanRequest& request);
 
 bool fits(const Plan& plan);
+
+/// What the plan's programs are made of.
+schedule::StepRequest step_request(const PlanRequest& request, const Plan& plan);
 
 }  // namespace strata

@@ -107,30 +107,60 @@ class Search {
     return kept;
   }
 
-  // Equal layers are as good as one another: of each run of them, how many can go is bisected.
+  // Equal layers are as good as one another: of each run of them, how many can go is bisected, of all
+  // ranks at once. That not even one can go is what is most often found, so it is asked first.
   std::vector<Layers> without_runs(const std::vector<Layers>& candidates) const {
     std::vector<Layers> kept = candidates;
-    for (std::size_t r = 0; r < candidates.size(); ++r) {
-      for (std::size_t begin = 0, end = 0; begin < kept[r].size(); begin = end) {
-        for (end = begin + 1; end < kept[r].size(); ++end) {
-          if (!are_equal(kept[r][begin], kept[r][end])) break;
+    std::vector<Run> runs(kept.size());
+    const auto tried = [&](std::size_t r) {
+      const Run& run = runs[r];
+      return run.gone + (run.asked ? (run.most - run.gone + 1) / 2 : 1);
+    };
+    const auto without = [&](std::size_t r, std::size_t count) {
+      Layers layers = kept[r];
+      const auto first = layers.begin() + static_cast<std::ptrdiff_t>(runs[r].begin);
+      layers.erase(first, first + static_cast<std::ptrdiff_t>(count));
+      return layers;
+    };
+    for (;;) {
+      std::vector<Layers> fewer = kept;
+      bool open = false;
+      for (std::size_t r = 0; r < kept.size(); ++r) {
+        while (runs[r].gone == runs[r].most && runs[r].end < kept[r].size()) enter_next_run(runs[r], kept[r]);
+        if (runs[r].gone == runs[r].most) continue;
+        open = true;
+        fewer[r] = without(r, tried(r));
+      }
+      if (!open) return kept;
+      const Ledger ledger = ledger_with(fewer);
+      for (std::size_t r = 0; r < kept.size(); ++r) {
+        Run& run = runs[r];
+        if (run.gone == run.most) continue;
+        if (fits(ledger[r])) {
+          run.gone = tried(r);
+        } else {
+          run.most = tried(r) - 1;
         }
-        std::size_t gone = 0, most = end - begin;
-        while (gone < most) {
-          const std::size_t middle = (gone + most + 1) / 2;
-          std::vector<Layers> fewer = kept;
-          fewer[r].erase(fewer[r].begin() + begin, fewer[r].begin() + begin + middle);
-          if (fits(ledger_with(fewer)[r])) {
-            gone = middle;
-          } else {
-            most = middle - 1;
-          }
-        }
-        kept[r].erase(kept[r].begin() + begin, kept[r].begin() + begin + gone);
-        end -= gone;
+        run.asked = true;
+        if (run.gone != run.most) continue;
+        kept[r] = without(r, run.gone);
+        run.end -= run.gone;
+        run.gone = run.most = 0;
       }
     }
-    return kept;
+  }
+
+  // Of equal layers of a rank: [begin, end) of its list, of which between `gone` and `most` can go.
+  struct Run {
+    std::size_t begin = 0, end = 0;
+    std::size_t gone = 0, most = 0;
+    bool asked = false;
+  };
+
+  void enter_next_run(Run& run, const Layers& layers) const {
+    run = {.begin = run.end, .end = run.end + 1};
+    while (run.end < layers.size() && are_equal(layers[run.begin], layers[run.end])) ++run.end;
+    run.most = run.end - run.begin;
   }
 
   bool are_equal(int a, int b) const {

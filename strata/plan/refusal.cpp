@@ -13,6 +13,7 @@ namespace strata {
 namespace {
 
 constexpr int kMoreRanks = 8;   // tried at most
+constexpr double kMostLayerRuns = 1e4;
 constexpr int kMostShards = 3;  // ZeRO's last stage
 
 // A request that differs from the user's in these settings.
@@ -112,9 +113,19 @@ std::int64_t rounded_up(std::int64_t bytes) {
   return (bytes + unit - 1) / unit * unit;
 }
 
+// What ranks hold for the whole step is more than they all have, whatever the cut.
+bool is_hopeless(const PlanRequest& request) {
+  const ShardingRequest sharding = sharding_request(request.mesh, false);
+  double fixed = 0;
+  for (const LayerShares& layer : shares_of(costs_for(request), request.wiring, sharding)) {
+    fixed += static_cast<double>(layer.weights + layer.gradients + layer.states);
+  }
+  return fixed > static_cast<double>(request.memory.device.count) * request.shape.ranks;
+}
+
 bool fits_in(Alternative& alternative, std::int64_t device_bytes) {
   alternative.request.memory.device.count = device_bytes;
-  return fits(propose(alternative.request));
+  return !is_hopeless(alternative.request) && fits(propose(alternative.request));
 }
 
 // By bisection between what is known not to fit and what is, to half a per cent.
@@ -122,6 +133,9 @@ Alternative with_smallest_budget(Alternative from) {
   std::int64_t low = from.request.memory.device.count;
   std::int64_t high = rounded_up(peak_bytes(propose(from.request).ledger));
   while (!fits_in(from, high)) high += high / 64 + 1;
+  const double layer_runs =
+      static_cast<double>(from.request.wiring.num_layers) * from.request.shape.micro_batches;
+  if (layer_runs > kMostLayerRuns) low = high;  // seconds a try: the peak is near enough
   while (high - low > std::max<std::int64_t>(1, high / 200)) {
     const std::int64_t middle = low + (high - low) / 2;
     (fits_in(from, middle) ? high : low) = middle;
@@ -133,7 +147,7 @@ Alternative with_smallest_budget(Alternative from) {
 
 std::string nearest_fix(const PlanRequest& request) {
   for (const Alternative& alternative : alternatives(request)) {
-    if (fits(propose(alternative.request))) return alternative.text();
+    if (!is_hopeless(alternative.request) && fits(propose(alternative.request))) return alternative.text();
   }
   return with_smallest_budget(with_auto(with_1f1b({.request = request, .settings = {}}))).text();
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "strata/base/errors.h"
+#include "strata/base/quote.h"
 #include "strata/base/units.h"
 #include "strata/plan/text_table.h"
 
@@ -53,7 +54,7 @@ const ParameterBytes& precision_convention(const std::string& name) {
                    .where = "precision",
                    .what = "no convention has this name",
                    .expected = names,
-                   .got = "'" + name + "'",
+                   .got = quote(name),
                    .fix = "choose one of the names above"});
 }
 
@@ -110,7 +111,7 @@ double parse_parameters(const std::string& text) {
                    .where = "parameters",
                    .what = "this is no count of parameters",
                    .expected = "a number such as 7.5e9, 7.5B or 350M",
-                   .got = "'" + text + "'",
+                   .got = quote(text),
                    .fix = "write it like one of these"});
 }
 

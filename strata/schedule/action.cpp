@@ -1,105 +1,78 @@
 #include "strata/schedule/action.h"
 
+#include <iterator>
+
 #include "strata/base/errors.h"
+#include "strata/schedule/op_named.h"
 
 namespace strata {
 
-bool is_compute(Op op) { return op == Op::kForward || op == Op::kRecompute || op == Op::kBackward; }
+namespace {
 
-bool is_send(Op op) {
-  return op == Op::kSendActivation || op == Op::kSendGradient || op == Op::kSendTiedGradient ||
-         op == Op::kSendTiedWeight;
-}
+enum class Kind : std::uint8_t { kCompute, kSend, kReceive, kOther };
 
-bool is_receive(Op op) {
-  return op == Op::kReceiveActivation || op == Op::kReceiveGradient ||
-         op == Op::kReceiveTiedGradient || op == Op::kReceiveTiedWeight;
+struct Description {
+  Op op;
+  const char* name;   // in traces and grids
+  const char* words;  // for people; both ends of a message have the same
+  Kind kind = Kind::kOther;
+};
+
+// Everything that is said of an operation, in the order of the enumerators; a send stands right
+// before its receive.
+constexpr Description kOperations[] = {
+    {Op::kForward, "F", "forward", Kind::kCompute},
+    {Op::kRecompute, "R", "recompute", Kind::kCompute},
+    {Op::kBackward, "B", "backward", Kind::kCompute},
+    {Op::kSendActivation, "SF", "activation", Kind::kSend},
+    {Op::kReceiveActivation, "RF", "activation", Kind::kReceive},
+    {Op::kSendGradient, "SB", "gradient", Kind::kSend},
+    {Op::kReceiveGradient, "RB", "gradient", Kind::kReceive},
+    {Op::kSendTiedGradient, "SG", "tied gradient", Kind::kSend},
+    {Op::kReceiveTiedGradient, "RG", "tied gradient", Kind::kReceive},
+    {Op::kAddTiedGradients, "TG", "tied gradient"},
+    {Op::kFetchWeights, "FW", "weights"},
+    {Op::kReleaseWeights, "XW", "weights"},
+    {Op::kReduceGradients, "DG", "gradient reduction"},
+    {Op::kAwaitGradients, "AG", "gradient reduction"},
+    {Op::kReduceNorm, "N", "gradient norm"},
+    {Op::kUpdate, "U", "update"},
+    {Op::kGatherWeights, "GW", "updated weights"},
+    {Op::kSendTiedWeight, "SW", "tied weight", Kind::kSend},
+    {Op::kReceiveTiedWeight, "RW", "tied weight", Kind::kReceive},
+};
+
+constexpr bool is_in_order() {
+  for (int i = 0; i < kNumOps; ++i) {
+    if (kOperations[i].op != static_cast<Op>(i)) return false;
+    if (kOperations[i].kind == Kind::kSend && kOperations[i + 1].kind != Kind::kReceive)
+      return false;
+  }
+  return true;
 }
+static_assert(std::size(kOperations) == kNumOps && is_in_order());
+
+const Description& described(Op op) { return kOperations[static_cast<int>(op)]; }
+
+}  // namespace
+
+bool is_compute(Op op) { return described(op).kind == Kind::kCompute; }
+bool is_send(Op op) { return described(op).kind == Kind::kSend; }
+bool is_receive(Op op) { return described(op).kind == Kind::kReceive; }
 
 Op receive_of(Op send) {
   STRATA_CHECK(is_send(send), "schedule.receive_of");
   return static_cast<Op>(static_cast<int>(send) + 1);
 }
 
-const char* kind_of(Op op) {
-  switch (op) {
-    case Op::kForward:
-      return "F";
-    case Op::kRecompute:
-      return "R";
-    case Op::kBackward:
-      return "B";
-    case Op::kSendActivation:
-      return "SF";
-    case Op::kReceiveActivation:
-      return "RF";
-    case Op::kSendGradient:
-      return "SB";
-    case Op::kReceiveGradient:
-      return "RB";
-    case Op::kSendTiedGradient:
-      return "SG";
-    case Op::kReceiveTiedGradient:
-      return "RG";
-    case Op::kAddTiedGradients:
-      return "TG";
-    case Op::kFetchWeights:
-      return "FW";
-    case Op::kReleaseWeights:
-      return "XW";
-    case Op::kReduceGradients:
-      return "DG";
-    case Op::kAwaitGradients:
-      return "AG";
-    case Op::kReduceNorm:
-      return "N";
-    case Op::kUpdate:
-      return "U";
-    case Op::kGatherWeights:
-      return "GW";
-    case Op::kSendTiedWeight:
-      return "SW";
-    case Op::kReceiveTiedWeight:
-      return "RW";
-  }
-  return "?";
-}
+const char* kind_of(Op op) { return described(op).name; }
+const char* words_for(Op op) { return described(op).words; }
 
-const char* words_for(Op op) {
-  switch (op) {
-    case Op::kForward:
-      return "forward";
-    case Op::kRecompute:
-      return "recompute";
-    case Op::kBackward:
-      return "backward";
-    case Op::kSendActivation:
-    case Op::kReceiveActivation:
-      return "activation";
-    case Op::kSendGradient:
-    case Op::kReceiveGradient:
-      return "gradient";
-    case Op::kSendTiedGradient:
-    case Op::kReceiveTiedGradient:
-    case Op::kAddTiedGradients:
-      return "tied gradient";
-    case Op::kFetchWeights:
-    case Op::kReleaseWeights:
-      return "weights";
-    case Op::kReduceGradients:
-    case Op::kAwaitGradients:
-      return "gradient reduction";
-    case Op::kReduceNorm:
-      return "gradient norm";
-    case Op::kUpdate:
-      return "update";
-    case Op::kGatherWeights:
-      return "updated weights";
-    case Op::kSendTiedWeight:
-    case Op::kReceiveTiedWeight:
-      return "tied weight";
+std::optional<Op> op_named(std::string_view name) {
+  for (const Description& description : kOperations) {
+    if (name == description.name) return description.op;
   }
-  return "?";
+  return std::nullopt;
 }
 
 namespace {

@@ -2,10 +2,10 @@
 
 #include <ATen/ops/empty.h>
 
-#include <cstring>
+#include <optional>
 
 #include "strata/base/errors.h"
-#include "strata/schedule/action.h"
+#include "strata/schedule/op_named.h"
 
 namespace strata {
 namespace {
@@ -13,8 +13,7 @@ namespace {
 constexpr int kNumbers = 6;
 
 int op_of(const char* kind) {
-  for (int op = 0; op < kNumOps; ++op)
-    if (!std::strcmp(kind_of(static_cast<Op>(op)), kind)) return op;
+  if (const std::optional<Op> op = op_named(kind)) return static_cast<int>(*op);
   throw InternalError(
       {.operation = "train.encode_events", .what = "an event that is no action", .got = kind});
 }

@@ -6,8 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/nn/initialise.h"
-#include "strata/schedule/passes.h"
-#include "strata/schedule/validator.h"
+#include "strata/schedule/step_schedule.h"
 #include "strata/shard/peer_medium.h"
 
 namespace strata {
@@ -182,20 +181,15 @@ void Trainer::loaded() {
 const Schedule& Trainer::schedule(int micro_batches, bool training) {
   const auto key = std::pair(micro_batches, training);
   if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;
-  const int ranks = groups_.pp.size();
-  const schedule::Shape shape{
-      .ranks = ranks, .micro_batches = micro_batches, .virtual_stages = options_.virtual_stages};
-  const std::string name = training ? options_.schedule : "forward";
-  const Wiring& wiring = model_.wiring();
-  schedule::LowerOptions lower{.sharing = sharing_, .update = training};
-  if (training) lower.recompute = options_.recompute;
-  Schedule lowered =
-      schedule::lower(schedule::build(name, shape), wiring, options_.partition, lower);
-  schedule::ValidateOptions validate{.backward = training, .sharing = sharing_};
-  for (int rank = 0; training && rank < ranks; ++rank)
-    validate.in_flight_bound.push_back(schedule::in_flight_bound(name, shape, rank));
-  schedule::validate(lowered, wiring, options_.partition, validate);
-  return schedules_.emplace(key, std::move(lowered)).first->second;
+  const schedule::StepRequest request{.schedule = training ? options_.schedule : "forward",
+                                      .shape = {.ranks = groups_.pp.size(),
+                                                .micro_batches = micro_batches,
+                                                .virtual_stages = options_.virtual_stages},
+                                      .recompute = options_.recompute,
+                                      .sharing = sharing_};
+  return schedules_
+      .emplace(key, schedule::make_schedule(request, model_.wiring(), options_.partition))
+      .first->second;
 }
 
 void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, bool update) {

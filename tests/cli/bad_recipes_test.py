@@ -60,6 +60,62 @@ class BadRecipes(ProgramTest):
     def test_an_override_that_does_not_exist(self):
         self.refuse_train("train.stepz=3", says="train.steps")
 
+    def test_a_recipe_of_one_comma(self):
+        (self.folder / "recipe.yaml").write_text(",")
+        self.refuse_train(says=["recipe.yaml:1:1", "malformed YAML"])
+
+    def test_a_device_or_a_model_in_place_of_a_recipe(self):
+        self.refuse("plan", "/dev/zero", says="too long")
+        self.refuse("plan", str(self.folder), says="recipe")
+
+    def test_sizes_that_are_slips(self):
+        for override, words in [
+                ("train.mini_batch=4000000000", ["train.mini_batch", "out of range", "16777216"]),
+                ("mesh.tp=1000000000", ["mesh.tp", "out of range"]),
+                ("mesh.dp=1000000000", ["mesh.dp", "out of range"]),
+                ("mesh.pp=5000", ["mesh.pp", "out of range"]),
+                ("mesh.threads=5000", ["mesh.threads", "out of range"]),
+                ("mesh.virtual_stages=9223372036854775807", ["out of range"]),
+                ("model.vocab=9223372036854775807", ["model.vocab", "out of range"]),
+                ("model.layers=9223372036854775807", ["model.layers", "out of range"]),
+                ("model.width=9223372036854775806", ["model.width", "out of range"]),
+                ("model.context=9223372036854775807", ["model.context", "out of range"]),
+                ("train.steps=9223372036854775807", ["train.steps", "out of range"])]:
+            with self.subTest(override):
+                self.refuse_train(override, says=words)
+
+    def test_sizes_whose_product_is_a_slip(self):
+        self.refuse_train("mesh.auto=true", "mesh.tp=1000000", "mesh.dp=1000000",
+                          says=["too many ranks", "1048576"])
+        self.refuse_train("train.mini_batch=16777216", "train.micro_batch=1",
+                          says=["too many micro-batches", "train.micro_batch"])
+        self.refuse_train("model.width=16777216", "model.vocab=2147483647",
+                          says="more elements than can be counted")
+        self.refuse_train("train.mini_batch=16777216", "train.micro_batch=16777216",
+                          "model.context=2147483647", says="more elements than can be counted")
+
+    def test_auto_with_more_ranks_than_the_model_has_work_for(self):
+        self.refuse_train("mesh.auto=true", "mesh.pp=1", "mesh.tp=1000003",
+                          says=["mesh.auto", "smaller number"])
+
+    def test_threads_by_the_thousand(self):
+        self.refuse_train("mesh.pp=1", "mesh.dp=8", "mesh.threads=1000",
+                          says=["too many threads", "8 ranks of 1000 threads"])
+
+    def test_a_message_quotes_at_most_a_line(self):
+        megabyte = "x" * 100_000  # as long as one argument may be
+        for override in (megabyte, megabyte + "=1", "train.steps=" + megabyte,
+                         "mesh.schedule=" + megabyte, "data.train=" + megabyte):
+            with self.subTest(override[:20]):
+                code, out, err = self.run_program("train", "recipe.yaml", "--set", override)
+                self.assertEqual(code, 2, err[:2000])
+                self.assertLess(len(err), 2000)
+
+    def test_a_hundred_thousand_layers_are_planned(self):
+        out = self.succeed("plan", "recipe.yaml", "--estimate", "--set", "model.layers=100000",
+                           "--set", "model.width=16")
+        self.assertIn("100002 layers", out)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,168 @@
+// All builders share one pattern. A rank forwards its stages in groups of micro-batches: the first
+// stage for every micro-batch of the group, then its second stage, and so on; backwards likewise from
+// the last stage to the first. The n-th backward comes right after forward number n + warm_up. What
+// tells GPipe, 1F1B and interleaved 1F1B apart is the size of a group and the length of the warm-up.
+#include "strata/schedule/builders.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "strata/base/errors.h"
+#include "strata/base/quote.h"
+
+namespace strata::schedule {
+namespace {
+
+struct Order {
+  int group = 1;         // micro-batches that pass one stage before the rank's next stage starts
+  int warm_up = 0;       // forwards before the first backward; more than there are: all
+  bool backward = true;  // false: forwards only
+};
+
+void check_shape(const std::string& name, Shape shape) {
+  for (const auto& [what, count] :
+       {std::pair{"ranks", shape.ranks}, std::pair{"micro-batches", shape.micro_batches},
+        std::pair{"virtual stages", shape.virtual_stages}}) {
+    if (count >= 1) continue;
+    throw UserError({.operation = "schedule.build",
+                     .where = name,
+                     .what = std::string("the number of ") + what + " is too small",
+                     .expected = "1 or more",
+                     .got = std::to_string(count),
+                     .fix = std::string("set the number of ") + what + " to 1 or more"});
+  }
+}
+
+Program lay_out(Shape shape, int rank, const Order& order) {
+  // A last group that is not full is laid out as if it were, and its surplus left out: what remains
+  // of a legal order after a whole micro-batch is struck from all ranks is legal.
+  const int groups = (shape.micro_batches + order.group - 1) / order.group;
+  const int per_group = order.group * shape.virtual_stages;
+  const int total = groups * per_group;
+  const int warm_up = std::min(order.warm_up, total);
+
+  Program program;
+  const auto add = [&](Op op, int k) {
+    const int micro_batch = k / per_group * order.group + k % order.group;
+    if (micro_batch >= shape.micro_batches) return;
+    const int turn = k % per_group / order.group;
+    const int chunk = op == Op::kForward ? turn : shape.virtual_stages - 1 - turn;
+    program.push_back({.op = op, .stage = chunk * shape.ranks + rank, .micro_batch = micro_batch});
+  };
+  for (int k = 0; k < total + warm_up; ++k) {
+    if (k < total) add(Op::kForward, k);
+    if (order.backward && k >= warm_up) add(Op::kBackward, k - warm_up);
+  }
+  return program;
+}
+
+// Every rank's program by `order_of`.
+Schedule arrange(const std::string& name, Shape shape, const std::function<Order(int)>& order_of) {
+  check_shape(name, shape);
+  Schedule schedule;
+  schedule.name = name;
+  schedule.num_micro_batches = shape.micro_batches;
+  for (int stage = 0; stage < shape.ranks * shape.virtual_stages; ++stage) {
+    schedule.rank_of_stage.push_back(stage % shape.ranks);
+  }
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    schedule.programs.push_back(lay_out(shape, rank, order_of(rank)));
+  }
+  return schedule;
+}
+
+// Forwards of a rank before its first backward in (interleaved) 1F1B: just enough for the first
+// gradient to be there when it is wanted.
+int warm_up_1f1b(Shape shape, int rank) {
+  const int behind = shape.ranks - rank - 1;
+  // With several stages a rank, backwards start at the rank's last stage, v-1 rounds of p forwards
+  // later, and a group's forwards and backwards pass the ranks behind in both directions.
+  if (shape.virtual_stages == 1) return behind;
+  return 2 * behind + (shape.virtual_stages - 1) * shape.ranks;
+}
+
+}  // namespace
+
+Schedule gpipe(Shape shape) {
+  return arrange("gpipe", shape, [&](int) {
+    return Order{.group = shape.micro_batches,
+                 .warm_up = shape.micro_batches * shape.virtual_stages};
+  });
+}
+
+Schedule one_f_one_b(Shape shape) {
+  if (shape.virtual_stages > 1) {
+    throw UserError({.operation = "schedule.build",
+                     .where = "1f1b",
+                     .what = "1f1b has one stage a rank",
+                     .expected = "1 virtual stage",
+                     .got = std::to_string(shape.virtual_stages),
+                     .fix = "choose the schedule 'interleaved', or 1 virtual stage"});
+  }
+  return arrange("1f1b", shape,
+                 [&](int rank) { return Order{.group = 1, .warm_up = warm_up_1f1b(shape, rank)}; });
+}
+
+Schedule interleaved(Shape shape) {
+  return arrange("interleaved", shape, [&](int rank) {
+    return Order{.group = shape.ranks, .warm_up = warm_up_1f1b(shape, rank)};
+  });
+}
+
+Schedule forward_only(Shape shape) {
+  // Groups of p keep all ranks busy and hand every micro-batch on as soon as a group allows.
+  return arrange("forward", shape,
+                 [&](int) { return Order{.group = shape.ranks, .backward = false}; });
+}
+
+namespace {
+
+struct Kind {
+  const char* name;
+  Schedule (*build)(Shape);
+  int (*in_flight_bound)(Shape, int rank);
+};
+
+int every_activation(Shape shape, int) { return shape.micro_batches * shape.virtual_stages; }
+
+int warm_up_and_one(Shape shape, int rank) {
+  return std::min(warm_up_1f1b(shape, rank) + 1, every_activation(shape, rank));
+}
+
+int only_the_current(Shape, int) { return 1; }
+
+constexpr Kind kKinds[] = {{"gpipe", gpipe, every_activation},
+                           {"1f1b", one_f_one_b, warm_up_and_one},
+                           {"interleaved", interleaved, warm_up_and_one},
+                           {"forward", forward_only, only_the_current}};
+
+const Kind& find(const std::string& name) {
+  std::string names;
+  for (const Kind& kind : kKinds) {
+    if (kind.name == name) return kind;
+    names += (names.empty() ? "" : " | ") + std::string(kind.name);
+  }
+  throw UserError({.operation = "schedule.build",
+                   .where = "schedule",
+                   .what = "no schedule has this name",
+                   .expected = names,
+                   .got = quote(name),
+                   .fix = "choose one of the names above"});
+}
+
+}  // namespace
+
+Schedule build(const std::string& name, Shape shape) { return find(name).build(shape); }
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  return names;
+}
+
+int in_flight_bound(const std::string& name, Shape shape, int rank) {
+  return find(name).in_flight_bound(shape, rank);
+}
+
+}  // namespace strata::schedule

@@ -1,0 +1,234 @@
+// The passes that every mesh needs; those for what replicas share are in replica_passes.cpp.
+#include "strata/schedule/passes.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "strata/base/errors.h"
+#include "strata/schedule/placement.h"
+
+namespace strata::schedule {
+
+Schedule with_layers(Schedule schedule, const Partition& partition) {
+  STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "schedule.with_layers");
+  for (Program& program : schedule.programs) {
+    for (Action& action : program) {
+      if (is_compute(action.op)) action.layers = partition.layers(action.stage);
+    }
+  }
+  return schedule;
+}
+
+namespace {
+
+void append_segments(Program& program, Action backward, const std::vector<char>& recompute) {
+  const int first = backward.layers.begin;
+  STRATA_CHECK(backward.layers.end <= static_cast<int>(recompute.size()),
+               "schedule.with_recompute");
+  for (int end = backward.layers.end; end > first;) {
+    int begin = end - 1;
+    const bool again = recompute[begin] != 0;
+    while (!again && begin > first && !recompute[begin - 1]) --begin;
+    backward.layers = {begin, end};
+    if (again) {
+      Action forward_again = backward;
+      forward_again.op = Op::kRecompute;
+      program.push_back(forward_again);
+    }
+    program.push_back(backward);
+    end = begin;
+  }
+}
+
+}  // namespace
+
+Schedule with_recompute(Schedule schedule, const std::vector<char>& recompute) {
+  for (Program& program : schedule.programs) {
+    Program split;
+    for (const Action& action : program) {
+      if (action.op == Op::kBackward) {
+        append_segments(split, action, recompute);
+      } else {
+        split.push_back(action);
+      }
+    }
+    program = std::move(split);
+  }
+  return schedule;
+}
+
+namespace {
+
+// Per layer: what has to arrive before, and to leave after, its forward and its backward.
+struct Transfers {
+  explicit Transfers(int num_layers)
+      : before_forward(num_layers),
+        after_forward(num_layers),
+        before_backward(num_layers),
+        after_backward(num_layers) {}
+  std::vector<Program> before_forward, after_forward, before_backward, after_backward;
+};
+
+void add_activations(Transfers& transfers, const Value& value, int index,
+                     const Placement& placement) {
+  const int source = placement.rank[value.producer];
+  std::vector<int> served{source};
+  for (const int consumer : value.consumers) {
+    const int target = placement.rank[consumer];
+    if (std::find(served.begin(), served.end(), target) != served.end()) continue;
+    served.push_back(target);
+    transfers.after_forward[value.producer].push_back(
+        {.op = Op::kSendActivation, .value = index, .peer = target});
+    transfers.before_forward[consumer].push_back(
+        {.op = Op::kReceiveActivation, .value = index, .peer = source});
+  }
+}
+
+void add_gradients(Transfers& transfers, const Value& value, int index,
+                   const Placement& placement) {
+  const int source = placement.rank[value.producer];
+  // Descending, as the producer sums them.
+  for (auto consumer = value.consumers.rbegin(); consumer != value.consumers.rend(); ++consumer) {
+    const int user = placement.rank[*consumer];
+    if (user == source) continue;
+    transfers.after_backward[*consumer].push_back(
+        {.op = Op::kSendGradient, .value = index, .consumer = *consumer, .peer = source});
+    transfers.before_backward[value.producer].push_back(
+        {.op = Op::kReceiveGradient, .value = index, .consumer = *consumer, .peer = user});
+  }
+}
+
+void append(Program& program, const Action& compute, const Program& transfers) {
+  for (Action transfer : transfers) {
+    transfer.stage = compute.stage;
+    transfer.micro_batch = compute.micro_batch;
+    program.push_back(transfer);
+  }
+}
+
+void append_with_transfers(Program& program, const Action& action, const Transfers& transfers) {
+  const auto [begin, end] = action.layers;
+  if (action.op == Op::kForward) {
+    for (int l = begin; l < end; ++l) append(program, action, transfers.before_forward[l]);
+    program.push_back(action);
+    for (int l = begin; l < end; ++l) append(program, action, transfers.after_forward[l]);
+  } else if (action.op == Op::kBackward) {
+    for (int l = end; l-- > begin;) append(program, action, transfers.before_backward[l]);
+    program.push_back(action);
+    for (int l = end; l-- > begin;) append(program, action, transfers.after_backward[l]);
+  } else {
+    program.push_back(action);
+  }
+}
+
+}  // namespace
+
+Schedule with_transfers(Schedule schedule, const Wiring& wiring, const Partition& partition) {
+  const Placement placement(wiring, partition, schedule.rank_of_stage);
+  Transfers transfers(wiring.num_layers);
+  for (std::size_t v = 0; v < wiring.values.size(); ++v) {
+    const Value& value = wiring.values[v];
+    add_activations(transfers, value, static_cast<int>(v), placement);
+    if (value.differentiable) add_gradients(transfers, value, static_cast<int>(v), placement);
+  }
+  for (Program& program : schedule.programs) {
+    Program full;
+    for (const Action& action : program) append_with_transfers(full, action, transfers);
+    program = std::move(full);
+  }
+  return schedule;
+}
+
+namespace {
+
+enum class Way { kToOwner, kToUser };
+
+void append_ties(std::vector<Program>& programs, const Wiring& wiring, const Placement& placement,
+                 Way way) {
+  const Op send = way == Way::kToOwner ? Op::kSendTiedGradient : Op::kSendTiedWeight;
+  for (std::size_t t = 0; t < wiring.ties.size(); ++t) {
+    const int owner = placement.rank[wiring.ties[t].owner];
+    for (const int layer : wiring.ties[t].users) {
+      const int user = placement.rank[layer];
+      if (user == owner) continue;
+      const int from = way == Way::kToOwner ? user : owner;
+      const int to = way == Way::kToOwner ? owner : user;
+      Action action{.op = send, .value = static_cast<int>(t), .consumer = layer, .peer = to};
+      programs[from].push_back(action);
+      action.op = receive_of(send);
+      action.peer = from;
+      programs[to].push_back(action);
+    }
+  }
+}
+
+void append_tie_sums(std::vector<Program>& programs, const Wiring& wiring,
+                     const Placement& placement) {
+  for (std::size_t t = 0; t < wiring.ties.size(); ++t) {
+    programs[placement.rank[wiring.ties[t].owner]].push_back(
+        {.op = Op::kAddTiedGradients, .value = static_cast<int>(t)});
+  }
+}
+
+// Starts what had to wait for a tie and awaits whatever was started once for the whole step.
+void append_reductions(Program& program, int rank, const Wiring& wiring, const Placement& placement,
+                       const Sharing& sharing) {
+  std::set<int> owners;  // a layer may own several ties
+  for (const Tie& tie : wiring.ties) {
+    if (placement.rank[tie.owner] != rank || !sharing.is_reduced(tie.owner)) continue;
+    if (!owners.insert(tie.owner).second) continue;
+    program.push_back({.op = Op::kReduceGradients, .layers = {tie.owner, tie.owner + 1}});
+  }
+  Program awaits;
+  for (Action action : program) {
+    if (action.op != Op::kReduceGradients || action.micro_batch >= 0) continue;
+    action.op = Op::kAwaitGradients;
+    awaits.push_back(action);
+  }
+  program.insert(program.end(), awaits.begin(), awaits.end());
+}
+
+// Layer by layer: what one layer's update needs may come and go while another's runs.
+void append_updates(std::vector<Program>& programs, const Placement& placement,
+                    const Sharing& sharing) {
+  const int layers = static_cast<int>(placement.rank.size());
+  for (int layer = 0; layer < layers; ++layer)
+    programs[placement.rank[layer]].push_back({.op = Op::kUpdate, .layers = {layer, layer + 1}});
+  for (int layer = 0; sharing.gather && layer < layers; ++layer) {
+    if (!sharing.is_reduced(layer) || sharing.is_fetched(layer)) continue;
+    programs[placement.rank[layer]].push_back(
+        {.op = Op::kGatherWeights, .layers = {layer, layer + 1}});
+  }
+}
+
+}  // namespace
+
+Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& partition,
+                     const Sharing& sharing) {
+  const Placement placement(wiring, partition, schedule.rank_of_stage);
+  append_ties(schedule.programs, wiring, placement, Way::kToOwner);
+  append_tie_sums(schedule.programs, wiring, placement);
+  for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+    Program& program = schedule.programs[rank];
+    append_reductions(program, rank, wiring, placement, sharing);
+    program.push_back({.op = Op::kReduceNorm});
+  }
+  append_updates(schedule.programs, placement, sharing);
+  append_ties(schedule.programs, wiring, placement, Way::kToUser);
+  return schedule;
+}
+
+Schedule lower(Schedule schedule, const Wiring& wiring, const Partition& partition,
+               const LowerOptions& options) {
+  schedule = with_layers(std::move(schedule), partition);
+  if (!options.recompute.empty()) schedule = with_recompute(std::move(schedule), options.recompute);
+  schedule = with_fetches(std::move(schedule), options.sharing);
+  if (options.update) schedule = with_reductions(std::move(schedule), wiring, options.sharing);
+  schedule = with_transfers(std::move(schedule), wiring, partition);
+  if (options.update)
+    schedule = with_update(std::move(schedule), wiring, partition, options.sharing);
+  return schedule;
+}
+
+}  // namespace strata::schedule
