@@ -351,12 +351,14 @@ TEST_F(OptionSetTest, RefusesALongOrDeepRecipe) {
 TEST_F(OptionSetTest, QuotesAtMostALineOfWhatItRefuses) {
   const std::string long_text(200'000, 'x');
   for (const ErrorText& text :
-       {refusal_of_set(long_text), refusal_of_set(long_text + "=1"), refusal_of_set("train=" + long_text),
-        refusal_of_set("train.steps=" + long_text), refusal_of_set("train.steps=" + long_text + "\n1"),
+       {refusal_of_set(long_text), refusal_of_set(long_text + "=1"),
+        refusal_of_set("train=" + long_text), refusal_of_set("train.steps=" + long_text),
+        refusal_of_set("train.steps=" + long_text + "\n1"),
         refusal_of_set("train.steps=" + std::string(200'000, '0') + "-7"),
         refusal_of_set("mesh.schedule=" + long_text), refusal_of_set("memory.device=" + long_text),
         refusal_of_yaml("train: {steps: " + long_text + "}"), refusal_of_yaml(long_text),
-        refusal_of_yaml("train: {" + long_text + ": 1}"), refusal_of_yaml(long_text + ": {a: 1}")}) {
+        refusal_of_yaml("train: {" + long_text + ": 1}"),
+        refusal_of_yaml(long_text + ": {a: 1}")}) {
     for (const std::string& part : {text.where, text.what, text.got, text.fix})
       EXPECT_LT(part.size(), 200u) << part.substr(0, 300);
   }

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "strata/base/errors.h"
-#include "strata/base/quote.h"
 #include "strata/base/option_value.h"
 #include "strata/base/options.h"
+#include "strata/base/quote.h"
 
 namespace strata {
 namespace {

@@ -123,10 +123,7 @@ void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options
   set.add(prefix + ".kind", &options.kind,
           {.help = "Architecture; llama covers Qwen 2 and Qwen 3.", .choices = {"gpt", "llama"}});
   set.add(prefix + ".layers", &options.layers,
-          {.help = "Transformer blocks.",
-           .unit = "layers",
-           .minimum = 1,
-           .maximum = kMostLayers});
+          {.help = "Transformer blocks.", .unit = "layers", .minimum = 1, .maximum = kMostLayers});
   set.add(
       prefix + ".width", &options.width,
       {.help = "Width of the residual stream; multiples of 16 make bits independent of threads.",

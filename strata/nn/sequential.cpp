@@ -1,11 +1,17 @@
 #include "strata/nn/sequential.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_set>
 
 #include "strata/base/errors.h"
 
 namespace strata {
 namespace {
+
+// A longer model's names are compared all at once, when its shapes are inferred: searching them for
+// every new layer would take longer than planning the model.
+constexpr int kSearchedNames = 1000;
 
 std::string join(const std::vector<std::string>& names) {
   std::string text;
@@ -34,7 +40,7 @@ int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
                     const std::vector<std::string>& inputs,
                     const std::vector<std::string>& outputs) {
   const int index = num_layers();
-  if (std::find(names_.begin(), names_.end(), name) != names_.end())
+  if (index < kSearchedNames && std::find(names_.begin(), names_.end(), name) != names_.end())
     refuse(name, "two layers of one name", "unique names", name, "rename one of them");
 
   std::vector<InputRef> refs;
@@ -97,6 +103,10 @@ void Sequential::resolve_ties(int layer, std::vector<WeightSpec> specs) {
 }
 
 std::vector<TensorSpec> Sequential::value_specs(const std::vector<TensorSpec>& batch_inputs) const {
+  std::unordered_set<std::string_view> names;
+  for (const std::string& name : names_)
+    if (!names.insert(name).second)
+      refuse(name, "two layers of one name", "unique names", name, "rename one of them");
   std::vector<TensorSpec> values(wiring_.values.size());
   for (int layer = 0; layer < num_layers(); ++layer) {
     const std::vector<TensorSpec> made =

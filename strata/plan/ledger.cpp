@@ -308,9 +308,9 @@ class Bookkeeper {
   std::vector<std::size_t> first_holder_;  // per value
   std::vector<int> references_;            // per holder and micro-batch
   std::vector<char> copies_;               // per layer
-  std::vector<LayerShares> shares_;  // per layer
-  std::vector<char> unreduced_;      // per layer: its gradient is whole
-  int rank_ = 0;                     // of the action being performed
+  std::vector<LayerShares> shares_;        // per layer
+  std::vector<char> unreduced_;            // per layer: its gradient is whole
+  int rank_ = 0;                           // of the action being performed
   int position_ = 0;
   int micro_batch_ = -1;
   std::int64_t action_peak_ = 0;

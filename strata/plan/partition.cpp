@@ -215,9 +215,9 @@ class Partitioner {
   Search fastest_within(double seconds, bool capped) const {
     const auto possible = [&](int stage, LayerRange layers) {
       return estimate_.least_seconds(layers) <= seconds &&
-             (!capped || kept_bytes(stage, estimate_.least_fixed_bytes(layers),
-                                    estimate_.least_activation_bytes(layers)) <=
-                             budget_bytes(stage));
+             (!capped ||
+              kept_bytes(stage, estimate_.least_fixed_bytes(layers),
+                         estimate_.least_activation_bytes(layers)) <= budget_bytes(stage));
     };
     std::vector<int> places = every(1);
     Windows windows(places, num_stages_, possible);

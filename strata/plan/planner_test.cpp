@@ -237,17 +237,21 @@ TEST(Plan, FitsAHundredLayersOnSixteenRanksIntoATightBudget) {
 
 // As in partition_test.cpp: what is quadratic in layers doesn't end within patience.
 TEST(Planner, PlansAHundredThousandLayers) {
-  constexpr int kLayers = 100'000;
-  PlanRequest request = request_for({.ranks = 4, .micro_batches = 8}, "1f1b");
-  request.wiring = plan_test::chain(kLayers);
-  request.wiring.ties.push_back({.name = "table", .owner = 0, .users = {kLayers - 1}});
-  const LayerCost block = request.costs_cheap.layers[5];
-  request.costs_cheap = request.costs_none = plan_test::equal_costs(
-      request.wiring, block, {.bytes = kMiB, .transfer_seconds = 1e-4});
-  const Plan plan = make_plan(request);
+  const auto request_of = [](int layers) {
+    PlanRequest request = request_for({.ranks = 4, .micro_batches = 8}, "1f1b");
+    request.wiring = plan_test::chain(layers);
+    request.wiring.ties.push_back({.name = "table", .owner = 0, .users = {layers - 1}});
+    const LayerCost block = request.costs_cheap.layers[5];
+    request.costs_cheap = request.costs_none =
+        plan_test::equal_costs(request.wiring, block, {.bytes = kMiB, .transfer_seconds = 1e-4});
+    return request;
+  };
+  const Plan plan = make_plan(request_of(100'000));
   for (int stage = 0; stage < 4; ++stage) EXPECT_EQ(plan.partition.layers(stage).size(), 25'000);
 
   // A budget that makes every rank recompute a part of its layers.
+  constexpr int kLayers = 10'000;
+  PlanRequest request = request_of(kLayers);
   request.shape = {.ranks = 2, .micro_batches = 1};
   const std::int64_t peak = peak_bytes(make_plan(request).ledger);
   request.memory = {.device = {peak - peak / 10}, .recompute = "auto"};

@@ -126,7 +126,8 @@ class Search {
       std::vector<Layers> fewer = kept;
       bool open = false;
       for (std::size_t r = 0; r < kept.size(); ++r) {
-        while (runs[r].gone == runs[r].most && runs[r].end < kept[r].size()) enter_next_run(runs[r], kept[r]);
+        while (runs[r].gone == runs[r].most && runs[r].end < kept[r].size())
+          enter_next_run(runs[r], kept[r]);
         if (runs[r].gone == runs[r].most) continue;
         open = true;
         fewer[r] = without(r, tried(r));

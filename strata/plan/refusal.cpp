@@ -12,7 +12,7 @@
 namespace strata {
 namespace {
 
-constexpr int kMoreRanks = 8;   // tried at most
+constexpr int kMoreRanks = 8;  // tried at most
 constexpr double kMostLayerRuns = 1e4;
 constexpr int kMostShards = 3;  // ZeRO's last stage
 
@@ -147,7 +147,8 @@ Alternative with_smallest_budget(Alternative from) {
 
 std::string nearest_fix(const PlanRequest& request) {
   for (const Alternative& alternative : alternatives(request)) {
-    if (!is_hopeless(alternative.request) && fits(propose(alternative.request))) return alternative.text();
+    if (!is_hopeless(alternative.request) && fits(propose(alternative.request)))
+      return alternative.text();
   }
   return with_smallest_budget(with_auto(with_1f1b({.request = request, .settings = {}}))).text();
 }

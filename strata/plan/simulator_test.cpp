@@ -248,5 +248,19 @@ TEST(Simulator, GathersTheWeightsThatReplicasShareAfterTheUpdate) {
   EXPECT_DOUBLE_EQ(simulate(schedule, wiring, partition, costs, seconds).step_seconds, 7);
 }
 
+// Rank 0, which waits for nobody, comes to the norm last, though it is simulated first.
+TEST(Simulation, NoRankLeavesTheNormBeforeTheLastHasCome) {
+  Wiring wiring = chain(2);
+  wiring.values[0].differentiable = false;
+  CostTable costs = equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 1});
+  costs.layers[0].backward_seconds = 90;
+  const Partition partition = equal_stages(2, 2);
+  const Schedule lowered =
+      schedule::lower(schedule::one_f_one_b({.ranks = 2}), wiring, partition, {});
+  for (const RankTimeline& rank : simulate(lowered, wiring, partition, costs).ranks) {
+    EXPECT_EQ(rank.events.back().end_seconds, 91);
+  }
+}
+
 }  // namespace
 }  // namespace strata

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <set>
 
 #include "strata/base/errors.h"
 
@@ -110,16 +109,15 @@ void StageEstimator::add_values(const Wiring& wiring, const CostTable& costs) {
 }
 
 void StageEstimator::add_ties(const Wiring& wiring, const CostTable& costs) {
-  std::map<int, std::pair<int, int>> owners;  // by using layer: first and last
+  std::map<int, int> first_owners;  // by using layer, which is behind all of its owners
   for (const Tie& tie : wiring.ties) {
     for (const int user : tie.users) {
-      auto& [first, last] = owners.try_emplace(user, tie.owner, tie.owner).first->second;
+      int& first = first_owners.try_emplace(user, tie.owner).first->second;
       first = std::min(first, tie.owner);
-      last = std::max(last, tie.owner);
     }
   }
-  for (const auto& [layer, first_and_last] : owners) {
-    TieUses& uses = uses_[first_and_last];
+  for (const auto& [layer, first_owner] : first_owners) {
+    TieUses& uses = uses_[first_owner];
     if (uses.bytes_before.empty()) uses.bytes_before.push_back(0);
     uses.layers.push_back(layer);
     uses.bytes_before.push_back(uses.bytes_before.back() + costs.layers[layer].replica_bytes);
@@ -163,9 +161,8 @@ StageEstimate StageEstimator::operator()(LayerRange layers) const {
       estimate.seconds += value.seconds;
     }
   }
-  for (const auto& [owners, uses] : uses_) {
-    const bool all_inside = owners.first >= begin && owners.second < end;
-    if (!all_inside) estimate.fixed_bytes += uses.within(layers);
+  for (const auto& [first_owner, uses] : uses_) {
+    if (first_owner < begin) estimate.fixed_bytes += uses.within(layers);
   }
   return estimate;
 }

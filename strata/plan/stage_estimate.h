@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "strata/schedule/costs.h"
@@ -60,7 +59,7 @@ class StageEstimator {
     std::int64_t bytes = 0;
     double seconds = 0;
   };
-  // Of the layers that use weights of the same owners: their copies, summed in layer order.
+  // Of the layers that use weights of one first owner: their copies, summed in layer order.
   struct TieUses {
     std::vector<int> layers;
     std::vector<std::int64_t> bytes_before;  // [i]: of the first i layers
@@ -79,8 +78,8 @@ class StageEstimator {
   std::vector<std::int64_t> saved_bytes_;
   std::vector<std::int64_t> first_read_bytes_;  // of values, at their first reader
   RangeMaximum transient_bytes_;
-  std::vector<std::vector<Crossing>> crossings_;             // per boundary, before the layer
-  std::map<std::pair<int, int>, TieUses> uses_;              // by first and last owner
+  std::vector<std::vector<Crossing>> crossings_;  // per boundary, before the layer
+  std::map<int, TieUses> uses_;                   // by the first layer that owns one of the weights
 };
 
 }  // namespace strata

@@ -76,18 +76,18 @@ class Rules {
   const ValidateOptions* options_;
   Placement placement_;
   Messages messages_;
-  std::vector<State> states_;           // per layer and micro-batch
-  std::vector<char> held_;              // per layer: its weights are fetched
-  std::vector<char> under_way_;         // per layer: a reduction of its gradients
-  std::vector<int> reduced_;            // per layer: micro-batches whose gradients are reduced
+  std::vector<State> states_;    // per layer and micro-batch
+  std::vector<char> held_;       // per layer: its weights are fetched
+  std::vector<char> under_way_;  // per layer: a reduction of its gradients
+  std::vector<int> reduced_;     // per layer: micro-batches whose gradients are reduced
   std::vector<std::vector<int>> owned_ties_;  // per layer
-  std::vector<char> added_;             // per tie: its gradients are summed
-  std::vector<int> next_backward_;      // per layer: the micro-batch whose turn it is
-  std::vector<int> layers_done_;        // per stage and micro-batch: forwards less backwards
-  std::vector<int> in_flight_;          // per rank
-  std::vector<int> peak_in_flight_;     // per rank
-  std::vector<char> at_norm_, normed_;  // per rank
-  std::vector<char> updated_;           // per layer
+  std::vector<char> added_;                   // per tie: its gradients are summed
+  std::vector<int> next_backward_;            // per layer: the micro-batch whose turn it is
+  std::vector<int> layers_done_;              // per stage and micro-batch: forwards less backwards
+  std::vector<int> in_flight_;                // per rank
+  std::vector<int> peak_in_flight_;           // per rank
+  std::vector<char> at_norm_, normed_;        // per rank
+  std::vector<char> updated_;                 // per layer
   int ranks_at_norm_ = 0;
   bool any_updated_ = false;
 };

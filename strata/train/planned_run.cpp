@@ -54,14 +54,15 @@ void check_elements(const Recipe& recipe) {
 
 void check_bytes(const CostTable& costs) {
   double bytes = static_cast<double>(costs.batch_bytes);
-  const auto micro_batches = static_cast<double>(std::max<std::size_t>(1, costs.micro_batch_scale.size()));
+  const auto micro_batches =
+      static_cast<double>(std::max<std::size_t>(1, costs.micro_batch_scale.size()));
   const auto add = [&](std::int64_t some, double times) {
     bytes += std::abs(static_cast<double>(some)) * times;
   };
   for (const LayerCost& layer : costs.layers) {
-    for (const std::int64_t some : {layer.weight_bytes, layer.gradient_bytes, layer.state_bytes,
-                                    layer.replica_bytes, layer.forward_transient_bytes,
-                                    layer.backward_transient_bytes})
+    for (const std::int64_t some :
+         {layer.weight_bytes, layer.gradient_bytes, layer.state_bytes, layer.replica_bytes,
+          layer.forward_transient_bytes, layer.backward_transient_bytes})
       add(some, 1);
     add(layer.saved_bytes, micro_batches);
   }

@@ -71,7 +71,8 @@ void check(const Recipe& r, const Given& given) {
           "too many micro-batches to plan",
           "at most " + text(std::max<std::int64_t>(1, kMostLayerRuns / r.model.layers)) +
               " micro-batches of " + text(r.model.layers) + " layers",
-          text(micro_batches), "set train.micro_batch to a larger or train.mini_batch to a smaller number");
+          text(micro_batches),
+          "set train.micro_batch to a larger or train.mini_batch to a smaller number");
   require(r.data.tokenizer != "bytes" || r.model.vocab >= 256, given, "model.vocab",
           "bytes have 256 values", "at least 256", text(r.model.vocab), "set model.vocab=256");
   require(!r.data.train.empty(), given, "data.train", "no text to train on", "the path of a file",
@@ -94,11 +95,9 @@ void check(const Recipe& r, const Given& given) {
 void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) {
   set.add(prefix + ".steps", &options.steps,
           {.help = "Optimizer updates.", .unit = "steps", .minimum = 1, .maximum = kMostSteps});
-  set.add(prefix + ".mini_batch", &options.mini_batch,
-          {.help = "Samples of one update.",
-           .unit = "samples",
-           .minimum = 1,
-           .maximum = kMostSamples});
+  set.add(
+      prefix + ".mini_batch", &options.mini_batch,
+      {.help = "Samples of one update.", .unit = "samples", .minimum = 1, .maximum = kMostSamples});
   set.add(prefix + ".micro_batch", &options.micro_batch,
           {.help = "Samples that go through the pipeline at once; the last one may be smaller.",
            .unit = "samples",
@@ -129,9 +128,8 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
            .choices = {"fp32", "bf16", "fp16"}});
   set.add(prefix + ".seed", &options.seed,
           {.help = "Of first values, dropout and the order of samples.", .minimum = 0});
-  set.add(
-      prefix + ".validate_every", &options.validate_every,
-      {.help = "Steps between validations; 0: only at the end.",
+  set.add(prefix + ".validate_every", &options.validate_every,
+          {.help = "Steps between validations; 0: only at the end.",
            .unit = "steps",
            .minimum = 0,
            .maximum = kMostSteps});
@@ -139,9 +137,8 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
           {.help = "Samples of a validation; 0: all.", .unit = "samples", .minimum = 0});
   set.add(prefix + ".checkpoint_folder", &options.checkpoint_folder,
           {.help = "Where checkpoints go; empty: none are written."});
-  set.add(
-      prefix + ".checkpoint_every", &options.checkpoint_every,
-      {.help = "Steps between checkpoints; 0: only at the end.",
+  set.add(prefix + ".checkpoint_every", &options.checkpoint_every,
+          {.help = "Steps between checkpoints; 0: only at the end.",
            .unit = "steps",
            .minimum = 0,
            .maximum = kMostSteps});
