@@ -24,7 +24,7 @@ TEST(StepSchedule, OfATrainingStepIsWholeAndOfForwardsHasForwardsAlone) {
   const Wiring wiring = chain_with_skip_and_tie(4);
   const Schedule training = make_schedule(request_for("1f1b"), wiring, equal_stages(2, 2));
   EXPECT_EQ(count(training, Op::kRecompute), 16);
-  EXPECT_EQ(count(training, Op::kUpdate), 2);
+  EXPECT_EQ(count(training, Op::kUpdate), 4);
   EXPECT_EQ(count(training, Op::kSendTiedGradient), 1);
   const Schedule forward = make_schedule(request_for("forward"), wiring, equal_stages(2, 2));
   EXPECT_EQ(count(forward, Op::kForward), 8);
