@@ -13,8 +13,10 @@ namespace {
 constexpr double kMostSteps = 1e12;
 constexpr double kMostSamples = 1 << 24;
 
-// A plan has a forward and a backward of every layer and micro-batch, in memory.
-constexpr std::int64_t kMostLayerRuns = std::int64_t{1} << 26;
+// A plan has a forward and a backward of every stage and micro-batch in memory, and counts the bytes
+// of every layer in each.
+constexpr std::int64_t kMostMicroBatches = 1 << 16;
+constexpr std::int64_t kMostLayerRuns = 1 << 24;
 
 void describe(OptionSet& set, Recipe& recipe) {
   describe(set, "model", recipe.model);
@@ -67,12 +69,11 @@ void check(const Recipe& r, const Given& given) {
           text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
   const std::int64_t micro_batches =
       (r.train.mini_batch + r.train.micro_batch - 1) / r.train.micro_batch;
-  require(micro_batches <= kMostLayerRuns / r.model.layers, given, "train.micro_batch",
-          "too many micro-batches to plan",
-          "at most " + text(std::max<std::int64_t>(1, kMostLayerRuns / r.model.layers)) +
-              " micro-batches of " + text(r.model.layers) + " layers",
-          text(micro_batches),
-          "set train.micro_batch to a larger or train.mini_batch to a smaller number");
+  const std::int64_t most =
+      std::clamp<std::int64_t>(kMostLayerRuns / r.model.layers, 1, kMostMicroBatches);
+  require(micro_batches <= most, given, "train.micro_batch", "too many micro-batches to plan",
+          "at most " + text(most) + " of " + text(r.model.layers) + " layers", text(micro_batches),
+          "set train.micro_batch to " + text((r.train.mini_batch + most - 1) / most) + " or more");
   require(r.data.tokenizer != "bytes" || r.model.vocab >= 256, given, "model.vocab",
           "bytes have 256 values", "at least 256", text(r.model.vocab), "set model.vocab=256");
   require(!r.data.train.empty(), given, "data.train", "no text to train on", "the path of a file",

@@ -92,7 +92,7 @@ class BadRecipes(ProgramTest):
         self.refuse_train("model.width=16777216", "model.vocab=2147483647",
                           says="more elements than can be counted")
         self.refuse_train("train.mini_batch=16777216", "train.micro_batch=16777216",
-                          "model.context=2147483647", says="more elements than can be counted")
+                          "model.vocab=2147483647", says="more elements than can be counted")
 
     def test_auto_with_more_ranks_than_the_model_has_work_for(self):
         self.refuse_train("mesh.auto=true", "mesh.pp=1", "mesh.tp=1000003",
