@@ -22,12 +22,12 @@ bool is_inside(const std::string& path, const std::string& section) {
          (path.size() > section.size() && path.starts_with(section) && path[section.size()] == '.');
 }
 
+}  // namespace
+
 std::string section_of(const std::string& path) {
   const std::size_t dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
-
-}  // namespace
 
 void OptionSet::add(const std::string& path, Target target, FieldInfo info) {
   constexpr const char* kOperation = "base.options.add";

@@ -30,6 +30,9 @@ struct FieldInfo {
   double maximum = std::numeric_limits<double>::infinity();
 };
 
+/// The section that a field stands in: "mesh" of "mesh.pp"; "" at the top.
+std::string section_of(const std::string& path);
+
 class OptionSet {
  public:
   using Target = std::variant<bool*, std::int64_t*, double*, std::string*, Bytes*>;

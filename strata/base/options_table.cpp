@@ -10,11 +10,6 @@ namespace {
 constexpr std::size_t kColumns = 4;
 using Row = std::array<std::string, kColumns>;
 
-std::string section_of(const std::string& path) {
-  const std::size_t dot = path.rfind('.');
-  return dot == std::string::npos ? "" : path.substr(0, dot);
-}
-
 std::string print(const std::vector<Row>& rows) {
   std::array<std::size_t, kColumns> widths{};
   for (const Row& row : rows) {

@@ -4,9 +4,9 @@ namespace strata {
 namespace {
 
 // Sizes beyond which a mesh is a slip rather than a wish.
-constexpr double kMostRanks = 1 << 20;  // of one axis; check_mesh() refuses larger products
+constexpr double kMostRanksOfAxis = 1 << 20;  // of one axis; check_mesh() refuses larger products
 constexpr double kMostPipelineRanks = 4096;
-constexpr double kMostVirtualStages = 1024;
+constexpr double kVirtualStagesLimit = 1024;
 constexpr double kMostThreads = 1024;
 
 }  // namespace
@@ -19,7 +19,7 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
       {.help = "Ranks that auto shares out; 0: pp x dp x tp, or else one for each process or core",
        .unit = "ranks",
        .minimum = 0,
-       .maximum = kMostRanks});
+       .maximum = kMostRanksOfAxis});
   set.add(prefix + ".pp", &options.pp,
           {.help = "Ranks that the layers are cut over",
            .unit = "ranks",
@@ -29,12 +29,12 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
           {.help = "Replicas, each of which trains on its share of the mini-batch",
            .unit = "replicas",
            .minimum = 1,
-           .maximum = kMostRanks});
+           .maximum = kMostRanksOfAxis});
   set.add(prefix + ".tp", &options.tp,
           {.help = "Ranks that share the work inside every layer",
            .unit = "ranks",
            .minimum = 1,
-           .maximum = kMostRanks});
+           .maximum = kMostRanksOfAxis});
   set.add(prefix + ".zero", &options.zero,
           {.help = "What replicas hold once: 1 optimizer states, 2 also gradients, 3 also weights",
            .minimum = 0,
@@ -43,7 +43,7 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
           {.help = "Replicas that share one set of ZeRO shards (hybrid sharding); 0: all",
            .unit = "replicas",
            .minimum = 0,
-           .maximum = kMostRanks});
+           .maximum = kMostRanksOfAxis});
   set.add(prefix + ".reduce", &options.reduce,
           {.help = "When replicas add their gradients: once a step, after each micro-batch (less "
                    "memory with zero 2 and 3, more communication), or what fits",
@@ -54,7 +54,7 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
           {.help = "Stages that every rank holds; more than one needs gpipe or interleaved",
            .unit = "stages",
            .minimum = 1,
-           .maximum = kMostVirtualStages});
+           .maximum = kVirtualStagesLimit});
   set.add(prefix + ".schedule", &options.schedule,
           {.help = "Order of forwards and backwards", .choices = {"gpipe", "1f1b", "interleaved"}});
   set.add(prefix + ".threads", &options.threads,

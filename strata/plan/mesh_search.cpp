@@ -14,8 +14,8 @@
 namespace strata {
 namespace {
 
-constexpr double kSameSeconds = 1e-3;  // relative
-constexpr int kMostVirtualStages = 4;
+constexpr double kNoFaster = 1e-3;  // relative
+constexpr int kTriedVirtualStages = 4;
 constexpr int kLastZero = 3;
 
 std::vector<MeshOptions> candidates(const MeshOptions& asked, const MeshLimits& limits) {
@@ -39,7 +39,7 @@ std::vector<MeshOptions> candidates(const MeshOptions& asked, const MeshLimits& 
       options.schedule = "gpipe";
       all.push_back(options);
       options.schedule = "interleaved";
-      for (int v = 2; v <= kMostVirtualStages && is_legal(mesh, v, limits); v *= 2) {
+      for (int v = 2; v <= kTriedVirtualStages && is_legal(mesh, v, limits); v *= 2) {
         options.virtual_stages = v;
         all.push_back(options);
       }
@@ -96,7 +96,7 @@ std::string why_slower(const MeshTrial& trial, const MeshTrial& winner) {
     if (surplus(i) > surplus(worst)) worst = i;
   }
   const double factor = trial.step_seconds / winner.step_seconds;
-  if (factor < 1 + kSameSeconds) return "as fast, but less simple";
+  if (factor < 1 + kNoFaster) return "as fast, but less simple";
   return format_double(factor, 2) + " × as slow: " + mine[worst].name + " " +
          format_seconds(mine[worst].seconds) + " instead of " + format_seconds(best[worst].seconds);
 }
@@ -147,7 +147,7 @@ MeshSearch search_mesh(const MeshOptions& asked, const MeshLimits& limits,
   const MeshTrial* best = nullptr;
   for (const MeshTrial& trial : trials) {
     if (!trial.fits) continue;
-    if (best == nullptr || trial.step_seconds < best->step_seconds * (1 - kSameSeconds)) {
+    if (best == nullptr || trial.step_seconds < best->step_seconds * (1 - kNoFaster)) {
       best = &trial;
     }
   }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // Stages whose seconds differ by less are equally fast: sums of the same times in another order.
-constexpr double kSameSeconds = 1 + 1e-9;
+constexpr double kRounding = 1 + 1e-9;
 // That one search may look at: about a second.
 constexpr std::int64_t kMostStages = 20'000'000;
 constexpr double kGreedyPrecision = 1e-6;
@@ -129,7 +129,7 @@ class Partitioner {
     const Search fastest = find_fastest(capped);
     if (fastest.cut.cost == kNever) return std::nullopt;
     const Windows& windows = fastest.windows;
-    const double seconds = fastest.cut.cost * kSameSeconds;
+    const double seconds = fastest.cut.cost * kRounding;
     const auto memory = [&](int stage, LayerRange layers) {
       const StageEstimate estimate = estimate_(layers);
       if (!fits(stage, estimate, capped) || estimate.seconds > seconds) return kNever;
@@ -168,9 +168,9 @@ class Partitioner {
   Search find_fastest(bool capped) const {
     const double all = estimate_.least_seconds({0, num_layers_});
     for (double limit = greedy_seconds(capped);;) {
-      Search search = fastest_within(limit * kSameSeconds, capped);
+      Search search = fastest_within(limit * kRounding, capped);
       const double found = search.cut.cost;
-      if (found <= limit * kSameSeconds) return search;
+      if (found <= limit * kRounding) return search;
       if (found == kNever && limit >= all) return search;
       limit = found == kNever ? 2 * limit : found;
     }

@@ -13,10 +13,10 @@ namespace strata::report {
 namespace {
 
 // Of the drawing, in pixels.
-constexpr double kWidth = 1120;
+constexpr double kTimelineWidth = 1120;
 constexpr double kGutter = 138;
-constexpr double kRight = 14;
-constexpr double kTop = 36;
+constexpr double kTimelineRight = 14;
+constexpr double kTimelineTop = 36;
 constexpr double kRow = 24;
 constexpr double kPair = 4;   // between the rows of a rank
 constexpr double kRank = 16;  // between ranks
@@ -45,7 +45,7 @@ class Drawing {
   bool shows(const std::string& style) const { return styles_.contains(style); }
 
   std::string svg() {
-    double y = kTop;
+    double y = kTimelineTop;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       const bool both = rank < input_.predicted.ranks.size() && rank < input_.measured.ranks.size();
       const double height = both ? 2 * kRow + kPair : kRow;
@@ -63,11 +63,11 @@ class Drawing {
     body_.clear();
     end_of(input_.predicted, "predicted", bottom);
     end_of(input_.measured, "measured", bottom);
-    return "<svg viewBox=\"0 0 " + coordinate(kWidth) + " " + coordinate(bottom + kAxis) +
+    return "<svg viewBox=\"0 0 " + coordinate(kTimelineWidth) + " " + coordinate(bottom + kAxis) +
            "\" role=\"img\" aria-label=\"Timeline of one step, predicted and measured, per rank\"" +
            " data-seconds=\"" + format_double_exactly(seconds_) + "\" data-gutter=\"" +
-           coordinate(kGutter) + "\" data-right=\"" + coordinate(kRight) + "\" data-bottom=\"" +
-           coordinate(bottom) + "\" data-top=\"" + coordinate(kTop - 8) + "\">" + kHatch + grid +
+           coordinate(kGutter) + "\" data-right=\"" + coordinate(kTimelineRight) + "\" data-bottom=\"" +
+           coordinate(bottom) + "\" data-top=\"" + coordinate(kTimelineTop - 8) + "\">" + kHatch + grid +
            rows + body_ + "<rect class=\"brush\" y=\"0\" height=\"" + coordinate(bottom) +
            "\"/></svg>";
   }
@@ -79,7 +79,7 @@ class Drawing {
       "<rect width=\"2\" height=\"6\" class=\"hatch-line\"/></pattern></defs>";
 
   double x(double seconds) const {
-    return kGutter + seconds / seconds_ * (kWidth - kGutter - kRight);
+    return kGutter + seconds / seconds_ * (kTimelineWidth - kGutter - kTimelineRight);
   }
 
   void text(double at_x, double at_y, const std::string& style, const std::string& words) {
@@ -89,7 +89,7 @@ class Drawing {
 
   double row(const ReportTimeline& side, std::size_t rank, double y, const char* name) {
     body_ += "<rect class=\"track\" x=\"" + coordinate(kGutter) + "\" y=\"" + coordinate(y) +
-             "\" width=\"" + coordinate(kWidth - kGutter - kRight) + "\" height=\"" +
+             "\" width=\"" + coordinate(kTimelineWidth - kGutter - kTimelineRight) + "\" height=\"" +
              coordinate(kRow) + "\" rx=\"3\"/>";
     text(kGutter - 10, y + kRow / 2, "side", name);
     body_ += "<g class=\"" + std::string(name) + "\">";
@@ -132,7 +132,7 @@ class Drawing {
     body_ += "<g class=\"axis\">";
     for (const double tick : ticks(0, seconds_, 8)) {
       body_ += "<line x1=\"" + coordinate(x(tick)) + "\" x2=\"" + coordinate(x(tick)) + "\" y1=\"" +
-               coordinate(kTop - 8) + "\" y2=\"" + coordinate(bottom) + "\"/>";
+               coordinate(kTimelineTop - 8) + "\" y2=\"" + coordinate(bottom) + "\"/>";
       text(x(tick), bottom + 17, "", format_seconds(tick));
     }
     body_ += "</g>";
@@ -143,7 +143,7 @@ class Drawing {
     const double at = x(side.step_seconds);
     body_ += "<g class=\"end " + name + "\" data-at=\"" + format_double(side.step_seconds, 6) +
              "\"><line x1=\"" + coordinate(at) + "\" x2=\"" + coordinate(at) + "\" y1=\"" +
-             coordinate(kTop - 8) + "\" y2=\"" + coordinate(bottom) + "\"/>";
+             coordinate(kTimelineTop - 8) + "\" y2=\"" + coordinate(bottom) + "\"/>";
     const double other =
         name == "predicted" ? input_.measured.step_seconds : input_.predicted.step_seconds;
     // The earlier end is written to the left of its line, the later one too, but a line higher.

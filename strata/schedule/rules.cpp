@@ -5,9 +5,10 @@
 #include "strata/base/errors.h"
 
 namespace strata::schedule {
-namespace {
 
 std::string layer_name(int layer) { return "layer " + std::to_string(layer); }
+
+namespace {
 
 std::string run_name(int layer, int micro_batch) {
   return layer_name(layer) + ", micro-batch " + std::to_string(micro_batch);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "strata/schedule/messages.h"
@@ -12,6 +13,8 @@
 #include "strata/schedule/validator.h"
 
 namespace strata::schedule {
+
+std::string layer_name(int layer);  ///< as errors call it: "layer 3"
 
 class Rules {
  public:

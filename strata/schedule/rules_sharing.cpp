@@ -2,11 +2,6 @@
 #include "strata/schedule/rules.h"
 
 namespace strata::schedule {
-namespace {
-
-std::string layer_name(int layer) { return "layer " + std::to_string(layer); }
-
-}  // namespace
 
 void Rules::add_ties(const Action& action, int rank) {
   const Tie& tie = wiring_->ties[action.value];
