@@ -66,10 +66,10 @@ class Drawing {
     return "<svg viewBox=\"0 0 " + coordinate(kTimelineWidth) + " " + coordinate(bottom + kAxis) +
            "\" role=\"img\" aria-label=\"Timeline of one step, predicted and measured, per rank\"" +
            " data-seconds=\"" + format_double_exactly(seconds_) + "\" data-gutter=\"" +
-           coordinate(kGutter) + "\" data-right=\"" + coordinate(kTimelineRight) + "\" data-bottom=\"" +
-           coordinate(bottom) + "\" data-top=\"" + coordinate(kTimelineTop - 8) + "\">" + kHatch + grid +
-           rows + body_ + "<rect class=\"brush\" y=\"0\" height=\"" + coordinate(bottom) +
-           "\"/></svg>";
+           coordinate(kGutter) + "\" data-right=\"" + coordinate(kTimelineRight) +
+           "\" data-bottom=\"" + coordinate(bottom) + "\" data-top=\"" +
+           coordinate(kTimelineTop - 8) + "\">" + kHatch + grid + rows + body_ +
+           "<rect class=\"brush\" y=\"0\" height=\"" + coordinate(bottom) + "\"/></svg>";
   }
 
  private:
@@ -89,8 +89,8 @@ class Drawing {
 
   double row(const ReportTimeline& side, std::size_t rank, double y, const char* name) {
     body_ += "<rect class=\"track\" x=\"" + coordinate(kGutter) + "\" y=\"" + coordinate(y) +
-             "\" width=\"" + coordinate(kTimelineWidth - kGutter - kTimelineRight) + "\" height=\"" +
-             coordinate(kRow) + "\" rx=\"3\"/>";
+             "\" width=\"" + coordinate(kTimelineWidth - kGutter - kTimelineRight) +
+             "\" height=\"" + coordinate(kRow) + "\" rx=\"3\"/>";
     text(kGutter - 10, y + kRow / 2, "side", name);
     body_ += "<g class=\"" + std::string(name) + "\">";
     for (const TraceEvent& event : side.ranks[rank]) {
