@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <new>
@@ -99,12 +100,13 @@ Error to_error(const std::exception& error) {
                         .fix = "report this message with the command and the recipe: it is a bug"});
 }
 
-void throw_error(Error error) {
-  ErrorText text = error.text();
-  if (error.kind() == ErrorKind::kUser) throw UserError(std::move(text));
-  if (error.kind() == ErrorKind::kSystem) throw SystemError(std::move(text));
-  throw InternalError(std::move(text));
+std::exception_ptr to_exception(const Error& error) {
+  if (error.kind() == ErrorKind::kUser) return std::make_exception_ptr(UserError(error.text()));
+  if (error.kind() == ErrorKind::kSystem) return std::make_exception_ptr(SystemError(error.text()));
+  return std::make_exception_ptr(InternalError(error.text()));
 }
+
+void throw_error(const Error& error) { std::rethrow_exception(to_exception(error)); }
 
 std::string encode_error(const Error& error) {
   const ErrorText& text = error.text();
@@ -132,6 +134,32 @@ Error decode_error(std::string_view text) {
            .expected = parts[4],
            .got = parts[5],
            .fix = parts[6]}};
+}
+
+// The precedence stands in front of the error, as the first of the parts.
+std::vector<std::byte> write_failure(const Error& error, int precedence) {
+  const std::string text = std::to_string(precedence) + kEnd + encode_error(error);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+Failure read_failure(std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  Failure failure;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), failure.precedence);
+  STRATA_CHECK(error == std::errc() && end != text.data() + text.size() && *end == kEnd,
+               "base.read_failure");
+  failure.error =
+      to_exception(decode_error(text.substr(static_cast<std::size_t>(end - text.data()) + 1)));
+  return failure;
+}
+
+std::exception_ptr located(const Error& error, const std::string& place) {
+  ErrorText text = error.text();
+  const bool has_it = place.empty() || text.where == place || text.where.starts_with(place + ", ");
+  if (!has_it) text.where = text.where.empty() ? place : place + ", " + text.where;
+  return to_exception(Error(error.kind(), std::move(text)));
 }
 
 }  // namespace strata

@@ -211,6 +211,17 @@ TEST(ErrorTransfer, ReadsBackWhatWasWritten) {
   EXPECT_THROW(decode_error(""), InternalError);
 }
 
+TEST(ErrorTransfer, CarriesFailuresWithTheirPrecedence) {
+  const Failure read = read_failure(write_failure(UserError({.what = "a", .got = "b"}), -3));
+  EXPECT_EQ(read.precedence, -3);
+  try {
+    std::rethrow_exception(read.error);
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().got, "b");
+  }
+  EXPECT_THROW(read_failure(std::as_bytes(std::span("garbage", 7))), InternalError);
+}
+
 TEST(ErrorTransfer, KnowsWhoseErrorItIs) {
   EXPECT_EQ(to_error(std::bad_alloc()).kind(), ErrorKind::kSystem);
   EXPECT_EQ(to_error(std::system_error(EAGAIN, std::generic_category())).text().what,

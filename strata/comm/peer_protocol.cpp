@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "strata/base/failure.h"
+#include "strata/base/error_transfer.h"
 #include "strata/device/account.h"
 
 namespace strata {

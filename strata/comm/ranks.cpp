@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
-#include "strata/base/failure.h"
 #include "strata/comm/agent_store.h"
 #include "strata/comm/mailboxes.h"
 #include "strata/comm/peer_protocol.h"

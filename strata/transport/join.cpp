@@ -12,8 +12,8 @@
 #include <optional>
 #include <span>
 
+#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
-#include "strata/base/failure.h"
 
 namespace strata {
 namespace {
