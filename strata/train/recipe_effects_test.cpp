@@ -10,6 +10,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
+#include "strata/device/thread_pool.h"
 #include "strata/train/training_run.h"
 
 namespace strata {
@@ -172,7 +173,7 @@ TEST_F(RecipeEffects, ThreadsBudgetAndStallWatchReachTheRanks) {
   const Recipe recipe =
       this->recipe({"mesh.threads=3", "memory.device=1MiB", "mesh.pp=1", "mesh.dp=2"});
   World(ranks_options(recipe)).run([](Group&, MemoryAccount&) {
-    EXPECT_EQ(at::get_num_threads(), 3);
+    EXPECT_EQ(thread_pool().threads(), 3);
     EXPECT_NO_THROW(at::empty({1 << 17}));
     EXPECT_THROW(at::empty({1 << 20}), SystemError);
   });
