@@ -106,7 +106,7 @@ std::string generate_text(const Recipe& recipe, const TextRequest& request) {
   const GenerateRequest asked{.prompt = prompt_tokens(*tokenizer, request.prompt),
                               .tokens = request.tokens,
                               .ends = ends_of(*tokenizer),
-                              .sampler = Sampler(request.temperature, request.seed)};
+                              .sampler = TokenSampler(request.temperature, request.seed)};
   const Mesh mesh = decoding_mesh(recipe);
   const Sequential model = make_model(recipe.model, DecoderOutput::kLogits, {.ranks = mesh.tp});
   const std::int64_t positions = std::min(

@@ -20,7 +20,7 @@ struct GenerateRequest {
   std::vector<std::int64_t> prompt;  ///< at least one token
   std::int64_t tokens = 0;           ///< at most
   std::vector<std::int64_t> ends;    ///< tokens that end the text; they are not part of it
-  Sampler sampler{0, 0};
+  TokenSampler sampler{0, 0};
 };
 
 /// Calls `on_token` on every rank for each token as it is known.

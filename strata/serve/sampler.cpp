@@ -8,7 +8,7 @@
 
 namespace strata {
 
-std::int64_t Sampler::choose(const at::Tensor& logits, std::uint32_t number) const {
+std::int64_t TokenSampler::choose(const at::Tensor& logits, std::uint32_t number) const {
   const float* z = logits.const_data_ptr<float>();
   const std::int64_t count = logits.numel();
   const float* top = std::max_element(z, z + count);

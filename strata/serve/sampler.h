@@ -13,11 +13,11 @@
 
 namespace strata {
 
-class Sampler {
+class TokenSampler {
  public:
   /// `temperature` 0: the likeliest token, the first of equals; else a draw from
   /// softmax(logits / temperature).
-  Sampler(double temperature, std::uint64_t seed) : temperature_(temperature), seed_(seed) {}
+  TokenSampler(double temperature, std::uint64_t seed) : temperature_(temperature), seed_(seed) {}
 
   /// `number`: how many tokens of the text were chosen before.
   std::int64_t choose(const at::Tensor& logits, std::uint32_t number) const;
