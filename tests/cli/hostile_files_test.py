@@ -14,6 +14,10 @@ TOKENIZER = """{
     f'"{c}": {i}' for i, c in enumerate("Inthebgiwasord.\u0120"))
 
 
+def has_steps(metrics):
+    return metrics.exists() and metrics.stat().st_size > 0
+
+
 class HostileFiles(ProgramTest):
 
     def train(self, *arguments):
@@ -64,7 +68,7 @@ class HostileFiles(ProgramTest):
         self.addCleanup(first.kill)
         while not (self.folder / "first.jsonl").exists() and first.poll() is None:
             pass
-        while not (self.folder / "first.jsonl").read_text() and first.poll() is None:
+        while not has_steps(self.folder / "first.jsonl") and first.poll() is None:
             pass
         self.refuse("train", "recipe.yaml", *SAVE, says=["saved", f"process {first.pid}", "host"])
         first.kill()
