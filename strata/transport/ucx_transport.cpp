@@ -44,18 +44,32 @@ constexpr unsigned kMessageId = 0;                   // of UCX's active messages
                      .fix = "look at UCX_LOG_LEVEL=info, or set mesh.transport=sockets"});
 }
 
-#define STRATA_UCX_FUNCTIONS(X)                                                                  \
-  X(ucp_config_read)                                                                             \
-  X(ucp_config_modify)                                                                           \
-  X(ucp_config_release)                                                                          \
-  X(ucp_init_version)                                                                            \
-  X(ucp_cleanup)                                                                                 \
-  X(ucp_worker_create) X(ucp_worker_destroy) X(ucp_worker_get_address)                           \
-      X(ucp_worker_release_address) X(ucp_worker_get_efd) X(ucp_worker_arm) X(ucp_worker_signal) \
-          X(ucp_worker_progress) X(ucp_worker_set_am_recv_handler) X(ucp_ep_create)              \
-              X(ucp_ep_close_nbx) X(ucp_ep_flush_nbx) X(ucp_am_send_nbx) X(ucp_am_recv_data_nbx) \
-                  X(ucp_am_data_release) X(ucp_request_free) X(ucp_request_check_status)         \
-                      X(ucs_status_string)
+// clang-format off: it does not settle on a form of this list.
+#define STRATA_UCX_FUNCTIONS(X) \
+  X(ucp_config_read) \
+  X(ucp_config_modify) \
+  X(ucp_config_release) \
+  X(ucp_init_version) \
+  X(ucp_cleanup) \
+  X(ucp_worker_create) \
+  X(ucp_worker_destroy) \
+  X(ucp_worker_get_address) \
+  X(ucp_worker_release_address) \
+  X(ucp_worker_get_efd) \
+  X(ucp_worker_arm) \
+  X(ucp_worker_signal) \
+  X(ucp_worker_progress) \
+  X(ucp_worker_set_am_recv_handler) \
+  X(ucp_ep_create) \
+  X(ucp_ep_close_nbx) \
+  X(ucp_ep_flush_nbx) \
+  X(ucp_am_send_nbx) \
+  X(ucp_am_recv_data_nbx) \
+  X(ucp_am_data_release) \
+  X(ucp_request_free) \
+  X(ucp_request_check_status) \
+  X(ucs_status_string)
+// clang-format on
 
 struct Ucx {
 #define STRATA_UCX_MEMBER(name) decltype(&::name) name = nullptr;
