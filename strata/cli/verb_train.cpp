@@ -61,7 +61,7 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
             << format_double(100 * result.median_bubble, 1) << " % (predicted "
             << format_double(100 * predicted.bubble, 1) << " %)\n";
   const std::string miss =
-      text_of(step_miss(run.plan, run.model.wiring(), result.layers, result.median_step_seconds));
+      text_of(step_miss(run.plan, run.model.dataflow(), result.layers, result.median_step_seconds));
   if (!miss.empty()) std::cout << "miss     " << miss << '\n';
   if (!result.records.empty()) {
     const Mesh mesh = run.mesh.mesh();

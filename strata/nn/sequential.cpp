@@ -51,7 +51,7 @@ int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
     const auto batch = std::find(batch_inputs_.begin(), batch_inputs_.end(), input);
     if (latest != latest_.rend()) {
       ref.value = latest->second;
-      std::vector<int>& consumers = wiring_.values[ref.value].consumers;
+      std::vector<int>& consumers = dataflow_.values[ref.value].consumers;
       if (!consumers.empty() && consumers.back() == index)
         refuse(name, "an input is named twice", "each input once", input, "name it once");
       consumers.push_back(index);
@@ -66,8 +66,8 @@ int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
 
   std::vector<int> values;
   for (const std::string& output : outputs) {
-    const int value = static_cast<int>(wiring_.values.size());
-    wiring_.values.push_back({.name = name + "." + output, .producer = index});
+    const int value = static_cast<int>(dataflow_.values.size());
+    dataflow_.values.push_back({.name = name + "." + output, .producer = index});
     latest_.emplace_back(output, value);
     values.push_back(value);
   }
@@ -77,7 +77,7 @@ int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
   layers_.push_back(std::move(layer));
   inputs_.push_back(std::move(refs));
   outputs_.push_back(std::move(values));
-  wiring_.num_layers = index + 1;
+  dataflow_.num_layers = index + 1;
   return index;
 }
 
@@ -85,10 +85,10 @@ void Sequential::resolve_ties(int layer, std::vector<WeightSpec> specs) {
   std::vector<bool> borrowed(specs.size(), false);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     if (specs[i].tie.empty()) continue;
-    const auto tie = std::find_if(wiring_.ties.begin(), wiring_.ties.end(),
+    const auto tie = std::find_if(dataflow_.ties.begin(), dataflow_.ties.end(),
                                   [&](const Tie& t) { return t.name == specs[i].tie; });
-    if (tie == wiring_.ties.end()) {
-      wiring_.ties.push_back({.name = specs[i].tie, .owner = layer, .users = {}});
+    if (tie == dataflow_.ties.end()) {
+      dataflow_.ties.push_back({.name = specs[i].tie, .owner = layer, .users = {}});
       continue;
     }
     for (const WeightSpec& owned : layouts_[tie->owner].specs) {
@@ -107,7 +107,7 @@ std::vector<TensorSpec> Sequential::value_specs(const std::vector<TensorSpec>& b
   for (const std::string& name : names_)
     if (!names.insert(name).second)
       refuse(name, "two layers of one name", "unique names", name, "rename one of them");
-  std::vector<TensorSpec> values(wiring_.values.size());
+  std::vector<TensorSpec> values(dataflow_.values.size());
   for (int layer = 0; layer < num_layers(); ++layer) {
     const std::vector<TensorSpec> made =
         layers_[layer]->outputs(input_specs(layer, batch_inputs, values));

@@ -19,11 +19,11 @@
 #include "strata/nn/layer.h"
 #include "strata/nn/layout.h"
 #include "strata/nn/tensor_parallel.h"
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata {
 
-/// Where an input of a layer comes from: a value of the wiring, or a tensor of the mini-batch.
+/// Where an input of a layer comes from: a value of the dataflow, or a tensor of the mini-batch.
 struct InputRef {
   int value = -1;
   int batch_input = -1;
@@ -45,7 +45,7 @@ class Sequential {
   const std::vector<std::string>& batch_inputs() const { return batch_inputs_; }
   const std::vector<InputRef>& inputs(int layer) const { return inputs_[layer]; }
   const std::vector<int>& outputs(int layer) const { return outputs_[layer]; }  ///< value indices
-  const Wiring& wiring() const { return wiring_; }
+  const Dataflow& dataflow() const { return dataflow_; }
 
   const TensorSplit& split() const { return split_; }
 
@@ -72,7 +72,7 @@ class Sequential {
   std::vector<std::vector<int>> outputs_;
   std::vector<LayerLayout> layouts_;
   std::vector<std::pair<std::string, int>> latest_;  // name -> value index
-  Wiring wiring_;
+  Dataflow dataflow_;
 };
 
 }  // namespace strata

@@ -37,8 +37,8 @@ TEST(Sequential, WiresSkipsBetweenAnyTwoLayers) {
   model.add("c", layer());
   model.add("d", layer(), {"x", "early"}, {"x"});
   EXPECT_EQ(model.inputs(0)[0].batch_input, 0);
-  EXPECT_EQ(model.wiring().values[0].consumers, (std::vector<int>{1, 3}));
-  EXPECT_EQ(model.wiring().values[1].consumers, std::vector<int>{2});
+  EXPECT_EQ(model.dataflow().values[0].consumers, (std::vector<int>{1, 3}));
+  EXPECT_EQ(model.dataflow().values[1].consumers, std::vector<int>{2});
   EXPECT_EQ(model.inputs(3)[0].value, 2);
   EXPECT_EQ(model.inputs(3)[1].value, 0);
 }
@@ -49,9 +49,9 @@ TEST(Sequential, GivesATiedWeightToItsFirstLayer) {
   model.add("a", layer({tied}), {"tokens"});
   model.add("b", layer());
   model.add("c", layer({tied, {.name = "bias", .shape = {3}}}));
-  ASSERT_EQ(model.wiring().ties.size(), 1u);
-  EXPECT_EQ(model.wiring().ties[0].owner, 0);
-  EXPECT_EQ(model.wiring().ties[0].users, std::vector<int>{2});
+  ASSERT_EQ(model.dataflow().ties.size(), 1u);
+  EXPECT_EQ(model.dataflow().ties[0].owner, 0);
+  EXPECT_EQ(model.dataflow().ties[0].users, std::vector<int>{2});
   EXPECT_EQ(model.num_weights(), 32 + 3);
   EXPECT_TRUE(model.layout(2).placements[0].borrowed);
 }

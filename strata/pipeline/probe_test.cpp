@@ -208,10 +208,10 @@ class Miss : public ::testing::Test {
  protected:
   Miss() {
     for (int l = 0; l < 4; ++l) {
-      request_.wiring.num_layers = l + 1;
+      request_.dataflow.num_layers = l + 1;
       Value value{.name = "x" + std::to_string(l), .producer = l, .consumers = {}};
       if (l < 3) value.consumers = {l + 1};
-      request_.wiring.values.push_back(value);
+      request_.dataflow.values.push_back(value);
       request_.costs_cheap.layers.push_back({.name = "layer" + std::to_string(l),
                                              .forward_seconds = 0.010,
                                              .backward_seconds = 0.020,
@@ -229,7 +229,7 @@ class Miss : public ::testing::Test {
     layer[LayerPart::kForward] = {0.010 * stretch, 0, 20};
     layer[LayerPart::kBackward] = {0.020 * stretch, 0, 20};
     layer[LayerPart::kUpdate] = {0.001 * stretch, 0, 20};
-    miss_ = step_miss(plan_, request_.wiring, std::vector<LayerSeconds>(4, layer),
+    miss_ = step_miss(plan_, request_.dataflow, std::vector<LayerSeconds>(4, layer),
                       measured_over_predicted * plan_.simulation.step_seconds);
     return text_of(miss_);
   }
@@ -261,7 +261,7 @@ TEST_F(Miss, IsNoneWhereThePredictionHolds) {
 }
 
 TEST_F(Miss, KeepsThePlansSecondsOfPartsThatWereNotMeasured) {
-  miss_ = step_miss(plan_, request_.wiring, {}, 1);
+  miss_ = step_miss(plan_, request_.dataflow, {}, 1);
   EXPECT_NEAR(miss_.probe_seconds(), 0, 1e-12);
 }
 

@@ -45,7 +45,7 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
   values_.clear();
   gradients_.clear();
   graphs_.clear();
-  sends_.assign(model_.wiring().values.size(), 0);
+  sends_.assign(model_.dataflow().values.size(), 0);
   for (const Action& action : program)
     if (action.op == Op::kSendActivation && action.micro_batch == 0) ++sends_[action.value];
   if (!inputs_.training) return;
@@ -78,7 +78,7 @@ void StageMachine::perform(const Action& action) {
       return receive_tied(action);
     case Op::kAddTiedGradients:
       return add_ties(action);
-    case Op::kFetchWeights:
+    case Op::kPrefetchWeights:
       return store_.prefetch(action.layers.begin, StateKind::kWeights);
     case Op::kReleaseWeights:
       return store_.release(action.layers.begin, StateKind::kWeights);
@@ -86,8 +86,8 @@ void StageMachine::perform(const Action& action) {
       return reduce_gradients(action);
     case Op::kAwaitGradients:
       return await_gradients(action);
-    case Op::kReduceNorm:
-      return reduce_norm();
+    case Op::kReduceNormAndLoss:
+      return reduce_norm_and_loss();
     case Op::kUpdate:
       return update(action);
     case Op::kGatherWeights:
@@ -121,7 +121,7 @@ bool StageMachine::is_full(int micro_batch) const {
 }
 
 int StageMachine::local_uses(int value) const {
-  const std::vector<int>& consumers = model_.wiring().values[value].consumers;
+  const std::vector<int>& consumers = model_.dataflow().values[value].consumers;
   return static_cast<int>(std::count_if(consumers.begin(), consumers.end(),
                                         [&](int layer) { return is_local(layer); }));
 }
@@ -168,7 +168,7 @@ void StageMachine::recompute(const Action& action) {
 void StageMachine::backward_layer(int layer, int micro_batch) {
   std::vector<at::Tensor> output_gradients;
   for (const int value : model_.outputs(layer)) {
-    at::Tensor gradient = gradients_.take_sum(model_.wiring().values[value], value, micro_batch);
+    at::Tensor gradient = gradients_.take_sum(model_.dataflow().values[value], value, micro_batch);
     // Nobody reads it: it is the loss.
     output_gradients.push_back(gradient.defined() ? std::move(gradient) : at::ones({}));
   }

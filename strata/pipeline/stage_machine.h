@@ -59,14 +59,14 @@ struct StepScalars {
   double inverse_valid_tokens = 1;  ///< of the whole step
   double loss_scale = 1;
   std::int64_t first_sample = 0;  ///< of this replica's first micro-batch
-  // Found by the step; the same on every rank once kReduceNorm ran.
+  // Found by the step; the same on every rank once kReduceNormAndLoss ran.
   LossSink loss;       ///< sum over the valid tokens
   double squares = 0;  ///< of the gradient's elements, with the loss scale
   double factor = 1;   ///< what the update multiplies gradients by
   bool skip = false;   ///< no update: see StepInputs::may_skip
 };
 
-/// What a step found; the same on every rank once kReduceNorm ran.
+/// What a step found; the same on every rank once kReduceNormAndLoss ran.
 struct StepOutcome {
   double loss = 0;           ///< mean over the valid tokens of the step
   double gradient_norm = 0;  ///< before clipping, without the loss scale
@@ -83,7 +83,7 @@ class StageMachine final : public Machine {
   void begin(const Program& program, StepInputs inputs);
   void perform(const Action& action) override;
 
-  /// Shares the loss; for programs without kReduceNorm. Collective.
+  /// Shares the loss; for programs without kReduceNormAndLoss. Collective.
   void reduce_loss();
   const StepOutcome& outcome() const { return outcome_; }
 
@@ -106,7 +106,7 @@ class StageMachine final : public Machine {
   void add_ties(const Action& action);
   void reduce_gradients(const Action& action);
   void await_gradients(const Action& action);
-  void reduce_norm();
+  void reduce_norm_and_loss();
   std::vector<double> layer_squares();
   void update(const Action& action);
   void update_shard(const Lease& lease);

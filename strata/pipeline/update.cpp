@@ -20,7 +20,7 @@ std::size_t tied_weight(const LayerLayout& layout, const std::string& tie) {
 }  // namespace
 
 void StageMachine::send_tied(const Action& action) {
-  const Tie& tie = model_.wiring().ties[action.value];
+  const Tie& tie = model_.dataflow().ties[action.value];
   const bool is_gradient = action.op == Op::kSendTiedGradient;
   const Lease lease = store_.acquire(is_gradient ? action.consumer : tie.owner,
                                      is_gradient ? StateKind::kGradients : StateKind::kWeights);
@@ -45,13 +45,13 @@ void StageMachine::receive_tied(const Action& action) {
     return;
   }
   const Lease lease = store_.acquire(action.consumer, StateKind::kWeights);
-  const std::string& tie = model_.wiring().ties[action.value].name;
+  const std::string& tie = model_.dataflow().ties[action.value].name;
   lease.weights()[tied_weight(lease.layout(), tie)].detach().copy_(tensor);
 }
 
 // Adds the gradients of all uses to the owner's, in ascending layer order.
 void StageMachine::add_ties(const Action& action) {
-  const Tie& tie = model_.wiring().ties[action.value];
+  const Tie& tie = model_.dataflow().ties[action.value];
   const Lease owner = store_.acquire(tie.owner, StateKind::kGradients);
   at::Tensor sum = owner.weight_gradient(tied_weight(owner.layout(), tie.name));
   for (const int user : tie.users) {
@@ -135,7 +135,7 @@ std::vector<double> StageMachine::layer_squares() {
   return squares;
 }
 
-void StageMachine::reduce_norm() {
+void StageMachine::reduce_norm_and_loss() {
   layer_times_.end_step();  // of the step before
   // One entry a layer and tensor-parallel rank, filled by one rank alone (adding zeros is exact),
   // and the loss behind them.

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata {
 

@@ -7,10 +7,10 @@ namespace {
 
 class Counter {
  public:
-  Counter(const CostTable& costs, const Wiring& wiring, const MeshRequest& mesh,
+  Counter(const CostTable& costs, const Dataflow& dataflow, const MeshRequest& mesh,
           const ShardingRequest& sharding)
       : costs_(costs), mesh_(mesh) {
-    for (const LayerShares& layer : shares_of(costs, wiring, sharding)) {
+    for (const LayerShares& layer : shares_of(costs, dataflow, sharding)) {
       replicas_.push_back(replica_traffic(layer, sharding));
     }
   }
@@ -33,7 +33,7 @@ class Counter {
     const auto [begin, end] = action.layers;
     for (int l = begin; l < end; ++l) {
       if (action.op == Op::kReduceGradients) add(traffic_.dp, replicas_[l].reduce, mesh_.rates.dp);
-      if (action.op == Op::kFetchWeights) add(traffic_.dp, replicas_[l].fetch, mesh_.rates.dp);
+      if (action.op == Op::kPrefetchWeights) add(traffic_.dp, replicas_[l].fetch, mesh_.rates.dp);
       if (action.op == Op::kGatherWeights) add(traffic_.dp, replicas_[l].gather, mesh_.rates.dp);
     }
   }
@@ -73,16 +73,16 @@ class Counter {
 
 }  // namespace
 
-Communication communication_of(const Schedule& schedule, const Wiring& wiring,
+Communication communication_of(const Schedule& schedule, const Dataflow& dataflow,
                                const Partition& partition, const CostTable& costs,
                                const MeshRequest& mesh, const ShardingRequest& sharding) {
   Communication result;
-  Counter count(costs, wiring, mesh, sharding);
+  Counter count(costs, dataflow, mesh, sharding);
   for (const Program& program : schedule.programs) result.ranks.push_back(count(program));
 
   const auto step = [&](const CostTable& table, double dp_rate) {
-    return simulate(schedule, wiring, partition, table,
-                    collective_seconds(table, wiring, sharding, dp_rate))
+    return simulate(schedule, dataflow, partition, table,
+                    collective_seconds(table, dataflow, sharding, dp_rate))
         .step_seconds;
   };
   const CostTable all = with_mesh_seconds(costs, mesh);

@@ -32,7 +32,7 @@ struct Communication {
 };
 
 /// `costs` without mesh seconds.
-Communication communication_of(const Schedule& schedule, const Wiring& wiring,
+Communication communication_of(const Schedule& schedule, const Dataflow& dataflow,
                                const Partition& partition, const CostTable& costs,
                                const MeshRequest& mesh, const ShardingRequest& sharding);
 

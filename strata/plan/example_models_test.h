@@ -5,26 +5,27 @@
 #include <vector>
 
 #include "strata/schedule/costs.h"
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata::plan_test {
 
 /// A chain: value l goes from layer l to l+1; the last layer's output is nobody's.
-inline Wiring chain(int num_layers) {
-  Wiring wiring{.num_layers = num_layers};
+inline Dataflow chain(int num_layers) {
+  Dataflow dataflow{.num_layers = num_layers};
   for (int l = 0; l + 1 < num_layers; ++l) {
-    wiring.values.push_back({.name = "x" + std::to_string(l), .producer = l, .consumers = {l + 1}});
+    dataflow.values.push_back(
+        {.name = "x" + std::to_string(l), .producer = l, .consumers = {l + 1}});
   }
-  return wiring;
+  return dataflow;
 }
 
 /// Equal layers and values that cost nothing but what the arguments say.
-inline CostTable equal_costs(const Wiring& wiring, const LayerCost& layer,
+inline CostTable equal_costs(const Dataflow& dataflow, const LayerCost& layer,
                              const ValueCost& value = {}) {
   CostTable costs;
-  costs.layers.assign(wiring.num_layers, layer);
-  for (int l = 0; l < wiring.num_layers; ++l) costs.layers[l].name = "layer" + std::to_string(l);
-  costs.values.assign(wiring.values.size(), value);
+  costs.layers.assign(dataflow.num_layers, layer);
+  for (int l = 0; l < dataflow.num_layers; ++l) costs.layers[l].name = "layer" + std::to_string(l);
+  costs.values.assign(dataflow.values.size(), value);
   return costs;
 }
 

@@ -29,23 +29,23 @@ Traits traits_of(const Schedule& schedule, int num_layers) {
 
 class Bookkeeper {
  public:
-  Bookkeeper(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+  Bookkeeper(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
              const CostTable& costs, const ShardingRequest& sharding)
-      : wiring_(wiring),
+      : dataflow_(dataflow),
         costs_(costs),
         sharding_(sharding),
-        placement_(wiring, partition, schedule.rank_of_stage),
-        traits_(traits_of(schedule, wiring.num_layers)),
+        placement_(dataflow, partition, schedule.rank_of_stage),
+        traits_(traits_of(schedule, dataflow.num_layers)),
         num_micro_batches_(schedule.num_micro_batches),
         now_(schedule.num_ranks()),
         ledger_(schedule.num_ranks()),
         changes_(schedule.num_ranks()),
-        shares_(shares_of(costs, wiring, sharding)),
-        unreduced_(wiring.num_layers) {
+        shares_(shares_of(costs, dataflow, sharding)),
+        unreduced_(dataflow.num_layers) {
     add_holders();
     for (ByteTable& table : now_) table[ByteKind::kBatch] = costs.batch_bytes;
     find_copies();
-    for (int l = 0; l < wiring.num_layers; ++l) add_fixed(l);
+    for (int l = 0; l < dataflow.num_layers; ++l) add_fixed(l);
     for (int r = 0; r < schedule.num_ranks(); ++r) {
       change(r, 0, now_[r].total());
       look(r, -1);
@@ -97,8 +97,8 @@ class Bookkeeper {
   // micro-batch.
   void add_holders() {
     std::size_t counters = 0;
-    first_holder_.reserve(wiring_.values.size() + 1);
-    for (const Value& value : wiring_.values) {
+    first_holder_.reserve(dataflow_.values.size() + 1);
+    for (const Value& value : dataflow_.values) {
       first_holder_.push_back(holders_.size());
       const auto add = [&](int rank, int readers) {
         for (std::size_t h = first_holder_.back(); h < holders_.size(); ++h) {
@@ -118,8 +118,8 @@ class Bookkeeper {
 
   // Layers that use a weight whose owner lives on another rank.
   void find_copies() {
-    copies_.resize(wiring_.num_layers);
-    for (const Tie& tie : wiring_.ties) {
+    copies_.resize(dataflow_.num_layers);
+    for (const Tie& tie : dataflow_.ties) {
       for (const int user : tie.users) {
         if (placement_.rank[tie.owner] != placement_.rank[user]) copies_[user] = 1;
       }
@@ -159,7 +159,7 @@ class Bookkeeper {
       case Op::kReceiveTiedGradient:
         look_with_transients(costs_.layers[action.consumer].replica_bytes);
         break;
-      case Op::kFetchWeights:
+      case Op::kPrefetchWeights:
         for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shares_[l].full_weights);
         look(rank_, position_);
         break;
@@ -203,13 +203,13 @@ class Bookkeeper {
   void backward(int layer) {
     const LayerCost& cost = costs_.layers[layer];
     for (const int v : placement_.inputs[layer]) {
-      if (wiring_.values[v].differentiable) add(ByteKind::kValues, value_bytes(v));
+      if (dataflow_.values[v].differentiable) add(ByteKind::kValues, value_bytes(v));
     }
     hold_whole_gradient(layer);
     look_with_transients(scaled(cost.backward_transient_bytes));
     add(ByteKind::kSaved, -scaled(cost.saved_bytes));
     for (const int v : placement_.outputs[layer]) {
-      const Value& value = wiring_.values[v];
+      const Value& value = dataflow_.values[v];
       const auto gradients = static_cast<std::int64_t>(value.consumers.size());
       if (value.differentiable) add(ByteKind::kValues, -gradients * value_bytes(v));
     }
@@ -294,7 +294,7 @@ class Bookkeeper {
     rank_ledger.at_peak = now_[rank];
   }
 
-  const Wiring& wiring_;
+  const Dataflow& dataflow_;
   const CostTable& costs_;
   const ShardingRequest& sharding_;
   schedule::Placement placement_;
@@ -329,10 +329,10 @@ std::int64_t ByteTable::total() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
-Ledger make_ledger(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                    const CostTable& costs, const Simulation& simulation,
                    const ShardingRequest& sharding) {
-  Bookkeeper books(schedule, wiring, partition, costs, sharding);
+  Bookkeeper books(schedule, dataflow, partition, costs, sharding);
   for (const ActionRef& ref : simulation.order) {
     books.perform(ref, schedule.programs[ref.rank][ref.position],
                   simulation.ranks[ref.rank].events[ref.position]);

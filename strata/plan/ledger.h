@@ -71,7 +71,7 @@ struct RankLedger {
 using Ledger = std::vector<RankLedger>;
 
 /// `simulation` is that of `schedule`; which layers run again is read from the programs.
-Ledger make_ledger(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                    const CostTable& costs, const Simulation& simulation,
                    const ShardingRequest& sharding = {});
 

@@ -17,7 +17,7 @@ using plan_test::equal_stages;
 
 // A model on ranks, one second a forward, two a backward, ready to be accounted for.
 struct Model {
-  Wiring wiring;
+  Dataflow dataflow;
   CostTable costs;
   Partition partition;
   schedule::Shape shape;
@@ -25,8 +25,8 @@ struct Model {
   bool update = true;
 
   Model(int num_layers, schedule::Shape of, const LayerCost& layer, const ValueCost& value)
-      : wiring(chain(num_layers)),
-        costs(equal_costs(wiring, layer, value)),
+      : dataflow(chain(num_layers)),
+        costs(equal_costs(dataflow, layer, value)),
         partition(equal_stages(num_layers, of.ranks * of.virtual_stages)),
         shape(of) {
     for (LayerCost& cost : costs.layers) {
@@ -35,13 +35,13 @@ struct Model {
     }
   }
   Schedule lowered(const std::string& name) const {
-    return schedule::lower(schedule::build(name, shape), wiring, partition,
+    return schedule::lower(schedule::build(name, shape), dataflow, partition,
                            {.recompute = recompute, .update = update});
   }
   Ledger ledger(const std::string& name) const {
     const Schedule schedule = lowered(name);
-    return make_ledger(schedule, wiring, partition, costs,
-                       simulate(schedule, wiring, partition, costs));
+    return make_ledger(schedule, dataflow, partition, costs,
+                       simulate(schedule, dataflow, partition, costs));
   }
 };
 
@@ -76,7 +76,7 @@ TEST(Ledger, EverythingOfAMicroBatchIsGoneAtTheEndOfTheStep) {
   for (const std::string name : {"gpipe", "1f1b", "interleaved"}) {
     Model model(8, {.ranks = 2, .micro_batches = 5, .virtual_stages = name == "1f1b" ? 1 : 2},
                 kLayer, {.bytes = 10, .transfer_seconds = 0.25});
-    model.wiring.values.push_back({.name = "skip", .producer = 0, .consumers = {3, 6, 7}});
+    model.dataflow.values.push_back({.name = "skip", .producer = 0, .consumers = {3, 6, 7}});
     model.costs.values.push_back({.bytes = 4});
     for (const bool again : {false, true}) {
       model.recompute.assign(8, again);
@@ -142,7 +142,7 @@ TEST(Ledger, ChargesTheSenderUntilTheReceiverTakesTheValue) {
 TEST(Ledger, AValueStaysUntilItsLastLocalReaderHasRunBackward) {
   // x0 feeds layers 1 and 2, all on one rank; layer 1's own output is free.
   Model model(3, {.ranks = 1}, {}, {});
-  model.wiring.values[0].consumers = {1, 2};
+  model.dataflow.values[0].consumers = {1, 2};
   model.costs.values[0].bytes = 10;
   const RankLedger rank = model.ledger("1f1b")[0];
   // In layer 1's backward: x0 itself and the gradients of both readers.
@@ -152,7 +152,7 @@ TEST(Ledger, AValueStaysUntilItsLastLocalReaderHasRunBackward) {
 
 TEST(Ledger, AnInputWithoutGradientHasNone) {
   Model model(2, {.ranks = 1}, {}, {.bytes = 10});
-  model.wiring.values[0].differentiable = false;
+  model.dataflow.values[0].differentiable = false;
   EXPECT_EQ(model.ledger("1f1b")[0].peak_bytes, 10);
 }
 
@@ -167,7 +167,7 @@ TEST(Ledger, ForwardOnlyFreesAValueAfterItsLastReader) {
 TEST(Ledger, CountsCopiesOfTiedWeightsWhoseOwnerIsElsewhere) {
   for (const int ranks : {1, 2}) {
     Model model(4, {.ranks = ranks}, {}, {});
-    model.wiring.ties.push_back({.name = "table", .owner = 0, .users = {3}});
+    model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
     model.costs.layers[3].replica_bytes = 77;
     const Ledger ledger = model.ledger("1f1b");
     EXPECT_EQ(ledger.back().at_peak[ByteKind::kReplicas], ranks == 1 ? 0 : 77);

@@ -31,20 +31,20 @@ ShardingRequest sharding_request(const MeshRequest& request, bool reduce_each) {
           .copies_pieces = request.copies_pieces};
 }
 
-std::vector<TensorTraffic> transformer_traffic(const Wiring& wiring, const CostTable& costs,
+std::vector<TensorTraffic> transformer_traffic(const Dataflow& dataflow, const CostTable& costs,
                                                const MeshRequest& request) {
-  std::vector<TensorTraffic> traffic(wiring.num_layers);
+  std::vector<TensorTraffic> traffic(dataflow.num_layers);
   if (request.tp == 1) return traffic;
   // With sequence parallelism a value between layers is a rank's part.
   const int parts = request.sequence_parallel ? request.tp : 1;
-  std::vector<std::int64_t> in(wiring.num_layers), out(wiring.num_layers);
-  for (std::size_t v = 0; v < wiring.values.size(); ++v) {
+  std::vector<std::int64_t> in(dataflow.num_layers), out(dataflow.num_layers);
+  for (std::size_t v = 0; v < dataflow.values.size(); ++v) {
     const std::int64_t bytes = costs.values[v].bytes * parts;
-    const Value& value = wiring.values[v];
+    const Value& value = dataflow.values[v];
     out[value.producer] = std::max(out[value.producer], bytes);
     for (const int consumer : value.consumers) in[consumer] = std::max(in[consumer], bytes);
   }
-  for (int l = 0; l < wiring.num_layers; ++l) {
+  for (int l = 0; l < dataflow.num_layers; ++l) {
     const int sums = in[l] > 0 && out[l] > 0 ? 2 : 1;
     traffic[l] = {.forward_bytes = sums * out[l], .backward_bytes = sums * in[l]};
   }
@@ -68,10 +68,10 @@ ReplicaTraffic replica_traffic(const LayerShares& layer, const ShardingRequest& 
   return traffic;
 }
 
-CollectiveSeconds collective_seconds(const CostTable& costs, const Wiring& wiring,
+CollectiveSeconds collective_seconds(const CostTable& costs, const Dataflow& dataflow,
                                      const ShardingRequest& sharding, double rate) {
   CollectiveSeconds seconds;
-  for (const LayerShares& layer : shares_of(costs, wiring, sharding)) {
+  for (const LayerShares& layer : shares_of(costs, dataflow, sharding)) {
     const ReplicaTraffic traffic = replica_traffic(layer, sharding);
     seconds.fetch.push_back(seconds_at(traffic.fetch, rate));
     seconds.reduce.push_back(seconds_at(traffic.reduce, rate));

@@ -14,7 +14,7 @@
 #include "strata/plan/sharding.h"
 #include "strata/plan/simulator.h"
 #include "strata/schedule/costs.h"
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata {
 
@@ -56,7 +56,7 @@ ShardingRequest sharding_request(const MeshRequest& request, bool reduce_each);
 /// and two in its backward, one in the embedding's forward, one in the head's backward. Sequence
 /// parallelism gathers and scatters instead, which is as many bytes.
 /// Source  Narayanan et al. 2021 (SC'21), section 3.2: 8bsh(t-1)/t elements a block.
-std::vector<TensorTraffic> transformer_traffic(const Wiring& wiring, const CostTable& costs,
+std::vector<TensorTraffic> transformer_traffic(const Dataflow& dataflow, const CostTable& costs,
                                                const MeshRequest& request);
 
 /// Bytes that a rank sends to sum whole tensors of `bytes` among n ranks: 2 (n - 1) / n of them.
@@ -71,7 +71,7 @@ struct ReplicaTraffic {
 ReplicaTraffic replica_traffic(const LayerShares& layer, const ShardingRequest& sharding);
 
 /// The same in seconds, for the simulator.
-CollectiveSeconds collective_seconds(const CostTable& costs, const Wiring& wiring,
+CollectiveSeconds collective_seconds(const CostTable& costs, const Dataflow& dataflow,
                                      const ShardingRequest& sharding, double rate);
 
 /// Adds what the mesh costs in time: sums of tensor-parallel ranks to forwards and backwards, which

@@ -21,8 +21,8 @@ const LayerCost kLayer{.forward_seconds = 1,
 
 // Four layers and what they cost.
 struct Model {
-  Wiring wiring = plan_test::chain(4);
-  CostTable costs = plan_test::equal_costs(wiring, kLayer, {.bytes = 1000});
+  Dataflow dataflow = plan_test::chain(4);
+  CostTable costs = plan_test::equal_costs(dataflow, kLayer, {.bytes = 1000});
   int micro_batches = 2;
   bool reduce_each = false;
 
@@ -30,9 +30,9 @@ struct Model {
     const ShardingRequest sharding = sharding_request(mesh, reduce_each);
     const Partition partition = plan_test::equal_stages(4, pp);
     const Schedule schedule =
-        schedule::lower(schedule::build("1f1b", {pp, micro_batches}), wiring, partition,
-                        {.sharing = sharing_of(sharding, wiring, costs)});
-    return communication_of(schedule, wiring, partition, costs, mesh, sharding);
+        schedule::lower(schedule::build("1f1b", {pp, micro_batches}), dataflow, partition,
+                        {.sharing = sharing_of(sharding, dataflow, costs)});
+    return communication_of(schedule, dataflow, partition, costs, mesh, sharding);
   }
 };
 
@@ -101,7 +101,7 @@ TEST(Communication, TensorRanksSendThePublishedBytesOfABlock) {
     if (sequence) {
       for (ValueCost& value : model.costs.values) value.bytes = 250;  // a rank's part
     }
-    mesh.tensor = transformer_traffic(model.wiring, model.costs, mesh);
+    mesh.tensor = transformer_traffic(model.dataflow, model.costs, mesh);
     ASSERT_EQ(mesh.tensor.size(), 4u);
     EXPECT_EQ(all_reduce_bytes(mesh.tensor[1].forward_bytes + mesh.tensor[1].backward_bytes, 4),
               8 * bsh * 4 * 3 / 4.0);

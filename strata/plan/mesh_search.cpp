@@ -56,7 +56,7 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
     trial.fits = fits(plan);
     trial.step_seconds = plan.simulation.step_seconds;
     trial.peak_bytes = peak_bytes(plan.ledger);
-    trial.communication = communication_of(plan.schedule, request.wiring, plan.partition,
+    trial.communication = communication_of(plan.schedule, request.dataflow, plan.partition,
                                            costs_for(request), plan.mesh, plan.sharding);
     const Communication& sent = trial.communication;
     trial.bubble_seconds = std::max(0.0, plan.simulation.bubble * plan.simulation.step_seconds -

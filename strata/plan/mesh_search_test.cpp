@@ -19,9 +19,9 @@ struct World {
 
   PlanRequest request_of(const MeshOptions& mesh) const {
     PlanRequest request;
-    request.wiring = plan_test::chain(8);
+    request.dataflow = plan_test::chain(8);
     const auto tp = static_cast<int>(mesh.tp);
-    request.costs_cheap = plan_test::equal_costs(request.wiring,
+    request.costs_cheap = plan_test::equal_costs(request.dataflow,
                                                  {.forward_seconds = 10e-3 / tp,
                                                   .backward_seconds = 20e-3 / tp,
                                                   .weight_bytes = weight_bytes / tp,
@@ -36,7 +36,7 @@ struct World {
     request.memory.device.count = device_bytes;
     request.mesh = mesh_request(mesh);
     request.mesh.rates = rates;
-    request.mesh.tensor = transformer_traffic(request.wiring, request.costs_cheap, request.mesh);
+    request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, request.mesh);
     return request;
   }
   MeshSearch search(std::int64_t ranks) const {

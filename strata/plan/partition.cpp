@@ -117,12 +117,12 @@ Cut cheapest_cut(const std::vector<int>& places, int num_stages, const Windows& 
 
 class Partitioner {
  public:
-  Partitioner(const Wiring& wiring, const CostTable& costs, const PartitionRequest& request)
+  Partitioner(const Dataflow& dataflow, const CostTable& costs, const PartitionRequest& request)
       : request_(request),
-        num_layers_(wiring.num_layers),
+        num_layers_(dataflow.num_layers),
         num_stages_(request.ranks * request.virtual_stages),
         batch_bytes_(costs.batch_bytes),
-        estimate_(wiring, costs, request.recompute, request.ranks > 1) {}
+        estimate_(dataflow, costs, request.recompute, request.ranks > 1) {}
 
   // Three searches, each among the winners of the one before, so ties are broken exactly.
   std::optional<Partition> best(bool capped) const {
@@ -295,10 +295,10 @@ void check_counts(int num_layers, const PartitionRequest& request) {
 
 }  // namespace
 
-std::optional<Partition> partition_layers(const Wiring& wiring, const CostTable& costs,
+std::optional<Partition> partition_layers(const Dataflow& dataflow, const CostTable& costs,
                                           const PartitionRequest& request) {
-  check_counts(wiring.num_layers, request);
-  const Partitioner partitioner(wiring, costs, request);
+  check_counts(dataflow.num_layers, request);
+  const Partitioner partitioner(dataflow, costs, request);
   const bool capped = !request.device_bytes.empty();
   if (!capped || request.virtual_stages == 1) return partitioner.best(capped);
 

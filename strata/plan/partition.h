@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "strata/schedule/costs.h"
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata {
 
@@ -35,7 +35,7 @@ struct PartitionRequest {
 };
 
 /// Nothing if no cut fits the cap.
-std::optional<Partition> partition_layers(const Wiring& wiring, const CostTable& costs,
+std::optional<Partition> partition_layers(const Dataflow& dataflow, const CostTable& costs,
                                           const PartitionRequest& request);
 
 }  // namespace strata

@@ -25,9 +25,9 @@ struct Rated {
   bool fits = true;
 };
 
-Rated rate(const Wiring& wiring, const CostTable& costs, const PartitionRequest& request,
+Rated rate(const Dataflow& dataflow, const CostTable& costs, const PartitionRequest& request,
            const Partition& partition) {
-  const StageEstimator estimate(wiring, costs, request.recompute, request.ranks > 1);
+  const StageEstimator estimate(dataflow, costs, request.recompute, request.ranks > 1);
   Rated rated;
   for (int stage = 0; stage < partition.num_stages(); ++stage) {
     const StageEstimate of_stage = estimate(partition.layers(stage));
@@ -58,12 +58,12 @@ void for_each_partition(int num_layers, int num_stages, Partition& prefix,
   }
 }
 
-std::optional<Score> best_by_brute_force(const Wiring& wiring, const CostTable& costs,
+std::optional<Score> best_by_brute_force(const Dataflow& dataflow, const CostTable& costs,
                                          const PartitionRequest& request) {
   std::optional<Score> best;
   Partition start{.bounds = {0}};
-  for_each_partition(wiring.num_layers, request.ranks, start, [&](const Partition& partition) {
-    const Rated rated = rate(wiring, costs, request, partition);
+  for_each_partition(dataflow.num_layers, request.ranks, start, [&](const Partition& partition) {
+    const Rated rated = rate(dataflow, costs, request, partition);
     if (rated.fits && (!best || rated.score < *best)) best = rated.score;
   });
   return best;
@@ -72,20 +72,20 @@ std::optional<Score> best_by_brute_force(const Wiring& wiring, const CostTable& 
 // Whole numbers, so that sums are exact and ties are frequent.
 struct RandomModel {
   std::mt19937 random;
-  Wiring wiring;
+  Dataflow dataflow;
   CostTable costs;
 
   explicit RandomModel(unsigned seed) : random(seed) {
-    wiring = chain(draw(2, 9));
-    if (wiring.num_layers >= 4) {
-      const int from = draw(0, wiring.num_layers - 3);
-      wiring.values.push_back({.name = "skip",
-                               .producer = from,
-                               .consumers = {draw(from + 2, wiring.num_layers - 1)},
-                               .differentiable = draw(0, 1) == 1});
-      wiring.ties.push_back({.name = "tie", .owner = 0, .users = {wiring.num_layers - 1}});
+    dataflow = chain(draw(2, 9));
+    if (dataflow.num_layers >= 4) {
+      const int from = draw(0, dataflow.num_layers - 3);
+      dataflow.values.push_back({.name = "skip",
+                                 .producer = from,
+                                 .consumers = {draw(from + 2, dataflow.num_layers - 1)},
+                                 .differentiable = draw(0, 1) == 1});
+      dataflow.ties.push_back({.name = "tie", .owner = 0, .users = {dataflow.num_layers - 1}});
     }
-    costs = equal_costs(wiring, {});
+    costs = equal_costs(dataflow, {});
     costs.batch_bytes = draw(0, 5);
     for (LayerCost& layer : costs.layers) {
       layer.forward_seconds = draw(1, 8);
@@ -103,9 +103,9 @@ struct RandomModel {
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
   PartitionRequest request() {
-    PartitionRequest request{.ranks = draw(1, std::min(5, wiring.num_layers))};
+    PartitionRequest request{.ranks = draw(1, std::min(5, dataflow.num_layers))};
     for (int r = 0; r < request.ranks; ++r) request.in_flight.push_back(request.ranks - r);
-    for (int l = 0; l < wiring.num_layers; ++l) request.recompute.push_back(draw(0, 1) == 1);
+    for (int l = 0; l < dataflow.num_layers; ++l) request.recompute.push_back(draw(0, 1) == 1);
     return request;
   }
 };
@@ -116,21 +116,21 @@ TEST(Partition, IsOptimalOn200RandomModelsWithAndWithoutACap) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     RandomModel model(seed);
     PartitionRequest request = model.request();
-    const auto free = partition_layers(model.wiring, model.costs, request);
+    const auto free = partition_layers(model.dataflow, model.costs, request);
     ASSERT_TRUE(free);
-    EXPECT_EQ(rate(model.wiring, model.costs, request, *free).score,
-              best_by_brute_force(model.wiring, model.costs, request))
+    EXPECT_EQ(rate(model.dataflow, model.costs, request, *free).score,
+              best_by_brute_force(model.dataflow, model.costs, request))
         << "seed " << seed;
 
     for (int r = 0; r < request.ranks; ++r) request.device_bytes.push_back(model.draw(100, 500));
-    const auto capped = partition_layers(model.wiring, model.costs, request);
-    const auto expected = best_by_brute_force(model.wiring, model.costs, request);
+    const auto capped = partition_layers(model.dataflow, model.costs, request);
+    const auto expected = best_by_brute_force(model.dataflow, model.costs, request);
     ASSERT_EQ(capped.has_value(), expected.has_value()) << "seed " << seed;
     if (!capped) {
       ++refused;
       continue;
     }
-    const Rated rated = rate(model.wiring, model.costs, request, *capped);
+    const Rated rated = rate(model.dataflow, model.costs, request, *capped);
     EXPECT_TRUE(rated.fits) << "seed " << seed;
     EXPECT_EQ(rated.score, expected) << "seed " << seed;
     changed += *capped != *free;
@@ -148,20 +148,21 @@ TEST(Partition, IsOptimalWhereWindowsAreNarrowAndWhereTheyAreNot) {
     const auto draw = [&](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);
     };
-    const Wiring wiring = chain(40);
+    const Dataflow dataflow = chain(40);
     CostTable costs = equal_costs(
-        wiring, {.forward_seconds = 2, .backward_seconds = 4, .weight_bytes = 10, .saved_bytes = 3},
+        dataflow,
+        {.forward_seconds = 2, .backward_seconds = 4, .weight_bytes = 10, .saved_bytes = 3},
         {.bytes = draw(1, 4), .transfer_seconds = static_cast<double>(draw(0, 20))});
     for (int heavy = draw(0, 3); heavy > 0; --heavy)
       costs.layers[draw(0, 39)].backward_seconds = draw(1, 200);
     PartitionRequest request{.ranks = 3, .in_flight = {3, 2, 1}};
     for (const bool capped : {false, true}) {
       if (capped) request.device_bytes.assign(3, draw(160, 260));
-      const auto found = partition_layers(wiring, costs, request);
-      const auto expected = best_by_brute_force(wiring, costs, request);
+      const auto found = partition_layers(dataflow, costs, request);
+      const auto expected = best_by_brute_force(dataflow, costs, request);
       ASSERT_EQ(found.has_value(), expected.has_value()) << "seed " << seed;
       if (found)
-        EXPECT_EQ(rate(wiring, costs, request, *found).score, *expected) << "seed " << seed;
+        EXPECT_EQ(rate(dataflow, costs, request, *found).score, *expected) << "seed " << seed;
     }
   }
 }
@@ -169,79 +170,79 @@ TEST(Partition, IsOptimalWhereWindowsAreNarrowAndWhereTheyAreNot) {
 // Counts, not seconds, would tell a quadratic search from a linear one only indirectly: with
 // 100,000 layers a quadratic one doesn't end within the test's patience.
 TEST(Partition, CutsAHundredThousandLayers) {
-  const Wiring wiring = chain(100'000);
+  const Dataflow dataflow = chain(100'000);
   CostTable costs = equal_costs(
-      wiring, {.forward_seconds = 1, .backward_seconds = 2, .weight_bytes = 8, .saved_bytes = 4},
+      dataflow, {.forward_seconds = 1, .backward_seconds = 2, .weight_bytes = 8, .saved_bytes = 4},
       {.bytes = 2, .transfer_seconds = 0.5});
-  const auto equal = partition_layers(wiring, costs, {.ranks = 8});
+  const auto equal = partition_layers(dataflow, costs, {.ranks = 8});
   ASSERT_TRUE(equal);
   for (int stage = 0; stage < 8; ++stage) EXPECT_EQ(equal->layers(stage).size(), 12'500);
 
   costs.layers.back().forward_seconds = 30'000;  // nearly a third of all: windows are wide
-  const auto uneven = partition_layers(wiring, costs, {.ranks = 8});
+  const auto uneven = partition_layers(dataflow, costs, {.ranks = 8});
   ASSERT_TRUE(uneven);
-  const StageEstimator estimate(wiring, costs, {}, true);
+  const StageEstimator estimate(dataflow, costs, {}, true);
   double slowest = 0;
   for (int stage = 0; stage < 8; ++stage)
     slowest = std::max(slowest, estimate(uneven->layers(stage)).seconds);
   EXPECT_LE(slowest, 330'000.0 / 8 * 1.02);
-  EXPECT_EQ(partition_layers(wiring, costs, {.ranks = 4, .device_bytes = {10, 10, 10, 10}}),
+  EXPECT_EQ(partition_layers(dataflow, costs, {.ranks = 4, .device_bytes = {10, 10, 10, 10}}),
             std::nullopt);
 }
 
 TEST(Partition, PutsEveryLayerOnceInOrder) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     RandomModel model(seed);
-    const auto found = partition_layers(model.wiring, model.costs, model.request());
+    const auto found = partition_layers(model.dataflow, model.costs, model.request());
     ASSERT_TRUE(found);
     EXPECT_EQ(found->bounds.front(), 0);
-    EXPECT_EQ(found->bounds.back(), model.wiring.num_layers);
+    EXPECT_EQ(found->bounds.back(), model.dataflow.num_layers);
     EXPECT_TRUE(std::is_sorted(found->bounds.begin(), found->bounds.end(), std::less_equal<>()));
   }
 }
 
 TEST(Partition, GivesAHeavyHeadAStageOfItsOwn) {
-  const Wiring wiring = chain(7);
-  CostTable costs = equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 2});
+  const Dataflow dataflow = chain(7);
+  CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2});
   costs.layers[6] = {.name = "head", .forward_seconds = 3, .backward_seconds = 6};
-  const auto found = partition_layers(wiring, costs, {.ranks = 3});
+  const auto found = partition_layers(dataflow, costs, {.ranks = 3});
   EXPECT_EQ(found->bounds, (std::vector<int>{0, 3, 6, 7}));
 }
 
 TEST(Partition, CountsARecomputedLayersSecondForward) {
-  const Wiring wiring = chain(4);
-  const CostTable costs = equal_costs(wiring, {.forward_seconds = 2, .backward_seconds = 1});
+  const Dataflow dataflow = chain(4);
+  const CostTable costs = equal_costs(dataflow, {.forward_seconds = 2, .backward_seconds = 1});
   // 3 3 5 5: the halves 6 and 10 are worse than 11 only if the recompute counts.
-  const auto found = partition_layers(wiring, costs, {.ranks = 2, .recompute = {0, 0, 1, 1}});
+  const auto found = partition_layers(dataflow, costs, {.ranks = 2, .recompute = {0, 0, 1, 1}});
   EXPECT_EQ(found->bounds, (std::vector<int>{0, 2, 4}));
-  const auto front = partition_layers(wiring, costs, {.ranks = 2, .recompute = {1, 1, 1, 0}});
+  const auto front = partition_layers(dataflow, costs, {.ranks = 2, .recompute = {1, 1, 1, 0}});
   EXPECT_EQ(front->bounds, (std::vector<int>{0, 2, 4}));
 }
 
 TEST(Partition, BreaksTiesByMemoryThenByBoundaryBytes) {
   // Five equal layers on two ranks: 2+3 and 3+2 are equally fast.
-  const Wiring wiring = chain(5);
-  CostTable costs = equal_costs(wiring, {.forward_seconds = 1, .saved_bytes = 10});
+  const Dataflow dataflow = chain(5);
+  CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .saved_bytes = 10});
   const PartitionRequest request{.ranks = 2, .in_flight = {2, 1}};
-  EXPECT_EQ(partition_layers(wiring, costs, request)->bounds, (std::vector<int>{0, 2, 5}));
+  EXPECT_EQ(partition_layers(dataflow, costs, request)->bounds, (std::vector<int>{0, 2, 5}));
 
-  costs = equal_costs(wiring, {.forward_seconds = 1}, {.bytes = 0});
+  costs = equal_costs(dataflow, {.forward_seconds = 1}, {.bytes = 0});
   costs.values[1].bytes = 1;           // between layers 1 and 2
   costs.layers[4].weight_bytes = 100;  // hides the value's byte from the fullest stage
-  EXPECT_EQ(partition_layers(wiring, costs, request)->bounds, (std::vector<int>{0, 3, 5}));
+  EXPECT_EQ(partition_layers(dataflow, costs, request)->bounds, (std::vector<int>{0, 3, 5}));
 }
 
 TEST(Partition, KeepsVirtualStagesWithinTheirRanksBudget) {
-  const Wiring wiring = chain(8);
-  CostTable costs = equal_costs(wiring, {.forward_seconds = 1, .weight_bytes = 10});
+  const Dataflow dataflow = chain(8);
+  CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .weight_bytes = 10});
   PartitionRequest request{.ranks = 2, .virtual_stages = 2, .device_bytes = {40, 40}};
-  EXPECT_EQ(partition_layers(wiring, costs, request)->bounds, (std::vector<int>{0, 2, 4, 6, 8}));
+  EXPECT_EQ(partition_layers(dataflow, costs, request)->bounds, (std::vector<int>{0, 2, 4, 6, 8}));
 
   // Two layers a stage puts the fat layers 0 and 4 on rank 0, which overflows; a share of 45 a
   // stage keeps the first one alone with none of its neighbours heavier than 5.
   for (const int fat : {0, 4}) costs.layers[fat].weight_bytes = 40;
   request.device_bytes = {90, 90};
-  const auto found = partition_layers(wiring, costs, request);
+  const auto found = partition_layers(dataflow, costs, request);
   ASSERT_TRUE(found);
   std::array<std::int64_t, 2> bytes{};
   for (int stage = 0; stage < 4; ++stage) {
@@ -253,15 +254,15 @@ TEST(Partition, KeepsVirtualStagesWithinTheirRanksBudget) {
   EXPECT_LE(bytes[1], 90);
 
   request.device_bytes = {60, 60};
-  EXPECT_FALSE(partition_layers(wiring, costs, request));
+  EXPECT_FALSE(partition_layers(dataflow, costs, request));
 }
 
 TEST(Partition, RefusesMoreStagesThanLayersAndNamesTheMostRanks) {
-  const Wiring wiring = chain(7);
-  const CostTable costs = equal_costs(wiring, {.forward_seconds = 1});
+  const Dataflow dataflow = chain(7);
+  const CostTable costs = equal_costs(dataflow, {.forward_seconds = 1});
   const auto fix_of = [&](int ranks, int virtual_stages) {
     try {
-      partition_layers(wiring, costs, {.ranks = ranks, .virtual_stages = virtual_stages});
+      partition_layers(dataflow, costs, {.ranks = ranks, .virtual_stages = virtual_stages});
     } catch (const UserError& error) {
       EXPECT_EQ(error.text().operation, "plan.partition");
       return error.text().fix;
@@ -276,10 +277,11 @@ TEST(Partition, RefusesMoreStagesThanLayersAndNamesTheMostRanks) {
 }
 
 TEST(StageEstimator, CountsAValueOnceHoweverManyLayersReadIt) {
-  Wiring wiring = chain(4);
-  wiring.values[0].consumers = {1, 2, 3};
-  CostTable costs = equal_costs(wiring, {.saved_bytes = 100}, {.bytes = 10, .transfer_seconds = 1});
-  const StageEstimator estimate(wiring, costs, {}, true);
+  Dataflow dataflow = chain(4);
+  dataflow.values[0].consumers = {1, 2, 3};
+  CostTable costs =
+      equal_costs(dataflow, {.saved_bytes = 100}, {.bytes = 10, .transfer_seconds = 1});
+  const StageEstimator estimate(dataflow, costs, {}, true);
   const StageEstimate tail = estimate({1, 4});
   EXPECT_EQ(tail.boundary_bytes, 10);          // x0 comes in
   EXPECT_EQ(tail.activation_bytes, 300 + 30);  // x0, x1, x2
@@ -289,21 +291,21 @@ TEST(StageEstimator, CountsAValueOnceHoweverManyLayersReadIt) {
 }
 
 TEST(StageEstimator, ChargesACopyOfATiedWeightOnlyAwayFromItsOwner) {
-  Wiring wiring = chain(3);
-  wiring.ties.push_back({.name = "table", .owner = 0, .users = {2}});
-  CostTable costs = equal_costs(wiring, {});
+  Dataflow dataflow = chain(3);
+  dataflow.ties.push_back({.name = "table", .owner = 0, .users = {2}});
+  CostTable costs = equal_costs(dataflow, {});
   costs.layers[2].replica_bytes = 50;
-  const StageEstimator estimate(wiring, costs, {}, true);
+  const StageEstimator estimate(dataflow, costs, {}, true);
   EXPECT_EQ(estimate({1, 3}).fixed_bytes, 50);
   EXPECT_EQ(estimate({0, 3}).fixed_bytes, 0);
 }
 
 TEST(StageEstimator, ARecomputedLayerKeepsNothingButNeedsItAllWhileItRuns) {
-  const Wiring wiring = chain(2);
-  const CostTable costs =
-      equal_costs(wiring, {.forward_seconds = 1, .saved_bytes = 100, .backward_transient_bytes = 7},
-                  {.bytes = 10});
-  const StageEstimate estimate = StageEstimator(wiring, costs, {1, 1}, false)({0, 2});
+  const Dataflow dataflow = chain(2);
+  const CostTable costs = equal_costs(
+      dataflow, {.forward_seconds = 1, .saved_bytes = 100, .backward_transient_bytes = 7},
+      {.bytes = 10});
+  const StageEstimate estimate = StageEstimator(dataflow, costs, {1, 1}, false)({0, 2});
   EXPECT_DOUBLE_EQ(estimate.seconds, 4);
   EXPECT_EQ(estimate.activation_bytes, 10);
   EXPECT_EQ(estimate.transient_bytes, 100 + 7 + 10);

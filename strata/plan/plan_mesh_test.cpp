@@ -17,8 +17,8 @@ constexpr std::int64_t kMiB = 1 << 20;
 PlanRequest request_for(const schedule::Shape& shape, const MeshRequest& mesh,
                         std::int64_t device_bytes = 0) {
   PlanRequest request;
-  request.wiring = plan_test::chain(8);
-  request.costs_cheap = plan_test::equal_costs(request.wiring,
+  request.dataflow = plan_test::chain(8);
+  request.costs_cheap = plan_test::equal_costs(request.dataflow,
                                                {.forward_seconds = 10e-3,
                                                 .backward_seconds = 20e-3,
                                                 .update_seconds = 1e-3,
@@ -31,7 +31,7 @@ PlanRequest request_for(const schedule::Shape& shape, const MeshRequest& mesh,
   request.shape = shape;
   request.memory.device.count = device_bytes;
   request.mesh = mesh;
-  request.mesh.tensor = transformer_traffic(request.wiring, request.costs_cheap, mesh);
+  request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, mesh);
   return request;
 }
 

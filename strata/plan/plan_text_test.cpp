@@ -16,8 +16,8 @@ namespace {
 PlanRequest small_gpt(const schedule::Shape& shape, const std::string& schedule) {
   constexpr std::int64_t kMiB = 1 << 20;
   PlanRequest request;
-  request.wiring = plan_test::chain(8);
-  request.costs_cheap = plan_test::equal_costs(request.wiring,
+  request.dataflow = plan_test::chain(8);
+  request.costs_cheap = plan_test::equal_costs(request.dataflow,
                                                {.forward_seconds = 10e-3,
                                                 .backward_seconds = 20e-3,
                                                 .update_seconds = 1e-3,

@@ -24,10 +24,10 @@ Plan make_plan(const PlanRequest& request) {
   check_mode(request.memory.recompute);
   Plan plan = propose(request);
   if (!fits(plan)) refuse(request, plan);
-  plan.communication = communication_of(plan.schedule, request.wiring, plan.partition,
+  plan.communication = communication_of(plan.schedule, request.dataflow, plan.partition,
                                         costs_for(request), plan.mesh, plan.sharding);
 
-  schedule::check_schedule(plan.schedule, step_request(request, plan), request.wiring,
+  schedule::check_schedule(plan.schedule, step_request(request, plan), request.dataflow,
                            plan.partition);
   return plan;
 }

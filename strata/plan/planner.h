@@ -22,12 +22,12 @@
 #include "strata/plan/simulator.h"
 #include "strata/schedule/builders.h"
 #include "strata/schedule/costs.h"
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata {
 
 struct PlanRequest {
-  Wiring wiring;
+  Dataflow dataflow;
   CostTable costs_none;   ///< operations keep all they need for backward
   CostTable costs_cheap;  ///< GELU and norms compute theirs again
   schedule::Shape shape;

@@ -16,8 +16,8 @@ constexpr std::int64_t kMiB = 1 << 20;
 PlanRequest request_for(const schedule::Shape& shape, const std::string& schedule,
                         std::int64_t device_bytes = 0, const std::string& recompute = "cheap") {
   PlanRequest request;
-  request.wiring = plan_test::chain(10);
-  request.wiring.ties.push_back({.name = "table", .owner = 0, .users = {9}});
+  request.dataflow = plan_test::chain(10);
+  request.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {9}});
   const LayerCost block{.forward_seconds = 10e-3,
                         .backward_seconds = 20e-3,
                         .update_seconds = 1e-3,
@@ -28,7 +28,7 @@ PlanRequest request_for(const schedule::Shape& shape, const std::string& schedul
                         .forward_transient_bytes = kMiB,
                         .backward_transient_bytes = 2 * kMiB};
   CostTable costs =
-      plan_test::equal_costs(request.wiring, block, {.bytes = kMiB, .transfer_seconds = 1e-4});
+      plan_test::equal_costs(request.dataflow, block, {.bytes = kMiB, .transfer_seconds = 1e-4});
   LayerCost& embedding = costs.layers[0];
   embedding.forward_seconds = embedding.backward_seconds = 1e-3;
   embedding.saved_bytes = 0;
@@ -222,9 +222,9 @@ TEST(Plan, RefusesAnUnknownRecomputeMode) {
 
 TEST(Plan, FitsAHundredLayersOnSixteenRanksIntoATightBudget) {
   PlanRequest request;
-  request.wiring = plan_test::chain(98);
+  request.dataflow = plan_test::chain(98);
   request.costs_cheap = plan_test::equal_costs(
-      request.wiring,
+      request.dataflow,
       {.forward_seconds = 1, .backward_seconds = 2, .weight_bytes = 10, .saved_bytes = 10},
       {.bytes = 1});
   request.costs_none = request.costs_cheap;
@@ -239,11 +239,11 @@ TEST(Plan, FitsAHundredLayersOnSixteenRanksIntoATightBudget) {
 TEST(Planner, PlansAHundredThousandLayers) {
   const auto request_of = [](int layers) {
     PlanRequest request = request_for({.ranks = 4, .micro_batches = 8}, "1f1b");
-    request.wiring = plan_test::chain(layers);
-    request.wiring.ties.push_back({.name = "table", .owner = 0, .users = {layers - 1}});
+    request.dataflow = plan_test::chain(layers);
+    request.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {layers - 1}});
     const LayerCost block = request.costs_cheap.layers[5];
     request.costs_cheap = request.costs_none =
-        plan_test::equal_costs(request.wiring, block, {.bytes = kMiB, .transfer_seconds = 1e-4});
+        plan_test::equal_costs(request.dataflow, block, {.bytes = kMiB, .transfer_seconds = 1e-4});
     return request;
   };
   const Plan plan = make_plan(request_of(100'000));

@@ -31,12 +31,12 @@ Plan try_out(const PlanRequest& request, const ShardingRequest& sharding,
             .mesh = request.mesh,
             .sharding = sharding};
   plan.schedule =
-      schedule::lowered_schedule(step_request(request, plan), request.wiring, partition);
+      schedule::lowered_schedule(step_request(request, plan), request.dataflow, partition);
   plan.simulation =
-      simulate(plan.schedule, request.wiring, partition, plan.costs,
-               collective_seconds(plan.costs, request.wiring, sharding, request.mesh.rates.dp));
-  plan.ledger =
-      make_ledger(plan.schedule, request.wiring, partition, plan.costs, plan.simulation, sharding);
+      simulate(plan.schedule, request.dataflow, partition, plan.costs,
+               collective_seconds(plan.costs, request.dataflow, sharding, request.mesh.rates.dp));
+  plan.ledger = make_ledger(plan.schedule, request.dataflow, partition, plan.costs, plan.simulation,
+                            sharding);
   return plan;
 }
 
@@ -54,7 +54,7 @@ Plan try_out(const PlanRequest& request, const ShardingRequest& sharding,
   }
 
   std::vector<int> rank_of_layer;
-  for (int l = 0; l < request.wiring.num_layers; ++l) {
+  for (int l = 0; l < request.dataflow.num_layers; ++l) {
     rank_of_layer.push_back(plan.schedule.rank_of_stage[partition.stage_of(l)]);
   }
   const auto recompute = choose_recompute(
@@ -70,7 +70,7 @@ void add_cuts(std::vector<Partition>& cuts, const PlanRequest& request, const Co
   PartitionRequest cut{
       .ranks = ranks, .virtual_stages = request.shape.virtual_stages, .recompute = recompute};
   const auto add = [&] {
-    const auto found = partition_layers(request.wiring, costs, cut);
+    const auto found = partition_layers(request.dataflow, costs, cut);
     if (found && std::find(cuts.begin(), cuts.end(), *found) == cuts.end()) cuts.push_back(*found);
   };
   for (int r = 0; r < ranks; ++r) {
@@ -86,8 +86,8 @@ void add_cuts(std::vector<Partition>& cuts, const PlanRequest& request, const Co
 }
 
 std::vector<Partition> all_cuts(const PlanRequest& request, const ShardingRequest& sharding) {
-  const CostTable costs =
-      resident_costs(with_mesh_seconds(costs_for(request), request.mesh), request.wiring, sharding);
+  const CostTable costs = resident_costs(with_mesh_seconds(costs_for(request), request.mesh),
+                                         request.dataflow, sharding);
   const std::string& mode = request.memory.recompute;
   std::vector<Partition> cuts;
   if (mode != "full") add_cuts(cuts, request, costs, std::vector<char>(costs.layers.size()));
@@ -122,7 +122,7 @@ schedule::StepRequest step_request(const PlanRequest& request, const Plan& plan)
   return {.schedule = request.schedule,
           .shape = request.shape,
           .recompute = plan.recompute,
-          .sharing = sharing_of(plan.sharding, request.wiring, plan.costs)};
+          .sharing = sharing_of(plan.sharding, request.dataflow, plan.costs)};
 }
 
 const CostTable& costs_for(const PlanRequest& request) {

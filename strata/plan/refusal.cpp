@@ -97,7 +97,7 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
     smaller = with_half_micro_batch(smaller);
     all.push_back(smaller);
   }
-  const int most = request.wiring.num_layers / leanest.request.shape.virtual_stages;
+  const int most = request.dataflow.num_layers / leanest.request.shape.virtual_stages;
   for (int more = 1; more <= kMoreRanks; ++more) {
     const int ranks = request.shape.ranks + more;
     if (ranks <= most) all.push_back(with_ranks(leanest, ranks));
@@ -117,7 +117,7 @@ std::int64_t rounded_up(std::int64_t bytes) {
 bool is_hopeless(const PlanRequest& request) {
   const ShardingRequest sharding = sharding_request(request.mesh, false);
   double fixed = 0;
-  for (const LayerShares& layer : shares_of(costs_for(request), request.wiring, sharding)) {
+  for (const LayerShares& layer : shares_of(costs_for(request), request.dataflow, sharding)) {
     fixed += static_cast<double>(layer.weights + layer.gradients + layer.states);
   }
   return fixed > static_cast<double>(request.memory.device.count) * request.shape.ranks;
@@ -134,7 +134,7 @@ Alternative with_smallest_budget(Alternative from) {
   std::int64_t high = rounded_up(peak_bytes(propose(from.request).ledger));
   while (!fits_in(from, high)) high += high / 64 + 1;
   const double layer_runs =
-      static_cast<double>(from.request.wiring.num_layers) * from.request.shape.micro_batches;
+      static_cast<double>(from.request.dataflow.num_layers) * from.request.shape.micro_batches;
   if (layer_runs > kMostLayerRuns) low = high;  // seconds a try: the peak is near enough
   while (high - low > std::max<std::int64_t>(1, high / 200)) {
     const std::int64_t middle = low + (high - low) / 2;

@@ -44,21 +44,21 @@ LayerShares shares_of(const LayerCost& layer, bool tied, const ShardingRequest& 
   return shares;
 }
 
-std::vector<LayerShares> shares_of(const CostTable& costs, const Wiring& wiring,
+std::vector<LayerShares> shares_of(const CostTable& costs, const Dataflow& dataflow,
                                    const ShardingRequest& request) {
   std::vector<LayerShares> shares;
-  const std::vector<char> tied = schedule::tied_layers(wiring);
-  for (int l = 0; l < wiring.num_layers; ++l) {
+  const std::vector<char> tied = schedule::tied_layers(dataflow);
+  for (int l = 0; l < dataflow.num_layers; ++l) {
     shares.push_back(shares_of(costs.layers[l], tied[l], request));
   }
   return shares;
 }
 
-schedule::Sharing sharing_of(const ShardingRequest& request, const Wiring& wiring,
+schedule::Sharing sharing_of(const ShardingRequest& request, const Dataflow& dataflow,
                              const CostTable& costs) {
   std::vector<char> has_weights;
   for (const LayerCost& layer : costs.layers) has_weights.push_back(layer.weight_bytes > 0);
-  return schedule::make_sharing(wiring, has_weights,
+  return schedule::make_sharing(dataflow, has_weights,
                                 {.replicas = request.replicas,
                                  .shards = request.zero > 0 ? request.shard_ranks : 1,
                                  .zero = request.zero,
@@ -66,8 +66,9 @@ schedule::Sharing sharing_of(const ShardingRequest& request, const Wiring& wirin
                                  .partial_gradients = request.partial_gradients});
 }
 
-CostTable resident_costs(CostTable costs, const Wiring& wiring, const ShardingRequest& request) {
-  const std::vector<LayerShares> shares = shares_of(costs, wiring, request);
+CostTable resident_costs(CostTable costs, const Dataflow& dataflow,
+                         const ShardingRequest& request) {
+  const std::vector<LayerShares> shares = shares_of(costs, dataflow, request);
   for (std::size_t l = 0; l < shares.size(); ++l) {
     costs.layers[l].weight_bytes = shares[l].weights;
     costs.layers[l].gradient_bytes = shares[l].gradients;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "strata/schedule/costs.h"
+#include "strata/schedule/dataflow.h"
 #include "strata/schedule/sharing.h"
-#include "strata/schedule/wiring.h"
 
 namespace strata {
 
@@ -43,14 +43,14 @@ struct LayerShares {
 };
 
 LayerShares shares_of(const LayerCost& layer, bool tied, const ShardingRequest& request);
-std::vector<LayerShares> shares_of(const CostTable& costs, const Wiring& wiring,
+std::vector<LayerShares> shares_of(const CostTable& costs, const Dataflow& dataflow,
                                    const ShardingRequest& request);
 
 /// What programs must know of it.
-schedule::Sharing sharing_of(const ShardingRequest& request, const Wiring& wiring,
+schedule::Sharing sharing_of(const ShardingRequest& request, const Dataflow& dataflow,
                              const CostTable& costs);
 
 /// The same model with what a rank holds for the whole step in place of the whole buffers.
-CostTable resident_costs(CostTable costs, const Wiring& wiring, const ShardingRequest& request);
+CostTable resident_costs(CostTable costs, const Dataflow& dataflow, const ShardingRequest& request);
 
 }  // namespace strata

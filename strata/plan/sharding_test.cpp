@@ -74,19 +74,19 @@ TEST(Sharding, ALayerOfAHundredThousandMillionParametersDoesNotOverflow) {
             4 * elements);
 }
 
-RankLedger ledger_of(const Wiring& wiring, const CostTable& costs, int micro_batches,
+RankLedger ledger_of(const Dataflow& dataflow, const CostTable& costs, int micro_batches,
                      const ShardingRequest& sharding) {
-  const Partition partition = plan_test::equal_stages(wiring.num_layers, 1);
+  const Partition partition = plan_test::equal_stages(dataflow.num_layers, 1);
   const Schedule schedule =
-      schedule::lower(schedule::build("1f1b", {1, micro_batches}), wiring, partition,
-                      {.sharing = sharing_of(sharding, wiring, costs)});
-  return make_ledger(schedule, wiring, partition, costs,
-                     simulate(schedule, wiring, partition, costs), sharding)[0];
+      schedule::lower(schedule::build("1f1b", {1, micro_batches}), dataflow, partition,
+                      {.sharing = sharing_of(sharding, dataflow, costs)});
+  return make_ledger(schedule, dataflow, partition, costs,
+                     simulate(schedule, dataflow, partition, costs), sharding)[0];
 }
 
 RankLedger ledger_of(int layers, int micro_batches, const ShardingRequest& sharding) {
-  const Wiring wiring = plan_test::chain(layers);
-  return ledger_of(wiring, plan_test::equal_costs(wiring, kLayer), micro_batches, sharding);
+  const Dataflow dataflow = plan_test::chain(layers);
+  return ledger_of(dataflow, plan_test::equal_costs(dataflow, kLayer), micro_batches, sharding);
 }
 
 // The formulas of ZeRO, section 5, plus buffers that are named.
@@ -129,11 +129,11 @@ TEST(Sharding, FetchedLayersHaveTheirWholeWeightsInAWindow) {
 }
 
 TEST(Sharding, TiedLayersKeepWeightsAndGradients) {
-  Wiring wiring = plan_test::chain(3);
-  wiring.ties.push_back({.name = "table", .owner = 0, .users = {2}});
-  const CostTable costs = plan_test::equal_costs(wiring, kLayer);
+  Dataflow dataflow = plan_test::chain(3);
+  dataflow.ties.push_back({.name = "table", .owner = 0, .users = {2}});
+  const CostTable costs = plan_test::equal_costs(dataflow, kLayer);
   const RankLedger rank = ledger_of(
-      wiring, costs, 2, {.replicas = 2, .shard_ranks = 2, .zero = 3, .copies_pieces = false});
+      dataflow, costs, 2, {.replicas = 2, .shard_ranks = 2, .zero = 3, .copies_pieces = false});
   EXPECT_EQ(rank.timeline.front().bytes, rank.timeline.back().bytes);
   EXPECT_EQ(rank.at_peak[ByteKind::kWeights], 2 * kWeights + kWeights / 2);
   EXPECT_EQ(rank.at_peak[ByteKind::kStates], 3 * kWeights);
@@ -149,13 +149,13 @@ TEST(Sharding, OneReplicaIsAsIfThereWereNoSharding) {
 
 TEST(Sharding, ResidentCostsAreWhatTheLedgerStartsWith) {
   const ShardingRequest sharding{.replicas = 8, .shard_ranks = 4, .zero = 3};
-  const Wiring wiring = plan_test::chain(5);
-  const CostTable costs = plan_test::equal_costs(wiring, kLayer);
+  const Dataflow dataflow = plan_test::chain(5);
+  const CostTable costs = plan_test::equal_costs(dataflow, kLayer);
   std::int64_t sum = 0;
-  for (const LayerCost& layer : resident_costs(costs, wiring, sharding).layers) {
+  for (const LayerCost& layer : resident_costs(costs, dataflow, sharding).layers) {
     sum += layer.weight_bytes + layer.gradient_bytes + layer.state_bytes;
   }
-  EXPECT_EQ(sum, ledger_of(wiring, costs, 2, sharding).timeline.front().bytes);
+  EXPECT_EQ(sum, ledger_of(dataflow, costs, 2, sharding).timeline.front().bytes);
 }
 
 }  // namespace

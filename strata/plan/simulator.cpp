@@ -87,7 +87,7 @@ class Clock : public Machine {
 
   bool ready(const Action& action) override {
     if (is_receive(action.op)) return shared_->arrivals.count(message_of(rank_, action)) != 0;
-    if (action.op != Op::kReduceNorm) return true;
+    if (action.op != Op::kReduceNormAndLoss) return true;
     if (shared_->collectives.size() == left_) shared_->collectives.emplace_back();
     Collective& collective = shared_->collectives[left_];
     if (came_ == left_) {
@@ -138,7 +138,7 @@ class Clock : public Machine {
       return std::max(now_, shared_->arrivals.at(message_of(rank_, action))) + overhead;
     }
     const CollectiveSeconds& collective = *shared_->collective_seconds;
-    if (action.op == Op::kFetchWeights) start(action.layers, collective.fetch, weights_at_);
+    if (action.op == Op::kPrefetchWeights) start(action.layers, collective.fetch, weights_at_);
     if (action.op == Op::kReduceGradients) start(action.layers, collective.reduce, gradients_at_);
     if (action.op == Op::kAwaitGradients) {
       return latest(action.layers, gradients_at_, now_) + overhead;
@@ -147,7 +147,7 @@ class Clock : public Machine {
       return std::max(now_, channel_free_) + gather_seconds(action.layers) + overhead;
     }
     if (action.op == Op::kUpdate) return now_ + update_seconds(action.layers) + overhead;
-    if (action.op != Op::kReduceNorm) return now_ + overhead;
+    if (action.op != Op::kReduceNormAndLoss) return now_ + overhead;
     return shared_->collectives[left_++].last_seconds + overhead;
   }
 
@@ -250,11 +250,11 @@ void sort_by_time(const Schedule& schedule, Simulation& simulation) {
 
 }  // namespace
 
-Simulation simulate(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const CostTable& costs, const CollectiveSeconds& collectives) {
-  STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(wiring.num_layers),
+  STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(dataflow.num_layers),
                   "plan.simulate");
-  STRATA_CHECK_EQ(costs.values.size(), wiring.values.size(), "plan.simulate");
+  STRATA_CHECK_EQ(costs.values.size(), dataflow.values.size(), "plan.simulate");
   STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "plan.simulate");
   SharedClock shared = make_shared_clock(schedule, costs, collectives);
   std::vector<Clock> clocks;

@@ -17,7 +17,7 @@
 #include "strata/base/trace.h"
 #include "strata/schedule/action.h"
 #include "strata/schedule/costs.h"
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata {
 
@@ -49,7 +49,7 @@ struct CollectiveSeconds {
   std::vector<double> gather;  ///< to exchange updated weights
 };
 
-Simulation simulate(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const CostTable& costs, const CollectiveSeconds& collectives = {});
 
 }  // namespace strata

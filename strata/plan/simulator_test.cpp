@@ -42,16 +42,16 @@ constexpr Published kPublished[] = {
 double bubble_rate(const Published& row, const std::string& name, int virtual_stages) {
   const schedule::Shape shape{row.ranks, row.micro_batches, virtual_stages};
   const int stages = row.ranks * virtual_stages;
-  const Wiring wiring = chain(stages);
+  const Dataflow dataflow = chain(stages);
   const double backward = row.input_gradient + row.weight_gradient;
-  const CostTable costs = equal_costs(wiring,
+  const CostTable costs = equal_costs(dataflow,
                                       {.forward_seconds = row.forward / virtual_stages,
                                        .backward_seconds = backward / virtual_stages},
                                       {.transfer_seconds = row.transfer});
   const Partition partition = equal_stages(stages, stages);
   const Schedule lowered =
-      schedule::lower(schedule::build(name, shape), wiring, partition, {.update = false});
-  const Simulation simulation = simulate(lowered, wiring, partition, costs);
+      schedule::lower(schedule::build(name, shape), dataflow, partition, {.update = false});
+  const Simulation simulation = simulate(lowered, dataflow, partition, costs);
   double cost = 0;
   for (const RankTimeline& rank : simulation.ranks) {
     double first = simulation.step_seconds;
@@ -82,20 +82,20 @@ TEST(Simulation, ReproducesThePublishedInterleavedBubbleRatesWithinFourThousandt
 
 // Two layers on two ranks; forward 1 s, backward 2 s, transfer 0.5 s.
 struct TwoRanks {
-  Wiring wiring = chain(2);
+  Dataflow dataflow = chain(2);
   CostTable costs =
-      equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.25},
+      equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.25},
                   {.bytes = 8, .transfer_seconds = 0.5});
   Partition partition = equal_stages(2, 2);
 
   Schedule lowered(const std::string& name, int micro_batches,
                    const schedule::LowerOptions& options) const {
     return schedule::lower(schedule::build(name, {.ranks = 2, .micro_batches = micro_batches}),
-                           wiring, partition, options);
+                           dataflow, partition, options);
   }
   Simulation run(const std::string& name, int micro_batches,
                  const schedule::LowerOptions& options = {}) const {
-    return simulate(lowered(name, micro_batches, options), wiring, partition, costs);
+    return simulate(lowered(name, micro_batches, options), dataflow, partition, costs);
   }
 };
 
@@ -145,12 +145,13 @@ TEST(Simulation, ARecomputeCostsAForwardAndStartsBeforeTheGradientArrives) {
 TEST(Simulation, GpipesIdleShareIsThePublishedFormula) {
   for (const int ranks : {2, 4, 8}) {
     for (const int micro_batches : {1, 4, 32}) {
-      const Wiring wiring = chain(ranks);
-      const CostTable costs = equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 2});
+      const Dataflow dataflow = chain(ranks);
+      const CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2});
       const Partition partition = equal_stages(ranks, ranks);
-      const Schedule lowered = schedule::lower(
-          schedule::gpipe({.ranks = ranks, .micro_batches = micro_batches}), wiring, partition, {});
-      const double bubble = simulate(lowered, wiring, partition, costs).bubble;
+      const Schedule lowered =
+          schedule::lower(schedule::gpipe({.ranks = ranks, .micro_batches = micro_batches}),
+                          dataflow, partition, {});
+      const double bubble = simulate(lowered, dataflow, partition, costs).bubble;
       EXPECT_NEAR(bubble, (ranks - 1.0) / (micro_batches + ranks - 1.0), 1e-12);
     }
   }
@@ -177,7 +178,7 @@ TEST(Simulation, EveryActionPaysTheOverhead) {
 
 TEST(Simulation, TiedGradientsTravelAtTheMeanRateOfTheValues) {
   TwoRanks model;
-  model.wiring.ties.push_back({.name = "table", .owner = 0, .users = {1}});
+  model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {1}});
   model.costs.layers[1].replica_bytes = 16;  // twice the value: 1 s
   const Simulation simulation = model.run("1f1b", 1);
   EXPECT_DOUBLE_EQ(event(simulation, 1, "SG").begin_seconds, 4.5);
@@ -190,7 +191,7 @@ TEST(Simulation, OrdersAllActionsSoThatMessagesAreSentBeforeTheyAreReceived) {
     TwoRanks model;
     model.costs.values[0].transfer_seconds = transfer;
     const Schedule lowered = model.lowered("1f1b", 5, {});
-    const Simulation simulation = simulate(lowered, model.wiring, model.partition, model.costs);
+    const Simulation simulation = simulate(lowered, model.dataflow, model.partition, model.costs);
     std::vector<int> next(2);
     int in_flight = 0;
     for (const ActionRef& ref : simulation.order) {
@@ -209,7 +210,7 @@ TEST(Simulation, AMessageThatNobodySendsIsABugOfOurs) {
   Schedule lowered = model.lowered("1f1b", 1, {});
   std::erase_if(lowered.programs[0], [](const Action& a) { return a.op == Op::kSendActivation; });
   try {
-    simulate(lowered, model.wiring, model.partition, model.costs);
+    simulate(lowered, model.dataflow, model.partition, model.costs);
     FAIL();
   } catch (const InternalError& error) {
     EXPECT_EQ(error.text().operation, "plan.simulate");
@@ -218,15 +219,15 @@ TEST(Simulation, AMessageThatNobodySendsIsABugOfOurs) {
 }
 
 TEST(Simulator, FetchesAndReductionsRunBesideComputeWhichWaitsForWhatItNeeds) {
-  const Wiring wiring = plan_test::chain(2);
+  const Dataflow dataflow = plan_test::chain(2);
   const CostTable costs =
-      plan_test::equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 2});
+      plan_test::equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2});
   const Partition partition = plan_test::equal_stages(2, 1);
   const Schedule schedule =
-      schedule::lower(schedule::build("1f1b", {1, 1}), wiring, partition,
+      schedule::lower(schedule::build("1f1b", {1, 1}), dataflow, partition,
                       {.sharing = {.reduced = {1, 1}, .fetched = {1, 1}, .gather = true}});
   const auto step = [&](const CollectiveSeconds& seconds) {
-    return simulate(schedule, wiring, partition, costs, seconds).step_seconds;
+    return simulate(schedule, dataflow, partition, costs, seconds).step_seconds;
   };
   EXPECT_DOUBLE_EQ(step({}), 6);
   EXPECT_DOUBLE_EQ(step({.fetch = {0.5, 0.5}}), 6.5);  // the first layer's shows
@@ -238,26 +239,26 @@ TEST(Simulator, FetchesAndReductionsRunBesideComputeWhichWaitsForWhatItNeeds) {
 }
 
 TEST(Simulator, GathersTheWeightsThatReplicasShareAfterTheUpdate) {
-  const Wiring wiring = plan_test::chain(2);
+  const Dataflow dataflow = plan_test::chain(2);
   const CostTable costs = plan_test::equal_costs(
-      wiring, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.125});
+      dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.125});
   const Partition partition = plan_test::equal_stages(2, 1);
-  const Schedule schedule = schedule::lower(schedule::build("1f1b", {1, 1}), wiring, partition,
+  const Schedule schedule = schedule::lower(schedule::build("1f1b", {1, 1}), dataflow, partition,
                                             {.sharing = {.reduced = {1, 1}, .gather = true}});
   const CollectiveSeconds seconds{.gather = {0.25, 0.5}};
-  EXPECT_DOUBLE_EQ(simulate(schedule, wiring, partition, costs, seconds).step_seconds, 7);
+  EXPECT_DOUBLE_EQ(simulate(schedule, dataflow, partition, costs, seconds).step_seconds, 7);
 }
 
 // Rank 0, which waits for nobody, comes to the norm last, though it is simulated first.
 TEST(Simulation, NoRankLeavesTheNormBeforeTheLastHasCome) {
-  Wiring wiring = chain(2);
-  wiring.values[0].differentiable = false;
-  CostTable costs = equal_costs(wiring, {.forward_seconds = 1, .backward_seconds = 1});
+  Dataflow dataflow = chain(2);
+  dataflow.values[0].differentiable = false;
+  CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 1});
   costs.layers[0].backward_seconds = 90;
   const Partition partition = equal_stages(2, 2);
   const Schedule lowered =
-      schedule::lower(schedule::one_f_one_b({.ranks = 2}), wiring, partition, {});
-  for (const RankTimeline& rank : simulate(lowered, wiring, partition, costs).ranks) {
+      schedule::lower(schedule::one_f_one_b({.ranks = 2}), dataflow, partition, {});
+  for (const RankTimeline& rank : simulate(lowered, dataflow, partition, costs).ranks) {
     EXPECT_EQ(rank.events.back().end_seconds, 91);
   }
 }

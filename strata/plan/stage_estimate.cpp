@@ -16,24 +16,24 @@ bool is_recomputed(const std::vector<char>& recompute, int layer) {
 }
 
 // On top of what is kept while the layer runs, the larger of both directions.
-std::vector<std::int64_t> transient_bytes_of(const Wiring& wiring, const CostTable& costs,
+std::vector<std::int64_t> transient_bytes_of(const Dataflow& dataflow, const CostTable& costs,
                                              const std::vector<char>& recompute) {
-  std::vector<std::int64_t> forward(wiring.num_layers), backward(wiring.num_layers);
-  for (int l = 0; l < wiring.num_layers; ++l) {
+  std::vector<std::int64_t> forward(dataflow.num_layers), backward(dataflow.num_layers);
+  for (int l = 0; l < dataflow.num_layers; ++l) {
     const LayerCost& cost = costs.layers[l];
     const std::int64_t saved = is_recomputed(recompute, l) ? cost.saved_bytes : 0;
     forward[l] = cost.forward_transient_bytes + saved;
     backward[l] = cost.backward_transient_bytes + saved;
   }
-  for (std::size_t v = 0; v < wiring.values.size(); ++v) {
-    const Value& value = wiring.values[v];
+  for (std::size_t v = 0; v < dataflow.values.size(); ++v) {
+    const Value& value = dataflow.values[v];
     const std::int64_t bytes = costs.values[v].bytes;
     forward[value.producer] += bytes;
     if (!value.differentiable) continue;
     backward[value.producer] += bytes * static_cast<int>(value.consumers.size());
     for (const int consumer : value.consumers) backward[consumer] += bytes;
   }
-  for (int l = 0; l < wiring.num_layers; ++l) forward[l] = std::max(forward[l], backward[l]);
+  for (int l = 0; l < dataflow.num_layers; ++l) forward[l] = std::max(forward[l], backward[l]);
   return forward;
 }
 
@@ -57,17 +57,17 @@ std::int64_t RangeMaximum::operator()(int begin, int end) const {
   return std::max(level[begin], level[end - (levels_[0].size() - level.size() + 1)]);
 }
 
-StageEstimator::StageEstimator(const Wiring& wiring, const CostTable& costs,
+StageEstimator::StageEstimator(const Dataflow& dataflow, const CostTable& costs,
                                const std::vector<char>& recompute, bool transfers)
     : transfers_(transfers),
-      num_layers_(wiring.num_layers),
-      transient_bytes_(transient_bytes_of(wiring, costs, recompute)) {
-  STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(wiring.num_layers),
+      num_layers_(dataflow.num_layers),
+      transient_bytes_(transient_bytes_of(dataflow, costs, recompute)) {
+  STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(dataflow.num_layers),
                   "plan.estimate");
-  STRATA_CHECK_EQ(costs.values.size(), wiring.values.size(), "plan.estimate");
+  STRATA_CHECK_EQ(costs.values.size(), dataflow.values.size(), "plan.estimate");
   add_layers(costs, recompute);
-  add_values(wiring, costs);
-  add_ties(wiring, costs);
+  add_values(dataflow, costs);
+  add_ties(dataflow, costs);
 }
 
 void StageEstimator::add_layers(const CostTable& costs, const std::vector<char>& recompute) {
@@ -84,11 +84,11 @@ void StageEstimator::add_layers(const CostTable& costs, const std::vector<char>&
   }
 }
 
-void StageEstimator::add_values(const Wiring& wiring, const CostTable& costs) {
+void StageEstimator::add_values(const Dataflow& dataflow, const CostTable& costs) {
   std::vector<std::int64_t> first_read(num_layers_);
   crossings_.resize(num_layers_ + 1);
-  for (std::size_t v = 0; v < wiring.values.size(); ++v) {
-    const Value& value = wiring.values[v];
+  for (std::size_t v = 0; v < dataflow.values.size(); ++v) {
+    const Value& value = dataflow.values[v];
     if (value.consumers.empty()) continue;
     first_read[value.consumers.front()] += costs.values[v].bytes;
     std::size_t next = 0;
@@ -108,9 +108,9 @@ void StageEstimator::add_values(const Wiring& wiring, const CostTable& costs) {
   }
 }
 
-void StageEstimator::add_ties(const Wiring& wiring, const CostTable& costs) {
+void StageEstimator::add_ties(const Dataflow& dataflow, const CostTable& costs) {
   std::map<int, int> first_owners;  // by using layer, which is behind all of its owners
-  for (const Tie& tie : wiring.ties) {
+  for (const Tie& tie : dataflow.ties) {
     for (const int user : tie.users) {
       int& first = first_owners.try_emplace(user, tie.owner).first->second;
       first = std::min(first, tie.owner);

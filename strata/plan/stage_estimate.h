@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "strata/schedule/costs.h"
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata {
 
@@ -38,8 +38,8 @@ class StageEstimator {
   /// recompute[l] != 0: layer l runs again; empty: none. With `transfers`, a stage waits for the
   /// values that enter it and for the gradients of those that leave it, wherever their other end
   /// is.
-  StageEstimator(const Wiring& wiring, const CostTable& costs, const std::vector<char>& recompute,
-                 bool transfers);
+  StageEstimator(const Dataflow& dataflow, const CostTable& costs,
+                 const std::vector<char>& recompute, bool transfers);
 
   StageEstimate operator()(LayerRange layers) const;
 
@@ -67,8 +67,8 @@ class StageEstimator {
   };
 
   void add_layers(const CostTable& costs, const std::vector<char>& recompute);
-  void add_values(const Wiring& wiring, const CostTable& costs);
-  void add_ties(const Wiring& wiring, const CostTable& costs);
+  void add_values(const Dataflow& dataflow, const CostTable& costs);
+  void add_ties(const Dataflow& dataflow, const CostTable& costs);
 
   bool transfers_;
   int num_layers_;

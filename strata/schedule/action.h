@@ -22,15 +22,16 @@ enum class Op : std::uint8_t {
   kSendTiedGradient,   ///< tie, consumer (the using layer), peer (the owner's rank)
   kReceiveTiedGradient,
   kAddTiedGradients,  ///< tie: adds the uses' gradients to the owner's, on the owner's rank
-  kFetchWeights,      ///< layers: starts to collect their weights from the replicas that share them
-  kReleaseWeights,    ///< layers: lets the collected weights go
-  kReduceGradients,   ///< layers, micro_batch (-1: of the whole mini-batch): starts to add the
-                      ///< replicas' gradients
-  kAwaitGradients,    ///< layers, micro_batch: this rank's share of that sum is complete
-  kReduceNorm,        ///< collective: the global gradient norm, of every rank
-  kUpdate,            ///< layers: optimizer step, and the start of their exchange
-  kGatherWeights,     ///< layers: the weights that each replica has updated are here
-  kSendTiedWeight,    ///< tie, consumer (the using layer), peer (the using rank)
+  kPrefetchWeights,  ///< layers: starts to collect their weights from the replicas that share them;
+                     ///< the action that reads them waits for what is missing
+  kReleaseWeights,   ///< layers: lets the collected weights go
+  kReduceGradients,  ///< layers, micro_batch (-1: of the whole mini-batch): starts to add the
+                     ///< replicas' gradients
+  kAwaitGradients,   ///< layers, micro_batch: this rank's share of that sum is complete
+  kReduceNormAndLoss,  ///< collective: the global gradient norm and the step's loss, on every rank
+  kUpdate,             ///< layers: optimizer step, and the start of their exchange
+  kGatherWeights,      ///< layers: the weights that each replica has updated are here
+  kSendTiedWeight,     ///< tie, consumer (the using layer), peer (the using rank)
   kReceiveTiedWeight,
 };
 inline constexpr int kNumOps = static_cast<int>(Op::kReceiveTiedWeight) + 1;
@@ -48,9 +49,9 @@ struct Action {
   int stage = -1;        ///< global (virtual) stage that the action belongs to
   int micro_batch = -1;  ///< -1: concerns the whole mini-batch
   LayerRange layers{};   ///< compute actions only
-  int value = -1;        ///< transfers: index into Wiring::values; ties: index into Wiring::ties
-  int consumer = -1;     ///< gradients: the layer whose gradient of the value this is
-  int peer = -1;         ///< transfers: the other rank
+  int value = -1;     ///< transfers: index into Dataflow::values; ties: index into Dataflow::ties
+  int consumer = -1;  ///< gradients: the layer whose gradient of the value this is
+  int peer = -1;      ///< transfers: the other rank
   friend bool operator==(const Action&, const Action&) = default;
 };
 

@@ -33,7 +33,7 @@ struct ValueCost {
 
 struct CostTable {
   std::vector<LayerCost> layers;
-  std::vector<ValueCost> values;          ///< as Wiring::values
+  std::vector<ValueCost> values;          ///< as Dataflow::values
   double overhead_seconds = 0;            ///< per action: interpreter and hand-over
   std::vector<double> micro_batch_scale;  ///< per micro-batch, 1 = full size; empty: all full
   std::int64_t batch_bytes = 0;  ///< the mini-batch's own tensors, on every rank that reads them

@@ -9,27 +9,27 @@
 namespace strata::schedule {
 
 /// A chain of layers: value l goes from layer l to l+1; the last layer's value (the loss) to none.
-inline Wiring chain(int num_layers) {
-  Wiring wiring{.num_layers = num_layers, .values = {}, .ties = {}};
+inline Dataflow chain(int num_layers) {
+  Dataflow dataflow{.num_layers = num_layers, .values = {}, .ties = {}};
   for (int l = 0; l < num_layers; ++l) {
     Value value;
     value.name = "x" + std::to_string(l);
     value.producer = l;
     if (l + 1 < num_layers) value.consumers = {l + 1};
-    wiring.values.push_back(value);
+    dataflow.values.push_back(value);
   }
-  return wiring;
+  return dataflow;
 }
 
 /// The chain with a skip from the first layer to the middle and the last one, and a weight of the
 /// first layer tied to the last.
-inline Wiring chain_with_skip_and_tie(int num_layers) {
-  Wiring wiring = chain(num_layers);
-  if (num_layers < 4) return wiring;
-  wiring.values.push_back(
+inline Dataflow chain_with_skip_and_tie(int num_layers) {
+  Dataflow dataflow = chain(num_layers);
+  if (num_layers < 4) return dataflow;
+  dataflow.values.push_back(
       {.name = "skip", .producer = 0, .consumers = {num_layers / 2, num_layers - 1}});
-  wiring.ties.push_back({.name = "weight", .owner = 0, .users = {num_layers - 1}});
-  return wiring;
+  dataflow.ties.push_back({.name = "weight", .owner = 0, .users = {num_layers - 1}});
+  return dataflow;
 }
 
 inline Partition equal_stages(int stages, int layers_a_stage) {

@@ -24,17 +24,17 @@ std::vector<char> recomputed_layers(int num_layers, bool again) {
 void expect_legal(const std::string& name, Shape shape, bool again) {
   const bool backward = name != "forward";
   const int stages = shape.ranks * shape.virtual_stages;
-  const Wiring wiring = chain_with_skip_and_tie(stages * kLayersAStage);
+  const Dataflow dataflow = chain_with_skip_and_tie(stages * kLayersAStage);
   const Partition partition = equal_stages(stages, kLayersAStage);
   ValidateOptions options{.backward = backward, .in_flight_bound = {}};
   for (int rank = 0; rank < shape.ranks; ++rank) {
     options.in_flight_bound.push_back(in_flight_bound(name, shape, rank));
   }
-  const LowerOptions lowering{.recompute = recomputed_layers(wiring.num_layers, again),
+  const LowerOptions lowering{.recompute = recomputed_layers(dataflow.num_layers, again),
                               .update = backward};
-  const Schedule schedule = lower(build(name, shape), wiring, partition, lowering);
+  const Schedule schedule = lower(build(name, shape), dataflow, partition, lowering);
   // The bounds are met, not only kept, except where few micro-batches cut a group short.
-  const Validation validation = validate(schedule, wiring, partition, options);
+  const Validation validation = validate(schedule, dataflow, partition, options);
   if (shape.micro_batches % shape.ranks == 0) {
     EXPECT_EQ(validation.peak_in_flight, options.in_flight_bound)
         << name << " p" << shape.ranks << " m" << shape.micro_batches << " v"

@@ -18,8 +18,10 @@ void check_reads(const std::vector<int>& layers, const Action& action, const cha
 
 }  // namespace
 
-Messages::Messages(const Schedule& schedule, const Wiring& wiring)
-    : wiring_(&wiring), ranks_(schedule.num_ranks()), micro_batches_(schedule.num_micro_batches) {}
+Messages::Messages(const Schedule& schedule, const Dataflow& dataflow)
+    : dataflow_(&dataflow),
+      ranks_(schedule.num_ranks()),
+      micro_batches_(schedule.num_micro_batches) {}
 
 std::size_t Messages::KeyHash::operator()(const Key& key) const {
   const auto bits = [](std::int32_t number) { return static_cast<std::uint32_t>(number); };
@@ -30,7 +32,7 @@ std::size_t Messages::KeyHash::operator()(const Key& key) const {
 Messages::Key Messages::key(const Action& action, int rank) const {
   const bool tied = action.op >= Op::kSendTiedGradient;
   if (action.value < 0 ||
-      action.value >= static_cast<int>(tied ? wiring_->ties.size() : wiring_->values.size())) {
+      action.value >= static_cast<int>(tied ? dataflow_->ties.size() : dataflow_->values.size())) {
     no_such_message(action, tied ? "a tie of this model" : "a value of this model");
   }
   if (action.peer < 0 || action.peer >= ranks_ || action.peer == rank) {
@@ -41,14 +43,14 @@ Messages::Key Messages::key(const Action& action, int rank) const {
           .end = action.consumer,
           .micro_batch = action.micro_batch};
   if (tied) {
-    check_reads(wiring_->ties[action.value].users, action, "a user of the tie");
+    check_reads(dataflow_->ties[action.value].users, action, "a user of the tie");
     key.micro_batch = -1;
     return key;
   }
   if (key.op == Op::kReceiveActivation) {
     key.end = is_send(action.op) ? action.peer : rank;
   } else {
-    check_reads(wiring_->values[action.value].consumers, action, "a consumer of the value");
+    check_reads(dataflow_->values[action.value].consumers, action, "a consumer of the value");
   }
   if (action.micro_batch < 0 || action.micro_batch >= micro_batches_) {
     no_such_message(action, "a micro-batch of this schedule");

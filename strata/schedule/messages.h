@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "strata/schedule/action.h"
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata::schedule {
 
@@ -24,9 +24,9 @@ struct BrokenRule : std::exception {
 
 class Messages {
  public:
-  Messages(const Schedule& schedule, const Wiring& wiring);
+  Messages(const Schedule& schedule, const Dataflow& dataflow);
 
-  /// All of these throw BrokenRule if the action names no message of the wiring.
+  /// All of these throw BrokenRule if the action names no message of the dataflow.
   void send(const Action& action, int rank);
   bool arrived(const Action& receive, int rank) const;
   void receive(const Action& action, int rank);
@@ -54,7 +54,7 @@ class Messages {
   Key key(const Action& action, int rank) const;
   const Record* find(const Action& action, int rank) const;
 
-  const Wiring* wiring_;
+  const Dataflow* dataflow_;
   int ranks_, micro_batches_;
   std::unordered_map<Key, Record, KeyHash> records_;
 };

@@ -124,11 +124,11 @@ void append_with_transfers(Program& program, const Action& action, const Transfe
 
 }  // namespace
 
-Schedule with_transfers(Schedule schedule, const Wiring& wiring, const Partition& partition) {
-  const Placement placement(wiring, partition, schedule.rank_of_stage);
-  Transfers transfers(wiring.num_layers);
-  for (std::size_t v = 0; v < wiring.values.size(); ++v) {
-    const Value& value = wiring.values[v];
+Schedule with_transfers(Schedule schedule, const Dataflow& dataflow, const Partition& partition) {
+  const Placement placement(dataflow, partition, schedule.rank_of_stage);
+  Transfers transfers(dataflow.num_layers);
+  for (std::size_t v = 0; v < dataflow.values.size(); ++v) {
+    const Value& value = dataflow.values[v];
     add_activations(transfers, value, static_cast<int>(v), placement);
     if (value.differentiable) add_gradients(transfers, value, static_cast<int>(v), placement);
   }
@@ -144,12 +144,12 @@ namespace {
 
 enum class Way { kToOwner, kToUser };
 
-void append_ties(std::vector<Program>& programs, const Wiring& wiring, const Placement& placement,
-                 Way way) {
+void append_ties(std::vector<Program>& programs, const Dataflow& dataflow,
+                 const Placement& placement, Way way) {
   const Op send = way == Way::kToOwner ? Op::kSendTiedGradient : Op::kSendTiedWeight;
-  for (std::size_t t = 0; t < wiring.ties.size(); ++t) {
-    const int owner = placement.rank[wiring.ties[t].owner];
-    for (const int layer : wiring.ties[t].users) {
+  for (std::size_t t = 0; t < dataflow.ties.size(); ++t) {
+    const int owner = placement.rank[dataflow.ties[t].owner];
+    for (const int layer : dataflow.ties[t].users) {
       const int user = placement.rank[layer];
       if (user == owner) continue;
       const int from = way == Way::kToOwner ? user : owner;
@@ -163,19 +163,19 @@ void append_ties(std::vector<Program>& programs, const Wiring& wiring, const Pla
   }
 }
 
-void append_tie_sums(std::vector<Program>& programs, const Wiring& wiring,
+void append_tie_sums(std::vector<Program>& programs, const Dataflow& dataflow,
                      const Placement& placement) {
-  for (std::size_t t = 0; t < wiring.ties.size(); ++t) {
-    programs[placement.rank[wiring.ties[t].owner]].push_back(
+  for (std::size_t t = 0; t < dataflow.ties.size(); ++t) {
+    programs[placement.rank[dataflow.ties[t].owner]].push_back(
         {.op = Op::kAddTiedGradients, .value = static_cast<int>(t)});
   }
 }
 
 // Starts what had to wait for a tie and awaits whatever was started once for the whole step.
-void append_reductions(Program& program, int rank, const Wiring& wiring, const Placement& placement,
-                       const Sharing& sharing) {
+void append_reductions(Program& program, int rank, const Dataflow& dataflow,
+                       const Placement& placement, const Sharing& sharing) {
   std::set<int> owners;  // a layer may own several ties
-  for (const Tie& tie : wiring.ties) {
+  for (const Tie& tie : dataflow.ties) {
     if (placement.rank[tie.owner] != rank || !sharing.is_reduced(tie.owner)) continue;
     if (!owners.insert(tie.owner).second) continue;
     program.push_back({.op = Op::kReduceGradients, .layers = {tie.owner, tie.owner + 1}});
@@ -204,30 +204,30 @@ void append_updates(std::vector<Program>& programs, const Placement& placement,
 
 }  // namespace
 
-Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& partition,
+Schedule with_update(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                      const Sharing& sharing) {
-  const Placement placement(wiring, partition, schedule.rank_of_stage);
-  append_ties(schedule.programs, wiring, placement, Way::kToOwner);
-  append_tie_sums(schedule.programs, wiring, placement);
+  const Placement placement(dataflow, partition, schedule.rank_of_stage);
+  append_ties(schedule.programs, dataflow, placement, Way::kToOwner);
+  append_tie_sums(schedule.programs, dataflow, placement);
   for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
     Program& program = schedule.programs[rank];
-    append_reductions(program, rank, wiring, placement, sharing);
-    program.push_back({.op = Op::kReduceNorm});
+    append_reductions(program, rank, dataflow, placement, sharing);
+    program.push_back({.op = Op::kReduceNormAndLoss});
   }
   append_updates(schedule.programs, placement, sharing);
-  append_ties(schedule.programs, wiring, placement, Way::kToUser);
+  append_ties(schedule.programs, dataflow, placement, Way::kToUser);
   return schedule;
 }
 
-Schedule lower(Schedule schedule, const Wiring& wiring, const Partition& partition,
+Schedule lower(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                const LowerOptions& options) {
   schedule = with_layers(std::move(schedule), partition);
   if (!options.recompute.empty()) schedule = with_recompute(std::move(schedule), options.recompute);
   schedule = with_fetches(std::move(schedule), options.sharing);
-  if (options.update) schedule = with_reductions(std::move(schedule), wiring, options.sharing);
-  schedule = with_transfers(std::move(schedule), wiring, partition);
+  if (options.update) schedule = with_reductions(std::move(schedule), dataflow, options.sharing);
+  schedule = with_transfers(std::move(schedule), dataflow, partition);
   if (options.update)
-    schedule = with_update(std::move(schedule), wiring, partition, options.sharing);
+    schedule = with_update(std::move(schedule), dataflow, partition, options.sharing);
   return schedule;
 }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "strata/schedule/action.h"
+#include "strata/schedule/dataflow.h"
 #include "strata/schedule/sharing.h"
-#include "strata/schedule/wiring.h"
 
 namespace strata::schedule {
 
@@ -27,19 +27,19 @@ Schedule with_fetches(Schedule schedule, const Sharing& sharing);
 /// Starts the reduction of a layer's gradients right after its last backward (or each one), so that
 /// it overlaps with the backwards of the layers below; of layers that are reduced each time, at
 /// most one reduction is under way. Owners of ties wait for with_update.
-Schedule with_reductions(Schedule schedule, const Wiring& wiring, const Sharing& sharing);
+Schedule with_reductions(Schedule schedule, const Dataflow& dataflow, const Sharing& sharing);
 
 /// Adds sends just after the action that makes a value (or its gradient) and receives just before
 /// the first action that needs it: a recompute starts while the gradient is still on its way. A
 /// value goes straight from its producer to each consuming stage on another rank, once a rank and
 /// micro-batch; gradients go back once per consuming layer, for the producer to sum in descending
 /// consumer order. Stages on the same rank exchange nothing.
-Schedule with_transfers(Schedule schedule, const Wiring& wiring, const Partition& partition);
+Schedule with_transfers(Schedule schedule, const Dataflow& dataflow, const Partition& partition);
 
 /// Adds the end of the step, on every rank: the tied gradients' way to their owners and their sum,
-/// what is left of the reductions, kReduceNorm, a kUpdate a layer, a kGatherWeights for each layer
+/// what is left of the reductions, kReduceNormAndLoss, a kUpdate a layer, a kGatherWeights for each layer
 /// whose whole weights replicas share, and the tied weights' way back.
-Schedule with_update(Schedule schedule, const Wiring& wiring, const Partition& partition,
+Schedule with_update(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                      const Sharing& sharing = {});
 
 struct LowerOptions {
@@ -48,7 +48,7 @@ struct LowerOptions {
   bool update = true;  ///< false for forward-only schedules
 };
 
-Schedule lower(Schedule schedule, const Wiring& wiring, const Partition& partition,
+Schedule lower(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                const LowerOptions& options);
 
 }  // namespace strata::schedule

@@ -65,11 +65,11 @@ TEST(WithTransfers, ARecomputeStartsBeforeTheGradientIsReceived) {
 
 TEST(WithTransfers, AValueGoesOnceToARankWithTwoConsumingStages) {
   // Stages 0 and 2 on rank 0, 1 and 3 on rank 1; the skip leaves layer 0 for layers 1, 2 and 3.
-  Wiring wiring = chain(4);
-  wiring.values.push_back({.name = "skip", .producer = 0, .consumers = {1, 2, 3}});
+  Dataflow dataflow = chain(4);
+  dataflow.values.push_back({.name = "skip", .producer = 0, .consumers = {1, 2, 3}});
   const Partition partition = equal_stages(4, 1);
   const Schedule schedule = with_transfers(
-      with_layers(interleaved({.ranks = 2, .virtual_stages = 2}), partition), wiring, partition);
+      with_layers(interleaved({.ranks = 2, .virtual_stages = 2}), partition), dataflow, partition);
   EXPECT_EQ(lines(schedule.programs[0]),
             (std::vector<std::string>{
                 "F s0 m0 [0,1)", "SF v0 m0 to rank 1", "SF v4 m0 to rank 1", "RF v1 m0 from rank 1",
@@ -85,10 +85,10 @@ TEST(WithTransfers, AValueGoesOnceToARankWithTwoConsumingStages) {
 }
 
 TEST(WithTransfers, AValueWithoutGradientSendsNoneBack) {
-  Wiring wiring = chain(2);
-  wiring.values[0].differentiable = false;
+  Dataflow dataflow = chain(2);
+  dataflow.values[0].differentiable = false;
   const Schedule schedule =
-      with_transfers(with_layers(gpipe({.ranks = 2}), {{0, 1, 2}}), wiring, {{0, 1, 2}});
+      with_transfers(with_layers(gpipe({.ranks = 2}), {{0, 1, 2}}), dataflow, {{0, 1, 2}});
   EXPECT_EQ(count(schedule.programs[0], Op::kSendActivation), 1);
   EXPECT_EQ(count(schedule.programs[0], Op::kReceiveGradient), 0);
   EXPECT_EQ(count(schedule.programs[1], Op::kSendGradient), 0);
@@ -103,11 +103,11 @@ TEST(WithTransfers, StagesOnOneRankExchangeNothing) {
 }
 
 TEST(WithUpdate, TiedGradientsArriveBeforeTheNormAndWeightsLeaveAfterTheUpdate) {
-  Wiring wiring = chain(3);
-  wiring.ties.push_back({.name = "a", .owner = 0, .users = {1, 2}});
-  wiring.ties.push_back({.name = "b", .owner = 2, .users = {0}});
+  Dataflow dataflow = chain(3);
+  dataflow.ties.push_back({.name = "a", .owner = 0, .users = {1, 2}});
+  dataflow.ties.push_back({.name = "b", .owner = 2, .users = {0}});
   const Schedule schedule = with_update(
-      {.name = "", .num_micro_batches = 1, .rank_of_stage = {0, 1}, .programs = {{}, {}}}, wiring,
+      {.name = "", .num_micro_batches = 1, .rank_of_stage = {0, 1}, .programs = {{}, {}}}, dataflow,
       {{0, 2, 3}});
   EXPECT_EQ(lines(schedule.programs[0]),
             (std::vector<std::string>{"RG t0<-2 from rank 1", "SG t1<-0 to rank 1", "TG t0", "N",
@@ -138,10 +138,10 @@ TEST(WithFetches, LongStagesReleaseBeforeTheyComeBack) {
 }
 
 TEST(WithReductions, OnceBehindTheLastBackwardOfEachLayer) {
-  const Wiring wiring = chain_with_skip_and_tie(4);
+  const Dataflow dataflow = chain_with_skip_and_tie(4);
   const Sharing sharing{.reduced = {1, 1, 0, 1}};
   const Schedule schedule =
-      lower(gpipe({.ranks = 1, .micro_batches = 2}), wiring, {{0, 4}}, {.sharing = sharing});
+      lower(gpipe({.ranks = 1, .micro_batches = 2}), dataflow, {{0, 4}}, {.sharing = sharing});
   EXPECT_EQ(lines(schedule.programs[0]),
             (std::vector<std::string>{
                 "F s0 m0 [0,4)", "F s0 m1 [0,4)", "B s0 m0 [0,4)", "B s0 m1 [3,4)", "DG [3,4)",
@@ -178,7 +178,7 @@ TEST(Lower, LeavesTheUpdateOutOfForwardOnlyPrograms) {
             equal_stages(2, 2), {.update = false});
   for (const Program& program : schedule.programs) {
     EXPECT_EQ(count(program, Op::kForward), 2);
-    EXPECT_EQ(count(program, Op::kReduceNorm) + count(program, Op::kUpdate), 0);
+    EXPECT_EQ(count(program, Op::kReduceNormAndLoss) + count(program, Op::kUpdate), 0);
   }
   EXPECT_EQ(count(schedule.programs[1], Op::kReceiveActivation), 4);
 }

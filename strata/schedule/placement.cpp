@@ -5,24 +5,24 @@
 namespace strata::schedule {
 namespace {
 
-void check_layer(int layer, const Wiring& wiring) {
-  STRATA_CHECK(layer >= 0 && layer < wiring.num_layers, "schedule.placement");
+void check_layer(int layer, const Dataflow& dataflow) {
+  STRATA_CHECK(layer >= 0 && layer < dataflow.num_layers, "schedule.placement");
 }
 
 }  // namespace
 
-std::vector<char> tied_layers(const Wiring& wiring) {
-  std::vector<char> tied(wiring.num_layers);
-  for (const Tie& tie : wiring.ties) {
+std::vector<char> tied_layers(const Dataflow& dataflow) {
+  std::vector<char> tied(dataflow.num_layers);
+  for (const Tie& tie : dataflow.ties) {
     tied[tie.owner] = 1;
     for (const int user : tie.users) tied[user] = 1;
   }
   return tied;
 }
 
-Placement::Placement(const Wiring& wiring, const Partition& partition,
+Placement::Placement(const Dataflow& dataflow, const Partition& partition,
                      const std::vector<int>& rank_of_stage)
-    : inputs(wiring.num_layers), outputs(wiring.num_layers) {
+    : inputs(dataflow.num_layers), outputs(dataflow.num_layers) {
   STRATA_CHECK_EQ(partition.num_stages(), static_cast<int>(rank_of_stage.size()),
                   "schedule.placement");
   for (int s = 0; s < partition.num_stages(); ++s) {
@@ -32,21 +32,21 @@ Placement::Placement(const Wiring& wiring, const Partition& partition,
     stage.insert(stage.end(), layers.size(), s);
     rank.insert(rank.end(), layers.size(), rank_of_stage[s]);
   }
-  STRATA_CHECK_EQ(static_cast<int>(stage.size()), wiring.num_layers, "schedule.placement");
+  STRATA_CHECK_EQ(static_cast<int>(stage.size()), dataflow.num_layers, "schedule.placement");
 
-  for (std::size_t v = 0; v < wiring.values.size(); ++v) {
-    const Value& value = wiring.values[v];
-    check_layer(value.producer, wiring);
+  for (std::size_t v = 0; v < dataflow.values.size(); ++v) {
+    const Value& value = dataflow.values[v];
+    check_layer(value.producer, dataflow);
     outputs[value.producer].push_back(static_cast<int>(v));
     for (const int consumer : value.consumers) {
-      check_layer(consumer, wiring);
+      check_layer(consumer, dataflow);
       STRATA_CHECK(consumer > value.producer, "schedule.placement");
       inputs[consumer].push_back(static_cast<int>(v));
     }
   }
-  for (const Tie& tie : wiring.ties) {
-    check_layer(tie.owner, wiring);
-    for (const int user : tie.users) check_layer(user, wiring);
+  for (const Tie& tie : dataflow.ties) {
+    check_layer(tie.owner, dataflow);
+    for (const int user : tie.users) check_layer(user, dataflow);
   }
 }
 

@@ -3,14 +3,14 @@
 
 #include <vector>
 
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata::schedule {
 
-/// Errors  InternalError if the partition, the ranks of its stages and the wiring don't fit
+/// Errors  InternalError if the partition, the ranks of its stages and the dataflow don't fit
 /// together.
 struct Placement {
-  Placement(const Wiring& wiring, const Partition& partition,
+  Placement(const Dataflow& dataflow, const Partition& partition,
             const std::vector<int>& rank_of_stage);
 
   std::vector<int> stage;                 ///< per layer
@@ -20,6 +20,6 @@ struct Placement {
 };
 
 /// Per layer: whether it owns or uses a tied weight.
-std::vector<char> tied_layers(const Wiring& wiring);
+std::vector<char> tied_layers(const Dataflow& dataflow);
 
 }  // namespace strata::schedule

@@ -54,7 +54,7 @@ Program with_window(const Program& program, const Sharing& sharing) {
     const std::vector<int> wanted = window(program, i, i + 1 + kPrefetch, sharing);
     for (const int layer : wanted) {
       if (std::find(held.begin(), held.end(), layer) != held.end()) continue;
-      full.push_back({.op = Op::kFetchWeights, .layers = {layer, layer + 1}});
+      full.push_back({.op = Op::kPrefetchWeights, .layers = {layer, layer + 1}});
       held.push_back(layer);
     }
     full.push_back(program[i]);
@@ -85,9 +85,9 @@ namespace {
 
 class Reducer {
  public:
-  Reducer(const Wiring& wiring, const Sharing& sharing, int micro_batches)
-      : sharing_(sharing), last_(micro_batches - 1), owns_tie_(wiring.num_layers) {
-    for (const Tie& tie : wiring.ties) owns_tie_[tie.owner] = 1;
+  Reducer(const Dataflow& dataflow, const Sharing& sharing, int micro_batches)
+      : sharing_(sharing), last_(micro_batches - 1), owns_tie_(dataflow.num_layers) {
+    for (const Tie& tie : dataflow.ties) owns_tie_[tie.owner] = 1;
   }
 
   Program operator()(const Program& program) {
@@ -150,10 +150,10 @@ class Reducer {
 
 }  // namespace
 
-Schedule with_reductions(Schedule schedule, const Wiring& wiring, const Sharing& sharing) {
+Schedule with_reductions(Schedule schedule, const Dataflow& dataflow, const Sharing& sharing) {
   if (sharing.reduced.empty()) return schedule;
   for (Program& program : schedule.programs)
-    program = Reducer(wiring, sharing, schedule.num_micro_batches)(program);
+    program = Reducer(dataflow, sharing, schedule.num_micro_batches)(program);
   return schedule;
 }
 

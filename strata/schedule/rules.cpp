@@ -16,32 +16,32 @@ std::string run_name(int layer, int micro_batch) {
 
 }  // namespace
 
-Rules::Rules(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+Rules::Rules(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
              const ValidateOptions& options)
     : schedule_(&schedule),
-      wiring_(&wiring),
+      dataflow_(&dataflow),
       partition_(&partition),
       options_(&options),
-      placement_(wiring, partition, schedule.rank_of_stage),
-      messages_(schedule, wiring),
-      states_(static_cast<std::size_t>(wiring.num_layers) * schedule.num_micro_batches),
-      held_(wiring.num_layers),
-      under_way_(wiring.num_layers),
-      reduced_(wiring.num_layers),
-      owned_ties_(wiring.num_layers),
-      added_(wiring.ties.size()),
-      next_backward_(wiring.num_layers),
+      placement_(dataflow, partition, schedule.rank_of_stage),
+      messages_(schedule, dataflow),
+      states_(static_cast<std::size_t>(dataflow.num_layers) * schedule.num_micro_batches),
+      held_(dataflow.num_layers),
+      under_way_(dataflow.num_layers),
+      reduced_(dataflow.num_layers),
+      owned_ties_(dataflow.num_layers),
+      added_(dataflow.ties.size()),
+      next_backward_(dataflow.num_layers),
       layers_done_(static_cast<std::size_t>(schedule.num_stages()) * schedule.num_micro_batches),
       in_flight_(schedule.num_ranks()),
       peak_in_flight_(schedule.num_ranks()),
       at_norm_(schedule.num_ranks()),
       normed_(schedule.num_ranks()),
-      updated_(wiring.num_layers) {
+      updated_(dataflow.num_layers) {
   for (const int rank : schedule.rank_of_stage) {
     STRATA_CHECK(rank >= 0 && rank < schedule.num_ranks(), "schedule.validate");
   }
-  for (std::size_t t = 0; t < wiring.ties.size(); ++t) {
-    owned_ties_[wiring.ties[t].owner].push_back(static_cast<int>(t));
+  for (std::size_t t = 0; t < dataflow.ties.size(); ++t) {
+    owned_ties_[dataflow.ties[t].owner].push_back(static_cast<int>(t));
   }
   STRATA_CHECK(
       options.in_flight_bound.empty() || options.in_flight_bound.size() == schedule.programs.size(),
@@ -50,7 +50,7 @@ Rules::Rules(const Schedule& schedule, const Wiring& wiring, const Partition& pa
 
 bool Rules::ready(const Action& action, int rank) {
   if (is_receive(action.op)) return messages_.arrived(action, rank);
-  if (action.op != Op::kReduceNorm) return true;
+  if (action.op != Op::kReduceNormAndLoss) return true;
   if (!at_norm_[rank]) {
     at_norm_[rank] = true;
     ++ranks_at_norm_;
@@ -74,7 +74,7 @@ void Rules::perform(const Action& action, int rank) {
       return backward(action, rank);
     case Op::kAddTiedGradients:
       return add_ties(action, rank);
-    case Op::kFetchWeights:
+    case Op::kPrefetchWeights:
       return fetch(action, rank);
     case Op::kReleaseWeights:
       return release(action);
@@ -84,7 +84,7 @@ void Rules::perform(const Action& action, int rank) {
       return await(action);
     case Op::kGatherWeights:
       return gather(action);
-    case Op::kReduceNorm:
+    case Op::kReduceNormAndLoss:
       return reduce_norm(action, rank);
     case Op::kUpdate:
       return update(action, rank);
@@ -127,7 +127,7 @@ void Rules::check_compute(const Action& action, int rank) const {
 }
 
 bool Rules::has_value(int value, int micro_batch, int rank) const {
-  const int producer = wiring_->values[value].producer;
+  const int producer = dataflow_->values[value].producer;
   if (placement_.rank[producer] == rank) return state(producer, micro_batch) != State::kNothing;
   return messages_.was_received({.op = Op::kReceiveActivation,
                                  .micro_batch = micro_batch,
@@ -212,8 +212,8 @@ void Rules::backward(const Action& action, int rank) {
                        "micro-batch " + std::to_string(action.micro_batch));
     }
     for (const int value : placement_.outputs[layer]) {
-      if (!wiring_->values[value].differentiable) continue;
-      for (const int consumer : wiring_->values[value].consumers) {
+      if (!dataflow_->values[value].differentiable) continue;
+      for (const int consumer : dataflow_->values[value].consumers) {
         if (has_gradient(value, consumer, action.micro_batch, rank)) continue;
         throw BrokenRule("a backward runs before its gradient is there",
                          "gradient of value v" + std::to_string(value) + " from " +
@@ -232,7 +232,7 @@ void Rules::backward(const Action& action, int rank) {
 }
 
 void Rules::check_send(const Action& action, int rank) const {
-  const Value& value = wiring_->values[action.value];
+  const Value& value = dataflow_->values[action.value];
   const bool activation = action.op == Op::kSendActivation;
   const int maker = activation ? value.producer : action.consumer;
   const bool made = activation ? state(maker, action.micro_batch) != State::kNothing
@@ -261,7 +261,7 @@ void Rules::check_backwards_done(const Action& action, int layer) const {
 }
 
 void Rules::check_send_of_tie(const Action& action, int rank) const {
-  const Tie& tie = wiring_->ties[action.value];
+  const Tie& tie = dataflow_->ties[action.value];
   const bool gradient = action.op == Op::kSendTiedGradient;
   const int source = gradient ? action.consumer : tie.owner;
   const int target = gradient ? tie.owner : action.consumer;
@@ -289,8 +289,8 @@ void Rules::for_each_layer(int rank, F f) const {
 
 void Rules::reduce_norm(const Action& action, int rank) {
   for_each_layer(rank, [&](int layer) { check_backwards_done(action, layer); });
-  for (std::size_t t = 0; t < wiring_->ties.size(); ++t) {
-    if (placement_.rank[wiring_->ties[t].owner] != rank || added_[t]) continue;
+  for (std::size_t t = 0; t < dataflow_->ties.size(); ++t) {
+    if (placement_.rank[dataflow_->ties[t].owner] != rank || added_[t]) continue;
     throw BrokenRule("the norm is taken before tied gradients are added",
                      "the sum of tie t" + std::to_string(t) + " before", to_string(action));
   }
@@ -330,14 +330,14 @@ void Rules::check_end(int rank) const {
     }
   });
   if (!any_updated_) return;
-  for (int layer = 0; layer < wiring_->num_layers; ++layer) {
+  for (int layer = 0; layer < dataflow_->num_layers; ++layer) {
     if (placement_.rank[layer] != rank || updated_[layer]) continue;
     throw BrokenRule("not every layer is updated", "an update of " + layer_name(layer),
                      "none on rank " + std::to_string(rank));
   }
-  for (std::size_t t = 0; t < wiring_->ties.size(); ++t) {
-    const int owner = placement_.rank[wiring_->ties[t].owner];
-    for (const int user : wiring_->ties[t].users) {
+  for (std::size_t t = 0; t < dataflow_->ties.size(); ++t) {
+    const int owner = placement_.rank[dataflow_->ties[t].owner];
+    for (const int user : dataflow_->ties[t].users) {
       if (placement_.rank[user] != rank || owner == rank) continue;
       const Action receive{.op = Op::kReceiveTiedWeight,
                            .value = static_cast<int>(t),

@@ -18,7 +18,7 @@ std::string layer_name(int layer);  ///< as errors call it: "layer 3"
 
 class Rules {
  public:
-  Rules(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+  Rules(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
         const ValidateOptions& options);
 
   /// False while the action's message, or a rank of its collective, is still to come.
@@ -74,7 +74,7 @@ class Rules {
   }
 
   const Schedule* schedule_;
-  const Wiring* wiring_;
+  const Dataflow* dataflow_;
   const Partition* partition_;
   const ValidateOptions* options_;
   Placement placement_;

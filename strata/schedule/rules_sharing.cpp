@@ -4,7 +4,7 @@
 namespace strata::schedule {
 
 void Rules::add_ties(const Action& action, int rank) {
-  const Tie& tie = wiring_->ties[action.value];
+  const Tie& tie = dataflow_->ties[action.value];
   check_backwards_done(action, tie.owner);
   for (const int user : tie.users) {
     const int peer = placement_.rank[user];
@@ -23,7 +23,7 @@ void Rules::add_ties(const Action& action, int rank) {
 
 void Rules::check_own_layers(const Action& action, int rank) const {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
-    if (layer >= 0 && layer < wiring_->num_layers && placement_.rank[layer] == rank) continue;
+    if (layer >= 0 && layer < dataflow_->num_layers && placement_.rank[layer] == rank) continue;
     throw BrokenRule("a rank shares a layer that is not its own", "a layer of this rank",
                      to_string(action));
   }

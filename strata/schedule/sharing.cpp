@@ -4,13 +4,13 @@
 
 namespace strata::schedule {
 
-Sharing make_sharing(const Wiring& wiring, const std::vector<char>& has_weights,
+Sharing make_sharing(const Dataflow& dataflow, const std::vector<char>& has_weights,
                      const SharingRequest& request) {
   Sharing sharing;
   if (request.replicas == 1 && !request.partial_gradients) return sharing;
   const bool shared = request.shards > 1;
-  const std::vector<char> tied = tied_layers(wiring);
-  for (int layer = 0; layer < wiring.num_layers; ++layer) {
+  const std::vector<char> tied = tied_layers(dataflow);
+  for (int layer = 0; layer < dataflow.num_layers; ++layer) {
     const bool weights = has_weights[layer];
     const bool divides = shared && weights && !tied[layer];
     sharing.reduced.push_back(weights);

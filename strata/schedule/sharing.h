@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata::schedule {
 
@@ -38,9 +38,9 @@ struct SharingRequest {
 };
 
 /// `has_weights`: per layer.
-Sharing make_sharing(const Wiring& wiring, const std::vector<char>& has_weights,
+Sharing make_sharing(const Dataflow& dataflow, const std::vector<char>& has_weights,
                      const SharingRequest& request);
 
-bool takes_part_in_tie(const Wiring& wiring, int layer);
+bool takes_part_in_tie(const Dataflow& dataflow, int layer);
 
 }  // namespace strata::schedule

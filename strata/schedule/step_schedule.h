@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "strata/schedule/builders.h"
+#include "strata/schedule/dataflow.h"
 #include "strata/schedule/sharing.h"
-#include "strata/schedule/wiring.h"
 
 namespace strata::schedule {
 
@@ -24,15 +24,15 @@ struct StepRequest {
 };
 
 /// Not checked yet: for plans that are compared before one is chosen.
-Schedule lowered_schedule(const StepRequest& request, const Wiring& wiring,
+Schedule lowered_schedule(const StepRequest& request, const Dataflow& dataflow,
                           const Partition& partition);
 
 /// Refuses a schedule that could not run, or that holds more activations than its name promises.
-void check_schedule(const Schedule& schedule, const StepRequest& request, const Wiring& wiring,
+void check_schedule(const Schedule& schedule, const StepRequest& request, const Dataflow& dataflow,
                     const Partition& partition);
 
 /// Lowered and checked.
-Schedule make_schedule(const StepRequest& request, const Wiring& wiring,
+Schedule make_schedule(const StepRequest& request, const Dataflow& dataflow,
                        const Partition& partition);
 
 }  // namespace strata::schedule

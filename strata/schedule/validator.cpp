@@ -92,7 +92,7 @@ class Step {
   bool takes_part_in_norm(int rank) const {
     const Program& program = schedule_.programs[rank];
     return std::any_of(program.begin(), program.end(),
-                       [](const Action& action) { return action.op == Op::kReduceNorm; });
+                       [](const Action& action) { return action.op == Op::kReduceNormAndLoss; });
   }
 
   // What a waiting rank waits for is either nowhere or further on in the program of a rank that
@@ -111,7 +111,7 @@ class Step {
       }
       const int awaited = rules_.awaited_rank(action);
       if (!is_receive(action.op) && !takes_part_in_norm(awaited)) {
-        refuse(BrokenRule("a rank takes no part in the norm", "kReduceNorm on every rank",
+        refuse(BrokenRule("a rank takes no part in the norm", "kReduceNormAndLoss on every rank",
                           "none on rank " + std::to_string(awaited)),
                awaited, position(awaited));
       }
@@ -162,9 +162,9 @@ class Step {
 
 }  // namespace
 
-Validation validate(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+Validation validate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const ValidateOptions& options) {
-  Rules rules(schedule, wiring, partition, options);
+  Rules rules(schedule, dataflow, partition, options);
   Step(schedule, rules).run();
   return {.peak_in_flight = rules.peak_in_flight()};
 }

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "strata/schedule/action.h"
+#include "strata/schedule/dataflow.h"
 #include "strata/schedule/sharing.h"
-#include "strata/schedule/wiring.h"
 
 namespace strata::schedule {
 
@@ -29,7 +29,7 @@ struct Validation {
   std::vector<int> peak_in_flight;  ///< per rank: most stage forwards awaiting their backward
 };
 
-Validation validate(const Schedule& schedule, const Wiring& wiring, const Partition& partition,
+Validation validate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const ValidateOptions& options);
 
 }  // namespace strata::schedule

@@ -14,9 +14,9 @@ namespace {
 // A lowered 1F1B step of four layers on two ranks, to be broken in one place by each test.
 class Validator : public ::testing::Test {
  protected:
-  Wiring wiring = chain_with_skip_and_tie(4);
+  Dataflow dataflow = chain_with_skip_and_tie(4);
   Partition partition = equal_stages(2, 2);
-  Schedule schedule = lower(one_f_one_b({.ranks = 2, .micro_batches = 3}), wiring, partition, {});
+  Schedule schedule = lower(one_f_one_b({.ranks = 2, .micro_batches = 3}), dataflow, partition, {});
 
   std::size_t find(int rank, const std::string& text) const {
     const Program& program = schedule.programs[rank];
@@ -48,7 +48,7 @@ class Validator : public ::testing::Test {
 
   ErrorText refusal(const ValidateOptions& options = {}) const {
     try {
-      validate(schedule, wiring, partition, options);
+      validate(schedule, dataflow, partition, options);
     } catch (const UserError& error) {
       EXPECT_EQ(error.text().operation, "schedule.validate");
       return error.text();
@@ -64,7 +64,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 TEST_F(Validator, AcceptsALoweredStepAndCountsWhatIsInFlight) {
   const Validation validation =
-      validate(schedule, wiring, partition, {.backward = true, .in_flight_bound = {2, 1}});
+      validate(schedule, dataflow, partition, {.backward = true, .in_flight_bound = {2, 1}});
   EXPECT_EQ(validation.peak_in_flight, (std::vector<int>{2, 1}));
 }
 
@@ -85,10 +85,10 @@ TEST_F(Validator, RefusesADeadlockWithItsCycleAndTheMarkedGrid) {
 }
 
 TEST_F(Validator, NamesEveryRankOfALongCycle) {
-  wiring = chain(3);
-  wiring.values.push_back({.name = "skip", .producer = 0, .consumers = {2}});
+  dataflow = chain(3);
+  dataflow.values.push_back({.name = "skip", .producer = 0, .consumers = {2}});
   partition = equal_stages(3, 1);
-  schedule = lower(gpipe({.ranks = 3}), wiring, partition, {});
+  schedule = lower(gpipe({.ranks = 3}), dataflow, partition, {});
   move_before(0, "SF v3 m0 to rank 2", "B s0 m0 [0,1)");
   const ErrorText error = refusal();
   EXPECT_TRUE(contains(error.got,
@@ -99,9 +99,9 @@ TEST_F(Validator, NamesEveryRankOfALongCycle) {
 }
 
 TEST_F(Validator, LeavesRanksThatOnlySufferFromACycleOutOfIt) {
-  wiring = chain(3);
+  dataflow = chain(3);
   partition = equal_stages(3, 1);
-  schedule = lower(gpipe({.ranks = 3, .micro_batches = 2}), wiring, partition, {});
+  schedule = lower(gpipe({.ranks = 3, .micro_batches = 2}), dataflow, partition, {});
   move_before(0, "SF v0 m1 to rank 1", "B s0 m0 [0,1)");
   const ErrorText error = refusal();
   EXPECT_TRUE(contains(error.got,
@@ -127,7 +127,7 @@ TEST_F(Validator, RefusesAGradientSentBeforeItsBackward) {
 TEST_F(Validator, AcceptsSendsInAnotherOrderThanTheirReceivesForTheyAreNamed) {
   move_before(0, "SF v1 m0 to rank 1", "SF v4 m0 to rank 1");
   move_before(1, "RF v1 m1 from rank 0", "RF v4 m1 from rank 0");
-  EXPECT_NO_THROW(validate(schedule, wiring, partition, {}));
+  EXPECT_NO_THROW(validate(schedule, dataflow, partition, {}));
 }
 
 TEST_F(Validator, RefusesAReceiveWithoutSendAndASendWithoutReceive) {
@@ -158,7 +158,7 @@ TEST_F(Validator, RefusesAStepFromWhichAnyOneActionIsMissing) {
       schedule = whole;
       Program& program = schedule.programs[rank];
       program.erase(program.begin() + static_cast<std::ptrdiff_t>(i));
-      EXPECT_THROW(validate(schedule, wiring, partition, {}), UserError)
+      EXPECT_THROW(validate(schedule, dataflow, partition, {}), UserError)
           << "rank " << rank << " without " << to_string(whole.programs[rank][i]);
     }
   }
@@ -180,9 +180,9 @@ TEST_F(Validator, RefusesMessagesThatTheModelDoesNotHave) {
 }
 
 TEST_F(Validator, RefusesWeightGradientsOutOfAscendingOrder) {
-  wiring = chain(2);
+  dataflow = chain(2);
   partition = {{0, 2}};
-  schedule = lower(gpipe({.ranks = 1, .micro_batches = 2}), wiring, partition, {});
+  schedule = lower(gpipe({.ranks = 1, .micro_batches = 2}), dataflow, partition, {});
   std::swap(schedule.programs[0][2], schedule.programs[0][3]);
   const ErrorText error = refusal();
   EXPECT_EQ(error.what, "weight gradients accumulate out of ascending micro-batch order");
@@ -259,11 +259,11 @@ TEST_F(Validator, TheNormIsACollectiveOfAllRanks) {
 
 TEST_F(Validator, SharedWeightsAndGradientsAreThereWhenUsed) {
   const Sharing sharing{.reduced = {1, 1, 1, 1}, .fetched = {0, 1, 1, 0}, .gather = true};
-  schedule =
-      lower(one_f_one_b({.ranks = 2, .micro_batches = 3}), wiring, partition, {.sharing = sharing});
+  schedule = lower(one_f_one_b({.ranks = 2, .micro_batches = 3}), dataflow, partition,
+                   {.sharing = sharing});
   const ValidateOptions options{.sharing = sharing};
   const Schedule whole = schedule;
-  EXPECT_NO_THROW(validate(schedule, wiring, partition, options));
+  EXPECT_NO_THROW(validate(schedule, dataflow, partition, options));
   erase(0, "FW [1,2)");
   EXPECT_EQ(refusal(options).what, "a layer runs without its weights");
   schedule = whole;
@@ -315,11 +315,11 @@ TEST_F(Validator, TheUpdateFollowsTheNormOnEveryRankAndTiedWeightsComeBack) {
 
 TEST_F(Validator, ForwardOnlyStepsHaveNoBackwardAndHoldOneActivation) {
   schedule =
-      lower(forward_only({.ranks = 2, .micro_batches = 3}), wiring, partition, {.update = false});
-  EXPECT_EQ(validate(schedule, wiring, partition, {.backward = false}).peak_in_flight,
+      lower(forward_only({.ranks = 2, .micro_batches = 3}), dataflow, partition, {.update = false});
+  EXPECT_EQ(validate(schedule, dataflow, partition, {.backward = false}).peak_in_flight,
             (std::vector<int>{1, 1}));
   EXPECT_EQ(refusal().what, "the step ends unfinished");
-  schedule = lower(gpipe({.ranks = 2, .micro_batches = 3}), wiring, partition, {});
+  schedule = lower(gpipe({.ranks = 2, .micro_batches = 3}), dataflow, partition, {});
   EXPECT_EQ(refusal({.backward = false}).what, "a forward-only schedule has a backward");
 }
 

@@ -44,8 +44,8 @@ Program forward_program(const Sequential& model, const Partition& partition, int
   const int stages = partition.num_stages();
   const Schedule schedule =
       schedule::lower(schedule::build("forward", {.ranks = stages, .micro_batches = 1}),
-                      model.wiring(), partition, {.update = false});
-  schedule::validate(schedule, model.wiring(), partition, {.backward = false});
+                      model.dataflow(), partition, {.update = false});
+  schedule::validate(schedule, model.dataflow(), partition, {.backward = false});
   return schedule.programs[rank];
 }
 
@@ -58,7 +58,7 @@ MessageTag tag_of(const Action& action, std::int32_t pass) {
 
 // The layer that owns the weight which `use` is tied to, and its name there.
 std::string owner_name(const Sequential& model, const WeightSpec& use) {
-  for (const Tie& tie : model.wiring().ties) {
+  for (const Tie& tie : model.dataflow().ties) {
     if (tie.name != use.tie) continue;
     for (const WeightSpec& owned : model.layout(tie.owner).specs)
       if (owned.tie == use.tie) return model.name(tie.owner) + "." + owned.name;
@@ -84,12 +84,12 @@ class Decoder::Stage final : public Machine {
         const Program& program)
       : model_(model), store_(store), cache_(cache), groups_(groups) {
     if (groups.tp.size() > 1) tensor_ = std::make_unique<TensorGroup>(groups.tp, false);
-    uses_.assign(model.wiring().values.size(), 0);
+    uses_.assign(model.dataflow().values.size(), 0);
     for (const Action& action : program)
       if (action.op == Op::kSendActivation) ++uses_[action.value];
-    for (const Value& value : model.wiring().values)
+    for (const Value& value : model.dataflow().values)
       for (const int consumer : value.consumers)
-        uses_[&value - model.wiring().values.data()] += store.contains(consumer);
+        uses_[&value - model.dataflow().values.data()] += store.contains(consumer);
   }
 
   /// The last layer's output; undefined on other stages.

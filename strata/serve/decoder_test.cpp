@@ -89,7 +89,7 @@ at::Tensor whole_forward(DecoderOptions options, const std::vector<std::int64_t>
   const at::NoGradGuard no_grad;
   options.dropout = 0;
   const Sequential model = make_model(options, DecoderOutput::kLogits);
-  std::vector<at::Tensor> values(model.wiring().values.size());
+  std::vector<at::Tensor> values(model.dataflow().values.size());
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     std::vector<at::Tensor> weights, inputs;
     for (const WeightSpec& spec : model.layout(layer).specs)

@@ -60,7 +60,7 @@ Outcome run(const Sequential& model, const std::vector<at::Tensor>& batch, Forwa
   Outcome outcome;
   LossSink sink;
   context.loss = &sink;
-  std::vector<at::Tensor> values(model.wiring().values.size());
+  std::vector<at::Tensor> values(model.dataflow().values.size());
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const std::size_t first = outcome.leaves.size();
     for (WeightSpec spec : model.layout(layer).specs) {

@@ -47,12 +47,12 @@ struct Setting {
 
   Setting() {
     recompute[2] = recompute[4] = 1;
-    sharing = schedule::make_sharing(model.wiring(), std::vector<char>(model.num_layers(), 1),
+    sharing = schedule::make_sharing(model.dataflow(), std::vector<char>(model.num_layers(), 1),
                                      {.replicas = 2, .shards = 2, .zero = 3});
     sharing.reduced[5] = sharing.fetched[5] = sharing.divided_gradients[5] = 0;  // the merge layer
     schedule =
         schedule::lower(schedule::one_f_one_b({.ranks = kMesh.pp, .micro_batches = 3}),
-                        model.wiring(), partition, {.recompute = recompute, .sharing = sharing});
+                        model.dataflow(), partition, {.recompute = recompute, .sharing = sharing});
   }
 };
 

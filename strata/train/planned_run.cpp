@@ -95,7 +95,7 @@ Sequential model_of(const Recipe& recipe) {
 
 PlanRequest plan_request(const Recipe& recipe, const Sequential& model, int processes = 1) {
   const TrainOptions& train = recipe.train;
-  PlanRequest request{.wiring = model.wiring(),
+  PlanRequest request{.dataflow = model.dataflow(),
                       .costs_none = byte_costs(model, cost_request(recipe, true)),
                       .costs_cheap = byte_costs(model, cost_request(recipe, false)),
                       .shape = {.ranks = as_int(recipe.mesh.pp),
@@ -113,7 +113,7 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model, int proc
     request.mesh.copies_pieces = std::getenv("STRATA_SOCKETS") != nullptr;
   }
   request.mesh.weight_element_bytes = static_cast<int>(c10::elementSize(precision_of(recipe)));
-  request.mesh.tensor = transformer_traffic(request.wiring, request.costs_cheap, request.mesh);
+  request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, request.mesh);
   return request;
 }
 

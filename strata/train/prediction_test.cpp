@@ -82,7 +82,7 @@ TEST_P(MemoryPrediction, IsCloseToTheMeasuredPeak) {
   const std::int64_t samples = c.samples / c.mesh.dp;  // of a replica
   CostRequest request{.batch_inputs = inputs, .samples = samples, .micro_batch = kMicroBatch};
   PlanRequest plan_request{
-      .wiring = model.wiring(),
+      .dataflow = model.dataflow(),
       .costs_cheap = byte_costs(model, request),
       .shape = {.ranks = c.stages,
                 .micro_batches = static_cast<int>((samples + kMicroBatch - 1) / kMicroBatch),

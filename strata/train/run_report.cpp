@@ -78,7 +78,7 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
                               {"data", recipe.data.train}},
                     .records = result.records,
                     .step_seconds = {run.plan.simulation.step_seconds, result.median_step_seconds},
-                    .step_miss = text_of(step_miss(run.plan, run.model.wiring(), result.layers,
+                    .step_miss = text_of(step_miss(run.plan, run.model.dataflow(), result.layers,
                                                    result.median_step_seconds)),
                     .bubble = {run.plan.simulation.bubble, result.median_bubble},
                     .prompt = sample.prompt,

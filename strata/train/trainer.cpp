@@ -79,7 +79,7 @@ std::vector<char> layers_with_weights(const Sequential& model) {
 
 schedule::Sharing sharing_of(const Sequential& model, const TrainerOptions& options,
                              const MeshGroups& groups) {
-  return schedule::make_sharing(model.wiring(), layers_with_weights(model),
+  return schedule::make_sharing(model.dataflow(), layers_with_weights(model),
                                 {.replicas = groups.dp.size(),
                                  .shards = groups.shard.size(),
                                  .zero = options.zero,
@@ -188,7 +188,7 @@ const Schedule& Trainer::schedule(int micro_batches, bool training) {
                                       .recompute = options_.recompute,
                                       .sharing = sharing_};
   return schedules_
-      .emplace(key, schedule::make_schedule(request, model_.wiring(), options_.partition))
+      .emplace(key, schedule::make_schedule(request, model_.dataflow(), options_.partition))
       .first->second;
 }
 
@@ -208,7 +208,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
   Program program = schedule.programs[groups_.pp.rank()];
   if (training && !update) {  // stop behind the norm
     const auto norm = std::find_if(program.begin(), program.end(),
-                                   [](const Action& a) { return a.op == Op::kReduceNorm; });
+                                   [](const Action& a) { return a.op == Op::kReduceNormAndLoss; });
     program.erase(norm + 1, program.end());
   }
   machine_->begin(program, {.micro_batches = std::move(micro_batches),

@@ -38,7 +38,7 @@ std::string Trainer::global_name(int layer, int weight) const {
   const WeightSpec& spec = model_.layout(layer).specs[weight];
   if (!model_.layout(layer).placements[weight].borrowed)
     return model_.name(layer) + "." + spec.name;
-  for (const Tie& tie : model_.wiring().ties) {
+  for (const Tie& tie : model_.dataflow().ties) {
     if (tie.name != spec.tie) continue;
     for (const WeightSpec& owned : model_.layout(tie.owner).specs)
       if (owned.tie == spec.tie) return model_.name(tie.owner) + "." + owned.name;

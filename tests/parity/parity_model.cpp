@@ -57,7 +57,7 @@ Weights read_weights(const Sequential& model, const DecoderOptions& options,
 }
 
 at::Tensor forward(const Sequential& model, const Weights& weights, const at::Tensor& tokens) {
-  std::vector<at::Tensor> values(model.wiring().values.size());
+  std::vector<at::Tensor> values(model.dataflow().values.size());
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     std::vector<at::Tensor> inputs;
     for (const InputRef& ref : model.inputs(layer))

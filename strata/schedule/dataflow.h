@@ -25,7 +25,7 @@ struct Tie {
   std::vector<int> users;  ///< layers, ascending, without the owner
 };
 
-struct Wiring {
+struct Dataflow {
   int num_layers = 0;
   std::vector<Value> values;
   std::vector<Tie> ties;

@@ -1,4 +1,4 @@
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "strata/schedule/wiring.h"
+#include "strata/schedule/dataflow.h"
 
 #include <gtest/gtest.h>
 
@@ -19,19 +19,19 @@ TEST(Partition, FindsTheStageOfALayerAndRefusesLayersOutside) {
 }
 
 TEST(Placement, KnowsRankStageInputsAndOutputsOfEveryLayer) {
-  const Wiring wiring = schedule::chain_with_skip_and_tie(4);
-  const schedule::Placement placement(wiring, {{0, 1, 3, 4}}, {0, 1, 0});
+  const Dataflow dataflow = schedule::chain_with_skip_and_tie(4);
+  const schedule::Placement placement(dataflow, {{0, 1, 3, 4}}, {0, 1, 0});
   EXPECT_EQ(placement.stage, (std::vector<int>{0, 1, 1, 2}));
   EXPECT_EQ(placement.rank, (std::vector<int>{0, 1, 1, 0}));
   EXPECT_EQ(placement.outputs[0], (std::vector<int>{0, 4}));
   EXPECT_EQ(placement.inputs[3], (std::vector<int>{2, 4}));
 }
 
-TEST(Placement, RefusesAPartitionThatDoesNotFitTheWiring) {
-  const Wiring wiring = schedule::chain(4);
-  EXPECT_THROW(schedule::Placement(wiring, {{0, 2, 3}}, {0, 1}), InternalError);
-  EXPECT_THROW(schedule::Placement(wiring, {{0, 2, 2, 4}}, {0, 1, 2}), InternalError);
-  EXPECT_THROW(schedule::Placement(wiring, {{0, 2, 4}}, {0}), InternalError);
+TEST(Placement, RefusesAPartitionThatDoesNotFitTheDataflow) {
+  const Dataflow dataflow = schedule::chain(4);
+  EXPECT_THROW(schedule::Placement(dataflow, {{0, 2, 3}}, {0, 1}), InternalError);
+  EXPECT_THROW(schedule::Placement(dataflow, {{0, 2, 2, 4}}, {0, 1, 2}), InternalError);
+  EXPECT_THROW(schedule::Placement(dataflow, {{0, 2, 4}}, {0}), InternalError);
 }
 
 }  // namespace
