@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Refuses an include that breaks the levels of the folders under strata/ (see docs/architecture.md)."""
+"""Refuses an include that breaks the levels of the folders under strata/ (see docs/architecture.md), and
+a tensor factory that doesn't say on which device its bytes live (see strata/device/device.h)."""
 
 import re
 import sys
@@ -31,6 +32,22 @@ SIGHT = [
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+# Its arguments must have options among them: a tensor's, the device's or host_options().
+FACTORY = re.compile(r"\b(?:at|torch)::(?:zeros|ones|empty|full|arange|tensor|from_blob|rand|randn|randint"
+                     r"|eye|linspace|scalar_tensor|empty_strided)\(")
+
+
+def bare_factories(text):
+    """The lines of factories without options."""
+    lines = []
+    for found in FACTORY.finditer(text):
+        depth, end = 1, found.end()
+        while depth and end < len(text):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        if "options(" not in text[found.end():end]:
+            lines.append(text.count("\n", 0, found.start()) + 1)
+    return lines
 
 
 def refusal(folder, file, header):
@@ -60,14 +77,18 @@ def main():
         if folder not in LEVEL:
             problems.append(f"{place}: folder '{folder}' has no level; add it to tools/check_layers.py")
             continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        text = path.read_text(encoding="utf-8")
+        if "_test." not in path.name:
+            problems += [f"{place}:{line}: a tensor factory without options: device.options(dtype), "
+                         "host_options(dtype) or those of a tensor beside it" for line in bare_factories(text)]
+        for number, line in enumerate(text.splitlines(), 1):
             include = INCLUDE.match(line)
             why = include and refusal(folder, path.name, include[1])
             if why:
                 problems.append(f"{place}:{number}: {include[1]}: {why}")
     if problems:
         print("\n".join(problems))
-        print(f"check_layers: {len(problems)} includes break the levels", file=sys.stderr)
+        print(f"check_layers: {len(problems)} places", file=sys.stderr)
         return 1
     print(f"check_layers: {files} files keep to the levels")
     return 0

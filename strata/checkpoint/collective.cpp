@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "strata/base/error_transfer.h"
+#include "strata/device/device.h"
 
 namespace strata {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 constexpr char kDone = '+', kFailed = '-';  // in front of a result or an error
 
 at::Tensor to_message(const std::string& text) {
-  at::Tensor message = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  at::Tensor message = at::empty({static_cast<std::int64_t>(text.size())}, host_options(at::kByte));
   std::memcpy(message.mutable_data_ptr(), text.data(), text.size());
   return message;
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "strata/base/errors.h"
+#include "strata/device/device.h"
 
 namespace strata {
 
@@ -29,7 +30,7 @@ at::Tensor NamedState::tensor() const {
 void assemble(const std::vector<NamedState>& states, std::map<std::string, at::Tensor>& whole) {
   for (const NamedState& state : states) {
     const auto [entry, fresh] = whole.try_emplace(state.name);
-    if (fresh) entry->second = at::zeros(state.shape);
+    if (fresh) entry->second = at::zeros(state.shape, host_options(at::kFloat));
     const at::Tensor flat = entry->second.view(-1);
     for (const Run& run : state.runs)
       flat.narrow(0, run.global, run.numel).copy_(state.local.narrow(0, run.local, run.numel));

@@ -10,6 +10,7 @@
 
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
+#include "strata/device/device.h"
 
 namespace strata {
 namespace {
@@ -144,7 +145,7 @@ const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) co
 
 at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const Entry& e = entry(name);
-  at::Tensor copy = at::empty(e.shape, e.dtype);
+  at::Tensor copy = at::empty(e.shape, host_options(e.dtype));
   read(name, 0, {static_cast<std::byte*>(copy.mutable_data_ptr()), e.end - e.begin});
   return copy;
 }

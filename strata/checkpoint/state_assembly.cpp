@@ -7,6 +7,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/checkpoint/named_state.h"
+#include "strata/device/device.h"
 
 namespace strata {
 namespace {
@@ -33,7 +34,8 @@ at::Tensor describe_runs(const std::vector<NamedState>& states, const std::vecto
       numbers.insert(numbers.end(),
                      {run.local - states[i].runs.front().local, run.global, run.numel});
   }
-  at::Tensor described = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kLong);
+  at::Tensor described =
+      at::empty({static_cast<std::int64_t>(numbers.size())}, host_options(at::kLong));
   std::copy(numbers.begin(), numbers.end(), described.mutable_data_ptr<std::int64_t>());
   return described;
 }
@@ -64,7 +66,7 @@ class WholeState {
   explicit WholeState(const NamedState& state) : state_(state) {}
 
   void add(const at::Tensor& local, const std::vector<Run>& runs) {
-    if (!whole_.defined()) whole_ = at::empty(state_.shape, local.scalar_type());
+    if (!whole_.defined()) whole_ = at::empty(state_.shape, host_options(local.scalar_type()));
     STRATA_CHECK(local.is_contiguous() && local.scalar_type() == whole_.scalar_type(),
                  kAssembleOperation);
     const auto size = static_cast<std::int64_t>(local.element_size());
@@ -89,7 +91,7 @@ class WholeState {
                            .got = std::to_string(filled_),
                            .fix = ""});
     }
-    return whole_.defined() ? whole_ : at::empty(state_.shape, at::kFloat);
+    return whole_.defined() ? whole_ : at::empty(state_.shape, host_options(at::kFloat));
   }
 
  private:

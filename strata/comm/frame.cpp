@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "strata/base/errors.h"
+#include "strata/device/device.h"
 #include "strata/transport/transport.h"
 
 namespace strata {
@@ -54,7 +55,7 @@ void become_export(Frame& frame, const at::Tensor& tensor, std::uint64_t number)
 }
 
 Frame frame_of(FrameKind kind, std::span<const std::byte> bytes, Message& message) {
-  message.tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
+  message.tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, host_options(at::kByte));
   if (!bytes.empty()) std::memcpy(message.tensor.data_ptr(), bytes.data(), bytes.size());
   Frame frame = frame_of(Address{}, message);
   frame.kind = kind;
@@ -67,7 +68,7 @@ Message message_of(const Frame& frame) {
   if (frame.has_tensor) {
     message.tensor = at::empty_strided({frame.sizes, static_cast<std::size_t>(frame.dims)},
                                        {frame.strides, static_cast<std::size_t>(frame.dims)},
-                                       static_cast<at::ScalarType>(frame.dtype));
+                                       host_options(static_cast<at::ScalarType>(frame.dtype)));
     STRATA_CHECK_EQ(message.tensor.nbytes(), frame.tensor_bytes, "comm.receive");
   }
   if (!frame.fits()) return message;

@@ -23,8 +23,12 @@ std::uint64_t id_of(std::uint64_t parent, const std::vector<int>& members,
 }  // namespace
 
 Group::Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
-             std::uint64_t id, MemoryAccount* account)
-    : mailboxes_(std::move(mailboxes)), members_(std::move(members)), id_(id), account_(account) {
+             std::uint64_t id, MemoryAccount* account, Device device)
+    : mailboxes_(std::move(mailboxes)),
+      members_(std::move(members)),
+      id_(id),
+      account_(account),
+      device_(device) {
   const auto self = std::find(members_.begin(), members_.end(), world_rank);
   STRATA_CHECK(self != members_.end(), "comm.group");
   rank_ = static_cast<int>(self - members_.begin());
@@ -34,7 +38,7 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& purpose)
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(members_.at(rank));
   const std::uint64_t id = id_of(id_, members, purpose);
-  return Group(mailboxes_, std::move(members), members_[rank_], id, account_);
+  return Group(mailboxes_, std::move(members), members_[rank_], id, account_, device_);
 }
 
 Address Group::to(int peer, const MessageTag& tag) const {

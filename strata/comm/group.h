@@ -17,6 +17,7 @@
 
 #include "strata/comm/message.h"
 #include "strata/comm/shared_buffer.h"
+#include "strata/device/device.h"
 
 namespace strata {
 
@@ -26,13 +27,14 @@ class Mailboxes;
 class Group {
  public:
   /// `members`: world ranks, ascending, `rank` among them. `account` (may be null) is charged for
-  /// what the rank receives.
+  /// what the rank receives. `device`: where its tensors live.
   Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
-        std::uint64_t id, MemoryAccount* account);
+        std::uint64_t id, MemoryAccount* account, Device device = {});
 
   int rank() const { return rank_; }  ///< within the group
   int size() const { return static_cast<int>(members_.size()); }
   int world_rank(int rank) const { return members_[rank]; }
+  Device device() const { return device_; }  ///< this rank's: it takes tensors from no other
 
   /// Some of the ranks of this group, this one among them, in ascending order. Every member makes
   /// it by itself with the same arguments; `purpose` tells groups of the same ranks apart.
@@ -74,6 +76,7 @@ class Group {
   int rank_ = 0;
   std::uint64_t id_ = 0;
   MemoryAccount* account_ = nullptr;
+  Device device_;
   std::uint32_t collectives_ = 0;
 };
 

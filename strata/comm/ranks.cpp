@@ -182,7 +182,7 @@ struct World::Parts {
       mailboxes->progress().bind(rank);
       std::vector<int> members(options.ranks);
       std::iota(members.begin(), members.end(), 0);
-      Group group(mailboxes, std::move(members), rank, 0, &account);
+      Group group(mailboxes, std::move(members), rank, 0, &account, options.device);
       function(group, account);
       mailboxes->progress().end(rank);
     } catch (const Cancelled&) {
@@ -219,7 +219,8 @@ struct World::Parts {
       fail(unexpected(error));
     }
     if (mailboxes->failed()) end_with_failure();
-    const at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+    const at::Tensor bytes =
+        at::empty({static_cast<std::int64_t>(text.size())}, host_options(at::kByte));
     std::memcpy(bytes.data_ptr(), text.data(), text.size());
     for (int process = 1; process < rendezvous.processes; ++process)
       mailboxes->post({0, process * mailboxes->local_ranks(), kAgreements, tag}, {bytes, {}});

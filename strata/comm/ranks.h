@@ -21,6 +21,7 @@
 
 #include "strata/comm/group.h"
 #include "strata/device/account.h"
+#include "strata/device/device.h"
 #include "strata/schedule/mesh.h"
 #include "strata/transport/rendezvous.h"
 #include "strata/transport/transport.h"
@@ -31,6 +32,7 @@ struct RanksOptions {
   int ranks = 1;
   int threads_per_rank = 1;         ///< intra-op threads of each
   std::int64_t device_bytes = 0;    ///< budget of each rank's account; 0: none
+  Device device;                    ///< of each rank
   Mesh mesh;                        ///< names ranks in errors, if it has as many
   std::string fingerprint;          ///< must be equal in all processes, e.g. the recipe's text
   std::string version;              ///< empty: of this program

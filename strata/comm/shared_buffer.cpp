@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "strata/base/errors.h"
+#include "strata/device/device.h"
 
 namespace strata {
 
@@ -47,7 +48,7 @@ void RemoteBuffer::read(std::int64_t first, std::int64_t count, void* to) const 
 }
 
 at::Tensor RemoteBuffer::copy() const {
-  at::Tensor tensor = at::empty_strided(sizes_, strides_, dtype_);
+  at::Tensor tensor = at::empty_strided(sizes_, strides_, host_options(dtype_));
   read(0, numel_, tensor.data_ptr());
   return tensor;
 }

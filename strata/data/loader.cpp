@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/device/device.h"
 
 namespace strata {
 namespace {
@@ -14,8 +15,8 @@ namespace {
 MiniBatch read_windows(const Windows& windows, std::int64_t samples,
                        const std::function<std::int64_t(std::int64_t)>& window_of) {
   const std::int64_t context = windows.context;
-  at::Tensor tokens = at::empty({samples, context}, at::kLong);
-  at::Tensor targets = at::empty({samples, context}, at::kLong);
+  at::Tensor tokens = at::empty({samples, context}, host_options(at::kLong));
+  at::Tensor targets = at::empty({samples, context}, host_options(at::kLong));
   const std::span all_tokens(tokens.mutable_data_ptr<std::int64_t>(), tokens.numel());
   const std::span all_targets(targets.mutable_data_ptr<std::int64_t>(), targets.numel());
   for (std::int64_t i = 0; i < samples; ++i) {

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "strata/device/account.h"
+#include "strata/device/device.h"
 #include "strata/device/thread_pool.h"
 #include "strata/nn/initialise.h"
 
@@ -27,10 +28,10 @@ std::vector<at::Tensor> leaves(const Layer& layer, std::span<const TensorSpec> i
   const at::ScalarType dtype = value == inputs.end() ? at::kFloat : value->dtype;
   std::vector<at::Tensor> weights;
   for (const WeightSpec& spec : layer.weights()) {
-    const at::Tensor weight = at::zeros(spec.shape, at::kFloat);
+    const at::Tensor weight = at::zeros(spec.shape, host_options(at::kFloat));
     initialise(weight, spec, "measured", /*seed=*/1);
     weights.push_back(weight.to(dtype).requires_grad_(true));
-    weights.back().mutable_grad() = at::zeros(spec.shape, at::kFloat);
+    weights.back().mutable_grad() = at::zeros(spec.shape, host_options(at::kFloat));
   }
   return weights;
 }
@@ -40,7 +41,7 @@ std::vector<at::Tensor> example_inputs(std::span<const TensorSpec> specs) {
   std::vector<at::Tensor> inputs;
   for (const TensorSpec& spec : specs) {
     const bool floating = c10::isFloatingType(spec.dtype);
-    const at::Tensor input = at::full(spec.shape, floating ? 0.5 : 0.0, spec.dtype);
+    const at::Tensor input = at::full(spec.shape, floating ? 0.5 : 0.0, host_options(spec.dtype));
     inputs.push_back(floating ? input.requires_grad_(true) : input);
   }
   return inputs;

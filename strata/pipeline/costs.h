@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/device/device.h"
 #include "strata/nn/sequential.h"
 #include "strata/schedule/costs.h"
 
@@ -18,6 +19,7 @@ struct CostRequest {
   std::int64_t micro_batch = 0;  ///< samples of a full micro-batch
   int optimizer_slots = 2;
   at::ScalarType precision = at::kFloat;  ///< 16 bit: the optimizer keeps fp32 weights beside
+  Device device = {};                     ///< that layers are probed on
   bool keep_intermediates = false;        ///< recompute: none
 };
 

@@ -28,11 +28,12 @@ constexpr double kPatience = 4;        // times as long while rounds disagree
 constexpr double kSteadySpread = 0.1;
 constexpr int kMinRounds = 4, kMaxRounds = 100;
 
-std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs) {
+std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs, Device device) {
   std::vector<at::Tensor> inputs;
   for (const TensorSpec& spec : specs)
-    inputs.push_back(c10::isFloatingType(spec.dtype) ? at::randn(spec.shape).to(spec.dtype)
-                                                     : at::randint(0, 2, spec.shape, at::kLong));
+    inputs.push_back(c10::isFloatingType(spec.dtype)
+                         ? at::randn(spec.shape, device.options(at::kFloat)).to(spec.dtype)
+                         : at::randint(0, 2, spec.shape, device.options(at::kLong)));
   return inputs;
 }
 
@@ -65,16 +66,17 @@ class ProbedLayer {
       : layer_(layer),
         layout_(layout),
         optimizer_(optimizer),
-        store_(device_medium()),
+        store_(device_medium(), Residency::kUntilReleased, request.device),
         slice_(split),
-        inputs_(random_inputs(specs)) {
+        inputs_(random_inputs(specs, request.device)) {
     store_.insert(0, layout,
                   {.shard = {0, layout.own_numel},
                    .dtype = request.precision,
                    .optimizer_slots = static_cast<int>(optimizer.slot_names().size())});
     const Lease lease = store_.acquire(0, StateKind::kWeights);
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-      const at::Tensor first_values = at::zeros(layout.placements[i].shape);
+      const at::Tensor first_values =
+          at::zeros(layout.placements[i].shape, host_options(at::kFloat));
       initialise(first_values, layout.specs[i], "probe", /*seed=*/1, /*rank=*/0, split.ranks);
       lease.weights()[i].detach().copy_(first_values);
     }

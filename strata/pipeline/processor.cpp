@@ -17,6 +17,7 @@
 
 #include "strata/base/clock.h"
 #include "strata/base/units.h"
+#include "strata/device/device.h"
 #include "strata/pipeline/cache_file.h"
 
 namespace strata {
@@ -40,7 +41,9 @@ std::vector<double> best_rates(int threads) {
   at::set_num_threads(threads);
   std::vector<Product> products;
   for (const at::ScalarType precision : kPrecisions) {
-    const auto factor = [&] { return at::randn({kProductSize, kProductSize}).to(precision); };
+    const auto factor = [&] {
+      return at::randn({kProductSize, kProductSize}, host_options(at::kFloat)).to(precision);
+    };
     products.push_back({.a = factor(), .b = factor(), .c = factor()});
   }
   const double begin = now_seconds();

@@ -34,6 +34,9 @@ StageMachine::StageMachine(const Sequential& model, MachineOptions options, Laye
 
 void StageMachine::begin(const Program& program, StepInputs inputs) {
   inputs_ = std::move(inputs);
+  for (MicroBatch& batch : inputs_.micro_batches)  // read on the host
+    for (at::Tensor& input : batch.inputs)
+      input = input.to(groups_.world.device().options(input.scalar_type()));
   scalars_ = {.step = inputs_.step,
               .update = inputs_.step + 1 - inputs_.skipped_updates,
               .learning_rate = inputs_.learning_rate,
@@ -170,7 +173,9 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   for (const int value : model_.outputs(layer)) {
     at::Tensor gradient = gradients_.take_sum(model_.dataflow().values[value], value, micro_batch);
     // Nobody reads it: it is the loss.
-    output_gradients.push_back(gradient.defined() ? std::move(gradient) : at::ones({}));
+    output_gradients.push_back(gradient.defined()
+                                   ? std::move(gradient)
+                                   : at::ones({}, groups_.world.device().options(at::kFloat)));
   }
   const auto entry = graphs_.find({layer, micro_batch});
   STRATA_CHECK(entry != graphs_.end(), "pipeline.backward");

@@ -152,8 +152,8 @@ Decoder::Decoder(const Sequential& model, const Mesh& mesh, std::int64_t positio
     : model_(model),
       groups_(make_mesh_groups(world, mesh)),
       partition_(even_partition(model.num_layers(), mesh.pp)),
-      store_(device_medium()),
-      cache_(model, layers_of(partition_, groups_.pp.rank()), positions),
+      store_(device_medium(), Residency::kUntilReleased, world.device()),
+      cache_(model, layers_of(partition_, groups_.pp.rank()), positions, world.device()),
       program_(forward_program(model, partition_, groups_.pp.rank())) {
   STRATA_CHECK_EQ(model.split().ranks, mesh.tp, "serve.decoder");
   STRATA_CHECK_EQ(mesh.dp, 1, "serve.decoder");
@@ -187,8 +187,9 @@ at::Tensor Decoder::forward(std::span<const std::int64_t> tokens) {
   STRATA_CHECK(length() + static_cast<std::int64_t>(tokens.size()) <= positions(), "serve.forward");
   const at::NoGradGuard no_grad;
   groups_.world.doing("decoding", static_cast<int>(length()));
-  at::Tensor logits = stage_->run(
-      program_, at::tensor(at::ArrayRef<std::int64_t>(tokens.data(), tokens.size())).unsqueeze(0));
+  const at::Tensor text = at::tensor(at::ArrayRef<std::int64_t>(tokens.data(), tokens.size()),
+                                     groups_.world.device().options(at::kLong));
+  at::Tensor logits = stage_->run(program_, text.unsqueeze(0));
   cache_.append(static_cast<std::int64_t>(tokens.size()));
   return logits;
 }

@@ -7,12 +7,12 @@
 namespace strata {
 
 KeyValueCache::KeyValueCache(const Sequential& model, const std::vector<int>& layers,
-                             std::int64_t positions)
+                             std::int64_t positions, Device device)
     : positions_(positions) {
   for (const int layer : layers) {
     LayerCache& kept = layers_[layer];
     for (const TensorSpec& spec : model.layer(layer).cache(/*samples=*/1, positions))
-      kept.tensors.push_back(at::empty(spec.shape, spec.dtype));
+      kept.tensors.push_back(at::empty(spec.shape, device.options(spec.dtype)));
   }
 }
 

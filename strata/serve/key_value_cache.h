@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "strata/device/device.h"
 #include "strata/nn/sequential.h"
 
 namespace strata {
@@ -16,7 +17,8 @@ namespace strata {
 class KeyValueCache {
  public:
   /// For `layers` of the model and one text of at most `positions` tokens.
-  KeyValueCache(const Sequential& model, const std::vector<int>& layers, std::int64_t positions);
+  KeyValueCache(const Sequential& model, const std::vector<int>& layers, std::int64_t positions,
+                Device device);
 
   const LayerCache& layer(int layer) const { return layers_.at(layer); }
 

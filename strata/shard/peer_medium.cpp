@@ -17,11 +17,12 @@ class WeightGather final : public Transfer {
   WeightGather(LayerState& state, AllGather gather) : state_(state), gather_(std::move(gather)) {}
 
   // Filled before it is installed: to autograd the weights never changed since the forward.
-  void wait() override {
+  Event finish() override {
     at::Tensor bytes =
         at::empty({state_.layout->own_numel}, state_.weight_shard.tensor().options());
     gather_.finish(bytes);
     state_.weights.install(std::move(bytes));
+    return {};
   }
 
  private:

@@ -56,7 +56,10 @@ class HostMedium final : public Medium {
   class Call final : public Transfer {
    public:
     explicit Call(std::function<void()> call) : call_(std::move(call)) {}
-    void wait() override { call_(); }
+    Event finish() override {
+      call_();
+      return {};
+    }
 
    private:
     std::function<void()> call_;
@@ -93,9 +96,9 @@ class FaultyMedium final : public Medium {
     FaultyTransfer(FaultyMedium& medium, std::unique_ptr<Transfer> transfer, LayerState& state,
                    StateKind kind)
         : medium_(medium), transfer_(std::move(transfer)), state_(state), kind_(kind) {}
-    void wait() override {
+    Event finish() override {
       medium_.may_fail(Call::kWait, state_, kind_);
-      transfer_->wait();
+      return transfer_->finish();
     }
 
    private:

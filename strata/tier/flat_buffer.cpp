@@ -1,7 +1,6 @@
 #include "strata/tier/flat_buffer.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <utility>
 
@@ -9,20 +8,23 @@
 
 namespace strata {
 
-FlatBuffer::FlatBuffer(std::int64_t numel, at::ScalarType dtype) {
+FlatBuffer::FlatBuffer(std::int64_t numel, at::ScalarType dtype, Device device) {
+  tensor_ = at::empty({0}, device.options(dtype));
   const auto bytes = static_cast<std::size_t>(numel) * c10::elementSize(dtype);
-  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, at::kCPU),
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
+                       c10::DataPtr(nullptr, tensor_.device()),
                        /*allocator=*/nullptr, /*resizable=*/false);
-  tensor_ = at::empty({0}, dtype).set_(storage, 0, {numel}, {1});
+  tensor_.set_(storage, 0, {numel}, {1});
 }
 
 void FlatBuffer::install(at::Tensor bytes) {
   STRATA_CHECK(!present() && bytes.is_contiguous(), "tier.install");
   STRATA_CHECK_EQ(bytes.numel(), tensor_.numel(), "tier.install");
   STRATA_CHECK_EQ(bytes.scalar_type(), tensor_.scalar_type(), "tier.install");
+  STRATA_CHECK_EQ(bytes.device(), tensor_.device(), "tier.install");
   bytes_ = std::move(bytes);
   // The pointer owns nothing: bytes_ does, until remove().
-  tensor_.storage().set_data_ptr(c10::DataPtr(bytes_.data_ptr(), at::kCPU));
+  tensor_.storage().set_data_ptr(c10::DataPtr(bytes_.data_ptr(), tensor_.device()));
 }
 
 const at::Tensor& FlatBuffer::bytes() const {
@@ -32,7 +34,7 @@ const at::Tensor& FlatBuffer::bytes() const {
 
 at::Tensor FlatBuffer::remove() {
   STRATA_CHECK(present(), "tier.remove");
-  tensor_.storage().set_data_ptr(c10::DataPtr(nullptr, at::kCPU));
+  tensor_.storage().set_data_ptr(c10::DataPtr(nullptr, tensor_.device()));
   return std::exchange(bytes_, at::Tensor());
 }
 

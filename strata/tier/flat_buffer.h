@@ -4,19 +4,21 @@
 /// them out. Autograd leaves, their gradients and saved tensors are views of it and follow.
 ///
 /// Shapes  one dimension.
-/// Errors  InternalError: bytes of another size, installed twice, used or removed when absent.
+/// Errors  InternalError: bytes of another size or device, installed twice, used or removed when absent.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
+#include "strata/device/device.h"
+
 namespace strata {
 
 class FlatBuffer {
  public:
   FlatBuffer() = default;
-  explicit FlatBuffer(std::int64_t numel, at::ScalarType dtype = at::kFloat);  ///< without bytes
+  FlatBuffer(std::int64_t numel, at::ScalarType dtype, Device device);  ///< without bytes
 
   const at::Tensor& tensor() const { return tensor_; }
   bool present() const { return bytes_.defined(); }

@@ -11,7 +11,7 @@ namespace strata {
 namespace {
 
 TEST(FlatBuffer, ViewsFollowTheBytes) {
-  FlatBuffer buffer(8);
+  FlatBuffer buffer(8, at::kFloat, Device{});
   EXPECT_FALSE(buffer.present());
   const at::Tensor view = buffer.tensor().narrow(0, 4, 4).view({2, 2});
   buffer.install(at::arange(8, at::kFloat));
@@ -23,7 +23,7 @@ TEST(FlatBuffer, ViewsFollowTheBytes) {
 }
 
 TEST(FlatBuffer, SavedTensorsFollowBetweenForwardAndBackward) {
-  FlatBuffer buffer(4);
+  FlatBuffer buffer(4, at::kFloat, Device{});
   buffer.install(at::arange(1, 5, at::kFloat));
   const at::Tensor leaf = buffer.tensor().detach().requires_grad_(true);
   const at::Tensor y = (leaf * leaf).sum();
@@ -34,7 +34,7 @@ TEST(FlatBuffer, SavedTensorsFollowBetweenForwardAndBackward) {
 }
 
 TEST(FlatBuffer, RefusesWhatDoesNotFit) {
-  FlatBuffer buffer(4);
+  FlatBuffer buffer(4, at::kFloat, Device{});
   EXPECT_THROW(buffer.remove(), InternalError);
   EXPECT_THROW(buffer.install(at::full({5}, 0.0f)), InternalError);
   buffer.install(at::full({4}, 0.0f));

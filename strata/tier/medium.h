@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "strata/device/device.h"
+
 namespace strata {
 
 struct LayerState;
@@ -51,11 +53,13 @@ class StateKinds {
 };
 constexpr StateKinds operator|(StateKind a, StateKind b) { return StateKinds(a) | StateKinds(b); }
 
-/// The event at which a transfer has ended.
+/// Bytes under way.
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  virtual void wait() = 0;  ///< once; throws what went wrong
+  /// Does what is left for the host to do; the event is the bytes' arrival, for which the rank's
+  /// stream waits. Once; throws what went wrong.
+  virtual Event finish() = 0;
 };
 
 class Medium {

@@ -14,32 +14,34 @@ namespace {
 constexpr StateKind kKinds[] = {StateKind::kWeightShard, StateKind::kWeights, StateKind::kGradients,
                                 StateKind::kOptimizer};
 
-FlatBuffer zeroed(std::int64_t numel, at::ScalarType dtype) {
-  FlatBuffer buffer(numel, dtype);
-  buffer.install(at::zeros({numel}, dtype));
+FlatBuffer zeroed(std::int64_t numel, at::ScalarType dtype, Device device) {
+  FlatBuffer buffer(numel, dtype, device);
+  buffer.install(at::zeros({numel}, buffer.tensor().options()));
   return buffer;
 }
 
-void make_buffers(LayerState& state) {
+void make_buffers(LayerState& state, Device device) {
   const ShardPlacement& placement = state.placement;
   const LayerLayout& layout = *state.layout;
-  const std::int64_t shard = placement.shard.size();
-  state.weights = FlatBuffer(layout.own_numel, placement.dtype);
+  const auto shard = [&](at::ScalarType dtype) {
+    return zeroed(placement.shard.size(), dtype, device);
+  };
   if (placement.whole_weights) {
-    state.weights.install(at::zeros({layout.own_numel}, placement.dtype));
+    state.weights = zeroed(layout.own_numel, placement.dtype, device);
   } else {
-    state.weight_shard = zeroed(shard, placement.dtype);
+    state.weights = FlatBuffer(layout.own_numel, placement.dtype, device);
+    state.weight_shard = shard(placement.dtype);
   }
   if (!placement.trains) return;
-  state.gradients = FlatBuffer(layout.total_numel);
   if (placement.whole_gradients) {
-    state.gradients.install(at::zeros({layout.total_numel}));
+    state.gradients = zeroed(layout.total_numel, at::kFloat, device);
   } else {
-    state.gradient_shard = zeroed(shard, at::kFloat);
+    state.gradients = FlatBuffer(layout.total_numel, at::kFloat, device);
+    state.gradient_shard = shard(at::kFloat);
   }
-  if (placement.dtype != at::kFloat) state.master = zeroed(shard, at::kFloat);
+  if (placement.dtype != at::kFloat) state.master = shard(at::kFloat);
   for (int slot = 0; slot < placement.optimizer_slots; ++slot)
-    state.slots.push_back(zeroed(shard, at::kFloat));
+    state.slots.push_back(shard(at::kFloat));
 }
 
 // The part of a layer's flat buffer that is a weight's, in its shape.
@@ -120,7 +122,8 @@ at::Tensor Lease::weight_shard() const {
 void Lease::open_gradients() const {
   require(StateKind::kGradients);
   FlatBuffer& gradients = state_->gradients;
-  if (!gradients.present()) gradients.install(at::zeros({gradients.tensor().numel()}));
+  if (!gradients.present())
+    gradients.install(at::zeros(gradients.tensor().sizes(), gradients.tensor().options()));
 }
 
 at::Tensor Lease::take_gradients() const {
@@ -166,8 +169,8 @@ std::vector<at::Tensor> Lease::slots() const {
   return slots;
 }
 
-LayerStore::LayerStore(std::unique_ptr<Medium> medium, Residency residency)
-    : medium_(std::move(medium)), residency_(residency) {}
+LayerStore::LayerStore(std::unique_ptr<Medium> medium, Residency residency, Device device)
+    : medium_(std::move(medium)), residency_(residency), stream_(device) {}
 
 void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlacement& placement) {
   Entry entry;
@@ -175,7 +178,7 @@ void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlaceme
   state.layer = layer;
   state.layout = &layout;
   state.placement = placement;
-  make_buffers(state);
+  make_buffers(state, stream_.device());
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
     const std::string& tie = layout.specs[i].tie;
@@ -188,7 +191,7 @@ void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlaceme
       bytes = this->entry(owning_layer).state.leaves[weight];
       entry.owners.push_back(owning_layer);
     } else {
-      bytes = at::zeros(place.shape, placement.dtype);
+      bytes = at::zeros(place.shape, stream_.device().options(placement.dtype));
     }
     at::Tensor leaf = bytes.detach().requires_grad_(placement.trains);
     // Preset, so that gradients accumulate in place in the flat buffer.
@@ -233,7 +236,7 @@ void LayerStore::finish(Entry& entry, StateKind kind) {
   const std::unique_ptr<Transfer> transfer = std::move(status.transfer);
   const Where then = status.where == Where::kComing ? Where::kHere : Where::kAway;
   status.where = Where::kAway;  // if it fails
-  transfer->wait();
+  stream_.wait(transfer->finish());
   status.where = then;
 }
 

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/device/device.h"
 #include "strata/tier/layer_state.h"
 #include "strata/tier/medium.h"
 
@@ -80,7 +81,7 @@ enum class Residency : std::uint8_t {
 class LayerStore {
  public:
   explicit LayerStore(std::unique_ptr<Medium> medium,
-                      Residency residency = Residency::kUntilReleased);
+                      Residency residency = Residency::kUntilReleased, Device device = {});
 
   /// Makes the (zeroed) buffers of a layer. A tied weight whose owner was inserted before is a view
   /// of the owner's bytes; otherwise its use gets a replica of its own, which stays.
@@ -119,6 +120,7 @@ class LayerStore {
 
   std::unique_ptr<Medium> medium_;
   Residency residency_;
+  Stream stream_;  // where the rank computes: it waits for transfers
   std::map<int, Entry> entries_;
   std::map<std::string, std::pair<int, std::size_t>> owners_of_ties_;  // layer and weight
   std::exception_ptr failed_;  // an eviction at the end of a lease: the next call throws it

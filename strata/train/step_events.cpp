@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "strata/base/errors.h"
+#include "strata/device/device.h"
 #include "strata/schedule/op_named.h"
 
 namespace strata {
@@ -21,7 +22,8 @@ int op_of(const char* kind) {
 }  // namespace
 
 at::Tensor encode_events(const std::vector<TraceEvent>& events) {
-  at::Tensor encoded = at::empty({static_cast<std::int64_t>(events.size()), kNumbers}, at::kDouble);
+  at::Tensor encoded =
+      at::empty({static_cast<std::int64_t>(events.size()), kNumbers}, host_options(at::kDouble));
   double* to = encoded.data_ptr<double>();
   for (const TraceEvent& event : events) {
     for (const double number :

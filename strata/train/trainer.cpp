@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
+#include "strata/device/device.h"
 #include "strata/nn/initialise.h"
 #include "strata/schedule/step_schedule.h"
 #include "strata/shard/peer_medium.h"
@@ -96,9 +97,10 @@ Trainer::Trainer(const Sequential& model, TrainerOptions options, const Group& w
                                shards_of(options_, mesh_of(options_, world)))),
       sharing_(sharing_of(model, options_, groups_)),
       optimizer_(make_optimizer(options_.optimizer)),
-      store_(std::make_unique<PeerMedium>(groups_.shard, options_.medium()), options_.residency),
+      store_(std::make_unique<PeerMedium>(groups_.shard, options_.medium()), options_.residency,
+             world.device()),
       loss_scale_(options_.precision == at::kHalf ? LossScale::half() : LossScale::fixed()),
-      scale_state_(at::zeros({3})) {
+      scale_state_(at::zeros({3}, host_options(at::kFloat))) {
   remember_scale();
   options_.recompute.resize(model.num_layers(), 0);
   std::vector<int> rank_of_stage(options_.partition.num_stages());
@@ -136,7 +138,7 @@ void Trainer::initialise() {
     const Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
     const LayerLayout& layout = lease.layout();
     const FlatRange shard = lease.placement().shard;
-    const at::Tensor whole = at::zeros({layout.own_numel}, at::kFloat);
+    const at::Tensor whole = at::zeros({layout.own_numel}, host_options(at::kFloat));
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       const WeightPlacement& place = layout.placements[i];
       if (place.borrowed) continue;

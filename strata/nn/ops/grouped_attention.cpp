@@ -43,7 +43,7 @@ void attend_backward(const Parts& p, const Attended& attended, const at::Tensor&
 }
 
 void turn(const Parts& p, const GroupedAttention& o, RopeTurn direction) {
-  const at::Tensor table = rope_table(o.rope, o.head_width, p.q.size(1));
+  const at::Tensor table = rope_table(o.rope, o.head_width, p.q.size(1)).to(p.q.device());
   rope(p.q, table, direction);
   rope(p.k, table, direction);
 }

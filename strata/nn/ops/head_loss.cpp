@@ -74,7 +74,7 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
     context->saved_data["scale"] = terms.scale;
     context->saved_data["group"] = keep_pointer(terms.group);
     context->saved_data["sink"] = keep_pointer(sink);
-    return at::zeros({}, at::kFloat);
+    return at::zeros({}, x.options().dtype(at::kFloat));
   }
 
   static variable_list backward(AutogradContext* context, variable_list) {
@@ -109,7 +109,7 @@ at::Tensor head_loss(const at::Tensor& x, const at::Tensor& weight, const at::Te
   if (at::GradMode::is_enabled())
     return HeadLossFunction::apply(x, weight, targets, terms, context.loss);
   context.loss->sum += loss_only(x, weight, targets, terms);
-  return at::zeros({}, at::kFloat);
+  return at::zeros({}, x.options().dtype(at::kFloat));
 }
 
 }  // namespace strata

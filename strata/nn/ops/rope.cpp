@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "strata/device/device.h"
 #include "strata/device/parallel.h"
 
 namespace strata {
@@ -39,7 +40,7 @@ at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64
                       std::int64_t first) {
   const std::vector<float> frequencies = rope_frequencies(options, width);
   const std::int64_t half = width / 2;
-  at::Tensor table = at::empty({length, width}, at::kFloat);
+  at::Tensor table = at::empty({length, width}, host_options(at::kFloat));
   float* to = table.data_ptr<float>();
   parallel_rows(length, width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t position = begin; position < end; ++position) {

@@ -1,0 +1,98 @@
+#include "strata/device/device.h"
+
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+// What a device with a queue would do, noted down: events happen when the test says so.
+struct Notes {
+  std::vector<std::string> lines;
+  bool happened = false;
+};
+
+class NotedEvent final : public PendingEvent {
+ public:
+  explicit NotedEvent(Notes& notes) : notes_(notes) {}
+  bool query() const override { return notes_.happened; }
+  void synchronize() const override {
+    notes_.lines.emplace_back("waited");
+    notes_.happened = true;
+  }
+
+ private:
+  Notes& notes_;
+};
+
+std::string refusal(const std::string& name) {
+  try {
+    Device::parse(name);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "taken";
+}
+
+TEST(DeviceNames, AreReadAndWritten) {
+  EXPECT_EQ(Device::parse("cpu"), Device{});
+  EXPECT_EQ(Device::parse("cpu:0"), Device{});
+  EXPECT_EQ(Device{}.name(), "cpu");
+  EXPECT_EQ((Device{DeviceKind::kCuda, 1}.name()), "cuda:1");
+}
+
+TEST(DeviceNames, ThatAreNoneAreRefused) {
+  for (const char* name : {"", "gpu", "cpu:", "cpu:x", "cpu:-1", "cpu:0:0", "cpu:99999999999"})
+    EXPECT_NE(refusal(name).find("not the name of a device"), std::string::npos) << name;
+  EXPECT_NE(refusal("cpu:1").find("this machine has no such device"), std::string::npos);
+  EXPECT_NE(refusal("cpu:1").find("an index below 1"), std::string::npos);
+}
+
+TEST(DeviceNames, OfAMissingBackendAreRefusedByIt) {
+  for (const char* name : {"cuda", "cuda:1"}) {
+    const std::string text = refusal(name);
+    EXPECT_NE(text.find("[device.cuda]"), std::string::npos) << text;
+    for (const char* part : {"expected", "got", "fix"})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+  EXPECT_THROW(Stream(Device{DeviceKind::kCuda, 0}), UserError);
+}
+
+TEST(Factories, TakeTheDevicesOptions) {
+  const at::Tensor x = at::empty({2}, Device{}.options(at::kBFloat16));
+  EXPECT_TRUE(x.is_cpu());
+  EXPECT_EQ(x.scalar_type(), at::kBFloat16);
+  const c10::TensorOptions cuda = Device{DeviceKind::kCuda, 1}.options(at::kFloat);
+  EXPECT_EQ(cuda.device(), c10::Device(c10::DeviceType::CUDA, 1));
+  EXPECT_EQ(host_options(at::kLong).device(), c10::Device(c10::DeviceType::CPU));
+}
+
+TEST(CpuStreams, HaveDoneEverythingWhenAnEventIsRecorded) {
+  const Stream stream;
+  EXPECT_EQ(stream.device(), Device{});
+  const Event event = stream.record();
+  EXPECT_TRUE(event.query());
+  event.synchronize();
+  Stream().wait(event);
+  stream.synchronize();
+  EXPECT_TRUE(Event().query());
+}
+
+TEST(CpuStreams, MakeTheCallerWaitForAnotherDevicesEvent) {
+  Notes notes;
+  const Event event(std::make_shared<NotedEvent>(notes));
+  const Event copy = event;
+  EXPECT_FALSE(copy.query());
+  Stream().wait(event);
+  EXPECT_EQ(notes.lines, std::vector<std::string>{"waited"});
+  EXPECT_TRUE(copy.query());
+}
+
+}  // namespace
+}  // namespace strata
