@@ -217,9 +217,10 @@ void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest&
   const std::vector<std::string> keys = probe_keys(model, request, options);
   ProbeCache cache(options.cache_file);
 
-  std::map<std::string, int> missing;  // key -> a layer that has it
+  std::map<std::string, int> missing;  // key -> a layer that has it; not known well enough
   for (int layer = 0; layer < model.num_layers(); ++layer)
-    if (!cache.find(keys[layer])) missing.emplace(keys[layer], layer);
+    if (!cache.find(keys[layer]) || cache.is_disturbed(keys[layer]))
+      missing.emplace(keys[layer], layer);
 
   for (const std::vector<int>& portion : in_portions(missing, costs, options.ranks)) {
     std::mutex mutex;
@@ -238,7 +239,7 @@ void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest&
                          measured[i].push_back(layers[i]->seconds());
                      });
     for (std::size_t i = 0; i < portion.size(); ++i)
-      cache.insert(keys[portion[i]], mean_of(measured[i]));
+      cache.measured_again(keys[portion[i]], mean_of(measured[i]));
   }
   cache.save();
 

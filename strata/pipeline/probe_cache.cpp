@@ -54,6 +54,21 @@ void ProbeCache::insert(const std::string& key, const LayerSeconds& seconds) {
   entries_[key] = changed_[key] = seconds;
 }
 
+bool ProbeCache::is_disturbed(const std::string& key) const {
+  const auto entry = entries_.find(key);
+  return entry != entries_.end() && (entry->second[LayerPart::kForward].spread > kDisturbedSpread ||
+                                     entry->second[LayerPart::kBackward].spread > kDisturbedSpread);
+}
+
+void ProbeCache::measured_again(const std::string& key, const LayerSeconds& seconds) {
+  const auto entry = entries_.find(key);
+  LayerSeconds best = entry == entries_.end() ? seconds : entry->second;
+  for (int part = 0; part < kNumLayerParts; ++part)
+    if (seconds.parts[part].seconds < best.parts[part].seconds)
+      best.parts[part] = seconds.parts[part];
+  insert(key, best);
+}
+
 void ProbeCache::correct(const std::string& key, const LayerSeconds& trained) {
   const auto entry = entries_.find(key);
   if (entry == entries_.end()) return;

@@ -1,8 +1,9 @@
 /// Remembers measured seconds of layers between runs, in one JSON file a user.
 ///
-/// A probe writes what it measured before training, training what the layers then needed: an entry
-/// made while the machine was busy does not stay. Entries of another processor, instruction set or
-/// libtorch stay in the file, unseen.
+/// A probe writes what it measured before training, training what the layers then needed, and an
+/// entry whose measurements disagreed is measured again before the next plan: one made while the
+/// machine was busy does not stay. Entries of another processor, instruction set or libtorch stay
+/// in the file, unseen.
 #pragma once
 
 #include <map>
@@ -24,9 +25,16 @@ class ProbeCache {
   std::optional<LayerSeconds> find(const std::string& key) const;
   void insert(const std::string& key, const LayerSeconds& seconds);
 
+  /// An entry whose forward or backward was measured with a spread above kDisturbedSpread.
+  bool is_disturbed(const std::string& key) const;
+
+  /// Puts a second measurement in the place of an entry, part by part, where it is the faster one:
+  /// a busy machine only ever makes a layer slower.
+  void measured_again(const std::string& key, const LayerSeconds& seconds);
+
   /// Puts what training measured in the place of an entry, if there is one, part by part, and leaves
-  /// what it did not measure. A part stays, too, where training itself was disturbed: slower than the entry and
-  /// with a spread above kDisturbedSpread and above the entry's.
+  /// what it did not measure. A part stays, too, where training itself was disturbed: slower than
+  /// the entry and with a spread above kDisturbedSpread and above the entry's.
   void correct(const std::string& key, const LayerSeconds& trained);
 
   void save() const;

@@ -166,6 +166,29 @@ TEST_F(Probe, IsCorrectedByWhatTrainingMeasured) {
   EXPECT_EQ(corrected.layers[1].backward_seconds, busy.layers[1].backward_seconds);
 }
 
+TEST_F(Probe, MeasuresADisturbedEntryAgainAndKeepsTheFasterParts) {
+  const std::string key = probe_keys(model_, request_, options_)[1];
+  machine_.slowdown = [](std::size_t forward) { return forward % 3 == 0 ? 4.0 : 5.5; };
+  probe();
+  ASSERT_TRUE(ProbeCache(options_.cache_file).is_disturbed(key));
+  EXPECT_GT(ProbeCache(options_.cache_file).find(key)->forward(), 3.9 * kSlow);
+
+  machine_.slowdown = [](std::size_t) { return 1.0; };
+  const CostTable costs = probe();
+  EXPECT_NEAR(costs.layers[1].forward_seconds, kSlow, 1e-9);
+  EXPECT_FALSE(ProbeCache(options_.cache_file).is_disturbed(key));
+
+  machine_.order.clear();
+  probe();
+  EXPECT_TRUE(machine_.order.empty());
+
+  ProbeCache cache(options_.cache_file);
+  LayerSeconds slower = *cache.find(key);
+  for (Timing& part : slower.parts) part.seconds *= 2;
+  cache.measured_again(key, slower);
+  EXPECT_NEAR(cache.find(key)->forward(), kSlow, 1e-9);
+}
+
 TEST_F(Probe, StaysWhereTrainingItselfWasDisturbed) {
   probe();
   const std::vector<std::string> keys = probe_keys(model_, request_, options_);
