@@ -31,6 +31,7 @@ void parallel_ranges(std::int64_t n, std::int64_t least, F f, std::int64_t unit 
 }
 
 inline constexpr std::int64_t kLeastElements = 1 << 14;  // below, another thread costs more
+inline constexpr std::int64_t kColumnUnit = 64;
 
 template <typename F>
 void parallel_elements(std::int64_t n, F f) {
@@ -43,10 +44,11 @@ void parallel_rows(std::int64_t rows, std::int64_t columns, F f) {
   parallel_ranges(rows, std::max<std::int64_t>(1, kLeastElements / columns), f);
 }
 
-/// Ranges of columns, for sums over all rows.
+/// Ranges of columns, for sums over all rows. A row's part is some cache lines long: kernels read
+/// several vectors of a row before they go to the next.
 template <typename F>
 void parallel_columns(std::int64_t rows, std::int64_t columns, F f) {
-  parallel_ranges(columns, std::max<std::int64_t>(1, kLeastElements / rows), f, 16);
+  parallel_ranges(columns, std::max<std::int64_t>(1, kLeastElements / rows), f, kColumnUnit);
 }
 
 }  // namespace strata

@@ -19,19 +19,18 @@ void add_sums(const T* x, float* sum, std::int64_t rows, std::int64_t columns, s
               std::int64_t end) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  constexpr int kStrip = 8;
-  std::int64_t c = begin;
-  for (; c + kStrip * lanes <= end; c += kStrip * lanes) {
-    V total[kStrip];
-    for (int k = 0; k < kStrip; ++k) total[k] = hn::Zero(d);
+  std::int64_t c = for_each_strip<8>(begin, end, [&](std::int64_t first, auto vectors) {
+    constexpr int kVectors = decltype(vectors)::value;
+    V total[kVectors];
+    for (int k = 0; k < kVectors; ++k) total[k] = hn::Zero(d);
     for (std::int64_t row = 0; row < rows; ++row)
-      for (int k = 0; k < kStrip; ++k)
-        total[k] = hn::Add(total[k], load(d, x + row * columns + c + k * lanes));
-    for (int k = 0; k < kStrip; ++k) {
-      float* to = sum + c + k * lanes;
+      for (int k = 0; k < kVectors; ++k)
+        total[k] = hn::Add(total[k], load(d, x + row * columns + first + k * lanes));
+    for (int k = 0; k < kVectors; ++k) {
+      float* to = sum + first + k * lanes;
       hn::StoreU(hn::Add(hn::LoadU(d, to), total[k]), d, to);
     }
-  }
+  });
   for (; c < end; ++c) {
     float total = 0;
     for (std::int64_t row = 0; row < rows; ++row) total += get(x + row * columns + c);

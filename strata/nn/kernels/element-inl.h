@@ -4,6 +4,7 @@
 /// What is written is rounded to nearest even, as ATen does.
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(STRATA_ELEMENT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_ELEMENT_INL_H
@@ -109,6 +110,19 @@ template <typename Body>
 HWY_INLINE void for_each_partial(std::int64_t width, Body body) {
   const auto lanes = static_cast<std::int64_t>(hwy::HWY_NAMESPACE::Lanes(FloatTag()));
   for (std::int64_t c = 0; c < width; c += lanes) body(c, width - c < lanes ? width - c : lanes);
+}
+
+/// Calls body(c, n) for columns c ... c + n vectors from `begin`: strips of kStrip vectors, whose sums
+/// stay in registers while the rows go by, then single vectors (n is a constant of its type). Returns
+/// the first of the columns that are left, less than a vector.
+template <int kStrip, typename Body>
+HWY_INLINE std::int64_t for_each_strip(std::int64_t begin, std::int64_t end, Body body) {
+  const auto lanes = static_cast<std::int64_t>(hwy::HWY_NAMESPACE::Lanes(FloatTag()));
+  std::int64_t c = begin;
+  for (; c + kStrip * lanes <= end; c += kStrip * lanes)
+    body(c, std::integral_constant<int, kStrip>());
+  for (; c + lanes <= end; c += lanes) body(c, std::integral_constant<int, 1>());
+  return c;
 }
 
 }  // namespace strata::kernels::HWY_NAMESPACE

@@ -119,28 +119,26 @@ void weight_gradient_of(const T* x, const T* dy, const float* mean, const float*
                         std::int64_t end) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  // A strip of four vectors stays in registers while the rows go by.
-  constexpr int kStrip = 4;
-  std::int64_t c = begin;
-  for (; c + kStrip * lanes <= end; c += kStrip * lanes) {
-    V gain[kStrip], bias[kStrip];
-    for (int k = 0; k < kStrip; ++k) gain[k] = bias[k] = hn::Zero(d);
+  std::int64_t c = for_each_strip<4>(begin, end, [&](std::int64_t first, auto vectors) {
+    constexpr int kVectors = decltype(vectors)::value;
+    V gain[kVectors], bias[kVectors];
+    for (int k = 0; k < kVectors; ++k) gain[k] = bias[k] = hn::Zero(d);
     for (std::int64_t row = 0; row < rows; ++row) {
       const V m = hn::Set(d, mean[row]), r = hn::Set(d, rstd[row]);
-      for (int k = 0; k < kStrip; ++k) {
-        const std::int64_t at = row * columns + c + k * lanes;
+      for (int k = 0; k < kVectors; ++k) {
+        const std::int64_t at = row * columns + first + k * lanes;
         const V g = load(d, dy + at);
         gain[k] = hn::MulAdd(g, hn::Mul(hn::Sub(load(d, x + at), m), r), gain[k]);
         bias[k] = hn::Add(bias[k], g);
       }
     }
-    for (int k = 0; k < kStrip; ++k) {
-      float* to_gain = dgain + c + k * lanes;
-      float* to_bias = dbias + c + k * lanes;
+    for (int k = 0; k < kVectors; ++k) {
+      float* to_gain = dgain + first + k * lanes;
+      float* to_bias = dbias + first + k * lanes;
       hn::StoreU(hn::Add(hn::LoadU(d, to_gain), gain[k]), d, to_gain);
       hn::StoreU(hn::Add(hn::LoadU(d, to_bias), bias[k]), d, to_bias);
     }
-  }
+  });
   for (; c < end; ++c) {
     float gain = 0, bias = 0;
     for (std::int64_t row = 0; row < rows; ++row) {

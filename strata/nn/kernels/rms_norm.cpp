@@ -84,24 +84,22 @@ void weight_gradient_of(const T* x, const T* dy, const float* rstd, float* dgain
                         std::int64_t columns, std::int64_t begin, std::int64_t end) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  // A strip of four vectors stays in registers while the rows go by.
-  constexpr int kStrip = 4;
-  std::int64_t c = begin;
-  for (; c + kStrip * lanes <= end; c += kStrip * lanes) {
-    V gain[kStrip];
-    for (int k = 0; k < kStrip; ++k) gain[k] = hn::Zero(d);
+  std::int64_t c = for_each_strip<4>(begin, end, [&](std::int64_t first, auto vectors) {
+    constexpr int kVectors = decltype(vectors)::value;
+    V gain[kVectors];
+    for (int k = 0; k < kVectors; ++k) gain[k] = hn::Zero(d);
     for (std::int64_t row = 0; row < rows; ++row) {
       const V r = hn::Set(d, rstd[row]);
-      for (int k = 0; k < kStrip; ++k) {
-        const std::int64_t at = row * columns + c + k * lanes;
+      for (int k = 0; k < kVectors; ++k) {
+        const std::int64_t at = row * columns + first + k * lanes;
         gain[k] = hn::MulAdd(load(d, dy + at), hn::Mul(load(d, x + at), r), gain[k]);
       }
     }
-    for (int k = 0; k < kStrip; ++k) {
-      float* to = dgain + c + k * lanes;
+    for (int k = 0; k < kVectors; ++k) {
+      float* to = dgain + first + k * lanes;
       hn::StoreU(hn::Add(hn::LoadU(d, to), gain[k]), d, to);
     }
-  }
+  });
   for (; c < end; ++c) {
     float gain = 0;
     for (std::int64_t row = 0; row < rows; ++row)
