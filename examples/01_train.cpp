@@ -30,7 +30,7 @@ MiniBatch make_batch(std::string_view text) {
 int main() {
   const Sequential model = make_gpt({.layers = 2, .width = 64, .heads = 2, .context = 32});
   const auto alone = single_rank();
-  Trainer trainer(model, {.partition = {{0, model.num_layers()}}, .micro_batch = 2}, *alone);
+  Trainer trainer(model, plan_steps(model, {.micro_batch = 2}), *alone);
   trainer.initialise();
 
   const MiniBatch batch = make_batch("In the beginning God created the heaven and the earth. ");

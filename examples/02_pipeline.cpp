@@ -35,9 +35,10 @@ double train(const Sequential& model, int stages) {
   const MiniBatch batch = make_batch("In the beginning God created the heaven and the earth. ");
   Partition partition;  // layers [bounds[s], bounds[s + 1]) are stage s
   for (int s = 0; s <= stages; ++s) partition.bounds.push_back(model.num_layers() * s / stages);
+  const StepPlan plan = plan_steps(model, {.partition = partition, .micro_batch = 2});
   double loss = 0;
   run_thread_ranks({.ranks = stages}, [&](Group& group, MemoryAccount&) {
-    Trainer trainer(model, {.schedule = "1f1b", .partition = partition, .micro_batch = 2}, group);
+    Trainer trainer(model, plan, group);
     trainer.initialise();
     for (int step = 0; step < 20; ++step) {
       const double now = trainer.step(batch, /*learning_rate=*/3e-3).loss;

@@ -36,10 +36,11 @@ std::vector<double> train(const Mesh& mesh, int zero, const Partition& partition
       make_gpt({.layers = 4, .width = 64, .heads = 2, .context = kContext, .dropout = 0.1},
                DecoderOutput::kLoss, {.ranks = mesh.tp});
   const MiniBatch batch = make_batch("In the beginning God created the heaven and the earth. ");
+  const StepPlan plan = plan_steps(
+      model, {.mesh = mesh, .partition = partition, .zero = {.stage = zero}, .micro_batch = 2});
   std::vector<double> losses;
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& group, MemoryAccount&) {
-    Trainer trainer(model, {.mesh = mesh, .zero = zero, .partition = partition, .micro_batch = 2},
-                    group);
+    Trainer trainer(model, plan, group);
     trainer.initialise();
     for (int step = 0; step < 20; ++step) {
       const double loss = trainer.step(batch, /*learning_rate=*/3e-3).loss;

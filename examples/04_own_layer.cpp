@@ -48,8 +48,9 @@ int main() {
   model.add("last", std::make_shared<Dense>(32, 16));
   model.add("loss", std::make_shared<SquaredError>(), {"x", "products"}, {"loss"});
   const at::Tensor x = at::rand({64, 2}), products = x.select(1, 0) * x.select(1, 1);
+  const StepPlan plan = plan_steps(model, {.partition = {{0, 1, 2, 4}}, .micro_batch = 16});
   run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
-    Trainer trainer(model, {.partition = {{0, 1, 2, 4}}, .micro_batch = 16}, group);
+    Trainer trainer(model, plan, group);
     trainer.initialise();
     for (int step = 1; step <= 300; ++step) {
       const double loss = trainer.step({{x, products}, 64, 64}, /*learning_rate=*/3e-3).loss;

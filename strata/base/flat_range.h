@@ -1,7 +1,10 @@
-/// Names a part of a flat buffer.
+/// Names a part of a flat buffer, and cuts one into parts.
+///
+/// Units  elements.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace strata {
 
@@ -12,5 +15,15 @@ struct FlatRange {
   std::int64_t size() const { return end - begin; }
   friend bool operator==(const FlatRange&, const FlatRange&) = default;
 };
+
+/// Flat buffers are cut, and the squares of gradients summed, in blocks of so many elements: no sum
+/// and no vector of a fused optimizer is divided among ranks.
+inline constexpr std::int64_t kFlatBlock = 1024;
+
+/// `parts` consecutive ranges of whole blocks that cover `whole`; the last ones may be empty.
+std::vector<FlatRange> cut(FlatRange whole, int parts);
+
+/// Whole blocks of the largest of these ranges, as if the last block were full: at most `numel`.
+std::int64_t largest_cut(std::int64_t numel, int parts);
 
 }  // namespace strata

@@ -1,5 +1,6 @@
 #include "strata/base/option_value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
@@ -16,6 +17,12 @@ std::string write(std::int64_t value) { return std::to_string(value); }
 std::string write(double value) { return format_double_exactly(value); }
 std::string write(const std::string& value) { return value; }
 std::string write(Bytes value) { return format_bytes_exactly(value.count); }
+
+// A default that has no name is refused as a value like any other.
+std::string write(const NamedValues& values) {
+  const std::size_t chosen = values.chosen();
+  return chosen < values.names.size() ? values.names[chosen] : "";
+}
 
 const char* type_name(bool) { return "true or false"; }
 const char* type_name(std::int64_t) { return "a whole number"; }
@@ -117,28 +124,44 @@ void check_range(const OptionSet::Target& target, const FieldInfo& info, double 
 }  // namespace
 
 std::string write_value(const OptionSet::Target& target) {
-  return std::visit([](const auto* value) { return write(*value); }, target);
+  return std::visit(
+      [](const auto& value) {
+        if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(value)>>) {
+          return write(*value);
+        } else {
+          return write(value);
+        }
+      },
+      target);
 }
 
 void read_value(const OptionSet::Target& target, const FieldInfo& info, const std::string& path,
                 const std::string& text, const std::string& where) {
+  if (const auto* named = std::get_if<NamedValues>(&target)) {
+    check_choice(info, path, text, where);
+    const auto found = std::ranges::find(named->names, text);
+    return named->choose(static_cast<std::size_t>(found - named->names.begin()));
+  }
+  const auto read_plain = [&](auto* field) {
+    std::remove_reference_t<decltype(*field)> value{};
+    if (!parse(text, value)) {
+      throw UserError({.operation = "base.options",
+                       .where = where,
+                       .what = "wrong type of value for '" + path + "'",
+                       .expected = type_name(value) + unit_suffix(info),
+                       .got = quote(text),
+                       .fix = "write a value like its default, " + write(*field)});
+    }
+    if constexpr (std::is_same_v<decltype(value), std::string>) {
+      check_choice(info, path, text, where);
+    } else if constexpr (!std::is_same_v<decltype(value), bool>) {
+      check_range(target, info, magnitude(value), path, text, where);
+    }
+    *field = value;
+  };
   std::visit(
-      [&](auto* field) {
-        std::remove_reference_t<decltype(*field)> value{};
-        if (!parse(text, value)) {
-          throw UserError({.operation = "base.options",
-                           .where = where,
-                           .what = "wrong type of value for '" + path + "'",
-                           .expected = type_name(value) + unit_suffix(info),
-                           .got = quote(text),
-                           .fix = "write a value like its default, " + write(*field)});
-        }
-        if constexpr (std::is_same_v<decltype(value), std::string>) {
-          check_choice(info, path, text, where);
-        } else if constexpr (!std::is_same_v<decltype(value), bool>) {
-          check_range(target, info, magnitude(value), path, text, where);
-        }
-        *field = value;
+      [&](const auto& field) {
+        if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(field)>>) read_plain(field);
       },
       target);
 }

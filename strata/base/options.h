@@ -11,9 +11,14 @@
 ///         described twice or as field and section, a default outside its own choices or range.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <limits>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -30,16 +35,48 @@ struct FieldInfo {
   double maximum = std::numeric_limits<double>::infinity();
 };
 
+/// Enumerators with what name_of() calls them, as OptionSet::add wants them.
+template <typename E>
+std::vector<std::pair<std::string, E>> named(std::initializer_list<E> values) {
+  std::vector<std::pair<std::string, E>> all;
+  for (const E value : values) all.emplace_back(name_of(value), value);
+  return all;
+}
+
 /// The section that a field stands in: "mesh" of "mesh.pp"; "" at the top.
 std::string section_of(const std::string& path);
 
+/// A field that is one of a few named values, such as an enum.
+struct NamedValues {
+  std::vector<std::string> names;
+  std::function<std::size_t()> chosen;  ///< index of the present value
+  std::function<void(std::size_t)> choose;
+};
+
 class OptionSet {
  public:
-  using Target = std::variant<bool*, std::int64_t*, double*, std::string*, Bytes*>;
+  using Target = std::variant<bool*, std::int64_t*, double*, std::string*, Bytes*, NamedValues>;
 
   /// Adds the field at `path` ("train.steps"); its present value is the default. The target must
   /// outlive the set.
   void add(const std::string& path, Target target, FieldInfo info);
+
+  /// The same for an enum: `values` are its choices, by name.
+  template <typename E>
+    requires std::is_enum_v<E>
+  void add(const std::string& path, E* target, const std::vector<std::pair<std::string, E>>& values,
+           FieldInfo info) {
+    NamedValues named{.chosen =
+                          [=] {
+                            std::size_t i = 0;
+                            while (i < values.size() && values[i].second != *target) ++i;
+                            return i;
+                          },
+                      .choose = [=](std::size_t i) { *target = values[i].second; }};
+    for (const auto& value : values) named.names.push_back(value.first);
+    info.choices = named.names;
+    add(path, std::move(named), std::move(info));
+  }
 
   /// Reads a recipe; `file` names it in errors. A later recipe overrides an earlier one.
   void load_yaml(const std::string& text, const std::string& file);

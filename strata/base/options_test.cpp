@@ -157,6 +157,40 @@ TEST_F(OptionSetTest, WritesYamlThatItReadsBackExactly) {
   }
 }
 
+enum class Colour { kRed, kGreen, kBlue };
+const char* name_of(Colour colour) {
+  constexpr const char* kNames[] = {"red", "green", "blue"};
+  return kNames[static_cast<int>(colour)];
+}
+
+// As if it were a text with choices: the same refusal, the same table, the same YAML.
+TEST(OptionSet, ReadsAndWritesAnEnumByTheNamesOfItsValues) {
+  Colour colour = Colour::kGreen;
+  std::string text = "green";
+  OptionSet set, texts;
+  set.add("a.colour", &colour, named({Colour::kRed, Colour::kGreen}), {.help = "Of it."});
+  texts.add("a.colour", &text, {.help = "Of it.", .choices = {"red", "green"}});
+  EXPECT_EQ(set.to_table(), texts.to_table());
+  EXPECT_EQ(set.to_yaml(), texts.to_yaml());
+  const auto refusal = [](OptionSet& of) -> std::string {
+    try {
+      of.set("a.colour=blue");
+      return "accepted";
+    } catch (const UserError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_NE(refusal(set), "accepted");
+  EXPECT_EQ(refusal(set), refusal(texts));
+  EXPECT_EQ(colour, Colour::kGreen);
+  set.load_yaml("a: {colour: red}", "r.yaml");
+  EXPECT_EQ(colour, Colour::kRed);
+  EXPECT_NE(set.to_yaml().find("red"), std::string::npos);
+  Colour unnamed = Colour::kBlue;
+  EXPECT_THROW(set.add("a.other", &unnamed, named({Colour::kRed}), {.help = "Of it."}),
+               InternalError);
+}
+
 TEST(OptionSet, WritesNestedYamlInTheOrderOfDescription) {
   double rate = 1e-3;
   std::int64_t steps = 400;

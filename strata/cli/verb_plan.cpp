@@ -26,8 +26,8 @@ struct PlanArguments {
 };
 
 void print_programs(const Plan& plan) {
-  for (int rank = 0; rank < plan.schedule.num_ranks(); ++rank)
-    std::cout << "\nrank " << rank << '\n' << schedule::listing(plan.schedule.programs[rank]);
+  for (int rank = 0; rank < plan.schedule().num_ranks(); ++rank)
+    std::cout << "\nrank " << rank << '\n' << list_actions(plan.schedule().programs[rank]);
 }
 
 void write_json(const Plan& plan, const std::string& path) {

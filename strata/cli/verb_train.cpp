@@ -47,8 +47,8 @@ void print_start(const Recipe& recipe, const PlannedRun& run, const World& world
   std::cout << "model    " << format_count(static_cast<double>(run.model.num_weights()))
             << " weights in " << run.model.num_layers() << " layers\n"
             << "mesh     " << ranks_text(run, world) << ", " << run.threads_per_rank
-            << " intra-op threads each, " << run.mesh.schedule << ", ZeRO " << run.mesh.zero
-            << ", recompute " << recipe.memory.recompute << '\n'
+            << " intra-op threads each, " << name_of(run.mesh.schedule) << ", ZeRO "
+            << run.mesh.zero << ", recompute " << name_of(recipe.memory.recompute) << '\n'
             << "step     predicted " << format_seconds(run.plan.simulation.step_seconds)
             << ", bubble " << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
             << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
@@ -60,8 +60,7 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
             << format_seconds(predicted.step_seconds) << "), bubble "
             << format_double(100 * result.median_bubble, 1) << " % (predicted "
             << format_double(100 * predicted.bubble, 1) << " %)\n";
-  const std::string miss =
-      text_of(step_miss(run.plan, run.model.dataflow(), result.layers, result.median_step_seconds));
+  const std::string miss = text_of(step_miss(run.plan, result.layers, result.median_step_seconds));
   if (!miss.empty()) std::cout << "miss     " << miss << '\n';
   if (!result.records.empty()) {
     const Mesh mesh = run.mesh.mesh();

@@ -29,8 +29,8 @@ void print(const Verification& result) {
 void run_verify(const RecipeArguments& arguments, const std::string& resume) {
   const Recipe recipe = arguments.load();
   const PlannedRun run = plan_run(recipe);
-  std::cout << "replaying one step on " << run.ranks << " ranks (" << recipe.mesh.schedule
-            << ", recompute " << recipe.memory.recompute << ") and on one\n";
+  std::cout << "replaying one step on " << run.ranks << " ranks (" << name_of(run.mesh.schedule)
+            << ", recompute " << name_of(recipe.memory.recompute) << ") and on one\n";
   const Verification result = verify(recipe, run, resume);
   print(result);
   if (result.holds() && result.bits_expected) {

@@ -44,8 +44,8 @@ double Squares(const float* x, std::int64_t n) {
 }
 
 void BlockSquares(const float* x, double* sums, std::int64_t n) {
-  for (std::int64_t begin = 0; begin < n; begin += kNormBlock) {
-    *sums++ = Squares(x + begin, std::min(kNormBlock, n - begin));
+  for (std::int64_t begin = 0; begin < n; begin += kFlatBlock) {
+    *sums++ = Squares(x + begin, std::min(kFlatBlock, n - begin));
   }
 }
 

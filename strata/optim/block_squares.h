@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
+#include "strata/base/flat_range.h"
+
 namespace strata {
 
-inline constexpr std::int64_t kNormBlock = 1024;  // elements
-
-/// Writes sums[b], in fp64, of the squares of x[1024 b, 1024 (b + 1)), the last block cut at n.
+/// Writes sums[b], in fp64, of the squares of block b of x (kFlatBlock), the last block cut at n.
 void block_squares(const float* x, double* sums, std::int64_t n);
 
 }  // namespace strata

@@ -14,17 +14,17 @@ constexpr std::int64_t kBlocksPerThread = 64;  // 64 Ki elements: below, a secon
 
 // Squares of elements [begin, end) of a layer, x at `begin`; sums: of the layer's blocks.
 void square_range(const float* x, std::int64_t begin, std::int64_t end, std::vector<double>& sums) {
-  const std::int64_t edge = std::min(end, (begin + kNormBlock - 1) / kNormBlock * kNormBlock);
+  const std::int64_t edge = std::min(end, (begin + kFlatBlock - 1) / kFlatBlock * kFlatBlock);
   if (begin < edge) {  // the rest of a block that an earlier range may have begun
     double sum = 0;
     block_squares(x, &sum, edge - begin);
-    sums[begin / kNormBlock] += sum;
+    sums[begin / kFlatBlock] += sum;
   }
-  const std::int64_t first = edge / kNormBlock, last = (end + kNormBlock - 1) / kNormBlock;
+  const std::int64_t first = edge / kFlatBlock, last = (end + kFlatBlock - 1) / kFlatBlock;
   if (edge >= end) return;
   parallel_ranges(last - first, kBlocksPerThread, [&](std::int64_t from, std::int64_t to) {
-    block_squares(x + (first + from) * kNormBlock - begin, sums.data() + first + from,
-                  std::min((first + to) * kNormBlock, end) - (first + from) * kNormBlock);
+    block_squares(x + (first + from) * kFlatBlock - begin, sums.data() + first + from,
+                  std::min((first + to) * kFlatBlock, end) - (first + from) * kFlatBlock);
   });
 }
 
@@ -41,7 +41,7 @@ std::vector<double> block_sums(const at::Tensor& gradients, FlatRange part,
   STRATA_CHECK(gradients.device().is_cpu() && gradients.is_contiguous(), "optim.block_sums");
   STRATA_CHECK_EQ(gradients.scalar_type(), at::kFloat, "optim.block_sums");
   STRATA_CHECK_EQ(gradients.numel(), part.size(), "optim.block_sums");
-  std::vector<double> sums((numel + kNormBlock - 1) / kNormBlock, 0.0);
+  std::vector<double> sums((numel + kFlatBlock - 1) / kFlatBlock, 0.0);
   const float* values = gradients.const_data_ptr<float>();
   for (const FlatRange range : counted) {
     const std::int64_t begin = std::max(range.begin, part.begin);

@@ -19,9 +19,9 @@ namespace {
 double reference(const at::Tensor& gradients) {
   const float* x = gradients.const_data_ptr<float>();
   double total = 0;
-  for (std::int64_t begin = 0; begin < gradients.numel(); begin += kNormBlock) {
+  for (std::int64_t begin = 0; begin < gradients.numel(); begin += kFlatBlock) {
     std::array<double, 16> sums{};
-    const std::int64_t end = std::min(begin + kNormBlock, gradients.numel());
+    const std::int64_t end = std::min(begin + kFlatBlock, gradients.numel());
     for (std::int64_t i = begin; i < end; ++i) sums[i % 16] += static_cast<double>(x[i]) * x[i];
     for (int width = 8; width > 0; width /= 2) {
       for (int j = 0; j < width; ++j) sums[j] += sums[j + width];

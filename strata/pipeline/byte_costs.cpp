@@ -35,6 +35,7 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
   CostTable costs;
   LayerBytesTable table;
   const auto weight_bytes = static_cast<std::int64_t>(c10::elementSize(request.precision));
+  costs.weight_element_bytes = static_cast<int>(weight_bytes);
   const int masters = request.precision == at::kFloat ? 0 : 1;
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   for (const TensorSpec& value : values) costs.values.push_back({.bytes = value.bytes()});

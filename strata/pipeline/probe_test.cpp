@@ -243,7 +243,7 @@ class Miss : public ::testing::Test {
     }
     request_.costs_none = request_.costs_cheap;
     request_.shape = {.ranks = 2, .micro_batches = 4};
-    request_.memory.recompute = "cheap";
+    request_.memory.recompute = RecomputeMode::kCheap;
     plan_ = make_plan(request_);
   }
 
@@ -252,7 +252,7 @@ class Miss : public ::testing::Test {
     layer[LayerPart::kForward] = {0.010 * stretch, 0, 20};
     layer[LayerPart::kBackward] = {0.020 * stretch, 0, 20};
     layer[LayerPart::kUpdate] = {0.001 * stretch, 0, 20};
-    miss_ = step_miss(plan_, request_.dataflow, std::vector<LayerSeconds>(4, layer),
+    miss_ = step_miss(plan_, std::vector<LayerSeconds>(4, layer),
                       measured_over_predicted * plan_.simulation.step_seconds);
     return text_of(miss_);
   }
@@ -284,7 +284,7 @@ TEST_F(Miss, IsNoneWhereThePredictionHolds) {
 }
 
 TEST_F(Miss, KeepsThePlansSecondsOfPartsThatWereNotMeasured) {
-  miss_ = step_miss(plan_, request_.dataflow, {}, 1);
+  miss_ = step_miss(plan_, {}, 1);
   EXPECT_NEAR(miss_.probe_seconds(), 0, 1e-12);
 }
 

@@ -19,17 +19,17 @@ MessageTag tag_of(Op send, const Action& action) {
 
 }  // namespace
 
-StageMachine::StageMachine(const Sequential& model, MachineOptions options, LayerStore& store,
-                           const Optimizer* optimizer, MeshGroups& groups)
+StageMachine::StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
+                           LayerStore& store, const Optimizer* optimizer, MeshGroups& groups)
     : model_(model),
-      options_(std::move(options)),
+      plan_(std::move(plan)),
+      options_(options),
       store_(store),
       optimizer_(optimizer),
       groups_(groups) {
   STRATA_CHECK_EQ(model.split().ranks, groups.tp.size(), "pipeline.stage_machine");
   if (groups.tp.size() > 1)
     tensor_ = std::make_unique<TensorGroup>(groups.tp, model.split().sequence);
-  options_.recompute.resize(model.num_layers(), 0);
 }
 
 void StageMachine::begin(const Program& program, StepInputs inputs) {
@@ -101,7 +101,7 @@ void StageMachine::perform(const Action& action) {
 ForwardContext StageMachine::context(int layer, int micro_batch) {
   const std::vector<MicroBatch>& batches = inputs_.micro_batches;
   return {.training = inputs_.training,
-          .keep_intermediates = options_.keep_intermediates,
+          .keep_intermediates = plan_.decisions().keep_intermediates,
           .seed = options_.seed,
           .step = scalars_.step,
           .first_sample = scalars_.first_sample + batches[micro_batch].first_sample -
@@ -115,12 +115,12 @@ ForwardContext StageMachine::context(int layer, int micro_batch) {
 }
 
 bool StageMachine::is_local(int layer) const {
-  return options_.rank_of_stage[options_.partition.stage_of(layer)] == groups_.pp.rank();
+  return plan_.pipeline_rank(layer) == groups_.pp.rank();
 }
 
 bool StageMachine::is_full(int micro_batch) const {
   const MicroBatch& batch = inputs_.micro_batches[micro_batch];
-  return !batch.inputs.empty() && batch.inputs[0].size(0) == options_.micro_batch;
+  return !batch.inputs.empty() && batch.inputs[0].size(0) == plan_.decisions().micro_batch;
 }
 
 int StageMachine::local_uses(int value) const {
@@ -149,7 +149,7 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
     graph.inputs = make_inputs(std::move(inputs));
     const double begin = now_seconds();
     outputs =
-        options_.recompute[layer]
+        plan_.decisions().recompute.has(layer)
             ? forward_without_graph(model_.layer(layer), context, lease.weights(), graph.inputs)
             : forward_with_graph(model_.layer(layer), context, lease.weights(), graph);
     if (is_full(micro_batch)) layer_times_.add(layer, LayerPart::kForward, now_seconds() - begin);

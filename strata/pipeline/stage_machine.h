@@ -17,24 +17,18 @@
 #include "strata/pipeline/layer_seconds.h"
 #include "strata/pipeline/value_table.h"
 #include "strata/schedule/execute.h"
-#include "strata/schedule/sharing.h"
+#include "strata/schedule/step_plan.h"
 #include "strata/shard/gradient_reduction.h"
 #include "strata/shard/tensor_group.h"
 #include "strata/tier/store.h"
 
 namespace strata {
 
-/// What every rank must agree on; fixed for the machine's life.
+/// What every rank must agree on beside the plan; fixed for the machine's life.
 struct MachineOptions {
-  Partition partition;
-  std::vector<int> rank_of_stage;
-  std::vector<char> recompute;      ///< per layer
-  bool keep_intermediates = false;  ///< recompute: none
-  schedule::Sharing sharing = {};   ///< the one that programs were lowered with
   std::uint64_t seed = 0;
-  double clip = 0;               ///< largest gradient norm; 0: no clipping
-  double label_smoothing = 0;    ///< in training
-  std::int64_t micro_batch = 0;  ///< samples of a full one: layers' seconds are kept of these alone
+  double clip = 0;             ///< largest gradient norm; 0: no clipping
+  double label_smoothing = 0;  ///< in training
 };
 
 /// One step's inputs.
@@ -75,9 +69,9 @@ struct StepOutcome {
 
 class StageMachine final : public Machine {
  public:
-  /// `optimizer` may be null for forward-only programs.
-  StageMachine(const Sequential& model, MachineOptions options, LayerStore& store,
-               const Optimizer* optimizer, MeshGroups& groups);
+  /// `plan`: whose programs it will run. `optimizer` may be null for forward-only programs.
+  StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
+               LayerStore& store, const Optimizer* optimizer, MeshGroups& groups);
 
   /// Sets the inputs of the next run of `program` and clears gradients and loss.
   void begin(const Program& program, StepInputs inputs);
@@ -91,7 +85,7 @@ class StageMachine final : public Machine {
   const LayerTimes& layer_times() const { return layer_times_; }
 
   /// The elements of a layer that this replica answers for.
-  FlatRange piece_of(int layer) { return cuts_of(layer).pieces[groups_.dp.rank()]; }
+  FlatRange part_of(int layer) { return cuts_of(layer).parts[groups_.dp.rank()]; }
 
  private:
   void forward(const Action& action);
@@ -118,6 +112,7 @@ class StageMachine final : public Machine {
   bool is_full(int micro_batch) const;
 
   const Sequential& model_;
+  StepPlan plan_;
   MachineOptions options_;
   LayerStore& store_;
   const Optimizer* optimizer_;

@@ -17,8 +17,8 @@ std::string signed_seconds(double seconds) {
 
 }  // namespace
 
-StepMiss step_miss(const Plan& plan, const Dataflow& dataflow,
-                   const std::vector<LayerSeconds>& trained, double measured_seconds) {
+StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
+                   double measured_seconds) {
   CostTable costs = plan.costs;
   for (std::size_t layer = 0; layer < costs.layers.size() && layer < trained.size(); ++layer) {
     const LayerSeconds& own = trained[layer];
@@ -28,8 +28,8 @@ StepMiss step_miss(const Plan& plan, const Dataflow& dataflow,
     if (own[LayerPart::kUpdate].samples > 0) cost.update_seconds = own.update();
   }
   const Simulation replayed =
-      simulate(plan.schedule, dataflow, plan.partition, costs,
-               collective_seconds(plan.costs, dataflow, plan.sharding, plan.mesh.rates.dp));
+      simulate(plan.schedule(), plan.steps.dataflow(), plan.decisions().partition, costs,
+               collective_seconds(plan.costs, plan.steps.shards(), plan.mesh.rates.dp));
   return {plan.simulation.step_seconds, replayed.step_seconds, measured_seconds};
 }
 

@@ -26,8 +26,8 @@ struct StepMiss {
 };
 
 /// `trained`: by layer; parts that were not measured keep the plan's seconds.
-StepMiss step_miss(const Plan& plan, const Dataflow& dataflow,
-                   const std::vector<LayerSeconds>& trained, double measured_seconds);
+StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
+                   double measured_seconds);
 
 /// One clause; empty if nothing was predicted or measured.
 std::string text_of(const StepMiss& miss);

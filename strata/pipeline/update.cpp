@@ -108,7 +108,7 @@ std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
 }  // namespace
 
 // Of this rank's layers in ascending order, complete over replicas. Each replica adds the blocks of
-// its own pieces, zeros elsewhere: the sums are exact, their order is that of the blocks.
+// its own parts, zeros elsewhere: the sums are exact, their order is that of the blocks.
 std::vector<double> StageMachine::layer_squares() {
   std::vector<double> blocks;
   std::vector<std::size_t> ends;
@@ -116,11 +116,11 @@ std::vector<double> StageMachine::layer_squares() {
     const double began = now_seconds();
     const Lease lease = store_.acquire(layer, StateKind::kGradients);
     const LayerLayout& layout = lease.layout();
-    const FlatRange piece = piece_of(layer);
+    const FlatRange part = part_of(layer);
     const at::Tensor gradients =
-        lease.gradient_shard().narrow(0, piece.begin - lease.placement().shard.begin, piece.size());
+        lease.gradient_shard().narrow(0, part.begin - lease.placement().shard.begin, part.size());
     const std::vector<FlatRange> ranges = counted(layout, groups_.tp.rank());
-    const std::vector<double> sums = block_sums(gradients, piece, ranges, layout.own_numel);
+    const std::vector<double> sums = block_sums(gradients, part, ranges, layout.own_numel);
     blocks.insert(blocks.end(), sums.begin(), sums.end());
     ends.push_back(blocks.size());
     layer_times_.add_update(layer, now_seconds() - began);
@@ -169,7 +169,7 @@ void StageMachine::update(const Action& action) {
           layer, StateKind::kGradients | StateKind::kOptimizer | StateKind::kWeightShard));
     }
     layer_times_.add_update(layer, now_seconds() - began);
-    if (options_.sharing.gather && store_.placement(layer).whole_weights) {
+    if (plan_.shards()[layer].gathers_weights()) {
       Lease lease = store_.acquire(layer, StateKind::kWeights);
       AllGather gather =
           AllGather::start(groups_.shard, lease.weight_shard(), cuts_of(layer).shards);

@@ -7,11 +7,10 @@ namespace {
 
 class Counter {
  public:
-  Counter(const CostTable& costs, const Dataflow& dataflow, const MeshRequest& mesh,
-          const ShardingRequest& sharding)
+  Counter(const CostTable& costs, const MeshRequest& mesh, const ShardLayout& layout)
       : costs_(costs), mesh_(mesh) {
-    for (const LayerShares& layer : shares_of(costs, dataflow, sharding)) {
-      replicas_.push_back(replica_traffic(layer, sharding));
+    for (const ShardBytes& layer : shard_bytes(costs, layout, mesh.reads_in_place)) {
+      replicas_.push_back(replica_traffic(layer, layout));
     }
   }
 
@@ -73,16 +72,16 @@ class Counter {
 
 }  // namespace
 
-Communication communication_of(const Schedule& schedule, const Dataflow& dataflow,
-                               const Partition& partition, const CostTable& costs,
-                               const MeshRequest& mesh, const ShardingRequest& sharding) {
+Communication communication_of(const StepPlan& steps, int micro_batches, const CostTable& costs,
+                               const MeshRequest& mesh) {
   Communication result;
-  Counter count(costs, dataflow, mesh, sharding);
+  const Schedule& schedule = steps.proposed(micro_batches);
+  Counter count(costs, mesh, steps.shards());
   for (const Program& program : schedule.programs) result.ranks.push_back(count(program));
 
   const auto step = [&](const CostTable& table, double dp_rate) {
-    return simulate(schedule, dataflow, partition, table,
-                    collective_seconds(table, dataflow, sharding, dp_rate))
+    return simulate(schedule, steps.dataflow(), steps.decisions().partition, table,
+                    collective_seconds(table, steps.shards(), dp_rate))
         .step_seconds;
   };
   const CostTable all = with_mesh_seconds(costs, mesh);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "strata/plan/mesh_request.h"
+#include "strata/schedule/step_plan.h"
 
 namespace strata {
 
@@ -31,9 +32,8 @@ struct Communication {
   double exposed_tp_seconds = 0;
 };
 
-/// `costs` without mesh seconds.
-Communication communication_of(const Schedule& schedule, const Dataflow& dataflow,
-                               const Partition& partition, const CostTable& costs,
-                               const MeshRequest& mesh, const ShardingRequest& sharding);
+/// Of a training step; `costs` without mesh seconds.
+Communication communication_of(const StepPlan& steps, int micro_batches, const CostTable& costs,
+                               const MeshRequest& mesh);
 
 }  // namespace strata

@@ -7,7 +7,7 @@
 #include "strata/schedule/costs.h"
 #include "strata/schedule/dataflow.h"
 
-namespace strata::plan_test {
+namespace strata {
 
 /// A chain: value l goes from layer l to l+1; the last layer's output is nobody's.
 inline Dataflow chain(int num_layers) {
@@ -35,4 +35,4 @@ inline Partition equal_stages(int num_layers, int num_stages) {
   return partition;
 }
 
-}  // namespace strata::plan_test
+}  // namespace strata

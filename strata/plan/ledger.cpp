@@ -5,23 +5,23 @@
 #include <numeric>
 
 #include "strata/base/errors.h"
-#include "strata/schedule/placement.h"
+#include "strata/schedule/dataflow.h"
 
 namespace strata {
 namespace {
 
 struct Traits {
-  bool trains = false;          // has backwards
-  std::vector<char> recompute;  // per layer
+  bool trains = false;  // has backwards
+  LayerSet recompute;
 };
 
-Traits traits_of(const Schedule& schedule, int num_layers) {
-  Traits traits{.recompute = std::vector<char>(num_layers)};
+Traits traits_of(const Schedule& schedule) {
+  Traits traits;
   for (const Program& program : schedule.programs) {
     for (const Action& action : program) {
       traits.trains |= action.op == Op::kBackward;
       if (action.op != Op::kRecompute) continue;
-      for (int l = action.layers.begin; l < action.layers.end; ++l) traits.recompute[l] = 1;
+      for (int l = action.layers.begin; l < action.layers.end; ++l) traits.recompute.add(l);
     }
   }
   return traits;
@@ -30,17 +30,16 @@ Traits traits_of(const Schedule& schedule, int num_layers) {
 class Bookkeeper {
  public:
   Bookkeeper(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
-             const CostTable& costs, const ShardingRequest& sharding)
+             const CostTable& costs, const ShardLayout& shards, bool reads_in_place)
       : dataflow_(dataflow),
         costs_(costs),
-        sharding_(sharding),
         placement_(dataflow, partition, schedule.rank_of_stage),
-        traits_(traits_of(schedule, dataflow.num_layers)),
+        traits_(traits_of(schedule)),
         num_micro_batches_(schedule.num_micro_batches),
         now_(schedule.num_ranks()),
         ledger_(schedule.num_ranks()),
         changes_(schedule.num_ranks()),
-        shares_(shares_of(costs, dataflow, sharding)),
+        shards_(shard_bytes(costs, shards, reads_in_place)),
         unreduced_(dataflow.num_layers) {
     add_holders();
     for (ByteTable& table : now_) table[ByteKind::kBatch] = costs.batch_bytes;
@@ -121,7 +120,7 @@ class Bookkeeper {
     copies_.resize(dataflow_.num_layers);
     for (const Tie& tie : dataflow_.ties) {
       for (const int user : tie.users) {
-        if (placement_.rank[tie.owner] != placement_.rank[user]) copies_[user] = 1;
+        if (placement_.rank[tie.owner] != placement_.rank[user]) copies_[user] = true;
       }
     }
   }
@@ -129,10 +128,10 @@ class Bookkeeper {
   void add_fixed(int layer) {
     const LayerCost& cost = costs_.layers[layer];
     ByteTable& table = now_[placement_.rank[layer]];
-    const LayerShares& shares = shares_[layer];
-    table[ByteKind::kWeights] += shares.weights;
-    table[ByteKind::kGradients] += shares.gradients;
-    table[ByteKind::kStates] += shares.states;
+    const ShardBytes& shards = shards_[layer];
+    table[ByteKind::kWeights] += shards.weights;
+    table[ByteKind::kGradients] += shards.gradients;
+    table[ByteKind::kStates] += shards.states;
     if (copies_[layer]) table[ByteKind::kReplicas] += cost.replica_bytes;
   }
 
@@ -160,14 +159,14 @@ class Bookkeeper {
         look_with_transients(costs_.layers[action.consumer].replica_bytes);
         break;
       case Op::kPrefetchWeights:
-        for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shares_[l].full_weights);
+        for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shards_[l].fetched_weights);
         look(rank_, position_);
         break;
       case Op::kReleaseWeights:
-        for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, -shares_[l].full_weights);
+        for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, -shards_[l].fetched_weights);
         break;
       case Op::kReduceGradients:
-        for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shares_[l].pieces);
+        for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shards_[l].received);
         look(rank_, position_);
         break;
       case Op::kAwaitGradients:
@@ -184,7 +183,7 @@ class Bookkeeper {
       add(ByteKind::kValues, value_bytes(v));
       references(v, rank_) = holder(v, rank_).readers + ranks_served(v);
     }
-    if (traits_.trains && !traits_.recompute[layer]) {
+    if (traits_.trains && !traits_.recompute.has(layer)) {
       add(ByteKind::kSaved, scaled(cost.saved_bytes));
     }
     look_with_transients(scaled(cost.forward_transient_bytes));
@@ -195,9 +194,9 @@ class Bookkeeper {
   void recompute(int layer) {
     const LayerCost& cost = costs_.layers[layer];
     add(ByteKind::kSaved, scaled(cost.saved_bytes));
-    std::int64_t again = scaled(cost.forward_transient_bytes);
-    for (const int v : placement_.outputs[layer]) again += value_bytes(v);
-    look_with_transients(again);
+    std::int64_t transients = scaled(cost.forward_transient_bytes);
+    for (const int v : placement_.outputs[layer]) transients += value_bytes(v);
+    look_with_transients(transients);
   }
 
   void backward(int layer) {
@@ -218,20 +217,20 @@ class Bookkeeper {
 
   // Beside the shard, which waits for the sum or has that of the micro-batches before.
   void hold_whole_gradient(int layer) {
-    if (!shares_[layer].divides_gradients || unreduced_[layer]) return;
-    unreduced_[layer] = 1;
-    add(whole_gradient_kind(), shares_[layer].full_gradients);
+    if (!shards_[layer].shards.gradients || unreduced_[layer]) return;
+    unreduced_[layer] = true;
+    add(whole_gradient_kind(layer), shards_[layer].own_gradients);
   }
 
   void end_reduction(int layer) {
-    add(ByteKind::kBuffers, -shares_[layer].pieces);
+    add(ByteKind::kBuffers, -shards_[layer].received);
     if (!unreduced_[layer]) return;
-    unreduced_[layer] = 0;
-    add(whole_gradient_kind(), -shares_[layer].full_gradients);
+    unreduced_[layer] = false;
+    add(whole_gradient_kind(layer), -shards_[layer].own_gradients);
   }
 
-  ByteKind whole_gradient_kind() const {
-    return sharding_.reduce_each ? ByteKind::kBuffers : ByteKind::kGradients;
+  ByteKind whole_gradient_kind(int layer) const {
+    return shards_[layer].shards.reduced_each ? ByteKind::kBuffers : ByteKind::kGradients;
   }
 
   // The receiver is charged from now on, and the sender no longer if it `lets_go`.
@@ -296,8 +295,7 @@ class Bookkeeper {
 
   const Dataflow& dataflow_;
   const CostTable& costs_;
-  const ShardingRequest& sharding_;
-  schedule::Placement placement_;
+  LayerPlacement placement_;
   Traits traits_;
   int num_micro_batches_;
   std::vector<ByteTable> now_;  // per rank
@@ -307,9 +305,9 @@ class Bookkeeper {
   std::vector<Holder> holders_;            // of all values, one after another
   std::vector<std::size_t> first_holder_;  // per value
   std::vector<int> references_;            // per holder and micro-batch
-  std::vector<char> copies_;               // per layer
-  std::vector<LayerShares> shares_;        // per layer
-  std::vector<char> unreduced_;            // per layer: its gradient is whole
+  std::vector<bool> copies_;               // per layer
+  std::vector<ShardBytes> shards_;         // per layer
+  std::vector<bool> unreduced_;            // per layer: its gradient is whole
   int rank_ = 0;                           // of the action being performed
   int position_ = 0;
   int micro_batch_ = -1;
@@ -330,9 +328,9 @@ std::int64_t ByteTable::total() const {
 }
 
 Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
-                   const CostTable& costs, const Simulation& simulation,
-                   const ShardingRequest& sharding) {
-  Bookkeeper books(schedule, dataflow, partition, costs, sharding);
+                   const CostTable& costs, const Simulation& simulation, const ShardLayout& shards,
+                   bool reads_in_place) {
+  Bookkeeper books(schedule, dataflow, partition, costs, shards, reads_in_place);
   for (const ActionRef& ref : simulation.order) {
     books.perform(ref, schedule.programs[ref.rank][ref.position],
                   simulation.ranks[ref.rank].events[ref.position]);

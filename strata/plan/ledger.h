@@ -14,12 +14,12 @@
 ///  - On top, while a layer runs: its transients; in a recompute its outputs, which exist again;
 ///    while a tied gradient is received, that gradient.
 ///
-/// With replicas (sharding.h), beside the shards that stay:
-///  - The whole weights of a fetched layer are buffers from fetch to release.
+/// With replicas (shard_bytes.h), beside the shards that stay:
+///  - The whole weights of a layer that shards them are buffers from prefetch to release.
 ///  - Where gradients are sharded, a layer's whole gradient lives beside the shard from its first
 ///    backward to the end of its reduction: as gradients if that is once a step, as buffers if
 ///    after every micro-batch.
-///  - A reduction in flight has buffers for the others' pieces.
+///  - A reduction in flight has buffers for what it receives of the others' gradients.
 ///
 /// Units   bytes; those of a micro-batch scale with its size and are rounded to whole ones.
 /// Cost    linear in the number of (action, layer) pairs.
@@ -29,7 +29,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "strata/plan/sharding.h"
+#include "strata/plan/shard_bytes.h"
 #include "strata/plan/simulator.h"
 
 namespace strata {
@@ -73,7 +73,7 @@ using Ledger = std::vector<RankLedger>;
 /// `simulation` is that of `schedule`; which layers run again is read from the programs.
 Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                    const CostTable& costs, const Simulation& simulation,
-                   const ShardingRequest& sharding = {});
+                   const ShardLayout& shards = {}, bool reads_in_place = true);
 
 std::int64_t peak_bytes(const Ledger& ledger);  ///< of the fullest rank
 

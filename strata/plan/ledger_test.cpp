@@ -11,20 +11,18 @@
 namespace strata {
 namespace {
 
-using plan_test::chain;
-using plan_test::equal_costs;
-using plan_test::equal_stages;
+using enum ScheduleKind;
 
 // A model on ranks, one second a forward, two a backward, ready to be accounted for.
 struct Model {
   Dataflow dataflow;
   CostTable costs;
   Partition partition;
-  schedule::Shape shape;
-  std::vector<char> recompute = {};
+  PipelineShape shape;
+  LayerSet recompute = {};
   bool update = true;
 
-  Model(int num_layers, schedule::Shape of, const LayerCost& layer, const ValueCost& value)
+  Model(int num_layers, PipelineShape of, const LayerCost& layer, const ValueCost& value)
       : dataflow(chain(num_layers)),
         costs(equal_costs(dataflow, layer, value)),
         partition(equal_stages(num_layers, of.ranks * of.virtual_stages)),
@@ -34,12 +32,12 @@ struct Model {
       cost.backward_seconds = 2;
     }
   }
-  Schedule lowered(const std::string& name) const {
-    return schedule::lower(schedule::build(name, shape), dataflow, partition,
-                           {.recompute = recompute, .update = update});
+  Schedule lowered(ScheduleKind kind) const {
+    return lower(build_schedule(kind, shape), dataflow, partition,
+                 {.recompute = recompute, .update = update});
   }
-  Ledger ledger(const std::string& name) const {
-    const Schedule schedule = lowered(name);
+  Ledger ledger(ScheduleKind kind) const {
+    const Schedule schedule = lowered(kind);
     return make_ledger(schedule, dataflow, partition, costs,
                        simulate(schedule, dataflow, partition, costs));
   }
@@ -55,7 +53,7 @@ const LayerCost kLayer{.weight_bytes = 1000,
 TEST(Ledger, FollowsOneMicroBatchOnOneRankAsByHand) {
   Model model(3, {.ranks = 1}, kLayer, {.bytes = 10});
   model.costs.batch_bytes = 64;
-  const RankLedger rank = model.ledger("1f1b")[0];
+  const RankLedger rank = model.ledger(k1f1b)[0];
   // Before: 3 x 6000 + 64. Fullest in layer 2's backward: three layers saved, x0 and x1, the
   // gradient of x1 being made, the transient. (Layer 1's: two saved, x0, x1, the gradients of
   // both.)
@@ -73,15 +71,15 @@ TEST(Ledger, FollowsOneMicroBatchOnOneRankAsByHand) {
 }
 
 TEST(Ledger, EverythingOfAMicroBatchIsGoneAtTheEndOfTheStep) {
-  for (const std::string name : {"gpipe", "1f1b", "interleaved"}) {
-    Model model(8, {.ranks = 2, .micro_batches = 5, .virtual_stages = name == "1f1b" ? 1 : 2},
+  for (const ScheduleKind kind : {kGpipe, k1f1b, kInterleaved}) {
+    Model model(8, {.ranks = 2, .micro_batches = 5, .virtual_stages = kind == k1f1b ? 1 : 2},
                 kLayer, {.bytes = 10, .transfer_seconds = 0.25});
     model.dataflow.values.push_back({.name = "skip", .producer = 0, .consumers = {3, 6, 7}});
     model.costs.values.push_back({.bytes = 4});
-    for (const bool again : {false, true}) {
-      model.recompute.assign(8, again);
-      for (const RankLedger& rank : model.ledger(name)) {
-        EXPECT_EQ(rank.timeline.front().bytes, rank.timeline.back().bytes) << name;
+    for (const bool recompute : {false, true}) {
+      model.recompute = recompute ? LayerSet::all(8) : LayerSet{};
+      for (const RankLedger& rank : model.ledger(kind)) {
+        EXPECT_EQ(rank.timeline.front().bytes, rank.timeline.back().bytes) << name_of(kind);
         EXPECT_GT(rank.peak_bytes, rank.timeline.front().bytes);
       }
     }
@@ -92,7 +90,7 @@ TEST(Ledger, TheTimelineAscendsAndReachesThePeakExactly) {
   for (const double transfer : {0.0, 0.25, 4.0}) {
     Model model(4, {.ranks = 4, .micro_batches = 6}, kLayer,
                 {.bytes = 10, .transfer_seconds = transfer});
-    for (const RankLedger& rank : model.ledger("1f1b")) {
+    for (const RankLedger& rank : model.ledger(k1f1b)) {
       std::int64_t most = 0;
       double last = 0;
       for (const MemoryPoint& point : rank.timeline) {
@@ -108,8 +106,8 @@ TEST(Ledger, TheTimelineAscendsAndReachesThePeakExactly) {
 TEST(Ledger, GpipeHoldsEveryMicroBatchAnd1F1BOnlyItsWarmUp) {
   const LayerCost saves{.saved_bytes = 100};
   const Model model(4, {.ranks = 4, .micro_batches = 9}, saves, {});
-  const Ledger gpipe = model.ledger("gpipe");
-  const Ledger one_f_one_b = model.ledger("1f1b");
+  const Ledger gpipe = model.ledger(kGpipe);
+  const Ledger one_f_one_b = model.ledger(k1f1b);
   for (int r = 0; r < 4; ++r) {
     EXPECT_EQ(gpipe[r].peak_bytes, 900);
     EXPECT_EQ(one_f_one_b[r].peak_bytes, 100 * (4 - r));
@@ -119,24 +117,24 @@ TEST(Ledger, GpipeHoldsEveryMicroBatchAnd1F1BOnlyItsWarmUp) {
 TEST(Ledger, ARecomputedLayerHoldsItsActivationsFromRecomputeToBackwardOnly) {
   Model model(2, {.ranks = 1, .micro_batches = 4},
               {.saved_bytes = 100, .forward_transient_bytes = 5}, {.bytes = 10});
-  model.recompute = {1, 1};
-  const RankLedger rank = model.ledger("gpipe")[0];
+  model.recompute = {0, 1};
+  const RankLedger rank = model.ledger(kGpipe)[0];
   // x0 of three micro-batches and the gradient of the first's, whose layer 0 runs again: saved, its
   // output once more, its transient.
   EXPECT_EQ(rank.at_peak[ByteKind::kSaved], 100);
   EXPECT_EQ(rank.at_peak[ByteKind::kValues], 40);
   EXPECT_EQ(rank.at_peak[ByteKind::kTransients], 15);
-  EXPECT_EQ(to_string(model.lowered("gpipe").programs[0][rank.peak_position]), "R s0 m0 [0,1)");
+  EXPECT_EQ(to_string(model.lowered(kGpipe).programs[0][rank.peak_position]), "R s0 m0 [0,1)");
 }
 
 TEST(Ledger, ChargesTheSenderUntilTheReceiverTakesTheValue) {
   // Rank 0 has made all four values before the first arrives.
-  const schedule::Shape shape{.ranks = 2, .micro_batches = 4};
+  const PipelineShape shape{.ranks = 2, .micro_batches = 4};
   const Model slow(2, shape, {}, {.bytes = 10, .transfer_seconds = 50});
-  EXPECT_EQ(slow.ledger("gpipe")[0].at_peak[ByteKind::kValues], 40);
+  EXPECT_EQ(slow.ledger(kGpipe)[0].at_peak[ByteKind::kValues], 40);
   // Here each is taken while the next is made.
   const Model fast(2, shape, {}, {.bytes = 10, .transfer_seconds = 0.5});
-  EXPECT_EQ(fast.ledger("gpipe")[0].at_peak[ByteKind::kValues], 20);
+  EXPECT_EQ(fast.ledger(kGpipe)[0].at_peak[ByteKind::kValues], 20);
 }
 
 TEST(Ledger, AValueStaysUntilItsLastLocalReaderHasRunBackward) {
@@ -144,7 +142,7 @@ TEST(Ledger, AValueStaysUntilItsLastLocalReaderHasRunBackward) {
   Model model(3, {.ranks = 1}, {}, {});
   model.dataflow.values[0].consumers = {1, 2};
   model.costs.values[0].bytes = 10;
-  const RankLedger rank = model.ledger("1f1b")[0];
+  const RankLedger rank = model.ledger(k1f1b)[0];
   // In layer 1's backward: x0 itself and the gradients of both readers.
   EXPECT_EQ(rank.peak_bytes, 30);
   EXPECT_EQ(rank.timeline.back().bytes, 0);
@@ -153,13 +151,13 @@ TEST(Ledger, AValueStaysUntilItsLastLocalReaderHasRunBackward) {
 TEST(Ledger, AnInputWithoutGradientHasNone) {
   Model model(2, {.ranks = 1}, {}, {.bytes = 10});
   model.dataflow.values[0].differentiable = false;
-  EXPECT_EQ(model.ledger("1f1b")[0].peak_bytes, 10);
+  EXPECT_EQ(model.ledger(k1f1b)[0].peak_bytes, 10);
 }
 
 TEST(Ledger, ForwardOnlyFreesAValueAfterItsLastReader) {
   Model model(5, {.ranks = 1, .micro_batches = 3}, {.saved_bytes = 1000}, {.bytes = 10});
   model.update = false;
-  const RankLedger rank = model.ledger("forward")[0];
+  const RankLedger rank = model.ledger(kForward)[0];
   EXPECT_EQ(rank.peak_bytes, 20);  // a layer's input and output; nothing is saved
   EXPECT_EQ(rank.timeline.back().bytes, 0);
 }
@@ -169,7 +167,7 @@ TEST(Ledger, CountsCopiesOfTiedWeightsWhoseOwnerIsElsewhere) {
     Model model(4, {.ranks = ranks}, {}, {});
     model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
     model.costs.layers[3].replica_bytes = 77;
-    const Ledger ledger = model.ledger("1f1b");
+    const Ledger ledger = model.ledger(k1f1b);
     EXPECT_EQ(ledger.back().at_peak[ByteKind::kReplicas], ranks == 1 ? 0 : 77);
     // The owner sees the tied gradient while it adds it.
     EXPECT_EQ(ledger.front().peak_bytes, ranks == 1 ? 0 : 77);
@@ -179,7 +177,7 @@ TEST(Ledger, CountsCopiesOfTiedWeightsWhoseOwnerIsElsewhere) {
 TEST(Ledger, AShortMicroBatchTakesItsShareInWholeBytes) {
   Model model(1, {.ranks = 1, .micro_batches = 2}, {.saved_bytes = 101}, {});
   model.costs.micro_batch_scale = {1, 0.5};
-  EXPECT_EQ(model.ledger("gpipe")[0].peak_bytes, 101 + 51);
+  EXPECT_EQ(model.ledger(kGpipe)[0].peak_bytes, 101 + 51);
 }
 
 TEST(Ledger, NamesEveryKind) {

@@ -41,9 +41,9 @@ class Check {
   }
 
   void stages() const {
-    require(mesh_.virtual_stages == 1 || mesh_.schedule != "1f1b", "mesh.virtual_stages",
-            "1f1b has one stage a rank", "schedule interleaved or gpipe", mesh_.schedule,
-            "set mesh.schedule=interleaved");
+    require(mesh_.virtual_stages == 1 || mesh_.schedule != ScheduleKind::k1f1b,
+            "mesh.virtual_stages", "1f1b has one stage a rank", "schedule interleaved or gpipe",
+            name_of(mesh_.schedule), "set mesh.schedule=interleaved");
     const std::int64_t stages = mesh_.pp * mesh_.virtual_stages;
     require(limits_.layers == 0 || stages <= limits_.layers, "mesh.pp", "more stages than layers",
             "at most " + text(limits_.layers) + " stages (blocks, embedding, head)", text(stages),
@@ -60,7 +60,7 @@ class Check {
     require(mesh_.shard_ranks == 0 || mesh_.zero > 0, "mesh.shard_ranks",
             "nothing is sharded with zero 0", "zero 1, 2 or 3, or shard_ranks 0",
             text(mesh_.shard_ranks), "set mesh.zero=1");
-    require(mesh_.reduce != "each" || mesh_.dp == 1 || mesh_.zero >= 2, "mesh.reduce",
+    require(mesh_.reduce != ReduceMode::kEach || mesh_.dp == 1 || mesh_.zero >= 2, "mesh.reduce",
             "whole gradients stay, so adding them after each micro-batch saves nothing",
             "zero 2 or 3, or reduce once", "zero " + text(mesh_.zero), "set mesh.reduce=once");
     const std::int64_t ranks = std::max<std::int64_t>(1, mesh_.shard_ranks);

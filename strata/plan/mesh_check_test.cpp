@@ -59,14 +59,15 @@ TEST(MeshCheck, EveryReplicaNeedsASample) {
 
 TEST(MeshCheck, EveryStageNeedsALayer) {
   EXPECT_EQ(fix_of({.pp = 15}, kLimits), "set mesh.pp=14");
-  EXPECT_EQ(fix_of({.pp = 5, .virtual_stages = 3, .schedule = "gpipe"}, kLimits), "set mesh.pp=4");
-  EXPECT_EQ(fix_of({.virtual_stages = 15, .schedule = "gpipe"}, kLimits),
+  EXPECT_EQ(fix_of({.pp = 5, .virtual_stages = 3, .schedule = ScheduleKind::kGpipe}, kLimits),
+            "set mesh.pp=4");
+  EXPECT_EQ(fix_of({.virtual_stages = 15, .schedule = ScheduleKind::kGpipe}, kLimits),
             "set mesh.virtual_stages=1");
 }
 
 TEST(MeshCheck, VirtualStagesNeedAScheduleThatHasThem) {
   EXPECT_EQ(fix_of({.virtual_stages = 2}, kLimits), "set mesh.schedule=interleaved");
-  EXPECT_EQ(fix_of({.virtual_stages = 2, .schedule = "interleaved"}, kLimits), "");
+  EXPECT_EQ(fix_of({.virtual_stages = 2, .schedule = ScheduleKind::kInterleaved}, kLimits), "");
 }
 
 TEST(MeshCheck, ShardGroupsDivideTheReplicas) {
@@ -77,8 +78,9 @@ TEST(MeshCheck, ShardGroupsDivideTheReplicas) {
 }
 
 TEST(MeshCheck, ReducingEachMicroBatchNeedsShardedGradients) {
-  EXPECT_EQ(fix_of({.dp = 2, .zero = 1, .reduce = "each"}, kLimits), "set mesh.reduce=once");
-  EXPECT_EQ(fix_of({.dp = 2, .zero = 2, .reduce = "each"}, kLimits), "");
+  EXPECT_EQ(fix_of({.dp = 2, .zero = 1, .reduce = ReduceMode::kEach}, kLimits),
+            "set mesh.reduce=once");
+  EXPECT_EQ(fix_of({.dp = 2, .zero = 2, .reduce = ReduceMode::kEach}, kLimits), "");
 }
 
 TEST(MeshCheck, TensorRanksShareHeadsAndTokens) {

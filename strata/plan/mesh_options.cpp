@@ -45,9 +45,9 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
            .minimum = 0,
            .maximum = kMostRanksOfAxis});
   set.add(prefix + ".reduce", &options.reduce,
+          named({ReduceMode::kAuto, ReduceMode::kOnce, ReduceMode::kEach}),
           {.help = "When replicas add their gradients: once a step, after each micro-batch (less "
-                   "memory with zero 2 and 3, more communication), or what fits",
-           .choices = {"auto", "once", "each"}});
+                   "memory with zero 2 and 3, more communication), or what fits"});
   set.add(prefix + ".sequence_parallel", &options.sequence_parallel,
           {.help = "Divide what tensor-parallel ranks would all keep along the sequence"});
   set.add(prefix + ".virtual_stages", &options.virtual_stages,
@@ -56,7 +56,8 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
            .minimum = 1,
            .maximum = kVirtualStagesLimit});
   set.add(prefix + ".schedule", &options.schedule,
-          {.help = "Order of forwards and backwards", .choices = {"gpipe", "1f1b", "interleaved"}});
+          named({ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved}),
+          {.help = "Order of forwards and backwards"});
   set.add(prefix + ".threads", &options.threads,
           {.help = "Threads of each rank (0: cores / ranks)",
            .unit = "threads",

@@ -5,7 +5,9 @@
 #include <string>
 
 #include "strata/base/options.h"
+#include "strata/schedule/action.h"
 #include "strata/schedule/mesh.h"
+#include "strata/schedule/zero.h"
 
 namespace strata {
 
@@ -15,16 +17,21 @@ struct MeshOptions {
   std::int64_t pp = 1;
   std::int64_t dp = 1;
   std::int64_t tp = 1;
-  std::int64_t zero = 0;           ///< 1: shards states, 2: and gradients, 3: and weights
-  std::int64_t shard_ranks = 0;    ///< replicas that share one set of shards; 0: all of dp
-  std::string reduce = "auto";     ///< gradients over replicas: once | each micro-batch | auto
+  std::int64_t zero = 0;         ///< 1: shards states, 2: and gradients, 3: and weights
+  std::int64_t shard_ranks = 0;  ///< replicas that share one set of shards; 0: all of dp
+  ReduceMode reduce = ReduceMode::kAuto;
   bool sequence_parallel = false;  ///< with tp: activations between split regions divided too
   std::int64_t virtual_stages = 1;
-  std::string schedule = "1f1b";      ///< gpipe | 1f1b | interleaved
-  std::int64_t threads = 0;           ///< per rank; 0: cores / ranks
-  std::string transport = "sockets";  ///< between processes: sockets | ucx
+  ScheduleKind schedule = ScheduleKind::k1f1b;  ///< not kForward
+  std::int64_t threads = 0;                     ///< per rank; 0: cores / ranks
+  std::string transport = "sockets";            ///< between processes: sockets | ucx
 
   Mesh mesh() const { return {static_cast<int>(pp), static_cast<int>(dp), static_cast<int>(tp)}; }
+  ZeroPolicy zero_policy() const {
+    return {.stage = static_cast<int>(zero),
+            .shard_ranks = static_cast<int>(shard_ranks),
+            .reduce = reduce};
+  }
 };
 
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options);

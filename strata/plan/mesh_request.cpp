@@ -7,28 +7,16 @@ namespace {
 
 double seconds_at(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
 
-// What a rank passes on of `bytes` that n ranks share out or collect.
-double share_moved(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
+// What a rank passes on of `bytes` that n ranks scatter or gather.
+double scattered(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
 }  // namespace
 
 MeshRequest mesh_request(const MeshOptions& options) {
   return {.dp = static_cast<int>(options.dp),
           .tp = static_cast<int>(options.tp),
-          .zero = static_cast<int>(options.zero),
-          .shard_ranks = static_cast<int>(options.shard_ranks),
-          .reduce = options.reduce,
+          .zero = options.zero_policy(),
           .sequence_parallel = options.sequence_parallel};
-}
-
-ShardingRequest sharding_request(const MeshRequest& request, bool reduce_each) {
-  return {.replicas = request.dp,
-          .shard_ranks = request.shard_ranks > 0 ? request.shard_ranks : request.dp,
-          .zero = request.zero,
-          .reduce_each = reduce_each,
-          .weight_element_bytes = request.weight_element_bytes,
-          .partial_gradients = request.sequence_parallel,
-          .copies_pieces = request.copies_pieces};
 }
 
 std::vector<TensorTraffic> transformer_traffic(const Dataflow& dataflow, const CostTable& costs,
@@ -51,28 +39,28 @@ std::vector<TensorTraffic> transformer_traffic(const Dataflow& dataflow, const C
   return traffic;
 }
 
-double all_reduce_bytes(double bytes, int ranks) { return 2 * share_moved(bytes, ranks); }
+double all_reduce_bytes(double bytes, int ranks) { return 2 * scattered(bytes, ranks); }
 
-ReplicaTraffic replica_traffic(const LayerShares& layer, const ShardingRequest& sharding) {
-  const auto gradients = static_cast<double>(layer.full_gradients);
-  if (!sharding.shards(1)) return {.reduce = all_reduce_bytes(gradients, sharding.replicas)};
+ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout) {
+  const auto gradients = static_cast<double>(layer.own_gradients);
+  if (layout.shards == 1) return {.reduce = all_reduce_bytes(gradients, layout.replicas)};
   // Scattered inside a shard group; each shard summed over the groups.
-  const int ranks = sharding.shard_ranks, groups = sharding.replicas / ranks;
-  ReplicaTraffic traffic{.reduce = share_moved(gradients, ranks) +
+  const int ranks = layout.shards, groups = layout.replicas / ranks;
+  ReplicaTraffic traffic{.reduce = scattered(gradients, ranks) +
                                    all_reduce_bytes(gradients / ranks, groups)};
-  if (layer.full_weights > 0) {
-    traffic.fetch = share_moved(static_cast<double>(layer.full_weights), ranks);
+  if (layer.shards.weights) {
+    traffic.fetch = scattered(static_cast<double>(layer.fetched_weights), ranks);
   } else {
-    traffic.gather = share_moved(static_cast<double>(layer.weights), ranks);
+    traffic.gather = scattered(static_cast<double>(layer.weights), ranks);
   }
   return traffic;
 }
 
-CollectiveSeconds collective_seconds(const CostTable& costs, const Dataflow& dataflow,
-                                     const ShardingRequest& sharding, double rate) {
+CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
+                                     double rate) {
   CollectiveSeconds seconds;
-  for (const LayerShares& layer : shares_of(costs, dataflow, sharding)) {
-    const ReplicaTraffic traffic = replica_traffic(layer, sharding);
+  for (const ShardBytes& layer : shard_bytes(costs, layout, /*reads_in_place=*/true)) {
+    const ReplicaTraffic traffic = replica_traffic(layer, layout);
     seconds.fetch.push_back(seconds_at(traffic.fetch, rate));
     seconds.reduce.push_back(seconds_at(traffic.reduce, rate));
     seconds.gather.push_back(seconds_at(traffic.gather, rate));
@@ -93,9 +81,9 @@ CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
     if (value.transfer_seconds > 0) continue;
     value.transfer_seconds = seconds_at(static_cast<double>(value.bytes), request.rates.pp);
   }
-  const ShardingRequest sharding = sharding_request(request, false);
-  if (sharding.shards(1)) {
-    for (LayerCost& layer : costs.layers) layer.update_seconds /= sharding.shard_ranks;
+  const int shards = request.zero.shards(request.dp);
+  if (shards > 1) {
+    for (LayerCost& layer : costs.layers) layer.update_seconds /= shards;
   }
   return costs;
 }

@@ -1,17 +1,16 @@
-/// Tells the planner of the axes beside the pipeline: replicas and what they share, tensor-parallel
+/// Tells the planner of the axes beside the pipeline: replicas and what they shard, tensor-parallel
 /// ranks, and how fast bytes move along each axis.
 ///
-/// A cost table is that of one tensor-parallel rank and one replica's share of the mini-batch.
+/// A cost table is that of one tensor-parallel rank and one replica's part of the mini-batch.
 ///
 /// Units  bytes that one rank sends; seconds; rates in bytes a second, 0: takes no time.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "strata/plan/mesh_options.h"
-#include "strata/plan/sharding.h"
+#include "strata/plan/shard_bytes.h"
 #include "strata/plan/simulator.h"
 #include "strata/schedule/costs.h"
 #include "strata/schedule/dataflow.h"
@@ -38,19 +37,14 @@ struct TensorTraffic {
 struct MeshRequest {
   int dp = 1;
   int tp = 1;
-  int zero = 0;
-  int shard_ranks = 0;          ///< 0: all of dp
-  std::string reduce = "auto";  ///< once | each | auto: once if that fits
+  ZeroPolicy zero = {};  ///< reduce kAuto: once if that fits
   bool sequence_parallel = false;
-  int weight_element_bytes = 4;
-  bool copies_pieces = false;  ///< as in ShardingRequest: true between processes
+  bool reads_in_place = true;  ///< as in shard_bytes(): false where processes send gradients
   AxisRates rates = kThreadRates;
   std::vector<TensorTraffic> tensor = {};  ///< per layer; empty: none
 };
 
 MeshRequest mesh_request(const MeshOptions& options);
-
-ShardingRequest sharding_request(const MeshRequest& request, bool reduce_each);
 
 /// Of a chain of transformer blocks between an embedding and a head: two sums in a block's forward
 /// and two in its backward, one in the embedding's forward, one in the head's backward. Sequence
@@ -68,15 +62,15 @@ struct ReplicaTraffic {
   double fetch = 0;   ///< collect its weights once
   double gather = 0;  ///< exchange its updated weights
 };
-ReplicaTraffic replica_traffic(const LayerShares& layer, const ShardingRequest& sharding);
+ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout);
 
 /// The same in seconds, for the simulator.
-CollectiveSeconds collective_seconds(const CostTable& costs, const Dataflow& dataflow,
-                                     const ShardingRequest& sharding, double rate);
+CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
+                                     double rate);
 
 /// Adds what the mesh costs in time: sums of tensor-parallel ranks to forwards and backwards, which
 /// wait for them; transfers between stages at the axis' rate unless they were measured; updates of
-/// sharded states take a share of their time.
+/// sharded states take a part of their time.
 CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request);
 
 }  // namespace strata

@@ -21,37 +21,34 @@ const LayerCost kLayer{.forward_seconds = 1,
 
 // Four layers and what they cost.
 struct Model {
-  Dataflow dataflow = plan_test::chain(4);
-  CostTable costs = plan_test::equal_costs(dataflow, kLayer, {.bytes = 1000});
+  Dataflow dataflow = chain(4);
+  CostTable costs = equal_costs(dataflow, kLayer, {.bytes = 1000});
   int micro_batches = 2;
   bool reduce_each = false;
 
-  Communication communication(int pp, const MeshRequest& mesh) const {
-    const ShardingRequest sharding = sharding_request(mesh, reduce_each);
-    const Partition partition = plan_test::equal_stages(4, pp);
-    const Schedule schedule =
-        schedule::lower(schedule::build("1f1b", {pp, micro_batches}), dataflow, partition,
-                        {.sharing = sharing_of(sharding, dataflow, costs)});
-    return communication_of(schedule, dataflow, partition, costs, mesh, sharding);
+  Communication communication(int pp, MeshRequest mesh) const {
+    mesh.zero.reduce = reduce_each ? ReduceMode::kEach : ReduceMode::kOnce;
+    const StepPlan steps(dataflow, layers_with_weights(costs),
+                         {.mesh = {.pp = pp, .dp = mesh.dp, .tp = mesh.tp},
+                          .partition = equal_stages(4, pp),
+                          .zero = mesh.zero});
+    return communication_of(steps, micro_batches, costs, mesh);
   }
 };
 
-TEST(MeshRequest, TakesAllReplicasForAShardGroupUnlessToldOtherwise) {
-  EXPECT_EQ(sharding_request({.dp = 8, .zero = 1}, false).shard_ranks, 8);
-  EXPECT_EQ(sharding_request({.dp = 8, .zero = 1, .shard_ranks = 2}, false).shard_ranks, 2);
-  const MeshRequest request = mesh_request({.dp = 4, .tp = 2, .zero = 3, .reduce = "each"});
+TEST(MeshRequest, HasTheAxesAndTheZeroPolicyOfTheOptions) {
+  const MeshRequest request =
+      mesh_request({.dp = 4, .tp = 2, .zero = 3, .reduce = ReduceMode::kEach});
   EXPECT_EQ(request.dp, 4);
   EXPECT_EQ(request.tp, 2);
-  EXPECT_EQ(request.zero, 3);
-  EXPECT_EQ(request.reduce, "each");
+  EXPECT_EQ(request.zero, (ZeroPolicy{.stage = 3, .reduce = ReduceMode::kEach}));
 }
 
-// ZeRO, section 7, and zero_volume(): twice the parameters for stages 0 to 2, thrice for stage 3.
 TEST(Communication, ReplicasSendThePublishedVolumes) {
   Model model;
   model.micro_batches = 1;
   for (int zero = 0; zero <= 3; ++zero) {
-    const RankTraffic rank = model.communication(1, {.dp = 4, .zero = zero}).ranks[0];
+    const RankTraffic rank = model.communication(1, {.dp = 4, .zero = {.stage = zero}}).ranks[0];
     double expected = zero_volume(zero, 4) * 4 * kWeights;
     // The top layer's weights stay from its forward to its backward: three of four come twice.
     if (zero == 3) expected -= kWeights * 3 / 4.0;
@@ -63,9 +60,9 @@ TEST(Communication, ReplicasSendThePublishedVolumes) {
 TEST(Communication, ReducingEachMicroBatchMultipliesTheGradientsAlone) {
   Model model;
   model.micro_batches = 3;
-  const double once = model.communication(1, {.dp = 2, .zero = 2}).ranks[0].dp.bytes;
+  const double once = model.communication(1, {.dp = 2, .zero = {.stage = 2}}).ranks[0].dp.bytes;
   model.reduce_each = true;
-  const double each = model.communication(1, {.dp = 2, .zero = 2}).ranks[0].dp.bytes;
+  const double each = model.communication(1, {.dp = 2, .zero = {.stage = 2}}).ranks[0].dp.bytes;
   EXPECT_DOUBLE_EQ(once, 4 * kWeights);  // half of the gradients, half of the weights
   EXPECT_DOUBLE_EQ(each - once, 2 * 4 * kWeights / 2.0);
 }
@@ -73,7 +70,7 @@ TEST(Communication, ReducingEachMicroBatchMultipliesTheGradientsAlone) {
 TEST(Communication, HybridShardsAreSummedOverTheGroups) {
   Model model;
   const double sent =
-      model.communication(1, {.dp = 4, .zero = 1, .shard_ranks = 2}).ranks[0].dp.bytes;
+      model.communication(1, {.dp = 4, .zero = {.stage = 1, .shard_ranks = 2}}).ranks[0].dp.bytes;
   // A layer: half of its gradient scattered, the other half summed over two groups, half of its
   // weights gathered.
   EXPECT_DOUBLE_EQ(sent, 4 * kWeights * (0.5 + 0.5 + 0.5));
@@ -126,7 +123,7 @@ TEST(Communication, ReductionsHideBehindTheBackwardsThatFollow) {
 
 TEST(Communication, ExchangedWeightsAreExposed) {
   Model model;
-  const MeshRequest mesh{.dp = 2, .zero = 1, .rates = {.dp = kWeights / 2.0}};
+  const MeshRequest mesh{.dp = 2, .zero = {.stage = 1}, .rates = {.dp = kWeights / 2.0}};
   // A second for a layer's gradients, of which the last layer's shows; a second for its weights.
   EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1 + 4, 1e-9);
 }
@@ -135,13 +132,15 @@ TEST(Communication, AFetchHidesBehindTheLayerBefore) {
   Model model;
   model.micro_batches = 1;
   // Half a second a fetch and a reduction: only the first fetch and the last reduction show.
-  const MeshRequest mesh{.dp = 2, .zero = 3, .rates = {.dp = kWeights / 1.0}};
+  const MeshRequest mesh{.dp = 2, .zero = {.stage = 3}, .rates = {.dp = kWeights / 1.0}};
   EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1.0, 1e-9);
 }
 
 TEST(MeshRequest, UpdatesOfShardedStatesTakeAShareOfTheTime) {
   const Model model;
-  EXPECT_EQ(with_mesh_seconds(model.costs, {.dp = 4, .zero = 1}).layers[0].update_seconds, 0.125);
+  EXPECT_EQ(
+      with_mesh_seconds(model.costs, {.dp = 4, .zero = {.stage = 1}}).layers[0].update_seconds,
+      0.125);
   EXPECT_EQ(with_mesh_seconds(model.costs, {.dp = 4}).layers[0].update_seconds, 0.5);
 }
 

@@ -32,13 +32,13 @@ std::vector<MeshOptions> candidates(const MeshOptions& asked, const MeshLimits& 
     for (options.zero = 0; options.zero <= (mesh.dp > 1 ? kLastZero : 0); ++options.zero) {
       const bool shards = options.zero > 0 && asked.shard_ranks > 0;
       options.shard_ranks = shards && mesh.dp % asked.shard_ranks == 0 ? asked.shard_ranks : 0;
-      options.schedule = "1f1b";
+      options.schedule = ScheduleKind::k1f1b;
       options.virtual_stages = 1;
       all.push_back(options);
       if (mesh.pp == 1) continue;
-      options.schedule = "gpipe";
+      options.schedule = ScheduleKind::kGpipe;
       all.push_back(options);
-      options.schedule = "interleaved";
+      options.schedule = ScheduleKind::kInterleaved;
       for (int v = 2; v <= kTriedVirtualStages && is_legal(mesh, v, limits); v *= 2) {
         options.virtual_stages = v;
         all.push_back(options);
@@ -56,8 +56,8 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
     trial.fits = fits(plan);
     trial.step_seconds = plan.simulation.step_seconds;
     trial.peak_bytes = peak_bytes(plan.ledger);
-    trial.communication = communication_of(plan.schedule, request.dataflow, plan.partition,
-                                           costs_for(request), plan.mesh, plan.sharding);
+    trial.communication =
+        communication_of(plan.steps, plan.micro_batches, costs_for(request), plan.mesh);
     const Communication& sent = trial.communication;
     trial.bubble_seconds = std::max(0.0, plan.simulation.bubble * plan.simulation.step_seconds -
                                              sent.exposed_pp_seconds - sent.exposed_dp_seconds);
@@ -102,8 +102,8 @@ std::string why_slower(const MeshTrial& trial, const MeshTrial& winner) {
 }
 
 std::string schedule_text(const MeshOptions& mesh) {
-  return mesh.virtual_stages == 1 ? mesh.schedule
-                                  : mesh.schedule + " × " + std::to_string(mesh.virtual_stages);
+  const std::string name = name_of(mesh.schedule);
+  return mesh.virtual_stages == 1 ? name : name + " × " + std::to_string(mesh.virtual_stages);
 }
 
 [[noreturn]] void refuse(const std::vector<MeshTrial>& trials, std::int64_t ranks) {

@@ -19,15 +19,15 @@ struct World {
 
   PlanRequest request_of(const MeshOptions& mesh) const {
     PlanRequest request;
-    request.dataflow = plan_test::chain(8);
+    request.dataflow = chain(8);
     const auto tp = static_cast<int>(mesh.tp);
-    request.costs_cheap = plan_test::equal_costs(request.dataflow,
-                                                 {.forward_seconds = 10e-3 / tp,
-                                                  .backward_seconds = 20e-3 / tp,
-                                                  .weight_bytes = weight_bytes / tp,
-                                                  .gradient_bytes = weight_bytes / tp,
-                                                  .state_bytes = 2 * weight_bytes / tp},
-                                                 {.bytes = kMiB});
+    request.costs_cheap = equal_costs(request.dataflow,
+                                      {.forward_seconds = 10e-3 / tp,
+                                       .backward_seconds = 20e-3 / tp,
+                                       .weight_bytes = weight_bytes / tp,
+                                       .gradient_bytes = weight_bytes / tp,
+                                       .state_bytes = 2 * weight_bytes / tp},
+                                      {.bytes = kMiB});
     request.costs_none = request.costs_cheap;
     request.shape = {.ranks = static_cast<int>(mesh.pp),
                      .micro_batches = static_cast<int>((16 + mesh.dp - 1) / mesh.dp),
@@ -70,7 +70,7 @@ TEST(MeshSearch, SlowReplicasAndTensorRanksFavourThePipeline) {
   world.rates = {.pp = 1e12, .dp = 1e6, .tp = 1e6};
   const MeshSearch search = world.search(4);
   EXPECT_EQ(search.best().pp, 4);
-  EXPECT_EQ(search.best().schedule, "interleaved");
+  EXPECT_EQ(search.best().schedule, ScheduleKind::kInterleaved);
   const std::string text = search_text(search);
   EXPECT_NE(text.find("exchange between replicas"), std::string::npos) << text;
   EXPECT_NE(text.find("sums inside layers"), std::string::npos) << text;

@@ -43,12 +43,12 @@ std::string time_lines(const Plan& plan) {
 }  // namespace
 
 std::string ranks_text(const Plan& plan) {
-  const int ranks = plan.shape.ranks * plan.mesh.dp * plan.mesh.tp;
+  const int ranks = plan.decisions().mesh.pp * plan.mesh.dp * plan.mesh.tp;
   std::string text = std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
   if (is_pipeline_alone(plan)) return text;
-  text += " (pp " + std::to_string(plan.shape.ranks) + " × dp " + std::to_string(plan.mesh.dp) +
-          " × tp " + std::to_string(plan.mesh.tp);
-  if (plan.mesh.zero > 0) text += ", zero " + std::to_string(plan.mesh.zero);
+  text += " (pp " + std::to_string(plan.decisions().mesh.pp) + " × dp " +
+          std::to_string(plan.mesh.dp) + " × tp " + std::to_string(plan.mesh.tp);
+  if (plan.mesh.zero.stage > 0) text += ", zero " + std::to_string(plan.mesh.zero.stage);
   return text + ")";
 }
 
@@ -57,8 +57,9 @@ std::string mesh_text(const Plan& plan) {
   std::string text = traffic_table(plan) + "\n";
   if (plan.mesh.dp > 1) {
     text += std::string("reduce     ") +
-            (plan.sharding.reduce_each ? "after each micro-batch" : "once a step") + " (" +
-            plan.reduce_reason + ")\n";
+            (plan.decisions().zero.reduce == ReduceMode::kEach ? "after each micro-batch"
+                                                               : "once a step") +
+            " (" + plan.reduce_reason + ")\n";
   }
   return text + time_lines(plan);
 }

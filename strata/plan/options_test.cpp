@@ -14,7 +14,7 @@ TEST(MeshOptions, ReadsTheMeshOfARecipe) {
   set.load_yaml("mesh: {pp: 4, virtual_stages: 2, schedule: interleaved, threads: 3}\n", "r.yaml");
   EXPECT_EQ(mesh.pp, 4);
   EXPECT_EQ(mesh.virtual_stages, 2);
-  EXPECT_EQ(mesh.schedule, "interleaved");
+  EXPECT_EQ(mesh.schedule, ScheduleKind::kInterleaved);
   EXPECT_EQ(mesh.threads, 3);
 }
 
@@ -29,7 +29,9 @@ TEST(MeshOptions, ReadsEveryAxisAndZero) {
   EXPECT_EQ(mesh.mesh().size(), 32);
   EXPECT_EQ(mesh.zero, 3);
   EXPECT_EQ(mesh.shard_ranks, 2);
-  EXPECT_EQ(mesh.reduce, "each");
+  EXPECT_EQ(mesh.reduce, ReduceMode::kEach);
+  EXPECT_EQ(mesh.zero_policy(),
+            (ZeroPolicy{.stage = 3, .shard_ranks = 2, .reduce = ReduceMode::kEach}));
   EXPECT_TRUE(mesh.sequence_parallel);
   EXPECT_FALSE(mesh.automatic);
   set.set("mesh.auto=true");
@@ -54,10 +56,10 @@ TEST(MemoryOptions, ReadsABudgetWithItsUnitAndHasNoneByDefault) {
   OptionSet set;
   describe(set, "memory", memory);
   EXPECT_EQ(memory.device.count, 0);
-  EXPECT_EQ(memory.recompute, "cheap");
+  EXPECT_EQ(memory.recompute, RecomputeMode::kCheap);
   set.load_yaml("memory: {device: 2GiB, recompute: auto}\n", "r.yaml");
   EXPECT_EQ(memory.device.count, std::int64_t{2} << 30);
-  EXPECT_EQ(memory.recompute, "auto");
+  EXPECT_EQ(memory.recompute, RecomputeMode::kAuto);
   EXPECT_THROW(set.set("memory.recompute=some"), UserError);
 }
 

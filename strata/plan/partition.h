@@ -31,7 +31,7 @@ struct PartitionRequest {
   int virtual_stages = 1;           ///< per rank; stage s lives on rank s mod ranks
   std::vector<int> in_flight = {};  ///< per rank, in stage activations; empty: one a stage
   std::vector<std::int64_t> device_bytes = {};  ///< per rank; empty: no cap
-  std::vector<char> recompute = {};             ///< per layer; empty: none
+  LayerSet recompute = {};
 };
 
 /// Nothing if no cut fits the cap.

@@ -14,9 +14,6 @@
 namespace strata {
 namespace {
 
-using plan_test::chain;
-using plan_test::equal_costs;
-
 // Slowest stage, fullest stage, bytes across boundaries: smaller is better, in this order.
 using Score = std::array<double, 3>;
 
@@ -105,7 +102,8 @@ struct RandomModel {
   PartitionRequest request() {
     PartitionRequest request{.ranks = draw(1, std::min(5, dataflow.num_layers))};
     for (int r = 0; r < request.ranks; ++r) request.in_flight.push_back(request.ranks - r);
-    for (int l = 0; l < dataflow.num_layers; ++l) request.recompute.push_back(draw(0, 1) == 1);
+    for (int l = 0; l < dataflow.num_layers; ++l)
+      if (draw(0, 1) == 1) request.recompute.add(l);
     return request;
   }
 };
@@ -213,9 +211,9 @@ TEST(Partition, CountsARecomputedLayersSecondForward) {
   const Dataflow dataflow = chain(4);
   const CostTable costs = equal_costs(dataflow, {.forward_seconds = 2, .backward_seconds = 1});
   // 3 3 5 5: the halves 6 and 10 are worse than 11 only if the recompute counts.
-  const auto found = partition_layers(dataflow, costs, {.ranks = 2, .recompute = {0, 0, 1, 1}});
+  const auto found = partition_layers(dataflow, costs, {.ranks = 2, .recompute = {2, 3}});
   EXPECT_EQ(found->bounds, (std::vector<int>{0, 2, 4}));
-  const auto front = partition_layers(dataflow, costs, {.ranks = 2, .recompute = {1, 1, 1, 0}});
+  const auto front = partition_layers(dataflow, costs, {.ranks = 2, .recompute = {0, 1, 2}});
   EXPECT_EQ(front->bounds, (std::vector<int>{0, 2, 4}));
 }
 
@@ -305,7 +303,7 @@ TEST(StageEstimator, ARecomputedLayerKeepsNothingButNeedsItAllWhileItRuns) {
   const CostTable costs = equal_costs(
       dataflow, {.forward_seconds = 1, .saved_bytes = 100, .backward_transient_bytes = 7},
       {.bytes = 10});
-  const StageEstimate estimate = StageEstimator(dataflow, costs, {1, 1}, false)({0, 2});
+  const StageEstimate estimate = StageEstimator(dataflow, costs, {0, 1}, false)({0, 2});
   EXPECT_DOUBLE_EQ(estimate.seconds, 4);
   EXPECT_EQ(estimate.activation_bytes, 10);
   EXPECT_EQ(estimate.transient_bytes, 100 + 7 + 10);

@@ -9,11 +9,12 @@ using nlohmann::json;
 
 json stages_of(const Plan& plan) {
   json stages = json::array();
-  for (int stage = 0; stage < plan.partition.num_stages(); ++stage) {
-    const LayerRange layers = plan.partition.layers(stage);
+  const Partition& partition = plan.decisions().partition;
+  for (int stage = 0; stage < partition.num_stages(); ++stage) {
+    const LayerRange layers = partition.layers(stage);
     json names = json::array();
     for (int l = layers.begin; l < layers.end; ++l) names.push_back(plan.costs.layers[l].name);
-    stages.push_back({{"rank", plan.schedule.rank_of_stage[stage]},
+    stages.push_back({{"rank", plan.schedule().rank_of_stage[stage]},
                       {"first_layer", layers.begin},
                       {"layers", names}});
   }
@@ -60,12 +61,13 @@ json traffic_of(const RankTraffic& rank) {
 
 json mesh_of(const Plan& plan) {
   const Communication& all = plan.communication;
-  return {{"pp", plan.shape.ranks},
+  const ZeroPolicy& zero = plan.decisions().zero;
+  return {{"pp", plan.decisions().mesh.pp},
           {"dp", plan.mesh.dp},
           {"tp", plan.mesh.tp},
-          {"zero", plan.mesh.zero},
-          {"shard_ranks", plan.sharding.shard_ranks},
-          {"reduce", plan.sharding.reduce_each ? "each" : "once"},
+          {"zero", zero.stage},
+          {"shard_ranks", zero.shard_ranks == 0 ? plan.mesh.dp : zero.shard_ranks},
+          {"reduce", name_of(zero.reduce)},
           {"reduce_reason", plan.reduce_reason},
           {"exposed_seconds",
            {{"pp", all.exposed_pp_seconds},
@@ -77,23 +79,22 @@ json mesh_of(const Plan& plan) {
 
 json to_json(const Plan& plan) {
   json recomputed = json::array();
-  for (std::size_t l = 0; l < plan.recompute.size(); ++l) {
-    if (plan.recompute[l]) recomputed.push_back(plan.costs.layers[l].name);
-  }
+  for (const int l : plan.decisions().recompute.layers())
+    recomputed.push_back(plan.costs.layers[l].name);
   json ranks = json::array();
-  for (int r = 0; r < plan.schedule.num_ranks(); ++r) {
+  for (int r = 0; r < plan.schedule().num_ranks(); ++r) {
     const RankTimeline& rank = plan.simulation.ranks[r];
     ranks.push_back({{"busy_seconds", rank.busy_seconds},
                      {"idle_seconds", rank.idle_seconds},
                      {"timeline", timeline_of(rank)},
-                     {"memory", memory_of(plan.ledger[r], plan.schedule.programs[r])},
+                     {"memory", memory_of(plan.ledger[r], plan.schedule().programs[r])},
                      {"communication", traffic_of(plan.communication.ranks[r])}});
   }
-  return {{"schedule", plan.schedule.name},
+  return {{"schedule", name_of(plan.decisions().schedule)},
           {"mesh", mesh_of(plan)},
-          {"micro_batches", plan.shape.micro_batches},
+          {"micro_batches", plan.micro_batches},
           {"device_bytes", plan.memory.device.count},
-          {"recompute", {{"mode", plan.memory.recompute}, {"layers", recomputed}}},
+          {"recompute", {{"mode", name_of(plan.memory.recompute)}, {"layers", recomputed}}},
           {"step_seconds", plan.simulation.step_seconds},
           {"bubble", plan.simulation.bubble},
           {"stages", stages_of(plan)},

@@ -14,19 +14,19 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-PlanRequest request_for(const schedule::Shape& shape, const MeshRequest& mesh,
+PlanRequest request_for(const PipelineShape& shape, const MeshRequest& mesh,
                         std::int64_t device_bytes = 0) {
   PlanRequest request;
-  request.dataflow = plan_test::chain(8);
-  request.costs_cheap = plan_test::equal_costs(request.dataflow,
-                                               {.forward_seconds = 10e-3,
-                                                .backward_seconds = 20e-3,
-                                                .update_seconds = 1e-3,
-                                                .weight_bytes = 8 * kMiB,
-                                                .gradient_bytes = 8 * kMiB,
-                                                .state_bytes = 16 * kMiB,
-                                                .saved_bytes = kMiB},
-                                               {.bytes = kMiB});
+  request.dataflow = chain(8);
+  request.costs_cheap = equal_costs(request.dataflow,
+                                    {.forward_seconds = 10e-3,
+                                     .backward_seconds = 20e-3,
+                                     .update_seconds = 1e-3,
+                                     .weight_bytes = 8 * kMiB,
+                                     .gradient_bytes = 8 * kMiB,
+                                     .state_bytes = 16 * kMiB,
+                                     .saved_bytes = kMiB},
+                                    {.bytes = kMiB});
   request.costs_none = request.costs_cheap;
   request.shape = shape;
   request.memory.device.count = device_bytes;
@@ -38,7 +38,9 @@ PlanRequest request_for(const schedule::Shape& shape, const MeshRequest& mesh,
 TEST(PlanMesh, EveryStageOfZeroNeedsLess) {
   std::int64_t last = 0;
   for (int zero = 0; zero <= 3; ++zero) {
-    MeshRequest mesh{.dp = 4, .zero = zero, .reduce = zero >= 2 ? "each" : "once"};
+    MeshRequest mesh{
+        .dp = 4,
+        .zero = {.stage = zero, .reduce = zero >= 2 ? ReduceMode::kEach : ReduceMode::kOnce}};
     const Plan plan = make_plan(request_for({2, 4}, mesh));
     EXPECT_TRUE(zero == 0 || peak_bytes(plan.ledger) < last) << zero;
     last = peak_bytes(plan.ledger);
@@ -46,21 +48,22 @@ TEST(PlanMesh, EveryStageOfZeroNeedsLess) {
 }
 
 TEST(PlanMesh, ReducesOnceWhereThatFitsAndElseAfterEachMicroBatch) {
-  const MeshRequest mesh{.dp = 4, .zero = 2};
+  const MeshRequest mesh{.dp = 4, .zero = {.stage = 2}};
   const Plan once = make_plan(request_for({1, 4}, mesh));
-  EXPECT_FALSE(once.sharding.reduce_each);
+  EXPECT_EQ(once.decisions().zero.reduce, ReduceMode::kOnce);
   EXPECT_EQ(once.reduce_reason, "auto: the least communication");
   const Plan each = make_plan(request_for({1, 4}, mesh, peak_bytes(once.ledger) - 1));
-  EXPECT_TRUE(each.sharding.reduce_each);
+  EXPECT_EQ(each.decisions().zero.reduce, ReduceMode::kEach);
   EXPECT_EQ(each.reduce_reason.substr(0, 24), "auto: once a step needs ");
   EXPECT_LT(peak_bytes(each.ledger), peak_bytes(once.ledger));
 }
 
 TEST(PlanMesh, ObeysReduceOnceEvenWhereItDoesNotFit) {
-  const Plan once = make_plan(request_for({1, 4}, {.dp = 4, .zero = 2}));
-  EXPECT_THROW(make_plan(request_for({1, 4}, {.dp = 4, .zero = 2, .reduce = "once"},
-                                     peak_bytes(once.ledger) - 1)),
-               UserError);
+  const Plan once = make_plan(request_for({1, 4}, {.dp = 4, .zero = {.stage = 2}}));
+  EXPECT_THROW(
+      make_plan(request_for({1, 4}, {.dp = 4, .zero = {.stage = 2, .reduce = ReduceMode::kOnce}},
+                            peak_bytes(once.ledger) - 1)),
+      UserError);
 }
 
 TEST(PlanMesh, ProposesZeroWhenReplicasAreTooFull) {
@@ -71,11 +74,12 @@ TEST(PlanMesh, ProposesZeroWhenReplicasAreTooFull) {
     EXPECT_EQ(error.text().operation, "plan.memory");
     EXPECT_EQ(error.text().fix, "set mesh.zero=1");
   }
-  EXPECT_NO_THROW(make_plan(request_for({1, 4}, {.dp = 4, .zero = 1}, 200 * kMiB)));
+  EXPECT_NO_THROW(make_plan(request_for({1, 4}, {.dp = 4, .zero = {.stage = 1}}, 200 * kMiB)));
 }
 
 TEST(PlanMesh, ShowsBytesAndExposedTimeOfEveryAxis) {
-  const MeshRequest mesh{.dp = 2, .tp = 2, .zero = 1, .rates = {.pp = 1e9, .dp = 5e9, .tp = 5e9}};
+  const MeshRequest mesh{
+      .dp = 2, .tp = 2, .zero = {.stage = 1}, .rates = {.pp = 1e9, .dp = 5e9, .tp = 5e9}};
   EXPECT_EQ(plan_text(make_plan(request_for({2, 4}, mesh))),
             R"(1f1b · 8 ranks (pp 2 × dp 2 × tp 2, zero 1) · 8 layers · 4 micro-batches a step
 
@@ -104,7 +108,7 @@ predicted  624 ms a step, bubble 21.0 %
 }
 
 TEST(PlanMesh, JsonHoldsTheMeshAndItsTraffic) {
-  const Plan plan = make_plan(request_for({2, 4}, {.dp = 2, .tp = 2, .zero = 3}));
+  const Plan plan = make_plan(request_for({2, 4}, {.dp = 2, .tp = 2, .zero = {.stage = 3}}));
   const auto json = nlohmann::json::parse(to_json(plan).dump());
   EXPECT_EQ(json["mesh"]["pp"], 2);
   EXPECT_EQ(json["mesh"]["dp"], 2);

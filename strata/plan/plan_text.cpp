@@ -19,12 +19,12 @@ std::string counted(std::size_t count, const std::string& noun, const std::strin
 }
 
 std::string headline(const Plan& plan) {
-  std::string text = plan.schedule.name + " · " + ranks_text(plan);
-  if (plan.shape.virtual_stages > 1) {
-    text += " × " + counted(plan.shape.virtual_stages, "stage");
+  std::string text = std::string(name_of(plan.decisions().schedule)) + " · " + ranks_text(plan);
+  if (plan.decisions().virtual_stages > 1) {
+    text += " × " + counted(plan.decisions().virtual_stages, "stage");
   }
   return text + " · " + counted(plan.costs.layers.size(), "layer") + " · " +
-         counted(plan.shape.micro_batches, "micro-batch", "es") + " a step\n";
+         counted(plan.micro_batches, "micro-batch", "es") + " a step\n";
 }
 
 std::string names_of(const Plan& plan, LayerRange layers) {
@@ -37,17 +37,18 @@ std::string names_of(const Plan& plan, LayerRange layers) {
 std::string stage_table(const Plan& plan) {
   TextTable table("rrrlrrr");
   table.add_row({"stage", "rank", "layers", "", "weights", "forward", "backward"});
-  for (int stage = 0; stage < plan.partition.num_stages(); ++stage) {
-    const LayerRange layers = plan.partition.layers(stage);
+  const Partition& partition = plan.decisions().partition;
+  for (int stage = 0; stage < partition.num_stages(); ++stage) {
+    const LayerRange layers = partition.layers(stage);
     LayerCost sum;
     for (int l = layers.begin; l < layers.end; ++l) {
       const LayerCost& cost = plan.costs.layers[l];
       sum.weight_bytes += cost.weight_bytes;
       sum.forward_seconds += cost.forward_seconds;
       sum.backward_seconds += cost.backward_seconds;
-      if (plan.recompute[l]) sum.backward_seconds += cost.forward_seconds;
+      if (plan.decisions().recompute.has(l)) sum.backward_seconds += cost.forward_seconds;
     }
-    table.add_row({std::to_string(stage), std::to_string(plan.schedule.rank_of_stage[stage]),
+    table.add_row({std::to_string(stage), std::to_string(plan.schedule().rank_of_stage[stage]),
                    std::to_string(layers.size()), names_of(plan, layers),
                    format_bytes(sum.weight_bytes), format_seconds(sum.forward_seconds),
                    format_seconds(sum.backward_seconds)});
@@ -59,22 +60,21 @@ std::string cut_grid(const Plan& plan, int columns) {
   const auto digits = [](int count) {
     return static_cast<int>(std::to_string(std::max(count - 1, 0)).size());
   };
-  int cell = 2 + digits(plan.shape.micro_batches);
-  if (plan.shape.virtual_stages > 1) cell += 1 + digits(plan.shape.virtual_stages);
-  const int label = 6 + digits(plan.shape.ranks);
-  return schedule::grid(plan.schedule, {.max_columns = std::max(1, (columns - label) / cell)});
+  int cell = 2 + digits(plan.micro_batches);
+  if (plan.decisions().virtual_stages > 1) cell += 1 + digits(plan.decisions().virtual_stages);
+  const int label = 6 + digits(plan.decisions().mesh.pp);
+  return draw_grid(plan.schedule(), {.max_columns = std::max(1, (columns - label) / cell)});
 }
 
 std::string recompute_line(const Plan& plan) {
-  std::string text = "recompute  " + plan.memory.recompute;
+  const RecomputeMode mode = plan.memory.recompute;
+  std::string text = std::string("recompute  ") + name_of(mode);
   std::vector<std::string> names;
-  for (std::size_t l = 0; l < plan.recompute.size(); ++l) {
-    if (plan.recompute[l]) names.push_back(plan.costs.layers[l].name);
-  }
-  if (names.empty())
-    return text + (plan.memory.recompute == "auto" ? ": no layer needs it\n" : "\n");
-  text +=
-      ": " + std::to_string(names.size()) + " of " + counted(plan.recompute.size(), "layer") + " (";
+  for (const int l : plan.decisions().recompute.layers())
+    names.push_back(plan.costs.layers[l].name);
+  if (names.empty()) return text + (mode == RecomputeMode::kAuto ? ": no layer needs it\n" : "\n");
+  text += ": " + std::to_string(names.size()) + " of " +
+          counted(plan.costs.layers.size(), "layer") + " (";
   const int shown = std::min<int>(kMostNames, static_cast<int>(names.size()));
   for (int i = 0; i < shown; ++i) text += (i ? ", " : "") + names[i];
   if (const int more = static_cast<int>(names.size()) - shown; more > 0) {

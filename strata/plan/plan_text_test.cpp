@@ -13,20 +13,22 @@
 namespace strata {
 namespace {
 
-PlanRequest small_gpt(const schedule::Shape& shape, const std::string& schedule) {
+using enum ScheduleKind;
+
+PlanRequest small_gpt(const PipelineShape& shape, ScheduleKind schedule) {
   constexpr std::int64_t kMiB = 1 << 20;
   PlanRequest request;
-  request.dataflow = plan_test::chain(8);
-  request.costs_cheap = plan_test::equal_costs(request.dataflow,
-                                               {.forward_seconds = 10e-3,
-                                                .backward_seconds = 20e-3,
-                                                .update_seconds = 1e-3,
-                                                .weight_bytes = 7 * kMiB,
-                                                .gradient_bytes = 7 * kMiB,
-                                                .state_bytes = 14 * kMiB,
-                                                .saved_bytes = 9 * kMiB,
-                                                .backward_transient_bytes = 3 * kMiB},
-                                               {.bytes = 3 * kMiB / 2, .transfer_seconds = 1e-5});
+  request.dataflow = chain(8);
+  request.costs_cheap = equal_costs(request.dataflow,
+                                    {.forward_seconds = 10e-3,
+                                     .backward_seconds = 20e-3,
+                                     .update_seconds = 1e-3,
+                                     .weight_bytes = 7 * kMiB,
+                                     .gradient_bytes = 7 * kMiB,
+                                     .state_bytes = 14 * kMiB,
+                                     .saved_bytes = 9 * kMiB,
+                                     .backward_transient_bytes = 3 * kMiB},
+                                    {.bytes = 3 * kMiB / 2, .transfer_seconds = 1e-5});
   request.costs_cheap.batch_bytes = 65536;
   request.costs_cheap.layers.front().name = "embed";
   request.costs_cheap.layers.front().recomputable = false;
@@ -46,8 +48,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 TEST(PlanText, ShowsStagesOrderBytesAndWhatItComesTo) {
-  PlanRequest request = small_gpt({2, 4}, "1f1b");
-  request.memory = {.device = {std::int64_t{190} << 20}, .recompute = "auto"};
+  PlanRequest request = small_gpt({2, 4}, k1f1b);
+  request.memory = {.device = {std::int64_t{190} << 20}, .recompute = RecomputeMode::kAuto};
   EXPECT_EQ(plan_text(make_plan(request)), R"(1f1b · 2 ranks · 8 layers · 4 micro-batches a step
 
 stage  rank  layers                     weights  forward  backward
@@ -70,7 +72,7 @@ predicted  634 ms a step, bubble 20.5 %
 TEST(PlanText, StaysWithinFortyLinesAndTheTerminalsWidth) {
   for (const int ranks : {1, 2, 4}) {
     for (const int columns : {80, 100}) {
-      const Plan plan = make_plan(small_gpt({ranks, 64, 2}, "interleaved"));
+      const Plan plan = make_plan(small_gpt({ranks, 64, 2}, kInterleaved));
       const auto lines = lines_of(plan_text(plan, columns));
       EXPECT_LT(lines.size(), 40u);
       for (const std::string& line : lines) {
@@ -83,7 +85,7 @@ TEST(PlanText, StaysWithinFortyLinesAndTheTerminalsWidth) {
 }
 
 TEST(PlanText, LeavesOutWhatDoesNotExist) {
-  const std::string text = plan_text(make_plan(small_gpt({1, 1}, "1f1b")));
+  const std::string text = plan_text(make_plan(small_gpt({1, 1}, k1f1b)));
   EXPECT_EQ(text.find("replicas"), std::string::npos);  // nothing is tied
   EXPECT_EQ(text.find("budget"), std::string::npos);
   EXPECT_NE(text.find("1 rank · 8 layers · 1 micro-batch a step"), std::string::npos);
@@ -91,15 +93,15 @@ TEST(PlanText, LeavesOutWhatDoesNotExist) {
 }
 
 TEST(PlanText, NamesAFewRecomputedLayersAndCountsTheRest) {
-  PlanRequest request = small_gpt({2, 4}, "1f1b");
-  request.memory.recompute = "full";
+  PlanRequest request = small_gpt({2, 4}, k1f1b);
+  request.memory.recompute = RecomputeMode::kFull;
   EXPECT_NE(plan_text(make_plan(request))
                 .find("recompute  full: 7 of 8 layers (block0, block1, block2, block3 and 3 more)"),
             std::string::npos);
 }
 
 TEST(PlanJson, HoldsTheStagesTheTimelineAndTheMemoryOfEveryRank) {
-  const Plan plan = make_plan(small_gpt({2, 4}, "1f1b"));
+  const Plan plan = make_plan(small_gpt({2, 4}, k1f1b));
   const auto json = nlohmann::json::parse(to_json(plan).dump());
   EXPECT_EQ(json["schedule"], "1f1b");
   EXPECT_EQ(json["micro_batches"], 4);
@@ -113,7 +115,7 @@ TEST(PlanJson, HoldsTheStagesTheTimelineAndTheMemoryOfEveryRank) {
   ASSERT_EQ(json["ranks"].size(), 2u);
   for (int r = 0; r < 2; ++r) {
     const auto& rank = json["ranks"][r];
-    EXPECT_EQ(rank["timeline"].size(), plan.schedule.programs[r].size());
+    EXPECT_EQ(rank["timeline"].size(), plan.schedule().programs[r].size());
     EXPECT_EQ(rank["memory"]["peak_bytes"], plan.ledger[r].peak_bytes);
     std::int64_t sum = 0;
     for (const auto& bytes : rank["memory"]["bytes_at_peak"]) sum += bytes.get<std::int64_t>();

@@ -1,35 +1,53 @@
 #include "strata/plan/planner.h"
 
-#include "strata/base/errors.h"
-#include "strata/base/quote.h"
+#include <nlohmann/json.hpp>
+
 #include "strata/plan/proposal.h"
 #include "strata/plan/refusal.h"
 
 namespace strata {
 namespace {
 
-void check_mode(const std::string& mode) {
-  if (mode == "none" || mode == "cheap" || mode == "full" || mode == "auto") return;
-  throw UserError({.operation = "plan.make",
-                   .where = "memory.recompute",
-                   .what = "no recompute mode has this name",
-                   .expected = "none | cheap | full | auto",
-                   .got = quote(mode),
-                   .fix = "choose one of the names above"});
+using nlohmann::json;
+
+// Checked here, so that whoever runs the plan finds its programs checked.
+Plan completed(Plan plan, const PlanRequest& request) {
+  plan.communication =
+      communication_of(plan.steps, plan.micro_batches, costs_for(request), plan.mesh);
+  if (request.schedule == ScheduleKind::kForward) {
+    plan.steps.evaluation(plan.micro_batches);
+  } else {
+    plan.steps.training(plan.micro_batches);
+  }
+  return plan;
 }
 
 }  // namespace
 
 Plan make_plan(const PlanRequest& request) {
-  check_mode(request.memory.recompute);
   Plan plan = propose(request);
   if (!fits(plan)) refuse(request, plan);
-  plan.communication = communication_of(plan.schedule, request.dataflow, plan.partition,
-                                        costs_for(request), plan.mesh, plan.sharding);
+  return completed(std::move(plan), request);
+}
 
-  schedule::check_schedule(plan.schedule, step_request(request, plan), request.dataflow,
-                           plan.partition);
-  return plan;
+std::string decisions_text(const Plan& plan) {
+  const StepDecisions& decisions = plan.decisions();
+  return json{{"bounds", decisions.partition.bounds},
+              {"recompute", decisions.recompute.layers()},
+              {"reduce_each", decisions.zero.reduce == ReduceMode::kEach},
+              {"reduce_reason", plan.reduce_reason}}
+      .dump();
+}
+
+Plan follow_plan(const PlanRequest& request, const std::string& decided) {
+  const json text = json::parse(decided);
+  Plan plan = evaluate(
+      request,
+      {.partition = {text.at("bounds").get<std::vector<int>>()},
+       .recompute = LayerSet(text.at("recompute").get<std::vector<int>>()),
+       .reduce = text.at("reduce_each").get<bool>() ? ReduceMode::kEach : ReduceMode::kOnce});
+  plan.reduce_reason = text.at("reduce_reason").get<std::string>();
+  return completed(std::move(plan), request);
 }
 
 }  // namespace strata

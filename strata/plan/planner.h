@@ -20,9 +20,8 @@
 #include "strata/plan/memory_options.h"
 #include "strata/plan/mesh_request.h"
 #include "strata/plan/simulator.h"
-#include "strata/schedule/builders.h"
 #include "strata/schedule/costs.h"
-#include "strata/schedule/dataflow.h"
+#include "strata/schedule/step_plan.h"
 
 namespace strata {
 
@@ -30,31 +29,39 @@ struct PlanRequest {
   Dataflow dataflow;
   CostTable costs_none;   ///< operations keep all they need for backward
   CostTable costs_cheap;  ///< GELU and norms compute theirs again
-  schedule::Shape shape;
-  std::string schedule = "1f1b";
+  PipelineShape shape;
+  ScheduleKind schedule = ScheduleKind::k1f1b;
   MemoryOptions memory;
   std::int64_t micro_batch = 0;  ///< samples of a full micro-batch; 0: no smaller one is proposed
   MeshRequest mesh = {};         ///< the axes beside the pipeline, whose ranks are the shape's
 };
 
+/// What the ranks will run, and what it is predicted to take.
 struct Plan {
-  schedule::Shape shape;
+  StepPlan steps;
+  int micro_batches = 1;  ///< of a full mini-batch, a replica
   MemoryOptions memory;
   CostTable costs;  ///< the one that the recompute mode chose, with the mesh's seconds
-  Partition partition;
-  std::vector<char> recompute;  ///< per layer
-  Schedule schedule = {};       ///< lowered and validated
   Simulation simulation = {};
   Ledger ledger = {};
   MeshRequest mesh = {};
-  ShardingRequest sharding = {};     ///< what reduce came to
   std::string reduce_reason = {};    ///< one clause
-  Communication communication = {};  ///< only make_plan() fills it
+  Communication communication = {};  ///< only make_plan() and follow_plan() fill it
+
+  const Schedule& schedule() const { return steps.proposed(micro_batches); }
+  const StepDecisions& decisions() const { return steps.decisions(); }
 };
 
 /// The table that the recompute mode chooses, without the mesh's seconds.
 const CostTable& costs_for(const PlanRequest& request);
 
 Plan make_plan(const PlanRequest& request);
+
+/// The plan that another process has decided on, with this one's costs. `decided`: decisions_text()
+/// of that one; the request must be the same but for measured seconds.
+Plan follow_plan(const PlanRequest& request, const std::string& decided);
+
+/// What measured seconds decide, and so what processes could disagree on.
+std::string decisions_text(const Plan& plan);
 
 }  // namespace strata

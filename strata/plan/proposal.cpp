@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -21,112 +22,128 @@ constexpr double kCaps[] = {1.25, 1.1, 1.0, 0.9};
 // Beyond this share of the budget with every layer computed twice, no choice of layers is searched.
 constexpr double kHopeless = 1.1;
 
-Plan try_out(const PlanRequest& request, const ShardingRequest& sharding,
-             const Partition& partition, const std::vector<char>& recompute) {
-  Plan plan{.shape = request.shape,
-            .memory = request.memory,
-            .costs = with_mesh_seconds(costs_for(request), request.mesh),
-            .partition = partition,
-            .recompute = recompute,
-            .mesh = request.mesh,
-            .sharding = sharding};
-  plan.schedule =
-      schedule::lowered_schedule(step_request(request, plan), request.dataflow, partition);
-  plan.simulation =
-      simulate(plan.schedule, request.dataflow, partition, plan.costs,
-               collective_seconds(plan.costs, request.dataflow, sharding, request.mesh.rates.dp));
-  plan.ledger = make_ledger(plan.schedule, request.dataflow, partition, plan.costs, plan.simulation,
-                            sharding);
-  return plan;
-}
+// One request, however many plans are tried out for it.
+class Proposer {
+ public:
+  explicit Proposer(const PlanRequest& request)
+      : request_(request),
+        dataflow_(std::make_shared<const Dataflow>(request.dataflow)),
+        costs_(with_mesh_seconds(costs_for(request), request.mesh)),
+        with_weights_(layers_with_weights(costs_)) {}
 
-Plan try_out(const PlanRequest& request, const ShardingRequest& sharding,
-             const Partition& partition) {
-  const CostTable& costs = costs_for(request);
-  const std::string& mode = request.memory.recompute;
-  const std::vector<char> none(costs.layers.size());
-  if (mode == "full") return try_out(request, sharding, partition, recompute_all(costs));
-  Plan plan = try_out(request, sharding, partition, none);
-  if (mode != "auto" || fits(plan)) return plan;
-  Plan full = try_out(request, sharding, partition, recompute_all(costs));
-  if (peak_bytes(full.ledger) > kHopeless * static_cast<double>(request.memory.device.count)) {
-    return full;
+  Plan evaluate(const Choices& choices) const {
+    ZeroPolicy zero = request_.mesh.zero;
+    zero.reduce = choices.reduce;
+    Plan plan{
+        .steps = StepPlan(
+            dataflow_, with_weights_,
+            {.schedule = request_.schedule,
+             .mesh = {.pp = request_.shape.ranks, .dp = request_.mesh.dp, .tp = request_.mesh.tp},
+             .virtual_stages = request_.shape.virtual_stages,
+             .partition = choices.partition,
+             .recompute = choices.recompute,
+             .keep_intermediates = mode() == RecomputeMode::kNone,
+             .zero = zero,
+             .sequence_parallel = request_.mesh.sequence_parallel,
+             .micro_batch = request_.micro_batch}),
+        .micro_batches = request_.shape.micro_batches,
+        .memory = request_.memory,
+        .costs = costs_,
+        .mesh = request_.mesh};
+    const Schedule& schedule = plan.schedule();
+    const ShardLayout& shards = plan.steps.shards();
+    plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,
+                               collective_seconds(costs_, shards, request_.mesh.rates.dp));
+    plan.ledger = make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation,
+                              shards, request_.mesh.reads_in_place);
+    return plan;
   }
 
-  std::vector<int> rank_of_layer;
-  for (int l = 0; l < request.dataflow.num_layers; ++l) {
-    rank_of_layer.push_back(plan.schedule.rank_of_stage[partition.stage_of(l)]);
+  Plan best(ReduceMode reduce, const std::string& reason) const {
+    std::optional<Plan> best;
+    for (const Partition& cut : all_cuts(reduce)) {
+      Plan plan = best_recompute({.partition = cut, .reduce = reduce});
+      if (!best || better(plan, *best)) best = std::move(plan);
+    }
+    best->reduce_reason = reason;
+    return std::move(*best);
   }
-  const auto recompute = choose_recompute(
-      costs, rank_of_layer, request.memory.device.count, [&](const std::vector<char>& flags) {
-        return try_out(request, sharding, partition, flags).ledger;
-      });
-  return try_out(request, sharding, partition, recompute);
-}
 
-void add_cuts(std::vector<Partition>& cuts, const PlanRequest& request, const CostTable& costs,
-              const std::vector<char>& recompute) {
-  const int ranks = request.shape.ranks;
-  PartitionRequest cut{
-      .ranks = ranks, .virtual_stages = request.shape.virtual_stages, .recompute = recompute};
-  const auto add = [&] {
-    const auto found = partition_layers(request.dataflow, costs, cut);
-    if (found && std::find(cuts.begin(), cuts.end(), *found) == cuts.end()) cuts.push_back(*found);
-  };
-  for (int r = 0; r < ranks; ++r) {
-    cut.in_flight.push_back(schedule::in_flight_bound(request.schedule, request.shape, r));
+  static bool better(const Plan& plan, const Plan& than) {
+    if (fits(plan) != fits(than)) return fits(plan);
+    const double seconds = plan.simulation.step_seconds;
+    const double other = than.simulation.step_seconds;
+    if (fits(plan) && std::fabs(seconds - other) > kSameSeconds * other) return seconds < other;
+    return peak_bytes(plan.ledger) < peak_bytes(than.ledger);
   }
-  add();
-  if (request.memory.device.count == 0) return;
-  for (const double cap : kCaps) {
-    cut.device_bytes.assign(ranks,
-                            std::llround(cap * static_cast<double>(request.memory.device.count)));
+
+ private:
+  RecomputeMode mode() const { return request_.memory.recompute; }
+  std::int64_t device_bytes() const { return request_.memory.device.count; }
+
+  Plan best_recompute(Choices choices) const {
+    if (mode() == RecomputeMode::kFull) choices.recompute = recompute_all(costs_);
+    Plan plan = evaluate(choices);
+    if (mode() != RecomputeMode::kAuto || fits(plan)) return plan;
+    choices.recompute = recompute_all(costs_);
+    Plan full = evaluate(choices);
+    if (peak_bytes(full.ledger) > kHopeless * static_cast<double>(device_bytes())) return full;
+
+    std::vector<int> rank_of_layer;
+    for (int l = 0; l < dataflow_->num_layers; ++l)
+      rank_of_layer.push_back(plan.steps.pipeline_rank(l));
+    const auto ledger_of = [this, tried = choices](const LayerSet& recompute) mutable {
+      tried.recompute = recompute;
+      return evaluate(tried).ledger;
+    };
+    choices.recompute =
+        choose_recompute(costs_for(request_), rank_of_layer, device_bytes(), ledger_of);
+    return evaluate(choices);
+  }
+
+  std::vector<Partition> all_cuts(ReduceMode reduce) const {
+    ZeroPolicy zero = request_.mesh.zero;
+    zero.reduce = reduce;
+    const CostTable resident =
+        resident_costs(costs_, shard_layout(zero, request_.mesh.dp, *dataflow_, with_weights_));
+    std::vector<Partition> cuts;
+    if (mode() != RecomputeMode::kFull) add_cuts(cuts, resident, {});
+    if (mode() == RecomputeMode::kFull || (mode() == RecomputeMode::kAuto && device_bytes() > 0))
+      add_cuts(cuts, resident, recompute_all(costs_));
+    return cuts;
+  }
+
+  void add_cuts(std::vector<Partition>& cuts, const CostTable& costs,
+                const LayerSet& recompute) const {
+    const int ranks = request_.shape.ranks;
+    PartitionRequest cut{
+        .ranks = ranks, .virtual_stages = request_.shape.virtual_stages, .recompute = recompute};
+    const auto add = [&] {
+      const auto found = partition_layers(*dataflow_, costs, cut);
+      if (found && std::find(cuts.begin(), cuts.end(), *found) == cuts.end())
+        cuts.push_back(*found);
+    };
+    for (int r = 0; r < ranks; ++r)
+      cut.in_flight.push_back(in_flight_bound(request_.schedule, request_.shape, r));
     add();
+    if (device_bytes() == 0) return;
+    for (const double cap : kCaps) {
+      cut.device_bytes.assign(ranks, std::llround(cap * static_cast<double>(device_bytes())));
+      add();
+    }
   }
-}
 
-std::vector<Partition> all_cuts(const PlanRequest& request, const ShardingRequest& sharding) {
-  const CostTable costs = resident_costs(with_mesh_seconds(costs_for(request), request.mesh),
-                                         request.dataflow, sharding);
-  const std::string& mode = request.memory.recompute;
-  std::vector<Partition> cuts;
-  if (mode != "full") add_cuts(cuts, request, costs, std::vector<char>(costs.layers.size()));
-  if (mode == "full" || (mode == "auto" && request.memory.device.count > 0)) {
-    add_cuts(cuts, request, costs, recompute_all(costs));
-  }
-  return cuts;
-}
-
-bool better(const Plan& plan, const Plan& than) {
-  if (fits(plan) != fits(than)) return fits(plan);
-  const double seconds = plan.simulation.step_seconds;
-  const double other = than.simulation.step_seconds;
-  if (fits(plan) && std::fabs(seconds - other) > kSameSeconds * other) return seconds < other;
-  return peak_bytes(plan.ledger) < peak_bytes(than.ledger);
-}
-
-Plan best_plan(const PlanRequest& request, const ShardingRequest& sharding,
-               const std::string& reason) {
-  std::optional<Plan> best;
-  for (const Partition& cut : all_cuts(request, sharding)) {
-    Plan plan = try_out(request, sharding, cut);
-    if (!best || better(plan, *best)) best = std::move(plan);
-  }
-  best->reduce_reason = reason;
-  return std::move(*best);
-}
+  const PlanRequest& request_;
+  std::shared_ptr<const Dataflow> dataflow_;
+  CostTable costs_;  // with the mesh's seconds
+  LayerSet with_weights_;
+};
 
 }  // namespace
 
-schedule::StepRequest step_request(const PlanRequest& request, const Plan& plan) {
-  return {.schedule = request.schedule,
-          .shape = request.shape,
-          .recompute = plan.recompute,
-          .sharing = sharing_of(plan.sharding, request.dataflow, plan.costs)};
-}
-
 const CostTable& costs_for(const PlanRequest& request) {
-  return request.memory.recompute == "none" ? request.costs_none : request.costs_cheap;
+  return request.memory.recompute == RecomputeMode::kNone ? request.costs_none
+                                                          : request.costs_cheap;
 }
 
 bool fits(const Plan& plan) {
@@ -134,19 +151,21 @@ bool fits(const Plan& plan) {
   return device_bytes == 0 || peak_bytes(plan.ledger) <= device_bytes;
 }
 
+Plan evaluate(const PlanRequest& request, const Choices& choices) {
+  return Proposer(request).evaluate(choices);
+}
+
 Plan propose(const PlanRequest& request) {
   const MeshRequest& mesh = request.mesh;
-  if (mesh.dp == 1) return best_plan(request, sharding_request(mesh, false), "one replica");
-  if (mesh.reduce != "auto") {
-    return best_plan(request, sharding_request(mesh, mesh.reduce == "each"), "as asked");
-  }
-  Plan once = best_plan(request, sharding_request(mesh, false), "auto: the least communication");
-  if (fits(once) || !once.sharding.shards(2) || request.shape.micro_batches == 1) {
-    return once;
-  }
-  Plan each = best_plan(request, sharding_request(mesh, true),
-                        "auto: once a step needs " + format_bytes(peak_bytes(once.ledger)));
-  return better(each, once) ? each : once;
+  const Proposer proposer(request);
+  if (mesh.dp == 1) return proposer.best(ReduceMode::kOnce, "one replica");
+  if (mesh.zero.reduce != ReduceMode::kAuto) return proposer.best(mesh.zero.reduce, "as asked");
+  Plan once = proposer.best(ReduceMode::kOnce, "auto: the least communication");
+  const bool shards_gradients = mesh.zero.stage >= 2 && mesh.zero.shards(mesh.dp) > 1;
+  if (fits(once) || !shards_gradients || request.shape.micro_batches == 1) return once;
+  Plan each = proposer.best(ReduceMode::kEach,
+                            "auto: once a step needs " + format_bytes(peak_bytes(once.ledger)));
+  return Proposer::better(each, once) ? each : once;
 }
 
 }  // namespace strata

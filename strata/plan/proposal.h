@@ -2,7 +2,6 @@
 #pragma once
 
 #include "strata/plan/planner.h"
-#include "strata/schedule/step_schedule.h"
 
 namespace strata {
 
@@ -12,7 +11,14 @@ Plan propose(const PlanRequest& request);
 
 bool fits(const Plan& plan);
 
-/// What the plan's programs are made of.
-schedule::StepRequest step_request(const PlanRequest& request, const Plan& plan);
+/// What a proposal chooses beside the settings.
+struct Choices {
+  Partition partition;
+  LayerSet recompute = {};
+  ReduceMode reduce = ReduceMode::kOnce;
+};
+
+/// The plan that these choices make.
+Plan evaluate(const PlanRequest& request, const Choices& choices);
 
 }  // namespace strata

@@ -30,12 +30,12 @@ std::vector<Layers> rank_layers(const CostTable& costs, const std::vector<int>& 
   return layers;
 }
 
-std::vector<char> flags_of(const std::vector<Layers>& layers, std::size_t num_layers) {
-  std::vector<char> flags(num_layers);
+LayerSet set_of(const std::vector<Layers>& layers) {
+  LayerSet set;
   for (const Layers& of_rank : layers) {
-    for (const int l : of_rank) flags[l] = 1;
+    for (const int l : of_rank) set.add(l);
   }
-  return flags;
+  return set;
 }
 
 // The ranks are searched together: a rank's bytes depend on its own layers alone, but for the
@@ -172,9 +172,7 @@ class Search {
   }
 
   bool fits(const RankLedger& rank) const { return rank.peak_bytes <= device_bytes_; }
-  Ledger ledger_with(const std::vector<Layers>& layers) const {
-    return ledger_of_(flags_of(layers, costs_.layers.size()));
-  }
+  Ledger ledger_with(const std::vector<Layers>& layers) const { return ledger_of_(set_of(layers)); }
 
   const CostTable& costs_;
   std::int64_t device_bytes_;
@@ -183,23 +181,23 @@ class Search {
 
 }  // namespace
 
-std::vector<char> choose_recompute(const CostTable& costs, const std::vector<int>& rank_of_layer,
-                                   std::int64_t device_bytes, const LedgerOf& ledger_of) {
-  const std::vector<char> none(costs.layers.size());
-  const Ledger first = ledger_of(none);
-  if (peak_bytes(first) <= device_bytes) return none;
+LayerSet choose_recompute(const CostTable& costs, const std::vector<int>& rank_of_layer,
+                          std::int64_t device_bytes, const LedgerOf& ledger_of) {
+  const Ledger first = ledger_of({});
+  if (peak_bytes(first) <= device_bytes) return {};
 
   const Search search(costs, device_bytes, ledger_of);
   const auto chosen =
       search.shortest(rank_layers(costs, rank_of_layer, static_cast<int>(first.size())));
   const auto fewer = search.without_surplus(chosen);
-  return flags_of(search.all_fit(fewer) ? fewer : chosen, costs.layers.size());
+  return set_of(search.all_fit(fewer) ? fewer : chosen);
 }
 
-std::vector<char> recompute_all(const CostTable& costs) {
-  std::vector<char> flags;
-  for (const LayerCost& layer : costs.layers) flags.push_back(layer.recomputable);
-  return flags;
+LayerSet recompute_all(const CostTable& costs) {
+  LayerSet layers;
+  for (int l = 0; l < static_cast<int>(costs.layers.size()); ++l)
+    if (costs.layers[l].recomputable) layers.add(l);
+  return layers;
 }
 
 }  // namespace strata

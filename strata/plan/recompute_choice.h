@@ -17,17 +17,18 @@
 
 #include "strata/plan/ledger.h"
 #include "strata/schedule/costs.h"
+#include "strata/schedule/layer_set.h"
 
 namespace strata {
 
 /// Makes the ledger of a step that computes these layers twice.
-using LedgerOf = std::function<Ledger(const std::vector<char>& recompute)>;
+using LedgerOf = std::function<Ledger(const LayerSet& recompute)>;
 
 /// Every layer that has something to free, on a rank that doesn't fit even so.
-std::vector<char> choose_recompute(const CostTable& costs, const std::vector<int>& rank_of_layer,
-                                   std::int64_t device_bytes, const LedgerOf& ledger_of);
+LayerSet choose_recompute(const CostTable& costs, const std::vector<int>& rank_of_layer,
+                          std::int64_t device_bytes, const LedgerOf& ledger_of);
 
 /// All layers that may run again.
-std::vector<char> recompute_all(const CostTable& costs);
+LayerSet recompute_all(const CostTable& costs);
 
 }  // namespace strata

@@ -19,25 +19,24 @@ struct Ranks {
                             .recomputable = recomputable});
     rank_of_layer.push_back(rank);
   }
-  Ledger ledger(const std::vector<char>& recompute) const {
+  Ledger ledger(const LayerSet& recompute) const {
     Ledger ledger(*std::max_element(rank_of_layer.begin(), rank_of_layer.end()) + 1);
     for (std::size_t l = 0; l < rank_of_layer.size(); ++l) {
-      if (!recompute[l]) ledger[rank_of_layer[l]].peak_bytes += costs.layers[l].saved_bytes;
+      if (!recompute.has(static_cast<int>(l)))
+        ledger[rank_of_layer[l]].peak_bytes += costs.layers[l].saved_bytes;
     }
     return ledger;
   }
-  std::vector<char> choose(std::int64_t device_bytes) const {
+  LayerSet choose(std::int64_t device_bytes) const {
     return choose_recompute(costs, rank_of_layer, device_bytes,
-                            [&](const std::vector<char>& flags) { return ledger(flags); });
+                            [&](const LayerSet& recompute) { return ledger(recompute); });
   }
 };
-
-using Flags = std::vector<char>;
 
 TEST(RecomputeChoice, ComputesNothingTwiceThatFits) {
   Ranks ranks;
   ranks.add(0, 100, 1);
-  EXPECT_EQ(ranks.choose(100), (Flags{0}));
+  EXPECT_EQ(ranks.choose(100), (LayerSet{}));
 }
 
 TEST(RecomputeChoice, TakesTheLayersThatFreeMostASecond) {
@@ -45,21 +44,21 @@ TEST(RecomputeChoice, TakesTheLayersThatFreeMostASecond) {
   ranks.add(0, 100, 4);
   ranks.add(0, 100, 1);
   ranks.add(0, 100, 2);
-  EXPECT_EQ(ranks.choose(200), (Flags{0, 1, 0}));
-  EXPECT_EQ(ranks.choose(150), (Flags{0, 1, 1}));
+  EXPECT_EQ(ranks.choose(200), (LayerSet{1}));
+  EXPECT_EQ(ranks.choose(150), (LayerSet{1, 2}));
 }
 
 TEST(RecomputeChoice, TakesTheEarlierOfEqualLayers) {
   Ranks ranks;
   for (int l = 0; l < 3; ++l) ranks.add(0, 100, 1);
-  EXPECT_EQ(ranks.choose(200), (Flags{1, 0, 0}));
+  EXPECT_EQ(ranks.choose(200), (LayerSet{0}));
 }
 
 TEST(RecomputeChoice, DropsWhatALaterMemberMadeSuperfluous) {
   Ranks ranks;
   ranks.add(0, 10, 0.01);  // the best a second, and too small
   ranks.add(0, 100, 1);
-  EXPECT_EQ(ranks.choose(15), (Flags{0, 1}));
+  EXPECT_EQ(ranks.choose(15), (LayerSet{1}));
 }
 
 TEST(RecomputeChoice, LeavesRanksAloneThatFit) {
@@ -67,7 +66,7 @@ TEST(RecomputeChoice, LeavesRanksAloneThatFit) {
   ranks.add(0, 100, 1);
   ranks.add(0, 100, 1);
   ranks.add(1, 90, 1);
-  EXPECT_EQ(ranks.choose(100), (Flags{1, 0, 0}));
+  EXPECT_EQ(ranks.choose(100), (LayerSet{0}));
 }
 
 TEST(RecomputeChoice, NeverTakesLayersThatGainNothing) {
@@ -75,7 +74,7 @@ TEST(RecomputeChoice, NeverTakesLayersThatGainNothing) {
   ranks.add(0, 100, 1, /*recomputable=*/false);
   ranks.add(0, 0, 1);
   ranks.add(0, 50, 1);
-  EXPECT_EQ(ranks.choose(10), (Flags{0, 0, 1}));  // does not fit even so
+  EXPECT_EQ(ranks.choose(10), (LayerSet{2}));  // does not fit even so
 }
 
 TEST(RecomputeChoice, KeepsNoMemberThatCouldGo) {
@@ -85,13 +84,12 @@ TEST(RecomputeChoice, KeepsNoMemberThatCouldGo) {
     Ranks ranks;
     for (int l = 0; l < 12; ++l) ranks.add(l / 4, draw(random), draw(random));
     const std::int64_t device_bytes = 2 * draw(random);
-    Flags chosen = ranks.choose(device_bytes);
+    LayerSet chosen = ranks.choose(device_bytes);
     ASSERT_LE(peak_bytes(ranks.ledger(chosen)), device_bytes);
-    for (std::size_t l = 0; l < chosen.size(); ++l) {
-      if (!chosen[l]) continue;
-      chosen[l] = 0;
+    for (const int l : chosen.layers()) {
+      chosen.remove(l);
       EXPECT_GT(peak_bytes(ranks.ledger(chosen)), device_bytes) << "layer " << l;
-      chosen[l] = 1;
+      chosen.add(l);
     }
   }
 }
@@ -112,19 +110,18 @@ TEST(RecomputeChoice, KeepsNoMemberThatCouldGoOfManyEqualLayers) {
     }
     const std::int64_t device_bytes = 100 * draw(random);
     int ledgers = 0;
-    Flags chosen =
-        choose_recompute(ranks.costs, ranks.rank_of_layer, device_bytes, [&](const Flags& flags) {
-          ++ledgers;
-          return ranks.ledger(flags);
-        });
+    LayerSet chosen = choose_recompute(ranks.costs, ranks.rank_of_layer, device_bytes,
+                                       [&](const LayerSet& recompute) {
+                                         ++ledgers;
+                                         return ranks.ledger(recompute);
+                                       });
     EXPECT_LT(ledgers, 60);
     ASSERT_LE(peak_bytes(ranks.ledger(chosen)), device_bytes);
-    for (std::size_t l = 0; l < chosen.size(); ++l) {
-      if (!chosen[l]) continue;
-      chosen[l] = 0;
+    for (const int l : chosen.layers()) {
+      chosen.remove(l);
       const Ledger without = ranks.ledger(chosen);
       EXPECT_GT(without[ranks.rank_of_layer[l]].peak_bytes, device_bytes) << "layer " << l;
-      chosen[l] = 1;
+      chosen.add(l);
     }
   }
 }

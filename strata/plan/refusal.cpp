@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMoreRanks = 8;  // tried at most
 constexpr double kMostLayerRuns = 1e4;
-constexpr int kMostShards = 3;  // ZeRO's last stage
+constexpr int kLastZeroStage = 3;
 
 // A request that differs from the user's in these settings.
 struct Alternative {
@@ -33,19 +33,20 @@ struct Alternative {
   }
 };
 
-bool trains(const PlanRequest& request) { return request.schedule != "forward"; }
+bool trains(const PlanRequest& request) { return request.schedule != ScheduleKind::kForward; }
 
 Alternative with_auto(Alternative from) {
-  const std::string& mode = from.request.memory.recompute;
-  if (!trains(from.request) || mode == "auto" || mode == "full") return from;
-  from.request.memory.recompute = "auto";
+  const RecomputeMode mode = from.request.memory.recompute;
+  if (!trains(from.request) || mode == RecomputeMode::kAuto || mode == RecomputeMode::kFull)
+    return from;
+  from.request.memory.recompute = RecomputeMode::kAuto;
   from.set("memory.recompute", "auto");
   return from;
 }
 
 Alternative with_1f1b(Alternative from) {
-  if (!trains(from.request) || from.request.schedule == "1f1b") return from;
-  from.request.schedule = "1f1b";
+  if (!trains(from.request) || from.request.schedule == ScheduleKind::k1f1b) return from;
+  from.request.schedule = ScheduleKind::k1f1b;
   from.set("mesh.schedule", "1f1b");
   if (from.request.shape.virtual_stages > 1) {
     from.request.shape.virtual_stages = 1;
@@ -70,7 +71,7 @@ Alternative with_half_micro_batch(Alternative from) {
 }
 
 Alternative with_zero(Alternative from, int zero) {
-  from.request.mesh.zero = zero;
+  from.request.mesh.zero.stage = zero;
   from.set("mesh.zero", std::to_string(zero));
   return from;
 }
@@ -87,7 +88,7 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
   const Alternative leanest = with_auto(with_1f1b(same));
   std::vector<Alternative> all{with_auto(same), with_1f1b(same), leanest};
   if (trains(request) && request.mesh.dp > 1) {
-    for (int zero = request.mesh.zero + 1; zero <= kMostShards; ++zero) {
+    for (int zero = request.mesh.zero.stage + 1; zero <= kLastZeroStage; ++zero) {
       all.push_back(with_zero(same, zero));
       all.push_back(with_zero(leanest, zero));
     }
@@ -115,9 +116,11 @@ std::int64_t rounded_up(std::int64_t bytes) {
 
 // What ranks hold for the whole step is more than they all have, whatever the cut.
 bool is_hopeless(const PlanRequest& request) {
-  const ShardingRequest sharding = sharding_request(request.mesh, false);
+  const CostTable& costs = costs_for(request);
+  const ShardLayout shards = shard_layout(request.mesh.zero, request.mesh.dp, request.dataflow,
+                                          layers_with_weights(costs));
   double fixed = 0;
-  for (const LayerShares& layer : shares_of(costs_for(request), request.dataflow, sharding)) {
+  for (const ShardBytes& layer : shard_bytes(costs, shards, /*reads_in_place=*/true)) {
     fixed += static_cast<double>(layer.weights + layer.gradients + layer.states);
   }
   return fixed > static_cast<double>(request.memory.device.count) * request.shape.ranks;
@@ -161,8 +164,8 @@ void refuse(const PlanRequest& request, const Plan& plan) {
   table.pop_back();
   throw UserError(
       {.operation = "plan.memory",
-       .where = count + (count == "1" ? " rank, " : " ranks, ") + request.schedule +
-                ", recompute " + request.memory.recompute,
+       .where = count + (count == "1" ? " rank, " : " ranks, ") + name_of(request.schedule) +
+                ", recompute " + name_of(request.memory.recompute),
        .what = "the plan needs more memory than memory.device allows",
        .expected = "at most " + format_bytes(request.memory.device.count) + " on every rank",
        .got = format_bytes(peak_bytes(plan.ledger)) + " on the fullest\n" + table,

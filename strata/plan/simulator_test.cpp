@@ -14,9 +14,7 @@
 namespace strata {
 namespace {
 
-using plan_test::chain;
-using plan_test::equal_costs;
-using plan_test::equal_stages;
+using enum ScheduleKind;
 
 // A row of the paper's tables 5 and 9; times in milliseconds.
 struct Published {
@@ -39,8 +37,8 @@ constexpr Published kPublished[] = {
     {32, 256, 10.402, 10.248, 7.698, .460, .1352, 2, .0624},
 };
 
-double bubble_rate(const Published& row, const std::string& name, int virtual_stages) {
-  const schedule::Shape shape{row.ranks, row.micro_batches, virtual_stages};
+double bubble_rate(const Published& row, ScheduleKind kind, int virtual_stages) {
+  const PipelineShape shape{row.ranks, row.micro_batches, virtual_stages};
   const int stages = row.ranks * virtual_stages;
   const Dataflow dataflow = chain(stages);
   const double backward = row.input_gradient + row.weight_gradient;
@@ -50,7 +48,7 @@ double bubble_rate(const Published& row, const std::string& name, int virtual_st
                                       {.transfer_seconds = row.transfer});
   const Partition partition = equal_stages(stages, stages);
   const Schedule lowered =
-      schedule::lower(schedule::build(name, shape), dataflow, partition, {.update = false});
+      lower(build_schedule(kind, shape), dataflow, partition, {.update = false});
   const Simulation simulation = simulate(lowered, dataflow, partition, costs);
   double cost = 0;
   for (const RankTimeline& rank : simulation.ranks) {
@@ -68,14 +66,14 @@ double bubble_rate(const Published& row, const std::string& name, int virtual_st
 
 TEST(Simulation, ReproducesThePublishedBubbleRatesOf1F1BToFourDecimals) {
   for (const Published& row : kPublished) {
-    EXPECT_NEAR(bubble_rate(row, "1f1b", 1), row.rate_1f1b, 0.00005)
+    EXPECT_NEAR(bubble_rate(row, k1f1b, 1), row.rate_1f1b, 0.00005)
         << row.ranks << " ranks, " << row.micro_batches << " micro-batches";
   }
 }
 
 TEST(Simulation, ReproducesThePublishedInterleavedBubbleRatesWithinFourThousandths) {
   for (const Published& row : kPublished) {
-    EXPECT_NEAR(bubble_rate(row, "interleaved", row.virtual_stages), row.rate_interleaved, 0.004)
+    EXPECT_NEAR(bubble_rate(row, kInterleaved, row.virtual_stages), row.rate_interleaved, 0.004)
         << row.ranks << " ranks, " << row.micro_batches << " micro-batches";
   }
 }
@@ -88,14 +86,12 @@ struct TwoRanks {
                   {.bytes = 8, .transfer_seconds = 0.5});
   Partition partition = equal_stages(2, 2);
 
-  Schedule lowered(const std::string& name, int micro_batches,
-                   const schedule::LowerOptions& options) const {
-    return schedule::lower(schedule::build(name, {.ranks = 2, .micro_batches = micro_batches}),
-                           dataflow, partition, options);
+  Schedule lowered(ScheduleKind kind, int micro_batches, const LowerOptions& options) const {
+    return lower(build_schedule(kind, {.ranks = 2, .micro_batches = micro_batches}), dataflow,
+                 partition, options);
   }
-  Simulation run(const std::string& name, int micro_batches,
-                 const schedule::LowerOptions& options = {}) const {
-    return simulate(lowered(name, micro_batches, options), dataflow, partition, costs);
+  Simulation run(ScheduleKind kind, int micro_batches, const LowerOptions& options = {}) const {
+    return simulate(lowered(kind, micro_batches, options), dataflow, partition, costs);
   }
 };
 
@@ -109,7 +105,7 @@ const TraceEvent& event(const Simulation& simulation, int rank, const std::strin
 }
 
 TEST(Simulation, TimesOneMicroBatchThroughTwoRanksAsByHand) {
-  const Simulation simulation = TwoRanks().run("1f1b", 1);
+  const Simulation simulation = TwoRanks().run(k1f1b, 1);
   // Rank 0: F [0,1]; its value arrives at 1.5. Rank 1: F [1.5,2.5], B [2.5,4.5]; the gradient
   // arrives at 5. Rank 0: B [5,7]. Both leave the norm at 7 and update until 7.25.
   EXPECT_DOUBLE_EQ(event(simulation, 1, "RF").begin_seconds, 0);
@@ -129,14 +125,14 @@ TEST(Simulation, SendsWithoutWaiting) {
   // forward.
   TwoRanks model;
   model.costs.values[0].transfer_seconds = 5;
-  const Simulation simulation = model.run("gpipe", 2);
+  const Simulation simulation = model.run(kGpipe, 2);
   EXPECT_DOUBLE_EQ(event(simulation, 0, "F", 1).begin_seconds, 1);
   EXPECT_DOUBLE_EQ(event(simulation, 1, "F", 0).begin_seconds, 6);
   EXPECT_DOUBLE_EQ(event(simulation, 1, "F", 1).begin_seconds, 7);
 }
 
 TEST(Simulation, ARecomputeCostsAForwardAndStartsBeforeTheGradientArrives) {
-  const Simulation simulation = TwoRanks().run("1f1b", 1, {.recompute = {1, 0}});
+  const Simulation simulation = TwoRanks().run(k1f1b, 1, {.recompute = {0}});
   EXPECT_DOUBLE_EQ(event(simulation, 0, "R").begin_seconds, 1);
   EXPECT_DOUBLE_EQ(event(simulation, 0, "R").end_seconds, 2);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, 7.25);  // hidden in the wait
@@ -149,8 +145,7 @@ TEST(Simulation, GpipesIdleShareIsThePublishedFormula) {
       const CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2});
       const Partition partition = equal_stages(ranks, ranks);
       const Schedule lowered =
-          schedule::lower(schedule::gpipe({.ranks = ranks, .micro_batches = micro_batches}),
-                          dataflow, partition, {});
+          lower(gpipe({.ranks = ranks, .micro_batches = micro_batches}), dataflow, partition, {});
       const double bubble = simulate(lowered, dataflow, partition, costs).bubble;
       EXPECT_NEAR(bubble, (ranks - 1.0) / (micro_batches + ranks - 1.0), 1e-12);
     }
@@ -160,7 +155,7 @@ TEST(Simulation, GpipesIdleShareIsThePublishedFormula) {
 TEST(Simulation, AShortMicroBatchTakesItsShareOfTimeAndTransfer) {
   TwoRanks model;
   model.costs.micro_batch_scale = {1, 0.5};
-  const Simulation simulation = model.run("gpipe", 2);
+  const Simulation simulation = model.run(kGpipe, 2);
   const TraceEvent& forward = event(simulation, 0, "F", 1);
   EXPECT_DOUBLE_EQ(forward.end_seconds - forward.begin_seconds, 0.5);
   // Its value leaves at 1.5 and needs 0.25: it is there long before rank 1 is free at 2.5.
@@ -170,7 +165,7 @@ TEST(Simulation, AShortMicroBatchTakesItsShareOfTimeAndTransfer) {
 TEST(Simulation, EveryActionPaysTheOverhead) {
   TwoRanks model;
   model.costs.overhead_seconds = 0.125;
-  const Simulation simulation = model.run("1f1b", 1);
+  const Simulation simulation = model.run(k1f1b, 1);
   EXPECT_DOUBLE_EQ(event(simulation, 0, "F").end_seconds, 1.125);
   EXPECT_DOUBLE_EQ(event(simulation, 0, "SF").end_seconds, 1.25);
   EXPECT_DOUBLE_EQ(event(simulation, 1, "RF").end_seconds, 1.875);  // 1.25 + 0.5 + 0.125
@@ -180,7 +175,7 @@ TEST(Simulation, TiedGradientsTravelAtTheMeanRateOfTheValues) {
   TwoRanks model;
   model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {1}});
   model.costs.layers[1].replica_bytes = 16;  // twice the value: 1 s
-  const Simulation simulation = model.run("1f1b", 1);
+  const Simulation simulation = model.run(k1f1b, 1);
   EXPECT_DOUBLE_EQ(event(simulation, 1, "SG").begin_seconds, 4.5);
   EXPECT_DOUBLE_EQ(event(simulation, 0, "RG").begin_seconds, 7);  // 5.5 is past
   EXPECT_DOUBLE_EQ(event(simulation, 1, "RW").end_seconds, 7.25 + 1);
@@ -190,7 +185,7 @@ TEST(Simulation, OrdersAllActionsSoThatMessagesAreSentBeforeTheyAreReceived) {
   for (const double transfer : {0.0, 0.5, 3.0}) {
     TwoRanks model;
     model.costs.values[0].transfer_seconds = transfer;
-    const Schedule lowered = model.lowered("1f1b", 5, {});
+    const Schedule lowered = model.lowered(k1f1b, 5, {});
     const Simulation simulation = simulate(lowered, model.dataflow, model.partition, model.costs);
     std::vector<int> next(2);
     int in_flight = 0;
@@ -207,7 +202,7 @@ TEST(Simulation, OrdersAllActionsSoThatMessagesAreSentBeforeTheyAreReceived) {
 
 TEST(Simulation, AMessageThatNobodySendsIsABugOfOurs) {
   const TwoRanks model;
-  Schedule lowered = model.lowered("1f1b", 1, {});
+  Schedule lowered = model.lowered(k1f1b, 1, {});
   std::erase_if(lowered.programs[0], [](const Action& a) { return a.op == Op::kSendActivation; });
   try {
     simulate(lowered, model.dataflow, model.partition, model.costs);
@@ -218,14 +213,15 @@ TEST(Simulation, AMessageThatNobodySendsIsABugOfOurs) {
   }
 }
 
+constexpr LayerShards kGathered{.states = true, .reduced = true};
+constexpr LayerShards kFetched{.states = true, .gradients = true, .weights = true, .reduced = true};
+
 TEST(Simulator, FetchesAndReductionsRunBesideComputeWhichWaitsForWhatItNeeds) {
-  const Dataflow dataflow = plan_test::chain(2);
-  const CostTable costs =
-      plan_test::equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2});
-  const Partition partition = plan_test::equal_stages(2, 1);
-  const Schedule schedule =
-      schedule::lower(schedule::build("1f1b", {1, 1}), dataflow, partition,
-                      {.sharing = {.reduced = {1, 1}, .fetched = {1, 1}, .gather = true}});
+  const Dataflow dataflow = chain(2);
+  const CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2});
+  const Partition partition = equal_stages(2, 1);
+  const Schedule schedule = lower(build_schedule(k1f1b, {1, 1}), dataflow, partition,
+                                  {.shards = {.layers = {kFetched, kFetched}}});
   const auto step = [&](const CollectiveSeconds& seconds) {
     return simulate(schedule, dataflow, partition, costs, seconds).step_seconds;
   };
@@ -238,13 +234,13 @@ TEST(Simulator, FetchesAndReductionsRunBesideComputeWhichWaitsForWhatItNeeds) {
   EXPECT_DOUBLE_EQ(step({.gather = {0.25, 0.5}}), 6);  // weights that are fetched are not gathered
 }
 
-TEST(Simulator, GathersTheWeightsThatReplicasShareAfterTheUpdate) {
-  const Dataflow dataflow = plan_test::chain(2);
-  const CostTable costs = plan_test::equal_costs(
-      dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.125});
-  const Partition partition = plan_test::equal_stages(2, 1);
-  const Schedule schedule = schedule::lower(schedule::build("1f1b", {1, 1}), dataflow, partition,
-                                            {.sharing = {.reduced = {1, 1}, .gather = true}});
+TEST(Simulator, GathersTheWeightsThatReplicasHaveUpdatedShardsOf) {
+  const Dataflow dataflow = chain(2);
+  const CostTable costs =
+      equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.125});
+  const Partition partition = equal_stages(2, 1);
+  const Schedule schedule = lower(build_schedule(k1f1b, {1, 1}), dataflow, partition,
+                                  {.shards = {.layers = {kGathered, kGathered}}});
   const CollectiveSeconds seconds{.gather = {0.25, 0.5}};
   EXPECT_DOUBLE_EQ(simulate(schedule, dataflow, partition, costs, seconds).step_seconds, 7);
 }
@@ -256,8 +252,7 @@ TEST(Simulation, NoRankLeavesTheNormBeforeTheLastHasCome) {
   CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 1});
   costs.layers[0].backward_seconds = 90;
   const Partition partition = equal_stages(2, 2);
-  const Schedule lowered =
-      schedule::lower(schedule::one_f_one_b({.ranks = 2}), dataflow, partition, {});
+  const Schedule lowered = lower(one_f_one_b({.ranks = 2}), dataflow, partition, {});
   for (const RankTimeline& rank : simulate(lowered, dataflow, partition, costs).ranks) {
     EXPECT_EQ(rank.events.back().end_seconds, 91);
   }

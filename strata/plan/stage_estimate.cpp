@@ -11,17 +11,13 @@
 namespace strata {
 namespace {
 
-bool is_recomputed(const std::vector<char>& recompute, int layer) {
-  return !recompute.empty() && recompute[layer];
-}
-
 // On top of what is kept while the layer runs, the larger of both directions.
 std::vector<std::int64_t> transient_bytes_of(const Dataflow& dataflow, const CostTable& costs,
-                                             const std::vector<char>& recompute) {
+                                             const LayerSet& recompute) {
   std::vector<std::int64_t> forward(dataflow.num_layers), backward(dataflow.num_layers);
   for (int l = 0; l < dataflow.num_layers; ++l) {
     const LayerCost& cost = costs.layers[l];
-    const std::int64_t saved = is_recomputed(recompute, l) ? cost.saved_bytes : 0;
+    const std::int64_t saved = recompute.has(l) ? cost.saved_bytes : 0;
     forward[l] = cost.forward_transient_bytes + saved;
     backward[l] = cost.backward_transient_bytes + saved;
   }
@@ -58,7 +54,7 @@ std::int64_t RangeMaximum::operator()(int begin, int end) const {
 }
 
 StageEstimator::StageEstimator(const Dataflow& dataflow, const CostTable& costs,
-                               const std::vector<char>& recompute, bool transfers)
+                               const LayerSet& recompute, bool transfers)
     : transfers_(transfers),
       num_layers_(dataflow.num_layers),
       transient_bytes_(transient_bytes_of(dataflow, costs, recompute)) {
@@ -70,15 +66,15 @@ StageEstimator::StageEstimator(const Dataflow& dataflow, const CostTable& costs,
   add_ties(dataflow, costs);
 }
 
-void StageEstimator::add_layers(const CostTable& costs, const std::vector<char>& recompute) {
+void StageEstimator::add_layers(const CostTable& costs, const LayerSet& recompute) {
   seconds_ = {0};
   fixed_bytes_ = saved_bytes_ = {0};
   for (int l = 0; l < num_layers_; ++l) {
     const LayerCost& cost = costs.layers[l];
-    const bool again = is_recomputed(recompute, l);
+    const bool recomputed = recompute.has(l);
     seconds_.push_back(seconds_.back() + cost.forward_seconds + cost.backward_seconds +
-                       (again ? cost.forward_seconds : 0));
-    saved_bytes_.push_back(saved_bytes_.back() + (again ? 0 : cost.saved_bytes));
+                       (recomputed ? cost.forward_seconds : 0));
+    saved_bytes_.push_back(saved_bytes_.back() + (recomputed ? 0 : cost.saved_bytes));
     fixed_bytes_.push_back(fixed_bytes_.back() + cost.weight_bytes + cost.gradient_bytes +
                            cost.state_bytes);
   }

@@ -35,11 +35,10 @@ class RangeMaximum {
 /// Knows a model; estimates any range of its layers.
 class StageEstimator {
  public:
-  /// recompute[l] != 0: layer l runs again; empty: none. With `transfers`, a stage waits for the
-  /// values that enter it and for the gradients of those that leave it, wherever their other end
-  /// is.
-  StageEstimator(const Dataflow& dataflow, const CostTable& costs,
-                 const std::vector<char>& recompute, bool transfers);
+  /// With `transfers`, a stage waits for the values that enter it and for the gradients of those
+  /// that leave it, wherever their other end is.
+  StageEstimator(const Dataflow& dataflow, const CostTable& costs, const LayerSet& recompute,
+                 bool transfers);
 
   StageEstimate operator()(LayerRange layers) const;
 
@@ -66,7 +65,7 @@ class StageEstimator {
     std::int64_t within(LayerRange range) const;
   };
 
-  void add_layers(const CostTable& costs, const std::vector<char>& recompute);
+  void add_layers(const CostTable& costs, const LayerSet& recompute);
   void add_values(const Dataflow& dataflow, const CostTable& costs);
   void add_ties(const Dataflow& dataflow, const CostTable& costs);
 

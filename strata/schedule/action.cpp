@@ -3,7 +3,6 @@
 #include <iterator>
 
 #include "strata/base/errors.h"
-#include "strata/schedule/op_named.h"
 
 namespace strata {
 
@@ -63,6 +62,11 @@ bool is_receive(Op op) { return described(op).kind == Kind::kReceive; }
 Op receive_of(Op send) {
   STRATA_CHECK(is_send(send), "schedule.receive_of");
   return static_cast<Op>(static_cast<int>(send) + 1);
+}
+
+const char* name_of(ScheduleKind kind) {
+  constexpr const char* kNames[] = {"gpipe", "1f1b", "interleaved", "forward"};
+  return kNames[static_cast<int>(kind)];
 }
 
 const char* kind_of(Op op) { return described(op).name; }

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace strata {
@@ -64,11 +66,18 @@ bool is_receive(Op op);
 Op receive_of(Op send);        ///< kSendActivation -> kReceiveActivation, ...
 const char* kind_of(Op op);    ///< short static name for traces and grids: "F", "R", "B", "SF", ...
 const char* words_for(Op op);  ///< "forward", "activation" (of its way), "gradient norm", ...
-std::string to_string(const Action& action);  ///< "F s2 m4 [6,9)", "RB v7<-8 m4 from rank 3"
+std::optional<Op> op_named(std::string_view kind);  ///< of which kind_of() is this; of traces
+std::string to_string(const Action& action);        ///< "F s2 m4 [6,9)", "RB v7<-8 m4 from rank 3"
+
+/// In which order stages run forward and backward.
+enum class ScheduleKind : std::uint8_t { kGpipe, k1f1b, kInterleaved, kForward };
+inline constexpr ScheduleKind kScheduleKinds[] = {
+    ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved, ScheduleKind::kForward};
+const char* name_of(ScheduleKind kind);  ///< "gpipe", "1f1b", "interleaved", "forward"
 
 /// The programs of all ranks and what they were built for.
 struct Schedule {
-  std::string name;  ///< "gpipe", "1f1b", "interleaved", "forward"
+  ScheduleKind kind = ScheduleKind::k1f1b;
   int num_micro_batches = 0;
   std::vector<int> rank_of_stage;  ///< size = number of virtual stages
   std::vector<Program> programs;   ///< size = number of ranks

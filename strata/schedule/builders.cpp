@@ -9,9 +9,8 @@
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/base/quote.h"
 
-namespace strata::schedule {
+namespace strata {
 namespace {
 
 struct Order {
@@ -20,13 +19,13 @@ struct Order {
   bool backward = true;  // false: forwards only
 };
 
-void check_shape(const std::string& name, Shape shape) {
+void check_shape(ScheduleKind kind, PipelineShape shape) {
   for (const auto& [what, count] :
        {std::pair{"ranks", shape.ranks}, std::pair{"micro-batches", shape.micro_batches},
         std::pair{"virtual stages", shape.virtual_stages}}) {
     if (count >= 1) continue;
     throw UserError({.operation = "schedule.build",
-                     .where = name,
+                     .where = name_of(kind),
                      .what = std::string("the number of ") + what + " is too small",
                      .expected = "1 or more",
                      .got = std::to_string(count),
@@ -34,7 +33,7 @@ void check_shape(const std::string& name, Shape shape) {
   }
 }
 
-Program lay_out(Shape shape, int rank, const Order& order) {
+Program lay_out(PipelineShape shape, int rank, const Order& order) {
   // A last group that is not full is laid out as if it were, and its surplus left out: what remains
   // of a legal order after a whole micro-batch is struck from all ranks is legal.
   const int groups = (shape.micro_batches + order.group - 1) / order.group;
@@ -58,10 +57,11 @@ Program lay_out(Shape shape, int rank, const Order& order) {
 }
 
 // Every rank's program by `order_of`.
-Schedule arrange(const std::string& name, Shape shape, const std::function<Order(int)>& order_of) {
-  check_shape(name, shape);
+Schedule arrange(ScheduleKind kind, PipelineShape shape,
+                 const std::function<Order(int)>& order_of) {
+  check_shape(kind, shape);
   Schedule schedule;
-  schedule.name = name;
+  schedule.kind = kind;
   schedule.num_micro_batches = shape.micro_batches;
   for (int stage = 0; stage < shape.ranks * shape.virtual_stages; ++stage) {
     schedule.rank_of_stage.push_back(stage % shape.ranks);
@@ -74,7 +74,7 @@ Schedule arrange(const std::string& name, Shape shape, const std::function<Order
 
 // Forwards of a rank before its first backward in (interleaved) 1F1B: just enough for the first
 // gradient to be there when it is wanted.
-int warm_up_1f1b(Shape shape, int rank) {
+int warm_up_1f1b(PipelineShape shape, int rank) {
   const int behind = shape.ranks - rank - 1;
   // With several stages a rank, backwards start at the rank's last stage, v-1 rounds of p forwards
   // later, and a group's forwards and backwards pass the ranks behind in both directions.
@@ -84,14 +84,14 @@ int warm_up_1f1b(Shape shape, int rank) {
 
 }  // namespace
 
-Schedule gpipe(Shape shape) {
-  return arrange("gpipe", shape, [&](int) {
+Schedule gpipe(PipelineShape shape) {
+  return arrange(ScheduleKind::kGpipe, shape, [&](int) {
     return Order{.group = shape.micro_batches,
                  .warm_up = shape.micro_batches * shape.virtual_stages};
   });
 }
 
-Schedule one_f_one_b(Shape shape) {
+Schedule one_f_one_b(PipelineShape shape) {
   if (shape.virtual_stages > 1) {
     throw UserError({.operation = "schedule.build",
                      .where = "1f1b",
@@ -100,69 +100,46 @@ Schedule one_f_one_b(Shape shape) {
                      .got = std::to_string(shape.virtual_stages),
                      .fix = "choose the schedule 'interleaved', or 1 virtual stage"});
   }
-  return arrange("1f1b", shape,
+  return arrange(ScheduleKind::k1f1b, shape,
                  [&](int rank) { return Order{.group = 1, .warm_up = warm_up_1f1b(shape, rank)}; });
 }
 
-Schedule interleaved(Shape shape) {
-  return arrange("interleaved", shape, [&](int rank) {
+Schedule interleaved(PipelineShape shape) {
+  return arrange(ScheduleKind::kInterleaved, shape, [&](int rank) {
     return Order{.group = shape.ranks, .warm_up = warm_up_1f1b(shape, rank)};
   });
 }
 
-Schedule forward_only(Shape shape) {
+Schedule forward_only(PipelineShape shape) {
   // Groups of p keep all ranks busy and hand every micro-batch on as soon as a group allows.
-  return arrange("forward", shape,
+  return arrange(ScheduleKind::kForward, shape,
                  [&](int) { return Order{.group = shape.ranks, .backward = false}; });
 }
 
 namespace {
 
-struct Kind {
-  const char* name;
-  Schedule (*build)(Shape);
-  int (*in_flight_bound)(Shape, int rank);
-};
-
-int every_activation(Shape shape, int) { return shape.micro_batches * shape.virtual_stages; }
-
-int warm_up_and_one(Shape shape, int rank) {
-  return std::min(warm_up_1f1b(shape, rank) + 1, every_activation(shape, rank));
-}
-
-int only_the_current(Shape, int) { return 1; }
-
-constexpr Kind kKinds[] = {{"gpipe", gpipe, every_activation},
-                           {"1f1b", one_f_one_b, warm_up_and_one},
-                           {"interleaved", interleaved, warm_up_and_one},
-                           {"forward", forward_only, only_the_current}};
-
-const Kind& find(const std::string& name) {
-  std::string names;
-  for (const Kind& kind : kKinds) {
-    if (kind.name == name) return kind;
-    names += (names.empty() ? "" : " | ") + std::string(kind.name);
-  }
-  throw UserError({.operation = "schedule.build",
-                   .where = "schedule",
-                   .what = "no schedule has this name",
-                   .expected = names,
-                   .got = quote(name),
-                   .fix = "choose one of the names above"});
-}
+int every_activation(PipelineShape shape) { return shape.micro_batches * shape.virtual_stages; }
 
 }  // namespace
 
-Schedule build(const std::string& name, Shape shape) { return find(name).build(shape); }
-
-std::vector<std::string> schedule_names() {
-  std::vector<std::string> names;
-  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
-  return names;
+Schedule build_schedule(ScheduleKind kind, PipelineShape shape) {
+  switch (kind) {
+    case ScheduleKind::kGpipe:
+      return gpipe(shape);
+    case ScheduleKind::k1f1b:
+      return one_f_one_b(shape);
+    case ScheduleKind::kInterleaved:
+      return interleaved(shape);
+    case ScheduleKind::kForward:
+      break;
+  }
+  return forward_only(shape);
 }
 
-int in_flight_bound(const std::string& name, Shape shape, int rank) {
-  return find(name).in_flight_bound(shape, rank);
+int in_flight_bound(ScheduleKind kind, PipelineShape shape, int rank) {
+  if (kind == ScheduleKind::kForward) return 1;  // that which runs
+  if (kind == ScheduleKind::kGpipe) return every_activation(shape);
+  return std::min(warm_up_1f1b(shape, rank) + 1, every_activation(shape));
 }
 
-}  // namespace strata::schedule
+}  // namespace strata

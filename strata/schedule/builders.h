@@ -4,42 +4,37 @@
 ///         interleaved 1F1B (Narayanan et al. 2021, SC'21). Any number of micro-batches >= 1.
 ///         Backward runs in ascending micro-batch order in all of them, GPipe too, so that
 ///         gradients accumulate in one order whatever the schedule.
-/// Errors  UserError on counts below 1, or an unknown name.
+/// Errors  UserError on counts below 1.
 #pragma once
-
-#include <string>
-#include <vector>
 
 #include "strata/schedule/action.h"
 
-namespace strata::schedule {
+namespace strata {
 
-struct Shape {
+struct PipelineShape {
   int ranks = 1;
   int micro_batches = 1;
   int virtual_stages = 1;  ///< stages per rank (interleaved); stage s lives on rank s mod ranks
 };
 
 /// All forwards, then all backwards. With virtual stages: chunk by chunk (looped breadth-first).
-Schedule gpipe(Shape shape);
+Schedule gpipe(PipelineShape shape);
 
 /// min(m, p-r-1) forwards, then one forward and one backward in turn, then the remaining backwards.
 /// virtual_stages must be 1.
-Schedule one_f_one_b(Shape shape);
+Schedule one_f_one_b(PipelineShape shape);
 
 /// 1F1B over virtual stages, in groups of p micro-batches. A count that p does not divide is built
 /// for the next multiple and the surplus dropped, which keeps it legal. With one stage a rank it is
 /// 1F1B: the longer warm-up would only hold more activations.
-Schedule interleaved(Shape shape);
+Schedule interleaved(PipelineShape shape);
 
 /// Forwards only: evaluation and generation.
-Schedule forward_only(Shape shape);
+Schedule forward_only(PipelineShape shape);
 
-/// By name: gpipe | 1f1b | interleaved | forward.
-Schedule build(const std::string& name, Shape shape);
-std::vector<std::string> schedule_names();
+Schedule build_schedule(ScheduleKind kind, PipelineShape shape);
 
 /// Upper bound of the (virtual stage, micro-batch) activations that rank r holds at once.
-int in_flight_bound(const std::string& name, Shape shape, int rank);
+int in_flight_bound(ScheduleKind kind, PipelineShape shape, int rank);
 
-}  // namespace strata::schedule
+}  // namespace strata

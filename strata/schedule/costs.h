@@ -36,6 +36,7 @@ struct CostTable {
   std::vector<ValueCost> values;          ///< as Dataflow::values
   double overhead_seconds = 0;            ///< per action: interpreter and hand-over
   std::vector<double> micro_batch_scale;  ///< per micro-batch, 1 = full size; empty: all full
+  int weight_element_bytes = 4;
   std::int64_t batch_bytes = 0;  ///< the mini-batch's own tensors, on every rank that reads them
   double scale(int micro_batch) const {
     return micro_batch_scale.empty() || micro_batch < 0 ? 1.0 : micro_batch_scale[micro_batch];

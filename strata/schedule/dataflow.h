@@ -1,10 +1,11 @@
-/// Says how the layers of a model hang together, as far as a schedule must know it.
+/// Says how the layers of a model hang together and where they live, as far as a schedule must know.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "strata/schedule/action.h"
+#include "strata/schedule/layer_set.h"
 
 namespace strata {
 
@@ -39,5 +40,22 @@ struct Partition {
   int stage_of(int layer) const;
   friend bool operator==(const Partition&, const Partition&) = default;
 };
+
+/// Looks up, layer by layer, where it lives and which values it reads and makes.
+///
+/// Errors  InternalError if the partition, the ranks of its stages and the dataflow don't fit
+///         together.
+struct LayerPlacement {
+  LayerPlacement(const Dataflow& dataflow, const Partition& partition,
+                 const std::vector<int>& rank_of_stage);
+
+  std::vector<int> stage;                 ///< per layer
+  std::vector<int> rank;                  ///< per layer
+  std::vector<std::vector<int>> inputs;   ///< per layer: values, ascending
+  std::vector<std::vector<int>> outputs;  ///< per layer: values, ascending
+};
+
+/// Layers that own or use a tied weight.
+LayerSet tied_layers(const Dataflow& dataflow);
 
 }  // namespace strata

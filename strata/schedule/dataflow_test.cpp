@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "strata/base/errors.h"
+#include "strata/schedule/dataflow.h"
 #include "strata/schedule/example_models_test.h"
-#include "strata/schedule/placement.h"
 
 namespace strata {
 namespace {
@@ -19,8 +19,8 @@ TEST(Partition, FindsTheStageOfALayerAndRefusesLayersOutside) {
 }
 
 TEST(Placement, KnowsRankStageInputsAndOutputsOfEveryLayer) {
-  const Dataflow dataflow = schedule::chain_with_skip_and_tie(4);
-  const schedule::Placement placement(dataflow, {{0, 1, 3, 4}}, {0, 1, 0});
+  const Dataflow dataflow = chain_with_skip_and_tie(4);
+  const LayerPlacement placement(dataflow, {{0, 1, 3, 4}}, {0, 1, 0});
   EXPECT_EQ(placement.stage, (std::vector<int>{0, 1, 1, 2}));
   EXPECT_EQ(placement.rank, (std::vector<int>{0, 1, 1, 0}));
   EXPECT_EQ(placement.outputs[0], (std::vector<int>{0, 4}));
@@ -28,10 +28,10 @@ TEST(Placement, KnowsRankStageInputsAndOutputsOfEveryLayer) {
 }
 
 TEST(Placement, RefusesAPartitionThatDoesNotFitTheDataflow) {
-  const Dataflow dataflow = schedule::chain(4);
-  EXPECT_THROW(schedule::Placement(dataflow, {{0, 2, 3}}, {0, 1}), InternalError);
-  EXPECT_THROW(schedule::Placement(dataflow, {{0, 2, 2, 4}}, {0, 1, 2}), InternalError);
-  EXPECT_THROW(schedule::Placement(dataflow, {{0, 2, 4}}, {0}), InternalError);
+  const Dataflow dataflow = chain(4);
+  EXPECT_THROW(LayerPlacement(dataflow, {{0, 2, 3}}, {0, 1}), InternalError);
+  EXPECT_THROW(LayerPlacement(dataflow, {{0, 2, 2, 4}}, {0, 1, 2}), InternalError);
+  EXPECT_THROW(LayerPlacement(dataflow, {{0, 2, 4}}, {0}), InternalError);
 }
 
 }  // namespace

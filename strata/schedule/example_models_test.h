@@ -6,7 +6,7 @@
 #include "strata/schedule/builders.h"
 #include "strata/schedule/passes.h"
 
-namespace strata::schedule {
+namespace strata {
 
 /// A chain of layers: value l goes from layer l to l+1; the last layer's value (the loss) to none.
 inline Dataflow chain(int num_layers) {
@@ -38,4 +38,4 @@ inline Partition equal_stages(int stages, int layers_a_stage) {
   return partition;
 }
 
-}  // namespace strata::schedule
+}  // namespace strata

@@ -22,7 +22,7 @@ class Recorder : public Machine {
   Program performed;
 };
 
-Program example() { return schedule::gpipe({.ranks = 1, .micro_batches = 3}).programs[0]; }
+Program example() { return gpipe({.ranks = 1, .micro_batches = 3}).programs[0]; }
 
 TEST(Execute, PerformsEveryActionOnceAndInOrder) {
   Recorder machine;

@@ -7,7 +7,7 @@
 
 #include "strata/schedule/execute.h"
 
-namespace strata::schedule {
+namespace strata {
 namespace {
 
 constexpr char kMark[] = "  <-- ERROR HERE";
@@ -201,7 +201,7 @@ std::size_t widest_of(const Program& cells, const Labels& label) {
 
 }  // namespace
 
-std::string grid(const Schedule& schedule, const GridOptions& options) {
+std::string draw_grid(const Schedule& schedule, const GridOptions& options) {
   const std::vector<Row> rows = place(schedule);
   const Labels label(schedule);
   const Action* marked = marked_unit(schedule, options);
@@ -237,7 +237,7 @@ std::string grid(const Schedule& schedule, const GridOptions& options) {
   return text;
 }
 
-std::string listing(const Program& program, const ListingOptions& options) {
+std::string list_actions(const Program& program, const ListingOptions& options) {
   const int size = static_cast<int>(program.size());
   int begin = 0;
   int end = size;
@@ -255,4 +255,4 @@ std::string listing(const Program& program, const ListingOptions& options) {
   return text;
 }
 
-}  // namespace strata::schedule
+}  // namespace strata

@@ -8,7 +8,7 @@
 
 #include "strata/schedule/action.h"
 
-namespace strata::schedule {
+namespace strata {
 
 struct GridOptions {
   int marked_rank = -1;  ///< with marked_position: the action to mark "<-- ERROR HERE"
@@ -19,7 +19,7 @@ struct GridOptions {
 /// Compute actions only, forwards and backwards of a stage and micro-batch one unit each, placed as
 /// early as the order and the dependencies between stages allow; units that wait for ever follow
 /// without a gap. Virtual stages are written F3.1 (micro-batch 3, second stage of its rank).
-std::string grid(const Schedule& schedule, const GridOptions& options = {});
+std::string draw_grid(const Schedule& schedule, const GridOptions& options = {});
 
 struct ListingOptions {
   int marked_position = -1;
@@ -27,6 +27,6 @@ struct ListingOptions {
 };
 
 /// One line an action, for errors and `plan --program`.
-std::string listing(const Program& program, const ListingOptions& options = {});
+std::string list_actions(const Program& program, const ListingOptions& options = {});
 
-}  // namespace strata::schedule
+}  // namespace strata

@@ -4,7 +4,7 @@
 
 #include "strata/base/philox.h"
 
-namespace strata::schedule {
+namespace strata {
 namespace {
 
 [[noreturn]] void no_such_message(const Action& action, const char* expected) {
@@ -96,4 +96,4 @@ bool Messages::match(const Action& send, int sender, const Action& receive, int 
          send.peer == receiver && receive.peer == sender;
 }
 
-}  // namespace strata::schedule
+}  // namespace strata

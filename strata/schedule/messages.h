@@ -12,7 +12,7 @@
 #include "strata/schedule/action.h"
 #include "strata/schedule/dataflow.h"
 
-namespace strata::schedule {
+namespace strata {
 
 /// Says what is wrong with an action; the validator adds the place and the picture.
 struct BrokenRule : std::exception {
@@ -59,4 +59,4 @@ class Messages {
   std::unordered_map<Key, Record, KeyHash> records_;
 };
 
-}  // namespace strata::schedule
+}  // namespace strata

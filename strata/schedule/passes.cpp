@@ -1,4 +1,4 @@
-// The passes that every mesh needs; those for what replicas share are in replica_passes.cpp.
+// The passes that every mesh needs; those for what replicas exchange are in replica_passes.cpp.
 #include "strata/schedule/passes.h"
 
 #include <algorithm>
@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/schedule/placement.h"
+#include "strata/schedule/dataflow.h"
 
-namespace strata::schedule {
+namespace strata {
 
 Schedule with_layers(Schedule schedule, const Partition& partition) {
   STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "schedule.with_layers");
@@ -22,19 +22,17 @@ Schedule with_layers(Schedule schedule, const Partition& partition) {
 
 namespace {
 
-void append_segments(Program& program, Action backward, const std::vector<char>& recompute) {
+void append_segments(Program& program, Action backward, const LayerSet& recompute) {
   const int first = backward.layers.begin;
-  STRATA_CHECK(backward.layers.end <= static_cast<int>(recompute.size()),
-               "schedule.with_recompute");
   for (int end = backward.layers.end; end > first;) {
     int begin = end - 1;
-    const bool again = recompute[begin] != 0;
-    while (!again && begin > first && !recompute[begin - 1]) --begin;
+    const bool recomputed = recompute.has(begin);
+    while (!recomputed && begin > first && !recompute.has(begin - 1)) --begin;
     backward.layers = {begin, end};
-    if (again) {
-      Action forward_again = backward;
-      forward_again.op = Op::kRecompute;
-      program.push_back(forward_again);
+    if (recomputed) {
+      Action forward = backward;
+      forward.op = Op::kRecompute;
+      program.push_back(forward);
     }
     program.push_back(backward);
     end = begin;
@@ -43,7 +41,7 @@ void append_segments(Program& program, Action backward, const std::vector<char>&
 
 }  // namespace
 
-Schedule with_recompute(Schedule schedule, const std::vector<char>& recompute) {
+Schedule with_recompute(Schedule schedule, const LayerSet& recompute) {
   for (Program& program : schedule.programs) {
     Program split;
     for (const Action& action : program) {
@@ -71,7 +69,7 @@ struct Transfers {
 };
 
 void add_activations(Transfers& transfers, const Value& value, int index,
-                     const Placement& placement) {
+                     const LayerPlacement& placement) {
   const int source = placement.rank[value.producer];
   std::vector<int> served{source};
   for (const int consumer : value.consumers) {
@@ -86,7 +84,7 @@ void add_activations(Transfers& transfers, const Value& value, int index,
 }
 
 void add_gradients(Transfers& transfers, const Value& value, int index,
-                   const Placement& placement) {
+                   const LayerPlacement& placement) {
   const int source = placement.rank[value.producer];
   // Descending, as the producer sums them.
   for (auto consumer = value.consumers.rbegin(); consumer != value.consumers.rend(); ++consumer) {
@@ -125,7 +123,7 @@ void append_with_transfers(Program& program, const Action& action, const Transfe
 }  // namespace
 
 Schedule with_transfers(Schedule schedule, const Dataflow& dataflow, const Partition& partition) {
-  const Placement placement(dataflow, partition, schedule.rank_of_stage);
+  const LayerPlacement placement(dataflow, partition, schedule.rank_of_stage);
   Transfers transfers(dataflow.num_layers);
   for (std::size_t v = 0; v < dataflow.values.size(); ++v) {
     const Value& value = dataflow.values[v];
@@ -145,7 +143,7 @@ namespace {
 enum class Way { kToOwner, kToUser };
 
 void append_ties(std::vector<Program>& programs, const Dataflow& dataflow,
-                 const Placement& placement, Way way) {
+                 const LayerPlacement& placement, Way way) {
   const Op send = way == Way::kToOwner ? Op::kSendTiedGradient : Op::kSendTiedWeight;
   for (std::size_t t = 0; t < dataflow.ties.size(); ++t) {
     const int owner = placement.rank[dataflow.ties[t].owner];
@@ -164,7 +162,7 @@ void append_ties(std::vector<Program>& programs, const Dataflow& dataflow,
 }
 
 void append_tie_sums(std::vector<Program>& programs, const Dataflow& dataflow,
-                     const Placement& placement) {
+                     const LayerPlacement& placement) {
   for (std::size_t t = 0; t < dataflow.ties.size(); ++t) {
     programs[placement.rank[dataflow.ties[t].owner]].push_back(
         {.op = Op::kAddTiedGradients, .value = static_cast<int>(t)});
@@ -173,10 +171,10 @@ void append_tie_sums(std::vector<Program>& programs, const Dataflow& dataflow,
 
 // Starts what had to wait for a tie and awaits whatever was started once for the whole step.
 void append_reductions(Program& program, int rank, const Dataflow& dataflow,
-                       const Placement& placement, const Sharing& sharing) {
+                       const LayerPlacement& placement, const ShardLayout& shards) {
   std::set<int> owners;  // a layer may own several ties
   for (const Tie& tie : dataflow.ties) {
-    if (placement.rank[tie.owner] != rank || !sharing.is_reduced(tie.owner)) continue;
+    if (placement.rank[tie.owner] != rank || !shards[tie.owner].reduced) continue;
     if (!owners.insert(tie.owner).second) continue;
     program.push_back({.op = Op::kReduceGradients, .layers = {tie.owner, tie.owner + 1}});
   }
@@ -190,13 +188,13 @@ void append_reductions(Program& program, int rank, const Dataflow& dataflow,
 }
 
 // Layer by layer: what one layer's update needs may come and go while another's runs.
-void append_updates(std::vector<Program>& programs, const Placement& placement,
-                    const Sharing& sharing) {
+void append_updates(std::vector<Program>& programs, const LayerPlacement& placement,
+                    const ShardLayout& shards) {
   const int layers = static_cast<int>(placement.rank.size());
   for (int layer = 0; layer < layers; ++layer)
     programs[placement.rank[layer]].push_back({.op = Op::kUpdate, .layers = {layer, layer + 1}});
-  for (int layer = 0; sharing.gather && layer < layers; ++layer) {
-    if (!sharing.is_reduced(layer) || sharing.is_fetched(layer)) continue;
+  for (int layer = 0; layer < layers; ++layer) {
+    if (!shards[layer].gathers_weights()) continue;
     programs[placement.rank[layer]].push_back(
         {.op = Op::kGatherWeights, .layers = {layer, layer + 1}});
   }
@@ -205,16 +203,16 @@ void append_updates(std::vector<Program>& programs, const Placement& placement,
 }  // namespace
 
 Schedule with_update(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
-                     const Sharing& sharing) {
-  const Placement placement(dataflow, partition, schedule.rank_of_stage);
+                     const ShardLayout& shards) {
+  const LayerPlacement placement(dataflow, partition, schedule.rank_of_stage);
   append_ties(schedule.programs, dataflow, placement, Way::kToOwner);
   append_tie_sums(schedule.programs, dataflow, placement);
   for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
     Program& program = schedule.programs[rank];
-    append_reductions(program, rank, dataflow, placement, sharing);
+    append_reductions(program, rank, dataflow, placement, shards);
     program.push_back({.op = Op::kReduceNormAndLoss});
   }
-  append_updates(schedule.programs, placement, sharing);
+  append_updates(schedule.programs, placement, shards);
   append_ties(schedule.programs, dataflow, placement, Way::kToUser);
   return schedule;
 }
@@ -223,12 +221,12 @@ Schedule lower(Schedule schedule, const Dataflow& dataflow, const Partition& par
                const LowerOptions& options) {
   schedule = with_layers(std::move(schedule), partition);
   if (!options.recompute.empty()) schedule = with_recompute(std::move(schedule), options.recompute);
-  schedule = with_fetches(std::move(schedule), options.sharing);
-  if (options.update) schedule = with_reductions(std::move(schedule), dataflow, options.sharing);
+  schedule = with_prefetches(std::move(schedule), options.shards);
+  if (options.update) schedule = with_reductions(std::move(schedule), dataflow, options.shards);
   schedule = with_transfers(std::move(schedule), dataflow, partition);
   if (options.update)
-    schedule = with_update(std::move(schedule), dataflow, partition, options.sharing);
+    schedule = with_update(std::move(schedule), dataflow, partition, options.shards);
   return schedule;
 }
 
-}  // namespace strata::schedule
+}  // namespace strata

@@ -1,4 +1,4 @@
-// Passes for what the replicas of a stage share: fetched weights and reduced gradients.
+// Passes for what the replicas of a stage exchange: prefetched weights and reduced gradients.
 //
 // Both overlap with compute. A fetch is started one compute action ahead of its use, so that two
 // layers' weights are held at once and no more. A reduction is started right behind the backward
@@ -10,18 +10,18 @@
 
 #include "strata/schedule/passes.h"
 
-namespace strata::schedule {
+namespace strata {
 
 namespace {
 
 constexpr std::size_t kPrefetch = 1;  // compute actions ahead
 
-// Runs of layers that stay become one action, fetched layers one each.
-void append_split(Program& program, Action action, const Sharing& sharing) {
+// Runs of layers whose weights stay become one action, layers of sharded weights one each.
+void append_split(Program& program, Action action, const ShardLayout& shards) {
   std::vector<LayerRange> parts;
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     const bool joins =
-        !parts.empty() && !sharing.is_fetched(layer) && !sharing.is_fetched(parts.back().begin);
+        !parts.empty() && !shards[layer].weights && !shards[parts.back().begin].weights;
     if (joins) {
       ++parts.back().end;
     } else {
@@ -35,30 +35,30 @@ void append_split(Program& program, Action action, const Sharing& sharing) {
   }
 }
 
-// The fetched layers that actions [begin, end) use, each once, in the order of their use.
+// The layers of sharded weights that actions [begin, end) use, each once, in the order of their use.
 std::vector<int> window(const Program& program, std::size_t begin, std::size_t end,
-                        const Sharing& sharing) {
+                        const ShardLayout& shards) {
   std::vector<int> layers;
   for (std::size_t i = begin; i < std::min(end, program.size()); ++i) {
     const int layer = program[i].layers.begin;
-    if (sharing.is_fetched(layer) && std::find(layers.begin(), layers.end(), layer) == layers.end())
+    if (shards[layer].weights && std::find(layers.begin(), layers.end(), layer) == layers.end())
       layers.push_back(layer);
   }
   return layers;
 }
 
-Program with_window(const Program& program, const Sharing& sharing) {
+Program with_window(const Program& program, const ShardLayout& shards) {
   Program full;
   std::vector<int> held;
   for (std::size_t i = 0; i < program.size(); ++i) {
-    const std::vector<int> wanted = window(program, i, i + 1 + kPrefetch, sharing);
+    const std::vector<int> wanted = window(program, i, i + 1 + kPrefetch, shards);
     for (const int layer : wanted) {
       if (std::find(held.begin(), held.end(), layer) != held.end()) continue;
       full.push_back({.op = Op::kPrefetchWeights, .layers = {layer, layer + 1}});
       held.push_back(layer);
     }
     full.push_back(program[i]);
-    const std::vector<int> next = window(program, i + 1, i + 2 + kPrefetch, sharing);
+    const std::vector<int> next = window(program, i + 1, i + 2 + kPrefetch, shards);
     std::erase_if(held, [&](int layer) {
       if (std::find(next.begin(), next.end(), layer) != next.end()) return false;
       full.push_back({.op = Op::kReleaseWeights, .layers = {layer, layer + 1}});
@@ -70,13 +70,12 @@ Program with_window(const Program& program, const Sharing& sharing) {
 
 }  // namespace
 
-Schedule with_fetches(Schedule schedule, const Sharing& sharing) {
-  if (std::find(sharing.fetched.begin(), sharing.fetched.end(), 1) == sharing.fetched.end())
-    return schedule;
+Schedule with_prefetches(Schedule schedule, const ShardLayout& shards) {
+  if (std::ranges::none_of(shards.layers, &LayerShards::weights)) return schedule;
   for (Program& program : schedule.programs) {
     Program split;
-    for (const Action& action : program) append_split(split, action, sharing);
-    program = with_window(split, sharing);
+    for (const Action& action : program) append_split(split, action, shards);
+    program = with_window(split, shards);
   }
   return schedule;
 }
@@ -85,9 +84,9 @@ namespace {
 
 class Reducer {
  public:
-  Reducer(const Dataflow& dataflow, const Sharing& sharing, int micro_batches)
-      : sharing_(sharing), last_(micro_batches - 1), owns_tie_(dataflow.num_layers) {
-    for (const Tie& tie : dataflow.ties) owns_tie_[tie.owner] = 1;
+  Reducer(const Dataflow& dataflow, const ShardLayout& shards, int micro_batches)
+      : shards_(shards), last_(micro_batches - 1), owns_tie_(dataflow.num_layers) {
+    for (const Tie& tie : dataflow.ties) owns_tie_[tie.owner] = true;
   }
 
   Program operator()(const Program& program) {
@@ -104,8 +103,8 @@ class Reducer {
 
  private:
   bool reduces(int layer, int micro_batch) const {
-    return sharing_.is_reduced(layer) && !owns_tie_[layer] &&
-           (sharing_.is_each(layer) || micro_batch == last_);
+    return shards_[layer].reduced && !owns_tie_[layer] &&
+           (shards_[layer].reduced_each || micro_batch == last_);
   }
 
   // Cuts the action below each layer that is reduced behind it.
@@ -125,7 +124,7 @@ class Reducer {
   }
 
   void start(int layer, int micro_batch) {
-    const bool each = sharing_.is_each(layer);
+    const bool each = shards_[layer].reduced_each;
     if (each) await();
     const Action reduce{.op = Op::kReduceGradients,
                         .micro_batch = each ? micro_batch : -1,
@@ -141,20 +140,20 @@ class Reducer {
     under_way_.reset();
   }
 
-  const Sharing& sharing_;
+  const ShardLayout& shards_;
   int last_;
-  std::vector<char> owns_tie_;  // per layer: its reduction waits for the others' gradients
+  std::vector<bool> owns_tie_;  // per layer: its reduction waits for the others' gradients
   Program full_;
   std::optional<Action> under_way_;
 };
 
 }  // namespace
 
-Schedule with_reductions(Schedule schedule, const Dataflow& dataflow, const Sharing& sharing) {
-  if (sharing.reduced.empty()) return schedule;
+Schedule with_reductions(Schedule schedule, const Dataflow& dataflow, const ShardLayout& shards) {
+  if (shards.layers.empty()) return schedule;
   for (Program& program : schedule.programs)
-    program = Reducer(dataflow, sharing, schedule.num_micro_batches)(program);
+    program = Reducer(dataflow, shards, schedule.num_micro_batches)(program);
   return schedule;
 }
 
-}  // namespace strata::schedule
+}  // namespace strata

@@ -4,7 +4,7 @@
 
 #include "strata/base/errors.h"
 
-namespace strata::schedule {
+namespace strata {
 
 std::string layer_name(int layer) { return "layer " + std::to_string(layer); }
 
@@ -60,7 +60,7 @@ bool Rules::ready(const Action& action, int rank) {
 
 int Rules::awaited_rank(const Action& action) const {
   if (is_receive(action.op)) return action.peer;
-  return static_cast<int>(std::find(at_norm_.begin(), at_norm_.end(), 0) - at_norm_.begin());
+  return static_cast<int>(std::find(at_norm_.begin(), at_norm_.end(), false) - at_norm_.begin());
 }
 
 void Rules::perform(const Action& action, int rank) {
@@ -120,7 +120,7 @@ void Rules::check_compute(const Action& action, int rank) const {
                      "0 to " + std::to_string(schedule_->num_micro_batches - 1), to_string(action));
   }
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
-    if (!options_->sharing.is_fetched(layer) || held_[layer]) continue;
+    if (!options_->shards[layer].weights || held_[layer]) continue;
     throw BrokenRule("a layer runs without its weights",
                      "a fetch of " + layer_name(layer) + " before", to_string(action));
   }
@@ -350,4 +350,4 @@ void Rules::check_end(int rank) const {
   }
 }
 
-}  // namespace strata::schedule
+}  // namespace strata

@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "strata/schedule/messages.h"
-#include "strata/schedule/placement.h"
 #include "strata/schedule/validator.h"
 
-namespace strata::schedule {
+namespace strata {
 
 std::string layer_name(int layer);  ///< as errors call it: "layer 3"
 
@@ -77,22 +76,22 @@ class Rules {
   const Dataflow* dataflow_;
   const Partition* partition_;
   const ValidateOptions* options_;
-  Placement placement_;
+  LayerPlacement placement_;
   Messages messages_;
   std::vector<State> states_;    // per layer and micro-batch
-  std::vector<char> held_;       // per layer: its weights are fetched
-  std::vector<char> under_way_;  // per layer: a reduction of its gradients
+  std::vector<bool> held_;       // per layer: its weights are fetched
+  std::vector<bool> under_way_;  // per layer: a reduction of its gradients
   std::vector<int> reduced_;     // per layer: micro-batches whose gradients are reduced
   std::vector<std::vector<int>> owned_ties_;  // per layer
-  std::vector<char> added_;                   // per tie: its gradients are summed
+  std::vector<bool> added_;                   // per tie: its gradients are summed
   std::vector<int> next_backward_;            // per layer: the micro-batch whose turn it is
   std::vector<int> layers_done_;              // per stage and micro-batch: forwards less backwards
   std::vector<int> in_flight_;                // per rank
   std::vector<int> peak_in_flight_;           // per rank
-  std::vector<char> at_norm_, normed_;        // per rank
-  std::vector<char> updated_;                 // per layer
+  std::vector<bool> at_norm_, normed_;        // per rank
+  std::vector<bool> updated_;                 // per layer
   int ranks_at_norm_ = 0;
   bool any_updated_ = false;
 };
 
-}  // namespace strata::schedule
+}  // namespace strata

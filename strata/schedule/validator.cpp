@@ -8,7 +8,7 @@
 #include "strata/schedule/grid.h"
 #include "strata/schedule/rules.h"
 
-namespace strata::schedule {
+namespace strata {
 namespace {
 
 constexpr int kGridColumns = 60;
@@ -64,21 +64,21 @@ class Step {
 
   [[noreturn]] void refuse(const BrokenRule& broken, int rank, int position) const {
     const Program& program = schedule_.programs[rank];
-    std::string where = schedule_.name + ", rank " + std::to_string(rank) + ", position " +
-                        std::to_string(position);
+    std::string where = std::string(name_of(schedule_.kind)) + ", rank " + std::to_string(rank) +
+                        ", position " + std::to_string(position);
     if (position < static_cast<int>(program.size())) {
       where += " \"" + to_string(program[position]) + "\"";
     }
-    std::string picture = "\n" + grid(schedule_, {rank, position, kGridColumns}) +
+    std::string picture = "\n" + draw_grid(schedule_, {rank, position, kGridColumns}) +
                           "program of rank " + std::to_string(rank) + ":\n" +
-                          listing(program, {position, kListedActions});
+                          list_actions(program, {position, kListedActions});
     picture.pop_back();
     throw UserError({.operation = "schedule.validate",
                      .where = where,
                      .what = broken.what_broke,
                      .expected = broken.expected,
                      .got = broken.got + picture,
-                     .fix = "move or complete the marked action; schedule::lower makes the "
+                     .fix = "move or complete the marked action; lower() makes the "
                             "transfers of any order of forwards and backwards"});
   }
 
@@ -169,4 +169,4 @@ Validation validate(const Schedule& schedule, const Dataflow& dataflow, const Pa
   return {.peak_in_flight = rules.peak_in_flight()};
 }
 
-}  // namespace strata::schedule
+}  // namespace strata

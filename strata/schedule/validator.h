@@ -3,7 +3,7 @@
 /// Checks: every micro-batch forward then backward once per layer, producers before consumers;
 /// weight gradients of a layer in ascending micro-batch order; every send matched by one receive of
 /// the same message on the named peer; no deadlock (sends never wait, receives do); in-flight
-/// activations within the bound; fetched weights there when used, shared gradients reduced before
+/// activations within the bound; sharded weights there when used, gradients reduced before
 /// the norm; peak bytes within the budget where a ledger is given (plan/).
 ///
 /// Errors  UserError that holds the text grid with the failing action marked and, for a deadlock,
@@ -14,14 +14,14 @@
 
 #include "strata/schedule/action.h"
 #include "strata/schedule/dataflow.h"
-#include "strata/schedule/sharing.h"
+#include "strata/schedule/zero.h"
 
-namespace strata::schedule {
+namespace strata {
 
 struct ValidateOptions {
   bool backward = true;                   ///< false: forward-only programs
   std::vector<int> in_flight_bound = {};  ///< per rank, in stage activations; empty: unchecked
-  Sharing sharing = {};                   ///< as given to lower()
+  ShardLayout shards = {};                ///< as given to lower()
 };
 
 /// What was counted on the way, for tests and plans.
@@ -32,4 +32,4 @@ struct Validation {
 Validation validate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const ValidateOptions& options);
 
-}  // namespace strata::schedule
+}  // namespace strata

@@ -8,7 +8,7 @@
 #include "strata/base/errors.h"
 #include "strata/schedule/example_models_test.h"
 
-namespace strata::schedule {
+namespace strata {
 namespace {
 
 // A lowered 1F1B step of four layers on two ranks, to be broken in one place by each test.
@@ -257,11 +257,13 @@ TEST_F(Validator, TheNormIsACollectiveOfAllRanks) {
   EXPECT_TRUE(contains(error.got, "for N with rank 0")) << error.got;
 }
 
-TEST_F(Validator, SharedWeightsAndGradientsAreThereWhenUsed) {
-  const Sharing sharing{.reduced = {1, 1, 1, 1}, .fetched = {0, 1, 1, 0}, .gather = true};
-  schedule = lower(one_f_one_b({.ranks = 2, .micro_batches = 3}), dataflow, partition,
-                   {.sharing = sharing});
-  const ValidateOptions options{.sharing = sharing};
+TEST_F(Validator, ShardedWeightsAndGradientsAreThereWhenUsed) {
+  const LayerShards ends{.states = true, .reduced = true};
+  const LayerShards inner{.states = true, .gradients = true, .weights = true, .reduced = true};
+  const ShardLayout shards{.layers = {ends, inner, inner, ends}};
+  schedule =
+      lower(one_f_one_b({.ranks = 2, .micro_batches = 3}), dataflow, partition, {.shards = shards});
+  const ValidateOptions options{.shards = shards};
   const Schedule whole = schedule;
   EXPECT_NO_THROW(validate(schedule, dataflow, partition, options));
   erase(0, "FW [1,2)");
@@ -324,4 +326,4 @@ TEST_F(Validator, ForwardOnlyStepsHaveNoBackwardAndHoldOneActivation) {
 }
 
 }  // namespace
-}  // namespace strata::schedule
+}  // namespace strata

@@ -9,9 +9,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/pipeline/value_table.h"
-#include "strata/schedule/builders.h"
-#include "strata/schedule/passes.h"
-#include "strata/schedule/validator.h"
+#include "strata/schedule/step_plan.h"
 #include "strata/shard/tensor_group.h"
 
 namespace strata {
@@ -41,12 +39,8 @@ std::vector<int> layers_of(const Partition& partition, int stage) {
 }
 
 Program forward_program(const Sequential& model, const Partition& partition, int rank) {
-  const int stages = partition.num_stages();
-  const Schedule schedule =
-      schedule::lower(schedule::build("forward", {.ranks = stages, .micro_batches = 1}),
-                      model.dataflow(), partition, {.update = false});
-  schedule::validate(schedule, model.dataflow(), partition, {.backward = false});
-  return schedule.programs[rank];
+  const StepPlan plan(model.dataflow(), /*with_weights=*/{}, {.partition = partition});
+  return plan.evaluation(1).programs[rank];
 }
 
 // `pass`: a stage may be ahead of the next one by several.

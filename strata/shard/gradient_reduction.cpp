@@ -22,23 +22,23 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Lease lease, cons
   const at::Tensor bytes =
       own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
   reduction.sum_ =
-      ReduceScatter::start(groups.dp, bytes.narrow(0, 0, own.layout().own_numel), cuts.pieces);
+      ReduceScatter::start(groups.dp, bytes.narrow(0, 0, own.layout().own_numel), cuts.parts);
   return reduction;
 }
 
 void GradientReduction::finish(bool last) {
   const FlatRange shard = lease_.placement().shard;
   const at::Tensor gradients = lease_.gradient_shard();
-  const FlatRange piece = cuts_->pieces[groups_->dp.rank()];
-  const at::Tensor own = gradients.narrow(0, piece.begin - shard.begin, piece.size());
+  const FlatRange part = cuts_->parts[groups_->dp.rank()];
+  const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
   sum_.finish(own, /*accumulate=*/!lease_.placement().whole_gradients);
   if (!last || groups_->replica.size() == 1) return;
-  Shards pieces;
+  Shards parts;
   for (int replica = 0; replica < groups_->replica.size(); ++replica) {
-    const FlatRange part = cuts_->pieces[replica * groups_->shard.size() + groups_->shard.rank()];
-    pieces.push_back({part.begin - shard.begin, part.end - shard.begin});
+    const FlatRange other = cuts_->parts[replica * groups_->shard.size() + groups_->shard.rank()];
+    parts.push_back({other.begin - shard.begin, other.end - shard.begin});
   }
-  AllGather::start(groups_->replica, own, pieces).finish(gradients);
+  AllGather::start(groups_->replica, own, parts).finish(gradients);
 }
 
 }  // namespace strata

@@ -1,7 +1,7 @@
 /// Adds a layer's gradients over the replicas of its stage, in rank order.
 ///
 /// start() exports this rank's gradients to the others and returns; finish() makes the sum of this
-/// replica's piece and collects the rest of its shard from the replicas that keep the same shard.
+/// replica's part and collects the rest of its shard from the replicas that keep the same shard.
 /// With sequence parallelism, gradients that come from a part of the sequence are first added over
 /// the tensor-parallel ranks.
 ///

@@ -2,12 +2,11 @@
 ///
 /// A layer has one shard for each of the `shards` ranks of a shard group; ranks with the same place
 /// in different groups keep the same shard (hybrid sharding; one shard group: plain ZeRO; groups of
-/// one: every replica keeps everything). A sum over replicas is made in pieces, one a replica, each
+/// one: every replica keeps everything). A sum over replicas is made in parts, one a replica, each
 /// inside the shard that this replica keeps.
 ///
 /// Source  Rajbhandari et al. 2020 (ZeRO), section 5; hybrid: Zhang et al. 2022 (MiCS).
-/// Units   elements; cuts are multiples of kShardCut, so that no norm block and no vector of a
-///         fused optimizer is divided.
+/// Units   elements, in whole blocks (base/flat_range.h).
 #pragma once
 
 #include <cstdint>
@@ -17,14 +16,9 @@
 
 namespace strata {
 
-inline constexpr std::int64_t kShardCut = 1024;
-
-/// `parts` consecutive ranges that cover `whole`; the last ones may be empty.
-std::vector<FlatRange> cut(FlatRange whole, int parts);
-
 struct LayerCuts {
   std::vector<FlatRange> shards;  ///< one per place in a shard group
-  std::vector<FlatRange> pieces;  ///< one per replica, in dp order
+  std::vector<FlatRange> parts;   ///< one per replica, in dp order: what it sums and answers for
 };
 
 /// `replicas` is a multiple of `shards`.

@@ -13,7 +13,7 @@ TEST(Partition, CutsCoverEachElementOnceAtWholeBlocks) {
       std::int64_t end = 0;
       for (const FlatRange range : cut({0, numel}, parts)) {
         EXPECT_EQ(range.begin, end);
-        EXPECT_TRUE(range.begin % kShardCut == 0 || range.begin == numel);
+        EXPECT_TRUE(range.begin % kFlatBlock == 0 || range.begin == numel);
         end = range.end;
       }
       EXPECT_EQ(end, numel);
@@ -21,21 +21,21 @@ TEST(Partition, CutsCoverEachElementOnceAtWholeBlocks) {
   }
 }
 
-TEST(Partition, PiecesLieInTheShardOfTheirReplica) {
+TEST(Partition, PartsLieInTheShardOfTheirReplica) {
   for (const int shards : {1, 2, 4}) {
     const LayerCuts cuts = cut_layer(20000, 4, shards);
-    std::vector<FlatRange> pieces = cuts.pieces;
+    std::vector<FlatRange> parts = cuts.parts;
     for (int replica = 0; replica < 4; ++replica) {
       const FlatRange shard = cuts.shards[replica % shards];
-      EXPECT_GE(pieces[replica].begin, shard.begin);
-      EXPECT_LE(pieces[replica].end, shard.end);
+      EXPECT_GE(parts[replica].begin, shard.begin);
+      EXPECT_LE(parts[replica].end, shard.end);
     }
-    std::sort(pieces.begin(), pieces.end(),
+    std::sort(parts.begin(), parts.end(),
               [](FlatRange a, FlatRange b) { return a.begin < b.begin; });
     std::int64_t end = 0;
-    for (const FlatRange piece : pieces) {
-      EXPECT_EQ(piece.begin, end);
-      end = piece.end;
+    for (const FlatRange part : parts) {
+      EXPECT_EQ(part.begin, end);
+      end = part.end;
     }
     EXPECT_EQ(end, 20000);
   }

@@ -2,8 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include "strata/base/flat_range.h"
 #include "strata/comm/collectives.h"
-#include "strata/shard/layer_cuts.h"
 
 namespace strata {
 namespace {

@@ -28,7 +28,7 @@ constexpr std::int64_t kMiniBatch = 8;
 // What varies. The micro-batches and the model are part of the reference, the rest must not show.
 struct Case {
   int stages = 1;
-  std::string schedule = "1f1b";
+  ScheduleKind schedule = ScheduleKind::k1f1b;
   std::string recompute = "cheap";
   int threads = 1;
   bool even = true;
@@ -42,8 +42,8 @@ struct Case {
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.stages << " stages, " << c.schedule << ", recompute " << c.recompute << ", "
-             << c.threads << " threads, " << c.reference();
+  return out << c.stages << " stages, " << name_of(c.schedule) << ", recompute " << c.recompute
+             << ", " << c.threads << " threads, " << c.reference();
 }
 
 struct Record {
@@ -81,33 +81,31 @@ MiniBatch batch_of(int step) {
 
 // Stages as even as can be; for `auto`, every second block runs again, as a tight budget would
 // choose.
-TrainerOptions options_of(const Case& c, const Sequential& model) {
-  const int virtual_stages = c.schedule == "interleaved" ? 2 : 1;
+StepPlan plan_of(const Case& c, const Sequential& model) {
+  const int virtual_stages = c.schedule == ScheduleKind::kInterleaved ? 2 : 1;
   const int stages = c.stages * virtual_stages;
-  TrainerOptions options{.schedule = c.schedule,
-                         .virtual_stages = virtual_stages,
-                         .keep_intermediates = c.recompute == "none",
-                         .micro_batch = c.even ? 2 : 3,
-                         .seed = 5,
-                         .clip = 0.5,
-                         .optimizer = {.learning_rate = 1e-2}};
+  StepDecisions decisions{.schedule = c.schedule,
+                          .virtual_stages = virtual_stages,
+                          .keep_intermediates = c.recompute == "none",
+                          .micro_batch = c.even ? 2 : 3};
   for (int stage = 0; stage <= stages; ++stage)
-    options.partition.bounds.push_back(model.num_layers() * stage / stages);
-  options.recompute.resize(model.num_layers(), 0);
-  for (int layer = 0; layer < model.num_layers(); ++layer)
-    options.recompute[layer] = model.layer(layer).recomputable() &&
-                               (c.recompute == "full" || (c.recompute == "auto" && layer % 2 == 0));
-  return options;
+    decisions.partition.bounds.push_back(model.num_layers() * stage / stages);
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const bool chosen = c.recompute == "full" || (c.recompute == "auto" && layer % 2 == 0);
+    if (chosen && model.layer(layer).recomputable()) decisions.recompute.add(layer);
+  }
+  return plan_steps(model, std::move(decisions));
 }
 
 Record run_case(const Case& c) {
   const Sequential model = model_of(c);
-  const TrainerOptions options = options_of(c, model);
+  const StepPlan plan = plan_of(c, model);
+  const TrainerOptions options{.seed = 5, .clip = 0.5, .optimizer = {.learning_rate = 1e-2}};
   Record result;
   std::mutex mutex;
   run_thread_ranks({.ranks = c.stages, .threads_per_rank = c.threads},
                    [&](Group& group, MemoryAccount&) {
-                     Trainer trainer(model, options, group);
+                     Trainer trainer(model, plan, group, options);
                      trainer.initialise();
                      for (int step = 0; step < kSteps; ++step) {
                        const StepOutcome& outcome = trainer.step(batch_of(step), 1e-2);
@@ -137,7 +135,7 @@ const Record& reference_of(const Case& c) {
   if (known != references.end()) return known->second;
   Case plain = c;
   plain.stages = 1;
-  plain.schedule = "gpipe";
+  plain.schedule = ScheduleKind::kGpipe;
   plain.recompute = "none";
   plain.threads = 1;
   return references.emplace(c.reference(), run_case(plain)).first->second;
@@ -148,7 +146,8 @@ class BitEquality : public ::testing::TestWithParam<std::tuple<bool, bool, bool>
 TEST_P(BitEquality, OfLossesNormsAndWeightsUnderEveryMeshScheduleAndRecompute) {
   const auto [even, tie, skip] = GetParam();
   for (const int stages : {1, 2, 3, 4})
-    for (const char* schedule : {"gpipe", "1f1b", "interleaved"})
+    for (const ScheduleKind schedule :
+         {ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved})
       for (const char* recompute : {"none", "cheap", "full", "auto"})
         for (int threads = 1; threads <= kMaxThreads; ++threads) {
           const Case c{stages, schedule, recompute, threads, even, tie, skip};

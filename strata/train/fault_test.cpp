@@ -6,10 +6,9 @@
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/pipeline/stage_machine.h"
-#include "strata/schedule/builders.h"
-#include "strata/schedule/passes.h"
 #include "strata/shard/peer_medium.h"
 #include "strata/tier/store.h"
+#include "strata/train/trainer.h"
 
 namespace strata {
 namespace {
@@ -40,43 +39,30 @@ struct Setting {
                                .dropout = 0.1,
                                .tie = true,
                                .skip = true});
-  Partition partition{.bounds = {0, 2, 4, model.num_layers()}};
-  std::vector<char> recompute = std::vector<char>(model.num_layers(), 0);
-  schedule::Sharing sharing;
-  Schedule schedule;
-
-  Setting() {
-    recompute[2] = recompute[4] = 1;
-    sharing = schedule::make_sharing(model.dataflow(), std::vector<char>(model.num_layers(), 1),
-                                     {.replicas = 2, .shards = 2, .zero = 3});
-    sharing.reduced[5] = sharing.fetched[5] = sharing.divided_gradients[5] = 0;  // the merge layer
-    schedule =
-        schedule::lower(schedule::one_f_one_b({.ranks = kMesh.pp, .micro_batches = 3}),
-                        model.dataflow(), partition, {.recompute = recompute, .sharing = sharing});
-  }
+  StepPlan plan = plan_steps(model, {.mesh = kMesh,
+                                     .partition = {{0, 2, 4, model.num_layers()}},
+                                     .recompute = {2, 4},
+                                     .zero = {.stage = 3},
+                                     .micro_batch = 2});
+  const Schedule& schedule = plan.training(3);
 };
 
 void run_with_fault(const Setting& setting, int faulty_rank, int position) {
   run_thread_ranks({.ranks = kMesh.size()}, [&](Group& group, MemoryAccount&) {
-    MeshGroups groups = make_mesh_groups(group, kMesh);
+    MeshGroups groups = make_mesh_groups(group, kMesh, setting.plan.shards().shards);
     LayerStore store(std::make_unique<PeerMedium>(groups.shard));
-    const LayerRange layers = setting.partition.layers(groups.pp.rank());
+    const LayerRange layers = setting.plan.decisions().partition.layers(groups.pp.rank());
     for (int layer = layers.begin; layer < layers.end; ++layer) {
       const LayerLayout& layout = setting.model.layout(layer);
-      const bool divided = setting.sharing.is_fetched(layer);
+      const LayerShards shards = setting.plan.shards()[layer];
       store.insert(layer, layout,
                    {.shard = cut({0, layout.own_numel}, 2)[groups.shard.rank()],
-                    .whole_weights = !divided,
-                    .whole_gradients = !divided,
+                    .whole_weights = !shards.weights,
+                    .whole_gradients = !shards.gradients,
                     .optimizer_slots = 2});
     }
     const auto optimizer = make_optimizer({});
-    StageMachine machine(setting.model,
-                         {.partition = setting.partition,
-                          .rank_of_stage = {0, 1, 2},
-                          .recompute = setting.recompute,
-                          .sharing = setting.sharing},
-                         store, optimizer.get(), groups);
+    StageMachine machine(setting.model, setting.plan, {}, store, optimizer.get(), groups);
     const at::Tensor text = at::randint(32, {6, 16}, at::kLong);
     const MiniBatch batch{.inputs = {text, text}, .samples = 6, .valid_tokens = 192};
     const Program& program = setting.schedule.programs[groups.pp.rank()];

@@ -19,7 +19,7 @@ MeshCase small(Mesh mesh, int zero, bool tie = true) {
                     .tie = tie},
           .mesh = mesh,
           .zero = zero,
-          .schedule = "1f1b",
+          .schedule = ScheduleKind::k1f1b,
           .recompute = "mixed"};
 }
 

@@ -17,7 +17,7 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
   out << c.model.kind << (c.model.tie ? " tied" : "") << (c.model.skip ? " skip" : "") << " vocab "
       << c.model.vocab << ", pp " << c.mesh.pp << " dp " << c.mesh.dp << " tp " << c.mesh.tp
       << ", zero " << c.zero << (c.shard_ranks ? " hybrid" : "") << (c.reduce_each ? " each" : "")
-      << (c.sequence ? ", sequence parallel" : "") << ", " << c.schedule << ", recompute "
+      << (c.sequence ? ", sequence parallel" : "") << ", " << name_of(c.schedule) << ", recompute "
       << c.recompute << ", " << c.mini_batch << " by " << c.micro_batch << ", smoothing "
       << c.label_smoothing << ", " << c.optimizer;
   if (c.precision != at::kFloat) out << ", " << c.precision;
@@ -41,42 +41,46 @@ MiniBatch mesh_batch(const MeshCase& c, int step) {
   return batch;
 }
 
-TrainerOptions mesh_options(const MeshCase& c, const Sequential& model) {
-  const int virtual_stages = c.schedule == "interleaved" ? 2 : 1;
+StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
+  const int virtual_stages = c.schedule == ScheduleKind::kInterleaved ? 2 : 1;
   const int stages = c.mesh.pp * virtual_stages;
-  TrainerOptions options{.schedule = c.schedule,
-                         .mesh = c.mesh,
-                         .zero = c.zero,
-                         .shard_ranks = c.shard_ranks,
-                         .reduce_each = c.reduce_each,
-                         .virtual_stages = virtual_stages,
-                         .keep_intermediates = c.recompute == "none",
-                         .micro_batch = c.micro_batch,
-                         .seed = 5,
-                         .clip = 0.5,
-                         .label_smoothing = c.label_smoothing,
-                         .precision = c.precision,
-                         // AdamW divides by the root of tiny second moments at first; a large
-                         // epsilon keeps rounding from growing to whole learning rates.
-                         .optimizer = {.kind = c.optimizer, .epsilon = 1e-3}};
+  StepDecisions decisions{.schedule = c.schedule,
+                          .mesh = c.mesh,
+                          .virtual_stages = virtual_stages,
+                          .keep_intermediates = c.recompute == "none",
+                          .zero = {.stage = c.zero,
+                                   .shard_ranks = c.shard_ranks,
+                                   .reduce = c.reduce_each ? ReduceMode::kEach : ReduceMode::kOnce},
+                          .micro_batch = c.micro_batch};
   for (int stage = 0; stage <= stages; ++stage)
-    options.partition.bounds.push_back(model.num_layers() * stage / stages);
-  options.recompute.resize(model.num_layers(), 0);
-  for (int layer = 0; layer < model.num_layers(); ++layer)
-    options.recompute[layer] =
-        model.layer(layer).recomputable() &&
-        (c.recompute == "full" || (c.recompute == "mixed" && layer % 2 == 0));
-  return options;
+    decisions.partition.bounds.push_back(model.num_layers() * stage / stages);
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const bool chosen = c.recompute == "full" || (c.recompute == "mixed" && layer % 2 == 0);
+    if (chosen && model.layer(layer).recomputable()) decisions.recompute.add(layer);
+  }
+  return plan_steps(model, std::move(decisions));
+}
+
+TrainerOptions mesh_options(const MeshCase& c) {
+  return {
+      .seed = 5,
+      .clip = 0.5,
+      .label_smoothing = c.label_smoothing,
+      .precision = c.precision,
+      // AdamW divides by the root of tiny second moments at first; a large epsilon keeps rounding
+      // from growing to whole learning rates.
+      .optimizer = {.kind = c.optimizer, .epsilon = 1e-3}};
 }
 
 MeshRecord train_on_mesh(const MeshCase& c, const std::function<void(TrainerOptions&)>& change) {
   const Sequential model = mesh_model(c);
-  TrainerOptions options = mesh_options(c, model);
+  const StepPlan plan = mesh_plan(c, model);
+  TrainerOptions options = mesh_options(c);
   if (change) change(options);
   MeshRecord record;
   std::mutex mutex;
   run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
-    Trainer trainer(model, options, group);
+    Trainer trainer(model, plan, group, options);
     trainer.initialise();
     for (int step = 0; step < c.steps; ++step) {
       const StepOutcome& outcome = trainer.step(mesh_batch(c, step), 1e-2);

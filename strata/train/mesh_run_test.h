@@ -23,7 +23,7 @@ struct MeshCase {
   int shard_ranks = 0;
   bool reduce_each = false;
   bool sequence = false;
-  std::string schedule = "gpipe";
+  ScheduleKind schedule = ScheduleKind::kGpipe;
   std::string recompute = "none";  ///< none | cheap | full | mixed
   std::int64_t mini_batch = 8;
   std::int64_t micro_batch = 2;
@@ -48,7 +48,8 @@ MeshRecord train_on_mesh(const MeshCase& c,
 /// What every rank is made of and runs.
 Sequential mesh_model(const MeshCase& c);
 MiniBatch mesh_batch(const MeshCase& c, int step);
-TrainerOptions mesh_options(const MeshCase& c, const Sequential& model);
+StepPlan mesh_plan(const MeshCase& c, const Sequential& model);
+TrainerOptions mesh_options(const MeshCase& c);
 
 /// The same numbers, bit for bit.
 void expect_same_bits(const MeshRecord& run, const MeshRecord& reference);

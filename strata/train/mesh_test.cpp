@@ -53,8 +53,9 @@ MeshCase draw_case(unsigned seed) {
   do {
     c.mesh = {.pp = draw.of({1, 2, 3, 4}), .dp = draw.of({1, 2, 3, 4}), .tp = draw.of({1, 2, 4})};
   } while (c.mesh.size() > kMaxRanks || (c.model.kv_heads == 2 && c.mesh.tp == 4));
-  c.schedule = draw.of({"gpipe", "1f1b", "interleaved"});
-  if (c.mesh.pp > 3 && c.schedule == "interleaved") c.schedule = "1f1b";  // six layers
+  c.schedule = draw.of({ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved});
+  if (c.mesh.pp > 3 && c.schedule == ScheduleKind::kInterleaved)
+    c.schedule = ScheduleKind::k1f1b;  // six layers
   c.zero = draw.of({0, 1, 2, 3});
   if (c.mesh.dp == 4 && draw.coin()) c.shard_ranks = 2;
   c.reduce_each = c.zero >= 2 && draw.coin();
@@ -72,7 +73,7 @@ MeshCase draw_case(unsigned seed) {
 // may show. Whether gradients are added once or after each micro-batch changes the order of a sum.
 MeshCase plain_form(MeshCase c) {
   c.mesh.pp = 1;
-  c.schedule = "gpipe";
+  c.schedule = ScheduleKind::kGpipe;
   c.recompute = "none";
   c.shard_ranks = 0;
   c.zero = c.reduce_each ? 2 : 0;
@@ -147,7 +148,7 @@ TEST(Mesh, ThirtyTwoRanksLearnWhatOneLearns) {
   c.mesh = {.pp = 4, .dp = 2, .tp = 4};
   c.zero = 1;
   c.sequence = true;
-  c.schedule = "1f1b";
+  c.schedule = ScheduleKind::k1f1b;
   c.mini_batch = 16;
   c.steps = kArticleSteps;
   expect_close(train_on_mesh(c), train_on_mesh(one_rank_form(c)), 1e-5, 1e-4);

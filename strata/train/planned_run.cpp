@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
@@ -71,11 +70,6 @@ void check_bytes(const CostTable& costs) {
                     "set model.layers, model.width or train.mini_batch to a smaller number");
 }
 
-at::ScalarType precision_of(const Recipe& recipe) {
-  if (recipe.train.precision == "bf16") return at::kBFloat16;
-  return recipe.train.precision == "fp16" ? at::kHalf : at::kFloat;
-}
-
 CostRequest cost_request(const Recipe& recipe, bool keep_intermediates) {
   const std::vector<std::int64_t> shape = {recipe.train.micro_batch, recipe.model.context};
   return {.batch_inputs = {{shape, at::kLong}, {shape, at::kLong}},
@@ -83,14 +77,15 @@ CostRequest cost_request(const Recipe& recipe, bool keep_intermediates) {
           .micro_batch = recipe.train.micro_batch,
           .optimizer_slots = as_int(
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
-          .precision = precision_of(recipe),
+          .precision = recipe.train.precision,
           .keep_intermediates = keep_intermediates};
 }
 
 Sequential model_of(const Recipe& recipe) {
   check_elements(recipe);
   return make_model(recipe.model, DecoderOutput::kLoss,
-                    {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel}, precision_of(recipe));
+                    {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel},
+                    recipe.train.precision);
 }
 
 PlanRequest plan_request(const Recipe& recipe, const Sequential& model, int processes = 1) {
@@ -110,44 +105,10 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model, int proc
   if (processes > 1) {
     request.mesh.rates = kProcessRates;
     // Processes of one machine read each other's memory unless they are told not to.
-    request.mesh.copies_pieces = std::getenv("STRATA_SOCKETS") != nullptr;
+    request.mesh.reads_in_place = std::getenv("STRATA_SOCKETS") == nullptr;
   }
-  request.mesh.weight_element_bytes = static_cast<int>(c10::elementSize(precision_of(recipe)));
   request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, request.mesh);
   return request;
-}
-
-TrainerOptions trainer_options(const Recipe& recipe, const Plan& plan) {
-  return {.schedule = recipe.mesh.schedule,
-          .mesh = recipe.mesh.mesh(),
-          .zero = as_int(recipe.mesh.zero),
-          .shard_ranks = as_int(recipe.mesh.shard_ranks),
-          .reduce_each = plan.sharding.reduce_each,
-          .virtual_stages = as_int(recipe.mesh.virtual_stages),
-          .partition = plan.partition,
-          .recompute = plan.recompute,
-          .keep_intermediates = recipe.memory.recompute == "none",
-          .micro_batch = recipe.train.micro_batch,
-          .seed = static_cast<std::uint64_t>(recipe.train.seed),
-          .clip = recipe.train.clip,
-          .label_smoothing = recipe.train.label_smoothing,
-          .precision = precision_of(recipe),
-          .optimizer = recipe.optimizer};
-}
-
-// What the probe decides, and so what processes could disagree on.
-std::string decisions_of(const PlannedRun& run) {
-  return nlohmann::json{{"bounds", run.trainer.partition.bounds},
-                        {"recompute", run.trainer.recompute},
-                        {"reduce_each", run.trainer.reduce_each}}
-      .dump();
-}
-
-void apply(const std::string& decisions, TrainerOptions& trainer) {
-  const auto json = nlohmann::json::parse(decisions);
-  json.at("bounds").get_to(trainer.partition.bounds);
-  json.at("recompute").get_to(trainer.recompute);
-  json.at("reduce_each").get_to(trainer.reduce_each);
 }
 
 // With mesh.auto, the mesh that the search finds; estimates alone, so the same in every process.
@@ -156,6 +117,13 @@ Recipe with_mesh(Recipe recipe) {
   recipe.mesh = search_mesh(recipe).best();
   recipe.mesh.automatic = false;
   return recipe;
+}
+
+PlannedRun unplanned_run(const Recipe& recipe) {
+  return {.model = model_of(recipe),
+          .mesh = recipe.mesh,
+          .ranks = recipe.mesh.mesh().size(),
+          .threads_per_rank = recipe.threads_per_rank()};
 }
 
 // More than this would be started on one machine only to wait for one another.
@@ -192,49 +160,47 @@ MeshSearch search_mesh(const Recipe& recipe) {
   });
 }
 
+TrainerOptions trainer_options(const Recipe& recipe) {
+  return {.seed = static_cast<std::uint64_t>(recipe.train.seed),
+          .clip = recipe.train.clip,
+          .label_smoothing = recipe.train.label_smoothing,
+          .precision = recipe.train.precision,
+          .optimizer = recipe.optimizer};
+}
+
 PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
   const Recipe recipe = with_mesh(given);
-  Sequential model = model_of(recipe);
-  const int ranks = recipe.mesh.mesh().size(), threads = recipe.threads_per_rank();
-  PlanRequest request = plan_request(recipe, model, processes);
+  PlannedRun run = unplanned_run(recipe);
+  PlanRequest request = plan_request(recipe, run.model, processes);
   // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.
-  Plan plan = make_plan(request);
-  const ProbeOptions options{.ranks = ranks,
-                             .threads_per_rank = threads,
+  run.plan = make_plan(request);
+  if (!probe) return run;
+  const ProbeOptions options{.ranks = run.ranks,
+                             .threads_per_rank = run.threads_per_rank,
                              .optimizer = recipe.optimizer.kind,
                              .cache_file = default_probe_cache()};
-  std::vector<std::string> keys;
-  if (probe) {
-    const bool keep = recipe.memory.recompute == "none";
-    const CostRequest costs = cost_request(recipe, keep);
-    probe_seconds(keep ? request.costs_none : request.costs_cheap, model, costs, options);
-    keys = probe_keys(model, costs, options);
-    plan = make_plan(request);
-  }
-  TrainerOptions trainer = trainer_options(recipe, plan);
-  return {.model = std::move(model),
-          .plan = std::move(plan),
-          .trainer = std::move(trainer),
-          .mesh = recipe.mesh,
-          .ranks = ranks,
-          .threads_per_rank = threads,
-          .probe_cache = probe ? options.cache_file : "",
-          .probe_keys = std::move(keys)};
+  const bool keep = recipe.memory.recompute == RecomputeMode::kNone;
+  const CostRequest costs = cost_request(recipe, keep);
+  probe_seconds(keep ? request.costs_none : request.costs_cheap, run.model, costs, options);
+  run.plan = make_plan(request);
+  run.probe_cache = options.cache_file;
+  run.probe_keys = probe_keys(run.model, costs, options);
+  return run;
 }
 
 std::string precision_advice(const Recipe& recipe, bool measure) {
   const ProcessorIdentity processor = ProcessorIdentity::of_this_machine();
   std::optional<PrecisionRates> rates = load_rates(default_rates_file(), processor);
   // fp32 is what other precisions are compared with: it needs no measurement to be advised.
-  if (!rates && measure && precision_of(recipe) != at::kFloat) {
+  if (!rates && measure && recipe.train.precision != at::kFloat) {
     rates = measure_precision_rates(processor.cores);
     save_rates(default_rates_file(), processor, *rates);
   }
   if (!rates) return "";
-  const std::string slow = slow_precision_text(precision_of(recipe), *rates);
-  return slow.empty()
-             ? recipe.train.precision + "; this processor is fast in " + fastest_text(*rates)
-             : slow;
+  const std::string slow = slow_precision_text(recipe.train.precision, *rates);
+  return slow.empty() ? precision_name(recipe.train.precision) + "; this processor is fast in " +
+                            fastest_text(*rates)
+                      : slow;
 }
 
 RanksOptions ranks_options(const Recipe& given) {
@@ -251,14 +217,16 @@ RanksOptions ranks_options(const Recipe& given) {
 
 World join_world(const Recipe& recipe) { return World(ranks_options(recipe)); }
 
-PlannedRun plan_run(World& world, const Recipe& recipe) {
+PlannedRun plan_run(World& world, const Recipe& given) {
   std::optional<PlannedRun> run;
-  const std::string decisions = world.agree([&] {
-    run = plan_run(recipe, /*probe=*/true, world.processes());
-    return decisions_of(*run);
+  const std::string decided = world.agree([&] {
+    run = plan_run(given, /*probe=*/true, world.processes());
+    return decisions_text(run->plan);
   });
-  if (!run) run = plan_run(recipe, /*probe=*/false, world.processes());
-  apply(decisions, run->trainer);
+  if (run) return std::move(*run);
+  const Recipe recipe = with_mesh(given);
+  run = unplanned_run(recipe);
+  run->plan = follow_plan(plan_request(recipe, run->model, world.processes()), decided);
   return std::move(*run);
 }
 

@@ -15,13 +15,15 @@ namespace strata {
 struct PlannedRun {
   Sequential model;
   Plan plan;
-  TrainerOptions trainer;
   MeshOptions mesh;  ///< the recipe's, or the one found for it
   int ranks = 1;
   int threads_per_rank = 1;
   std::string probe_cache;              ///< the file that probed seconds are in; empty: estimated
   std::vector<std::string> probe_keys;  ///< by layer
 };
+
+/// What a recipe asks of a trainer beside its plan.
+TrainerOptions trainer_options(const Recipe& recipe);
 
 /// The meshes that mesh.auto chooses from, best first.
 MeshSearch search_mesh(const Recipe& recipe);

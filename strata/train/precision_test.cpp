@@ -52,8 +52,9 @@ TEST_P(TrainingIn, StaysNearFp32) {
 TEST_P(TrainingIn, GivesTheSameBitsHoweverAModelIsCut) {
   const MeshCase one = small_case(precision());
   const MeshRecord alone = train_on_mesh(one);
-  for (const auto& [pp, schedule, recompute] :
-       {std::tuple(2, "gpipe", "full"), {3, "1f1b", "cheap"}, {2, "interleaved", "mixed"}}) {
+  for (const auto& [pp, schedule, recompute] : {std::tuple(2, ScheduleKind::kGpipe, "full"),
+                                                {3, ScheduleKind::k1f1b, "cheap"},
+                                                {2, ScheduleKind::kInterleaved, "mixed"}}) {
     MeshCase c = one;
     c.mesh.pp = pp;
     c.schedule = schedule;
@@ -88,7 +89,7 @@ TEST_P(TrainingIn, GivesTheSameBitsWithEverythingAtOnce) {
     MeshCase c = plain;
     c.mesh.pp = 2;
     c.zero = 3;
-    c.schedule = "interleaved";
+    c.schedule = ScheduleKind::kInterleaved;
     c.recompute = "mixed";
     SCOPED_TRACE(testing::Message() << c);
     expect_same_bits(train_on_mesh(c), train_on_mesh(plain));
@@ -138,11 +139,11 @@ struct Course {
 Course run_steps(const MeshCase& c, const std::function<void(Trainer&)>& prepare,
                  const std::function<void(Trainer&)>& finish = {}) {
   const Sequential model = mesh_model(c);
-  const TrainerOptions options = mesh_options(c, model);
+  const StepPlan plan = mesh_plan(c, model);
   Course run;
   std::mutex mutex;
   run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
-    Trainer trainer(model, options, group);
+    Trainer trainer(model, plan, group, mesh_options(c));
     prepare(trainer);
     while (trainer.steps_done() < c.steps) {
       const MiniBatch batch = mesh_batch(c, static_cast<int>(trainer.steps_done()));
@@ -207,16 +208,16 @@ TEST(LossScaling, SkippedStepsAreNoUpdates) {
   MeshCase c = small_case(at::kHalf);
   c.model.dropout = 0;
   const Sequential model = mesh_model(c);
-  const TrainerOptions options = mesh_options(c, model);
+  const StepPlan plan = mesh_plan(c, model);
   run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
     const MiniBatch batch = mesh_batch(c, 0);
-    Trainer late(model, options, group);
+    Trainer late(model, plan, group, mesh_options(c));
     start_too_high(late);
     int skipped = 0;
     while (late.step(batch, 1e-2).skipped) ++skipped;
     EXPECT_GE(skipped, 3);
 
-    Trainer first(model, options, group);
+    Trainer first(model, plan, group, mesh_options(c));
     first.initialise();
     scale_of(first)[0].fill_(std::ldexp(kTooHigh, -skipped));
     first.loaded();
@@ -231,7 +232,7 @@ TEST(LossScaling, IsTheSameOnEveryMesh) {
   MeshCase c = small_case(at::kHalf);
   const Course alone = run_steps(c, start_too_high);
   c.mesh.pp = 2;
-  c.schedule = "1f1b";
+  c.schedule = ScheduleKind::k1f1b;
   const Course cut = run_steps(c, start_too_high);
   ASSERT_EQ(cut.steps.size(), alone.steps.size());
   for (std::size_t i = 0; i < cut.steps.size(); ++i) {

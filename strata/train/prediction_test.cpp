@@ -13,10 +13,13 @@
 namespace strata {
 namespace {
 
+using enum ScheduleKind;
+using enum RecomputeMode;
+
 struct Case {
   int stages;
-  const char* schedule;
-  const char* recompute;
+  ScheduleKind schedule;
+  RecomputeMode recompute;
   int virtual_stages = 1;
   bool tie = true;
   bool skip = false;
@@ -26,7 +29,7 @@ struct Case {
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.stages << " stages, " << c.schedule << ", " << c.recompute
+  return out << c.stages << " stages, " << name_of(c.schedule) << ", " << name_of(c.recompute)
              << (c.tie ? ", tied" : "") << (c.skip ? ", skip" : "") << ", dropout " << c.dropout
              << ", " << c.samples << " samples";
 }
@@ -34,21 +37,10 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 constexpr std::int64_t kMicroBatch = 4, kContext = 64, kVocab = 512;
 
 std::vector<std::int64_t> measured_peaks(const Case& c, const Sequential& model, const Plan& plan) {
-  const Mesh mesh{
-      .pp = c.stages, .dp = static_cast<int>(c.mesh.dp), .tp = static_cast<int>(c.mesh.tp)};
+  const Mesh mesh = plan.decisions().mesh;
   std::vector<std::int64_t> peaks(mesh.size());
-  const TrainerOptions options{.schedule = c.schedule,
-                               .mesh = mesh,
-                               .zero = static_cast<int>(c.mesh.zero),
-                               .reduce_each = plan.sharding.reduce_each,
-                               .virtual_stages = c.virtual_stages,
-                               .partition = plan.partition,
-                               .recompute = plan.recompute,
-                               .keep_intermediates = std::string(c.recompute) == "none",
-                               .micro_batch = kMicroBatch,
-                               .clip = 1.0};
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& group, MemoryAccount& account) {
-    Trainer trainer(model, options, group);
+    Trainer trainer(model, plan.steps, group, {.clip = 1.0});
     trainer.initialise();
     const at::Tensor text = at::randint(kVocab, {c.samples, kContext}, at::kLong);
     const MiniBatch batch{
@@ -108,28 +100,28 @@ TEST_P(MemoryPrediction, IsCloseToTheMeasuredPeak) {
 
 INSTANTIATE_TEST_SUITE_P(
     Meshes, MemoryPrediction,
-    ::testing::Values(Case{1, "1f1b", "cheap"}, Case{1, "gpipe", "none"}, Case{1, "gpipe", "full"},
-                      Case{2, "1f1b", "cheap"}, Case{2, "1f1b", "none"}, Case{2, "gpipe", "cheap"},
-                      Case{2, "gpipe", "full"}, Case{3, "1f1b", "full"}, Case{4, "1f1b", "cheap"},
-                      Case{2, "interleaved", "cheap", 2}, Case{2, "gpipe", "cheap", 2},
-                      Case{2, "1f1b", "cheap", 1, false}, Case{2, "1f1b", "cheap", 1, true, true},
-                      Case{2, "gpipe", "none", 1, true, false, 0.0},
-                      Case{2, "1f1b", "cheap", 1, true, false, 0.1, 15}));
+    ::testing::Values(Case{1, k1f1b, kCheap}, Case{1, kGpipe, kNone}, Case{1, kGpipe, kFull},
+                      Case{2, k1f1b, kCheap}, Case{2, k1f1b, kNone}, Case{2, kGpipe, kCheap},
+                      Case{2, kGpipe, kFull}, Case{3, k1f1b, kFull}, Case{4, k1f1b, kCheap},
+                      Case{2, kInterleaved, kCheap, 2}, Case{2, kGpipe, kCheap, 2},
+                      Case{2, k1f1b, kCheap, 1, false}, Case{2, k1f1b, kCheap, 1, true, true},
+                      Case{2, kGpipe, kNone, 1, true, false, 0.0},
+                      Case{2, k1f1b, kCheap, 1, true, false, 0.1, 15}));
 
-MeshOptions replicas(std::int64_t dp, std::int64_t zero, const char* reduce) {
+MeshOptions replicas(std::int64_t dp, std::int64_t zero, ReduceMode reduce) {
   return {.dp = dp, .zero = zero, .reduce = reduce};
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Replicas, MemoryPrediction,
     ::testing::Values(
-        Case{1, "1f1b", "cheap", 1, false, false, 0, 16, replicas(2, 0, "once")},
-        Case{1, "1f1b", "cheap", 1, false, false, 0, 16, replicas(2, 1, "once")},
-        Case{1, "1f1b", "cheap", 1, false, false, 0, 16, replicas(4, 2, "each")},
-        Case{1, "1f1b", "full", 1, false, false, 0, 16, replicas(4, 3, "each")},
-        Case{2, "1f1b", "cheap", 1, false, false, 0, 32, replicas(2, 3, "once")},
-        Case{2, "1f1b", "cheap", 1, true, false, 0, 16, {.tp = 2}},
-        Case{1, "1f1b", "cheap", 1, true, false, 0, 16, {.tp = 2, .sequence_parallel = true}}));
+        Case{1, k1f1b, kCheap, 1, false, false, 0, 16, replicas(2, 0, ReduceMode::kOnce)},
+        Case{1, k1f1b, kCheap, 1, false, false, 0, 16, replicas(2, 1, ReduceMode::kOnce)},
+        Case{1, k1f1b, kCheap, 1, false, false, 0, 16, replicas(4, 2, ReduceMode::kEach)},
+        Case{1, k1f1b, kFull, 1, false, false, 0, 16, replicas(4, 3, ReduceMode::kEach)},
+        Case{2, k1f1b, kCheap, 1, false, false, 0, 32, replicas(2, 3, ReduceMode::kOnce)},
+        Case{2, k1f1b, kCheap, 1, true, false, 0, 16, {.tp = 2}},
+        Case{1, k1f1b, kCheap, 1, true, false, 0, 16, {.tp = 2, .sequence_parallel = true}}));
 
 }  // namespace
 }  // namespace strata

@@ -124,9 +124,9 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
            .minimum = 0,
            .maximum = 1});
   set.add(prefix + ".precision", &options.precision,
+          {{"fp32", at::kFloat}, {"bf16", at::kBFloat16}, {"fp16", at::kHalf}},
           {.help = "Of weights and activations; 16 bit keeps fp32 weights for the optimizer, adds "
-                   "gradients in fp32, and fp16 scales the loss.",
-           .choices = {"fp32", "bf16", "fp16"}});
+                   "gradients in fp32, and fp16 scales the loss."});
   set.add(prefix + ".seed", &options.seed,
           {.help = "Of first values, dropout and the order of samples.", .minimum = 0});
   set.add(prefix + ".validate_every", &options.validate_every,

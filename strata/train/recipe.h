@@ -4,6 +4,8 @@
 ///         contradict each other.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,7 +29,7 @@ struct TrainOptions {
   double final_fraction = 0.1;
   double clip = 1.0;
   double label_smoothing = 0;
-  std::string precision = "fp32";
+  at::ScalarType precision = at::kFloat;
   std::int64_t seed = 1;
   std::int64_t validate_every = 0;
   std::int64_t validation_samples = 256;

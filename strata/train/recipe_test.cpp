@@ -50,9 +50,9 @@ TEST(Recipe, ReadsEveryFieldThatIsGiven) {
   EXPECT_EQ(recipe.train.clip, 1.0);
   EXPECT_EQ(recipe.optimizer.learning_rate, 1e-3);
   EXPECT_EQ(recipe.mesh.pp, 2);
-  EXPECT_EQ(recipe.mesh.schedule, "1f1b");
+  EXPECT_EQ(recipe.mesh.schedule, ScheduleKind::k1f1b);
   EXPECT_EQ(recipe.memory.device.count, std::int64_t{2} << 30);
-  EXPECT_EQ(recipe.memory.recompute, "auto");
+  EXPECT_EQ(recipe.memory.recompute, RecomputeMode::kAuto);
 }
 
 TEST(Recipe, GivesWayToOverrides) {

@@ -66,24 +66,23 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
 void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
                       const TrainingResult& result, const TextSample& sample) {
   const TrainOptions& train = recipe.train;
-  ReportInput input{.title = std::string(recipe.model.kind == "llama" ? "Llama, " : "GPT, ") +
-                             format_count(static_cast<double>(run.model.num_weights())) +
-                             " weights",
-                    .facts = {{"mesh", mesh_text(run)},
-                              {"schedule", run.mesh.schedule},
-                              {"recompute", recipe.memory.recompute},
-                              {"mini-batch", std::to_string(train.mini_batch) + " samples of " +
-                                                 std::to_string(recipe.model.context) + " tokens"},
-                              {"micro-batch", std::to_string(train.micro_batch) + " samples"},
-                              {"data", recipe.data.train}},
-                    .records = result.records,
-                    .step_seconds = {run.plan.simulation.step_seconds, result.median_step_seconds},
-                    .step_miss = text_of(step_miss(run.plan, run.model.dataflow(), result.layers,
-                                                   result.median_step_seconds)),
-                    .bubble = {run.plan.simulation.bubble, result.median_bubble},
-                    .prompt = sample.prompt,
-                    .sample = sample.text,
-                    .appendices = {{"Plan", plan_text(run.plan)}, {"Recipe", recipe.text}}};
+  ReportInput input{
+      .title = std::string(recipe.model.kind == "llama" ? "Llama, " : "GPT, ") +
+               format_count(static_cast<double>(run.model.num_weights())) + " weights",
+      .facts = {{"mesh", mesh_text(run)},
+                {"schedule", name_of(run.mesh.schedule)},
+                {"recompute", name_of(recipe.memory.recompute)},
+                {"mini-batch", std::to_string(train.mini_batch) + " samples of " +
+                                   std::to_string(recipe.model.context) + " tokens"},
+                {"micro-batch", std::to_string(train.micro_batch) + " samples"},
+                {"data", recipe.data.train}},
+      .records = result.records,
+      .step_seconds = {run.plan.simulation.step_seconds, result.median_step_seconds},
+      .step_miss = text_of(step_miss(run.plan, result.layers, result.median_step_seconds)),
+      .bubble = {run.plan.simulation.bubble, result.median_bubble},
+      .prompt = sample.prompt,
+      .sample = sample.text,
+      .appendices = {{"Plan", plan_text(run.plan)}, {"Recipe", recipe.text}}};
   if (!result.stopped && result.validation_loss > 0) input.validation_loss = result.validation_loss;
   add_timelines(input, run, result);
   add_memory(input, recipe, run, result);

@@ -6,7 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/device/device.h"
-#include "strata/schedule/op_named.h"
+#include "strata/schedule/action.h"
 
 namespace strata {
 namespace {

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
+#include "strata/base/flat_range.h"
 #include "strata/device/device.h"
 #include "strata/nn/initialise.h"
-#include "strata/schedule/step_schedule.h"
 #include "strata/shard/peer_medium.h"
 
 namespace strata {
@@ -59,78 +59,46 @@ void execute_located(const Program& program, Machine& stages, TraceLog& trace, G
 
 }  // namespace
 
-namespace {
-
-Mesh mesh_of(const TrainerOptions& options, const Group& world) {
-  return options.mesh.size() == 1 ? Mesh{.pp = world.size()} : options.mesh;
-}
-
-// Replicas that share one set of shards; without ZeRO everyone keeps a whole one.
-int shards_of(const TrainerOptions& options, const Mesh& mesh) {
-  if (options.zero == 0) return 1;
-  return options.shard_ranks == 0 ? mesh.dp : options.shard_ranks;
-}
-
-std::vector<char> layers_with_weights(const Sequential& model) {
-  std::vector<char> has(model.num_layers());
+StepPlan plan_steps(const Sequential& model, StepDecisions decisions) {
+  LayerSet with_weights;
   for (int layer = 0; layer < model.num_layers(); ++layer)
-    has[layer] = model.layout(layer).own_numel > 0;
-  return has;
+    if (model.layout(layer).own_numel > 0) with_weights.add(layer);
+  decisions.sequence_parallel = model.split().sequence;
+  return StepPlan(model.dataflow(), with_weights, std::move(decisions));
 }
 
-schedule::Sharing sharing_of(const Sequential& model, const TrainerOptions& options,
-                             const MeshGroups& groups) {
-  return schedule::make_sharing(model.dataflow(), layers_with_weights(model),
-                                {.replicas = groups.dp.size(),
-                                 .shards = groups.shard.size(),
-                                 .zero = options.zero,
-                                 .reduce_each = options.reduce_each,
-                                 .partial_gradients = model.split().sequence});
-}
-
-}  // namespace
-
-Trainer::Trainer(const Sequential& model, TrainerOptions options, const Group& world)
+Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, TrainerOptions options)
     : model_(model),
+      plan_(std::move(plan)),
       options_(std::move(options)),
-      groups_(make_mesh_groups(world, mesh_of(options_, world),
-                               shards_of(options_, mesh_of(options_, world)))),
-      sharing_(sharing_of(model, options_, groups_)),
+      groups_(make_mesh_groups(world, plan_.decisions().mesh, plan_.shards().shards)),
       optimizer_(make_optimizer(options_.optimizer)),
       store_(std::make_unique<PeerMedium>(groups_.shard, options_.medium()), options_.residency,
              world.device()),
       loss_scale_(options_.precision == at::kHalf ? LossScale::half() : LossScale::fixed()),
       scale_state_(at::zeros({3}, host_options(at::kFloat))) {
+  STRATA_CHECK_EQ(plan_.dataflow().num_layers, model.num_layers(), "train.trainer");
+  STRATA_CHECK_EQ(plan_.decisions().sequence_parallel, model.split().sequence, "train.trainer");
   remember_scale();
-  options_.recompute.resize(model.num_layers(), 0);
-  std::vector<int> rank_of_stage(options_.partition.num_stages());
-  for (int stage = 0; stage < options_.partition.num_stages(); ++stage)
-    rank_of_stage[stage] = stage % groups_.pp.size();
-
   for (int layer = 0; layer < model.num_layers(); ++layer)
-    if (rank_of_stage[options_.partition.stage_of(layer)] == groups_.pp.rank())
+    if (plan_.pipeline_rank(layer) == groups_.pp.rank())
       store_.insert(layer, model.layout(layer), placement_of(layer));
-  machine_ = std::make_unique<StageMachine>(
-      model,
-      MachineOptions{.partition = options_.partition,
-                     .rank_of_stage = std::move(rank_of_stage),
-                     .recompute = options_.recompute,
-                     .keep_intermediates = options_.keep_intermediates,
-                     .sharing = sharing_,
-                     .seed = options_.seed,
-                     .clip = options_.clip,
-                     .label_smoothing = options_.label_smoothing,
-                     .micro_batch = options_.micro_batch},
-      store_, optimizer_.get(), groups_);
+  machine_ =
+      std::make_unique<StageMachine>(model, plan_,
+                                     MachineOptions{.seed = options_.seed,
+                                                    .clip = options_.clip,
+                                                    .label_smoothing = options_.label_smoothing},
+                                     store_, optimizer_.get(), groups_);
 }
 
 ShardPlacement Trainer::placement_of(int layer) const {
-  const std::int64_t numel = model_.layout(layer).own_numel;
-  return {.shard = cut({0, numel}, groups_.shard.size())[groups_.shard.rank()],
-          .whole_weights = !sharing_.is_fetched(layer),
-          .whole_gradients = !schedule::Sharing::has(sharing_.divided_gradients, layer),
-          .dtype = options_.precision,
-          .optimizer_slots = static_cast<int>(optimizer_->slot_names().size())};
+  const LayerShards shards = plan_.shards()[layer];
+  return {
+      .shard = cut({0, model_.layout(layer).own_numel}, groups_.shard.size())[groups_.shard.rank()],
+      .whole_weights = !shards.weights,
+      .whole_gradients = !shards.gradients,
+      .dtype = options_.precision,
+      .optimizer_slots = static_cast<int>(optimizer_->slot_names().size())};
 }
 
 void Trainer::initialise() {
@@ -168,7 +136,7 @@ void Trainer::loaded() {
     gathers.emplace_back(std::move(lease), std::move(gather));
   }
   for (auto& [lease, gather] : gathers) gather.finish(lease.flat_weights());
-  for (const Action& action : schedule(1, /*training=*/true).programs[groups_.pp.rank()])
+  for (const Action& action : plan_.training(1).programs[groups_.pp.rank()])
     if (action.op == Op::kSendTiedWeight || action.op == Op::kReceiveTiedWeight)
       machine_->perform(action);
   if (loss_scale_.dynamic) {
@@ -180,20 +148,6 @@ void Trainer::loaded() {
   groups_.world.barrier();  // what was lent may be written to again
 }
 
-const Schedule& Trainer::schedule(int micro_batches, bool training) {
-  const auto key = std::pair(micro_batches, training);
-  if (const auto known = schedules_.find(key); known != schedules_.end()) return known->second;
-  const schedule::StepRequest request{.schedule = training ? options_.schedule : "forward",
-                                      .shape = {.ranks = groups_.pp.size(),
-                                                .micro_batches = micro_batches,
-                                                .virtual_stages = options_.virtual_stages},
-                                      .recompute = options_.recompute,
-                                      .sharing = sharing_};
-  return schedules_
-      .emplace(key, schedule::make_schedule(request, model_.dataflow(), options_.partition))
-      .first->second;
-}
-
 void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, bool update) {
   if (batch.valid_tokens == 0) {
     throw UserError({.operation = "train.step",
@@ -203,10 +157,12 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
                      .fix = "check the targets of data.train"});
   }
   const int replicas = groups_.dp.size();
-  std::vector<MicroBatch> micro_batches = split(
-      share(padded(batch, replicas, options_.micro_batch), groups_.dp.rank(), replicas),
-      options_.micro_batch, count_micro_batches(batch.samples, replicas, options_.micro_batch));
-  const Schedule& schedule = this->schedule(static_cast<int>(micro_batches.size()), training);
+  const std::int64_t samples = plan_.decisions().micro_batch;
+  std::vector<MicroBatch> micro_batches =
+      split(share(padded(batch, replicas, samples), groups_.dp.rank(), replicas), samples,
+            count_micro_batches(batch.samples, replicas, samples));
+  const int count = static_cast<int>(micro_batches.size());
+  const Schedule& schedule = training ? plan_.training(count) : plan_.evaluation(count);
   Program program = schedule.programs[groups_.pp.rank()];
   if (training && !update) {  // stop behind the norm
     const auto norm = std::find_if(program.begin(), program.end(),

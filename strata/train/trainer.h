@@ -1,8 +1,9 @@
 /// Trains a model on a mesh, one object a rank: build it in every rank's thread, call the same
 /// methods in the same order.
 ///
+///     const StepPlan plan = plan_steps(model, {.partition = {{0, 3, 6}}, .micro_batch = 2});
 ///     run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
-///       Trainer trainer(model, options, group);
+///       Trainer trainer(model, plan, group);
 ///       trainer.initialise();
 ///       for (...) trainer.step(loader.at(...), learning_rate);
 ///     });
@@ -14,7 +15,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,22 +27,15 @@
 #include "strata/optim/loss_scale.h"
 #include "strata/optim/options.h"
 #include "strata/pipeline/stage_machine.h"
-#include "strata/schedule/builders.h"
-#include "strata/schedule/sharing.h"
+#include "strata/schedule/step_plan.h"
 
 namespace strata {
 
+/// The plan that these decisions make of a model; strata/plan decides by cost.
+StepPlan plan_steps(const Sequential& model, StepDecisions decisions);
+
+/// What a trainer does beside its plan.
 struct TrainerOptions {
-  std::string schedule = "1f1b";    ///< gpipe | 1f1b | interleaved
-  Mesh mesh;                        ///< one rank: all ranks of the group are pipeline stages
-  int zero = 0;                     ///< ZeRO stage
-  int shard_ranks = 0;              ///< replicas that share one set of shards; 0: all
-  bool reduce_each = false;         ///< ZeRO 2, 3: gradients are reduced after each micro-batch
-  int virtual_stages = 1;           ///< per rank
-  Partition partition;              ///< mesh.pp * virtual_stages stages
-  std::vector<char> recompute;      ///< per layer; empty: none
-  bool keep_intermediates = false;  ///< recompute: none
-  std::int64_t micro_batch = 1;     ///< samples
   std::uint64_t seed = 1;
   double clip = 0;             ///< largest gradient norm; 0: off
   double label_smoothing = 0;  ///< in training
@@ -57,8 +50,8 @@ struct TrainerOptions {
 
 class Trainer {
  public:
-  /// `model`, made for mesh.tp ranks, must outlive the trainer.
-  Trainer(const Sequential& model, TrainerOptions options, const Group& world);
+  /// `model`, made for the plan's tensor-parallel ranks, must outlive the trainer.
+  Trainer(const Sequential& model, StepPlan plan, const Group& world, TrainerOptions options = {});
 
   /// First values, keyed by seed and name: the same on any mesh.
   void initialise();
@@ -94,7 +87,6 @@ class Trainer {
   /// Seconds of this rank's layers in the last training steps.
   const LayerTimes& layer_times() const { return machine_->layer_times(); }
   TraceLog& trace() { return trace_; }  ///< of everything performed; clear() it when read
-  const Schedule& schedule(int micro_batches, bool training);
 
  private:
   void run(const MiniBatch& batch, double learning_rate, bool training, bool update);
@@ -107,13 +99,12 @@ class Trainer {
   std::vector<NamedState> slot_states(bool owned);
 
   const Sequential& model_;
+  StepPlan plan_;
   TrainerOptions options_;
   MeshGroups groups_;
-  schedule::Sharing sharing_;
   std::unique_ptr<Optimizer> optimizer_;
   LayerStore store_;
   std::unique_ptr<StageMachine> machine_;
-  std::map<std::pair<int, bool>, Schedule> schedules_;
   TraceLog trace_;
   std::int64_t steps_done_ = 0;
   LossScale loss_scale_;

@@ -54,10 +54,10 @@ void Trainer::for_each_weight(StateKinds kinds, bool owned, F f) {
   for (const int layer : store_.layers()) {
     const auto lease = std::make_shared<const Lease>(store_.acquire(layer, kinds));
     const LayerLayout& layout = lease->layout();
-    const FlatRange piece = machine_->piece_of(layer);
+    const FlatRange part = machine_->part_of(layer);
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       if (layout.placements[i].borrowed) continue;
-      FlatRange wanted = owned ? piece : FlatRange{0, layout.own_numel};
+      FlatRange wanted = owned ? part : FlatRange{0, layout.own_numel};
       if (owned && groups_.tp.rank() > 0 && !is_split(layout.specs[i])) wanted = {0, 0};
       f(global_name(layer, static_cast<int>(i)), i, lease, wanted);
     }

@@ -27,7 +27,7 @@ TEST(Dropout, DrawsAnewInEveryStepAndTheSameInTheSame) {
   const MeshCase c = small_gpt(0.2);
   const Sequential model = mesh_model(c);
   run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
-    Trainer trainer(model, mesh_options(c, model), group);
+    Trainer trainer(model, mesh_plan(c, model), group, mesh_options(c));
     trainer.initialise();
     const MiniBatch batch = mesh_batch(c, 0);
     const double first = trainer.gradient_step(batch).loss;
@@ -66,7 +66,7 @@ TEST(Step, LeavesNoBytesBehind) {
     c.micro_batch = micro_batch;
     const Sequential model = mesh_model(c);
     run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount& account) {
-      Trainer trainer(model, mesh_options(c, model), group);
+      Trainer trainer(model, mesh_plan(c, model), group, mesh_options(c));
       trainer.initialise();
       const MiniBatch batch = mesh_batch(c, 0);
       const std::int64_t before = account.current_bytes();
@@ -81,11 +81,11 @@ TEST(Step, FreesAMicroBatchAtItsBackward) {
   std::vector<std::int64_t> peaks;
   for (const std::int64_t mini_batch : {2, 32}) {
     MeshCase c = small_gpt(0);
-    c.schedule = "1f1b";
+    c.schedule = ScheduleKind::k1f1b;
     c.mini_batch = mini_batch;
     const Sequential model = mesh_model(c);
     run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount& account) {
-      Trainer trainer(model, mesh_options(c, model), group);
+      Trainer trainer(model, mesh_plan(c, model), group, mesh_options(c));
       trainer.initialise();
       const MiniBatch batch = mesh_batch(c, 0);
       trainer.step(batch, 1e-3);
@@ -111,7 +111,7 @@ TEST(Step, ThatStallsIsNamedWithRankAndAction) {
   options.stall_fatal_seconds = 0.6;
   try {
     run_ranks(options, [&](Group& group, MemoryAccount&) {
-      Trainer trainer(sleepy, mesh_options(c, model), group);
+      Trainer trainer(sleepy, mesh_plan(c, sleepy), group, mesh_options(c));
       trainer.initialise();
       trainer.step(mesh_batch(c, 0), 1e-3);
     });

@@ -57,7 +57,7 @@ class RankLoop {
         options_(shared.recipe.train),
         group_(group),
         account_(account),
-        trainer_(shared.run.model, shared.run.trainer, group),
+        trainer_(shared.run.model, shared.run.plan.steps, group, trainer_options(shared.recipe)),
         saver_(checkpoint_options(shared.recipe, shared.run), group,
                group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
         loader_(shared.corpus.train, shared.recipe.data.shuffle,

@@ -19,28 +19,29 @@ struct Gradients {
   std::map<std::string, at::Tensor> by_name;
 };
 
-Gradients replay(const Recipe& recipe, const Sequential& model, const TrainerOptions& options,
-                 int ranks, int threads_per_rank, const std::string& resume) {
+Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& plan,
+                 int threads_per_rank, const std::string& resume) {
   const Corpus corpus = open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
   const TrainingLoader loader(corpus.train, recipe.data.shuffle,
                               static_cast<std::uint64_t>(recipe.train.seed));
   Gradients result;
   std::mutex mutex;
-  run_thread_ranks(
-      {.ranks = ranks, .threads_per_rank = threads_per_rank}, [&](Group& group, MemoryAccount&) {
-        Trainer trainer(model, options, group);
-        TrainingPosition position;
-        if (resume.empty()) {
-          trainer.initialise();
-        } else {
-          position = load_trainer(trainer, recipe.model, resume);
-        }
-        const MiniBatch batch = loader.at(position.samples_seen, recipe.train.mini_batch);
-        const double loss = trainer.gradient_step(batch).loss;
-        const std::lock_guard lock(mutex);
-        result.loss = loss;
-        assemble(trainer.owned_gradients(), result.by_name);
-      });
+  run_thread_ranks({.ranks = plan.decisions().mesh.size(), .threads_per_rank = threads_per_rank},
+                   [&](Group& group, MemoryAccount&) {
+                     Trainer trainer(model, plan, group, trainer_options(recipe));
+                     TrainingPosition position;
+                     if (resume.empty()) {
+                       trainer.initialise();
+                     } else {
+                       position = load_trainer(trainer, recipe.model, resume);
+                     }
+                     const MiniBatch batch =
+                         loader.at(position.samples_seen, recipe.train.mini_batch);
+                     const double loss = trainer.gradient_step(batch).loss;
+                     const std::lock_guard lock(mutex);
+                     result.loss = loss;
+                     assemble(trainer.owned_gradients(), result.by_name);
+                   });
   return result;
 }
 
@@ -73,24 +74,17 @@ bool Verification::holds() const {
 }
 
 Verification verify(const Recipe& recipe, const PlannedRun& run, const std::string& resume) {
-  const Sequential one = make_model(recipe.model, DecoderOutput::kLoss, {}, run.trainer.precision);
-  TrainerOptions reference_options = run.trainer;
-  reference_options.mesh = {};
-  reference_options.zero = reference_options.shard_ranks = 0;
-  reference_options.reduce_each = false;
-  reference_options.schedule = "gpipe";
-  reference_options.virtual_stages = 1;
-  reference_options.partition = {.bounds = {0, one.num_layers()}};
-  reference_options.recompute.clear();
-  reference_options.keep_intermediates = true;
-  const Gradients mesh =
-      replay(recipe, run.model, run.trainer, run.ranks, run.threads_per_rank, resume);
-  const Gradients reference =
-      replay(recipe, one, reference_options, 1, run.threads_per_rank, resume);
+  const Sequential one = make_model(recipe.model, DecoderOutput::kLoss, {}, recipe.train.precision);
+  const StepDecisions& decided = run.plan.decisions();
+  const StepPlan reference_plan = plan_steps(one, {.schedule = ScheduleKind::kGpipe,
+                                                   .keep_intermediates = true,
+                                                   .micro_batch = decided.micro_batch});
+  const Gradients mesh = replay(recipe, run.model, run.plan.steps, run.threads_per_rank, resume);
+  const Gradients reference = replay(recipe, one, reference_plan, run.threads_per_rank, resume);
 
   Verification result{.mesh_loss = mesh.loss,
                       .reference_loss = reference.loss,
-                      .bits_expected = recipe.mesh.dp == 1 && recipe.mesh.tp == 1};
+                      .bits_expected = decided.mesh.dp == 1 && decided.mesh.tp == 1};
   for (int layer = 0; layer < one.num_layers(); ++layer) {
     LayerComparison comparison{.layer = one.name(layer)};
     const LayerLayout& layout = one.layout(layer);

@@ -27,7 +27,7 @@ TEST_P(ZeroBytes, StayWithinThreePercentOfTheFormula) {
   const Sequential model = make_gpt(c.model);
   const double expected = formula(c.zero, static_cast<double>(model.num_weights()), 4);
   run_thread_ranks({.ranks = 4}, [&](Group& group, MemoryAccount& account) {
-    Trainer trainer(model, mesh_options(c, model), group);
+    Trainer trainer(model, mesh_plan(c, model), group, mesh_options(c));
     trainer.initialise();
     group.barrier();
     const auto kept = static_cast<double>(account.current_bytes());

@@ -57,7 +57,7 @@ void train(const Recipe& recipe, const std::string& folder) {
       const std::lock_guard lock(mutex);
       assemble(trainer.owned_weights(), weights);
     };
-    Trainer trainer(run.model, run.trainer, group);
+    Trainer trainer(run.model, run.plan.steps, group, trainer_options(recipe));
     trainer.initialise();
     gather(trainer, first);
     for (std::int64_t step = 0; step < recipe.train.steps; ++step) {

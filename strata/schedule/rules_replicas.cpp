@@ -1,7 +1,7 @@
-// What ties and replicas share: fetched weights and reduced gradients. Part of Rules.
+// Ties, and what replicas exchange: prefetched weights and reduced gradients. Part of Rules.
 #include "strata/schedule/rules.h"
 
-namespace strata::schedule {
+namespace strata {
 
 void Rules::add_ties(const Action& action, int rank) {
   const Tie& tie = dataflow_->ties[action.value];
@@ -24,7 +24,7 @@ void Rules::add_ties(const Action& action, int rank) {
 void Rules::check_own_layers(const Action& action, int rank) const {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     if (layer >= 0 && layer < dataflow_->num_layers && placement_.rank[layer] == rank) continue;
-    throw BrokenRule("a rank shares a layer that is not its own", "a layer of this rank",
+    throw BrokenRule("a rank exchanges a layer that is not its own", "a layer of this rank",
                      to_string(action));
   }
 }
@@ -85,10 +85,10 @@ void Rules::await(const Action& action) {
 }
 
 void Rules::check_reduced(const Action& action, int layer) const {
-  if (!options_->backward || !options_->sharing.is_reduced(layer)) return;
+  if (!options_->backward || !options_->shards[layer].reduced) return;
   if (!under_way_[layer] && reduced_[layer] == schedule_->num_micro_batches) return;
   throw BrokenRule("the norm is taken before gradients are reduced",
                    "the reduction of " + layer_name(layer) + " awaited before", to_string(action));
 }
 
-}  // namespace strata::schedule
+}  // namespace strata

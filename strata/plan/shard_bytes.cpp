@@ -1,0 +1,69 @@
+#include "strata/plan/shard_bytes.h"
+
+#include <cmath>
+
+#include "strata/base/flat_range.h"
+
+namespace strata {
+namespace {
+
+// `part` of `whole` equal elements, rounded to the nearest byte.
+std::int64_t scaled(std::int64_t bytes, std::int64_t part, std::int64_t whole) {
+  if (whole == 0) return 0;
+  return std::llround(static_cast<double>(bytes) * static_cast<double>(part) /
+                      static_cast<double>(whole));
+}
+
+}  // namespace
+
+ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const ShardLayout& layout,
+                       int weight_element_bytes, bool reads_in_place) {
+  const std::int64_t elements = layer.weight_bytes / weight_element_bytes;
+  const std::int64_t shard = largest_cut(elements, layout.shards);
+  // A tied use's gradient has the size of its replica and goes to the owner, whole.
+  const std::int64_t own =
+      scaled(layer.gradient_bytes, layer.weight_bytes, layer.weight_bytes + layer.replica_bytes);
+
+  ShardBytes bytes{.shards = shards,
+                   .weights = layer.weight_bytes,
+                   .gradients = layer.gradient_bytes,
+                   .states = layer.state_bytes,
+                   .own_gradients = own,
+                   .received = layout.replicas > 1 && !reads_in_place ? own : 0};
+  if (shards.states) bytes.states = scaled(layer.state_bytes, shard, elements);
+  if (shards.gradients) bytes.gradients = scaled(own, shard, elements);
+  if (shards.weights) {
+    bytes.fetched_weights = layer.weight_bytes;
+    bytes.weights = scaled(layer.weight_bytes, shard, elements);
+  }
+  return bytes;
+}
+
+std::vector<ShardBytes> shard_bytes(const CostTable& costs, const ShardLayout& layout,
+                                    bool reads_in_place) {
+  std::vector<ShardBytes> all;
+  for (int layer = 0; layer < static_cast<int>(costs.layers.size()); ++layer) {
+    all.push_back(shard_bytes(costs.layers[layer], layout[layer], layout,
+                              costs.weight_element_bytes, reads_in_place));
+  }
+  return all;
+}
+
+CostTable resident_costs(CostTable costs, const ShardLayout& layout) {
+  const std::vector<ShardBytes> shards = shard_bytes(costs, layout, /*reads_in_place=*/true);
+  for (std::size_t l = 0; l < shards.size(); ++l) {
+    costs.layers[l].weight_bytes = shards[l].weights;
+    costs.layers[l].gradient_bytes = shards[l].gradients;
+    costs.layers[l].state_bytes = shards[l].states;
+  }
+  return costs;
+}
+
+LayerSet layers_with_weights(const CostTable& costs) {
+  LayerSet layers;
+  for (int layer = 0; layer < static_cast<int>(costs.layers.size()); ++layer)
+    if (costs.layers[layer].weight_bytes > 0) layers.add(layer);
+  return layers;
+}
+
+}  // namespace strata

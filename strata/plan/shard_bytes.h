@@ -1,0 +1,41 @@
+/// Counts the bytes that a rank holds of a layer whose weights, gradients and states its replicas
+/// shard (schedule/zero.h says which).
+///
+/// Shards are cut in whole blocks (base/flat_range.h); the bytes are those of the fullest rank, which
+/// has the rounded-up shard of every layer.
+///
+/// Units   bytes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "strata/schedule/costs.h"
+#include "strata/schedule/zero.h"
+
+namespace strata {
+
+/// Of one layer on one rank.
+struct ShardBytes {
+  LayerShards shards;
+  std::int64_t weights = 0;          ///< for the whole step
+  std::int64_t gradients = 0;        ///< for the whole step; buffers of tied uses included
+  std::int64_t states = 0;           ///< for the whole step
+  std::int64_t fetched_weights = 0;  ///< the whole ones, from prefetch to release; 0: always here
+  std::int64_t own_gradients = 0;    ///< its own, whole; what a reduction moves
+  std::int64_t received = 0;         ///< of others' gradients, from a reduction's start to its end
+};
+
+/// `reads_in_place`: a reduction reads the others' gradients where they are, else it receives them.
+ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const ShardLayout& layout,
+                       int weight_element_bytes, bool reads_in_place);
+std::vector<ShardBytes> shard_bytes(const CostTable& costs, const ShardLayout& layout,
+                                    bool reads_in_place);
+
+/// The same model with what a rank holds for the whole step in place of the whole buffers.
+CostTable resident_costs(CostTable costs, const ShardLayout& layout);
+
+/// The layers that own weights.
+LayerSet layers_with_weights(const CostTable& costs);
+
+}  // namespace strata
