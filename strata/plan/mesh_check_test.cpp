@@ -57,6 +57,16 @@ TEST(MeshCheck, EveryReplicaNeedsASample) {
   EXPECT_EQ(fix_of({.dp = 5}, kLimits), "");  // uneven shares are fine
 }
 
+TEST(MeshCheck, AStallIsNamedBeforeItIsFatal) {
+  EXPECT_EQ(fix_of({.stall_seconds = 0, .stall_fatal_seconds = 0}, kLimits), "");
+  EXPECT_EQ(fix_of({.stall_seconds = 5, .stall_fatal_seconds = 0}, kLimits), "");
+  EXPECT_EQ(fix_of({.stall_seconds = 5, .stall_fatal_seconds = 5}, kLimits), "");
+  EXPECT_EQ(fix_of({.stall_seconds = 5, .stall_fatal_seconds = 4}, kLimits),
+            "set mesh.stall_fatal_seconds=0 or to more seconds");
+  EXPECT_EQ(fix_of({.stall_seconds = 0, .stall_fatal_seconds = 4}, kLimits),
+            "set mesh.stall_fatal_seconds=0, or mesh.stall_seconds");
+}
+
 TEST(MeshCheck, EveryStageNeedsALayer) {
   EXPECT_EQ(fix_of({.pp = 15}, kLimits), "set mesh.pp=14");
   EXPECT_EQ(fix_of({.pp = 5, .virtual_stages = 3, .schedule = ScheduleKind::kGpipe}, kLimits),

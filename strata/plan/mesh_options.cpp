@@ -8,6 +8,7 @@ constexpr double kMostRanksOfAxis = 1 << 20;  // of one axis; check_mesh() refus
 constexpr double kMostPipelineRanks = 4096;
 constexpr double kVirtualStagesLimit = 1024;
 constexpr double kMostThreads = 1024;
+constexpr double kMostStallSeconds = 1e6;
 
 }  // namespace
 
@@ -66,6 +67,17 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".transport", &options.transport,
           {.help = "What carries messages between processes: ucx speaks to InfiniBand and RoCE",
            .choices = {"sockets", "ucx"}});
+  set.add(prefix + ".stall_seconds", &options.stall_seconds,
+          {.help = "Name the rank that others have waited for this long (0: never)",
+           .unit = "s",
+           .minimum = 0,
+           .maximum = kMostStallSeconds});
+  set.add(prefix + ".stall_fatal_seconds", &options.stall_fatal_seconds,
+          {.help = "End the run when ranks have waited this long (0: never); longer than any layer "
+                   "takes",
+           .unit = "s",
+           .minimum = 0,
+           .maximum = kMostStallSeconds});
 }
 
 }  // namespace strata

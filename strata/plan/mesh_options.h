@@ -25,6 +25,8 @@ struct MeshOptions {
   ScheduleKind schedule = ScheduleKind::k1f1b;  ///< not kForward
   std::int64_t threads = 0;                     ///< per rank; 0: cores / ranks
   std::string transport = "sockets";            ///< between processes: sockets | ucx
+  double stall_seconds = 10;        ///< a rank that others wait for is named after these; 0: never
+  double stall_fatal_seconds = 60;  ///< and the run ends after these; 0: never
 
   Mesh mesh() const { return {static_cast<int>(pp), static_cast<int>(dp), static_cast<int>(tp)}; }
   ZeroPolicy zero_policy() const {

@@ -4,9 +4,12 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <thread>
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
@@ -177,10 +180,22 @@ TEST_F(RecipeEffects, ThreadsBudgetAndStallWatchReachTheRanks) {
     EXPECT_NO_THROW(at::empty({1 << 17}));
     EXPECT_THROW(at::empty({1 << 20}), SystemError);
   });
-  const RanksOptions options = ranks_options(recipe);
-  EXPECT_GT(options.stall_seconds, 0);
-  EXPECT_GT(options.stall_fatal_seconds, options.stall_seconds);
-  EXPECT_EQ(options.mesh.dp, 2);
+  EXPECT_EQ(ranks_options(recipe).mesh.dp, 2);
+  EXPECT_GT(ranks_options(recipe).stall_seconds, 0);
+
+  const Recipe watched = this->recipe({"mesh.stall_seconds=0.1", "mesh.stall_fatal_seconds=0.3"});
+  std::atomic<bool> ended = false;
+  EXPECT_THROW(World(ranks_options(watched)).run([&](Group& group, MemoryAccount&) {
+    while (group.rank() == 1 && !ended) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (group.rank() == 1) return;
+    try {
+      group.barrier();  // only the watchdog ends this wait
+    } catch (...) {
+      ended = true;
+      throw;
+    }
+  }),
+               SystemError);
 }
 
 }  // namespace

@@ -121,8 +121,8 @@ void Watchdog::report(const Stall& stall) {
        .what = stall.text,
        .expected = "progress within " + std::to_string(std::lround(options_.fatal_seconds)) + " s",
        .fix = "look at what " + options_.name_of(stall.blocking_rank) +
-              " does (a slow disk, a debugger), "
-              "then go on from the last checkpoint with --resume"}));
+              " does (a slow disk, a debugger, a layer that takes longer: "
+              "mesh.stall_fatal_seconds), then go on from the last checkpoint with --resume"}));
 }
 
 }  // namespace strata
