@@ -6,10 +6,9 @@
 #include "strata/models/decoder_layer.h"
 #include "strata/models/decoder_parts.h"
 #include "strata/nn/ops/attention.h"
-#include "strata/nn/ops/cached_attention.h"
-#include "strata/nn/ops/dropout.h"
 #include "strata/nn/ops/embedding.h"
 #include "strata/nn/ops/linear.h"
+#include "strata/nn/ops/residual.h"
 
 namespace strata {
 namespace {
@@ -118,7 +117,7 @@ class GptBlock final : public DecoderLayer {
         std::max({(keep ? 0 : 4 * share) + whole - own + product, own, summed - own});
     const std::int64_t backward =
         std::max({4 * share + gathered_bytes(whole) + dropped + product,
-                  (keep ? 4 : 8) * share + gathered_bytes(whole) + dropped + weight, summed}) -
+                  (keep ? 0 : 8) * share + gathered_bytes(whole) + dropped + weight, summed}) -
         own;
     return {.saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics,
             .forward_transient = forward,
@@ -133,14 +132,15 @@ class GptBlock final : public DecoderLayer {
     const bool keep = context.keep_intermediates;
     const ColumnParallel columns{context.tensor};
     const RowParallel rows{context.tensor};
-    at::Tensor x = norm_linear(inputs[0], norm1_gain, norm1_bias, qkv, qkv_bias, keep, columns);
-    x = linear(attend(x, context.cache), out, out_bias, rows);
+    const Norm norm1{norm1_gain, norm1_bias}, norm2{norm2_gain, norm2_bias};
+    at::Tensor x = norm_linear(inputs[0], norm1, qkv, qkv_bias, keep, columns);
+    x = linear(attend(x, {.head_width = options_.head_width}, context), out, out_bias, rows);
     x = residual_dropout(inputs[0], x, {options_.dropout, 0}, context);
     // Temporaries die as soon as they are read: a name would keep their bytes to the end.
     return {residual_dropout(
         x,
-        gelu_linear(norm_linear(x, norm2_gain, norm2_bias, up, up_bias, keep, columns), down,
-                    down_bias, keep, rows),
+        activation_linear(Activation::kGelu, norm_linear(x, norm2, up, up_bias, keep, columns),
+                          down, down_bias, keep, rows),
         {options_.dropout, 1}, context)};
   }
 
@@ -155,12 +155,6 @@ class GptBlock final : public DecoderLayer {
     const double length = static_cast<double>(inputs[0].shape[1] * parts());
     // causal: half of 4 T C
     return rows * (24 * width * width + 2 * length * width) / split_.ranks;
-  }
-
- private:
-  at::Tensor attend(const at::Tensor& qkv, const LayerCache* cache) const {
-    if (!cache) return causal_attention(qkv, options_.heads / split_.ranks);
-    return cached_attention(split_heads(qkv, /*queries_per_key=*/1, options_.head_width), *cache);
   }
 };
 

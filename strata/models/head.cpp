@@ -1,15 +1,12 @@
 // The end of every decoder: final norm and projection to the vocabulary, as loss or as logits. Only
 // the norm differs between architectures.
-#include <ATen/ops/add.h>
-#include <ATen/ops/mm.h>
-
 #include <algorithm>
 
 #include "strata/models/decoder_layer.h"
 #include "strata/models/decoder_parts.h"
 #include "strata/nn/ops/head_loss.h"
-#include "strata/nn/ops/layer_norm.h"
-#include "strata/nn/ops/rms_norm.h"
+#include "strata/nn/ops/norm.h"
+#include "strata/nn/ops/residual.h"
 
 namespace strata {
 namespace {
@@ -25,7 +22,7 @@ class Merge final : public DecoderLayer {
   LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
   std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
                                   std::span<const at::Tensor> inputs) const override {
-    return {at::add(inputs[0], inputs[1])};
+    return {residual_add(inputs[0], inputs[1])};
   }
   bool recomputable() const override { return false; }
   double forward_flops(std::span<const TensorSpec>) const override { return 0; }
@@ -46,9 +43,13 @@ class Head : public DecoderLayer {
 
  protected:
   at::Tensor normed(const at::Tensor& x, std::span<const at::Tensor> weights) const {
-    if (norm_ == HeadNorm::kRmsNorm) return rms_norm(x, weights.front(), options_.norm_epsilon);
-    const auto [gain, bias] = named<2>(weights);
-    return layer_norm(x, gain, bias);
+    Norm norm{.epsilon = options_.norm_epsilon};
+    if (norm_ == HeadNorm::kRmsNorm) {
+      std::tie(norm.gain) = named<1>(weights);
+    } else {
+      std::tie(norm.gain, norm.bias) = named<2>(weights);
+    }
+    return normalise(x, norm);
   }
   static const at::Tensor& projection(std::span<const at::Tensor> weights) {
     return weights.back();
@@ -112,8 +113,8 @@ class LogitsHead final : public Head {
                                   std::span<const at::Tensor> inputs) const override {
     const at::Tensor x = enter_forward(context.tensor, inputs[0]);
     const at::Tensor last = x.select(1, x.size(1) - 1).contiguous();
-    const at::Tensor logits = at::mm(normed(last, weights), projection(weights).t());
-    return {gather_classes(context.tensor, logits.to(at::kFloat), options_.vocab)};
+    const at::Tensor logits = primitives(last).logits(normed(last, weights), projection(weights));
+    return {gather_classes(context.tensor, logits, options_.vocab)};
   }
   double forward_flops(std::span<const TensorSpec> inputs) const override {
     return 2.0 * static_cast<double>(inputs[0].shape[0] * options_.width * columns());

@@ -1,18 +1,14 @@
 // Written as for one device, but for one thing: weights say how tensor-parallel ranks divide them,
 // and products at which border of a split region they stand.
-#include <ATen/ops/add.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "strata/models/decoder_layer.h"
 #include "strata/models/decoder_parts.h"
-#include "strata/nn/ops/cached_attention.h"
-#include "strata/nn/ops/grouped_attention.h"
-#include "strata/nn/ops/rms_norm.h"
-#include "strata/nn/ops/rope.h"
-#include "strata/nn/ops/row_linear.h"
-#include "strata/nn/ops/token_embedding.h"
+#include "strata/nn/ops/attention.h"
+#include "strata/nn/ops/embedding.h"
+#include "strata/nn/ops/linear.h"
+#include "strata/nn/ops/residual.h"
 
 namespace strata {
 namespace {
@@ -133,16 +129,15 @@ class LlamaBlock final : public DecoderLayer {
                                   std::span<const at::Tensor> inputs) const override {
     const auto [norm1, qkv, out, norm2, gate_up, down] = named<kEveryKind>(weights);
     const bool keep = context.keep_intermediates;
-    const TensorParallel* group = context.tensor;
-    const double epsilon = options_.norm_epsilon;
-    at::Tensor x =
-        attend(rms_norm_linear(inputs[0], norm1, epsilon, qkv, qkv_bias(weights), keep, group),
-               weights, context);
-    x = at::add(inputs[0], row_linear(x, out, group));
+    const ColumnParallel columns{context.tensor};
+    const RowParallel rows{context.tensor};
+    at::Tensor x = norm_linear(inputs[0], norm(norm1), qkv, qkv_bias(weights), keep, columns);
+    x = residual_add(inputs[0], linear(attend(x, attention(weights), context), out, {}, rows));
     // Temporaries die as soon as they are read: a name would keep their bytes to the end.
-    return {at::add(
-        x, swiglu_linear(rms_norm_linear(x, norm2, epsilon, gate_up, std::nullopt, keep, group),
-                         down, keep, group))};
+    return {
+        residual_add(x, activation_linear(Activation::kSwiglu,
+                                          norm_linear(x, norm(norm2), gate_up, {}, keep, columns),
+                                          down, {}, keep, rows))};
   }
 
   std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t positions) const override {
@@ -163,38 +158,24 @@ class LlamaBlock final : public DecoderLayer {
  private:
   static constexpr std::size_t kEveryKind = 6;  // weights; those of Qwen 2 or Qwen 3 follow
 
-  std::optional<at::Tensor> qkv_bias(std::span<const at::Tensor> weights) const {
-    if (!options_.qkv_bias) return std::nullopt;
+  Norm norm(const at::Tensor& gain) const {
+    return {.gain = gain, .epsilon = options_.norm_epsilon};
+  }
+
+  at::Tensor qkv_bias(std::span<const at::Tensor> weights) const {
+    if (!options_.qkv_bias) return {};
     const auto [bias] = named<1>(weights.subspan(kEveryKind));
     return bias;
   }
 
-  at::Tensor attend(const at::Tensor& qkv, std::span<const at::Tensor> weights,
-                    const ForwardContext& context) const {
-    if (context.cache) return attend_cached(qkv, weights, *context.cache);
-    const GroupedAttention options{.queries_per_key = options_.heads / options_.kv_heads,
-                                   .head_width = options_.head_width,
-                                   .rope = options_.rope,
-                                   .norm_epsilon = options_.norm_epsilon};
-    if (!options_.qk_norm) return grouped_attention(qkv, options);
-    const auto [query_norm, key_norm] = named<2>(weights.subspan(kEveryKind));
-    return normed_grouped_attention(qkv, query_norm, key_norm, options, context.tensor);
-  }
-
-  at::Tensor attend_cached(const at::Tensor& qkv, std::span<const at::Tensor> weights,
-                           const LayerCache& cache) const {
-    AttentionHeads heads =
-        split_heads(qkv, options_.heads / options_.kv_heads, options_.head_width);
-    if (options_.qk_norm) {
-      const auto [query_norm, key_norm] = named<2>(weights.subspan(kEveryKind));
-      heads.q = rms_norm(heads.q.contiguous(), query_norm, options_.norm_epsilon);
-      heads.k = rms_norm(heads.k.contiguous(), key_norm, options_.norm_epsilon);
-    }
-    const at::Tensor table =
-        rope_table(options_.rope, options_.head_width, heads.q.size(1), /*first=*/cache.position);
-    rope(heads.q, table, RopeTurn::kForward);
-    rope(heads.k, table, RopeTurn::kForward);
-    return cached_attention(heads, cache);
+  Attention attention(std::span<const at::Tensor> weights) const {
+    Attention attention{.head_width = options_.head_width,
+                        .queries_per_key = options_.heads / options_.kv_heads,
+                        .rope = options_.rope,
+                        .norm_epsilon = options_.norm_epsilon};
+    if (options_.qk_norm)
+      std::tie(attention.query_gain, attention.key_gain) = named<2>(weights.subspan(kEveryKind));
+    return attention;
   }
 };
 

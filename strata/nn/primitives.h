@@ -20,7 +20,29 @@ namespace strata {
 
 class TensorParallel;
 
-enum class RopeTurn { kForward, kBack };
+/// LayerNorm (Ba et al. 2016) if there is a bias; else RMSNorm (Zhang & Sennrich 2019).
+/// Shapes  [C] each.
+struct Norm {
+  at::Tensor gain;
+  at::Tensor bias = {};
+  double epsilon = 1e-5;
+};
+
+/// One number a row, fp32; an RMSNorm has no mean.
+struct NormStatistics {
+  at::Tensor mean = {}, rstd = {};
+};
+
+/// To which the gradients of gain and bias are added.
+struct NormSums {
+  at::Tensor gain, bias = {};
+};
+
+/// kGelu: tanh form (Hendrycks & Gimpel 2016). kSwiglu (Shazeer 2020): silu(gate) * up of rows
+/// [gate | up], half as wide.
+enum class Activation : std::uint8_t { kGelu, kSwiglu };
+
+enum class RopeTurn : std::uint8_t { kForward, kBack };
 
 /// Attention's output [B, T, heads * width] and one number a row and head, [B, heads, T].
 struct Attended {
@@ -55,32 +77,23 @@ class Primitives {
   /// sum += column sums of x, rows in ascending order.
   virtual void add_column_sums(const at::Tensor& sum, const at::Tensor& x) const = 0;
 
-  // ---- Norms; statistics are made by the first and read by the others, dy becomes dx
-  virtual at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias,
-                                float epsilon, at::Tensor& mean, at::Tensor& rstd) const = 0;
-  virtual at::Tensor layer_norm_again(const at::Tensor& x, const at::Tensor& gain,
-                                      const at::Tensor& bias, const at::Tensor& mean,
-                                      const at::Tensor& rstd) const = 0;
-  virtual void layer_norm_gradient(const at::Tensor& x, at::Tensor& dy, const at::Tensor& gain,
-                                   const at::Tensor& mean, const at::Tensor& rstd,
-                                   const at::Tensor& dgain, const at::Tensor& dbias) const = 0;
-  virtual at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, float epsilon,
-                              at::Tensor& rstd) const = 0;
-  virtual at::Tensor rms_norm_again(const at::Tensor& x, const at::Tensor& gain,
-                                    const at::Tensor& rstd) const = 0;
-  virtual void rms_norm_gradient(const at::Tensor& x, at::Tensor& dy, const at::Tensor& gain,
-                                 const at::Tensor& rstd, const at::Tensor& dgain) const = 0;
+  // ---- Norms; statistics are made by the first and read by the others
+  virtual at::Tensor norm(const at::Tensor& x, const Norm& norm,
+                          NormStatistics& statistics) const = 0;
+  virtual at::Tensor norm_again(const at::Tensor& x, const Norm& norm,
+                                const NormStatistics& statistics) const = 0;
+  /// dy becomes dx; adds the gradients of the norm's weights to `sums`, fp32, in their order.
+  virtual void norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
+                             const NormStatistics& statistics, const NormSums& sums) const = 0;
 
-  // ---- Activations
+  // ---- Activations and what is added to them
+  virtual at::Tensor activate(Activation kind, const at::Tensor& x) const = 0;
+  /// The gradient at x. Overwrites dy; `again`, unless it is null, becomes activate(x).
+  virtual at::Tensor activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& dy,
+                                         at::Tensor* again) const = 0;
   virtual at::Tensor add(const at::Tensor& a, const at::Tensor& b) const = 0;
-  virtual at::Tensor gelu(const at::Tensor& x) const = 0;
-  /// dy becomes dx.
-  virtual void gelu_gradient(const at::Tensor& x, const at::Tensor& dy) const = 0;
-  /// The same; gives gelu(x) again.
-  virtual at::Tensor gelu_gradient_again(const at::Tensor& x, const at::Tensor& dy) const = 0;
-  virtual at::Tensor swiglu(const at::Tensor& gate_up) const = 0;
-  /// The gradient at gate_up; dy becomes swiglu(gate_up).
-  virtual at::Tensor swiglu_gradient(const at::Tensor& gate_up, const at::Tensor& dy) const = 0;
+  /// x [..., C] += bias [C]
+  virtual void add_bias(const at::Tensor& x, const at::Tensor& bias) const = 0;
   /// residual + mask * x; without a residual mask * x.
   virtual at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
                                  const MaskOfSamples& mask) const = 0;
@@ -93,6 +106,10 @@ class Primitives {
   virtual void attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const Attended& attended, const at::Tensor& dy, const at::Tensor& dq,
                                const at::Tensor& dk, const at::Tensor& dv) const = 0;
+  /// From the last tokens of a text to all of them: q [B, T, heads, width], keys and values
+  /// [B, heads, positions, width], of which the last T are q's own. The output alone.
+  virtual at::Tensor attend_last(const at::Tensor& q, const at::Tensor& keys,
+                                 const at::Tensor& values) const = 0;
 
   // ---- Embeddings; tokens [B, T], the rank has the rows from `first` on, others count as zero
   virtual at::Tensor rows(const at::Tensor& tokens, const at::Tensor& weight,

@@ -1,17 +1,11 @@
 #include "strata/nn/sequential.h"
 
 #include <algorithm>
-#include <string_view>
-#include <unordered_set>
 
 #include "strata/base/errors.h"
 
 namespace strata {
 namespace {
-
-// A longer model's names are compared all at once, when its shapes are inferred: searching them for
-// every new layer would take longer than planning the model.
-constexpr int kSearchedNames = 1000;
 
 std::string join(const std::vector<std::string>& names) {
   std::string text;
@@ -40,16 +34,15 @@ int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
                     const std::vector<std::string>& inputs,
                     const std::vector<std::string>& outputs) {
   const int index = num_layers();
-  if (index < kSearchedNames && std::find(names_.begin(), names_.end(), name) != names_.end())
+  if (known_names_.contains(name))
     refuse(name, "two layers of one name", "unique names", name, "rename one of them");
 
   std::vector<InputRef> refs;
   for (const std::string& input : inputs) {
     InputRef ref;
-    const auto latest = std::find_if(latest_.rbegin(), latest_.rend(),
-                                     [&](const auto& entry) { return entry.first == input; });
+    const auto latest = latest_.find(input);
     const auto batch = std::find(batch_inputs_.begin(), batch_inputs_.end(), input);
-    if (latest != latest_.rend()) {
+    if (latest != latest_.end()) {
       ref.value = latest->second;
       std::vector<int>& consumers = dataflow_.values[ref.value].consumers;
       if (!consumers.empty() && consumers.back() == index)
@@ -68,12 +61,13 @@ int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
   for (const std::string& output : outputs) {
     const int value = static_cast<int>(dataflow_.values.size());
     dataflow_.values.push_back({.name = name + "." + output, .producer = index});
-    latest_.emplace_back(output, value);
+    latest_[output] = value;
     values.push_back(value);
   }
 
   resolve_ties(index, layer->weights());
   names_.push_back(name);
+  known_names_.insert(name);
   layers_.push_back(std::move(layer));
   inputs_.push_back(std::move(refs));
   outputs_.push_back(std::move(values));
@@ -103,10 +97,6 @@ void Sequential::resolve_ties(int layer, std::vector<WeightSpec> specs) {
 }
 
 std::vector<TensorSpec> Sequential::value_specs(const std::vector<TensorSpec>& batch_inputs) const {
-  std::unordered_set<std::string_view> names;
-  for (const std::string& name : names_)
-    if (!names.insert(name).second)
-      refuse(name, "two layers of one name", "unique names", name, "rename one of them");
   std::vector<TensorSpec> values(dataflow_.values.size());
   for (int layer = 0; layer < num_layers(); ++layer) {
     const std::vector<TensorSpec> made =

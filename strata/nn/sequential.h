@@ -14,6 +14,8 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "strata/nn/layer.h"
@@ -67,11 +69,12 @@ class Sequential {
   TensorSplit split_;
   at::ScalarType precision_;
   std::vector<std::string> names_;
+  std::unordered_set<std::string> known_names_;  // the same
   std::vector<std::shared_ptr<const Layer>> layers_;
   std::vector<std::vector<InputRef>> inputs_;
   std::vector<std::vector<int>> outputs_;
   std::vector<LayerLayout> layouts_;
-  std::vector<std::pair<std::string, int>> latest_;  // name -> value index
+  std::unordered_map<std::string, int> latest_;  // name -> value index
   Dataflow dataflow_;
 };
 

@@ -13,6 +13,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
+
 namespace strata {
 
 /// How many ranks a model is split among; fixed when its layers are made.
@@ -39,12 +41,26 @@ class TensorParallel {
 };
 
 /// Before a column-parallel product: what every rank must have.
-at::Tensor enter_forward(const TensorParallel* group, const at::Tensor& x);
+inline at::Tensor enter_forward(const TensorParallel* group, const at::Tensor& x) {
+  return group && group->sequence() ? group->gather_sequence(x) : x;
+}
+
 /// The gradient there: partial on each rank until it is summed. May overwrite dx.
-at::Tensor enter_backward(const TensorParallel* group, at::Tensor dx);
+inline at::Tensor enter_backward(const TensorParallel* group, at::Tensor dx) {
+  if (!group) return dx;
+  if (group->sequence()) return group->reduce_scatter_sequence(dx);
+  group->all_reduce_sum(dx);
+  return dx;
+}
+
 /// Behind a row-parallel product: partial on each rank until it is summed. May overwrite y.
-at::Tensor leave_forward(const TensorParallel* group, at::Tensor y);
+inline at::Tensor leave_forward(const TensorParallel* group, at::Tensor y) {
+  return enter_backward(group, std::move(y));  // the same sum, at the other border
+}
+
 /// The gradient there: what every rank must have.
-at::Tensor leave_backward(const TensorParallel* group, const at::Tensor& dy);
+inline at::Tensor leave_backward(const TensorParallel* group, const at::Tensor& dy) {
+  return enter_forward(group, dy);
+}
 
 }  // namespace strata

@@ -9,11 +9,11 @@
 #include "strata/comm/collectives.h"
 #include "strata/comm/ranks.h"
 #include "strata/nn/ops/attention.h"
-#include "strata/nn/ops/dropout.h"
 #include "strata/nn/ops/embedding.h"
 #include "strata/nn/ops/head_loss.h"
-#include "strata/nn/ops/layer_norm.h"
 #include "strata/nn/ops/linear.h"
+#include "strata/nn/ops/norm.h"
+#include "strata/nn/ops/residual.h"
 #include "strata/nn/weight_slice.h"
 
 namespace strata {
@@ -125,11 +125,10 @@ TEST_P(TensorParallelRanks, AttendWithTheirHeads) {
         {weight({kWidth}), weight({kWidth}), weight({3 * kWidth, kWidth}, heads),
          weight({3 * kWidth}, heads), weight({kWidth, kWidth}, {.axis = 1}), weight({kWidth})},
         [=](const ForwardContext& context, const auto& w, const at::Tensor& x) {
-          const std::int64_t mine = w[4].size(1) * kHeads / kWidth;
           const at::Tensor qkv =
-              norm_linear(x, w[0], w[1], w[2], w[3], keep, ColumnParallel{context.tensor});
-          const at::Tensor y =
-              linear(causal_attention(qkv, mine), w[4], w[5], RowParallel{context.tensor});
+              norm_linear(x, {w[0], w[1]}, w[2], w[3], keep, ColumnParallel{context.tensor});
+          const at::Tensor y = linear(attend(qkv, {.head_width = kWidth / kHeads}, context), w[4],
+                                      w[5], RowParallel{context.tensor});
           return residual_dropout(x, y, {.probability = 0.2, .site = 1}, context);
         }};
     expect_as_one_rank(region, at::randn({kBatch, kLength, kWidth}));
@@ -144,8 +143,9 @@ TEST_P(TensorParallelRanks, ShareTheMlp) {
          weight({kInner}, {.axis = 0}), weight({kWidth, kInner}, {.axis = 1}), weight({kWidth})},
         [=](const ForwardContext& context, const auto& w, const at::Tensor& x) {
           const at::Tensor up =
-              norm_linear(x, w[0], w[1], w[2], w[3], keep, ColumnParallel{context.tensor});
-          return gelu_linear(up, w[4], w[5], keep, RowParallel{context.tensor});
+              norm_linear(x, {w[0], w[1]}, w[2], w[3], keep, ColumnParallel{context.tensor});
+          return activation_linear(Activation::kGelu, up, w[4], w[5], keep,
+                                   RowParallel{context.tensor});
         }};
     expect_as_one_rank(region, at::randn({kBatch, kLength, kWidth}));
   }
@@ -171,7 +171,7 @@ TEST_P(TensorParallelRanks, DivideTheVocabularyOfTheLoss) {
     targets[1][0] = kIgnoredTarget;
     const Region region{{weight({kWidth}), weight({kWidth}), weight({vocab, kWidth}, {.axis = 0})},
                         [=](const ForwardContext& context, const auto& w, const at::Tensor& x) {
-                          return head_loss(layer_norm(x, w[0], w[1]), w[2], targets, vocab,
+                          return head_loss(normalise(x, {w[0], w[1]}), w[2], targets, vocab,
                                            context);
                         }};
     for (const double smoothing : {0.0, 0.1})

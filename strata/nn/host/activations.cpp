@@ -6,9 +6,69 @@
 #include "strata/device/parallel.h"
 #include "strata/nn/host/elements.h"
 #include "strata/nn/host/host_primitives.h"
-#include "strata/nn/kernels/llama_kernels.h"
 
 namespace strata {
+namespace {
+
+at::Tensor gelu_of(const at::Tensor& x) {
+  at::Tensor y = at::empty_like(x);
+  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    kernels::gelu(element_of(x), at_element(x, begin), mutable_at_element(y, begin), end - begin);
+  });
+  return y;
+}
+
+// dy becomes the gradient at x.
+at::Tensor gelu_gradient(const at::Tensor& x, const at::Tensor& dy, at::Tensor* again) {
+  if (again) *again = at::empty_like(x);
+  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    const void *in = at_element(x, begin), *gradient = at_element(dy, begin);
+    void* dx = mutable_at_element(dy, begin);
+    if (again) {
+      kernels::gelu_backward(element_of(x), in, gradient, dx, mutable_at_element(*again, begin),
+                             end - begin);
+    } else {
+      kernels::gelu_backward(element_of(x), in, gradient, dx, end - begin);
+    }
+  });
+  return dy;
+}
+
+at::Tensor swiglu_of(const at::Tensor& gate_up) {
+  std::vector<std::int64_t> shape = gate_up.sizes().vec();
+  const std::int64_t width = shape.back() /= 2, rows = gate_up.numel() / (2 * width);
+  at::Tensor y = at::empty(shape, gate_up.options());
+  parallel_rows(rows, width, [&](std::int64_t begin, std::int64_t end) {
+    kernels::swiglu(element_of(y), at_element(gate_up, begin * 2 * width),
+                    mutable_at_element(y, begin * width), end - begin, width);
+  });
+  return y;
+}
+
+// dy becomes the output again: the kernel has made it for the gate's gradient anyway.
+at::Tensor swiglu_gradient(const at::Tensor& gate_up, const at::Tensor& dy, at::Tensor* again) {
+  at::Tensor dgate_up = at::empty_like(gate_up);
+  const std::int64_t width = dy.size(-1), rows = dy.numel() / width;
+  parallel_rows(rows, width, [&](std::int64_t begin, std::int64_t end) {
+    kernels::swiglu_backward(element_of(dy), at_element(gate_up, begin * 2 * width),
+                             at_element(dy, begin * width),
+                             mutable_at_element(dgate_up, begin * 2 * width),
+                             mutable_at_element(dy, begin * width), end - begin, width);
+  });
+  if (again) *again = dy;
+  return dgate_up;
+}
+
+}  // namespace
+
+at::Tensor HostPrimitives::activate(Activation kind, const at::Tensor& x) const {
+  return kind == Activation::kGelu ? gelu_of(x) : swiglu_of(x);
+}
+
+at::Tensor HostPrimitives::activation_gradient(Activation kind, const at::Tensor& x,
+                                               const at::Tensor& dy, at::Tensor* again) const {
+  return kind == Activation::kGelu ? gelu_gradient(x, dy, again) : swiglu_gradient(x, dy, again);
+}
 
 at::Tensor HostPrimitives::add(const at::Tensor& a, const at::Tensor& b) const {
   at::Tensor y = at::empty_like(a);
@@ -19,51 +79,13 @@ at::Tensor HostPrimitives::add(const at::Tensor& a, const at::Tensor& b) const {
   return y;
 }
 
-at::Tensor HostPrimitives::gelu(const at::Tensor& x) const {
-  at::Tensor y = at::empty_like(x);
-  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    kernels::gelu(element_of(x), at_element(x, begin), mutable_at_element(y, begin), end - begin);
-  });
-  return y;
-}
-
-void HostPrimitives::gelu_gradient(const at::Tensor& x, const at::Tensor& dy) const {
-  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    kernels::gelu_backward(element_of(x), at_element(x, begin), at_element(dy, begin),
-                           mutable_at_element(dy, begin), end - begin);
-  });
-}
-
-at::Tensor HostPrimitives::gelu_gradient_again(const at::Tensor& x, const at::Tensor& dy) const {
-  at::Tensor y = at::empty_like(x);
-  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    kernels::gelu_backward(element_of(x), at_element(x, begin), at_element(dy, begin),
-                           mutable_at_element(dy, begin), mutable_at_element(y, begin),
-                           end - begin);
-  });
-  return y;
-}
-
-at::Tensor HostPrimitives::swiglu(const at::Tensor& gate_up) const {
-  const std::int64_t width = gate_up.size(-1) / 2, rows = gate_up.numel() / (2 * width);
-  at::Tensor y = at::empty({rows, width}, gate_up.options());
+void HostPrimitives::add_bias(const at::Tensor& x, const at::Tensor& bias) const {
+  const std::int64_t width = x.size(-1), rows = x.numel() / width;
   parallel_rows(rows, width, [&](std::int64_t begin, std::int64_t end) {
-    kernels::swiglu(element_of(y), at_element(gate_up, begin * 2 * width),
-                    mutable_at_element(y, begin * width), end - begin, width);
+    for (std::int64_t row = begin; row < end; ++row)
+      kernels::add(element_of(x), at_element(x, row * width), bias.const_data_ptr(),
+                   mutable_at_element(x, row * width), width);
   });
-  return y;
-}
-
-at::Tensor HostPrimitives::swiglu_gradient(const at::Tensor& gate_up, const at::Tensor& dy) const {
-  at::Tensor dgate_up = at::empty_like(gate_up);
-  const std::int64_t width = dy.size(-1), rows = dy.numel() / width;
-  parallel_rows(rows, width, [&](std::int64_t begin, std::int64_t end) {
-    kernels::swiglu_backward(element_of(dy), at_element(gate_up, begin * 2 * width),
-                             at_element(dy, begin * width),
-                             mutable_at_element(dgate_up, begin * 2 * width),
-                             mutable_at_element(dy, begin * width), end - begin, width);
-  });
-  return dgate_up;
 }
 
 at::Tensor HostPrimitives::dropout_add(const at::Tensor& residual, const at::Tensor& x,

@@ -6,14 +6,16 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
 #include "strata/device/parallel.h"
 #include "strata/nn/host/elements.h"
 #include "strata/nn/host/host_primitives.h"
 #include "strata/nn/host/product_bytes.h"
-#include "strata/nn/kernels/llama_kernels.h"
 
 namespace strata {
 namespace {
@@ -49,6 +51,13 @@ at::Tensor cut_sums(const at::Tensor& log_sum, const Piece& piece, std::int64_t 
 void write(const at::Tensor& to, const Piece& piece, std::int64_t shared, const at::Tensor& from) {
   at::Tensor part = cut(to, piece, shared, false);
   part.copy_(from);
+}
+
+// 0 where token i, at `position` + i, sees position j; else -infinity.
+at::Tensor causal_mask(std::int64_t tokens, std::int64_t position, const at::Tensor& like) {
+  const at::Tensor mask = at::full({tokens, position + tokens},
+                                   -std::numeric_limits<double>::infinity(), like.options());
+  return mask.triu_(position + 1);
 }
 
 }  // namespace
@@ -95,6 +104,19 @@ void HostPrimitives::attend_gradient(const at::Tensor& q, const at::Tensor& k, c
     write(dk, piece, 1, dk_part);
     write(dv, piece, 1, dv_part);
   });
+}
+
+// One new token sees every position, so ATen's kernel runs without a mask; the first tokens of a text
+// are causal from the start; new tokens behind old ones need a mask, for the kernel counts causality
+// from the first key.
+at::Tensor HostPrimitives::attend_last(const at::Tensor& q, const at::Tensor& keys,
+                                       const at::Tensor& values) const {
+  const std::int64_t samples = q.size(0), tokens = q.size(1), position = keys.size(2) - tokens;
+  std::optional<at::Tensor> mask;
+  if (tokens > 1 && position > 0) mask = causal_mask(tokens, position, q);
+  const at::Tensor y = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+      q.transpose(1, 2), keys, values, /*dropout_p=*/0.0, /*is_causal=*/tokens > 1 && !mask, mask));
+  return y.transpose(1, 2).reshape({samples, tokens, q.size(2) * q.size(3)});
 }
 
 void HostPrimitives::rotate(const at::Tensor& x, const at::Tensor& table, RopeTurn turn) const {

@@ -2,16 +2,31 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#include "strata/nn/kernels/element.h"
+#include "strata/base/errors.h"
+#include "strata/device/parallel.h"
+#include "strata/nn/kernels/kernels.h"
 
 namespace strata {
 
 /// Errors  InternalError: neither fp32, bf16 nor fp16.
-kernels::Element element_of(const at::Tensor& x);
+inline kernels::Element element_of(const at::Tensor& x) {
+  switch (x.scalar_type()) {
+    case at::kFloat:
+      return kernels::Element::kFp32;
+    case at::kBFloat16:
+      return kernels::Element::kBf16;
+    case at::kHalf:
+      return kernels::Element::kFp16;
+    default:
+      STRATA_CHECK(false, "nn.element_of");
+      return kernels::Element::kFp32;
+  }
+}
 
 inline const void* at_element(const at::Tensor& x, std::int64_t index) {
   return static_cast<const std::byte*>(x.const_data_ptr()) +
@@ -24,6 +39,15 @@ inline void* mutable_at_element(const at::Tensor& x, std::int64_t index) {
 }
 
 /// x in fp32; itself if it is.
-at::Tensor widened(const at::Tensor& x);
+inline at::Tensor widened(const at::Tensor& x) {
+  if (x.scalar_type() == at::kFloat) return x.detach();
+  at::Tensor wide = at::empty(x.sizes(), x.options().dtype(at::kFloat));
+  const kernels::Element element = element_of(x);
+  float* to = wide.data_ptr<float>();
+  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    kernels::widen(element, at_element(x, begin), to + begin, end - begin);
+  });
+  return wide;
+}
 
 }  // namespace strata

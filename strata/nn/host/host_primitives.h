@@ -21,26 +21,17 @@ class HostPrimitives final : public Primitives {
                            const at::Tensor& x) const override;
   void add_column_sums(const at::Tensor& sum, const at::Tensor& x) const override;
 
-  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias,
-                        float epsilon, at::Tensor& mean, at::Tensor& rstd) const override;
-  at::Tensor layer_norm_again(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias,
-                              const at::Tensor& mean, const at::Tensor& rstd) const override;
-  void layer_norm_gradient(const at::Tensor& x, at::Tensor& dy, const at::Tensor& gain,
-                           const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& dgain,
-                           const at::Tensor& dbias) const override;
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, float epsilon,
-                      at::Tensor& rstd) const override;
-  at::Tensor rms_norm_again(const at::Tensor& x, const at::Tensor& gain,
-                            const at::Tensor& rstd) const override;
-  void rms_norm_gradient(const at::Tensor& x, at::Tensor& dy, const at::Tensor& gain,
-                         const at::Tensor& rstd, const at::Tensor& dgain) const override;
+  at::Tensor norm(const at::Tensor& x, const Norm& norm, NormStatistics& statistics) const override;
+  at::Tensor norm_again(const at::Tensor& x, const Norm& norm,
+                        const NormStatistics& statistics) const override;
+  void norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
+                     const NormStatistics& statistics, const NormSums& sums) const override;
 
+  at::Tensor activate(Activation kind, const at::Tensor& x) const override;
+  at::Tensor activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& dy,
+                                 at::Tensor* again) const override;
   at::Tensor add(const at::Tensor& a, const at::Tensor& b) const override;
-  at::Tensor gelu(const at::Tensor& x) const override;
-  void gelu_gradient(const at::Tensor& x, const at::Tensor& dy) const override;
-  at::Tensor gelu_gradient_again(const at::Tensor& x, const at::Tensor& dy) const override;
-  at::Tensor swiglu(const at::Tensor& gate_up) const override;
-  at::Tensor swiglu_gradient(const at::Tensor& gate_up, const at::Tensor& dy) const override;
+  void add_bias(const at::Tensor& x, const at::Tensor& bias) const override;
   at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
                          const MaskOfSamples& mask) const override;
 
@@ -49,6 +40,8 @@ class HostPrimitives final : public Primitives {
   void attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const Attended& attended, const at::Tensor& dy, const at::Tensor& dq,
                        const at::Tensor& dk, const at::Tensor& dv) const override;
+  at::Tensor attend_last(const at::Tensor& q, const at::Tensor& keys,
+                         const at::Tensor& values) const override;
 
   at::Tensor rows(const at::Tensor& tokens, const at::Tensor& weight,
                   std::int64_t first) const override;

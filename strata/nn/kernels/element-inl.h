@@ -1,5 +1,5 @@
-/// Reads and writes elements of fp32, bf16 or fp16 as vectors and numbers of fp32. Included once a
-/// target.
+/// Reads and writes elements of fp32, bf16 or fp16 as vectors and numbers of fp32, and sums columns
+/// of them. Included once a target.
 ///
 /// What is written is rounded to nearest even, as ATen does.
 #include <cstdint>
@@ -123,6 +123,34 @@ HWY_INLINE std::int64_t for_each_strip(std::int64_t begin, std::int64_t end, Bod
     body(c, std::integral_constant<int, kStrip>());
   for (; c + lanes <= end; c += lanes) body(c, std::integral_constant<int, 1>());
   return c;
+}
+
+/// sum[c] += the terms of column c, rows in ascending order, for the columns [begin, end), in strips of
+/// kStrip vectors. `add_vector` and `add_number` (total, row, at): the total with the term at offset
+/// `at`.
+template <int kStrip, typename AddVector, typename AddNumber>
+HWY_INLINE void add_columns(float* sum, std::int64_t rows, std::int64_t columns, std::int64_t begin,
+                            std::int64_t end, AddVector add_vector, AddNumber add_number) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const FloatTag d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t c = for_each_strip<kStrip>(begin, end, [&](std::int64_t first, auto vectors) {
+    constexpr int kVectors = decltype(vectors)::value;
+    FloatVector total[kVectors];
+    for (int k = 0; k < kVectors; ++k) total[k] = hn::Zero(d);
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (int k = 0; k < kVectors; ++k)
+        total[k] = add_vector(total[k], row, row * columns + first + k * lanes);
+    for (int k = 0; k < kVectors; ++k) {
+      float* to = sum + first + k * lanes;
+      hn::StoreU(hn::Add(hn::LoadU(d, to), total[k]), d, to);
+    }
+  });
+  for (; c < end; ++c) {
+    float total = 0;
+    for (std::int64_t row = 0; row < rows; ++row) total = add_number(total, row, row * columns + c);
+    sum[c] += total;
+  }
 }
 
 }  // namespace strata::kernels::HWY_NAMESPACE

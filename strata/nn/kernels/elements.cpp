@@ -50,11 +50,29 @@ void Narrow(Element element, const float* x, void* y, std::int64_t n) {
   STRATA_WITH_ELEMENT(element, convert(x, static_cast<T*>(y), n));
 }
 
+template <typename T>
+void add_sums(const T* x, float* sum, std::int64_t rows, std::int64_t columns, std::int64_t begin,
+              std::int64_t end) {
+  const FloatTag d;
+  add_columns<8>(
+      sum, rows, columns, begin, end,
+      [&](FloatVector total, std::int64_t, std::int64_t at) {
+        return hn::Add(total, load(d, x + at));
+      },
+      [&](float total, std::int64_t, std::int64_t at) { return total + get(x + at); });
+}
+
+void AddColumnSums(Element element, const void* x, float* sum, std::int64_t rows,
+                   std::int64_t columns, std::int64_t begin, std::int64_t end) {
+  STRATA_WITH_ELEMENT(element, add_sums(static_cast<const T*>(x), sum, rows, columns, begin, end));
+}
+
 }  // namespace strata::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace strata::kernels {
+HWY_EXPORT(AddColumnSums);
 HWY_EXPORT(Add);
 HWY_EXPORT(AddTo);
 HWY_EXPORT(Widen);
@@ -71,6 +89,10 @@ void widen(Element element, const void* x, float* y, std::int64_t n) {
 }
 void narrow(Element element, const float* x, void* y, std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(Narrow)(element, x, y, n);
+}
+void add_column_sums(Element element, const void* x, float* sum, std::int64_t rows,
+                     std::int64_t columns, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(AddColumnSums)(element, x, sum, rows, columns, begin, end);
 }
 }  // namespace strata::kernels
 #endif

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "strata/nn/kernels/llama_kernels.h"
+#include "strata/nn/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "strata/nn/kernels/rms_norm.cpp"
@@ -83,29 +83,15 @@ template <typename T>
 void weight_gradient_of(const T* x, const T* dy, const float* rstd, float* dgain, std::int64_t rows,
                         std::int64_t columns, std::int64_t begin, std::int64_t end) {
   const D d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t c = for_each_strip<4>(begin, end, [&](std::int64_t first, auto vectors) {
-    constexpr int kVectors = decltype(vectors)::value;
-    V gain[kVectors];
-    for (int k = 0; k < kVectors; ++k) gain[k] = hn::Zero(d);
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const V r = hn::Set(d, rstd[row]);
-      for (int k = 0; k < kVectors; ++k) {
-        const std::int64_t at = row * columns + first + k * lanes;
-        gain[k] = hn::MulAdd(load(d, dy + at), hn::Mul(load(d, x + at), r), gain[k]);
-      }
-    }
-    for (int k = 0; k < kVectors; ++k) {
-      float* to = dgain + first + k * lanes;
-      hn::StoreU(hn::Add(hn::LoadU(d, to), gain[k]), d, to);
-    }
-  });
-  for (; c < end; ++c) {
-    float gain = 0;
-    for (std::int64_t row = 0; row < rows; ++row)
-      gain = std::fma(get(dy + row * columns + c), get(x + row * columns + c) * rstd[row], gain);
-    dgain[c] += gain;
-  }
+  add_columns<4>(
+      dgain, rows, columns, begin, end,
+      [&](V total, std::int64_t row, std::int64_t at) {
+        const V normed = hn::Mul(load(d, x + at), hn::Set(d, rstd[row]));
+        return hn::MulAdd(load(d, dy + at), normed, total);
+      },
+      [&](float total, std::int64_t row, std::int64_t at) {
+        return std::fma(get(dy + at), get(x + at) * rstd[row], total);
+      });
 }
 
 void RmsNorm(Element element, const void* x, const float* gain, void* y, float* rstd,

@@ -1,4 +1,4 @@
-#include "strata/nn/kernels/llama_kernels.h"
+#include "strata/nn/kernels/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "strata/nn/kernels/rotate.cpp"

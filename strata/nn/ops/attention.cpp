@@ -1,51 +1,188 @@
+// Three ways to the same numbers: plain, where the packed projections themselves are attended; behind
+// norms, which need contiguous copies of queries and keys; and decoding, where they come from a cache.
 #include "strata/nn/ops/attention.h"
 
 #include <ATen/ops/empty_like.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <ATen/ops/zeros.h>
 
+#include "strata/base/errors.h"
+#include "strata/nn/ops/linear.h"
+#include "strata/nn/ops/saved_values.h"
 #include "strata/nn/primitives.h"
+#include "strata/nn/tensor_parallel.h"
 
 namespace strata {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 namespace {
 
-// Part 0, 1, 2 (query, key, value) of the packed tensor as [B, T, heads, head width], a view.
-at::Tensor part(const at::Tensor& qkv, std::int64_t heads, int index) {
-  const std::int64_t width = qkv.size(2) / 3;
-  return qkv.narrow(2, index * width, width).view({qkv.size(0), qkv.size(1), heads, width / heads});
+// Queries, keys, values as [B, T, heads, width].
+struct Heads {
+  at::Tensor q, k, v;
+};
+
+// Views of the packed tensor.
+Heads split(const at::Tensor& qkv, const Attention& o) {
+  const std::int64_t kv_heads = qkv.size(2) / o.head_width / (o.queries_per_key + 2);
+  const std::int64_t queries = kv_heads * o.queries_per_key;
+  const auto cut = [&](std::int64_t first, std::int64_t heads) {
+    return qkv.narrow(2, first * o.head_width, heads * o.head_width)
+        .view({qkv.size(0), qkv.size(1), heads, o.head_width});
+  };
+  return {cut(0, queries), cut(queries, kv_heads), cut(queries + kv_heads, kv_heads)};
 }
 
-struct CausalAttentionFunction : torch::autograd::Function<CausalAttentionFunction> {
+void turn(const Heads& heads, const Attention& o, RopeTurn direction, std::int64_t first = 0) {
+  if (!o.rope) return;
+  const at::Tensor table =
+      rope_table(*o.rope, o.head_width, heads.q.size(1), first, heads.q.device());
+  for (const at::Tensor& x : {heads.q, heads.k}) primitives(x).rotate(x, table, direction);
+}
+
+Attended attended(const Heads& heads) {
+  return primitives(heads.q).attend(heads.q, heads.k, heads.v);
+}
+
+// Gradients at the turned queries and keys and at the values.
+void attend_backward(const Heads& heads, const Attended& made, const at::Tensor& dy,
+                     const Heads& gradients) {
+  primitives(heads.q).attend_gradient(heads.q, heads.k, heads.v, made, dy.contiguous(), gradients.q,
+                                      gradients.k, gradients.v);
+}
+
+void save(AutogradContext* context, const Attention& o) {
+  auto& data = context->saved_data;
+  data["head_width"] = o.head_width;
+  data["queries_per_key"] = o.queries_per_key;
+  if (!o.rope) return;
+  data["theta"] = o.rope->theta;
+  data["factor"] = o.rope->factor;
+  data["low_frequency_factor"] = o.rope->low_frequency_factor;
+  data["high_frequency_factor"] = o.rope->high_frequency_factor;
+  data["original_context"] = o.rope->original_context;
+}
+
+Attention saved_options(AutogradContext* context) {
+  const auto& data = context->saved_data;
+  Attention o{.head_width = data.at("head_width").toInt(),
+              .queries_per_key = data.at("queries_per_key").toInt()};
+  if (data.count("theta") > 0)
+    o.rope = {.theta = data.at("theta").toDouble(),
+              .factor = data.at("factor").toDouble(),
+              .low_frequency_factor = data.at("low_frequency_factor").toDouble(),
+              .high_frequency_factor = data.at("high_frequency_factor").toDouble(),
+              .original_context = data.at("original_context").toInt()};
+  return o;
+}
+
+struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   enum Saved { kQkv, kY, kLogSum };
 
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, std::int64_t heads) {
-    const Attended attended =
-        primitives(qkv).attend(part(qkv, heads, 0), part(qkv, heads, 1), part(qkv, heads, 2));
-    context->save_for_backward({qkv, attended.y, attended.log_sum});
-    context->saved_data["heads"] = heads;
-    return attended.y;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
+                            const Attention& options) {
+    const Heads heads = split(qkv, options);
+    turn(heads, options, RopeTurn::kForward);
+    const Attended made = attended(heads);
+    context->save_for_backward({qkv, made.y, made.log_sum});
+    save(context, options);
+    return made.y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor& qkv = saved[kQkv];
-    const std::int64_t heads = context->saved_data["heads"].toInt();
-    const at::Tensor dqkv = at::empty_like(qkv);
-    primitives(qkv).attend_gradient(part(qkv, heads, 0), part(qkv, heads, 1), part(qkv, heads, 2),
-                                    {saved[kY], saved[kLogSum]}, gradients[0].contiguous(),
-                                    part(dqkv, heads, 0), part(dqkv, heads, 1),
-                                    part(dqkv, heads, 2));
+    const Attention options = saved_options(context);
+    const at::Tensor dqkv = at::empty_like(saved[kQkv]);
+    const Heads d = split(dqkv, options);
+    attend_backward(split(saved[kQkv], options), {saved[kY], saved[kLogSum]}, gradients[0], d);
+    turn(d, options, RopeTurn::kBack);
     return {dqkv, {}};
   }
 };
 
+struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFunction> {
+  enum Saved { kQkv, kY, kLogSum, kQueryGain, kKeyGain, kQueryRstd, kKeyRstd };
+
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
+                            const at::Tensor& query_gain, const at::Tensor& key_gain,
+                            const Attention& options, const TensorParallel* group) {
+    Heads heads = split(qkv, options);
+    NormStatistics queries, keys;
+    heads.q =
+        primitives(qkv).norm(heads.q.contiguous(), {query_gain, {}, options.norm_epsilon}, queries);
+    heads.k =
+        primitives(qkv).norm(heads.k.contiguous(), {key_gain, {}, options.norm_epsilon}, keys);
+    turn(heads, options, RopeTurn::kForward);
+    const Attended made = attended(heads);
+    context->save_for_backward(
+        {qkv, made.y, made.log_sum, query_gain, key_gain, queries.rstd, keys.rstd});
+    save(context, options);
+    save_pointer(context, "group", group);
+    return made.y;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const Norm query_norm{.gain = saved[kQueryGain]}, key_norm{.gain = saved[kKeyGain]};
+    const NormStatistics queries{.rstd = saved[kQueryRstd]}, keys{.rstd = saved[kKeyRstd]};
+    const Attention options = saved_options(context);
+    const Heads raw = split(saved[kQkv], options);
+    const at::Tensor q = raw.q.contiguous(), k = raw.k.contiguous();
+    const Primitives& compute = primitives(q);
+    const Heads normed = {compute.norm_again(q, query_norm, queries),
+                          compute.norm_again(k, key_norm, keys), raw.v};
+    turn(normed, options, RopeTurn::kForward);
+    const at::Tensor dqkv = at::empty_like(saved[kQkv]);
+    const Heads packed = split(dqkv, options);
+    // Norms take contiguous heads.
+    const Heads d = {at::empty_like(q), at::empty_like(k), packed.v};
+    attend_backward(normed, {saved[kY], saved[kLogSum]}, gradients[0], d);
+    turn(d, options, RopeTurn::kBack);
+    at::Tensor dgains =
+        at::zeros({2, options.head_width}, saved[kQueryRstd].options().dtype(at::kFloat));
+    compute.norm_gradient(q, d.q, query_norm, queries, {dgains[0]});
+    compute.norm_gradient(k, d.k, key_norm, keys, {dgains[1]});
+    packed.q.copy_(d.q);
+    packed.k.copy_(d.k);
+    const auto* group = saved_pointer<const TensorParallel>(context, "group");
+    if (group && !group->sequence()) group->all_reduce_sum(dgains);
+    accumulate_bias_gradient(query_norm.gain, dgains.narrow(0, 0, 1));
+    accumulate_bias_gradient(key_norm.gain, dgains.narrow(0, 1, 1));
+    return {dqkv, {}, {}, {}, {}};
+  }
+};
+
+at::Tensor attend_cached(const at::Tensor& qkv, const Attention& options, const LayerCache& cache) {
+  STRATA_CHECK_EQ(cache.tensors.size(), std::size_t{2}, "nn.attend_cached");
+  const at::Tensor &keys = cache.tensors[0], &values = cache.tensors[1];
+  const std::int64_t tokens = qkv.size(1), seen = cache.position + tokens;
+  STRATA_CHECK(seen <= keys.size(2), "nn.attend_cached");
+  Heads heads = split(qkv, options);
+  const auto normed = [&](const at::Tensor& x, const at::Tensor& gain) {
+    NormStatistics unused;
+    return primitives(x).norm(x.contiguous(), {gain, {}, options.norm_epsilon}, unused);
+  };
+  if (options.query_gain.defined()) {
+    heads.q = normed(heads.q, options.query_gain);
+    heads.k = normed(heads.k, options.key_gain);
+  }
+  turn(heads, options, RopeTurn::kForward, /*first=*/cache.position);
+  keys.narrow(2, cache.position, tokens).copy_(heads.k.transpose(1, 2));
+  values.narrow(2, cache.position, tokens).copy_(heads.v.transpose(1, 2));
+  return primitives(qkv).attend_last(heads.q, keys.narrow(2, 0, seen), values.narrow(2, 0, seen));
+}
+
 }  // namespace
 
-at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t heads) {
-  return CausalAttentionFunction::apply(qkv, heads);
+at::Tensor attend(const at::Tensor& qkv, const Attention& attention,
+                  const ForwardContext& context) {
+  if (context.cache) return attend_cached(qkv, attention, *context.cache);
+  if (!attention.query_gain.defined()) return AttentionFunction::apply(qkv, attention);
+  return NormedAttentionFunction::apply(qkv, attention.query_gain, attention.key_gain, attention,
+                                        context.tensor);
+}
+
+std::vector<TensorSpec> key_value_cache(std::int64_t samples, std::int64_t heads,
+                                        std::int64_t positions, std::int64_t width,
+                                        at::ScalarType dtype) {
+  return std::vector<TensorSpec>(2, {.shape = {samples, heads, positions, width}, .dtype = dtype});
 }
 
 }  // namespace strata

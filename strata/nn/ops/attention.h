@@ -1,17 +1,50 @@
-/// Attends causally: ATen's fused attention on the packed projections, without copies around it.
+/// Attends causally on packed projections, without copies around it: heads of queries may share heads
+/// of keys and values, positions may be rotary, heads may be normalised first, keys and values of
+/// earlier tokens may come from a cache.
 ///
-/// Source  Dao et al. 2022 (FlashAttention), ATen's CPU kernel.
-/// Shapes  qkv [B, T, 3 C], C = heads * head width -> [B, T, C]; contiguous, fp32, bf16 or
-///         fp16.
-/// Cost    saves qkv, the output and one number a row and head.
+/// Source  Dao et al. 2022 (FlashAttention); Ainslie et al. 2023 (grouped queries); norms of queries
+///         and keys as in Qwen 3.
+/// Shapes  qkv [B, T, (Hq + 2 Hkv) width] contiguous, queries first, Hq = queries_per_key * Hkv ->
+///         [B, T, Hq width]; fp32, bf16 or fp16, gradients of gains fp32. Under tensor parallelism a
+///         rank's own heads, found from qkv's width.
+/// Cost    saves qkv, the output and one number a row and query head; with norms also one a row and
+///         head, and transient copies of queries and keys. Decoding reads the keys and values so far
+///         once and saves nothing.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "strata/nn/layer.h"
+#include "strata/nn/ops/rope.h"
 
 namespace strata {
 
-at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t heads);
+struct Attention {
+  std::int64_t head_width = 0;
+  std::int64_t queries_per_key = 1;  ///< Hq / Hkv
+  std::optional<RopeOptions> rope = {};
+  /// Of an RMSNorm of every head of queries and keys, [width]; undefined: none.
+  at::Tensor query_gain = {}, key_gain = {};
+  double norm_epsilon = 1e-6;
+};
+
+/// With rotary positions and without norms overwrites qkv, which nobody else may then read: queries
+/// and keys are turned in place.
+///
+/// A tensor-parallel rank (context.tensor) has some of the heads: it adds up the gains' gradients
+/// with the others, but with sequence parallelism, where that happens once a step
+/// (WeightSpec::partial_gradient). With context.cache the inputs are the tokens behind those that it
+/// holds; their keys and values are appended to it.
+at::Tensor attend(const at::Tensor& qkv, const Attention& attention, const ForwardContext& context);
+
+/// What Layer::cache() returns for a layer that attends so.
+/// Shapes  keys, then values, [samples, heads, positions, width] each.
+std::vector<TensorSpec> key_value_cache(std::int64_t samples, std::int64_t heads,
+                                        std::int64_t positions, std::int64_t width,
+                                        at::ScalarType dtype);
 
 }  // namespace strata

@@ -1,13 +1,13 @@
-/// Looks rows up: token embedding plus learned positions.
+/// Looks rows up: the tokens' embedding, alone or plus learned positions.
 ///
 /// The gradient is added row by row in ascending position, the same bits for any number of threads.
 ///
 /// A tensor-parallel rank has a slice of the rows; a token of another rank's counts as zero until
 /// the ranks' are summed. Positions come after the sum, on the rank's part of the sequence.
 ///
-/// Shapes  tokens [B, T] int64, weight [V, C] or the slice [ceil(V/n), C], positions [>= T, C],
-/// both
-///         fp32, bf16 or fp16 -> [B, T, C], or [B, T/n, C] with sequence parallelism.
+/// Shapes  tokens [B, T] int64, weight [V, C] or the slice [ceil(V/n), C], positions [>= T, C], both
+///         fp32, bf16 or fp16, their gradients fp32 -> [B, T, C], or [B, T/n, C] with sequence
+///         parallelism.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +15,9 @@
 namespace strata {
 
 class TensorParallel;
+
+at::Tensor token_embedding(const at::Tensor& tokens, const at::Tensor& weight,
+                           const TensorParallel* group = nullptr);
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight,
                      const at::Tensor& positions, const TensorParallel* group = nullptr);

@@ -3,21 +3,16 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
 #include "strata/base/ignored_target.h"
-#include "strata/nn/ops/kept_pointer.h"
 #include "strata/nn/ops/linear.h"
+#include "strata/nn/ops/saved_values.h"
 #include "strata/nn/primitives.h"
 #include "strata/nn/tensor_parallel.h"
 
 namespace strata {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 namespace {
 
 // What the loss of a micro-batch needs beside tensors.
@@ -72,16 +67,17 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
     context->saved_data["classes"] = terms.classes;
     context->saved_data["smoothing"] = terms.smoothing;
     context->saved_data["scale"] = terms.scale;
-    context->saved_data["group"] = keep_pointer(terms.group);
-    context->saved_data["sink"] = keep_pointer(sink);
+    save_pointer(context, "group", terms.group);
+    save_pointer(context, "sink", sink);
     return at::zeros({}, x.options().dtype(at::kFloat));
   }
 
   static variable_list backward(AutogradContext* context, variable_list) {
     const variable_list saved = context->get_saved_variables();
-    auto& kept = context->saved_data;
-    const Terms terms{kept["classes"].toInt(), kept["smoothing"].toDouble(),
-                      kept["scale"].toDouble(), kept_pointer<const TensorParallel>(kept["group"])};
+    const auto& data = context->saved_data;
+    const Terms terms{data.at("classes").toInt(), data.at("smoothing").toDouble(),
+                      data.at("scale").toDouble(),
+                      saved_pointer<const TensorParallel>(context, "group")};
     const at::Tensor entered = enter_forward(terms.group, saved[kX]);
     const at::Tensor x = as_rows(entered), &weight = saved[kWeight];
     const std::int64_t* target = saved[kTargets].const_data_ptr<std::int64_t>();
@@ -96,7 +92,7 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
       primitives(x).input_gradient(piece, gradient, weight);
       accumulate_weight_gradient(weight, gradient, x.narrow(0, begin, count));
     });
-    kept_pointer<LossSink>(kept["sink"])->sum += loss;
+    saved_pointer<LossSink>(context, "sink")->sum += loss;
     return {enter_backward(terms.group, dx.view(entered.sizes())), {}, {}, {}, {}};
   }
 };

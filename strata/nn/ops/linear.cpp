@@ -1,17 +1,14 @@
+// Backward makes what it needs in an order that keeps few tensors side by side: a plan counts them
+// (Layer::bytes of the models).
 #include "strata/nn/ops/linear.h"
 
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/custom_function.h>
 
-#include "strata/nn/ops/kept_pointer.h"
-#include "strata/nn/ops/layer_norm.h"
-#include "strata/nn/primitives.h"
+#include "strata/nn/ops/norm.h"
+#include "strata/nn/ops/saved_values.h"
 #include "strata/nn/tensor_parallel.h"
 
 namespace strata {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 at::Tensor as_rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
@@ -24,22 +21,27 @@ void accumulate_bias_gradient(const at::Tensor& bias, const at::Tensor& dy) {
   primitives(dy).add_column_sums(bias.grad(), dy);
 }
 
+namespace {
+
+// x weightᵀ, plus the bias if it is defined.
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
   return primitives(x).product(as_rows(x), weight, bias).view(shape);
 }
 
+// dy weight
 at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
   at::Tensor dx = at::empty({dy.size(0), weight.size(1)}, dy.options());
   primitives(dy).input_gradient(dx, dy, weight);
   return dx;
 }
 
-namespace {
-
-at::Tensor leave(const TensorParallel* group, at::Tensor product, const at::Tensor& bias) {
-  return leave_forward(group, std::move(product)).add_(bias);
+// The sum of the ranks' products, then the bias.
+at::Tensor leave(const TensorParallel* group, at::Tensor partial, const at::Tensor& bias) {
+  at::Tensor y = leave_forward(group, std::move(partial));
+  if (bias.defined()) primitives(y).add_bias(y, bias);
+  return y;
 }
 
 // The gradient behind a row-parallel product, whole and as rows. The bias was added to what the
@@ -47,17 +49,22 @@ at::Tensor leave(const TensorParallel* group, at::Tensor product, const at::Tens
 at::Tensor gradient_behind(const TensorParallel* group, const at::Tensor& gradient,
                            const at::Tensor& bias) {
   const at::Tensor dy = gradient.contiguous();
-  accumulate_bias_gradient(bias, as_rows(dy));
+  if (bias.defined()) accumulate_bias_gradient(bias, as_rows(dy));
   return as_rows(leave_backward(group, dy));
+}
+
+const TensorParallel* saved_group(AutogradContext* context) {
+  return saved_pointer<const TensorParallel>(context, "group");
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   enum Saved { kX, kWeight, kBias };
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, RowParallel split) {
+                            const std::optional<at::Tensor>& given_bias, RowParallel split) {
+    const at::Tensor bias = given_bias.value_or(at::Tensor());
     context->save_for_backward({x, weight, bias});
-    context->saved_data["group"] = keep_pointer(split.group);
+    save_pointer(context, "group", split.group);
     if (!split.group) return product(x, weight, bias);
     return leave(split.group, product(x, weight, {}), bias);
   }
@@ -65,8 +72,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[kX], &weight = saved[kWeight];
-    const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
-    const at::Tensor dy = gradient_behind(group, gradients[0], saved[kBias]);
+    const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], saved[kBias]);
     accumulate_weight_gradient(weight, dy, as_rows(x));
     return {input_gradient(dy, weight).view(x.sizes()), {}, {}, {}};
   }
@@ -76,49 +82,52 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
   enum Saved { kX, kGain, kNormBias, kMean, kRstd, kWeight, kBias, kNormed };
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gain,
-                            const at::Tensor& norm_bias, const at::Tensor& weight,
-                            const at::Tensor& bias, bool keep, ColumnParallel split) {
+                            const std::optional<at::Tensor>& norm_bias, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& given_bias, double epsilon, bool keep,
+                            ColumnParallel split) {
+    const Norm norm{gain, norm_bias.value_or(at::Tensor()), epsilon};
+    const at::Tensor bias = given_bias.value_or(at::Tensor());
     NormStatistics statistics;
-    const at::Tensor normed = layer_norm_forward(x, gain, norm_bias, statistics);
-    variable_list saved = {x, gain, norm_bias, statistics.mean, statistics.rstd, weight, bias};
-    if (keep) saved.push_back(normed);
-    context->save_for_backward(std::move(saved));
-    context->saved_data["group"] = keep_pointer(split.group);
+    const at::Tensor normed = primitives(x).norm(x, norm, statistics);
+    context->save_for_backward({x, gain, norm.bias, statistics.mean, statistics.rstd, weight, bias,
+                                keep ? normed : at::Tensor()});
+    save_pointer(context, "group", split.group);
     return product(enter_forward(split.group, normed), weight, bias);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[kX], &gain = saved[kGain], &norm_bias = saved[kNormBias];
-    const at::Tensor& weight = saved[kWeight];
+    const at::Tensor &x = saved[kX], &weight = saved[kWeight], &bias = saved[kBias];
+    const Norm norm{.gain = saved[kGain], .bias = saved[kNormBias]};
     const NormStatistics statistics{saved[kMean], saved[kRstd]};
-    const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
+    const TensorParallel* group = saved_group(context);
     const at::Tensor dy = as_rows(gradients[0].contiguous());
     std::vector<std::int64_t> entered;  // shape of the whole input
     {
       const at::Tensor normed = enter_forward(
-          group, saved.size() > kNormed ? saved[kNormed]
-                                        : layer_norm_again(x, gain, norm_bias, statistics));
+          group, saved[kNormed].defined() ? saved[kNormed]
+                                          : primitives(x).norm_again(x, norm, statistics));
       accumulate_weight_gradient(weight, dy, as_rows(normed));
       entered = normed.sizes().vec();
     }
-    accumulate_bias_gradient(saved[kBias], dy);
+    if (bias.defined()) accumulate_bias_gradient(bias, dy);
     at::Tensor dx = enter_backward(group, input_gradient(dy, weight).view(entered));
-    dx = layer_norm_backward(x, std::move(dx), gain, norm_bias, statistics);
-    return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}};
+    dx = norm_backward(x, std::move(dx), norm, statistics);
+    return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}, {}};
   }
 };
 
-struct GeluLinearFunction : torch::autograd::Function<GeluLinearFunction> {
+struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunction> {
   enum Saved { kX, kWeight, kBias, kActivated };
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, bool keep, RowParallel split) {
-    at::Tensor activated = primitives(x).gelu(x);
-    variable_list saved = {x, weight, bias};
-    if (keep) saved.push_back(activated);
-    context->save_for_backward(std::move(saved));
-    context->saved_data["group"] = keep_pointer(split.group);
+                            const std::optional<at::Tensor>& given_bias, Activation activation,
+                            bool keep, RowParallel split) {
+    const at::Tensor bias = given_bias.value_or(at::Tensor());
+    at::Tensor activated = primitives(x).activate(activation, x);
+    context->save_for_backward({x, weight, bias, keep ? activated : at::Tensor()});
+    context->saved_data["activation"] = static_cast<std::int64_t>(activation);
+    save_pointer(context, "group", split.group);
     if (!split.group) return product(activated, weight, bias);
     at::Tensor partial = product(activated, weight, {});
     activated.reset();  // not beside the buffers of the sum
@@ -127,17 +136,15 @@ struct GeluLinearFunction : torch::autograd::Function<GeluLinearFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[kX], &weight = saved[kWeight];
-    const auto* group = kept_pointer<const TensorParallel>(context->saved_data["group"]);
-    const at::Tensor dy = gradient_behind(group, gradients[0], saved[kBias]);
-    const at::Tensor dx = input_gradient(dy, weight);
-    if (saved.size() > kActivated) {
-      accumulate_weight_gradient(weight, dy, as_rows(saved[kActivated]));
-      primitives(x).gelu_gradient(x, dx);
-    } else {
-      accumulate_weight_gradient(weight, dy, as_rows(primitives(x).gelu_gradient_again(x, dx)));
-    }
-    return {dx.view(x.sizes()), {}, {}, {}, {}};
+    const at::Tensor &x = saved[kX], &weight = saved[kWeight], &kept = saved[kActivated];
+    const auto activation = static_cast<Activation>(context->saved_data.at("activation").toInt());
+    const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], saved[kBias]);
+    if (kept.defined()) accumulate_weight_gradient(weight, dy, as_rows(kept));
+    at::Tensor activated;
+    const at::Tensor dx = primitives(x).activation_gradient(
+        activation, x, input_gradient(dy, weight), kept.defined() ? nullptr : &activated);
+    if (!kept.defined()) accumulate_weight_gradient(weight, dy, as_rows(activated));
+    return {dx.view(x.sizes()), {}, {}, {}, {}, {}};
   }
 };
 
@@ -145,18 +152,18 @@ struct GeluLinearFunction : torch::autograd::Function<GeluLinearFunction> {
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   RowParallel split) {
-  return LinearFunction::apply(x, weight, bias, split);
+  return LinearFunction::apply(x, weight, if_defined(bias), split);
 }
 
-at::Tensor norm_linear(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& norm_bias,
-                       const at::Tensor& weight, const at::Tensor& bias, bool keep,
-                       ColumnParallel split) {
-  return NormLinearFunction::apply(x, gain, norm_bias, weight, bias, keep, split);
+at::Tensor norm_linear(const at::Tensor& x, const Norm& norm, const at::Tensor& weight,
+                       const at::Tensor& bias, bool keep, ColumnParallel split) {
+  return NormLinearFunction::apply(x, norm.gain, if_defined(norm.bias), weight, if_defined(bias),
+                                   norm.epsilon, keep, split);
 }
 
-at::Tensor gelu_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                       bool keep, RowParallel split) {
-  return GeluLinearFunction::apply(x, weight, bias, keep, split);
+at::Tensor activation_linear(Activation activation, const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& bias, bool keep, RowParallel split) {
+  return ActivationLinearFunction::apply(x, weight, if_defined(bias), activation, keep, split);
 }
 
 }  // namespace strata

@@ -1,26 +1,27 @@
 /// Multiplies by a weight, alone or behind the cheap operator whose output it would have to keep.
 ///
-/// `norm_linear` and `gelu_linear` save the input of the norm or GELU only and compute its output
-/// again in backward, unless `keep` asks for the output to be saved too (recompute: none). The bits
-/// are the same. Weight gradients are added to the preset gradients of the leaves by
+/// `norm_linear` and `activation_linear` save the input of the norm or activation only and compute
+/// its output again in backward, unless `keep` asks for the output to be saved too (recompute: none).
+/// The bits are the same. Weight gradients are added to the preset gradients of the leaves by
 /// accumulate_weight_gradient.
 ///
 /// A tensor-parallel rank has a slice of the weight: rows of it where a split region is entered
-/// (norm_linear), columns where it is left (linear, gelu_linear). The call says which.
+/// (norm_linear), columns where it is left (linear, activation_linear). The call says which.
 ///
 /// Source  Shoeybi et al. 2019 (Megatron-LM).
-/// Shapes  x [..., in], weight [out, in], bias [out] -> [..., out]; contiguous, all fp32, bf16 or
-///         fp16, the leaves' gradients fp32. Split among n ranks: ColumnParallel has weight
-///         [out/n, in] and bias [out/n], RowParallel x [..., in/n] and weight [out, in/n].
+/// Shapes  x [..., in], weight [out, in], bias [out] or undefined -> [..., out]; contiguous, all
+///         fp32, bf16 or fp16, the leaves' gradients fp32. Behind a SwiGLU x is [..., 2 in]. Split
+///         among n ranks: ColumnParallel has weight [out/n, in] and bias [out/n], RowParallel
+///         x [..., in/n] and weight [out, in/n].
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
-namespace strata {
+#include "strata/nn/primitives.h"
 
-class TensorParallel;
+namespace strata {
 
 /// Each rank makes some of the output's columns of the whole input. A null group: all of them.
 struct ColumnParallel {
@@ -35,14 +36,13 @@ struct RowParallel {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   RowParallel split = {});
 
-/// linear(layer_norm(x)); the norm works on what the rank has.
-at::Tensor norm_linear(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& norm_bias,
-                       const at::Tensor& weight, const at::Tensor& bias, bool keep,
-                       ColumnParallel split = {});
+/// linear(normalise(x)); the norm works on what the rank has.
+at::Tensor norm_linear(const at::Tensor& x, const Norm& norm, const at::Tensor& weight,
+                       const at::Tensor& bias, bool keep, ColumnParallel split = {});
 
-/// linear(gelu(x))
-at::Tensor gelu_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                       bool keep, RowParallel split = {});
+/// linear(activation(x))
+at::Tensor activation_linear(Activation activation, const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& bias, bool keep, RowParallel split = {});
 
 /// The one place where a linear weight's gradient is made, now or later: gradient(weight) += dyᵀ x
 /// and gradient(bias) += column sums of dy, in fp32 whatever dy and x are.
@@ -51,11 +51,6 @@ at::Tensor gelu_linear(const at::Tensor& x, const at::Tensor& weight, const at::
 void accumulate_weight_gradient(const at::Tensor& weight, const at::Tensor& dy,
                                 const at::Tensor& x);
 void accumulate_bias_gradient(const at::Tensor& bias, const at::Tensor& dy);
-
-/// x weightᵀ, plus the bias if it is defined; x [..., in].
-at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
-/// dy weight
-at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight);
 
 /// x as [rows, last dimension].
 at::Tensor as_rows(const at::Tensor& x);

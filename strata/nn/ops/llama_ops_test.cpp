@@ -5,11 +5,11 @@
 
 #include <cmath>
 
-#include "strata/nn/ops/grouped_attention.h"
-#include "strata/nn/ops/rms_norm.h"
+#include "strata/nn/ops/attention.h"
+#include "strata/nn/ops/embedding.h"
+#include "strata/nn/ops/linear.h"
+#include "strata/nn/ops/norm.h"
 #include "strata/nn/ops/rope.h"
-#include "strata/nn/ops/row_linear.h"
-#include "strata/nn/ops/token_embedding.h"
 
 namespace strata {
 namespace {
@@ -44,6 +44,8 @@ void expect_same_gradients(const at::Tensor& y, const at::Tensor& y2,
   for (const auto& [ours, theirs] : leaves) expect_close(ours.grad(), theirs.grad(), tolerance);
 }
 
+Norm rms_norm(const at::Tensor& gain) { return {.gain = gain, .epsilon = kEpsilon}; }
+
 at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& gain) {
   return x * at::rsqrt(x.square().mean(-1, true) + kEpsilon) * gain;
 }
@@ -65,7 +67,7 @@ TEST(RmsNorm, EqualsTheFormula) {
   for (const std::int64_t columns : {48, 37}) {
     const at::Tensor x = input({3, 5, columns}), gain = weight({columns});
     const at::Tensor x2 = twin(x), gain2 = twin(gain);
-    expect_same_gradients(rms_norm(x, gain, kEpsilon), plain_rms_norm(x2, gain2),
+    expect_same_gradients(normalise(x, rms_norm(gain)), plain_rms_norm(x2, gain2),
                           {{x, x2}, {gain, gain2}});
   }
 }
@@ -77,8 +79,7 @@ TEST(RmsNormLinear, EqualsNormThenLinearWithAndWithoutBias) {
       const at::Tensor x = input({3, 37, 48}), gain = weight({48}), w = weight({80, 48});
       const at::Tensor b = weight({80});
       const at::Tensor x2 = twin(x), gain2 = twin(gain), w2 = twin(w), b2 = twin(b);
-      const std::optional<at::Tensor> bias = biased ? std::optional(b) : std::nullopt;
-      const at::Tensor y = rms_norm_linear(x, gain, kEpsilon, w, bias, keep);
+      const at::Tensor y = norm_linear(x, rms_norm(gain), w, biased ? b : at::Tensor(), keep);
       const at::Tensor y2 =
           at::linear(plain_rms_norm(x2, gain2), w2, biased ? std::optional(b2) : std::nullopt);
       if (biased) {
@@ -98,16 +99,17 @@ TEST(SwigluLinear, EqualsGatedProductThenLinear) {
       const at::Tensor x2 = twin(x), w2 = twin(w);
       const at::Tensor y2 =
           at::linear(at::silu(x2.narrow(2, 0, width)) * x2.narrow(2, width, width), w2);
-      expect_same_gradients(swiglu_linear(x, w, keep), y2, {{x, x2}, {w, w2}});
+      expect_same_gradients(activation_linear(Activation::kSwiglu, x, w, {}, keep), y2,
+                            {{x, x2}, {w, w2}});
     }
   }
 }
 
-TEST(RowLinear, EqualsLinear) {
+TEST(LinearWithoutBias, EqualsLinear) {
   at::manual_seed(4);
   const at::Tensor x = input({5, 31, 64}), w = weight({48, 64});
   const at::Tensor x2 = twin(x), w2 = twin(w);
-  expect_same_gradients(row_linear(x, w), at::linear(x2, w2), {{x, x2}, {w, w2}});
+  expect_same_gradients(strata::linear(x, w, {}), at::linear(x2, w2), {{x, x2}, {w, w2}});
 }
 
 TEST(TokenEmbedding, EqualsLookup) {
@@ -118,7 +120,7 @@ TEST(TokenEmbedding, EqualsLookup) {
 }
 
 // Masked softmax over repeated key and value heads, behind rotary positions.
-at::Tensor plain_attention(const at::Tensor& qkv, const GroupedAttention& o, std::int64_t heads,
+at::Tensor plain_attention(const at::Tensor& qkv, const Attention& o, std::int64_t heads,
                            const at::Tensor& query_gain, const at::Tensor& key_gain) {
   const std::int64_t kv = heads / o.queries_per_key, d = o.head_width, length = qkv.size(1);
   const auto part = [&](std::int64_t begin, std::int64_t count) {
@@ -129,8 +131,8 @@ at::Tensor plain_attention(const at::Tensor& qkv, const GroupedAttention& o, std
     q = plain_rms_norm(q, query_gain);
     k = plain_rms_norm(k, key_gain);
   }
-  q = plain_rope(q.transpose(1, 2), o.rope);
-  k = plain_rope(k.transpose(1, 2), o.rope).repeat_interleave(o.queries_per_key, 1);
+  q = plain_rope(q.transpose(1, 2), *o.rope);
+  k = plain_rope(k.transpose(1, 2), *o.rope).repeat_interleave(o.queries_per_key, 1);
   v = v.transpose(1, 2).repeat_interleave(o.queries_per_key, 1);
   const at::Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d));
   const at::Tensor mask = at::ones({length, length}).triu(1).to(at::kBool);
@@ -143,9 +145,10 @@ TEST(GroupedAttention, EqualsMaskedSoftmaxOverRepeatedHeads) {
   at::manual_seed(6);
   for (const std::int64_t group : {1, 2, 4}) {
     for (const std::int64_t width : {16, 10}) {
-      const GroupedAttention o{.queries_per_key = group, .head_width = width, .rope = {100.0}};
+      const Attention o{
+          .head_width = width, .queries_per_key = group, .rope = RopeOptions{.theta = 100.0}};
       const at::Tensor qkv = input({2, 33, (4 + 2 * 4 / group) * width}), qkv2 = twin(qkv);
-      expect_same_gradients(grouped_attention(qkv * 1.0, o), plain_attention(qkv2, o, 4, {}, {}),
+      expect_same_gradients(attend(qkv * 1.0, o, {}), plain_attention(qkv2, o, 4, {}, {}),
                             {{qkv, qkv2}});
     }
   }
@@ -153,10 +156,15 @@ TEST(GroupedAttention, EqualsMaskedSoftmaxOverRepeatedHeads) {
 
 TEST(GroupedAttention, NormalisesHeadsFirstIfAsked) {
   at::manual_seed(7);
-  const GroupedAttention o{.queries_per_key = 2, .head_width = 16, .norm_epsilon = kEpsilon};
   const at::Tensor qkv = input({2, 33, 8 * 16}), q = weight({16}), k = weight({16});
+  const Attention o{.head_width = 16,
+                    .queries_per_key = 2,
+                    .rope = RopeOptions{},
+                    .query_gain = q,
+                    .key_gain = k,
+                    .norm_epsilon = kEpsilon};
   const at::Tensor qkv2 = twin(qkv), q2 = twin(q), k2 = twin(k);
-  expect_same_gradients(normed_grouped_attention(qkv, q, k, o), plain_attention(qkv2, o, 4, q2, k2),
+  expect_same_gradients(attend(qkv, o, {}), plain_attention(qkv2, o, 4, q2, k2),
                         {{qkv, qkv2}, {q, q2}, {k, k2}});
 }
 
@@ -193,14 +201,16 @@ TEST(LlamaOps, DoNotDependOnTheNumberOfThreads) {
       w.back().mutable_grad() = at::zeros_like(value);
     }
     at::Tensor x = token_embedding(tokens, w[0]);
-    const GroupedAttention two{.queries_per_key = 4, .head_width = D};
-    at::Tensor y = rms_norm_linear(x, w[1], kEpsilon, w[2], std::nullopt, false);
-    x = x + row_linear(normed_grouped_attention(y, w[3], w[4], two), w[5]);
-    y = rms_norm_linear(x, w[1], kEpsilon, w[9], std::nullopt, false);
-    const GroupedAttention pairs{.queries_per_key = 2, .head_width = D};
-    x = x + row_linear(grouped_attention(y, pairs), w[5]);
-    x = x +
-        swiglu_linear(rms_norm_linear(x, w[6], kEpsilon, w[7], std::nullopt, false), w[8], false);
+    const RopeOptions rope;
+    const Attention normed{
+        .head_width = D, .queries_per_key = 4, .rope = rope, .query_gain = w[3], .key_gain = w[4]};
+    at::Tensor y = norm_linear(x, rms_norm(w[1]), w[2], {}, false);
+    x = x + strata::linear(attend(y, normed, {}), w[5], {});
+    y = norm_linear(x, rms_norm(w[1]), w[9], {}, false);
+    const Attention pairs{.head_width = D, .queries_per_key = 2, .rope = rope};
+    x = x + strata::linear(attend(y, pairs, {}), w[5], {});
+    y = norm_linear(x, rms_norm(w[6]), w[7], {}, false);
+    x = x + activation_linear(Activation::kSwiglu, y, w[8], {}, false);
     x.backward(dy);
     results.emplace_back(std::vector<at::Tensor>{x.detach()});
     for (const at::Tensor& value : w) results.back().push_back(value.grad());

@@ -8,11 +8,11 @@
 #include "strata/device/thread_pool.h"
 #include "strata/nn/kernels/kernels.h"
 #include "strata/nn/ops/attention.h"
-#include "strata/nn/ops/dropout.h"
 #include "strata/nn/ops/embedding.h"
 #include "strata/nn/ops/head_loss.h"
-#include "strata/nn/ops/layer_norm.h"
 #include "strata/nn/ops/linear.h"
+#include "strata/nn/ops/norm.h"
+#include "strata/nn/ops/residual.h"
 
 namespace strata {
 namespace {
@@ -41,7 +41,7 @@ TEST(NormLinear, EqualsLayerNormThenLinear) {
                b = leaf({80});
     x.mutable_grad().reset();
     at::Tensor x2 = twin(x), gain2 = twin(gain), shift2 = twin(shift), w2 = twin(w), b2 = twin(b);
-    const at::Tensor y = norm_linear(x, gain, shift, w, b, keep);
+    const at::Tensor y = norm_linear(x, {gain, shift}, w, b, keep);
     const at::Tensor y2 = at::linear(at::layer_norm(x2, {48}, gain2, shift2), w2, b2);
     expect_close(y, y2, 1e-5);
     const at::Tensor dy = at::randn_like(y);
@@ -59,7 +59,7 @@ TEST(GeluLinear, EqualsTanhGeluThenLinear) {
     at::Tensor x = leaf({5, 31, 64}, 3.0), w = leaf({48, 64}), b = leaf({48});
     x.mutable_grad().reset();
     at::Tensor x2 = twin(x), w2 = twin(w), b2 = twin(b);
-    const at::Tensor y = gelu_linear(x, w, b, keep);
+    const at::Tensor y = activation_linear(Activation::kGelu, x, w, b, keep);
     const at::Tensor y2 = at::linear(at::gelu(x2, "tanh"), w2, b2);
     expect_close(y, y2, 1e-5);
     const at::Tensor dy = at::randn_like(y);
@@ -78,7 +78,7 @@ TEST(GeluLinear, GivesTheSameBitsWhetherItsOutputIsKeptOrMadeAgain) {
   for (const int keep : {0, 1}) {
     at::Tensor x = twin(x0), w = twin(w0), b = leaf({32});
     w.mutable_grad() = at::zeros_like(w0);
-    gelu_linear(x, w, b, keep).backward(dy);
+    activation_linear(Activation::kGelu, x, w, b, keep).backward(dy);
     gradients[keep][0] = x.grad();
     gradients[keep][1] = w.grad();
   }
@@ -106,7 +106,7 @@ TEST(CausalAttention, EqualsMaskedSoftmax) {
   at::Tensor qkv = leaf({B, T, 3 * H * D});
   qkv.mutable_grad().reset();
   at::Tensor twin_qkv = twin(qkv);
-  const at::Tensor y = causal_attention(qkv, H);
+  const at::Tensor y = attend(qkv, {.head_width = D}, {});
   const auto part = [&](int i) {
     return twin_qkv.narrow(2, i * H * D, H * D).view({B, T, H, D}).transpose(1, 2);
   };
@@ -251,8 +251,8 @@ TEST(Ops, DoNotDependOnTheNumberOfThreads) {
     }
     at::Tensor x = twin(x0);
     const ForwardContext context{.training = true, .seed = 3};
-    at::Tensor y = norm_linear(x + embedding(tokens, w[6], w[7]), w[0], w[1], w[2], w[3], false);
-    y = gelu_linear(y, w[4], w[5], false);
+    at::Tensor y = norm_linear(x + embedding(tokens, w[6], w[7]), {w[0], w[1]}, w[2], w[3], false);
+    y = activation_linear(Activation::kGelu, y, w[4], w[5], false);
     y = residual_dropout(x, y, {.probability = 0.1}, context);
     y.backward(dy);
     results.emplace_back(std::vector<at::Tensor>{y.detach(), x.grad()});
@@ -262,6 +262,27 @@ TEST(Ops, DoNotDependOnTheNumberOfThreads) {
   for (std::size_t i = 0; i < results[0].size(); ++i) {
     expect_same_bits(results[0][i], results[1][i]);
     expect_same_bits(results[0][i], results[2][i]);
+  }
+}
+
+// A token of a text that is being written.
+TEST(Ops, PiecesOfASingleRowGiveTheBitsOfTheWhole) {
+  at::manual_seed(10);
+  for (const auto& [in, out] : {std::pair(384, 1152), {1536, 2000}, {768, 32000}}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor x = at::randn({1, in}).to(dtype), w = at::randn({out, in}).to(dtype);
+      const at::Tensor bias = at::randn({out}).to(dtype);
+      std::vector<at::Tensor> products, logits;
+      for (const int threads : {1, 2, 3, 5}) {
+        ThreadPool pool(threads);
+        const ThreadPoolScope scope(pool);
+        products.push_back(primitives(x).product(x, w, bias));
+        logits.push_back(primitives(x).logits(x, w));
+        expect_same_bits(products.back(), products.front());
+        expect_same_bits(logits.back(), logits.front());
+      }
+      if (dtype == at::kFloat) expect_same_bits(products.front(), at::addmm(bias, x, w.t()));
+    }
   }
 }
 
@@ -283,10 +304,11 @@ TEST(Ops, PiecesGiveTheBitsOfTheWhole) {
       w.back().mutable_grad() = at::zeros_like(weight);
     }
     const at::Tensor x = twin(x0);
-    const at::Tensor mixed = causal_attention(norm_linear(x, w[0], w[0], w[1], w[2], false), 6);
+    const at::Tensor mixed =
+        attend(norm_linear(x, {w[0], w[0]}, w[1], w[2], false), {.head_width = C / 6}, {});
     const at::Tensor y = residual_dropout(x, linear(mixed, w[3], w[0]), {}, {});
-    const at::Tensor z =
-        gelu_linear(norm_linear(y, w[0], w[0], w[4], w[5], false), w[6], w[0], false);
+    const at::Tensor z = activation_linear(
+        Activation::kGelu, norm_linear(y, {w[0], w[0]}, w[4], w[5], false), w[6], w[0], false);
     z.backward(dy);
     results.emplace_back(std::vector<at::Tensor>{z.detach(), x.grad()});
     for (const at::Tensor& weight : w) results.back().push_back(weight.grad());

@@ -7,16 +7,12 @@
 #include "strata/device/thread_pool.h"
 #include "strata/nn/host/product_bytes.h"
 #include "strata/nn/ops/attention.h"
-#include "strata/nn/ops/dropout.h"
 #include "strata/nn/ops/embedding.h"
-#include "strata/nn/ops/grouped_attention.h"
 #include "strata/nn/ops/head_loss.h"
-#include "strata/nn/ops/layer_norm.h"
 #include "strata/nn/ops/linear.h"
-#include "strata/nn/ops/rms_norm.h"
+#include "strata/nn/ops/norm.h"
+#include "strata/nn/ops/residual.h"
 #include "strata/nn/ops/rope.h"
-#include "strata/nn/ops/row_linear.h"
-#include "strata/nn/ops/token_embedding.h"
 
 namespace strata {
 namespace {
@@ -25,6 +21,8 @@ constexpr double kEpsilon = 1e-5;
 constexpr std::int64_t kManyElements = 1 << 16;  // more than one piece of a loop
 
 using Tensors = std::vector<at::Tensor>;
+Norm rms_norm(const at::Tensor& gain) { return {.gain = gain, .epsilon = kEpsilon}; }
+
 using Operator = std::function<at::Tensor(const Tensors& inputs, const Tensors& weights)>;
 
 struct Shapes {
@@ -109,45 +107,54 @@ class Precision : public testing::TestWithParam<std::tuple<at::ScalarType, bool>
 TEST_P(Precision, ComputesProducts) {
   expect_like_fp32([](const auto& x, const auto& w) { return linear(x[0], w[0], w[1]); },
                    {{{3, 37, 32}}, {{24, 32}, {24}}});
-  expect_like_fp32([](const auto& x, const auto& w) { return row_linear(x[0], w[0]); },
+  expect_like_fp32([](const auto& x, const auto& w) { return strata::linear(x[0], w[0], {}); },
                    {{{3, 37, 32}}, {{24, 32}}});
   for (const bool keep : {false, true}) {
-    expect_like_fp32([&](const auto& x,
-                         const auto& w) { return norm_linear(x[0], w[0], w[1], w[2], w[3], keep); },
-                     {{{3, 37, 32}}, {{32}, {32}, {24, 32}, {24}}});
     expect_like_fp32(
-        [&](const auto& x, const auto& w) { return gelu_linear(x[0], w[0], w[1], keep); },
+        [&](const auto& x, const auto& w) {
+          return norm_linear(x[0], {w[0], w[1]}, w[2], w[3], keep);
+        },
+        {{{3, 37, 32}}, {{32}, {32}, {24, 32}, {24}}});
+    expect_like_fp32(
+        [&](const auto& x, const auto& w) {
+          return activation_linear(Activation::kGelu, x[0], w[0], w[1], keep);
+        },
         {{{3, 37, 32}}, {{24, 32}, {24}}});
     expect_like_fp32(
         [&](const auto& x, const auto& w) {
-          return rms_norm_linear(x[0], w[0], kEpsilon, w[1], w[2], keep);
+          return norm_linear(x[0], rms_norm(w[0]), w[1], w[2], keep);
         },
         {{{3, 37, 32}}, {{32}, {24, 32}, {24}}});
-    expect_like_fp32([&](const auto& x, const auto& w) { return swiglu_linear(x[0], w[0], keep); },
-                     {{{3, 37, 2 * 43}}, {{24, 43}}});
+    expect_like_fp32(
+        [&](const auto& x, const auto& w) {
+          return activation_linear(Activation::kSwiglu, x[0], w[0], {}, keep);
+        },
+        {{{3, 37, 2 * 43}}, {{24, 43}}});
   }
 }
 
 // More elements than a piece.
 TEST_P(Precision, ComputesNormsInManyPieces) {
   const std::int64_t rows = 2 * kManyElements / 24 + 5;
-  expect_like_fp32([](const auto& x, const auto& w) { return layer_norm(x[0], w[0], w[1]); },
+  expect_like_fp32([](const auto& x, const auto& w) { return normalise(x[0], {w[0], w[1]}); },
                    {{{rows, 24}}, {{24}, {24}}});
-  expect_like_fp32([](const auto& x, const auto& w) { return rms_norm(x[0], w[0], kEpsilon); },
+  expect_like_fp32([](const auto& x, const auto& w) { return normalise(x[0], rms_norm(w[0])); },
                    {{{rows, 24}}, {{24}}});
 }
 
 TEST_P(Precision, Attends) {
-  expect_like_fp32([](const auto& x, const auto&) { return causal_attention(x[0], 2); },
+  expect_like_fp32([](const auto& x, const auto&) { return attend(x[0], {.head_width = 16}, {}); },
                    {{{2, 33, 3 * 32}}, {}});
-  const GroupedAttention options{.queries_per_key = 2, .head_width = 16, .norm_epsilon = kEpsilon};
+  const Attention options{.head_width = 16, .queries_per_key = 2, .rope = RopeOptions{}};
   // A copy goes in: the operator turns it in place.
-  expect_like_fp32(
-      [&](const auto& x, const auto&) { return grouped_attention(x[0] * 1.0, options); },
-      {{{2, 33, 8 * 16}}, {}});
+  expect_like_fp32([&](const auto& x, const auto&) { return attend(x[0] * 1.0, options, {}); },
+                   {{{2, 33, 8 * 16}}, {}});
   expect_like_fp32(
       [&](const auto& x, const auto& w) {
-        return normed_grouped_attention(x[0], w[0], w[1], options);
+        Attention normed = options;
+        normed.query_gain = w[0];
+        normed.key_gain = w[1];
+        return attend(x[0], normed, {});
       },
       {{{2, 33, 8 * 16}}, {{16}, {16}}});
 }
@@ -164,8 +171,8 @@ TEST_P(Precision, RoundsPointwiseResultsOnce) {
   const std::int64_t rows = kManyElements / 24 + 5;
   const at::Tensor x = draw({2, rows, 24}), gain = draw({24}), bias = draw({24});
   const auto wide = [](const at::Tensor& value) { return value.to(at::kFloat); };
-  expect_rounded(layer_norm(x, gain, bias), layer_norm(wide(x), wide(gain), wide(bias)));
-  expect_rounded(rms_norm(x, gain, kEpsilon), rms_norm(wide(x), wide(gain), kEpsilon));
+  expect_rounded(normalise(x, {gain, bias}), normalise(wide(x), {wide(gain), wide(bias)}));
+  expect_rounded(normalise(x, rms_norm(gain)), normalise(wide(x), rms_norm(wide(gain))));
   const ForwardContext context{.training = true, .seed = 3, .first_sample = 5};
   const Dropout some{.probability = 0.3, .site = 1};
   const at::Tensor residual = draw({2, rows, 24});
@@ -175,9 +182,9 @@ TEST_P(Precision, RoundsPointwiseResultsOnce) {
   const at::Tensor odd = draw({3, kManyElements / 2 + 1});  // samples that masks can't cut
   expect_rounded(dropout(odd, some, context), dropout(wide(odd), some, context));
   const at::Tensor heads = draw({2, rows / 2, 3, 32}), turned = wide(heads);
-  const at::Tensor table = rope_table({}, 32, rows / 2);
-  rope(heads.narrow(2, 1, 2), table, RopeTurn::kForward);
-  rope(turned.narrow(2, 1, 2), table, RopeTurn::kForward);
+  const at::Tensor table = rope_table({}, 32, rows / 2, 0, x.device());
+  for (const at::Tensor& some_heads : {heads, turned})
+    primitives(x).rotate(some_heads.narrow(2, 1, 2), table, RopeTurn::kForward);
   expect_rounded(heads, turned);
 }
 
@@ -227,9 +234,9 @@ TEST_P(Precision, GivesTheSameBitsWhetherValuesAreKeptAndForAnyThreads) {
     for (const bool keep : {false, true}) {
       outcomes.push_back(run(
           [&](const Tensors& in, const Tensors& weights) {
-            return gelu_linear(
-                norm_linear(in[0], weights[1], weights[2], weights[0], weights[3], keep),
-                weights[4], weights[5], keep);
+            const at::Tensor up =
+                norm_linear(in[0], {weights[1], weights[2]}, weights[0], weights[3], keep);
+            return activation_linear(Activation::kGelu, up, weights[4], weights[5], keep);
           },
           {x}, {w, gain, bias, bias, w, bias}, dtype(), [&](const at::Tensor&) { return dy; }));
     }
@@ -261,12 +268,14 @@ TEST_P(Precision, ManyThreadsGiveTheBitsOfOne) {
     outcomes.push_back(run(
         [&](const Tensors& in, const Tensors& w) {
           const at::Tensor attended =
-              causal_attention(norm_linear(in[0], w[0], w[0], w[1], w[2], false), 4);
+              attend(norm_linear(in[0], {w[0], w[0]}, w[1], w[2], false), {.head_width = 16}, {});
           const at::Tensor y = residual_dropout(in[0], linear(attended, w[3], w[0]), {}, {});
           const at::Tensor z =
-              gelu_linear(norm_linear(y, w[0], w[0], w[4], w[5], false), w[6], w[0], false);
-          const at::Tensor gated = rms_norm_linear(z, w[0], kEpsilon, w[7], std::nullopt, false);
-          return residual_dropout(z, swiglu_linear(gated, w[8], false), {}, {});
+              activation_linear(Activation::kGelu, norm_linear(y, {w[0], w[0]}, w[4], w[5], false),
+                                w[6], w[0], false);
+          const at::Tensor gated = norm_linear(z, rms_norm(w[0]), w[7], {}, false);
+          return residual_dropout(z, activation_linear(Activation::kSwiglu, gated, w[8], {}, false),
+                                  {}, {});
         },
         {x}, {one, qkv, qkv_bias, out, up, up_bias, down, gate_up, swiglu_down}, dtype(),
         [&](const at::Tensor&) { return dy; }));
@@ -284,8 +293,10 @@ TEST_P(Precision, WidenedProductsRoundOnce) {
   if (!widens()) GTEST_SKIP() << "the processor's own products round by themselves";
   const at::Tensor x = draw({70, 48}), w = draw({32, 48}), b = draw({32}), dy = draw({70, 32});
   const at::Tensor wide = at::addmm(b.to(at::kFloat), x.to(at::kFloat), w.to(at::kFloat).t());
-  expect_rounded(product(x, w, b), wide);
-  expect_rounded(input_gradient(dy, w), at::mm(dy.to(at::kFloat), w.to(at::kFloat)));
+  expect_rounded(primitives(x).product(x, w, b), wide);
+  at::Tensor dx = at::empty_like(x);
+  primitives(dy).input_gradient(dx, dy, w);
+  expect_rounded(dx, at::mm(dy.to(at::kFloat), w.to(at::kFloat)));
   at::Tensor weight = w.clone().requires_grad_();
   weight.mutable_grad() = at::zeros({32, 48});
   accumulate_weight_gradient(weight, dy, x);

@@ -1,3 +1,4 @@
+// The angles are made on the host, which all devices then agree with.
 #include "strata/nn/ops/rope.h"
 
 #include <ATen/ops/empty.h>
@@ -9,7 +10,6 @@
 #include "strata/device/parallel.h"
 
 namespace strata {
-
 namespace {
 
 // A pair that turns fewer than `low` times in the original context is slowed by the whole factor,
@@ -37,7 +37,7 @@ std::vector<float> rope_frequencies(const RopeOptions& options, std::int64_t wid
 }
 
 at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length,
-                      std::int64_t first) {
+                      std::int64_t first, c10::Device device) {
   const std::vector<float> frequencies = rope_frequencies(options, width);
   const std::int64_t half = width / 2;
   at::Tensor table = at::empty({length, width}, host_options(at::kFloat));
@@ -52,11 +52,7 @@ at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64
       }
     }
   });
-  return table;
-}
-
-void rope(const at::Tensor& x, const at::Tensor& table, RopeTurn turn) {
-  primitives(x).rotate(x, table, turn);
+  return table.to(device);
 }
 
 }  // namespace strata

@@ -1,4 +1,5 @@
-/// Drops activations by a mask that is drawn by counter and never stored.
+/// Adds to the residual stream, and drops activations by a mask that is drawn by counter and never
+/// stored.
 ///
 /// The mask depends on (seed, step, position of the sample in the global mini-batch, layer, site,
 /// element): the same on any mesh, and again in backward and recompute. With sequence parallelism
@@ -6,8 +7,7 @@
 ///
 /// Source  Srivastava et al. 2014; Salmon et al. 2011 (Philox).
 /// Shapes  [samples, ...] contiguous, fp32, bf16 or fp16; a rank's part of a sample: a multiple of
-/// 4
-///         elements.
+///         4 elements.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,5 +28,7 @@ at::Tensor dropout(const at::Tensor& x, Dropout dropout, const ForwardContext& c
 /// residual + dropout(x), in one pass.
 at::Tensor residual_dropout(const at::Tensor& residual, const at::Tensor& x, Dropout dropout,
                             const ForwardContext& context);
+
+at::Tensor residual_add(const at::Tensor& residual, const at::Tensor& x);
 
 }  // namespace strata

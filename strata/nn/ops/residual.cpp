@@ -1,18 +1,13 @@
-#include "strata/nn/ops/dropout.h"
-
-#include <torch/csrc/autograd/custom_function.h>
+#include "strata/nn/ops/residual.h"
 
 #include <cmath>
 
 #include "strata/base/philox.h"
+#include "strata/nn/ops/saved_values.h"
 #include "strata/nn/primitives.h"
 #include "strata/nn/tensor_parallel.h"
 
 namespace strata {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 namespace {
 
 constexpr int kSitesPerLayer = 16;
@@ -27,46 +22,50 @@ MaskOfSamples make_mask(Dropout dropout, const ForwardContext& context) {
       context.tensor && context.tensor->sequence() ? context.tensor->rank() : 0};
 }
 
+void save_mask(AutogradContext* context, const MaskOfSamples& mask) {
+  auto& data = context->saved_data;
+  data["key"] = static_cast<std::int64_t>(mask.mask.key);
+  data["site"] = static_cast<std::int64_t>(mask.mask.site);
+  data["threshold"] = static_cast<std::int64_t>(mask.mask.threshold);
+  data["scale"] = static_cast<double>(mask.mask.scale);
+  data["first_sample"] = mask.first_sample;
+  data["part"] = mask.part;
+}
+
+MaskOfSamples saved_mask(AutogradContext* context) {
+  const auto& data = context->saved_data;
+  return {{.key = static_cast<std::uint64_t>(data.at("key").toInt()),
+           .site = static_cast<std::uint32_t>(data.at("site").toInt()),
+           .threshold = static_cast<std::uint32_t>(data.at("threshold").toInt()),
+           .scale = static_cast<float>(data.at("scale").toDouble())},
+          data.at("first_sample").toInt(),
+          data.at("part").toInt()};
+}
+
 at::Tensor masked(const at::Tensor& dy, const MaskOfSamples& mask) {
   return primitives(dy).dropout_add({}, dy.contiguous(), mask);
 }
 
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, MaskOfSamples mask) {
-    context->saved_data["mask"] = pack(mask);
+    save_mask(context, mask);
     return primitives(x).dropout_add({}, x, mask);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {masked(gradients[0], unpack(context->saved_data["mask"])), {}};
-  }
-
-  static c10::IValue pack(const MaskOfSamples& m) {
-    return std::vector<std::int64_t>{static_cast<std::int64_t>(m.mask.key), m.mask.site,
-                                     m.mask.threshold, m.first_sample, m.part};
-  }
-  static MaskOfSamples unpack(const c10::IValue& packed) {
-    const auto v = packed.toIntVector();
-    const auto threshold = static_cast<std::uint32_t>(v[2]);
-    return {{.key = static_cast<std::uint64_t>(v[0]),
-             .site = static_cast<std::uint32_t>(v[1]),
-             .threshold = threshold,
-             .scale = static_cast<float>(1.0 / (1.0 - threshold / 4294967296.0))},
-            v[3],
-            v[4]};
+    return {masked(gradients[0], saved_mask(context)), {}};
   }
 };
 
 struct ResidualDropoutFunction : torch::autograd::Function<ResidualDropoutFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& residual,
                             const at::Tensor& x, MaskOfSamples mask) {
-    context->saved_data["mask"] = DropoutFunction::pack(mask);
+    save_mask(context, mask);
     return primitives(x).dropout_add(residual, x, mask);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const MaskOfSamples mask = DropoutFunction::unpack(context->saved_data["mask"]);
-    return {gradients[0], masked(gradients[0], mask), {}};
+    return {gradients[0], masked(gradients[0], saved_mask(context)), {}};
   }
 };
 
@@ -89,9 +88,13 @@ at::Tensor dropout(const at::Tensor& x, Dropout dropout, const ForwardContext& c
   return is_off(dropout, context) ? x : DropoutFunction::apply(x, make_mask(dropout, context));
 }
 
+at::Tensor residual_add(const at::Tensor& residual, const at::Tensor& x) {
+  return AddFunction::apply(residual, x);
+}
+
 at::Tensor residual_dropout(const at::Tensor& residual, const at::Tensor& x, Dropout dropout,
                             const ForwardContext& context) {
-  if (is_off(dropout, context)) return AddFunction::apply(residual, x);
+  if (is_off(dropout, context)) return residual_add(residual, x);
   return ResidualDropoutFunction::apply(residual, x, make_mask(dropout, context));
 }
 
