@@ -6,7 +6,6 @@
 #include "strata/base/errors.h"
 #include "strata/cli/recipe_arguments.h"
 #include "strata/cli/verbs.h"
-#include "strata/plan/plan_json.h"
 #include "strata/plan/plan_text.h"
 #include "strata/plan/zero_bytes.h"
 #include "strata/schedule/grid.h"

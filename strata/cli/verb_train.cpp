@@ -19,7 +19,6 @@
 #include "strata/report/metrics.h"
 #include "strata/report/progress.h"
 #include "strata/report/tensorboard.h"
-#include "strata/train/run_report.h"
 #include "strata/train/training_run.h"
 
 namespace strata {

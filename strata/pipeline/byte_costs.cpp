@@ -1,4 +1,6 @@
-#include "strata/pipeline/costs.h"
+// Bytes are those of buffers as stages hold them: gradients in fp32 whatever the weights are, a master copy
+// beside 16-bit weights, a replica of a tied weight where its owner lives elsewhere.
+#include "strata/pipeline/byte_costs.h"
 
 #include <algorithm>
 #include <map>

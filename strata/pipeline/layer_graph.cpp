@@ -1,3 +1,5 @@
+// Outputs leave detached, with only the edges of their graph kept: a value that has been sent or consumed
+// can go although its layer's backward is still to come.
 #include "strata/pipeline/layer_graph.h"
 
 #include <ATen/core/grad_mode.h>

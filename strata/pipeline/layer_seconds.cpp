@@ -1,3 +1,4 @@
+// The lower quartile, not the mean: disturbances only ever add time.
 #include "strata/pipeline/layer_seconds.h"
 
 #include <algorithm>

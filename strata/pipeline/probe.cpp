@@ -15,7 +15,6 @@
 #include "strata/nn/initialise.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/optimizer.h"
-#include "strata/pipeline/cache_file.h"
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/tier/store.h"
@@ -37,7 +36,7 @@ std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs, Devi
   return inputs;
 }
 
-// One of n tensor-parallel ranks alone: its share of the work in the shapes it has among them. What
+// One of n tensor-parallel ranks alone: its part of the work in the shapes it has among them. What
 // the ranks tell one another is reckoned by the plan, not timed here.
 class LoneSlice final : public TensorParallel {
  public:

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "strata/base/clock.h"
-#include "strata/pipeline/costs.h"
+#include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/layer_seconds.h"
 
 namespace strata {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,5 +53,16 @@ class ProbeCache {
 /// one entry: the mean of theirs.
 void correct_cache(const std::string& file, const std::vector<std::string>& keys,
                    const std::vector<LayerSeconds>& trained);
+
+// The files themselves. One that cannot be read or written only costs the time of measuring again.
+
+/// $XDG_CACHE_HOME/strata/NAME or ~/.cache/strata/NAME; empty if neither is set.
+std::string default_cache_file(const std::string& name);
+
+/// An empty object if there is no such file or no object in it.
+nlohmann::json read_cache_file(const std::string& file);
+
+/// Makes the folder; readers see the old file or the new one.
+void write_cache_file(const std::string& file, const nlohmann::json& json);
 
 }  // namespace strata

@@ -18,7 +18,7 @@
 #include "strata/base/clock.h"
 #include "strata/base/units.h"
 #include "strata/device/device.h"
-#include "strata/pipeline/cache_file.h"
+#include "strata/pipeline/probe_cache.h"
 
 namespace strata {
 namespace {

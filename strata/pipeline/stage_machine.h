@@ -77,7 +77,7 @@ class StageMachine final : public Machine {
   void begin(const Program& program, StepInputs inputs);
   void perform(const Action& action) override;
 
-  /// Shares the loss; for programs without kReduceNormAndLoss. Collective.
+  /// Adds the loss over the ranks; for programs without kReduceNormAndLoss. Collective.
   void reduce_loss();
   const StepOutcome& outcome() const { return outcome_; }
 

@@ -1,9 +1,11 @@
+// The plan is simulated again with trained seconds and its own seconds of collectives: what then differs
+// from the measured step is not the layers' doing.
 #include "strata/pipeline/step_miss.h"
 
 #include <cmath>
 
 #include "strata/base/units.h"
-#include "strata/plan/mesh_request.h"
+#include "strata/plan/communication.h"
 
 namespace strata {
 namespace {

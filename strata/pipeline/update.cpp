@@ -68,9 +68,7 @@ void StageMachine::add_ties(const Action& action) {
 const LayerCuts& StageMachine::cuts_of(int layer) {
   const auto known = cuts_.find(layer);
   if (known != cuts_.end()) return known->second;
-  return cuts_
-      .emplace(layer,
-               cut_layer(model_.layout(layer).own_numel, groups_.dp.size(), groups_.shard.size()))
+  return cuts_.emplace(layer, cut_layer(model_.layout(layer).own_numel, plan_.shards()))
       .first->second;
 }
 
@@ -140,18 +138,18 @@ void StageMachine::reduce_norm_and_loss() {
   // One entry a layer and tensor-parallel rank, filled by one rank alone (adding zeros is exact),
   // and the loss behind them.
   const int tp = groups_.tp.size(), tp_rank = groups_.tp.rank();
-  std::vector<double> shared(static_cast<std::size_t>(model_.num_layers()) * tp + 1, 0.0);
+  std::vector<double> sums(static_cast<std::size_t>(model_.num_layers()) * tp + 1, 0.0);
   const std::vector<double> squares = layer_squares();
   if (groups_.dp.rank() == 0) {
     const std::vector<int> layers = store_.layers();
     for (std::size_t i = 0; i < layers.size(); ++i)
-      shared[static_cast<std::size_t>(layers[i]) * tp + tp_rank] = squares[i];
+      sums[static_cast<std::size_t>(layers[i]) * tp + tp_rank] = squares[i];
   }
-  if (tp_rank == 0) shared.back() = scalars_.loss.sum;
-  groups_.world.all_reduce(shared);
-  scalars_.loss.sum = shared.back();
-  shared.pop_back();
-  scalars_.squares = ordered_sum(shared);
+  if (tp_rank == 0) sums.back() = scalars_.loss.sum;
+  groups_.world.all_reduce(sums);
+  scalars_.loss.sum = sums.back();
+  sums.pop_back();
+  scalars_.squares = ordered_sum(sums);
   const double norm = std::sqrt(scalars_.squares) / scalars_.loss_scale;
   scalars_.factor = clip_factor(norm, options_.clip) / scalars_.loss_scale;
   scalars_.skip = inputs_.may_skip && !std::isfinite(norm);

@@ -1,3 +1,5 @@
+// The first gradient may be a tensor of autograd or of another rank, so it is not written to; from the
+// first addition on the sum is our own.
 #include "strata/pipeline/value_table.h"
 
 #include <ATen/ops/add.h>

@@ -1,18 +1,80 @@
-/// Counts what every rank sends in a step along each axis of the mesh, and how much of the step it
-/// explains.
+/// Reckons what ranks exchange along each axis of the mesh: bytes, seconds, and how much of a step it
+/// explains. Beside the pipeline the planner knows the axes as replicas and what they shard, and as
+/// tensor-parallel ranks.
 ///
-/// Exposed is what the step would be shorter by if the axis took no time: work that hides behind
-/// compute isn't in it.
+/// A cost table is that of one tensor-parallel rank and one replica's part of the mini-batch. Exposed
+/// is what the step would be shorter by if the axis took no time: work that hides behind compute isn't
+/// in it.
 ///
-/// Units  bytes sent by one rank; seconds of a step.
+/// Units  bytes that one rank sends; seconds of a step; rates in bytes a second, 0: takes no time.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
-#include "strata/plan/mesh_request.h"
+#include "strata/plan/plan_options.h"
+#include "strata/plan/shard_bytes.h"
+#include "strata/plan/simulator.h"
+#include "strata/schedule/costs.h"
 #include "strata/schedule/step_plan.h"
 
 namespace strata {
+
+struct AxisRates {
+  double pp = 0;
+  double dp = 0;
+  double tp = 0;
+};
+
+/// Ranks of one process hand values over and read each other's memory; between processes bytes are
+/// copied through sockets. Assumed, not measured.
+inline constexpr AxisRates kThreadRates{.pp = 0, .dp = 5e9, .tp = 5e9};
+inline constexpr AxisRates kProcessRates{.pp = 1e9, .dp = 1e9, .tp = 1e9};
+
+/// Whole tensors that tensor-parallel ranks sum for a layer and a full micro-batch.
+struct TensorTraffic {
+  std::int64_t forward_bytes = 0;
+  std::int64_t backward_bytes = 0;
+};
+
+struct MeshRequest {
+  int dp = 1;
+  int tp = 1;
+  ZeroPolicy zero = {};  ///< reduce kAuto: once if that fits
+  bool sequence_parallel = false;
+  bool reads_in_place = true;  ///< as in shard_bytes(): false where processes send gradients
+  AxisRates rates = kThreadRates;
+  std::vector<TensorTraffic> tensor = {};  ///< per layer; empty: none
+};
+
+MeshRequest mesh_request(const MeshOptions& options);
+
+/// Of a chain of transformer blocks between an embedding and a head: two sums in a block's forward
+/// and two in its backward, one in the embedding's forward, one in the head's backward. Sequence
+/// parallelism gathers and scatters instead, which is as many bytes.
+/// Source  Narayanan et al. 2021 (SC'21), section 3.2: 8bsh(t-1)/t elements a block.
+std::vector<TensorTraffic> transformer_traffic(const Dataflow& dataflow, const CostTable& costs,
+                                               const MeshRequest& request);
+
+/// Bytes that a rank sends to sum whole tensors of `bytes` among n ranks: 2 (n - 1) / n of them.
+double all_reduce_bytes(double bytes, int ranks);
+
+/// Bytes that a rank sends for a layer when replicas ...
+struct ReplicaTraffic {
+  double reduce = 0;  ///< add its gradients once
+  double fetch = 0;   ///< collect its weights once
+  double gather = 0;  ///< exchange its updated weights
+};
+ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout);
+
+/// The same in seconds, for the simulator.
+CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
+                                     double rate);
+
+/// Adds what the mesh costs in time: sums of tensor-parallel ranks to forwards and backwards, which
+/// wait for them; transfers between stages at the axis' rate unless they were measured; updates of
+/// sharded states take a part of their time.
+CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request);
 
 struct AxisTraffic {
   double bytes = 0;

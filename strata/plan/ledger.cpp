@@ -1,3 +1,6 @@
+// Actions are walked in the order of the simulated clock, not rank by rank: when a rank lets go of what it
+// sent depends on when the other takes it. Only changes of bytes are kept, so that a step of many
+// micro-batches costs memory by its actions, not by its tensors.
 #include "strata/plan/ledger.h"
 
 #include <algorithm>

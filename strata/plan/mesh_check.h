@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/plan/mesh_options.h"
+#include "strata/plan/plan_options.h"
 
 namespace strata {
 

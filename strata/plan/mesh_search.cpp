@@ -1,3 +1,5 @@
+// Every legal combination is planned in full. Estimates that would prune some are what a plan consists of,
+// and a combination takes milliseconds.
 #include "strata/plan/mesh_search.h"
 
 #include <algorithm>

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kMiB = 1 << 20;
 
 // Eight equal layers; a mini-batch of 16 samples, one a micro-batch. tp divides work and weights.
-struct World {
+struct Setting {
   std::int64_t device_bytes = 0;
   std::int64_t weight_bytes = 4 * kMiB;
   AxisRates rates = {};
@@ -46,7 +46,7 @@ struct World {
 };
 
 TEST(MeshSearch, TriesEveryLegalMesh) {
-  const MeshSearch search = World().search(4);
+  const MeshSearch search = Setting().search(4);
   // (1,4,1) x zero 0-3; (1,2,2) x 4; (1,1,4); (2,2,1) x 4 x {1f1b, gpipe, interleaved 2, 4};
   // (2,1,2) x 4; (4,1,1) x {1f1b, gpipe, interleaved 2}.
   EXPECT_EQ(search.trials.size(), 4u + 4 + 1 + 16 + 4 + 3);
@@ -59,16 +59,16 @@ TEST(MeshSearch, TriesEveryLegalMesh) {
 }
 
 TEST(MeshSearch, FreeCommunicationFavoursReplicasForTheyHaveNoBubble) {
-  const MeshSearch search = World().search(4);
+  const MeshSearch search = Setting().search(4);
   EXPECT_EQ(search.best().mesh(), (Mesh{.dp = 4}));
   EXPECT_EQ(search.best().zero, 0);  // the simplest among equals
   EXPECT_EQ(search.trials[0].why, "fastest that fits");
 }
 
 TEST(MeshSearch, SlowReplicasAndTensorRanksFavourThePipeline) {
-  World world;
-  world.rates = {.pp = 1e12, .dp = 1e6, .tp = 1e6};
-  const MeshSearch search = world.search(4);
+  Setting setting;
+  setting.rates = {.pp = 1e12, .dp = 1e6, .tp = 1e6};
+  const MeshSearch search = setting.search(4);
   EXPECT_EQ(search.best().pp, 4);
   EXPECT_EQ(search.best().schedule, ScheduleKind::kInterleaved);
   const std::string text = search_text(search);
@@ -77,11 +77,11 @@ TEST(MeshSearch, SlowReplicasAndTensorRanksFavourThePipeline) {
 }
 
 TEST(MeshSearch, ASmallBudgetShardsOrCuts) {
-  World world;
-  world.device_bytes = 60 * kMiB;  // everything needs 128 MiB
-  const MeshSearch search = world.search(4);
+  Setting setting;
+  setting.device_bytes = 60 * kMiB;  // everything needs 128 MiB
+  const MeshSearch search = setting.search(4);
   EXPECT_TRUE(search.trials[0].fits);
-  EXPECT_LE(search.trials[0].peak_bytes, world.device_bytes);
+  EXPECT_LE(search.trials[0].peak_bytes, setting.device_bytes);
   bool over = false;
   for (const MeshTrial& trial : search.trials) {
     over |= trial.mesh.dp == 4 && trial.mesh.zero == 0 && !trial.fits &&
@@ -92,10 +92,10 @@ TEST(MeshSearch, ASmallBudgetShardsOrCuts) {
 
 TEST(MeshSearch, AWinnerIsNeverSlowerThanWhatFits) {
   for (const double rate : {0.0, 1e9, 1e7}) {
-    World world;
-    world.rates = {.pp = rate, .dp = rate, .tp = rate};
-    world.device_bytes = 100 * kMiB;
-    const MeshSearch search = world.search(8);
+    Setting setting;
+    setting.rates = {.pp = rate, .dp = rate, .tp = rate};
+    setting.device_bytes = 100 * kMiB;
+    const MeshSearch search = setting.search(8);
     for (const MeshTrial& trial : search.trials) {
       if (trial.fits) EXPECT_GE(trial.step_seconds, 0.998 * search.trials[0].step_seconds);
     }
@@ -103,9 +103,9 @@ TEST(MeshSearch, AWinnerIsNeverSlowerThanWhatFits) {
 }
 
 TEST(MeshSearch, ShowsEachShapeOnceWithItsReason) {
-  World world;
-  world.rates = {.pp = 1e9, .dp = 1e8, .tp = 1e8};
-  const std::string text = search_text(world.search(4), 3);
+  Setting setting;
+  setting.rates = {.pp = 1e9, .dp = 1e8, .tp = 1e8};
+  const std::string text = search_text(setting.search(4), 3);
   EXPECT_EQ(text.substr(0, 9), "mesh auto");
   EXPECT_NE(text.find("fastest that fits"), std::string::npos);
   EXPECT_NE(text.find("× as slow: "), std::string::npos);
@@ -113,31 +113,31 @@ TEST(MeshSearch, ShowsEachShapeOnceWithItsReason) {
 }
 
 TEST(MeshSearch, NamesTheLeastMemoryWhenNothingFits) {
-  World world;
-  world.device_bytes = 8 * kMiB;
+  Setting setting;
+  setting.device_bytes = 8 * kMiB;
   try {
-    world.search(4);
+    setting.search(4);
     FAIL() << "found one";
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().operation, "plan.mesh");
     EXPECT_NE(error.text().fix.find("set memory.device="), std::string::npos);
-    world.device_bytes =
+    setting.device_bytes =
         parse_bytes(error.text().fix.substr(18, error.text().fix.find(',') - 18)).count;
-    EXPECT_NO_THROW(world.search(4));
+    EXPECT_NO_THROW(setting.search(4));
   }
 }
 
 TEST(MeshSearch, NoLegalMeshIsRefused) {
-  World world;
-  world.limits = {.mini_batch = 2, .layers = 2, .heads = 2};
-  EXPECT_THROW(world.search(7), UserError);
+  Setting setting;
+  setting.limits = {.mini_batch = 2, .layers = 2, .heads = 2};
+  EXPECT_THROW(setting.search(7), UserError);
 }
 
 TEST(MeshSearch, AMeshThatTheModelRefusesOnlyLoses) {
-  const World world;
-  const MeshSearch search = search_mesh({.ranks = 4}, world.limits, [&](const MeshOptions& mesh) {
+  const Setting setting;
+  const MeshSearch search = search_mesh({.ranks = 4}, setting.limits, [&](const MeshOptions& mesh) {
     if (mesh.pp == 1) throw UserError({.operation = "test", .what = "no such model"});
-    return world.request_of(mesh);
+    return setting.request_of(mesh);
   });
   EXPECT_NE(search.best().pp, 1);
   EXPECT_EQ(search.trials.back().why, "no such model");

@@ -307,8 +307,8 @@ std::optional<Partition> partition_layers(const Dataflow& dataflow, const CostTa
     return std::equal(bytes.begin(), bytes.end(), request.device_bytes.begin(),
                       std::less_equal<>());
   };
-  for (const bool share : {false, true}) {
-    const auto partition = partitioner.best(share);
+  for (const bool capped_stages : {false, true}) {
+    const auto partition = partitioner.best(capped_stages);
     if (partition && fits(*partition)) return partition;
   }
   return std::nullopt;

@@ -6,7 +6,7 @@
 ///
 /// With one stage a rank the cut is optimal, under the cap too. With several, the stages themselves
 /// are balanced without the cap and the sum of each rank is checked; if a rank breaks its cap,
-/// every stage gets an equal share of it instead, which respects the cap but may miss a faster cut.
+/// every stage gets an equal part of it instead, which respects the cap but may miss a faster cut.
 ///
 /// Source  min-max dynamic programming, D[j][i] = min over q of max(D[j-1][q], cost(q, i)).
 /// Units   bytes as StageEstimate has them: near the ledger's, which decides.

@@ -298,6 +298,22 @@ TEST(StageEstimator, ChargesACopyOfATiedWeightOnlyAwayFromItsOwner) {
   EXPECT_EQ(estimate({0, 3}).fixed_bytes, 0);
 }
 
+// Filling stage after stage takes layers 0 to 2, which leaves layer 3 a copy of layer 2's weight that
+// no rank has room for, at every limit: the search starts from the mean, within which only the middle
+// cut lies, and that waits for a slow transfer. The best is found by searching within what that costs.
+TEST(Partition, UnderACapLooksBeyondTheFirstCutThatItFinds) {
+  Dataflow dataflow = chain(4);
+  dataflow.ties.push_back({.name = "w", .owner = 2, .users = {3}});
+  CostTable costs = equal_costs(dataflow, {});
+  const double seconds[] = {1, 4, 0.5, 4.5};
+  for (int l = 0; l < 4; ++l) costs.layers[l].forward_seconds = seconds[l];
+  costs.layers[3].replica_bytes = 100;
+  costs.values[1].transfer_seconds = 6;
+  const auto found = partition_layers(dataflow, costs, {.ranks = 2, .device_bytes = {50, 50}});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(*found, (Partition{{0, 1, 4}}));
+}
+
 TEST(StageEstimator, ARecomputedLayerKeepsNothingButNeedsItAllWhileItRuns) {
   const Dataflow dataflow = chain(2);
   const CostTable costs = equal_costs(

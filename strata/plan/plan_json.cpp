@@ -1,4 +1,4 @@
-#include "strata/plan/plan_json.h"
+#include "strata/plan/plan_text.h"
 
 #include <nlohmann/json.hpp>
 

@@ -5,7 +5,6 @@
 
 #include "strata/base/errors.h"
 #include "strata/plan/example_models_test.h"
-#include "strata/plan/plan_json.h"
 #include "strata/plan/plan_text.h"
 #include "strata/plan/planner.h"
 

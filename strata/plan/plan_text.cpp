@@ -4,13 +4,122 @@
 #include <vector>
 
 #include "strata/base/units.h"
-#include "strata/plan/byte_table.h"
-#include "strata/plan/mesh_text.h"
 #include "strata/plan/text_table.h"
 #include "strata/schedule/grid.h"
 
 namespace strata {
 namespace {
+
+// The unit in which the greatest number has one to four digits.
+struct Unit {
+  const char* name = "B";
+  double bytes = 1;
+
+  explicit Unit(std::int64_t greatest) {
+    for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
+      if (static_cast<double>(greatest) < 1024 * bytes) break;
+      name = larger;
+      bytes *= 1024;
+    }
+  }
+  std::string operator()(std::int64_t count) const {
+    return format_double(static_cast<double>(count) / bytes, bytes == 1 ? 0 : 1);
+  }
+};
+
+std::vector<ByteKind> used_kinds(const Ledger& ledger) {
+  std::vector<ByteKind> kinds;
+  for (int k = 0; k < kNumByteKinds; ++k) {
+    const auto kind = static_cast<ByteKind>(k);
+    const bool used = std::any_of(ledger.begin(), ledger.end(),
+                                  [&](const RankLedger& rank) { return rank.at_peak[kind] != 0; });
+    if (used) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+}  // namespace
+
+std::string byte_table(const Ledger& ledger, std::int64_t device_bytes) {
+  const std::vector<ByteKind> kinds = used_kinds(ledger);
+  const Unit in_unit(peak_bytes(ledger));
+  std::vector<std::string> head{std::string(in_unit.name) + " on rank"};
+  for (const ByteKind kind : kinds) head.push_back(name_of(kind));
+  head.push_back("peak");
+  if (device_bytes > 0) head.push_back("budget");
+  TextTable table(std::string(head.size(), 'r'));
+  table.add_row(head);
+  for (std::size_t r = 0; r < ledger.size(); ++r) {
+    std::vector<std::string> row{std::to_string(r)};
+    for (const ByteKind kind : kinds) row.push_back(in_unit(ledger[r].at_peak[kind]));
+    row.push_back(in_unit(ledger[r].peak_bytes));
+    if (device_bytes > 0) {
+      const double percent =
+          100.0 * static_cast<double>(ledger[r].peak_bytes) / static_cast<double>(device_bytes);
+      row.push_back(format_double(percent, 0) + " %");
+    }
+    table.add_row(row);
+  }
+  return table.text();
+}
+
+namespace {
+
+// What the mesh exchanges; nothing for a pipeline alone.
+
+bool is_pipeline_alone(const Plan& plan) { return plan.mesh.dp * plan.mesh.tp == 1; }
+
+std::string traffic_table(const Plan& plan) {
+  TextTable table("rrrr");
+  table.add_row({"sent by rank", "pp", "dp", "tp"});
+  const auto cell = [](const AxisTraffic& axis) {
+    return format_bytes(static_cast<std::int64_t>(axis.bytes + 0.5));
+  };
+  for (std::size_t r = 0; r < plan.communication.ranks.size(); ++r) {
+    const RankTraffic& rank = plan.communication.ranks[r];
+    table.add_row({std::to_string(r), cell(rank.pp), cell(rank.dp), cell(rank.tp)});
+  }
+  return table.text();
+}
+
+std::string three(double pp, double dp, double tp) {
+  return "pp " + format_seconds(pp) + ", dp " + format_seconds(dp) + ", tp " + format_seconds(tp);
+}
+
+std::string time_lines(const Plan& plan) {
+  double pp = 0, dp = 0, tp = 0;
+  for (const RankTraffic& rank : plan.communication.ranks) {
+    pp = std::max(pp, rank.pp.seconds);
+    dp = std::max(dp, rank.dp.seconds);
+    tp = std::max(tp, rank.tp.seconds);
+  }
+  const Communication& all = plan.communication;
+  return "moving     " + three(pp, dp, tp) + " on the busiest rank\n" + "exposed    " +
+         three(all.exposed_pp_seconds, all.exposed_dp_seconds, all.exposed_tp_seconds) +
+         " of the step\n";
+}
+
+std::string ranks_text(const Plan& plan) {
+  const int ranks = plan.decisions().mesh.pp * plan.mesh.dp * plan.mesh.tp;
+  std::string text = std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
+  if (is_pipeline_alone(plan)) return text;
+  text += " (pp " + std::to_string(plan.decisions().mesh.pp) + " × dp " +
+          std::to_string(plan.mesh.dp) + " × tp " + std::to_string(plan.mesh.tp);
+  if (plan.mesh.zero.stage > 0) text += ", zero " + std::to_string(plan.mesh.zero.stage);
+  return text + ")";
+}
+
+std::string mesh_text(const Plan& plan) {
+  if (is_pipeline_alone(plan)) return "";
+  std::string text = traffic_table(plan) + "\n";
+  if (plan.mesh.dp > 1) {
+    text += std::string("reduce     ") +
+            (plan.decisions().zero.reduce == ReduceMode::kEach ? "after each micro-batch"
+                                                               : "once a step") +
+            " (" + plan.reduce_reason + ")\n";
+  }
+  return text + time_lines(plan);
+}
 
 constexpr int kMostNames = 4;  // of recomputed layers, then "and 8 more"
 

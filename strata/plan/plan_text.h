@@ -1,7 +1,9 @@
-/// Draws a plan for the terminal: the stages, the order of work, the bytes of each rank, and what
-/// it all comes to.
+/// Draws a plan for the terminal: the stages, the order of work, the bytes of each rank, what the mesh
+/// exchanges, and what it all comes to; and writes it as JSON.
 #pragma once
 
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "strata/plan/planner.h"
@@ -10,5 +12,18 @@ namespace strata {
 
 /// The grid is cut at `columns` characters; the tables are as wide as they must be, about 80.
 std::string plan_text(const Plan& plan, int columns = 100);
+
+/// The bytes of every rank at its peak, by kind: what `plan` shows and what a refusal says.
+///
+///     MiB on rank  weights  gradients  values   peak  budget
+///               0     28.0       28.0     7.5   63.5    50 %
+///               1     28.0       28.0     1.5   57.5    45 %
+///
+/// One unit for all, that of the fullest rank. Kinds that no rank has are left out; device_bytes 0:
+/// no limit, so no part of a budget.
+std::string byte_table(const Ledger& ledger, std::int64_t device_bytes);
+
+/// Everything that plan_text() shows, and the predicted timeline and memory of each rank.
+nlohmann::json to_json(const Plan& plan);
 
 }  // namespace strata

@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "strata/plan/example_models_test.h"
-#include "strata/plan/plan_json.h"
 #include "strata/plan/text_table.h"
 
 namespace strata {

@@ -1,9 +1,10 @@
+// What is decided here by measured seconds is what ranks run, so all processes have to follow one of them:
+// decisions travel as a line of JSON, and each process makes the same programs of them.
 #include "strata/plan/planner.h"
 
 #include <nlohmann/json.hpp>
 
 #include "strata/plan/proposal.h"
-#include "strata/plan/refusal.h"
 
 namespace strata {
 namespace {

@@ -6,8 +6,7 @@
 /// layers that give most bytes back a second, as few as will do. Gradients of replicas are added
 /// once a step; with reduce `auto`, where only that fits, after every micro-batch.
 ///
-/// Errors  UserError `[plan.memory]` when nothing fits: the byte table of each rank, and as the fix
-/// the
+/// Errors  UserError `[plan.memory]` when nothing fits: the byte table of each rank, and as the fix the
 ///         nearest settings that fit, or else the smallest budget found to; and all that partition,
 ///         builders and validator refuse.
 #pragma once
@@ -17,8 +16,7 @@
 
 #include "strata/plan/communication.h"
 #include "strata/plan/ledger.h"
-#include "strata/plan/memory_options.h"
-#include "strata/plan/mesh_request.h"
+#include "strata/plan/plan_options.h"
 #include "strata/plan/simulator.h"
 #include "strata/schedule/costs.h"
 #include "strata/schedule/step_plan.h"

@@ -1,3 +1,6 @@
+// The partitioner estimates, the simulator and the ledger decide: every cut that the partitioner finds
+// with and without a cap, and with every layer recomputed or none, is planned whole, and the best of
+// these plans wins. All of one request are tried on one copy of its dataflow.
 #include "strata/plan/proposal.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-/// Finds the best plan for exactly the settings asked for, fitting or not.
+/// Finds the best plan for exactly the settings asked for, fitting or not, and says of one that does
+/// not fit what the nearest settings are that do.
 #pragma once
 
 #include "strata/plan/planner.h"
@@ -20,5 +21,10 @@ struct Choices {
 
 /// The plan that these choices make.
 Plan evaluate(const PlanRequest& request, const Choices& choices);
+
+/// Tries, in this order: recompute `auto`, schedule 1f1b, both, with replicas higher stages of
+/// ZeRO, smaller micro-batches, more ranks; if none fits, the smallest budget for the best of them
+/// on the same ranks. `plan` is the best that the request itself gives.
+[[noreturn]] void refuse(const PlanRequest& request, const Plan& plan);
 
 }  // namespace strata

@@ -1,3 +1,5 @@
+// A ledger is the only judge of what fits, and it costs a walk over the whole step; so ranks are searched
+// together, one ledger answering for all of them, and layers that are equal stand for one another.
 #include "strata/plan/recompute_choice.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
-#include "strata/plan/refusal.h"
+// A refusal has to name settings that work, so each alternative is planned, nearest first, but for those
+// whose fixed bytes alone are more than all ranks have.
+#include "strata/plan/proposal.h"
 
 #include <algorithm>
 #include <string>
@@ -6,8 +8,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
-#include "strata/plan/byte_table.h"
-#include "strata/plan/proposal.h"
+#include "strata/plan/plan_text.h"
 
 namespace strata {
 namespace {

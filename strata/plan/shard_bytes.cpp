@@ -1,3 +1,5 @@
+// Bytes of a kind are scaled by elements, not cut by themselves: weights, gradients and states of a layer
+// have different sizes an element and one cut.
 #include "strata/plan/shard_bytes.h"
 
 #include <cmath>

@@ -1,3 +1,6 @@
+// Ranks are advanced in turn, each as far as it gets: a rank's clock depends on others only through the
+// arrivals of messages and the last comer of a collective, so that the order of turns changes nothing.
+// Replicas are one rank here; what they exchange takes its time on a channel beside the compute.
 #include "strata/plan/simulator.h"
 
 #include <algorithm>
@@ -37,9 +40,9 @@ struct MessageHash {
 
 // Seconds of ranges of layers. A range of many layers recurs with every micro-batch and is summed
 // once, in layer order.
-class LayerSeconds {
+class ComputeSeconds {
  public:
-  explicit LayerSeconds(const CostTable& costs) : layers_(costs.layers) {}
+  explicit ComputeSeconds(const CostTable& costs) : layers_(costs.layers) {}
 
   double operator()(LayerRange range, bool backward) {
     if (range.size() == 1) return sum(range, backward);
@@ -75,7 +78,7 @@ struct SharedClock {
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;
   const CollectiveSeconds* collective_seconds = nullptr;
-  LayerSeconds layer_seconds;
+  ComputeSeconds layer_seconds;
   std::unordered_map<Message, double, MessageHash> arrivals;
   std::vector<Collective> collectives;
 };
@@ -193,7 +196,7 @@ SharedClock make_shared_clock(const Schedule& schedule, const CostTable& costs,
   SharedClock shared{.costs = &costs,
                      .num_ranks = schedule.num_ranks(),
                      .collective_seconds = &collectives,
-                     .layer_seconds = LayerSeconds(costs)};
+                     .layer_seconds = ComputeSeconds(costs)};
   double seconds = 0;
   double bytes = 0;
   for (const ValueCost& value : costs.values) {

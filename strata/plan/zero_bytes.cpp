@@ -61,10 +61,12 @@ const ParameterBytes& precision_convention(const std::string& name) {
 ModelStateBytes zero_bytes(double parameters, const ParameterBytes& bytes, int zero,
                            int shard_ranks) {
   check(parameters, zero, shard_ranks);
-  const auto share = [&](int from_stage) { return zero >= from_stage ? 1.0 / shard_ranks : 1.0; };
-  return {.weights = parameters * bytes.weight * share(3),
-          .gradients = parameters * bytes.gradient * share(2),
-          .states = parameters * bytes.states * share(1)};
+  const auto fraction = [&](int from_stage) {
+    return zero >= from_stage ? 1.0 / shard_ranks : 1.0;
+  };
+  return {.weights = parameters * bytes.weight * fraction(3),
+          .gradients = parameters * bytes.gradient * fraction(2),
+          .states = parameters * bytes.states * fraction(1)};
 }
 
 double zero_volume(int zero, int shard_ranks) {

@@ -5,6 +5,7 @@
 #include "strata/base/errors.h"
 #include "strata/schedule/dataflow.h"
 #include "strata/schedule/example_models_test.h"
+#include "strata/schedule/mesh.h"
 
 namespace strata {
 namespace {
@@ -32,6 +33,42 @@ TEST(Placement, RefusesAPartitionThatDoesNotFitTheDataflow) {
   EXPECT_THROW(LayerPlacement(dataflow, {{0, 2, 3}}, {0, 1}), InternalError);
   EXPECT_THROW(LayerPlacement(dataflow, {{0, 2, 2, 4}}, {0, 1, 2}), InternalError);
   EXPECT_THROW(LayerPlacement(dataflow, {{0, 2, 4}}, {0}), InternalError);
+}
+
+TEST(LayerSet, HasWhatWasAddedAndNotRemoved) {
+  LayerSet set{4, 1};
+  EXPECT_EQ(set.layers(), (std::vector<int>{1, 4}));
+  EXPECT_TRUE(set.has(1) && set.has(4));
+  EXPECT_FALSE(set.has(0) || set.has(5) || set.has(1000));
+  set.remove(4);
+  set.remove(7);
+  EXPECT_EQ(set, LayerSet{1});
+  EXPECT_EQ(set.size(), 1);
+  set.remove(1);
+  EXPECT_TRUE(set.empty());
+  EXPECT_EQ(LayerSet::all(3), (LayerSet{0, 1, 2}));
+  EXPECT_EQ(LayerSet(std::vector<int>{2, 0}), (LayerSet{0, 2}));
+}
+
+TEST(Mesh, EveryRankHasOnePlace) {
+  const Mesh mesh{.pp = 4, .dp = 2, .tp = 4};
+  EXPECT_EQ(mesh.size(), 32);
+  for (int rank = 0; rank < mesh.size(); ++rank) EXPECT_EQ(mesh.rank(mesh.place(rank)), rank);
+}
+
+TEST(Mesh, LinesRunAlongOneAxis) {
+  const Mesh mesh{.pp = 2, .dp = 3, .tp = 2};
+  EXPECT_EQ(mesh.tp_line(9), (std::vector<int>{8, 9}));
+  EXPECT_EQ(mesh.dp_line(9), (std::vector<int>{7, 9, 11}));
+  EXPECT_EQ(mesh.pp_line(9), (std::vector<int>{3, 9}));
+  EXPECT_EQ(mesh.stage_ranks(9), (std::vector<int>{6, 7, 8, 9, 10, 11}));
+}
+
+TEST(Mesh, NamesTheAxesThatAreThere) {
+  const Mesh mesh{.pp = 4, .dp = 2, .tp = 4};
+  EXPECT_EQ(mesh.name(14), "rank 14 (pp 1/4, tp 2/4, dp 1/2)");
+  EXPECT_EQ((Mesh{.pp = 2}).name(1), "rank 1 (pp 1/2)");
+  EXPECT_EQ(Mesh{}.name(0), "rank 0");
 }
 
 }  // namespace

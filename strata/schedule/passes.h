@@ -20,8 +20,8 @@ Schedule with_layers(Schedule schedule, const Partition& partition);
 /// activations stay one action.
 Schedule with_recompute(Schedule schedule, const LayerSet& recompute);
 
-/// Splits compute actions at layers whose weights are sharded and keeps a window of weights: those of the running
-/// action and of the next one, whose fetch thereby overlaps with compute.
+/// Splits compute actions at layers whose weights are sharded and keeps a window of whole weights:
+/// those of the running action and of the next one, whose fetch thereby overlaps with compute.
 Schedule with_prefetches(Schedule schedule, const ShardLayout& shards);
 
 /// Starts the reduction of a layer's gradients right after its last backward (or each one), so that

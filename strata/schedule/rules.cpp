@@ -1,3 +1,5 @@
+// Ranks are checked against one common state, as if the step ran on one clock: an action may use only what
+// some action before it, on whatever rank, has made and, across ranks, sent and received.
 #include "strata/schedule/rules.h"
 
 #include <algorithm>

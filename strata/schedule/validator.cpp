@@ -1,3 +1,5 @@
+// The step is run without tensors, every rank as far as it gets. If all stand still, what the ranks wait
+// for is either sent nowhere or part of a cycle, and a cycle of waits is the deadlock to show.
 #include "strata/schedule/validator.h"
 
 #include <algorithm>

@@ -1,4 +1,8 @@
+// The only place that decides what is sharded. A layer in a tie is used from other ranks, which read its
+// whole weights and add to its whole gradients; layers without weights have nothing to exchange.
 #include "strata/schedule/zero.h"
+
+#include "strata/base/errors.h"
 
 namespace strata {
 
@@ -23,6 +27,17 @@ ShardLayout shard_layout(const ZeroPolicy& policy, int replicas, const Dataflow&
                              .reduced_each = gradients && policy.reduce == ReduceMode::kEach});
   }
   return layout;
+}
+
+LayerCuts cut_layer(std::int64_t numel, const ShardLayout& layout) {
+  STRATA_CHECK_EQ(layout.replicas % layout.shards, 0, "schedule.cut_layer");
+  const int groups = layout.replicas / layout.shards;
+  LayerCuts cuts{.shards = cut({0, numel}, layout.shards), .parts = {}};
+  for (int replica = 0; replica < layout.replicas; ++replica) {
+    const FlatRange shard = cuts.shards[replica % layout.shards];
+    cuts.parts.push_back(cut(shard, groups)[replica / layout.shards]);
+  }
+  return cuts;
 }
 
 }  // namespace strata

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "strata/base/flat_range.h"
 #include "strata/schedule/dataflow.h"
 #include "strata/schedule/layer_set.h"
 
@@ -61,5 +62,14 @@ struct ShardLayout {
 /// a part of the sequence, so that gradients are added even where there is one replica.
 ShardLayout shard_layout(const ZeroPolicy& policy, int replicas, const Dataflow& dataflow,
                          const LayerSet& with_weights, bool partial_gradients = false);
+
+/// Where a layer's flat buffers are cut. There is one shard for each rank of a shard group; ranks with
+/// the same place in different groups keep the same one. A sum over replicas is made in parts, one a
+/// replica, each inside the shard that this replica keeps.
+struct LayerCuts {
+  std::vector<FlatRange> shards;  ///< one per place in a shard group
+  std::vector<FlatRange> parts;   ///< one per replica, in dp order: what it sums and answers for
+};
+LayerCuts cut_layer(std::int64_t numel, const ShardLayout& layout);
 
 }  // namespace strata

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "strata/schedule/example_models_test.h"
 
 namespace strata {
@@ -58,6 +60,26 @@ TEST(Zero, LayersOfATieShardTheirStatesAlone) {
   }
   EXPECT_TRUE(layout[1].weights && layout[1].reduced_each);
   EXPECT_FALSE(layout[2].states || layout[2].reduced);  // has no weights
+}
+
+TEST(Zero, PartsLieInTheShardOfTheirReplica) {
+  for (const int shards : {1, 2, 4}) {
+    const LayerCuts cuts = cut_layer(20000, {.replicas = 4, .shards = shards});
+    std::vector<FlatRange> parts = cuts.parts;
+    for (int replica = 0; replica < 4; ++replica) {
+      const FlatRange shard = cuts.shards[replica % shards];
+      EXPECT_GE(parts[replica].begin, shard.begin);
+      EXPECT_LE(parts[replica].end, shard.end);
+    }
+    std::sort(parts.begin(), parts.end(),
+              [](FlatRange a, FlatRange b) { return a.begin < b.begin; });
+    std::int64_t end = 0;
+    for (const FlatRange part : parts) {
+      EXPECT_EQ(part.begin, end);
+      end = part.end;
+    }
+    EXPECT_EQ(end, 20000);
+  }
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ LayerBytes measure(const Sequential& model, int layer, const std::vector<at::Ten
   const at::Tensor y = model.layer(layer).forward(context, weights, inputs)[0];
   const auto out = static_cast<std::int64_t>(y.nbytes());
   const auto in = static_cast<std::int64_t>(inputs[0].nbytes());
-  group.barrier();  // the others have given back what they were lent
+  group.barrier();  // the others have released what was exported to them
   LayerBytes bytes;
   bytes.saved = account.current_bytes() - before - out;
   bytes.forward_transient = account.peak_bytes() - before - out - bytes.saved;
@@ -174,17 +174,17 @@ TEST_P(SplitGpt, NeedsTheBytesItForetells) {
   const TensorSpec tokens{.shape = {4, 128}, .dtype = at::kLong};
   const TensorSpec x = model.value_specs({tokens, tokens})[0];
   for (const bool keep : {false, true}) {
-    const LayerBytes foretold = model.layer(1).bytes(std::vector{x}, keep);
+    const LayerBytes predicted = model.layer(1).bytes(std::vector{x}, keep);
     run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount& account) {
       const TensorGroup tensor(group, split.sequence);
       const ForwardContext context{.training = true, .keep_intermediates = keep, .tensor = &tensor};
       const at::Tensor input = at::randn(x.shape).requires_grad_(true);
       const LayerBytes real = measure(model, 1, {input}, context, group, account);
-      EXPECT_EQ(real.saved, foretold.saved);
-      // When parts of activations that are lent come back depends on who is late: two sums a pass.
-      const auto lent = static_cast<double>(2 * x.bytes() * (split.sequence ? split.ranks : 1));
-      EXPECT_NEAR(real.forward_transient, foretold.forward_transient, lent);
-      EXPECT_NEAR(real.backward_transient, foretold.backward_transient, lent);
+      EXPECT_EQ(real.saved, predicted.saved);
+      // When exported parts of activations are released depends on who is late: two sums a pass.
+      const auto exported = static_cast<double>(2 * x.bytes() * (split.sequence ? split.ranks : 1));
+      EXPECT_NEAR(real.forward_transient, predicted.forward_transient, exported);
+      EXPECT_NEAR(real.backward_transient, predicted.backward_transient, exported);
     });
   }
 }

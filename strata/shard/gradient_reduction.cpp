@@ -1,3 +1,5 @@
+// Each replica sums one part, reading the others' gradients where they are; parts of a shard that other
+// groups hold too are then gathered, so a sum is made once and its order is that of the ranks.
 #include "strata/shard/gradient_reduction.h"
 
 namespace strata {

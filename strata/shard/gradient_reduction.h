@@ -11,7 +11,7 @@
 
 #include "strata/comm/collectives.h"
 #include "strata/comm/mesh_groups.h"
-#include "strata/shard/layer_cuts.h"
+#include "strata/schedule/zero.h"
 #include "strata/tier/store.h"
 
 namespace strata {

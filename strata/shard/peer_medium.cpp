@@ -1,3 +1,4 @@
+// Only whole weights are made of peers' shards; whatever else is asked for lies below.
 #include "strata/shard/peer_medium.h"
 
 #include <ATen/ops/empty.h>

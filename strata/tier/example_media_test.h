@@ -11,7 +11,7 @@
 #include "strata/base/errors.h"
 #include "strata/tier/layer_state.h"
 
-namespace strata::tier_test {
+namespace strata {
 
 /// Keeps what is evicted in host memory of its own, and spoils what it leaves behind: who reads it
 /// without a lease gets no number. Fetches end when they are waited for.
@@ -123,4 +123,4 @@ class FaultyMedium final : public Medium {
   int countdown_;
 };
 
-}  // namespace strata::tier_test
+}  // namespace strata

@@ -10,9 +10,6 @@
 namespace strata {
 namespace {
 
-using tier_test::FaultyMedium;
-using tier_test::HostMedium;
-
 const LayerLayout& layout() {
   static const LayerLayout layout = make_layout(
       {{.name = "w", .shape = {4, 4}, .decay = true}, {.name = "b", .shape = {4}}}, {false, false});

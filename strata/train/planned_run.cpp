@@ -1,3 +1,5 @@
+// A recipe is planned with estimated seconds before anything is measured, so that what cannot fit is
+// refused before a probe allocates. Sizes are checked as floating point before they are multiplied.
 #include "strata/train/planned_run.h"
 
 #include <algorithm>
@@ -9,7 +11,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/models/model.h"
-#include "strata/pipeline/costs.h"
+#include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/probe.h"
 #include "strata/pipeline/processor.h"
 
@@ -19,7 +21,7 @@ namespace {
 int as_int(std::int64_t number) { return static_cast<int>(number); }
 
 // Products that plans and layers make of these stay far below 2^63, their factors of bytes and of
-// pieces inside a layer included.
+// what layers make inside included.
 constexpr double kMostElements = 0x1p50;  // of a tensor
 constexpr double kMostBytes = 0x1p60;     // of a model and its activations
 

@@ -11,8 +11,8 @@
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
-#include "strata/train/loading.h"
 #include "strata/train/mesh_run_test.h"
+#include "strata/train/trainer.h"
 
 namespace strata {
 namespace {

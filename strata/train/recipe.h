@@ -14,9 +14,8 @@
 #include "strata/models/decoder_options.h"
 #include "strata/optim/learning_rate.h"
 #include "strata/optim/options.h"
-#include "strata/plan/memory_options.h"
 #include "strata/plan/mesh_check.h"
-#include "strata/plan/mesh_options.h"
+#include "strata/plan/plan_options.h"
 
 namespace strata {
 

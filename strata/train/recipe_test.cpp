@@ -62,9 +62,9 @@ TEST(Recipe, GivesWayToOverrides) {
 
 TEST(Recipe, KeepsTheEffectiveTextThatReadsBackTheSame) {
   const Recipe recipe = parse({"train.steps=7"});
-  const Recipe again = parse_recipe(recipe.text, "manifest", {});
-  EXPECT_EQ(again.text, recipe.text);
-  EXPECT_EQ(again.train.steps, 7);
+  const Recipe reread = parse_recipe(recipe.text, "manifest", {});
+  EXPECT_EQ(reread.text, recipe.text);
+  EXPECT_EQ(reread.train.steps, 7);
 }
 
 TEST(Recipe, LearningRateWarmsUpToThePeakAndFallsToItsFinalFraction) {

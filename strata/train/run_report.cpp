@@ -1,4 +1,4 @@
-#include "strata/train/run_report.h"
+#include "strata/train/training_run.h"
 
 #include <cmath>
 

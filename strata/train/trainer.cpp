@@ -1,3 +1,5 @@
+// The trainer decides nothing about a step: programs, cut and shards are the plan's. It makes buffers and
+// first values, feeds the machine, and says where an action failed.
 #include "strata/train/trainer.h"
 
 #include <ATen/ops/zeros.h>
@@ -145,7 +147,7 @@ void Trainer::loaded() {
     loss_scale_.good_steps = static_cast<std::int64_t>(state[1]);
     loss_scale_.skipped = static_cast<std::int64_t>(state[2]);
   }
-  groups_.world.barrier();  // what was lent may be written to again
+  groups_.world.barrier();  // exported buffers may be written to again
 }
 
 void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, bool update) {

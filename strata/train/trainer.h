@@ -9,8 +9,7 @@
 ///     });
 ///
 /// Threads  one rank's thread. Methods other than those that list states are collective.
-/// Errors   UserError for a schedule that doesn't fit; what layers, peers and budgets throw, with
-/// the
+/// Errors   UserError for a schedule that doesn't fit; what layers, peers and budgets throw, with the
 ///          action's place in front.
 #pragma once
 
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "strata/base/trace.h"
+#include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/mesh_groups.h"
 #include "strata/data/batch.h"
@@ -110,5 +110,15 @@ class Trainer {
   LossScale loss_scale_;
   at::Tensor scale_state_;  ///< the loss scale as checkpoints have it
 };
+
+// Bring a trainer to where a checkpoint is, whatever mesh wrote it. Collective.
+
+/// Weights, optimizer states and step count; returns where the run is. `model`: what the trainer was
+/// made for; the checkpoint must be of the same. `path`: a checkpoint or the folder that holds several.
+TrainingPosition load_trainer(Trainer& trainer, const DecoderOptions& model,
+                              const std::string& path);
+
+/// Weights only, also of any Hugging Face folder.
+void load_weights(Trainer& trainer, const DecoderOptions& model, const std::string& path);
 
 }  // namespace strata

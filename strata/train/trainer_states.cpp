@@ -1,4 +1,4 @@
-// Weights, optimizer states and gradients by name. Part of Trainer.
+// Weights, optimizer states and gradients by name, and loading them. Part of Trainer.
 #include <algorithm>
 
 #include "strata/base/errors.h"
@@ -110,6 +110,19 @@ std::vector<NamedState> Trainer::owned_gradients() {
         states.push_back(state_of(name, lease, i, lease->gradient_shard(), wanted, groups_.tp));
       });
   return states;
+}
+
+TrainingPosition load_trainer(Trainer& trainer, const DecoderOptions& model,
+                              const std::string& path) {
+  const TrainingPosition position = load_states(path, model, trainer.weights(), trainer.slots());
+  trainer.set_steps_done(position.steps_done);
+  trainer.loaded();
+  return position;
+}
+
+void load_weights(Trainer& trainer, const DecoderOptions& model, const std::string& path) {
+  load_weights(path, model, trainer.weights());
+  trainer.loaded();
 }
 
 }  // namespace strata

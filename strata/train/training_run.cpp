@@ -1,3 +1,5 @@
+// Every rank runs this loop; what one of them has to know of the others (stop, times, peaks) goes through
+// one small sum a step, so that all take the same turn.
 #include "strata/train/training_run.h"
 
 #include <algorithm>
@@ -12,8 +14,7 @@
 #include "strata/data/loader.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/report/idle.h"
-#include "strata/train/loading.h"
-#include "strata/train/step_events.h"
+#include "strata/train/trainer.h"
 
 namespace strata {
 namespace {
@@ -40,8 +41,8 @@ CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run
           .threads_per_rank = run.threads_per_rank};
 }
 
-// What the ranks of one run share; each writes its own slots.
-struct Shared {
+// What the ranks of one run have in common; rank 0 fills in the result.
+struct RunState {
   const Recipe& recipe;
   const PlannedRun& run;
   const TrainingRequest& request;
@@ -52,19 +53,18 @@ struct Shared {
 // One rank's part of the loop.
 class RankLoop {
  public:
-  RankLoop(Shared& shared, Group& group, MemoryAccount& account)
-      : shared_(shared),
-        options_(shared.recipe.train),
+  RankLoop(RunState& state, Group& group, MemoryAccount& account)
+      : state_(state),
+        options_(state.recipe.train),
         group_(group),
         account_(account),
-        trainer_(shared.run.model, shared.run.plan.steps, group, trainer_options(shared.recipe)),
-        saver_(checkpoint_options(shared.recipe, shared.run), group,
+        trainer_(state.run.model, state.run.plan.steps, group, trainer_options(state.recipe)),
+        saver_(checkpoint_options(state.recipe, state.run), group,
                group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
-        loader_(shared.corpus.train, shared.recipe.data.shuffle,
+        loader_(state.corpus.train, state.recipe.data.shuffle,
                 static_cast<std::uint64_t>(options_.seed)),
-        learning_rate_(shared.recipe.learning_rate()) {
-    if (shared.corpus.validation.count > 0)
-      validation_ = validation_batches(shared.corpus, options_);
+        learning_rate_(state.recipe.learning_rate()) {
+    if (state.corpus.validation.count > 0) validation_ = validation_batches(state.corpus, options_);
   }
 
   void run() {
@@ -79,11 +79,11 @@ class RankLoop {
   bool is_root() const { return group_.rank() == 0; }
 
   void begin() {
-    const TrainingRequest& request = shared_.request;
+    const TrainingRequest& request = state_.request;
     if (request.resume.empty()) trainer_.initialise();
     if (!request.resume.empty())
-      begun_at_ = load_trainer(trainer_, shared_.recipe.model, request.resume);
-    if (!request.from.empty()) load_weights(trainer_, shared_.recipe.model, request.from);
+      begun_at_ = load_trainer(trainer_, state_.recipe.model, request.resume);
+    if (!request.from.empty()) load_weights(trainer_, state_.recipe.model, request.from);
   }
 
   // Samples are counted on from the checkpoint, so that a resumed run with another mini-batch goes on
@@ -110,13 +110,13 @@ class RankLoop {
                       .learning_rate = learning_rate,
                       .samples_seen = seen + batch.samples};
     if (!outcome.skipped) require_finite(record);  // else the loss scale has given way
-    const bool stop = share(record, begin, batch);
+    const bool stop = exchange(record, begin, batch);
     if (options_.validate_every > 0 && record.step % options_.validate_every == 0 &&
         record.step < options_.steps)
       record.validation_loss = validate();
     if (is_root()) {
-      shared_.result.records.push_back(record);
-      if (shared_.request.on_step) shared_.request.on_step(record);
+      state_.result.records.push_back(record);
+      if (state_.request.on_step) state_.request.on_step(record);
     }
     if (options_.checkpoint_every > 0 && record.step % options_.checkpoint_every == 0 &&
         record.step < options_.steps && !stop)
@@ -125,74 +125,33 @@ class RankLoop {
   }
 
   // Every rank's busy time, peak and events; returns whether rank 0 was asked to stop.
-  bool share(StepRecord& record, double begin, const MiniBatch& batch) {
+  bool exchange(StepRecord& record, double begin, const MiniBatch& batch) {
     const int ranks = group_.size(), rank = group_.rank();
-    std::vector<double> shared(2 * ranks + 2, 0.0);
+    std::vector<double> numbers(2 * ranks + 2, 0.0);
     for (const TraceEvent& event : trainer_.trace().events())
-      if (is_work(use_of_kind(event.kind))) shared[rank] += event.end_seconds - event.begin_seconds;
-    shared[ranks + rank] = static_cast<double>(account_.peak_bytes());
+      if (is_work(use_of_kind(event.kind)))
+        numbers[rank] += event.end_seconds - event.begin_seconds;
+    numbers[ranks + rank] = static_cast<double>(account_.peak_bytes());
     if (is_root()) {
-      shared[2 * ranks] = shared_.request.stop && *shared_.request.stop ? 1 : 0;
-      shared[2 * ranks + 1] = now_seconds() - begin;
+      numbers[2 * ranks] = state_.request.stop && *state_.request.stop ? 1 : 0;
+      numbers[2 * ranks + 1] = now_seconds() - begin;
     }
     keep_events(begin);
-    group_.all_reduce(shared);
-    record.step_seconds = shared[2 * ranks + 1];
+    group_.all_reduce(numbers);
+    record.step_seconds = numbers[2 * ranks + 1];
     record.tokens_per_second = static_cast<double>(batch.valid_tokens) / record.step_seconds;
     double busy = 0;
     for (int r = 0; r < ranks; ++r) {
-      busy += shared[r];
-      record.peak_bytes.push_back(static_cast<std::int64_t>(shared[ranks + r]));
+      busy += numbers[r];
+      record.peak_bytes.push_back(static_cast<std::int64_t>(numbers[ranks + r]));
     }
     record.bubble = std::max(0.0, 1 - busy / (ranks * record.step_seconds));
-    return shared[2 * ranks] > 0;
+    return numbers[2 * ranks] > 0;
   }
 
   void keep_events(double begin) {
     if (kept_.size() == kKeptSteps) kept_.erase(kept_.begin());
     kept_.push_back({begin, now_seconds(), {trainer_.trace().events()}});
-  }
-
-  // Rank 0 gets what the others did in the steps that are kept.
-  void gather_events() {
-    for (std::size_t step = 0; step < kept_.size(); ++step) {
-      const MessageTag tag{.value = static_cast<std::int32_t>(step)};
-      if (!is_root()) group_.send(0, tag, encode_events(kept_[step].ranks[0]));
-      for (int peer = 1; is_root() && peer < group_.size(); ++peer)
-        kept_[step].ranks.push_back(decode_events(group_.receive(peer, tag)));
-    }
-    if (is_root()) shared_.result.last_steps = std::move(kept_);
-  }
-
-  // What the layers needed on all ranks, on all ranks.
-  void gather_layer_seconds() {
-    constexpr int kNumbers = 4;  // of a layer's part: ranks, seconds, spread, samples
-    const int layers = shared_.run.model.num_layers();
-    std::vector<double> sums(static_cast<std::size_t>(layers) * kNumLayerParts * kNumbers, 0.0);
-    for (int layer = 0; layer < layers; ++layer) {
-      const LayerSeconds own = trainer_.layer_times().of(layer);
-      double* to = sums.data() + static_cast<std::ptrdiff_t>(layer) * kNumLayerParts * kNumbers;
-      for (const Timing& timing : own.parts) {
-        if (timing.samples > 0) {
-          to[0] = 1;
-          to[1] = timing.seconds;
-          to[2] = timing.spread;
-          to[3] = static_cast<double>(timing.samples);
-        }
-        to += kNumbers;
-      }
-    }
-    group_.all_reduce(sums);
-    if (!is_root()) return;
-    shared_.result.layers.assign(layers, {});
-    const double* from = sums.data();
-    for (LayerSeconds& layer : shared_.result.layers) {
-      for (Timing& timing : layer.parts) {
-        const double ranks = std::max(1.0, from[0]);
-        timing = {from[1] / ranks, from[2] / ranks, static_cast<std::int64_t>(from[3])};
-        from += kNumbers;
-      }
-    }
   }
 
   static void require_finite(const StepRecord& record) {
@@ -216,22 +175,25 @@ class RankLoop {
 
   void announce(const std::string& folder) {
     if (!is_root() || folder.empty()) return;
-    shared_.result.checkpoint = folder;
-    if (shared_.request.on_checkpoint) shared_.request.on_checkpoint(folder);
+    state_.result.checkpoint = folder;
+    if (state_.request.on_checkpoint) state_.request.on_checkpoint(folder);
   }
 
   void finish(bool stopped) {
     if (!options_.checkpoint_folder.empty()) save();
     const double validation_loss = !stopped && !validation_.empty() ? validate() : 0;
     announce(saver_.wait());
-    gather_events();
-    gather_layer_seconds();
+    gather_steps(group_, kept_);
+    std::vector<LayerSeconds> layers =
+        gather_layer_seconds(group_, trainer_.layer_times(), state_.run.model.num_layers());
     if (!is_root()) return;
-    shared_.result.stopped = stopped;
-    shared_.result.validation_loss = validation_loss;
+    state_.result.last_steps = std::move(kept_);
+    state_.result.layers = std::move(layers);
+    state_.result.stopped = stopped;
+    state_.result.validation_loss = validation_loss;
   }
 
-  Shared& shared_;
+  RunState& state_;
   const TrainOptions& options_;
   Group& group_;
   MemoryAccount& account_;
@@ -248,10 +210,10 @@ class RankLoop {
 
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request) {
-  Shared shared{
+  RunState state{
       recipe, run, request, open_corpus(recipe.data, recipe.model.context, recipe.model.vocab), {}};
-  world.run([&](Group& group, MemoryAccount& account) { RankLoop(shared, group, account).run(); });
-  TrainingResult& result = shared.result;
+  world.run([&](Group& group, MemoryAccount& account) { RankLoop(state, group, account).run(); });
+  TrainingResult& result = state.result;
   std::vector<double> seconds, bubbles;
   for (const StepRecord& record : result.records) {
     if (result.records.size() > 1 && &record == &result.records.front()) continue;

@@ -10,10 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/trace.h"
 #include "strata/comm/ranks.h"
-#include "strata/pipeline/layer_seconds.h"
 #include "strata/report/step_record.h"
+#include "strata/train/measurements.h"
 #include "strata/train/planned_run.h"
 
 namespace strata {
@@ -24,13 +23,6 @@ struct TrainingRequest {
   std::function<void(const StepRecord&)> on_step;         ///< after every step
   std::function<void(const std::string&)> on_checkpoint;  ///< its folder, once it is complete
   const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
-};
-
-/// What every rank did in one step, on the clock of now_seconds().
-struct MeasuredStep {
-  double begin_seconds = 0;
-  double end_seconds = 0;
-  std::vector<std::vector<TraceEvent>> ranks;
 };
 
 struct TrainingResult {
@@ -46,5 +38,14 @@ struct TrainingResult {
 
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request);
+
+/// What the trained model wrote behind a prompt; empty: no sample.
+struct TextSample {
+  std::string prompt;
+  std::string text;
+};
+
+void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
+                      const TrainingResult& result, const TextSample& sample);
 
 }  // namespace strata

@@ -1,3 +1,5 @@
+// The reference is the simplest way to the same gradients: one rank, nothing recomputed, but the same
+// micro-batches, because sums over them are part of what is compared.
 #include "strata/train/verify.h"
 
 #include <algorithm>
@@ -9,7 +11,7 @@
 #include "strata/comm/ranks.h"
 #include "strata/data/loader.h"
 #include "strata/models/model.h"
-#include "strata/train/loading.h"
+#include "strata/train/trainer.h"
 
 namespace strata {
 namespace {

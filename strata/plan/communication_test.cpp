@@ -1,8 +1,7 @@
-#include "strata/plan/mesh_request.h"
+#include "strata/plan/communication.h"
 
 #include <gtest/gtest.h>
 
-#include "strata/plan/communication.h"
 #include "strata/plan/example_models_test.h"
 #include "strata/plan/zero_bytes.h"
 #include "strata/schedule/builders.h"

@@ -1,8 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "strata/base/errors.h"
-#include "strata/plan/memory_options.h"
-#include "strata/plan/mesh_options.h"
+#include "strata/plan/plan_options.h"
 
 namespace strata {
 namespace {

@@ -1,4 +1,4 @@
-#include "strata/plan/mesh_options.h"
+#include "strata/plan/plan_options.h"
 
 namespace strata {
 namespace {
@@ -78,6 +78,24 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
            .unit = "s",
            .minimum = 0,
            .maximum = kMostStallSeconds});
+}
+
+const char* name_of(RecomputeMode mode) {
+  constexpr const char* kNames[] = {"none", "cheap", "full", "auto"};
+  return kNames[static_cast<int>(mode)];
+}
+
+void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options) {
+  set.add(prefix + ".device", &options.device,
+          {.help = "Budget of one rank's device; a plan that needs more is refused (0: no limit)",
+           .unit = "bytes",
+           .minimum = 0});
+  set.add(
+      prefix + ".recompute", &options.recompute,
+      named({RecomputeMode::kNone, RecomputeMode::kCheap, RecomputeMode::kFull,
+             RecomputeMode::kAuto}),
+      {.help = "What runs again in backward instead of being kept: nothing, GELU and norms, every "
+               "layer, or the cheapest layers that fit the budget"});
 }
 
 }  // namespace strata

@@ -1,10 +1,12 @@
-/// Lays out the ranks: how many hold the model, how they share it, and in which order they work.
+/// What a user says of the mesh and of its memory: how many ranks hold the model, what they divide, in
+/// which order they work, and what may be computed twice to fit a device.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "strata/base/options.h"
+#include "strata/base/units.h"
 #include "strata/schedule/action.h"
 #include "strata/schedule/mesh.h"
 #include "strata/schedule/zero.h"
@@ -37,5 +39,21 @@ struct MeshOptions {
 };
 
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options);
+
+/// What runs again in backward instead of being kept.
+enum class RecomputeMode : std::uint8_t {
+  kNone,   ///< nothing: operations keep all they need
+  kCheap,  ///< GELU and norms, inside layers
+  kFull,   ///< every layer
+  kAuto,   ///< of layers, the cheapest that make the plan fit
+};
+const char* name_of(RecomputeMode mode);  ///< "none", "cheap", "full", "auto"
+
+struct MemoryOptions {
+  Bytes device{};  ///< budget of a rank; 0: no limit
+  RecomputeMode recompute = RecomputeMode::kCheap;
+};
+
+void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options);
 
 }  // namespace strata

@@ -1,0 +1,96 @@
+// Events travel as a tensor of fp64 [events, 6]: operation, stage, micro-batch, first layer, begin and
+// end seconds. Layers' seconds are added up with the number of ranks that have measured them.
+#include "strata/train/measurements.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "strata/base/errors.h"
+#include "strata/device/device.h"
+#include "strata/schedule/action.h"
+
+namespace strata {
+namespace {
+
+constexpr int kEventNumbers = 6;
+
+int op_of(const char* kind) {
+  if (const std::optional<Op> op = op_named(kind)) return static_cast<int>(*op);
+  throw InternalError(
+      {.operation = "train.gather_steps", .what = "an event that is no action", .got = kind});
+}
+
+at::Tensor encode_events(const std::vector<TraceEvent>& events) {
+  at::Tensor encoded = at::empty({static_cast<std::int64_t>(events.size()), kEventNumbers},
+                                 host_options(at::kDouble));
+  double* to = encoded.data_ptr<double>();
+  for (const TraceEvent& event : events) {
+    for (const double number :
+         {static_cast<double>(op_of(event.kind)), static_cast<double>(event.stage),
+          static_cast<double>(event.micro_batch), static_cast<double>(event.first_layer),
+          event.begin_seconds, event.end_seconds})
+      *to++ = number;
+  }
+  return encoded;
+}
+
+std::vector<TraceEvent> decode_events(const at::Tensor& encoded) {
+  std::vector<TraceEvent> events(encoded.size(0));
+  const double* from = encoded.const_data_ptr<double>();
+  for (TraceEvent& event : events) {
+    event = {kind_of(static_cast<Op>(static_cast<int>(from[0]))),
+             static_cast<int>(from[1]),
+             static_cast<int>(from[2]),
+             static_cast<int>(from[3]),
+             from[4],
+             from[5]};
+    from += kEventNumbers;
+  }
+  return events;
+}
+
+}  // namespace
+
+void gather_steps(Group& group, std::vector<MeasuredStep>& steps) {
+  for (std::size_t step = 0; step < steps.size(); ++step) {
+    const MessageTag tag{.value = static_cast<std::int32_t>(step)};
+    if (group.rank() > 0) group.send(0, tag, encode_events(steps[step].ranks[0]));
+    for (int peer = 1; group.rank() == 0 && peer < group.size(); ++peer)
+      steps[step].ranks.push_back(decode_events(group.receive(peer, tag)));
+  }
+}
+
+std::vector<LayerSeconds> gather_layer_seconds(Group& group, const LayerTimes& own,
+                                               int num_layers) {
+  constexpr int kNumbers = 4;  // of a layer's part: ranks, seconds, spread, samples
+  std::vector<double> sums(static_cast<std::size_t>(num_layers) * kNumLayerParts * kNumbers, 0.0);
+  double* to = sums.data();
+  for (int layer = 0; layer < num_layers; ++layer) {
+    const LayerSeconds seconds = own.of(layer);
+    for (const Timing& timing : seconds.parts) {
+      if (timing.samples > 0) {
+        to[0] = 1;
+        to[1] = timing.seconds;
+        to[2] = timing.spread;
+        to[3] = static_cast<double>(timing.samples);
+      }
+      to += kNumbers;
+    }
+  }
+  group.all_reduce(sums);
+  if (group.rank() > 0) return {};
+  std::vector<LayerSeconds> layers(num_layers);
+  const double* from = sums.data();
+  for (LayerSeconds& layer : layers) {
+    for (Timing& timing : layer.parts) {
+      const double ranks = std::max(1.0, from[0]);
+      timing = {from[1] / ranks, from[2] / ranks, static_cast<std::int64_t>(from[3])};
+      from += kNumbers;
+    }
+  }
+  return layers;
+}
+
+}  // namespace strata
