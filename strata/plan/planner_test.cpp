@@ -216,22 +216,25 @@ TEST(PlanRefusal, NamesTheSmallestBudgetWhenNothingFits) {
 
 // Another process with other seconds follows, whatever it would have chosen itself.
 TEST(Plan, IsFollowedByProcessesThatMeasuredSomethingElse) {
-  PlanRequest request = request_for({2, 8}, kGpipe, 0, kAuto);
-  request.mesh = {.dp = 2, .zero = {.stage = 2}};
-  const std::int64_t roomy = peak_bytes(make_plan(request).ledger);
-  request.memory.device.count = roomy * 6 / 10;
-  const Plan plan = make_plan(request);
-  ASSERT_GT(recomputed(plan), 0);
-  PlanRequest other = request;
-  other.costs_cheap.layers[3].forward_seconds *= 50;
-  EXPECT_NE(make_plan(other).decisions().partition, plan.decisions().partition);
-  const Plan followed = follow_plan(other, decisions_text(plan));
-  EXPECT_EQ(followed.decisions().partition, plan.decisions().partition);
-  EXPECT_EQ(followed.decisions().recompute, plan.decisions().recompute);
-  EXPECT_EQ(followed.decisions().zero, plan.decisions().zero);
-  EXPECT_EQ(followed.reduce_reason, plan.reduce_reason);
-  EXPECT_EQ(followed.schedule().programs, plan.schedule().programs);
-  EXPECT_GT(followed.simulation.step_seconds, plan.simulation.step_seconds);
+  for (const ReduceMode reduce : {ReduceMode::kOnce, ReduceMode::kEach}) {
+    PlanRequest request = request_for({2, 8}, kGpipe, 0, RecomputeMode::kAuto);
+    request.mesh = {.dp = 2, .zero = {.stage = 2, .reduce = reduce}};
+    const std::int64_t roomy = peak_bytes(make_plan(request).ledger);
+    request.memory.device.count = roomy * 6 / 10;
+    const Plan plan = make_plan(request);
+    ASSERT_GT(recomputed(plan), 0);
+    ASSERT_EQ(plan.decisions().zero.reduce, reduce);
+    PlanRequest other = request;
+    other.costs_cheap.layers[3].forward_seconds *= 50;
+    EXPECT_NE(make_plan(other).decisions().partition, plan.decisions().partition);
+    const Plan followed = follow_plan(other, decisions_text(plan));
+    EXPECT_EQ(followed.decisions().partition, plan.decisions().partition);
+    EXPECT_EQ(followed.decisions().recompute, plan.decisions().recompute);
+    EXPECT_EQ(followed.decisions().zero, plan.decisions().zero);
+    EXPECT_EQ(followed.reduce_reason, plan.reduce_reason);
+    EXPECT_EQ(followed.schedule().programs, plan.schedule().programs);
+    EXPECT_GT(followed.simulation.step_seconds, plan.simulation.step_seconds);
+  }
 }
 
 TEST(Plan, FitsAHundredLayersOnSixteenRanksIntoATightBudget) {
