@@ -76,6 +76,20 @@ TEST(PlanMesh, ProposesZeroWhenReplicasAreTooFull) {
   EXPECT_NO_THROW(make_plan(request_for({1, 4}, {.dp = 4, .zero = {.stage = 1}}, 200 * kMiB)));
 }
 
+// The fastest cut, four layers each, is too much for rank 0, which holds two micro-batches of what the
+// first layers save. Whole states would be too much for any cut: the partitioner has to count shards.
+TEST(PlanMesh, LayersAreMovedByTheBytesOfShards) {
+  PlanRequest request = request_for({2, 4}, {.dp = 4, .zero = {.stage = 1}}, 125 * kMiB);
+  for (int l = 0; l < 8; ++l) {
+    LayerCost& layer = request.costs_cheap.layers[l];
+    layer.weight_bytes = layer.gradient_bytes = kMiB;
+    layer.state_bytes = 64 * kMiB;
+    layer.saved_bytes = l < 4 ? 10 * kMiB : 0;
+  }
+  for (ValueCost& value : request.costs_cheap.values) value.bytes = 0;
+  EXPECT_EQ(make_plan(request).decisions().partition, (Partition{{0, 3, 8}}));
+}
+
 TEST(PlanMesh, ShowsBytesAndExposedTimeOfEveryAxis) {
   const MeshRequest mesh{
       .dp = 2, .tp = 2, .zero = {.stage = 1}, .rates = {.pp = 1e9, .dp = 5e9, .tp = 5e9}};
