@@ -14,7 +14,7 @@
 
 #include "strata/checkpoint/named_state.h"
 #include "strata/models/model.h"
-#include "strata/nn/weight_slice.h"
+#include "strata/nn/layout.h"
 #include "strata/schedule/mesh.h"
 
 namespace strata {

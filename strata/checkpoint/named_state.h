@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/nn/weight_slice.h"
+#include "strata/nn/layout.h"
 
 namespace strata {
 

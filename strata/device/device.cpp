@@ -1,4 +1,5 @@
-// Without a queue nothing is ever pending, so on a CPU all of this costs a comparison with null.
+// On a CPU nothing is ever pending: a stream without a queue costs a comparison with null. One device,
+// however many sockets and cores: threads are the business of each rank's pool.
 #include "strata/device/device.h"
 
 #include <charconv>
@@ -8,6 +9,12 @@
 
 namespace strata {
 namespace {
+
+class CpuBackend final : public DeviceBackend {
+ public:
+  int count() const override { return 1; }
+  std::shared_ptr<StreamQueue> make_queue(int) const override { return nullptr; }
+};
 
 constexpr const char* kNames[] = {"cpu", "cuda"};
 
@@ -33,6 +40,11 @@ std::optional<int> index_in(const std::string& digits) {
 }
 
 }  // namespace
+
+const DeviceBackend& cpu_backend() {
+  static const CpuBackend backend;
+  return backend;
+}
 
 Device Device::parse(const std::string& name) {
   const std::size_t colon = name.find(':');

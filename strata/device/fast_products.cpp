@@ -1,3 +1,5 @@
+// Asks cpuid and nothing else: a rate that is measured would make bits depend on the moment. The
+// instructions count only where the system keeps their registers (XCR0).
 #include "strata/device/fast_products.h"
 
 #if defined(__x86_64__)

@@ -1,9 +1,8 @@
+// Bytes are formulas, because a plan must not allocate; bytes_test.cpp and precision_bytes_test.cpp hold
+// them against what the layers really take.
 #include "strata/models/decoder_layer.h"
 
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
-#include <cstdlib>
 
 #include "strata/base/errors.h"
 #include "strata/nn/host/product_bytes.h"
@@ -22,29 +21,6 @@ WeightSpec matrix_spec(std::string name, std::int64_t out, std::int64_t in, doub
 
 WeightSpec vector_spec(std::string name, std::int64_t size, Init::Kind kind, WeightSplit split) {
   return {.name = std::move(name), .shape = {size}, .init = {kind}, .split = std::move(split)};
-}
-
-at::Tensor gather_classes(const TensorParallel* group, const at::Tensor& logits,
-                          std::int64_t classes) {
-  if (!group) return logits;
-  const std::int64_t slice = logits.size(1);
-  at::Tensor all = at::zeros({logits.size(0), slice * group->size()}, logits.options());
-  all.narrow(1, slice * group->rank(), slice).copy_(logits);
-  group->all_reduce_sum(all);
-  return all.narrow(1, 0, classes).contiguous();
-}
-
-void check_divides(const std::string& what, std::int64_t size, std::int64_t legal, int ranks) {
-  if (size % ranks == 0) return;
-  std::int64_t nearest = 1;
-  for (std::int64_t other = 1; other <= legal; ++other)
-    if (legal % other == 0 && std::abs(other - ranks) < std::abs(nearest - ranks)) nearest = other;
-  throw UserError({.operation = "models.split",
-                   .where = "mesh.tp",
-                   .what = what + " do not divide among the tensor-parallel ranks",
-                   .expected = "a divisor of " + std::to_string(size),
-                   .got = std::to_string(ranks),
-                   .fix = "set mesh.tp to " + std::to_string(nearest)});
 }
 
 std::string DecoderLayer::sizes(const std::string& kind,

@@ -1,16 +1,28 @@
-/// Holds what the layers of all decoders are made of: weights' descriptions, a rank's part of the
-/// work, the bytes at the borders of split regions.
+/// Holds what the layers of all decoders are made of, and makes the layers of which model.cpp composes
+/// a decoder: what architectures differ in, and the head that they share.
+///
+/// Shapes  B samples of T tokens, width C: tokens and targets [B, T] int64, the stream [B, T, C] of
+///         the precision, [B, T/n, C] on each of n ranks with sequence parallelism; loss and logits
+///         fp32.
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "strata/models/decoder_parts.h"
+#include "strata/models/decoder_options.h"
 #include "strata/nn/layer.h"
 #include "strata/nn/tensor_parallel.h"
 
 namespace strata {
+
+/// What a layer is made for: `options` are completed().
+struct DecoderSetup {
+  const DecoderOptions& options;
+  TensorSplit split;
+  at::ScalarType precision = at::kFloat;
+};
 
 inline constexpr double kWeightStddev = 0.02;
 inline constexpr const char* kTokenTie = "tokens";
@@ -19,15 +31,6 @@ WeightSpec matrix_spec(std::string name, std::int64_t out, std::int64_t in, doub
                        WeightSplit split = {});
 WeightSpec vector_spec(std::string name, std::int64_t size, Init::Kind kind,
                        WeightSplit split = {});
-
-/// Logits of all ranks' slices of the vocabulary, on every rank.
-/// Shapes  [B, ceil(classes / n)] -> [B, classes]
-at::Tensor gather_classes(const TensorParallel* group, const at::Tensor& logits,
-                          std::int64_t classes);
-
-/// Refuses a number of tensor-parallel ranks that does not divide `size`, naming the legal number
-/// nearest to it: a divisor of `legal`.
-void check_divides(const std::string& what, std::int64_t size, std::int64_t legal, int ranks);
 
 class DecoderLayer : public Layer {
  public:
@@ -73,5 +76,31 @@ class DecoderLayer : public Layer {
   TensorSplit split_;
   at::ScalarType precision_;
 };
+
+enum class HeadNorm : std::uint8_t { kLayerNorm, kRmsNorm };
+
+struct DecoderParts {
+  std::shared_ptr<const Layer> embedding;  ///< tokens -> stream
+  std::shared_ptr<const Layer> block;      ///< stream -> stream
+  HeadNorm norm = HeadNorm::kLayerNorm;    ///< in front of the head
+};
+
+/// Pre-norm transformer with learned positions and dropout.
+/// Source  Radford et al. 2019 (GPT-2); Shoeybi et al. 2019 (the split).
+DecoderParts gpt_parts(const DecoderSetup& setup);
+
+/// Pre-norm transformer with RMSNorm, rotary positions, grouped queries and SwiGLU; with biases of
+/// queries, keys and values a Qwen 2, with norms of queries and keys a Qwen 3.
+/// Source  Touvron et al. 2023 (Llama); Grattafiori et al. 2024 (Llama 3); Qwen technical reports.
+DecoderParts llama_parts(const DecoderSetup& setup);
+
+/// Two streams -> their sum: a skip that may cross stages.
+std::shared_ptr<const Layer> merge_layer(const DecoderSetup& setup);
+
+/// Final norm and projection to the vocabulary: (stream, targets) -> the loss.
+std::shared_ptr<const Layer> loss_head(const DecoderSetup& setup, HeadNorm norm);
+
+/// The same weights: stream -> logits of the last position [B, V], on every rank.
+std::shared_ptr<const Layer> logits_head(const DecoderSetup& setup, HeadNorm norm);
 
 }  // namespace strata

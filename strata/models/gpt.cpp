@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "strata/models/decoder_layer.h"
-#include "strata/models/decoder_parts.h"
 #include "strata/nn/ops/attention.h"
 #include "strata/nn/ops/embedding.h"
 #include "strata/nn/ops/linear.h"

@@ -1,15 +1,27 @@
 // The end of every decoder: final norm and projection to the vocabulary, as loss or as logits. Only
 // the norm differs between architectures.
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 
 #include "strata/models/decoder_layer.h"
-#include "strata/models/decoder_parts.h"
 #include "strata/nn/ops/head_loss.h"
 #include "strata/nn/ops/norm.h"
 #include "strata/nn/ops/residual.h"
 
 namespace strata {
 namespace {
+
+// Logits [B, ceil(classes / n)] of each rank's slice -> [B, classes] on every rank.
+at::Tensor gather_classes(const TensorParallel* group, const at::Tensor& logits,
+                          std::int64_t classes) {
+  if (!group) return logits;
+  const std::int64_t slice = logits.size(1);
+  at::Tensor all = at::zeros({logits.size(0), slice * group->size()}, logits.options());
+  all.narrow(1, slice * group->rank(), slice).copy_(logits);
+  group->all_reduce_sum(all);
+  return all.narrow(1, 0, classes).contiguous();
+}
 
 class Merge final : public DecoderLayer {
  public:

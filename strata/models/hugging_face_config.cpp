@@ -1,3 +1,5 @@
+// A field that asks for what we don't have is refused, not skipped: such weights would run and give
+// other text.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <type_traits>

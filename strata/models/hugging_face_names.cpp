@@ -1,3 +1,4 @@
+// Their names are tables; only the packed projections of queries, keys and values become three.
 #include <map>
 
 #include "strata/base/errors.h"

@@ -1,14 +1,29 @@
 // One maker for all decoders: an architecture brings its parts, the order of layers is common.
 #include "strata/models/model.h"
 
+#include <cstdlib>
 #include <numeric>
 
 #include "strata/base/errors.h"
 #include "strata/models/decoder_layer.h"
-#include "strata/models/decoder_parts.h"
 
 namespace strata {
 namespace {
+
+// Refuses a number of tensor-parallel ranks that does not divide `size`, naming the legal number
+// nearest to it: a divisor of `legal`.
+void check_divides(const std::string& what, std::int64_t size, std::int64_t legal, int ranks) {
+  if (size % ranks == 0) return;
+  std::int64_t nearest = 1;
+  for (std::int64_t other = 1; other <= legal; ++other)
+    if (legal % other == 0 && std::abs(other - ranks) < std::abs(nearest - ranks)) nearest = other;
+  throw UserError({.operation = "models.split",
+                   .where = "mesh.tp",
+                   .what = what + " do not divide among the tensor-parallel ranks",
+                   .expected = "a divisor of " + std::to_string(size),
+                   .got = std::to_string(ranks),
+                   .fix = "set mesh.tp to " + std::to_string(nearest)});
+}
 
 // Refuses what the ranks could not divide evenly; the vocabulary may: its slices are padded.
 void check_split(const DecoderOptions& options, TensorSplit split) {

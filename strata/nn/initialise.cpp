@@ -1,3 +1,5 @@
+// An element's counter is its place in the whole weight, so any slice draws the same numbers. They
+// are made in double: a float rarely shows the last bits, in which math libraries differ.
 #include "strata/nn/initialise.h"
 
 #include <algorithm>
@@ -6,7 +8,7 @@
 
 #include "strata/base/philox.h"
 #include "strata/device/parallel.h"
-#include "strata/nn/weight_slice.h"
+#include "strata/nn/layout.h"
 
 namespace strata {
 namespace {

@@ -29,7 +29,7 @@ struct Init {
   double stddev = 0;  ///< kNormal
 };
 
-/// How tensor-parallel ranks divide a weight (weight_slice.h); they all hold the whole otherwise.
+/// How tensor-parallel ranks divide a weight (layout.h); they all hold the whole otherwise.
 struct WeightSplit {
   int axis = -1;  ///< -1: not divided
   std::vector<std::int64_t> sections =

@@ -6,6 +6,7 @@
 /// Source  Micikevicius et al. 2018 (mixed precision training), section 3.2.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace strata {
@@ -22,8 +23,19 @@ struct LossScale {
   static LossScale fixed() { return {}; }
   static LossScale half() { return {.scale = 65536, .dynamic = true}; }
 
-  void good();  ///< a step was updated
-  void skip();  ///< its gradient was not finite
+  /// A step was updated.
+  void good() {
+    if (!dynamic || ++good_steps < kGrowthSteps) return;
+    scale *= 2;
+    good_steps = 0;
+  }
+
+  /// Its gradient was not finite.
+  void skip() {
+    scale = std::max(kSmallest, scale / 2);
+    good_steps = 0;
+    ++skipped;
+  }
 };
 
 }  // namespace strata

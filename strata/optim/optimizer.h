@@ -1,4 +1,5 @@
-/// Updates flat weight buffers in place, one pass a range, through ATen's fused kernels.
+/// Chooses an optimizer and its constants, and updates flat weight buffers in place, one pass a range,
+/// through ATen's fused kernels.
 ///
 /// Source  AdamW (Loshchilov & Hutter 2019); SGD with momentum (Sutskever et al. 2013).
 /// Shapes  weights, gradients, slots: flat fp32, the same length; [0, decay_numel) is decayed.
@@ -11,9 +12,21 @@
 #include <string>
 #include <vector>
 
-#include "strata/optim/options.h"
+#include "strata/base/options.h"
 
 namespace strata {
+
+struct OptimizerOptions {
+  std::string kind = "adamw";
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  double momentum = 0.9;
+};
+
+void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options);
 
 /// One layer's share of an update.
 struct UpdateRange {

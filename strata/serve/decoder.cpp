@@ -3,6 +3,7 @@
 #include "strata/serve/decoder.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -70,6 +71,22 @@ void insert_weights(LayerStore& store, const Sequential& model, const std::vecto
 }
 
 }  // namespace
+
+KeyValueCache::KeyValueCache(const Sequential& model, const std::vector<int>& layers,
+                             std::int64_t positions, Device device)
+    : positions_(positions) {
+  for (const int layer : layers) {
+    LayerCache& kept = layers_[layer];
+    for (const TensorSpec& spec : model.layer(layer).cache(/*samples=*/1, positions))
+      kept.tensors.push_back(at::empty(spec.shape, device.options(spec.dtype)));
+  }
+}
+
+void KeyValueCache::append(std::int64_t tokens) {
+  length_ += tokens;
+  STRATA_CHECK(length_ >= 0 && length_ <= positions_, "serve.cache");
+  for (auto& [layer, kept] : layers_) kept.position = length_;
+}
 
 // Performs the forward of one stage on the tokens at hand.
 class Decoder::Stage final : public Machine {

@@ -12,16 +12,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "strata/comm/mesh_groups.h"
+#include "strata/device/device.h"
+#include "strata/nn/layout.h"
 #include "strata/nn/sequential.h"
-#include "strata/nn/weight_slice.h"
 #include "strata/schedule/execute.h"
-#include "strata/serve/key_value_cache.h"
 #include "strata/tier/store.h"
 
 namespace strata {
@@ -33,6 +34,28 @@ struct DecoderWeight {
   at::Tensor local;                         ///< 1-D view of this rank's bytes
   std::vector<Run> runs;                    ///< elements of `local` and where they lie in the whole
   std::shared_ptr<const Lease> lease = {};  ///< keeps the bytes here while they are read or written
+};
+
+/// What the layers of one rank keep of the tokens that were decoded: keys and values.
+/// Units    positions: tokens of a text, from its first one.
+/// Cost     all bytes at once, when it is made: 2 x positions x width of the key heads a layer.
+class KeyValueCache {
+ public:
+  /// For `layers` of the model and one text of at most `positions` tokens.
+  KeyValueCache(const Sequential& model, const std::vector<int>& layers, std::int64_t positions,
+                Device device);
+
+  const LayerCache& layer(int layer) const { return layers_.at(layer); }
+
+  std::int64_t positions() const { return positions_; }
+  std::int64_t length() const { return length_; }  ///< tokens so far
+  void append(std::int64_t tokens);                ///< all layers have kept so many more
+  void clear() { append(-length_); }
+
+ private:
+  std::map<int, LayerCache> layers_;
+  std::int64_t positions_ = 0;
+  std::int64_t length_ = 0;
 };
 
 class Decoder {

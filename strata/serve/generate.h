@@ -1,10 +1,13 @@
 /// Continues a text with a decoder, one token after another.
 ///
+/// Source   Salmon et al. 2011 (Philox).
 /// Threads  collective: every rank calls it with the same request and its own decoder.
 /// Cost     a pass of one token each, until the text is as long as the decoder has positions; from
 ///          there on a token that is added drops the first one, which moves all positions, and the
 ///          whole window runs again.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <functional>
@@ -12,9 +15,26 @@
 
 #include "strata/comm/group.h"
 #include "strata/serve/decoder.h"
-#include "strata/serve/sampler.h"
 
 namespace strata {
+
+/// Chooses the next token by its logits. Draws are by counter, keyed by (seed, number of the token):
+/// the same on any mesh.
+/// Shapes   logits [1, V] fp32.
+/// Threads  const, any thread.
+class TokenSampler {
+ public:
+  /// `temperature` 0: the likeliest token, the first of equals; else a draw from
+  /// softmax(logits / temperature).
+  TokenSampler(double temperature, std::uint64_t seed) : temperature_(temperature), seed_(seed) {}
+
+  /// `number`: how many tokens of the text were chosen before.
+  std::int64_t choose(const at::Tensor& logits, std::uint32_t number) const;
+
+ private:
+  double temperature_;
+  std::uint64_t seed_;
+};
 
 struct GenerateRequest {
   std::vector<std::int64_t> prompt;  ///< at least one token

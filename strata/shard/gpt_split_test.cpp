@@ -3,81 +3,18 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/ignored_target.h"
-#include "strata/comm/collectives.h"
 #include "strata/comm/ranks.h"
-#include "strata/models/model.h"
-#include "strata/nn/initialise.h"
-#include "strata/nn/weight_slice.h"
-#include "strata/shard/tensor_group.h"
+#include "strata/shard/example_decoders_test.h"
 
 namespace strata {
 namespace {
 
+using shard_test::expect_close;
+using shard_test::Outcome;
+using shard_test::run;
+using shard_test::small_gpt;
+
 constexpr double kTolerance = 1e-5;  // of the largest element: only the order of sums differs
-
-DecoderOptions small_gpt() {
-  return {.layers = 2,
-          .width = 32,
-          .heads = 4,
-          .vocab = 50,  // not a multiple of 4
-          .context = 16,
-          .dropout = 0.1,
-          .skip = true};
-}
-
-struct Outcome {
-  double loss = 0;
-  at::Tensor output;
-  std::vector<WeightSpec> specs;
-  std::vector<at::Tensor> gradients;  // of each use of a weight, as specs
-};
-
-// One forward and, of a loss, backward of all layers. Every weight is drawn, biases too: zeros
-// would hide what is done with them.
-Outcome run(const Sequential& model, const std::vector<at::Tensor>& batch, ForwardContext context,
-            int rank = 0) {
-  Outcome outcome;
-  LossSink sink;
-  context.loss = &sink;
-  std::vector<at::Tensor> values(model.dataflow().values.size());
-  for (int layer = 0; layer < model.num_layers(); ++layer) {
-    std::vector<at::Tensor> weights;
-    for (WeightSpec spec : model.layout(layer).specs) {
-      spec.init = {Init::Kind::kNormal, 0.3};
-      const at::Tensor leaf = at::zeros(slice_shape(spec, model.split().ranks));
-      initialise(leaf, spec, model.name(layer), 5, rank, model.split().ranks);
-      weights.push_back(leaf.requires_grad_(true));
-      weights.back().mutable_grad() = at::zeros_like(leaf);
-      outcome.gradients.push_back(weights.back().grad());
-      outcome.specs.push_back(spec);
-      outcome.specs.back().name = model.name(layer) + "." + spec.name;
-    }
-    std::vector<at::Tensor> inputs;
-    for (const InputRef& ref : model.inputs(layer))
-      inputs.push_back(ref.value >= 0 ? values[ref.value] : batch[ref.batch_input]);
-    context.layer = layer;
-    values[model.outputs(layer)[0]] = model.layer(layer).forward(context, weights, inputs)[0];
-  }
-  outcome.output = values.back().detach();
-  if (model.layer(model.num_layers() - 1).is_loss()) values.back().backward();
-  outcome.loss = sink.sum;
-  return outcome;
-}
-
-at::Tensor slice(const at::Tensor& whole, const WeightSpec& spec, int rank, int ranks) {
-  at::Tensor part = at::zeros(slice_shape(spec, ranks));
-  for (const Run& run : slice_runs(spec, rank, ranks))
-    part.view(-1)
-        .narrow(0, run.local, run.numel)
-        .copy_(whole.view(-1).narrow(0, run.global, run.numel));
-  return part;
-}
-
-void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
-  ASSERT_EQ(a.sizes(), b.sizes()) << what;
-  const double scale = std::max(1e-3, b.abs().max().item<double>());
-  EXPECT_LE((a - b).abs().max().item<double>() / scale, kTolerance) << what;
-}
 
 class SplitGpt : public testing::TestWithParam<TensorSplit> {};
 
@@ -100,14 +37,7 @@ TEST_P(SplitGpt, LearnsWhatOneRankLearns) {
     ForwardContext mine = context;
     mine.tensor = &tensor;
     Outcome outcome = run(model, {tokens, targets}, mine, group.rank());
-    EXPECT_NEAR(outcome.loss, one.loss, kTolerance * one.loss);
-    ASSERT_EQ(outcome.gradients.size(), one.gradients.size());
-    for (std::size_t i = 0; i < one.gradients.size(); ++i) {
-      const WeightSpec& spec = outcome.specs[i];
-      if (spec.partial_gradient) all_reduce_sum(group, outcome.gradients[i]);
-      expect_close(outcome.gradients[i], slice(one.gradients[i], spec, group.rank(), split.ranks),
-                   spec.name);
-    }
+    expect_same_learning(group, outcome, one, kTolerance);
   });
 }
 
@@ -120,7 +50,7 @@ TEST_P(SplitGpt, GivesEveryRankAllLogits) {
   run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
     const TensorGroup tensor(group, split.sequence);
     const Outcome outcome = run(model, {tokens}, {.tensor = &tensor}, group.rank());
-    expect_close(outcome.output, one.output, "logits");
+    expect_close(outcome.output, one.output, "logits", kTolerance);
   });
 }
 
@@ -189,13 +119,7 @@ TEST_P(SplitGpt, NeedsTheBytesItForetells) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Splits, SplitGpt,
-                         testing::Values(TensorSplit{2, false}, TensorSplit{2, true},
-                                         TensorSplit{4, false}, TensorSplit{4, true}),
-                         [](const auto& info) {
-                           return std::to_string(info.param.ranks) + "Ranks" +
-                                  (info.param.sequence ? "Sequence" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(Splits, SplitGpt, shard_test::splits(), shard_test::split_name);
 
 std::string refusal(const DecoderOptions& options, TensorSplit split) {
   try {

@@ -1,6 +1,4 @@
 // A Llama against one written in plain ATen, and split among tensor-parallel ranks against one.
-#include "strata/models/model.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,88 +6,20 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/ignored_target.h"
-#include "strata/comm/collectives.h"
 #include "strata/comm/ranks.h"
-#include "strata/nn/initialise.h"
-#include "strata/nn/weight_slice.h"
-#include "strata/shard/tensor_group.h"
+#include "strata/shard/example_decoders_test.h"
 
 namespace strata {
 namespace {
 
+using shard_test::expect_close;
+using shard_test::Outcome;
+using shard_test::run;
+using shard_test::small_llama;
+using shard_test::small_qwen2;
+using shard_test::small_qwen3;
+
 constexpr double kTolerance = 2e-5;  // of the largest element: only the order of sums differs
-
-// Inside the MLP and in the vocabulary nothing divides evenly among ranks.
-DecoderOptions small_llama() {
-  return {.kind = "llama",
-          .layers = 2,
-          .width = 32,
-          .heads = 8,
-          .vocab = 50,
-          .context = 16,
-          .tie = true,
-          .kv_heads = 4,
-          .head_width = 6,
-          .mlp_width = 43};
-}
-
-DecoderOptions small_qwen2() {
-  DecoderOptions options = small_llama();
-  options.tie = false;
-  options.qkv_bias = true;
-  return options;
-}
-
-DecoderOptions small_qwen3() {
-  DecoderOptions options = small_llama();
-  options.qk_norm = true;
-  return options;
-}
-
-struct Outcome {
-  double loss = 0;
-  at::Tensor output;
-  std::vector<WeightSpec> specs;
-  std::vector<at::Tensor> leaves;  // of each use of a weight, as specs
-};
-
-// One forward and, of a loss, backward of all layers. Every weight is drawn, biases and gains too:
-// zeros would hide what is done with them.
-Outcome run(const Sequential& model, const std::vector<at::Tensor>& batch, ForwardContext context,
-            int rank = 0) {
-  Outcome outcome;
-  LossSink sink;
-  context.loss = &sink;
-  std::vector<at::Tensor> values(model.dataflow().values.size());
-  for (int layer = 0; layer < model.num_layers(); ++layer) {
-    const std::size_t first = outcome.leaves.size();
-    for (WeightSpec spec : model.layout(layer).specs) {
-      spec.init = {Init::Kind::kNormal, 0.3};
-      const at::Tensor leaf = at::zeros(slice_shape(spec, model.split().ranks));
-      initialise(leaf, spec, model.name(layer), 5, rank, model.split().ranks);
-      outcome.leaves.push_back(leaf.requires_grad_(true));
-      outcome.leaves.back().mutable_grad() = at::zeros_like(leaf);
-      outcome.specs.push_back(spec);
-      outcome.specs.back().name = model.name(layer) + "." + spec.name;
-    }
-    std::vector<at::Tensor> inputs;
-    for (const InputRef& ref : model.inputs(layer))
-      inputs.push_back(ref.value >= 0 ? values[ref.value] : batch[ref.batch_input]);
-    context.layer = layer;
-    const auto weights = std::span<const at::Tensor>(outcome.leaves).subspan(first);
-    values[model.outputs(layer)[0]] = model.layer(layer).forward(context, weights, inputs)[0];
-  }
-  outcome.output = values.back().detach();
-  if (model.layer(model.num_layers() - 1).is_loss()) values.back().backward();
-  outcome.loss = sink.sum;
-  return outcome;
-}
-
-void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
-  ASSERT_EQ(a.sizes(), b.sizes()) << what;
-  const double scale = std::max(1e-3, b.abs().max().item<double>());
-  EXPECT_LE((a - b).abs().max().item<double>() / scale, kTolerance) << what;
-}
 
 // ---- The same model in plain ATen, its weights by our names.
 
@@ -173,7 +103,8 @@ TEST_P(LlamaKind, EqualsPlainAten) {
   EXPECT_NEAR(ours.loss / kTargets, loss.item<double>(), 1e-5 * ours.loss);
   loss.backward();
   for (std::size_t i = 0; i < ours.leaves.size(); ++i)
-    expect_close(ours.leaves[i].grad(), weights[ours.specs[i].name].grad(), ours.specs[i].name);
+    expect_close(ours.leaves[i].grad(), weights[ours.specs[i].name].grad(), ours.specs[i].name,
+                 kTolerance);
 }
 
 std::string kind_name(const testing::TestParamInfo<DecoderOptions>& info) {
@@ -184,15 +115,6 @@ INSTANTIATE_TEST_SUITE_P(Kinds, LlamaKind,
                          testing::Values(small_llama(), small_qwen2(), small_qwen3()), kind_name);
 
 // ---- Split
-
-at::Tensor slice(const at::Tensor& whole, const WeightSpec& spec, int rank, int ranks) {
-  at::Tensor part = at::zeros(slice_shape(spec, ranks));
-  for (const Run& run : slice_runs(spec, rank, ranks))
-    part.view(-1)
-        .narrow(0, run.local, run.numel)
-        .copy_(whole.view(-1).narrow(0, run.global, run.numel));
-  return part;
-}
 
 class SplitLlama : public testing::TestWithParam<TensorSplit> {};
 
@@ -208,16 +130,8 @@ TEST_P(SplitLlama, LearnsWhatOneRankLearns) {
       const TensorGroup tensor(group, split.sequence);
       ForwardContext mine = context;
       mine.tensor = &tensor;
-      const Outcome outcome = run(model, {batch.tokens, batch.targets}, mine, group.rank());
-      EXPECT_NEAR(outcome.loss, one.loss, kTolerance * one.loss);
-      ASSERT_EQ(outcome.leaves.size(), one.leaves.size());
-      for (std::size_t i = 0; i < one.leaves.size(); ++i) {
-        const WeightSpec& spec = outcome.specs[i];
-        at::Tensor gradient = outcome.leaves[i].grad();
-        if (spec.partial_gradient) all_reduce_sum(group, gradient);
-        expect_close(gradient, slice(one.leaves[i].grad(), spec, group.rank(), split.ranks),
-                     spec.name);
-      }
+      Outcome outcome = run(model, {batch.tokens, batch.targets}, mine, group.rank());
+      expect_same_learning(group, outcome, one, kTolerance);
     });
   }
 }
@@ -231,17 +145,11 @@ TEST_P(SplitLlama, GivesEveryRankAllLogits) {
   run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
     const TensorGroup tensor(group, split.sequence);
     const Outcome outcome = run(model, {tokens}, {.tensor = &tensor}, group.rank());
-    expect_close(outcome.output, one.output, "logits");
+    expect_close(outcome.output, one.output, "logits", kTolerance);
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Splits, SplitLlama,
-                         testing::Values(TensorSplit{2, false}, TensorSplit{2, true},
-                                         TensorSplit{4, false}, TensorSplit{4, true}),
-                         [](const auto& info) {
-                           return std::to_string(info.param.ranks) + "Ranks" +
-                                  (info.param.sequence ? "Sequence" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(Splits, SplitLlama, shard_test::splits(), shard_test::split_name);
 
 TEST(Llama, RefusesRanksThatDoNotDivideItsKeyHeads) {
   try {

@@ -8,13 +8,13 @@
 #include "strata/base/ignored_target.h"
 #include "strata/comm/collectives.h"
 #include "strata/comm/ranks.h"
+#include "strata/nn/layout.h"
 #include "strata/nn/ops/attention.h"
 #include "strata/nn/ops/embedding.h"
 #include "strata/nn/ops/head_loss.h"
 #include "strata/nn/ops/linear.h"
 #include "strata/nn/ops/norm.h"
 #include "strata/nn/ops/residual.h"
-#include "strata/nn/weight_slice.h"
 
 namespace strata {
 namespace {

@@ -13,7 +13,7 @@
 #include "strata/data/options.h"
 #include "strata/models/decoder_options.h"
 #include "strata/optim/learning_rate.h"
-#include "strata/optim/options.h"
+#include "strata/optim/optimizer.h"
 #include "strata/plan/mesh_check.h"
 #include "strata/plan/plan_options.h"
 

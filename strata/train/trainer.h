@@ -25,7 +25,7 @@
 #include "strata/data/batch.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/loss_scale.h"
-#include "strata/optim/options.h"
+#include "strata/optim/optimizer.h"
 #include "strata/pipeline/stage_machine.h"
 #include "strata/schedule/step_plan.h"
 

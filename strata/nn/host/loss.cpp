@@ -1,3 +1,6 @@
+// One thread adds the rows' losses, in fp64 and in their order: the sum doesn't depend on the threads.
+// Alone, a rank takes a row through all three steps while it is in the cache; ranks that divide the
+// classes meet between the steps.
 #include <ATen/ops/empty.h>
 
 #include "strata/device/parallel.h"

@@ -1,3 +1,5 @@
+// A row is summed lane by lane, then across lanes, then what fills no vector: bits depend on the width
+// of vectors, never on the threads.
 #include <algorithm>
 #include <cmath>
 #include <limits>

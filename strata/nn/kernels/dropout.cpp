@@ -1,3 +1,5 @@
+// Every lane runs Philox for a counter of its own; the four words of a counter are interleaved, so that
+// element e meets word e % 4 of counter e / 4 as in the form without vectors.
 #include "strata/base/philox.h"
 #include "strata/nn/kernels/kernels.h"
 

@@ -14,7 +14,7 @@
 #endif
 
 #include "hwy/highway.h"
-#include "strata/nn/kernels/element.h"
+#include "strata/nn/kernels/kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {

@@ -1,3 +1,5 @@
+// The variance takes a second pass over the row: the formula of one pass cancels where the mean is
+// large beside the deviation.
 #include <cmath>
 
 #include "strata/nn/kernels/kernels.h"

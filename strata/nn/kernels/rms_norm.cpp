@@ -1,3 +1,4 @@
+// What layer_norm.cpp does, without a mean.
 #include <cmath>
 
 #include "strata/nn/kernels/kernels.h"

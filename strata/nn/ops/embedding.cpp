@@ -1,3 +1,4 @@
+// Positions are added in place: the rows in front of them are fresh, and nobody saves them.
 #include "strata/nn/ops/embedding.h"
 
 #include "strata/nn/ops/saved_values.h"

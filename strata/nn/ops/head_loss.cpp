@@ -1,3 +1,5 @@
+// The loss is known only after the backward, so the forward's value is a placeholder and the sum goes to
+// a sink. Logits of a chunk become their gradient in place and die before the weight gradient's buffers.
 #include "strata/nn/ops/head_loss.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,3 +1,5 @@
+// The gradient at the input is made in place. As an operator of its own a norm works on a copy, for the
+// incoming gradient may have other readers; fused ones pass a gradient that is theirs.
 #include "strata/nn/ops/norm.h"
 
 #include "strata/nn/ops/saved_values.h"
@@ -19,7 +21,6 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    // A copy: the incoming gradient may have other readers.
     const at::Tensor dy = gradients[0].clone(at::MemoryFormat::Contiguous);
     return {norm_backward(saved[kX], dy, {.gain = saved[kGain], .bias = saved[kBias]},
                           {saved[kMean], saved[kRstd]}),

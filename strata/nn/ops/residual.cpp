@@ -1,3 +1,5 @@
+// Backward draws the mask again from its few numbers. Where dropout is off, adding is an operator, too,
+// so that it goes through the device's primitives.
 #include "strata/nn/ops/residual.h"
 
 #include <cmath>
