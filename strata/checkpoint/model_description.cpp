@@ -30,7 +30,7 @@ void for_each_field(Options& o, F f) {
   f("width", o.width, "width", kOtherWeights);
   f("heads", o.heads, "heads", kOtherWeights);
   f("vocab", o.vocab, "vocab", kOtherWeights);
-  f("context", o.context, "context", o.kind == "gpt" ? kOtherWeights : kOtherResult);
+  f("context", o.context, "context", o.kind == DecoderKind::kGpt ? kOtherWeights : kOtherResult);
   f("dropout", o.dropout, "dropout", kNone);
   f("tie", o.tie, "tie", kOtherWeights);
   f("skip", o.skip, "skip", kOtherWeights);
@@ -58,7 +58,18 @@ T read_field(const JsonPart& part, const std::string& name) {
   } else if constexpr (std::is_same_v<T, double>) {
     return part.real();
   } else {
-    return part.text();
+    for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama})
+      if (part.text() == name_of(kind)) return kind;
+    part.refuse("gpt or llama", part.text());
+  }
+}
+
+template <typename T>
+ordered_json as_json(const T& value) {
+  if constexpr (std::is_same_v<T, DecoderKind>) {
+    return name_of(value);
+  } else {
+    return value;
   }
 }
 
@@ -101,14 +112,14 @@ std::string other_fields(const DecoderOptions& checkpoint, const DecoderOptions&
                          SameModel what) {
   ordered_json mine;
   for_each_field(model, [&](const char* name, const auto& value, const char*, Difference) {
-    mine[name] = value;
+    mine[name] = as_json(value);
   });
   std::string fields;
   for_each_field(checkpoint, [&](const char* name, const auto& value, const char* option,
                                  Difference difference) {
     const bool counts = difference == Difference::kOtherWeights ||
                         (what == SameModel::kAll && difference == Difference::kOtherResult);
-    const ordered_json theirs = value;
+    const ordered_json theirs = as_json(value);
     if (!counts || mine[name] == theirs) return;
     fields += (fields.empty() ? "model." : " model.") + std::string(option) + "=" +
               (theirs.is_string() ? theirs.get<std::string>() : theirs.dump());
@@ -122,7 +133,7 @@ ordered_json describe_model(const DecoderOptions& model) {
   ordered_json description = {{"version", kModelDescription}};
   const DecoderOptions whole = completed(model);
   for_each_field(whole, [&](const char* name, const auto& value, const char*, Difference) {
-    description[name] = value;
+    description[name] = as_json(value);
   });
   return description;
 }
@@ -142,8 +153,6 @@ DecoderOptions read_model(const JsonPart& description) {
     if (std::find(known.begin(), known.end(), key) == known.end())
       description.member(key).refuse("the fields of version " + std::to_string(kModelDescription),
                                      "another one");
-  if (model.kind != "gpt" && model.kind != "llama")
-    description.member("kind").refuse("gpt or llama", model.kind);
   return completed(model);
 }
 

@@ -40,7 +40,7 @@ DecoderOptions gpt(double dropout) {
 }
 
 DecoderOptions llama(std::int64_t mlp_width, bool qkv_bias, bool qk_norm) {
-  return {.kind = "llama",
+  return {.kind = DecoderKind::kLlama,
           .layers = 1,
           .width = 256,
           .heads = 8,

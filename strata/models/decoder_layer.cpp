@@ -41,7 +41,7 @@ WeightSpec DecoderLayer::token_matrix(const std::string& name) const {
 TensorSpec DecoderLayer::embedded(const TensorSpec& tokens) const {
   const std::int64_t samples = tokens.shape[0], length = tokens.shape[1];
   if (length > options_.context || length % parts() != 0) {
-    throw UserError({.operation = "models." + options_.kind,
+    throw UserError({.operation = std::string("models.") + name_of(options_.kind),
                      .where = "embedding",
                      .what = "samples of a length that the model doesn't take",
                      .expected = "a multiple of " + std::to_string(parts()) + ", at most " +

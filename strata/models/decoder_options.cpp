@@ -21,11 +21,11 @@ constexpr double kMostTokens = 0x7fffffff;
                    .fix = fix});
 }
 
-void refuse_elsewhere(bool given, const std::string& kind, const std::string& field,
+void refuse_elsewhere(bool given, DecoderKind kind, const std::string& field,
                       const std::string& fix) {
   if (given)
-    refuse(field, "a field that model.kind = " + kind + " doesn't have", "the default", "a value",
-           fix);
+    refuse(field, "a field that model.kind = " + std::string(name_of(kind)) + " doesn't have",
+           "the default", "a value", fix);
 }
 
 void describe_llama(OptionSet& set, const std::string& prefix, DecoderOptions& options) {
@@ -78,14 +78,16 @@ void describe_rope(OptionSet& set, const std::string& prefix, RopeOptions& rope)
 
 DecoderOptions completed_gpt(DecoderOptions o) {
   const std::string fix = "set model.kind to llama, or leave the field out";
-  refuse_elsewhere(o.kv_heads != 0 && o.kv_heads != o.heads, "gpt", "kv_heads", fix);
-  refuse_elsewhere(o.head_width != 0 && o.head_width * o.heads != o.width, "gpt", "head_width",
+  refuse_elsewhere(o.kv_heads != 0 && o.kv_heads != o.heads, DecoderKind::kGpt, "kv_heads", fix);
+  refuse_elsewhere(o.head_width != 0 && o.head_width * o.heads != o.width, DecoderKind::kGpt,
+                   "head_width", fix);
+  refuse_elsewhere(o.mlp_width != 0 && o.mlp_width != 4 * o.width, DecoderKind::kGpt, "mlp_width",
                    fix);
-  refuse_elsewhere(o.mlp_width != 0 && o.mlp_width != 4 * o.width, "gpt", "mlp_width", fix);
-  refuse_elsewhere(!(o.rope == RopeOptions{}), "gpt", "rope", fix);
-  refuse_elsewhere(o.norm_epsilon != 1e-5, "gpt", "norm_epsilon", fix);
-  refuse_elsewhere(o.qkv_bias, "gpt", "qkv_bias", "leave it out: a gpt always has these biases");
-  refuse_elsewhere(o.qk_norm, "gpt", "qk_norm", fix);
+  refuse_elsewhere(!(o.rope == RopeOptions{}), DecoderKind::kGpt, "rope", fix);
+  refuse_elsewhere(o.norm_epsilon != 1e-5, DecoderKind::kGpt, "norm_epsilon", fix);
+  refuse_elsewhere(o.qkv_bias, DecoderKind::kGpt, "qkv_bias",
+                   "leave it out: a gpt always has these biases");
+  refuse_elsewhere(o.qk_norm, DecoderKind::kGpt, "qk_norm", fix);
   o.kv_heads = o.heads;
   o.head_width = o.width / o.heads;
   o.mlp_width = 4 * o.width;
@@ -93,8 +95,9 @@ DecoderOptions completed_gpt(DecoderOptions o) {
 }
 
 DecoderOptions completed_llama(DecoderOptions o) {
-  refuse_elsewhere(o.skip, "llama", "skip", "set model.kind to gpt, or leave the field out");
-  refuse_elsewhere(o.dropout > 0, "llama", "dropout", "set model.dropout to 0");
+  refuse_elsewhere(o.skip, DecoderKind::kLlama, "skip",
+                   "set model.kind to gpt, or leave the field out");
+  refuse_elsewhere(o.dropout > 0, DecoderKind::kLlama, "dropout", "set model.dropout to 0");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
   if (o.heads % o.kv_heads != 0)
     refuse("kv_heads", "the query heads do not divide among the key and value heads",
@@ -119,9 +122,11 @@ DecoderOptions completed_llama(DecoderOptions o) {
 
 }  // namespace
 
+const char* name_of(DecoderKind kind) { return kind == DecoderKind::kLlama ? "llama" : "gpt"; }
+
 void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options) {
-  set.add(prefix + ".kind", &options.kind,
-          {.help = "Architecture; llama covers Qwen 2 and Qwen 3.", .choices = {"gpt", "llama"}});
+  set.add(prefix + ".kind", &options.kind, named({DecoderKind::kGpt, DecoderKind::kLlama}),
+          {.help = "Architecture; llama covers Qwen 2 and Qwen 3."});
   set.add(prefix + ".layers", &options.layers,
           {.help = "Transformer blocks.", .unit = "layers", .minimum = 1, .maximum = kMostLayers});
   set.add(
@@ -162,7 +167,7 @@ DecoderOptions completed(DecoderOptions options) {
            "model.width a multiple of model.heads",
            std::to_string(options.width) + " / " + std::to_string(options.heads),
            "set model.heads to a divisor of " + std::to_string(options.width));
-  return options.kind == "llama" ? completed_llama(options) : completed_gpt(options);
+  return options.kind == DecoderKind::kLlama ? completed_llama(options) : completed_gpt(options);
 }
 
 }  // namespace strata

@@ -9,8 +9,11 @@
 
 namespace strata {
 
+enum class DecoderKind : std::uint8_t { kGpt, kLlama };
+const char* name_of(DecoderKind kind);  ///< "gpt", "llama"
+
 struct DecoderOptions {
-  std::string kind = "gpt";  ///< or "llama"
+  DecoderKind kind = DecoderKind::kGpt;
   std::int64_t layers = 6;
   std::int64_t width = 384;
   std::int64_t heads = 6;

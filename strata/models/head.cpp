@@ -66,7 +66,9 @@ class Head : public DecoderLayer {
   static const at::Tensor& projection(std::span<const at::Tensor> weights) {
     return weights.back();
   }
-  std::string kind(const std::string& output) const { return options_.kind + "." + output; }
+  std::string kind(const std::string& output) const {
+    return name_of(options_.kind) + ("." + output);
+  }
 
   HeadNorm norm_;
 };

@@ -163,7 +163,7 @@ DecoderOptions read_gpt2(const Config& config, bool skip) {
   const auto dropout = config.optional<double>("resid_pdrop", 0.1);
   const bool ours = config.optional<double>("embd_pdrop", 0.1) == dropout &&
                     config.optional<double>("attn_pdrop", 0.1) == 0;
-  return {.kind = "gpt",
+  return {.kind = DecoderKind::kGpt,
           .layers = config.required<std::int64_t>("n_layer"),
           .width = width,
           .heads = config.required<std::int64_t>("n_head"),
@@ -200,7 +200,7 @@ DecoderOptions read_llama(const Config& config, const std::string& type) {
   config.require<bool>("use_sliding_window", {false});
   const auto heads = config.required<std::int64_t>("num_attention_heads");
   const auto width = config.required<std::int64_t>("hidden_size");
-  return {.kind = "llama",
+  return {.kind = DecoderKind::kLlama,
           .layers = config.required<std::int64_t>("num_hidden_layers"),
           .width = width,
           .heads = heads,
@@ -220,7 +220,7 @@ DecoderOptions read_llama(const Config& config, const std::string& type) {
 
 std::string hugging_face_config(const DecoderOptions& options) {
   const DecoderOptions o = completed(options);
-  json config = o.kind == "llama" ? llama_config(o) : gpt2_config(o);
+  json config = o.kind == DecoderKind::kLlama ? llama_config(o) : gpt2_config(o);
   config["vocab_size"] = o.vocab;
   config["tie_word_embeddings"] = o.tie;
   config["initializer_range"] = 0.02;

@@ -94,7 +94,7 @@ std::vector<HuggingFaceTensor> llama_tensors(const DecoderOptions& o, const std:
 std::vector<HuggingFaceTensor> hugging_face_tensors(const DecoderOptions& options,
                                                     const std::string& our_name) {
   const DecoderOptions o = completed(options);
-  if (o.kind == "llama") return llama_tensors(o, our_name);
+  if (o.kind == DecoderKind::kLlama) return llama_tensors(o, our_name);
   std::vector<HuggingFaceTensor> tensors = gpt2_tensors(o, our_name);
   if (o.skip) tensors = {{our_name, 0, tensors[0].rows}};
   return tensors;

@@ -11,7 +11,7 @@ namespace strata {
 namespace {
 
 DecoderOptions llama() {
-  return {.kind = "llama",
+  return {.kind = DecoderKind::kLlama,
           .layers = 2,
           .width = 64,
           .heads = 8,
@@ -145,7 +145,7 @@ TEST(ModelOptions, RefuseFieldsOfTheOtherKind) {
 }
 
 TEST(ModelOptions, FillInWhatZerosStandFor) {
-  const DecoderOptions options = completed({.kind = "llama", .width = 384, .heads = 6});
+  const DecoderOptions options = completed({.kind = DecoderKind::kLlama, .width = 384, .heads = 6});
   EXPECT_EQ(options.kv_heads, 6);
   EXPECT_EQ(options.head_width, 64);
   EXPECT_EQ(options.mlp_width, 1024);

@@ -52,7 +52,8 @@ Sequential make_model(const DecoderOptions& given, DecoderOutput output, TensorS
   split.sequence = split.sequence && split.ranks > 1;
   check_split(options, split);
   const DecoderSetup setup{.options = options, .split = split, .precision = precision};
-  const DecoderParts parts = options.kind == "llama" ? llama_parts(setup) : gpt_parts(setup);
+  const DecoderParts parts =
+      options.kind == DecoderKind::kLlama ? llama_parts(setup) : gpt_parts(setup);
   const bool loss = output == DecoderOutput::kLoss;
   std::vector<std::string> batch = {"tokens"};
   if (loss) batch.push_back("targets");
@@ -72,13 +73,13 @@ Sequential make_model(const DecoderOptions& given, DecoderOutput output, TensorS
 
 Sequential make_gpt(DecoderOptions options, DecoderOutput output, TensorSplit split,
                     at::ScalarType precision) {
-  options.kind = "gpt";
+  options.kind = DecoderKind::kGpt;
   return make_model(options, output, split, precision);
 }
 
 Sequential make_llama(DecoderOptions options, DecoderOutput output, TensorSplit split,
                       at::ScalarType precision) {
-  options.kind = "llama";
+  options.kind = DecoderKind::kLlama;
   return make_model(options, output, split, precision);
 }
 

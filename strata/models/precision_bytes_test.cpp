@@ -8,7 +8,7 @@
 namespace strata {
 namespace {
 
-using Kind = std::tuple<const char*, at::ScalarType>;
+using Kind = std::tuple<DecoderKind, at::ScalarType>;
 
 class PrecisionBytes : public testing::TestWithParam<Kind> {
  protected:
@@ -96,10 +96,10 @@ TEST_P(PrecisionBytes, SignaturesTellPrecisionsApart) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PrecisionBytes,
-                         testing::Combine(testing::Values("gpt", "llama"),
+                         testing::Combine(testing::Values(DecoderKind::kGpt, DecoderKind::kLlama),
                                           testing::Values(at::kFloat, at::kBFloat16, at::kHalf)),
                          [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) +
+                           return std::string(name_of(std::get<0>(info.param))) +
                                   c10::toString(std::get<1>(info.param));
                          });
 

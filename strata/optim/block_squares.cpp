@@ -1,4 +1,6 @@
-#include "strata/optim/block_squares.h"
+// Sixteen sums, added pairwise at the end: an order that no vector width changes. The square of a
+// float is exact in fp64, so a fused multiply-add changes nothing either.
+#include "strata/optim/gradient_norm.h"
 
 #include <algorithm>
 
@@ -12,8 +14,6 @@ namespace strata::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sixteen sums, added pairwise at the end: an order that no vector width changes. The square of a
-// float is exact in fp64, so a fused multiply-add changes nothing either.
 inline constexpr int kSums = 16;
 
 double Squares(const float* x, std::int64_t n) {

@@ -1,11 +1,12 @@
 #include "strata/optim/gradient_norm.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/device/parallel.h"
-#include "strata/optim/block_squares.h"
 
 namespace strata {
 namespace {

@@ -7,14 +7,21 @@
 /// Shapes  gradients: flat fp32; only the own range counts (a tied weight once, at its owner).
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "strata/base/flat_range.h"
 
+namespace at {
+class Tensor;  // no torch in here: block_squares.cpp compiles once for each instruction set
+}
+
 namespace strata {
+
+/// Writes sums[b], in fp64, of the squares of block b of x (kFlatBlock), the last block cut at n; the
+/// same bits on every instruction set.
+void block_squares(const float* x, double* sums, std::int64_t n);
 
 double sum_of_squares(const at::Tensor& gradients);
 

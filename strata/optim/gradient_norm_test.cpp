@@ -10,7 +10,6 @@
 #include <limits>
 
 #include "strata/base/errors.h"
-#include "strata/optim/block_squares.h"
 
 namespace strata {
 namespace {

@@ -4,34 +4,27 @@
 #include <cmath>
 #include <numbers>
 
-#include "strata/base/errors.h"
-
 namespace strata {
+
+const char* name_of(Decay decay) {
+  constexpr const char* kNames[] = {"cosine", "linear", "constant"};
+  return kNames[static_cast<int>(decay)];
+}
 
 double LearningRateSchedule::at(std::int64_t step) const {
   if (step < warmup_steps) {
     return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
   }
-  if (decay == "constant") return peak;
+  if (decay == Decay::kConstant) return peak;
   const std::int64_t peak_step = std::max<std::int64_t>(warmup_steps - 1, 0);
   const std::int64_t decay_steps = total_steps - 1 - peak_step;
   const double progress =
       decay_steps <= 0
           ? 0.0
           : std::min(1.0, static_cast<double>(step - peak_step) / static_cast<double>(decay_steps));
-  double remaining = 0;  // of the way from the final fraction up to the peak
-  if (decay == "linear") {
-    remaining = 1 - progress;
-  } else if (decay == "cosine") {
-    remaining = (1 + std::cos(std::numbers::pi * progress)) / 2;
-  } else {
-    throw UserError({.operation = "optim.learning_rate",
-                     .where = "decay",
-                     .what = "there is no such decay",
-                     .expected = "cosine, linear or constant",
-                     .got = decay,
-                     .fix = "set train.decay=cosine"});
-  }
+  // Of the way from the final fraction up to the peak.
+  const double remaining =
+      decay == Decay::kLinear ? 1 - progress : (1 + std::cos(std::numbers::pi * progress)) / 2;
   return peak * (final_fraction + (1 - final_fraction) * remaining);
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -18,11 +19,13 @@ namespace {
 
 constexpr std::int64_t kUnit = 16;               // elements: ATen's vectors begin there
 constexpr std::int64_t kLeastUpdated = 1 << 15;  // elements: below, a second thread costs more
+constexpr std::int64_t kInCache = 1 << 16;       // elements: with their slots a megabyte
 
 UpdateRange narrow(const UpdateRange& range, std::int64_t begin, std::int64_t end) {
   const auto cut = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
   UpdateRange part{.weights = cut(range.weights), .gradients = cut(range.gradients)};
   for (const at::Tensor& slot : range.slots) part.slots.push_back(cut(slot));
+  if (range.rounded.defined()) part.rounded = cut(range.rounded);
   return part;
 }
 
@@ -37,12 +40,24 @@ void for_each_decay_range(
   for (const at::Tensor& slot : range.slots) STRATA_CHECK_EQ(slot.numel(), numel, "optim.update");
   STRATA_CHECK(range.decay_numel >= 0 && range.decay_numel <= numel, "optim.update");
   STRATA_CHECK_EQ(range.decay_numel % kUnit, 0, "optim.update");
+  if (range.rounded.defined()) STRATA_CHECK_EQ(range.rounded.numel(), numel, "optim.update");
 
+  // What is done before and behind the update meets its elements in the cache.
+  const bool alone = range.gradient_factor == 1 && !range.rounded.defined();
+  const auto update_piece = [&](std::int64_t begin, std::int64_t end, bool decayed) {
+    const std::int64_t step = alone ? end - begin : kInCache;
+    for (std::int64_t first = begin; first < end; first += step) {
+      const UpdateRange part = narrow(range, first, std::min(first + step, end));
+      if (range.gradient_factor != 1) part.gradients.mul_(range.gradient_factor);
+      update(part, decayed);
+      if (part.rounded.defined()) part.rounded.copy_(part.weights);
+    }
+  };
   const auto in_pieces = [&](std::int64_t begin, std::int64_t end, bool decayed) {
     parallel_ranges(
         end - begin, kLeastUpdated,
         [&](std::int64_t from, std::int64_t to) {
-          update(narrow(range, begin + from, begin + to), decayed);
+          update_piece(begin + from, begin + to, decayed);
         },
         kUnit);
   };
@@ -99,11 +114,13 @@ class Sgd final : public Optimizer {
 
 }  // namespace
 
+const char* name_of(OptimizerKind kind) { return kind == OptimizerKind::kSgd ? "sgd" : "adamw"; }
+
 void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options) {
   // A decay rate of 1 would never forget, and divides by zero in AdamW's bias correction.
   constexpr double kBelowOne = 0.999999;
-  set.add(prefix + ".kind", &options.kind,
-          {.help = "How gradients change the weights.", .choices = {"adamw", "sgd"}});
+  set.add(prefix + ".kind", &options.kind, named({OptimizerKind::kAdamW, OptimizerKind::kSgd}),
+          {.help = "How gradients change the weights."});
   set.add(prefix + ".learning_rate", &options.learning_rate,
           {.help = "Peak learning rate, reached at the end of the warm-up.", .minimum = 0});
   set.add(prefix + ".beta1", &options.beta1,
@@ -129,14 +146,8 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {
-  if (options.kind == "adamw") return std::make_unique<AdamW>(options);
-  if (options.kind == "sgd") return std::make_unique<Sgd>(options);
-  throw UserError({.operation = "optim.make_optimizer",
-                   .where = "optimizer.kind",
-                   .what = "there is no such optimizer",
-                   .expected = "adamw or sgd",
-                   .got = options.kind,
-                   .fix = "set train.optimizer.kind=adamw"});
+  if (options.kind == OptimizerKind::kSgd) return std::make_unique<Sgd>(options);
+  return std::make_unique<AdamW>(options);
 }
 
 }  // namespace strata

@@ -3,7 +3,8 @@
 ///
 /// Source  AdamW (Loshchilov & Hutter 2019); SGD with momentum (Sutskever et al. 2013).
 /// Shapes  weights, gradients, slots: flat fp32, the same length; [0, decay_numel) is decayed.
-/// Cost    AdamW reads and writes 28 bytes an element, SGD with momentum 20.
+/// Cost    AdamW reads and writes 28 bytes an element, SGD with momentum 20; 2 more with a rounded copy,
+///         whose elements are written while the update has them in the cache.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +17,11 @@
 
 namespace strata {
 
+enum class OptimizerKind : std::uint8_t { kAdamW, kSgd };
+const char* name_of(OptimizerKind kind);  ///< "adamw", "sgd"
+
 struct OptimizerOptions {
-  std::string kind = "adamw";
+  OptimizerKind kind = OptimizerKind::kAdamW;
   double learning_rate = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -34,6 +38,8 @@ struct UpdateRange {
   at::Tensor gradients;
   std::vector<at::Tensor> slots;
   std::int64_t decay_numel = 0;
+  double gradient_factor = 1;  ///< gradients are multiplied by it first, in place
+  at::Tensor rounded = {};     ///< 16 bit: becomes the updated weights; undefined: none
 };
 
 class Optimizer {

@@ -126,7 +126,13 @@ class ProbedLayer {
     if (layout_.own_numel > 0) {
       const at::Tensor own = lease.gradient_shard();
       sum_of_squares(own);
-      optimizer_.update({lease.master(), own, lease.slots(), layout_.decay_numel}, runs_ + 1, 0.0);
+      const bool rounds = lease.placement().dtype != at::kFloat;
+      optimizer_.update({.weights = lease.master(),
+                         .gradients = own,
+                         .slots = lease.slots(),
+                         .decay_numel = layout_.decay_numel,
+                         .rounded = rounds ? lease.weight_shard() : at::Tensor()},
+                        runs_ + 1, 0.0);
     }
     lease.zero_gradients();
   }
@@ -196,7 +202,7 @@ std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& 
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   const std::string how =
       std::string(" ") + c10::toString(request.precision) +
-      (request.keep_intermediates ? " none " : " cheap ") + options.optimizer + " " +
+      (request.keep_intermediates ? " none " : " cheap ") + name_of(options.optimizer) + " " +
       std::to_string(options.ranks) + "x" + std::to_string(options.threads_per_rank) + " of " +
       std::to_string(model.split().ranks) + (model.split().sequence ? " sequence" : "");
   std::vector<std::string> keys;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "strata/base/clock.h"
+#include "strata/optim/optimizer.h"
 #include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/layer_seconds.h"
 
@@ -23,7 +24,7 @@ inline constexpr std::int64_t kProbeBytes = std::int64_t{1} << 30;
 struct ProbeOptions {
   int ranks = 1;  ///< that run at once and share the memory's bandwidth
   int threads_per_rank = 1;
-  std::string optimizer = "adamw";
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
   std::string cache_file;                       ///< empty: no cache
   std::function<double()> clock = now_seconds;  ///< seconds; called by all ranks
 };

@@ -180,14 +180,15 @@ void StageMachine::update_shard(const Lease& lease) {
   const FlatRange shard = lease.placement().shard;
   if (shard.size() == 0) return;
   const at::Tensor gradients = lease.gradient_shard().narrow(0, 0, shard.size());
-  if (scalars_.factor != 1.0) gradients.mul_(scalars_.factor);
+  const bool rounds = lease.placement().dtype != at::kFloat;
   optimizer_->update({.weights = lease.master(),
                       .gradients = gradients,
                       .slots = lease.slots(),
                       .decay_numel = std::clamp<std::int64_t>(
-                          lease.layout().decay_numel - shard.begin, 0, shard.size())},
+                          lease.layout().decay_numel - shard.begin, 0, shard.size()),
+                      .gradient_factor = scalars_.factor,
+                      .rounded = rounds ? lease.weight_shard() : at::Tensor()},
                      scalars_.update, scalars_.learning_rate);
-  if (lease.placement().dtype != at::kFloat) lease.weight_shard().copy_(lease.master());
 }
 
 void StageMachine::gather_weights(const Action& action) {

@@ -28,7 +28,7 @@ DecoderOptions gpt() {
 }
 
 DecoderOptions llama() {
-  return {.kind = "llama",
+  return {.kind = DecoderKind::kLlama,
           .layers = 3,
           .width = 32,
           .heads = 4,

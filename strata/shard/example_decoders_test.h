@@ -29,7 +29,7 @@ inline DecoderOptions small_gpt() {
 
 /// Inside the MLP and in the vocabulary nothing divides evenly among ranks.
 inline DecoderOptions small_llama() {
-  return {.kind = "llama",
+  return {.kind = DecoderKind::kLlama,
           .layers = 2,
           .width = 32,
           .heads = 8,

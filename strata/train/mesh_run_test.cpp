@@ -14,12 +14,12 @@
 namespace strata {
 
 std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
-  out << c.model.kind << (c.model.tie ? " tied" : "") << (c.model.skip ? " skip" : "") << " vocab "
-      << c.model.vocab << ", pp " << c.mesh.pp << " dp " << c.mesh.dp << " tp " << c.mesh.tp
-      << ", zero " << c.zero << (c.shard_ranks ? " hybrid" : "") << (c.reduce_each ? " each" : "")
-      << (c.sequence ? ", sequence parallel" : "") << ", " << name_of(c.schedule) << ", recompute "
-      << c.recompute << ", " << c.mini_batch << " by " << c.micro_batch << ", smoothing "
-      << c.label_smoothing << ", " << c.optimizer;
+  out << name_of(c.model.kind) << (c.model.tie ? " tied" : "") << (c.model.skip ? " skip" : "")
+      << " vocab " << c.model.vocab << ", pp " << c.mesh.pp << " dp " << c.mesh.dp << " tp "
+      << c.mesh.tp << ", zero " << c.zero << (c.shard_ranks ? " hybrid" : "")
+      << (c.reduce_each ? " each" : "") << (c.sequence ? ", sequence parallel" : "") << ", "
+      << name_of(c.schedule) << ", recompute " << c.recompute << ", " << c.mini_batch << " by "
+      << c.micro_batch << ", smoothing " << c.label_smoothing << ", " << name_of(c.optimizer);
   if (c.precision != at::kFloat) out << ", " << c.precision;
   return out;
 }

@@ -28,7 +28,7 @@ struct MeshCase {
   std::int64_t mini_batch = 8;
   std::int64_t micro_batch = 2;
   double label_smoothing = 0;
-  std::string optimizer = "adamw";
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
   at::ScalarType precision = at::kFloat;
   int steps = 3;
 };

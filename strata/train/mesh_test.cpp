@@ -35,7 +35,7 @@ class Draw {
 MeshCase draw_case(unsigned seed) {
   Draw draw(seed);
   MeshCase c;
-  c.model = {.kind = draw.of({"gpt", "gpt", "llama"}),
+  c.model = {.kind = draw.of({DecoderKind::kGpt, DecoderKind::kGpt, DecoderKind::kLlama}),
              .layers = 4,
              .width = 32,
              .heads = 4,
@@ -44,7 +44,7 @@ MeshCase draw_case(unsigned seed) {
              .dropout = draw.of({0.0, 0.1}),
              .tie = draw.coin(),
              .skip = draw.coin()};
-  if (c.model.kind == "llama") {
+  if (c.model.kind == DecoderKind::kLlama) {
     c.model.kv_heads = draw.of<std::int64_t>({2, 4});
     c.model.mlp_width = 64;
     c.model.dropout = 0;
@@ -64,7 +64,7 @@ MeshCase draw_case(unsigned seed) {
   c.mini_batch = draw.of({8, 11, 12});
   c.micro_batch = draw.of({2, 3});
   c.label_smoothing = draw.of({0.0, 0.1});
-  c.optimizer = draw.of({"adamw", "sgd"});
+  c.optimizer = draw.of({OptimizerKind::kAdamW, OptimizerKind::kSgd});
   c.precision = draw.of({at::kFloat, at::kFloat, at::kFloat, at::kBFloat16, at::kHalf});
   return c;
 }

@@ -17,10 +17,10 @@
 namespace strata {
 namespace {
 
-MeshCase small_case(at::ScalarType precision, const std::string& kind = "gpt") {
+MeshCase small_case(at::ScalarType precision, DecoderKind kind = DecoderKind::kGpt) {
   MeshCase c;
   c.model = {.kind = kind, .layers = 2, .width = 32, .heads = 4, .vocab = 48, .context = 16};
-  if (kind == "llama") {
+  if (kind == DecoderKind::kLlama) {
     c.model.kv_heads = 2;
     c.model.mlp_width = 64;
   } else {
@@ -40,7 +40,7 @@ class TrainingIn : public testing::TestWithParam<at::ScalarType> {
 double distance(at::ScalarType precision) { return precision == at::kBFloat16 ? 2e-3 : 3e-4; }
 
 TEST_P(TrainingIn, StaysNearFp32) {
-  for (const char* kind : {"gpt", "llama"}) {
+  for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
     SCOPED_TRACE(kind);
     MeshCase c = small_case(precision(), kind);
     const MeshRecord run = train_on_mesh(c);
@@ -78,7 +78,7 @@ TEST_P(TrainingIn, GivesTheSameBitsInEveryZeroStage) {
 }
 
 TEST_P(TrainingIn, GivesTheSameBitsWithEverythingAtOnce) {
-  for (const char* kind : {"gpt", "llama"}) {
+  for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
     MeshCase plain = small_case(precision(), kind);
     plain.mesh = {.pp = 1, .dp = 2, .tp = 2};
     plain.sequence = true;
@@ -97,7 +97,7 @@ TEST_P(TrainingIn, GivesTheSameBitsWithEverythingAtOnce) {
 }
 
 TEST_P(TrainingIn, StaysNearFp32AmongTensorParallelRanks) {
-  for (const char* kind : {"gpt", "llama"}) {
+  for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
     for (const bool sequence : {false, true}) {
       MeshCase c = small_case(precision(), kind);
       c.mesh.tp = 2;

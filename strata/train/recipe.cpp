@@ -61,9 +61,10 @@ std::string beginning_of(std::istream& stream) {
 
 void check(const Recipe& r, const Given& given) {
   const auto text = [](std::int64_t number) { return std::to_string(number); };
-  require(r.model.kind != "gpt" || r.model.width % r.model.heads == 0, given, "model.heads",
-          "the heads must share the width evenly", "a divisor of " + text(r.model.width),
-          text(r.model.heads), "set model.heads to a divisor of model.width");
+  require(r.model.kind != DecoderKind::kGpt || r.model.width % r.model.heads == 0, given,
+          "model.heads", "the heads must share the width evenly",
+          "a divisor of " + text(r.model.width), text(r.model.heads),
+          "set model.heads to a divisor of model.width");
   require(r.train.micro_batch <= r.train.mini_batch, given, "train.micro_batch",
           "larger than the mini-batch", "at most " + text(r.train.mini_batch),
           text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
@@ -110,7 +111,8 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
            .minimum = 0,
            .maximum = kMostSteps});
   set.add(prefix + ".decay", &options.decay,
-          {.help = "How the learning rate falls.", .choices = {"cosine", "linear", "constant"}});
+          named({Decay::kCosine, Decay::kLinear, Decay::kConstant}),
+          {.help = "How the learning rate falls."});
   set.add(prefix + ".final_fraction", &options.final_fraction,
           {.help = "Learning rate of the last step, as a share of the peak.",
            .unit = "ratio",
@@ -159,7 +161,7 @@ LearningRateSchedule Recipe::learning_rate() const {
 
 MeshLimits mesh_limits(const Recipe& recipe) {
   const DecoderOptions& model = recipe.model;
-  const bool llama = model.kind == "llama";
+  const bool llama = model.kind == DecoderKind::kLlama;
   return {.mini_batch = recipe.train.mini_batch,
           .layers = model.layers + 2 + (model.skip ? 1 : 0),
           .heads = model.heads,

@@ -24,7 +24,7 @@ struct TrainOptions {
   std::int64_t mini_batch = 32;
   std::int64_t micro_batch = 4;
   std::int64_t warmup = 0;
-  std::string decay = "cosine";
+  Decay decay = Decay::kCosine;
   double final_fraction = 0.1;
   double clip = 1.0;
   double label_smoothing = 0;

@@ -57,7 +57,8 @@ TEST(Recipe, ReadsEveryFieldThatIsGiven) {
 
 TEST(Recipe, GivesWayToOverrides) {
   EXPECT_EQ(parse({"train.steps=7", "train.optimizer.kind=sgd"}).train.steps, 7);
-  EXPECT_EQ(parse({"train.steps=7", "train.optimizer.kind=sgd"}).optimizer.kind, "sgd");
+  EXPECT_EQ(parse({"train.steps=7", "train.optimizer.kind=sgd"}).optimizer.kind,
+            OptimizerKind::kSgd);
 }
 
 TEST(Recipe, KeepsTheEffectiveTextThatReadsBackTheSame) {

@@ -67,7 +67,7 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
                       const TrainingResult& result, const TextSample& sample) {
   const TrainOptions& train = recipe.train;
   ReportInput input{
-      .title = std::string(recipe.model.kind == "llama" ? "Llama, " : "GPT, ") +
+      .title = std::string(recipe.model.kind == DecoderKind::kLlama ? "Llama, " : "GPT, ") +
                format_count(static_cast<double>(run.model.num_weights())) + " weights",
       .facts = {{"mesh", mesh_text(run)},
                 {"schedule", name_of(run.mesh.schedule)},
