@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
-#include "strata/nn/host/product_bytes.h"
+#include "strata/nn/host/host_primitives.h"
 #include "strata/nn/ops/head_loss.h"
 
 namespace strata {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "strata/base/options.h"
-#include "strata/nn/ops/rope.h"
+#include "strata/nn/ops/attention.h"
 
 namespace strata {
 

@@ -6,7 +6,7 @@
 
 #include "strata/models/decoder_layer.h"
 #include "strata/nn/ops/head_loss.h"
-#include "strata/nn/ops/norm.h"
+#include "strata/nn/ops/linear.h"
 #include "strata/nn/ops/residual.h"
 
 namespace strata {

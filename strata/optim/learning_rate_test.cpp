@@ -50,5 +50,11 @@ TEST(LearningRateSchedule, CopesWithRunsOfOneStepAndWithWarmupToTheEnd) {
   EXPECT_DOUBLE_EQ(all_warmup.at(9), 1.0);
 }
 
+TEST(Decay, HasTheNamesOfRecipes) {
+  EXPECT_STREQ(name_of(Decay::kCosine), "cosine");
+  EXPECT_STREQ(name_of(Decay::kLinear), "linear");
+  EXPECT_STREQ(name_of(Decay::kConstant), "constant");
+}
+
 }  // namespace
 }  // namespace strata

@@ -13,7 +13,6 @@
 #include "strata/nn/ops/embedding.h"
 #include "strata/nn/ops/head_loss.h"
 #include "strata/nn/ops/linear.h"
-#include "strata/nn/ops/norm.h"
 #include "strata/nn/ops/residual.h"
 
 namespace strata {

@@ -41,7 +41,7 @@ double distance(at::ScalarType precision) { return precision == at::kBFloat16 ? 
 
 TEST_P(TrainingIn, StaysNearFp32) {
   for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
-    SCOPED_TRACE(kind);
+    SCOPED_TRACE(name_of(kind));
     MeshCase c = small_case(precision(), kind);
     const MeshRecord run = train_on_mesh(c);
     c.precision = at::kFloat;

@@ -15,7 +15,6 @@
 #include "strata/device/parallel.h"
 #include "strata/nn/host/elements.h"
 #include "strata/nn/host/host_primitives.h"
-#include "strata/nn/host/product_bytes.h"
 
 namespace strata {
 namespace {

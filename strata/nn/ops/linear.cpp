@@ -4,7 +4,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include "strata/nn/ops/norm.h"
 #include "strata/nn/ops/saved_values.h"
 #include "strata/nn/tensor_parallel.h"
 
@@ -56,6 +55,39 @@ at::Tensor gradient_behind(const TensorParallel* group, const at::Tensor& gradie
 const TensorParallel* saved_group(AutogradContext* context) {
   return saved_pointer<const TensorParallel>(context, "group");
 }
+
+// The gradient at x; adds those of the norm's weights to their leaves. Made in place: as an operator of
+// its own a norm works on a copy, for the incoming gradient may have other readers.
+at::Tensor norm_backward(const at::Tensor& x, at::Tensor dy, const Norm& norm,
+                         const NormStatistics& statistics) {
+  NormSums sums{norm.gain.grad()};
+  if (norm.bias.defined()) sums.bias = norm.bias.grad();
+  primitives(x).norm_gradient(x, dy, norm, statistics, sums);
+  return dy;
+}
+
+struct NormFunction : torch::autograd::Function<NormFunction> {
+  enum Saved { kX, kGain, kBias, kMean, kRstd };
+
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gain,
+                            const std::optional<at::Tensor>& bias, double epsilon) {
+    const Norm norm{gain, bias.value_or(at::Tensor()), epsilon};
+    NormStatistics statistics;
+    at::Tensor y = primitives(x).norm(x, norm, statistics);
+    context->save_for_backward({x, gain, norm.bias, statistics.mean, statistics.rstd});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor dy = gradients[0].clone(at::MemoryFormat::Contiguous);
+    return {norm_backward(saved[kX], dy, {.gain = saved[kGain], .bias = saved[kBias]},
+                          {saved[kMean], saved[kRstd]}),
+            {},
+            {},
+            {}};
+  }
+};
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   enum Saved { kX, kWeight, kBias };
@@ -149,6 +181,10 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
 };
 
 }  // namespace
+
+at::Tensor normalise(const at::Tensor& x, const Norm& norm) {
+  return NormFunction::apply(x, norm.gain, if_defined(norm.bias), norm.epsilon);
+}
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   RowParallel split) {

@@ -1,4 +1,7 @@
-/// Multiplies by a weight, alone or behind the cheap operator whose output it would have to keep.
+/// Multiplies by a weight, alone or behind the cheap operator whose output it would have to keep, and
+/// normalises rows.
+///
+/// `normalise` saves its input and one or two numbers a row.
 ///
 /// `norm_linear` and `activation_linear` save the input of the norm or activation only and compute
 /// its output again in backward, unless `keep` asks for the output to be saved too (recompute: none).
@@ -8,7 +11,8 @@
 /// A tensor-parallel rank has a slice of the weight: rows of it where a split region is entered
 /// (norm_linear), columns where it is left (linear, activation_linear). The call says which.
 ///
-/// Source  Shoeybi et al. 2019 (Megatron-LM).
+/// Source  Shoeybi et al. 2019 (Megatron-LM). Weight gradients of norms by our own column sums, in row
+///         order: ATen's depend on the threads.
 /// Shapes  x [..., in], weight [out, in], bias [out] or undefined -> [..., out]; contiguous, all
 ///         fp32, bf16 or fp16, the leaves' gradients fp32. Behind a SwiGLU x is [..., 2 in]. Split
 ///         among n ranks: ColumnParallel has weight [out/n, in] and bias [out/n], RowParallel
@@ -32,6 +36,10 @@ struct ColumnParallel {
 struct RowParallel {
   const TensorParallel* group = nullptr;
 };
+
+/// LayerNorm, or RMSNorm if there is no bias.
+/// Shapes  x [..., C], gain and bias [C], statistics fp32.
+at::Tensor normalise(const at::Tensor& x, const Norm& norm);
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   RowParallel split = {});

@@ -8,8 +8,6 @@
 #include "strata/nn/ops/attention.h"
 #include "strata/nn/ops/embedding.h"
 #include "strata/nn/ops/linear.h"
-#include "strata/nn/ops/norm.h"
-#include "strata/nn/ops/rope.h"
 
 namespace strata {
 namespace {

@@ -5,14 +5,12 @@
 #include <functional>
 
 #include "strata/device/thread_pool.h"
-#include "strata/nn/host/product_bytes.h"
+#include "strata/nn/host/host_primitives.h"
 #include "strata/nn/ops/attention.h"
 #include "strata/nn/ops/embedding.h"
 #include "strata/nn/ops/head_loss.h"
 #include "strata/nn/ops/linear.h"
-#include "strata/nn/ops/norm.h"
 #include "strata/nn/ops/residual.h"
-#include "strata/nn/ops/rope.h"
 
 namespace strata {
 namespace {
