@@ -213,9 +213,9 @@ RanksOptions ranks_options(const Recipe& given) {
       .threads_per_rank = recipe.threads_per_rank(),
       .device_bytes = recipe.memory.device.count,
       .mesh = recipe.mesh.mesh(),
+      .fingerprint = given.text,
       .stall_seconds = recipe.mesh.stall_seconds,
       .stall_fatal_seconds = recipe.mesh.stall_fatal_seconds,
-      .fingerprint = given.text,
       .transport = recipe.mesh.transport == "ucx" ? TransportKind::kUcx : TransportKind::kSockets};
 }
 
