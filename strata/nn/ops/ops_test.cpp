@@ -264,6 +264,28 @@ TEST(Ops, DoNotDependOnTheNumberOfThreads) {
   }
 }
 
+// Widths that strips, single vectors and the end of a row share.
+TEST(ColumnSums, AreAddedToWhatIsThere) {
+  at::manual_seed(11);
+  for (const std::int64_t columns : {16, 37, 64, 130}) {
+    const at::Tensor x = at::randn({5, columns}), sum = at::full({columns}, 2.0);
+    primitives(x).add_column_sums(sum, x);
+    expect_close(sum, x.sum(0) + 2, 1e-6);
+
+    const Norm layer{at::randn({columns}), at::randn({columns})}, rms{layer.gain};
+    for (const Norm& norm : {layer, rms}) {
+      NormStatistics statistics;
+      primitives(x).norm(x, norm, statistics);
+      const NormSums once{at::zeros({columns}), at::zeros({columns})};
+      const NormSums onto{at::full({columns}, 3.0), at::full({columns}, 3.0)};
+      for (const NormSums& sums : {once, onto})
+        primitives(x).norm_gradient(x, at::ones_like(x), norm, statistics, sums);
+      expect_close(onto.gain, once.gain + 3, 1e-6);
+      if (norm.bias.defined()) expect_close(onto.bias, once.bias + 3, 1e-6);
+    }
+  }
+}
+
 // A token of a text that is being written.
 TEST(Ops, PiecesOfASingleRowGiveTheBitsOfTheWhole) {
   at::manual_seed(10);
