@@ -4,10 +4,13 @@ A contestant is a function that runs once and returns a dictionary with at least
 and peak_resident_bytes.
 """
 
+import argparse
+import contextlib
 import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -57,6 +60,18 @@ def parse(parser):
     if not Path(STRATA).exists():
         sys.exit(f"run: no {STRATA}; run `make build` first")
     return options
+
+
+@contextlib.contextmanager
+def busy_processes(count):
+    """Each computes without a pause, at the priority of everyone else."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def torch_peer(program, arguments, options, environment=None):
@@ -133,6 +148,23 @@ def summarise(rounds, contestants, kinds, pairs):
         entry["ideal_share"] = entry["gemm_share"]["median"] / kinds[contestant.kind].ideal_share
         result["contestants"][name] = entry
     return result
+
+
+def compare(options, contestants, kinds, pairs, more=None):
+    """All rounds, with table and ratios printed; returns their summary and the rounds."""
+    rounds = run_rounds(options.rounds, contestants, kinds, more)
+    result = summarise(rounds, contestants, kinds, pairs)
+    print("\n" + table(result) + "\n\n" + ratios_text(result, pairs))
+    return result, rounds
+
+
+def run(folder, description, contestants_of, kinds, pairs, add=lambda parser: None):
+    """The program of a bench that measures nothing else."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    add_options(parser)
+    add(parser)
+    options = parse(parser)
+    write(folder, options, *compare(options, contestants_of(options), kinds, pairs))
 
 
 def table(result):

@@ -6,9 +6,6 @@
 What is claimed and how it is measured: bench/busy/README.md.
 """
 
-import argparse
-import contextlib
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,22 +19,10 @@ KINDS = {"one rank": Kind(processes=1, threads=2)}
 PAIRS = [Pair("strata one rank", ("torch eager",)), Pair("strata 1f1b", ("torch eager",))]
 
 
-@contextlib.contextmanager
-def busy_processes(count):
-    """Each computes without a pause, at the priority of everyone else."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
-
-
 def contestants(options):
     def beside(run):
         def measured():
-            with busy_processes(options.others):
+            with contest.busy_processes(options.others):
                 return run()
         return Contestant("one rank", measured)
 
@@ -50,18 +35,9 @@ def contestants(options):
                 lambda: contest.torch_peer(PEER, ("eager", "--threads", "2"), options))}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    contest.add_options(parser)
+def add(parser):
     parser.add_argument("--others", type=int, default=1, help="busy processes beside")
-    options = contest.parse(parser)
-    everyone = contestants(options)
-    rounds = contest.run_rounds(options.rounds, everyone, KINDS)
-    result = contest.summarise(rounds, everyone, KINDS, PAIRS)
-    print(contest.table(result))
-    print("\n" + contest.ratios_text(result, PAIRS))
-    contest.write(HERE, options, result, rounds)
 
 
 if __name__ == "__main__":
-    main()
+    contest.run(HERE, __doc__, contestants, KINDS, PAIRS, add)

@@ -22,22 +22,6 @@ from contest import ROOT, summary  # noqa: E402
 STORIES = ROOT.parent / "shared/data/models/stories260K"
 
 
-class BusyProcesses:
-    """As many as asked for, each keeping a core busy."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __enter__(self):
-        self.processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
-                          for _ in range(self.count)]
-
-    def __exit__(self, *_):
-        for process in self.processes:
-            process.kill()
-            process.wait()
-
-
 def ours(options, tokens):
     """Wall and processor seconds of the whole command, and its text."""
     command = [contest.STRATA, "generate", str(options.model), "--temperature", "0", "--tokens",
@@ -88,7 +72,7 @@ def main():
     rounds = {"quiet": [], f"beside {options.busy} busy": []}
     for number in range(options.rounds):
         for name, busy in zip(rounds, (0, options.busy)):
-            with BusyProcesses(busy):
+            with contest.busy_processes(busy):
                 rounds[name].append(measure(options))
             print(f"round {number + 1}/{options.rounds}  {name:14} "
                   f"{rounds[name][-1]['ratio']:.2f}x", file=sys.stderr)

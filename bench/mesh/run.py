@@ -126,15 +126,12 @@ def main():
         contestants = {name: contestant for name, contestant in contestants.items()
                        if any(word in name for word in options.only)}
     pairs = remaining(PAIRS, contestants)
-    rounds = contest.run_rounds(options.rounds, contestants, KINDS,
-                                once_a_round(options, contestants))
-    result = contest.summarise(rounds, contestants, KINDS, pairs)
+    result, rounds = contest.compare(options, contestants, KINDS, pairs,
+                                     once_a_round(options, contestants))
     result["overlap"] = overlaps(rounds)
     result["all_reduce_alone_seconds"] = contest.summary(
         [r["all-reduce alone"]["collective_seconds"] for r in rounds])
     result["deepspeed"] = version
-    print("\n" + contest.table(result))
-    print("\n" + contest.ratios_text(result, pairs))
     print("\n" + overlap_table(result))
     contest.write(HERE, options, result, rounds)
 

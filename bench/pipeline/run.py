@@ -64,13 +64,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     contest.add_options(parser)
     options = contest.parse(parser)
-    all_contestants = contestants(options)
-    rounds = contest.run_rounds(options.rounds, all_contestants, KINDS,
-                                {"first_step_seconds": first_step_seconds})
-    result = contest.summarise(rounds, all_contestants, KINDS, PAIRS)
+    result, rounds = contest.compare(options, contestants(options), KINDS, PAIRS,
+                                     {"first_step_seconds": first_step_seconds})
     first = contest.summary([r["first_step_seconds"] for r in rounds])
-    print(contest.table(result))
-    print("\n" + contest.ratios_text(result, PAIRS))
     print(f"command to first finished step (recipes/tiny.yaml): {first['median']:.2f} s "
           f"({first['min']:.2f} – {first['max']:.2f})")
     contest.write(HERE, options, {**result, "first_step_seconds": first}, rounds)

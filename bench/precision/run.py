@@ -6,7 +6,6 @@
 What is claimed and how it is measured: bench/precision/README.md.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -36,17 +35,5 @@ def contestants(options):
             "torch autocast": peer("autocast"), "torch bf16": peer("bf16")}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    contest.add_options(parser)
-    options = contest.parse(parser)
-    everyone = contestants(options)
-    rounds = contest.run_rounds(options.rounds, everyone, KINDS)
-    result = contest.summarise(rounds, everyone, KINDS, PAIRS)
-    print(contest.table(result))
-    print("\n" + contest.ratios_text(result, PAIRS))
-    contest.write(HERE, options, result, rounds)
-
-
 if __name__ == "__main__":
-    main()
+    contest.run(HERE, __doc__, contestants, KINDS, PAIRS)
