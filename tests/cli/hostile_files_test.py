@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import signal
+import time
 import unittest
 
 from strata_program import ProgramTest
@@ -66,10 +68,14 @@ class HostileFiles(ProgramTest):
                            "--metrics", "first.jsonl")
         self.addCleanup(first.communicate)
         self.addCleanup(first.kill)
-        while not (self.folder / "first.jsonl").exists() and first.poll() is None:
-            pass
-        while not has_steps(self.folder / "first.jsonl") and first.poll() is None:
-            pass
+        while not has_steps(self.folder / "first.jsonl"):
+            if first.poll() is not None:
+                self.fail(f"the first run has ended: {first.stderr.read()}")
+            time.sleep(0.02)
+        # Stopped, it keeps the folder and cannot end, however long the second run takes to start.
+        first.send_signal(signal.SIGSTOP)
+        self.assertEqual(os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT).si_code,
+                         os.CLD_STOPPED, "the first run has ended")
         self.refuse("train", "recipe.yaml", *SAVE, says=["saved", f"process {first.pid}", "host"])
         first.kill()
         first.communicate()

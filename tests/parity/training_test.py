@@ -82,6 +82,10 @@ class TrainingTest(unittest.TestCase):
         self.assertLessEqual(abs(ours - theirs), relative * abs(theirs),
                              f"{what}: {ours} here, {theirs} by PyTorch")
 
+    def expect_near_step(self, step, ours, loss, norm):
+        self.expect_near(ours["loss"], loss, LOSS, f"loss of step {step}")
+        self.expect_near(ours["gradient_norm"], norm, NORM, f"norm of step {step}")
+
     def expect_near_weights(self, ours, theirs):
         self.assertEqual(set(ours), set(theirs))
         for name, weight in theirs.items():
@@ -89,7 +93,20 @@ class TrainingTest(unittest.TestCase):
             self.assertLessEqual(difference, WEIGHT, name)
 
 
-class Trainer(TrainingTest):
+class EveryMesh:
+    """What both ways of training are checked on; a test has `check(kind, mesh)`."""
+
+    def test_a_gpt_on_one_rank(self):
+        self.check("gpt", "one rank")
+
+    def test_a_gpt_on_eight_ranks(self):
+        self.check("gpt", "2 x 2 x 2")
+
+    def test_a_llama_on_one_rank(self):
+        self.check("llama", "one rank")
+
+
+class Trainer(EveryMesh, TrainingTest):
     """On batches with ignored targets, which no text has."""
 
     def check(self, kind, mesh):
@@ -102,25 +119,15 @@ class Trainer(TrainingTest):
             self.assertTrue(0 < targets.lt(0).sum() < targets.numel() / 2)
             loss, norm = oracle.step(torch.tensor(step["tokens"]), targets)
             self.assertGreater(norm, TRAIN["clip"])
-            self.expect_near(step["loss"], loss, LOSS, f"loss of step {number}")
-            self.expect_near(step["gradient_norm"], norm, NORM, f"norm of step {number}")
+            self.expect_near_step(number, step, loss, norm)
         self.assertLess(steps[-1]["loss"], steps[0]["loss"] - 1)  # it learned
         self.expect_near_weights(last, oracle.weights())
-
-    def test_a_gpt_on_one_rank(self):
-        self.check("gpt", "one rank")
-
-    def test_a_gpt_on_eight_ranks(self):
-        self.check("gpt", "2 x 2 x 2")
-
-    def test_a_llama_on_one_rank(self):
-        self.check("llama", "one rank")
 
     def test_a_llama_on_eight_ranks(self):
         self.check("llama", "2 x 2 x 2")
 
 
-class Program(TrainingTest):
+class Program(EveryMesh, TrainingTest):
     """`strata train`, from the recipe to the metrics."""
 
     def windows(self, first, count):
@@ -153,8 +160,7 @@ class Program(TrainingTest):
         samples = TRAIN["mini_batch"]
         for step, line in enumerate(metrics):
             loss, norm = oracle.step(*self.windows(step * samples, samples))
-            self.expect_near(line["loss"], loss, LOSS, f"loss of step {step + 1}")
-            self.expect_near(line["gradient_norm"], norm, NORM, f"norm of step {step + 1}")
+            self.expect_near_step(step + 1, line, loss, norm)
             rate = oracle.optimizer.param_groups[0]["lr"]
             self.expect_near(line["learning_rate"], rate, 1e-12, f"rate of step {step + 1}")
             self.assertEqual("validation_loss" in line, step + 1 == 10)
@@ -162,15 +168,6 @@ class Program(TrainingTest):
                 with torch.no_grad():
                     loss = oracle.model.loss(*self.validation_windows(7)).item()
                 self.expect_near(line["validation_loss"], loss, LOSS, "validation")
-
-    def test_a_gpt_on_one_rank(self):
-        self.check("gpt", "one rank")
-
-    def test_a_gpt_on_eight_ranks(self):
-        self.check("gpt", "2 x 2 x 2")
-
-    def test_a_llama_on_one_rank(self):
-        self.check("llama", "one rank")
 
     def test_dropout_and_smoothing_are_for_training_alone(self):
         recipe = self.recipe("gpt", "one rank", {"dropout": 0.4},
