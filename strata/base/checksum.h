@@ -18,7 +18,7 @@ namespace strata {
 
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
-/// The same over pieces.
+/// The same of bytes that come in parts.
 class Checksum {
  public:
   Checksum();

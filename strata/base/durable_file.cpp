@@ -1,3 +1,7 @@
+// A write is durable in three steps: the bytes (fsync of the file), then the name (fsync of its
+// folder), and a name that replaces another comes by rename, which is atomic. A new folder is a
+// name in the one above it, so each level is synced as it is made. All calls go through FileSystem,
+// in this order and no other: tests of power cuts record it.
 #include "strata/base/durable_file.h"
 
 #include <fcntl.h>
@@ -5,10 +9,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
-#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
 
 namespace strata {
@@ -51,6 +56,12 @@ void DurableFile::write(std::span<const std::byte> bytes) {
 void DurableFile::close() {
   if (files_.sync(descriptor_) != 0) refuse(path_, "the file cannot be written");
   if (files_.close(std::exchange(descriptor_, -1)) != 0) refuse(path_, "the file cannot be closed");
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  DurableFile file(path);
+  file.write(text);
+  file.close();
 }
 
 void sync_folder(const std::string& folder, FileSystem& files) {
@@ -104,6 +115,52 @@ void require_writable_file(const std::string& path, const std::string& option) {
   if (descriptor < 0) refuse_option("the file cannot be written");
   ::close(descriptor);
   if (!there) ::unlink(path.c_str());
+}
+
+int FileSystem::create(const std::string& path) {
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+}
+
+::ssize_t FileSystem::write(int descriptor, std::span<const std::byte> bytes) {
+  return ::write(descriptor, bytes.data(), bytes.size());
+}
+
+int FileSystem::sync(int descriptor) {
+  return ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : -1;
+}
+
+int FileSystem::close(int descriptor) { return ::close(descriptor); }
+
+int FileSystem::make_folder(const std::string& path) { return ::mkdir(path.c_str(), 0755); }
+
+int FileSystem::rename(const std::string& from, const std::string& to) {
+  return std::rename(from.c_str(), to.c_str());
+}
+
+int FileSystem::exchange(const std::string& a, const std::string& b) {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE);
+}
+
+int FileSystem::sync_folder(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return -1;
+  // EINVAL: some file systems cannot sync a folder, and need not.
+  const int error = ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
+  ::close(descriptor);
+  errno = error;
+  return error == 0 ? 0 : -1;
+}
+
+int FileSystem::remove_all(const std::string& path) {
+  std::error_code failed;
+  std::filesystem::remove_all(path, failed);
+  errno = failed.value();
+  return failed ? -1 : 0;
+}
+
+FileSystem& posix_file_system() {
+  static FileSystem files;
+  return files;
 }
 
 }  // namespace strata

@@ -7,14 +7,37 @@
 ///         with the path and the system's words.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "strata/base/file_system.h"
-
 namespace strata {
+
+/// The operations that files are made durable with, as POSIX has them: -1 and errno where one fails.
+///
+/// It is a seam: a test derives from it to record the order of operations, to let one fail, or to
+/// drop what was not synced.
+///
+/// Threads  any thread.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  virtual int create(const std::string& path);  ///< makes or empties a file; its descriptor
+  virtual ::ssize_t write(int descriptor, std::span<const std::byte> bytes);
+  virtual int sync(int descriptor);  ///< fsync; nothing where there is no medium, as of a pipe
+  virtual int close(int descriptor);
+  virtual int make_folder(const std::string& path);
+  virtual int rename(const std::string& from, const std::string& to);
+  virtual int exchange(const std::string& a, const std::string& b);  ///< in one move
+  virtual int sync_folder(const std::string& path);
+  virtual int remove_all(const std::string& path);
+};
+
+FileSystem& posix_file_system();
 
 class DurableFile {
  public:
@@ -33,6 +56,9 @@ class DurableFile {
   FileSystem& files_;
   int descriptor_;
 };
+
+/// Writes a whole file: a report, a trace. Its name is durable only after sync_folder().
+void write_file(const std::string& path, std::string_view text);
 
 /// Makes the names in a folder durable: files made, renamed, removed.
 void sync_folder(const std::string& folder, FileSystem& files = posix_file_system());

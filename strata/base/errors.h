@@ -2,12 +2,17 @@
 ///
 /// Three kinds, three exit codes: the user's input (2), the system: a peer, a disk, memory (3),
 /// our own bug (4). Static words come first, values last; the fix is one executable action.
+/// Errors travel between ranks and processes, and the rank is put in front of their place.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace strata {
 
@@ -49,29 +54,55 @@ struct InternalError : Error {
 /// Exit code of the program that ends with `error`: 2, 3 or 4; 4 for exceptions that aren't ours.
 int exit_code(const std::exception& error);
 
-namespace internal {
 [[noreturn]] void check_failed(const char* file, int line, const char* operation,
                                const char* condition, const std::string& values);
-}  // namespace internal
 
 /// Refuses to go on when an invariant of ours is broken (InternalError).
-#define STRATA_CHECK(condition, operation)                                             \
-  do {                                                                                 \
-    if (!(condition)) [[unlikely]]                                                     \
-      ::strata::internal::check_failed(__FILE__, __LINE__, operation, #condition, ""); \
+#define STRATA_CHECK(condition, operation)                                   \
+  do {                                                                       \
+    if (!(condition)) [[unlikely]]                                           \
+      ::strata::check_failed(__FILE__, __LINE__, operation, #condition, ""); \
   } while (false)
 
 /// The same for an equality; prints both values.
-#define STRATA_CHECK_EQ(a, b, operation)                                            \
-  do {                                                                              \
-    const auto& strata_a_ = (a);                                                    \
-    const auto& strata_b_ = (b);                                                    \
-    if (!(strata_a_ == strata_b_)) [[unlikely]] {                                   \
-      std::ostringstream strata_values_;                                            \
-      strata_values_ << strata_a_ << " against " << strata_b_;                      \
-      ::strata::internal::check_failed(__FILE__, __LINE__, operation, #a " == " #b, \
-                                       strata_values_.str());                       \
-    }                                                                               \
+#define STRATA_CHECK_EQ(a, b, operation)                                                         \
+  do {                                                                                           \
+    const auto& strata_a_ = (a);                                                                 \
+    const auto& strata_b_ = (b);                                                                 \
+    if (!(strata_a_ == strata_b_)) [[unlikely]] {                                                \
+      std::ostringstream strata_values_;                                                         \
+      strata_values_ << strata_a_ << " against " << strata_b_;                                   \
+      ::strata::check_failed(__FILE__, __LINE__, operation, #a " == " #b, strata_values_.str()); \
+    }                                                                                            \
   } while (false)
+
+/// An Error as it is. Memory that can't be had and threads that can't be started are the system's;
+/// what a file system refuses is the user's, unless the medium failed; anything else is our bug.
+Error to_error(const std::exception& error);
+
+/// As the UserError, SystemError or InternalError that it is.
+std::exception_ptr to_exception(const Error& error);
+[[noreturn]] void throw_error(const Error& error);
+
+/// What a system call's `errno` means, as an Error of ours about `path`: the user's where another
+/// path, other rights or another medium help, the system's for memory, descriptors and failures of
+/// the medium.
+Error file_error(const std::string& operation, const std::string& path, const std::string& what,
+                 int error, const std::string& fix = "");
+
+std::string encode_error(const Error& error);
+Error decode_error(std::string_view text);  ///< InternalError where it isn't one of ours
+
+/// An error of one of several processes.
+struct Failure {
+  std::exception_ptr error;
+  int precedence = 0;  ///< the lowest is reported; see Mailboxes::fail
+};
+
+std::vector<std::byte> write_failure(const Error& error, int precedence);
+Failure read_failure(std::span<const std::byte> bytes);
+
+/// The same error with `place` in front of its own.
+Error located(const Error& error, const std::string& place);
 
 }  // namespace strata

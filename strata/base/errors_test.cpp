@@ -1,6 +1,6 @@
 #include "strata/base/errors.h"
 
-#include "strata/base/quote.h"
+#include "strata/base/user_text.h"
 
 #include <gtest/gtest.h>
 

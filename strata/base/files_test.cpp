@@ -9,11 +9,11 @@
 #include <system_error>
 
 #include "strata/base/durable_file.h"
-#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
 #include "strata/base/json_document.h"
 #include "strata/base/random_access_file.h"
 #include "strata/base/scratch_folder.h"
+#include "strata/base/user_text.h"
 
 namespace strata {
 namespace {
@@ -54,6 +54,14 @@ TEST_F(FilesTest, ReadsAnyPart) {
   EXPECT_EQ(read_file(opened->path(), kUse, 10), "0123456789");
   EXPECT_EQ(error_of([&] { read_file(opened->path(), kUse, 9); }).text().what,
             "the file is too large for what it should hold");
+}
+
+TEST_F(FilesTest, WritesAWholeFileAlsoWhereNothingCanBeSynced) {
+  write_file(folder_.path("a"), "0123");
+  EXPECT_EQ(read_file(folder_.path("a"), kUse, 10), "0123");
+  write_file("/dev/null", "0123");
+  EXPECT_EQ(error_of([&] { write_file(folder_.path("no/a"), "0123"); }).kind(), ErrorKind::kUser);
+  EXPECT_EQ(error_of([&] { write_file("/dev/full", "0123"); }).kind(), ErrorKind::kSystem);
 }
 
 TEST_F(FilesTest, RefusesWhatIsNoFileWithoutWaiting) {

@@ -9,6 +9,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
+#include "strata/base/user_text.h"
 
 namespace strata {
 
@@ -19,14 +20,6 @@ struct JsonPart::Source {
 };
 
 namespace {
-
-constexpr std::size_t kExcerptBytes = 80;
-
-[[noreturn]] void refuse_document(const std::string& name, const FileUse& use,
-                                  const std::string& what, const std::string& expected,
-                                  const std::string& got) {
-  throw UserError({use.operation, name, what, expected, got, use.fix});
-}
 
 struct Extent {
   std::int64_t depth = 0;
@@ -58,19 +51,6 @@ Extent extent_of(std::string_view text) {
 
 }  // namespace
 
-std::string excerpt(std::string_view text) {
-  std::string line(text.substr(0, kExcerptBytes));
-  // Not in the middle of a character.
-  if (text.size() > kExcerptBytes) {
-    while (!line.empty() && (line.back() & 0xC0) == 0x80) line.pop_back();
-    if (!line.empty() && (line.back() & 0x80) != 0) line.pop_back();
-    line += "...";
-  }
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-  return line;
-}
-
 JsonDocument JsonDocument::read(const std::string& path, const FileUse& use) {
   return parse(read_file(path, use, kMaxJsonBytes), path, use);
 }
@@ -78,19 +58,19 @@ JsonDocument JsonDocument::read(const std::string& path, const FileUse& use) {
 JsonDocument JsonDocument::parse(std::string_view text, const std::string& name,
                                  const FileUse& use) {
   if (text.size() > kMaxJsonBytes) {
-    refuse_document(name, use, "the JSON is too large",
-                    "at most " + format_bytes(static_cast<std::int64_t>(kMaxJsonBytes)),
-                    format_bytes(static_cast<std::int64_t>(text.size())));
+    use.refuse(name, "the JSON is too large",
+               "at most " + format_bytes(static_cast<std::int64_t>(kMaxJsonBytes)),
+               format_bytes(static_cast<std::int64_t>(text.size())));
   }
   const Extent extent = extent_of(text);
   if (extent.depth > kMaxJsonDepth) {
-    refuse_document(name, use, "the JSON is nested too deeply",
-                    "at most " + std::to_string(kMaxJsonDepth) + " levels",
-                    std::to_string(extent.depth));
+    use.refuse(name, "the JSON is nested too deeply",
+               "at most " + std::to_string(kMaxJsonDepth) + " levels",
+               std::to_string(extent.depth));
   }
   if (extent.values > kMaxJsonValues) {
-    refuse_document(name, use, "the JSON has too many values",
-                    "at most " + std::to_string(kMaxJsonValues), std::to_string(extent.values));
+    use.refuse(name, "the JSON has too many values", "at most " + std::to_string(kMaxJsonValues),
+               std::to_string(extent.values));
   }
   auto source = std::make_shared<JsonPart::Source>();
   source->file = name;
@@ -98,11 +78,10 @@ JsonDocument JsonDocument::parse(std::string_view text, const std::string& name,
   try {
     source->value = nlohmann::json::parse(text.begin(), text.end());
   } catch (const nlohmann::json::exception& error) {
-    refuse_document(name, use, "this is no JSON document", "a JSON object", excerpt(error.what()));
+    use.refuse(name, "this is no JSON document", "a JSON object", excerpt(error.what()));
   }
   if (!source->value.is_object()) {
-    refuse_document(name, use, "this is no JSON object", "{...}",
-                    excerpt(source->value.type_name()));
+    use.refuse(name, "this is no JSON object", "{...}", excerpt(source->value.type_name()));
   }
   return JsonDocument(std::move(source));
 }
@@ -188,19 +167,16 @@ double JsonPart::real() const {
 
 std::string JsonPart::quoted() const {
   // A long value isn't printed to be cut.
-  if (value_->is_structured() && value_->size() > kExcerptBytes) {
+  if (value_->is_structured() && value_->size() > kLongestQuotation) {
     return std::string(value_->type_name()) + " of " + std::to_string(value_->size());
   }
   return excerpt(value_->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 void JsonPart::refuse(const std::string& expected, const std::string& got) const {
-  throw UserError({.operation = source_->use.operation,
-                   .where = source_->file,
-                   .what = (place_.empty() ? "the document" : excerpt(place_)) + " cannot be used",
-                   .expected = expected,
-                   .got = excerpt(got),
-                   .fix = source_->use.fix});
+  source_->use.refuse(source_->file,
+                      (place_.empty() ? "the document" : excerpt(place_)) + " cannot be used",
+                      expected, excerpt(got));
 }
 
 }  // namespace strata

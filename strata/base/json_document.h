@@ -76,7 +76,4 @@ inline constexpr std::uint64_t kMaxJsonBytes = std::uint64_t{64} << 20;
 inline constexpr int kMaxJsonDepth = 64;
 inline constexpr std::int64_t kMaxJsonValues = 4'000'000;
 
-/// Of at most 80 bytes, without line breaks: for messages.
-std::string excerpt(std::string_view text);
-
 }  // namespace strata

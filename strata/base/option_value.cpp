@@ -1,4 +1,7 @@
-#include "strata/base/option_value.h"
+// A value is stored only when type, choices and range allow it: a refusal leaves the field as it
+// was. The types are those of OptionSet::Target; an overload of write, type_name, parse and
+// magnitude each is all that a new one needs.
+#include "strata/base/options.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,8 +9,7 @@
 #include <type_traits>
 
 #include "strata/base/errors.h"
-#include "strata/base/nearest.h"
-#include "strata/base/quote.h"
+#include "strata/base/user_text.h"
 
 namespace strata {
 namespace {
@@ -123,7 +125,7 @@ void check_range(const OptionSet::Target& target, const FieldInfo& info, double 
 
 }  // namespace
 
-std::string write_value(const OptionSet::Target& target) {
+std::string OptionSet::write_value(const Target& target) {
   return std::visit(
       [](const auto& value) {
         if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(value)>>) {
@@ -135,8 +137,8 @@ std::string write_value(const OptionSet::Target& target) {
       target);
 }
 
-void read_value(const OptionSet::Target& target, const FieldInfo& info, const std::string& path,
-                const std::string& text, const std::string& where) {
+void OptionSet::read_value(const Target& target, const FieldInfo& info, const std::string& path,
+                           const std::string& text, const std::string& where) {
   if (const auto* named = std::get_if<NamedValues>(&target)) {
     check_choice(info, path, text, where);
     const auto found = std::ranges::find(named->names, text);
@@ -166,7 +168,7 @@ void read_value(const OptionSet::Target& target, const FieldInfo& info, const st
       target);
 }
 
-std::string write_limits(const OptionSet::Target& target, const FieldInfo& info) {
+std::string OptionSet::write_limits(const Target& target, const FieldInfo& info) {
   return info.choices.empty() ? write_range(target, info) : join(info.choices, " | ");
 }
 

@@ -1,12 +1,15 @@
+// Fields are a list in the order of description, searched linearly: there are a hundred, and the
+// order is that of `strata options` and of the recipe in checkpoints. A default is read like any
+// value when it is described, so that one outside its own limits is found by whoever starts the
+// program first.
 #include "strata/base/options.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/base/nearest.h"
-#include "strata/base/option_value.h"
-#include "strata/base/quote.h"
+#include "strata/base/user_text.h"
 
 namespace strata {
 namespace {
@@ -156,6 +159,49 @@ void OptionSet::refuse_section(const std::string& path, const std::string& got,
                    .expected = "its fields: " + members(path),
                    .got = got,
                    .fix = "set a field of it, such as '" + member->path + "'"});
+}
+
+namespace {
+
+constexpr std::size_t kColumns = 4;
+using Row = std::array<std::string, kColumns>;
+
+std::string print(const std::vector<Row>& rows) {
+  std::array<std::size_t, kColumns> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string table;
+  for (const Row& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < kColumns; ++i) {
+      line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    }
+    table += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return table;
+}
+
+}  // namespace
+
+std::string OptionSet::to_table() const {
+  std::vector<std::string> sections;
+  for (const Field& field : fields_) {
+    const std::string section = section_of(field.path);
+    if (std::ranges::find(sections, section) == sections.end()) sections.push_back(section);
+  }
+  std::vector<Row> rows = {{"field", "default", "unit", "what it does"}};
+  for (const std::string& section : sections) {
+    rows.push_back({});
+    for (const Field& field : fields_) {
+      if (section_of(field.path) != section) continue;
+      const std::string limits = write_limits(field.target, field.info);
+      rows.push_back({field.path, field.default_text.empty() ? "\"\"" : field.default_text,
+                      field.info.unit,
+                      field.info.help + (limits.empty() ? "" : " [" + limits + "]")});
+    }
+  }
+  return print(rows);
 }
 
 }  // namespace strata

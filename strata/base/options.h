@@ -99,6 +99,14 @@ class OptionSet {
   };
   class YamlReader;
 
+  // Values as text (option_value.cpp). write_value: in the form that read_value takes back unchanged.
+  // read_value: stores the text only if type, choices and range allow it. write_limits: what they
+  // allow, "gpipe | 1f1b", "0 to 1", "at least 1"; empty if everything.
+  static std::string write_value(const Target& target);
+  static void read_value(const Target& target, const FieldInfo& info, const std::string& path,
+                         const std::string& text, const std::string& where);
+  static std::string write_limits(const Target& target, const FieldInfo& info);
+
   const Field* lookup(const std::string& path) const;
   const Field& described(const std::string& path) const;
   bool is_section(const std::string& path) const;

@@ -305,6 +305,7 @@ TEST_F(OptionSetTest, RefusesAValueThatIsNoChoiceAndNamesTheNearest) {
   EXPECT_EQ(text.expected, "gpipe, 1f1b, interleaved");
   EXPECT_EQ(text.fix, "did you mean '1f1b'?");
   EXPECT_EQ(refusal_of_set("mesh.schedule=zigzag").fix, "set 'mesh.schedule' to one of these");
+  EXPECT_EQ(refusal_of_set("memory.recompute=ful").fix, "did you mean 'full'?");
 }
 
 TEST_F(OptionSetTest, RefusesAFieldOrSectionGivenTwice) {

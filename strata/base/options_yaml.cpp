@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "strata/base/errors.h"
-#include "strata/base/option_value.h"
 #include "strata/base/options.h"
-#include "strata/base/quote.h"
+#include "strata/base/user_text.h"
 
 namespace strata {
 namespace {
@@ -34,7 +33,7 @@ constexpr std::size_t kLongestRecipe = std::size_t{1} << 20;  // bytes
 constexpr int kDeepest = 16;
 
 // Where documents begin, and how deeply their lists and sections are nested.
-class Counter final : public YAML::EventHandler {
+class DocumentCounter final : public YAML::EventHandler {
  public:
   std::vector<YAML::Mark> documents;
   YAML::Mark too_deep = YAML::Mark::null_mark();
@@ -99,7 +98,7 @@ class OptionSet::YamlReader {
   void check_documents(const std::string& text) {
     std::istringstream stream(text);
     YAML::Parser parser(stream);
-    Counter counter;
+    DocumentCounter counter;
     while (counter.documents.size() < 2 && parser.HandleNextDocument(counter)) {
     }
     if (!counter.too_deep.is_null()) {

@@ -1,3 +1,5 @@
+// The file is opened before it is looked at (fstat of the descriptor, not stat of the path), so
+// that what is checked is what is read, even if the path changes in between.
 #include "strata/base/random_access_file.h"
 
 #include <fcntl.h>
@@ -7,7 +9,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 
@@ -21,6 +22,11 @@ std::string kind_of(const struct stat& status) {
 }
 
 }  // namespace
+
+void FileUse::refuse(const std::string& path, const std::string& what, const std::string& expected,
+                     const std::string& got) const {
+  throw UserError({operation, path, what, expected, got, fix});
+}
 
 // O_NONBLOCK: a pipe without a writer would hold the program for ever.
 RandomAccessFile::RandomAccessFile(std::string path, FileUse use, int descriptor)
@@ -38,7 +44,7 @@ RandomAccessFile::RandomAccessFile(std::string path, FileUse use, int descriptor
   }
   const auto refuse = [&](const std::string& what, const std::string& got) {
     ::close(descriptor_);
-    throw UserError({use_.operation, path_, what, "a file with at least one byte", got, use_.fix});
+    use_.refuse(path_, what, "a file with at least one byte", got);
   };
   if (!S_ISREG(status.st_mode)) refuse("this is not a file", kind_of(status));
   if (status.st_size == 0) refuse("the file is empty", "0 bytes");
@@ -77,12 +83,9 @@ void RandomAccessFile::read(std::uint64_t offset, std::span<std::byte> out) cons
 std::string read_file(const std::string& path, const FileUse& use, std::uint64_t max_bytes) {
   const auto file = RandomAccessFile::open(path, use);
   if (file->size() > max_bytes) {
-    throw UserError({.operation = use.operation,
-                     .where = path,
-                     .what = "the file is too large for what it should hold",
-                     .expected = "at most " + format_bytes(static_cast<std::int64_t>(max_bytes)),
-                     .got = format_bytes(static_cast<std::int64_t>(file->size())),
-                     .fix = use.fix});
+    use.refuse(path, "the file is too large for what it should hold",
+               "at most " + format_bytes(static_cast<std::int64_t>(max_bytes)),
+               format_bytes(static_cast<std::int64_t>(file->size())));
   }
   std::string text(file->size(), '\0');
   file->read(0, std::as_writable_bytes(std::span(text)));

@@ -22,6 +22,10 @@ struct FileUse {
   std::string operation;     ///< "data.open"
   std::string fix;           ///< "set data.train to a text file"
   bool follow_links = true;  ///< whether the path may end in a symbolic link
+
+  /// Refuses what stands in the file: a UserError.
+  [[noreturn]] void refuse(const std::string& path, const std::string& what,
+                           const std::string& expected, const std::string& got) const;
 };
 
 class RandomAccessFile {

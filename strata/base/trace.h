@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/clock.h"
+#include "strata/base/measurement.h"
 
 namespace strata {
 

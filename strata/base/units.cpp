@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "strata/base/errors.h"
-#include "strata/base/quote.h"
+#include "strata/base/user_text.h"
 
 namespace strata {
 namespace {

@@ -19,13 +19,13 @@ struct Bytes {
 
 Bytes parse_bytes(std::string_view text);
 std::string format_bytes(std::int64_t bytes);  ///< "1.50 GiB", "824 B"
-std::string format_bytes_exactly(
-    std::int64_t bytes);  ///< "2GiB", "1500KiB", "7B", "0"; parse_bytes reads it back
+/// "2GiB", "1500KiB", "7B", "0"; parse_bytes reads it back.
+std::string format_bytes_exactly(std::int64_t bytes);
 std::string format_seconds(double seconds);  ///< "812 ms", "3.4 us", "2 h 05 min"
 std::string format_count(double count);      ///< "10.7 M", "345"; k M G T P
 std::string format_double(double value, int decimals);
-std::string format_double_exactly(
-    double value);                     ///< "0.001", "1e-08"; the shortest that reads back
+/// "0.001", "1e-08"; the shortest that reads back.
+std::string format_double_exactly(double value);
 std::string format_hex(double value);  ///< the exact bits, as C's %a
 
 }  // namespace strata

@@ -1,3 +1,6 @@
+// A part of a chunk cannot be verified by itself, so the chunk around it is read whole, once, and
+// what was verified is remembered. A file that changes afterwards is not noticed: the disk is
+// trusted while the program reads.
 #include "strata/checkpoint/chunk_digest.h"
 
 #include <algorithm>
@@ -40,8 +43,7 @@ std::shared_ptr<const VerifiedFile> VerifiedFile::open(const std::string& path, 
     return file;
   }
   const auto refuse = [&](const std::string& what, const std::string& got) {
-    throw UserError(
-        {use.operation, path, what, std::to_string(digest->bytes) + " bytes", got, use.fix});
+    use.refuse(path, what, std::to_string(digest->bytes) + " bytes", got);
   };
   if (!name_exists(path)) refuse("a file of the checkpoint is missing", "none");
   std::error_code none;
@@ -67,13 +69,10 @@ void VerifiedFile::verify(std::size_t chunk, std::span<const std::byte> bytes,
   const std::uint64_t sum = checksum(bytes), expected = expected_->checksums[chunk];
   if (sum != expected) {
     const std::size_t first = chunk * kChunkBytes;
-    throw UserError({.operation = use_.operation,
-                     .where = path_,
-                     .what = "a file of the checkpoint is damaged: its checksum is another",
-                     .expected = checksum_text(expected),
-                     .got = checksum_text(sum) + " in bytes " + std::to_string(first) + " to " +
-                            std::to_string(first + bytes.size()) + ", read for " + reader,
-                     .fix = use_.fix});
+    use_.refuse(path_, "a file of the checkpoint is damaged: its checksum is another",
+                checksum_text(expected),
+                checksum_text(sum) + " in bytes " + std::to_string(first) + " to " +
+                    std::to_string(first + bytes.size()) + ", read for " + reader);
   }
   verified_[chunk] = true;
 }
@@ -106,9 +105,8 @@ void VerifiedFile::read(std::uint64_t begin, std::span<std::byte> out,
 
 std::string VerifiedFile::text(std::uint64_t max_bytes) const {
   if (size() > max_bytes) {
-    throw UserError({use_.operation, path_, "the file is too large for what it should hold",
-                     "at most " + std::to_string(max_bytes) + " bytes", std::to_string(size()),
-                     use_.fix});
+    use_.refuse(path_, "the file is too large for what it should hold",
+                "at most " + std::to_string(max_bytes) + " bytes", std::to_string(size()));
   }
   std::string text(size(), '\0');
   read(0, std::as_writable_bytes(std::span(text)), "all of it");

@@ -64,10 +64,10 @@ class ExampleRank {
         values[run.local + i] = example_value(name, run.global + i);
   }
 
-  // The share of a flat state of `numel` elements that this rank's dp index has.
+  // The shard of a flat state of `numel` elements that this rank's dp index has.
   std::pair<std::int64_t, std::int64_t> shard(std::int64_t numel) const {
-    const std::int64_t share = (numel + mesh_.mesh.dp - 1) / mesh_.mesh.dp;
-    return {std::min(numel, share * place_.dp), std::min(numel, share * (place_.dp + 1))};
+    const std::int64_t size = (numel + mesh_.mesh.dp - 1) / mesh_.mesh.dp;
+    return {std::min(numel, size * place_.dp), std::min(numel, size * (place_.dp + 1))};
   }
 
   NamedState state(const std::string& name, const WeightSpec& spec, bool sharded,

@@ -1,3 +1,6 @@
+// Three ways to copy: rows as they lie are read straight into the state; rows that widen go through
+// a block of narrow ones; transposed tensors are read in blocks of their own rows, sixteen of our
+// rows at a time, so that a cache line that is touched is used.
 #include "strata/checkpoint/file_tensors.h"
 
 #include <c10/util/BFloat16.h>

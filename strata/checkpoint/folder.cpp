@@ -1,3 +1,6 @@
+// A checkpoint that is removed loses its name first, so that no half-removed one looks complete.
+// The lock is one of the open file (flock): it goes with the process, however that ends, and the
+// text in the file only says who holds it.
 #include "strata/checkpoint/folder.h"
 
 #include <fcntl.h>
@@ -14,7 +17,6 @@
 #include <sstream>
 
 #include "strata/base/durable_file.h"
-#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
 
 namespace strata {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/file_system.h"
+#include "strata/base/durable_file.h"
 
 namespace strata {
 

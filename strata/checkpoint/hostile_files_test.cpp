@@ -17,7 +17,6 @@
 #include <iterator>
 #include <random>
 
-#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/checkpoint/example_states_test.h"

@@ -8,6 +8,7 @@
 #include "strata/base/checksum.h"
 #include "strata/base/errors.h"
 #include "strata/base/json_document.h"
+#include "strata/base/user_text.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/model_description.h"
 
@@ -19,12 +20,6 @@ using nlohmann::ordered_json;
 constexpr std::string_view kManifestEnd = "\n}\n";
 const FileUse kManifestUse{.operation = "checkpoint.open", .fix = "resume from another checkpoint"};
 
-[[noreturn]] void refuse_manifest(const std::string& path, const std::string& what,
-                                  const std::string& expected, const std::string& got,
-                                  const std::string& fix = kManifestUse.fix) {
-  throw UserError({kManifestUse.operation, path, what, expected, got, fix});
-}
-
 // The last field. What it covers is the text without it, so that any other byte counts.
 std::string checksum_field(std::string_view text_without) {
   const std::uint64_t sum = checksum(std::as_bytes(std::span(text_without)));
@@ -35,14 +30,14 @@ void require_undamaged(std::string_view text, const std::string& path) {
   const std::size_t field = checksum_field("").size();
   const bool whole = text.size() > field + kManifestEnd.size() && text.ends_with(kManifestEnd);
   if (!whole)
-    refuse_manifest(path, "the manifest is damaged", "a checksum at its end", "another end");
+    kManifestUse.refuse(path, "the manifest is damaged", "a checksum at its end", "another end");
   const std::size_t at = text.size() - kManifestEnd.size() - field;
   const std::string without = std::string(text.substr(0, at)) + "\n}";
   const std::string expected = checksum_field(without);
   const std::string_view got = text.substr(at, field);
   if (got != expected)
-    refuse_manifest(path, "the manifest is damaged: its checksum is another",
-                    excerpt(expected.substr(4)), excerpt(got.substr(4)));
+    kManifestUse.refuse(path, "the manifest is damaged: its checksum is another",
+                        excerpt(expected.substr(4)), excerpt(got.substr(4)));
 }
 
 std::uint64_t read_checksum(const JsonPart& digits) {
@@ -111,9 +106,10 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   const JsonPart fields = document.root();
   const std::int64_t version = fields.member("format_version").number();
   if (version != kCheckpointFormat) {
-    refuse_manifest(path, "the checkpoint has another format version",
-                    std::to_string(kCheckpointFormat), std::to_string(version),
-                    "use the version of strata that wrote it");
+    const FileUse other{.operation = kManifestUse.operation,
+                        .fix = "use the version of strata that wrote it"};
+    other.refuse(path, "the checkpoint has another format version",
+                 std::to_string(kCheckpointFormat), std::to_string(version));
   }
   require_undamaged(text, path);
   return read_fields(fields);

@@ -27,8 +27,8 @@ struct Manifest {
   int threads_per_rank = 1;
   std::string strata_version;
   std::string recipe;  ///< effective recipe, YAML: for people
-  std::optional<DecoderOptions> model =
-      {};                                ///< older checkpoints have it in their config.json alone
+  /// Older checkpoints have it in their config.json alone.
+  std::optional<DecoderOptions> model = {};
   std::string tokenizer;                 ///< as the recipe named it; "" in older checkpoints
   std::vector<ManifestFile> files = {};  ///< all others of the checkpoint; the writer fills them in
 };

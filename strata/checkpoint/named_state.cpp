@@ -1,14 +1,159 @@
+// Each owner exports the stretch of its bytes that its runs span and says in front where the runs
+// lie in it; the assembler reads one state at a time, so a rank never holds more than what it will
+// write. What the runs fill is counted, which finds gaps and overlaps together.
 #include "strata/checkpoint/named_state.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <numeric>
 
 #include "strata/base/errors.h"
+#include "strata/comm/group.h"
 #include "strata/device/device.h"
 
 namespace strata {
+namespace {
+
+constexpr const char* kAssembleOperation = "checkpoint.assemble";
+constexpr std::int32_t kRunsTag = -1;  // behind it, a state's index is its elements' tag
+
+MessageTag tag_of(std::int64_t state) { return {.value = static_cast<std::int32_t>(state)}; }
+
+// The elements of `local` that the runs span, exported as one.
+at::Tensor spanned(const NamedState& state) {
+  const Run &first = state.runs.front(), &last = state.runs.back();
+  return state.local.narrow(0, first.local, last.local + last.numel - first.local);
+}
+
+// For each of the assembler's states the number of runs, then the runs as they lie in spanned().
+at::Tensor describe_runs(const std::vector<NamedState>& states, const std::vector<int>& writers,
+                         int writer) {
+  std::vector<std::int64_t> numbers;
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (writers[i] != writer) continue;
+    numbers.push_back(static_cast<std::int64_t>(states[i].runs.size()));
+    for (const Run& run : states[i].runs)
+      numbers.insert(numbers.end(),
+                     {run.local - states[i].runs.front().local, run.global, run.numel});
+  }
+  at::Tensor described =
+      at::empty({static_cast<std::int64_t>(numbers.size())}, host_options(at::kLong));
+  std::copy(numbers.begin(), numbers.end(), described.mutable_data_ptr<std::int64_t>());
+  return described;
+}
+
+// Reads what describe_runs() wrote, state by state.
+class RunReader {
+ public:
+  explicit RunReader(at::Tensor described)
+      : described_(std::move(described)), next_(described_.const_data_ptr<std::int64_t>()) {}
+
+  std::vector<Run> take() {
+    std::vector<Run> runs(static_cast<std::size_t>(*next_++));
+    for (Run& run : runs) {
+      run = {next_[0], next_[1], next_[2]};
+      next_ += 3;
+    }
+    return runs;
+  }
+
+ private:
+  at::Tensor described_;
+  const std::int64_t* next_;
+};
+
+// Puts one state together and counts.
+class WholeState {
+ public:
+  explicit WholeState(const NamedState& state) : state_(state) {}
+
+  void add(const at::Tensor& local, const std::vector<Run>& runs) {
+    if (!whole_.defined()) whole_ = at::empty(state_.shape, host_options(local.scalar_type()));
+    STRATA_CHECK(local.is_contiguous() && local.scalar_type() == whole_.scalar_type(),
+                 kAssembleOperation);
+    const auto size = static_cast<std::int64_t>(local.element_size());
+    const auto* from = static_cast<const std::byte*>(local.const_data_ptr());
+    auto* to = static_cast<std::byte*>(whole_.mutable_data_ptr());
+    for (const Run& run : runs) {
+      STRATA_CHECK(run.local >= 0 && run.local + run.numel <= local.numel() && run.global >= 0 &&
+                       run.global + run.numel <= whole_.numel(),
+                   kAssembleOperation);
+      std::memcpy(to + run.global * size, from + run.local * size,
+                  static_cast<std::size_t>(run.numel * size));
+      filled_ += run.numel;
+    }
+  }
+
+  at::Tensor take() {
+    if (filled_ != state_.numel()) {
+      throw InternalError({.operation = kAssembleOperation,
+                           .where = state_.name,
+                           .what = "the ranks together don't own every element once",
+                           .expected = std::to_string(state_.numel()),
+                           .got = std::to_string(filled_),
+                           .fix = ""});
+    }
+    return whole_.defined() ? whole_ : at::empty(state_.shape, host_options(at::kFloat));
+  }
+
+ private:
+  const NamedState& state_;
+  at::Tensor whole_;
+  std::int64_t filled_ = 0;
+};
+
+// Exports to every other rank the runs of the states that it assembles.
+void export_runs(Group& group, const std::vector<NamedState>& states,
+                 const std::vector<int>& writers) {
+  for (int peer = 0; peer < group.size(); ++peer)
+    if (peer != group.rank())
+      group.export_buffer(peer, tag_of(kRunsTag), describe_runs(states, writers, peer));
+  for (std::size_t i = 0; i < states.size(); ++i)
+    if (writers[i] != group.rank() && !states[i].runs.empty())
+      group.export_buffer(writers[i], tag_of(static_cast<std::int64_t>(i)), spanned(states[i]));
+}
+
+}  // namespace
+
+std::vector<int> assemblers(const std::vector<NamedState>& states, int ranks) {
+  std::vector<std::int64_t> load(static_cast<std::size_t>(ranks), 0);
+  std::vector<int> writers;
+  for (const NamedState& state : states) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += state.numel();
+    writers.push_back(static_cast<int>(least - load.begin()));
+  }
+  return writers;
+}
+
+std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& states) {
+  const std::vector<int> writers = assemblers(states, group.size());
+  export_runs(group, states, writers);
+  std::vector<RunReader> theirs;
+  for (int peer = 0; peer < group.size(); ++peer)
+    theirs.emplace_back(peer == group.rank() ? describe_runs(states, writers, peer)
+                                             : group.import_buffer(peer, tag_of(kRunsTag)));
+  std::vector<at::Tensor> assembled(states.size());
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (writers[i] != group.rank()) continue;
+    WholeState whole(states[i]);
+    for (int peer = 0; peer < group.size(); ++peer) {
+      const std::vector<Run> runs = theirs[static_cast<std::size_t>(peer)].take();
+      if (runs.empty()) continue;
+      whole.add(peer == group.rank()
+                    ? spanned(states[i])
+                    : group.import_buffer(peer, tag_of(static_cast<std::int64_t>(i))),
+                runs);
+    }
+    assembled[i] = whole.take();
+  }
+  group.barrier();  // all exported bytes were read
+  return assembled;
+}
 
 std::int64_t NamedState::numel() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());

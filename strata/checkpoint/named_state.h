@@ -1,4 +1,5 @@
-/// Names one rank's part of a weight, optimizer state or counter of the whole model.
+/// Names one rank's part of a weight, optimizer state or counter of the whole model, and assembles whole
+/// states from the parts that ranks own.
 ///
 /// Units  offsets and lengths of runs in elements; the whole is row-major.
 #pragma once
@@ -15,6 +16,7 @@
 
 namespace strata {
 
+class Group;
 class Lease;
 
 struct NamedState {
@@ -33,5 +35,18 @@ struct NamedState {
 /// Copies the elements of `states` into the whole tensors of the same names, which it makes (zero)
 /// where they aren't there yet.
 void assemble(const std::vector<NamedState>& states, std::map<std::string, at::Tensor>& whole);
+
+/// The rank of `ranks` that assembles each state: the same on every rank.
+std::vector<int> assemblers(const std::vector<NamedState>& states, int ranks);
+
+/// Assembles whole states from the parts that the ranks of a stage own, each on one rank of the group;
+/// the work is divided evenly by bytes. Returns those that this rank assembles, in their whole shape, in
+/// memory of the calling thread's account; undefined tensors for the others. All ranks pass the same
+/// states with their own runs.
+///
+/// Threads  collective; the states may change when it has returned on this rank.
+/// Cost     every element travels once; one state at a time is assembled.
+/// Errors   InternalError: an element of a state that no rank or more than one owns.
+std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& states);
 
 }  // namespace strata

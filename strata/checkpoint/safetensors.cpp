@@ -10,6 +10,7 @@
 
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
+#include "strata/base/user_text.h"
 #include "strata/device/device.h"
 
 namespace strata {
@@ -38,12 +39,7 @@ const std::string& name_of(at::ScalarType dtype) {
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what,
                          const std::string& got = "") {
-  throw UserError({.operation = kSafetensorsUse.operation,
-                   .where = path,
-                   .what = what,
-                   .expected = "a whole safetensors file",
-                   .got = got,
-                   .fix = kSafetensorsUse.fix});
+  kSafetensorsUse.refuse(path, what, "a whole safetensors file", got);
 }
 
 // Bytes of a tensor; empty where their number leaves 64 bits.

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/file_system.h"
+#include "strata/base/durable_file.h"
 #include "strata/base/json_document.h"
 #include "strata/checkpoint/chunk_digest.h"
 

@@ -1,3 +1,7 @@
+// save() copies, and a thread writes: training goes on while bytes go to the disk. That thread
+// talks to the other ranks' threads in groups of its own, for a group belongs to one thread. Every
+// step of a save is done by all or by none (run_on_all, gather); digests of the files reach rank 0,
+// which commits, in the same messages.
 #include "strata/checkpoint/saver.h"
 
 #include <chrono>
@@ -9,10 +13,10 @@
 #include "strata/base/errors.h"
 #include "strata/base/json_document.h"
 #include "strata/base/random_access_file.h"
-#include "strata/checkpoint/collective.h"
 #include "strata/checkpoint/file_tensors.h"
-#include "strata/checkpoint/state_assembly.h"
+#include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/writer.h"
+#include "strata/comm/collectives.h"
 #include "strata/device/account.h"
 #include "strata/models/hugging_face.h"
 

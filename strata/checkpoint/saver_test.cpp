@@ -20,8 +20,8 @@
 #include "strata/checkpoint/example_states_test.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/loader.h"
+#include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/reader.h"
-#include "strata/checkpoint/state_assembly.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/hugging_face.h"
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/file_system.h"
+#include "strata/base/durable_file.h"
 #include "strata/checkpoint/manifest.h"
 #include "strata/checkpoint/safetensors.h"
 

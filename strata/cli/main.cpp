@@ -1,17 +1,45 @@
 // The program `strata`: reads the command line, runs a verb, turns errors into exit codes.
+//
+// Closed standard streams are opened first of all: a file of the program would get the free descriptor,
+// and what is printed would land in it. That output was lost, as on a full disk, shows only when it is
+// flushed, so the program ends with that.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <iostream>
 #include <string>
 #include <vector>
 
-#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
-#include "strata/cli/standard_streams.h"
 #include "strata/cli/verbs.h"
+#include "strata/train/recipe.h"
 
 namespace strata {
+
+void require_output() {
+  if (std::cout.flush()) return;
+  throw SystemError({.operation = "cli.output",
+                     .where = "standard output",
+                     .what = "what the verb printed cannot be written",
+                     .fix = "free space on its disk, or send it elsewhere"});
+}
+
 namespace {
+
+// Those of descriptors 0 to 2 that are closed, on /dev/null.
+void open_closed_streams() {
+  // In ascending order: open() takes the lowest number that is free.
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) < 0) return;
+}
+
+void add_options_verb(CLI::App& app) {
+  app.add_subcommand("options", "list every field of a recipe with default, unit and meaning")
+      ->callback([] { std::cout << recipe_options_table(); });
+}
 
 int fail(const std::exception& error) {
   std::cerr << to_error(error).what() << '\n';

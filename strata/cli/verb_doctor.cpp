@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/clock.h"
+#include "strata/base/measurement.h"
 #include "strata/base/units.h"
 #include "strata/cli/verbs.h"
 #include "strata/pipeline/processor.h"

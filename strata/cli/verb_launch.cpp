@@ -1,4 +1,21 @@
+// Starts this program several times on one machine, as processes of one run, and waits for all.
+//
+// They get a secret of their own (STRATA_SECRET), unless one is set: nobody else can join them. They die
+// with their launcher, whatever ends it. Signals that end a program go to all. After the first failure
+// the others, which end by themselves, have 15 s. Only what the system did is worth a restart, and that
+// goes on from the last checkpoint.
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -6,12 +23,141 @@
 
 #include "strata/base/errors.h"
 #include "strata/checkpoint/folder.h"
-#include "strata/cli/launched_processes.h"
-#include "strata/cli/train_arguments.h"
+#include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
+#include "strata/transport/secret.h"
+#include "strata/transport/socket.h"
 
 namespace strata {
 namespace {
+
+// How the processes ended.
+struct LaunchResult {
+  int exit_code = 0;         // the first that was not 0; 3 if a signal ended the process
+  int killed = 0;            // processes that a signal ended
+  bool interrupted = false;  // the launcher got a signal
+};
+
+constexpr std::chrono::seconds kGrace{15};
+constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+
+volatile std::sig_atomic_t last_signal = 0;
+void note_signal(int signal) { last_signal = signal; }
+
+// Notes signals instead of ending; without SA_RESTART, so that waiting for a child is interrupted.
+class SignalNotes {
+ public:
+  SignalNotes() {
+    last_signal = 0;
+    struct sigaction noting{};
+    noting.sa_handler = &note_signal;
+    for (std::size_t i = 0; i < kForwarded.size(); ++i)
+      ::sigaction(kForwarded[i], &noting, &before_[i]);
+  }
+  ~SignalNotes() {
+    for (std::size_t i = 0; i < kForwarded.size(); ++i)
+      ::sigaction(kForwarded[i], &before_[i], nullptr);
+  }
+  SignalNotes(const SignalNotes&) = delete;
+  SignalNotes& operator=(const SignalNotes&) = delete;
+
+ private:
+  std::array<struct sigaction, kForwarded.size()> before_{};
+};
+
+[[noreturn]] void become(int process, int processes, int port, const std::string& secret,
+                         const std::vector<std::string>& arguments) {
+  // A group of its own: the terminal's Ctrl-C reaches it once, through the launcher.
+  ::setpgid(0, 0);
+  const auto set = [](const char* name, int value) {
+    ::setenv(name, std::to_string(value).c_str(), 1);
+  };
+  set("RANK", process);
+  set("LOCAL_RANK", process);
+  set("WORLD_SIZE", processes);
+  set("LOCAL_WORLD_SIZE", processes);
+  set("MASTER_PORT", port);
+  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  // Other users of the machine reach loopback, too.
+  if (!secret.empty()) ::setenv("STRATA_SECRET", secret.c_str(), 1);
+  std::vector<char*> argv{const_cast<char*>("strata")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  ::execv("/proc/self/exe", argv.data());
+  ::_exit(3);
+}
+
+pid_t start(int process, int processes, int port, const std::string& secret,
+            const std::vector<std::string>& arguments) {
+  const pid_t launcher = ::getpid(), pid = ::fork();
+  if (pid < 0)
+    throw SystemError({.operation = "cli.launch",
+                       .where = "process " + std::to_string(process),
+                       .what = "the system starts no more processes",
+                       .got = std::strerror(errno),
+                       .fix = "raise the limit (ulimit -u), or launch fewer"});
+  if (pid > 0) return pid;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) ::_exit(3);  // it died before the line above
+  become(process, processes, port, secret, arguments);
+}
+
+class Children {
+ public:
+  ~Children() { send(SIGKILL), reap(); }
+  void add(pid_t pid) { pids_.push_back(pid); }
+  bool any() const { return !pids_.empty(); }
+  void send(int signal) const {
+    for (const pid_t pid : pids_) ::kill(pid, signal);
+  }
+
+  // What has ended since; the number of milliseconds between looks is what a user may notice.
+  void collect(LaunchResult& result) {
+    std::erase_if(pids_, [&](pid_t pid) {
+      int status = 0;
+      if (::waitpid(pid, &status, WNOHANG) != pid) return false;
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+      if (WIFSIGNALED(status) && WTERMSIG(status) != SIGPIPE) ++result.killed;
+      if (result.exit_code == 0) result.exit_code = code;
+      return true;
+    });
+  }
+
+ private:
+  void reap() {
+    for (const pid_t pid : pids_) ::waitpid(pid, nullptr, 0);
+  }
+  std::vector<pid_t> pids_;
+};
+
+LaunchResult launch_processes(int processes, const std::vector<std::string>& arguments) {
+  using Clock = std::chrono::steady_clock;
+  const SignalNotes notes;
+  const int port = free_loopback_port();
+  const bool given = std::getenv("STRATA_SECRET") || std::getenv("STRATA_SECRET_FILE");
+  const std::string secret = given ? "" : make_secret();
+  Children children;
+  for (int process = 0; process < processes; ++process)
+    children.add(start(process, processes, port, secret, arguments));
+  LaunchResult result;
+  Clock::time_point failed = Clock::time_point::max();
+  while (children.any()) {
+    ::usleep(20000);
+    if (last_signal != 0) {
+      children.send(last_signal);
+      last_signal = 0;
+      result.interrupted = true;
+    }
+    const int killed_before = result.killed;
+    children.collect(result);
+    if (result.exit_code != 0 && failed == Clock::time_point::max()) failed = Clock::now();
+    if (failed < Clock::time_point::max() && Clock::now() - failed > kGrace) {
+      children.send(SIGKILL);
+      result.killed = killed_before;  // these are not lost, only late
+    }
+  }
+  return result;
+}
 
 struct LaunchArguments {
   int processes = 2;
@@ -48,7 +194,6 @@ void run_launch(LaunchArguments arguments, std::vector<std::string> command) {
   for (int restart = 0;; ++restart) {
     const LaunchResult result = launch_processes(arguments.processes, command);
     if (result.exit_code == 0) return;
-    // Only what the system did is worth another try.
     if (result.exit_code != 3 || result.interrupted || restart == arguments.restarts)
       throw CLI::RuntimeError(result.exit_code);
     std::cerr << "launch: restart " << restart + 1 << " of " << arguments.restarts << std::endl;

@@ -1,10 +1,9 @@
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "strata/base/errors.h"
-#include "strata/cli/recipe_arguments.h"
+#include "strata/base/durable_file.h"
+#include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
 #include "strata/plan/plan_text.h"
 #include "strata/plan/zero_bytes.h"
@@ -29,22 +28,6 @@ void print_programs(const Plan& plan) {
     std::cout << "\nrank " << rank << '\n' << list_actions(plan.schedule().programs[rank]);
 }
 
-void write_json(const Plan& plan, const std::string& path) {
-  std::ofstream file(path);
-  if (!file) {
-    throw UserError({.operation = "cli.plan",
-                     .where = path,
-                     .what = "the plan's file cannot be opened",
-                     .fix = "name a file in an existing, writable folder"});
-  }
-  file << to_json(plan).dump(1) << '\n';
-  if (file.flush()) return;
-  throw SystemError({.operation = "cli.plan",
-                     .where = path,
-                     .what = "the plan cannot be written",
-                     .fix = "free space on the disk"});
-}
-
 void run_plan(const PlanArguments& arguments) {
   if (!arguments.parameters.empty()) {
     std::cout << zero_table(parse_parameters(arguments.parameters),
@@ -62,7 +45,7 @@ void run_plan(const PlanArguments& arguments) {
   const std::string advice = precision_advice(recipe, /*measure=*/!arguments.estimate);
   if (!advice.empty()) std::cout << "precision  " << advice << '\n';
   if (arguments.program) print_programs(run.plan);
-  if (!arguments.json.empty()) write_json(run.plan, arguments.json);
+  if (!arguments.json.empty()) write_file(arguments.json, to_json(run.plan).dump(1) + "\n");
 }
 
 }  // namespace

@@ -4,16 +4,15 @@
 #include <memory>
 #include <optional>
 
-#include "strata/base/clock.h"
 #include "strata/base/durable_file.h"
+#include "strata/base/measurement.h"
 #include "strata/base/units.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/reader.h"
+#include "strata/cli/arguments.h"
 #include "strata/cli/generation.h"
-#include "strata/cli/standard_streams.h"
-#include "strata/cli/train_arguments.h"
 #include "strata/cli/verbs.h"
-#include "strata/data/windows.h"
+#include "strata/data/corpus.h"
 #include "strata/pipeline/step_miss.h"
 #include "strata/report/chrome_trace.h"
 #include "strata/report/metrics.h"

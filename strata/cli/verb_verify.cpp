@@ -4,7 +4,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
-#include "strata/cli/recipe_arguments.h"
+#include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
 #include "strata/train/verify.h"
 

@@ -1,4 +1,4 @@
-/// Lists the verbs of the program; each lives in a file of its own.
+/// Lists the verbs of the program, each in a file of its own, and what they share.
 #pragma once
 
 namespace CLI {
@@ -12,7 +12,10 @@ void add_train_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 void add_verify_verb(CLI::App& app);
 void add_launch_verb(CLI::App& app);
-void add_options_verb(CLI::App& app);
 void add_doctor_verb(CLI::App& app);
+
+/// Flushes the standard output and refuses to go on if anything printed so far was lost: a full
+/// disk shows no earlier. SystemError where it cannot be written.
+void require_output();
 
 }  // namespace strata

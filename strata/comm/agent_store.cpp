@@ -15,12 +15,12 @@
 namespace strata {
 namespace {
 
-int share(const Rendezvous& rendezvous, int number, std::chrono::milliseconds timeout) {
+int through_store(const Rendezvous& rendezvous, int number, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(rendezvous.port);
   options.timeout = timeout;
   const auto store = c10::make_intrusive<c10d::PrefixStore>(
-      "strata/" + rendezvous.attempt,
+      "strata/" + rendezvous.restart,
       c10::make_intrusive<c10d::TCPStore>(rendezvous.host, options));
   if (rendezvous.process == 0) {
     const std::string text = std::to_string(number);
@@ -33,28 +33,28 @@ int share(const Rendezvous& rendezvous, int number, std::chrono::milliseconds ti
 
 }  // namespace
 
-int share_number(const Rendezvous& rendezvous, int number, Deadline deadline) {
+int broadcast_number(const Rendezvous& rendezvous, int number, Deadline deadline) {
   // In a thread of its own: c10d's handshake with a program that listens but does not answer knows
   // no time limit. Such a thread is left behind; the process ends soon after.
   std::promise<int> promise;
-  std::future<int> shared = promise.get_future();
+  std::future<int> answer = promise.get_future();
   std::thread([rendezvous, number, promise = std::move(promise),
                timeout = std::chrono::milliseconds(milliseconds_until(deadline))]() mutable {
     try {
-      promise.set_value(share(rendezvous, number, timeout));
+      promise.set_value(through_store(rendezvous, number, timeout));
     } catch (...) {
       promise.set_exception(std::current_exception());
     }
   }).detach();
   std::string got = "no answer";
-  if (shared.wait_until(deadline) == std::future_status::ready) {
+  if (answer.wait_until(deadline) == std::future_status::ready) {
     try {
-      return shared.get();
+      return answer.get();
     } catch (const std::exception& error) {
       got = error.what();
     }
   }
-  throw SystemError({.operation = "comm.share_number",
+  throw SystemError({.operation = "comm.broadcast_number",
                      .where = rendezvous.host + ":" + std::to_string(rendezvous.port),
                      .what = "torchrun's store does not answer",
                      .expected = "the store that TORCHELASTIC_USE_AGENT_STORE promises",

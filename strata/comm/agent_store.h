@@ -10,6 +10,6 @@
 namespace strata {
 
 /// Process 0 passes the number on to the others, which get it.
-int share_number(const Rendezvous& rendezvous, int number, Deadline deadline);
+int broadcast_number(const Rendezvous& rendezvous, int number, Deadline deadline);
 
 }  // namespace strata

@@ -1,3 +1,10 @@
+// Every sum is taken in rank order by whoever needs it, from buffers that the others export;
+// nothing is summed on the way, as in a ring, so the bits do not depend on timing or on how ranks
+// are spread over processes. Sums of 16-bit floats are kept in fp32 until the last term.
+//
+// An exported buffer is read later than it is exported. Hence the rule for callers (collectives.h)
+// and three ways to sum: a copy for small tensors, a sum of its own for middling ones, in place
+// with a barrier for large ones.
 #include "strata/comm/collectives.h"
 
 #include <ATen/Dispatch.h>
@@ -6,7 +13,10 @@
 #include <ATen/ops/maximum.h>
 
 #include <algorithm>
+#include <cstring>
+#include <exception>
 #include <memory>
+#include <utility>
 
 #include "strata/base/errors.h"
 
@@ -68,11 +78,11 @@ void max_of(const std::vector<ImportedBuffer>& terms, const at::Tensor& out) {
 }
 
 Shards even_shards(std::int64_t numel, int ranks) {
-  const std::int64_t share = (numel / kCut + ranks - 1) / ranks * kCut;
+  const std::int64_t size = (numel / kCut + ranks - 1) / ranks * kCut;
   Shards shards;
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::int64_t end = rank + 1 == ranks ? numel : std::min((rank + 1) * share, numel);
-    shards.push_back({std::min(rank * share, numel), end});
+    const std::int64_t end = rank + 1 == ranks ? numel : std::min((rank + 1) * size, numel);
+    shards.push_back({std::min(rank * size, numel), end});
   }
   return shards;
 }
@@ -149,10 +159,10 @@ at::Tensor all_gather(Group& group, const at::Tensor& x, int dim) {
 
 at::Tensor reduce_scatter(Group& group, const at::Tensor& x, int dim) {
   if (group.size() == 1) return x;
-  const std::int64_t share = x.size(dim) / group.size();
-  STRATA_CHECK_EQ(share * group.size(), x.size(dim), "comm.reduce_scatter");
+  const std::int64_t size = x.size(dim) / group.size();
+  STRATA_CHECK_EQ(size * group.size(), x.size(dim), "comm.reduce_scatter");
   const MessageTag tag = group.next_collective();
-  const auto part = [&](int rank) { return x.narrow(dim, rank * share, share).contiguous(); };
+  const auto part = [&](int rank) { return x.narrow(dim, rank * size, size).contiguous(); };
   for (int peer = 0; peer < group.size(); ++peer)
     if (peer != group.rank()) group.export_buffer(peer, tag, part(peer));
   const at::Tensor own = part(group.rank());
@@ -218,6 +228,48 @@ void AllGather::finish(const at::Tensor& flat) {
         .read_rest(flat.scalar_type(), theirs.data_ptr());
   }
   shard_.reset();
+}
+
+namespace {
+
+constexpr char kDone = '+', kFailed = '-';  // in front of a result or an error
+
+// Exceptions that aren't std::exception, such as a cancelled wait, go on.
+std::string outcome_of(const std::function<std::string()>& action) {
+  try {
+    return kDone + action();
+  } catch (const std::exception& error) {
+    return kFailed + encode_error(to_error(error));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> gather(Group& group, const std::function<std::string()>& action) {
+  const std::string outcome = outcome_of(action);
+  const MessageTag up = group.next_collective(), down = group.next_collective();
+  std::string reply(1, kDone);
+  std::vector<std::string> results;
+  if (group.rank() != 0) {
+    group.send(0, up, byte_tensor(outcome));
+    reply = text_of(group.receive(0, down));
+  } else {
+    for (int rank = 0; rank < group.size(); ++rank) {
+      std::string theirs = rank == 0 ? outcome : text_of(group.receive(rank, up));
+      if (theirs[0] == kFailed && reply[0] == kDone) reply = theirs;
+      results.push_back(theirs.substr(1));
+    }
+    for (int rank = 1; rank < group.size(); ++rank) group.send(rank, down, byte_tensor(reply));
+  }
+  if (reply[0] == kFailed) throw_error(decode_error(reply.substr(1)));
+  return results;
+}
+
+void run_on_all(Group& group, const std::function<void()>& action) {
+  gather(group, [&] {
+    action();
+    return std::string();
+  });
 }
 
 }  // namespace strata

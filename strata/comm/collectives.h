@@ -12,11 +12,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "strata/base/flat_range.h"
-#include "strata/comm/buffer_chunks.h"
 #include "strata/comm/group.h"
+#include "strata/comm/shared_buffer.h"
 
 namespace strata {
 
@@ -68,5 +70,15 @@ class AllGather {
   at::Tensor shard_;
   Shards shards_;
 };
+
+/// Performs an action on every rank of a group, so that all go on or all fail. What the actions
+/// returned, in order of ranks: on rank 0, nothing on others.
+///
+/// Cost     one message to rank 0 and one back.
+/// Errors   the error of the lowest rank whose action failed, on every rank.
+std::vector<std::string> gather(Group& group, const std::function<std::string()>& action);
+
+/// The same for actions that return nothing; waits for all.
+void run_on_all(Group& group, const std::function<void()>& action);
 
 }  // namespace strata

@@ -1,5 +1,3 @@
-#include "strata/comm/collectives.h"
-
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -8,32 +6,30 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "strata/comm/mesh_groups.h"
+#include <atomic>
+#include <functional>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "strata/base/errors.h"
+#include "strata/comm/collectives.h"
+#include "strata/comm/group.h"
+#include "strata/comm/rank_cases_test.h"
 #include "strata/comm/ranks.h"
 
 namespace strata {
 namespace {
-
-// Values whose sum depends on the order of addition.
-at::Tensor values_of(int rank, std::int64_t numel) {
-  const at::Tensor index = at::arange(numel, at::kFloat);
-  return (index * 0.37f + static_cast<float>(rank) * 1.61f).sin() * (rank % 2 ? 1e4f : 1.0f);
-}
-
-at::Tensor ordered_sum(int ranks, std::int64_t numel) {
-  at::Tensor sum = values_of(0, numel);
-  for (int rank = 1; rank < ranks; ++rank) sum = sum + values_of(rank, numel);
-  return sum;
-}
 
 TEST(Collectives, SumInRankOrderWhateverTheSize) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     for (const std::int64_t numel : {1, 15, 1000, 8192, 8193, 100000}) {
       const at::Tensor expected = ordered_sum(ranks, numel);
       run_thread_ranks({.ranks = ranks}, [&](Group& group, MemoryAccount&) {
-        at::Tensor x = values_of(group.rank(), numel);
+        at::Tensor x = example_values(group.rank(), numel);
         for (int round = 0; round < 3; ++round) {
-          x.copy_(values_of(group.rank(), numel));
+          x.copy_(example_values(group.rank(), numel));
           all_reduce_sum(group, x);
           EXPECT_TRUE(at::equal(x, expected)) << ranks << " ranks, " << numel;
         }
@@ -53,7 +49,7 @@ TEST(Collectives, TakeTheLargest) {
 
 TEST(Collectives, GatherAndScatterAreInverse) {
   run_thread_ranks({.ranks = 2}, [](Group& group, MemoryAccount&) {
-    const at::Tensor whole = values_of(0, 3 * 8 * 5).view({3, 8, 5});
+    const at::Tensor whole = example_values(0, 3 * 8 * 5).view({3, 8, 5});
     const at::Tensor part = whole.narrow(1, group.rank() * 4, 4).contiguous();
     EXPECT_TRUE(at::equal(all_gather(group, part, 1), whole));
     EXPECT_TRUE(at::equal(reduce_scatter(group, whole, 1), part + part));
@@ -65,7 +61,7 @@ TEST(Collectives, ShardsOverlapWithOtherWork) {
   const Shards shards = {{0, 2048}, {2048, 2048}, {2048, 5000}};  // one rank has nothing
   const at::Tensor expected = ordered_sum(3, numel);
   run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
-    at::Tensor a = values_of(group.rank(), numel), b = a.clone();
+    at::Tensor a = example_values(group.rank(), numel), b = a.clone();
     ReduceScatter first = ReduceScatter::start(group, a, shards);
     ReduceScatter second = ReduceScatter::start(group, b, shards);  // before the first has ended
     const int rank = group.rank();
@@ -98,6 +94,81 @@ TEST(MeshGroups, JoinTheRanksOfEachAxis) {
     groups.shard.all_reduce(sum);
     EXPECT_EQ(sum[0], 2.0 * world.rank() + (place.dp % 2 ? -2 : 2));
   });
+}
+
+// How many of four ranks get the error of type E that starts with `what`.
+template <typename E>
+int ranks_that_fail(const std::string& what, const std::function<void(int rank)>& action) {
+  std::atomic<int> failed = 0;
+  run_thread_ranks({.ranks = 4}, [&](Group& group, MemoryAccount&) {
+    run_on_all(group, [] {});
+    try {
+      run_on_all(group, [&] { action(group.rank()); });
+    } catch (const E& error) {
+      if (error.text().what == what && error.text().fix != "") ++failed;
+    }
+    run_on_all(group, [] {});  // the group is usable afterwards
+  });
+  return failed;
+}
+
+TEST(RunOnAll, EveryRankFailsAsTheLowestThatDid) {
+  EXPECT_EQ(
+      ranks_that_fail<SystemError>("disk full 2",
+                                   [](int rank) {
+                                     if (rank < 2) return;
+                                     throw SystemError({.operation = "test.write",
+                                                        .what = "disk full " + std::to_string(rank),
+                                                        .fix = "free space"});
+                                   }),
+      4);
+  EXPECT_EQ(
+      ranks_that_fail<UserError>(
+          "no folder",
+          [](int rank) {
+            if (rank != 3) return;
+            throw UserError({.operation = "test.write", .what = "no folder", .fix = "name one"});
+          }),
+      4);
+}
+
+TEST(RunOnAll, TakesOtherExceptionsForBugs) {
+  std::atomic<int> failed = 0;
+  run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
+    try {
+      run_on_all(group, [&] {
+        if (group.rank() == 1) throw std::runtime_error("surprise");
+      });
+    } catch (const InternalError& error) {
+      if (error.text().got == "surprise") ++failed;
+    }
+  });
+  EXPECT_EQ(failed, 3);
+}
+
+TEST(RunOnAll, TakesExhaustedMemoryForTheSystems) {
+  std::atomic<int> failed = 0;
+  run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
+    try {
+      run_on_all(group, [&] {
+        if (group.rank() == 1) throw std::bad_alloc();
+      });
+    } catch (const SystemError&) {
+      ++failed;
+    }
+  });
+  EXPECT_EQ(failed, 2);
+}
+
+TEST(Gather, GoesInOrderOfRanks) {
+  std::vector<std::string> all;
+  run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
+    const std::vector<std::string> gathered =
+        gather(group, [&] { return std::string(static_cast<std::size_t>(group.rank()), 'x'); });
+    if (group.rank() == 0) all = gathered;
+    EXPECT_EQ(gathered.empty(), group.rank() > 0);
+  });
+  EXPECT_EQ(all, (std::vector<std::string>{"", "x", "xx"}));
 }
 
 }  // namespace

@@ -1,3 +1,6 @@
+// Groups are made without communication: each rank computes the group's number from its members and
+// purpose, and messages carry it. Collectives of a group are told apart by counting them, for all
+// ranks start them in the same order.
 #include "strata/comm/group.h"
 
 #include <algorithm>
@@ -104,6 +107,25 @@ void Group::all_reduce(std::span<double> values) {
 std::unique_ptr<Group> single_rank() {
   return std::make_unique<Group>(std::make_shared<Mailboxes>(1, 0, 1), std::vector<int>{0}, 0, 0,
                                  nullptr);
+}
+
+MeshGroups make_mesh_groups(const Group& world, const Mesh& mesh, int shard_ranks) {
+  STRATA_CHECK_EQ(world.size(), mesh.size(), "comm.make_mesh_groups");
+  const int rank = world.rank(), shards = shard_ranks == 0 ? mesh.dp : shard_ranks;
+  STRATA_CHECK_EQ(mesh.dp % shards, 0, "comm.make_mesh_groups");
+  const Group dp = world.subgroup(mesh.dp_line(rank), "dp");
+  std::vector<int> shard, replica;
+  for (int i = 0; i < mesh.dp; ++i) {
+    if (i / shards == dp.rank() / shards) shard.push_back(i);
+    if (i % shards == dp.rank() % shards) replica.push_back(i);
+  }
+  return {.mesh = mesh,
+          .world = world,
+          .pp = world.subgroup(mesh.pp_line(rank), "pp"),
+          .dp = dp,
+          .tp = world.subgroup(mesh.tp_line(rank), "tp"),
+          .shard = dp.subgroup(shard, "shard"),
+          .replica = dp.subgroup(replica, "replica")};
 }
 
 }  // namespace strata

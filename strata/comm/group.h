@@ -1,5 +1,5 @@
-/// Joins ranks: point-to-point messages, barrier, sums in rank order. A value passed in, never a
-/// global; collectives on tensors are in comm/collectives.h.
+/// Joins ranks: point-to-point messages, barrier, sums in rank order; and the groups of a mesh. A value
+/// passed in, never a global; collectives on tensors are in comm/collectives.h.
 ///
 /// In a group of one, collectives return at once, and send and receive are bugs.
 ///
@@ -18,6 +18,7 @@
 #include "strata/comm/message.h"
 #include "strata/comm/shared_buffer.h"
 #include "strata/device/device.h"
+#include "strata/schedule/mesh.h"
 
 namespace strata {
 
@@ -82,5 +83,21 @@ class Group {
 
 /// A group of one.
 std::unique_ptr<Group> single_rank();
+
+/// The groups that a rank of a mesh takes part in. Replicas that share one set of ZeRO shards are
+/// neighbours on the dp axis (hybrid sharding): `shard` joins them, `replica` joins the ranks that hold
+/// the same shard.
+struct MeshGroups {
+  Mesh mesh;
+  Group world;
+  Group pp;       ///< stages of one replica
+  Group dp;       ///< replicas of one slice of one stage
+  Group tp;       ///< slices of one stage
+  Group shard;    ///< part of dp
+  Group replica;  ///< part of dp, across shard groups
+};
+
+/// `shard_ranks` divides mesh.dp; 0: all of dp. InternalError if the world has another size.
+MeshGroups make_mesh_groups(const Group& world, const Mesh& mesh, int shard_ranks = 0);
 
 }  // namespace strata

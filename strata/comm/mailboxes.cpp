@@ -1,3 +1,9 @@
+// Invariants:
+//  1. An address (sender, receiver, group, tag) has at most one message at a time; a second one is
+//     a bug of the sender.
+//  2. fail() sets failed_ before it locks each mailbox to notify: a rank that has checked but not
+//     yet begun to wait holds that lock, so none misses it.
+//  3. Messages are dropped outside of the locks: freeing a tensor may call back into an account.
 #include "strata/comm/mailboxes.h"
 
 #include <utility>

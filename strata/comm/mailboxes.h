@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "strata/comm/message.h"
-#include "strata/transport/progress_table.h"
+#include "strata/transport/watchdog.h"
 
 namespace strata {
 

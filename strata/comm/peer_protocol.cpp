@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "strata/base/error_transfer.h"
+#include "strata/base/errors.h"
 #include "strata/device/account.h"
 
 namespace strata {
@@ -87,10 +87,7 @@ void PeerProtocol::arrived(int process, const MessageHeader& header, IncomingPay
   } catch (const Error& error) {
     fail(error);
   } catch (const std::exception& error) {
-    fail(InternalError({.operation = "comm.receive",
-                        .where = options_.name_of(mailboxes_.first_rank()),
-                        .what = "an unexpected exception",
-                        .got = error.what()}));
+    fail(located(to_error(error), options_.name_of(mailboxes_.first_rank())));
   }
 }
 
@@ -193,7 +190,7 @@ void PeerProtocol::fail(const Error& error) { tell_failure(error, transport_.pro
 
 void PeerProtocol::tell_failure(const Error& error, int precedence) {
   const std::lock_guard lock(telling_);
-  if (!mailboxes_.fail(located(error, ""), precedence)) return;
+  if (!mailboxes_.fail(to_exception(error), precedence)) return;
   const std::vector<std::byte> bytes = write_failure(error, precedence);
   for_each_peer([&](int process) {
     Message message;

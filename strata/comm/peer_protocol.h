@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "strata/base/errors.h"
-#include "strata/comm/frame.h"
 #include "strata/comm/mailboxes.h"
+#include "strata/comm/message.h"
 #include "strata/comm/shared_buffer.h"
 #include "strata/transport/transport.h"
 

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "strata/comm/collectives.h"
-#include "strata/comm/mesh_groups.h"
+#include "strata/comm/group.h"
 #include "strata/comm/ranks.h"
 #include "strata/transport/faulty_transport.h"
 
@@ -25,21 +25,21 @@ using Fate = Faults::Fate;
 
 constexpr int kProcesses = 3, kRanks = 6;
 
-struct Outcome {
+struct ProtocolOutcome {
   std::string error;
   bool system_error = false;
   std::int64_t bytes_left = 0;
 };
 
 // One World for each process; what it throws, and what its ranks still hold in the end.
-std::vector<Outcome> run_simulated(FaultyNetwork& network, RanksOptions options,
-                                   const RankFunction& function) {
-  std::vector<Outcome> outcomes(kProcesses);
+std::vector<ProtocolOutcome> run_simulated(FaultyNetwork& network, RanksOptions options,
+                                           const RankFunction& function) {
+  std::vector<ProtocolOutcome> outcomes(kProcesses);
   std::vector<std::jthread> threads;
   options.ranks = kRanks;
   for (int process = 0; process < kProcesses; ++process)
     threads.emplace_back([&, process, options]() mutable {
-      Outcome& outcome = outcomes[static_cast<std::size_t>(process)];
+      ProtocolOutcome& outcome = outcomes[static_cast<std::size_t>(process)];
       options.rendezvous = Rendezvous{.process = process, .processes = kProcesses};
       options.connect = [&](const Rendezvous&) { return network.transport(process); };
       std::mutex mutex;
@@ -95,7 +95,7 @@ TEST(Messages, AreTheSameWhateverTheirOrderAndDelay) {
                                        .most_delay = std::chrono::microseconds(seed % 2 * 800),
                                        .reorder = true,
                                        .reads_in_place = seed % 3 != 0});
-    for (const Outcome& outcome :
+    for (const ProtocolOutcome& outcome :
          run_simulated(network, {}, [](Group& world, MemoryAccount&) { work(world, 2); })) {
       EXPECT_EQ(outcome.error, "");
       EXPECT_EQ(outcome.bytes_left, 0);
@@ -120,7 +120,7 @@ TEST(Shutdown, ComesAfterAllMessages) {
           EXPECT_EQ(world.receive(peer, {.micro_batch = i})[29999].item<float>(),
                     static_cast<float>(peer * 100 + i));
     });
-    for (const Outcome& outcome : outcomes) {
+    for (const ProtocolOutcome& outcome : outcomes) {
       EXPECT_EQ(outcome.error, "");
       EXPECT_EQ(outcome.bytes_left, 0);
     }
@@ -153,7 +153,7 @@ TEST(LostProcess, IsNamedByAllOthersWheneverItDies) {
                              std::to_string(2 * victim + 1) + ": lost";
     for (int process = 0; process < kProcesses; ++process) {
       if (process == victim) continue;
-      const Outcome& outcome = outcomes[static_cast<std::size_t>(process)];
+      const ProtocolOutcome& outcome = outcomes[static_cast<std::size_t>(process)];
       EXPECT_TRUE(outcome.system_error);
       EXPECT_NE(outcome.error.find(lost), std::string::npos) << outcome.error;
       EXPECT_EQ(outcome.error, outcomes[static_cast<std::size_t>((victim + 1) % 3)].error);
@@ -171,7 +171,7 @@ TEST(BrokenLink, EndsAllWithOneError) {
                           }});
     const auto outcomes =
         run_simulated(network, {}, [](Group& world, MemoryAccount&) { work(world, 1000); });
-    for (const Outcome& outcome : outcomes) {
+    for (const ProtocolOutcome& outcome : outcomes) {
       EXPECT_NE(outcome.error.find(": lost"), std::string::npos) << outcome.error;
       EXPECT_TRUE(outcome.system_error);
     }
@@ -189,7 +189,7 @@ TEST(FailedRank, EndsAllWithItsErrorOverAnyOrderOfMessages) {
         throw UserError({.operation = "test.fail", .what = "on purpose"});
       work(world, 1000);
     });
-    for (const Outcome& outcome : outcomes)
+    for (const ProtocolOutcome& outcome : outcomes)
       EXPECT_EQ(outcome.error, "[test.fail] rank " + std::to_string(failing) + ": on purpose");
   }
 }
@@ -213,7 +213,7 @@ TEST(DroppedMessage, IsFoundByTheWatchdog) {
                                             world.receive(2, {.value = i});
                                         world.barrier();
                                       });
-  for (const Outcome& outcome : outcomes) {
+  for (const ProtocolOutcome& outcome : outcomes) {
     EXPECT_TRUE(outcome.system_error);
     EXPECT_NE(outcome.error.find("[comm.wait]"), std::string::npos) << outcome.error;
     EXPECT_NE(outcome.error.find("progress within 1 s"), std::string::npos) << outcome.error;
@@ -240,7 +240,7 @@ TEST(ExportedBuffer, IsKeptUntilItIsReleased) {
     world.barrier();  // the release was sent before the first, and so was handled before this
     EXPECT_EQ(account.current_bytes(), 0);
   });
-  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+  for (const ProtocolOutcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
+// A rank is a thread with a pool, an account and a place in the mailboxes. An error of one rank
+// becomes the run's error (mailboxes keep the first of the lowest precedence); the others end with
+// Cancelled, which is never reported. Accounts are never freed, for tensors outlive ranks.
 #include "strata/comm/ranks.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/core/AutogradState.h>
 
 #include <cstdlib>
@@ -13,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
 #include "strata/comm/agent_store.h"
 #include "strata/comm/mailboxes.h"
@@ -21,8 +22,7 @@
 #include "strata/device/thread_pool.h"
 #include "strata/transport/join.h"
 #include "strata/transport/secret.h"
-#include "strata/transport/socket_transport.h"
-#include "strata/transport/ucx_transport.h"
+#include "strata/transport/transport.h"
 #include "strata/transport/watchdog.h"
 
 namespace strata {
@@ -78,17 +78,12 @@ JoinOptions join_options(const RanksOptions& options) {
           .fingerprint = options.fingerprint,
           .seconds = join_seconds(options),
           .secret = secret_from([](const char* name) { return std::getenv(name); }),
-          .share_port = share_number};
+          .broadcast_port = broadcast_number};
 }
 
 std::string name_of(const RanksOptions& options, int rank) {
   return options.mesh.size() == options.ranks ? options.mesh.name(rank)
                                               : "rank " + std::to_string(rank);
-}
-
-InternalError unexpected(const std::exception& error) {
-  return InternalError(
-      {.operation = "comm.run_ranks", .what = "an unexpected exception", .got = error.what()});
 }
 
 }  // namespace
@@ -158,18 +153,13 @@ struct World::Parts {
     if (peers) {
       peers->fail(error);
     } else {
-      mailboxes->fail(located(error, ""));
+      mailboxes->fail(to_exception(error));
     }
   }
 
   // With the rank in front, unless there is only one.
   void fail(const Error& error, int rank) {
-    if (options.ranks == 1) return fail(error);
-    try {
-      std::rethrow_exception(located(error, name_of(options, rank)));
-    } catch (const Error& named) {
-      fail(named);
-    }
+    fail(options.ranks == 1 ? error : located(error, name_of(options, rank)));
   }
 
   void run_rank(int rank, const RankFunction& function) {
@@ -186,10 +176,8 @@ struct World::Parts {
       function(group, account);
       mailboxes->progress().end(rank);
     } catch (const Cancelled&) {
-    } catch (const Error& error) {
-      fail(error, rank);
     } catch (const std::exception& error) {
-      fail(unexpected(error), rank);
+      fail(to_error(error), rank);
     }
   }
 
@@ -213,15 +201,11 @@ struct World::Parts {
     std::string text;
     try {
       text = decide();
-    } catch (const Error& error) {
-      fail(error);
     } catch (const std::exception& error) {
-      fail(unexpected(error));
+      fail(to_error(error));
     }
     if (mailboxes->failed()) end_with_failure();
-    const at::Tensor bytes =
-        at::empty({static_cast<std::int64_t>(text.size())}, host_options(at::kByte));
-    std::memcpy(bytes.data_ptr(), text.data(), text.size());
+    const at::Tensor bytes = byte_tensor(text);
     for (int process = 1; process < rendezvous.processes; ++process)
       mailboxes->post({0, process * mailboxes->local_ranks(), kAgreements, tag}, {bytes, {}});
     return text;
@@ -262,9 +246,8 @@ std::string World::agree(const std::function<std::string()>& decide) {
   const MessageTag tag{.value = parts_->agreements++};
   if (process() == 0) return parts_->decide_for_all(decide, tag);
   try {
-    const at::Tensor text =
-        ImportedBuffer(parts_->mailboxes->take({0, first_rank(), kAgreements, tag})).tensor();
-    return {static_cast<const char*>(text.const_data_ptr()), text.nbytes()};
+    return text_of(
+        ImportedBuffer(parts_->mailboxes->take({0, first_rank(), kAgreements, tag})).tensor());
   } catch (const Cancelled&) {
     parts_->end_with_failure();
   }

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <new>
 #include <thread>
 
 #include "strata/base/errors.h"
+#include "strata/comm/rank_cases_test.h"
 
 namespace strata {
 namespace {
@@ -28,16 +30,7 @@ TEST(ThreadRanks, HandTensorsOverWithoutCopying) {
 }
 
 TEST(ThreadRanks, MoveTheChargeWithTheTensor) {
-  run_thread_ranks({.ranks = 2}, [](Group& group, MemoryAccount& account) {
-    at::Tensor tensor;
-    if (group.rank() == 0) {
-      group.send(1, {}, at::empty({1024}));
-    } else {
-      tensor = group.receive(0, {});
-    }
-    group.barrier();
-    EXPECT_EQ(account.current_bytes(), group.rank() == 0 ? 0 : 4096);
-  });
+  run_thread_ranks({.ranks = 2}, expect_charge_to_move);
 }
 
 TEST(ThreadRanks, MatchMessagesByTagWhateverTheOrder) {
@@ -89,6 +82,19 @@ TEST(ThreadRanks, AllStopWithTheFirstErrorWhenOneThrows) {
       EXPECT_EQ(error.text().where, "rank " + std::to_string(failing));
       EXPECT_EQ(error.text().operation, "test.fail");
     }
+  }
+}
+
+TEST(ThreadRanks, TakeExhaustedMemoryForTheSystems) {
+  try {
+    run_thread_ranks({.ranks = 2}, [](Group& group, MemoryAccount&) {
+      if (group.rank() == 1) throw std::bad_alloc();
+      group.barrier();
+    });
+    FAIL() << "the error was lost";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.text().where, "rank 1");
+    EXPECT_EQ(error.text().what, "memory is exhausted");
   }
 }
 

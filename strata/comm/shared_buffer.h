@@ -4,6 +4,9 @@
 /// Within a process the importer gets the tensor itself; from a same-host process a reference to
 /// its memory; from any other its bytes have arrived with the message. Who imports need not know.
 ///
+/// A flat tensor that is read from front to back goes in chunks where its reader doesn't read it in
+/// place, so that the next is on its way while one is used.
+///
 /// Threads  ExportedBuffers from any; ImportedBuffer one at a time, and it ends before its rank.
 /// Errors   Cancelled when the exporter is gone or the run has failed.
 #pragma once
@@ -15,10 +18,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "strata/comm/frame.h"
 #include "strata/comm/message.h"
 
 namespace strata {
@@ -86,6 +89,44 @@ class ImportedBuffer {
  private:
   at::Tensor local_;  // undefined: remote
   std::shared_ptr<const RemoteBuffer> remote_;
+};
+
+class Group;
+
+constexpr std::int64_t kChunkElements = 1 << 18;
+
+/// Exports what is ready of a flat tensor, elements [0, ready), apart from [0, exported), which was
+/// already; both are multiples of kChunkElements or all.
+void export_chunks(Group& group, int peer, const MessageTag& tag, const at::Tensor& flat,
+                   std::int64_t exported, std::int64_t ready);
+
+/// A flat tensor that a rank reads from front to back, whole or in chunks: what arrives says how long
+/// it is.
+class ImportedChunks {
+ public:
+  ImportedChunks(Group& group, int peer, const MessageTag& tag, std::int64_t numel)
+      : group_(&group), peer_(peer), tag_(tag), numel_(numel) {}
+  explicit ImportedChunks(ImportedBuffer whole) : numel_(whole.numel()), chunk_(std::move(whole)) {}
+
+  std::int64_t numel() const { return numel_; }
+
+  /// The next elements, which must not cross a multiple of kChunkElements: where they are, or read
+  /// to `buffer`. Valid until the next call. Waits for them.
+  const void* next(std::int64_t count, at::ScalarType dtype, void* buffer);
+
+  /// Copies all that is left.
+  void read_rest(at::ScalarType dtype, void* to);
+
+ private:
+  const ImportedBuffer& await(at::ScalarType dtype);  ///< the chunk with the next element
+
+  Group* group_ = nullptr;  // null: chunk_ is all there is
+  int peer_ = 0;
+  MessageTag tag_;
+  std::int64_t numel_;
+  std::int64_t position_ = 0;  // of the next element
+  std::int64_t chunk_begin_ = 0;
+  std::optional<ImportedBuffer> chunk_;
 };
 
 }  // namespace strata

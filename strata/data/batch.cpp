@@ -1,3 +1,6 @@
+// All replicas make the same number of micro-batches, for they exchange messages for each. A part
+// that is too small for that is padded with samples whose targets are ignored, or has its last
+// slice halved: both leave loss and gradients as they are.
 #include "strata/data/batch.h"
 
 #include <ATen/ops/cat.h>
@@ -19,7 +22,7 @@ MicroBatch slice(const MiniBatch& batch, std::int64_t first, std::int64_t sample
 
 }  // namespace
 
-MiniBatch share(const MiniBatch& batch, int replica, int replicas) {
+MiniBatch replica_batch(const MiniBatch& batch, int replica, int replicas) {
   const std::int64_t first = batch.samples * replica / replicas;
   const std::int64_t samples = batch.samples * (replica + 1) / replicas - first;
   MicroBatch part = slice(batch, first, samples);

@@ -1,4 +1,4 @@
-/// Carries what one step reads: a mini-batch, a replica's share of it and its micro-batches.
+/// Carries what one step reads: a mini-batch, the part of it that a replica gets, and its micro-batches.
 ///
 /// Shapes  tensors are [samples, ...]; a micro-batch is a slice of dimension 0, no copy.
 #pragma once
@@ -15,9 +15,9 @@ namespace strata {
 struct MiniBatch {
   std::vector<at::Tensor> inputs;  ///< in the order of the model's batch inputs
   std::int64_t samples = 0;
-  std::int64_t valid_tokens =
-      0;  ///< targets that count (not kIgnoredTarget), of the whole step; known before backward
-  std::int64_t first_sample = 0;  ///< of a share: its position in the whole
+  /// Targets that count (not kIgnoredTarget), of the whole step; known before backward.
+  std::int64_t valid_tokens = 0;
+  std::int64_t first_sample = 0;  ///< of a part: its position in the whole
 };
 
 struct MicroBatch {
@@ -27,16 +27,16 @@ struct MicroBatch {
 
 /// Consecutive samples, as many for each replica as for any other or one less. Tokens stay counted
 /// over the whole.
-MiniBatch share(const MiniBatch& batch, int replica, int replicas);
+MiniBatch replica_batch(const MiniBatch& batch, int replica, int replicas);
 
 /// Slices of `micro_batch_samples` samples; the last one may be shorter.
 std::vector<MicroBatch> split(const MiniBatch& batch, std::int64_t micro_batch_samples);
 
-/// Micro-batches that each replica makes of its share: all make the same number, whatever its size.
+/// Micro-batches that each replica makes of its part: all make the same number, whatever its size.
 std::int64_t count_micro_batches(std::int64_t samples, int replicas,
                                  std::int64_t micro_batch_samples);
 
-/// The batch itself, or, if a replica's share had fewer samples than micro-batches, with copies of
+/// The batch itself, or, if a replica's part had fewer samples than micro-batches, with copies of
 /// its first sample behind it whose targets (the last input) are ignored: they change no loss and
 /// no gradient.
 MiniBatch padded(const MiniBatch& batch, int replicas, std::int64_t micro_batch_samples);

@@ -21,6 +21,7 @@ constexpr std::array<char, 8> kMagic = {'\x89', 'S', 'T', 'R', 'A', 'T', 'A', '\
 constexpr std::uint32_t kVersion = 1;
 constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;
 const FileUse kUse{.operation = "data.open", .fix = "set data.train to a text or token file"};
+const FileUse kTokens{.operation = "data.open", .fix = "write the token file again"};
 
 struct Header {
   std::array<char, 8> magic = kMagic;
@@ -32,12 +33,6 @@ struct Header {
   std::array<std::uint64_t, 3> reserved = {};
 };
 static_assert(sizeof(Header) == 64);
-
-[[noreturn]] void refuse(const std::string& path, const std::string& what,
-                         const std::string& expected, const std::string& got,
-                         const std::string& fix = "write the token file again") {
-  throw UserError({"data.open", path, what, expected, got, fix});
-}
 
 // Calls `body` with the bytes of tokens as a span of their type.
 template <typename Body>
@@ -54,28 +49,30 @@ auto as_tokens(std::span<const std::byte> bytes, int token_bytes, Body body) {
 void check_header(const RandomAccessFile& file, const Header& header) {
   const std::string& path = file.path();
   if (header.version != kVersion) {
-    refuse(path, "the token file has another format version", std::to_string(kVersion),
-           std::to_string(header.version), "use the version of strata that wrote it");
+    const FileUse other{.operation = "data.open", .fix = "use the version of strata that wrote it"};
+    other.refuse(path, "the token file has another format version", std::to_string(kVersion),
+                 std::to_string(header.version));
   }
   const std::uint32_t width = header.token_bytes;
   if (width != 1 && width != 2 && width != 4) {
-    refuse(path, "the header of the token file is damaged", "1, 2 or 4 bytes a token",
-           std::to_string(width));
+    kTokens.refuse(path, "the header of the token file is damaged", "1, 2 or 4 bytes a token",
+                   std::to_string(width));
   }
   if (header.vocabulary == 0 || header.vocabulary > std::uint64_t{1} << (8 * width)) {
-    refuse(path, "the header of the token file is damaged",
-           "a vocabulary that fits into " + std::to_string(width) + " bytes a token",
-           std::to_string(header.vocabulary));
+    kTokens.refuse(path, "the header of the token file is damaged",
+                   "a vocabulary that fits into " + std::to_string(width) + " bytes a token",
+                   std::to_string(header.vocabulary));
   }
   const std::uint64_t payload = file.size() - sizeof(Header);
   if (payload % width != 0 || payload / width != header.count) {
-    refuse(path,
-           payload / width < header.count ? "the token file is truncated"
-                                          : "the token file has bytes after its last token",
-           std::to_string(header.count) + " tokens",
-           std::to_string(payload) + " bytes at " + std::to_string(width) + " a token");
+    kTokens.refuse(path,
+                   payload / width < header.count ? "the token file is truncated"
+                                                  : "the token file has bytes after its last token",
+                   std::to_string(header.count) + " tokens",
+                   std::to_string(payload) + " bytes at " + std::to_string(width) + " a token");
   }
-  if (header.count == 0) refuse(path, "the token file is empty", "at least one token", "0 tokens");
+  if (header.count == 0)
+    kTokens.refuse(path, "the token file is empty", "at least one token", "0 tokens");
 }
 
 template <typename Element>
@@ -133,16 +130,17 @@ TokenFile TokenFile::open(const std::string& path) {
   result.file_->read(0, std::as_writable_bytes(std::span(&header, 1)).first(front));
   if (front < kMagic.size() || header.magic != kMagic) {
     if (path.ends_with(".tokens")) {
-      refuse(path, "this is no token file: it has another magic",
-             "89 53 54 52 41 54 41 0A in front", "other bytes",
-             "write the token file again, or rename it if it is text");
+      const FileUse promised{.operation = "data.open",
+                             .fix = "write the token file again, or rename it if it is text"};
+      promised.refuse(path, "this is no token file: it has another magic",
+                      "89 53 54 52 41 54 41 0A in front", "other bytes");
     }
     result.size_ = static_cast<std::int64_t>(size);
     return result;
   }
   if (size < sizeof(Header)) {
-    refuse(path, "the token file is truncated", "a header of 64 bytes",
-           format_bytes(static_cast<std::int64_t>(size)));
+    kTokens.refuse(path, "the token file is truncated", "a header of 64 bytes",
+                   format_bytes(static_cast<std::int64_t>(size)));
   }
   check_header(*result.file_, header);
   result.is_text_ = false;
@@ -153,8 +151,8 @@ TokenFile TokenFile::open(const std::string& path) {
   Checksum found;
   result.for_each_block([&](std::span<const std::byte> bytes, std::int64_t) { found.add(bytes); });
   if (found.value() != header.checksum) {
-    refuse(path, "the tokens are damaged: their checksum is another",
-           checksum_text(header.checksum), checksum_text(found.value()));
+    kTokens.refuse(path, "the tokens are damaged: their checksum is another",
+                   checksum_text(header.checksum), checksum_text(found.value()));
   }
   return result;
 }

@@ -6,6 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/json_document.h"
+#include "strata/base/user_text.h"
 #include "strata/models/hugging_face.h"
 
 namespace strata {

@@ -32,8 +32,8 @@ struct Init {
 /// How tensor-parallel ranks divide a weight (layout.h); they all hold the whole otherwise.
 struct WeightSplit {
   int axis = -1;  ///< -1: not divided
-  std::vector<std::int64_t> sections =
-      {};                 ///< packed parts along the axis, each divided; empty: one
+  /// Packed parts along the axis, each divided; empty: one.
+  std::vector<std::int64_t> sections = {};
   std::int64_t unit = 1;  ///< smallest piece along the axis: a head's width
 };
 
@@ -80,8 +80,8 @@ struct LayerCache {
 /// What forward may know beside its inputs.
 struct ForwardContext {
   bool training = false;  ///< dropout on; loss layers defer to backward
-  bool keep_intermediates =
-      false;               ///< recompute: none. Otherwise GELU and norms run again in backward
+  /// recompute: none. Otherwise GELU and norms run again in backward.
+  bool keep_intermediates = false;
   std::uint64_t seed = 0;  ///< of the run
   std::int64_t step = 0;
   std::int64_t first_sample = 0;  ///< position of the micro-batch in the global mini-batch, samples

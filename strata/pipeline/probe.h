@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/clock.h"
+#include "strata/base/measurement.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/layer_seconds.h"

@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "strata/base/clock.h"
+#include "strata/base/measurement.h"
 #include "strata/base/units.h"
 #include "strata/device/device.h"
 #include "strata/pipeline/probe_cache.h"

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "strata/base/clock.h"
 #include "strata/base/errors.h"
+#include "strata/base/measurement.h"
 
 namespace strata {
 namespace {

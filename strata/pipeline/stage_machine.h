@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "strata/comm/mesh_groups.h"
+#include "strata/comm/group.h"
 #include "strata/data/batch.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/optimizer.h"

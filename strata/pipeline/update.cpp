@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "strata/base/clock.h"
+#include "strata/base/measurement.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/pipeline/stage_machine.h"
 

@@ -65,8 +65,8 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
            .minimum = 0,
            .maximum = kMostThreads});
   set.add(prefix + ".transport", &options.transport,
-          {.help = "What carries messages between processes: ucx speaks to InfiniBand and RoCE",
-           .choices = {"sockets", "ucx"}});
+          named({TransportKind::kSockets, TransportKind::kUcx}),
+          {.help = "What carries messages between processes: ucx speaks to InfiniBand and RoCE"});
   set.add(prefix + ".stall_seconds", &options.stall_seconds,
           {.help = "Name the rank that others have waited for this long (0: never)",
            .unit = "s",

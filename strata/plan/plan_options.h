@@ -10,6 +10,7 @@
 #include "strata/schedule/action.h"
 #include "strata/schedule/mesh.h"
 #include "strata/schedule/zero.h"
+#include "strata/transport/transport.h"
 
 namespace strata {
 
@@ -24,9 +25,9 @@ struct MeshOptions {
   ReduceMode reduce = ReduceMode::kAuto;
   bool sequence_parallel = false;  ///< with tp: activations between split regions divided too
   std::int64_t virtual_stages = 1;
-  ScheduleKind schedule = ScheduleKind::k1f1b;  ///< not kForward
-  std::int64_t threads = 0;                     ///< per rank; 0: cores / ranks
-  std::string transport = "sockets";            ///< between processes: sockets | ucx
+  ScheduleKind schedule = ScheduleKind::k1f1b;        ///< not kForward
+  std::int64_t threads = 0;                           ///< per rank; 0: cores / ranks
+  TransportKind transport = TransportKind::kSockets;  ///< between processes
   double stall_seconds = 10;        ///< a rank that others wait for is named after these; 0: never
   double stall_fatal_seconds = 60;  ///< and the run ends after these; 0: never
 

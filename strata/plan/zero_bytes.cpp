@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "strata/base/errors.h"
-#include "strata/base/quote.h"
 #include "strata/base/units.h"
+#include "strata/base/user_text.h"
 #include "strata/plan/text_table.h"
 
 namespace strata {

@@ -1,10 +1,9 @@
 #include "strata/report/chrome_trace.h"
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "strata/base/errors.h"
+#include "strata/base/durable_file.h"
 
 namespace strata {
 namespace {
@@ -65,15 +64,7 @@ std::string to_chrome_trace(const std::vector<TraceProcess>& processes) {
 }
 
 void write_chrome_trace(const std::string& path, const std::vector<TraceProcess>& processes) {
-  std::ofstream out(path, std::ios::binary);
-  out << to_chrome_trace(processes) << std::flush;
-  if (out) return;
-  throw SystemError({.operation = "train.trace",
-                     .where = path,
-                     .what = "cannot write the trace",
-                     .expected = "",
-                     .got = "",
-                     .fix = "name a file in an existing folder with room on its disk"});
+  write_file(path, to_chrome_trace(processes));
 }
 
 }  // namespace strata

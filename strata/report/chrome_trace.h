@@ -4,7 +4,7 @@
 /// rank. Spans are named as in the grid: "F s0 m3"; stage, micro-batch and layer stand in their
 /// arguments.
 ///
-/// Errors  SystemError when the file cannot be written.
+/// Errors  as of a DurableFile (base/durable_file.h).
 #pragma once
 
 #include <string>

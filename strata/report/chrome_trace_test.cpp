@@ -46,7 +46,7 @@ TEST(ChromeTrace, SaysWhichFileCannotBeWritten) {
   try {
     write_chrome_trace("/nonexistent/trace.json", {});
     FAIL();
-  } catch (const SystemError& error) {
+  } catch (const UserError& error) {
     EXPECT_EQ(error.text().where, "/nonexistent/trace.json");
   }
 }

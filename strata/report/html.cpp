@@ -2,34 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 
 #include "strata/base/units.h"
+#include "strata/base/utf8.h"
 
-namespace strata::report {
+namespace strata {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-// Bytes of the character that `text` begins with; 0 if it is not UTF-8 in its shortest form.
-std::size_t character_bytes(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
-  const std::size_t length = byte(0) < 0x80    ? 1
-                             : byte(0) >= 0xF0 ? 4
-                             : byte(0) >= 0xE0 ? 3
-                             : byte(0) >= 0xC0 ? 2
-                                               : 0;
-  if (length <= 1) return length;
-  if (text.size() < length || byte(0) > 0xF4) return 0;
-  std::uint32_t code = byte(0) & (0xFFu >> (length + 1));
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-    code = code << 6 | (byte(i) & 0x3Fu);
-  }
-  constexpr std::uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return code < kSmallest[length] || code > 0x10FFFF || surrogate ? 0 : length;
-}
 
 std::string_view escaped_ascii(std::string_view character) {
   switch (character[0]) {
@@ -53,7 +33,7 @@ std::string_view escaped_ascii(std::string_view character) {
 
 }  // namespace
 
-std::string escape(std::string_view text) {
+std::string escape_html(std::string_view text) {
   std::string escaped;
   while (!text.empty()) {
     const std::size_t length = character_bytes(text);
@@ -73,14 +53,14 @@ std::string coordinate(double value) {
   return format_double_exactly(std::round(value * 100) / 100);
 }
 
-std::string percent(double share) { return format_double(100 * share, 1) + " %"; }
+std::string percent(double ratio) { return format_double(100 * ratio, 1) + " %"; }
 
-std::string signed_percent(double share) {
-  const std::string text = format_double(std::fabs(100 * share), 1) + "\u00a0%";
-  return (share < 0 ? "\u2212" : "+") + text;
+std::string signed_percent(double ratio) {
+  const std::string text = format_double(std::fabs(100 * ratio), 1) + "\u00a0%";
+  return (ratio < 0 ? "\u2212" : "+") + text;
 }
 
-std::vector<double> ticks(double low, double high, int count) {
+std::vector<double> axis_ticks(double low, double high, int count) {
   if (!(high > low)) return {low};
   const double raw = (high - low) / count;
   const double power = std::pow(10, std::floor(std::log10(raw)));
@@ -99,4 +79,4 @@ int tick_decimals(const std::vector<double>& ticks) {
   return std::max(0, static_cast<int>(-std::floor(std::log10(ticks[1] - ticks[0]) + 1e-9)));
 }
 
-}  // namespace strata::report
+}  // namespace strata

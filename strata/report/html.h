@@ -1,29 +1,42 @@
-/// Puts values into HTML, whatever bytes they hold.
+/// Makes the parts that the HTML report is put together from: text and numbers as HTML, and whole
+/// sections.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace strata::report {
+#include "strata/report/report.h"
+
+namespace strata {
 
 /// Escapes markup; bytes that are not UTF-8 become U+FFFD, control characters but tab and line
 /// break too: a model of bytes may write anything.
-std::string escape(std::string_view text);
+std::string escape_html(std::string_view text);
 
 /// Two decimals at most, for coordinates.
 std::string coordinate(double value);
 
-std::string percent(double share);  ///< "12.5 %"
+std::string percent(double ratio);  ///< "12.5 %"
 
 /// "+2.1 %" with its sign.
-std::string signed_percent(double share);
+std::string signed_percent(double ratio);
 
 /// Round values from `low` to `high`, about `count` of them, in steps of 1, 2 or 5 times a power
 /// of 10.
-std::vector<double> ticks(double low, double high, int count);
+std::vector<double> axis_ticks(double low, double high, int count);
 
 /// Decimals that tell neighbouring ticks apart.
 int tick_decimals(const std::vector<double>& ticks);
 
-}  // namespace strata::report
+// Sections; each is "" without its data.
+std::string timeline_section(const ReportInput& input);    ///< timeline.cpp
+std::string idle_section(const ReportInput& input);        ///< rank_bars.cpp
+std::string memory_section(const ReportInput& input);      ///< rank_bars.cpp
+std::string loss_curve_section(const ReportInput& input);  ///< loss_curve.cpp
+
+// The files of assets/, which the build embeds.
+extern const std::string_view kReportStyleSheet;
+extern const std::string_view kReportScript;
+
+}  // namespace strata

@@ -1,3 +1,7 @@
+// Each rank's step is walked along once, from its begin to its end; the walk never steps back, so
+// every instant is counted once and the uses sum to the step. A wait is cut where the message was
+// made: before that moment the sender was late (fill, drain or imbalance), after it the message was
+// under way.
 #include "strata/report/idle.h"
 
 #include <algorithm>
@@ -41,7 +45,7 @@ class Senders {
         if (!is_compute(event)) continue;
         std::vector<int>& holders = holders_[event.stage];
         if (holders.empty() || holders.back() != rank) holders.push_back(rank);
-        // A recompute prepares the backward; a stage may be done in pieces, the last one sends.
+        // A recompute prepares the backward; a stage may be done in parts, the last one sends.
         const bool forward = std::string_view(event.kind) == "F";
         work_[{rank, forward, event.stage, event.micro_batch}].add(event);
       }

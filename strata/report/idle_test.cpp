@@ -59,7 +59,7 @@ TEST(AttributeTime, CountsTheWaitForRanksThatStillComputeAsDrain) {
 
 TEST(AttributeTime, CountsEveryInstantOnce) {
   for (const TimeSplit& split : attribute_time(two_stages(), 100, 118)) EXPECT_EQ(sum(split), 18);
-  const ReportTimeline step = report_test::step(4, 8, 1.0, 5000);
+  const ReportTimeline step = example_step(4, 8, 1.0, 5000);
   for (const TimeSplit& split : attribute_time(step.ranks, 5000, 5000 + step.step_seconds + 0.25)) {
     EXPECT_NEAR(sum(split), step.step_seconds + 0.25, 1e-9);
     EXPECT_NEAR(split[TimeUse::kOther], 0.25, 1e-9);
@@ -69,7 +69,7 @@ TEST(AttributeTime, CountsEveryInstantOnce) {
 // A step of `seconds.size()` stages, whose forwards take so long and backwards twice as long.
 std::vector<TimeSplit> pipeline(bool one_f_one_b, const std::vector<double>& seconds) {
   const ReportTimeline step =
-      report_test::pipeline_step({.forward_seconds = seconds, .one_f_one_b = one_f_one_b});
+      pipeline_step({.forward_seconds = seconds, .one_f_one_b = one_f_one_b});
   return attribute_time(step.ranks, 0, step.step_seconds);
 }
 

@@ -6,9 +6,8 @@
 
 #include "strata/base/units.h"
 #include "strata/report/html.h"
-#include "strata/report/sections.h"
 
-namespace strata::report {
+namespace strata {
 namespace {
 
 constexpr double kWidth = 680;
@@ -106,14 +105,14 @@ class Plot {
 
   std::string axes() const {
     std::string lines = "<g class=\"axis\">";
-    const std::vector<double> losses = ticks(low_, high_, 6);
+    const std::vector<double> losses = axis_ticks(low_, high_, 6);
     for (const double tick : losses) {
       lines += "<line x1=\"" + coordinate(kLeft) + "\" x2=\"" + coordinate(kWidth - kRight) +
                "\" y1=\"" + coordinate(y(tick)) + "\" y2=\"" + coordinate(y(tick)) +
                "\"/><text class=\"left\" x=\"" + coordinate(kLeft - 8) + "\" y=\"" +
                coordinate(y(tick)) + "\">" + format_double(tick, tick_decimals(losses)) + "</text>";
     }
-    for (const double tick : ticks(first_, last_, 7)) {
+    for (const double tick : axis_ticks(first_, last_, 7)) {
       if (tick != std::floor(tick)) continue;
       lines += "<text x=\"" + coordinate(x(tick)) + "\" y=\"" + coordinate(kHeight - 26) + "\">" +
                format_double(tick, 0) + "</text>";
@@ -157,7 +156,7 @@ nlohmann::json points(const Curve& curve) {
 
 }  // namespace
 
-std::string loss_curve(const ReportInput& input) {
+std::string loss_curve_section(const ReportInput& input) {
   if (input.records.empty()) return "";
   const Curve train = training(input.records);
   if (train.empty()) return "";
@@ -181,4 +180,4 @@ std::string loss_curve(const ReportInput& input) {
          "</script></section>\n";
 }
 
-}  // namespace strata::report
+}  // namespace strata

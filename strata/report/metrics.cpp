@@ -1,3 +1,5 @@
+// A run that goes on takes the file back to the line of the step that it goes on from, so that the
+// file reads as if nothing had happened. It is only cut if its first line is one of ours.
 #include "strata/report/metrics.h"
 
 #include <filesystem>
@@ -9,7 +11,7 @@
 namespace strata {
 namespace {
 
-UserError refuse(const std::string& path, const std::string& what, const std::string& expected) {
+UserError refusal(const std::string& path, const std::string& what, const std::string& expected) {
   return UserError({.operation = "train.metrics",
                     .where = path,
                     .what = what,
@@ -34,7 +36,8 @@ std::uintmax_t kept_bytes(const std::string& path, std::int64_t steps_done) {
     const std::int64_t step = step_of(line);
     const bool torn = in.eof();  // no line break: the writer died in the middle
     if (first && step < 0 && !(torn && line.starts_with("{\"step\":"))) {
-      throw refuse(path, "the file exists and does not hold metrics", "a new file, or one of ours");
+      throw refusal(path, "the file exists and does not hold metrics",
+                    "a new file, or one of ours");
     }
     if (torn || step < 0 || step > steps_done) break;
     kept += line.size() + 1;
@@ -65,11 +68,12 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t steps_done) : pat
   std::error_code error;
   if (std::filesystem::is_regular_file(std::filesystem::status(path, error))) {
     std::filesystem::resize_file(path, kept_bytes(path, steps_done), error);
-    if (error) throw refuse(path, "cannot shorten the file", "a file that may be written");
+    if (error) throw refusal(path, "cannot shorten the file", "a file that may be written");
   }
   out_.open(path, std::ios::binary | std::ios::app);
   if (!out_.is_open()) {
-    throw refuse(path, "cannot write the file", "a path in an existing folder that may be written");
+    throw refusal(path, "cannot write the file",
+                  "a path in an existing folder that may be written");
   }
 }
 

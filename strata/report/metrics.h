@@ -1,4 +1,5 @@
-/// Writes one JSON object a line per step, for people, plots and tests of exact bits.
+/// Keeps what one finished step is known by, and writes it as one JSON object a line, for people, plots
+/// and tests of exact bits.
 ///
 /// Keys    step, loss, loss_hex (the exact bits, as C's %a), gradient_norm, gradient_norm_hex,
 ///         learning_rate, tokens_per_second, step_seconds, bubble, peak_bytes (a list, one per
@@ -9,12 +10,27 @@
 ///         left as it is. SystemError: the disk is full.
 #pragma once
 
+#include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
-
-#include "strata/report/step_record.h"
+#include <vector>
 
 namespace strata {
+
+/// What one finished step is known by: the progress line, metrics and the report all read it.
+struct StepRecord {
+  std::int64_t step = 0;     ///< steps finished, this one included: the first is 1
+  double loss = 0;           ///< mean over the valid tokens of the step, nats
+  double gradient_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  double tokens_per_second = 0;
+  double step_seconds = 0;
+  double bubble = 0;                        ///< idle share of all ranks' time
+  std::vector<std::int64_t> peak_bytes{};   ///< one a rank
+  std::optional<double> validation_loss{};  ///< if this step was followed by a validation, nats
+  std::int64_t samples_seen = 0;            ///< since the beginning of training
+};
 
 /// One line, without the line break.
 std::string to_metrics_line(const StepRecord& record);

@@ -1,3 +1,5 @@
+// A terminal's line is rewritten in place and must not wrap, for a wrapped one cannot be taken
+// back; pipes and files get whole lines and no control characters.
 #include "strata/report/progress.h"
 
 #include <sys/ioctl.h>

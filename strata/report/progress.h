@@ -8,7 +8,7 @@
 #include <ostream>
 #include <string>
 
-#include "strata/report/step_record.h"
+#include "strata/report/metrics.h"
 
 namespace strata {
 

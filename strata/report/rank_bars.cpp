@@ -5,9 +5,8 @@
 #include "strata/base/units.h"
 #include "strata/report/html.h"
 #include "strata/report/idle.h"
-#include "strata/report/sections.h"
 
-namespace strata::report {
+namespace strata {
 namespace {
 
 // Styles are "use0" to "use7", in the order of TimeUse.
@@ -107,7 +106,7 @@ class MemoryBars {
     std::string keys;
     for (std::size_t i = 0; i < kinds_.size(); ++i) {
       keys += "<span class=\"key\"><i class=\"box kind" + std::to_string(i % 8) + "\"></i>" +
-              escape(kinds_[i]) + "</span>";
+              escape_html(kinds_[i]) + "</span>";
     }
     return keys + "<span class=\"key\"><i class=\"box measured\"></i>measured peak</span>";
   }
@@ -121,7 +120,7 @@ class MemoryBars {
     row += "<div class=\"bar\">" + segments(rank) + "</div>";
     if (rank.measured_peak > 0) row += "<div class=\"bar\">" + measured(rank) + "</div>";
     if (draws_budget_) {
-      row += "<div class=\"budget\" style=\"left:" + share(input_.budget_bytes) + "\"></div>";
+      row += "<div class=\"budget\" style=\"left:" + width_of(input_.budget_bytes) + "\"></div>";
     }
     row += "</div><div class=\"figures\"><span>" + format_bytes(rank.predicted_peak) +
            " <em>predicted</em></span>";
@@ -133,7 +132,7 @@ class MemoryBars {
   }
 
  private:
-  std::string share(std::int64_t bytes) const {
+  std::string width_of(std::int64_t bytes) const {
     return format_double(100 * static_cast<double>(bytes) / full_, 3) + "%";
   }
 
@@ -162,8 +161,8 @@ class MemoryBars {
 
   std::string segment(const std::string& style, std::int64_t bytes,
                       const std::string& title) const {
-    return "<div class=\"segment " + style + "\" style=\"width:" + share(bytes) + "\" data-tip=\"" +
-           escape(title) + "\" title=\"" + escape(title) + "\"></div>";
+    return "<div class=\"segment " + style + "\" style=\"width:" + width_of(bytes) +
+           "\" data-tip=\"" + escape_html(title) + "\" title=\"" + escape_html(title) + "\"></div>";
   }
 
   const ReportInput& input_;
@@ -174,7 +173,7 @@ class MemoryBars {
 
 }  // namespace
 
-std::string idle(const ReportInput& input) {
+std::string idle_section(const ReportInput& input) {
   const TimeBars bars(input);
   if (bars.empty()) return "";
   std::string rows;
@@ -187,7 +186,7 @@ std::string idle(const ReportInput& input) {
          bars.legend() + "</div><div class=\"memory\">" + rows + "</div></section>\n";
 }
 
-std::string memory(const ReportInput& input) {
+std::string memory_section(const ReportInput& input) {
   const MemoryBars bars(input);
   if (bars.empty()) return "";
   std::string caption =
@@ -204,4 +203,4 @@ std::string memory(const ReportInput& input) {
          "</div><div class=\"memory\">" + rows + "</div></section>\n";
 }
 
-}  // namespace strata::report
+}  // namespace strata

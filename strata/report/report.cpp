@@ -1,32 +1,27 @@
 // Text is put together by hand: sections are few, and everything that is not ours goes through
-// escape(). A template library would not be shorter.
+// escape_html(). A template library would not be shorter.
 #include "strata/report/report.h"
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
-#include "strata/base/errors.h"
+#include "strata/base/durable_file.h"
+#include "strata/base/measurement.h"
 #include "strata/base/units.h"
 #include "strata/report/html.h"
-#include "strata/report/sections.h"
 
 namespace strata {
 namespace {
 
-using report::escape;
-using report::percent;
-using report::signed_percent;
-
 std::string header(const ReportInput& input) {
   std::string facts;
   for (const auto& [name, value] : input.facts) {
-    facts += "<div><dt>" + escape(name) + "</dt><dd>" + escape(value) + "</dd></div>";
+    facts += "<div><dt>" + escape_html(name) + "</dt><dd>" + escape_html(value) + "</dd></div>";
   }
   return "<header><p class=\"brand\">" + std::string(R"(<svg width="22" height="22" )") +
          R"(viewBox="0 0 22 22" aria-hidden="true"><path d="M11 2 21 7 11 12 1 7z"/>)" +
          R"(<path d="m1 11 10 5 10-5" class="second"/><path d="m1 15 10 5 10-5" class="third"/>)" +
-         "</svg>Strata</p><h1>" + escape(input.title) + "</h1>" +
+         "</svg>Strata</p><h1>" + escape_html(input.title) + "</h1>" +
          (facts.empty() ? "" : "<dl>" + facts + "</dl>") + "</header>\n";
 }
 
@@ -36,9 +31,7 @@ double median_speed(const std::vector<StepRecord>& records) {
   for (std::size_t i = records.size() > 1 ? 1 : 0; i < records.size(); ++i) {
     speeds.push_back(records[i].tokens_per_second);
   }
-  const auto middle = speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2);
-  std::ranges::nth_element(speeds, middle);
-  return *middle;
+  return median(std::move(speeds));
 }
 
 Compared fullest(const std::vector<ReportMemory>& memory) {
@@ -129,7 +122,7 @@ std::string comparison(const ReportInput& input) {
   if (rows.empty()) return "";
   return "<section class=\"card\" id=\"comparison\"><div class=\"head\"><div><h2>Plan and run</h2>"
          "<p>What was predicted before the first step, and what then happened." +
-         (input.step_miss.empty() ? "" : "<br>" + escape(input.step_miss)) +
+         (input.step_miss.empty() ? "" : "<br>" + escape_html(input.step_miss)) +
          "</p></div></div>"
          "<div class=\"scroll\"><table><thead><tr><td></td><th scope=\"col\">predicted</th>"
          "<th scope=\"col\">measured</th><th scope=\"col\">difference</th></tr></thead><tbody>" +
@@ -140,14 +133,15 @@ std::string sample(const ReportInput& input) {
   if (input.sample.empty()) return "";
   return "<section class=\"card\" id=\"sample\"><div class=\"head\"><div><h2>What it writes</h2>"
          "<p>The prompt in bold, the rest by the model.</p></div></div><blockquote><b>" +
-         escape(input.prompt) + "</b>" + escape(input.sample) + "</blockquote></section>\n";
+         escape_html(input.prompt) + "</b>" + escape_html(input.sample) +
+         "</blockquote></section>\n";
 }
 
 std::string appendices(const ReportInput& input) {
   std::string all;
   for (const auto& [title, text] : input.appendices) {
-    all += "<details class=\"card\"><summary>" + escape(title) + "</summary><pre>" + escape(text) +
-           "</pre></details>\n";
+    all += "<details class=\"card\"><summary>" + escape_html(title) + "</summary><pre>" +
+           escape_html(text) + "</pre></details>\n";
   }
   return all;
 }
@@ -159,25 +153,17 @@ std::string to_html(const ReportInput& input) {
   return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          "<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
-         escape(input.title) + " \u00b7 Strata</title>\n<style>" +
-         std::string(report::kStyleSheet) + "</style>\n</head>\n<body>\n<main>\n" + header(input) +
-         tiles(input) + report::timeline(input) + report::idle(input) + "<div class=\"" +
-         (text.empty() ? "" : "columns") + "\">" + report::loss_curve(input) + text + "</div>\n" +
-         report::memory(input) + comparison(input) + appendices(input) +
+         escape_html(input.title) + " \u00b7 Strata</title>\n<style>" +
+         std::string(kReportStyleSheet) + "</style>\n</head>\n<body>\n<main>\n" + header(input) +
+         tiles(input) + timeline_section(input) + idle_section(input) + "<div class=\"" +
+         (text.empty() ? "" : "columns") + "\">" + loss_curve_section(input) + text + "</div>\n" +
+         memory_section(input) + comparison(input) + appendices(input) +
          "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>" +
-         std::string(report::kScript) + "</script>\n</body>\n</html>\n";
+         std::string(kReportScript) + "</script>\n</body>\n</html>\n";
 }
 
 void write_report(const std::string& path, const ReportInput& input) {
-  std::ofstream out(path, std::ios::binary);
-  out << to_html(input) << std::flush;
-  if (out) return;
-  throw SystemError({.operation = "report.write",
-                     .where = path,
-                     .what = "cannot write the report",
-                     .expected = "",
-                     .got = "",
-                     .fix = "name a file in an existing folder with room on its disk"});
+  write_file(path, to_html(input));
 }
 
 }  // namespace strata

@@ -5,7 +5,7 @@
 /// model writes. Without scripts it still reads; with them it zooms and explains under the pointer.
 /// Sections without data are left out.
 ///
-/// Errors  SystemError when the file cannot be written.
+/// Errors  as of a DurableFile (base/durable_file.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "strata/base/trace.h"
-#include "strata/report/step_record.h"
+#include "strata/report/metrics.h"
 
 namespace strata {
 

@@ -1,5 +1,3 @@
-#include "strata/report/report.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -8,6 +6,8 @@
 
 #include "strata/base/errors.h"
 #include "strata/report/example_report_test.h"
+#include "strata/report/html.h"
+#include "strata/report/report.h"
 
 namespace strata {
 namespace {
@@ -25,7 +25,7 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 TEST(Report, NeedsNothingFromOutside) {
-  const std::string html = to_html(report_test::example());
+  const std::string html = to_html(example_report());
   for (const char* reference :
        {"http://", "https://", "src=", "@import", "<link", "url(\"", "fetch("}) {
     EXPECT_FALSE(contains(html, reference)) << reference;
@@ -33,7 +33,7 @@ TEST(Report, NeedsNothingFromOutside) {
 }
 
 TEST(Report, ClosesWhatItOpens) {
-  const std::string html = to_html(report_test::example());
+  const std::string html = to_html(example_report());
   for (const std::string tag : {"html", "body", "main", "section", "div", "svg", "g", "table", "dl",
                                 "details", "script", "style", "text", "title", "span", "button"}) {
     EXPECT_EQ(count(html, "<" + tag + ">") + count(html, "<" + tag + " "),
@@ -43,7 +43,7 @@ TEST(Report, ClosesWhatItOpens) {
 }
 
 TEST(Report, DrawsEveryComputeActionPredictedAndMeasured) {
-  const std::string html = to_html(report_test::example(2, 8));
+  const std::string html = to_html(example_report(2, 8));
   EXPECT_EQ(count(html, "class=\"span forward\""), 2u * 2 * 8);
   EXPECT_EQ(count(html, "class=\"span recompute\""), 2u * 8);  // one layer, of rank 0
   EXPECT_EQ(count(html, "class=\"span update\""), 2u * 2);
@@ -52,7 +52,7 @@ TEST(Report, DrawsEveryComputeActionPredictedAndMeasured) {
 }
 
 TEST(Report, PutsPredictedAndMeasuredOnOneAxisThatHoldsBoth) {
-  const ReportInput input = report_test::example(2, 4);
+  const ReportInput input = example_report(2, 4);
   const std::string html = to_html(input);
   std::smatch match;
   ASSERT_TRUE(std::regex_search(html, match, std::regex("data-seconds=\"([0-9.]+)\"")));
@@ -67,7 +67,7 @@ TEST(Report, PutsPredictedAndMeasuredOnOneAxisThatHoldsBoth) {
 }
 
 TEST(Report, SaysWhereTheTimeOfEveryRankGoes) {
-  ReportInput input = report_test::example(2, 8);
+  ReportInput input = example_report(2, 8);
   const std::string html = to_html(input);
   ASSERT_TRUE(contains(html, "id=\"idle\""));
   EXPECT_EQ(count(html, "<div class=\"bar predicted\">"), 2u);
@@ -81,7 +81,7 @@ TEST(Report, SaysWhereTheTimeOfEveryRankGoes) {
 }
 
 TEST(Report, ComparesThePlanWithTheRun) {
-  ReportInput input = report_test::example();
+  ReportInput input = example_report();
   input.step_seconds = {.predicted = 1.05, .measured = 1.0};
   input.bubble = {.predicted = 0.10, .measured = 0.125};
   input.step_miss = "a miss of <50 ms>";
@@ -94,7 +94,7 @@ TEST(Report, ComparesThePlanWithTheRun) {
 }
 
 TEST(Report, ShowsTheSampleWhateverBytesItHolds) {
-  ReportInput input = report_test::example();
+  ReportInput input = example_report();
   input.sample = "</blockquote><script>\xFF\x01";
   const std::string html = to_html(input);
   EXPECT_FALSE(contains(html, "</blockquote><script>\xFF"));
@@ -103,7 +103,7 @@ TEST(Report, ShowsTheSampleWhateverBytesItHolds) {
 }
 
 TEST(Report, LeavesOutLossesThatAreNoNumbers) {
-  ReportInput input = report_test::example();
+  ReportInput input = example_report();
   input.records[3].loss = std::numeric_limits<double>::quiet_NaN();
   input.records[4].loss = std::numeric_limits<double>::infinity();
   const std::string html = to_html(input);
@@ -112,8 +112,8 @@ TEST(Report, LeavesOutLossesThatAreNoNumbers) {
 }
 
 TEST(Report, DrawsALongRunWithNoMorePointsThanPixels) {
-  ReportInput input = report_test::example();
-  input.records = report_test::records(100'000);
+  ReportInput input = example_report();
+  input.records = example_records(100'000);
   EXPECT_LT(to_html(input).size(), 400'000u);
 }
 
@@ -125,7 +125,7 @@ TEST(Report, LeavesOutTheSectionsItHasNoDataFor) {
 }
 
 TEST(Report, ShowsAPlanThatHasNotRun) {
-  ReportInput input = report_test::example();
+  ReportInput input = example_report();
   input.measured = {};
   input.records.clear();
   input.step_seconds.measured = 0;
@@ -137,7 +137,7 @@ TEST(Report, ShowsAPlanThatHasNotRun) {
 }
 
 TEST(Report, NamesABudgetFarAboveThePeaksWithoutDrawingIt) {
-  ReportInput input = report_test::example();
+  ReportInput input = example_report();
   EXPECT_TRUE(contains(to_html(input), "class=\"budget\""));
   input.budget_bytes = std::int64_t{64} << 30;
   EXPECT_FALSE(contains(to_html(input), "class=\"budget\""));
@@ -148,7 +148,7 @@ TEST(Report, SaysWhichFileCannotBeWritten) {
   try {
     write_report("/nonexistent/report.html", {});
     FAIL();
-  } catch (const SystemError& error) {
+  } catch (const UserError& error) {
     EXPECT_EQ(error.text().where, "/nonexistent/report.html");
   }
 }
@@ -158,8 +158,56 @@ TEST(Report, IsWrittenWhereAPersonCanLookAtIt) {
   const char* path = std::getenv("STRATA_REPORT");
   const std::string file = path ? path : testing::TempDir() + "strata_report_test.html";
   const char* ranks = std::getenv("STRATA_REPORT_RANKS");
-  write_report(file, report_test::example(ranks ? std::atoi(ranks) : 2, 8));
+  write_report(file, example_report(ranks ? std::atoi(ranks) : 2, 8));
   EXPECT_TRUE(path || std::remove(file.c_str()) == 0);
+}
+
+const std::string kReplacement = "\xEF\xBF\xBD";
+
+TEST(Escape, MarkupBecomesText) {
+  EXPECT_EQ(escape_html("<script>\"a\" & 'b'"), "&lt;script&gt;&quot;a&quot; &amp; &#39;b&#39;");
+}
+
+TEST(Escape, KeepsLinesAndLettersOfAllAlphabets) {
+  const std::string text = "a\tb\ngr\u00fc\u00df \u05d0 \u4e2d \U0001F600";
+  EXPECT_EQ(escape_html(text), text);
+}
+
+TEST(Escape, ReplacesWhatIsNotUtf8) {
+  EXPECT_EQ(escape_html("a\xFFz"), "a" + kReplacement + "z");
+  EXPECT_EQ(escape_html("\x80"), kReplacement);  // a continuation without a start
+  EXPECT_EQ(escape_html("\xC3"), kReplacement);  // a start without continuation
+  EXPECT_EQ(escape_html("\xC0\xAF"),
+            kReplacement + kReplacement);  // '/' in more bytes than it needs
+  EXPECT_EQ(escape_html("\xED\xA0\x80").substr(0, 3), kReplacement);  // half of a surrogate pair
+  EXPECT_EQ(escape_html("\xF5\x80\x80\x80").substr(0, 3),
+            kReplacement);  // beyond the last character
+}
+
+TEST(Escape, ReplacesControlCharacters) {
+  EXPECT_EQ(escape_html(std::string_view("a\0b\x1b", 4)), "a" + kReplacement + "b" + kReplacement);
+}
+
+TEST(Ticks, AreRoundAndCoverTheRange) {
+  EXPECT_EQ(axis_ticks(0, 10, 5), std::vector<double>({0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(axis_ticks(1, 400, 7), std::vector<double>({100, 200, 300, 400}));
+  const std::vector<double> fine = axis_ticks(1.61, 1.69, 4);
+  ASSERT_EQ(fine.size(), 4u);
+  EXPECT_NEAR(fine.front(), 1.62, 1e-12);
+  EXPECT_NEAR(fine.back(), 1.68, 1e-12);
+}
+
+TEST(Ticks, OfAnEmptyRangeAreOne) { EXPECT_EQ(axis_ticks(3, 3, 5), std::vector<double>({3})); }
+
+TEST(TickDecimals, TellNeighboursApart) {
+  EXPECT_EQ(tick_decimals({0, 20, 40}), 0);
+  EXPECT_EQ(tick_decimals({0, 0.5, 1}), 1);
+  EXPECT_EQ(tick_decimals({1.62, 1.64}), 2);
+}
+
+TEST(SignedPercent, AlwaysHasASign) {
+  EXPECT_EQ(signed_percent(0.0312), "+3.1\u00a0%");
+  EXPECT_EQ(signed_percent(-0.05), "\u22125.0\u00a0%");
 }
 
 }  // namespace

@@ -1,3 +1,6 @@
+// The events are encoded by hand: five kinds of fields do not pay for protobuf as a dependency.
+// Files are never rewritten: a session-log event tells the reader from which step on another run's
+// points are void.
 #include "strata/report/tensorboard.h"
 
 #include <unistd.h>

@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "strata/report/step_record.h"
+#include "strata/report/metrics.h"
 
 namespace strata {
 

@@ -46,7 +46,7 @@ class Reader {
   std::string_view bytes_;
 };
 
-struct Event {
+struct ReadEvent {
   double wall_time = 0;
   std::int64_t step = 0;
   std::string version;
@@ -54,7 +54,7 @@ struct Event {
   std::map<std::string, float> scalars;
 };
 
-void read_summary(Reader reader, Event& event) {
+void read_summary(Reader reader, ReadEvent& event) {
   while (!reader.done()) {
     EXPECT_EQ(reader.varint(), 1u << 3 | 2);
     Reader value(reader.take(reader.varint()));
@@ -66,8 +66,8 @@ void read_summary(Reader reader, Event& event) {
   }
 }
 
-Event read_event(std::string_view bytes) {
-  Event event;
+ReadEvent read_event(std::string_view bytes) {
+  ReadEvent event;
   for (Reader reader(bytes); !reader.done();) {
     switch (reader.varint()) {
       case 1 << 3 | 1:
@@ -98,8 +98,8 @@ std::uint32_t masked(std::string_view bytes) {
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-std::vector<Event> read_file(const std::string& bytes) {
-  std::vector<Event> events;
+std::vector<ReadEvent> read_file(const std::string& bytes) {
+  std::vector<ReadEvent> events;
   for (Reader reader(bytes); !reader.done();) {
     const std::string_view length = reader.take(8);
     EXPECT_EQ(reader.fixed<std::uint32_t>(), masked(length));
@@ -138,7 +138,7 @@ TEST(TensorboardRecord, HoldsTheScalarsOfAStep) {
                           .bubble = 0.25,
                           .peak_bytes = {1 << 20, 3 << 20, 2 << 20},
                           .validation_loss = 3.5};
-  const std::vector<Event> events = read_file(to_tensorboard_record(record, 1234.5));
+  const std::vector<ReadEvent> events = read_file(to_tensorboard_record(record, 1234.5));
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].wall_time, 1234.5);
   EXPECT_EQ(events[0].step, 300);
@@ -154,7 +154,7 @@ TEST(TensorboardRecord, HoldsTheScalarsOfAStep) {
 }
 
 TEST(TensorboardRecord, NamesTheValidationLossOnlyWhereThereWasOne) {
-  const std::vector<Event> events = read_file(to_tensorboard_record({.step = 1, .loss = 1}, 0));
+  const std::vector<ReadEvent> events = read_file(to_tensorboard_record({.step = 1, .loss = 1}, 0));
   ASSERT_EQ(events.size(), 1u);
   EXPECT_TRUE(events[0].scalars.contains("loss"));
   EXPECT_FALSE(events[0].scalars.contains("validation_loss"));
@@ -169,7 +169,7 @@ TEST_F(TensorboardFileTest, IsCompleteAfterEveryStep) {
   file.write({.step = 1, .loss = 4});
   EXPECT_EQ(read_file(read(file.path())).size(), 3u);
   file.write({.step = 2, .loss = 3});
-  const std::vector<Event> events = read_file(read(file.path()));
+  const std::vector<ReadEvent> events = read_file(read(file.path()));
   ASSERT_EQ(events.size(), 4u);
   EXPECT_EQ(events[0].version, "brain.Event:2");
   EXPECT_GT(events[0].wall_time, 1.7e9);
@@ -179,7 +179,7 @@ TEST_F(TensorboardFileTest, IsCompleteAfterEveryStep) {
 
 TEST_F(TensorboardFileTest, TakesThePlaceOfTheStepsAfterTheOneResumedFrom) {
   const TensorboardFile file(folder_, 40);
-  const std::vector<Event> events = read_file(read(file.path()));
+  const std::vector<ReadEvent> events = read_file(read(file.path()));
   ASSERT_EQ(events.size(), 2u);
   EXPECT_TRUE(events[1].starts_session);
   EXPECT_EQ(events[1].step, 41);

@@ -7,9 +7,8 @@
 #include "strata/base/units.h"
 #include "strata/report/html.h"
 #include "strata/report/idle.h"
-#include "strata/report/sections.h"
 
-namespace strata::report {
+namespace strata {
 namespace {
 
 // Of the drawing, in pixels.
@@ -84,7 +83,7 @@ class Drawing {
 
   void text(double at_x, double at_y, const std::string& style, const std::string& words) {
     body_ += "<text class=\"" + style + "\" x=\"" + coordinate(at_x) + "\" y=\"" +
-             coordinate(at_y) + "\">" + escape(words) + "</text>";
+             coordinate(at_y) + "\">" + escape_html(words) + "</text>";
   }
 
   double row(const ReportTimeline& side, std::size_t rank, double y, const char* name) {
@@ -130,7 +129,7 @@ class Drawing {
 
   void axis(double bottom) {
     body_ += "<g class=\"axis\">";
-    for (const double tick : ticks(0, seconds_, 8)) {
+    for (const double tick : axis_ticks(0, seconds_, 8)) {
       body_ += "<line x1=\"" + coordinate(x(tick)) + "\" x2=\"" + coordinate(x(tick)) + "\" y1=\"" +
                coordinate(kTimelineTop - 8) + "\" y2=\"" + coordinate(bottom) + "\"/>";
       text(x(tick), bottom + 17, "", format_seconds(tick));
@@ -173,7 +172,7 @@ std::string legend(const Drawing& drawing) {
 
 }  // namespace
 
-std::string timeline(const ReportInput& input) {
+std::string timeline_section(const ReportInput& input) {
   Drawing drawing(input);
   if (drawing.empty()) return "";
   const std::string svg = drawing.svg();
@@ -191,4 +190,4 @@ std::string timeline(const ReportInput& input) {
          "</div><div class=\"plot\">" + svg + "</div></section>\n";
 }
 
-}  // namespace strata::report
+}  // namespace strata

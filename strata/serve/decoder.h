@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/comm/mesh_groups.h"
+#include "strata/comm/group.h"
 #include "strata/device/device.h"
 #include "strata/nn/layout.h"
 #include "strata/nn/sequential.h"

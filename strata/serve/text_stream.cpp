@@ -3,19 +3,13 @@
 // the strip ends before the new token.
 #include "strata/serve/text_stream.h"
 
-#include "strata/tokenizer/utf8.h"
+#include "strata/base/utf8.h"
 
 namespace strata {
 namespace {
 
 constexpr std::size_t kWindow = 16;                   // tokens
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-std::size_t announced_bytes(unsigned char first) {
-  if (first >> 5 == 0b110) return 2;
-  if (first >> 4 == 0b1110) return 3;
-  return first >> 3 == 0b11110 ? 4 : 1;
-}
 
 // Whether more bytes may make a character of it.
 bool is_beginning(std::string_view text) {

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "strata/comm/collectives.h"
-#include "strata/comm/mesh_groups.h"
+#include "strata/comm/group.h"
 #include "strata/schedule/zero.h"
 #include "strata/tier/store.h"
 

@@ -1,10 +1,12 @@
+// PCRE2 reads UTF-8 alone, and text may hold any bytes: it is matched run by run of UTF-8, which was
+// checked by then, and a byte that belongs to none is a part of its own.
 #include "strata/tokenizer/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include "strata/base/errors.h"
-#include "strata/tokenizer/utf8.h"
+#include "strata/base/utf8.h"
 
 namespace strata {
 namespace {
@@ -85,6 +87,24 @@ std::string Pattern::replace(std::string_view text, std::string_view by) const {
   result.reserve(text.size());
   split(text, [&](std::string_view part, bool matches) { result += matches ? by : part; });
   return result;
+}
+
+std::string type_of(const JsonPart& component) { return component.text("type", ""); }
+
+std::vector<JsonPart> steps_of(const JsonPart& component, const std::string& key) {
+  if (component.is_null()) return {};
+  if (type_of(component) != "Sequence") return {component};
+  std::vector<JsonPart> all;
+  for (const JsonPart& part : component.member(key).elements())
+    for (const JsonPart& step : steps_of(part, key)) all.push_back(step);
+  return all;
+}
+
+Pattern pattern_of(const JsonPart& value) {
+  const JsonPart literal = value.member("String"), regex = value.member("Regex");
+  const std::string where = value.file() + ": " + value.place();
+  if (!literal.is_null()) return {literal.text(), Pattern::Kind::kLiteral, where};
+  return {regex.text(), Pattern::Kind::kRegex, where};
 }
 
 }  // namespace strata

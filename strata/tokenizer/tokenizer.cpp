@@ -1,3 +1,6 @@
+// Added tokens are searched twice: those that are not `normalized` in the text as it is, the others in
+// what the normalizer made of the text between. So a normalizer never touches the first, and a
+// normalised token is found in any spelling that normalises to its own.
 #include "strata/tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -6,13 +9,10 @@
 #include <unordered_map>
 
 #include "strata/base/json_document.h"
-#include "strata/tokenizer/added.h"
-#include "strata/tokenizer/components.h"
-#include "strata/tokenizer/decode.h"
-#include "strata/tokenizer/merge.h"
-#include "strata/tokenizer/normalize.h"
-#include "strata/tokenizer/rules.h"
-#include "strata/tokenizer/split.h"
+#include "strata/tokenizer/bpe.h"
+#include "strata/tokenizer/decoder.h"
+#include "strata/tokenizer/pattern.h"
+#include "strata/tokenizer/words.h"
 
 namespace strata {
 namespace {
@@ -36,6 +36,25 @@ class ByteTokenizer : public Tokenizer {
   }
 };
 
+// The tokens that the post-processor puts in front of a text. Those behind it are left out: a text
+// that ends has nothing to continue.
+std::vector<std::int64_t> read_prefix(const JsonPart& post_processor) {
+  std::vector<std::int64_t> prefix;
+  for (const JsonPart& step : steps_of(post_processor, "processors")) {
+    const std::string type = type_of(step);
+    if (type == "ByteLevel") continue;  // moves offsets, which nobody reads
+    if (type != "TemplateProcessing") step.refuse("ByteLevel or TemplateProcessing", type);
+    for (const JsonPart& part : step.member("single").elements()) {
+      const JsonPart special = part.member("SpecialToken");
+      if (special.is_null()) break;
+      const JsonPart token = step.member("special_tokens").member(special.member("id").text());
+      for (const JsonPart& id : token.member("ids").elements())
+        prefix.push_back(id.number(0, INT32_MAX));
+    }
+  }
+  return prefix;
+}
+
 class BpeTokenizer : public Tokenizer {
  public:
   explicit BpeTokenizer(const JsonPart& file)
@@ -48,7 +67,7 @@ class BpeTokenizer : public Tokenizer {
                                     "it in one of them");
     const JsonPart vocabulary = file.member("model").member("vocab");
     for (const auto& [name, id] : vocabulary.value().items())
-      set_piece(id.get<std::int64_t>(), name, decoder_.bytes_of(name));
+      set_token(id.get<std::int64_t>(), name, decoder_.bytes_of(name));
     const JsonPart added = file.member("added_tokens");
     if (!added.is_null())
       for (const JsonPart& token : added.elements()) add_token(token);
@@ -86,7 +105,8 @@ class BpeTokenizer : public Tokenizer {
   std::string decode(std::span<const std::int64_t> tokens) const override {
     std::string text;
     for (const std::int64_t token : tokens)
-      if (const auto piece = pieces_.find(token); piece != pieces_.end()) text += piece->second;
+      if (const auto found = token_bytes_.find(token); found != token_bytes_.end())
+        text += found->second;
     std::size_t stripped = 0;
     for (std::size_t i = 0; i < decoder_.strip_times; ++i) {
       if (!std::string_view(text).substr(stripped).starts_with(decoder_.strip)) break;
@@ -96,9 +116,9 @@ class BpeTokenizer : public Tokenizer {
   }
 
  private:
-  void set_piece(std::int64_t id, const std::string& name, const std::string& bytes) {
+  void set_token(std::int64_t id, const std::string& name, const std::string& bytes) {
     vocabulary_ = std::max(vocabulary_, id + 1);
-    pieces_[id] = bytes;
+    token_bytes_[id] = bytes;
     ids_[name] = id;
   }
 
@@ -108,7 +128,7 @@ class BpeTokenizer : public Tokenizer {
                      .id = token.member("id").number(0, INT32_MAX),
                      .takes_left = token.flag("lstrip", false),
                      .takes_right = token.flag("rstrip", false)};
-    set_piece(added.id, added.content, token.flag("special", false) ? "" : added.content);
+    set_token(added.id, added.content, token.flag("special", false) ? "" : added.content);
     const bool normalized = token.flag("normalized", true);
     if (normalized)
       for (const TextStep& step : normalizer_) added.content = step(added.content);
@@ -124,11 +144,11 @@ class BpeTokenizer : public Tokenizer {
 
   std::vector<TextStep> normalizer_;
   PreTokenizer pre_tokenizer_;
-  Decoder decoder_;
+  TokenDecoder decoder_;
   BpeModel model_;
   AddedTokens raw_, normalized_;  // found before and after the normalizer
   // Bytes by token: not a list, for one file may number its tokens from 2 billion on.
-  std::unordered_map<std::int64_t, std::string> pieces_;
+  std::unordered_map<std::int64_t, std::string> token_bytes_;
   TextMap<std::int64_t> ids_;  // by name
 };
 

@@ -208,15 +208,14 @@ std::string precision_advice(const Recipe& recipe, bool measure) {
 RanksOptions ranks_options(const Recipe& given) {
   const Recipe recipe = with_mesh(given);
   check_threads(recipe);
-  return {
-      .ranks = recipe.mesh.mesh().size(),
-      .threads_per_rank = recipe.threads_per_rank(),
-      .device_bytes = recipe.memory.device.count,
-      .mesh = recipe.mesh.mesh(),
-      .fingerprint = given.text,
-      .stall_seconds = recipe.mesh.stall_seconds,
-      .stall_fatal_seconds = recipe.mesh.stall_fatal_seconds,
-      .transport = recipe.mesh.transport == "ucx" ? TransportKind::kUcx : TransportKind::kSockets};
+  return {.ranks = recipe.mesh.mesh().size(),
+          .threads_per_rank = recipe.threads_per_rank(),
+          .device_bytes = recipe.memory.device.count,
+          .mesh = recipe.mesh.mesh(),
+          .fingerprint = given.text,
+          .stall_seconds = recipe.mesh.stall_seconds,
+          .stall_fatal_seconds = recipe.mesh.stall_fatal_seconds,
+          .transport = recipe.mesh.transport};
 }
 
 World join_world(const Recipe& recipe) { return World(ranks_options(recipe)); }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/data/options.h"
+#include "strata/data/corpus.h"
 #include "strata/models/decoder_options.h"
 #include "strata/optim/learning_rate.h"
 #include "strata/optim/optimizer.h"

@@ -38,19 +38,12 @@ void execute_located(const Program& program, Machine& stages, TraceLog& trace, G
     return "position " + std::to_string(execution.position()) + " \"" +
            to_string(program[execution.position()]) + "\"";
   };
-  const auto located = [&](const Error& error) {
-    ErrorText text = error.text();
-    text.where = text.where.empty() ? place() : text.where + ", " + place();
-    return text;
-  };
   try {
     execution.advance();
-  } catch (const UserError& error) {
-    throw UserError(located(error));
-  } catch (const SystemError& error) {
-    throw SystemError(located(error));
-  } catch (const InternalError& error) {
-    throw InternalError(located(error));
+  } catch (const Error& error) {
+    ErrorText text = error.text();
+    text.where += (text.where.empty() ? "" : ", ") + place();
+    throw_error({error.kind(), std::move(text)});
   } catch (const std::exception& error) {
     throw InternalError({.operation = "train.step",
                          .where = place(),
@@ -161,7 +154,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
   const int replicas = groups_.dp.size();
   const std::int64_t samples = plan_.decisions().micro_batch;
   std::vector<MicroBatch> micro_batches =
-      split(share(padded(batch, replicas, samples), groups_.dp.rank(), replicas), samples,
+      split(replica_batch(padded(batch, replicas, samples), groups_.dp.rank(), replicas), samples,
             count_micro_batches(batch.samples, replicas, samples));
   const int count = static_cast<int>(micro_batches.size());
   const Schedule& schedule = training ? plan_.training(count) : plan_.evaluation(count);

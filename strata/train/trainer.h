@@ -21,7 +21,7 @@
 #include "strata/base/trace.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/named_state.h"
-#include "strata/comm/mesh_groups.h"
+#include "strata/comm/group.h"
 #include "strata/data/batch.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/loss_scale.h"

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <optional>
 
-#include "strata/base/clock.h"
 #include "strata/base/errors.h"
-#include "strata/base/median.h"
+#include "strata/base/measurement.h"
+#include "strata/base/trace.h"
 #include "strata/base/units.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/data/loader.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "strata/comm/ranks.h"
-#include "strata/report/step_record.h"
+#include "strata/report/metrics.h"
 #include "strata/train/measurements.h"
 #include "strata/train/planned_run.h"
 

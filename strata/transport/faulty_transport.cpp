@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Event {
+struct Callback {
   enum class Kind : std::uint8_t { kArrived, kFlushed, kLost };
   Kind kind = Kind::kLost;
   int peer = 0;
@@ -46,7 +46,7 @@ class CopiedPayload final : public IncomingPayload {
 struct FaultyNetwork::State {
   struct Process {
     TransportReceiver* receiver = nullptr;
-    std::multimap<Clock::time_point, Event> events;  // equal times: in the order of insertion
+    std::multimap<Clock::time_point, Callback> events;  // equal times: in the order of insertion
     std::condition_variable changed;
     bool ended = false;  // aborted or killed: nothing arrives, nothing is read
     std::mutex memory;   // held while its memory is read, and to end that
@@ -67,7 +67,7 @@ struct FaultyNetwork::State {
   int size() const { return static_cast<int>(processes.size()); }
   Link& link(int from, int to) { return links[static_cast<std::size_t>(from * size() + to)]; }
 
-  void put(int process, Clock::time_point due, Event event) {
+  void put(int process, Clock::time_point due, Callback event) {
     Process& it = *processes[static_cast<std::size_t>(process)];
     if (it.ended) return;
     it.events.emplace(due, std::move(event));
@@ -80,7 +80,7 @@ struct FaultyNetwork::State {
     for (const auto& [at, peer] : {std::pair{a, b}, std::pair{b, a}}) {
       Process& it = *processes[static_cast<std::size_t>(at)];
       std::erase_if(it.events, [peer = peer](const auto& entry) {
-        return entry.second.peer == peer && entry.second.kind == Event::Kind::kArrived;
+        return entry.second.peer == peer && entry.second.kind == Callback::Kind::kArrived;
       });
       put(at, Clock::now(), {.peer = peer});
     }
@@ -122,8 +122,8 @@ struct FaultyNetwork::State {
     if (!faults.reorder || message.last) due = std::max(due, on.last_due);
     on.last_due = std::max(on.last_due, due);
     const bool last = message.last;
-    put(to, due, {.kind = Event::Kind::kArrived, .peer = from, .message = std::move(message)});
-    if (last) put(from, due, {.kind = Event::Kind::kFlushed, .peer = to});
+    put(to, due, {.kind = Callback::Kind::kArrived, .peer = from, .message = std::move(message)});
+    if (last) put(from, due, {.kind = Callback::Kind::kFlushed, .peer = to});
   }
 
   void call_back(Process& process) {
@@ -139,19 +139,19 @@ struct FaultyNetwork::State {
         process.changed.wait_until(lock, due);
         continue;
       }
-      const Event event = std::move(first->second);
+      const Callback event = std::move(first->second);
       process.events.erase(first);
       lock.unlock();
       switch (event.kind) {
-        case Event::Kind::kArrived: {
+        case Callback::Kind::kArrived: {
           CopiedPayload payload(event.message);
           process.receiver->arrived(event.peer, event.message.header, payload);
           break;
         }
-        case Event::Kind::kFlushed:
+        case Callback::Kind::kFlushed:
           process.receiver->flushed(event.peer);
           break;
-        case Event::Kind::kLost:
+        case Callback::Kind::kLost:
           process.receiver->lost(event.peer);
       }
       lock.lock();

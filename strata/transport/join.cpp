@@ -12,7 +12,6 @@
 #include <optional>
 #include <span>
 
-#include "strata/base/error_transfer.h"
 #include "strata/base/errors.h"
 
 namespace strata {
@@ -27,7 +26,7 @@ constexpr std::size_t kMostBytes = 4 << 20;         // that a participant says
 constexpr std::size_t kMostReplyBytes = 256 << 20;  // that process 0 says
 
 // What a process says of itself first.
-enum CardText { kProcesses, kVersion, kFingerprint, kCardTexts };
+enum JoinText { kProcesses, kVersion, kFingerprint, kJoinTexts };
 
 std::string name(int process, int processes) {
   return "process " + std::to_string(process) + " of " + std::to_string(processes);
@@ -53,26 +52,28 @@ void require_equal(const std::string& where, const std::string& first, const std
                    .fix = fix});
 }
 
-void require_equal_cards(std::vector<Texts>& cards) {
-  const Texts first = cards[0];
-  for (std::size_t i = 1; i < cards.size(); ++i) {
-    const std::string where = "process " + std::to_string(i) + " of " + cards[i].at(kProcesses);
-    if (cards[i][kProcesses] != first[kProcesses])
+void require_equal_participants(std::vector<Texts>& participants) {
+  const Texts first = participants[0];
+  for (std::size_t i = 1; i < participants.size(); ++i) {
+    const std::string where =
+        "process " + std::to_string(i) + " of " + participants[i].at(kProcesses);
+    if (participants[i][kProcesses] != first[kProcesses])
       throw UserError({.operation = "transport.join",
                        .where = where,
                        .what = "a process of another run came to the rendezvous",
                        .expected = first[kProcesses] + " processes",
-                       .got = cards[i][kProcesses],
+                       .got = participants[i][kProcesses],
                        .fix = "give each run a MASTER_PORT of its own"});
-    require_equal(where, first[kVersion], cards[i][kVersion], "version of Strata",
+    require_equal(where, first[kVersion], participants[i][kVersion], "version of Strata",
                   "install the same version everywhere");
-    require_equal(where, first[kFingerprint], cards[i][kFingerprint], "recipe",
+    require_equal(where, first[kFingerprint], participants[i][kFingerprint], "recipe",
                   "start every process with the same recipe and the same --set");
   }
-  for (Texts& card : cards) card.assign(kCardTexts, "");  // nobody needs those of the others
+  for (Texts& participant : participants)
+    participant.assign(kJoinTexts, "");  // nobody needs those of the others
 }
 
-Texts card_of(const Rendezvous& rendezvous, const JoinOptions& options) {
+Texts join_texts(const Rendezvous& rendezvous, const JoinOptions& options) {
   if (options.version.size() + options.fingerprint.size() < kMostBytes)
     return {std::to_string(rendezvous.processes), options.version, options.fingerprint};
   throw UserError({.operation = "transport.join",
@@ -131,7 +132,7 @@ Bootstrap::Bootstrap(const Rendezvous& rendezvous, const JoinOptions& options)
   } else {
     connect(options, addresses);
   }
-  gather(card_of(rendezvous_, options), &require_equal_cards);
+  gather(join_texts(rendezvous_, options), &require_equal_participants);
   deadline_ += kConnecting;
   // A number of this run in every key: what was proven to another run is worth nothing here.
   const std::string session = all_gather(process() == 0 ? make_secret() : "")[0];
@@ -157,7 +158,7 @@ void Bootstrap::serve(const JoinOptions& options, const std::vector<HostAddress>
                        .got = std::strerror(errno),
                        .fix = "set MASTER_PORT to a free port, on all processes"});
   Listener listener(std::move(socket), key("join"));
-  if (rendezvous_.store_is_running) options.share_port(rendezvous_, listener.port(), deadline_);
+  if (rendezvous_.store_is_running) options.broadcast_port(rendezvous_, listener.port(), deadline_);
   participants_.resize(static_cast<std::size_t>(processes()));
   try {
     accept_all(listener, options.seconds);
@@ -209,7 +210,8 @@ void Bootstrap::accept_all(Listener& listener, double seconds) {
 void Bootstrap::connect(const JoinOptions& options, const std::vector<HostAddress>& given) {
   std::vector<HostAddress> addresses = given;
   if (rendezvous_.store_is_running)
-    addresses = resolve(rendezvous_.host, options.share_port(rendezvous_, 0, deadline_), deadline_);
+    addresses =
+        resolve(rendezvous_.host, options.broadcast_port(rendezvous_, 0, deadline_), deadline_);
   std::string what = "nobody listens at the rendezvous";
   for (; Clock::now() < deadline_; ::poll(nullptr, 0, static_cast<int>(kPause.count()))) {
     Socket socket = connect_to(addresses, deadline_);

@@ -28,7 +28,7 @@ struct JoinOptions {
   double seconds = 25;      ///< how long to wait for the others
   std::string secret;       ///< transport/secret.h; empty: none
   /// Where torchrun's agent has the port: tells the others process 0's own, which is returned.
-  std::function<int(const Rendezvous& rendezvous, int port, Deadline deadline)> share_port;
+  std::function<int(const Rendezvous& rendezvous, int port, Deadline deadline)> broadcast_port;
 };
 
 class Bootstrap {
@@ -54,7 +54,7 @@ class Bootstrap {
   Socket listen() const;
 
  private:
-  using Check = std::function<void(std::vector<Texts>& cards)>;
+  using Check = std::function<void(std::vector<Texts>& participants)>;
   std::vector<Texts> gather(const Texts& own, const Check& check);
   void serve(const JoinOptions& options, const std::vector<HostAddress>& addresses);
   void connect(const JoinOptions& options, const std::vector<HostAddress>& addresses);

@@ -1,3 +1,7 @@
+// That process_vm_readv works is not known until it was tried: user, ptrace scope, containers and
+// seccomp may each forbid it, and a number of a process means something in its own namespace alone.
+// So each process offers a nonce in its memory, reads those of all others of the same boot and
+// namespace, and trusts only what matched in both directions.
 #include "strata/transport/peer_memory.h"
 
 #include <sys/prctl.h>
@@ -17,7 +21,7 @@ namespace strata {
 namespace {
 
 // What a process says of its memory, as plain bytes.
-struct MemoryCard {
+struct MemoryDescription {
   char boot[40] = "";                   // of the machine
   std::uint64_t process_namespace = 0;  // in which `process` means something
   std::int64_t process = 0;             // 0: does not want to be read
@@ -30,22 +34,23 @@ bool sockets_only() {
   return text && std::strcmp(text, "0") != 0 && *text;
 }
 
-MemoryCard own_card(const Nonce& nonce) {
-  MemoryCard card;
+MemoryDescription describe_own(const Nonce& nonce) {
+  MemoryDescription description;
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   struct stat space{};
-  if (sockets_only() || boot.empty() || ::stat("/proc/self/ns/pid", &space) != 0) return card;
+  if (sockets_only() || boot.empty() || ::stat("/proc/self/ns/pid", &space) != 0)
+    return description;
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);  // fails where nothing forbids reading
-  std::strncpy(card.boot, boot.c_str(), sizeof card.boot - 1);
-  card.process_namespace = space.st_ino;
-  card.process = ::getpid();
-  card.address = reinterpret_cast<std::uint64_t>(nonce.data());
-  card.nonce = nonce;
-  return card;
+  std::strncpy(description.boot, boot.c_str(), sizeof description.boot - 1);
+  description.process_namespace = space.st_ino;
+  description.process = ::getpid();
+  description.address = reinterpret_cast<std::uint64_t>(nonce.data());
+  description.nonce = nonce;
+  return description;
 }
 
-bool can_read(const MemoryCard& own, const MemoryCard& theirs) {
+bool can_read(const MemoryDescription& own, const MemoryDescription& theirs) {
   if (own.process == 0 || theirs.process == 0) return false;
   if (std::memcmp(own.boot, theirs.boot, sizeof own.boot) != 0 ||
       own.process_namespace != theirs.process_namespace)
@@ -61,13 +66,13 @@ std::vector<pid_t> find_same_host_peers(Bootstrap& bootstrap) {
   const auto processes = static_cast<std::size_t>(bootstrap.processes());
   const auto self = static_cast<std::size_t>(bootstrap.process());
   const Nonce nonce = make_nonce();
-  const MemoryCard own = own_card(nonce);
+  const MemoryDescription own = describe_own(nonce);
   const std::vector<std::string> texts =
       bootstrap.all_gather(std::string(reinterpret_cast<const char*>(&own), sizeof own));
   std::vector<pid_t> peers(processes, 0);
   std::string readable(processes, '0');
   for (std::size_t peer = 0; peer < processes; ++peer) {
-    MemoryCard theirs;
+    MemoryDescription theirs;
     if (peer == self || texts[peer].size() != sizeof theirs) continue;
     std::memcpy(&theirs, texts[peer].data(), sizeof theirs);
     if (!can_read(own, theirs)) continue;

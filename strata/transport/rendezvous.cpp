@@ -1,3 +1,6 @@
+// A list of hosts comes from outside and may be hostile: what it expands to is bounded before it is
+// expanded. Without a port of its own a job takes one that its number decides, so that two jobs on
+// one machine do not meet.
 #include "strata/transport/rendezvous.h"
 
 #include <algorithm>
@@ -77,7 +80,7 @@ Rendezvous from_torchrun(const Variables& variables) {
       .host = text_or(variables, "MASTER_ADDR", ""),
       .port = number_or(variables, "MASTER_PORT", kFirstPort),
       .store_is_running = text_or(variables, "TORCHELASTIC_USE_AGENT_STORE", "") == "True",
-      .attempt = text_or(variables, "TORCHELASTIC_RESTART_COUNT", "0"),
+      .restart = text_or(variables, "TORCHELASTIC_RESTART_COUNT", "0"),
       .source = "torchrun"};
   require_in_world(found, "RANK", "WORLD_SIZE");
   if (found.host.empty() && !found.alone())
@@ -93,7 +96,7 @@ Rendezvous from_slurm(const Variables& variables) {
                    .local_process = number_or(variables, "SLURM_LOCALID", 0),
                    .host = text_or(variables, "MASTER_ADDR", expand_hosts(list).front().c_str()),
                    .port = port_of_job(variables, "SLURM_JOB_ID"),
-                   .attempt = text_or(variables, "SLURM_RESTART_COUNT", "0"),
+                   .restart = text_or(variables, "SLURM_RESTART_COUNT", "0"),
                    .source = "Slurm"};
   require_in_world(found, "SLURM_PROCID", "SLURM_NTASKS");
   if (found.host.empty()) refuse_hosts(list, "no host");
@@ -105,7 +108,7 @@ Rendezvous from_open_mpi(const Variables& variables) {
                    .processes = number(variables, "OMPI_COMM_WORLD_SIZE"),
                    .local_process = number_or(variables, "OMPI_COMM_WORLD_LOCAL_RANK", 0),
                    .port = number_or(variables, "MASTER_PORT", kFirstPort),
-                   .attempt = "0",
+                   .restart = "0",
                    .source = "Open MPI"};
   found.host = text_or(variables, "MASTER_ADDR", "");
   require_in_world(found, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
@@ -140,27 +143,27 @@ void expand_range(const std::string& range, const std::string& list,
   }
 }
 
-// Pieces between commas, those inside of brackets apart.
+// Entries between commas, those inside of brackets apart.
 std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> pieces(1);
+  std::vector<std::string> entries(1);
   int depth = 0;
   for (const char c : list) {
     depth += (c == '[') - (c == ']');
     if (c == ',' && depth == 0) {
-      pieces.emplace_back();
+      entries.emplace_back();
     } else {
-      pieces.back().push_back(c);
+      entries.back().push_back(c);
     }
   }
-  return pieces;
+  return entries;
 }
 
 // Each way to choose one number from every pair of brackets.
-std::vector<std::string> expand_piece(const std::string& piece, const std::string& list) {
+std::vector<std::string> expand_entry(const std::string& entry, const std::string& list) {
   std::vector<std::string> hosts{""};
-  for (std::size_t at = 0; at < piece.size();) {
-    const std::size_t open = piece.find('[', at), close = piece.find(']', at);
-    const std::string literal = piece.substr(at, std::min(open, close) - at);
+  for (std::size_t at = 0; at < entry.size();) {
+    const std::size_t open = entry.find('[', at), close = entry.find(']', at);
+    const std::string literal = entry.substr(at, std::min(open, close) - at);
     if (hosts.front().size() + literal.size() > kMostNameBytes)
       refuse_hosts(list, "a name longer than " + std::to_string(kMostNameBytes) + " letters");
     for (std::string& host : hosts) host += literal;
@@ -168,7 +171,7 @@ std::vector<std::string> expand_piece(const std::string& piece, const std::strin
     if (close == std::string::npos) refuse_hosts(list, "an open bracket");
     if (close < open) refuse_hosts(list, "a closing bracket alone");
     std::vector<std::string> numbers, product;
-    for (const std::string& range : split(piece.substr(open + 1, close - open - 1))) {
+    for (const std::string& range : split(entry.substr(open + 1, close - open - 1))) {
       expand_range(range, list, numbers);
       if (numbers.size() > kMostHosts) break;
     }
@@ -186,8 +189,8 @@ std::vector<std::string> expand_piece(const std::string& piece, const std::strin
 std::vector<std::string> expand_hosts(const std::string& list) {
   std::vector<std::string> hosts;
   if (list.size() > kMostListBytes) refuse_hosts(list, std::to_string(list.size()) + " bytes");
-  for (const std::string& piece : split(list)) {
-    std::vector<std::string> expanded = expand_piece(piece, list);
+  for (const std::string& entry : split(list)) {
+    std::vector<std::string> expanded = expand_entry(entry, list);
     if (hosts.size() + expanded.size() > kMostHosts) refuse_hosts(list, "too many hosts");
     hosts.insert(hosts.end(), expanded.begin(), expanded.end());
   }

@@ -20,7 +20,7 @@ struct Rendezvous {
   std::string host = "127.0.0.1";  ///< where process 0 is
   int port = 29500;
   bool store_is_running = false;   ///< torchrun's agent serves the store; process 0 does not
-  std::string attempt;             ///< tells the restarts of one job apart
+  std::string restart;             ///< tells the restarts of one job apart
   std::string source = "threads";  ///< "torchrun", "Slurm", "Open MPI"
 
   bool alone() const { return processes == 1; }

@@ -37,7 +37,7 @@ TEST(Rendezvous, ReadsTorchrun) {
   EXPECT_EQ(it.host, "node4");
   EXPECT_EQ(it.port, 1234);
   EXPECT_TRUE(it.store_is_running);
-  EXPECT_EQ(it.attempt, "2");
+  EXPECT_EQ(it.restart, "2");
 }
 
 TEST(Rendezvous, ReadsSlurm) {

@@ -1,7 +1,7 @@
 // Each process connects to those before it and accepts those after it. Accepting has a thread of
 // its own, for whoever connects waits for the other's part of the handshake: one after the other,
 // the processes would wait in a chain.
-#include "strata/transport/socket_transport.h"
+#include "strata/transport/transport.h"
 
 #include <poll.h>
 
@@ -19,16 +19,17 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/transport/join.h"
 #include "strata/transport/peer_memory.h"
 
 namespace strata {
 namespace {
 
-struct WireHeader {
+struct SocketHeader {
   std::uint64_t payload_bytes = 0;
   MessageHeader header;
 };
-static_assert(std::is_trivially_copyable_v<WireHeader> && sizeof(WireHeader) == 1024);
+static_assert(std::is_trivially_copyable_v<SocketHeader> && sizeof(SocketHeader) == 1024);
 
 // The payload of one message; what arrived() left of it is read and dropped.
 class SocketPayload final : public IncomingPayload {
@@ -113,7 +114,7 @@ class SocketTransport final : public Transport {
 
   void send_messages(int process) {
     Peer& peer = *peers_[process];
-    WireHeader wire;
+    SocketHeader wire;
     for (bool last = false; !last;) {
       std::unique_lock lock(peer.mutex);
       peer.filled.wait(lock, [&] { return peer.aborted || !peer.messages.empty(); });
@@ -133,7 +134,7 @@ class SocketTransport final : public Transport {
 
   void receive_messages(int process) {
     Peer& peer = *peers_[process];
-    WireHeader wire;
+    SocketHeader wire;
     try {
       while (peer.socket.receive(&wire, sizeof wire)) {
         SocketPayload payload(peer.socket, wire.payload_bytes);

@@ -1,7 +1,7 @@
 /// Moves messages between processes: the seam below the protocol of comm/peer_protocol.h.
 ///
-/// Three forms: sockets with same-host reads (transport/socket_transport.h), UCX
-/// (transport/ucx_transport.h), and one for tests that breaks on demand
+/// Three forms: sockets with same-host reads (transport/socket_transport.cpp), UCX
+/// (transport/ucx_transport.cpp), and one for tests that breaks on demand
 /// (transport/faulty_transport.h).
 ///
 /// Messages to one peer may overtake each other, apart from its last, which arrives after all.
@@ -18,7 +18,13 @@
 
 namespace strata {
 
+class Bootstrap;
+
+/// What connects the processes: `mesh.transport`.
 enum class TransportKind : std::uint8_t { kSockets, kUcx };
+inline const char* name_of(TransportKind kind) {
+  return kind == TransportKind::kSockets ? "sockets" : "ucx";
+}
 
 constexpr std::size_t kMessageHeaderBytes = 1016;
 using MessageHeader = std::array<std::byte, kMessageHeaderBytes>;
@@ -77,5 +83,34 @@ class Transport {
   /// Ends all connections; when it returns, nothing is called back any more. Not from a callback.
   virtual void abort() = 0;
 };
+
+/// Connects the processes of a run over TCP, each two by one connection; processes of one machine
+/// read each other's memory instead where they may. All processes call it together.
+///
+/// A thread per peer sends from a queue, so that send() never waits; another always has a receive
+/// outstanding, so that a lost process is noticed at once. No byte is copied on the way to the
+/// kernel. A machine that vanishes without closing its connections is noticed after about 30 s.
+///
+/// Errors  SystemError when a process cannot be reached before the join's deadline.
+std::unique_ptr<Transport> connect_sockets(Bootstrap& bootstrap);
+
+/// Connects them with UCX, which speaks to InfiniBand and RoCE directly: `mesh.transport: ucx`. All
+/// processes call it together.
+///
+/// Large messages are read from the sender's memory by the network (UCX's rendezvous); processes of
+/// one machine read each other's memory as with sockets, which is faster than UCX's shared memory.
+/// A lost process is noticed at once over TCP; UCX leaves its shared memory out by itself, for there
+/// it notices late or never.
+///
+/// UCX_TLS, UCX_NET_DEVICES and the other variables of UCX are obeyed. For trusted networks only:
+/// UCX's own connections prove no secret (the processes have done so before, but any program that
+/// reaches UCX's port can write to memory). Tried over UCX's tcp and shared-memory transports; no
+/// RDMA network was at hand.
+///
+/// Errors  UserError when Strata was built without UCX; SystemError when a process cannot be reached.
+std::unique_ptr<Transport> connect_ucx(Bootstrap& bootstrap);
+
+/// Whether this build has UCX.
+bool ucx_is_available();
 
 }  // namespace strata

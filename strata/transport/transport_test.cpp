@@ -15,8 +15,6 @@
 
 #include "strata/transport/faulty_transport.h"
 #include "strata/transport/join.h"
-#include "strata/transport/socket_transport.h"
-#include "strata/transport/ucx_transport.h"
 
 namespace strata {
 namespace {
@@ -46,7 +44,7 @@ struct Received {
 };
 
 // Keeps what is called back; waits for it.
-class Recorder final : public TransportReceiver {
+class RecordingReceiver final : public TransportReceiver {
  public:
   void arrived(int peer, const MessageHeader& header, IncomingPayload& payload) override {
     int number = 0;
@@ -129,7 +127,7 @@ class Transported : public testing::TestWithParam<Form> {
     for (const auto& transport : transports_)
       if (transport) transport->abort();
   }
-  Recorder recorders_[kProcesses];
+  RecordingReceiver recorders_[kProcesses];
   Transports transports_;
 };
 
@@ -140,7 +138,7 @@ TEST_P(Transported, MessagesOfAnySizeArriveOnceAndWhole) {
     for (int to = 0; to < kProcesses; ++to, ++number)
       if (to != 1) transports_[1]->send(to, message_of(number, size));
   for (const int to : {0, 2}) {
-    Recorder& recorder = recorders_[to];
+    RecordingReceiver& recorder = recorders_[to];
     ASSERT_TRUE(recorder.await([&] { return recorder.messages.size() == std::size(sizes); }));
     std::map<int, std::vector<char>> got;
     for (const Received& received : recorder.messages) {

@@ -8,7 +8,7 @@
 // Large messages overtake small ones in UCX, so a last message waits until all others to its peer
 // are complete. Every message carries its sender's number in its header; receives are matched by
 // nothing else.
-#include "strata/transport/ucx_transport.h"
+#include "strata/transport/transport.h"
 
 #include <dlfcn.h>
 #include <poll.h>
@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/transport/join.h"
 #include "strata/transport/peer_memory.h"
 
 namespace strata {
@@ -98,7 +99,7 @@ void require(ucs_status_t status, const std::string& what) {
   if (status != UCS_OK) refuse(what, ucx().ucs_status_string(status));
 }
 
-struct WireHeader {
+struct UcxHeader {
   std::int32_t from = 0;
   MessageHeader header;
 };
@@ -159,7 +160,7 @@ class UcxTransport final : public Transport {
   struct PendingSend {  // lives until it is complete
     Peer* peer;
     OutgoingMessage message;
-    WireHeader wire;
+    UcxHeader wire;
   };
   struct Arrival {
     int from;
@@ -253,7 +254,7 @@ class UcxTransport final : public Transport {
   static ucs_status_t on_message(void* self, const void* header, std::size_t header_bytes,
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param) {
     auto& it = *static_cast<UcxTransport*>(self);
-    WireHeader wire;
+    UcxHeader wire;
     if (header_bytes != sizeof wire) return UCS_OK;
     std::memcpy(&wire, header, sizeof wire);
     if (wire.from < 0 || wire.from >= it.processes() || wire.from == it.process_) return UCS_OK;

@@ -1,6 +1,6 @@
 // Stands for ucx_transport.cpp where the library is missing.
 #include "strata/base/errors.h"
-#include "strata/transport/ucx_transport.h"
+#include "strata/transport/transport.h"
 
 namespace strata {
 

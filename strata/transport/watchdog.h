@@ -1,13 +1,18 @@
-/// Follows who waits for whom, to the rank that blocks all others; says so once, and ends the run
-/// if it lasts.
+/// Keeps what every rank says it is doing, follows who waits for whom to the rank that blocks all
+/// others, says so once, and ends the run if it lasts.
 ///
-/// A thread looks a few times in `stall_seconds`, at least once a second, and tells the other
-/// processes what this one's ranks are doing.
+/// Threads  ProgressTable: all methods from any thread. Watchdog: a thread of its own looks a few times
+///          in `stall_seconds`, at least once a second, and tells the other processes what this one's
+///          ranks are doing.
+/// Cost     a rank's own words: one uncontended lock.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -16,9 +21,57 @@
 #include <vector>
 
 #include "strata/base/errors.h"
-#include "strata/transport/progress_table.h"
 
 namespace strata {
+
+/// What a rank is doing. Plain bytes: ranks of other processes send theirs as they are.
+struct RankProgress {
+  char what[48] = "";             ///< "forward", "data loading", "activation"
+  std::int32_t position = -1;     ///< in the rank's program; -1: none
+  std::int32_t micro_batch = -1;  ///< -1: none
+  std::int32_t waits_for = -1;    ///< world rank; -1: does not wait
+  bool collective = false;        ///< the wait is part of a collective
+  bool ended = false;             ///< the rank's function has returned
+  double unchanged_seconds = 0;   ///< since it last said anything new
+  double silent_seconds = 0;      ///< since its process was last heard of
+};
+
+class ProgressTable {
+ public:
+  explicit ProgressTable(int ranks);
+  int size() const { return static_cast<int>(entries_.size()); }
+
+  /// The calling thread's waits are from now on those of the rank; those of others don't count.
+  void bind(int rank);
+  void doing(int rank, const char* what, int position, int micro_batch);
+  void begin_wait(int rank, int from, bool collective);
+  void end_wait(int rank);
+  void end(int rank);
+
+  /// What another process tells of its ranks [first, first + ranks.size()).
+  void update(int first, std::span<const RankProgress> ranks);
+
+  /// As of now.
+  RankProgress of(int rank) const;
+
+  /// Clears the last `seconds`, in which this process itself was stopped, from every rank's count.
+  void clear(double seconds);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Entry {
+    mutable std::mutex mutex;
+    RankProgress progress;
+    Clock::time_point changed = Clock::now();
+    Clock::time_point heard = Clock::now();
+    std::thread::id thread;
+    bool local = false;
+  };
+  template <typename Change>
+  void change(int rank, const Change& change);
+
+  std::vector<std::unique_ptr<Entry>> entries_;
+};
 
 struct Stall {
   int blocking_rank = 0;

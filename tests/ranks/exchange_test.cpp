@@ -7,7 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "strata/comm/collectives.h"
-#include "strata/comm/mesh_groups.h"
+#include "strata/comm/group.h"
+#include "strata/comm/rank_cases_test.h"
 #include "strata/comm/ranks.h"
 #include "tests/ranks/forked.h"
 
@@ -16,19 +17,8 @@ namespace {
 
 constexpr int kProcesses = 4, kRanks = 8;
 
-at::Tensor values_of(int rank, std::int64_t numel) {
-  const at::Tensor index = at::arange(numel, at::kFloat);
-  return (index * 0.37f + static_cast<float>(rank) * 1.61f).sin() * (rank % 2 ? 1e4f : 1.0f);
-}
-
-at::Tensor ordered_sum(std::int64_t numel) {
-  at::Tensor sum = values_of(0, numel);
-  for (int rank = 1; rank < kRanks; ++rank) sum = sum + values_of(rank, numel);
-  return sum;
-}
-
 // A tensor that only `rank` and `number` decide, of any size, dtype and strides.
-at::Tensor letter_of(int rank, int number) {
+at::Tensor tensor_of(int rank, int number) {
   constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
                                        at::kLong,  at::kInt,    at::kByte,     at::kBool};
   constexpr std::int64_t kSizes[] = {0, 1, 3, 191, 4096, 100003};
@@ -42,15 +32,15 @@ at::Tensor letter_of(int rank, int number) {
 TEST(Processes, SendEveryDtypeSizeAndStride) {
   expect_success(kProcesses, [](const ForkedProcess&) {
     run_ranks({.ranks = kRanks}, [](Group& group, MemoryAccount&) {
-      constexpr int kLetters = 48;
-      for (int number = 0; number < kLetters; ++number)
+      constexpr int kTensors = 48;
+      for (int number = 0; number < kTensors; ++number)
         for (int peer = 0; peer < kRanks; ++peer)
           if (peer != group.rank())
-            group.send(peer, {.micro_batch = number}, letter_of(group.rank(), number));
-      for (int number = kLetters - 1; number >= 0; --number) {
+            group.send(peer, {.micro_batch = number}, tensor_of(group.rank(), number));
+      for (int number = kTensors - 1; number >= 0; --number) {
         for (int peer = 0; peer < kRanks; ++peer) {
           if (peer == group.rank()) continue;
-          const at::Tensor expected = letter_of(peer, number);
+          const at::Tensor expected = tensor_of(peer, number);
           const at::Tensor got = group.receive(peer, {.micro_batch = number});
           EXPECT_EQ(got.scalar_type(), expected.scalar_type());
           EXPECT_TRUE(at::equal(got, expected)) << number;
@@ -65,40 +55,29 @@ TEST(Processes, SendEveryDtypeSizeAndStride) {
 }
 
 TEST(Processes, ChargeTheReceiver) {
-  expect_success(2, [](const ForkedProcess&) {
-    run_ranks({.ranks = 2}, [](Group& group, MemoryAccount& account) {
-      at::Tensor tensor;
-      if (group.rank() == 0) {
-        group.send(1, {}, at::empty({1024}));
-      } else {
-        tensor = group.receive(0, {});
-      }
-      group.barrier();
-      EXPECT_EQ(account.current_bytes(), group.rank() == 0 ? 0 : 4096);
-    });
-  });
+  expect_success(2, [](const ForkedProcess&) { run_ranks({.ranks = 2}, expect_charge_to_move); });
 }
 
 TEST(Processes, SumGatherAndScatterLikeThreads) {
   expect_success(kProcesses, [](const ForkedProcess&) {
     run_ranks({.ranks = kRanks}, [](Group& group, MemoryAccount&) {
       for (const std::int64_t numel : {1, 15, 8192, 8193, 300000}) {
-        at::Tensor x = values_of(group.rank(), numel);
+        at::Tensor x = example_values(group.rank(), numel);
         all_reduce_sum(group, x);
-        EXPECT_TRUE(at::equal(x, ordered_sum(numel))) << numel;
+        EXPECT_TRUE(at::equal(x, ordered_sum(kRanks, numel))) << numel;
       }
-      at::Tensor huge = values_of(group.rank(), 1500000);  // summed in place
+      at::Tensor huge = example_values(group.rank(), 1500000);  // summed in place
       all_reduce_sum(group, huge);
-      EXPECT_TRUE(at::equal(huge, ordered_sum(1500000)));
+      EXPECT_TRUE(at::equal(huge, ordered_sum(kRanks, 1500000)));
       for (const std::int64_t width : {5, 3000, 9000}) {  // of rows: copied, read whole, read apart
-        const at::Tensor x = values_of(3, 3 * 16 * width).view({3, 16, width});
+        const at::Tensor x = example_values(3, 3 * 16 * width).view({3, 16, width});
         const at::Tensor share = x.narrow(1, group.rank() * 2, 2).contiguous();
         EXPECT_TRUE(at::equal(all_gather(group, share, 1), x)) << width;
         at::Tensor total = share.clone();
         for (int i = 1; i < kRanks; ++i) total += share;
         EXPECT_TRUE(at::equal(reduce_scatter(group, x, 1), total)) << width;
       }
-      const at::Tensor whole = values_of(3, 32 * 5).view({32, 5});
+      const at::Tensor whole = example_values(3, 32 * 5).view({32, 5});
       const at::Tensor part = whole.narrow(0, group.rank() * 4, 4).contiguous();
       EXPECT_TRUE(at::equal(all_gather(group, part, 0), whole));
       at::Tensor sum = part.clone();

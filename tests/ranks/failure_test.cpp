@@ -11,7 +11,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/comm/collectives.h"
-#include "strata/comm/mesh_groups.h"
+#include "strata/comm/group.h"
 #include "strata/comm/ranks.h"
 #include "tests/ranks/forked.h"
 

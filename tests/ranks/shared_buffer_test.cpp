@@ -24,14 +24,14 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kNumel = 1 << 18, kBytes = 4 * kNumel;
 constexpr std::chrono::milliseconds kLate{300};
 
-at::Tensor letter() { return at::full({kNumel}, 7.0); }
+at::Tensor example() { return at::full({kNumel}, 7.0); }
 
-void expect_letter(const at::Tensor& tensor) { EXPECT_TRUE(at::equal(tensor, letter())); }
+void expect_example(const at::Tensor& tensor) { EXPECT_TRUE(at::equal(tensor, example())); }
 
 TEST(SharedBuffer, KeepsTheSendersBytesUntilTheyAreRead) {
   expect_success(2, [](const ForkedProcess&) {
     run_ranks({.ranks = 2}, [](Group& group, MemoryAccount& account) {
-      if (group.rank() == 0) group.send(1, {}, letter());
+      if (group.rank() == 0) group.send(1, {}, example());
       group.barrier();
       if (group.rank() == 0 && group.reads_in_place(1)) {
         EXPECT_EQ(account.current_bytes(), kBytes);
@@ -43,7 +43,7 @@ TEST(SharedBuffer, KeepsTheSendersBytesUntilTheyAreRead) {
         std::this_thread::sleep_for(kLate);
         const at::Tensor received = group.receive(0, {});
         EXPECT_EQ(account.current_bytes(), kBytes);
-        expect_letter(received);
+        expect_example(received);
       }
       group.barrier();
       EXPECT_EQ(account.current_bytes(), 0);
@@ -55,13 +55,13 @@ TEST(SharedBuffer, IsReadAfterItsExportersRankHasEnded) {
   expect_success(2, [](const ForkedProcess& self) {
     const Clock::time_point begin = Clock::now();
     run_ranks({.ranks = 2}, [](Group& group, MemoryAccount&) {
-      if (group.rank() == 0) return group.send(1, {}, letter());
+      if (group.rank() == 0) return group.send(1, {}, example());
       const ImportedBuffer buffer = group.import_buffer(0, {});
       std::this_thread::sleep_for(kLate);
       float values[3] = {};
       buffer.read(kNumel - 3, 3, values);
       EXPECT_EQ(values[2], 7.0f);
-      expect_letter(buffer.tensor());
+      expect_example(buffer.tensor());
     });
     EXPECT_GE(Clock::now() - begin, kLate) << self.process();  // its process waits for the reader
   });
@@ -73,7 +73,7 @@ TEST(SharedBuffer, EndsWithTheRunIfNobodyTakesIt) {
     const Clock::time_point begin = Clock::now();
     run_ranks({.ranks = 2}, [&](Group& group, MemoryAccount& own) {
       account = &own;
-      for (int i = 0; i < 3; ++i) group.send(1 - group.rank(), {.value = i}, letter());
+      for (int i = 0; i < 3; ++i) group.send(1 - group.rank(), {.value = i}, example());
       if (group.rank() == 1) group.receive(0, {.value = 1});
     });
     EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2));
@@ -85,7 +85,7 @@ TEST(SharedBuffer, OfAKilledExporterIsRefused) {
   Forked forked(2, [](const ForkedProcess& self) {
     World world({.ranks = 2});
     world.run([&](Group& group, MemoryAccount&) {
-      if (group.rank() == 0) group.send(1, {}, letter());
+      if (group.rank() == 0) group.send(1, {}, example());
       if (group.rank() == 0) group.receive(1, {});
       const ImportedBuffer buffer = group.import_buffer(0, {});
       self.ready();

@@ -1,5 +1,5 @@
 // The same messages over UCX, by its TCP and its shared memory; skipped where UCX is missing.
-#include "strata/transport/ucx_transport.h"
+#include "strata/transport/transport.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>

@@ -1,0 +1,103 @@
+// A run that is stopped goes on with everything that it was told before: `--set`, `--metrics` and
+// the others are repeated, and `--from` stays, because it says which model the weights belong to.
+#include "strata/cli/arguments.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+#include "strata/base/errors.h"
+#include "strata/checkpoint/reader.h"
+
+namespace strata {
+namespace {
+
+Recipe defaults_of(const std::string& from, const std::string& resume) {
+  Recipe defaults;
+  const std::string& path = from.empty() ? resume : from;
+  if (path.empty()) return defaults;
+  const CheckpointReader source = CheckpointReader::open(path);
+  defaults.model = source.model();
+  if (const std::string tokenizer = source.tokenizer(); !tokenizer.empty()) {
+    defaults.data.tokenizer = tokenizer;
+  } else if (!source.is_pretrained()) {
+    // Older checkpoints name the tokenizer in their recipe alone.
+    defaults.data.tokenizer = parse_recipe(source.manifest().recipe, path, {}).data.tokenizer;
+  }
+  return defaults;
+}
+
+bool is_plain(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_-+=./:,@%", c) != nullptr;
+}
+
+}  // namespace
+
+void RecipeArguments::add_to(CLI::App& verb) {
+  verb.add_option("recipe", path, "YAML file that describes the run")->required();
+  verb.add_option("--set", overrides, "override a field: --set train.steps=10")
+      ->allow_extra_args(false);
+}
+
+void TrainArguments::add_to(CLI::App& verb) {
+  recipe.add_to(verb);
+  const auto path = [&](const char* name, std::string& value, const char* help) {
+    verb.add_option(name, value, help)->check(refuse_empty_path);
+  };
+  path("--resume", resume, "go on from this checkpoint, on any mesh");
+  path("--from", from,
+       "take model and first weights from this Hugging Face folder or checkpoint; with --resume "
+       "the model alone");
+  path("--metrics", metrics, "write a JSON object a step to this file");
+  path("--trace", trace, "write a Chrome trace of the last steps");
+  path("--report", report, "write a self-contained HTML report");
+}
+
+Recipe TrainArguments::load() const { return recipe.load(defaults_of(from, resume)); }
+
+std::vector<std::string> TrainArguments::resume_command(const std::string& checkpoint) const {
+  std::vector<std::string> words{"train", recipe.path};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  for (const std::string& override : recipe.overrides) add("--set", override);
+  add("--from", from);
+  add("--resume", checkpoint);
+  add("--metrics", metrics);
+  add("--trace", trace);
+  add("--report", report);
+  return words;
+}
+
+TrainArguments parse_train_command(const std::vector<std::string>& command) {
+  TrainArguments arguments;
+  CLI::App verb;
+  arguments.add_to(verb);
+  std::vector<std::string> words(command.rbegin(), command.rend() - 1);  // CLI11 takes them so
+  try {
+    verb.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    throw UserError({.operation = "cli.arguments",
+                     .where = "train",
+                     .what = error.what(),
+                     .fix = "see strata train --help"});
+  }
+  return arguments;
+}
+
+std::string shell_text(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += ' ';
+    if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) {
+      text += word;
+      continue;
+    }
+    text += '\'';
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += '\'';
+  }
+  return text;
+}
+
+}  // namespace strata

@@ -1,0 +1,51 @@
+/// Reads what verbs are told on the command line, and writes the command that goes on from a
+/// checkpoint.
+///
+/// Errors  UserError, as for a command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "strata/train/recipe.h"
+
+namespace strata {
+
+/// For options that name a file or folder. An empty one is most likely a shell variable that is not
+/// set: doing without the option would start a long run anew, or lose its results.
+inline const CLI::Validator refuse_empty_path(
+    [](const std::string& path) { return path.empty() ? std::string("the path is empty") : ""; },
+    "PATH");
+
+/// What every verb with a recipe takes: the file and `--set`.
+struct RecipeArguments {
+  std::string path;
+  std::vector<std::string> overrides;
+
+  void add_to(CLI::App& verb);
+  /// `defaults`: what holds unless the recipe says otherwise.
+  Recipe load(const Recipe& defaults = {}) const { return load_recipe(path, overrides, defaults); }
+};
+
+struct TrainArguments {
+  RecipeArguments recipe;
+  std::string resume, from, metrics, trace, report;
+
+  void add_to(CLI::App& verb);
+
+  /// The recipe. What neither it nor --set says about model and tokenizer is taken from --from, or
+  /// else from the checkpoint of --resume.
+  Recipe load() const;
+
+  /// The words behind "strata" that go on from `checkpoint` and are otherwise the same.
+  std::vector<std::string> resume_command(const std::string& checkpoint) const;
+};
+
+/// Of a command: "train" and what stands behind it.
+TrainArguments parse_train_command(const std::vector<std::string>& command);
+
+/// Words as a shell reads them.
+std::string shell_text(const std::vector<std::string>& words);
+
+}  // namespace strata

@@ -1,0 +1,54 @@
+/// Opens the text to train on, cuts it into the samples that a language model reads, and sets some
+/// apart to validate on.
+///
+/// Window i is tokens [i * context, i * context + context]: the first `context` are the input, the
+/// same shifted by one the targets. Neighbours share one token; what is left at the end isn't used.
+///
+/// Threads  const, any thread.
+/// Errors   UserError: no file named, too few tokens for one window, a tokenizer that contradicts
+///          the file or is larger than the vocabulary, token out of range.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "strata/base/options.h"
+#include "strata/data/token_file.h"
+
+namespace strata {
+
+/// The text to train on and how it is read.
+struct DataOptions {
+  std::string train;                  ///< path of a text file or a token file
+  std::string tokenizer = "bytes";    ///< bytes | none (a token file) | path of a tokenizer.json
+  std::string validation;             ///< path; empty: the end of `train`
+  double validation_fraction = 0.05;  ///< of the windows of `train`; unused with `validation`
+  bool shuffle = true;
+};
+
+void describe(OptionSet& set, const std::string& prefix, DataOptions& options);
+
+/// A run of consecutive windows of one file.
+struct Windows {
+  std::shared_ptr<const TokenFile> file;
+  std::int64_t context = 0;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+
+  /// Window `index` < count of this run; both outputs hold `context` tokens.
+  void read(std::int64_t index, std::span<std::int64_t> inputs,
+            std::span<std::int64_t> targets) const;
+};
+
+struct Corpus {
+  Windows train;
+  Windows validation;  ///< count 0: none asked for
+};
+
+/// Opens what `options` name for a model with this context and vocabulary. A text with a tokenizer
+/// of its own is read through it here, which takes about a second for 5 MB.
+Corpus open_corpus(const DataOptions& options, std::int64_t context, std::int64_t vocabulary);
+
+}  // namespace strata
