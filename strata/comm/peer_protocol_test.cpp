@@ -15,6 +15,7 @@
 
 #include "strata/comm/collectives.h"
 #include "strata/comm/group.h"
+#include "strata/comm/rank_cases_test.h"
 #include "strata/comm/ranks.h"
 #include "strata/transport/faulty_transport.h"
 
@@ -31,10 +32,12 @@ struct ProtocolOutcome {
   std::int64_t bytes_left = 0;
 };
 
-// One World for each process; what it throws, and what its ranks still hold in the end.
+// One World for each process; what it throws, and what its ranks still hold when all have ended:
+// until then another process may be reading a message of theirs.
 std::vector<ProtocolOutcome> run_simulated(FaultyNetwork& network, RanksOptions options,
                                            const RankFunction& function) {
   std::vector<ProtocolOutcome> outcomes(kProcesses);
+  std::vector<std::vector<MemoryAccount*>> accounts(kProcesses);
   std::vector<std::jthread> threads;
   options.ranks = kRanks;
   for (int process = 0; process < kProcesses; ++process)
@@ -43,12 +46,11 @@ std::vector<ProtocolOutcome> run_simulated(FaultyNetwork& network, RanksOptions 
       options.rendezvous = Rendezvous{.process = process, .processes = kProcesses};
       options.connect = [&](const Rendezvous&) { return network.transport(process); };
       std::mutex mutex;
-      std::vector<MemoryAccount*> accounts;
       try {
         run_ranks(options, [&](Group& group, MemoryAccount& account) {
           {
             const std::lock_guard lock(mutex);
-            accounts.push_back(&account);
+            accounts[static_cast<std::size_t>(process)].push_back(&account);
           }
           function(group, account);
         });
@@ -56,15 +58,12 @@ std::vector<ProtocolOutcome> run_simulated(FaultyNetwork& network, RanksOptions 
         outcome.error = error.what();
         outcome.system_error = error.kind() == ErrorKind::kSystem;
       }
-      for (const MemoryAccount* account : accounts) outcome.bytes_left += account->current_bytes();
     });
   threads.clear();
+  for (std::size_t process = 0; process < kProcesses; ++process)
+    for (const MemoryAccount* account : accounts[process])
+      outcomes[process].bytes_left += account->current_bytes();
   return outcomes;
-}
-
-at::Tensor values_of(int rank, std::int64_t numel) {
-  return (at::arange(numel, at::kFloat) * 0.37f + static_cast<float>(rank) * 1.61f).sin() *
-         (rank % 2 ? 1e4f : 1.0f);
 }
 
 // Small and large messages, sums of all kinds, over all links, in every round.
@@ -73,18 +72,17 @@ void work(Group& world, int rounds) {
   MeshGroups groups = make_mesh_groups(world, mesh);
   for (int round = 0; round < rounds; ++round) {
     for (const std::int64_t numel : {10, 20000}) {
-      at::Tensor expected = values_of(0, numel);
-      for (int rank = 1; rank < kRanks; ++rank) expected = expected + values_of(rank, numel);
-      at::Tensor x = values_of(world.rank(), numel);
+      at::Tensor x = example_values(world.rank(), numel);
       all_reduce_sum(world, x);
-      EXPECT_TRUE(at::equal(x, expected));
+      EXPECT_TRUE(at::equal(x, ordered_sum(kRanks, numel)));
     }
     const int next = (groups.pp.rank() + 1) % 3, previous = (groups.pp.rank() + 2) % 3;
     for (int i = 0; i < 4; ++i)
-      groups.pp.send(next, {.value = round, .micro_batch = i}, values_of(world.rank() + i, 30000));
+      groups.pp.send(next, {.value = round, .micro_batch = i},
+                     example_values(world.rank() + i, 30000));
     for (int i = 3; i >= 0; --i)
       EXPECT_TRUE(at::equal(groups.pp.receive(previous, {.value = round, .micro_batch = i}),
-                            values_of(groups.pp.world_rank(previous) + i, 30000)));
+                            example_values(groups.pp.world_rank(previous) + i, 30000)));
   }
 }
 
