@@ -101,6 +101,21 @@ TEST(Messages, AreTheSameWhateverTheirOrderAndDelay) {
   }
 }
 
+// A shard longer than a chunk, to ranks that do not read it where it is.
+TEST(Messages, GoInChunksWhereTheyAreNotReadInPlace) {
+  FaultyNetwork network(kProcesses, {.seed = 1, .reorder = true, .reads_in_place = false});
+  const auto outcomes = run_simulated(network, {}, [](Group& world, MemoryAccount&) {
+    constexpr std::int64_t kNumel = kRanks * (kChunkElements + 1024);
+    at::Tensor x = example_values(world.rank(), kNumel);
+    all_reduce_sum(world, x);
+    EXPECT_TRUE(at::equal(x, ordered_sum(kRanks, kNumel)));
+  });
+  for (const ProtocolOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_EQ(outcome.bytes_left, 0);
+  }
+}
+
 // Ranks that end at once leave large messages on their way; nobody waits for them but the reader.
 TEST(Shutdown, ComesAfterAllMessages) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
