@@ -39,7 +39,9 @@ class Verbs(ProgramTest):
     def test_training_corrects_a_probe_that_was_taken_on_a_busy_machine(self):
         self.succeed("plan", "recipe.yaml")
         path = self.folder / "cache/strata/probe.json"
-        busy = {key: {part: [100 * numbers[0], *numbers[1:]] for part, numbers in entry.items()}
+        # Evenly slow, without a spread: an entry with one would be measured again first.
+        busy = {key: {part: [100 * seconds, 0, samples]
+                      for part, (seconds, _, samples) in entry.items()}
                 for key, entry in self.probed().items()}
         path.write_text(json.dumps(busy))
         out = self.succeed("train", "recipe.yaml", "--report", "r.html")
