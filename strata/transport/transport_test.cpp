@@ -26,14 +26,15 @@ using Transports = std::vector<std::unique_ptr<Transport>>;
 
 Transports connect_all(std::unique_ptr<Transport> (*connect)(Bootstrap&)) {
   Transports transports(kProcesses);
-  std::vector<std::jthread> threads;
   const int port = free_loopback_port();
+  std::vector<std::jthread> threads;
   for (int process = 0; process < kProcesses; ++process)
     threads.emplace_back([&, process] {
       Bootstrap bootstrap({.process = process, .processes = kProcesses, .port = port},
                           {.seconds = 20, .secret = "the secret of this test"});
       transports[static_cast<std::size_t>(process)] = connect(bootstrap);
     });
+  threads.clear();  // joins them
   return transports;
 }
 
