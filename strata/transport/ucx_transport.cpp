@@ -375,10 +375,12 @@ class UcxTransport final : public Transport {
     complete(ucx().ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param), peer);
   }
 
-  // Last messages, flushes and losses that are due.
+  // Last messages, flushes and losses that are due. A flush makes progress, so that what a peer sent
+  // and its loss may be noticed in one round: what it sent is delivered first.
   bool tell() {
     bool any = false;
     for (Peer& peer : peers_) {
+      if (!arrivals_.empty()) return true;
       if (peer.lost && !peer.told) {
         peer.told = any = true;
         receiver_->lost(peer.process);
