@@ -10,6 +10,10 @@ endif()
 
 # Designated initialisers leave out what keeps its default.
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+# g++ 12 warns of copies inside std::string's operator+ that never happen (GCC bug 105651).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict> $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow>)
+endif()
 # -g1: line tables are enough for backtraces, and full debug information of ATen is gigabytes.
 add_compile_options(-g1)
 # Libraries and programs alike, so that they share a precompiled header.

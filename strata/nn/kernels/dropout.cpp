@@ -19,6 +19,11 @@ using VU = hn::Vec<DU>;
 
 // High and low words of a * b, lane by lane.
 HWY_INLINE void multiply(DU du, VU a, VU b, VU& high, VU& low) {
+#if HWY_TARGET == HWY_SCALAR  // which has no wider lanes; g++ compiles it
+  const std::uint64_t product = std::uint64_t{hn::GetLane(a)} * hn::GetLane(b);
+  low = hn::Set(du, static_cast<std::uint32_t>(product));
+  high = hn::Set(du, static_cast<std::uint32_t>(product >> 32));
+#else
   const hn::RepartitionToWide<DU> dw;
   const VU even = hn::BitCast(du, hn::MulEven(a, b));
   const VU odd =
@@ -26,6 +31,7 @@ HWY_INLINE void multiply(DU du, VU a, VU b, VU& high, VU& low) {
                                   hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(dw, b)))));
   low = hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(hn::BitCast(dw, odd))), even);
   high = hn::OddEven(odd, hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(dw, even))));
+#endif
 }
 
 // One Philox counter a lane; words[k] holds word k of every lane's block.
