@@ -36,6 +36,7 @@ test_packages=(
   "libgtest-dev:tests"
   "clang-format-19:make format and make check"
   "libclang-rt-19-dev:sanitizer runtimes of the asan and tsan presets"
+  "llvm-19:names in what sanitizers report, which their suppressions match"
 )
 if [ "$for_tests" = test ]; then packages+=("${test_packages[@]}"); fi
 
