@@ -10,9 +10,11 @@ endif()
 
 # Designated initialisers leave out what keeps its default.
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
-# g++ 12 warns of copies inside std::string's operator+ that never happen (GCC bug 105651).
+# g++ 12 warns of copies inside std::string's operator+ that never happen (GCC bug 105651), in three ways.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict> $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow>)
+  foreach(warning restrict stringop-overflow array-bounds)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-${warning}>)
+  endforeach()
 endif()
 # -g1: line tables are enough for backtraces, and full debug information of ATen is gigabytes.
 add_compile_options(-g1)
