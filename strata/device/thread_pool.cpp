@@ -22,6 +22,10 @@ namespace {
 constexpr std::uint64_t kPieces = 0xffffffff;
 constexpr std::chrono::microseconds kSpin{20};
 
+// Jobs that are shorter say more about waking a thread than about who has a core.
+constexpr std::chrono::microseconds kMeasured{200};
+constexpr double kWeight = 1.0 / 32;  // of a job in the mean
+
 thread_local ThreadPool* current_pool = nullptr;
 thread_local std::unique_ptr<ThreadPool> own_pool;
 thread_local bool inside_piece = false;
@@ -84,9 +88,16 @@ void ThreadPool::run(std::int64_t pieces, c10::function_ref<void(std::int64_t)> 
                  std::memory_order_release);
   number_.store(number, std::memory_order_release);
   number_.notify_all();
+  const auto began = std::chrono::steady_clock::now();
   take_pieces(number);
+  const auto done = std::chrono::steady_clock::now();
   while (const std::uint32_t left = unfinished_.load(std::memory_order_acquire))
     wait_for_change(unfinished_, left);
+  const auto ended = std::chrono::steady_clock::now();
+  if (ended - began >= kMeasured) {
+    const std::chrono::duration<double> waited = ended - done, whole = ended - began;
+    idle_ += kWeight * (waited / whole - idle_);
+  }
   if (!failed_.load(std::memory_order_acquire)) return;
   failed_.store(false, std::memory_order_relaxed);
   std::rethrow_exception(std::exchange(failure_, nullptr));

@@ -38,6 +38,10 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
+  /// Whether threads have lately ended their jobs at about the same time: then equal parts, one a
+  /// thread, are as good as finer ones.
+  bool balanced() const { return idle_ < kBalancedIdle; }
+
   /// Calls f(0) ... f(pieces - 1), each once, in any order; returns when all have.
   void run(std::int64_t pieces, c10::function_ref<void(std::int64_t)> f);
 
@@ -47,6 +51,8 @@ class ThreadPool {
     MemoryAccount* account = nullptr;
     std::int64_t pieces = 0;
   };
+
+  static constexpr double kBalancedIdle = 0.12;
 
   void work_until_stopped();
   void take_pieces(std::uint32_t job);
@@ -59,6 +65,7 @@ class ThreadPool {
   std::atomic<bool> failed_{false};
   std::atomic<bool> stopped_{false};
   std::exception_ptr failure_;
+  double idle_ = 0;  // part of a job in which the caller waits for others, a moving mean
   std::vector<std::thread> workers_;
 };
 

@@ -46,6 +46,28 @@ TEST(ThreadPool, FreeThreadsTakeWhatASlowOneLeaves) {
   for (int piece = 1; piece < 9; ++piece) EXPECT_NE(by[piece], slow);
 }
 
+// Who is held up shows in the time that the others wait at the end of a job.
+TEST(ThreadPool, NoticesThatAThreadIsHeldUp) {
+  ThreadPool pool(2);
+  EXPECT_TRUE(pool.balanced());
+  const auto caller = std::this_thread::get_id();
+  const auto run = [&](int milliseconds_of_worker) {
+    for (int job = 0; job < 60; ++job) {
+      std::atomic<int> begun{0};
+      pool.run(2, [&](std::int64_t) {
+        ++begun;
+        while (begun < 2) std::this_thread::yield();  // a piece each
+        const bool worker = std::this_thread::get_id() != caller;
+        std::this_thread::sleep_for(std::chrono::milliseconds(worker ? milliseconds_of_worker : 1));
+      });
+    }
+  };
+  run(4);
+  EXPECT_FALSE(pool.balanced());
+  run(0);
+  EXPECT_TRUE(pool.balanced());
+}
+
 TEST(ThreadPool, ThrowsWhatAPieceThrewWhenAllHaveEnded) {
   ThreadPool pool(3);
   std::atomic<int> ran{0};

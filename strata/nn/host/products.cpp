@@ -3,8 +3,9 @@
 // same bits if there are at least 64, widths and rows are multiples of 16 and sums at least 64
 // long; rows of a weight gradient from 192 on (its sums are longer, and MKL blocks them by the
 // shape), its columns not. Others are not cut. In 16 bit the cuts are constants, so that bits don't
-// depend on the threads whatever the library does. Every piece packs the other operand again (3 %
-// of the time of four pieces), so they are coarser than those of other loops.
+// depend on the threads whatever the library does. Every piece packs the other operand again (with two
+// pieces a thread a training step took 1.1 times as long), so a thread has one piece while the machine
+// lets all of them work, and two where one is held up.
 //
 // A single row, a token of a text that is being written, is cut by columns of the output: it takes as
 // long as its weight is read. Tried as above, on the same instruction sets: columns computed apart
@@ -31,7 +32,6 @@ namespace strata {
 namespace {
 
 constexpr std::int64_t kLeastRows = 64, kLeastSum = 64, kLeastBlock = 192, kUnit = 16;
-constexpr std::int64_t kProductsPerThread = 2;
 constexpr std::int64_t kHalfRows = 256;  // of a piece in 16 bit
 constexpr std::int64_t kLeastRead = 1
                                     << 22;  // elements of the weight that a piece of one row reads
@@ -40,6 +40,8 @@ enum class Decision { kProcessor, kWiden, kKeep };
 std::atomic<Decision> decision{Decision::kProcessor};
 
 bool is_fp32(const at::Tensor& x) { return x.scalar_type() == at::kFloat; }
+
+std::int64_t products_per_thread() { return thread_pool().balanced() ? 1 : 2; }
 
 bool may_cut(std::int64_t in, std::int64_t out) { return in % kUnit == 0 && out % kUnit == 0; }
 
@@ -58,7 +60,7 @@ std::int64_t row_pieces(std::int64_t rows, std::int64_t in, std::int64_t out, bo
   if (half) return std::max<std::int64_t>(1, rows / kHalfRows);
   if (!may_cut(in, out) || rows % kUnit != 0 || in < kLeastSum) return 1;
   // A piece may be a unit shorter than the mean.
-  return pieces_of(rows, kLeastRows + kUnit, kProductsPerThread);
+  return pieces_of(rows, kLeastRows + kUnit, products_per_thread());
 }
 
 at::Tensor widened_rows(const at::Tensor& x, std::int64_t begin, std::int64_t count) {
@@ -93,7 +95,7 @@ void multiply_rows(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
 template <typename Make>
 void multiply_row(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
   const std::int64_t out = y.size(1), least = std::max(kUnit, kLeastRead / x.size(1));
-  const std::int64_t pieces = is_fp32(x) ? pieces_of(out, least, kProductsPerThread)
+  const std::int64_t pieces = is_fp32(x) ? pieces_of(out, least, products_per_thread())
                                          : std::max<std::int64_t>(1, out / least);
   const at::Tensor from = widen ? widened(x) : x;
   for_pieces(out, pieces, [&](std::int64_t begin, std::int64_t count) {
@@ -137,7 +139,7 @@ void for_blocks(const at::Tensor& sum, bool half, F f) {
   std::int64_t pieces = most;
   if (!half)
     pieces = may_cut(sum.size(1), out)
-                 ? std::min(most, pieces_of(out, kLeastBlock, kProductsPerThread))
+                 ? std::min(most, pieces_of(out, kLeastBlock, products_per_thread()))
                  : 1;
   for_pieces(out, pieces, f);
 }
