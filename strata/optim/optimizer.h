@@ -1,10 +1,9 @@
-/// Chooses an optimizer and its constants, and updates flat weight buffers in place, one pass a range,
-/// through ATen's fused kernels.
+/// Updates ranges of tensors by an optimizer, on the rank's threads.
 ///
-/// Source  AdamW (Loshchilov & Hutter 2019); SGD with momentum (Sutskever et al. 2013).
-/// Shapes  weights, gradients, slots: flat fp32, the same length; [0, decay_numel) is decayed.
-/// Cost    AdamW reads and writes 28 bytes an element, SGD with momentum 20; 2 more with a rounded copy,
-///         whose elements are written while the update has them in the cache.
+/// Shapes  weights, slots: flat fp32, gradients flat, all of the same length on the host; [0,
+///         decay_numel) is decayed. Cuts and threads change no bit.
+/// Cost    one pass over memory (update_kernels.h).
+/// Errors  InternalError: tensors that don't belong together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,44 +12,37 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/options.h"
+#include "strata/optim/optimizer_options.h"
 
 namespace strata {
-
-enum class OptimizerKind : std::uint8_t { kAdamW, kSgd };
-const char* name_of(OptimizerKind kind);  ///< "adamw", "sgd"
-
-struct OptimizerOptions {
-  OptimizerKind kind = OptimizerKind::kAdamW;
-  double learning_rate = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;
-  double momentum = 0.9;
-};
-
-void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options);
 
 /// One layer's share of an update.
 struct UpdateRange {
   at::Tensor weights;
-  at::Tensor gradients;
+  at::Tensor gradients;  ///< fp32 or 16 bit; read only
   std::vector<at::Tensor> slots;
   std::int64_t decay_numel = 0;
-  double gradient_factor = 1;  ///< gradients are multiplied by it first, in place
+  double gradient_factor = 1;  ///< what gradients are multiplied by
   at::Tensor rounded = {};     ///< 16 bit: becomes the updated weights; undefined: none
 };
 
 class Optimizer {
  public:
-  virtual ~Optimizer() = default;
-  virtual std::vector<std::string> slot_names() const = 0;  ///< e.g. {"exp_avg", "exp_avg_sq"}
+  explicit Optimizer(OptimizerOptions options) : options_(options) {}
+
+  std::vector<std::string> slot_names() const { return strata::slot_names(rule_of(options_)); }
 
   /// `step` counts from 1; `learning_rate` is the one of this step.
-  virtual void update(const UpdateRange& range, std::int64_t step, double learning_rate) const = 0;
+  void update(const UpdateRange& range, std::int64_t step, double learning_rate) const;
+
+ private:
+  OptimizerOptions options_;
 };
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options);
+
+/// The same on raw memory: elements [0, numel) of the arrays, on the calling thread's pool.
+void update_on_threads(const kernels::UpdateStep& step, const kernels::UpdateArrays& arrays,
+                       std::int64_t numel);
 
 }  // namespace strata

@@ -36,12 +36,67 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const Bf16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
 }
 
+// Highway's own fp16 for processors without instructions for it neither rounds nor knows infinities.
+#if HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_EMU128 || \
+    HWY_TARGET == HWY_SCALAR
+
+template <typename D>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const Fp16* from) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::RebindToUnsigned<D> wide;
+  const hn::Rebind<std::uint16_t, D> narrow;
+  const auto bits =
+      hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const std::uint16_t*>(from)));
+  const auto magnitude = hn::And(bits, hn::Set(wide, 0x7FFFu));
+  // The exponent's bias grows by 127 - 15; the product is exact, also for denormals.
+  const auto value = hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 0x1p112f));
+  const auto exponent = hn::IfThenElse(hn::Gt(magnitude, hn::Set(wide, 0x7BFFu)),
+                                       hn::Set(wide, 0x7F800000u), hn::Zero(wide));
+  const auto sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude));
+  return hn::BitCast(d, hn::Or(hn::Or(hn::BitCast(wide, value), exponent), sign));
+}
+
+template <typename D>
+HWY_INLINE void store(hwy::HWY_NAMESPACE::Vec<D> v, D d, Fp16* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::RebindToUnsigned<D> wide;
+  const hn::RebindToSigned<D> whole;
+  const hn::Rebind<std::uint16_t, D> narrow;
+  const auto bits = hn::BitCast(wide, v);
+  const auto magnitude = hn::And(bits, hn::Set(wide, 0x7FFFFFFFu));
+  const auto above = [&](std::uint32_t limit) { return hn::Gt(magnitude, hn::Set(wide, limit)); };
+  const auto odd = hn::And(hn::ShiftRight<13>(bits), hn::Set(wide, 1u));
+  const auto bias = hn::Set(wide, 0xFFFu - (112u << 23));
+  const auto normal = hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(odd, bias)));
+  // A sum with 0.5 has its last bit where denormals of fp16 have theirs, and is rounded there.
+  const auto half = hn::Set(d, 0.5f);
+  const auto denormal =
+      hn::Sub(hn::BitCast(wide, hn::Add(hn::BitCast(d, magnitude), half)), hn::BitCast(wide, half));
+  auto result = hn::IfThenElse(above(0x387FFFFFu), normal, denormal);           // from 2^-14 on
+  result = hn::IfThenElse(above(0x477FFFFFu), hn::Set(wide, 0x7C00u), result);  // from 2^16 on
+  result = hn::IfThenElse(above(0x7F800000u), hn::Set(wide, 0x7E00u), result);  // NaN
+  result = hn::Or(result, hn::ShiftRight<16>(hn::Xor(bits, magnitude)));
+  hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(whole, result)), narrow,
+             reinterpret_cast<std::uint16_t*>(to));
+}
+
+#else
+
 template <typename D>
 HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const Fp16* from) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::Rebind<hwy::float16_t, D> narrow;
   return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
 }
+
+template <typename D>
+HWY_INLINE void store(hwy::HWY_NAMESPACE::Vec<D> v, D d, Fp16* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<hwy::float16_t, D> narrow;
+  hn::StoreU(hn::DemoteTo(narrow, v), narrow, reinterpret_cast<hwy::float16_t*>(to));
+}
+
+#endif
 
 template <typename D>
 HWY_INLINE void store(hwy::HWY_NAMESPACE::Vec<D> v, D d, float* to) {
@@ -57,17 +112,10 @@ HWY_INLINE void store(hwy::HWY_NAMESPACE::Vec<D> v, D d, Bf16* to) {
   const auto bits = hn::BitCast(wide, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(wide, 1u));
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(wide, 0x7FFFu))));
-  const auto nan = hn::RebindMask(wide, hn::Ne(v, v));
+  const auto nan = hn::RebindMask(wide, hn::IsNaN(v));  // Ne(v, v) is false on AVX
   const auto result = hn::IfThenElse(nan, hn::Set(wide, 0x7FC0u), rounded);
   hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(whole, result)), narrow,
              reinterpret_cast<std::uint16_t*>(to));
-}
-
-template <typename D>
-HWY_INLINE void store(hwy::HWY_NAMESPACE::Vec<D> v, D d, Fp16* to) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const hn::Rebind<hwy::float16_t, D> narrow;
-  hn::StoreU(hn::DemoteTo(narrow, v), narrow, reinterpret_cast<hwy::float16_t*>(to));
 }
 
 // One element, for the ends of rows.

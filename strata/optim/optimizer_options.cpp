@@ -1,0 +1,100 @@
+#include "strata/optim/optimizer_options.h"
+
+#include <cmath>
+
+namespace strata {
+
+using kernels::UpdateRule;
+
+const char* name_of(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kAdamW:
+      return "adamw";
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kAdagrad:
+      return "adagrad";
+  }
+  return "?";
+}
+
+void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options) {
+  // A decay rate of 1 would never forget, and divides by zero in AdamW's bias correction.
+  constexpr double kBelowOne = 0.999999;
+  set.add(prefix + ".kind", &options.kind,
+          named({OptimizerKind::kAdamW, OptimizerKind::kSgd, OptimizerKind::kAdagrad}),
+          {.help = "How gradients change the weights."});
+  set.add(prefix + ".learning_rate", &options.learning_rate,
+          {.help = "Peak learning rate, reached at the end of the warm-up.", .minimum = 0});
+  set.add(prefix + ".beta1", &options.beta1,
+          {.help = "AdamW: share of the mean gradient that a step keeps.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = kBelowOne});
+  set.add(prefix + ".beta2", &options.beta2,
+          {.help = "AdamW: share of the mean squared gradient that a step keeps.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = kBelowOne});
+  set.add(prefix + ".epsilon", &options.epsilon,
+          {.help = "AdamW: added to the root of the mean squared gradient; adagrad: of their sum.",
+           .minimum = 0});
+  set.add(
+      prefix + ".weight_decay", &options.weight_decay,
+      {.help = "Pull of matrices towards zero: AdamW's own, for sgd and adagrad the L2 penalty.",
+       .minimum = 0});
+  set.add(prefix + ".momentum", &options.momentum,
+          {.help = "Sgd: share of the velocity that a step keeps; 0 keeps no velocity.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = kBelowOne});
+}
+
+UpdateRule rule_of(const OptimizerOptions& options) {
+  switch (options.kind) {
+    case OptimizerKind::kAdamW:
+      return UpdateRule::kAdamW;
+    case OptimizerKind::kAdagrad:
+      return UpdateRule::kAdagrad;
+    case OptimizerKind::kSgd:
+      break;
+  }
+  return options.momentum == 0 ? UpdateRule::kSgd : UpdateRule::kSgdMomentum;
+}
+
+std::vector<std::string> slot_names(UpdateRule rule) {
+  switch (rule) {
+    case UpdateRule::kAdamW:
+      return {"exp_avg", "exp_avg_sq"};
+    case UpdateRule::kSgd:
+      return {};
+    case UpdateRule::kSgdMomentum:
+      return {"momentum_buffer"};
+    case UpdateRule::kAdagrad:
+      return {"sum"};
+  }
+  return {};
+}
+
+kernels::UpdateStep update_step(const OptimizerOptions& options, std::int64_t step,
+                                double learning_rate, double gradient_factor) {
+  const auto rounded = [](double value) { return static_cast<float>(value); };
+  kernels::UpdateStep result{.rule = rule_of(options),
+                             .gradient_factor = rounded(gradient_factor),
+                             .size = rounded(learning_rate),
+                             .penalty = rounded(options.weight_decay),
+                             .epsilon = rounded(options.epsilon),
+                             .momentum = rounded(options.momentum)};
+  if (result.rule != UpdateRule::kAdamW) return result;
+  const auto n = static_cast<double>(step);
+  result.size = rounded(learning_rate / (1 - std::pow(options.beta1, n)));
+  result.kept = rounded(1 - learning_rate * options.weight_decay);
+  result.mean_kept = rounded(options.beta1);
+  result.mean_share = rounded(1 - options.beta1);
+  result.square_kept = rounded(options.beta2);
+  result.square_share = rounded(1 - options.beta2);
+  result.root_scale = rounded(1 / std::sqrt(1 - std::pow(options.beta2, n)));
+  return result;
+}
+
+}  // namespace strata

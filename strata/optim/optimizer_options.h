@@ -1,0 +1,38 @@
+/// Chooses an optimizer and its constants, and computes what one of its steps does to every element.
+///
+/// No torch: whoever updates raw memory needs no more than this and update_kernels.h.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/base/options.h"
+#include "strata/optim/update_kernels.h"
+
+namespace strata {
+
+enum class OptimizerKind : std::uint8_t { kAdamW, kSgd, kAdagrad };
+const char* name_of(OptimizerKind kind);  ///< "adamw", "sgd", "adagrad"
+
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  double momentum = 0.9;
+};
+
+void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options);
+
+kernels::UpdateRule rule_of(const OptimizerOptions& options);
+
+/// Names in checkpoints, e.g. {"exp_avg", "exp_avg_sq"}.
+std::vector<std::string> slot_names(kernels::UpdateRule rule);
+
+/// `step` counts from 1; `learning_rate` is the one of this step. Computed in fp64, rounded once.
+kernels::UpdateStep update_step(const OptimizerOptions& options, std::int64_t step,
+                                double learning_rate, double gradient_factor = 1);
+
+}  // namespace strata

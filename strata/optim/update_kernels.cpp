@@ -1,0 +1,260 @@
+// Products and sums are written apart, and the compiler may not contract them (cmake/toolchain.cmake):
+// a fused multiply-add exists on some targets only and rounds once. The end of a range goes through
+// padded vectors and the same operations. A NaN that two others meet in has the bits of either,
+// as the compiler orders them, so NaNs are written as one.
+#include "strata/optim/update_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "strata/optim/update_kernels.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After highway.h, which sets the target.
+#include "strata/nn/kernels/element-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = FloatTag;
+using V = FloatVector;
+using Wide = hn::RebindToUnsigned<D>;
+
+HWY_INLINE V one_nan(V x) {
+  const Wide wide;
+  return hn::IfThenElse(hn::IsNaN(x), hn::BitCast(D(), hn::Set(wide, 0x7FC00000u)), x);
+}
+
+// ---- Rules: the new weight, from weight and gradient; slots change in place. -------------------------
+
+struct AdamWRule {
+  static constexpr int kSlots = 2;
+  float mean_kept, mean_share, square_kept, square_share, root_scale, epsilon, size, kept;
+
+  AdamWRule(const UpdateStep& s, bool decayed)
+      : mean_kept(s.mean_kept),
+        mean_share(s.mean_share),
+        square_kept(s.square_kept),
+        square_share(s.square_share),
+        root_scale(s.root_scale),
+        epsilon(s.epsilon),
+        size(s.size),
+        kept(decayed ? s.kept : 1.0f) {}
+
+  HWY_INLINE V operator()(V w, V g, V& mean, V& square) const {
+    const D d;
+    mean = hn::Add(hn::Mul(hn::Set(d, mean_kept), mean), hn::Mul(hn::Set(d, mean_share), g));
+    square = hn::Add(hn::Mul(hn::Set(d, square_kept), square),
+                     hn::Mul(hn::Mul(hn::Set(d, square_share), g), g));
+    const V root = hn::Add(hn::Mul(hn::Sqrt(square), hn::Set(d, root_scale)), hn::Set(d, epsilon));
+    return hn::Sub(hn::Mul(w, hn::Set(d, kept)), hn::Div(hn::Mul(hn::Set(d, size), mean), root));
+  }
+};
+
+// The L2 penalty of SGD and Adagrad; none is not 0 * w, which an infinite weight would make NaN.
+HWY_INLINE V penalised(V g, V w, float penalty) {
+  return penalty == 0 ? g : hn::Add(g, hn::Mul(hn::Set(D(), penalty), w));
+}
+
+template <int kNumSlots>
+struct SgdRule {
+  static constexpr int kSlots = kNumSlots;
+  float momentum, size, penalty;
+
+  SgdRule(const UpdateStep& s, bool decayed)
+      : momentum(s.momentum), size(s.size), penalty(decayed ? s.penalty : 0.0f) {}
+
+  HWY_INLINE V operator()(V w, V g, V& velocity, V& /*none*/) const {
+    const D d;
+    g = penalised(g, w, penalty);
+    if constexpr (kSlots > 0) g = velocity = hn::Add(hn::Mul(hn::Set(d, momentum), velocity), g);
+    return hn::Sub(w, hn::Mul(hn::Set(d, size), g));
+  }
+};
+
+struct AdagradRule {
+  static constexpr int kSlots = 1;
+  float size, epsilon, penalty;
+
+  AdagradRule(const UpdateStep& s, bool decayed)
+      : size(s.size), epsilon(s.epsilon), penalty(decayed ? s.penalty : 0.0f) {}
+
+  HWY_INLINE V operator()(V w, V g, V& sum, V& /*none*/) const {
+    const D d;
+    g = penalised(g, w, penalty);
+    sum = hn::Add(sum, hn::Mul(g, g));
+    const V root = hn::Add(hn::Sqrt(sum), hn::Set(d, epsilon));
+    return hn::Sub(w, hn::Div(hn::Mul(hn::Set(d, size), g), root));
+  }
+};
+
+// ---- Weights: how they are read and written, n elements from i on. -----------------------------------
+
+struct Fp32Weights {
+  float* weights;
+  HWY_INLINE V load(std::int64_t i, std::int64_t n) const { return load_partial(weights + i, n); }
+  HWY_INLINE void store(V w, std::int64_t i, std::int64_t n) const {
+    store_partial(w, weights + i, n);
+  }
+};
+
+template <typename T>
+struct RoundedWeights {
+  float* weights;
+  T* rounded;
+  HWY_INLINE V load(std::int64_t i, std::int64_t n) const { return load_partial(weights + i, n); }
+  HWY_INLINE void store(V w, std::int64_t i, std::int64_t n) const {
+    store_partial(w, weights + i, n);
+    store_partial(w, rounded + i, n);
+  }
+};
+
+// Sums and shifts wrap at 32 bits, which makes them right also where the upper half is 0 or 0xFFFF.
+struct HalvedWeights {
+  using Narrow = hn::Rebind<std::uint16_t, D>;
+  SplitWeights split;
+
+  HWY_INLINE static V join(const std::uint16_t* high, const std::uint16_t* low) {
+    const Wide wide;
+    const auto lower = hn::PromoteTo(wide, hn::LoadU(Narrow(), low));
+    const auto upper =
+        hn::Sub(hn::PromoteTo(wide, hn::LoadU(Narrow(), high)), hn::ShiftRight<15>(lower));
+    return hn::BitCast(D(), hn::Or(hn::ShiftLeft<16>(upper), lower));
+  }
+
+  // Values below 2^16.
+  HWY_INLINE static void store_halves(hn::Vec<Wide> halves, std::uint16_t* to) {
+    const hn::RebindToSigned<D> whole;
+    hn::StoreU(hn::DemoteTo(Narrow(), hn::BitCast(whole, halves)), Narrow(), to);
+  }
+
+  HWY_INLINE static void cut(V w, std::uint16_t* high, std::uint16_t* low) {
+    const Wide wide;
+    const auto bits = hn::BitCast(wide, w);
+    store_halves(hn::ShiftRight<16>(hn::Add(bits, hn::Set(wide, 0x8000u))), high);
+    store_halves(hn::And(bits, hn::Set(wide, 0xFFFFu)), low);
+  }
+
+  HWY_INLINE V load(std::int64_t i, std::int64_t n) const {
+    if (n == static_cast<std::int64_t>(hn::Lanes(D()))) return join(split.high + i, split.low + i);
+    HWY_ALIGN std::uint16_t high[HWY_MAX_BYTES / sizeof(float)] = {}, low[sizeof(high) / 2] = {};
+    std::memcpy(high, split.high + i, n * sizeof(*high));
+    std::memcpy(low, split.low + i, n * sizeof(*low));
+    return join(high, low);
+  }
+
+  HWY_INLINE void store(V w, std::int64_t i, std::int64_t n) const {
+    if (n == static_cast<std::int64_t>(hn::Lanes(D())))
+      return cut(w, split.high + i, split.low + i);
+    HWY_ALIGN std::uint16_t high[HWY_MAX_BYTES / sizeof(float)], low[sizeof(high) / 2];
+    cut(w, high, low);
+    std::memcpy(split.high + i, high, n * sizeof(*high));
+    std::memcpy(split.low + i, low, n * sizeof(*low));
+  }
+};
+
+// ---- The pass ----------------------------------------------------------------------------------------
+
+template <typename Rule, typename Weights, typename T>
+HWY_INLINE void update_vector(const Rule& rule, const Weights& weights, const T* gradients,
+                              float* const* slots, V factor, std::int64_t i, std::int64_t n) {
+  V first = hn::Zero(D()), second = first;
+  if constexpr (Rule::kSlots > 0) first = load_partial(slots[0] + i, n);
+  if constexpr (Rule::kSlots > 1) second = load_partial(slots[1] + i, n);
+  const V gradient = hn::Mul(load_partial(gradients + i, n), factor);
+  const V updated = rule(weights.load(i, n), gradient, first, second);
+  weights.store(one_nan(updated), i, n);
+  if constexpr (Rule::kSlots > 0) store_partial(one_nan(first), slots[0] + i, n);
+  if constexpr (Rule::kSlots > 1) store_partial(one_nan(second), slots[1] + i, n);
+}
+
+template <typename Rule, typename Weights, typename T>
+HWY_NOINLINE void update_range(const Rule rule, const Weights weights, const T* gradients,
+                               float* const* slots, float factor, FlatRange range) {
+  const V scale = hn::Set(D(), factor);
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
+  std::int64_t i = range.begin;
+  for (; i + lanes <= range.end; i += lanes)
+    update_vector(rule, weights, gradients, slots, scale, i, lanes);
+  if (i < range.end) update_vector(rule, weights, gradients, slots, scale, i, range.end - i);
+}
+
+template <typename Rule, typename Weights>
+void update_weights(const UpdateStep& step, const UpdateArrays& arrays, Weights weights,
+                    FlatRange range) {
+  const std::int64_t edge = std::clamp(arrays.decay_numel, range.begin, range.end);
+  STRATA_WITH_ELEMENT(arrays.gradient_element, {
+    const auto* gradients = static_cast<const T*>(arrays.gradients);
+    update_range(Rule(step, true), weights, gradients, arrays.slots, step.gradient_factor,
+                 {range.begin, edge});
+    update_range(Rule(step, false), weights, gradients, arrays.slots, step.gradient_factor,
+                 {edge, range.end});
+  });
+}
+
+template <typename Rule>
+void update_by(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range) {
+  if (arrays.split.high) {
+    update_weights<Rule>(step, arrays, HalvedWeights{arrays.split}, range);
+  } else if (!arrays.rounded) {
+    update_weights<Rule>(step, arrays, Fp32Weights{arrays.weights}, range);
+  } else if (arrays.rounded_element == Element::kBf16) {
+    update_weights<Rule>(step, arrays,
+                         RoundedWeights<Bf16>{arrays.weights, static_cast<Bf16*>(arrays.rounded)},
+                         range);
+  } else {
+    update_weights<Rule>(step, arrays,
+                         RoundedWeights<Fp16>{arrays.weights, static_cast<Fp16*>(arrays.rounded)},
+                         range);
+  }
+}
+
+void Update(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range) {
+  switch (step.rule) {
+    case UpdateRule::kAdamW:
+      return update_by<AdamWRule>(step, arrays, range);
+    case UpdateRule::kSgd:
+      return update_by<SgdRule<0>>(step, arrays, range);
+    case UpdateRule::kSgdMomentum:
+      return update_by<SgdRule<1>>(step, arrays, range);
+    case UpdateRule::kAdagrad:
+      return update_by<AdagradRule>(step, arrays, range);
+  }
+}
+
+void Split(const float* weights, SplitWeights split, std::int64_t n) {
+  const HalvedWeights halves{split};
+  for_each_partial(n, [&](std::int64_t i, std::int64_t count) {
+    halves.store(one_nan(load_partial(weights + i, count)), i, count);
+  });
+}
+
+void Join(SplitWeights split, float* weights, std::int64_t n) {
+  const HalvedWeights halves{split};
+  for_each_partial(n, [&](std::int64_t i, std::int64_t count) {
+    store_partial(halves.load(i, count), weights + i, count);
+  });
+}
+
+}  // namespace strata::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::kernels {
+HWY_EXPORT(Update);
+HWY_EXPORT(Split);
+HWY_EXPORT(Join);
+
+void update(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range) {
+  HWY_DYNAMIC_DISPATCH(Update)(step, arrays, range);
+}
+void split_weights(const float* weights, SplitWeights split, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Split)(weights, split, n);
+}
+void join_weights(SplitWeights split, float* weights, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Join)(split, weights, n);
+}
+}  // namespace strata::kernels
+#endif

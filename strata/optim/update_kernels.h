@@ -1,0 +1,77 @@
+/// Updates flat weights in one pass over memory, vectorised for the machine that runs it (Highway).
+///
+/// No torch, no state, and no opinion on where the arrays lie: a store may call it on raw memory.
+/// An element's bits depend on its own values and on the constants of the step alone, never on cuts,
+/// threads or the instruction set: every operation is one that IEEE 754 rounds correctly, none are
+/// fused, and a NaN is written as 0x7FC00000.
+///
+/// Source   AdamW (Loshchilov & Hutter 2019); SGD with momentum (Sutskever et al. 2013); Adagrad
+///          (Duchi et al. 2011).
+/// Shapes   the arrays of an update have the same elements in the same order.
+/// Cost     bytes an element read + written by AdamW: fp32 alone 16 + 12; bf16 gradients and a bf16
+///          copy 14 + 14; split weights and bf16 gradients 14 + 12.
+/// Threads  any, on ranges that don't overlap.
+#pragma once
+
+#include <cstdint>
+
+#include "strata/base/flat_range.h"
+#include "strata/nn/kernels/kernels.h"
+
+namespace strata::kernels {
+
+enum class UpdateRule : std::uint8_t { kAdamW, kSgd, kSgdMomentum, kAdagrad };
+
+constexpr int num_slots(UpdateRule rule) {
+  return rule == UpdateRule::kAdamW ? 2 : rule == UpdateRule::kSgd ? 0 : 1;
+}
+
+/// What a step does to every element. strata/optim/optimizer_options.h computes it.
+///
+///     g = gradient * gradient_factor
+///     AdamW     m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g g
+///               w = w kept - size m / (sqrt(v) root_scale + epsilon)
+///     the rest  g = g + penalty w
+///     SGD       b = momentum b + g,  w = w - size b;  without momentum w = w - size g
+///     Adagrad   s = s + g g,  w = w - size g / (sqrt(s) + epsilon)
+struct UpdateStep {
+  UpdateRule rule = UpdateRule::kAdamW;
+  float gradient_factor = 1;                ///< 1 / loss scale, clipping
+  float size = 0;                           ///< learning rate; AdamW: / (1 - beta1^step)
+  float kept = 1;                           ///< AdamW: 1 - learning rate * weight decay
+  float penalty = 0;                        ///< the rest: weight decay
+  float mean_kept = 0, mean_share = 0;      ///< AdamW: beta1, 1 - beta1
+  float square_kept = 0, square_share = 0;  ///< AdamW: beta2, 1 - beta2
+  float root_scale = 0;                     ///< AdamW: 1 / sqrt(1 - beta2^step)
+  float epsilon = 0;
+  float momentum = 0;
+};
+
+/// An fp32 weight in two halves, 4 bytes in all. `high` is the weight as a bf16 that may be sent and
+/// computed with as it is, rounded to nearest, ties away from zero: other than rounding to nearest
+/// even only where the lower half is 0x8000. The weight's upper half is high - (low >> 15), so no bit
+/// is lost, whatever its sign, denormal or infinite; a NaN becomes 0x7FC00000.
+struct SplitWeights {
+  std::uint16_t* high = nullptr;
+  std::uint16_t* low = nullptr;
+};
+
+/// Element 0 of each array.
+struct UpdateArrays {
+  float* weights = nullptr;  ///< or `split`
+  SplitWeights split = {};
+  const void* gradients = nullptr;  ///< read only
+  Element gradient_element = Element::kFp32;
+  float* slots[2] = {};     ///< AdamW: means, mean squares; momentum: velocities; Adagrad: sums
+  void* rounded = nullptr;  ///< 16 bit: becomes the weights, to nearest even; null: none
+  Element rounded_element = Element::kBf16;
+  std::int64_t decay_numel = 0;  ///< elements [0, decay_numel) are decayed
+};
+
+/// Elements [range.begin, range.end).
+void update(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range);
+
+void split_weights(const float* weights, SplitWeights split, std::int64_t n);
+void join_weights(SplitWeights split, float* weights, std::int64_t n);
+
+}  // namespace strata::kernels
