@@ -20,7 +20,7 @@ RUN make build
 
 FROM debian:12-slim
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-    libgomp1 libhwy1 libssl3 libucx0 libxxhash0 libyaml-cpp0.7 \
+    libgomp1 libhwy1 libssl3 libucx0 liburing2 libxxhash0 libyaml-cpp0.7 \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /strata/build/release/strata /strata/build/release/strata
 # Where the program looks for them.

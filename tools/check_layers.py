@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = [
     ["base"],
-    ["schedule", "transport", "tokenizer", "report", "device"],
+    ["disk", "schedule", "transport", "tokenizer", "report", "device"],
     ["plan", "comm", "nn", "data"],
     ["optim", "models"],
     ["tier"],
@@ -24,7 +24,8 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 # What a folder may see: (headers, their name in the message, who may include them).
 SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
-     lambda folder, file: folder not in ("base", "schedule", "transport", "tokenizer", "report", "plan")),
+     lambda folder, file: folder not in ("base", "disk", "schedule", "transport", "tokenizer", "report",
+                                        "plan")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"

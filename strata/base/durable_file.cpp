@@ -125,6 +125,12 @@ int FileSystem::create(const std::string& path) {
   return ::write(descriptor, bytes.data(), bytes.size());
 }
 
+// posix_fallocate() writes where a file system cannot reserve.
+int FileSystem::allocate(int descriptor, std::int64_t bytes) {
+  errno = ::posix_fallocate(descriptor, 0, bytes);
+  return errno == 0 ? 0 : -1;
+}
+
 int FileSystem::sync(int descriptor) {
   return ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : -1;
 }

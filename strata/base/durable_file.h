@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@ class FileSystem {
 
   virtual int create(const std::string& path);  ///< makes or empties a file; its descriptor
   virtual ::ssize_t write(int descriptor, std::span<const std::byte> bytes);
+  virtual int allocate(int descriptor, std::int64_t bytes);  ///< reserves them on the disk
   virtual int sync(int descriptor);  ///< fsync; nothing where there is no medium, as of a pipe
   virtual int close(int descriptor);
   virtual int make_folder(const std::string& path);

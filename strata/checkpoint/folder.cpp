@@ -1,23 +1,13 @@
 // A checkpoint that is removed loses its name first, so that no half-removed one looks complete.
-// The lock is one of the open file (flock): it goes with the process, however that ends, and the
-// text in the file only says who holds it.
 #include "strata/checkpoint/folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <iomanip>
 #include <map>
 #include <sstream>
 
 #include "strata/base/durable_file.h"
-#include "strata/base/errors.h"
 
 namespace strata {
 namespace {
@@ -31,18 +21,6 @@ std::string padded(std::int64_t number, int digits) {
   std::ostringstream text;
   text << std::setw(digits) << std::setfill('0') << number;
   return text.str();
-}
-
-// Which process has the lock, for whoever finds it taken.
-std::string holder_text() {
-  char host[256] = {};
-  ::gethostname(host, sizeof(host) - 1);
-  char time[64] = {};
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  std::strftime(time, sizeof(time), "%Y-%m-%d %H:%M:%S UTC", ::gmtime_r(&now, &utc));
-  return "host " + std::string(host) + ", process " + std::to_string(::getpid()) + ", since " +
-         time + "\n";
 }
 
 }  // namespace
@@ -100,41 +78,13 @@ void prune_checkpoints(const std::string& folder, std::int64_t keep, FileSystem&
   }
 }
 
-CheckpointLock::CheckpointLock(const std::string& folder, FileSystem& files) {
-  constexpr const char* kOperation = "checkpoint.lock";
-  make_folders_durably(folder, files);
-  const std::string path = folder + "/" + kLockName;
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0644);
-  if (descriptor_ < 0) {
-    throw_error(
-        file_error(kOperation, path, "checkpoints cannot be written to this folder", errno));
-  }
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    char text[256] = {};
-    const ::ssize_t bytes = ::pread(descriptor_, text, sizeof(text) - 1, 0);
-    ::close(descriptor_);
-    if (error != EWOULDBLOCK)
-      throw_error(file_error(kOperation, path, "the folder cannot be locked", error));
-    throw UserError({.operation = kOperation,
-                     .where = folder,
-                     .what = "another run saves its checkpoints here",
-                     .expected = "a folder of this run's own",
-                     .got = bytes > 0 ? std::string(text, std::strcspn(text, "\n"))
-                                      : "a run that has not said which it is",
-                     .fix = "wait for that run or end it, or set train.checkpoint_folder to "
-                            "another folder"});
-  }
-  const std::string holder = holder_text();
-  if (::ftruncate(descriptor_, 0) != 0 ||
-      ::pwrite(descriptor_, holder.data(), holder.size(), 0) < 0) {
-    const int error = errno;
-    ::close(descriptor_);
-    throw_error(
-        file_error(kOperation, path, "checkpoints cannot be written to this folder", error));
-  }
-}
-
-CheckpointLock::~CheckpointLock() { ::close(descriptor_); }
+CheckpointLock::CheckpointLock(const std::string& folder, FileSystem& files)
+    : FolderLock(folder,
+                 {.operation = "checkpoint.lock",
+                  .taken = "another run saves its checkpoints here",
+                  .unwritable = "checkpoints cannot be written to this folder",
+                  .fix = "wait for that run or end it, or set train.checkpoint_folder to another "
+                         "folder"},
+                 files) {}
 
 }  // namespace strata

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "strata/base/durable_file.h"
+#include "strata/base/folder_lock.h"
 
 namespace strata {
 
 inline constexpr const char* kManifestName = "manifest.json";
-inline constexpr const char* kLockName = "LOCK";
 
 std::string checkpoint_folder_name(std::int64_t step);  ///< "step-00000400"
 std::string unfinished(const std::string& folder);      ///< FOLDER + ".partial"
@@ -38,19 +38,9 @@ void prune_checkpoints(const std::string& folder, std::int64_t keep,
                        FileSystem& files = posix_file_system());
 
 /// Keeps other runs from saving to the same folder, which it makes, as long as the object lives.
-///
-/// The lock is the system's (flock on FOLDER/LOCK): it goes with the process, however that ends.
-/// Errors  UserError that says which process of which host has it since when, or that the folder
-///         cannot be made or written to.
-class CheckpointLock {
+class CheckpointLock : public FolderLock {
  public:
   explicit CheckpointLock(const std::string& folder, FileSystem& files = posix_file_system());
-  ~CheckpointLock();
-  CheckpointLock(const CheckpointLock&) = delete;
-  CheckpointLock& operator=(const CheckpointLock&) = delete;
-
- private:
-  int descriptor_;
 };
 
 }  // namespace strata

@@ -1,14 +1,12 @@
 #include "strata/checkpoint/manifest.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "strata/base/checksum.h"
-#include "strata/base/errors.h"
 #include "strata/base/json_document.h"
-#include "strata/base/user_text.h"
+#include "strata/base/manifest_checksum.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/model_description.h"
 
@@ -17,37 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::string_view kManifestEnd = "\n}\n";
 const FileUse kManifestUse{.operation = "checkpoint.open", .fix = "resume from another checkpoint"};
-
-// The last field. What it covers is the text without it, so that any other byte counts.
-std::string checksum_field(std::string_view text_without) {
-  const std::uint64_t sum = checksum(std::as_bytes(std::span(text_without)));
-  return ",\n  \"manifest_checksum\": \"" + checksum_text(sum) + "\"";
-}
-
-void require_undamaged(std::string_view text, const std::string& path) {
-  const std::size_t field = checksum_field("").size();
-  const bool whole = text.size() > field + kManifestEnd.size() && text.ends_with(kManifestEnd);
-  if (!whole)
-    kManifestUse.refuse(path, "the manifest is damaged", "a checksum at its end", "another end");
-  const std::size_t at = text.size() - kManifestEnd.size() - field;
-  const std::string without = std::string(text.substr(0, at)) + "\n}";
-  const std::string expected = checksum_field(without);
-  const std::string_view got = text.substr(at, field);
-  if (got != expected)
-    kManifestUse.refuse(path, "the manifest is damaged: its checksum is another",
-                        excerpt(expected.substr(4)), excerpt(got.substr(4)));
-}
-
-std::uint64_t read_checksum(const JsonPart& digits) {
-  const std::string text = digits.text();
-  std::uint64_t sum = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), sum, 16);
-  if (error != std::errc() || end != text.data() + text.size() || text.size() != 16)
-    digits.refuse("16 hexadecimal digits", text);
-  return sum;
-}
 
 ManifestFile read_file_entry(const JsonPart& entry) {
   ManifestFile file{.name = entry.member("name").text(), .digest = {}};
@@ -96,9 +64,7 @@ std::string write_manifest(const Manifest& manifest) {
     fields["files"].push_back(
         {{"name", name}, {"bytes", digest.bytes}, {"checksums", std::move(checksums)}});
   }
-  std::string text = fields.dump(2, ' ', false, ordered_json::error_handler_t::replace);
-  text.insert(text.size() - 2, checksum_field(text));
-  return text + "\n";
+  return with_manifest_checksum(fields.dump(2, ' ', false, ordered_json::error_handler_t::replace));
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& path) {
@@ -111,7 +77,7 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
     other.refuse(path, "the checkpoint has another format version",
                  std::to_string(kCheckpointFormat), std::to_string(version));
   }
-  require_undamaged(text, path);
+  require_manifest_checksum(text, path, kManifestUse);
   return read_fields(fields);
 }
 

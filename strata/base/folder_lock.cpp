@@ -1,0 +1,62 @@
+// The lock is one of the open file; the text in the file only says who holds it.
+#include "strata/base/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+// Which process has the lock, for whoever finds it taken.
+std::string holder_text() {
+  char host[256] = {};
+  ::gethostname(host, sizeof(host) - 1);
+  char time[64] = {};
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  std::strftime(time, sizeof(time), "%Y-%m-%d %H:%M:%S UTC", ::gmtime_r(&now, &utc));
+  return "host " + std::string(host) + ", process " + std::to_string(::getpid()) + ", since " +
+         time + "\n";
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const std::string& folder, const Use& use, FileSystem& files) {
+  make_folders_durably(folder, files);
+  const std::string path = folder + "/" + kLockName;
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0644);
+  if (descriptor_ < 0) throw_error(file_error(use.operation, path, use.unwritable, errno));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    char text[256] = {};
+    const ::ssize_t bytes = ::pread(descriptor_, text, sizeof(text) - 1, 0);
+    ::close(descriptor_);
+    if (error != EWOULDBLOCK)
+      throw_error(file_error(use.operation, path, "the folder cannot be locked", error));
+    throw UserError({.operation = use.operation,
+                     .where = folder,
+                     .what = use.taken,
+                     .expected = "a folder of this run's own",
+                     .got = bytes > 0 ? std::string(text, std::strcspn(text, "\n"))
+                                      : "a run that has not said which it is",
+                     .fix = use.fix});
+  }
+  const std::string holder = holder_text();
+  if (::ftruncate(descriptor_, 0) != 0 ||
+      ::pwrite(descriptor_, holder.data(), holder.size(), 0) < 0) {
+    const int error = errno;
+    ::close(descriptor_);
+    throw_error(file_error(use.operation, path, use.unwritable, error));
+  }
+}
+
+FolderLock::~FolderLock() { ::close(descriptor_); }
+
+}  // namespace strata

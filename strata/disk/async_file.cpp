@@ -1,0 +1,154 @@
+// A process that is killed leaves requests in the kernel, and they still write: they hold the open
+// file, and with it its lock (flock). So whoever opens the file next waits for the lock, and no late
+// write of the dead falls among those of the living.
+#include "strata/disk/async_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+constexpr auto kLongestDeath = std::chrono::seconds(30);
+
+// What O_DIRECT asks of memory; a whole page where the kernel (before 6.1) doesn't say.
+std::size_t direct_memory_alignment(int descriptor) {
+  struct statx status{};
+  if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
+      (status.stx_mask & STATX_DIOALIGN) != 0 && status.stx_dio_mem_align > 0)
+    return status.stx_dio_mem_align;
+  return kDiskAlignment;
+}
+
+}  // namespace
+
+std::string DiskProbe::text() const {
+  std::string text = name_of(io.backend);
+  if (!io.why_threads.empty()) text += " (" + io.why_threads + ")";
+  text += direct ? ", O_DIRECT" : ", buffered (" + why_buffered + ")";
+  if (io.backend != DiskBackend::kIoUring) return text;
+  if (io.registered_file && io.registered_buffers) return text + ", registered file and buffers";
+  if (io.registered_file) text += ", registered file";
+  if (!io.why_unregistered.empty())
+    text += ", buffers not registered (" + io.why_unregistered + ")";
+  return text;
+}
+
+AsyncFile::AsyncFile(const std::string& path, const AsyncFileOptions& options,
+                     const BlockIoFactory& make_io)
+    : path_(path) {
+  try {
+    open(options);
+    const TransferQueue::Options queue = {
+        .backend = options.backend, .depth = options.depth, .buffers = options.buffers};
+    reads_ = std::make_unique<TransferQueue>(file(), queue, make_io);
+    writes_ = std::make_unique<TransferQueue>(file(), queue, make_io);
+    probe_.io = reads_->probe();
+  } catch (...) {
+    reads_.reset();
+    if (descriptor_ >= 0) ::close(descriptor_);
+    throw;
+  }
+}
+
+AsyncFile::~AsyncFile() {
+  reads_.reset();
+  writes_.reset();
+  ::flock(descriptor_, LOCK_UN);  // the ring lets go of the file only some time after its end
+  ::close(descriptor_);
+}
+
+void AsyncFile::open(const AsyncFileOptions& options) {
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const auto refuse = [&](const std::string& what, int error) {
+    throw_error(file_error("disk.open", path_, what, error));
+  };
+  if (options.direct) {
+    descriptor_ = ::open(path_.c_str(), kFlags | O_DIRECT);
+    probe_.why_buffered = "the file system has no O_DIRECT";
+  } else {
+    probe_.why_buffered = "as asked for";
+  }
+  probe_.direct = descriptor_ >= 0 && try_direct();
+  if (!probe_.direct) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = ::open(path_.c_str(), kFlags);
+  }
+  if (descriptor_ < 0) refuse("the file cannot be opened", errno);
+  // Opening must not wait for the other end of a pipe; io_uring would hand EAGAIN out for it.
+  ::fcntl(descriptor_, F_SETFL, ::fcntl(descriptor_, F_GETFL) & ~O_NONBLOCK);
+  struct stat status{};
+  if (::fstat(descriptor_, &status) != 0) refuse("the file cannot be opened", errno);
+  size_ = static_cast<std::uint64_t>(status.st_size);
+  STRATA_CHECK(S_ISREG(status.st_mode) && size_ % kDiskAlignment == 0, "disk.open");
+  lock();
+  if (probe_.direct) {
+    probe_.why_buffered.clear();
+    memory_alignment_ = direct_memory_alignment(descriptor_);
+  } else {
+    // Reads are ahead by themselves, in blocks.
+    ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_RANDOM);
+  }
+}
+
+// Some file systems open with O_DIRECT and refuse it afterwards, or ask for more than 4 KiB.
+bool AsyncFile::try_direct() const {
+  AlignedBuffer page(kDiskAlignment);
+  return ::pread(descriptor_, page.bytes().data(), kDiskAlignment, 0) >= 0;
+}
+
+void AsyncFile::lock() const {
+  const auto last = std::chrono::steady_clock::now() + kLongestDeath;
+  while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK)
+      throw_error(file_error("disk.open", path_, "the file cannot be locked", errno));
+    if (std::chrono::steady_clock::now() > last)
+      throw UserError({.operation = "disk.open",
+                       .where = path_,
+                       .what = "another process uses this file",
+                       .expected = "a file of this run's own",
+                       .got = "a lock that was held for 30 s",
+                       .fix = "end that process, or name another folder"});
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+TransferQueue::File AsyncFile::file() const {
+  return {.descriptor = descriptor_,
+          .path = path_,
+          .direct = probe_.direct,
+          .memory_alignment = memory_alignment_};
+}
+
+DiskTransfer AsyncFile::read(std::uint64_t offset, std::span<std::byte> into,
+                             DigestReceiver digest) {
+  return reads_->add(BlockOp::kRead, offset, into, std::move(digest));
+}
+
+DiskTransfer AsyncFile::write(std::uint64_t offset, std::span<const std::byte> from,
+                              DigestReceiver digest) {
+  // A request has one kind of memory for both ways; a write only reads it.
+  const std::span<std::byte> bytes(const_cast<std::byte*>(from.data()), from.size());
+  return writes_->add(BlockOp::kWrite, offset, bytes, std::move(digest));
+}
+
+DiskTransfer AsyncFile::sync() { return writes_->add(BlockOp::kSync, 0, {}); }
+
+std::size_t AsyncFile::memory_bytes() const {
+  return reads_->memory_bytes() + writes_->memory_bytes();
+}
+std::uint64_t AsyncFile::bytes_read() const { return reads_->bytes_moved(); }
+std::uint64_t AsyncFile::bytes_written() const { return writes_->bytes_moved(); }
+
+}  // namespace strata

@@ -1,0 +1,289 @@
+// The order of a commit is what makes it safe: all writes have ended, the new manifest lies beside the
+// old one under another name, synced; then the data is synced, and only then the new manifest takes
+// the name. Before that the old one names only slots that nobody has written to since.
+#include "strata/disk/chunk_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "strata/base/checksum.h"
+#include "strata/base/errors.h"
+#include "strata/base/json_document.h"
+#include "strata/base/random_access_file.h"
+#include "strata/base/units.h"
+#include "strata/disk/chunk_manifest.h"
+#include "strata/disk/disk_folder.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kCreate = "disk.create";
+constexpr const char* kOpen = "disk.open";
+
+std::string manifest_path(const std::string& folder) { return folder + "/" + kChunkManifestName; }
+std::string data_path(const std::string& folder) { return folder + "/" + kChunkDataName; }
+
+FolderLock::Use lock_use(const std::string& setting) {
+  return {.operation = "disk.lock",
+          .taken = "another run keeps its state in this folder",
+          .unwritable = "this folder cannot be written to",
+          .fix = "wait for that run or end it, or set " + setting + " to another folder"};
+}
+
+std::string table_text(std::span<const std::int64_t> chunk_bytes) {
+  std::int64_t bytes = 0;
+  for (const std::int64_t chunk : chunk_bytes) bytes += chunk;
+  return std::to_string(chunk_bytes.size()) + " chunks of together " + format_bytes(bytes);
+}
+
+void require_same_table(const std::string& folder, std::span<const std::int64_t> expected,
+                        std::span<const std::int64_t> got) {
+  if (std::ranges::equal(expected, got)) return;
+  const auto at = std::ranges::mismatch(expected, got).in1 - expected.begin();
+  throw UserError(
+      {.operation = kOpen,
+       .where = folder,
+       .what = "the folder holds chunks of other sizes, first chunk " + std::to_string(at),
+       .expected = table_text(expected),
+       .got = table_text(got),
+       .fix = "go on with the model and the mesh that wrote it, or name another folder"});
+}
+
+}  // namespace
+
+std::int64_t ChunkFile::file_bytes(std::span<const std::int64_t> chunk_bytes) {
+  return data_bytes(lay_out_chunks({chunk_bytes.begin(), chunk_bytes.end()}));
+}
+
+bool ChunkFile::exists(const std::string& folder) { return name_exists(manifest_path(folder)); }
+
+std::unique_ptr<ChunkFile> ChunkFile::create(const std::string& folder,
+                                             std::vector<std::int64_t> chunk_bytes,
+                                             const ChunkFileOptions& options) {
+  STRATA_CHECK(!chunk_bytes.empty() && std::ranges::min(chunk_bytes) > 0, kCreate);
+  const std::int64_t bytes = file_bytes(chunk_bytes);
+  std::unique_ptr<ChunkFile> file;
+  // A folder that is there may be in use: that is what to say then, not that its disk is full.
+  if (std::filesystem::is_directory(folder)) {
+    require_disk_folder(folder, 0, options.setting);
+    file.reset(new ChunkFile(folder, options));
+  }
+  if (!options.replace && exists(folder)) {
+    throw UserError({.operation = kCreate,
+                     .where = options.setting + " " + folder,
+                     .what = "the folder holds a step of an earlier run",
+                     .expected = "a folder without one",
+                     .got = manifest_path(folder),
+                     .fix = "resume that run, or remove the folder"});
+  }
+  require_disk_folder(folder, bytes, options.setting, data_path(folder));
+  if (!file) file.reset(new ChunkFile(folder, options));
+  for (const ChunkEntry& entry : lay_out_chunks(chunk_bytes))
+    file->chunks_.push_back({.bytes = entry.bytes, .offset = entry.offset});
+  file->allocate(bytes);
+  file->open_data();
+  return file;
+}
+
+std::unique_ptr<ChunkFile> ChunkFile::open(
+    const std::string& folder, const ChunkFileOptions& options,
+    const std::optional<std::vector<std::int64_t>>& chunk_bytes) {
+  const FileUse use{.operation = kOpen, .fix = "name the folder of a run that committed a step"};
+  const std::string path = manifest_path(folder);
+  if (!exists(folder)) use.refuse(folder, "no committed step lies here", path, "no such file");
+  require_disk_folder(folder, 0, options.setting);
+  std::unique_ptr<ChunkFile> file(new ChunkFile(folder, options));
+  ChunkManifest manifest = parse_chunk_manifest(read_file(path, use, kMaxJsonBytes), path);
+  std::vector<std::int64_t> found;
+  for (const ChunkEntry& entry : manifest.chunks) found.push_back(entry.bytes);
+  if (chunk_bytes) require_same_table(folder, *chunk_bytes, found);
+  for (const ChunkEntry& entry : manifest.chunks) {
+    file->chunks_.push_back({.bytes = entry.bytes,
+                             .offset = entry.offset,
+                             .committed = entry.slot,
+                             .committed_digest = entry.checksum});
+  }
+  file->step_ = manifest.step;
+  file->user_text_ = std::move(manifest.user_text);
+  file->open_data();
+  const std::int64_t expected = data_bytes(manifest.chunks);
+  if (file->file_->size() != static_cast<std::uint64_t>(expected))
+    use.refuse(data_path(folder), "the file has another size than its manifest says",
+               std::to_string(expected) + " bytes", std::to_string(file->file_->size()));
+  return file;
+}
+
+ChunkFile::ChunkFile(std::string folder, const ChunkFileOptions& options)
+    : folder_(std::move(folder)),
+      options_(options),
+      lock_(folder_, lock_use(options.setting), *options.files) {}
+
+ChunkFile::~ChunkFile() = default;
+
+// The old manifest goes first: it must not outlive what it names.
+void ChunkFile::allocate(std::int64_t bytes) {
+  FileSystem& files = *options_.files;
+  if (exists(folder_)) {
+    remove_folder(manifest_path(folder_), files);
+    sync_folder(folder_, files);
+  }
+  const std::string path = data_path(folder_);
+  const auto refuse = [&](const std::string& what) {
+    throw_error(file_error(kCreate, path, what, errno));
+  };
+  const int descriptor = files.create(path);
+  if (descriptor < 0) refuse("the file cannot be made");
+  try {
+    if (files.allocate(descriptor, bytes) != 0)
+      refuse("the disk has no room for " + format_bytes(bytes));
+    if (files.sync(descriptor) != 0) refuse("the file cannot be written");
+  } catch (const Error&) {
+    files.close(descriptor);
+    files.remove_all(path);
+    throw;
+  }
+  if (files.close(descriptor) != 0) refuse("the file cannot be closed");
+  sync_folder(folder_, files);
+}
+
+void ChunkFile::open_data() {
+  file_ = std::make_unique<AsyncFile>(data_path(folder_), options_.file, options_.block_io);
+}
+
+std::int64_t ChunkFile::chunk_bytes(int chunk) const {
+  return chunks_.at(static_cast<std::size_t>(chunk)).bytes;
+}
+
+std::optional<std::int64_t> ChunkFile::committed_step() const {
+  const std::lock_guard lock(mutex_);
+  return step_;
+}
+
+std::string ChunkFile::user_text() const {
+  const std::lock_guard lock(mutex_);
+  return user_text_;
+}
+
+bool ChunkFile::has(int chunk) const {
+  const std::lock_guard lock(mutex_);
+  const Chunk& entry = chunks_.at(static_cast<std::size_t>(chunk));
+  return entry.fresh || entry.committed;
+}
+
+std::uint64_t ChunkFile::bytes_written() const {
+  const std::lock_guard lock(mutex_);
+  return file_->bytes_written() + manifest_bytes_;
+}
+
+std::uint64_t ChunkFile::offset_of(const Chunk& chunk, int slot) const {
+  return chunk.offset + static_cast<std::uint64_t>(slot) * slot_bytes(chunk.bytes);
+}
+
+DiskTransfer ChunkFile::read(int chunk, std::span<std::byte> into) {
+  Chunk& entry = chunks_.at(static_cast<std::size_t>(chunk));
+  STRATA_CHECK_EQ(static_cast<std::int64_t>(into.size()), entry.bytes, "disk.read");
+  DiskTransfer write;
+  {
+    const std::lock_guard lock(mutex_);
+    write = entry.write;
+  }
+  write.wait();
+  const std::lock_guard lock(mutex_);
+  STRATA_CHECK(entry.fresh || entry.committed, "disk.read");  // never written
+  const std::uint64_t expected = entry.fresh ? entry.fresh_digest : entry.committed_digest;
+  const std::uint64_t offset = offset_of(entry, entry.fresh ? *entry.fresh : *entry.committed);
+  std::erase_if(entry.reads, [](const DiskTransfer& read) { return read.done(); });
+  entry.reads.push_back(file_->read(
+      offset, into, [=, this](std::uint64_t got) { check_digest(chunk, offset, expected, got); }));
+  return entry.reads.back();
+}
+
+void ChunkFile::check_digest(int chunk, std::uint64_t offset, std::uint64_t expected,
+                             std::uint64_t got) const {
+  if (got == expected) return;
+  throw SystemError(
+      {.operation = "disk.read",
+       .where = data_path(folder_) + ", chunk " + std::to_string(chunk) + " at byte " +
+                std::to_string(offset),
+       .what = "the bytes are not those that were written: their checksum is another",
+       .expected = checksum_text(expected),
+       .got = checksum_text(got),
+       .fix = "check the disk (smartctl -a), and resume from a checkpoint on another"});
+}
+
+DiskTransfer ChunkFile::write(int chunk, std::span<const std::byte> from) {
+  Chunk& entry = chunks_.at(static_cast<std::size_t>(chunk));
+  STRATA_CHECK_EQ(static_cast<std::int64_t>(from.size()), entry.bytes, "disk.write");
+  const std::shared_lock gate(commit_gate_);
+  std::vector<DiskTransfer> before;
+  {
+    const std::lock_guard lock(mutex_);
+    before = entry.reads;
+    before.push_back(entry.write);
+  }
+  for (const DiskTransfer& transfer : before) transfer.settle();
+  const std::lock_guard lock(mutex_);
+  if (failed_) std::rethrow_exception(failed_);
+  entry.reads.clear();
+  if (!entry.fresh) entry.fresh = entry.committed ? 1 - *entry.committed : 0;
+  entry.write = file_->write(offset_of(entry, *entry.fresh), from, [=, this](std::uint64_t digest) {
+    const std::lock_guard has(mutex_);
+    chunks_[static_cast<std::size_t>(chunk)].fresh_digest = digest;
+  });
+  return entry.write;
+}
+
+void ChunkFile::commit(std::int64_t step, const std::string& user_text) {
+  STRATA_CHECK(step >= 0, "disk.commit");
+  const std::unique_lock gate(commit_gate_);
+  std::vector<DiskTransfer> writes;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_) std::rethrow_exception(failed_);
+    for (const Chunk& chunk : chunks_) writes.push_back(chunk.write);
+  }
+  for (const DiskTransfer& write : writes) write.wait();
+  write_manifest(next_manifest(step, user_text));
+  try {
+    file_->sync().wait();
+    rename_durably(manifest_path(folder_) + ".new", manifest_path(folder_), *options_.files);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failed_ = std::current_exception();
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  step_ = step;
+  user_text_ = user_text;
+  for (Chunk& chunk : chunks_) {
+    chunk.write = {};
+    if (!chunk.fresh) continue;
+    chunk.committed = std::exchange(chunk.fresh, std::nullopt);
+    chunk.committed_digest = chunk.fresh_digest;
+  }
+}
+
+ChunkManifest ChunkFile::next_manifest(std::int64_t step, const std::string& user_text) const {
+  const std::lock_guard lock(mutex_);
+  ChunkManifest manifest{.step = step, .user_text = user_text, .chunks = {}};
+  for (const Chunk& chunk : chunks_) {
+    manifest.chunks.push_back(
+        {.bytes = chunk.bytes,
+         .offset = chunk.offset,
+         .slot = chunk.fresh ? chunk.fresh : chunk.committed,
+         .checksum = chunk.fresh ? chunk.fresh_digest : chunk.committed_digest});
+  }
+  return manifest;
+}
+
+void ChunkFile::write_manifest(const ChunkManifest& manifest) {
+  const std::string text = write_chunk_manifest(manifest);
+  DurableFile file(manifest_path(folder_) + ".new", *options_.files);
+  file.write(text);
+  file.close();
+  const std::lock_guard lock(mutex_);
+  manifest_bytes_ += text.size();
+}
+
+}  // namespace strata

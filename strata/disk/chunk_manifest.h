@@ -1,0 +1,45 @@
+/// Says which slot of every chunk belongs to a committed step, and what it must hold.
+///
+/// Errors  UserError: no JSON, a field missing or of the wrong type, damaged, of a later format.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace strata {
+
+inline constexpr int kChunkFormat = 1;
+inline constexpr const char* kChunkManifestName = "manifest.json";
+inline constexpr const char* kChunkDataName = "chunks.data";
+
+struct ChunkEntry {
+  std::int64_t bytes = 0;
+  std::uint64_t offset = 0;      ///< of slot 0 in the data file; slot 1 follows, aligned
+  std::optional<int> slot = {};  ///< none: never written
+  std::uint64_t checksum = 0;    ///< block_digest() of the bytes
+};
+
+struct ChunkManifest {
+  std::int64_t step = 0;
+  std::string user_text;
+  std::vector<ChunkEntry> chunks;
+};
+
+/// Entries for chunks that lie one after another, two aligned slots each.
+std::vector<ChunkEntry> lay_out_chunks(const std::vector<std::int64_t>& chunk_bytes);
+
+/// Bytes of the data file.
+std::int64_t data_bytes(const std::vector<ChunkEntry>& chunks);
+
+/// From the beginning of a chunk's slot 0 to that of its slot 1.
+std::uint64_t slot_bytes(std::int64_t chunk_bytes);
+
+/// JSON that ends with a checksum over the rest.
+std::string write_chunk_manifest(const ChunkManifest& manifest);
+
+/// `path` names the manifest in errors.
+ChunkManifest parse_chunk_manifest(const std::string& text, const std::string& path);
+
+}  // namespace strata

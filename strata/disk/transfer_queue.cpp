@@ -1,0 +1,291 @@
+// O_DIRECT takes no odd offsets, so a block that was moved in part goes on from the last aligned
+// byte: at worst a few bytes move twice.
+#include "strata/disk/transfer_queue.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "strata/base/checksum.h"
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+// Results in a row without progress: a third of a second, then the disk is called stuck.
+constexpr int kMostFruitless = 300;
+constexpr int kFruitlessAtOnce = 8;
+
+std::size_t aligned_up(std::size_t bytes) {
+  return (bytes + kDiskAlignment - 1) / kDiskAlignment * kDiskAlignment;
+}
+
+std::size_t aligned_down(std::size_t bytes) { return bytes / kDiskAlignment * kDiskAlignment; }
+
+std::uint64_t digest_of(const std::vector<std::uint64_t>& sums) {
+  return checksum(std::as_bytes(std::span(sums)));
+}
+
+const char* operation_of(BlockOp op) {
+  switch (op) {
+    case BlockOp::kRead:
+      return "disk.read";
+    case BlockOp::kWrite:
+      return "disk.write";
+    case BlockOp::kSync:
+      return "disk.sync";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::uint64_t block_digest(std::span<const std::byte> bytes) {
+  std::vector<std::uint64_t> sums;
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kDiskBlockBytes)))
+    sums.push_back(checksum(bytes.first(std::min(bytes.size(), kDiskBlockBytes))));
+  return digest_of(sums);
+}
+
+bool DiskTransfer::done() const {
+  return !ended_.valid() || ended_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+void DiskTransfer::wait() const {
+  if (ended_.valid()) ended_.get();
+}
+
+void DiskTransfer::settle() const {
+  if (ended_.valid()) ended_.wait();
+}
+
+TransferQueue::TransferQueue(File file, const Options& options, const BlockIoFactory& make_io)
+    : file_(std::move(file)),
+      options_(options),
+      memory_(static_cast<std::size_t>(options.depth) * kDiskBlockBytes),
+      slots_(static_cast<std::size_t>(options.depth)) {
+  STRATA_CHECK(options.depth > 0, "disk.open");
+  for (int slot = options.depth; slot-- > 0;) free_slots_.push_back(slot);
+  std::promise<void> started;
+  std::future<void> has_started = started.get_future();
+  thread_ = std::thread([&] { run(started, make_io); });
+  try {
+    has_started.get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+TransferQueue::~TransferQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    if (!broken_) io_->wake();
+  }
+  thread_.join();
+}
+
+DiskTransfer TransferQueue::add(BlockOp op, std::uint64_t offset, std::span<std::byte> bytes,
+                                DigestReceiver digest) {
+  STRATA_CHECK(offset % kDiskAlignment == 0, operation_of(op));
+  if (bytes.empty() && op != BlockOp::kSync) {
+    if (digest) digest(digest_of({}));
+    return {};
+  }
+  auto job = std::make_unique<Job>();
+  job->op = op;
+  job->offset = offset;
+  job->bytes = bytes;
+  job->digest = std::move(digest);
+  job->sums.resize((bytes.size() + kDiskBlockBytes - 1) / kDiskBlockBytes);
+  DiskTransfer transfer(job->ended.get_future().share());
+  const std::lock_guard lock(mutex_);
+  if (broken_) {
+    job->ended.set_exception(broken_);
+    return transfer;
+  }
+  jobs_.push_back(std::move(job));
+  io_->wake();
+  return transfer;
+}
+
+void TransferQueue::run(std::promise<void>& started, const BlockIoFactory& make_io) {
+  try {
+    std::vector<std::span<std::byte>> buffers = options_.buffers;
+    buffers.push_back(memory_.bytes());
+    io_ = make_io({.backend = options_.backend,
+                   .descriptor = file_.descriptor,
+                   .depth = options_.depth,
+                   .buffers = std::move(buffers)});
+    probe_ = io_->probe();
+  } catch (...) {
+    return started.set_exception(std::current_exception());
+  }
+  started.set_value();  // `started` is gone now
+  try {
+    std::vector<BlockResult> results;
+    while (fill_slots()) {
+      results.clear();
+      io_->wait(results);
+      for (const BlockResult& result : results) judge(result);
+    }
+  } catch (...) {
+    fail_all(std::current_exception());
+  }
+  io_.reset();
+}
+
+// False when there is nothing left to do, ever.
+bool TransferQueue::fill_slots() {
+  while (!free_slots_.empty()) {
+    Job* const job = next_job();
+    if (job == nullptr) break;
+    const int number = free_slots_.back();
+    free_slots_.pop_back();
+    begin_block(number, *job);
+    submit(number);
+  }
+  const std::lock_guard lock(mutex_);
+  return !stopped_ || !jobs_.empty();
+}
+
+// The first job with something to begin.
+TransferQueue::Job* TransferQueue::next_job() {
+  const std::lock_guard lock(mutex_);
+  const bool idle = free_slots_.size() == slots_.size();
+  for (const std::unique_ptr<Job>& job : jobs_) {
+    if (job->op == BlockOp::kSync) return idle ? job.get() : nullptr;
+    if (job->next < job->bytes.size()) return job.get();
+  }
+  return nullptr;
+}
+
+void TransferQueue::begin_block(int number, Job& job) {
+  Slot& slot = slots_[static_cast<std::size_t>(number)];
+  slot = {.job = &job, .begin = job.next, .count = 0};
+  slot.count = std::min(job.bytes.size() - job.next, kDiskBlockBytes);
+  job.next += slot.count;
+  ++job.under_way;
+  if (job.op == BlockOp::kSync) return;
+  const std::span<std::byte> bytes = job.bytes.subspan(slot.begin, slot.count);
+  const std::size_t whole = aligned_up(slot.count);
+  slot.own = whole != slot.count ||
+             reinterpret_cast<std::uintptr_t>(bytes.data()) % file_.memory_alignment != 0;
+  slot.memory =
+      slot.own ? memory_.bytes().subspan(static_cast<std::size_t>(number) * kDiskBlockBytes, whole)
+               : bytes;
+  if (job.op != BlockOp::kWrite) return;
+  if (job.digest) job.sums[slot.begin / kDiskBlockBytes] = checksum(bytes);
+  if (!slot.own) return;
+  std::memcpy(slot.memory.data(), bytes.data(), bytes.size());
+  std::memset(slot.memory.data() + bytes.size(), 0, whole - bytes.size());
+}
+
+void TransferQueue::submit(int number) {
+  const Slot& slot = slots_[static_cast<std::size_t>(number)];
+  io_->submit({.op = slot.job->op,
+               .slot = number,
+               .offset = slot.job->offset + slot.begin + slot.moved,
+               .bytes = slot.memory.subspan(slot.moved)});
+}
+
+void TransferQueue::judge(const BlockResult& result) {
+  Slot& slot = slots_[static_cast<std::size_t>(result.slot)];
+  Job& job = *slot.job;
+  const bool again = result.result == -EINTR || result.result == -EAGAIN;
+  const int error = result.result < 0 ? static_cast<int>(-result.result) : 0;
+  if (error != 0 && !again) return fail_block(result.slot, error, "the system refuses");
+  if (job.op == BlockOp::kSync && !again) return end_block(result.slot);
+  if (result.result == 0 && job.op == BlockOp::kRead)
+    return fail_block(result.slot, 0, "the file became shorter while it was used");
+  const std::size_t before = slot.moved;
+  if (!again) {
+    const std::size_t moved = static_cast<std::size_t>(result.result);
+    STRATA_CHECK(moved <= slot.memory.size() - slot.moved, operation_of(job.op));
+    bytes_moved_ += moved;
+    slot.moved += moved;
+    if (slot.moved < slot.memory.size() && file_.direct) slot.moved = aligned_down(slot.moved);
+  }
+  if (job.op != BlockOp::kSync && slot.moved == slot.memory.size()) return end_block(result.slot);
+  slot.fruitless = slot.moved > before ? 0 : slot.fruitless + 1;
+  if (slot.fruitless > kMostFruitless)
+    return fail_block(result.slot, error, "the disk makes no progress");
+  if (slot.fruitless > kFruitlessAtOnce) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  submit(result.slot);
+}
+
+void TransferQueue::fail_block(int number, int error, const std::string& what) {
+  const Slot& slot = slots_[static_cast<std::size_t>(number)];
+  const BlockOp op = slot.job->op;
+  const std::uint64_t offset = slot.job->offset + slot.begin + slot.moved;
+  const std::string where =
+      op == BlockOp::kSync ? file_.path : file_.path + ", byte " + std::to_string(offset);
+  ErrorText text = file_error(operation_of(op), where, what, error).text();
+  if (error == 0) {
+    text.got = "a result of 0 bytes where " + std::to_string(slot.memory.size() - slot.moved) +
+               " were asked for";
+    text.fix = "leave the file alone while the program runs";
+  }
+  if (!slot.job->error) slot.job->error = std::make_exception_ptr(SystemError(std::move(text)));
+  end_block(number);
+}
+
+void TransferQueue::end_block(int number) {
+  Slot& slot = slots_[static_cast<std::size_t>(number)];
+  Job& job = *slot.job;
+  free_slots_.push_back(number);
+  if (job.error) {
+    job.next = job.bytes.size();  // the rest needs no beginning
+  } else if (job.op == BlockOp::kRead) {
+    const std::span<std::byte> bytes = job.bytes.subspan(slot.begin, slot.count);
+    if (slot.own && !bytes.empty()) std::memcpy(bytes.data(), slot.memory.data(), bytes.size());
+    if (job.digest && !bytes.empty()) job.sums[slot.begin / kDiskBlockBytes] = checksum(bytes);
+  }
+  if (--job.under_way == 0 && job.next == job.bytes.size()) end_job(job);
+}
+
+void TransferQueue::end_job(Job& job) {
+  std::unique_ptr<Job> owned;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = std::find_if(jobs_.begin(), jobs_.end(),
+                                 [&](const auto& other) { return other.get() == &job; });
+    owned = std::move(*at);
+    jobs_.erase(at);
+  }
+  forget_pages(*owned);
+  try {
+    if (owned->error) std::rethrow_exception(owned->error);
+    if (owned->digest) owned->digest(digest_of(owned->sums));
+    owned->ended.set_value();
+  } catch (...) {
+    owned->ended.set_exception(std::current_exception());
+  }
+}
+
+// Nothing is read twice before it is written again, so pages in the cache only take memory from
+// others. Those that aren't on the medium yet can't go.
+void TransferQueue::forget_pages(const Job& job) const {
+  if (file_.direct || job.op == BlockOp::kWrite) return;
+  ::posix_fadvise(file_.descriptor, static_cast<::off_t>(job.offset),
+                  static_cast<::off_t>(aligned_up(job.bytes.size())), POSIX_FADV_DONTNEED);
+}
+
+// The seam itself failed: what it was given may still be under way until it is gone.
+void TransferQueue::fail_all(std::exception_ptr error) {
+  std::deque<std::unique_ptr<Job>> jobs;
+  {
+    const std::lock_guard lock(mutex_);
+    broken_ = error;
+    jobs.swap(jobs_);
+  }
+  io_.reset();
+  for (const std::unique_ptr<Job>& job : jobs) job->ended.set_exception(error);
+}
+
+}  // namespace strata
