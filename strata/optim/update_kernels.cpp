@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "strata/optim/update_kernels.cpp"
@@ -31,6 +32,7 @@ HWY_INLINE V one_nan(V x) {
 
 struct AdamWRule {
   static constexpr int kSlots = 2;
+  static constexpr bool kReadsBf16 = true;
   float mean_kept, mean_share, square_kept, square_share, root_scale, epsilon, size, kept;
 
   AdamWRule(const UpdateStep& s, bool decayed)
@@ -61,6 +63,7 @@ HWY_INLINE V penalised(V g, V w, float penalty) {
 template <int kNumSlots>
 struct SgdRule {
   static constexpr int kSlots = kNumSlots;
+  static constexpr bool kReadsBf16 = false;
   float momentum, size, penalty;
 
   SgdRule(const UpdateStep& s, bool decayed)
@@ -76,6 +79,7 @@ struct SgdRule {
 
 struct AdagradRule {
   static constexpr int kSlots = 1;
+  static constexpr bool kReadsBf16 = false;
   float size, epsilon, penalty;
 
   AdagradRule(const UpdateStep& s, bool decayed)
@@ -100,10 +104,9 @@ struct Fp32Weights {
   }
 };
 
-template <typename T>
 struct RoundedWeights {
   float* weights;
-  T* rounded;
+  Bf16* rounded;
   HWY_INLINE V load(std::int64_t i, std::int64_t n) const { return load_partial(weights + i, n); }
   HWY_INLINE void store(V w, std::int64_t i, std::int64_t n) const {
     store_partial(w, weights + i, n);
@@ -181,34 +184,36 @@ HWY_NOINLINE void update_range(const Rule rule, const Weights weights, const T* 
   if (i < range.end) update_vector(rule, weights, gradients, slots, scale, i, range.end - i);
 }
 
+template <typename Rule, typename Weights, typename T>
+void update_decayed_then_rest(const UpdateStep& step, const UpdateArrays& arrays, Weights weights,
+                              const T* gradients, FlatRange range) {
+  const std::int64_t edge = std::clamp(arrays.decay_numel, range.begin, range.end);
+  update_range(Rule(step, true), weights, gradients, arrays.slots, step.gradient_factor,
+               {range.begin, edge});
+  update_range(Rule(step, false), weights, gradients, arrays.slots, step.gradient_factor,
+               {edge, range.end});
+}
+
 template <typename Rule, typename Weights>
 void update_weights(const UpdateStep& step, const UpdateArrays& arrays, Weights weights,
                     FlatRange range) {
-  const std::int64_t edge = std::clamp(arrays.decay_numel, range.begin, range.end);
-  STRATA_WITH_ELEMENT(arrays.gradient_element, {
-    const auto* gradients = static_cast<const T*>(arrays.gradients);
-    update_range(Rule(step, true), weights, gradients, arrays.slots, step.gradient_factor,
-                 {range.begin, edge});
-    update_range(Rule(step, false), weights, gradients, arrays.slots, step.gradient_factor,
-                 {edge, range.end});
-  });
+  if constexpr (Rule::kReadsBf16) {
+    if (arrays.gradient_element == Element::kBf16)
+      return update_decayed_then_rest<Rule>(step, arrays, weights,
+                                            static_cast<const Bf16*>(arrays.gradients), range);
+  }
+  update_decayed_then_rest<Rule>(step, arrays, weights, static_cast<const float*>(arrays.gradients),
+                                 range);
 }
 
 template <typename Rule>
 void update_by(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range) {
-  if (arrays.split.high) {
-    update_weights<Rule>(step, arrays, HalvedWeights{arrays.split}, range);
-  } else if (!arrays.rounded) {
-    update_weights<Rule>(step, arrays, Fp32Weights{arrays.weights}, range);
-  } else if (arrays.rounded_element == Element::kBf16) {
-    update_weights<Rule>(step, arrays,
-                         RoundedWeights<Bf16>{arrays.weights, static_cast<Bf16*>(arrays.rounded)},
-                         range);
-  } else {
-    update_weights<Rule>(step, arrays,
-                         RoundedWeights<Fp16>{arrays.weights, static_cast<Fp16*>(arrays.rounded)},
-                         range);
-  }
+  if (arrays.split.high)
+    return update_weights<Rule>(step, arrays, HalvedWeights{arrays.split}, range);
+  if (!arrays.rounded)
+    return update_weights<Rule>(step, arrays, Fp32Weights{arrays.weights}, range);
+  update_weights<Rule>(step, arrays,
+                       RoundedWeights{arrays.weights, static_cast<Bf16*>(arrays.rounded)}, range);
 }
 
 void Update(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range) {
@@ -247,7 +252,49 @@ HWY_EXPORT(Update);
 HWY_EXPORT(Split);
 HWY_EXPORT(Join);
 
+namespace {
+
+// Element `begin` becomes element 0.
+UpdateArrays from(UpdateArrays arrays, std::int64_t begin) {
+  const auto advance = [&](auto*& pointer) {
+    if (pointer) pointer += begin;
+  };
+  const auto bytes = [&](Element element) { return begin * (element == Element::kFp32 ? 4 : 2); };
+  advance(arrays.weights);
+  advance(arrays.split.high);
+  advance(arrays.split.low);
+  for (float*& slot : arrays.slots) advance(slot);
+  arrays.gradients = static_cast<const char*>(arrays.gradients) + bytes(arrays.gradient_element);
+  if (arrays.rounded)
+    arrays.rounded = static_cast<char*>(arrays.rounded) + bytes(arrays.rounded_element);
+  arrays.decay_numel -= begin;
+  return arrays;
+}
+
+// The forms that no kernel has: gradients are widened and weights rounded a block at a time, in the first
+// level of the cache.
+void update_blocks(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range) {
+  constexpr std::int64_t kBlock = 1024;
+  float gradients[kBlock];
+  for (std::int64_t begin = range.begin; begin < range.end; begin += kBlock) {
+    const std::int64_t n = std::min(kBlock, range.end - begin);
+    UpdateArrays block = from(arrays, begin);
+    widen(block.gradient_element, block.gradients, gradients, n);
+    block.gradients = gradients;
+    block.gradient_element = Element::kFp32;
+    void* const rounded = std::exchange(block.rounded, nullptr);
+    HWY_DYNAMIC_DISPATCH(Update)(step, block, {0, n});
+    if (rounded) narrow(block.rounded_element, block.weights, rounded, n);
+  }
+}
+
+}  // namespace
+
 void update(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range) {
+  const bool reads = arrays.gradient_element == Element::kFp32 ||
+                     (arrays.gradient_element == Element::kBf16 && step.rule == UpdateRule::kAdamW);
+  const bool writes = !arrays.rounded || arrays.rounded_element == Element::kBf16;
+  if (!reads || !writes) return update_blocks(step, arrays, range);
   HWY_DYNAMIC_DISPATCH(Update)(step, arrays, range);
 }
 void split_weights(const float* weights, SplitWeights split, std::int64_t n) {

@@ -1,6 +1,7 @@
 // Our operators against ATen's: values, gradients, and bits where they must not move.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <cmath>
 
@@ -82,6 +83,38 @@ TEST(GeluLinear, GivesTheSameBitsWhetherItsOutputIsKeptOrMadeAgain) {
     gradients[keep][1] = w.grad();
   }
   for (const int i : {0, 1}) expect_same_bits(gradients[0][i], gradients[1][i]);
+}
+
+// As ATen does; a NaN has many codes, and no code of it may become a number.
+TEST(Elements, AreRoundedAndWidenedOnEveryInstructionSet) {
+  at::manual_seed(2);
+  at::Tensor bits = at::randint(std::int64_t{1} << 32, {1 << 18}, at::kLong);
+  // NaN with all bits and with the last alone; 65519.99 and 65520, on both sides of fp16's infinity; halves
+  // of the smallest numbers.
+  const std::int64_t edges[] = {0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7F800000,
+                                0x477FEFFF, 0x477FF000, 0x33000000, 0x33000001,
+                                0x80000000, 0x00008000, 0x00018000, 0x387FF000};
+  for (int i = 0; i < 12; ++i) bits[i] = edges[i];
+  const at::Tensor x = bits.to(at::kInt).view(at::kFloat);
+  const at::Tensor codes = at::arange(1 << 16, at::kInt).to(at::kShort);
+  for (const auto& [element, dtype] : {std::pair{kernels::Element::kBf16, at::kBFloat16},
+                                       std::pair{kernels::Element::kFp16, at::kHalf}}) {
+    const at::Tensor narrow = x.to(dtype), wide = codes.view(dtype).to(at::kFloat);
+    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+      SCOPED_TRACE(hwy::TargetName(target));
+      hwy::SetSupportedTargetsForTest(target);
+      at::Tensor ours = at::empty_like(narrow), ours_wide = at::empty_like(wide);
+      kernels::narrow(element, x.const_data_ptr<float>(), ours.data_ptr(), x.numel());
+      kernels::widen(element, codes.const_data_ptr(), ours_wide.data_ptr<float>(), codes.numel());
+      hwy::SetSupportedTargetsForTest(0);
+      EXPECT_TRUE(at::equal(ours.isnan(), narrow.isnan()));
+      EXPECT_TRUE(at::equal(ours.masked_select(~narrow.isnan()).view(at::kShort),
+                            narrow.masked_select(~narrow.isnan()).view(at::kShort)));
+      EXPECT_TRUE(at::equal(ours_wide.isnan(), wide.isnan()));
+      EXPECT_TRUE(at::equal(ours_wide.masked_select(~wide.isnan()).view(at::kInt),
+                            wide.masked_select(~wide.isnan()).view(at::kInt)));
+    }
+  }
 }
 
 TEST(Gelu, TreatsTheTailLikeTheBody) {
