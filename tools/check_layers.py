@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = [
     ["base"],
-    ["disk", "schedule", "transport", "tokenizer", "report", "device"],
-    ["plan", "comm", "nn", "data"],
+    ["disk", "schedule", "transport", "tokenizer", "device"],
+    ["plan", "report", "comm", "nn", "data"],
     ["optim", "models"],
     ["tier"],
     ["shard", "checkpoint", "embed"],

@@ -24,7 +24,7 @@ json stages_of(const Plan& plan) {
 json timeline_of(const RankTimeline& rank) {
   json events = json::array();
   for (const TraceEvent& event : rank.events) {
-    events.push_back({{"kind", event.kind},
+    events.push_back({{"kind", kind_of(event.op)},
                       {"stage", event.stage},
                       {"micro_batch", event.micro_batch},
                       {"first_layer", event.first_layer},

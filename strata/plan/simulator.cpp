@@ -105,8 +105,8 @@ class Clock : public Machine {
     if (is_compute(action.op)) wait_for_weights(action.layers);
     const double begin = now_;
     now_ = end_of(action);
-    timeline_.events.push_back({kind_of(action.op), action.stage, action.micro_batch,
-                                action.layers.size() > 0 ? action.layers.begin : -1, begin, now_});
+    timeline_.events.push_back(event_of(action, begin));
+    timeline_.events.back().end_seconds = now_;
     if (is_compute(action.op) || action.op == Op::kUpdate) timeline_.busy_seconds += now_ - begin;
     if (is_send(action.op)) {
       shared_->arrivals[message_of(rank_, action)] = now_ + transfer_seconds(action);

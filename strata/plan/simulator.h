@@ -14,10 +14,10 @@
 
 #include <vector>
 
-#include "strata/base/trace.h"
 #include "strata/schedule/action.h"
 #include "strata/schedule/costs.h"
 #include "strata/schedule/dataflow.h"
+#include "strata/schedule/trace.h"
 
 namespace strata {
 

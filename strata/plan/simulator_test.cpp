@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "strata/base/errors.h"
 #include "strata/plan/example_models_test.h"
@@ -55,7 +54,7 @@ double bubble_rate(const Published& row, ScheduleKind kind, int virtual_stages) 
     double first = simulation.step_seconds;
     double last = 0;
     for (const TraceEvent& event : rank.events) {
-      if (std::strcmp(event.kind, "F") != 0 && std::strcmp(event.kind, "B") != 0) continue;
+      if (event.op != Op::kForward && event.op != Op::kBackward) continue;
       first = std::min(first, event.begin_seconds);
       last = std::max(last, event.end_seconds);
     }
@@ -95,12 +94,11 @@ struct TwoRanks {
   }
 };
 
-const TraceEvent& event(const Simulation& simulation, int rank, const std::string& kind,
-                        int n = 0) {
+const TraceEvent& event(const Simulation& simulation, int rank, Op op, int n = 0) {
   for (const TraceEvent& event : simulation.ranks[rank].events) {
-    if (event.kind == kind && n-- == 0) return event;
+    if (event.op == op && n-- == 0) return event;
   }
-  ADD_FAILURE() << "rank " << rank << " has no event " << kind;
+  ADD_FAILURE() << "rank " << rank << " has no event " << kind_of(op);
   return simulation.ranks[rank].events.front();
 }
 
@@ -108,12 +106,12 @@ TEST(Simulation, TimesOneMicroBatchThroughTwoRanksAsByHand) {
   const Simulation simulation = TwoRanks().run(k1f1b, 1);
   // Rank 0: F [0,1]; its value arrives at 1.5. Rank 1: F [1.5,2.5], B [2.5,4.5]; the gradient
   // arrives at 5. Rank 0: B [5,7]. Both leave the norm at 7 and update until 7.25.
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "RF").begin_seconds, 0);
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "RF").end_seconds, 1.5);
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "B").end_seconds, 4.5);
-  EXPECT_DOUBLE_EQ(event(simulation, 0, "B").begin_seconds, 5);
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "N").begin_seconds, 4.5);
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "N").end_seconds, 7);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kReceiveActivation).begin_seconds, 0);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kReceiveActivation).end_seconds, 1.5);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kBackward).end_seconds, 4.5);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, Op::kBackward).begin_seconds, 5);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kReduceNormAndLoss).begin_seconds, 4.5);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kReduceNormAndLoss).end_seconds, 7);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, 7.25);
   EXPECT_DOUBLE_EQ(simulation.ranks[0].busy_seconds, 3.25);
   EXPECT_DOUBLE_EQ(simulation.ranks[1].idle_seconds, 4);
@@ -126,15 +124,15 @@ TEST(Simulation, SendsWithoutWaiting) {
   TwoRanks model;
   model.costs.values[0].transfer_seconds = 5;
   const Simulation simulation = model.run(kGpipe, 2);
-  EXPECT_DOUBLE_EQ(event(simulation, 0, "F", 1).begin_seconds, 1);
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "F", 0).begin_seconds, 6);
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "F", 1).begin_seconds, 7);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, Op::kForward, 1).begin_seconds, 1);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kForward, 0).begin_seconds, 6);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kForward, 1).begin_seconds, 7);
 }
 
 TEST(Simulation, ARecomputeCostsAForwardAndStartsBeforeTheGradientArrives) {
   const Simulation simulation = TwoRanks().run(k1f1b, 1, {.recompute = {0}});
-  EXPECT_DOUBLE_EQ(event(simulation, 0, "R").begin_seconds, 1);
-  EXPECT_DOUBLE_EQ(event(simulation, 0, "R").end_seconds, 2);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, Op::kRecompute).begin_seconds, 1);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, Op::kRecompute).end_seconds, 2);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, 7.25);  // hidden in the wait
 }
 
@@ -156,19 +154,20 @@ TEST(Simulation, AShortMicroBatchTakesItsShareOfTimeAndTransfer) {
   TwoRanks model;
   model.costs.micro_batch_scale = {1, 0.5};
   const Simulation simulation = model.run(kGpipe, 2);
-  const TraceEvent& forward = event(simulation, 0, "F", 1);
+  const TraceEvent& forward = event(simulation, 0, Op::kForward, 1);
   EXPECT_DOUBLE_EQ(forward.end_seconds - forward.begin_seconds, 0.5);
   // Its value leaves at 1.5 and needs 0.25: it is there long before rank 1 is free at 2.5.
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "RF", 1).end_seconds, 2.5);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kReceiveActivation, 1).end_seconds, 2.5);
 }
 
 TEST(Simulation, EveryActionPaysTheOverhead) {
   TwoRanks model;
   model.costs.overhead_seconds = 0.125;
   const Simulation simulation = model.run(k1f1b, 1);
-  EXPECT_DOUBLE_EQ(event(simulation, 0, "F").end_seconds, 1.125);
-  EXPECT_DOUBLE_EQ(event(simulation, 0, "SF").end_seconds, 1.25);
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "RF").end_seconds, 1.875);  // 1.25 + 0.5 + 0.125
+  EXPECT_DOUBLE_EQ(event(simulation, 0, Op::kForward).end_seconds, 1.125);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, Op::kSendActivation).end_seconds, 1.25);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kReceiveActivation).end_seconds,
+                   1.875);  // 1.25 + 0.5 + 0.125
 }
 
 TEST(Simulation, TiedGradientsTravelAtTheMeanRateOfTheValues) {
@@ -176,9 +175,9 @@ TEST(Simulation, TiedGradientsTravelAtTheMeanRateOfTheValues) {
   model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {1}});
   model.costs.layers[1].replica_bytes = 16;  // twice the value: 1 s
   const Simulation simulation = model.run(k1f1b, 1);
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "SG").begin_seconds, 4.5);
-  EXPECT_DOUBLE_EQ(event(simulation, 0, "RG").begin_seconds, 7);  // 5.5 is past
-  EXPECT_DOUBLE_EQ(event(simulation, 1, "RW").end_seconds, 7.25 + 1);
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kSendTiedGradient).begin_seconds, 4.5);
+  EXPECT_DOUBLE_EQ(event(simulation, 0, Op::kReceiveTiedGradient).begin_seconds, 7);  // 5.5 is past
+  EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kReceiveTiedWeight).end_seconds, 7.25 + 1);
 }
 
 TEST(Simulation, OrdersAllActionsSoThatMessagesAreSentBeforeTheyAreReceived) {

@@ -25,7 +25,7 @@ Json span_of(const TraceEvent& event, double origin, std::size_t pid, std::size_
   if (event.micro_batch >= 0) arguments["micro_batch"] = event.micro_batch;
   if (event.first_layer >= 0) arguments["first_layer"] = event.first_layer;
   return {{"name", span_name(event)},
-          {"cat", event.kind},
+          {"cat", kind_of(event.op)},
           {"ph", "X"},
           {"pid", pid},
           {"tid", tid},
@@ -37,7 +37,7 @@ Json span_of(const TraceEvent& event, double origin, std::size_t pid, std::size_
 }  // namespace
 
 std::string span_name(const TraceEvent& event) {
-  std::string name = event.kind;
+  std::string name = kind_of(event.op);
   if (event.stage >= 0) name += " s" + std::to_string(event.stage);
   if (event.micro_batch >= 0) name += " m" + std::to_string(event.micro_batch);
   return name;

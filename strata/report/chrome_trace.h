@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/trace.h"
+#include "strata/schedule/trace.h"
 
 namespace strata {
 

@@ -10,8 +10,8 @@ namespace strata {
 namespace {
 
 std::vector<TraceProcess> two_timelines() {
-  const TraceEvent forward{"F", 0, 3, 0, 10.0, 10.5};
-  const TraceEvent update{"U", -1, -1, -1, 10.5, 10.75};
+  const TraceEvent forward{Op::kForward, 0, 3, 0, 10.0, 10.5};
+  const TraceEvent update{Op::kUpdate, -1, -1, -1, 10.5, 10.75};
   return {{"measured", 10.0, {{forward}, {update}}}, {"predicted", 0, {{}, {}}}};
 }
 

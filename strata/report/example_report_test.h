@@ -36,7 +36,7 @@ class PipelineClock {
   }
 
   ReportTimeline run() {
-    std::vector<std::vector<std::pair<char, int>>> orders;
+    std::vector<std::vector<std::pair<Op, int>>> orders;
     for (int stage = 0; stage < stages_; ++stage) orders.push_back(order_of(stage));
     std::vector<std::size_t> next(stages_, 0);
     for (bool moved = true; moved;) {
@@ -53,54 +53,55 @@ class PipelineClock {
   }
 
  private:
-  std::vector<std::pair<char, int>> order_of(int stage) const {
+  std::vector<std::pair<Op, int>> order_of(int stage) const {
     const int all = pipeline_.micro_batches;
     const int warm = pipeline_.one_f_one_b ? std::min(stages_ - stage, all) : all;
-    std::vector<std::pair<char, int>> order;
-    for (int i = 0; i < warm; ++i) order.emplace_back('F', i);
+    std::vector<std::pair<Op, int>> order;
+    for (int i = 0; i < warm; ++i) order.emplace_back(Op::kForward, i);
     for (int i = 0; i < all; ++i) {
-      order.emplace_back('B', i);
-      if (warm + i < all) order.emplace_back('F', warm + i);
+      order.emplace_back(Op::kBackward, i);
+      if (warm + i < all) order.emplace_back(Op::kForward, warm + i);
     }
     return order;
   }
 
-  void add(int stage, const char* kind, int micro_batch, double end) {
-    timeline_.ranks[stage].push_back({kind, stage, micro_batch, -1, now_[stage], end});
+  void add(int stage, Op op, int micro_batch, double end) {
+    timeline_.ranks[stage].push_back({op, stage, micro_batch, -1, now_[stage], end});
     now_[stage] = end;
   }
 
   // False while the neighbour has not made what the work needs.
-  bool perform(int stage, std::pair<char, int> work) {
-    const auto [kind, micro_batch] = work;
-    const bool forward = kind == 'F';
+  bool perform(int stage, std::pair<Op, int> work) {
+    const auto [op, micro_batch] = work;
+    const bool forward = op == Op::kForward;
     const int sender = forward ? stage - 1 : stage + 1;
     if (sender >= 0 && sender < stages_) {
-      const auto made = made_.find({kind, sender, micro_batch});
+      const auto made = made_.find({op, sender, micro_batch});
       if (made == made_.end()) return false;
-      add(stage, forward ? "RF" : "RB", micro_batch,
+      add(stage, forward ? Op::kReceiveActivation : Op::kReceiveGradient, micro_batch,
           std::max(now_[stage], made->second + pipeline_.transfer_seconds));
     }
     const double seconds = pipeline_.forward_seconds[stage];
     if (forward) {
-      add(stage, "F", micro_batch, now_[stage] + seconds);
+      add(stage, Op::kForward, micro_batch, now_[stage] + seconds);
     } else if (stage == 0 && pipeline_.recomputes_first) {
       const double third = pipeline_.backward_ratio * seconds / 3;
-      add(stage, "B", micro_batch, now_[stage] + third);
-      add(stage, "R", micro_batch, now_[stage] + seconds / 3);
-      add(stage, "B", micro_batch, now_[stage] + 2 * third);
+      add(stage, Op::kBackward, micro_batch, now_[stage] + third);
+      add(stage, Op::kRecompute, micro_batch, now_[stage] + seconds / 3);
+      add(stage, Op::kBackward, micro_batch, now_[stage] + 2 * third);
     } else {
-      add(stage, "B", micro_batch, now_[stage] + pipeline_.backward_ratio * seconds);
+      add(stage, Op::kBackward, micro_batch, now_[stage] + pipeline_.backward_ratio * seconds);
     }
-    made_[{kind, stage, micro_batch}] = now_[stage];
+    made_[{op, stage, micro_batch}] = now_[stage];
     return true;
   }
 
   void finish() {
     const double last = *std::max_element(now_.begin(), now_.end());
     for (int stage = 0; stage < stages_; ++stage) {
-      add(stage, "N", -1, last);
-      if (pipeline_.update_seconds > 0) add(stage, "U", -1, last + pipeline_.update_seconds);
+      add(stage, Op::kReduceNormAndLoss, -1, last);
+      if (pipeline_.update_seconds > 0)
+        add(stage, Op::kUpdate, -1, last + pipeline_.update_seconds);
     }
     timeline_.step_seconds = last + pipeline_.update_seconds - pipeline_.begin_seconds;
   }
@@ -108,7 +109,7 @@ class PipelineClock {
   ExamplePipeline pipeline_;
   int stages_;
   std::vector<double> now_;
-  std::map<std::tuple<char, int, int>, double> made_;  // 'F' or 'B', stage, micro-batch
+  std::map<std::tuple<Op, int, int>, double> made_;  // forward or backward, stage, micro-batch
   ReportTimeline timeline_;
 };
 

@@ -5,6 +5,7 @@
 #include "strata/report/idle.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -31,10 +32,10 @@ struct Computes {
   Span all, forwards, backwards;
 };
 
-bool is_compute(const TraceEvent& event) { return use_of_kind(event.kind) == TimeUse::kCompute; }
+bool is_compute(const TraceEvent& event) { return look_of(event.op).use == TimeUse::kCompute; }
 
 // A wait for a value of one neighbour: an activation or a gradient.
-bool is_message(std::string_view kind) { return kind == "RF" || kind == "RB"; }
+bool is_message(Op op) { return op == Op::kReceiveActivation || op == Op::kReceiveGradient; }
 
 // When every stage worked on a micro-batch, and who holds the stage.
 class Senders {
@@ -46,7 +47,7 @@ class Senders {
         std::vector<int>& holders = holders_[event.stage];
         if (holders.empty() || holders.back() != rank) holders.push_back(rank);
         // A recompute prepares the backward; a stage may be done in parts, the last one sends.
-        const bool forward = std::string_view(event.kind) == "F";
+        const bool forward = event.op == Op::kForward;
         work_[{rank, forward, event.stage, event.micro_batch}].add(event);
       }
     }
@@ -58,7 +59,7 @@ class Senders {
 
   // By how much the slowest stage needed longer than `rank` for what it waits for.
   double lag_seconds(int rank, const TraceEvent& wait) const {
-    const bool forward = std::string_view(wait.kind) == "RF";
+    const bool forward = wait.op == Op::kReceiveActivation;
     const auto mine = work_.find({rank, forward, wait.stage, wait.micro_batch});
     const auto longest = longest_.find({forward, wait.micro_batch});
     if (mine == work_.end() || longest == longest_.end()) return 0;
@@ -67,7 +68,7 @@ class Senders {
 
   // When what `rank` waits for was made; kNever if nobody made it.
   double made_seconds(int rank, const TraceEvent& wait) const {
-    const bool forward = std::string_view(wait.kind) == "RF";
+    const bool forward = wait.op == Op::kReceiveActivation;
     const int stage = forward ? wait.stage - 1 : wait.stage + 1;
     const auto mine = holders_.find(wait.stage), theirs = holders_.find(stage);
     if (mine == holders_.end() || theirs == holders_.end()) return kNever;
@@ -88,8 +89,8 @@ Computes computes_of(const std::vector<TraceEvent>& events) {
   for (const TraceEvent& event : events) {
     if (!is_compute(event)) continue;
     computes.all.add(event);
-    if (std::string_view(event.kind) == "F") computes.forwards.add(event);
-    if (std::string_view(event.kind) == "B") computes.backwards.add(event);
+    if (event.op == Op::kForward) computes.forwards.add(event);
+    if (event.op == Op::kBackward) computes.backwards.add(event);
   }
   return computes;
 }
@@ -137,9 +138,9 @@ class Walk {
   }
 
   void visit(const TraceEvent& event) {
-    const TimeUse use = use_of_kind(event.kind);
+    const TimeUse use = look_of(event.op).use;
     if (is_work(use)) return spend(event.end_seconds, use);
-    if (is_message(event.kind)) wait_for_sender(event);
+    if (is_message(event.op)) wait_for_sender(event);
     idle(event.end_seconds, use);
   }
 
@@ -147,7 +148,7 @@ class Walk {
   void wait_for_sender(const TraceEvent& wait) {
     const double made = std::min(wait.end_seconds, senders_.made_seconds(rank_, wait));
     const bool first_gradient =
-        std::string_view(wait.kind) == "RB" && wait.begin_seconds < computes_.backwards.begin;
+        wait.op == Op::kReceiveGradient && wait.begin_seconds < computes_.backwards.begin;
     if (wait.begin_seconds < computes_.all.begin || first_gradient)
       return spend(made, TimeUse::kFillAndDrain);
     if (wait.begin_seconds >= computes_.forwards.end)
@@ -174,38 +175,51 @@ const char* name_of(TimeUse use) {
 
 bool is_work(TimeUse use) { return use == TimeUse::kCompute || use == TimeUse::kUpdate; }
 
-const EventLook& look_of(std::string_view kind) {
-  static constexpr EventLook kTied{TimeUse::kTransfer, "wait", "wait for a tied weight"};
-  static constexpr EventLook kReplicas{TimeUse::kReduction, "wait",
-                                       "sum of the replicas' gradients"};
-  static constexpr EventLook kWeights{TimeUse::kTransfer, "wait",
-                                      "wait for weights of the replicas"};
-  static constexpr EventLook kSend{TimeUse::kTransfer, "send", "send"};
-  static constexpr EventLook kOther{TimeUse::kTransfer, "wait", "wait"};
-  static const std::map<std::string_view, EventLook> kinds{
-      {"F", {TimeUse::kCompute, "forward", "forward"}},
-      {"R", {TimeUse::kCompute, "recompute", "recompute"}},
-      {"B", {TimeUse::kCompute, "backward", "backward"}},
-      {"U", {TimeUse::kUpdate, "update", "update"}},
-      {"TG", {TimeUse::kUpdate, "update", "sum of a tied weight's gradients"}},
-      {"DG", kReplicas},
-      {"AG", kReplicas},
-      {"N", {TimeUse::kReduction, "wait", "gradient norm, of all ranks"}},
-      {"RF", {TimeUse::kTransfer, "wait", "wait for an activation"}},
-      {"RB", {TimeUse::kTransfer, "wait", "wait for a gradient"}},
-      {"RG", kTied},
-      {"RW", kTied},
-      {"FW", kWeights},
-      {"GW", kWeights},
-      {"XW", {TimeUse::kTransfer, "wait", "release of weights"}},
-      {"SF", kSend},
-      {"SB", kSend},
-      {"SG", kSend},
-      {"SW", kSend},
-  };
-  const auto found = kinds.find(kind);
-  return found == kinds.end() ? kOther : found->second;
+namespace {
+
+struct LookedAt {
+  Op op;
+  EventLook look;
+};
+
+constexpr EventLook kSend{TimeUse::kTransfer, "send", "send"};
+constexpr EventLook kTied{TimeUse::kTransfer, "wait", "wait for a tied weight"};
+constexpr EventLook kWeights{TimeUse::kTransfer, "wait", "wait for weights of the replicas"};
+constexpr EventLook kReplicas{TimeUse::kReduction, "wait", "sum of the replicas' gradients"};
+
+// In the order of the enumerators.
+constexpr LookedAt kLooks[] = {
+    {Op::kForward, {TimeUse::kCompute, "forward", "forward"}},
+    {Op::kRecompute, {TimeUse::kCompute, "recompute", "recompute"}},
+    {Op::kBackward, {TimeUse::kCompute, "backward", "backward"}},
+    {Op::kSendActivation, kSend},
+    {Op::kReceiveActivation, {TimeUse::kTransfer, "wait", "wait for an activation"}},
+    {Op::kSendGradient, kSend},
+    {Op::kReceiveGradient, {TimeUse::kTransfer, "wait", "wait for a gradient"}},
+    {Op::kSendTiedGradient, kSend},
+    {Op::kReceiveTiedGradient, kTied},
+    {Op::kAddTiedGradients, {TimeUse::kUpdate, "update", "sum of a tied weight's gradients"}},
+    {Op::kPrefetchWeights, kWeights},
+    {Op::kReleaseWeights, {TimeUse::kTransfer, "wait", "release of weights"}},
+    {Op::kReduceGradients, kReplicas},
+    {Op::kAwaitGradients, kReplicas},
+    {Op::kReduceNormAndLoss, {TimeUse::kReduction, "wait", "gradient norm, of all ranks"}},
+    {Op::kUpdate, {TimeUse::kUpdate, "update", "update"}},
+    {Op::kGatherWeights, kWeights},
+    {Op::kSendTiedWeight, kSend},
+    {Op::kReceiveTiedWeight, kTied},
+};
+
+constexpr bool is_in_order() {
+  for (int i = 0; i < kNumOps; ++i)
+    if (kLooks[i].op != static_cast<Op>(i)) return false;
+  return true;
 }
+static_assert(std::size(kLooks) == kNumOps && is_in_order());
+
+}  // namespace
+
+const EventLook& look_of(Op op) { return kLooks[static_cast<int>(op)].look; }
 
 double TimeSplit::idle_seconds() const {
   double idle = 0;

@@ -24,10 +24,9 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
-#include "strata/base/trace.h"
+#include "strata/schedule/trace.h"
 
 namespace strata {
 
@@ -48,17 +47,14 @@ const char* name_of(TimeUse use);  ///< "fill and drain"
 /// Forward, recompute, backward and update; everything else is idle time.
 bool is_work(TimeUse use);
 
-/// What reports say of the events of one kind (kind_of in strata/schedule/action.h).
+/// What reports say of the events of one operation.
 struct EventLook {
   TimeUse use;        ///< what it is in itself, whatever other ranks do
   const char* style;  ///< its colour, by the name that the style sheet has for it
   const char* words;  ///< under the pointer
 };
 
-/// The one table of kinds; a kind that it does not name is a wait for a transfer.
-const EventLook& look_of(std::string_view kind);
-
-inline TimeUse use_of_kind(std::string_view kind) { return look_of(kind).use; }
+const EventLook& look_of(Op op);
 
 struct TimeSplit {
   std::array<double, kNumTimeUses> seconds{};

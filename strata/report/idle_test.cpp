@@ -11,8 +11,8 @@ namespace {
 
 using Timeline = std::vector<TraceEvent>;
 
-TraceEvent event(const char* kind, int stage, int micro_batch, double begin, double end) {
-  return {kind, stage, micro_batch, -1, begin, end};
+TraceEvent event(Op op, int stage, int micro_batch, double begin, double end) {
+  return {op, stage, micro_batch, -1, begin, end};
 }
 
 double sum(const TimeSplit& split) {
@@ -25,12 +25,15 @@ double sum(const TimeSplit& split) {
 //   rank 0  ..0011---00---1nuu.
 //   rank 1  ..--00001111---nuu.
 std::vector<Timeline> two_stages() {
-  return {{event("F", 0, 0, 102, 104), event("F", 0, 1, 104, 106), event("RB", 0, 0, 106, 109),
-           event("B", 0, 0, 109, 111), event("RB", 0, 1, 111, 114), event("B", 0, 1, 114, 115),
-           event("N", -1, -1, 115, 115.5), event("U", -1, -1, 115.5, 117)},
-          {event("RF", 1, 0, 102, 104), event("F", 1, 0, 104, 106), event("B", 1, 0, 106, 108),
-           event("RF", 1, 1, 108, 108), event("F", 1, 1, 108, 110), event("B", 1, 1, 110, 112),
-           event("N", -1, -1, 112, 115.5), event("U", -1, -1, 115.5, 117)}};
+  return {
+      {event(Op::kForward, 0, 0, 102, 104), event(Op::kForward, 0, 1, 104, 106),
+       event(Op::kReceiveGradient, 0, 0, 106, 109), event(Op::kBackward, 0, 0, 109, 111),
+       event(Op::kReceiveGradient, 0, 1, 111, 114), event(Op::kBackward, 0, 1, 114, 115),
+       event(Op::kReduceNormAndLoss, -1, -1, 115, 115.5), event(Op::kUpdate, -1, -1, 115.5, 117)},
+      {event(Op::kReceiveActivation, 1, 0, 102, 104), event(Op::kForward, 1, 0, 104, 106),
+       event(Op::kBackward, 1, 0, 106, 108), event(Op::kReceiveActivation, 1, 1, 108, 108),
+       event(Op::kForward, 1, 1, 108, 110), event(Op::kBackward, 1, 1, 110, 112),
+       event(Op::kReduceNormAndLoss, -1, -1, 112, 115.5), event(Op::kUpdate, -1, -1, 115.5, 117)}};
 }
 
 TEST(AttributeTime, NamesTheUseOfEveryStretchOfTime) {
@@ -97,9 +100,11 @@ TEST(AttributeTime, LooksForTheSenderInTheSameReplica) {
   std::vector<Timeline> ranks(4);
   for (const int replica : {0, 1}) {
     const double late = 3.0 * replica;
-    ranks[replica] = {event("F", 0, 0, 0, 1), event("F", 0, 1, 1, 4 + late)};
-    ranks[2 + replica] = {event("RF", 1, 0, 0, 1), event("F", 1, 0, 1, 2),
-                          event("RF", 1, 1, 2, 5 + late), event("F", 1, 1, 5 + late, 6 + late)};
+    ranks[replica] = {event(Op::kForward, 0, 0, 0, 1), event(Op::kForward, 0, 1, 1, 4 + late)};
+    ranks[2 + replica] = {event(Op::kReceiveActivation, 1, 0, 0, 1),
+                          event(Op::kForward, 1, 0, 1, 2),
+                          event(Op::kReceiveActivation, 1, 1, 2, 5 + late),
+                          event(Op::kForward, 1, 1, 5 + late, 6 + late)};
   }
   const std::vector<TimeSplit> splits = attribute_time(ranks, 0, 9);
   EXPECT_EQ(splits[2][TimeUse::kImbalance], 2);
@@ -109,9 +114,10 @@ TEST(AttributeTime, LooksForTheSenderInTheSameReplica) {
 }
 
 TEST(AttributeTime, SeparatesFetchesAndReductionsInTheMiddleOfAStep) {
-  const std::vector<Timeline> ranks{{event("FW", 0, -1, 0, 1), event("F", 0, 0, 1, 2),
-                                     event("B", 0, 0, 2, 3), event("AG", 0, 0, 3, 5),
-                                     event("F", 0, 1, 5, 6), event("a new kind", 0, 1, 6, 7)}};
+  const std::vector<Timeline> ranks{
+      {event(Op::kPrefetchWeights, 0, -1, 0, 1), event(Op::kForward, 0, 0, 1, 2),
+       event(Op::kBackward, 0, 0, 2, 3), event(Op::kAwaitGradients, 0, 0, 3, 5),
+       event(Op::kForward, 0, 1, 5, 6), event(Op::kSendActivation, 0, 1, 6, 7)}};
   const TimeSplit split = attribute_time(ranks, 0, 7)[0];
   EXPECT_EQ(split[TimeUse::kTransfer], 1 + 1);
   EXPECT_EQ(split[TimeUse::kReduction], 2);
@@ -119,7 +125,8 @@ TEST(AttributeTime, SeparatesFetchesAndReductionsInTheMiddleOfAStep) {
 }
 
 TEST(AttributeTime, LeavesOutWhatLiesOutsideTheStep) {
-  const std::vector<Timeline> ranks{{event("F", 0, 0, 8, 12), event("U", -1, -1, 19, 25)}};
+  const std::vector<Timeline> ranks{
+      {event(Op::kForward, 0, 0, 8, 12), event(Op::kUpdate, -1, -1, 19, 25)}};
   const TimeSplit split = attribute_time(ranks, 10, 20)[0];
   EXPECT_EQ(split[TimeUse::kCompute], 2);
   EXPECT_EQ(split[TimeUse::kOther], 7);
@@ -127,16 +134,20 @@ TEST(AttributeTime, LeavesOutWhatLiesOutsideTheStep) {
 }
 
 TEST(AttributeTime, TakesARankThatDidNothing) {
-  const std::vector<TimeSplit> splits = attribute_time({{}, {event("F", 0, 0, 0, 2)}}, 0, 3);
+  const std::vector<TimeSplit> splits =
+      attribute_time({{}, {event(Op::kForward, 0, 0, 0, 2)}}, 0, 3);
   EXPECT_EQ(sum(splits[0]), 3);
   EXPECT_EQ(splits[0][TimeUse::kInput], 3);
   EXPECT_EQ(splits[1][TimeUse::kCompute], 2);
   EXPECT_TRUE(attribute_time({}, 0, 1).empty());
 }
 
-TEST(LookOf, TakesAnUnknownKindForATransfer) {
-  EXPECT_EQ(look_of("a new kind").use, TimeUse::kTransfer);
-  EXPECT_STREQ(look_of("a new kind").style, "wait");
+TEST(LookOf, CountsAsComputeWhatIsCompute) {
+  for (int i = 0; i < kNumOps; ++i) {
+    const Op op = static_cast<Op>(i);
+    EXPECT_EQ(look_of(op).use == TimeUse::kCompute, is_compute(op)) << kind_of(op);
+    EXPECT_EQ(std::string(look_of(op).style) == "send", is_send(op)) << kind_of(op);
+  }
 }
 
 TEST(TimeUse, HasANameForEveryValue) {

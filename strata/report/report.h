@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "strata/base/trace.h"
 #include "strata/report/metrics.h"
+#include "strata/schedule/trace.h"
 
 namespace strata {
 

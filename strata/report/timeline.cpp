@@ -102,7 +102,7 @@ class Drawing {
 
   void span(const TraceEvent& event, double begin, double end, double y, std::size_t rank,
             const char* side) {
-    const EventLook& look = look_of(event.kind);
+    const EventLook& look = look_of(event.op);
     const bool numbered = is_numbered(look.style);
     // What would be thinner than a hair even when zoomed in tells nothing.
     if (!numbered && end - begin < 2e-4 * seconds_) return;

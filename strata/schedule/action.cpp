@@ -72,13 +72,6 @@ const char* name_of(ScheduleKind kind) {
 const char* kind_of(Op op) { return described(op).name; }
 const char* words_for(Op op) { return described(op).words; }
 
-std::optional<Op> op_named(std::string_view name) {
-  for (const Description& description : kOperations) {
-    if (name == description.name) return description.op;
-  }
-  return std::nullopt;
-}
-
 namespace {
 
 // What travels: "v7" for an activation, "v7<-8" for its gradient from layer 8; "t0<-8" for a tied

@@ -6,9 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace strata {
@@ -66,8 +64,7 @@ bool is_receive(Op op);
 Op receive_of(Op send);        ///< kSendActivation -> kReceiveActivation, ...
 const char* kind_of(Op op);    ///< short static name for traces and grids: "F", "R", "B", "SF", ...
 const char* words_for(Op op);  ///< "forward", "activation" (of its way), "gradient norm", ...
-std::optional<Op> op_named(std::string_view kind);  ///< of which kind_of() is this; of traces
-std::string to_string(const Action& action);        ///< "F s2 m4 [6,9)", "RB v7<-8 m4 from rank 3"
+std::string to_string(const Action& action);  ///< "F s2 m4 [6,9)", "RB v7<-8 m4 from rank 3"
 
 /// In which order stages run forward and backward.
 enum class ScheduleKind : std::uint8_t { kGpipe, k1f1b, kInterleaved, kForward };

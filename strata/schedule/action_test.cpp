@@ -9,8 +9,6 @@
 namespace strata {
 namespace {
 
-constexpr int kNumOps = static_cast<int>(Op::kReceiveTiedWeight) + 1;
-
 TEST(Action, SaysWhatItDoesInOneShortLine) {
   EXPECT_EQ(to_string({.op = Op::kForward, .stage = 2, .micro_batch = 4, .layers = {6, 9}}),
             "F s2 m4 [6,9)");

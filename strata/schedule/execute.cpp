@@ -9,8 +9,7 @@ bool Execution::advance() {
   for (; !done(); ++position_) {
     const Action& action = (*program_)[position_];
     if (!machine_->ready(action)) break;
-    const TraceSpan span(trace_, kind_of(action.op), action.stage, action.micro_batch,
-                         action.layers.size() > 0 ? action.layers.begin : -1);
+    const TraceSpan span(trace_, action);
     machine_->perform(action);
   }
   return position_ != start;

@@ -10,8 +10,8 @@
 
 #include <cstddef>
 
-#include "strata/base/trace.h"
 #include "strata/schedule/action.h"
+#include "strata/schedule/trace.h"
 
 namespace strata {
 

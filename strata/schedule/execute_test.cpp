@@ -40,7 +40,7 @@ TEST(Execute, TracesOneSpanAnAction) {
   double last = 0;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const TraceEvent& event = trace.events()[i];
-    EXPECT_STREQ(event.kind, kind_of(program[i].op));
+    EXPECT_EQ(event.op, program[i].op);
     EXPECT_EQ(event.stage, program[i].stage);
     EXPECT_EQ(event.micro_batch, program[i].micro_batch);
     EXPECT_LE(last, event.begin_seconds);

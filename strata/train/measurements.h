@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "strata/base/trace.h"
 #include "strata/comm/group.h"
 #include "strata/pipeline/layer_seconds.h"
+#include "strata/schedule/trace.h"
 
 namespace strata {
 

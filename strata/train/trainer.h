@@ -18,7 +18,6 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/trace.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/group.h"
@@ -28,6 +27,7 @@
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/stage_machine.h"
 #include "strata/schedule/step_plan.h"
+#include "strata/schedule/trace.h"
 
 namespace strata {
 

@@ -11,7 +11,6 @@
 
 #include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
-#include "strata/report/idle.h"
 #include "strata/schedule/action.h"
 #include "strata/train/mesh_run_test.h"
 #include "strata/train/wrapped_layer_test.h"
@@ -122,16 +121,6 @@ TEST(Step, ThatStallsIsNamedWithRankAndAction) {
     const std::string text = error.what();
     EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
     EXPECT_NE(text.find(words_for(Op::kForward)), std::string::npos) << text;
-  }
-}
-
-// The report sees no schedule/: its table of kinds is held to all operations here.
-TEST(RunReport, HasWordsForEveryOperation) {
-  for (int op = 0; op < kNumOps; ++op) {
-    const char* kind = kind_of(static_cast<Op>(op));
-    EXPECT_STRNE(look_of(kind).words, look_of("no such kind").words) << kind;
-    const bool compute = is_compute(static_cast<Op>(op));
-    EXPECT_EQ(use_of_kind(kind) == TimeUse::kCompute, compute) << kind;
   }
 }
 

@@ -8,12 +8,12 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
-#include "strata/base/trace.h"
 #include "strata/base/units.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/data/loader.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/report/idle.h"
+#include "strata/schedule/trace.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -129,8 +129,7 @@ class RankLoop {
     const int ranks = group_.size(), rank = group_.rank();
     std::vector<double> numbers(2 * ranks + 2, 0.0);
     for (const TraceEvent& event : trainer_.trace().events())
-      if (is_work(use_of_kind(event.kind)))
-        numbers[rank] += event.end_seconds - event.begin_seconds;
+      if (is_work(look_of(event.op).use)) numbers[rank] += event.end_seconds - event.begin_seconds;
     numbers[ranks + rank] = static_cast<double>(account_.peak_bytes());
     if (is_root()) {
       numbers[2 * ranks] = state_.request.stop && *state_.request.stop ? 1 : 0;

@@ -4,22 +4,29 @@
 /// Units    seconds of now_seconds().
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "strata/base/measurement.h"
+#include "strata/schedule/action.h"
 
 namespace strata {
 
-/// One span; `kind` is a static string ("F", "B", "wait", "update"), the numbers are -1 where none.
+/// One span; the numbers are -1 where none.
 struct TraceEvent {
-  const char* kind;
+  Op op;
   int stage;
   int micro_batch;
   int first_layer;
   double begin_seconds;
   double end_seconds;
 };
+
+/// Of an action: where it stands and when it begins; its end is not known yet.
+inline TraceEvent event_of(const Action& action, double begin_seconds) {
+  return {action.op,          action.stage,
+          action.micro_batch, action.layers.size() > 0 ? action.layers.begin : -1,
+          begin_seconds,      begin_seconds};
+}
 
 class TraceLog {
  public:
@@ -34,10 +41,8 @@ class TraceLog {
 /// Adds the time between its construction and destruction to `log`; a null log costs one branch.
 class TraceSpan {
  public:
-  TraceSpan(TraceLog* log, const char* kind, int stage = -1, int micro_batch = -1,
-            int first_layer = -1)
-      : log_(log) {
-    if (log_) event_ = {kind, stage, micro_batch, first_layer, now_seconds(), 0};
+  TraceSpan(TraceLog* log, const Action& action) : log_(log) {
+    if (log_) event_ = event_of(action, now_seconds());
   }
   ~TraceSpan() {
     if (!log_) return;
