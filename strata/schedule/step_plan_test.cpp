@@ -65,6 +65,16 @@ TEST(StepPlan, RefusesWhatBuildersRefuse) {
   for (int i = 0; i < 2; ++i) EXPECT_THROW(plan.training(2), UserError);
 }
 
+// No planner makes one, but whoever hands in such a dataflow shall not run it.
+TEST(StepPlan, ChecksWhatIsToBeRunAndNotWhatIsProposed) {
+  Dataflow dataflow = chain(4);
+  dataflow.values[1].consumers = {2, 2};  // its gradient is sent twice
+  const StepPlan plan = plan_of({.partition = equal_stages(2, 2)}, dataflow);
+  EXPECT_EQ(plan.proposed(2).num_micro_batches, 2);
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(plan.training(2), UserError);
+  EXPECT_THROW(plan_of({.partition = equal_stages(2, 2)}, dataflow).training(3), UserError);
+}
+
 // GPipe's order under the name of 1F1B: legal, but it holds more than 1F1B promises.
 TEST(StepPlan, RefusesMoreActivationsThanAKindPromises) {
   const Dataflow dataflow = chain(4);
