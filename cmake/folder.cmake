@@ -1,10 +1,12 @@
-# strata_folder(NAME [TORCH] DEPENDS folder... LIBRARIES target... [LABEL pure|cpu])
+# strata_folder(NAME [TORCH] DEPENDS folder... LIBRARIES target... [LABEL pure|cpu] [SHARDS count] [ALONE])
 #
 # Makes the static library strata_NAME of the sources of the current folder and, of its
 # *_test.cpp, the program NAME_test, registered with ctest under the label of its need.
 # TORCH: the folder sees libtorch; its sources share one precompiled header.
+# SHARDS: its tests are divided among so many entries of ctest, which may run side by side.
+# ALONE: nothing runs beside its tests, because they look at the clock.
 function(strata_folder name)
-  cmake_parse_arguments(ARG "TORCH" "LABEL" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;ALONE" "LABEL;SHARDS" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cpp")
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_(test|main)\\.cpp$")
@@ -27,7 +29,18 @@ function(strata_folder name)
     if(ARG_TORCH)
       target_precompile_headers(${name}_test REUSE_FROM strata_torch_pch)
     endif()
-    add_test(NAME ${name} COMMAND ${name}_test --gtest_brief=1)
-    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 1500)
+    if(NOT ARG_SHARDS)
+      set(ARG_SHARDS 1)
+    endif()
+    foreach(shard RANGE 1 ${ARG_SHARDS})
+      set(test ${name})
+      if(ARG_SHARDS GREATER 1)
+        set(test ${name}_${shard})
+      endif()
+      math(EXPR index "${shard} - 1")
+      add_test(NAME ${test} COMMAND ${name}_test --gtest_brief=1)
+      set_tests_properties(${test} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 1500 RUN_SERIAL "${ARG_ALONE}"
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+    endforeach()
   endif()
 endfunction()
