@@ -1,5 +1,5 @@
-/// Small decoders for tests, one forward and backward of all their layers on a rank, and what a
-/// rank's slice of a whole weight is.
+/// Makes small decoders for tests, runs all their layers forward and backward on a rank, and compares a
+/// rank's slices with the whole.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 #include "strata/nn/layout.h"
 #include "strata/shard/tensor_group.h"
 
-namespace strata::shard_test {
+namespace strata {
 
 inline DecoderOptions small_gpt() {
   return {.layers = 2,
@@ -54,7 +54,7 @@ inline DecoderOptions small_qwen3() {
   return options;
 }
 
-struct Outcome {
+struct DecoderOutcome {
   double loss = 0;
   at::Tensor output;
   std::vector<WeightSpec> specs;
@@ -63,9 +63,9 @@ struct Outcome {
 
 /// One forward and, of a loss, backward of all layers. Every weight is drawn, biases and gains too:
 /// zeros would hide what is done with them.
-inline Outcome run(const Sequential& model, const std::vector<at::Tensor>& batch,
-                   ForwardContext context, int rank = 0) {
-  Outcome outcome;
+inline DecoderOutcome run_decoder(const Sequential& model, const std::vector<at::Tensor>& batch,
+                                  ForwardContext context, int rank = 0) {
+  DecoderOutcome outcome;
   LossSink sink;
   context.loss = &sink;
   std::vector<at::Tensor> values(model.dataflow().values.size());
@@ -93,7 +93,7 @@ inline Outcome run(const Sequential& model, const std::vector<at::Tensor>& batch
   return outcome;
 }
 
-inline at::Tensor slice(const at::Tensor& whole, const WeightSpec& spec, int rank, int ranks) {
+inline at::Tensor slice_of(const at::Tensor& whole, const WeightSpec& spec, int rank, int ranks) {
   at::Tensor part = at::zeros(slice_shape(spec, ranks));
   for (const Run& run : slice_runs(spec, rank, ranks))
     part.view(-1)
@@ -105,6 +105,7 @@ inline at::Tensor slice(const at::Tensor& whole, const WeightSpec& spec, int ran
 /// `tolerance`: of the largest element.
 inline void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& what,
                          double tolerance) {
+  ASSERT_TRUE(a.defined() && b.defined()) << what;
   ASSERT_EQ(a.sizes(), b.sizes()) << what;
   const double scale = std::max(1e-3, b.abs().max().item<double>());
   EXPECT_LE((a - b).abs().max().item<double>() / scale, tolerance) << what;
@@ -112,7 +113,7 @@ inline void expect_close(const at::Tensor& a, const at::Tensor& b, const std::st
 
 /// What a rank of a split has learned against one rank: the loss and every gradient, which it adds up
 /// with the others where each has a part of it.
-inline void expect_same_learning(Group& group, Outcome& mine, const Outcome& one,
+inline void expect_same_learning(Group& group, DecoderOutcome& mine, const DecoderOutcome& one,
                                  double tolerance) {
   EXPECT_NEAR(mine.loss, one.loss, tolerance * one.loss);
   ASSERT_EQ(mine.leaves.size(), one.leaves.size());
@@ -120,8 +121,8 @@ inline void expect_same_learning(Group& group, Outcome& mine, const Outcome& one
     const WeightSpec& spec = mine.specs[i];
     at::Tensor gradient = mine.leaves[i].grad();
     if (spec.partial_gradient) all_reduce_sum(group, gradient);
-    expect_close(gradient, slice(one.leaves[i].grad(), spec, group.rank(), group.size()), spec.name,
-                 tolerance);
+    expect_close(gradient, slice_of(one.leaves[i].grad(), spec, group.rank(), group.size()),
+                 spec.name, tolerance);
   }
 }
 
@@ -135,4 +136,4 @@ inline auto splits() {
                          TensorSplit{4, true});
 }
 
-}  // namespace strata::shard_test
+}  // namespace strata

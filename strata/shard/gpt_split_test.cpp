@@ -9,11 +9,6 @@
 namespace strata {
 namespace {
 
-using shard_test::expect_close;
-using shard_test::Outcome;
-using shard_test::run;
-using shard_test::small_gpt;
-
 constexpr double kTolerance = 1e-5;  // of the largest element: only the order of sums differs
 
 class SplitGpt : public testing::TestWithParam<TensorSplit> {};
@@ -30,13 +25,13 @@ TEST_P(SplitGpt, LearnsWhatOneRankLearns) {
                                .first_sample = 6,
                                .loss_scale = 1.0 / 47,
                                .label_smoothing = 0.1};
-  const Outcome one = run(make_gpt(small_gpt()), {tokens, targets}, context);
+  const DecoderOutcome one = run_decoder(make_gpt(small_gpt()), {tokens, targets}, context);
   const Sequential model = make_gpt(small_gpt(), DecoderOutput::kLoss, split);
   run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
     const TensorGroup tensor(group, split.sequence);
     ForwardContext mine = context;
     mine.tensor = &tensor;
-    Outcome outcome = run(model, {tokens, targets}, mine, group.rank());
+    DecoderOutcome outcome = run_decoder(model, {tokens, targets}, mine, group.rank());
     expect_same_learning(group, outcome, one, kTolerance);
   });
 }
@@ -45,11 +40,12 @@ TEST_P(SplitGpt, GivesEveryRankAllLogits) {
   at::manual_seed(2);
   const TensorSplit split = GetParam();
   const at::Tensor tokens = at::randint(50, {3, 8}, at::kLong);
-  const Outcome one = run(make_gpt(small_gpt(), DecoderOutput::kLogits), {tokens}, {});
+  const DecoderOutcome one =
+      run_decoder(make_gpt(small_gpt(), DecoderOutput::kLogits), {tokens}, {});
   const Sequential model = make_gpt(small_gpt(), DecoderOutput::kLogits, split);
   run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
     const TensorGroup tensor(group, split.sequence);
-    const Outcome outcome = run(model, {tokens}, {.tensor = &tensor}, group.rank());
+    const DecoderOutcome outcome = run_decoder(model, {tokens}, {.tensor = &tensor}, group.rank());
     expect_close(outcome.output, one.output, "logits", kTolerance);
   });
 }
@@ -119,7 +115,7 @@ TEST_P(SplitGpt, NeedsTheBytesItForetells) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Splits, SplitGpt, shard_test::splits(), shard_test::split_name);
+INSTANTIATE_TEST_SUITE_P(Splits, SplitGpt, splits(), split_name);
 
 std::string refusal(const DecoderOptions& options, TensorSplit split) {
   try {

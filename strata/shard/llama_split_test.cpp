@@ -12,13 +12,6 @@
 namespace strata {
 namespace {
 
-using shard_test::expect_close;
-using shard_test::Outcome;
-using shard_test::run;
-using shard_test::small_llama;
-using shard_test::small_qwen2;
-using shard_test::small_qwen3;
-
 constexpr double kTolerance = 2e-5;  // of the largest element: only the order of sums differs
 
 // ---- The same model in plain ATen, its weights by our names.
@@ -93,9 +86,9 @@ TEST_P(LlamaKind, EqualsPlainAten) {
   at::manual_seed(1);
   const DecoderOptions options = GetParam();
   const Batch batch;
-  const Outcome ours =
-      run(make_llama(options), {batch.tokens, batch.targets},
-          {.training = true, .keep_intermediates = options.tie, .loss_scale = 1 / kTargets});
+  const DecoderOutcome ours = run_decoder(
+      make_llama(options), {batch.tokens, batch.targets},
+      {.training = true, .keep_intermediates = options.tie, .loss_scale = 1 / kTargets});
   Weights weights;
   for (std::size_t i = 0; i < ours.leaves.size(); ++i)
     weights[ours.specs[i].name] = ours.leaves[i].detach().clone().requires_grad_(true);
@@ -124,13 +117,15 @@ TEST_P(SplitLlama, LearnsWhatOneRankLearns) {
   const Batch batch;
   const ForwardContext context{.training = true, .loss_scale = 1 / kTargets};
   for (const DecoderOptions& options : {small_qwen2(), small_qwen3()}) {
-    const Outcome one = run(make_llama(options), {batch.tokens, batch.targets}, context);
+    const DecoderOutcome one =
+        run_decoder(make_llama(options), {batch.tokens, batch.targets}, context);
     const Sequential model = make_llama(options, DecoderOutput::kLoss, split);
     run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
       const TensorGroup tensor(group, split.sequence);
       ForwardContext mine = context;
       mine.tensor = &tensor;
-      Outcome outcome = run(model, {batch.tokens, batch.targets}, mine, group.rank());
+      DecoderOutcome outcome =
+          run_decoder(model, {batch.tokens, batch.targets}, mine, group.rank());
       expect_same_learning(group, outcome, one, kTolerance);
     });
   }
@@ -140,16 +135,17 @@ TEST_P(SplitLlama, GivesEveryRankAllLogits) {
   at::manual_seed(3);
   const TensorSplit split = GetParam();
   const at::Tensor tokens = at::randint(50, {3, 8}, at::kLong);
-  const Outcome one = run(make_llama(small_llama(), DecoderOutput::kLogits), {tokens}, {});
+  const DecoderOutcome one =
+      run_decoder(make_llama(small_llama(), DecoderOutput::kLogits), {tokens}, {});
   const Sequential model = make_llama(small_llama(), DecoderOutput::kLogits, split);
   run_thread_ranks({.ranks = split.ranks}, [&](Group& group, MemoryAccount&) {
     const TensorGroup tensor(group, split.sequence);
-    const Outcome outcome = run(model, {tokens}, {.tensor = &tensor}, group.rank());
+    const DecoderOutcome outcome = run_decoder(model, {tokens}, {.tensor = &tensor}, group.rank());
     expect_close(outcome.output, one.output, "logits", kTolerance);
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Splits, SplitLlama, shard_test::splits(), shard_test::split_name);
+INSTANTIATE_TEST_SUITE_P(Splits, SplitLlama, splits(), split_name);
 
 TEST(Llama, RefusesRanksThatDoNotDivideItsKeyHeads) {
   try {

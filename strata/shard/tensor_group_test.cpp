@@ -6,14 +6,13 @@
 #include <functional>
 
 #include "strata/base/ignored_target.h"
-#include "strata/comm/collectives.h"
 #include "strata/comm/ranks.h"
-#include "strata/nn/layout.h"
 #include "strata/nn/ops/attention.h"
 #include "strata/nn/ops/embedding.h"
 #include "strata/nn/ops/head_loss.h"
 #include "strata/nn/ops/linear.h"
 #include "strata/nn/ops/residual.h"
+#include "strata/shard/example_decoders_test.h"
 
 namespace strata {
 namespace {
@@ -39,15 +38,6 @@ WeightSpec weight(std::vector<std::int64_t> shape, WeightSplit split = {}) {
   return {.name = "w", .shape = std::move(shape), .split = std::move(split)};
 }
 
-at::Tensor slice(const at::Tensor& whole, const WeightSpec& spec, int rank, int ranks) {
-  at::Tensor part = at::zeros(slice_shape(spec, ranks));
-  for (const Run& run : slice_runs(spec, rank, ranks))
-    part.view(-1)
-        .narrow(0, run.local, run.numel)
-        .copy_(whole.view(-1).narrow(0, run.global, run.numel));
-  return part;
-}
-
 Outcome run(const Region& region, const std::vector<at::Tensor>& weights, const at::Tensor& x,
             const at::Tensor& dy, ForwardContext context) {
   LossSink sink;
@@ -67,21 +57,9 @@ Outcome run(const Region& region, const std::vector<at::Tensor>& weights, const 
   return outcome;
 }
 
-void expect_close(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
-  ASSERT_TRUE(a.defined() && b.defined()) << what;
-  ASSERT_EQ(a.sizes(), b.sizes()) << what;
-  const double scale = std::max(1e-3, b.abs().max().item<double>());
-  EXPECT_LE((a - b).abs().max().item<double>() / scale, kTolerance) << what;
-}
-
-struct Split {
-  int ranks;
-  bool sequence;
-};
-
-class TensorParallelRanks : public testing::TestWithParam<Split> {
+class TensorParallelRanks : public testing::TestWithParam<TensorSplit> {
  protected:
-  // Every rank's share of the outcome is that of one rank.
+  // Every rank's part of the outcome is that of one rank.
   void expect_as_one_rank(const Region& region, const at::Tensor& x, ForwardContext context = {}) {
     context.training = true;
     context.seed = 11;
@@ -99,18 +77,18 @@ class TensorParallelRanks : public testing::TestWithParam<Split> {
       };
       std::vector<at::Tensor> slices;
       for (std::size_t i = 0; i < weights.size(); ++i)
-        slices.push_back(slice(weights[i], region.specs[i], group.rank(), ranks));
+        slices.push_back(slice_of(weights[i], region.specs[i], group.rank(), ranks));
       ForwardContext mine = context;
       mine.tensor = &tensor;
       Outcome split = run(region, slices, part(x), part(dy), mine);
-      expect_close(split.y, part(one.y), "output");
-      if (one.dx.defined()) expect_close(split.dx, part(one.dx), "gradient at x");
+      expect_close(split.y, part(one.y), "output", kTolerance);
+      if (one.dx.defined()) expect_close(split.dx, part(one.dx), "gradient at x", kTolerance);
       EXPECT_NEAR(split.loss, one.loss, kTolerance * one.loss);
       for (std::size_t i = 0; i < slices.size(); ++i) {
         const WeightSpec& spec = region.specs[i];
         if (sequence && spec.split.axis < 0) all_reduce_sum(group, split.gradients[i]);
-        expect_close(split.gradients[i], slice(one.gradients[i], spec, group.rank(), ranks),
-                     "gradient of weight " + std::to_string(i));
+        expect_close(split.gradients[i], slice_of(one.gradients[i], spec, group.rank(), ranks),
+                     "gradient of weight " + std::to_string(i), kTolerance);
       }
     });
   }
@@ -196,19 +174,13 @@ TEST_P(TensorParallelRanks, KnowTheLossWithoutABackward) {
     const TensorGroup tensor(group, sequence);
     LossSink sink;
     head_loss(sequence ? x.chunk(ranks, 1)[group.rank()].contiguous() : x,
-              slice(w, spec, group.rank(), ranks), targets, kVocab,
+              slice_of(w, spec, group.rank(), ranks), targets, kVocab,
               {.loss = &sink, .label_smoothing = 0.2, .tensor = &tensor});
     EXPECT_NEAR(sink.sum, one.sum, kTolerance * one.sum);
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelRanks,
-                         testing::Values(Split{2, false}, Split{2, true}, Split{4, false},
-                                         Split{4, true}),
-                         [](const auto& info) {
-                           return std::to_string(info.param.ranks) + "Ranks" +
-                                  (info.param.sequence ? "Sequence" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelRanks, splits(), split_name);
 
 }  // namespace
 }  // namespace strata
