@@ -10,6 +10,7 @@
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/model_description.h"
 #include "strata/models/hugging_face.h"
+#include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
 namespace {
@@ -157,8 +158,8 @@ DecoderOptions CheckpointReader::model() const {
 std::string CheckpointReader::tokenizer() const {
   if (pretrained_) return name_exists(folder_ + "/" + kTokenizerName) ? folder_ : "";
   if (digest_of(kTokenizerName) == nullptr) {
-    const bool by_name = manifest_.tokenizer == "bytes" || manifest_.tokenizer == "none";
-    return by_name ? manifest_.tokenizer : "";
+    // A path was that of the machine which trained.
+    return tokenizer_kind(manifest_.tokenizer) == TokenizerKind::kFile ? "" : manifest_.tokenizer;
   }
   const std::string config = folder_ + "/" + kTokenizerConfigName;
   if (digest_of(kTokenizerConfigName) == nullptr && name_exists(config))

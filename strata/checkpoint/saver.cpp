@@ -19,6 +19,7 @@
 #include "strata/comm/collectives.h"
 #include "strata/device/account.h"
 #include "strata/models/hugging_face.h"
+#include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
 
@@ -55,7 +56,7 @@ Numbered number(Group& world, bool writes) {
 // What makes the checkpoint complete for whoever reads text with it; none for bytes.
 std::map<std::string, std::string> tokenizer_files(const std::string& tokenizer) {
   std::map<std::string, std::string> files;
-  if (tokenizer.empty() || tokenizer == "bytes" || tokenizer == "none") return files;
+  if (tokenizer.empty() || tokenizer_kind(tokenizer) != TokenizerKind::kFile) return files;
   const fs::path given(tokenizer);
   std::error_code none;
   const fs::path folder = fs::is_directory(given, none) ? given : given.parent_path();

@@ -26,7 +26,8 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const Recipe& recipe) {
                      .got = got,
                      .fix = "pass --set data.tokenizer=PATH, the tokenizer of the training text"});
   };
-  if (name == "none") refuse("tokens have no text", "a tokenizer", "none");
+  if (tokenizer_kind(name) == TokenizerKind::kNone)
+    refuse("tokens have no text", "a tokenizer", "none");
   auto tokenizer = make_tokenizer(name);
   if (tokenizer->vocabulary() > recipe.model.vocab) {
     refuse("the tokenizer has more tokens than the model",

@@ -18,6 +18,7 @@
 #include "strata/report/metrics.h"
 #include "strata/report/progress.h"
 #include "strata/report/tensorboard.h"
+#include "strata/tokenizer/tokenizer.h"
 #include "strata/train/training_run.h"
 
 namespace strata {
@@ -119,7 +120,8 @@ struct Output {
 };
 
 TextSample sample(const Recipe& recipe, const TrainingResult& result) {
-  if (result.checkpoint.empty() || recipe.data.tokenizer == "none") return {};
+  if (result.checkpoint.empty() || tokenizer_kind(recipe.data.tokenizer) == TokenizerKind::kNone)
+    return {};
   const std::string prompt = "In the beginning";
   return {prompt, generate_text(recipe, {.checkpoint = result.checkpoint,
                                          .prompt = prompt,

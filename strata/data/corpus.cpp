@@ -10,7 +10,7 @@ namespace {
 
 // Of a Hugging Face folder or file; null: the file's own bytes or numbers are the tokens.
 std::shared_ptr<const Tokenizer> named_tokenizer(const std::string& name, std::int64_t vocabulary) {
-  if (name == "bytes" || name == "none") return nullptr;
+  if (tokenizer_kind(name) != TokenizerKind::kFile) return nullptr;
   auto tokenizer = make_tokenizer(name);
   if (tokenizer->vocabulary() <= vocabulary) return tokenizer;
   throw UserError({.operation = "data.open",
@@ -27,7 +27,7 @@ TokenFile open_tokens(const std::string& path, const std::string& name,
   TokenFile file = TokenFile::open(path);
   if (tokenizer != nullptr && file.is_text()) return tokenize_file(path, *tokenizer);
   const std::int64_t vocabulary = tokenizer != nullptr ? tokenizer->vocabulary() : 256;
-  const bool none = name == "none";
+  const bool none = tokenizer_kind(name) == TokenizerKind::kNone;
   if (none ? !file.is_text() : file.vocabulary() == vocabulary) return file;
   throw UserError(
       {.operation = "data.open",

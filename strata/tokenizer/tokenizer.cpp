@@ -168,8 +168,13 @@ std::shared_ptr<const Tokenizer> read_bpe_tokenizer(const std::string& path) {
 
 }  // namespace
 
+TokenizerKind tokenizer_kind(std::string_view name) {
+  if (name == "bytes") return TokenizerKind::kBytes;
+  return name == "none" ? TokenizerKind::kNone : TokenizerKind::kFile;
+}
+
 std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name) {
-  if (name == "bytes") return std::make_shared<ByteTokenizer>();
+  if (tokenizer_kind(name) == TokenizerKind::kBytes) return std::make_shared<ByteTokenizer>();
   std::error_code none;
   const bool folder = std::filesystem::is_directory(name, none);
   return read_bpe_tokenizer(folder ? name + "/tokenizer.json" : name);

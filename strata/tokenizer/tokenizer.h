@@ -46,7 +46,15 @@ class Tokenizer {
   std::vector<std::int64_t> prefix_;
 };
 
-/// `name`: bytes, a tokenizer.json, or a folder that has one.
+/// What recipes and checkpoints call a tokenizer is the name of a kind, or a path.
+enum class TokenizerKind : std::uint8_t {
+  kBytes,  ///< "bytes": of the text itself
+  kNone,   ///< "none": a token file has the tokens, and nobody knows their text
+  kFile,   ///< a tokenizer.json, or a folder that has one
+};
+TokenizerKind tokenizer_kind(std::string_view name);
+
+/// `name`: of any kind but kNone.
 std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name);
 
 }  // namespace strata

@@ -75,6 +75,13 @@ TEST_F(TokenizerTest, BytesAreTokens) {
   EXPECT_FALSE(tokenizer->bos());
 }
 
+TEST(TokenizerKindTest, IsAFileUnlessTheNameIsAKind) {
+  EXPECT_EQ(tokenizer_kind("bytes"), TokenizerKind::kBytes);
+  EXPECT_EQ(tokenizer_kind("none"), TokenizerKind::kNone);
+  for (const char* path : {"", "Bytes", "none/tokenizer.json", "models/llama"})
+    EXPECT_EQ(tokenizer_kind(path), TokenizerKind::kFile) << path;
+}
+
 TEST_F(TokenizerTest, MergesByRank) {
   const auto tokenizer = made(byte_level());
   EXPECT_EQ(tokenizer->vocabulary(), 10);

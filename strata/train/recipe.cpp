@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "strata/base/errors.h"
+#include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
 namespace {
@@ -75,8 +76,9 @@ void check(const Recipe& r, const Given& given) {
   require(micro_batches <= most, given, "train.micro_batch", "too many micro-batches to plan",
           "at most " + text(most) + " of " + text(r.model.layers) + " layers", text(micro_batches),
           "set train.micro_batch to " + text((r.train.mini_batch + most - 1) / most) + " or more");
-  require(r.data.tokenizer != "bytes" || r.model.vocab >= 256, given, "model.vocab",
-          "bytes have 256 values", "at least 256", text(r.model.vocab), "set model.vocab=256");
+  require(tokenizer_kind(r.data.tokenizer) != TokenizerKind::kBytes || r.model.vocab >= 256, given,
+          "model.vocab", "bytes have 256 values", "at least 256", text(r.model.vocab),
+          "set model.vocab=256");
   require(!r.data.train.empty(), given, "data.train", "no text to train on", "the path of a file",
           "nothing", "set data.train to a text file");
   require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), given,
