@@ -26,7 +26,7 @@ namespace strata {
 
 /// What every rank must agree on beside the plan; fixed for the machine's life.
 struct MachineOptions {
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 1;      ///< of first values and dropout
   double clip = 0;             ///< largest gradient norm; 0: no clipping
   double label_smoothing = 0;  ///< in training
 };

@@ -42,7 +42,7 @@ std::vector<std::int64_t> measured_peaks(const Case& c, const Sequential& model,
   const Mesh mesh = plan.decisions().mesh;
   std::vector<std::int64_t> peaks(mesh.size());
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& group, MemoryAccount& account) {
-    Trainer trainer(model, plan.steps, group, {.clip = 1.0});
+    Trainer trainer(model, plan.steps, group, {.machine = {.clip = 1.0}});
     trainer.initialise();
     const at::Tensor text = at::randint(kVocab, {c.samples, kContext}, at::kLong);
     const MiniBatch batch{

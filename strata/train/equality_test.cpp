@@ -100,7 +100,8 @@ StepPlan plan_of(const Case& c, const Sequential& model) {
 Record run_case(const Case& c) {
   const Sequential model = model_of(c);
   const StepPlan plan = plan_of(c, model);
-  const TrainerOptions options{.seed = 5, .clip = 0.5, .optimizer = {.learning_rate = 1e-2}};
+  const TrainerOptions options{.machine = {.seed = 5, .clip = 0.5},
+                               .optimizer = {.learning_rate = 1e-2}};
   Record result;
   std::mutex mutex;
   run_thread_ranks({.ranks = c.stages, .threads_per_rank = c.threads},

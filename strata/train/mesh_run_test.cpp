@@ -63,9 +63,7 @@ StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
 
 TrainerOptions mesh_options(const MeshCase& c) {
   return {
-      .seed = 5,
-      .clip = 0.5,
-      .label_smoothing = c.label_smoothing,
+      .machine = {.seed = 5, .clip = 0.5, .label_smoothing = c.label_smoothing},
       .precision = c.precision,
       // AdamW divides by the root of tiny second moments at first; a large epsilon keeps rounding
       // from growing to whole learning rates.

@@ -163,9 +163,9 @@ MeshSearch search_mesh(const Recipe& recipe) {
 }
 
 TrainerOptions trainer_options(const Recipe& recipe) {
-  return {.seed = static_cast<std::uint64_t>(recipe.train.seed),
-          .clip = recipe.train.clip,
-          .label_smoothing = recipe.train.label_smoothing,
+  return {.machine = {.seed = static_cast<std::uint64_t>(recipe.train.seed),
+                      .clip = recipe.train.clip,
+                      .label_smoothing = recipe.train.label_smoothing},
           .precision = recipe.train.precision,
           .optimizer = recipe.optimizer};
 }

@@ -78,12 +78,8 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   for (int layer = 0; layer < model.num_layers(); ++layer)
     if (plan_.pipeline_rank(layer) == groups_.pp.rank())
       store_.insert(layer, model.layout(layer), placement_of(layer));
-  machine_ =
-      std::make_unique<StageMachine>(model, plan_,
-                                     MachineOptions{.seed = options_.seed,
-                                                    .clip = options_.clip,
-                                                    .label_smoothing = options_.label_smoothing},
-                                     store_, optimizer_.get(), groups_);
+  machine_ = std::make_unique<StageMachine>(model, plan_, options_.machine, store_,
+                                            optimizer_.get(), groups_);
 }
 
 ShardPlacement Trainer::placement_of(int layer) const {
@@ -106,7 +102,8 @@ void Trainer::initialise() {
       const WeightPlacement& place = layout.placements[i];
       if (place.borrowed) continue;
       strata::initialise(whole.narrow(0, place.offset, place.numel), layout.specs[i],
-                         model_.name(layer), options_.seed, groups_.tp.rank(), groups_.tp.size());
+                         model_.name(layer), options_.machine.seed, groups_.tp.rank(),
+                         groups_.tp.size());
     }
     lease.master().copy_(whole.narrow(0, shard.begin, shard.size()));
   }

@@ -36,9 +36,7 @@ StepPlan plan_steps(const Sequential& model, StepDecisions decisions);
 
 /// What a trainer does beside its plan.
 struct TrainerOptions {
-  std::uint64_t seed = 1;
-  double clip = 0;             ///< largest gradient norm; 0: off
-  double label_smoothing = 0;  ///< in training
+  MachineOptions machine;
   /// Of weights and activations. In 16 bit the optimizer keeps fp32 weights and gradients are added
   /// in fp32; fp16 scales the loss.
   at::ScalarType precision = at::kFloat;
