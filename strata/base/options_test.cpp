@@ -39,11 +39,11 @@ class OptionSetTest : public testing::Test {
     set.add("model.vocab", &o.vocab, {.help = "Number of tokens.", .unit = "tokens"});
     set.add("model.context", &o.context, {.help = "Longest sequence.", .unit = "tokens"});
     set.add("model.dropout", &o.dropout,
-            {.help = "Share set to zero.", .unit = "ratio", .minimum = 0, .maximum = 0.9});
+            {.help = "Fraction set to zero.", .unit = "ratio", .minimum = 0, .maximum = 0.9});
     set.add("model.tied", &o.tied, {.help = "Whether the head reuses the embedding."});
     set.add("data.train", &o.train_file, {.help = "Text to learn."});
     set.add("data.tokenizer", &o.tokenizer, {.help = "Tokenizer.", .choices = {"bytes"}});
-    set.add("data.validation_fraction", &o.validation_fraction, {.help = "Share held out."});
+    set.add("data.validation_fraction", &o.validation_fraction, {.help = "Fraction held out."});
     set.add("train.steps", &o.steps, {.help = "Updates.", .unit = "steps", .minimum = 1});
     set.add("train.optimizer.kind", &o.optimizer,
             {.help = "Update rule.", .choices = {"adamw", "sgd"}});
@@ -216,7 +216,7 @@ TEST(OptionSet, ListsFieldsBySectionInAlignedColumns) {
   set.add("train.steps", &steps, {.help = "Updates.", .unit = "steps", .minimum = 1});
   set.add("train.optimizer.kind", &kind, {.help = "Update rule.", .choices = {"adamw", "sgd"}});
   set.add("model.dropout", &dropout,
-          {.help = "Share set to zero.", .unit = "ratio", .minimum = 0, .maximum = 0.9});
+          {.help = "Fraction set to zero.", .unit = "ratio", .minimum = 0, .maximum = 0.9});
   set.add("train.file", &file, {.help = "Text."});
   set.set("train.steps=7");  // the table shows defaults, not values
   EXPECT_EQ(set.to_table(),
@@ -227,7 +227,7 @@ TEST(OptionSet, ListsFieldsBySectionInAlignedColumns) {
             "\n"
             "train.optimizer.kind  adamw           Update rule. [adamw | sgd]\n"
             "\n"
-            "model.dropout         0.1      ratio  Share set to zero. [0 to 0.9]\n");
+            "model.dropout         0.1      ratio  Fraction set to zero. [0 to 0.9]\n");
 }
 
 TEST_F(OptionSetTest, RefusesAnUnknownFieldWithPlaceFieldsAndNearestName) {

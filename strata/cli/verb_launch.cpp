@@ -211,7 +211,8 @@ void add_launch_verb(CLI::App& app) {
   CLI::App* verb =
       app.add_subcommand("launch", "start a verb as several processes of this machine");
   auto arguments = std::make_shared<LaunchArguments>();
-  verb->add_option("-n,--processes", arguments->processes, "how many; ranks are shared out evenly")
+  verb->add_option("-n,--processes", arguments->processes,
+                   "how many; ranks are divided evenly among them")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   verb->add_option("--restarts", arguments->restarts,

@@ -60,7 +60,8 @@ void add_plan_verb(CLI::App& app) {
       verb->add_option("--parameters", arguments->parameters,
                        "no recipe: bytes of a model this large, such as 7.5B, under ZeRO 0 to 3")
           ->excludes(recipe);
-  verb->add_option("--shard-ranks", arguments->shard_ranks, "with --parameters: ranks that share")
+  verb->add_option("--shard-ranks", arguments->shard_ranks,
+                   "with --parameters: replicas that hold the shards")
       ->needs(parameters);
   verb->add_option("--precision", arguments->precision,
                    "with --parameters: fp32, mixed, zero-paper or megatron-fp16")

@@ -49,7 +49,7 @@ void require_legal(const RanksOptions& options, const Rendezvous& rendezvous) {
   }
   if (options.ranks % rendezvous.processes == 0) return;
   throw UserError({.operation = "comm.run_ranks",
-                   .what = "the ranks of the mesh cannot be shared out evenly",
+                   .what = "the ranks of the mesh cannot be divided evenly among the processes",
                    .expected = "a multiple of " + std::to_string(rendezvous.processes) +
                                " ranks, as there are so many processes (" + rendezvous.source + ")",
                    .got = std::to_string(options.ranks) + " ranks",

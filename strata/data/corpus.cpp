@@ -114,7 +114,7 @@ void describe(OptionSet& set, const std::string& prefix, DataOptions& options) {
   set.add(prefix + ".validation", &options.validation,
           {.help = "File to validate on; empty: the end of the training file."});
   set.add(prefix + ".validation_fraction", &options.validation_fraction,
-          {.help = "Share of the training file kept for validation, at its end; 0 keeps none.",
+          {.help = "Fraction of the training file kept for validation, at its end; 0 keeps none.",
            .unit = "ratio",
            .minimum = 0,
            .maximum = 0.5});

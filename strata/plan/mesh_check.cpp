@@ -77,7 +77,7 @@ class Check {
             "tensor-parallel ranks are what divides the sequence", "mesh.tp of at least 2",
             "mesh.tp " + text(mesh_.tp), "set mesh.sequence_parallel=false");
     require(!mesh_.sequence_parallel || limits_.context % mesh_.tp == 0, "mesh.sequence_parallel",
-            "tensor-parallel ranks must share a sample's tokens evenly",
+            "tensor-parallel ranks must divide a sample's tokens evenly",
             "a multiple of mesh.tp " + text(mesh_.tp), text(limits_.context) + " tokens",
             "set mesh.sequence_parallel=false");
   }
@@ -113,7 +113,7 @@ class Check {
     if (count == 0) return;
     std::int64_t tp = std::min(mesh_.tp, count);
     while (count % tp != 0) --tp;
-    require(tp == mesh_.tp, "mesh.tp", "tensor-parallel ranks must share the " + name + " evenly",
+    require(tp == mesh_.tp, "mesh.tp", "tensor-parallel ranks must divide the " + name + " evenly",
             "a divisor of " + text(count), text(mesh_.tp), "set mesh.tp=" + text(tp));
   }
 

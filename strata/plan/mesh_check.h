@@ -16,7 +16,7 @@ namespace strata {
 struct MeshLimits {
   std::int64_t mini_batch = 0;  ///< samples of a step: every replica needs at least one
   std::int64_t layers = 0;      ///< every stage needs at least one
-  std::int64_t heads = 0;       ///< tensor-parallel ranks share them evenly
+  std::int64_t heads = 0;       ///< tensor-parallel ranks divide them evenly
   std::int64_t kv_heads = 0;    ///< grouped-query heads: the same
   std::int64_t context = 0;     ///< tokens of a sample: sequence parallelism divides them evenly
   std::int64_t world = 0;       ///< ranks that were started

@@ -15,24 +15,24 @@ constexpr double kMostStallSeconds = 1e6;
 void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
   set.add(prefix + ".auto", &options.automatic,
           {.help = "Search the fastest pp, dp, tp, zero, schedule and virtual_stages that fit"});
-  set.add(
-      prefix + ".ranks", &options.ranks,
-      {.help = "Ranks that auto shares out; 0: pp x dp x tp, or else one for each process or core",
-       .unit = "ranks",
-       .minimum = 0,
-       .maximum = kMostRanksOfAxis});
+  set.add(prefix + ".ranks", &options.ranks,
+          {.help = "Ranks that auto divides among the axes; 0: pp x dp x tp, or else one for each "
+                   "process or core",
+           .unit = "ranks",
+           .minimum = 0,
+           .maximum = kMostRanksOfAxis});
   set.add(prefix + ".pp", &options.pp,
           {.help = "Ranks that the layers are cut over",
            .unit = "ranks",
            .minimum = 1,
            .maximum = kMostPipelineRanks});
   set.add(prefix + ".dp", &options.dp,
-          {.help = "Replicas, each of which trains on its share of the mini-batch",
+          {.help = "Replicas, each of which trains on its part of the mini-batch",
            .unit = "replicas",
            .minimum = 1,
            .maximum = kMostRanksOfAxis});
   set.add(prefix + ".tp", &options.tp,
-          {.help = "Ranks that share the work inside every layer",
+          {.help = "Ranks that divide the work inside every layer",
            .unit = "ranks",
            .minimum = 1,
            .maximum = kMostRanksOfAxis});
@@ -40,11 +40,12 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
           {.help = "What replicas hold once: 1 optimizer states, 2 also gradients, 3 also weights",
            .minimum = 0,
            .maximum = 3});
-  set.add(prefix + ".shard_ranks", &options.shard_ranks,
-          {.help = "Replicas that share one set of ZeRO shards (hybrid sharding); 0: all",
-           .unit = "replicas",
-           .minimum = 0,
-           .maximum = kMostRanksOfAxis});
+  set.add(
+      prefix + ".shard_ranks", &options.shard_ranks,
+      {.help = "Replicas among which one set of ZeRO shards is divided (hybrid sharding); 0: all",
+       .unit = "replicas",
+       .minimum = 0,
+       .maximum = kMostRanksOfAxis});
   set.add(prefix + ".reduce", &options.reduce,
           named({ReduceMode::kAuto, ReduceMode::kOnce, ReduceMode::kEach}),
           {.help = "When replicas add their gradients: once a step, after each micro-batch (less "

@@ -37,7 +37,7 @@ struct ActionRef {
 
 struct Simulation {
   double step_seconds = 0;
-  double bubble = 0;  ///< idle share of all ranks' time
+  double bubble = 0;  ///< idle fraction of all ranks' time
   std::vector<RankTimeline> ranks;
   std::vector<ActionRef> order;  ///< all actions by time: of their begin; receives, of their end
 };

@@ -26,7 +26,7 @@ struct StepRecord {
   double learning_rate = 0;
   double tokens_per_second = 0;
   double step_seconds = 0;
-  double bubble = 0;                        ///< idle share of all ranks' time
+  double bubble = 0;                        ///< idle fraction of all ranks' time
   std::vector<std::int64_t> peak_bytes{};   ///< one a rank
   std::optional<double> validation_loss{};  ///< if this step was followed by a validation, nats
   std::int64_t samples_seen = 0;            ///< since the beginning of training

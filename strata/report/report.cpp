@@ -92,8 +92,9 @@ std::string tiles(const ReportInput& input) {
   }
   if (shown(input.bubble) > 0) {
     const bool both = input.bubble.measured > 0 && input.bubble.predicted > 0;
-    all += tile("Bubble", percent(shown(input.bubble)),
-                both ? "predicted " + percent(input.bubble.predicted) : "idle share of all ranks");
+    all +=
+        tile("Bubble", percent(shown(input.bubble)),
+             both ? "predicted " + percent(input.bubble.predicted) : "idle fraction of all ranks");
   }
   const Compared peak = fullest(input.memory);
   if (shown(peak) > 0) {

@@ -23,7 +23,7 @@ namespace strata {
 struct Compared {
   double predicted = 0;
   double measured = 0;
-  /// Of the prediction, as a share of the measurement: +0.1 predicted a tenth too much; 0 if
+  /// Of the prediction, as a fraction of the measurement: +0.1 predicted a tenth too much; 0 if
   /// unknown.
   double error() const { return measured > 0 ? predicted / measured - 1 : 0; }
 };

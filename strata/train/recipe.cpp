@@ -63,7 +63,7 @@ std::string beginning_of(std::istream& stream) {
 void check(const Recipe& r, const Given& given) {
   const auto text = [](std::int64_t number) { return std::to_string(number); };
   require(r.model.kind != DecoderKind::kGpt || r.model.width % r.model.heads == 0, given,
-          "model.heads", "the heads must share the width evenly",
+          "model.heads", "the heads must divide the width evenly",
           "a divisor of " + text(r.model.width), text(r.model.heads),
           "set model.heads to a divisor of model.width");
   require(r.train.micro_batch <= r.train.mini_batch, given, "train.micro_batch",
@@ -116,14 +116,14 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
           named({Decay::kCosine, Decay::kLinear, Decay::kConstant}),
           {.help = "How the learning rate falls."});
   set.add(prefix + ".final_fraction", &options.final_fraction,
-          {.help = "Learning rate of the last step, as a share of the peak.",
+          {.help = "Learning rate of the last step, as a fraction of the peak.",
            .unit = "ratio",
            .minimum = 0,
            .maximum = 1});
   set.add(prefix + ".clip", &options.clip,
           {.help = "Largest global gradient norm; 0: no clipping.", .minimum = 0});
   set.add(prefix + ".label_smoothing", &options.label_smoothing,
-          {.help = "Share of each training target that is spread over the whole vocabulary.",
+          {.help = "Fraction of each training target that is spread over the whole vocabulary.",
            .unit = "ratio",
            .minimum = 0,
            .maximum = 1});
