@@ -115,6 +115,7 @@ std::string generate_text(const Recipe& recipe, const TextRequest& request) {
   RanksOptions ranks{.ranks = mesh.size(),
                      .threads_per_rank = threads_of(recipe, mesh),
                      .device_bytes = recipe.memory.device.count,
+                     .device = recipe.rank_device(),
                      .mesh = mesh,
                      .fingerprint = recipe.text};
   if (request.in_this_process) ranks.rendezvous = Rendezvous{};

@@ -270,6 +270,7 @@ void run_thread_ranks(const ThreadRanksOptions& options, const RankFunction& fun
   run_ranks({.ranks = options.ranks,
              .threads_per_rank = options.threads_per_rank,
              .device_bytes = options.device_bytes,
+             .device = options.device,
              .stall_seconds = 0,
              .rendezvous = Rendezvous{}},
             function);

@@ -77,6 +77,7 @@ struct ThreadRanksOptions {
   int ranks = 1;
   int threads_per_rank = 1;       ///< intra-op threads of each
   std::int64_t device_bytes = 0;  ///< budget of each rank's account; 0: none
+  Device device;                  ///< of each rank
 };
 
 /// As threads of this process, whatever the environment says.

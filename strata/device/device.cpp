@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "strata/base/errors.h"
+#include "strata/base/options.h"
 
 namespace strata {
 namespace {
@@ -18,6 +19,9 @@ class CpuBackend final : public DeviceBackend {
 
 constexpr const char* kNames[] = {"cpu", "cuda"};
 
+// What `auto` takes the first of: the faster kind comes first.
+constexpr DeviceKind kPreferred[] = {DeviceKind::kCuda, DeviceKind::kCpu};
+
 const DeviceBackend& backend_of(DeviceKind kind) {
   return kind == DeviceKind::kCuda ? cuda_backend() : cpu_backend();
 }
@@ -28,7 +32,7 @@ const DeviceBackend& backend_of(DeviceKind kind) {
                    .what = what,
                    .expected = expected,
                    .got = got,
-                   .fix = "name the device cpu"});
+                   .fix = "set mesh.device=cpu"});
 }
 
 std::optional<int> index_in(const std::string& digits) {
@@ -46,7 +50,29 @@ const DeviceBackend& cpu_backend() {
   return backend;
 }
 
+void DeviceBackend::require(int index) const {
+  if (index < count()) return;
+  refuse("this machine has no such device", "an index below " + std::to_string(count()),
+         std::to_string(index));
+}
+
+const char* name_of(DeviceChoice choice) {
+  constexpr const char* kChoices[] = {"auto", "cpu", "cuda"};
+  return kChoices[static_cast<int>(choice)];
+}
+
+void describe(OptionSet& set, const std::string& prefix, DeviceChoice& choice) {
+  set.add(prefix + ".device", &choice,
+          named({DeviceChoice::kAuto, DeviceChoice::kCpu, DeviceChoice::kCuda}),
+          {.help = "What ranks compute on; auto: cuda, or else cpu. One that this build or machine "
+                   "lacks is refused, but by plan --estimate: what it says of bytes and cuts holds "
+                   "there, its seconds are a CPU's"});
+}
+
 Device Device::parse(const std::string& name) {
+  if (name == name_of(DeviceChoice::kAuto))
+    for (const DeviceKind kind : kPreferred)
+      if (backend_of(kind).count() > 0) return {kind, 0};
   const std::size_t colon = name.find(':');
   const std::string kind = name.substr(0, colon);
   const std::optional<int> index =
@@ -54,12 +80,10 @@ Device Device::parse(const std::string& name) {
   for (const DeviceKind known : {DeviceKind::kCpu, DeviceKind::kCuda}) {
     if (kind != kNames[static_cast<int>(known)]) continue;
     if (!index) break;
-    const int count = backend_of(known).count();
-    if (*index >= count)
-      refuse("this machine has no such device", "an index below " + std::to_string(count), name);
+    backend_of(known).require(*index);
     return {known, *index};
   }
-  refuse("not the name of a device", "cpu, cuda or cuda:INDEX", name);
+  refuse("not the name of a device", "auto, cpu, cuda or cuda:INDEX", name);
 }
 
 std::string Device::name() const {

@@ -24,13 +24,22 @@
 
 namespace strata {
 
+class OptionSet;
+
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
+
+/// What a user asks for: names that Device::parse() takes.
+enum class DeviceChoice : std::uint8_t { kAuto, kCpu, kCuda };
+const char* name_of(DeviceChoice choice);  ///< "auto", "cpu", "cuda"
+
+/// The field `prefix`.device.
+void describe(OptionSet& set, const std::string& prefix, DeviceChoice& choice);
 
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   int index = 0;
 
-  /// "cpu", "cuda" (the first one) or "cuda:1"; it is there.
+  /// "cpu", "cuda" (the first one), "cuda:1", or "auto" (cuda, or else cpu); it is there.
   static Device parse(const std::string& name);
   std::string name() const;
 
@@ -92,7 +101,10 @@ class Stream {
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
-  virtual int count() const = 0;  ///< devices of this machine
+  virtual int count()
+      const = 0;  ///< devices of this machine; none, too, where the build has no backend
+  /// Throws a UserError unless there is such a device.
+  virtual void require(int index) const;
   /// Null: its work is done by the caller.
   virtual std::shared_ptr<StreamQueue> make_queue(int index) const = 0;
 };

@@ -4,13 +4,29 @@
 #include "strata/device/device.h"
 
 namespace strata {
+namespace {
+
+class NoCudaBackend final : public DeviceBackend {
+ public:
+  int count() const override { return 0; }
+  void require(int) const override { refuse(); }
+  std::shared_ptr<StreamQueue> make_queue(int) const override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw UserError({.operation = "device.cuda",
+                     .what = "this build of Strata computes on CPUs alone",
+                     .expected = "cpu",
+                     .got = "cuda",
+                     .fix = "set mesh.device=cpu"});
+  }
+};
+
+}  // namespace
 
 const DeviceBackend& cuda_backend() {
-  throw UserError({.operation = "device.cuda",
-                   .what = "this build of Strata computes on CPUs alone",
-                   .expected = "cpu",
-                   .got = "cuda",
-                   .fix = "name the device cpu"});
+  static const NoCudaBackend backend;
+  return backend;
 }
 
 }  // namespace strata

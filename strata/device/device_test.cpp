@@ -47,8 +47,14 @@ TEST(DeviceNames, AreReadAndWritten) {
   EXPECT_EQ((Device{DeviceKind::kCuda, 1}.name()), "cuda:1");
 }
 
+TEST(DeviceNames, AutoIsTheFirstKindThatIsThere) {
+  const bool cuda = cuda_backend().count() > 0;
+  EXPECT_EQ(Device::parse("auto"), (Device{cuda ? DeviceKind::kCuda : DeviceKind::kCpu}));
+}
+
 TEST(DeviceNames, ThatAreNoneAreRefused) {
-  for (const char* name : {"", "gpu", "cpu:", "cpu:x", "cpu:-1", "cpu:0:0", "cpu:99999999999"})
+  for (const char* name :
+       {"", "gpu", "auto:0", "cpu:", "cpu:x", "cpu:-1", "cpu:0:0", "cpu:99999999999"})
     EXPECT_NE(refusal(name).find("not the name of a device"), std::string::npos) << name;
   EXPECT_NE(refusal("cpu:1").find("this machine has no such device"), std::string::npos);
   EXPECT_NE(refusal("cpu:1").find("an index below 1"), std::string::npos);

@@ -171,6 +171,7 @@ TrainerOptions trainer_options(const Recipe& recipe) {
 }
 
 PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
+  if (probe) given.rank_device();  // nothing is measured on another
   const Recipe recipe = with_mesh(given);
   PlannedRun run = unplanned_run(recipe);
   PlanRequest request = plan_request(recipe, run.model, processes);
@@ -191,6 +192,7 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
 }
 
 std::string precision_advice(const Recipe& recipe, bool measure) {
+  if (recipe.device == DeviceChoice::kCuda) return "";
   const ProcessorIdentity processor = ProcessorIdentity::of_this_machine();
   std::optional<PrecisionRates> rates = load_rates(default_rates_file(), processor);
   // fp32 is what other precisions are compared with: it needs no measurement to be advised.
@@ -211,6 +213,7 @@ RanksOptions ranks_options(const Recipe& given) {
   return {.ranks = recipe.mesh.mesh().size(),
           .threads_per_rank = recipe.threads_per_rank(),
           .device_bytes = recipe.memory.device.count,
+          .device = recipe.rank_device(),
           .mesh = recipe.mesh.mesh(),
           .fingerprint = given.text,
           .stall_seconds = recipe.mesh.stall_seconds,

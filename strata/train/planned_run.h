@@ -28,15 +28,15 @@ TrainerOptions trainer_options(const Recipe& recipe);
 /// The meshes that mesh.auto chooses from, best first.
 MeshSearch search_mesh(const Recipe& recipe);
 
-/// `probe`: measure the layers' seconds (cached); else estimate them from FLOPs. `processes`: among
-/// which the ranks are divided.
+/// `probe`: measure the layers' seconds (cached) on the recipe's device, which must be there; else
+/// estimate them from FLOPs. `processes`: among which the ranks are divided.
 PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1);
 
 /// What the ranks of a run need from its recipe.
 RanksOptions ranks_options(const Recipe& recipe);
 
 /// What this processor is fast in, and whether the recipe's precision is slow here; empty if nobody
-/// has measured it. `measure`: for 16 bit, measures where `strata doctor` has saved
+/// has measured it, or another device is asked for. `measure`: for 16 bit, measures where `strata doctor` has saved
 /// nothing; else allocates nothing.
 std::string precision_advice(const Recipe& recipe, bool measure);
 

@@ -25,6 +25,7 @@ void describe(OptionSet& set, Recipe& recipe) {
   describe(set, "train", recipe.train);
   describe(set, "train.optimizer", recipe.optimizer);
   describe(set, "mesh", recipe.mesh);
+  describe(set, "mesh", recipe.device);
   describe(set, "memory", recipe.memory);
 }
 
@@ -176,6 +177,8 @@ int Recipe::threads_per_rank() const {
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   return static_cast<int>(std::max<std::int64_t>(1, cores / mesh.mesh().size()));
 }
+
+Device Recipe::rank_device() const { return Device::parse(name_of(device)); }
 
 Recipe parse_recipe(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides, const Recipe& defaults) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "strata/data/corpus.h"
+#include "strata/device/device.h"
 #include "strata/models/decoder_options.h"
 #include "strata/optim/learning_rate.h"
 #include "strata/optim/optimizer.h"
@@ -46,11 +47,13 @@ struct Recipe {
   TrainOptions train;
   OptimizerOptions optimizer;
   MeshOptions mesh;
+  DeviceChoice device = DeviceChoice::kAuto;  ///< mesh.device
   MemoryOptions memory;
   std::string text;  ///< effective YAML, every field; what a checkpoint stores
 
   LearningRateSchedule learning_rate() const;
   int threads_per_rank() const;  ///< mesh.threads, or cores / ranks
+  Device rank_device() const;    ///< refused if it is not there
 };
 
 /// Reads `path`, or standard input for "-", and applies `overrides` ("a.b=c"). Fields that neither

@@ -172,6 +172,28 @@ TEST_F(RecipeEffects, ValidationComesWhenAskedFor) {
   EXPECT_NE(train({"train.validation_samples=3"}).validation_loss, result.validation_loss);
 }
 
+TEST_F(RecipeEffects, RanksHaveTheDeviceThatIsAskedForOrNothingStarts) {
+  for (const char* there : {"cpu", "auto"}) {
+    const Recipe recipe = this->recipe({std::string("mesh.device=") + there});
+    World(ranks_options(recipe)).run([&](Group& group, MemoryAccount&) {
+      EXPECT_EQ(group.device(), Device::parse(there));
+    });
+  }
+  if (cuda_backend().count() > 0) GTEST_SKIP() << "a device of every kind is there";
+  const Recipe recipe = this->recipe({"mesh.device=cuda"});
+  const auto refusal = [](const auto& start) -> std::string {
+    try {
+      start();
+    } catch (const UserError& error) {
+      return error.text().operation;
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal([&] { join_world(recipe); }), "device.cuda");
+  EXPECT_EQ(refusal([&] { plan_run(recipe); }), "device.cuda");
+  EXPECT_EQ(refusal([&] { plan_run(recipe, /*probe=*/false); }), "accepted");
+}
+
 TEST_F(RecipeEffects, ThreadsBudgetAndStallWatchReachTheRanks) {
   const Recipe recipe =
       this->recipe({"mesh.threads=3", "memory.device=1MiB", "mesh.pp=1", "mesh.dp=2"});
@@ -181,9 +203,12 @@ TEST_F(RecipeEffects, ThreadsBudgetAndStallWatchReachTheRanks) {
     EXPECT_THROW(at::empty({1 << 20}), SystemError);
   });
   EXPECT_EQ(ranks_options(recipe).mesh.dp, 2);
-  EXPECT_GT(ranks_options(recipe).stall_seconds, 0);
+  EXPECT_EQ(ranks_options(recipe).stall_seconds, 10);
+  EXPECT_EQ(ranks_options(recipe).stall_fatal_seconds, 60);
 
   const Recipe watched = this->recipe({"mesh.stall_seconds=0.1", "mesh.stall_fatal_seconds=0.3"});
+  EXPECT_EQ(ranks_options(watched).stall_seconds, 0.1);
+  EXPECT_EQ(ranks_options(watched).stall_fatal_seconds, 0.3);
   std::atomic<bool> ended = false;
   EXPECT_THROW(World(ranks_options(watched)).run([&](Group& group, MemoryAccount&) {
     while (group.rank() == 1 && !ended) std::this_thread::sleep_for(std::chrono::milliseconds(5));

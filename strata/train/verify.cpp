@@ -28,7 +28,9 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
                               static_cast<std::uint64_t>(recipe.train.seed));
   Gradients result;
   std::mutex mutex;
-  run_thread_ranks({.ranks = plan.decisions().mesh.size(), .threads_per_rank = threads_per_rank},
+  run_thread_ranks({.ranks = plan.decisions().mesh.size(),
+                    .threads_per_rank = threads_per_rank,
+                    .device = recipe.rank_device()},
                    [&](Group& group, MemoryAccount&) {
                      Trainer trainer(model, plan, group, trainer_options(recipe));
                      TrainingPosition position;

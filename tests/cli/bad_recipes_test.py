@@ -102,6 +102,16 @@ class BadRecipes(ProgramTest):
         self.refuse_train("mesh.pp=1", "mesh.dp=8", "mesh.threads=1000",
                           says=["too many threads", "8 ranks of 1000 threads"])
 
+    def test_a_device_that_is_not_there(self):
+        self.refuse_train("mesh.device=gpu", says=["mesh.device", "auto, cpu, cuda"])
+        cuda = ["recipe.yaml", "--set", "mesh.device=cuda"]
+        code, out, err = self.run_program("train", *cuda)
+        if code == 0:
+            self.skipTest("this build and machine have CUDA")
+        for verb in ("train", "verify", "plan"):
+            self.refuse(verb, *cuda, says=["device.cuda", "CPUs alone", "set mesh.device=cpu"])
+        self.assertIn("rank 1", self.succeed("plan", *cuda, "--estimate"))
+
     def test_a_message_quotes_at_most_a_line(self):
         megabyte = "x" * 100_000  # as long as one argument may be
         for override in (megabyte, megabyte + "=1", "train.steps=" + megabyte,
