@@ -297,24 +297,36 @@ TEST(Ops, DoNotDependOnTheNumberOfThreads) {
   }
 }
 
-// Widths that strips, single vectors and the end of a row share.
-TEST(ColumnSums, AreAddedToWhatIsThere) {
+// Widths that strips, single vectors and the end of a row divide, and those one short of them; what lies
+// behind a sum is not its own.
+TEST(ColumnSums, AreAddedToWhatIsThereAndToNothingElse) {
   at::manual_seed(11);
-  for (const std::int64_t columns : {16, 37, 64, 130}) {
-    const at::Tensor x = at::randn({5, columns}), sum = at::full({columns}, 2.0);
+  constexpr int kBehind = 16;
+  for (const std::int64_t columns : {1, 7, 15, 16, 31, 37, 63, 64, 127, 130}) {
+    SCOPED_TRACE(columns);
+    const auto filled = [&](double value) {
+      return at::full({columns + kBehind}, value).narrow(0, 0, columns);
+    };
+    const auto expect_sums = [&](const at::Tensor& sums, const at::Tensor& expected,
+                                 double behind) {
+      expect_close(sums, expected, 1e-6);
+      const at::Tensor rest = sums.as_strided({kBehind}, {1}, columns);
+      EXPECT_TRUE(at::equal(rest, at::full({kBehind}, behind)));
+    };
+    const at::Tensor x = at::randn({5, columns}), sum = filled(2);
     primitives(x).add_column_sums(sum, x);
-    expect_close(sum, x.sum(0) + 2, 1e-6);
+    expect_sums(sum, x.sum(0) + 2, 2);
 
     const Norm layer{at::randn({columns}), at::randn({columns})}, rms{layer.gain};
     for (const Norm& norm : {layer, rms}) {
       NormStatistics statistics;
       primitives(x).norm(x, norm, statistics);
       const NormSums once{at::zeros({columns}), at::zeros({columns})};
-      const NormSums onto{at::full({columns}, 3.0), at::full({columns}, 3.0)};
+      const NormSums onto{filled(3), filled(3)};
       for (const NormSums& sums : {once, onto})
         primitives(x).norm_gradient(x, at::ones_like(x), norm, statistics, sums);
-      expect_close(onto.gain, once.gain + 3, 1e-6);
-      if (norm.bias.defined()) expect_close(onto.bias, once.bias + 3, 1e-6);
+      expect_sums(onto.gain, once.gain + 3, 3);
+      if (norm.bias.defined()) expect_sums(onto.bias, once.bias + 3, 3);
     }
   }
 }
