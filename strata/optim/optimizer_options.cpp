@@ -27,12 +27,12 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
   set.add(prefix + ".learning_rate", &options.learning_rate,
           {.help = "Peak learning rate, reached at the end of the warm-up.", .minimum = 0});
   set.add(prefix + ".beta1", &options.beta1,
-          {.help = "AdamW: share of the mean gradient that a step keeps.",
+          {.help = "AdamW: fraction of the mean gradient that a step keeps.",
            .unit = "ratio",
            .minimum = 0,
            .maximum = kBelowOne});
   set.add(prefix + ".beta2", &options.beta2,
-          {.help = "AdamW: share of the mean squared gradient that a step keeps.",
+          {.help = "AdamW: fraction of the mean squared gradient that a step keeps.",
            .unit = "ratio",
            .minimum = 0,
            .maximum = kBelowOne});
@@ -44,7 +44,7 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
       {.help = "Pull of matrices towards zero: AdamW's own, for sgd and adagrad the L2 penalty.",
        .minimum = 0});
   set.add(prefix + ".momentum", &options.momentum,
-          {.help = "Sgd: share of the velocity that a step keeps; 0 keeps no velocity.",
+          {.help = "Sgd: fraction of the velocity that a step keeps; 0 keeps no velocity.",
            .unit = "ratio",
            .minimum = 0,
            .maximum = kBelowOne});
