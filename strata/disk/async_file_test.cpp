@@ -83,7 +83,9 @@ TEST_P(AsyncFileTest, ReadsWhatWasWritten) {
 TEST_P(AsyncFileTest, SaysWhatItFound) {
   const AsyncFile file(make(kMiB), options());
   EXPECT_EQ(file.probe().io.backend, GetParam().backend);
-  if (!GetParam().direct) EXPECT_EQ(file.probe().why_buffered, "as asked for");
+  if (!GetParam().direct) {
+    EXPECT_EQ(file.probe().why_buffered, "as asked for");
+  }
   EXPECT_NE(file.probe().text().find(name_of(GetParam().backend)), std::string::npos);
   EXPECT_EQ(file.probe().direct, file.probe().why_buffered.empty());
 }

@@ -61,12 +61,13 @@ class UnsyncedBlocks {
   void lose(const std::string& path, std::uint64_t seed) {
     std::mt19937_64 random(seed);
     const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block)
-      for (std::size_t at = 0; at < block->before.size(); at += kDiskAlignment)
-        if (random() % 2 == 0)
-          ASSERT_GT(::pwrite(descriptor, block->before.data() + at, kDiskAlignment,
-                             static_cast<::off_t>(block->offset + at)),
-                    0);
+    for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+      for (std::size_t at = 0; at < block->before.size(); at += kDiskAlignment) {
+        if (random() % 2 == 0) continue;
+        const auto offset = static_cast<::off_t>(block->offset + at);
+        ASSERT_GT(::pwrite(descriptor, block->before.data() + at, kDiskAlignment, offset), 0);
+      }
+    }
     ::close(descriptor);
   }
   void note(int descriptor, const BlockRequest& request) {

@@ -174,7 +174,9 @@ TEST_P(ChunkFileTest, IsWhatACopyInMemoryIs) {
       ASSERT_EQ(file->committed_step(), step);
       image = committed;
     }
-    if (i % 20 == 0) ASSERT_EQ(read_all(*file), image) << i;
+    if (i % 20 == 0) {
+      ASSERT_EQ(read_all(*file), image) << i;
+    }
   }
   EXPECT_TRUE(step);
 }
@@ -468,8 +470,9 @@ TEST(DiskFolder, RefusesWhatCannotHoldTheFile) {
   std::ofstream(scratch.path("file")) << "x";
   EXPECT_EQ(refusal(scratch.path("file"), 0).what, "this is no folder");
   EXPECT_EQ(refusal(scratch.path("file/below"), 0).what, "this is no folder");
-  if (std::filesystem::is_directory("/dev/shm"))
+  if (std::filesystem::is_directory("/dev/shm")) {
     EXPECT_EQ(refusal("/dev/shm/new", 1).got, "a tmpfs");
+  }
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const rlimit low{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <utility>
 
@@ -51,16 +52,40 @@ std::uint64_t block_digest(std::span<const std::byte> bytes) {
   return digest_of(sums);
 }
 
-bool DiskTransfer::done() const {
-  return !ended_.valid() || ended_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-}
+class DiskTransfer::State {
+ public:
+  void end(std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  bool has_ended() {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
+  std::exception_ptr await() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_; });
+    return error_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::exception_ptr error_;
+};
+
+bool DiskTransfer::done() const { return !state_ || state_->has_ended(); }
 
 void DiskTransfer::wait() const {
-  if (ended_.valid()) ended_.get();
+  if (!state_) return;
+  if (const std::exception_ptr error = state_->await()) std::rethrow_exception(error);
 }
 
 void DiskTransfer::settle() const {
-  if (ended_.valid()) ended_.wait();
+  if (state_) state_->await();
 }
 
 TransferQueue::TransferQueue(File file, const Options& options, const BlockIoFactory& make_io)
@@ -103,10 +128,11 @@ DiskTransfer TransferQueue::add(BlockOp op, std::uint64_t offset, std::span<std:
   job->bytes = bytes;
   job->digest = std::move(digest);
   job->sums.resize((bytes.size() + kDiskBlockBytes - 1) / kDiskBlockBytes);
-  DiskTransfer transfer(job->ended.get_future().share());
+  job->ended = std::make_shared<DiskTransfer::State>();
+  DiskTransfer transfer(job->ended);
   const std::lock_guard lock(mutex_);
   if (broken_) {
-    job->ended.set_exception(broken_);
+    job->ended->end(broken_);
     return transfer;
   }
   jobs_.push_back(std::move(job));
@@ -260,12 +286,11 @@ void TransferQueue::end_job(Job& job) {
   }
   forget_pages(*owned);
   try {
-    if (owned->error) std::rethrow_exception(owned->error);
-    if (owned->digest) owned->digest(digest_of(owned->sums));
-    owned->ended.set_value();
+    if (owned->digest && !owned->error) owned->digest(digest_of(owned->sums));
   } catch (...) {
-    owned->ended.set_exception(std::current_exception());
+    owned->error = std::current_exception();
   }
+  owned->ended->end(std::move(owned->error));
 }
 
 // Nothing is read twice before it is written again, so pages in the cache only take memory from
@@ -285,7 +310,7 @@ void TransferQueue::fail_all(std::exception_ptr error) {
     jobs.swap(jobs_);
   }
   io_.reset();
-  for (const std::unique_ptr<Job>& job : jobs) job->ended.set_exception(error);
+  for (const std::unique_ptr<Job>& job : jobs) job->ended->end(error);
 }
 
 }  // namespace strata

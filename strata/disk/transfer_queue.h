@@ -42,12 +42,13 @@ std::uint64_t block_digest(std::span<const std::byte> bytes);
 /// The memory stays as it is, and alive, until the transfer has ended: the last handle waits for it.
 class [[nodiscard]] DiskTransfer {
  public:
+  class State;
   DiskTransfer() = default;  ///< one that is done
-  explicit DiskTransfer(std::shared_future<void> ended) : ended_(std::move(ended)) {}
+  explicit DiskTransfer(std::shared_ptr<State> state) : state_(std::move(state)) {}
   DiskTransfer(const DiskTransfer&) = default;
   DiskTransfer(DiskTransfer&&) = default;
   DiskTransfer& operator=(DiskTransfer other) noexcept {
-    std::swap(ended_, other.ended_);
+    std::swap(state_, other.state_);
     return *this;
   }
   ~DiskTransfer() { settle(); }
@@ -57,7 +58,7 @@ class [[nodiscard]] DiskTransfer {
   void settle() const;  ///< the same without a word of what went wrong
 
  private:
-  std::shared_future<void> ended_;  // invalid: done
+  std::shared_ptr<State> state_;  // null: done
 };
 
 /// Gets the block_digest() of a transfer's bytes on the queue's thread, before wait() returns; what
@@ -102,7 +103,7 @@ class TransferQueue {
     int under_way = 0;     // blocks
     std::vector<std::uint64_t> sums;
     std::exception_ptr error;
-    std::promise<void> ended;
+    std::shared_ptr<DiskTransfer::State> ended;
   };
   struct Slot {
     Job* job = nullptr;
