@@ -18,7 +18,7 @@ sys.path.insert(0, str(HERE.parent))
 import contest  # noqa: E402
 from resident import ROOT  # noqa: E402
 
-BUILD = ROOT / "build/release"
+PROGRAM = ROOT / "build/release/bench/disk_tier/disk_tier_bench"
 PAIRS = [(f"chunk {way}{memory}", f"plain {way}") for way in ("read", "write")
          for memory in ("", ", tensors' memory")]
 
@@ -36,7 +36,7 @@ def options():
 
 def measure(asked):
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        command = [str(BUILD / "bench/disk_tier_bench"), folder + "/chunks", str(asked.rounds),
+        command = [str(PROGRAM), folder + "/chunks", str(asked.rounds),
                    str(asked.chunks), str(asked.chunk_mib), str(asked.depth)]
         rounds = []
         with subprocess.Popen(command + ["threads"] * asked.threads, stdout=subprocess.PIPE,
@@ -73,8 +73,8 @@ def table(result):
 
 def main():
     asked = options()
-    subprocess.run(["cmake", "--build", str(BUILD), "--target", "disk_tier_bench"], check=True,
-                   stdout=subprocess.DEVNULL)
+    if not PROGRAM.exists():
+        sys.exit(f"run: no {PROGRAM}; run `ninja -C build/release disk_tier_bench` first")
     rounds = measure(asked)
     result = summarise(rounds)
     print("\n" + table(result))

@@ -7,7 +7,9 @@
 #include <fstream>
 #include <functional>
 #include <system_error>
+#include <vector>
 
+#include "strata/base/checksum.h"
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
 #include "strata/base/json_document.h"
@@ -44,6 +46,20 @@ class FilesTest : public ::testing::Test {
   }
   ScratchFolder folder_;
 };
+
+// On every processor, with whatever vectors it has.
+TEST(Checksum, IsTheOneThatFilesCarry) {
+  std::vector<std::byte> bytes(100'000);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(i * i * 31 + i / 256);
+  EXPECT_EQ(checksum_text(checksum({})), "2d06800538d394c2");
+  EXPECT_EQ(checksum_text(checksum(std::span(bytes).first(200))), "ceb79a5e4360a41c");
+  EXPECT_EQ(checksum_text(checksum(bytes)), "d856ba59186cb7c8");
+  Checksum parts;
+  parts.add(std::span(bytes).first(777));
+  parts.add(std::span(bytes).subspan(777));
+  EXPECT_EQ(parts.value(), checksum(bytes));
+}
 
 TEST_F(FilesTest, ReadsAnyPart) {
   const auto opened = RandomAccessFile::open(file("a", "0123456789"), kUse);

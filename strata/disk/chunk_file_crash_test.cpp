@@ -190,7 +190,10 @@ class ChunkFileCrashTest : public DiskFormTest {
     EXPECT_GT(operations, 30);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Disk, ChunkFileCrashTest, ::testing::ValuesIn(kDiskForms), name_of_form);
+INSTANTIATE_TEST_SUITE_P(Disk, ChunkFileCrashTest,
+                         ::testing::Values(DiskForm{DiskBackend::kIoUring, true},
+                                           DiskForm{DiskBackend::kThreads, false}),
+                         name_of_form);
 
 TEST_P(ChunkFileCrashTest, LosesNoCommittedStepWhereUnsyncedNamesAreGone) {
   cut_everywhere(Lost::kNamesAndBytes);

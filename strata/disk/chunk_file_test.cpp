@@ -142,7 +142,7 @@ TEST_P(ChunkFileTest, IsWhatACopyInMemoryIs) {
   std::unique_ptr<ChunkFile> file = ChunkFile::create(root(), kSizes, noisy);
   Image image, committed;
   std::optional<std::int64_t> step;
-  for (std::uint64_t i = 0; i < 400; ++i) {
+  for (std::uint64_t i = 0; i < 250; ++i) {
     const std::uint64_t action = random() % 100;
     const int chunk = static_cast<int>(random() % kSizes.size());
     if (action < 50) {
