@@ -2,9 +2,9 @@
 // bits depends on the processor).
 //
 //   build/release/02_pipeline
-//   1 stage   loss 0x1.e8b3b48aaaaabp+0
-//   2 stages  loss 0x1.e8b3b48aaaaabp+0
-//   3 stages  loss 0x1.e8b3b48aaaaabp+0
+//   1 stage   loss 0x1.e8b223dp+0
+//   2 stages  loss 0x1.e8b223dp+0
+//   3 stages  loss 0x1.e8b223dp+0
 //   equal
 #include <ATen/ops/tensor.h>
 

@@ -103,11 +103,17 @@ using Line = std::uint64_t __attribute__((vector_size(64)));  // a cache line
 __attribute__((target_clones("avx512f", "avx2", "default"))) void stream(
     Line* const* updated, const int* lines_updated, int num_updated, const Line* read,
     int lines_read, Line* written, std::uint64_t mask, std::int64_t first, std::int64_t last) {
+  constexpr std::int64_t kAhead = 16;  // 512 elements: the best of the powers of two
+  const auto fetch = [](const Line* array, int lines, std::int64_t i) {
+    for (int k = 0; k < lines; ++k) __builtin_prefetch(array + (i + kAhead) * lines + k);
+  };
   for (std::int64_t i = first; i < last; ++i) {
+    fetch(read, lines_read, i);
     Line value = read[i * lines_read];
     if (lines_read == 2) value ^= read[i * 2 + 1];
     value &= mask;
     for (int k = 0; k < num_updated; ++k) {
+      fetch(updated[k], lines_updated[k], i);
       Line* line = updated[k] + i * lines_updated[k];
       line[0] ^= value;
       if (lines_updated[k] == 2) line[1] ^= value;

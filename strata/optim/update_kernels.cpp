@@ -10,6 +10,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "strata/optim/update_kernels.cpp"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 // After highway.h, which sets the target.
@@ -94,10 +95,26 @@ struct AdagradRule {
   }
 };
 
+// Elements: a cache line of 16-bit arrays, two of fp32.
+constexpr std::int64_t kLine = 32;
+// Elements between what is computed and what is fetched: processors alone look less far ahead, and two
+// cores with AVX-512 then update 1.1 instead of 1.4 G elements a second.
+constexpr std::int64_t kAhead = 512;
+
+// Elements of a range whose copy is not read again before the cache has lost it: then it is written around
+// the cache, which saves reading what is overwritten (a tenth of the time).
+constexpr std::int64_t kLeastAroundCache = 1 << 22;
+
+template <typename T>
+HWY_INLINE void prefetch(const T* array, std::int64_t i) {
+  for (std::int64_t k = 0; k < kLine; k += 64 / sizeof(T)) hwy::Prefetch(array + i + k);
+}
+
 // ---- Weights: how they are read and written, n elements from i on. -----------------------------------
 
 struct Fp32Weights {
   float* weights;
+  HWY_INLINE void prefetch_line(std::int64_t i) const { prefetch(weights, i); }
   HWY_INLINE V load(std::int64_t i, std::int64_t n) const { return load_partial(weights + i, n); }
   HWY_INLINE void store(V w, std::int64_t i, std::int64_t n) const {
     store_partial(w, weights + i, n);
@@ -107,10 +124,27 @@ struct Fp32Weights {
 struct RoundedWeights {
   float* weights;
   Bf16* rounded;
+  bool around_cache;
+
+  HWY_INLINE void prefetch_line(std::int64_t i) const { prefetch(weights, i); }
   HWY_INLINE V load(std::int64_t i, std::int64_t n) const { return load_partial(weights + i, n); }
   HWY_INLINE void store(V w, std::int64_t i, std::int64_t n) const {
     store_partial(w, weights + i, n);
-    store_partial(w, rounded + i, n);
+    if (!stream(w, rounded + i, n)) store_partial(w, rounded + i, n);
+  }
+
+  // Whether it could: less than 16 bytes would write over what follows.
+  HWY_INLINE bool stream(V w, Bf16* to, std::int64_t n) const {
+    const hn::Rebind<std::uint16_t, D> narrow;
+    constexpr std::size_t kBytes = hn::MaxLanes(D()) * sizeof(Bf16);
+    if (kBytes < 16 || !around_cache) return false;
+    if (n != static_cast<std::int64_t>(hn::Lanes(D()))) return false;
+    if (reinterpret_cast<std::uintptr_t>(to) % kBytes != 0) return false;
+    HWY_ALIGN Bf16 vector[HWY_MAX_BYTES / sizeof(float)];
+    HWY_NAMESPACE::store(w, D(), vector);
+    hn::Stream(hn::Load(narrow, reinterpret_cast<const std::uint16_t*>(vector)), narrow,
+               reinterpret_cast<std::uint16_t*>(to));
+    return true;
   }
 };
 
@@ -138,6 +172,11 @@ struct HalvedWeights {
     const auto bits = hn::BitCast(wide, w);
     store_halves(hn::ShiftRight<16>(hn::Add(bits, hn::Set(wide, 0x8000u))), high);
     store_halves(hn::And(bits, hn::Set(wide, 0xFFFFu)), low);
+  }
+
+  HWY_INLINE void prefetch_line(std::int64_t i) const {
+    prefetch(split.high, i);
+    prefetch(split.low, i);
   }
 
   HWY_INLINE V load(std::int64_t i, std::int64_t n) const {
@@ -178,7 +217,15 @@ HWY_NOINLINE void update_range(const Rule rule, const Weights weights, const T* 
                                float* const* slots, float factor, FlatRange range) {
   const V scale = hn::Set(D(), factor);
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(D()));
+  static_assert(kLine % hn::MaxLanes(D()) == 0);
   std::int64_t i = range.begin;
+  for (; i + kLine <= range.end; i += kLine) {
+    prefetch(gradients, i + kAhead);
+    for (int slot = 0; slot < Rule::kSlots; ++slot) prefetch(slots[slot], i + kAhead);
+    weights.prefetch_line(i + kAhead);
+    for (std::int64_t k = 0; k < kLine; k += lanes)
+      update_vector(rule, weights, gradients, slots, scale, i + k, lanes);
+  }
   for (; i + lanes <= range.end; i += lanes)
     update_vector(rule, weights, gradients, slots, scale, i, lanes);
   if (i < range.end) update_vector(rule, weights, gradients, slots, scale, i, range.end - i);
@@ -212,8 +259,11 @@ void update_by(const UpdateStep& step, const UpdateArrays& arrays, FlatRange ran
     return update_weights<Rule>(step, arrays, HalvedWeights{arrays.split}, range);
   if (!arrays.rounded)
     return update_weights<Rule>(step, arrays, Fp32Weights{arrays.weights}, range);
-  update_weights<Rule>(step, arrays,
-                       RoundedWeights{arrays.weights, static_cast<Bf16*>(arrays.rounded)}, range);
+  const bool around_cache = range.size() >= kLeastAroundCache;
+  update_weights<Rule>(
+      step, arrays,
+      RoundedWeights{arrays.weights, static_cast<Bf16*>(arrays.rounded), around_cache}, range);
+  if (around_cache) hwy::FlushStream();
 }
 
 void Update(const UpdateStep& step, const UpdateArrays& arrays, FlatRange range) {

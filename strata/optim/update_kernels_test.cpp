@@ -337,6 +337,33 @@ TEST(UpdateKernels, DontDependOnCutsOrThreads) {
   }
 }
 
+// Long ranges write the copy around the cache, where it lies so that they can.
+TEST(UpdateKernels, GiveLongRangesTheBitsOfShortOnes) {
+  constexpr std::int64_t kNumel = (1 << 22) + 1037, kGuard = 64;
+  const Case c{UpdateRule::kAdamW, Form::kBf16Copy, Element::kBf16};
+  State before = random_state(1 << 16, true);
+  const auto repeat = [&](auto& values) {
+    const auto first = values;
+    while (values.size() < kNumel + kGuard) values.insert(values.end(), first.begin(), first.end());
+  };
+  for (auto* values : {&before.weights, &before.slots[0], &before.slots[1]}) repeat(*values);
+  for (auto* values : {&before.narrow_gradients, &before.rounded}) repeat(*values);
+  before.decay_numel = (1 << 20) + 3;
+  const UpdateStep step = step_of(c.rule);
+  State expected = before;
+  for (std::int64_t begin = 0; begin < kNumel; begin += 1 << 20)
+    update(step, expected.arrays(c), {begin, std::min<std::int64_t>(begin + (1 << 20), kNumel)});
+  EachTarget::run([&] {
+    for (const std::int64_t begin : {0, 5}) {  // the first lies well, the second does not
+      State long_range = before;
+      update(step, long_range.arrays(c), {0, begin});
+      update(step, long_range.arrays(c), {begin, kNumel});
+      EXPECT_TRUE(long_range.rounded == expected.rounded);
+      EXPECT_EQ(std::memcmp(long_range.weights.data(), expected.weights.data(), kNumel * 4), 0);
+    }
+  });
+}
+
 TEST(SplitWeights, LoseNoBitAndRoundTheirUpperHalf) {
   // All upper halves, with lower ones around both edges.
   std::vector<float> weights;
