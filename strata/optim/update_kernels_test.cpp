@@ -339,7 +339,7 @@ TEST(UpdateKernels, DontDependOnCutsOrThreads) {
 
 // Long ranges write the copy around the cache, where it lies so that they can.
 TEST(UpdateKernels, GiveLongRangesTheBitsOfShortOnes) {
-  constexpr std::int64_t kNumel = (1 << 22) + 1037, kGuard = 64;
+  constexpr std::int64_t kNumel = (5 << 20) + 1037, kGuard = 64;
   const Case c{UpdateRule::kAdamW, Form::kBf16Copy, Element::kBf16};
   State before = random_state(1 << 16, true);
   const auto repeat = [&](auto& values) {
@@ -348,20 +348,23 @@ TEST(UpdateKernels, GiveLongRangesTheBitsOfShortOnes) {
   };
   for (auto* values : {&before.weights, &before.slots[0], &before.slots[1]}) repeat(*values);
   for (auto* values : {&before.narrow_gradients, &before.rounded}) repeat(*values);
-  before.decay_numel = (1 << 20) + 3;
   const UpdateStep step = step_of(c.rule);
-  State expected = before;
-  for (std::int64_t begin = 0; begin < kNumel; begin += 1 << 20)
-    update(step, expected.arrays(c), {begin, std::min<std::int64_t>(begin + (1 << 20), kNumel)});
-  EachTarget::run([&] {
-    for (const std::int64_t begin : {0, 5}) {  // the first lies well, the second does not
+  for (const std::int64_t behind_line : {0, 5}) {  // vectors can go around the cache, or none can
+    before.decay_numel = 1 << 20;
+    State expected = before;
+    for (std::int64_t begin = 0; begin < kNumel; begin += 1 << 20)
+      update(step, expected.arrays(c), {begin, std::min<std::int64_t>(begin + (1 << 20), kNumel)});
+    EachTarget::run([&] {
       State long_range = before;
+      const auto address = reinterpret_cast<std::uintptr_t>(long_range.rounded.data());
+      const auto begin = static_cast<std::int64_t>(64 - address % 64) / 2 + behind_line;
       update(step, long_range.arrays(c), {0, begin});
-      update(step, long_range.arrays(c), {begin, kNumel});
-      EXPECT_TRUE(long_range.rounded == expected.rounded);
+      update(step, long_range.arrays(c), {begin, begin + (1 << 20)});
+      update(step, long_range.arrays(c), {begin + (1 << 20), kNumel});
+      EXPECT_TRUE(long_range.rounded == expected.rounded);  // and nothing behind its end
       EXPECT_EQ(std::memcmp(long_range.weights.data(), expected.weights.data(), kNumel * 4), 0);
-    }
-  });
+    });
+  }
 }
 
 TEST(SplitWeights, LoseNoBitAndRoundTheirUpperHalf) {
