@@ -339,13 +339,14 @@ TEST_P(ChunkFileTest, WritesWhileACommitWaitsAndReadsBesideIt) {
   std::thread commit([&] { file->commit(2, ""); });
   in_sync.wait(false);
   EXPECT_EQ(read_all(*file), image);  // beside the commit
-  std::atomic<bool> written = false;
+  std::atomic<bool> begun = false;
   std::thread writer([&] {
-    write(*file, image, 4, 3);
-    written = true;
+    image[4] = random_chunk(4, 3);
+    const DiskTransfer write = file->write(4, image[4]);
+    begun = true;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(written);  // its slot is the committed one until the commit has ended
+  EXPECT_FALSE(begun);  // its slot is the committed one until the commit has ended
   may_end = true;
   may_end.notify_all();
   commit.join();
@@ -355,25 +356,27 @@ TEST_P(ChunkFileTest, WritesWhileACommitWaitsAndReadsBesideIt) {
   EXPECT_EQ(read_all(*reopen(file)), committed);
 }
 
-// A read that is still under way when its slot becomes the one to write to.
+// A read that has yet to reach the disk when its slot becomes the one to write to.
 TEST_P(ChunkFileTest, WritesToASlotWhenItsLastReadHasEnded) {
-  std::atomic<bool> hold = false;
+  std::atomic<bool> hold = false, written = false;
   ChunkFileOptions options = chunk_options();
   options.block_io = faulty_block_io(make_block_io, [&](const BlockRequest& request) {
-    const bool slow = hold && request.op == BlockOp::kRead;
-    return BlockFault{.delay = std::chrono::milliseconds(slow ? 50 : 0)};
+    for (int wait = 0; hold && request.op == BlockOp::kRead && !written && wait < 30; ++wait)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return BlockFault{};
   });
   Image image;
   const auto file = ChunkFile::create(root(), kSizes, options);
   write_all(*file, image, 1);
   file->commit(1, "");
-  const Bytes8 first = image[6];
+  const Bytes8 first = image[4];
   hold = true;
   Bytes8 into(first.size());
-  const DiskTransfer read = file->read(6, into);
-  write(*file, image, 6, 2);
+  const DiskTransfer read = file->read(4, into);
+  write(*file, image, 4, 2);
   file->commit(2, "");
-  write(*file, image, 6, 3);
+  write(*file, image, 4, 3);  // to the slot that is being read
+  written = true;
   EXPECT_NO_THROW(read.wait());
   EXPECT_EQ(into, first);
 }

@@ -1,3 +1,5 @@
+// Blocks are summed when the next ones are under way, so that the disk never waits for a checksum.
+//
 // O_DIRECT takes no odd offsets, so a block that was moved in part goes on from the last aligned
 // byte: at worst a few bytes move twice.
 #include "strata/disk/transfer_queue.h"
@@ -156,6 +158,7 @@ void TransferQueue::run(std::promise<void>& started, const BlockIoFactory& make_
   try {
     std::vector<BlockResult> results;
     while (fill_slots()) {
+      if (sum_blocks()) continue;
       results.clear();
       io_->wait(results);
       for (const BlockResult& result : results) judge(result);
@@ -206,7 +209,7 @@ void TransferQueue::begin_block(int number, Job& job) {
       slot.own ? memory_.bytes().subspan(static_cast<std::size_t>(number) * kDiskBlockBytes, whole)
                : bytes;
   if (job.op != BlockOp::kWrite) return;
-  if (job.digest) job.sums[slot.begin / kDiskBlockBytes] = checksum(bytes);
+  sum_later(slot);
   if (!slot.own) return;
   std::memcpy(slot.memory.data(), bytes.data(), bytes.size());
   std::memset(slot.memory.data() + bytes.size(), 0, whole - bytes.size());
@@ -270,9 +273,30 @@ void TransferQueue::end_block(int number) {
   } else if (job.op == BlockOp::kRead) {
     const std::span<std::byte> bytes = job.bytes.subspan(slot.begin, slot.count);
     if (slot.own && !bytes.empty()) std::memcpy(bytes.data(), slot.memory.data(), bytes.size());
-    if (job.digest && !bytes.empty()) job.sums[slot.begin / kDiskBlockBytes] = checksum(bytes);
+    sum_later(slot);
   }
+  end_part(job);
+}
+
+void TransferQueue::end_part(Job& job) {
   if (--job.under_way == 0 && job.next == job.bytes.size()) end_job(job);
+}
+
+void TransferQueue::sum_later(const Slot& slot) {
+  if (!slot.job->digest) return;
+  ++slot.job->under_way;
+  unsummed_.push_back({.job = slot.job, .begin = slot.begin, .count = slot.count});
+}
+
+// The disk has its next requests by now. Whether there was anything to do.
+bool TransferQueue::sum_blocks() {
+  const std::vector<Slot> blocks = std::exchange(unsummed_, {});
+  for (const Slot& block : blocks) {
+    block.job->sums[block.begin / kDiskBlockBytes] =
+        checksum(block.job->bytes.subspan(block.begin, block.count));
+    end_part(*block.job);
+  }
+  return !blocks.empty();
 }
 
 void TransferQueue::end_job(Job& job) {

@@ -100,7 +100,7 @@ class TransferQueue {
     std::span<std::byte> bytes;
     DigestReceiver digest;
     std::size_t next = 0;  // first byte that no slot has had
-    int under_way = 0;     // blocks
+    int under_way = 0;     // blocks that the disk has, and those to be summed
     std::vector<std::uint64_t> sums;
     std::exception_ptr error;
     std::shared_ptr<DiskTransfer::State> ended;
@@ -122,6 +122,9 @@ class TransferQueue {
   void judge(const BlockResult& result);
   void fail_block(int number, int error, const std::string& what);
   void end_block(int number);
+  void end_part(Job& job);
+  void sum_later(const Slot& slot);
+  bool sum_blocks();
   void end_job(Job& job);
   void forget_pages(const Job& job) const;
   void fail_all(std::exception_ptr error);
@@ -141,6 +144,7 @@ class TransferQueue {
   // The queue's thread alone.
   std::vector<Slot> slots_;
   std::vector<int> free_slots_;
+  std::vector<Slot> unsummed_;  // job, begin and count alone
   std::thread thread_;
 };
 
