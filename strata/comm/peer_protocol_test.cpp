@@ -239,7 +239,9 @@ TEST(ExportedBuffer, IsKeptUntilItIsReleased) {
     constexpr std::int64_t kNumel = 100000;
     if (world.rank() == 0) world.send(5, {}, at::full({kNumel}, 7.0));
     world.barrier();
-    if (world.rank() == 0) EXPECT_EQ(account.current_bytes(), 4 * kNumel);
+    if (world.rank() == 0) {
+      EXPECT_EQ(account.current_bytes(), 4 * kNumel);
+    }
     world.barrier();
     if (world.rank() == 5) {
       const ImportedBuffer buffer = world.import_buffer(0, {});

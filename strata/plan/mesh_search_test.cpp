@@ -97,7 +97,9 @@ TEST(MeshSearch, AWinnerIsNeverSlowerThanWhatFits) {
     setting.device_bytes = 100 * kMiB;
     const MeshSearch search = setting.search(8);
     for (const MeshTrial& trial : search.trials) {
-      if (trial.fits) EXPECT_GE(trial.step_seconds, 0.998 * search.trials[0].step_seconds);
+      if (trial.fits) {
+        EXPECT_GE(trial.step_seconds, 0.998 * search.trials[0].step_seconds);
+      }
     }
   }
 }

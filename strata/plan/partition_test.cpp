@@ -159,8 +159,9 @@ TEST(Partition, IsOptimalWhereWindowsAreNarrowAndWhereTheyAreNot) {
       const auto found = partition_layers(dataflow, costs, request);
       const auto expected = best_by_brute_force(dataflow, costs, request);
       ASSERT_EQ(found.has_value(), expected.has_value()) << "seed " << seed;
-      if (found)
+      if (found) {
         EXPECT_EQ(rate(dataflow, costs, request, *found).score, *expected) << "seed " << seed;
+      }
     }
   }
 }
