@@ -32,6 +32,7 @@ constexpr Description kOperations[] = {
     {Op::kAddTiedGradients, "TG", "tied gradient"},
     {Op::kPrefetchWeights, "FW", "weights"},
     {Op::kReleaseWeights, "XW", "weights"},
+    {Op::kOffloadGradients, "OG", "gradient offload"},
     {Op::kReduceGradients, "DG", "gradient reduction"},
     {Op::kAwaitGradients, "AG", "gradient reduction"},
     {Op::kReduceNormAndLoss, "N", "gradient norm"},

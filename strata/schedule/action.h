@@ -22,16 +22,19 @@ enum class Op : std::uint8_t {
   kSendTiedGradient,   ///< tie, consumer (the using layer), peer (the owner's rank)
   kReceiveTiedGradient,
   kAddTiedGradients,  ///< tie: adds the uses' gradients to the owner's, on the owner's rank
-  kPrefetchWeights,  ///< layers: starts to collect their weights from the replicas that hold their shards;
-                     ///< the action that reads them waits for what is missing
-  kReleaseWeights,     ///< layers: lets the collected weights go
-  kReduceGradients,    ///< layers, micro_batch (-1: of the whole mini-batch): starts to add the
-                       ///< replicas' gradients
-  kAwaitGradients,     ///< layers, micro_batch: this rank's part of that sum is complete
+  kPrefetchWeights,  ///< layers: starts to bring their weights to the device, from the replicas that
+  ///< hold their shards or from the host; who reads them waits for what is missing
+  kReleaseWeights,    ///< layers: lets those weights go
+  kOffloadGradients,  ///< layers: starts to take their complete gradients to the host; waits for the
+                      ///< offload before
+  kReduceGradients,   ///< layers, micro_batch (-1: of the whole mini-batch): starts to add the
+                      ///< replicas' gradients
+  kAwaitGradients,    ///< layers, micro_batch: this rank's part of that sum is complete
   kReduceNormAndLoss,  ///< collective: the global gradient norm and the step's loss, on every rank
-  kUpdate,             ///< layers: optimizer step, and the start of their exchange
-  kGatherWeights,      ///< layers: the weights that each replica has updated are here
-  kSendTiedWeight,     ///< tie, consumer (the using layer), peer (the using rank)
+  kUpdate,          ///< layers: optimizer step, and the start of their exchange; on the host it is
+                    ///< only started, and who reads what it writes waits
+  kGatherWeights,   ///< layers: the weights that each replica has updated are here
+  kSendTiedWeight,  ///< tie, consumer (the using layer), peer (the using rank)
   kReceiveTiedWeight,
 };
 inline constexpr int kNumOps = static_cast<int>(Op::kReceiveTiedWeight) + 1;

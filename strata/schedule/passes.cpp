@@ -1,4 +1,5 @@
-// The passes that every mesh needs; those for what replicas exchange are in replica_passes.cpp.
+// The passes that every mesh needs; those for what replicas add are in
+// replica_passes.cpp, those for what is not on the device in tier_passes.cpp.
 #include "strata/schedule/passes.h"
 
 #include <algorithm>
@@ -142,8 +143,9 @@ namespace {
 
 enum class Way { kToOwner, kToUser };
 
+// A tied weight whose owner keeps it elsewhere is fetched to be sent.
 void append_ties(std::vector<Program>& programs, const Dataflow& dataflow,
-                 const LayerPlacement& placement, Way way) {
+                 const LayerPlacement& placement, Way way, const TierLayout& tiers) {
   const Op send = way == Way::kToOwner ? Op::kSendTiedGradient : Op::kSendTiedWeight;
   for (std::size_t t = 0; t < dataflow.ties.size(); ++t) {
     const int owner = placement.rank[dataflow.ties[t].owner];
@@ -153,7 +155,11 @@ void append_ties(std::vector<Program>& programs, const Dataflow& dataflow,
       const int from = way == Way::kToOwner ? user : owner;
       const int to = way == Way::kToOwner ? owner : user;
       Action action{.op = send, .value = static_cast<int>(t), .consumer = layer, .peer = to};
+      const LayerRange owned{dataflow.ties[t].owner, dataflow.ties[t].owner + 1};
+      const bool away = way == Way::kToUser && tiers[owned.begin].fetches_weights();
+      if (away) programs[from].push_back({.op = Op::kPrefetchWeights, .layers = owned});
       programs[from].push_back(action);
+      if (away) programs[from].push_back({.op = Op::kReleaseWeights, .layers = owned});
       action.op = receive_of(send);
       action.peer = from;
       programs[to].push_back(action);
@@ -187,12 +193,37 @@ void append_reductions(Program& program, int rank, const Dataflow& dataflow,
   program.insert(program.end(), awaits.begin(), awaits.end());
 }
 
+bool has(const Program& program, Op op, int layer) {
+  return std::ranges::any_of(program, [&](const Action& action) {
+    return action.op == op && action.layers.begin == layer;
+  });
+}
+
+// Of gradients that were not complete before: those of layers in ties.
+void append_offloads(std::vector<Program>& programs, const LayerPlacement& placement,
+                     const ShardLayout& shards, const TierLayout& tiers) {
+  for (int layer = 0; layer < static_cast<int>(placement.rank.size()); ++layer) {
+    Program& program = programs[placement.rank[layer]];
+    if (!tiers[layer].offloads_gradients() || shards[layer].reduced) continue;
+    if (!has(program, Op::kOffloadGradients, layer))
+      program.push_back({.op = Op::kOffloadGradients, .layers = {layer, layer + 1}});
+  }
+}
+
 // Layer by layer: what one layer's update needs may come and go while another's runs.
 void append_updates(std::vector<Program>& programs, const LayerPlacement& placement,
-                    const ShardLayout& shards) {
+                    const ShardLayout& shards, const TierLayout& tiers) {
   const int layers = static_cast<int>(placement.rank.size());
-  for (int layer = 0; layer < layers; ++layer)
-    programs[placement.rank[layer]].push_back({.op = Op::kUpdate, .layers = {layer, layer + 1}});
+  for (int layer = 0; layer < layers; ++layer) {
+    Program& program = programs[placement.rank[layer]];
+    const LayerRange range{layer, layer + 1};
+    const LayerTiers place = tiers[layer];
+    if (place.updates_on_host() && !place.offloads_gradients() && !shards[layer].reduced)
+      program.push_back({.op = Op::kOffloadGradients, .layers = range});
+    if (!has(program, Op::kUpdate, layer)) program.push_back({.op = Op::kUpdate, .layers = range});
+    if (place.updates_on_host() && !place.fetches_weights() && !shards[layer].states)
+      program.push_back({.op = Op::kPrefetchWeights, .layers = range});
+  }
   for (int layer = 0; layer < layers; ++layer) {
     if (!shards[layer].gathers_weights()) continue;
     programs[placement.rank[layer]].push_back(
@@ -203,17 +234,16 @@ void append_updates(std::vector<Program>& programs, const LayerPlacement& placem
 }  // namespace
 
 Schedule with_update(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
-                     const ShardLayout& shards) {
+                     const ShardLayout& shards, const TierLayout& tiers) {
   const LayerPlacement placement(dataflow, partition, schedule.rank_of_stage);
-  append_ties(schedule.programs, dataflow, placement, Way::kToOwner);
+  append_ties(schedule.programs, dataflow, placement, Way::kToOwner, tiers);
   append_tie_sums(schedule.programs, dataflow, placement);
-  for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
-    Program& program = schedule.programs[rank];
-    append_reductions(program, rank, dataflow, placement, shards);
-    program.push_back({.op = Op::kReduceNormAndLoss});
-  }
-  append_updates(schedule.programs, placement, shards);
-  append_ties(schedule.programs, dataflow, placement, Way::kToUser);
+  for (int rank = 0; rank < schedule.num_ranks(); ++rank)
+    append_reductions(schedule.programs[rank], rank, dataflow, placement, shards);
+  append_offloads(schedule.programs, placement, shards, tiers);
+  for (Program& program : schedule.programs) program.push_back({.op = Op::kReduceNormAndLoss});
+  append_updates(schedule.programs, placement, shards, tiers);
+  append_ties(schedule.programs, dataflow, placement, Way::kToUser, tiers);
   return schedule;
 }
 
@@ -221,11 +251,15 @@ Schedule lower(Schedule schedule, const Dataflow& dataflow, const Partition& par
                const LowerOptions& options) {
   schedule = with_layers(std::move(schedule), partition);
   if (!options.recompute.empty()) schedule = with_recompute(std::move(schedule), options.recompute);
-  schedule = with_prefetches(std::move(schedule), options.shards);
-  if (options.update) schedule = with_reductions(std::move(schedule), dataflow, options.shards);
+  schedule =
+      with_prefetches(std::move(schedule), dataflow, partition, options.shards, options.tiers);
+  if (options.update) {
+    schedule = with_reductions(std::move(schedule), dataflow, options.shards);
+    schedule = with_offloads(std::move(schedule), dataflow, options.shards, options.tiers);
+  }
   schedule = with_transfers(std::move(schedule), dataflow, partition);
   if (options.update)
-    schedule = with_update(std::move(schedule), dataflow, partition, options.shards);
+    schedule = with_update(std::move(schedule), dataflow, partition, options.shards, options.tiers);
   return schedule;
 }
 

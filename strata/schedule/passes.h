@@ -8,6 +8,7 @@
 
 #include "strata/schedule/action.h"
 #include "strata/schedule/dataflow.h"
+#include "strata/schedule/tiers.h"
 #include "strata/schedule/zero.h"
 
 namespace strata {
@@ -20,14 +21,22 @@ Schedule with_layers(Schedule schedule, const Partition& partition);
 /// activations stay one action.
 Schedule with_recompute(Schedule schedule, const LayerSet& recompute);
 
-/// Splits compute actions at layers whose weights are sharded and keeps a window of whole weights:
-/// those of the running action and of the next one, whose fetch thereby overlaps with compute.
-Schedule with_prefetches(Schedule schedule, const ShardLayout& shards);
+/// Splits compute actions at layers whose weights are not always there, because replicas shard them or
+/// because they live on the host, and fetches and releases them, so that at most `tiers.window` of them
+/// are there at once (more where one action needs more) and the fetch of the next overlaps with compute.
+Schedule with_prefetches(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
+                         const ShardLayout& shards, const TierLayout& tiers = {});
 
 /// Starts the reduction of a layer's gradients right after its last backward (or each one), so that
 /// it overlaps with the backwards of the layers below; of layers that are reduced each time, at
 /// most one reduction is under way. Owners of ties wait for with_update.
 Schedule with_reductions(Schedule schedule, const Dataflow& dataflow, const ShardLayout& shards);
+
+/// Takes gradients that live off the device away right behind the last backward of their layer, and, with
+/// `tiers.updates_at_once`, updates the layer then. Layers in ties and those that replicas reduce wait
+/// for with_update.
+Schedule with_offloads(Schedule schedule, const Dataflow& dataflow, const ShardLayout& shards,
+                       const TierLayout& tiers);
 
 /// Adds sends just after the action that makes a value (or its gradient) and receives just before
 /// the first action that needs it: a recompute starts while the gradient is still on its way. A
@@ -37,14 +46,16 @@ Schedule with_reductions(Schedule schedule, const Dataflow& dataflow, const Shar
 Schedule with_transfers(Schedule schedule, const Dataflow& dataflow, const Partition& partition);
 
 /// Adds the end of the step, on every rank: the tied gradients' way to their owners and their sum,
-/// what is left of the reductions, kReduceNormAndLoss, a kUpdate a layer, a kGatherWeights for each
-/// layer whose whole weights replicas have updated a shard each of, and the tied weights' way back.
+/// what is left of the reductions and offloads, kReduceNormAndLoss, a kUpdate a layer (and a fetch of
+/// what the host has updated, where weights stay), a kGatherWeights for each layer whose whole weights
+/// replicas have updated a shard each of, and the tied weights' way back.
 Schedule with_update(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
-                     const ShardLayout& shards = {});
+                     const ShardLayout& shards = {}, const TierLayout& tiers = {});
 
 struct LowerOptions {
   LayerSet recompute = {};
   ShardLayout shards = {};
+  TierLayout tiers = {};
   bool update = true;  ///< false for forward-only schedules
 };
 

@@ -119,24 +119,138 @@ TEST(WithUpdate, TiedGradientsArriveBeforeTheNormAndWeightsLeaveAfterTheUpdate) 
                                       "U [2,3)", "RW t0->2 from rank 0", "SW t1->0 to rank 0"}));
 }
 
+constexpr LayerTiers kOnHost{Tier::kHost, Tier::kHost, Tier::kHost};
+
+Schedule chain_of(int layers, int micro_batches = 1) {
+  return with_layers(gpipe({.ranks = 1, .micro_batches = micro_batches}), {{0, layers}});
+}
+
 TEST(WithPrefetches, AWindowOfWeightsFollowsTheActions) {
   const Schedule schedule =
-      with_prefetches(with_layers(gpipe({.ranks = 1, .micro_batches = 1}), {{0, 3}}),
-                      {.layers = {{}, kSharded, kSharded}});
+      with_prefetches(chain_of(3), chain(3), {{0, 3}}, {.layers = {{}, kSharded, kSharded}});
   EXPECT_EQ(lines(schedule.programs[0]),
-            (std::vector<std::string>{"FW [1,2)", "F s0 m0 [0,1)", "FW [2,3)", "F s0 m0 [1,2)",
-                                      "XW [1,2)", "F s0 m0 [2,3)", "FW [1,2)", "B s0 m0 [2,3)",
-                                      "XW [2,3)", "B s0 m0 [1,2)", "XW [1,2)", "B s0 m0 [0,1)"}));
+            (std::vector<std::string>{"FW [1,2)", "FW [2,3)", "F s0 m0 [0,1)", "F s0 m0 [1,2)",
+                                      "F s0 m0 [2,3)", "B s0 m0 [2,3)", "XW [2,3)", "B s0 m0 [1,2)",
+                                      "XW [1,2)", "B s0 m0 [0,1)"}));
 }
 
 TEST(WithPrefetches, LongStagesReleaseBeforeTheyComeBack) {
   const Schedule schedule =
       with_prefetches(with_layers(forward_only({.ranks = 1, .micro_batches = 1}), {{0, 3}}),
-                      {.layers = {kSharded, kSharded, kSharded}});
+                      chain(3), {{0, 3}}, {.layers = {kSharded, kSharded, kSharded}});
   EXPECT_EQ(
       lines(schedule.programs[0]),
       (std::vector<std::string>{"FW [0,1)", "FW [1,2)", "F s0 m0 [0,1)", "XW [0,1)", "FW [2,3)",
                                 "F s0 m0 [1,2)", "XW [1,2)", "F s0 m0 [2,3)", "XW [2,3)"}));
+}
+
+TEST(WithPrefetches, WhoIsUsedFarthestInTheFutureGivesWay) {
+  const TierLayout tiers{.layers = {kOnHost, kOnHost, kOnHost, kOnHost}, .window = 3};
+  const Schedule schedule = with_prefetches(chain_of(4), chain(4), {{0, 4}}, {}, tiers);
+  EXPECT_EQ(
+      lines(schedule.programs[0]),
+      (std::vector<std::string>{
+          "FW [0,1)", "FW [1,2)", "FW [2,3)", "F s0 m0 [0,1)", "F s0 m0 [1,2)", "XW [0,1)",
+          "FW [3,4)", "F s0 m0 [2,3)", "F s0 m0 [3,4)", "B s0 m0 [3,4)", "XW [3,4)", "FW [0,1)",
+          "B s0 m0 [2,3)", "XW [2,3)", "B s0 m0 [1,2)", "XW [1,2)", "B s0 m0 [0,1)", "XW [0,1)"}));
+}
+
+TEST(WithPrefetches, AWindowOfOneStreamsLayerByLayer) {
+  const TierLayout tiers{.layers = {kOnHost, kOnHost}, .window = 1};
+  const Schedule schedule = with_prefetches(chain_of(2), chain(2), {{0, 2}}, {}, tiers);
+  EXPECT_EQ(lines(schedule.programs[0]),
+            (std::vector<std::string>{"FW [0,1)", "F s0 m0 [0,1)", "XW [0,1)", "FW [1,2)",
+                                      "F s0 m0 [1,2)", "B s0 m0 [1,2)", "XW [1,2)", "FW [0,1)",
+                                      "B s0 m0 [0,1)", "XW [0,1)"}));
+}
+
+// No order of fetches could do with fewer: every window, by exhaustive search of what to give up.
+int fewest_fetches(const std::vector<int>& uses, std::size_t at, std::vector<int> held, int most) {
+  if (at == uses.size()) return 0;
+  const auto here = std::find(held.begin(), held.end(), uses[at]);
+  if (here != held.end()) return fewest_fetches(uses, at + 1, held, most);
+  if (static_cast<int>(held.size()) < most) {
+    held.push_back(uses[at]);
+    return 1 + fewest_fetches(uses, at + 1, held, most);
+  }
+  int fewest = 1 << 20;
+  for (std::size_t victim = 0; victim < held.size(); ++victim) {
+    std::vector<int> rest = held;
+    rest[victim] = uses[at];
+    fewest = std::min(fewest, 1 + fewest_fetches(uses, at + 1, rest, most));
+  }
+  return fewest;
+}
+
+// One place is for the layer on its way.
+TEST(WithPrefetches, FetchesAsFewLayersAsAnyOrderCould) {
+  for (const int micro_batches : {1, 2}) {
+    for (int window = 1; window <= 5; ++window) {
+      TierLayout tiers{.layers = std::vector(5, kOnHost), .window = window};
+      const Schedule plain = chain_of(5, micro_batches);
+      const Program program = with_prefetches(plain, chain(5), {{0, 5}}, {}, tiers).programs[0];
+      std::vector<int> uses;
+      for (const Action& action : program)
+        if (is_compute(action.op)) uses.push_back(action.layers.begin);
+      const int fetches = count(program, Op::kPrefetchWeights);
+      const std::string name =
+          "window " + std::to_string(window) + ", micro-batches " + std::to_string(micro_batches);
+      EXPECT_GE(fetches, fewest_fetches(uses, 0, {}, window)) << name;
+      const int choices = window == 1 || window == 5 ? window : window - 1;
+      EXPECT_LE(fetches, fewest_fetches(uses, 0, {}, choices)) << name;
+      int held = 0;
+      for (const Action& action : program) {
+        held += (action.op == Op::kPrefetchWeights) - (action.op == Op::kReleaseWeights);
+        EXPECT_LE(held, window) << name;
+      }
+    }
+  }
+}
+
+TEST(WithPrefetches, WhoUsesATiedWeightNeedsItsOwner) {
+  const Dataflow dataflow = chain_with_skip_and_tie(4);
+  TierLayout tiers{.layers = {kOnHost, kOnHost, kOnHost, {}}, .window = 1};
+  const Program program = with_prefetches(chain_of(4), dataflow, {{0, 4}}, {}, tiers).programs[0];
+  EXPECT_EQ(lines(program),
+            (std::vector<std::string>{
+                "FW [0,1)",      "F s0 m0 [0,1)", "XW [0,1)",      "FW [1,2)", "F s0 m0 [1,2)",
+                "XW [1,2)",      "FW [2,3)",      "F s0 m0 [2,3)", "XW [2,3)", "FW [0,1)",
+                "F s0 m0 [3,4)", "B s0 m0 [3,4)", "XW [0,1)",      "FW [2,3)", "B s0 m0 [2,3)",
+                "XW [2,3)",      "FW [1,2)",      "B s0 m0 [1,2)", "XW [1,2)", "FW [0,1)",
+                "B s0 m0 [0,1)", "XW [0,1)"}));
+}
+
+TEST(WithOffloads, GradientsLeaveBehindTheirLastBackwardAndTiedOnesBehindTheirSum) {
+  const Dataflow dataflow = chain_with_skip_and_tie(4);
+  const TierLayout tiers{.layers = {kOnHost, {Tier::kDevice, Tier::kHost, Tier::kHost}, {}, {}}};
+  const Program program =
+      lower(gpipe({.ranks = 1, .micro_batches = 2}), dataflow, {{0, 4}}, {.tiers = tiers})
+          .programs[0];
+  const auto backwards = std::find_if(program.begin(), program.end(),
+                                      [](const Action& a) { return a.op == Op::kBackward; });
+  EXPECT_EQ(lines(Program(backwards, program.end())),
+            (std::vector<std::string>{
+                "B s0 m0 [3,4)", "B s0 m0 [2,3)", "B s0 m0 [1,2)", "B s0 m0 [0,1)", "B s0 m1 [3,4)",
+                "B s0 m1 [2,3)", "B s0 m1 [1,2)", "OG [1,2)", "B s0 m1 [0,1)", "XW [0,1)", "TG t0",
+                "OG [0,1)", "N", "U [0,1)", "U [1,2)", "FW [1,2)", "U [2,3)", "U [3,4)"}));
+}
+
+TEST(WithOffloads, ALayerMayBeUpdatedBeforeTheNorm) {
+  const TierLayout tiers{.layers = {kOnHost, kOnHost}, .window = 2, .updates_at_once = true};
+  const Program program =
+      lower(gpipe({.ranks = 1}), chain(2), {{0, 2}}, {.tiers = tiers}).programs[0];
+  EXPECT_EQ(lines(program),
+            (std::vector<std::string>{"FW [0,1)", "FW [1,2)", "F s0 m0 [0,1)", "F s0 m0 [1,2)",
+                                      "B s0 m0 [1,2)", "OG [1,2)", "U [1,2)", "XW [1,2)",
+                                      "B s0 m0 [0,1)", "OG [0,1)", "U [0,1)", "XW [0,1)", "N"}));
+}
+
+TEST(WithOffloads, GradientsThatStayOnTheDeviceAreMovedForTheirUpdate) {
+  const TierLayout tiers{.layers = {{Tier::kDevice, Tier::kDevice, Tier::kHost}}};
+  const Program program =
+      lower(gpipe({.ranks = 1}), chain(1), {{0, 1}}, {.tiers = tiers}).programs[0];
+  EXPECT_EQ(lines(program), (std::vector<std::string>{"F s0 m0 [0,1)", "B s0 m0 [0,1)", "N",
+                                                      "OG [0,1)", "U [0,1)", "FW [0,1)"}));
 }
 
 TEST(WithReductions, OnceBehindTheLastBackwardOfEachLayer) {

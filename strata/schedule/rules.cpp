@@ -30,6 +30,7 @@ Rules::Rules(const Schedule& schedule, const Dataflow& dataflow, const Partition
       held_(dataflow.num_layers),
       under_way_(dataflow.num_layers),
       reduced_(dataflow.num_layers),
+      offloaded_(dataflow.num_layers),
       owned_ties_(dataflow.num_layers),
       added_(dataflow.ties.size()),
       next_backward_(dataflow.num_layers),
@@ -80,6 +81,8 @@ void Rules::perform(const Action& action, int rank) {
       return fetch(action, rank);
     case Op::kReleaseWeights:
       return release(action);
+    case Op::kOffloadGradients:
+      return offload(action, rank);
     case Op::kReduceGradients:
       return reduce(action, rank);
     case Op::kAwaitGradients:
@@ -122,7 +125,7 @@ void Rules::check_compute(const Action& action, int rank) const {
                      "0 to " + std::to_string(schedule_->num_micro_batches - 1), to_string(action));
   }
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
-    if (!options_->shards[layer].weights || held_[layer]) continue;
+    if (!is_away(layer) || held_[layer]) continue;
     throw BrokenRule("a layer runs without its weights",
                      "a fetch of " + layer_name(layer) + " before", to_string(action));
   }
@@ -227,6 +230,10 @@ void Rules::backward(const Action& action, int rank) {
       throw BrokenRule("a backward runs while the layer's gradients are being reduced",
                        "the reduction awaited before", run_name(layer, action.micro_batch));
     }
+    if (offloaded_[layer]) {
+      throw BrokenRule("a backward runs after the layer's gradients have left",
+                       "the offload after the last backward", run_name(layer, action.micro_batch));
+    }
     state_here = State::kBackward;
     ++next_backward_[layer];
   }
@@ -296,14 +303,19 @@ void Rules::reduce_norm(const Action& action, int rank) {
     throw BrokenRule("the norm is taken before tied gradients are added",
                      "the sum of tie t" + std::to_string(t) + " before", to_string(action));
   }
-  for_each_layer(rank, [&](int layer) { check_reduced(action, layer); });
+  for_each_layer(rank, [&](int layer) {
+    check_reduced(action, layer);
+    if (options_->tiers[layer].offloads_gradients()) check_offloaded(action, layer);
+  });
   if (normed_[rank]) throw BrokenRule("the norm is taken twice", "once a step", to_string(action));
   normed_[rank] = true;
 }
 
 void Rules::update(const Action& action, int rank) {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
-    if (normed_[rank] && placement_.rank[layer] == rank && !updated_[layer]) {
+    const bool in_time = normed_[rank] || options_->tiers.updates_at_once;
+    if (in_time && placement_.rank[layer] == rank && !updated_[layer]) {
+      if (options_->tiers[layer].updates_on_host()) check_offloaded(action, layer);
       updated_[layer] = any_updated_ = true;
       continue;
     }

@@ -47,6 +47,9 @@ class Rules {
   void release(const Action& action);
   void reduce(const Action& action, int rank);
   void await(const Action& action);
+  void offload(const Action& action, int rank);
+  bool is_away(int layer) const;
+  void check_offloaded(const Action& action, int layer) const;
   void check_own_layers(const Action& action, int rank) const;
   void check_reduced(const Action& action, int layer) const;
   void reduce_norm(const Action& action, int rank);
@@ -82,6 +85,7 @@ class Rules {
   std::vector<bool> held_;       // per layer: its weights are fetched
   std::vector<bool> under_way_;  // per layer: a reduction of its gradients
   std::vector<int> reduced_;     // per layer: micro-batches whose gradients are reduced
+  std::vector<bool> offloaded_;  // per layer: its gradients are on the host
   std::vector<std::vector<int>> owned_ties_;  // per layer
   std::vector<bool> added_;                   // per tie: its gradients are summed
   std::vector<int> next_backward_;            // per layer: the micro-batch whose turn it is

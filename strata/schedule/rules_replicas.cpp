@@ -1,4 +1,4 @@
-// Ties, and what replicas exchange: prefetched weights and reduced gradients. Part of Rules.
+// Ties, weights that come and go, gradients that are reduced and offloaded. Part of Rules.
 #include "strata/schedule/rules.h"
 
 namespace strata {
@@ -29,9 +29,19 @@ void Rules::check_own_layers(const Action& action, int rank) const {
   }
 }
 
+bool Rules::is_away(int layer) const {
+  return options_->shards[layer].weights || options_->tiers[layer].fetches_weights();
+}
+
 void Rules::fetch(const Action& action, int rank) {
   check_own_layers(action, rank);
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    // What the host has updated comes back to where it stays.
+    if (!is_away(layer) && updated_[layer] && options_->tiers[layer].updates_on_host()) continue;
+    if (!is_away(layer)) {
+      throw BrokenRule("weights are fetched that are there", "a layer whose weights leave",
+                       to_string(action));
+    }
     if (held_[layer]) {
       throw BrokenRule("weights are fetched twice",
                        "a release of " + layer_name(layer) + " between", to_string(action));
@@ -82,6 +92,30 @@ void Rules::await(const Action& action) {
     }
     under_way_[layer] = false;
   }
+}
+
+void Rules::offload(const Action& action, int rank) {
+  check_own_layers(action, rank);
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    check_backwards_done(action, layer);
+    for (const int t : owned_ties_[layer]) {
+      if (added_[t]) continue;
+      throw BrokenRule("a gradient is offloaded before tied gradients are added to it",
+                       "the sum of tie t" + std::to_string(t) + " before", to_string(action));
+    }
+    if (!options_->tiers[layer].updates_on_host() || offloaded_[layer]) {
+      throw BrokenRule("an offload is out of place",
+                       "one a step, of a layer that is updated on the host", to_string(action));
+    }
+    offloaded_[layer] = true;
+  }
+}
+
+// A reduction ends where the gradients live.
+void Rules::check_offloaded(const Action& action, int layer) const {
+  if (!options_->backward || options_->shards[layer].reduced || offloaded_[layer]) return;
+  throw BrokenRule("a gradient is used before it is on the host",
+                   "the offload of " + layer_name(layer) + " before", to_string(action));
 }
 
 void Rules::check_reduced(const Action& action, int layer) const {

@@ -34,7 +34,8 @@ struct StepPlan::State {
     try {
       if (is_new) entry.schedule = lowered(kind, shape);
       if (check && !entry.checked)
-        check_schedule(entry.schedule, kind, shape, shards, *dataflow, decisions.partition);
+        check_schedule(entry.schedule, kind, shape, shards, decisions.tiers, *dataflow,
+                       decisions.partition);
     } catch (...) {
       made.erase(found);
       throw;
@@ -48,6 +49,7 @@ struct StepPlan::State {
     return lower(build_schedule(kind, shape), *dataflow, decisions.partition,
                  {.recompute = trains ? decisions.recompute : LayerSet{},
                   .shards = shards,
+                  .tiers = decisions.tiers,
                   .update = trains});
   }
 };
@@ -86,9 +88,10 @@ const Schedule& StepPlan::proposed(int micro_batches) const {
 }
 
 void check_schedule(const Schedule& schedule, ScheduleKind kind, PipelineShape shape,
-                    const ShardLayout& shards, const Dataflow& dataflow,
+                    const ShardLayout& shards, const TierLayout& tiers, const Dataflow& dataflow,
                     const Partition& partition) {
-  ValidateOptions options{.backward = kind != ScheduleKind::kForward, .shards = shards};
+  ValidateOptions options{
+      .backward = kind != ScheduleKind::kForward, .shards = shards, .tiers = tiers};
   for (int rank = 0; rank < shape.ranks; ++rank)
     options.in_flight_bound.push_back(in_flight_bound(kind, shape, rank));
   validate(schedule, dataflow, partition, options);

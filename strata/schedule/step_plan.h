@@ -15,6 +15,7 @@
 
 #include "strata/schedule/builders.h"
 #include "strata/schedule/mesh.h"
+#include "strata/schedule/tiers.h"
 #include "strata/schedule/zero.h"
 
 namespace strata {
@@ -27,6 +28,7 @@ struct StepDecisions {
   LayerSet recompute = {};
   bool keep_intermediates = false;  ///< recompute nothing inside layers either
   ZeroPolicy zero = {};
+  TierLayout tiers = {};
   bool sequence_parallel = false;  ///< tensor-parallel ranks divide the sequence
   std::int64_t micro_batch = 1;    ///< samples
 };
@@ -60,7 +62,7 @@ class StepPlan {
 
 /// Refuses a schedule that could not run, or that holds more activations than its kind promises.
 void check_schedule(const Schedule& schedule, ScheduleKind kind, PipelineShape shape,
-                    const ShardLayout& shards, const Dataflow& dataflow,
+                    const ShardLayout& shards, const TierLayout& tiers, const Dataflow& dataflow,
                     const Partition& partition);
 
 }  // namespace strata

@@ -81,9 +81,9 @@ TEST(StepPlan, RefusesMoreActivationsThanAKindPromises) {
   const Partition partition = equal_stages(2, 2);
   const PipelineShape shape{.ranks = 2, .micro_batches = 4};
   const Schedule schedule = lower(gpipe(shape), dataflow, partition, {});
-  check_schedule(schedule, ScheduleKind::kGpipe, shape, {}, dataflow, partition);
+  check_schedule(schedule, ScheduleKind::kGpipe, shape, {}, {}, dataflow, partition);
   try {
-    check_schedule(schedule, ScheduleKind::k1f1b, shape, {}, dataflow, partition);
+    check_schedule(schedule, ScheduleKind::k1f1b, shape, {}, {}, dataflow, partition);
     ADD_FAILURE() << "accepted";
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().what, "too many activations are in flight");

@@ -269,8 +269,13 @@ TEST_F(Validator, ShardedWeightsAndGradientsAreThereWhenUsed) {
   erase(0, "FW [1,2)");
   EXPECT_EQ(refusal(options).what, "a layer runs without its weights");
   schedule = whole;
-  erase(1, "XW [2,3)");
+  schedule.programs[0].insert(schedule.programs[0].begin(),
+                              {.op = Op::kPrefetchWeights, .layers = {1, 2}});
   EXPECT_EQ(refusal(options).what, "weights are fetched twice");
+  schedule = whole;
+  schedule.programs[0].insert(schedule.programs[0].begin(),
+                              {.op = Op::kPrefetchWeights, .layers = {0, 1}});
+  EXPECT_EQ(refusal(options).what, "weights are fetched that are there");
   schedule = whole;
   erase(1, "DG [2,3)");
   EXPECT_EQ(refusal(options).what, "a reduction is awaited that was not started");
@@ -286,6 +291,27 @@ TEST_F(Validator, ShardedWeightsAndGradientsAreThereWhenUsed) {
   schedule = whole;
   move_before(0, "GW [0,1)", "U [0,1)");
   EXPECT_EQ(refusal(options).what, "weights are exchanged before they are updated");
+}
+
+TEST_F(Validator, GradientsAreOnTheHostWhereTheyAreUpdated) {
+  const LayerTiers on_host{Tier::kHost, Tier::kHost, Tier::kHost};
+  const TierLayout tiers{.layers = {{}, on_host, on_host, {}}};
+  schedule =
+      lower(one_f_one_b({.ranks = 2, .micro_batches = 3}), dataflow, partition, {.tiers = tiers});
+  const ValidateOptions options{.tiers = tiers};
+  const Schedule whole = schedule;
+  EXPECT_NO_THROW(validate(schedule, dataflow, partition, options));
+  erase(0, "FW [1,2)");
+  EXPECT_EQ(refusal(options).what, "a layer runs without its weights");
+  schedule = whole;
+  erase(1, "OG [2,3)");
+  EXPECT_EQ(refusal(options).what, "a gradient is used before it is on the host");
+  schedule = whole;
+  move_before(1, "OG [2,3)", "B s1 m2 [2,3)");
+  EXPECT_EQ(refusal(options).what, "a gradient is used before it is complete");
+  schedule = whole;
+  move_before(1, "U [2,3)", "N");
+  EXPECT_EQ(refusal(options).what, "an update is out of place");
 }
 
 TEST_F(Validator, TheUpdateFollowsTheNormOnEveryRankAndTiedWeightsComeBack) {

@@ -1,0 +1,192 @@
+// Passes for what is not on the device when an action needs it: weights that replicas shard or that
+// live on the host, gradients that leave when they are complete.
+//
+// The program is known beforehand, so the best choice of what stays is, too: whoever is used farthest in
+// the future goes (Belady). As a step uses layers 0..L-1 and then L-1..0, this keeps the last layers at
+// the turn; the working window falls out of it. One place of the window is kept for the layer that is on
+// its way: choosing among the others costs a few more fetches and lets every one of them overlap.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "strata/schedule/passes.h"
+
+namespace strata {
+namespace {
+
+constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+
+bool is_away(int layer, const ShardLayout& shards, const TierLayout& tiers) {
+  return shards[layer].weights || tiers[layer].fetches_weights();
+}
+
+// Runs of layers that stay together become one action, layers that come or leave one each.
+void append_split(Program& program, Action action, const LayerSet& apart) {
+  std::vector<LayerRange> parts;
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    const bool joins = !parts.empty() && !apart.has(layer) && !apart.has(parts.back().begin);
+    if (joins) {
+      ++parts.back().end;
+    } else {
+      parts.push_back({layer, layer + 1});
+    }
+  }
+  if (action.op == Op::kBackward) std::reverse(parts.begin(), parts.end());
+  for (const LayerRange& part : parts) {
+    action.layers = part;
+    program.push_back(action);
+  }
+}
+
+// Puts fetches and releases into one rank's program.
+class WeightWindow {
+ public:
+  // `uses`: per action, the layers that it needs and that are not always there.
+  WeightWindow(const Program& program, std::vector<std::vector<int>> uses, int num_layers,
+               std::size_t window)
+      : program_(program), uses_(std::move(uses)), window_(window), positions_(num_layers) {
+    for (std::size_t i = 0; i < uses_.size(); ++i)
+      for (const int layer : uses_[i]) positions_[layer].push_back(i);
+    const auto distinct = static_cast<std::size_t>(std::ranges::count_if(
+        positions_, [](const std::vector<std::size_t>& uses) { return !uses.empty(); }));
+    most_kept_ = distinct <= window || window == 1 ? window : window - 1;
+  }
+
+  Program operator()() {
+    for (std::size_t i = 0; i < program_.size(); ++i) {
+      for (const int layer : uses_[i]) need(layer, i);
+      look_ahead(i);
+      full_.push_back(program_[i]);
+      for (std::vector<int>* layers : {&kept_, &given_up_}) {
+        const std::vector<int> now = *layers;
+        for (const int layer : now)
+          if (next_use(layer, i + 1) == kNever) release(*layers, layer);
+      }
+    }
+    return std::move(full_);
+  }
+
+ private:
+  static bool has(const std::vector<int>& layers, int layer) {
+    return std::find(layers.begin(), layers.end(), layer) != layers.end();
+  }
+
+  std::size_t next_use(int layer, std::size_t from) const {
+    const std::vector<std::size_t>& positions = positions_[layer];
+    const auto next = std::lower_bound(positions.begin(), positions.end(), from);
+    return next == positions.end() ? kNever : *next;
+  }
+
+  // What an action needs is there, whatever the window.
+  void need(int layer, std::size_t now) {
+    if (has(kept_, layer)) return;
+    while (kept_.size() >= most_kept_) {
+      const int last =
+          *std::ranges::max_element(kept_, {}, [&](int held) { return next_use(held, now); });
+      if (next_use(last, now) == now) break;
+      std::erase(kept_, last);
+      given_up_.push_back(last);
+    }
+    if (!has(ahead_, layer)) bring(layer);
+    std::erase(ahead_, layer);
+    kept_.push_back(layer);
+  }
+
+  // Fetches what is needed next and not there, as far as there is room.
+  void look_ahead(std::size_t now) {
+    for (std::size_t use = now + 1; use < program_.size(); ++use) {
+      for (const int layer : uses_[use]) {
+        if (has(kept_, layer) || has(ahead_, layer)) continue;
+        if (kept_.size() + ahead_.size() >= window_) return;
+        bring(layer);
+        ahead_.push_back(layer);
+      }
+    }
+  }
+
+  // A layer that was given up leaves only when its room is needed.
+  void bring(int layer) {
+    if (has(given_up_, layer)) {
+      std::erase(given_up_, layer);
+      return;
+    }
+    while (!given_up_.empty() && kept_.size() + ahead_.size() + given_up_.size() >= window_)
+      release(given_up_, given_up_.front());
+    full_.push_back({.op = Op::kPrefetchWeights, .layers = {layer, layer + 1}});
+  }
+
+  void release(std::vector<int>& from, int layer) {
+    full_.push_back({.op = Op::kReleaseWeights, .layers = {layer, layer + 1}});
+    std::erase(from, layer);
+  }
+
+  const Program& program_;
+  std::vector<std::vector<int>> uses_;
+  std::size_t window_, most_kept_;
+  std::vector<std::vector<std::size_t>> positions_;  // per layer: of its uses, ascending
+  // All that are there or on their way.
+  std::vector<int> kept_;      // needed, or needed again soonest
+  std::vector<int> ahead_;     // fetched for their next use
+  std::vector<int> given_up_;  // still there
+  Program full_;
+};
+
+// Per layer: itself, if it is away, and the owners of the tied weights that it uses on its rank.
+std::vector<std::vector<int>> needed_layers(const Dataflow& dataflow, const Partition& partition,
+                                            const std::vector<int>& rank_of_stage,
+                                            const LayerSet& away) {
+  const LayerPlacement placement(dataflow, partition, rank_of_stage);
+  std::vector<std::vector<int>> needed(dataflow.num_layers);
+  for (const int layer : away.layers()) needed[layer].push_back(layer);
+  for (const Tie& tie : dataflow.ties) {
+    if (!away.has(tie.owner)) continue;
+    for (const int user : tie.users)
+      if (placement.rank[user] == placement.rank[tie.owner]) needed[user].push_back(tie.owner);
+  }
+  return needed;
+}
+
+}  // namespace
+
+Schedule with_prefetches(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
+                         const ShardLayout& shards, const TierLayout& tiers) {
+  LayerSet away, apart;
+  for (int layer = 0; layer < dataflow.num_layers; ++layer) {
+    if (is_away(layer, shards, tiers)) away.add(layer);
+    if (away.has(layer) || tiers[layer].offloads_gradients()) apart.add(layer);
+  }
+  if (apart.empty()) return schedule;
+  const std::vector<std::vector<int>> needed =
+      needed_layers(dataflow, partition, schedule.rank_of_stage, away);
+  for (int layer = 0; layer < dataflow.num_layers; ++layer)
+    if (!needed[layer].empty()) apart.add(layer);
+  for (Program& program : schedule.programs) {
+    Program split;
+    for (const Action& action : program) append_split(split, action, apart);
+    std::vector<std::vector<int>> uses;
+    for (const Action& action : split) uses.push_back(needed[action.layers.begin]);
+    program = WeightWindow(split, std::move(uses), dataflow.num_layers, tiers.window)();
+  }
+  return schedule;
+}
+
+Schedule with_offloads(Schedule schedule, const Dataflow& dataflow, const ShardLayout& shards,
+                       const TierLayout& tiers) {
+  const LayerSet tied = tied_layers(dataflow);  // their gradients are not complete here
+  const int last = schedule.num_micro_batches - 1;
+  for (Program& program : schedule.programs) {
+    Program full;
+    for (const Action& action : program) {
+      full.push_back(action);
+      const int layer = action.layers.begin;
+      if (action.op != Op::kBackward || action.micro_batch != last || tied.has(layer)) continue;
+      if (!tiers[layer].offloads_gradients() || shards[layer].reduced) continue;
+      full.push_back({.op = Op::kOffloadGradients, .layers = {layer, layer + 1}});
+      if (tiers.updates_at_once) full.push_back({.op = Op::kUpdate, .layers = {layer, layer + 1}});
+    }
+    program = std::move(full);
+  }
+  return schedule;
+}
+
+}  // namespace strata

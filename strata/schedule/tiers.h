@@ -1,0 +1,47 @@
+/// Decides where each kind of a layer's state lives between its uses: the one layout that programs,
+/// ledger, stores and machines read.
+///
+/// A kind may live farther from the device than its optimizer states do only where they are off the
+/// device, too: a layer is updated where its states are. ZeRO-Offload is (weights device, gradients
+/// and states host); STRONGHOLD's working window has everything on the host; with a window of one,
+/// layers are streamed one by one.
+///
+/// Source  Ren et al. 2021 (ZeRO-Offload); Rajbhandari et al. 2021 (ZeRO-Infinity); Sun et al. 2022
+///         (STRONGHOLD); farthest next use: Belady 1966.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace strata {
+
+/// Nearest first.
+enum class Tier : std::uint8_t { kDevice, kHost, kDisk };
+const char* name_of(Tier tier);  ///< "device", "host", "disk"
+
+/// Of one layer: where its weights, gradients and optimizer states live.
+struct LayerTiers {
+  Tier weights = Tier::kDevice;    ///< off the device: whole only from prefetch to release
+  Tier gradients = Tier::kDevice;  ///< off the device: there from a backward to its offload
+  Tier states = Tier::kDevice;
+
+  bool updates_on_host() const { return states != Tier::kDevice; }
+  bool fetches_weights() const { return weights != Tier::kDevice; }
+  bool offloads_gradients() const { return gradients != Tier::kDevice; }
+  friend bool operator==(const LayerTiers&, const LayerTiers&) = default;
+};
+
+/// Of a model's layers; by default all on the device.
+struct TierLayout {
+  std::vector<LayerTiers> layers = {};  ///< empty: everything on the device
+  int window =
+      2;  ///< layers whose weights are on the device at once, more where one action needs more
+  /// A layer is updated as soon as its gradient is there: the update needs neither the norm nor the
+  /// finiteness of the others' gradients.
+  bool updates_at_once = false;
+
+  LayerTiers operator[](int layer) const { return layers.empty() ? LayerTiers{} : layers[layer]; }
+  friend bool operator==(const TierLayout&, const TierLayout&) = default;
+};
+
+}  // namespace strata
