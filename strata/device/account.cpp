@@ -74,7 +74,8 @@ void MemoryAccount::charge(std::int64_t bytes) {
          .what = "the memory budget does not hold one more tensor",
          .expected = "at most " + format_bytes(budget_bytes_),
          .got = format_bytes(now - bytes) + " held, " + format_bytes(bytes) + " asked",
-         .fix = "raise memory.device or set memory.recompute to auto"});
+         .fix = "raise " + field_ +
+                (field_ == "memory.device" ? " or set memory.recompute to auto" : "")});
   }
   std::int64_t peak = peak_.load(std::memory_order_relaxed);
   while (peak < now && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {

@@ -20,8 +20,10 @@ namespace strata {
 
 class MemoryAccount {
  public:
-  explicit MemoryAccount(std::string name, std::int64_t budget_bytes = 0)
-      : name_(std::move(name)), budget_bytes_(budget_bytes) {}
+  /// `field`: of the recipe, that sets the budget (0: none).
+  explicit MemoryAccount(std::string name, std::int64_t budget_bytes = 0,
+                         std::string field = "memory.device")
+      : name_(std::move(name)), budget_bytes_(budget_bytes), field_(std::move(field)) {}
   MemoryAccount(const MemoryAccount&) = delete;
   MemoryAccount& operator=(const MemoryAccount&) = delete;
 
@@ -36,6 +38,7 @@ class MemoryAccount {
  private:
   std::string name_;
   std::int64_t budget_bytes_;
+  std::string field_;
   std::atomic<std::int64_t> current_{0};
   std::atomic<std::int64_t> peak_{0};
 };

@@ -30,6 +30,9 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
   STRATA_CHECK_EQ(model.split().ranks, groups.tp.size(), "pipeline.stage_machine");
   if (groups.tp.size() > 1)
     tensor_ = std::make_unique<TensorGroup>(groups.tp, model.split().sequence);
+  for (const int layer : store.layers())
+    if (!host_updates_ && updates_on_host(layer))
+      host_updates_ = std::make_unique<Lane>(options.update_threads);
 }
 
 void StageMachine::begin(const Program& program, StepInputs inputs) {
@@ -43,7 +46,9 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
               .inverse_valid_tokens =
                   1 / static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
               .loss_scale = inputs_.loss_scale,
-              .first_sample = inputs_.micro_batches.front().first_sample};
+              .first_sample = inputs_.micro_batches.front().first_sample,
+              // Of layers that are updated before the norm is known: nothing is clipped then.
+              .factor = 1 / inputs_.loss_scale};
   outcome_ = {};
   values_.clear();
   gradients_.clear();
@@ -85,6 +90,8 @@ void StageMachine::perform(const Action& action) {
       return store_.prefetch(action.layers.begin, StateKind::kWeights);
     case Op::kReleaseWeights:
       return store_.release(action.layers.begin, StateKind::kWeights);
+    case Op::kOffloadGradients:
+      return store_.release(action.layers.begin, StateKind::kGradients);
     case Op::kReduceGradients:
       return reduce_gradients(action);
     case Op::kAwaitGradients:

@@ -11,6 +11,7 @@
 
 #include "strata/comm/group.h"
 #include "strata/data/batch.h"
+#include "strata/device/lane.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/layer_graph.h"
@@ -29,6 +30,7 @@ struct MachineOptions {
   std::uint64_t seed = 1;      ///< of first values and dropout
   double clip = 0;             ///< largest gradient norm; 0: no clipping
   double label_smoothing = 0;  ///< in training
+  int update_threads = 1;      ///< of updates on the host
 };
 
 /// One step's inputs.
@@ -84,6 +86,9 @@ class StageMachine final : public Machine {
   /// The seconds of this rank's layers in the last training steps.
   const LayerTimes& layer_times() const { return layer_times_; }
 
+  /// Brings every replica's part of a layer that the host has updated to all of them. Collective.
+  void gather_from_host(int layer);
+
   /// The elements of a layer that this replica answers for.
   FlatRange part_of(int layer) { return cuts_of(layer).parts[groups_.dp.rank()]; }
 
@@ -103,7 +108,10 @@ class StageMachine final : public Machine {
   void reduce_norm_and_loss();
   std::vector<double> layer_squares();
   void update(const Action& action);
+  bool updates_on_host(int layer) const;
+  UpdateRange update_range(const Lease& lease) const;
   void update_shard(const Lease& lease);
+  void update_on_host(int layer);
   void gather_weights(const Action& action);
   const LayerCuts& cuts_of(int layer);
   ForwardContext context(int layer, int micro_batch);
@@ -131,6 +139,7 @@ class StageMachine final : public Machine {
   std::map<int, GradientReduction> reductions_;              // layer: under way
   LayerTimes layer_times_;
   std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
+  std::unique_ptr<Lane> host_updates_;                  // null: no layer is updated on the host
 };
 
 }  // namespace strata

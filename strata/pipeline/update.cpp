@@ -75,14 +75,16 @@ const LayerCuts& StageMachine::cuts_of(int layer) {
 void StageMachine::reduce_gradients(const Action& action) {
   const int layer = action.layers.begin;
   reductions_.emplace(
-      layer, GradientReduction::start(groups_, store_.acquire(layer, StateKind::kGradients),
-                                      cuts_of(layer), model_.split().sequence));
+      layer, GradientReduction::start(
+                 groups_, store_.acquire(layer, StateKind::kGradients | StateKind::kGradientShard),
+                 cuts_of(layer), model_.split().sequence));
 }
 
 void StageMachine::await_gradients(const Action& action) {
   const int layer = action.layers.begin;
   const int last = static_cast<int>(inputs_.micro_batches.size()) - 1;
-  reductions_.at(layer).finish(action.micro_batch < 0 || action.micro_batch == last);
+  reductions_.at(layer).finish(/*first=*/action.micro_batch <= 0,
+                               /*last=*/action.micro_batch < 0 || action.micro_batch == last);
   reductions_.erase(layer);
 }
 
@@ -112,7 +114,7 @@ std::vector<double> StageMachine::layer_squares() {
   std::vector<std::size_t> ends;
   for (const int layer : store_.layers()) {
     const double began = now_seconds();
-    const Lease lease = store_.acquire(layer, StateKind::kGradients);
+    const Lease lease = store_.acquire(layer, StateKind::kGradientShard);
     const LayerLayout& layout = lease.layout();
     const FlatRange part = part_of(layer);
     const at::Tensor gradients =
@@ -121,7 +123,7 @@ std::vector<double> StageMachine::layer_squares() {
     const std::vector<double> sums = block_sums(gradients, part, ranges, layout.own_numel);
     blocks.insert(blocks.end(), sums.begin(), sums.end());
     ends.push_back(blocks.size());
-    layer_times_.add_update(layer, now_seconds() - began);
+    if (!updates_on_host(layer)) layer_times_.add_update(layer, now_seconds() - began);
   }
   groups_.dp.all_reduce(blocks);
   std::vector<double> squares;
@@ -158,13 +160,21 @@ void StageMachine::reduce_norm_and_loss() {
               .skipped = scalars_.skip};
 }
 
+bool StageMachine::updates_on_host(int layer) const {
+  return plan_.decisions().tiers[layer].updates_on_host();
+}
+
 void StageMachine::update(const Action& action) {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
+    if (updates_on_host(layer)) {
+      if (!scalars_.skip) update_on_host(layer);
+      continue;
+    }
     const double began = now_seconds();
     if (!scalars_.skip) {
       update_shard(store_.acquire(
-          layer, StateKind::kGradients | StateKind::kOptimizer | StateKind::kWeightShard));
+          layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard));
     }
     layer_times_.add_update(layer, now_seconds() - began);
     if (plan_.shards()[layer].gathers_weights()) {
@@ -176,29 +186,62 @@ void StageMachine::update(const Action& action) {
   }
 }
 
-void StageMachine::update_shard(const Lease& lease) {
+UpdateRange StageMachine::update_range(const Lease& lease) const {
   const FlatRange shard = lease.placement().shard;
-  if (shard.size() == 0) return;
-  const at::Tensor gradients = lease.gradient_shard().narrow(0, 0, shard.size());
   const bool rounds = lease.placement().dtype != at::kFloat;
-  optimizer_->update({.weights = lease.master(),
-                      .gradients = gradients,
-                      .slots = lease.slots(),
-                      .decay_numel = std::clamp<std::int64_t>(
-                          lease.layout().decay_numel - shard.begin, 0, shard.size()),
-                      .gradient_factor = scalars_.factor,
-                      .rounded = rounds ? lease.weight_shard() : at::Tensor()},
-                     scalars_.update, scalars_.learning_rate);
+  return {.weights = lease.master(),
+          .gradients = lease.gradient_shard().narrow(0, 0, shard.size()),
+          .slots = lease.slots(),
+          .decay_numel =
+              std::clamp<std::int64_t>(lease.layout().decay_numel - shard.begin, 0, shard.size()),
+          .gradient_factor = scalars_.factor,
+          .rounded = rounds ? lease.weight_shard() : at::Tensor()};
+}
+
+void StageMachine::update_shard(const Lease& lease) {
+  if (lease.placement().shard.size() == 0) return;
+  optimizer_->update(update_range(lease), scalars_.update, scalars_.learning_rate);
+}
+
+// Only started: the next fetch of the weights waits for it, the rank does not.
+void StageMachine::update_on_host(int layer) {
+  const StateKinds kinds =
+      StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard;
+  std::vector<Event> pending;
+  Event updated;
+  {
+    const Lease lease = store_.acquire(layer, kinds, pending);
+    if (lease.placement().shard.size() == 0) return;
+    updated = host_updates_->submit(
+        [optimizer = optimizer_, range = update_range(lease), update = scalars_.update,
+         learning_rate = scalars_.learning_rate] {
+          optimizer->update(range, update, learning_rate);
+        },
+        std::move(pending));
+  }
+  store_.written(layer, kinds, updated);
 }
 
 void StageMachine::gather_weights(const Action& action) {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    if (updates_on_host(layer)) {
+      gather_from_host(layer);
+      continue;
+    }
     const auto found = gathers_.find(layer);
     STRATA_CHECK(found != gathers_.end(), "pipeline.gather_weights");
     auto& [lease, gather] = found->second;
     gather.finish(lease.flat_weights());
     gathers_.erase(found);
   }
+}
+
+void StageMachine::gather_from_host(int layer) {
+  const Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kWeights);
+  const FlatRange shard = lease.placement().shard;
+  at::Tensor own = lease.flat_weights().narrow(0, shard.begin, shard.size());
+  own.copy_(lease.weight_shard());
+  AllGather::start(groups_.shard, own, cuts_of(layer).shards).finish(lease.flat_weights());
 }
 
 }  // namespace strata

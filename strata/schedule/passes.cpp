@@ -199,12 +199,13 @@ bool has(const Program& program, Op op, int layer) {
   });
 }
 
-// Of gradients that were not complete before: those of layers in ties.
+// Of gradients that were not complete before, those of layers in ties, and of those that stay on the
+// device: the host needs a copy. Before the norm, which reads what the update will read.
 void append_offloads(std::vector<Program>& programs, const LayerPlacement& placement,
                      const ShardLayout& shards, const TierLayout& tiers) {
   for (int layer = 0; layer < static_cast<int>(placement.rank.size()); ++layer) {
     Program& program = programs[placement.rank[layer]];
-    if (!tiers[layer].offloads_gradients() || shards[layer].reduced) continue;
+    if (!tiers[layer].updates_on_host() || shards[layer].reduced) continue;
     if (!has(program, Op::kOffloadGradients, layer))
       program.push_back({.op = Op::kOffloadGradients, .layers = {layer, layer + 1}});
   }
@@ -218,8 +219,6 @@ void append_updates(std::vector<Program>& programs, const LayerPlacement& placem
     Program& program = programs[placement.rank[layer]];
     const LayerRange range{layer, layer + 1};
     const LayerTiers place = tiers[layer];
-    if (place.updates_on_host() && !place.offloads_gradients() && !shards[layer].reduced)
-      program.push_back({.op = Op::kOffloadGradients, .layers = range});
     if (!has(program, Op::kUpdate, layer)) program.push_back({.op = Op::kUpdate, .layers = range});
     if (place.updates_on_host() && !place.fetches_weights() && !shards[layer].states)
       program.push_back({.op = Op::kPrefetchWeights, .layers = range});

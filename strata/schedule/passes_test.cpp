@@ -245,12 +245,12 @@ TEST(WithOffloads, ALayerMayBeUpdatedBeforeTheNorm) {
                                       "B s0 m0 [0,1)", "OG [0,1)", "U [0,1)", "XW [0,1)", "N"}));
 }
 
-TEST(WithOffloads, GradientsThatStayOnTheDeviceAreMovedForTheirUpdate) {
+TEST(WithOffloads, GradientsThatStayOnTheDeviceAreCopiedForTheirUpdate) {
   const TierLayout tiers{.layers = {{Tier::kDevice, Tier::kDevice, Tier::kHost}}};
   const Program program =
       lower(gpipe({.ranks = 1}), chain(1), {{0, 1}}, {.tiers = tiers}).programs[0];
-  EXPECT_EQ(lines(program), (std::vector<std::string>{"F s0 m0 [0,1)", "B s0 m0 [0,1)", "N",
-                                                      "OG [0,1)", "U [0,1)", "FW [0,1)"}));
+  EXPECT_EQ(lines(program), (std::vector<std::string>{"F s0 m0 [0,1)", "B s0 m0 [0,1)", "OG [0,1)",
+                                                      "N", "U [0,1)", "FW [0,1)"}));
 }
 
 TEST(WithReductions, OnceBehindTheLastBackwardOfEachLayer) {

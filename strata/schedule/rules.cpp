@@ -305,7 +305,7 @@ void Rules::reduce_norm(const Action& action, int rank) {
   }
   for_each_layer(rank, [&](int layer) {
     check_reduced(action, layer);
-    if (options_->tiers[layer].offloads_gradients()) check_offloaded(action, layer);
+    if (options_->tiers[layer].updates_on_host()) check_offloaded(action, layer);
   });
   if (normed_[rank]) throw BrokenRule("the norm is taken twice", "once a step", to_string(action));
   normed_[rank] = true;

@@ -28,12 +28,12 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Lease lease, cons
   return reduction;
 }
 
-void GradientReduction::finish(bool last) {
+void GradientReduction::finish(bool first, bool last) {
   const FlatRange shard = lease_.placement().shard;
   const at::Tensor gradients = lease_.gradient_shard();
   const FlatRange part = cuts_->parts[groups_->dp.rank()];
   const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
-  sum_.finish(own, /*accumulate=*/!lease_.placement().whole_gradients);
+  sum_.finish(own, /*accumulate=*/!first);
   if (!last || groups_->replica.size() == 1) return;
   Shards parts;
   for (int replica = 0; replica < groups_->replica.size(); ++replica) {

@@ -10,7 +10,7 @@ namespace strata {
 namespace {
 
 bool made_of_shards(const LayerState& state, StateKind kind) {
-  return kind == StateKind::kWeights && !state.placement.whole_weights;
+  return kind == StateKind::kWeights && state.placement.gathered_weights;
 }
 
 class WeightGather final : public Transfer {
@@ -19,8 +19,7 @@ class WeightGather final : public Transfer {
 
   // Filled before it is installed: to autograd the weights never changed since the forward.
   Event finish() override {
-    at::Tensor bytes =
-        at::empty({state_.layout->own_numel}, state_.weight_shard.tensor().options());
+    at::Tensor bytes = at::empty({state_.layout->own_numel}, state_.weights.tensor().options());
     gather_.finish(bytes);
     state_.weights.install(std::move(bytes));
     return {};

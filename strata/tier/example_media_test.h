@@ -15,7 +15,7 @@ namespace strata {
 
 /// Keeps what is evicted in host memory of its own, and spoils what it leaves behind: who reads it
 /// without a lease gets no number. Fetches end when they are waited for.
-class HostMedium final : public Medium {
+class AwayMedium final : public Medium {
  public:
   struct Counts {
     int fetches = 0;
@@ -24,7 +24,7 @@ class HostMedium final : public Medium {
   };
 
   /// `spoil`: not where peers may still read what was evicted.
-  explicit HostMedium(Counts* counts = nullptr, bool spoil = true)
+  explicit AwayMedium(Counts* counts = nullptr, bool spoil = true)
       : counts_(counts ? counts : &own_), spoil_(spoil) {}
 
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override {

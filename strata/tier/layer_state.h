@@ -7,10 +7,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <vector>
 
 #include "strata/base/flat_range.h"
 #include "strata/nn/layout.h"
+#include "strata/schedule/tiers.h"
 #include "strata/tier/flat_buffer.h"
 #include "strata/tier/medium.h"
 
@@ -19,9 +21,12 @@ namespace strata {
 /// Which part of a layer's state this rank keeps. By default weights, gradients and no states of an
 /// optimizer, all whole.
 struct ShardPlacement {
-  FlatRange shard = {};         ///< of the layer's own elements: its optimizer states live here
-  bool whole_weights = true;    ///< false: beyond the shard only from fetch to release
-  bool whole_gradients = true;  ///< false: beyond the shard only from a backward to its reduction
+  FlatRange shard = {};           ///< of the layer's own elements: its optimizer states live here
+  bool whole_weights = true;      ///< false: on the device only from fetch to release
+  bool whole_gradients = true;    ///< false: only from a backward to its reduction or offload
+  bool gathered_weights = false;  ///< whole ones are made of peers' shards
+  LayerTiers tiers =
+      {};  ///< updated on the host: the shards of weights, gradients and states are there
   at::ScalarType dtype = at::kFloat;  ///< of the weights that layers compute with
   int optimizer_slots = 0;
   bool trains = true;  ///< false: weights alone, for inference
@@ -31,16 +36,20 @@ struct LayerState {
   int layer = 0;
   const LayerLayout* layout = nullptr;
   ShardPlacement placement;
-  FlatBuffer weights;              ///< [own_numel]
-  FlatBuffer gradients;            ///< [total_numel]
-  FlatBuffer weight_shard;         ///< [shard], unless the weights stay whole
-  FlatBuffer gradient_shard;       ///< [shard], unless the gradients stay whole
-  FlatBuffer master;               ///< [shard] fp32, beside 16-bit weights
-  std::vector<FlatBuffer> slots;   ///< [shard] fp32 each
+  FlatBuffer weights;             ///< [own_numel]
+  FlatBuffer gradients;           ///< [total_numel]
+  FlatBuffer weight_shard;        ///< [shard], unless the whole weights are what the update writes
+  FlatBuffer gradient_shard;      ///< [shard], unless the whole gradients are what the update reads
+  FlatBuffer master;              ///< [shard] fp32, beside 16-bit weights
+  std::vector<FlatBuffer> slots;  ///< [shard] fp32 each
   std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset to its view
 
-  /// The buffers in which this rank keeps a kind between its uses; none for whole weights that are
-  /// made of peers' shards.
+  /// Per kind: what still has to happen before its bytes may be read or written.
+  std::array<Event, kNumStateKinds> pending;
+  Event& pending_on(StateKind kind) { return pending[static_cast<int>(kind)]; }
+
+  /// The buffers in which this rank keeps a kind on the device between its uses; none for whole weights
+  /// that are made of shards, nor for what lives on the host.
   std::vector<FlatBuffer*> kept(StateKind kind);
 
   FlatRange own() const { return {0, layout->own_numel}; }

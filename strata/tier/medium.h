@@ -18,12 +18,13 @@ struct LayerState;
 
 /// What a layer keeps on a rank.
 enum class StateKind : std::uint8_t {
-  kWeights,      ///< as the layer computes with them
-  kWeightShard,  ///< this rank's part of them, where replicas share the rest
-  kGradients,    ///< this rank's part, from the first backward to the update
-  kOptimizer,    ///< the optimizer's states and, beside 16-bit weights, its fp32 ones
+  kWeights,        ///< as the layer computes with them
+  kWeightShard,    ///< this rank's part of them, where replicas share the rest
+  kGradients,      ///< what backwards add to
+  kGradientShard,  ///< this rank's part of them, complete: what the update reads
+  kOptimizer,      ///< the optimizer's states and, beside 16-bit weights, its fp32 ones
 };
-inline constexpr int kNumStateKinds = 4;
+inline constexpr int kNumStateKinds = 5;
 
 const char* name_of(StateKind kind);
 

@@ -7,12 +7,13 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/device/account.h"
 
 namespace strata {
 namespace {
 
 constexpr StateKind kKinds[] = {StateKind::kWeightShard, StateKind::kWeights, StateKind::kGradients,
-                                StateKind::kOptimizer};
+                                StateKind::kGradientShard, StateKind::kOptimizer};
 
 FlatBuffer zeroed(std::int64_t numel, at::ScalarType dtype, Device device) {
   FlatBuffer buffer(numel, dtype, device);
@@ -20,25 +21,21 @@ FlatBuffer zeroed(std::int64_t numel, at::ScalarType dtype, Device device) {
   return buffer;
 }
 
-void make_buffers(LayerState& state, Device device) {
+void make_buffers(LayerState& state, Device device, MemoryAccount* host) {
   const ShardPlacement& placement = state.placement;
   const LayerLayout& layout = *state.layout;
+  const bool on_host = placement.tiers.updates_on_host();
   const auto shard = [&](at::ScalarType dtype) {
-    return zeroed(placement.shard.size(), dtype, device);
+    const AccountScope account(on_host ? host : current_memory_account());
+    return zeroed(placement.shard.size(), dtype, on_host ? Device{} : device);
   };
-  if (placement.whole_weights) {
-    state.weights = zeroed(layout.own_numel, placement.dtype, device);
-  } else {
-    state.weights = FlatBuffer(layout.own_numel, placement.dtype, device);
-    state.weight_shard = shard(placement.dtype);
-  }
+  state.weights = placement.whole_weights ? zeroed(layout.own_numel, placement.dtype, device)
+                                          : FlatBuffer(layout.own_numel, placement.dtype, device);
+  if (!placement.whole_weights || on_host) state.weight_shard = shard(placement.dtype);
   if (!placement.trains) return;
-  if (placement.whole_gradients) {
-    state.gradients = zeroed(layout.total_numel, at::kFloat, device);
-  } else {
-    state.gradients = FlatBuffer(layout.total_numel, at::kFloat, device);
-    state.gradient_shard = shard(at::kFloat);
-  }
+  state.gradients = placement.whole_gradients ? zeroed(layout.total_numel, at::kFloat, device)
+                                              : FlatBuffer(layout.total_numel, at::kFloat, device);
+  if (!placement.whole_gradients || on_host) state.gradient_shard = shard(at::kFloat);
   if (placement.dtype != at::kFloat) state.master = shard(at::kFloat);
   for (int slot = 0; slot < placement.optimizer_slots; ++slot)
     state.slots.push_back(shard(at::kFloat));
@@ -53,7 +50,7 @@ at::Tensor view_of(const FlatBuffer& flat, const WeightPlacement& place) {
 
 const char* name_of(StateKind kind) {
   constexpr const char* kNames[kNumStateKinds] = {"weights", "weight shard", "gradients",
-                                                  "optimizer states"};
+                                                  "gradient shard", "optimizer states"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -62,6 +59,8 @@ std::vector<FlatBuffer*> LayerState::kept(StateKind kind) {
   const auto add = [&](FlatBuffer& buffer) {
     if (buffer.tensor().defined()) buffers.push_back(&buffer);
   };
+  const bool on_host = placement.tiers.updates_on_host();
+  if (on_host && kind != StateKind::kWeights && kind != StateKind::kGradients) return buffers;
   switch (kind) {
     case StateKind::kWeights:
       if (placement.whole_weights) add(weights);
@@ -70,8 +69,11 @@ std::vector<FlatBuffer*> LayerState::kept(StateKind kind) {
       add(weight_shard);
       break;
     case StateKind::kGradients:
-      add(placement.whole_gradients ? gradients : gradient_shard);
+      if (placement.whole_gradients || !on_host)
+        add(placement.whole_gradients ? gradients : gradient_shard);
       break;
+    case StateKind::kGradientShard:
+      break;  // the same as the gradients
     case StateKind::kOptimizer:
       add(master);
       for (FlatBuffer& slot : slots) add(slot);
@@ -110,13 +112,17 @@ at::Tensor Lease::flat_weights() const {
   return state_->weights.tensor();
 }
 
+bool Lease::updates_whole(bool whole) const {
+  return whole && !state_->placement.tiers.updates_on_host();
+}
+
 at::Tensor Lease::weight_shard() const {
   const FlatRange shard = state_->placement.shard;
-  require(state_->placement.whole_weights ? StateKind::kWeights : StateKind::kWeightShard);
+  const bool whole = updates_whole(state_->placement.whole_weights);
+  require(whole ? StateKind::kWeights : StateKind::kWeightShard);
   // Of the bytes themselves, not of the buffer: peers may read them after they have left it.
-  return state_->placement.whole_weights
-             ? state_->weights.bytes().narrow(0, shard.begin, shard.size())
-             : state_->weight_shard.bytes();
+  return whole ? state_->weights.bytes().narrow(0, shard.begin, shard.size())
+               : state_->weight_shard.bytes();
 }
 
 void Lease::open_gradients() const {
@@ -143,9 +149,10 @@ at::Tensor Lease::weight_gradient(std::size_t weight) const {
 }
 
 at::Tensor Lease::gradient_shard() const {
-  require(StateKind::kGradients);
+  require(state_->placement.tiers.updates_on_host() ? StateKind::kGradientShard
+                                                    : StateKind::kGradients);
   const FlatRange shard = state_->placement.shard;
-  return state_->placement.whole_gradients
+  return updates_whole(state_->placement.whole_gradients)
              ? state_->gradients.bytes().narrow(0, shard.begin, shard.size())
              : state_->gradient_shard.bytes();
 }
@@ -153,7 +160,6 @@ at::Tensor Lease::gradient_shard() const {
 void Lease::zero_gradients() const {
   require(StateKind::kGradients);
   if (state_->gradients.present()) state_->gradients.bytes().zero_();
-  if (!state_->placement.whole_gradients) state_->gradient_shard.bytes().zero_();
 }
 
 at::Tensor Lease::master() const {
@@ -169,8 +175,9 @@ std::vector<at::Tensor> Lease::slots() const {
   return slots;
 }
 
-LayerStore::LayerStore(std::unique_ptr<Medium> medium, Residency residency, Device device)
-    : medium_(std::move(medium)), residency_(residency), stream_(device) {}
+LayerStore::LayerStore(std::unique_ptr<Medium> medium, Residency residency, Device device,
+                       MemoryAccount* host)
+    : medium_(std::move(medium)), residency_(residency), host_(host), stream_(device) {}
 
 void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlacement& placement) {
   Entry entry;
@@ -178,7 +185,7 @@ void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlaceme
   state.layer = layer;
   state.layout = &layout;
   state.placement = placement;
-  make_buffers(state, stream_.device());
+  make_buffers(state, stream_.device(), host_);
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
     const std::string& tie = layout.specs[i].tie;
@@ -214,10 +221,14 @@ LayerStore::Entry& LayerStore::entry(int layer) {
 // What there is of what is asked for.
 StateKinds LayerStore::kinds_of(const Entry& entry, StateKinds asked) const {
   const ShardPlacement& placement = entry.state.placement;
-  const StateKinds training = StateKind::kGradients | StateKind::kOptimizer;
+  const StateKinds training =
+      StateKind::kGradients | StateKind::kGradientShard | StateKind::kOptimizer;
   STRATA_CHECK(placement.trains || asked - training == asked, "tier.kinds");
+  if (placement.tiers.updates_on_host()) return asked;
   if (placement.whole_weights && asked.contains(StateKind::kWeightShard))
     asked = (asked - StateKind::kWeightShard) | StateKind::kWeights;
+  if (asked.contains(StateKind::kGradientShard))
+    asked = (asked - StateKind::kGradientShard) | StateKind::kGradients;
   return asked;
 }
 
@@ -256,7 +267,7 @@ void LayerStore::prefetch(int layer, StateKinds kinds) {
   for (const StateKind kind : kKinds) {
     if (!kinds.contains(kind)) continue;
     const bool away = entry.status[static_cast<int>(kind)].where == Where::kAway;
-    if (kind == StateKind::kWeights && !entry.state.placement.whole_weights && away) {
+    if (kind == StateKind::kWeights && entry.state.placement.gathered_weights && away) {
       // Peers copy this rank's shard, so it is here when theirs are asked for.
       const Lease shard = acquire(layer, StateKind::kWeightShard);
       start(entry, kind);
@@ -267,6 +278,18 @@ void LayerStore::prefetch(int layer, StateKinds kinds) {
 }
 
 Lease LayerStore::acquire(int layer, StateKinds kinds) {
+  std::vector<Event> pending;
+  Lease lease = acquire(layer, kinds, pending);
+  LayerState& state = entry(layer).state;
+  for (const StateKind kind : kKinds) {
+    if (!lease.kinds_.contains(kind)) continue;
+    stream_.wait(state.pending_on(kind));
+    state.pending_on(kind) = {};
+  }
+  return lease;
+}
+
+Lease LayerStore::acquire(int layer, StateKinds kinds, std::vector<Event>& pending) {
   if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
   Entry& entry = this->entry(layer);
   kinds = kinds_of(entry, kinds);
@@ -275,6 +298,7 @@ Lease LayerStore::acquire(int layer, StateKinds kinds) {
   for (const StateKind kind : kKinds) {
     if (!kinds.contains(kind)) continue;
     finish(entry, kind);
+    pending.push_back(entry.state.pending_on(kind));
     ++entry.status[static_cast<int>(kind)].leases;
     lease.kinds_ = lease.kinds_ | kind;
   }
@@ -282,6 +306,22 @@ Lease LayerStore::acquire(int layer, StateKinds kinds) {
     for (const int owner : entry.owners)
       lease.owners_.push_back(acquire(owner, StateKind::kWeights));
   return lease;
+}
+
+void LayerStore::written(int layer, StateKinds kinds, const Event& event) {
+  Entry& entry = this->entry(layer);
+  for (const StateKind kind : kKinds)
+    if (kinds.contains(kind)) entry.state.pending_on(kind) = event;
+  if (!kinds.contains(StateKind::kWeightShard) || entry.state.placement.gathered_weights) return;
+  const ShardPlacement& placement = entry.state.placement;
+  if (!placement.tiers.updates_on_host() || placement.shard.size() < entry.state.own().size())
+    return;
+  // What the device has of it is the past.
+  Status& weights = entry.status[static_cast<int>(StateKind::kWeights)];
+  STRATA_CHECK_EQ(weights.leases, 0, "tier.written");
+  if (!placement.whole_weights) leave(entry, StateKind::kWeights);
+  finish(entry, StateKind::kWeights);
+  weights.where = Where::kAway;
 }
 
 void LayerStore::release(int layer, StateKinds kinds) {

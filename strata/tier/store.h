@@ -27,6 +27,7 @@
 namespace strata {
 
 class LayerStore;
+class MemoryAccount;
 
 /// Pins kinds of one layer's state on the device: while it lives, the bytes cannot leave.
 class [[nodiscard]] Lease {
@@ -53,8 +54,10 @@ class [[nodiscard]] Lease {
   at::Tensor take_gradients() const;                     ///< [total_numel]
   at::Tensor flat_gradients() const;                     ///< [total_numel], open
   at::Tensor weight_gradient(std::size_t weight) const;  ///< in the weight's shape, open
-  at::Tensor gradient_shard() const;                     ///< [shard]
   void zero_gradients() const;
+
+  /// kGradientShard. The whole step's, where backwards and replicas are done with it.
+  at::Tensor gradient_shard() const;  ///< [shard]
 
   /// kOptimizer. What the update writes: fp32 weights, in fp32 the weight shard itself.
   at::Tensor master() const;
@@ -65,6 +68,7 @@ class [[nodiscard]] Lease {
   Lease(LayerStore& store, LayerState& state, StateKinds kinds)
       : store_(&store), state_(&state), kinds_(kinds) {}
   void require(StateKind kind) const;
+  bool updates_whole(bool whole) const;
 
   LayerStore* store_;
   LayerState* state_;
@@ -80,8 +84,10 @@ enum class Residency : std::uint8_t {
 
 class LayerStore {
  public:
+  /// `host`: charged for what lives there; null: nobody.
   explicit LayerStore(std::unique_ptr<Medium> medium,
-                      Residency residency = Residency::kUntilReleased, Device device = {});
+                      Residency residency = Residency::kUntilReleased, Device device = {},
+                      MemoryAccount* host = nullptr);
 
   /// Makes the (zeroed) buffers of a layer. A tied weight whose owner was inserted before is a view
   /// of the owner's bytes; otherwise its use gets a replica of its own, which stays.
@@ -90,6 +96,14 @@ class LayerStore {
   void prefetch(int layer, StateKinds kinds);
   Lease acquire(int layer, StateKinds kinds);  ///< waits for what isn't there
   void release(int layer, StateKinds kinds);   ///< may leave
+
+  /// The same without waiting for what is under way on the host: nothing may touch the bytes before
+  /// `pending` have happened.
+  Lease acquire(int layer, StateKinds kinds, std::vector<Event>& pending);
+
+  /// Kinds of a layer that is updated on the host are complete when `event` has happened; weights on the
+  /// device are then the past, and are fetched again.
+  void written(int layer, StateKinds kinds, const Event& event);
 
   const LayerLayout& layout(int layer) const { return *entry(layer).state.layout; }
   const ShardPlacement& placement(int layer) const { return entry(layer).state.placement; }
@@ -120,6 +134,7 @@ class LayerStore {
 
   std::unique_ptr<Medium> medium_;
   Residency residency_;
+  MemoryAccount* host_;
   Stream stream_;  // where the rank computes: it waits for transfers
   std::map<int, Entry> entries_;
   std::map<std::string, std::pair<int, std::size_t>> owners_of_ties_;  // layer and weight

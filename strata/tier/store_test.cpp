@@ -69,8 +69,8 @@ TEST(LayerStore, KeepsFp32WeightsForTheUpdateOf16BitOnes) {
 TEST(LayerStore, MakesATiedUseAViewOfTheOwner) {
   const LayerLayout owner = make_layout({{.name = "w", .shape = {4, 4}, .tie = "t"}}, {false});
   const LayerLayout borrowed = make_layout({{.name = "w", .shape = {4, 4}, .tie = "t"}}, {true});
-  HostMedium::Counts counts;
-  LayerStore store(std::make_unique<HostMedium>(&counts), Residency::kWhileLeased);
+  AwayMedium::Counts counts;
+  LayerStore store(std::make_unique<AwayMedium>(&counts), Residency::kWhileLeased);
   store.insert(0, owner, {.shard = {0, owner.own_numel}});
   store.insert(1, borrowed, {});
   store.acquire(0, StateKind::kWeights).weights()[0].detach().fill_(3);
@@ -109,8 +109,8 @@ TEST(Lease, IsForTheKindsThatItNames) {
 }
 
 TEST(Lease, PinsItsKindsWhileItLives) {
-  HostMedium::Counts counts;
-  LayerStore store(std::make_unique<HostMedium>(&counts));
+  AwayMedium::Counts counts;
+  LayerStore store(std::make_unique<AwayMedium>(&counts));
   store.insert(0, layout(), whole());
   {
     Lease lease = store.acquire(0, StateKind::kWeights);
@@ -125,8 +125,8 @@ TEST(Lease, PinsItsKindsWhileItLives) {
 }
 
 TEST(LayerStore, StartsATransferOnceAndWaitsForItAtTheLease) {
-  HostMedium::Counts counts;
-  LayerStore store(std::make_unique<HostMedium>(&counts));
+  AwayMedium::Counts counts;
+  LayerStore store(std::make_unique<AwayMedium>(&counts));
   store.insert(0, layout(), whole());
   store.acquire(0, StateKind::kWeights).flat_weights().fill_(5);
   store.release(0, StateKind::kWeights);
@@ -141,8 +141,8 @@ TEST(LayerStore, StartsATransferOnceAndWaitsForItAtTheLease) {
 }
 
 TEST(LayerStore, LetsStateGoWithItsLastLease) {
-  HostMedium::Counts counts;
-  LayerStore store(std::make_unique<HostMedium>(&counts), Residency::kWhileLeased);
+  AwayMedium::Counts counts;
+  LayerStore store(std::make_unique<AwayMedium>(&counts), Residency::kWhileLeased);
   store.insert(0, layout(), whole());
   at::Tensor seen;
   {
@@ -167,7 +167,7 @@ TEST(LayerStore, LetsStateGoWithItsLastLease) {
 TEST(LayerStore, SurvivesAMediumThatFails) {
   for (const auto call :
        {FaultyMedium::Call::kFetch, FaultyMedium::Call::kWait, FaultyMedium::Call::kEvict}) {
-    LayerStore store(std::make_unique<FaultyMedium>(std::make_unique<HostMedium>(), call, 0));
+    LayerStore store(std::make_unique<FaultyMedium>(std::make_unique<AwayMedium>(), call, 0));
     store.insert(0, layout(), whole());
     const auto use = [&] {
       store.acquire(0, StateKind::kGradients | StateKind::kOptimizer).slots()[0].add_(1);
@@ -192,7 +192,7 @@ TEST(LayerStore, SurvivesAMediumThatFails) {
 
 TEST(LayerStore, TellsOfAnEvictionThatFailedWithTheLease) {
   LayerStore store(
-      std::make_unique<FaultyMedium>(std::make_unique<HostMedium>(), FaultyMedium::Call::kEvict, 0),
+      std::make_unique<FaultyMedium>(std::make_unique<AwayMedium>(), FaultyMedium::Call::kEvict, 0),
       Residency::kWhileLeased);
   store.insert(0, layout(), whole());
   {

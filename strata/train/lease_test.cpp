@@ -26,7 +26,7 @@ MeshCase small(Mesh mesh, int zero, bool tie = true) {
 // `spoil`: what left is overwritten; not among replicas, whose peers may still read it.
 void expect_same_bits_while_leased(const MeshCase& c, bool spoil) {
   const MeshRecord leased = train_on_mesh(c, [&](TrainerOptions& options) {
-    options.medium = [=] { return std::make_unique<HostMedium>(nullptr, spoil); };
+    options.medium = [=] { return std::make_unique<AwayMedium>(nullptr, spoil); };
     options.residency = Residency::kWhileLeased;
   });
   expect_same_bits(leased, train_on_mesh(c));
@@ -55,7 +55,7 @@ TEST(WhileLeased, AMediumThatFailsEndsTheRunWithItsError) {
     try {
       train_on_mesh(small({.pp = 2}, 0), [&](TrainerOptions& options) {
         options.medium = [=] {
-          return std::make_unique<FaultyMedium>(std::make_unique<HostMedium>(), call, 60);
+          return std::make_unique<FaultyMedium>(std::make_unique<AwayMedium>(), call, 60);
         };
         options.residency = Residency::kWhileLeased;
       });

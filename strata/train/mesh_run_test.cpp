@@ -21,6 +21,10 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
       << name_of(c.schedule) << ", recompute " << c.recompute << ", " << c.mini_batch << " by "
       << c.micro_batch << ", smoothing " << c.label_smoothing << ", " << name_of(c.optimizer);
   if (c.precision != at::kFloat) out << ", " << c.precision;
+  if (c.tiers.updates_on_host())
+    out << ", weights on " << name_of(c.tiers.weights) << ", gradients on "
+        << name_of(c.tiers.gradients) << ", window " << c.window
+        << (c.updates_at_once ? ", updates at once" : "") << (c.clip > 0 ? ", clipped" : "");
   return out;
 }
 
@@ -52,6 +56,10 @@ StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
                                    .shard_ranks = c.shard_ranks,
                                    .reduce = c.reduce_each ? ReduceMode::kEach : ReduceMode::kOnce},
                           .micro_batch = c.micro_batch};
+  if (c.tiers.updates_on_host())
+    decisions.tiers = {.layers = std::vector(model.num_layers(), c.tiers),
+                       .window = c.window,
+                       .updates_at_once = c.updates_at_once};
   for (int stage = 0; stage <= stages; ++stage)
     decisions.partition.bounds.push_back(model.num_layers() * stage / stages);
   for (int layer = 0; layer < model.num_layers(); ++layer) {
@@ -63,7 +71,7 @@ StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
 
 TrainerOptions mesh_options(const MeshCase& c) {
   return {
-      .machine = {.seed = 5, .clip = 0.5, .label_smoothing = c.label_smoothing},
+      .machine = {.seed = 5, .clip = c.clip, .label_smoothing = c.label_smoothing},
       .precision = c.precision,
       // AdamW divides by the root of tiny second moments at first; a large epsilon keeps rounding
       // from growing to whole learning rates.

@@ -30,6 +30,10 @@ struct MeshCase {
   double label_smoothing = 0;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   at::ScalarType precision = at::kFloat;
+  double clip = 0.5;
+  LayerTiers tiers = {};  ///< of every layer
+  int window = 2;
+  bool updates_at_once = false;  ///< needs clip 0
   int steps = 3;
 };
 

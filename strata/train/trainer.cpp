@@ -11,6 +11,7 @@
 #include "strata/device/device.h"
 #include "strata/nn/initialise.h"
 #include "strata/shard/peer_medium.h"
+#include "strata/tier/host_medium.h"
 
 namespace strata {
 namespace {
@@ -54,6 +55,19 @@ void execute_located(const Program& program, Machine& stages, TraceLog& trace, G
 
 }  // namespace
 
+namespace {
+
+// From the device outwards: peers, host memory, whatever the options put below.
+std::unique_ptr<Medium> make_medium(const StepPlan& plan, const TrainerOptions& options,
+                                    Group& shard) {
+  std::unique_ptr<Medium> medium = options.medium();
+  if (!plan.decisions().tiers.layers.empty())
+    medium = std::make_unique<HostMedium>(options.link, std::move(medium));
+  return std::make_unique<PeerMedium>(shard, std::move(medium));
+}
+
+}  // namespace
+
 StepPlan plan_steps(const Sequential& model, StepDecisions decisions) {
   LayerSet with_weights;
   for (int layer = 0; layer < model.num_layers(); ++layer)
@@ -68,8 +82,11 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
       options_(std::move(options)),
       groups_(make_mesh_groups(world, plan_.decisions().mesh, plan_.shards().shards)),
       optimizer_(make_optimizer(options_.optimizer)),
-      store_(std::make_unique<PeerMedium>(groups_.shard, options_.medium()), options_.residency,
-             world.device()),
+      host_account_(
+          std::make_unique<MemoryAccount>("host memory of rank " + std::to_string(world.rank()),
+                                          options_.host_bytes, "memory.host")),
+      store_(make_medium(plan_, options_, groups_.shard), options_.residency, world.device(),
+             host_account_.get()),
       loss_scale_(options_.precision == at::kHalf ? LossScale::half() : LossScale::fixed()),
       scale_state_(at::zeros({3}, host_options(at::kFloat))) {
   STRATA_CHECK_EQ(plan_.dataflow().num_layers, model.num_layers(), "train.trainer");
@@ -84,10 +101,17 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
 
 ShardPlacement Trainer::placement_of(int layer) const {
   const LayerShards shards = plan_.shards()[layer];
+  const LayerTiers tiers = plan_.decisions().tiers[layer];
+  // A reduction takes the gradient away, unless other ranks still read its uses of tied weights.
+  const bool reduction_takes = shards.reduced && !tied_layers(plan_.dataflow()).has(layer);
+  const bool gradients_leave =
+      shards.reduced ? tiers.updates_on_host() && reduction_takes : tiers.offloads_gradients();
   return {
       .shard = cut({0, model_.layout(layer).own_numel}, groups_.shard.size())[groups_.shard.rank()],
-      .whole_weights = !shards.weights,
-      .whole_gradients = !shards.gradients,
+      .whole_weights = !shards.weights && !tiers.fetches_weights(),
+      .whole_gradients = !shards.gradients && !gradients_leave,
+      .gathered_weights = shards.weights,
+      .tiers = tiers,
       .dtype = options_.precision,
       .optimizer_slots = static_cast<int>(optimizer_->slot_names().size())};
 }
@@ -97,7 +121,10 @@ void Trainer::initialise() {
     const Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
     const LayerLayout& layout = lease.layout();
     const FlatRange shard = lease.placement().shard;
-    const at::Tensor whole = at::zeros({layout.own_numel}, host_options(at::kFloat));
+    const at::Tensor master = lease.master();
+    const bool in_place = shard.size() == layout.own_numel && master.is_cpu();
+    const at::Tensor whole =
+        in_place ? master : at::zeros({layout.own_numel}, host_options(at::kFloat));
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       const WeightPlacement& place = layout.placements[i];
       if (place.borrowed) continue;
@@ -105,7 +132,7 @@ void Trainer::initialise() {
                          model_.name(layer), options_.machine.seed, groups_.tp.rank(),
                          groups_.tp.size());
     }
-    lease.master().copy_(whole.narrow(0, shard.begin, shard.size()));
+    if (!in_place) master.copy_(whole.narrow(0, shard.begin, shard.size()));
   }
   loaded();
 }
@@ -122,15 +149,29 @@ void Trainer::loaded() {
   for (const int layer : store_.layers()) {
     Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
     if (lease.placement().dtype != at::kFloat) lease.weight_shard().copy_(lease.master());
+    if (lease.placement().tiers.updates_on_host()) continue;
     if (!lease.placement().whole_weights || groups_.shard.size() == 1) continue;
     AllGather gather = AllGather::start(groups_.shard, lease.weight_shard(),
                                         cut({0, lease.layout().own_numel}, groups_.shard.size()));
     gathers.emplace_back(std::move(lease), std::move(gather));
   }
   for (auto& [lease, gather] : gathers) gather.finish(lease.flat_weights());
+  gathers.clear();
+  for (const int layer : store_.layers()) {
+    if (!store_.placement(layer).tiers.updates_on_host()) continue;
+    store_.written(layer, StateKind::kWeightShard, {});
+    if (plan_.shards()[layer].gathers_weights()) {
+      machine_->gather_from_host(layer);
+    } else if (store_.placement(layer).whole_weights) {
+      store_.prefetch(layer, StateKind::kWeights);
+    }
+  }
   for (const Action& action : plan_.training(1).programs[groups_.pp.rank()])
     if (action.op == Op::kSendTiedWeight || action.op == Op::kReceiveTiedWeight)
       machine_->perform(action);
+  for (const int layer : store_.layers())  // of owners that were fetched to be sent
+    if (plan_.decisions().tiers[layer].fetches_weights())
+      store_.release(layer, StateKind::kWeights);
   if (loss_scale_.dynamic) {
     const float* state = scale_state_.const_data_ptr<float>();
     loss_scale_.scale = state[0];
@@ -160,6 +201,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
     const auto norm = std::find_if(program.begin(), program.end(),
                                    [](const Action& a) { return a.op == Op::kReduceNormAndLoss; });
     program.erase(norm + 1, program.end());
+    std::erase_if(program, [](const Action& a) { return a.op == Op::kUpdate; });
   }
   machine_->begin(program, {.micro_batches = std::move(micro_batches),
                             .step = steps_done_,

@@ -22,6 +22,8 @@
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/group.h"
 #include "strata/data/batch.h"
+#include "strata/device/account.h"
+#include "strata/device/link.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/loss_scale.h"
 #include "strata/optim/optimizer.h"
@@ -41,6 +43,10 @@ struct TrainerOptions {
   /// in fp32; fp16 scales the loss.
   at::ScalarType precision = at::kFloat;
   OptimizerOptions optimizer;
+  std::int64_t host_bytes =
+      0;             ///< budget of a rank's host memory, for what the plan keeps there; 0: none
+  LinkOptions link;  ///< between device and host memory
+  int update_threads = 1;  ///< of updates on the host
   /// Where each rank's own state is between uses; peers' shards are gathered above it.
   std::function<std::unique_ptr<Medium>()> medium = device_medium;
   Residency residency = Residency::kUntilReleased;
@@ -79,6 +85,7 @@ class Trainer {
   std::vector<NamedState> owned_gradients();
 
   MeshGroups& groups() { return groups_; }
+  const MemoryAccount& host_account() const { return *host_account_; }
 
   std::int64_t steps_done() const { return steps_done_; }
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
@@ -101,6 +108,7 @@ class Trainer {
   TrainerOptions options_;
   MeshGroups groups_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<MemoryAccount> host_account_;
   LayerStore store_;
   std::unique_ptr<StageMachine> machine_;
   TraceLog trace_;

@@ -105,7 +105,7 @@ std::vector<NamedState> Trainer::owned_slots() { return slot_states(true); }
 std::vector<NamedState> Trainer::owned_gradients() {
   std::vector<NamedState> states;
   for_each_weight(
-      StateKind::kGradients, true,
+      StateKind::kGradientShard, true,
       [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
         states.push_back(state_of(name, lease, i, lease->gradient_shard(), wanted, groups_.tp));
       });

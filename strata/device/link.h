@@ -1,0 +1,45 @@
+/// Copies flat buffers between a device and host memory, both ways at once, beside the rank.
+///
+/// On a CPU the device is a part of host memory, and the link can be slowed down to what a bus would do:
+/// what is offloaded then behaves as on a machine with a device.
+///
+/// Units    bytes a second, each way; seconds a copy. 0: as fast as memory.
+/// Threads  the rank's; copies run on two lanes, one a direction, each in the order of submission.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "strata/device/lane.h"
+
+namespace strata {
+
+struct LinkOptions {
+  double bytes_per_second = 0;
+  double latency_seconds = 0;
+};
+
+class Link {
+ public:
+  explicit Link(LinkOptions options = {}) : options_(options) {}
+
+  /// Contiguous tensors of one size and type. Begins when `after` have happened.
+  Event to_device(at::Tensor device, at::Tensor host, std::vector<Event> after = {});
+  Event to_host(at::Tensor host, at::Tensor device, std::vector<Event> after = {});
+
+  std::int64_t bytes_to_device() const { return bytes_to_device_; }
+  std::int64_t bytes_to_host() const { return bytes_to_host_; }
+
+ private:
+  Event copy(Lane& lane, at::Tensor to, at::Tensor from, std::vector<Event> after);
+
+  LinkOptions options_;
+  std::int64_t bytes_to_device_ = 0;
+  std::int64_t bytes_to_host_ = 0;
+  Lane to_device_;
+  Lane to_host_;
+};
+
+}  // namespace strata

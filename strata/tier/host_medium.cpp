@@ -1,0 +1,55 @@
+#include "strata/tier/host_medium.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+namespace strata {
+namespace {
+
+// The bytes are on the device when `arrival` has happened; their place is taken at once.
+class Arrival final : public Transfer {
+ public:
+  explicit Arrival(Event arrival) : arrival_(std::move(arrival)) {}
+  Event finish() override { return std::move(arrival_); }
+
+ private:
+  Event arrival_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
+  const bool weights = kind == StateKind::kWeights && !state.placement.gathered_weights;
+  if (!state.placement.tiers.updates_on_host()) return below_->fetch(state, kind);
+  // Other kinds are used where they live; a gradient is made on the device.
+  if (!weights || state.own().size() == 0) return nullptr;
+  // Replicas that hold a part each exchange them (the machine does); there is nothing to fetch here.
+  if (state.placement.shard.size() < state.own().size()) return nullptr;
+  if (!state.weights.present())
+    state.weights.install(
+        at::empty(state.weights.tensor().sizes(), state.weights.tensor().options()));
+  return std::make_unique<Arrival>(link_.to_device(state.weights.bytes(),
+                                                   state.weight_shard.bytes(),
+                                                   {state.pending_on(StateKind::kWeightShard)}));
+}
+
+std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
+  if (!state.placement.tiers.updates_on_host()) return below_->evict(state, kind);
+  if (kind == StateKind::kWeights) {
+    if (!state.placement.whole_weights && state.weights.present()) state.weights.remove();
+    return nullptr;
+  }
+  if (kind != StateKind::kGradients || !state.gradients.present()) return nullptr;
+  offloaded_.synchronize();
+  const FlatRange shard = state.placement.shard;
+  const at::Tensor bytes =
+      state.placement.whole_gradients ? state.gradients.bytes() : state.gradients.remove();
+  offloaded_ =
+      link_.to_host(state.gradient_shard.bytes(), bytes.narrow(0, shard.begin, shard.size()),
+                    {state.pending_on(StateKind::kGradientShard)});
+  state.pending_on(StateKind::kGradientShard) = offloaded_;
+  return std::make_unique<Arrival>(offloaded_);
+}
+
+}  // namespace strata

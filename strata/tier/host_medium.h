@@ -1,0 +1,36 @@
+/// Moves layers between the device and host memory: weights in when they are needed, gradients out when
+/// they are complete. What is updated on the host lives there; the device's weights are copies, and are
+/// dropped, never copied back.
+///
+/// Device bytes follow the program, not the clock: a fetch takes its bytes when it starts, and an offload
+/// waits for the one before, so that one leaving gradient is there beside the next.
+///
+/// Source   Ren et al. 2021 (ZeRO-Offload); Sun et al. 2022 (STRONGHOLD).
+/// Threads  a rank's; the copies run on the link's lanes.
+/// Cost     a step and layer: its weights in twice (once with a window that keeps it), its gradients out
+///          once.
+#pragma once
+
+#include <memory>
+
+#include "strata/device/link.h"
+#include "strata/tier/layer_state.h"
+#include "strata/tier/medium.h"
+
+namespace strata {
+
+class HostMedium final : public Medium {
+ public:
+  /// `below`: of what the layers keep on the device.
+  explicit HostMedium(LinkOptions link = {}, std::unique_ptr<Medium> below = device_medium())
+      : link_(link), below_(std::move(below)) {}
+  std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
+  std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
+
+ private:
+  Link link_;
+  Event offloaded_;  // the last one
+  std::unique_ptr<Medium> below_;
+};
+
+}  // namespace strata

@@ -1,0 +1,245 @@
+// Training whose weights, gradients and optimizer states live on the host: the same bits as in memory,
+// inside a budget that the whole would break.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <random>
+
+#include "strata/base/errors.h"
+#include "strata/checkpoint/named_state.h"
+#include "strata/comm/ranks.h"
+#include "strata/train/mesh_run_test.h"
+
+namespace strata {
+namespace {
+
+constexpr LayerTiers kZeroOffload{Tier::kDevice, Tier::kHost, Tier::kHost};
+constexpr LayerTiers kStatesOnHost{Tier::kDevice, Tier::kDevice, Tier::kHost};
+constexpr LayerTiers kAllOnHost{Tier::kHost, Tier::kHost, Tier::kHost};
+
+MeshCase small(Mesh mesh = {}, int zero = 0, bool tie = true) {
+  return {.model = {.layers = 3,
+                    .width = 32,
+                    .heads = 4,
+                    .vocab = 48,
+                    .context = 16,
+                    .dropout = 0.1,
+                    .tie = tie},
+          .mesh = mesh,
+          .zero = zero,
+          .schedule = ScheduleKind::k1f1b,
+          .recompute = "mixed"};
+}
+
+void expect_same_bits_offloaded(MeshCase c) {
+  MeshCase in_memory = c;
+  in_memory.tiers = {};
+  SCOPED_TRACE(c);
+  expect_same_bits(train_on_mesh(c), train_on_mesh(in_memory));
+}
+
+TEST(Offload, EveryPlacementTrainsTheSameBits) {
+  for (const bool tie : {true, false}) {
+    for (const LayerTiers tiers : {kZeroOffload, kStatesOnHost, kAllOnHost}) {
+      MeshCase c = small({}, 0, tie);
+      c.tiers = tiers;
+      expect_same_bits_offloaded(c);
+      c.precision = at::kBFloat16;
+      expect_same_bits_offloaded(c);
+    }
+  }
+}
+
+TEST(Offload, EveryWindowAndRecomputeTrainsTheSameBits) {
+  for (const int window : {1, 2, 4, 100}) {
+    for (const char* recompute : {"none", "full"}) {
+      for (const std::int64_t micro_batch : {2, 8}) {
+        MeshCase c = small();
+        c.tiers = kAllOnHost;
+        c.window = window;
+        c.recompute = recompute;
+        c.micro_batch = micro_batch;
+        expect_same_bits_offloaded(c);
+      }
+    }
+  }
+}
+
+TEST(Offload, UpdatesAtOnceTrainTheSameBits) {
+  for (const bool tie : {true, false}) {
+    for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
+      MeshCase c = small({}, 0, tie);
+      c.clip = 0;
+      c.tiers = tiers;
+      c.updates_at_once = true;
+      expect_same_bits_offloaded(c);
+    }
+  }
+}
+
+TEST(Offload, ASkippedUpdateStaysSkipped) {
+  MeshCase c = small();
+  c.precision = at::kHalf;  // its first scales overflow
+  c.steps = 5;
+  for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
+    c.tiers = tiers;
+    expect_same_bits_offloaded(c);
+  }
+}
+
+TEST(Offload, StagesReplicasAndTensorRanksTrainTheSameBits) {
+  for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
+    for (const bool tie : {true, false}) {
+      MeshCase c = small({.pp = 2}, 0, tie);
+      c.tiers = tiers;
+      expect_same_bits_offloaded(c);
+    }
+    for (const int zero : {0, 1, 2, 3}) {
+      MeshCase c = small({.pp = 2, .dp = 2}, zero, zero == 1);
+      c.tiers = tiers;
+      expect_same_bits_offloaded(c);
+      c.reduce_each = zero >= 2;
+      if (c.reduce_each) expect_same_bits_offloaded(c);
+    }
+    MeshCase c = small({.pp = 1, .dp = 2, .tp = 2}, 3, false);
+    c.tiers = tiers;
+    expect_same_bits_offloaded(c);
+  }
+}
+
+// With every mesh, schedule, placement and window drawn at random.
+TEST(Offload, FortyMeshesAtRandomTrainTheSameBits) {
+  std::mt19937 random(9);
+  const auto draw = [&](auto... choices) {
+    const std::common_type_t<decltype(choices)...> all[] = {choices...};
+    return all[random() % sizeof...(choices)];
+  };
+  for (int i = 0; i < 40; ++i) {
+    MeshCase c = small({.pp = draw(1, 2), .dp = draw(1, 2), .tp = draw(1, 2)}, draw(0, 1, 2, 3),
+                       draw(0, 1) == 1);
+    c.schedule = draw(ScheduleKind::kGpipe, ScheduleKind::k1f1b);
+    c.recompute = draw("none", "cheap", "full", "mixed");
+    c.tiers = draw(kZeroOffload, kStatesOnHost, kAllOnHost);
+    c.window = draw(1, 2, 4, 100);
+    c.micro_batch = draw(1, 2, 4);
+    c.precision = draw(at::kFloat, at::kBFloat16);
+    c.reduce_each = c.zero >= 2 && draw(0, 1) == 1;
+    c.clip = draw(0.0, 0.5);
+    c.updates_at_once = c.clip == 0 && draw(0, 1) == 1;
+    c.model.kind = draw(DecoderKind::kGpt, DecoderKind::kLlama);
+    if (c.model.kind == DecoderKind::kLlama) c.model.dropout = 0;
+    c.steps = 2;
+    expect_same_bits_offloaded(c);
+    if (HasFailure()) return;
+  }
+}
+
+// Peak of the device's bytes from the second step on, and of the host's.
+struct Peaks {
+  std::int64_t device = 0;
+  std::int64_t host = 0;
+};
+
+Peaks peaks_of(const MeshCase& c, const ThreadRanksOptions& ranks = {},
+               const std::function<void(TrainerOptions&)>& change = {}) {
+  const Sequential model = mesh_model(c);
+  const StepPlan plan = mesh_plan(c, model);
+  TrainerOptions options = mesh_options(c);
+  if (change) change(options);
+  Peaks peaks;
+  run_thread_ranks(ranks, [&](Group& group, MemoryAccount& account) {
+    Trainer trainer(model, plan, group, options);
+    trainer.initialise();
+    for (int step = 0; step < c.steps; ++step) trainer.step(mesh_batch(c, step), 1e-2);
+    peaks = {account.peak_bytes(), trainer.host_account().peak_bytes()};
+  });
+  return peaks;
+}
+
+void slow_link(TrainerOptions& options) {
+  options.link = {.bytes_per_second = 100e6, .latency_seconds = 1e-3};
+}
+
+MeshCase deep() {
+  MeshCase c = small({}, 0, /*tie=*/false);
+  c.model.layers = 24;
+  c.model.width = 64;
+  c.model.context = 8;
+  c.mini_batch = 2;
+  c.recompute = "full";
+  return c;
+}
+
+TEST(Offload, AModelTenTimesTheBudgetTrains) {
+  MeshCase c = deep();
+  const Sequential model = mesh_model(c);
+  std::int64_t state_bytes = 0;
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    state_bytes += 16 * model.layout(layer).own_numel;
+  c.tiers = kAllOnHost;
+  c.window = 1;
+  const std::int64_t budget = state_bytes / 10;
+  const Peaks peaks = peaks_of(c, {.device_bytes = budget});
+  EXPECT_LE(peaks.device, budget);
+  EXPECT_GE(peaks.host, state_bytes);
+  EXPECT_LE(peaks.host, state_bytes + state_bytes / 100);  // nothing is rounded up
+  // The smallest budget that trains, however long copies take, is the peak with a slow link.
+  const Peaks most = peaks_of(c, {}, slow_link);
+  EXPECT_LE(most.device, budget);
+  EXPECT_NO_THROW(peaks_of(c, {.device_bytes = most.device}, slow_link));
+  EXPECT_THROW(peaks_of(c, {.device_bytes = most.device - 64}, slow_link), SystemError);
+}
+
+TEST(Offload, TheHostBudgetRefusesTheByteThatIsTooMany) {
+  MeshCase c = deep();
+  c.tiers = kAllOnHost;
+  const Peaks peaks = peaks_of(c);
+  const auto with = [&](std::int64_t bytes) {
+    return peaks_of(c, {}, [&](TrainerOptions& options) { options.host_bytes = bytes; });
+  };
+  EXPECT_NO_THROW(with(peaks.host));
+  try {
+    with(peaks.host - 64);
+    FAIL() << "nothing was refused";
+  } catch (const SystemError& error) {
+    EXPECT_NE(error.text().fix.find("memory.host"), std::string::npos) << error.text().fix;
+  }
+}
+
+// A copy that takes longer keeps its bytes longer, up to the next one of its kind.
+TEST(Offload, ASlowLinkChangesNoBitsAndHasItsPeakEveryTime) {
+  MeshCase c = small({}, 0, false);
+  c.tiers = kAllOnHost;
+  expect_same_bits(train_on_mesh(c, slow_link), train_on_mesh(c));
+  const Peaks peaks = peaks_of(c), slow = peaks_of(c, {}, slow_link);
+  EXPECT_LE(peaks.device, slow.device);
+  EXPECT_EQ(peaks_of(c, {}, slow_link).device, slow.device);
+  EXPECT_EQ(peaks.host, slow.host);
+}
+
+TEST(Offload, StatesAndGradientsAreReadWhereTheyLive) {
+  MeshCase c = small({}, 0, false);
+  std::map<std::string, at::Tensor> slots[2], gradients[2];
+  for (const bool offloaded : {false, true}) {
+    if (offloaded) c.tiers = kAllOnHost;
+    const Sequential model = mesh_model(c);
+    const StepPlan plan = mesh_plan(c, model);
+    run_thread_ranks({}, [&](Group& group, MemoryAccount&) {
+      Trainer trainer(model, plan, group, mesh_options(c));
+      trainer.initialise();
+      trainer.step(mesh_batch(c, 0), 1e-2);
+      assemble(trainer.owned_slots(), slots[offloaded]);
+      trainer.gradient_step(mesh_batch(c, 1));  // no update
+      assemble(trainer.owned_gradients(), gradients[offloaded]);
+      const double loss = trainer.evaluate({mesh_batch(c, 2)});
+      EXPECT_GT(loss, 0);
+    });
+  }
+  for (const auto& [name, slot] : slots[0]) EXPECT_TRUE(slot.equal(slots[1].at(name))) << name;
+  for (const auto& [name, gradient] : gradients[0])
+    EXPECT_TRUE(gradient.equal(gradients[1].at(name))) << name;
+}
+
+}  // namespace
+}  // namespace strata
