@@ -57,9 +57,12 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
            .unit = "stages",
            .minimum = 1,
            .maximum = kVirtualStagesLimit});
-  set.add(prefix + ".schedule", &options.schedule,
-          named({ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved}),
-          {.help = "Order of forwards and backwards"});
+  set.add(
+      prefix + ".schedule", &options.schedule,
+      named({ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b,
+             ScheduleKind::kInterleaved}),
+      {.help = "Order of forwards and backwards; vertical: layers that live off the device run all "
+               "micro-batches each time they are fetched"});
   set.add(prefix + ".threads", &options.threads,
           {.help = "Threads of each rank (0: cores / ranks)",
            .unit = "threads",

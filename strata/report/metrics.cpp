@@ -59,6 +59,13 @@ std::string to_metrics_line(const StepRecord& record) {
   json["step_seconds"] = record.step_seconds;
   json["bubble"] = record.bubble;
   json["peak_bytes"] = record.peak_bytes;
+  if (const auto& offload = record.offload) {
+    json["offload"] = {{"host_peak_bytes", offload->host_peak_bytes},
+                       {"bytes_to_device", offload->bytes_to_device},
+                       {"bytes_to_host", offload->bytes_to_host},
+                       {"weights_wait_seconds", offload->weights_wait_seconds},
+                       {"gradients_wait_seconds", offload->gradients_wait_seconds}};
+  }
   if (record.validation_loss) json["validation_loss"] = *record.validation_loss;
   json["samples_seen"] = record.samples_seen;
   return json.dump();

@@ -3,7 +3,9 @@
 ///
 /// Keys    step, loss, loss_hex (the exact bits, as C's %a), gradient_norm, gradient_norm_hex,
 ///         learning_rate, tokens_per_second, step_seconds, bubble, peak_bytes (a list, one per
-///         rank), validation_loss (where there was a validation), samples_seen. Numbers that JSON
+///         rank), offload (where something lives in host memory: host_peak_bytes, a list,
+///         bytes_to_device, bytes_to_host, weights_wait_seconds, gradients_wait_seconds),
+///         validation_loss (where there was a validation), samples_seen. Numbers that JSON
 ///         lacks, such as a loss of NaN, are null; their hex form still names them.
 /// Cost    one write a step; every line is complete on disk before the next step starts.
 /// Errors  UserError: the path cannot be written, or holds something other than metrics, which is
@@ -18,6 +20,16 @@
 
 namespace strata {
 
+/// What a step moved between devices and host memory, over all ranks.
+struct OffloadRecord {
+  std::vector<std::int64_t> host_peak_bytes{};  ///< one a rank
+  std::int64_t bytes_to_device = 0;
+  std::int64_t bytes_to_host = 0;
+  double weights_wait_seconds =
+      0;  ///< of the rank that waited longest; for updates before them, too
+  double gradients_wait_seconds = 0;  ///< the same
+};
+
 /// What one finished step is known by: the progress line, metrics and the report all read it.
 struct StepRecord {
   std::int64_t step = 0;     ///< steps finished, this one included: the first is 1
@@ -28,6 +40,7 @@ struct StepRecord {
   double step_seconds = 0;
   double bubble = 0;                        ///< idle fraction of all ranks' time
   std::vector<std::int64_t> peak_bytes{};   ///< one a rank
+  std::optional<OffloadRecord> offload{};   ///< if anything lives on the host
   std::optional<double> validation_loss{};  ///< if this step was followed by a validation, nats
   std::int64_t samples_seen = 0;            ///< since the beginning of training
 };

@@ -66,7 +66,7 @@ Op receive_of(Op send) {
 }
 
 const char* name_of(ScheduleKind kind) {
-  constexpr const char* kNames[] = {"gpipe", "1f1b", "interleaved", "forward"};
+  constexpr const char* kNames[] = {"gpipe", "vertical", "1f1b", "interleaved", "forward"};
   return kNames[static_cast<int>(kind)];
 }
 

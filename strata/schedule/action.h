@@ -70,10 +70,11 @@ const char* words_for(Op op);  ///< "forward", "activation" (of its way), "gradi
 std::string to_string(const Action& action);  ///< "F s2 m4 [6,9)", "RB v7<-8 m4 from rank 3"
 
 /// In which order stages run forward and backward.
-enum class ScheduleKind : std::uint8_t { kGpipe, k1f1b, kInterleaved, kForward };
-inline constexpr ScheduleKind kScheduleKinds[] = {
-    ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kInterleaved, ScheduleKind::kForward};
-const char* name_of(ScheduleKind kind);  ///< "gpipe", "1f1b", "interleaved", "forward"
+enum class ScheduleKind : std::uint8_t { kGpipe, kVertical, k1f1b, kInterleaved, kForward };
+inline constexpr ScheduleKind kScheduleKinds[] = {ScheduleKind::kGpipe, ScheduleKind::kVertical,
+                                                  ScheduleKind::k1f1b, ScheduleKind::kInterleaved,
+                                                  ScheduleKind::kForward};
+const char* name_of(ScheduleKind kind);  ///< "gpipe", "vertical", "1f1b", ...
 
 /// The programs of all ranks and what they were built for.
 struct Schedule {

@@ -84,11 +84,21 @@ int warm_up_1f1b(PipelineShape shape, int rank) {
 
 }  // namespace
 
-Schedule gpipe(PipelineShape shape) {
-  return arrange(ScheduleKind::kGpipe, shape, [&](int) {
+namespace {
+
+Schedule all_forwards_first(ScheduleKind kind, PipelineShape shape) {
+  return arrange(kind, shape, [&](int) {
     return Order{.group = shape.micro_batches,
                  .warm_up = shape.micro_batches * shape.virtual_stages};
   });
+}
+
+}  // namespace
+
+Schedule gpipe(PipelineShape shape) { return all_forwards_first(ScheduleKind::kGpipe, shape); }
+
+Schedule vertical(PipelineShape shape) {
+  return all_forwards_first(ScheduleKind::kVertical, shape);
 }
 
 Schedule one_f_one_b(PipelineShape shape) {
@@ -126,6 +136,8 @@ Schedule build_schedule(ScheduleKind kind, PipelineShape shape) {
   switch (kind) {
     case ScheduleKind::kGpipe:
       return gpipe(shape);
+    case ScheduleKind::kVertical:
+      return vertical(shape);
     case ScheduleKind::k1f1b:
       return one_f_one_b(shape);
     case ScheduleKind::kInterleaved:
@@ -138,7 +150,8 @@ Schedule build_schedule(ScheduleKind kind, PipelineShape shape) {
 
 int in_flight_bound(ScheduleKind kind, PipelineShape shape, int rank) {
   if (kind == ScheduleKind::kForward) return 1;  // that which runs
-  if (kind == ScheduleKind::kGpipe) return every_activation(shape);
+  if (kind == ScheduleKind::kGpipe || kind == ScheduleKind::kVertical)
+    return every_activation(shape);
   return std::min(warm_up_1f1b(shape, rank) + 1, every_activation(shape));
 }
 

@@ -20,6 +20,11 @@ struct PipelineShape {
 /// All forwards, then all backwards. With virtual stages: chunk by chunk (looped breadth-first).
 Schedule gpipe(PipelineShape shape);
 
+/// GPipe of which the passes run layers that come and go one after another, each for all micro-batches:
+/// a layer is fetched once for all of them.
+/// Source  GreedySnake (vertical scheduling of accumulation).
+Schedule vertical(PipelineShape shape);
+
 /// min(m, p-r-1) forwards, then one forward and one backward in turn, then the remaining backwards.
 /// virtual_stages must be 1.
 Schedule one_f_one_b(PipelineShape shape);

@@ -207,6 +207,23 @@ TEST(WithPrefetches, FetchesAsFewLayersAsAnyOrderCould) {
   }
 }
 
+TEST(WithPrefetches, VerticalFetchesALayerForAllMicroBatches) {
+  const TierLayout tiers{.layers = {kOnHost, kOnHost, kOnHost}, .window = 2};
+  const Schedule schedule = lower(vertical({.ranks = 1, .micro_batches = 2}), chain(3), {{0, 3}},
+                                  {.recompute = {1}, .tiers = tiers});
+  Program program = schedule.programs[0];
+  program.erase(std::find_if(program.begin(), program.end(),
+                             [](const Action& a) { return a.op == Op::kReduceNormAndLoss; }),
+                program.end());
+  EXPECT_EQ(lines(program),
+            (std::vector<std::string>{
+                "FW [0,1)",      "FW [1,2)",      "F s0 m0 [0,1)", "F s0 m1 [0,1)", "XW [0,1)",
+                "FW [2,3)",      "F s0 m0 [1,2)", "F s0 m1 [1,2)", "F s0 m0 [2,3)", "F s0 m1 [2,3)",
+                "B s0 m0 [2,3)", "B s0 m1 [2,3)", "OG [2,3)",      "XW [2,3)",      "FW [0,1)",
+                "R s0 m0 [1,2)", "B s0 m0 [1,2)", "R s0 m1 [1,2)", "B s0 m1 [1,2)", "OG [1,2)",
+                "XW [1,2)",      "B s0 m0 [0,1)", "B s0 m1 [0,1)", "OG [0,1)",      "XW [0,1)"}));
+}
+
 TEST(WithPrefetches, WhoUsesATiedWeightNeedsItsOwner) {
   const Dataflow dataflow = chain_with_skip_and_tie(4);
   TierLayout tiers{.layers = {kOnHost, kOnHost, kOnHost, {}}, .window = 1};

@@ -38,6 +38,18 @@ void append_split(Program& program, Action action, const LayerSet& apart) {
   }
 }
 
+// All micro-batches of a layer before the next layer; a recompute stays before its backward.
+void run_layer_by_layer(Program& program) {
+  const auto backwards = std::find_if(program.begin(), program.end(),
+                                      [](const Action& a) { return a.op != Op::kForward; });
+  std::stable_sort(program.begin(), backwards, [](const Action& a, const Action& b) {
+    return a.layers.begin < b.layers.begin;
+  });
+  std::stable_sort(backwards, program.end(), [](const Action& a, const Action& b) {
+    return a.layers.begin > b.layers.begin;
+  });
+}
+
 // Puts fetches and releases into one rank's program.
 class WeightWindow {
  public:
@@ -163,6 +175,7 @@ Schedule with_prefetches(Schedule schedule, const Dataflow& dataflow, const Part
   for (Program& program : schedule.programs) {
     Program split;
     for (const Action& action : program) append_split(split, action, apart);
+    if (schedule.kind == ScheduleKind::kVertical) run_layer_by_layer(split);
     std::vector<std::vector<int>> uses;
     for (const Action& action : split) uses.push_back(needed[action.layers.begin]);
     program = WeightWindow(split, std::move(uses), dataflow.num_layers, tiers.window)();

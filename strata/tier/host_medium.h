@@ -27,6 +27,8 @@ class HostMedium final : public Medium {
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
 
+  const Link& link() const { return link_; }
+
  private:
   Link link_;
   Event offloaded_;  // the last one

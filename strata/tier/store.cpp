@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/base/measurement.h"
 #include "strata/device/account.h"
 
 namespace strata {
@@ -247,8 +248,15 @@ void LayerStore::finish(Entry& entry, StateKind kind) {
   const std::unique_ptr<Transfer> transfer = std::move(status.transfer);
   const Where then = status.where == Where::kComing ? Where::kHere : Where::kAway;
   status.where = Where::kAway;  // if it fails
-  stream_.wait(transfer->finish());
+  wait(kind, transfer->finish());
   status.where = then;
+}
+
+void LayerStore::wait(StateKind kind, const Event& event) {
+  if (event.query()) return stream_.wait(event);  // it may have failed
+  const double begin = now_seconds();
+  stream_.wait(event);
+  waited_[static_cast<int>(kind)] += now_seconds() - begin;
 }
 
 void LayerStore::leave(Entry& entry, StateKind kind) {
@@ -283,7 +291,7 @@ Lease LayerStore::acquire(int layer, StateKinds kinds) {
   LayerState& state = entry(layer).state;
   for (const StateKind kind : kKinds) {
     if (!lease.kinds_.contains(kind)) continue;
-    stream_.wait(state.pending_on(kind));
+    wait(kind, state.pending_on(kind));
     state.pending_on(kind) = {};
   }
   return lease;

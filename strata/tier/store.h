@@ -105,6 +105,9 @@ class LayerStore {
   /// device are then the past, and are fetched again.
   void written(int layer, StateKinds kinds, const Event& event);
 
+  /// How long the rank has waited for a kind, since the store was made.
+  double waited_seconds(StateKind kind) const { return waited_[static_cast<int>(kind)]; }
+
   const LayerLayout& layout(int layer) const { return *entry(layer).state.layout; }
   const ShardPlacement& placement(int layer) const { return entry(layer).state.placement; }
   bool contains(int layer) const { return entries_.contains(layer); }
@@ -131,9 +134,11 @@ class LayerStore {
   void finish(Entry& entry, StateKind kind);
   void leave(Entry& entry, StateKind kind);
   void end_lease(int layer, StateKinds kinds) noexcept;
+  void wait(StateKind kind, const Event& event);
 
   std::unique_ptr<Medium> medium_;
   Residency residency_;
+  std::array<double, kNumStateKinds> waited_{};
   MemoryAccount* host_;
   Stream stream_;  // where the rank computes: it waits for transfers
   std::map<int, Entry> entries_;

@@ -11,7 +11,6 @@
 #include "strata/device/device.h"
 #include "strata/nn/initialise.h"
 #include "strata/shard/peer_medium.h"
-#include "strata/tier/host_medium.h"
 
 namespace strata {
 namespace {
@@ -55,19 +54,6 @@ void execute_located(const Program& program, Machine& stages, TraceLog& trace, G
 
 }  // namespace
 
-namespace {
-
-// From the device outwards: peers, host memory, whatever the options put below.
-std::unique_ptr<Medium> make_medium(const StepPlan& plan, const TrainerOptions& options,
-                                    Group& shard) {
-  std::unique_ptr<Medium> medium = options.medium();
-  if (!plan.decisions().tiers.layers.empty())
-    medium = std::make_unique<HostMedium>(options.link, std::move(medium));
-  return std::make_unique<PeerMedium>(shard, std::move(medium));
-}
-
-}  // namespace
-
 StepPlan plan_steps(const Sequential& model, StepDecisions decisions) {
   LayerSet with_weights;
   for (int layer = 0; layer < model.num_layers(); ++layer)
@@ -85,8 +71,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
       host_account_(
           std::make_unique<MemoryAccount>("host memory of rank " + std::to_string(world.rank()),
                                           options_.host_bytes, "memory.host")),
-      store_(make_medium(plan_, options_, groups_.shard), options_.residency, world.device(),
-             host_account_.get()),
+      store_(make_medium(), options_.residency, world.device(), host_account_.get()),
       loss_scale_(options_.precision == at::kHalf ? LossScale::half() : LossScale::fixed()),
       scale_state_(at::zeros({3}, host_options(at::kFloat))) {
   STRATA_CHECK_EQ(plan_.dataflow().num_layers, model.num_layers(), "train.trainer");
@@ -97,6 +82,28 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
       store_.insert(layer, model.layout(layer), placement_of(layer));
   machine_ = std::make_unique<StageMachine>(model, plan_, options_.machine, store_,
                                             optimizer_.get(), groups_);
+}
+
+// From the device outwards: peers, host memory, whatever the options put below.
+std::unique_ptr<Medium> Trainer::make_medium() {
+  std::unique_ptr<Medium> medium = options_.medium();
+  if (!plan_.decisions().tiers.layers.empty()) {
+    auto host = std::make_unique<HostMedium>(options_.link, std::move(medium));
+    host_medium_ = host.get();
+    medium = std::move(host);
+  }
+  return std::make_unique<PeerMedium>(groups_.shard, std::move(medium));
+}
+
+Trainer::OffloadUse Trainer::offload_use() const {
+  if (!host_medium_) return {};
+  return {.host_peak_bytes = host_account_->peak_bytes(),
+          .bytes_to_device = host_medium_->link().bytes_to_device(),
+          .bytes_to_host = host_medium_->link().bytes_to_host(),
+          .weights_wait_seconds = store_.waited_seconds(StateKind::kWeights) +
+                                  store_.waited_seconds(StateKind::kWeightShard),
+          .gradients_wait_seconds = store_.waited_seconds(StateKind::kGradients) +
+                                    store_.waited_seconds(StateKind::kGradientShard)};
 }
 
 ShardPlacement Trainer::placement_of(int layer) const {

@@ -30,6 +30,7 @@
 #include "strata/pipeline/stage_machine.h"
 #include "strata/schedule/step_plan.h"
 #include "strata/schedule/trace.h"
+#include "strata/tier/host_medium.h"
 
 namespace strata {
 
@@ -46,7 +47,6 @@ struct TrainerOptions {
   std::int64_t host_bytes =
       0;             ///< budget of a rank's host memory, for what the plan keeps there; 0: none
   LinkOptions link;  ///< between device and host memory
-  int update_threads = 1;  ///< of updates on the host
   /// Where each rank's own state is between uses; peers' shards are gathered above it.
   std::function<std::unique_ptr<Medium>()> medium = device_medium;
   Residency residency = Residency::kUntilReleased;
@@ -85,7 +85,16 @@ class Trainer {
   std::vector<NamedState> owned_gradients();
 
   MeshGroups& groups() { return groups_; }
-  const MemoryAccount& host_account() const { return *host_account_; }
+
+  /// What the rank keeps in host memory, and what it has moved and waited for since it was made.
+  struct OffloadUse {
+    std::int64_t host_peak_bytes = 0;
+    std::int64_t bytes_to_device = 0;
+    std::int64_t bytes_to_host = 0;
+    double weights_wait_seconds = 0;    ///< for weights on their way, and the updates before them
+    double gradients_wait_seconds = 0;  ///< for gradients on their way to the host
+  };
+  OffloadUse offload_use() const;
 
   std::int64_t steps_done() const { return steps_done_; }
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
@@ -94,6 +103,7 @@ class Trainer {
   TraceLog& trace() { return trace_; }  ///< of everything performed; clear() it when read
 
  private:
+  std::unique_ptr<Medium> make_medium();
   void run(const MiniBatch& batch, double learning_rate, bool training, bool update);
   ShardPlacement placement_of(int layer) const;
   void remember_scale();
@@ -109,6 +119,7 @@ class Trainer {
   MeshGroups groups_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<MemoryAccount> host_account_;
+  const HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
   LayerStore store_;
   std::unique_ptr<StageMachine> machine_;
   TraceLog trace_;

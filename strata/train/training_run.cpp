@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
@@ -137,6 +138,7 @@ class RankLoop {
     }
     keep_events(begin);
     group_.all_reduce(numbers);
+    record.offload = exchange_offload();
     record.step_seconds = numbers[2 * ranks + 1];
     record.tokens_per_second = static_cast<double>(batch.valid_tokens) / record.step_seconds;
     double busy = 0;
@@ -146,6 +148,32 @@ class RankLoop {
     }
     record.bubble = std::max(0.0, 1 - busy / (ranks * record.step_seconds));
     return numbers[2 * ranks] > 0;
+  }
+
+  // Where a plan keeps something on the host, it does on every rank's machine.
+  std::optional<OffloadRecord> exchange_offload() {
+    if (state_.run.plan.decisions().tiers.layers.empty()) return std::nullopt;
+    const int ranks = group_.size();
+    const Trainer::OffloadUse now = trainer_.offload_use();
+    std::vector<double> numbers(5 * ranks, 0.0);
+    const auto mine = std::span(numbers).subspan(5 * group_.rank(), 5);
+    mine[0] = static_cast<double>(now.host_peak_bytes);
+    mine[1] = static_cast<double>(now.bytes_to_device - offload_use_.bytes_to_device);
+    mine[2] = static_cast<double>(now.bytes_to_host - offload_use_.bytes_to_host);
+    mine[3] = now.weights_wait_seconds - offload_use_.weights_wait_seconds;
+    mine[4] = now.gradients_wait_seconds - offload_use_.gradients_wait_seconds;
+    offload_use_ = now;
+    group_.all_reduce(numbers);
+    OffloadRecord record;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto of = std::span(numbers).subspan(5 * rank, 5);
+      record.host_peak_bytes.push_back(static_cast<std::int64_t>(of[0]));
+      record.bytes_to_device += static_cast<std::int64_t>(of[1]);
+      record.bytes_to_host += static_cast<std::int64_t>(of[2]);
+      record.weights_wait_seconds = std::max(record.weights_wait_seconds, of[3]);
+      record.gradients_wait_seconds = std::max(record.gradients_wait_seconds, of[4]);
+    }
+    return record;
   }
 
   void keep_events(double begin) {
@@ -198,6 +226,7 @@ class RankLoop {
   MemoryAccount& account_;
   Trainer trainer_;
   CheckpointSaver saver_;
+  Trainer::OffloadUse offload_use_;  // up to the step before
   TrainingPosition begun_at_;
   TrainingLoader loader_;
   LearningRateSchedule learning_rate_;
