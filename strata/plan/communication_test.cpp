@@ -49,8 +49,8 @@ TEST(Communication, ReplicasSendThePublishedVolumes) {
   for (int zero = 0; zero <= 3; ++zero) {
     const RankTraffic rank = model.communication(1, {.dp = 4, .zero = {.stage = zero}}).ranks[0];
     double expected = zero_volume(zero, 4) * 4 * kWeights;
-    // The top layer's weights stay from its forward to its backward: three of four come twice.
-    if (zero == 3) expected -= kWeights * 3 / 4.0;
+    // The window keeps two layers at the turn: two of four come twice.
+    if (zero == 3) expected -= 2 * kWeights * 3 / 4.0;
     EXPECT_DOUBLE_EQ(rank.dp.bytes, expected) << zero;
     EXPECT_DOUBLE_EQ(rank.dp.seconds, expected / kThreadRates.dp);
   }

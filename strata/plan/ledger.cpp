@@ -33,7 +33,8 @@ Traits traits_of(const Schedule& schedule) {
 class Bookkeeper {
  public:
   Bookkeeper(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
-             const CostTable& costs, const ShardLayout& shards, bool reads_in_place)
+             const CostTable& costs, const ShardLayout& shards, bool reads_in_place,
+             const TierLayout& tiers)
       : dataflow_(dataflow),
         costs_(costs),
         placement_(dataflow, partition, schedule.rank_of_stage),
@@ -42,8 +43,9 @@ class Bookkeeper {
         now_(schedule.num_ranks()),
         ledger_(schedule.num_ranks()),
         changes_(schedule.num_ranks()),
-        shards_(shard_bytes(costs, shards, reads_in_place)),
-        unreduced_(dataflow.num_layers) {
+        shards_(shard_bytes(costs, shards, reads_in_place, tiers)),
+        open_(dataflow.num_layers),
+        leaving_(schedule.num_ranks(), -1) {
     add_holders();
     for (ByteTable& table : now_) table[ByteKind::kBatch] = costs.batch_bytes;
     find_copies();
@@ -136,6 +138,7 @@ class Bookkeeper {
     table[ByteKind::kGradients] += shards.gradients;
     table[ByteKind::kStates] += shards.states;
     if (copies_[layer]) table[ByteKind::kReplicas] += cost.replica_bytes;
+    ledger_[placement_.rank[layer]].host += shards.host;
   }
 
   void walk(const Action& action, double end_seconds) {
@@ -174,6 +177,15 @@ class Bookkeeper {
         break;
       case Op::kAwaitGradients:
         for (int l = begin; l < end; ++l) end_reduction(l);
+        break;
+      case Op::kOffloadGradients:
+        for (int l = begin; l < end; ++l) {
+          end_offload();
+          leaving_[rank_] = l;
+        }
+        break;
+      case Op::kReduceNormAndLoss:
+        end_offload();
         break;
       default:
         break;
@@ -220,16 +232,26 @@ class Bookkeeper {
 
   // Beside the shard, which waits for the sum or has that of the micro-batches before.
   void hold_whole_gradient(int layer) {
-    if (!shards_[layer].shards.gradients || unreduced_[layer]) return;
-    unreduced_[layer] = true;
-    add(whole_gradient_kind(layer), shards_[layer].own_gradients);
+    if (shards_[layer].opened_gradients == 0 || open_[layer]) return;
+    open_[layer] = true;
+    add(whole_gradient_kind(layer), shards_[layer].opened_gradients);
+  }
+
+  void let_whole_gradient_go(int layer) {
+    if (!open_[layer]) return;
+    open_[layer] = false;
+    add(whole_gradient_kind(layer), -shards_[layer].opened_gradients);
   }
 
   void end_reduction(int layer) {
     add(ByteKind::kBuffers, -shards_[layer].received);
-    if (!unreduced_[layer]) return;
-    unreduced_[layer] = false;
-    add(whole_gradient_kind(layer), -shards_[layer].own_gradients);
+    let_whole_gradient_go(layer);
+  }
+
+  // Its bytes are on the host; whoever waits for that lets the buffer go.
+  void end_offload() {
+    if (leaving_[rank_] >= 0) let_whole_gradient_go(leaving_[rank_]);
+    leaving_[rank_] = -1;
   }
 
   ByteKind whole_gradient_kind(int layer) const {
@@ -310,7 +332,8 @@ class Bookkeeper {
   std::vector<int> references_;            // per holder and micro-batch
   std::vector<bool> copies_;               // per layer
   std::vector<ShardBytes> shards_;         // per layer
-  std::vector<bool> unreduced_;            // per layer: its gradient is whole
+  std::vector<bool> open_;                 // per layer: its whole gradient is here for a while
+  std::vector<int> leaving_;               // per rank: the layer whose gradient is being offloaded
   int rank_ = 0;                           // of the action being performed
   int position_ = 0;
   int micro_batch_ = -1;
@@ -332,8 +355,8 @@ std::int64_t ByteTable::total() const {
 
 Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                    const CostTable& costs, const Simulation& simulation, const ShardLayout& shards,
-                   bool reads_in_place) {
-  Bookkeeper books(schedule, dataflow, partition, costs, shards, reads_in_place);
+                   bool reads_in_place, const TierLayout& tiers) {
+  Bookkeeper books(schedule, dataflow, partition, costs, shards, reads_in_place, tiers);
   for (const ActionRef& ref : simulation.order) {
     books.perform(ref, schedule.programs[ref.rank][ref.position],
                   simulation.ranks[ref.rank].events[ref.position]);
@@ -344,6 +367,12 @@ Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Par
 std::int64_t peak_bytes(const Ledger& ledger) {
   std::int64_t most = 0;
   for (const RankLedger& rank : ledger) most = std::max(most, rank.peak_bytes);
+  return most;
+}
+
+std::int64_t host_bytes(const Ledger& ledger) {
+  std::int64_t most = 0;
+  for (const RankLedger& rank : ledger) most = std::max(most, rank.host.total());
   return most;
 }
 

@@ -21,6 +21,12 @@
 ///    after every micro-batch.
 ///  - A reduction in flight has buffers for what it receives of the others' gradients.
 ///
+/// With layers that live on the host (schedule/tiers.h), on the device:
+///  - Weights that live there are buffers from prefetch to release; whole, as layers need them.
+///  - Gradients that live there are whole from a layer's first backward to the end of its offload,
+///    which the next offload or the norm waits for, or of its reduction.
+/// On the host: weights, gradients and states of layers that it updates, for the whole step.
+///
 /// Units   bytes; those of a micro-batch scale with its size and are rounded to whole ones.
 /// Cost    linear in the number of (action, layer) pairs.
 #pragma once
@@ -64,6 +70,7 @@ struct RankLedger {
   std::int64_t peak_bytes = 0;
   int peak_position = -1;  ///< in the rank's program; -1: before its first action
   ByteTable at_peak;
+  HostBytes host = {};                ///< all of its layers', the same at all times
   std::vector<MemoryPoint> timeline;  ///< ascending in time; an action's peak stands at its begin
 };
 
@@ -73,8 +80,10 @@ using Ledger = std::vector<RankLedger>;
 /// `simulation` is that of `schedule`; which layers run again is read from the programs.
 Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                    const CostTable& costs, const Simulation& simulation,
-                   const ShardLayout& shards = {}, bool reads_in_place = true);
+                   const ShardLayout& shards = {}, bool reads_in_place = true,
+                   const TierLayout& tiers = {});
 
-std::int64_t peak_bytes(const Ledger& ledger);  ///< of the fullest rank
+std::int64_t peak_bytes(const Ledger& ledger);  ///< of the fullest rank's device
+std::int64_t host_bytes(const Ledger& ledger);  ///< of the fullest rank's host memory
 
 }  // namespace strata

@@ -58,13 +58,21 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
     trial.fits = fits(plan);
     trial.step_seconds = plan.simulation.step_seconds;
     trial.peak_bytes = peak_bytes(plan.ledger);
-    trial.communication =
-        communication_of(plan.steps, plan.micro_batches, costs_for(request), plan.mesh);
+    trial.communication = communication_of(plan.steps, plan.micro_batches, costs_for(request),
+                                           plan.mesh, lane_seconds(plan, plan.costs));
     const Communication& sent = trial.communication;
     trial.bubble_seconds = std::max(0.0, plan.simulation.bubble * plan.simulation.step_seconds -
                                              sent.exposed_pp_seconds - sent.exposed_dp_seconds);
     if (!trial.fits) {
-      trial.why = "memory: " + format_bytes(trial.peak_bytes - request.memory.device.count) +
+      const std::int64_t device = trial.peak_bytes - request.memory.device.count;
+      const std::int64_t host = host_bytes(plan.ledger) - request.memory.host.count;
+      const bool over = request.memory.device.count > 0 && device > 0;
+      if (over) trial.budgets = "memory.device=" + format_bytes_exactly(trial.peak_bytes);
+      if (request.memory.host.count > 0 && host > 0) {
+        trial.budgets += (over ? " and memory.host=" : "memory.host=") +
+                         format_bytes_exactly(host_bytes(plan.ledger));
+      }
+      trial.why = (over ? "memory: " : "host memory: ") + format_bytes(over ? device : host) +
                   " over the budget";
     }
   } catch (const UserError& error) {
@@ -127,14 +135,13 @@ std::string schedule_text(const MeshOptions& mesh) {
   const MeshOptions& mesh = leanest->mesh;
   throw UserError({.operation = "plan.mesh",
                    .where = "mesh.auto",
-                   .what = "no mesh of this many ranks fits memory.device",
+                   .what = "no mesh of this many ranks fits its memory",
                    .expected = "a mesh of " + count + " ranks within the budget",
                    .got = "at least " + format_bytes(leanest->peak_bytes) + " (pp " +
                           std::to_string(mesh.pp) + ", dp " + std::to_string(mesh.dp) + ", tp " +
                           std::to_string(mesh.tp) + ", zero " + std::to_string(mesh.zero) + ", " +
                           schedule_text(mesh) + "; " + leanest->why + ")",
-                   .fix = "set memory.device=" + format_bytes_exactly(leanest->peak_bytes) +
-                          ", or mesh.ranks to a larger number"});
+                   .fix = "set " + leanest->budgets + ", or mesh.ranks to a larger number"});
 }
 
 }  // namespace

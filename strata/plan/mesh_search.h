@@ -27,6 +27,7 @@ struct MeshTrial {
   bool fits = false;
   double step_seconds = 0;
   std::int64_t peak_bytes = 0;
+  std::string budgets = {};   ///< of what doesn't fit: settings under which it would
   double bubble_seconds = 0;  ///< idle time of a rank, the exposed transfers apart
   Communication communication = {};
   std::string why = {};  ///< it lost; of the winner: what it costs

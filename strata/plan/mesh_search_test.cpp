@@ -34,6 +34,7 @@ struct Setting {
                      .virtual_stages = static_cast<int>(mesh.virtual_stages)};
     request.schedule = mesh.schedule;
     request.memory.device.count = device_bytes;
+    request.memory.host.count = 1;  // has no room for anything
     request.mesh = mesh_request(mesh);
     request.mesh.rates = rates;
     request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, request.mesh);

@@ -45,10 +45,47 @@ json memory_of(const RankLedger& ledger, const Program& program) {
     points.push_back(json::array({point.seconds, point.bytes}));
   }
   const int position = ledger.peak_position;
-  return {{"peak_bytes", ledger.peak_bytes},
-          {"peak_action", position < 0 ? std::string() : to_string(program[position])},
-          {"bytes_at_peak", kinds},
-          {"timeline", points}};
+  const HostBytes& host = ledger.host;
+  return {
+      {"host_bytes", host.total()},
+      {"host", {{"weights", host.weights}, {"gradients", host.gradients}, {"states", host.states}}},
+      {"peak_bytes", ledger.peak_bytes},
+      {"peak_action", position < 0 ? std::string() : to_string(program[position])},
+      {"bytes_at_peak", kinds},
+      {"timeline", points}};
+}
+
+json lanes_of(const RankTimeline& rank) {
+  json events = json::array();
+  for (const LaneEvent& event : rank.lanes) {
+    events.push_back({{"lane", name_of(event.lane)},
+                      {"layer", event.layer},
+                      {"begin_seconds", event.begin_seconds},
+                      {"end_seconds", event.end_seconds}});
+  }
+  return events;
+}
+
+json tiers_of(const Plan& plan) {
+  const TierLayout& layout = plan.decisions().tiers;
+  const LayerTiers& tiers = plan.placement.tiers;
+  json link = json::array();
+  for (const LinkTraffic& rank : plan.link) {
+    link.push_back({{"to_device_bytes", rank.to_device},
+                    {"to_host_bytes", rank.to_host},
+                    {"fetches", rank.fetches}});
+  }
+  json all = {{"weights", name_of(tiers.weights)},         {"gradients", name_of(tiers.gradients)},
+              {"states", name_of(tiers.states)},           {"window", layout.window},
+              {"updates_at_once", layout.updates_at_once}, {"link", link}};
+  if (!plan.link.empty()) {
+    all["bounds"] = {{"unit", plan.bounds.unit},
+                     {"step", plan.bounds.amount},
+                     {"link", plan.bounds.link},
+                     {"update", plan.bounds.update},
+                     {"sentence", binding_sentence(plan.bounds)}};
+  }
+  return all;
 }
 
 json axis_of(const AxisTraffic& axis) {
@@ -86,7 +123,10 @@ json to_json(const Plan& plan) {
     const RankTimeline& rank = plan.simulation.ranks[r];
     ranks.push_back({{"busy_seconds", rank.busy_seconds},
                      {"idle_seconds", rank.idle_seconds},
+                     {"fetch_wait_seconds", rank.fetch_wait_seconds},
+                     {"offload_wait_seconds", rank.offload_wait_seconds},
                      {"timeline", timeline_of(rank)},
+                     {"lanes", lanes_of(rank)},
                      {"memory", memory_of(plan.ledger[r], plan.schedule().programs[r])},
                      {"communication", traffic_of(plan.communication.ranks[r])}});
   }
@@ -94,6 +134,8 @@ json to_json(const Plan& plan) {
           {"mesh", mesh_of(plan)},
           {"micro_batches", plan.micro_batches},
           {"device_bytes", plan.memory.device.count},
+          {"host_bytes", plan.memory.host.count},
+          {"tiers", tiers_of(plan)},
           {"recompute", {{"mode", name_of(plan.memory.recompute)}, {"layers", recomputed}}},
           {"step_seconds", plan.simulation.step_seconds},
           {"bubble", plan.simulation.bubble},

@@ -29,6 +29,7 @@ PlanRequest request_for(const PipelineShape& shape, const MeshRequest& mesh,
   request.costs_none = request.costs_cheap;
   request.shape = shape;
   request.memory.device.count = device_bytes;
+  request.memory.host.count = 1;  // has no room for anything
   request.mesh = mesh;
   request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, mesh);
   return request;

@@ -9,6 +9,8 @@ constexpr double kMostPipelineRanks = 4096;
 constexpr double kVirtualStagesLimit = 1024;
 constexpr double kMostThreads = 1024;
 constexpr double kMostStallSeconds = 1e6;
+constexpr double kMostWindow = 1 << 20;
+constexpr double kMostLatency = 1;
 
 }  // namespace
 
@@ -89,9 +91,19 @@ const char* name_of(RecomputeMode mode) {
   return kNames[static_cast<int>(mode)];
 }
 
+const char* name_of(TierChoice choice) {
+  constexpr const char* kNames[] = {"auto", "device", "host"};
+  return kNames[static_cast<int>(choice)];
+}
+
 void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options) {
   set.add(prefix + ".device", &options.device,
           {.help = "Budget of one rank's device; a plan that needs more is refused (0: no limit)",
+           .unit = "bytes",
+           .minimum = 0});
+  set.add(prefix + ".host", &options.host,
+          {.help = "Budget of one rank's host memory, for what does not live on its device (0: no "
+                   "limit)",
            .unit = "bytes",
            .minimum = 0});
   set.add(
@@ -100,6 +112,30 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
              RecomputeMode::kAuto}),
       {.help = "What runs again in backward instead of being kept: nothing, GELU and norms, every "
                "layer, or the cheapest layers that fit the budget"});
+  const auto tier = named({TierChoice::kAuto, TierChoice::kDevice, TierChoice::kHost});
+  set.add(prefix + ".weights", &options.weights, tier,
+          {.help = "Where weights live: on the host they are on the device only while layers need "
+                   "them; auto: there if nothing less makes the plan fit"});
+  set.add(prefix + ".gradients", &options.gradients, tier,
+          {.help = "Where gradients live: on the host each leaves as soon as it is complete"});
+  set.add(prefix + ".states", &options.states, tier,
+          {.help = "Where the optimizer's states live, and so where layers are updated"});
+  set.add(prefix + ".window", &options.window,
+          {.help = "Layers whose weights are on the device at once, where they live elsewhere (0: "
+                   "as many as fit)",
+           .unit = "layers",
+           .minimum = 0,
+           .maximum = kMostWindow});
+  set.add(prefix + ".link.bandwidth", &options.link.bandwidth,
+          {.help = "Of the link between device and host, a second and way; on a CPU it is emulated "
+                   "(0: as fast as memory)",
+           .unit = "bytes",
+           .minimum = 0});
+  set.add(prefix + ".link.latency", &options.link.latency,
+          {.help = "What each transfer over that link takes beside its bytes",
+           .unit = "s",
+           .minimum = 0,
+           .maximum = kMostLatency});
 }
 
 }  // namespace strata

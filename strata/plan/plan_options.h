@@ -50,9 +50,29 @@ enum class RecomputeMode : std::uint8_t {
 };
 const char* name_of(RecomputeMode mode);  ///< "none", "cheap", "full", "auto"
 
+/// Where a kind of the layers' state lives between its uses.
+enum class TierChoice : std::uint8_t {
+  kAuto,  ///< on the device, unless it doesn't fit there
+  kDevice,
+  kHost,
+};
+const char* name_of(TierChoice choice);  ///< "auto", "device", "host"
+
+/// Between device and host. On a CPU an emulated one, each way of its own.
+struct MemoryLink {
+  Bytes bandwidth{};   ///< a second and way; 0: as fast as memory
+  double latency = 0;  ///< seconds of every transfer
+};
+
 struct MemoryOptions {
   Bytes device{};  ///< budget of a rank; 0: no limit
+  Bytes host{};    ///< budget of a rank for what does not live on its device; 0: no limit
   RecomputeMode recompute = RecomputeMode::kCheap;
+  TierChoice weights = TierChoice::kAuto;
+  TierChoice gradients = TierChoice::kAuto;
+  TierChoice states = TierChoice::kAuto;
+  std::int64_t window = 0;  ///< layers whose weights are on the device at once; 0: as many as fit
+  MemoryLink link = {};
 };
 
 void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options);

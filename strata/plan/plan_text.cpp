@@ -27,6 +27,11 @@ struct Unit {
   }
 };
 
+std::string share_text(std::int64_t bytes, std::int64_t budget) {
+  const double percent = 100.0 * static_cast<double>(bytes) / static_cast<double>(budget);
+  return format_double(percent, 0) + " %";
+}
+
 std::vector<ByteKind> used_kinds(const Ledger& ledger) {
   std::vector<ByteKind> kinds;
   for (int k = 0; k < kNumByteKinds; ++k) {
@@ -53,11 +58,26 @@ std::string byte_table(const Ledger& ledger, std::int64_t device_bytes) {
     std::vector<std::string> row{std::to_string(r)};
     for (const ByteKind kind : kinds) row.push_back(in_unit(ledger[r].at_peak[kind]));
     row.push_back(in_unit(ledger[r].peak_bytes));
-    if (device_bytes > 0) {
-      const double percent =
-          100.0 * static_cast<double>(ledger[r].peak_bytes) / static_cast<double>(device_bytes);
-      row.push_back(format_double(percent, 0) + " %");
-    }
+    if (device_bytes > 0) row.push_back(share_text(ledger[r].peak_bytes, device_bytes));
+    table.add_row(row);
+  }
+  return table.text();
+}
+
+std::string host_table(const Ledger& ledger, std::int64_t budget) {
+  const std::int64_t most = host_bytes(ledger);
+  if (most == 0) return "";
+  const Unit in_unit(most);
+  TextTable table(budget > 0 ? "rrrrrr" : "rrrrr");
+  std::vector<std::string> head{std::string(in_unit.name) + " on host of rank", "weights",
+                                "gradients", "states", "all"};
+  if (budget > 0) head.push_back("budget");
+  table.add_row(head);
+  for (std::size_t r = 0; r < ledger.size(); ++r) {
+    const HostBytes& host = ledger[r].host;
+    std::vector<std::string> row{std::to_string(r), in_unit(host.weights), in_unit(host.gradients),
+                                 in_unit(host.states), in_unit(host.total())};
+    if (budget > 0) row.push_back(share_text(host.total(), budget));
     table.add_row(row);
   }
   return table.text();
@@ -192,13 +212,40 @@ std::string recompute_line(const Plan& plan) {
   return text + ")\n";
 }
 
+// What leaves the device; nothing for a plan of one tier.
+std::string tiers_text(const Plan& plan) {
+  if (plan.link.empty()) return "";
+  const TierLayout& tiers = plan.decisions().tiers;
+  std::string text = "tiers      " + placement_text(plan.placement);
+  if (plan.placement.tiers.fetches_weights()) text += ", window " + counted(tiers.window, "layer");
+  text += tiers.updates_at_once ? ", updated as soon as a gradient lands\n"
+                                : ", updated once the norm is known\n";
+  text += "host       " + format_bytes(host_bytes(plan.ledger)) + " on the fullest rank";
+  if (plan.memory.host.count > 0) text += ", budget " + format_bytes(plan.memory.host.count);
+  LinkTraffic most;
+  double fetch = 0, offload = 0;
+  for (std::size_t r = 0; r < plan.link.size(); ++r) {
+    most.to_device = std::max(most.to_device, plan.link[r].to_device);
+    most.to_host = std::max(most.to_host, plan.link[r].to_host);
+    fetch = std::max(fetch, plan.simulation.ranks[r].fetch_wait_seconds);
+    offload = std::max(offload, plan.simulation.ranks[r].offload_wait_seconds);
+  }
+  text += "\nlink       " + format_bytes(most.to_device) + " to the device, " +
+          format_bytes(most.to_host) + " to the host a step\n";
+  text += "waiting    " + format_seconds(fetch) + " for weights, " + format_seconds(offload) +
+          " for gradients to leave\n";
+  return text + "binding    " + binding_sentence(plan.bounds) + "\n";
+}
+
 }  // namespace
 
 std::string plan_text(const Plan& plan, int columns) {
   const Simulation& simulation = plan.simulation;
   std::string text = headline(plan) + "\n" + stage_table(plan) + "\n" + cut_grid(plan, columns) +
                      "\n" + byte_table(plan.ledger, plan.memory.device.count) + "\n";
-  text += mesh_text(plan) + recompute_line(plan);
+  const std::string host = host_table(plan.ledger, plan.memory.host.count);
+  if (!host.empty()) text += host + "\n";
+  text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan);
   text += "memory     " + format_bytes(peak_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.device.count > 0) text += ", budget " + format_bytes(plan.memory.device.count);
   text += "\npredicted  " + format_seconds(simulation.step_seconds) + " a step, bubble " +

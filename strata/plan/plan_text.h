@@ -23,6 +23,12 @@ std::string plan_text(const Plan& plan, int columns = 100);
 /// no limit, so no part of a budget.
 std::string byte_table(const Ledger& ledger, std::int64_t device_bytes);
 
+/// The same of every rank's host memory; "" if nothing lives there. host_bytes: its budget, 0: none.
+///
+///     MiB on host of rank  weights  gradients  states    all  budget
+///                       0     28.0       28.0    56.0  112.0    50 %
+std::string host_table(const Ledger& ledger, std::int64_t host_bytes);
+
 /// Everything that plan_text() shows, and the predicted timeline and memory of each rank.
 nlohmann::json to_json(const Plan& plan);
 

@@ -11,10 +11,24 @@ namespace {
 
 using nlohmann::json;
 
+json placement_json(const TierPlacement& placement) {
+  const LayerTiers& tiers = placement.tiers;
+  return {{"weights", tiers.weights},
+          {"gradients", tiers.gradients},
+          {"states", tiers.states},
+          {"window", placement.window}};
+}
+
+TierPlacement placement_of(const json& text) {
+  return {.tiers = {text.at("weights").get<Tier>(), text.at("gradients").get<Tier>(),
+                    text.at("states").get<Tier>()},
+          .window = text.at("window").get<int>()};
+}
+
 // Checked here, so that whoever runs the plan finds its programs checked.
 Plan completed(Plan plan, const PlanRequest& request) {
-  plan.communication =
-      communication_of(plan.steps, plan.micro_batches, costs_for(request), plan.mesh);
+  plan.communication = communication_of(plan.steps, plan.micro_batches, costs_for(request),
+                                        plan.mesh, lane_seconds(plan, plan.costs));
   if (request.schedule == ScheduleKind::kForward) {
     plan.steps.evaluation(plan.micro_batches);
   } else {
@@ -24,6 +38,11 @@ Plan completed(Plan plan, const PlanRequest& request) {
 }
 
 }  // namespace
+
+LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs) {
+  return lane_seconds(costs, plan.steps.shards(), plan.decisions().tiers,
+                      link_rates(plan.memory.link));
+}
 
 Plan make_plan(const PlanRequest& request) {
   Plan plan = propose(request);
@@ -36,6 +55,7 @@ std::string decisions_text(const Plan& plan) {
   return json{{"bounds", decisions.partition.bounds},
               {"recompute", decisions.recompute.layers()},
               {"reduce_each", decisions.zero.reduce == ReduceMode::kEach},
+              {"tiers", placement_json(plan.placement)},
               {"reduce_reason", plan.reduce_reason}}
       .dump();
 }
@@ -46,7 +66,8 @@ Plan follow_plan(const PlanRequest& request, const std::string& decided) {
       request,
       {.partition = {text.at("bounds").get<std::vector<int>>()},
        .recompute = LayerSet(text.at("recompute").get<std::vector<int>>()),
-       .reduce = text.at("reduce_each").get<bool>() ? ReduceMode::kEach : ReduceMode::kOnce});
+       .reduce = text.at("reduce_each").get<bool>() ? ReduceMode::kEach : ReduceMode::kOnce,
+       .tiers = placement_of(text.at("tiers"))});
   plan.reduce_reason = text.at("reduce_reason").get<std::string>();
   return completed(std::move(plan), request);
 }

@@ -4,9 +4,10 @@
 /// The partitioner proposes cuts, with and without the cap; each is simulated, and the fastest
 /// whose ledger fits is the plan. With recompute `auto`, every rank over its budget recomputes the
 /// layers that give most bytes back a second, as few as will do. Gradients of replicas are added
-/// once a step; with reduce `auto`, where only that fits, after every micro-batch.
+/// once a step; with reduce `auto`, where only that fits, after every micro-batch. What no choice of
+/// these makes fit the device leaves it, as far as the options allow (tier_choice.h).
 ///
-/// Errors  UserError `[plan.memory]` when nothing fits: the byte table of each rank, and as the fix the
+/// Errors  UserError `[plan.memory]` when nothing fits: the bytes of each rank by tier, and as the fix the
 ///         nearest settings that fit, or else the smallest budget found to; and all that partition,
 ///         builders and validator refuse.
 #pragma once
@@ -18,6 +19,8 @@
 #include "strata/plan/ledger.h"
 #include "strata/plan/plan_options.h"
 #include "strata/plan/simulator.h"
+#include "strata/plan/tier_choice.h"
+#include "strata/plan/tier_traffic.h"
 #include "strata/schedule/costs.h"
 #include "strata/schedule/step_plan.h"
 
@@ -30,8 +33,10 @@ struct PlanRequest {
   PipelineShape shape;
   ScheduleKind schedule = ScheduleKind::k1f1b;
   MemoryOptions memory;
-  std::int64_t micro_batch = 0;  ///< samples of a full micro-batch; 0: no smaller one is proposed
-  MeshRequest mesh = {};         ///< the axes beside the pipeline, whose ranks are the shape's
+  std::int64_t micro_batch = 0;    ///< samples of a full micro-batch; 0: no smaller one is proposed
+  MeshRequest mesh = {};           ///< the axes beside the pipeline, whose ranks are the shape's
+  std::int64_t sample_tokens = 0;  ///< 0: a step is counted in samples
+  bool updates_at_once = false;    ///< neither clipping nor a loss scale waits for all gradients
 };
 
 /// What the ranks will run, and what it is predicted to take.
@@ -43,8 +48,11 @@ struct Plan {
   Simulation simulation = {};
   Ledger ledger = {};
   MeshRequest mesh = {};
-  std::string reduce_reason = {};    ///< one clause
-  Communication communication = {};  ///< only make_plan() and follow_plan() fill it
+  TierPlacement placement = {};
+  std::vector<LinkTraffic> link = {};  ///< per rank; empty: nothing leaves the device
+  TierBounds bounds = {};              ///< of that
+  std::string reduce_reason = {};      ///< one clause
+  Communication communication = {};    ///< only make_plan() and follow_plan() fill it
 
   const Schedule& schedule() const { return steps.proposed(micro_batches); }
   const StepDecisions& decisions() const { return steps.decisions(); }
@@ -52,6 +60,9 @@ struct Plan {
 
 /// The table that the recompute mode chooses, without the mesh's seconds.
 const CostTable& costs_for(const PlanRequest& request);
+
+/// The seconds of `costs` on the lanes between the plan's tiers, for a simulation.
+LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs);
 
 Plan make_plan(const PlanRequest& request);
 

@@ -13,7 +13,7 @@ using enum RecomputeMode;
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-// Eight blocks between an embedding and a head tied to it.
+// Eight blocks between an embedding and a head tied to it. No host has room for anything.
 PlanRequest request_for(const PipelineShape& shape, ScheduleKind schedule,
                         std::int64_t device_bytes = 0, RecomputeMode recompute = kCheap) {
   PlanRequest request;
@@ -41,7 +41,7 @@ PlanRequest request_for(const PipelineShape& shape, ScheduleKind schedule,
   request.costs_none = costs;
   request.shape = shape;
   request.schedule = schedule;
-  request.memory = {.device = {device_bytes}, .recompute = recompute};
+  request.memory = {.device = {device_bytes}, .host = {1}, .recompute = recompute};
   return request;
 }
 
@@ -131,7 +131,9 @@ TEST(Plan, MovesLayersOffAFullRankWhenThatIsEnough) {
 
 TEST(PlanRefusal, ShowsTheBytesOfEveryRank) {
   try {
-    make_plan(request_for({2, 8}, kGpipe, 100 * kMiB));
+    PlanRequest request = request_for({2, 8}, kGpipe, 100 * kMiB);
+    request.memory.states = TierChoice::kDevice;
+    make_plan(request);
     FAIL();
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().operation, "plan.memory");

@@ -1,14 +1,17 @@
 // The partitioner estimates, the simulator and the ledger decide: every cut that the partitioner finds
 // with and without a cap, and with every layer recomputed or none, is planned whole, and the best of
-// these plans wins. All of one request are tried on one copy of its dataflow.
+// these plans wins. All of one request are tried on one copy of its dataflow. What leaves the device is
+// decided outside of all that: only what fits in no other way leaves it.
 #include "strata/plan/proposal.h"
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 
+#include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/plan/partition.h"
 #include "strata/plan/recompute_choice.h"
@@ -37,6 +40,7 @@ class Proposer {
   Plan evaluate(const Choices& choices) const {
     ZeroPolicy zero = request_.mesh.zero;
     zero.reduce = choices.reduce;
+    const TierLayout tiers = layout_of(choices.tiers, ranks_of(choices.partition));
     Plan plan{
         .steps = StepPlan(
             dataflow_, with_weights_,
@@ -47,25 +51,29 @@ class Proposer {
              .recompute = choices.recompute,
              .keep_intermediates = mode() == RecomputeMode::kNone,
              .zero = zero,
+             .tiers = tiers,
              .sequence_parallel = request_.mesh.sequence_parallel,
              .micro_batch = request_.micro_batch}),
         .micro_batches = request_.shape.micro_batches,
         .memory = request_.memory,
         .costs = costs_,
-        .mesh = request_.mesh};
+        .mesh = request_.mesh,
+        .placement = choices.tiers};
     const Schedule& schedule = plan.schedule();
     const ShardLayout& shards = plan.steps.shards();
     plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,
-                               collective_seconds(costs_, shards, request_.mesh.rates.dp));
+                               collective_seconds(costs_, shards, request_.mesh.rates.dp),
+                               lane_seconds(plan, costs_));
     plan.ledger = make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation,
-                              shards, request_.mesh.reads_in_place);
+                              shards, request_.mesh.reads_in_place, tiers);
+    if (!tiers.layers.empty()) add_traffic(plan);
     return plan;
   }
 
-  Plan best(ReduceMode reduce, const std::string& reason) const {
+  Plan best(ReduceMode reduce, const std::string& reason, const TierPlacement& tiers) const {
     std::optional<Plan> best;
-    for (const Partition& cut : all_cuts(reduce)) {
-      Plan plan = best_recompute({.partition = cut, .reduce = reduce});
+    for (const Partition& cut : all_cuts(reduce, tiers)) {
+      Plan plan = best_window({.partition = cut, .reduce = reduce, .tiers = tiers});
       if (!best || better(plan, *best)) best = std::move(plan);
     }
     best->reduce_reason = reason;
@@ -77,14 +85,90 @@ class Proposer {
     const double seconds = plan.simulation.step_seconds;
     const double other = than.simulation.step_seconds;
     if (fits(plan) && std::fabs(seconds - other) > kSameSeconds * other) return seconds < other;
+    if (!fits(plan) && fullness(plan) != fullness(than)) return fullness(plan) < fullness(than);
     return peak_bytes(plan.ledger) < peak_bytes(than.ledger);
   }
 
  private:
+  // Of its budgets, what the plan needs of that which it exceeds most.
+  static double fullness(const Plan& plan) {
+    const auto share = [](std::int64_t bytes, Bytes budget) {
+      return budget.count > 0 ? static_cast<double>(bytes) / static_cast<double>(budget.count) : 0;
+    };
+    return std::max(share(peak_bytes(plan.ledger), plan.memory.device),
+                    share(host_bytes(plan.ledger), plan.memory.host));
+  }
+
   RecomputeMode mode() const { return request_.memory.recompute; }
   std::int64_t device_bytes() const { return request_.memory.device.count; }
 
+  std::vector<int> ranks_of(const Partition& partition) const {
+    std::vector<int> ranks;
+    for (int stage = 0; stage < partition.num_stages(); ++stage)
+      ranks.insert(ranks.end(), partition.layers(stage).size(), stage % request_.shape.ranks);
+    return ranks;
+  }
+
+  TierLayout layout_of(const TierPlacement& placement, std::vector<int> rank_of_layer) const {
+    return tier_layout(placement,
+                       {.dataflow = *dataflow_,
+                        .with_weights = with_weights_,
+                        .rank_of_layer = std::move(rank_of_layer),
+                        .adds_gradients = request_.mesh.dp > 1 || request_.mesh.sequence_parallel,
+                        .updates_at_once = request_.updates_at_once});
+  }
+
+  void add_traffic(Plan& plan) const {
+    const TierLayout& tiers = plan.decisions().tiers;
+    const ShardLayout& shards = plan.steps.shards();
+    const auto layers = shard_bytes(costs_, shards, /*reads_in_place=*/true, tiers);
+    for (const Program& program : plan.schedule().programs)
+      plan.link.push_back(link_traffic(program, layers, shards, tiers));
+    double amount = 0;
+    for (int m = 0; m < plan.micro_batches; ++m) amount += costs_.scale(m);
+    std::string unit = "micro-batches";
+    if (request_.micro_batch > 0) {
+      const bool tokens = request_.sample_tokens > 0;
+      const std::int64_t each = tokens ? request_.sample_tokens : 1;
+      amount *= static_cast<double>(request_.micro_batch * each * request_.mesh.dp);
+      unit = tokens ? "tokens" : "samples";
+    }
+    plan.bounds =
+        tier_bounds(plan.simulation, plan.schedule(), tiers.updates_at_once, amount, unit);
+  }
+
+  // The largest window that fits, where it is open and weights leave. What is computed twice makes
+  // room for more layers, so the window is searched with as much of that as it takes and with all.
+  Plan best_window(Choices choices) const {
+    const auto ranks = ranks_of(choices.partition);
+    const int most = most_fetched(layout_of(choices.tiers, ranks), ranks);
+    if (choices.tiers.window > 0 || most == 0) return best_recompute(choices);
+    const auto with_window = [&](int window) {
+      choices.tiers.window = window;
+      return evaluate(choices);
+    };
+    const auto widened = [&](const LayerSet& recompute) {
+      choices.recompute = recompute;
+      const int window = largest_window(most, [&](int tried) { return fits(with_window(tried)); });
+      return with_window(std::max(1, window));
+    };
+    Plan best = widened(mode() == RecomputeMode::kFull ? recompute_all(costs_) : LayerSet{});
+    const bool has_all = fits(best) && best.placement.window == most;
+    if (mode() != RecomputeMode::kAuto || has_all) return best;
+    const auto consider = [&](Plan plan) {
+      if (better(plan, best)) best = std::move(plan);
+    };
+    consider(widened(recompute_all(costs_)));
+    for (const int window : {1, 2}) {
+      choices.tiers.window = std::min(window, most);
+      const Plan some = best_recompute(choices);
+      if (fits(some)) consider(widened(some.decisions().recompute));
+    }
+    return best;
+  }
+
   Plan best_recompute(Choices choices) const {
+    choices.recompute = {};
     if (mode() == RecomputeMode::kFull) choices.recompute = recompute_all(costs_);
     Plan plan = evaluate(choices);
     if (mode() != RecomputeMode::kAuto || fits(plan)) return plan;
@@ -104,11 +188,15 @@ class Proposer {
     return evaluate(choices);
   }
 
-  std::vector<Partition> all_cuts(ReduceMode reduce) const {
+  std::vector<Partition> all_cuts(ReduceMode reduce, const TierPlacement& tiers) const {
     ZeroPolicy zero = request_.mesh.zero;
     zero.reduce = reduce;
+    // Whatever the cut will be, it may part layers in a tie.
+    std::vector<int> ranks(dataflow_->num_layers);
+    if (request_.shape.ranks > 1) std::iota(ranks.begin(), ranks.end(), 0);
     const CostTable resident =
-        resident_costs(costs_, shard_layout(zero, request_.mesh.dp, *dataflow_, with_weights_));
+        resident_costs(costs_, shard_layout(zero, request_.mesh.dp, *dataflow_, with_weights_),
+                       layout_of(tiers, ranks));
     std::vector<Partition> cuts;
     if (mode() != RecomputeMode::kFull) add_cuts(cuts, resident, {});
     if (mode() == RecomputeMode::kFull || (mode() == RecomputeMode::kAuto && device_bytes() > 0))
@@ -150,25 +238,44 @@ const CostTable& costs_for(const PlanRequest& request) {
 }
 
 bool fits(const Plan& plan) {
-  const std::int64_t device_bytes = plan.memory.device.count;
-  return device_bytes == 0 || peak_bytes(plan.ledger) <= device_bytes;
+  const std::int64_t device = plan.memory.device.count, host = plan.memory.host.count;
+  return (device == 0 || peak_bytes(plan.ledger) <= device) &&
+         (host == 0 || host_bytes(plan.ledger) <= host);
 }
 
 Plan evaluate(const PlanRequest& request, const Choices& choices) {
   return Proposer(request).evaluate(choices);
 }
 
-Plan propose(const PlanRequest& request) {
+namespace {
+
+Plan propose(const PlanRequest& request, const Proposer& proposer, const TierPlacement& tiers) {
   const MeshRequest& mesh = request.mesh;
-  const Proposer proposer(request);
-  if (mesh.dp == 1) return proposer.best(ReduceMode::kOnce, "one replica");
-  if (mesh.zero.reduce != ReduceMode::kAuto) return proposer.best(mesh.zero.reduce, "as asked");
-  Plan once = proposer.best(ReduceMode::kOnce, "auto: the least communication");
+  if (mesh.dp == 1) return proposer.best(ReduceMode::kOnce, "one replica", tiers);
+  if (mesh.zero.reduce != ReduceMode::kAuto)
+    return proposer.best(mesh.zero.reduce, "as asked", tiers);
+  Plan once = proposer.best(ReduceMode::kOnce, "auto: the least communication", tiers);
   const bool shards_gradients = mesh.zero.stage >= 2 && mesh.zero.shards(mesh.dp) > 1;
   if (fits(once) || !shards_gradients || request.shape.micro_batches == 1) return once;
-  Plan each = proposer.best(ReduceMode::kEach,
-                            "auto: once a step needs " + format_bytes(peak_bytes(once.ledger)));
+  Plan each = proposer.best(
+      ReduceMode::kEach, "auto: once a step needs " + format_bytes(peak_bytes(once.ledger)), tiers);
   return Proposer::better(each, once) ? each : once;
+}
+
+}  // namespace
+
+Plan propose(const PlanRequest& request) {
+  const Proposer proposer(request);
+  const bool trains = request.schedule != ScheduleKind::kForward;
+  const std::vector<TierPlacement> placements = tier_placements(request.memory, trains);
+  STRATA_CHECK(!placements.empty(), "plan.propose");  // check_memory() refuses those
+  std::optional<Plan> best;
+  for (const TierPlacement& tiers : placements) {
+    Plan plan = propose(request, proposer, tiers);
+    if (fits(plan)) return plan;
+    if (!best || Proposer::better(plan, *best)) best = std::move(plan);
+  }
+  return std::move(*best);
 }
 
 }  // namespace strata

@@ -17,14 +17,15 @@ struct Choices {
   Partition partition;
   LayerSet recompute = {};
   ReduceMode reduce = ReduceMode::kOnce;
+  TierPlacement tiers = {};
 };
 
 /// The plan that these choices make.
 Plan evaluate(const PlanRequest& request, const Choices& choices);
 
-/// Tries, in this order: recompute `auto`, schedule 1f1b, both, with replicas higher stages of
-/// ZeRO, smaller micro-batches, more ranks; if none fits, the smallest budget for the best of them
-/// on the same ranks. `plan` is the best that the request itself gives.
+/// Tries, in this order: recompute `auto`, schedule 1f1b, both, all that may live on the host there,
+/// schedule vertical, with replicas higher stages of ZeRO, smaller micro-batches, more ranks; if none fits, the smallest
+/// budget for the best of them on the same ranks. `plan` is the best that the request itself gives.
 [[noreturn]] void refuse(const PlanRequest& request, const Plan& plan);
 
 }  // namespace strata

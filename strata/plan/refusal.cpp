@@ -62,6 +62,30 @@ void halve(CostTable& costs, int micro_batches) {
   costs.micro_batch_scale = std::move(halves);
 }
 
+Alternative with_tiers(Alternative from) {
+  MemoryOptions& memory = from.request.memory;
+  if (!trains(from.request)) return from;
+  const auto open = [&](const char* name, TierChoice& choice) {
+    if (choice != TierChoice::kDevice) return;
+    choice = TierChoice::kAuto;
+    from.set(name, "auto");
+  };
+  open("memory.weights", memory.weights);
+  open("memory.gradients", memory.gradients);
+  open("memory.states", memory.states);
+  return from;
+}
+
+// Of layers that live off the device, one at a time then has gradients that add up.
+Alternative with_vertical(Alternative from) {
+  const PlanRequest& request = from.request;
+  const bool gains = request.schedule != ScheduleKind::kVertical && request.shape.micro_batches > 1;
+  if (!trains(request) || !gains || tier_placements(request.memory, true).size() == 1) return from;
+  from.request.schedule = ScheduleKind::kVertical;
+  from.set("mesh.schedule", "vertical");
+  return from;
+}
+
 Alternative with_half_micro_batch(Alternative from) {
   halve(from.request.costs_none, from.request.shape.micro_batches);
   halve(from.request.costs_cheap, from.request.shape.micro_batches);
@@ -86,8 +110,11 @@ Alternative with_ranks(Alternative from, int ranks) {
 // The nearest first.
 std::vector<Alternative> alternatives(const PlanRequest& request) {
   const Alternative same{.request = request, .settings = {}};
-  const Alternative leanest = with_auto(with_1f1b(same));
-  std::vector<Alternative> all{with_auto(same), with_1f1b(same), leanest};
+  const Alternative plain = with_auto(with_1f1b(same));
+  const Alternative leanest = with_tiers(plain);
+  std::vector<Alternative> all{
+      with_auto(same),  with_1f1b(same), plain,
+      with_tiers(same), leanest,         with_vertical(with_tiers(with_auto(same)))};
   if (trains(request) && request.mesh.dp > 1) {
     for (int zero = request.mesh.zero.stage + 1; zero <= kLastZeroStage; ++zero) {
       all.push_back(with_zero(same, zero));
@@ -118,13 +145,20 @@ std::int64_t rounded_up(std::int64_t bytes) {
 // What ranks hold for the whole step is more than they all have, whatever the cut.
 bool is_hopeless(const PlanRequest& request) {
   const CostTable& costs = costs_for(request);
-  const ShardLayout shards = shard_layout(request.mesh.zero, request.mesh.dp, request.dataflow,
-                                          layers_with_weights(costs));
+  const LayerSet with_weights = layers_with_weights(costs);
+  const ShardLayout shards =
+      shard_layout(request.mesh.zero, request.mesh.dp, request.dataflow, with_weights);
+  const TierLayout tiers =
+      tier_layout(tier_placements(request.memory, trains(request)).back(),
+                  {.dataflow = request.dataflow,
+                   .with_weights = with_weights,
+                   .rank_of_layer = std::vector<int>(request.dataflow.num_layers)});
   double fixed = 0;
-  for (const ShardBytes& layer : shard_bytes(costs, shards, /*reads_in_place=*/true)) {
+  for (const ShardBytes& layer : shard_bytes(costs, shards, /*reads_in_place=*/true, tiers)) {
     fixed += static_cast<double>(layer.weights + layer.gradients + layer.states);
   }
-  return fixed > static_cast<double>(request.memory.device.count) * request.shape.ranks;
+  const auto device = static_cast<double>(request.memory.device.count);
+  return device > 0 && fixed > device * request.shape.ranks;
 }
 
 bool fits_in(Alternative& alternative, std::int64_t device_bytes) {
@@ -132,8 +166,22 @@ bool fits_in(Alternative& alternative, std::int64_t device_bytes) {
   return !is_hopeless(alternative.request) && fits(propose(alternative.request));
 }
 
+// Where no device is large enough for what has to live on the host.
+Alternative with_enough_host(Alternative from) {
+  Alternative any = from;
+  any.request.memory.device.count = 0;
+  const Plan plan = propose(any.request);
+  if (fits(plan)) return from;
+  const std::int64_t enough = rounded_up(host_bytes(plan.ledger));
+  from.request.memory.host.count = enough;
+  from.set("memory.host", format_bytes_exactly(enough));
+  return from;
+}
+
 // By bisection between what is known not to fit and what is, to half a per cent.
 Alternative with_smallest_budget(Alternative from) {
+  from = with_enough_host(std::move(from));
+  if (!is_hopeless(from.request) && fits(propose(from.request))) return from;
   std::int64_t low = from.request.memory.device.count;
   std::int64_t high = rounded_up(peak_bytes(propose(from.request).ledger));
   while (!fits_in(from, high)) high += high / 64 + 1;
@@ -154,23 +202,52 @@ std::string nearest_fix(const PlanRequest& request) {
     if (!is_hopeless(alternative.request) && fits(propose(alternative.request)))
       return alternative.text();
   }
-  return with_smallest_budget(with_auto(with_1f1b({.request = request, .settings = {}}))).text();
+  const Alternative same{.request = request, .settings = {}};
+  return with_smallest_budget(with_tiers(with_auto(with_1f1b(same)))).text();
+}
+
+// Of the tier that is too small.
+std::string over_budget(const Plan& plan) {
+  const MemoryOptions& memory = plan.memory;
+  const bool device = memory.device.count > 0 && peak_bytes(plan.ledger) > memory.device.count;
+  return device ? "memory.device" : "memory.host";
+}
+
+std::string allowed_text(const Plan& plan) {
+  const MemoryOptions& memory = plan.memory;
+  std::string text;
+  if (memory.device.count > 0)
+    text += "at most " + format_bytes(memory.device.count) + " on every rank";
+  if (memory.host.count > 0 && plan.placement.leaves_device())
+    text += (text.empty() ? "" : ", ") + std::string("at most ") + format_bytes(memory.host.count) +
+            " of its host's memory";
+  return text;
+}
+
+std::string needed_text(const Plan& plan) {
+  std::string text = format_bytes(peak_bytes(plan.ledger)) + " on the fullest";
+  if (plan.placement.leaves_device())
+    text += ", " + format_bytes(host_bytes(plan.ledger)) + " of the fullest's host memory";
+  text += "\n" + byte_table(plan.ledger, plan.memory.device.count);
+  const std::string host = host_table(plan.ledger, plan.memory.host.count);
+  text += host;
+  text.pop_back();
+  return text;
 }
 
 }  // namespace
 
 void refuse(const PlanRequest& request, const Plan& plan) {
   const std::string count = std::to_string(request.shape.ranks);
-  std::string table = byte_table(plan.ledger, request.memory.device.count);
-  table.pop_back();
-  throw UserError(
-      {.operation = "plan.memory",
-       .where = count + (count == "1" ? " rank, " : " ranks, ") + name_of(request.schedule) +
-                ", recompute " + name_of(request.memory.recompute),
-       .what = "the plan needs more memory than memory.device allows",
-       .expected = "at most " + format_bytes(request.memory.device.count) + " on every rank",
-       .got = format_bytes(peak_bytes(plan.ledger)) + " on the fullest\n" + table,
-       .fix = nearest_fix(request)});
+  std::string where = count + (count == "1" ? " rank, " : " ranks, ") + name_of(request.schedule) +
+                      ", recompute " + name_of(request.memory.recompute);
+  if (plan.placement.leaves_device()) where += ", " + placement_text(plan.placement);
+  throw UserError({.operation = "plan.memory",
+                   .where = where,
+                   .what = "the plan needs more memory than " + over_budget(plan) + " allows",
+                   .expected = allowed_text(plan),
+                   .got = needed_text(plan),
+                   .fix = nearest_fix(request)});
 }
 
 }  // namespace strata

@@ -19,7 +19,7 @@ std::int64_t scaled(std::int64_t bytes, std::int64_t part, std::int64_t whole) {
 }  // namespace
 
 ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const ShardLayout& layout,
-                       int weight_element_bytes, bool reads_in_place) {
+                       int weight_element_bytes, bool reads_in_place, const LayerTiers& tiers) {
   const std::int64_t elements = layer.weight_bytes / weight_element_bytes;
   const std::int64_t shard = largest_cut(elements, layout.shards);
   // A tied use's gradient has the size of its replica and goes to the owner, whole.
@@ -33,26 +33,44 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
                    .own_gradients = own,
                    .received = layout.replicas > 1 && !reads_in_place ? own : 0};
   if (shards.states) bytes.states = scaled(layer.state_bytes, shard, elements);
-  if (shards.gradients) bytes.gradients = scaled(own, shard, elements);
+  if (shards.gradients) {
+    bytes.opened_gradients = own;
+    bytes.gradients = scaled(own, shard, elements);
+  }
   if (shards.weights) {
     bytes.fetched_weights = layer.weight_bytes;
     bytes.weights = scaled(layer.weight_bytes, shard, elements);
+  }
+  if (tiers.updates_on_host()) {
+    bytes.host = {.weights = scaled(layer.weight_bytes, shard, elements),
+                  .gradients = scaled(own, shard, elements),
+                  .states = bytes.states};
+    bytes.states = 0;
+    if (shards.weights) bytes.weights = 0;  // peers gather them from where they are updated
+  }
+  if (tiers.fetches_weights()) {
+    bytes.fetched_weights = layer.weight_bytes;
+    bytes.weights = 0;
+  }
+  if (tiers.offloads_gradients()) {
+    bytes.opened_gradients = layer.gradient_bytes;
+    bytes.gradients = 0;
   }
   return bytes;
 }
 
 std::vector<ShardBytes> shard_bytes(const CostTable& costs, const ShardLayout& layout,
-                                    bool reads_in_place) {
+                                    bool reads_in_place, const TierLayout& tiers) {
   std::vector<ShardBytes> all;
   for (int layer = 0; layer < static_cast<int>(costs.layers.size()); ++layer) {
     all.push_back(shard_bytes(costs.layers[layer], layout[layer], layout,
-                              costs.weight_element_bytes, reads_in_place));
+                              costs.weight_element_bytes, reads_in_place, tiers[layer]));
   }
   return all;
 }
 
-CostTable resident_costs(CostTable costs, const ShardLayout& layout) {
-  const std::vector<ShardBytes> shards = shard_bytes(costs, layout, /*reads_in_place=*/true);
+CostTable resident_costs(CostTable costs, const ShardLayout& layout, const TierLayout& tiers) {
+  const std::vector<ShardBytes> shards = shard_bytes(costs, layout, /*reads_in_place=*/true, tiers);
   for (std::size_t l = 0; l < shards.size(); ++l) {
     costs.layers[l].weight_bytes = shards[l].weights;
     costs.layers[l].gradient_bytes = shards[l].gradients;

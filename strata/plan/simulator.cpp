@@ -1,6 +1,9 @@
 // Ranks are advanced in turn, each as far as it gets: a rank's clock depends on others only through the
 // arrivals of messages and the last comer of a collective, so that the order of turns changes nothing.
 // Replicas are one rank here; what they exchange takes its time on a channel beside the compute.
+//
+// What the host still has to do when a step ends delays the next one. All of it is done by the end of the
+// next forward, which waits for every update, so the second of two steps is like all that follow.
 #include "strata/plan/simulator.h"
 
 #include <algorithm>
@@ -78,15 +81,36 @@ struct SharedClock {
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;
   const CollectiveSeconds* collective_seconds = nullptr;
+  const LaneSeconds* lanes = nullptr;
+  std::vector<std::vector<int>> owners;  // per layer: of the tied weights it uses; empty: none
+  const Dataflow* dataflow = nullptr;
   ComputeSeconds layer_seconds;
   std::unordered_map<Message, double, MessageHash> arrivals;
   std::vector<Collective> collectives;
 };
 
+// What one step leaves behind for the next, in seconds of its own clock.
+struct LaneState {
+  std::array<double, 3> free{};    // per lane: when it has done what it was given
+  std::vector<double> weights_at;  // per layer, 0: not fetched; empty: none is
+  std::vector<double> updated_at;  // per layer: its update on the host
+
+  // Seen from a step that begins then.
+  LaneState after(double seconds) const {
+    LaneState state = *this;
+    const auto shift = [&](double& at) { at = std::max(0.0, at - seconds); };
+    for (double& at : state.free) shift(at);
+    for (double& at : state.weights_at) shift(at);
+    for (double& at : state.updated_at) shift(at);
+    return state;
+  }
+};
+
 // A rank whose work is to let time pass.
 class Clock : public Machine {
  public:
-  Clock(int rank, SharedClock& shared) : rank_(rank), shared_(&shared) {}
+  Clock(int rank, SharedClock& shared, LaneState state)
+      : rank_(rank), shared_(&shared), state_(std::move(state)) {}
 
   bool ready(const Action& action) override {
     if (is_receive(action.op)) return shared_->arrivals.count(message_of(rank_, action)) != 0;
@@ -96,6 +120,7 @@ class Clock : public Machine {
     if (came_ == left_) {
       ++came_;
       ++collective.ranks;
+      wait_for_offloads();  // the norm is that of the gradients where they are updated
       collective.last_seconds = std::max(collective.last_seconds, now_);
     }
     return collective.ranks == shared_->num_ranks;
@@ -114,16 +139,33 @@ class Clock : public Machine {
   }
 
   double now() const { return now_; }
+  const LaneState& state() const { return state_; }
   RankTimeline take_timeline() { return std::move(timeline_); }
 
  private:
   // Behind what the channel still has to do.
-  void start(LayerRange layers, const std::vector<double>& seconds, std::vector<double>& ends) {
+  double exchange(int layer, const std::vector<double>& seconds, double from) {
+    channel_free_ = std::max(channel_free_, from) + (seconds.empty() ? 0 : seconds[layer]);
+    return channel_free_;
+  }
+
+  // Behind what the lane still has to do.
+  double run(Lane lane, int layer, double from, double seconds) {
+    double& free = state_.free[static_cast<int>(lane)];
+    const double begin = std::max(free, from);
+    free = begin + seconds;
+    timeline_.lanes.push_back({lane, layer, begin, free});
+    return free;
+  }
+
+  const LayerLanes* lanes_of(int layer) const {
+    const LaneSeconds& lanes = *shared_->lanes;
+    return lanes.empty() || !lanes[layer].updates_on_host ? nullptr : &lanes[layer];
+  }
+
+  double& of_layer(std::vector<double>& ends, int layer) const {
     if (ends.empty()) ends.resize(shared_->costs->layers.size());
-    for (int l = layers.begin; l < layers.end; ++l) {
-      channel_free_ = std::max(channel_free_, now_) + (seconds.empty() ? 0 : seconds[l]);
-      ends[l] = channel_free_;
-    }
+    return ends[layer];
   }
 
   static double latest(LayerRange layers, const std::vector<double>& ends, double now) {
@@ -132,7 +174,63 @@ class Clock : public Machine {
     return now;
   }
 
-  void wait_for_weights(LayerRange layers) { now_ = latest(layers, weights_at_, now_); }
+  void wait_for_weights(LayerRange layers) {
+    const double begin = now_;
+    now_ = latest(layers, state_.weights_at, now_);
+    if (!shared_->owners.empty()) {
+      for (int l = layers.begin; l < layers.end; ++l)
+        for (const int owner : shared_->owners[l])
+          now_ = latest({owner, owner + 1}, state_.weights_at, now_);
+    }
+    timeline_.fetch_wait_seconds += now_ - begin;
+  }
+
+  void wait_for_offloads() {
+    const double begin = now_;
+    now_ = std::max(now_, offloads_end_);
+    timeline_.offload_wait_seconds += now_ - begin;
+  }
+
+  void fetch(int layer) {
+    const std::vector<double>& exchanged = shared_->collective_seconds->fetch;
+    const LayerLanes* lanes = lanes_of(layer);
+    double& at = of_layer(state_.weights_at, layer);
+    if (lanes == nullptr) {
+      at = exchange(layer, exchanged, now_);
+      return;
+    }
+    double from = std::max(now_, of_layer(state_.updated_at, layer));
+    if (!lanes->comes_back) from = run(Lane::kToDevice, layer, from, lanes->fetch_seconds);
+    at = !exchanged.empty() && exchanged[layer] > 0 ? exchange(layer, exchanged, from) : from;
+  }
+
+  void offload(int layer, double from) {
+    if (const LayerLanes* lanes = lanes_of(layer)) {
+      offloads_end_ = run(Lane::kToHost, layer, from, lanes->offload_seconds);
+      of_layer(landed_at_, layer) = offloads_end_;
+    }
+  }
+
+  // The seconds that it takes of the rank's own clock.
+  double update(int layer) {
+    const double seconds = shared_->costs->layers[layer].update_seconds;
+    const LayerLanes* lanes = lanes_of(layer);
+    if (lanes == nullptr) return seconds;
+    double& at = of_layer(state_.updated_at, layer);
+    at = run(Lane::kUpdate, layer, std::max(now_, of_layer(landed_at_, layer)), seconds);
+    if (lanes->comes_back) at = run(Lane::kToDevice, layer, at, lanes->fetch_seconds);
+    return 0;
+  }
+
+  double gather(LayerRange layers) {
+    const std::vector<double>& gather = shared_->collective_seconds->gather;
+    double seconds = 0;
+    for (int l = layers.begin; !gather.empty() && l < layers.end; ++l) seconds += gather[l];
+    const double end = std::max(latest(layers, state_.updated_at, now_), channel_free_) + seconds;
+    for (int l = layers.begin; l < layers.end; ++l)
+      if (lanes_of(l) != nullptr) of_layer(state_.updated_at, l) = end;
+    return end;
+  }
 
   double end_of(const Action& action) {
     const double overhead = shared_->costs->overhead_seconds;
@@ -140,37 +238,45 @@ class Clock : public Machine {
     if (is_receive(action.op)) {
       return std::max(now_, shared_->arrivals.at(message_of(rank_, action))) + overhead;
     }
-    const CollectiveSeconds& collective = *shared_->collective_seconds;
-    if (action.op == Op::kPrefetchWeights) start(action.layers, collective.fetch, weights_at_);
-    if (action.op == Op::kReduceGradients) start(action.layers, collective.reduce, gradients_at_);
-    if (action.op == Op::kAwaitGradients) {
-      return latest(action.layers, gradients_at_, now_) + overhead;
+    const auto [begin, end] = action.layers;
+    double seconds = 0;
+    switch (action.op) {
+      case Op::kPrefetchWeights:
+        for (int l = begin; l < end; ++l) fetch(l);
+        break;
+      case Op::kReduceGradients:
+        for (int l = begin; l < end; ++l)
+          of_layer(reduced_at_, l) = exchange(l, shared_->collective_seconds->reduce, now_);
+        break;
+      case Op::kAwaitGradients:  // where they live
+        now_ = latest(action.layers, reduced_at_, now_);
+        for (int l = begin; l < end; ++l) offload(l, now_);
+        break;
+      case Op::kOffloadGradients:
+        wait_for_offloads();
+        for (int l = begin; l < end; ++l) offload(l, now_);
+        break;
+      case Op::kGatherWeights:
+        return gather(action.layers) + overhead;
+      case Op::kUpdate:
+        for (int l = begin; l < end; ++l) seconds += update(l);
+        break;
+      case Op::kSendTiedWeight: {
+        const int owner = shared_->dataflow->ties[action.value].owner;
+        now_ = latest({owner, owner + 1}, state_.weights_at, now_);
+        break;
+      }
+      case Op::kReduceNormAndLoss:
+        return shared_->collectives[left_++].last_seconds + overhead;
+      default:
+        break;
     }
-    if (action.op == Op::kGatherWeights) {
-      return std::max(now_, channel_free_) + gather_seconds(action.layers) + overhead;
-    }
-    if (action.op == Op::kUpdate) return now_ + update_seconds(action.layers) + overhead;
-    if (action.op != Op::kReduceNormAndLoss) return now_ + overhead;
-    return shared_->collectives[left_++].last_seconds + overhead;
+    return now_ + seconds + overhead;
   }
 
   double compute_seconds(const Action& action) const {
     return shared_->layer_seconds(action.layers, action.op == Op::kBackward) *
            shared_->costs->scale(action.micro_batch);
-  }
-
-  double update_seconds(LayerRange layers) const {
-    double seconds = 0;
-    for (int l = layers.begin; l < layers.end; ++l)
-      seconds += shared_->costs->layers[l].update_seconds;
-    return seconds;
-  }
-
-  double gather_seconds(LayerRange layers) const {
-    const std::vector<double>& gather = shared_->collective_seconds->gather;
-    double seconds = 0;
-    for (int l = layers.begin; !gather.empty() && l < layers.end; ++l) seconds += gather[l];
-    return seconds;
   }
 
   double transfer_seconds(const Action& action) const {
@@ -184,19 +290,27 @@ class Clock : public Machine {
   int rank_;
   SharedClock* shared_;
   double now_ = 0;
-  double channel_free_ = 0;           // when the last started collective of replicas ends
-  std::vector<double> weights_at_;    // per layer, 0: not fetched; empty: none is
-  std::vector<double> gradients_at_;  // per layer, 0: not reduced; empty: none is
-  std::size_t came_ = 0, left_ = 0;   // collectives of all ranks
+  LaneState state_;
+  double channel_free_ = 0;          // when the last started collective of replicas ends
+  double offloads_end_ = 0;          // of those that have been started
+  std::vector<double> reduced_at_;   // per layer, 0: not reduced; empty: none is
+  std::vector<double> landed_at_;    // per layer: its gradient, on the host
+  std::size_t came_ = 0, left_ = 0;  // collectives of all ranks
   RankTimeline timeline_;
 };
 
-SharedClock make_shared_clock(const Schedule& schedule, const CostTable& costs,
-                              const CollectiveSeconds& collectives) {
+SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow,
+                              const CostTable& costs, const CollectiveSeconds& collectives,
+                              const LaneSeconds& lanes) {
   SharedClock shared{.costs = &costs,
                      .num_ranks = schedule.num_ranks(),
                      .collective_seconds = &collectives,
+                     .lanes = &lanes,
+                     .dataflow = &dataflow,
                      .layer_seconds = ComputeSeconds(costs)};
+  if (!dataflow.ties.empty()) shared.owners.resize(dataflow.num_layers);
+  for (const Tie& tie : dataflow.ties)
+    for (const int user : tie.users) shared.owners[user].push_back(tie.owner);
   double seconds = 0;
   double bytes = 0;
   for (const ValueCost& value : costs.values) {
@@ -251,17 +365,11 @@ void sort_by_time(const Schedule& schedule, Simulation& simulation) {
   }
 }
 
-}  // namespace
-
-Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
-                    const CostTable& costs, const CollectiveSeconds& collectives) {
-  STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(dataflow.num_layers),
-                  "plan.simulate");
-  STRATA_CHECK_EQ(costs.values.size(), dataflow.values.size(), "plan.simulate");
-  STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "plan.simulate");
-  SharedClock shared = make_shared_clock(schedule, costs, collectives);
+// One step behind what another has left on the ranks' lanes.
+Simulation simulate_step(const Schedule& schedule, SharedClock shared,
+                         std::vector<LaneState>& states) {
   std::vector<Clock> clocks;
-  for (int r = 0; r < schedule.num_ranks(); ++r) clocks.emplace_back(r, shared);
+  for (int r = 0; r < schedule.num_ranks(); ++r) clocks.emplace_back(r, shared, states[r]);
 
   Simulation simulation;
   run(schedule, clocks, simulation.order);
@@ -269,8 +377,9 @@ Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Pa
   for (const Clock& clock : clocks) {
     simulation.step_seconds = std::max(simulation.step_seconds, clock.now());
   }
-  for (Clock& clock : clocks) {
-    RankTimeline timeline = clock.take_timeline();
+  for (int r = 0; r < schedule.num_ranks(); ++r) {
+    states[r] = clocks[r].state().after(simulation.step_seconds);
+    RankTimeline timeline = clocks[r].take_timeline();
     timeline.idle_seconds = simulation.step_seconds - timeline.busy_seconds;
     busy += timeline.busy_seconds;
     simulation.ranks.push_back(std::move(timeline));
@@ -278,7 +387,27 @@ Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Pa
   if (simulation.step_seconds > 0) {
     simulation.bubble = 1 - busy / (schedule.num_ranks() * simulation.step_seconds);
   }
+  return simulation;
+}
 
+}  // namespace
+
+const char* name_of(Lane lane) {
+  constexpr const char* kNames[] = {"to device", "to host", "update"};
+  return kNames[static_cast<int>(lane)];
+}
+
+Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
+                    const CostTable& costs, const CollectiveSeconds& collectives,
+                    const LaneSeconds& lanes) {
+  STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(dataflow.num_layers),
+                  "plan.simulate");
+  STRATA_CHECK_EQ(costs.values.size(), dataflow.values.size(), "plan.simulate");
+  STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "plan.simulate");
+  const SharedClock shared = make_shared_clock(schedule, dataflow, costs, collectives, lanes);
+  std::vector<LaneState> states(schedule.num_ranks());
+  Simulation simulation = simulate_step(schedule, shared, states);
+  if (!lanes.empty()) simulation = simulate_step(schedule, shared, states);
   sort_by_time(schedule, simulation);
   return simulation;
 }

@@ -7,11 +7,17 @@
 /// Replicas are taken to be in step: fetches and reductions of a rank run one after another beside
 /// its compute, which waits for what it needs; the exchange of updated weights runs alone.
 ///
+/// Where the host updates layers, a rank has three lanes beside its compute, and each does one thing
+/// after another: weights to the device, gradients to the host, updates there. An update starts
+/// when its gradient has landed; the next fetch of the layer waits for it, in the next step, too. So
+/// such a step is simulated behind another one, with what that one leaves on the lanes.
+///
 /// Units   seconds from the start of the step.
 /// Cost    linear in the number of actions.
 /// Errors  InternalError when the programs block each other; validate() says where and why.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "strata/schedule/action.h"
@@ -21,12 +27,26 @@
 
 namespace strata {
 
+enum class Lane : std::uint8_t { kToDevice, kToHost, kUpdate };
+const char* name_of(Lane lane);  ///< "to device", "to host", "update"
+
+/// What a lane did for a layer.
+struct LaneEvent {
+  Lane lane;
+  int layer = 0;
+  double begin_seconds = 0;
+  double end_seconds = 0;
+};
+
 /// What one rank did and when.
 struct RankTimeline {
-  double busy_seconds = 0;         ///< forward, recompute, backward, update
-  double idle_seconds = 0;         ///< the rest of the step
-  std::vector<TraceEvent> events;  ///< one an action of the program, in its order; a receive's
-                                   ///< event is its wait
+  double busy_seconds = 0;          ///< forward, recompute, backward, update on the device
+  double idle_seconds = 0;          ///< the rest of the step
+  double fetch_wait_seconds = 0;    ///< of it, compute that waited for weights
+  double offload_wait_seconds = 0;  ///< of it, waiting for gradients to land on the host
+  std::vector<LaneEvent> lanes;     ///< in the order of their start in the program
+  std::vector<TraceEvent> events;   ///< one an action of the program, in its order; a receive's
+                                    ///< event is its wait
 };
 
 /// An action's place in the programs.
@@ -49,7 +69,18 @@ struct CollectiveSeconds {
   std::vector<double> gather;  ///< to exchange updated weights
 };
 
+/// Of a layer that the host updates: what its lanes do for it.
+struct LayerLanes {
+  bool updates_on_host = false;
+  double fetch_seconds = 0;    ///< its weights' way to the device
+  double offload_seconds = 0;  ///< its gradients' way to the host
+  bool comes_back = false;     ///< updated weights go to the device without a fetch
+};
+/// Per layer; empty: the host updates none.
+using LaneSeconds = std::vector<LayerLanes>;
+
 Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
-                    const CostTable& costs, const CollectiveSeconds& collectives = {});
+                    const CostTable& costs, const CollectiveSeconds& collectives = {},
+                    const LaneSeconds& lanes = {});
 
 }  // namespace strata

@@ -226,8 +226,7 @@ TEST(Simulator, FetchesAndReductionsRunBesideComputeWhichWaitsForWhatItNeeds) {
   };
   EXPECT_DOUBLE_EQ(step({}), 6);
   EXPECT_DOUBLE_EQ(step({.fetch = {0.5, 0.5}}), 6.5);  // the first layer's shows
-  // Layer 0's comes before its forward, and again during layer 1's backward.
-  EXPECT_DOUBLE_EQ(step({.fetch = {3, 0}}), 6 + 3 + 1);
+  EXPECT_DOUBLE_EQ(step({.fetch = {3, 0}}), 6 + 3);    // and it stays to its backward
   EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 2}}), 6.5);   // layer 1's hides behind layer 0's backward
   EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 5}}), 9.5);   // one after another
   EXPECT_DOUBLE_EQ(step({.gather = {0.25, 0.5}}), 6);  // weights that are fetched are not gathered

@@ -193,20 +193,24 @@ void append_reductions(Program& program, int rank, const Dataflow& dataflow,
   program.insert(program.end(), awaits.begin(), awaits.end());
 }
 
-bool has(const Program& program, Op op, int layer) {
-  return std::ranges::any_of(program, [&](const Action& action) {
-    return action.op == op && action.layers.begin == layer;
-  });
+// The layers for which a program has the action.
+LayerSet layers_with(const std::vector<Program>& programs, Op op) {
+  LayerSet layers;
+  for (const Program& program : programs)
+    for (const Action& action : program)
+      if (action.op == op) layers.add(action.layers.begin);
+  return layers;
 }
 
 // Of gradients that were not complete before, those of layers in ties, and of those that stay on the
 // device: the host needs a copy. Before the norm, which reads what the update will read.
 void append_offloads(std::vector<Program>& programs, const LayerPlacement& placement,
                      const ShardLayout& shards, const TierLayout& tiers) {
+  const LayerSet offloaded = layers_with(programs, Op::kOffloadGradients);
   for (int layer = 0; layer < static_cast<int>(placement.rank.size()); ++layer) {
     Program& program = programs[placement.rank[layer]];
     if (!tiers[layer].updates_on_host() || shards[layer].reduced) continue;
-    if (!has(program, Op::kOffloadGradients, layer))
+    if (!offloaded.has(layer))
       program.push_back({.op = Op::kOffloadGradients, .layers = {layer, layer + 1}});
   }
 }
@@ -215,11 +219,12 @@ void append_offloads(std::vector<Program>& programs, const LayerPlacement& place
 void append_updates(std::vector<Program>& programs, const LayerPlacement& placement,
                     const ShardLayout& shards, const TierLayout& tiers) {
   const int layers = static_cast<int>(placement.rank.size());
+  const LayerSet updated = layers_with(programs, Op::kUpdate);
   for (int layer = 0; layer < layers; ++layer) {
     Program& program = programs[placement.rank[layer]];
     const LayerRange range{layer, layer + 1};
     const LayerTiers place = tiers[layer];
-    if (!has(program, Op::kUpdate, layer)) program.push_back({.op = Op::kUpdate, .layers = range});
+    if (!updated.has(layer)) program.push_back({.op = Op::kUpdate, .layers = range});
     if (place.updates_on_host() && !place.fetches_weights() && !shards[layer].states)
       program.push_back({.op = Op::kPrefetchWeights, .layers = range});
   }

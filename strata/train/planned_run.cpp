@@ -102,7 +102,9 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model, int proc
                       .schedule = recipe.mesh.schedule,
                       .memory = recipe.memory,
                       .micro_batch = train.micro_batch,
-                      .mesh = mesh_request(recipe.mesh)};
+                      .mesh = mesh_request(recipe.mesh),
+                      .sample_tokens = recipe.model.context,
+                      .updates_at_once = train.clip == 0 && train.precision != at::kHalf};
   check_bytes(request.costs_none);
   if (processes > 1) {
     request.mesh.rates = kProcessRates;
@@ -167,7 +169,10 @@ TrainerOptions trainer_options(const Recipe& recipe) {
                       .clip = recipe.train.clip,
                       .label_smoothing = recipe.train.label_smoothing},
           .precision = recipe.train.precision,
-          .optimizer = recipe.optimizer};
+          .optimizer = recipe.optimizer,
+          .host_bytes = recipe.memory.host.count,
+          .link = {.bytes_per_second = static_cast<double>(recipe.memory.link.bandwidth.count),
+                   .latency_seconds = recipe.memory.link.latency}};
 }
 
 PlannedRun plan_run(const Recipe& given, bool probe, int processes) {

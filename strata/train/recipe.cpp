@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "strata/base/errors.h"
+#include "strata/plan/tier_choice.h"
 #include "strata/tokenizer/tokenizer.h"
 
 namespace strata {
@@ -93,6 +94,7 @@ void check(const Recipe& r, const Given& given) {
   } else {
     check_mesh(r.mesh, mesh_limits(r), where);
   }
+  check_memory(r.memory, r.mesh, where);
 }
 
 }  // namespace

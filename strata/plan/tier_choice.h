@@ -1,0 +1,59 @@
+/// Chooses where each kind of the layers' state lives, and makes the layout of it that a step follows.
+///
+/// What is left open (`auto`) stays on the device while the plan fits there. Else the states and
+/// gradients of all layers go to the host, and only then their weights, of which as many layers as
+/// fit are on the device at once. Layers without weights of their own have nothing to move. Weights
+/// and gradients that other ranks read or write in a tie stay on the device. Where replicas add
+/// gradients, the reduction takes them to where they are updated, whatever is asked, but for those of
+/// tied layers, which stay.
+///
+/// Errors  UserError `[plan.memory]` at the place that `where` gives for the field: settings that
+///         contradict each other.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "strata/plan/mesh_check.h"
+#include "strata/plan/plan_options.h"
+#include "strata/schedule/dataflow.h"
+#include "strata/schedule/tiers.h"
+
+namespace strata {
+
+/// Where the layers' state lives; LayerTiers of a layer that can have all of it.
+struct TierPlacement {
+  LayerTiers tiers = {};
+  int window = 0;  ///< layers whose weights are on the device at once; 0: what passes take
+  bool leaves_device() const { return tiers.updates_on_host(); }
+  friend bool operator==(const TierPlacement&, const TierPlacement&) = default;
+};
+
+/// "gradients and states on the host"; "" if nothing is.
+std::string placement_text(const TierPlacement& placement);
+
+void check_memory(const MemoryOptions& memory, const MeshOptions& mesh,
+                  const PlaceOf& place_of = {});
+
+/// What the options leave open, the fewest moves first. A window that is left open is 0.
+std::vector<TierPlacement> tier_placements(const MemoryOptions& memory, bool trains);
+
+/// What the layout has to know of a model on its ranks.
+struct TieredModel {
+  const Dataflow& dataflow;
+  LayerSet with_weights;
+  std::vector<int> rank_of_layer;
+  bool adds_gradients = false;   ///< replicas do
+  bool updates_at_once = false;  ///< an update needs nothing of other layers
+};
+
+TierLayout tier_layout(const TierPlacement& placement, const TieredModel& model);
+
+/// The layers of the rank that has most of those whose weights live off the device.
+int most_fetched(const TierLayout& layout, const std::vector<int>& rank_of_layer);
+
+/// By bisection, of 1 to `most`: the largest window of which `fits` says so; 0: not even one.
+int largest_window(int most, const std::function<bool(int window)>& fits);
+
+}  // namespace strata

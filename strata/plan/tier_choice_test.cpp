@@ -1,0 +1,358 @@
+#include "strata/plan/tier_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "strata/base/errors.h"
+#include "strata/plan/example_models_test.h"
+#include "strata/plan/planner.h"
+
+namespace strata {
+namespace {
+
+using enum TierChoice;
+using enum ScheduleKind;
+
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr LayerTiers kStatesAway{Tier::kDevice, Tier::kHost, Tier::kHost};
+constexpr LayerTiers kAllAway{Tier::kHost, Tier::kHost, Tier::kHost};
+constexpr LayerTiers kOnlyStatesAway{Tier::kDevice, Tier::kDevice, Tier::kHost};
+
+ErrorText refusal(const MemoryOptions& memory, const MeshOptions& mesh = {}) {
+  try {
+    check_memory(memory, mesh, [](const std::string& field) { return "recipe.yaml: " + field; });
+  } catch (const UserError& error) {
+    return error.text();
+  }
+  return {};
+}
+
+TEST(CheckMemory, RefusesKindsOfStateThatAnUpdateOnTheDeviceWouldMiss) {
+  EXPECT_EQ(refusal({.weights = kHost, .states = kDevice}).where, "recipe.yaml: memory.weights");
+  EXPECT_EQ(refusal({.gradients = kHost, .states = kDevice}).where,
+            "recipe.yaml: memory.gradients");
+  EXPECT_EQ(refusal({.weights = kHost, .states = kDevice}).fix,
+            "set memory.states=host, or memory.weights=device");
+  for (const MemoryOptions& legal :
+       {MemoryOptions{}, MemoryOptions{.weights = kHost}, MemoryOptions{.states = kHost},
+        MemoryOptions{.gradients = kDevice, .states = kHost},
+        MemoryOptions{.weights = kHost, .gradients = kDevice, .states = kHost, .window = 3}})
+    EXPECT_EQ(refusal(legal).what, "");
+}
+
+TEST(CheckMemory, RefusesAWindowOfWeightsThatNeverLeave) {
+  const MemoryOptions stay{.weights = kDevice, .window = 2};
+  EXPECT_EQ(refusal(stay).where, "recipe.yaml: memory.window");
+  EXPECT_EQ(refusal({.states = kDevice, .window = 2}).where, "recipe.yaml: memory.window");
+  EXPECT_EQ(refusal(stay, {.dp = 2, .zero = 3}).what, "");  // shards leave
+  EXPECT_EQ(refusal(stay, {.automatic = true}).what, "");   // may be found to
+  EXPECT_EQ(refusal({.window = 2}).what, "");
+}
+
+std::vector<LayerTiers> tiers_of(const MemoryOptions& memory, bool trains = true) {
+  std::vector<LayerTiers> all;
+  for (const TierPlacement& placement : tier_placements(memory, trains))
+    all.push_back(placement.tiers);
+  return all;
+}
+
+TEST(TierPlacements, AreTheFewestMovesFirst) {
+  using All = std::vector<LayerTiers>;
+  EXPECT_EQ(tiers_of({}), (All{{}, kStatesAway, kAllAway}));
+  EXPECT_EQ(tiers_of({.states = kDevice}), All{{}});
+  EXPECT_EQ(tiers_of({.weights = kDevice}), (All{{}, kStatesAway}));
+  EXPECT_EQ(tiers_of({.states = kHost}), (All{kStatesAway, kAllAway}));
+  EXPECT_EQ(tiers_of({.gradients = kHost}), (All{kStatesAway, kAllAway}));
+  EXPECT_EQ(tiers_of({.weights = kHost}), All{kAllAway});
+  EXPECT_EQ(tiers_of({.gradients = kDevice, .states = kHost}),
+            (All{kOnlyStatesAway, {Tier::kHost, Tier::kDevice, Tier::kHost}}));
+  EXPECT_EQ(tiers_of({.weights = kHost}, /*trains=*/false), All{{}});
+}
+
+TEST(TierPlacements, EveryLegalChoiceHasOne) {
+  for (const TierChoice weights : {kAuto, kDevice, kHost})
+    for (const TierChoice gradients : {kAuto, kDevice, kHost})
+      for (const TierChoice states : {kAuto, kDevice, kHost}) {
+        const MemoryOptions memory{
+            .weights = weights, .gradients = gradients, .states = states, .window = 0};
+        if (!refusal(memory).what.empty()) continue;
+        for (const LayerTiers& tiers : tiers_of(memory)) {
+          EXPECT_TRUE(weights == kAuto || tiers.fetches_weights() == (weights == kHost));
+          EXPECT_TRUE(gradients == kAuto || tiers.offloads_gradients() == (gradients == kHost));
+          EXPECT_TRUE(states == kAuto || tiers.updates_on_host() == (states == kHost));
+          EXPECT_TRUE(tiers.updates_on_host() ||
+                      (!tiers.fetches_weights() && !tiers.offloads_gradients()));
+        }
+        EXPECT_FALSE(tiers_of(memory).empty());
+      }
+}
+
+TEST(TierLayout, LayersWithoutWeightsAndThoseInTiesAcrossRanksStay) {
+  Dataflow dataflow = chain(4);
+  dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
+  const LayerSet with_weights{0, 1, 3};
+  const auto layout = [&](std::vector<int> ranks, bool adds_gradients) {
+    return tier_layout({.tiers = kAllAway, .window = 3}, {.dataflow = dataflow,
+                                                          .with_weights = with_weights,
+                                                          .rank_of_layer = std::move(ranks),
+                                                          .adds_gradients = adds_gradients,
+                                                          .updates_at_once = true});
+  };
+  using All = std::vector<LayerTiers>;
+  const TierLayout alone = layout({0, 0, 0, 0}, false);
+  EXPECT_EQ(alone.layers, (All{kAllAway, kAllAway, {}, kAllAway}));
+  EXPECT_EQ(alone.window, 3);
+  EXPECT_TRUE(alone.updates_at_once);
+  EXPECT_EQ(most_fetched(alone, {0, 0, 0, 0}), 3);
+  EXPECT_EQ(most_fetched(alone, {0, 0, 1, 1}), 2);
+  // Other ranks read the weights and add to the gradients.
+  EXPECT_EQ(layout({0, 0, 1, 1}, false).layers,
+            (All{kOnlyStatesAway, kAllAway, {}, kOnlyStatesAway}));
+  // Gradients of a tie are added up before replicas do that.
+  const LayerTiers weights_away{Tier::kHost, Tier::kDevice, Tier::kHost};
+  EXPECT_EQ(layout({0, 0, 0, 0}, true).layers, (All{weights_away, kAllAway, {}, weights_away}));
+  // A reduction takes the others' away, even where they might stay.
+  const TierLayout reduced = tier_layout({.tiers = kOnlyStatesAway}, {.dataflow = dataflow,
+                                                                      .with_weights = with_weights,
+                                                                      .rank_of_layer = {0, 0, 0, 0},
+                                                                      .adds_gradients = true});
+  EXPECT_EQ(reduced.layers, (All{kOnlyStatesAway, kStatesAway, {}, kOnlyStatesAway}));
+}
+
+TEST(TierLayout, OfNothingThatLeavesIsThatOfOneTier) {
+  const Dataflow dataflow = chain(2);
+  const TieredModel model{.dataflow = dataflow,
+                          .with_weights = LayerSet::all(2),
+                          .rank_of_layer = {0, 0},
+                          .updates_at_once = true};
+  EXPECT_EQ(tier_layout({}, model), TierLayout{});
+  EXPECT_EQ(tier_layout({.window = 5}, model), TierLayout{.window = 5});  // of sharded weights
+}
+
+TEST(LargestWindow, IsFoundByFewQuestions) {
+  for (int most = 1; most <= 40; ++most) {
+    for (int limit = 0; limit <= most; ++limit) {
+      int asked = 0;
+      const int found = largest_window(most, [&](int window) {
+        ++asked;
+        EXPECT_GE(window, 1);
+        EXPECT_LE(window, most);
+        return window <= limit;
+      });
+      EXPECT_EQ(found, limit);
+      EXPECT_LE(asked, 7);
+    }
+  }
+}
+
+// Eight equal layers with bytes that tell kinds apart, on one rank.
+PlanRequest request_of(int layers = 8, int ranks = 1) {
+  PlanRequest request;
+  request.dataflow = chain(layers);
+  request.costs_cheap = equal_costs(request.dataflow,
+                                    {.forward_seconds = 10e-3,
+                                     .backward_seconds = 20e-3,
+                                     .update_seconds = 1e-3,
+                                     .weight_bytes = 4 * kMiB,
+                                     .gradient_bytes = 4 * kMiB,
+                                     .state_bytes = 8 * kMiB,
+                                     .saved_bytes = kMiB},
+                                    {.bytes = kMiB / 4});
+  request.costs_none = request.costs_cheap;
+  request.shape = {ranks, 1};  // with more, whole gradients add up on the device
+  request.micro_batch = 1;
+  request.sample_tokens = 512;
+  return request;
+}
+
+bool is_planned(const PlanRequest& request) {
+  try {
+    const Plan plan = make_plan(request);
+    EXPECT_TRUE(request.memory.device.count == 0 ||
+                peak_bytes(plan.ledger) <= request.memory.device.count);
+    EXPECT_TRUE(request.memory.host.count == 0 ||
+                host_bytes(plan.ledger) <= request.memory.host.count);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+TEST(TierChoice, NothingLeavesTheDeviceWhileItFits) {
+  PlanRequest request = request_of();
+  const std::int64_t peak = peak_bytes(make_plan(request).ledger);
+  request.memory.device.count = peak;
+  EXPECT_TRUE(make_plan(request).decisions().tiers.layers.empty());
+  request.memory.recompute = RecomputeMode::kAuto;
+  request.memory.device.count = peak - kMiB;
+  const Plan twice = make_plan(request);
+  EXPECT_TRUE(twice.decisions().tiers.layers.empty());
+  EXPECT_FALSE(twice.decisions().recompute.empty());
+}
+
+TEST(TierChoice, MovesStatesAndGradientsFirstAndThenAsManyWeightsAsItTakes) {
+  PlanRequest request = request_of();
+  request.memory.device.count = 60 * kMiB;  // all of it takes 128 and what layers save
+  const Plan states = make_plan(request);
+  EXPECT_EQ(states.decisions().tiers.layers, std::vector(8, kStatesAway));
+  EXPECT_EQ(states.ledger[0].host, (HostBytes{32 * kMiB, 32 * kMiB, 64 * kMiB}));
+  EXPECT_EQ(states.ledger[0].at_peak[ByteKind::kStates], 0);
+
+  int last = 8;
+  for (const std::int64_t mebibytes : {50, 40, 32, 24}) {
+    request.memory.device.count = mebibytes * kMiB;
+    const Plan plan = make_plan(request);
+    EXPECT_LE(peak_bytes(plan.ledger), request.memory.device.count);
+    ASSERT_EQ(plan.decisions().tiers.layers.size(), 8u);
+    const TierLayout& tiers = plan.decisions().tiers;
+    if (!tiers[0].fetches_weights()) continue;
+    EXPECT_LE(tiers.window, last);
+    last = tiers.window;
+    // One more layer would be too many.
+    request.memory.window = tiers.window + 1;
+    request.memory.weights = kHost;
+    if (tiers.window < 8) EXPECT_FALSE(is_planned(request));
+    request.memory.window = 0;
+    request.memory.weights = kAuto;
+  }
+  EXPECT_LT(last, 4);
+}
+
+TEST(TierChoice, WhatFitsKeepsFittingWithMoreMemory) {
+  for (const RecomputeMode recompute : {RecomputeMode::kCheap, RecomputeMode::kAuto}) {
+    for (const int ranks : {1, 2}) {
+      bool fits = false;
+      for (std::int64_t kibibytes = 4 * 1024; kibibytes <= 140 * 1024; kibibytes += 1777) {
+        PlanRequest request = request_of(8, ranks);
+        request.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {7}});
+        request.costs_cheap.layers[7].replica_bytes = 4 * kMiB;
+        request.memory = {.device = {kibibytes * 1024}, .recompute = recompute};
+        const bool now = is_planned(request);
+        EXPECT_GE(now, fits) << kibibytes << " KiB on " << ranks;
+        fits = now;
+      }
+      EXPECT_TRUE(fits);
+    }
+  }
+}
+
+TEST(TierChoice, ALittleLessThanTheFixedPlansPeakIsRefused) {
+  for (const int window : {1, 2, 4, 8}) {
+    PlanRequest request = request_of();
+    request.memory = {.weights = kHost, .window = window};
+    const Plan plan = make_plan(request);
+    request.memory.device.count = peak_bytes(plan.ledger);
+    request.memory.host.count = host_bytes(plan.ledger);
+    EXPECT_TRUE(is_planned(request)) << window;
+    request.memory.device.count = peak_bytes(plan.ledger) * 97 / 100;
+    EXPECT_FALSE(is_planned(request)) << window;
+    request.memory.device.count = peak_bytes(plan.ledger);
+    request.memory.host.count -= 1;
+    EXPECT_FALSE(is_planned(request)) << window;
+  }
+}
+
+TEST(TierChoice, AWindowWithoutABudgetHoldsAllLayers) {
+  PlanRequest request = request_of();
+  request.memory.weights = kHost;
+  EXPECT_EQ(make_plan(request).decisions().tiers.window, 8);
+  request.memory.window = 3;
+  EXPECT_EQ(make_plan(request).decisions().tiers.window, 3);
+}
+
+TEST(TierChoice, RecomputeMakesRoomForAWindow) {
+  PlanRequest request = request_of(16);
+  for (LayerCost& layer : request.costs_cheap.layers) layer.saved_bytes = 6 * kMiB;
+  request.memory = {.device = {56 * kMiB}, .recompute = RecomputeMode::kCheap};
+  EXPECT_FALSE(is_planned(request));  // the saved bytes alone are 96 MiB
+  request.memory.recompute = RecomputeMode::kAuto;
+  const Plan plan = make_plan(request);
+  EXPECT_LE(peak_bytes(plan.ledger), request.memory.device.count);
+  EXPECT_FALSE(plan.decisions().recompute.empty());
+  EXPECT_TRUE(plan.decisions().tiers[0].fetches_weights());
+}
+
+TEST(TierChoice, UpdatesAtOnceOnlyWhereNothingWaitsForAllGradients) {
+  for (const bool at_once : {false, true}) {
+    PlanRequest request = request_of();
+    request.memory.states = kHost;
+    request.updates_at_once = at_once;
+    const Plan plan = make_plan(request);
+    EXPECT_EQ(plan.decisions().tiers.updates_at_once, at_once);
+    const Program& program = plan.schedule().programs[0];
+    const auto first = [&](Op op) {
+      return std::ranges::find_if(program, [&](const Action& a) { return a.op == op; });
+    };
+    EXPECT_EQ(first(Op::kUpdate) < first(Op::kReduceNormAndLoss), at_once);
+  }
+}
+
+TEST(TierChoice, IsFollowedByProcessesThatMeasuredSomethingElse) {
+  PlanRequest request = request_of(8, 2);
+  request.memory.device.count = 20 * kMiB;
+  const Plan plan = make_plan(request);
+  ASSERT_TRUE(plan.placement.tiers.fetches_weights());
+  PlanRequest other = request;
+  other.memory.device.count = 0;
+  EXPECT_FALSE(make_plan(other).placement.leaves_device());
+  const Plan followed = follow_plan(other, decisions_text(plan));
+  EXPECT_EQ(followed.placement, plan.placement);
+  EXPECT_EQ(followed.decisions().tiers, plan.decisions().tiers);
+  EXPECT_EQ(followed.schedule().programs, plan.schedule().programs);
+}
+
+TEST(TierRefusal, NamesWhatFits) {
+  // Only the device is allowed: the fix opens the host.
+  PlanRequest request = request_of();
+  request.memory = {.device = {60 * kMiB}, .states = kDevice};
+  try {
+    make_plan(request);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().fix, "set memory.states=auto");
+    EXPECT_EQ(error.text().got.find("on host"), std::string::npos);
+  }
+  request.memory.states = kAuto;
+  EXPECT_TRUE(is_planned(request));
+
+  // A host that is too small for what does not fit the device.
+  request.memory.host.count = 100 * kMiB;
+  try {
+    make_plan(request);
+    FAIL();
+  } catch (const UserError& error) {
+    const ErrorText& text = error.text();
+    EXPECT_NE(text.what.find("than memory.host allows"), std::string::npos) << text.what;
+    EXPECT_NE(text.where.find("gradients and states on the host"), std::string::npos) << text.where;
+    EXPECT_NE(text.got.find("MiB on host of rank"), std::string::npos) << text.got;
+    EXPECT_NE(text.expected.find("100.00 MiB of its host's memory"), std::string::npos);
+    EXPECT_NE(text.fix.find("mesh.pp="), std::string::npos) << text.fix;
+  }
+
+  // Nothing but more of both will do.
+  request = request_of(2, 2);
+  request.memory = {.device = {2 * kMiB}, .host = {2 * kMiB}};
+  try {
+    make_plan(request);
+    FAIL();
+  } catch (const UserError& error) {
+    const std::string& fix = error.text().fix;
+    EXPECT_NE(fix.find("memory.device="), std::string::npos) << fix;
+    const auto value_of = [&](const std::string& name) {
+      const std::size_t at = fix.find(name + "=");
+      if (at == std::string::npos) return Bytes{2 * kMiB};
+      const std::size_t begin = at + name.size() + 1;
+      return parse_bytes(fix.substr(begin, fix.find(' ', begin) - begin));
+    };
+    request.memory.device = value_of("memory.device");
+    request.memory.host = value_of("memory.host");
+    request.memory.recompute = RecomputeMode::kAuto;
+    EXPECT_TRUE(is_planned(request)) << fix;
+  }
+}
+
+}  // namespace
+}  // namespace strata

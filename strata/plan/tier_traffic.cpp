@@ -1,0 +1,101 @@
+// Bounds are ratios of the simulator's own seconds: with more tokens a step computes longer and moves and
+// updates as much as before.
+#include "strata/plan/tier_traffic.h"
+
+#include <algorithm>
+
+#include "strata/base/units.h"
+
+namespace strata {
+namespace {
+
+double seconds_of(std::int64_t bytes, double rate, double latency) {
+  return latency + (rate > 0 ? static_cast<double>(bytes) / rate : 0);
+}
+
+// Of weights that all replicas keep whole each updates a part, which goes to the others without a fetch.
+bool comes_back(const LayerShards& shards, const LayerTiers& tiers) {
+  return tiers.updates_on_host() && shards.gathers_weights();
+}
+
+}  // namespace
+
+LinkRates link_rates(const MemoryLink& link) {
+  const auto asked = static_cast<double>(link.bandwidth.count);
+  const double rate = asked > 0 ? asked : kMemoryRate;
+  return {.to_device = rate, .to_host = rate, .latency = link.latency};
+}
+
+LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, const TierLayout& tiers,
+                         const LinkRates& rates) {
+  LaneSeconds lanes;
+  if (tiers.layers.empty()) return lanes;
+  const auto layers = shard_bytes(costs, shards, /*reads_in_place=*/true, tiers);
+  for (int l = 0; l < static_cast<int>(layers.size()); ++l) {
+    const HostBytes& host = layers[l].host;
+    if (!tiers[l].updates_on_host()) {
+      lanes.emplace_back();
+      continue;
+    }
+    lanes.push_back({.updates_on_host = true,
+                     .fetch_seconds = seconds_of(host.weights, rates.to_device, rates.latency),
+                     .offload_seconds = seconds_of(host.gradients, rates.to_host, rates.latency),
+                     .comes_back = comes_back(shards[l], tiers[l])});
+  }
+  return lanes;
+}
+
+LinkTraffic link_traffic(const Program& program, const std::vector<ShardBytes>& layers,
+                         const ShardLayout& shards, const TierLayout& tiers) {
+  LinkTraffic traffic;
+  for (const Action& action : program) {
+    for (int l = action.layers.begin; l < action.layers.end; ++l) {
+      if (!tiers[l].updates_on_host()) continue;
+      const HostBytes& host = layers[l].host;
+      const bool back = comes_back(shards[l], tiers[l]);
+      const bool fetch = action.op == Op::kPrefetchWeights && !back;
+      const bool reduced = shards[l].reduced && action.op == Op::kAwaitGradients;
+      if (fetch) ++traffic.fetches;
+      if (fetch || (back && action.op == Op::kUpdate)) traffic.to_device += host.weights;
+      if (reduced || action.op == Op::kOffloadGradients) traffic.to_host += host.gradients;
+    }
+  }
+  return traffic;
+}
+
+TierBounds tier_bounds(const Simulation& simulation, const Schedule& schedule, bool updates_at_once,
+                       double amount, const std::string& unit) {
+  TierBounds bounds{.unit = unit, .amount = amount};
+  for (int r = 0; r < schedule.num_ranks(); ++r) {
+    const RankTimeline& rank = simulation.ranks[r];
+    double forward = 0, backward = 0, lanes[3] = {};
+    for (const LaneEvent& event : rank.lanes)
+      lanes[static_cast<int>(event.lane)] += event.end_seconds - event.begin_seconds;
+    for (std::size_t i = 0; i < rank.events.size(); ++i) {
+      const Op op = schedule.programs[r][i].op;
+      const double seconds = rank.events[i].end_seconds - rank.events[i].begin_seconds;
+      if (op == Op::kForward) forward += seconds;
+      if (op == Op::kRecompute || op == Op::kBackward) backward += seconds;
+    }
+    if (forward + backward <= 0) continue;
+    const double link =
+        std::max(lanes[static_cast<int>(Lane::kToDevice)], lanes[static_cast<int>(Lane::kToHost)]);
+    const double hides = updates_at_once ? backward : forward;
+    bounds.link = std::max(bounds.link, amount * link / (forward + backward));
+    if (hides > 0)
+      bounds.update =
+          std::max(bounds.update, amount * lanes[static_cast<int>(Lane::kUpdate)] / hides);
+  }
+  return bounds;
+}
+
+std::string binding_sentence(const TierBounds& bounds) {
+  const bool link = bounds.link > bounds.amount, update = bounds.update > bounds.amount;
+  std::string binds = "compute";
+  if (link || update) binds = bounds.link > bounds.update ? "the link" : "the optimizer";
+  return "link-bound below " + format_count(bounds.link) + " " + bounds.unit +
+         " a step; optimizer-bound below " + format_count(bounds.update) + "; this one has " +
+         format_count(bounds.amount) + ": " + binds + " binds";
+}
+
+}  // namespace strata

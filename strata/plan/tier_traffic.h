@@ -1,0 +1,63 @@
+/// Reckons what goes between a rank's device and its host: bytes, seconds, and which of compute, link
+/// and the host's optimizer a step waits for.
+///
+/// Units  bytes of a step and rank; seconds of a step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "strata/plan/plan_options.h"
+#include "strata/plan/shard_bytes.h"
+#include "strata/plan/simulator.h"
+#include "strata/schedule/step_plan.h"
+
+namespace strata {
+
+/// Each way of its own.
+struct LinkRates {
+  double to_device = 0;  ///< bytes a second; 0: takes no time
+  double to_host = 0;
+  double latency = 0;  ///< seconds of every transfer
+};
+
+/// Copies within memory. Assumed, not measured.
+inline constexpr double kMemoryRate = 5e9;
+
+LinkRates link_rates(const MemoryLink& link);
+
+/// For the simulator: of layers that the host updates.
+LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, const TierLayout& tiers,
+                         const LinkRates& rates);
+
+struct LinkTraffic {
+  std::int64_t to_device = 0;
+  std::int64_t to_host = 0;
+  std::int64_t fetches = 0;  ///< of layers' weights
+  friend bool operator==(const LinkTraffic&, const LinkTraffic&) = default;
+};
+
+/// What `program` moves.
+LinkTraffic link_traffic(const Program& program, const std::vector<ShardBytes>& layers,
+                         const ShardLayout& shards, const TierLayout& tiers);
+
+/// Tokens (or samples) of a step below which a resource takes longer than the compute that hides it:
+/// transfers hide behind the whole step; updates behind backward where a layer is updated at once,
+/// and else behind the next forward. Of the rank that needs most.
+/// Source  Ren et al. 2021 (ZeRO-Offload), section 4; Sun et al. 2022 (STRONGHOLD).
+struct TierBounds {
+  std::string unit = "tokens";
+  double amount = 0;  ///< of this step
+  double link = 0;
+  double update = 0;
+};
+
+TierBounds tier_bounds(const Simulation& simulation, const Schedule& schedule, bool updates_at_once,
+                       double amount, const std::string& unit);
+
+/// "link-bound below 6 k tokens a step; optimizer-bound below 14 k; this one has 4.1 k: the optimizer
+/// binds".
+std::string binding_sentence(const TierBounds& bounds);
+
+}  // namespace strata

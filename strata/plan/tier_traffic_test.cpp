@@ -1,0 +1,209 @@
+// Steps with layers that the host updates, against closed forms.
+#include "strata/plan/tier_traffic.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "strata/plan/example_models_test.h"
+#include "strata/plan/planner.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
+
+namespace strata {
+namespace {
+
+constexpr LayerTiers kAllAway{Tier::kHost, Tier::kHost, Tier::kHost};
+constexpr LayerTiers kStatesAway{Tier::kDevice, Tier::kHost, Tier::kHost};
+
+// Equal layers on one rank: seconds of a layer's forward, backward, fetch, offload and update.
+struct Streamed {
+  int layers = 8;
+  double forward = 1, backward = 2, fetch = 0, offload = 0, update = 0;
+  int window = 1;
+  bool at_once = false;
+  LayerTiers tiers = kAllAway;
+  int micro_batches = 1;
+  Dataflow dataflow = {};
+
+  Schedule schedule() {
+    dataflow = chain(layers);
+    const TierLayout layout{
+        .layers = std::vector(layers, tiers), .window = window, .updates_at_once = at_once};
+    return lower(build_schedule(ScheduleKind::kGpipe, {1, micro_batches}), dataflow, {{0, layers}},
+                 {.tiers = layout});
+  }
+  Simulation run() {
+    const Schedule lowered = schedule();
+    const CostTable costs = equal_costs(
+        dataflow,
+        {.forward_seconds = forward, .backward_seconds = backward, .update_seconds = update});
+    const LaneSeconds lanes(
+        layers, {.updates_on_host = true, .fetch_seconds = fetch, .offload_seconds = offload});
+    return simulate(lowered, dataflow, {{0, layers}}, costs, {}, lanes);
+  }
+  double step() { return run().step_seconds; }
+  double compute() const { return layers * (forward + backward); }
+};
+
+TEST(TierSimulation, AWindowOfOneAddsUpWhatItMoves) {
+  // The layer at the turn stays: 2 L - 1 fetches, each of which compute waits for.
+  Streamed s{.fetch = 3};
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 15 * 3);
+  s.offload = 0.5;  // hides behind the next layer's fetch; the last one shows
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 15 * 3 + 0.5);
+  s.update = 0.25;  // one by one ahead of the next forward: the first one shows
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 15 * 3 + 0.5 + 0.25);
+}
+
+TEST(TierSimulation, WhatAWindowHidesTakesNoTime) {
+  for (const int window : {2, 3, 8}) {
+    Streamed s{.fetch = 1, .offload = 2, .update = 1, .window = window};
+    // Of each the first or the last shows: layer 0 is needed first and done last.
+    EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1 + 2 + 1) << window;
+    EXPECT_DOUBLE_EQ(s.run().ranks[0].fetch_wait_seconds, 2) << window;
+    EXPECT_DOUBLE_EQ(s.run().ranks[0].offload_wait_seconds, 2) << window;
+  }
+}
+
+TEST(TierSimulation, AStarvedLinkSetsTheStep) {
+  for (const int window : {2, 3, 4}) {
+    Streamed s{.fetch = 10, .offload = 0.5, .update = 0.5, .window = window};
+    const LinkTraffic moved = link_traffic(s.schedule().programs[0], std::vector<ShardBytes>(8), {},
+                                           {.layers = std::vector(8, kAllAway)});
+    const double link = 10.0 * static_cast<double>(moved.fetches);
+    EXPECT_GE(s.step(), link) << window;
+    // Beyond it: the window is computed at the turn and at the end, the last gradient lands, the
+    // first update is made.
+    EXPECT_LE(s.step(), link + window * 3 + 1) << window;
+  }
+  Streamed gradients{.offload = 5, .window = 8};
+  EXPECT_DOUBLE_EQ(gradients.step(), 8 + 2 + 8 * 5);
+}
+
+TEST(TierSimulation, AStarvedOptimizerSetsTheStep) {
+  // At once: from the first gradient on the lane never rests; the next forward waits for the last.
+  Streamed at_once{.fetch = 0.5, .offload = 0.25, .update = 4, .window = 8, .at_once = true};
+  EXPECT_DOUBLE_EQ(at_once.step(), 8 + 2 + 0.25 + 8 * 4 + 0.5);
+  // Behind the norm: each forward waits for its layer's update.
+  Streamed in_time = at_once;
+  in_time.at_once = false;
+  EXPECT_DOUBLE_EQ(in_time.step(), 8 * 4 + 0.5 + 1 + 16 + 0.25);
+}
+
+TEST(TierSimulation, UpdatesThatFitHideInBackwardOrInTheNextForward) {
+  Streamed s{.update = 1.5, .window = 8, .at_once = true};
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1.5);  // backward takes 2 a layer
+  s.at_once = false;
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1.5 + 7 * 0.5);  // forward takes 1
+}
+
+TEST(TierSimulation, WeightsThatStayComeBackBehindTheirUpdate) {
+  Streamed s{.fetch = 0.25, .update = 0.5, .tiers = kStatesAway};
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 0.25 + 0.5);
+  s.fetch = 3;  // each forward waits for its layer's
+  EXPECT_DOUBLE_EQ(s.step(), 0.5 + 8 * 3 + 1 + 16);
+}
+
+TEST(TierSimulation, GradientsThatStayAreCopiedBeforeTheUpdate) {
+  Streamed s{.offload = 0.5, .tiers = {Tier::kDevice, Tier::kDevice, Tier::kHost}};
+  // One copy after another ahead of the norm, which reads what the update will read.
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 8 * 0.5);
+}
+
+TEST(TierSimulation, IsNeverFasterThanAnyLaneAndNeverSlowerThanAllOfThem) {
+  std::mt19937 random(3);
+  const auto some = [&] { return static_cast<double>(random() % 17) / 4; };
+  for (int i = 0; i < 300; ++i) {
+    Streamed s{.layers = 1 + static_cast<int>(random() % 7),
+               .forward = some(),
+               .backward = some(),
+               .fetch = some(),
+               .offload = some(),
+               .update = some(),
+               .window = 1 + static_cast<int>(random() % 7),
+               .at_once = random() % 2 == 0,
+               .tiers = random() % 3 == 0 ? kStatesAway : kAllAway,
+               .micro_batches = 1 + static_cast<int>(random() % 2)};
+    const Simulation simulation = s.run();
+    double lanes[3] = {};
+    for (const LaneEvent& event : simulation.ranks[0].lanes) {
+      EXPECT_LE(event.begin_seconds, event.end_seconds);
+      lanes[static_cast<int>(event.lane)] += event.end_seconds - event.begin_seconds;
+    }
+    const double compute = s.compute() * s.micro_batches;
+    EXPECT_DOUBLE_EQ(lanes[2], s.layers * s.update);
+    EXPECT_DOUBLE_EQ(lanes[1], s.layers * s.offload);
+    EXPECT_GE(simulation.step_seconds + 1e-9, std::max({compute, lanes[0], lanes[1], lanes[2]}))
+        << i;
+    EXPECT_LE(simulation.step_seconds, compute + lanes[0] + lanes[1] + lanes[2] + 1e-9) << i;
+  }
+}
+
+TEST(TierSimulation, AUserOfATiedWeightWaitsForItsOwner) {
+  Streamed s{.layers = 3, .fetch = 4, .window = 8};
+  Schedule schedule = s.schedule();
+  const CostTable costs = equal_costs(s.dataflow, {.forward_seconds = 1, .backward_seconds = 2});
+  Dataflow tied = s.dataflow;
+  tied.ties.push_back({.name = "table", .owner = 2, .users = {0}});
+  const LaneSeconds lanes(3, {.updates_on_host = true, .fetch_seconds = 4});
+  // Layer 0 begins when layer 2's weights are there, behind those of 0 and 1.
+  const Simulation simulation = simulate(schedule, tied, {{0, 3}}, costs, {}, lanes);
+  EXPECT_DOUBLE_EQ(simulation.step_seconds, 12 + 9);
+}
+
+TEST(LaneSeconds, AreLatencyAndBytesOverBandwidth) {
+  const Dataflow dataflow = chain(2);
+  CostTable costs =
+      equal_costs(dataflow, {.weight_bytes = 4000, .gradient_bytes = 4000, .state_bytes = 8000});
+  const TierLayout tiers{.layers = {{}, kAllAway}};
+  const LinkRates rates{.to_device = 1000, .to_host = 500, .latency = 0.5};
+  const LaneSeconds lanes = lane_seconds(costs, {}, tiers, rates);
+  EXPECT_FALSE(lanes[0].updates_on_host);
+  EXPECT_TRUE(lanes[1].updates_on_host);
+  EXPECT_DOUBLE_EQ(lanes[1].fetch_seconds, 4.5);
+  EXPECT_DOUBLE_EQ(lanes[1].offload_seconds, 8.5);
+  EXPECT_FALSE(lanes[1].comes_back);
+  EXPECT_TRUE(lane_seconds(costs, {}, {}, rates).empty());
+  // Shards that stay on the device come back by themselves.
+  const ShardLayout shards = shard_layout({.stage = 1}, 2, dataflow, LayerSet::all(2));
+  EXPECT_TRUE(lane_seconds(costs, shards, {.layers = {{}, kStatesAway}}, rates)[1].comes_back);
+  EXPECT_DOUBLE_EQ(link_rates({.bandwidth = {2000}, .latency = 0.25}).to_host, 2000);
+  EXPECT_DOUBLE_EQ(link_rates({}).to_device, kMemoryRate);
+}
+
+TEST(LinkTraffic, CountsEveryFetchAndEachGradientOnce) {
+  Streamed s{.window = 2, .micro_batches = 3};
+  const Schedule schedule = s.schedule();
+  const TierLayout tiers{.layers = std::vector(8, kAllAway)};
+  const std::vector<ShardBytes> layers(8, {.host = {.weights = 100, .gradients = 200}});
+  const LinkTraffic moved = link_traffic(schedule.programs[0], layers, {}, tiers);
+  EXPECT_EQ(moved.fetches, std::ranges::count_if(schedule.programs[0], [](const Action& a) {
+              return a.op == Op::kPrefetchWeights;
+            }));
+  EXPECT_EQ(moved.to_device, moved.fetches * 100);
+  EXPECT_EQ(moved.to_host, 8 * 200);
+}
+
+// 2.3 of the facts: transfers hide behind the whole step, updates behind backward or the next forward.
+TEST(TierBounds, AreWhereComputeIsAsLongAsWhatItHides) {
+  Streamed s{.fetch = 1.5, .offload = 1, .update = 4, .window = 8, .at_once = true};
+  const Schedule schedule = s.schedule();
+  const TierBounds at_once = tier_bounds(s.run(), schedule, true, 600, "tokens");
+  EXPECT_DOUBLE_EQ(at_once.link, 600 * 8 * 1.5 / 24);
+  EXPECT_DOUBLE_EQ(at_once.update, 600 * 8 * 4 / 16.0);
+  EXPECT_EQ(binding_sentence(at_once),
+            "link-bound below 300 tokens a step; optimizer-bound below 1.2 k; this one has 600: "
+            "the optimizer binds");
+  s.at_once = false;
+  const TierBounds in_time = tier_bounds(s.run(), s.schedule(), false, 600, "tokens");
+  EXPECT_DOUBLE_EQ(in_time.update, 600 * 8 * 4 / 8.0);
+  EXPECT_NE(binding_sentence({.amount = 10, .link = 9, .update = 8}).find("compute binds"),
+            std::string::npos);
+  EXPECT_NE(binding_sentence({.amount = 10, .link = 19, .update = 8}).find("the link binds"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace strata
