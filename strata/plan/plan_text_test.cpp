@@ -87,6 +87,7 @@ TEST(PlanText, LeavesOutWhatDoesNotExist) {
   const std::string text = plan_text(make_plan(small_gpt({1, 1}, k1f1b)));
   EXPECT_EQ(text.find("replicas"), std::string::npos);  // nothing is tied
   EXPECT_EQ(text.find("budget"), std::string::npos);
+  EXPECT_EQ(text.find("host"), std::string::npos);
   EXPECT_NE(text.find("1 rank · 8 layers · 1 micro-batch a step"), std::string::npos);
   EXPECT_NE(text.find("bubble 0.0 %"), std::string::npos);
 }
@@ -97,6 +98,39 @@ TEST(PlanText, NamesAFewRecomputedLayersAndCountsTheRest) {
   EXPECT_NE(plan_text(make_plan(request))
                 .find("recompute  full: 7 of 8 layers (block0, block1, block2, block3 and 3 more)"),
             std::string::npos);
+}
+
+TEST(PlanText, ShowsWhatLeavesTheDeviceAndWhatThatCosts) {
+  PlanRequest request = small_gpt({1, 1}, k1f1b);
+  request.micro_batch = 4;
+  request.sample_tokens = 64;
+  request.memory = {.device = {std::int64_t{140} << 20},
+                    .host = {std::int64_t{448} << 20},
+                    .recompute = RecomputeMode::kCheap,
+                    .weights = TierChoice::kHost,
+                    .window = 2,
+                    .link = {.bandwidth = {std::int64_t{7} << 30}, .latency = 1e-3}};
+  const std::string text = plan_text(make_plan(request));
+  // Of 8 layers of 7 MiB, two stay at the turn; each takes 2 ms there and 2 ms back.
+  for (const char* part :
+       {"MiB on host of rank  weights  gradients  states    all  budget\n"
+        "                  0     56.0       56.0   112.0  224.0    50 %\n",
+        "tiers      weights, gradients and states on the host, window 2 layers, updated once the "
+        "norm is known\n",
+        "host       224.00 MiB on the fullest rank, budget 448.00 MiB\n",
+        "link       98.00 MiB to the device, 56.00 MiB to the host a step\n",
+        "binding    link-bound below 29.5 tokens a step; optimizer-bound below 25.6; this one has "
+        "256: compute binds\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  }
+  const auto json = nlohmann::json::parse(to_json(make_plan(request)).dump());
+  EXPECT_EQ(json["tiers"]["weights"], "host");
+  EXPECT_EQ(json["tiers"]["window"], 2);
+  EXPECT_EQ(json["tiers"]["link"][0]["to_device_bytes"], 98 << 20);
+  EXPECT_EQ(json["ranks"][0]["memory"]["host_bytes"], 224 << 20);
+  std::int64_t lanes = 0;
+  for (const auto& event : json["ranks"][0]["lanes"]) lanes += event["lane"] == "to device";
+  EXPECT_EQ(lanes, 14);
 }
 
 TEST(PlanJson, HoldsTheStagesTheTimelineAndTheMemoryOfEveryRank) {

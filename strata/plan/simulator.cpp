@@ -150,7 +150,7 @@ class Clock : public Machine {
   }
 
   // Behind what the lane still has to do.
-  double run(Lane lane, int layer, double from, double seconds) {
+  double run(LaneKind lane, int layer, double from, double seconds) {
     double& free = state_.free[static_cast<int>(lane)];
     const double begin = std::max(free, from);
     free = begin + seconds;
@@ -200,13 +200,13 @@ class Clock : public Machine {
       return;
     }
     double from = std::max(now_, of_layer(state_.updated_at, layer));
-    if (!lanes->comes_back) from = run(Lane::kToDevice, layer, from, lanes->fetch_seconds);
+    if (!lanes->comes_back) from = run(LaneKind::kToDevice, layer, from, lanes->fetch_seconds);
     at = !exchanged.empty() && exchanged[layer] > 0 ? exchange(layer, exchanged, from) : from;
   }
 
   void offload(int layer, double from) {
     if (const LayerLanes* lanes = lanes_of(layer)) {
-      offloads_end_ = run(Lane::kToHost, layer, from, lanes->offload_seconds);
+      offloads_end_ = run(LaneKind::kToHost, layer, from, lanes->offload_seconds);
       of_layer(landed_at_, layer) = offloads_end_;
     }
   }
@@ -217,8 +217,8 @@ class Clock : public Machine {
     const LayerLanes* lanes = lanes_of(layer);
     if (lanes == nullptr) return seconds;
     double& at = of_layer(state_.updated_at, layer);
-    at = run(Lane::kUpdate, layer, std::max(now_, of_layer(landed_at_, layer)), seconds);
-    if (lanes->comes_back) at = run(Lane::kToDevice, layer, at, lanes->fetch_seconds);
+    at = run(LaneKind::kUpdate, layer, std::max(now_, of_layer(landed_at_, layer)), seconds);
+    if (lanes->comes_back) at = run(LaneKind::kToDevice, layer, at, lanes->fetch_seconds);
     return 0;
   }
 
@@ -392,7 +392,7 @@ Simulation simulate_step(const Schedule& schedule, SharedClock shared,
 
 }  // namespace
 
-const char* name_of(Lane lane) {
+const char* name_of(LaneKind lane) {
   constexpr const char* kNames[] = {"to device", "to host", "update"};
   return kNames[static_cast<int>(lane)];
 }

@@ -27,12 +27,12 @@
 
 namespace strata {
 
-enum class Lane : std::uint8_t { kToDevice, kToHost, kUpdate };
-const char* name_of(Lane lane);  ///< "to device", "to host", "update"
+enum class LaneKind : std::uint8_t { kToDevice, kToHost, kUpdate };
+const char* name_of(LaneKind lane);  ///< "to device", "to host", "update"
 
 /// What a lane did for a layer.
 struct LaneEvent {
-  Lane lane;
+  LaneKind lane;
   int layer = 0;
   double begin_seconds = 0;
   double end_seconds = 0;

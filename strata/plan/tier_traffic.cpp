@@ -78,13 +78,13 @@ TierBounds tier_bounds(const Simulation& simulation, const Schedule& schedule, b
       if (op == Op::kRecompute || op == Op::kBackward) backward += seconds;
     }
     if (forward + backward <= 0) continue;
-    const double link =
-        std::max(lanes[static_cast<int>(Lane::kToDevice)], lanes[static_cast<int>(Lane::kToHost)]);
+    const double link = std::max(lanes[static_cast<int>(LaneKind::kToDevice)],
+                                 lanes[static_cast<int>(LaneKind::kToHost)]);
     const double hides = updates_at_once ? backward : forward;
     bounds.link = std::max(bounds.link, amount * link / (forward + backward));
     if (hides > 0)
       bounds.update =
-          std::max(bounds.update, amount * lanes[static_cast<int>(Lane::kUpdate)] / hides);
+          std::max(bounds.update, amount * lanes[static_cast<int>(LaneKind::kUpdate)] / hides);
   }
   return bounds;
 }

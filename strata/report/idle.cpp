@@ -201,6 +201,8 @@ constexpr LookedAt kLooks[] = {
     {Op::kAddTiedGradients, {TimeUse::kUpdate, "update", "sum of a tied weight's gradients"}},
     {Op::kPrefetchWeights, kWeights},
     {Op::kReleaseWeights, {TimeUse::kTransfer, "wait", "release of weights"}},
+    {Op::kOffloadGradients,
+     {TimeUse::kTransfer, "wait", "wait for gradients on their way to the host"}},
     {Op::kReduceGradients, kReplicas},
     {Op::kAwaitGradients, kReplicas},
     {Op::kReduceNormAndLoss, {TimeUse::kReduction, "wait", "gradient norm, of all ranks"}},
