@@ -42,6 +42,8 @@ void run_plan(const PlanArguments& arguments) {
   }
   const PlannedRun run = plan_run(recipe, /*probe=*/!arguments.estimate);
   std::cout << plan_text(run.plan);
+  const std::string depths = largest_depths_text(recipe);
+  if (!depths.empty()) std::cout << "depth      " << depths << '\n';
   const std::string advice = precision_advice(recipe, /*measure=*/!arguments.estimate);
   if (!advice.empty()) std::cout << "precision  " << advice << '\n';
   if (arguments.program) print_programs(run.plan);

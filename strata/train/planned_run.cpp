@@ -14,6 +14,7 @@
 #include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/probe.h"
 #include "strata/pipeline/processor.h"
+#include "strata/plan/tier_depth.h"
 
 namespace strata {
 namespace {
@@ -162,6 +163,10 @@ MeshSearch search_mesh(const Recipe& recipe) {
     candidate.mesh = mesh;
     return plan_request(candidate, model_of(candidate));
   });
+}
+
+std::string largest_depths_text(const Recipe& recipe) {
+  return depths_sentence(largest_depths(plan_request(recipe, model_of(recipe))));
 }
 
 TrainerOptions trainer_options(const Recipe& recipe) {

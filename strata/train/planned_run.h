@@ -28,6 +28,9 @@ TrainerOptions trainer_options(const Recipe& recipe);
 /// The meshes that mesh.auto chooses from, best first.
 MeshSearch search_mesh(const Recipe& recipe);
 
+/// How deep a model of this shape could be, by what leaves the device; "" without a budget.
+std::string largest_depths_text(const Recipe& recipe);
+
 /// `probe`: measure the layers' seconds (cached) on the recipe's device, which must be there; else
 /// estimate them from FLOPs. `processes`: among which the ranks are divided.
 PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1);

@@ -1,0 +1,30 @@
+/// Finds the deepest model of a request's own shape that each tier holds: more of the layers that it
+/// has most of, under the same budgets.
+///
+/// Cost  about 2 log2(depth) proposals a tier.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/plan/planner.h"
+
+namespace strata {
+
+struct TierDepth {
+  std::string placement;  ///< "on the device", "gradients and states on the host", ...
+  int layers = 0;         ///< 0: not even the request's own model fits
+  bool any = false;       ///< as many as were tried
+};
+
+/// The model with `copies` more of its most frequent layer behind one of that kind.
+PlanRequest deepened(PlanRequest request, int copies);
+
+/// With weights on the host, in a window of two layers. Empty: without a budget, or of a model that has
+/// no layer with one input and one output.
+std::vector<TierDepth> largest_depths(const PlanRequest& request);
+
+/// "largest of this shape: 12 layers on the device, 31 with gradients and states on the host".
+std::string depths_sentence(const std::vector<TierDepth>& depths);
+
+}  // namespace strata

@@ -1,0 +1,80 @@
+#include "strata/plan/tier_depth.h"
+
+#include <gtest/gtest.h>
+
+#include "strata/base/errors.h"
+#include "strata/plan/example_models_test.h"
+
+namespace strata {
+namespace {
+
+// Between an embedding and a head tied to it; a block has 16 bytes a parameter and saves as much as a weight.
+PlanRequest request_of(int blocks) {
+  PlanRequest request;
+  request.dataflow = chain(blocks + 2);
+  request.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {blocks + 1}});
+  request.costs_cheap =
+      equal_costs(request.dataflow, {.forward_seconds = 1e-3, .backward_seconds = 2e-3});
+  for (int l = 1; l <= blocks; ++l) {
+    LayerCost& block = request.costs_cheap.layers[l];
+    block.weight_bytes = block.gradient_bytes = 1000;
+    block.state_bytes = 2000;
+    block.saved_bytes = 100;
+  }
+  request.costs_none = request.costs_cheap;
+  request.shape = {1, 1};
+  return request;
+}
+
+TEST(Deepened, IsTheModelWithMoreBlocks) {
+  const PlanRequest deep = deepened(request_of(3), 4);
+  const PlanRequest same = request_of(7);
+  EXPECT_EQ(deep.dataflow.num_layers, 9);
+  EXPECT_EQ(deep.dataflow.ties[0].users, std::vector<int>{8});
+  const auto consumer_of = [](const Dataflow& dataflow, int layer) {
+    for (const Value& value : dataflow.values)
+      if (value.producer == layer) return value.consumers;
+    return std::vector<int>{};
+  };
+  for (int l = 0; l < 9; ++l) {
+    EXPECT_EQ(consumer_of(deep.dataflow, l), consumer_of(same.dataflow, l)) << l;
+    EXPECT_EQ(deep.costs_cheap.layers[l].weight_bytes, same.costs_cheap.layers[l].weight_bytes);
+  }
+  EXPECT_EQ(peak_bytes(make_plan(deep).ledger), peak_bytes(make_plan(same).ledger));
+}
+
+TEST(LargestDepths, AreThoseThatTheArithmeticGives) {
+  PlanRequest request = request_of(4);
+  request.memory.device.count = 41 * 1000;
+  const std::vector<TierDepth> depths = largest_depths(request);
+  ASSERT_EQ(depths.size(), 3u);
+  EXPECT_EQ(depths[0].layers, 10 + 2);  // 4100 bytes a block
+  // 1100 a block, and two gradients while the first few have not freed what they saved.
+  EXPECT_NEAR(depths[1].layers, (41000 - 2000) / 1100 + 2, 1);
+  // 100 a block, two layers' weights, two gradients.
+  EXPECT_NEAR(depths[2].layers, (41000 - 4000) / 100 + 2, 11);
+  // One block more does not fit.
+  for (const TierDepth& depth : depths) EXPECT_FALSE(depth.any);
+  request.memory.states = TierChoice::kDevice;
+  EXPECT_NO_THROW(make_plan(deepened(request, depths[0].layers - 6)));
+  EXPECT_THROW(make_plan(deepened(request, depths[0].layers - 5)), UserError);
+  EXPECT_EQ(depths_sentence(depths).rfind("largest of this shape: 12 layers on the device, ", 0),
+            0u)
+      << depths_sentence(depths);
+}
+
+TEST(LargestDepths, EndWhereTheHostDoes) {
+  PlanRequest request = request_of(4);
+  request.memory.device.count = 41 * 1000;
+  request.memory.host.count = 20 * 4000;
+  EXPECT_EQ(largest_depths(request)[2].layers, 20 + 2);
+  request.memory.device.count = 1000;
+  EXPECT_EQ(largest_depths(request)[0].layers, 0);
+  EXPECT_EQ(
+      depths_sentence(largest_depths(request)).rfind("largest of this shape: not this one", 0), 0u);
+  request.memory.device.count = 0;
+  EXPECT_TRUE(largest_depths(request).empty());
+}
+
+}  // namespace
+}  // namespace strata
