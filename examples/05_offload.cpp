@@ -16,18 +16,18 @@ using namespace strata;
 
 namespace {
 
-struct Run {
+struct Result {
   double loss = 0;
   std::int64_t device_peak_bytes = 0;
 };
 
-Run train(const TierLayout& tiers, std::int64_t device_bytes) {
+Result train(const TierLayout& tiers, std::int64_t device_bytes) {
   const DecoderOptions options{
       .layers = 24, .width = 64, .heads = 4, .vocab = 64, .context = 8, .tie = false};
   const Sequential model = make_model(options, DecoderOutput::kLoss);
   const StepPlan plan =
       plan_steps(model, {.recompute = LayerSet::all(model.num_layers() - 1), .tiers = tiers});
-  Run run;
+  Result result;
   run_thread_ranks({.device_bytes = device_bytes}, [&](Group& group, MemoryAccount& account) {
     Trainer trainer(model, plan, group);
     trainer.initialise();
@@ -35,19 +35,19 @@ Run train(const TierLayout& tiers, std::int64_t device_bytes) {
     const MiniBatch batch{{text.narrow(1, 0, 8).contiguous(), text.narrow(1, 1, 8).contiguous()},
                           /*samples=*/1,
                           /*valid_tokens=*/8};
-    for (int step = 0; step < 20; ++step) run.loss = trainer.step(batch, 1e-3).loss;
-    run.device_peak_bytes = account.peak_bytes();
+    for (int step = 0; step < 20; ++step) result.loss = trainer.step(batch, 1e-3).loss;
+    result.device_peak_bytes = account.peak_bytes();
   });
-  return run;
+  return result;
 }
 
 }  // namespace
 
 int main() {
   const LayerTiers on_host{Tier::kHost, Tier::kHost, Tier::kHost};
-  const Run in_memory = train({}, 0);
+  const Result in_memory = train({}, 0);
   const std::int64_t budget = in_memory.device_peak_bytes / 10;
-  const Run offloaded = train({.layers = std::vector(26, on_host)}, budget);
+  const Result offloaded = train({.layers = std::vector(26, on_host)}, budget);
   constexpr double kMiB = 1 << 20;
   std::printf("in memory   loss %a  device peak %.1f MiB\n", in_memory.loss,
               static_cast<double>(in_memory.device_peak_bytes) / kMiB);

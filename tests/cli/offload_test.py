@@ -64,14 +64,14 @@ class Offload(ProgramTest):
         self.assertEqual(digests, expected[1])
 
     def test_what_fits_nowhere_is_refused_and_what_fits_stays_inside(self):
-        for memory in (["memory.weights=device"], ["memory.weights=host"]):
-            fields = [*ON_HOST, *memory, "train.steps=3"]
-            self.train("free", *fields)
-            line = self.metrics("free.jsonl")[-1]
+        for where in ("device", "host"):
+            fields = [*ON_HOST, f"memory.weights={where}", "train.steps=3"]
+            self.train(f"free-{where}", *fields)
+            line = self.metrics(f"free-{where}.jsonl")[-1]
             self.assertEqual(len(line["offload"]["host_peak_bytes"]), 1)
             self.assertGreater(line["offload"]["bytes_to_host"], 0)
             host = line["offload"]["host_peak_bytes"][0]
-            self.train("exact", *fields, f"memory.host={host}")
+            self.train(f"exact-{where}", *fields, f"memory.host={host}")
             self.refuse("train", "recipe.yaml", *settings(*fields, f"memory.host={host * 97 // 100}"),
                         says="memory")
 
