@@ -112,6 +112,19 @@ TEST(TierSimulation, GradientsThatStayAreCopiedBeforeTheUpdate) {
   EXPECT_DOUBLE_EQ(s.step(), s.compute() + 8 * 0.5);
 }
 
+// So that no more than one leaving gradient is on the device beside the next.
+TEST(TierSimulation, AnOffloadWaitsForTheOneBefore) {
+  Streamed s{.layers = 3, .window = 3};
+  const Schedule schedule = s.schedule();
+  CostTable costs = equal_costs(s.dataflow, {.forward_seconds = 1, .backward_seconds = 2});
+  costs.layers[0].backward_seconds = 20;
+  const LaneSeconds lanes(3, {.updates_on_host = true, .offload_seconds = 10});
+  // Backwards end at 5 and 7; the second gradient leaves at 15, and only then layer 0 begins.
+  const Simulation simulation = simulate(schedule, s.dataflow, {{0, 3}}, costs, {}, lanes);
+  EXPECT_DOUBLE_EQ(simulation.step_seconds, 15 + 20 + 10);
+  EXPECT_DOUBLE_EQ(simulation.ranks[0].offload_wait_seconds, 8 + 10);
+}
+
 TEST(TierSimulation, IsNeverFasterThanAnyLaneAndNeverSlowerThanAllOfThem) {
   std::mt19937 random(3);
   const auto some = [&] { return static_cast<double>(random() % 17) / 4; };
