@@ -38,16 +38,23 @@ void append_split(Program& program, Action action, const LayerSet& apart) {
   }
 }
 
+// In the order of `key`, equal ones as they were.
+template <typename Key>
+void sort_actions(Program::iterator begin, Program::iterator end, Key key) {
+  std::vector<std::pair<int, std::ptrdiff_t>> order;
+  for (auto action = begin; action != end; ++action)
+    order.emplace_back(key(*action), action - begin);
+  std::sort(order.begin(), order.end());
+  const Program before(begin, end);
+  for (const auto& [unused, position] : order) *begin++ = before[position];
+}
+
 // All micro-batches of a layer before the next layer; a recompute stays before its backward.
 void run_layer_by_layer(Program& program) {
   const auto backwards = std::find_if(program.begin(), program.end(),
                                       [](const Action& a) { return a.op != Op::kForward; });
-  std::stable_sort(program.begin(), backwards, [](const Action& a, const Action& b) {
-    return a.layers.begin < b.layers.begin;
-  });
-  std::stable_sort(backwards, program.end(), [](const Action& a, const Action& b) {
-    return a.layers.begin > b.layers.begin;
-  });
+  sort_actions(program.begin(), backwards, [](const Action& a) { return a.layers.begin; });
+  sort_actions(backwards, program.end(), [](const Action& a) { return -a.layers.begin; });
 }
 
 // Puts fetches and releases into one rank's program.
@@ -59,9 +66,9 @@ class WeightWindow {
       : program_(program), uses_(std::move(uses)), window_(window), positions_(num_layers) {
     for (std::size_t i = 0; i < uses_.size(); ++i)
       for (const int layer : uses_[i]) positions_[layer].push_back(i);
-    const auto distinct = static_cast<std::size_t>(std::ranges::count_if(
+    distinct_ = static_cast<std::size_t>(std::ranges::count_if(
         positions_, [](const std::vector<std::size_t>& uses) { return !uses.empty(); }));
-    most_kept_ = distinct <= window || window == 1 ? window : window - 1;
+    most_kept_ = distinct_ <= window || window == 1 ? window : window - 1;
   }
 
   Program operator()() {
@@ -107,6 +114,7 @@ class WeightWindow {
   // Fetches what is needed next and not there, as far as there is room.
   void look_ahead(std::size_t now) {
     for (std::size_t use = now + 1; use < program_.size(); ++use) {
+      if (kept_.size() + ahead_.size() == distinct_) return;  // all are there
       for (const int layer : uses_[use]) {
         if (has(kept_, layer) || has(ahead_, layer)) continue;
         if (kept_.size() + ahead_.size() >= window_) return;
@@ -134,7 +142,7 @@ class WeightWindow {
 
   const Program& program_;
   std::vector<std::vector<int>> uses_;
-  std::size_t window_, most_kept_;
+  std::size_t window_, most_kept_, distinct_ = 0;
   std::vector<std::vector<std::size_t>> positions_;  // per layer: of its uses, ascending
   // All that are there or on their way.
   std::vector<int> kept_;      // needed, or needed again soonest
