@@ -1,0 +1,181 @@
+// The order of copies and updates, with an update that ends when the test says so.
+#include "strata/tier/host_medium.h"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <stdexcept>
+
+#include "strata/device/account.h"
+#include "strata/tier/store.h"
+
+namespace strata {
+namespace {
+
+constexpr LayerTiers kAllOnHost{Tier::kHost, Tier::kHost, Tier::kHost};
+constexpr LayerTiers kZeroOffload{Tier::kDevice, Tier::kHost, Tier::kHost};
+constexpr StateKinds kUpdated = StateKind::kWeightShard | StateKind::kGradientShard;
+
+const LayerLayout& layout() {
+  static const LayerLayout layout =
+      make_layout({{.name = "w", .shape = {32, 32}, .decay = true}, {.name = "b", .shape = {32}}},
+                  {false, false});
+  return layout;
+}
+
+ShardPlacement placed(const LayerTiers& tiers) {
+  return {.shard = {0, layout().own_numel},
+          .whole_weights = !tiers.fetches_weights(),
+          .whole_gradients = !tiers.offloads_gradients(),
+          .tiers = tiers,
+          .optimizer_slots = 2};
+}
+
+// A store of two layers whose updates run on a lane of the test's.
+struct HostTier : testing::Test {
+  HostTier() { install_accounting_allocator(); }
+
+  LayerStore store_of(const LayerTiers& tiers, LinkOptions link = {}) {
+    const AccountScope scope(device);
+    LayerStore store(std::make_unique<HostMedium>(link), Residency::kUntilReleased, {}, &host);
+    for (const int layer : {0, 1}) store.insert(layer, layout(), placed(tiers));
+    return store;
+  }
+
+  // An update of a layer that sets its weights to `value` when `gate` opens.
+  void update(LayerStore& store, int layer, double value, std::shared_future<void> gate) {
+    std::vector<Event> pending;
+    at::Tensor weights;
+    {
+      const Lease lease = store.acquire(layer, kUpdated, pending);
+      weights = lease.weight_shard();
+    }
+    store.written(layer, kUpdated,
+                  lane.submit(
+                      [=] {
+                        gate.wait();
+                        weights.fill_(value);
+                      },
+                      std::move(pending)));
+  }
+
+  // On the device; what a layer computes with.
+  static float weight(LayerStore& store, int layer) {
+    const Lease lease = store.acquire(layer, StateKind::kWeights);
+    return lease.flat_weights()[0].item<float>();
+  }
+
+  void make_gradient(LayerStore& store, int layer, double value) {
+    const AccountScope scope(device);
+    const Lease lease = store.acquire(layer, StateKind::kGradients);
+    lease.open_gradients();
+    lease.flat_gradients().fill_(value);
+  }
+
+  MemoryAccount device{"device"};
+  MemoryAccount host{"host"};
+  std::promise<void> open;
+  std::shared_future<void> gate{open.get_future()};
+  Lane lane;
+};
+
+TEST_F(HostTier, ChargesWhatLivesThereToTheHost) {
+  const std::int64_t bytes = 4 * layout().own_numel;
+  {
+    const LayerStore store = store_of(kAllOnHost);
+    EXPECT_EQ(device.current_bytes(), 0);
+    EXPECT_EQ(host.current_bytes(), 2 * 4 * bytes);  // weights, gradients, two slots
+  }
+  const LayerStore store = store_of(kZeroOffload);
+  EXPECT_EQ(device.current_bytes(), 2 * bytes);
+  EXPECT_EQ(host.current_bytes(), 2 * 4 * bytes);
+}
+
+TEST_F(HostTier, AFetchWaitsForTheUpdateOfItsLayerAlone) {
+  for (const LayerTiers& tiers : {kAllOnHost, kZeroOffload}) {
+    LayerStore store = store_of(tiers);
+    std::promise<void> opens;
+    const std::shared_future<void> closed(opens.get_future());
+    update(store, 0, 3, gate);
+    update(store, 1, 5, closed);
+    store.prefetch(0, StateKind::kWeights);
+    store.prefetch(1, StateKind::kWeights);
+    if (tiers == kAllOnHost) open.set_value();
+    EXPECT_EQ(weight(store, 0), 3.0f);  // the other is still closed
+    opens.set_value();
+    EXPECT_EQ(weight(store, 1), 5.0f);
+  }
+}
+
+TEST_F(HostTier, WhatWasFetchedBeforeAnUpdateIsFetchedAgain) {
+  open.set_value();
+  for (const LayerTiers& tiers : {kAllOnHost, kZeroOffload}) {
+    LayerStore store = store_of(tiers);
+    EXPECT_EQ(weight(store, 0), 0.0f);
+    update(store, 0, 7, gate);
+    EXPECT_EQ(weight(store, 0), 7.0f);
+    EXPECT_EQ(store.acquire(0, StateKind::kWeightShard).weight_shard()[0].item<float>(), 7.0f);
+  }
+}
+
+TEST_F(HostTier, AGradientArrivesWhenTheUpdateOfTheLastOneHasEnded) {
+  LayerStore store = store_of(kAllOnHost);
+  make_gradient(store, 0, 1);
+  store.release(0, StateKind::kGradients);
+  at::Tensor seen;
+  {
+    const Lease lease = store.acquire(0, StateKind::kGradientShard);
+    EXPECT_EQ(lease.gradient_shard()[0].item<float>(), 1.0f);
+    seen = lease.gradient_shard();
+  }
+  std::atomic<float> at_end{0};
+  store.written(0, kUpdated, lane.submit([&, gate = gate] {
+    gate.wait();
+    at_end = seen[0].item<float>();
+  }));
+  make_gradient(store, 0, 2);
+  store.release(0, StateKind::kGradients);
+  open.set_value();
+  EXPECT_EQ(store.acquire(0, StateKind::kGradientShard).gradient_shard()[0].item<float>(), 2.0f);
+  EXPECT_EQ(at_end, 1.0f);
+}
+
+TEST_F(HostTier, OneGradientIsOnItsWayBesideTheNext) {
+  LayerStore store = store_of(kAllOnHost, {.latency_seconds = 0.05});
+  const std::int64_t bytes = 4 * layout().total_numel;
+  for (int round = 0; round < 2; ++round) {
+    for (const int layer : {1, 0}) {
+      make_gradient(store, layer, 1);
+      store.release(layer, StateKind::kGradients);
+      EXPECT_LE(device.current_bytes(), bytes);  // the one before has arrived
+    }
+  }
+  EXPECT_LE(device.peak_bytes(), 2 * bytes);
+}
+
+TEST_F(HostTier, AnUpdateThatFailedFailsWhoNeedsWhatItWrites) {
+  LayerStore store = store_of(kAllOnHost);
+  store.written(0, kUpdated, lane.submit([] { throw std::runtime_error("no update"); }));
+  store.prefetch(0, StateKind::kWeights);
+  EXPECT_THROW(static_cast<void>(store.acquire(0, StateKind::kWeights)), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(store.acquire(0, StateKind::kWeightShard)), std::runtime_error);
+  EXPECT_EQ(weight(store, 1), 0.0f);
+}
+
+TEST_F(HostTier, CountsWhatItMovesAndWaitsFor) {
+  auto medium = std::make_unique<HostMedium>(LinkOptions{.latency_seconds = 0.02});
+  const HostMedium& counted = *medium;
+  LayerStore store(std::move(medium), Residency::kUntilReleased, {}, &host);
+  store.insert(0, layout(), placed(kAllOnHost));
+  EXPECT_EQ(weight(store, 0), 0.0f);
+  make_gradient(store, 0, 1);
+  store.release(0, StateKind::kGradients);
+  EXPECT_EQ(counted.link().bytes_to_device(), 4 * layout().own_numel);
+  EXPECT_EQ(counted.link().bytes_to_host(), 4 * layout().own_numel);
+  EXPECT_GE(store.waited_seconds(StateKind::kWeights), 0.015);
+}
+
+}  // namespace
+}  // namespace strata
