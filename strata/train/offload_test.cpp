@@ -221,9 +221,11 @@ TEST(Offload, ASlowLinkChangesNoBits) {
 
 TEST(Offload, StatesAndGradientsAreReadWhereTheyLive) {
   MeshCase c = small({}, 0, false);
-  std::map<std::string, at::Tensor> slots[2], gradients[2];
+  c.clip = 0;
+  std::map<std::string, at::Tensor> slots[2], gradients[2], weights[2];
   for (const bool offloaded : {false, true}) {
     if (offloaded) c.tiers = kAllOnHost;
+    c.updates_at_once = offloaded;
     const Sequential model = mesh_model(c);
     const StepPlan plan = mesh_plan(c, model);
     run_thread_ranks({}, [&](Group& group, MemoryAccount&) {
@@ -233,13 +235,15 @@ TEST(Offload, StatesAndGradientsAreReadWhereTheyLive) {
       assemble(trainer.owned_slots(), slots[offloaded]);
       trainer.gradient_step(mesh_batch(c, 1));  // no update
       assemble(trainer.owned_gradients(), gradients[offloaded]);
-      const double loss = trainer.evaluate({mesh_batch(c, 2)});
-      EXPECT_GT(loss, 0);
+      EXPECT_GT(trainer.evaluate({mesh_batch(c, 2)}), 0);
+      assemble(trainer.owned_weights(), weights[offloaded]);
     });
   }
   for (const auto& [name, slot] : slots[0]) EXPECT_TRUE(slot.equal(slots[1].at(name))) << name;
   for (const auto& [name, gradient] : gradients[0])
     EXPECT_TRUE(gradient.equal(gradients[1].at(name))) << name;
+  for (const auto& [name, weight] : weights[0])
+    EXPECT_TRUE(weight.equal(weights[1].at(name))) << name;
 }
 
 }  // namespace
