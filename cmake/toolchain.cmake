@@ -10,9 +10,10 @@ endif()
 
 # Designated initialisers leave out what keeps its default.
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
-# g++ 12 warns of copies inside std::string's operator+ that never happen (GCC bug 105651), in three ways.
+# g++ 12 warns of copies inside std::string's operator+ that never happen (GCC bug 105651), in three ways,
+# and of empty vectors that a designated initialiser leaves to their default.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  foreach(warning restrict stringop-overflow array-bounds)
+  foreach(warning restrict stringop-overflow array-bounds maybe-uninitialized)
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-${warning}>)
   endforeach()
 endif()
