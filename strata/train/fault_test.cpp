@@ -59,6 +59,7 @@ void run_with_fault(const Setting& setting, int faulty_rank, int position) {
                    {.shard = cut({0, layout.own_numel}, 2)[groups.shard.rank()],
                     .whole_weights = !shards.weights,
                     .whole_gradients = !shards.gradients,
+                    .gathered_weights = shards.weights,
                     .optimizer_slots = 2});
     }
     const auto optimizer = make_optimizer({});
