@@ -40,7 +40,6 @@ class Proposer {
   Plan evaluate(const Choices& choices) const {
     ZeroPolicy zero = request_.mesh.zero;
     zero.reduce = choices.reduce;
-    const TierLayout tiers = layout_of(choices.tiers, ranks_of(choices.partition));
     Plan plan{
         .steps = StepPlan(
             dataflow_, with_weights_,
@@ -51,7 +50,7 @@ class Proposer {
              .recompute = choices.recompute,
              .keep_intermediates = mode() == RecomputeMode::kNone,
              .zero = zero,
-             .tiers = tiers,
+             .tiers = asked_layout(choices.tiers),
              .sequence_parallel = request_.mesh.sequence_parallel,
              .micro_batch = request_.micro_batch}),
         .micro_batches = request_.shape.micro_batches,
@@ -61,6 +60,7 @@ class Proposer {
         .placement = choices.tiers};
     const Schedule& schedule = plan.schedule();
     const ShardLayout& shards = plan.steps.shards();
+    const TierLayout& tiers = plan.decisions().tiers;
     plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,
                                collective_seconds(costs_, shards, request_.mesh.rates.dp),
                                lane_seconds(plan, costs_));
@@ -109,13 +109,21 @@ class Proposer {
     return ranks;
   }
 
-  TierLayout layout_of(const TierPlacement& placement, std::vector<int> rank_of_layer) const {
-    return tier_layout(placement,
-                       {.dataflow = *dataflow_,
-                        .with_weights = with_weights_,
-                        .rank_of_layer = std::move(rank_of_layer),
-                        .adds_gradients = request_.mesh.dp > 1 || request_.mesh.sequence_parallel,
-                        .updates_at_once = request_.updates_at_once});
+  TierLayout asked_layout(const TierPlacement& placement) const {
+    return tier_layout(placement, dataflow_->num_layers, request_.updates_at_once);
+  }
+
+  ShardLayout shards_of(ReduceMode reduce) const {
+    ZeroPolicy zero = request_.mesh.zero;
+    zero.reduce = reduce;
+    return shard_layout(zero, request_.mesh.dp, *dataflow_, with_weights_,
+                        request_.mesh.sequence_parallel);
+  }
+
+  TierLayout layout_of(const TierPlacement& placement, const std::vector<int>& rank_of_layer,
+                       const ShardLayout& shards) const {
+    return tiers_on_ranks(asked_layout(placement), *dataflow_, with_weights_, rank_of_layer,
+                          shards);
   }
 
   void add_traffic(Plan& plan) const {
@@ -141,7 +149,8 @@ class Proposer {
   // room for more layers, so the window is searched with as much of that as it takes and with all.
   Plan best_window(Choices choices) const {
     const auto ranks = ranks_of(choices.partition);
-    const int most = most_fetched(layout_of(choices.tiers, ranks), ranks);
+    const int most =
+        most_fetched(layout_of(choices.tiers, ranks, shards_of(choices.reduce)), ranks);
     if (choices.tiers.window > 0 || most == 0) return best_recompute(choices);
     const auto with_window = [&](int window) {
       choices.tiers.window = window;
@@ -189,14 +198,11 @@ class Proposer {
   }
 
   std::vector<Partition> all_cuts(ReduceMode reduce, const TierPlacement& tiers) const {
-    ZeroPolicy zero = request_.mesh.zero;
-    zero.reduce = reduce;
+    const ShardLayout shards = shards_of(reduce);
     // Whatever the cut will be, it may part layers in a tie.
     std::vector<int> ranks(dataflow_->num_layers);
     if (request_.shape.ranks > 1) std::iota(ranks.begin(), ranks.end(), 0);
-    const CostTable resident =
-        resident_costs(costs_, shard_layout(zero, request_.mesh.dp, *dataflow_, with_weights_),
-                       layout_of(tiers, ranks));
+    const CostTable resident = resident_costs(costs_, shards, layout_of(tiers, ranks, shards));
     std::vector<Partition> cuts;
     if (mode() != RecomputeMode::kFull) add_cuts(cuts, resident, {});
     if (mode() == RecomputeMode::kFull || (mode() == RecomputeMode::kAuto && device_bytes() > 0))

@@ -148,11 +148,10 @@ bool is_hopeless(const PlanRequest& request) {
   const LayerSet with_weights = layers_with_weights(costs);
   const ShardLayout shards =
       shard_layout(request.mesh.zero, request.mesh.dp, request.dataflow, with_weights);
-  const TierLayout tiers =
-      tier_layout(tier_placements(request.memory, trains(request)).back(),
-                  {.dataflow = request.dataflow,
-                   .with_weights = with_weights,
-                   .rank_of_layer = std::vector<int>(request.dataflow.num_layers)});
+  const int layers = request.dataflow.num_layers;
+  const TierLayout tiers = tiers_on_ranks(
+      tier_layout(tier_placements(request.memory, trains(request)).back(), layers, false),
+      request.dataflow, with_weights, std::vector<int>(layers), shards);
   double fixed = 0;
   for (const ShardBytes& layer : shard_bytes(costs, shards, /*reads_in_place=*/true, tiers)) {
     fixed += static_cast<double>(layer.weights + layer.gradients + layer.states);

@@ -20,19 +20,6 @@ bool allows(TierChoice choice, bool host) {
   return choice == TierChoice::kAuto || (choice == TierChoice::kHost) == host;
 }
 
-// A layer in a tie whose other end is on another rank.
-LayerSet tied_across_ranks(const TieredModel& model) {
-  LayerSet layers;
-  for (const Tie& tie : model.dataflow.ties) {
-    for (const int user : tie.users) {
-      if (model.rank_of_layer[user] == model.rank_of_layer[tie.owner]) continue;
-      layers.add(user);
-      layers.add(tie.owner);
-    }
-  }
-  return layers;
-}
-
 }  // namespace
 
 std::string placement_text(const TierPlacement& placement) {
@@ -90,24 +77,12 @@ std::vector<TierPlacement> tier_placements(const MemoryOptions& memory, bool tra
   return allowed;
 }
 
-TierLayout tier_layout(const TierPlacement& placement, const TieredModel& model) {
+TierLayout tier_layout(const TierPlacement& placement, int num_layers, bool updates_at_once) {
   TierLayout layout;
   if (placement.window > 0) layout.window = placement.window;
   if (!placement.leaves_device()) return layout;
-  layout.updates_at_once = model.updates_at_once;
-  layout.layers.resize(model.dataflow.num_layers);
-  const LayerSet shared = tied_across_ranks(model);
-  const LayerSet tied = tied_layers(model.dataflow);
-  for (int layer = 0; layer < model.dataflow.num_layers; ++layer) {
-    if (!model.with_weights.has(layer)) continue;
-    LayerTiers& tiers = layout.layers[layer] = placement.tiers;
-    if (shared.has(layer)) tiers.weights = Tier::kDevice;
-    if (model.adds_gradients) {
-      tiers.gradients = tied.has(layer) ? Tier::kDevice : tiers.states;
-    } else if (shared.has(layer)) {
-      tiers.gradients = Tier::kDevice;
-    }
-  }
+  layout.updates_at_once = updates_at_once;
+  layout.layers.assign(num_layers, placement.tiers);
   return layout;
 }
 

@@ -1,11 +1,9 @@
-/// Chooses where each kind of the layers' state lives, and makes the layout of it that a step follows.
+/// Chooses where each kind of the layers' state lives.
 ///
 /// What is left open (`auto`) stays on the device while the plan fits there. Else the states and
 /// gradients of all layers go to the host, and only then their weights, of which as many layers as
-/// fit are on the device at once. Layers without weights of their own have nothing to move. Weights
-/// and gradients that other ranks read or write in a tie stay on the device. Where replicas add
-/// gradients, the reduction takes them to where they are updated, whatever is asked, but for those of
-/// tied layers, which stay.
+/// fit are on the device at once. What becomes of the choice layer by layer is the step's business
+/// (schedule/tiers.h).
 ///
 /// Errors  UserError `[plan.memory]` at the place that `where` gives for the field: settings that
 ///         contradict each other.
@@ -39,16 +37,9 @@ void check_memory(const MemoryOptions& memory, const MeshOptions& mesh,
 /// What the options leave open, the fewest moves first. A window that is left open is 0.
 std::vector<TierPlacement> tier_placements(const MemoryOptions& memory, bool trains);
 
-/// What the layout has to know of a model on its ranks.
-struct TieredModel {
-  const Dataflow& dataflow;
-  LayerSet with_weights;
-  std::vector<int> rank_of_layer;
-  bool adds_gradients = false;   ///< replicas do
-  bool updates_at_once = false;  ///< an update needs nothing of other layers
-};
-
-TierLayout tier_layout(const TierPlacement& placement, const TieredModel& model);
+/// The same for all layers, as a step is asked for it. `updates_at_once`: an update needs nothing of other
+/// layers.
+TierLayout tier_layout(const TierPlacement& placement, int num_layers, bool updates_at_once);
 
 /// The layers of the rank that has most of those whose weights live off the device.
 int most_fetched(const TierLayout& layout, const std::vector<int>& rank_of_layer);

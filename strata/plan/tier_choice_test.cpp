@@ -21,6 +21,26 @@ constexpr LayerTiers kStatesAway{Tier::kDevice, Tier::kHost, Tier::kHost};
 constexpr LayerTiers kAllAway{Tier::kHost, Tier::kHost, Tier::kHost};
 constexpr LayerTiers kOnlyStatesAway{Tier::kDevice, Tier::kDevice, Tier::kHost};
 
+// Eight equal layers with bytes that tell kinds apart, on one rank.
+PlanRequest request_of(int layers = 8, int ranks = 1) {
+  PlanRequest request;
+  request.dataflow = chain(layers);
+  request.costs_cheap = equal_costs(request.dataflow,
+                                    {.forward_seconds = 10e-3,
+                                     .backward_seconds = 20e-3,
+                                     .update_seconds = 1e-3,
+                                     .weight_bytes = 4 * kMiB,
+                                     .gradient_bytes = 4 * kMiB,
+                                     .state_bytes = 8 * kMiB,
+                                     .saved_bytes = kMiB},
+                                    {.bytes = kMiB / 4});
+  request.costs_none = request.costs_cheap;
+  request.shape = {ranks, 1};  // with more, whole gradients add up on the device
+  request.micro_batch = 1;
+  request.sample_tokens = 512;
+  return request;
+}
+
 ErrorText refusal(const MemoryOptions& memory, const MeshOptions& mesh = {}) {
   try {
     check_memory(memory, mesh, [](const std::string& field) { return "recipe.yaml: " + field; });
@@ -90,46 +110,38 @@ TEST(TierPlacements, EveryLegalChoiceHasOne) {
       }
 }
 
-TEST(TierLayout, LayersWithoutWeightsAndThoseInTiesAcrossRanksStay) {
-  Dataflow dataflow = chain(4);
-  dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
-  const LayerSet with_weights{0, 1, 3};
-  const auto layout = [&](std::vector<int> ranks, bool adds_gradients) {
-    return tier_layout({.tiers = kAllAway, .window = 3}, {.dataflow = dataflow,
-                                                          .with_weights = with_weights,
-                                                          .rank_of_layer = std::move(ranks),
-                                                          .adds_gradients = adds_gradients,
-                                                          .updates_at_once = true});
-  };
-  using All = std::vector<LayerTiers>;
-  const TierLayout alone = layout({0, 0, 0, 0}, false);
-  EXPECT_EQ(alone.layers, (All{kAllAway, kAllAway, {}, kAllAway}));
-  EXPECT_EQ(alone.window, 3);
-  EXPECT_TRUE(alone.updates_at_once);
-  EXPECT_EQ(most_fetched(alone, {0, 0, 0, 0}), 3);
-  EXPECT_EQ(most_fetched(alone, {0, 0, 1, 1}), 2);
-  // Other ranks read the weights and add to the gradients.
-  EXPECT_EQ(layout({0, 0, 1, 1}, false).layers,
-            (All{kOnlyStatesAway, kAllAway, {}, kOnlyStatesAway}));
-  // Gradients of a tie are added up before replicas do that.
-  const LayerTiers weights_away{Tier::kHost, Tier::kDevice, Tier::kHost};
-  EXPECT_EQ(layout({0, 0, 0, 0}, true).layers, (All{weights_away, kAllAway, {}, weights_away}));
-  // A reduction takes the others' away, even where they might stay.
-  const TierLayout reduced = tier_layout({.tiers = kOnlyStatesAway}, {.dataflow = dataflow,
-                                                                      .with_weights = with_weights,
-                                                                      .rank_of_layer = {0, 0, 0, 0},
-                                                                      .adds_gradients = true});
-  EXPECT_EQ(reduced.layers, (All{kOnlyStatesAway, kStatesAway, {}, kOnlyStatesAway}));
+TEST(TierLayout, OfNothingThatLeavesIsThatOfOneTier) {
+  EXPECT_EQ(tier_layout({}, 2, true), TierLayout{});
+  EXPECT_EQ(tier_layout({.window = 5}, 2, true), TierLayout{.window = 5});  // of sharded weights
+  const TierLayout away = tier_layout({.tiers = kStatesAway, .window = 3}, 2, true);
+  EXPECT_EQ(away.layers, (std::vector<LayerTiers>{kStatesAway, kStatesAway}));
+  EXPECT_EQ(away.window, 3);
+  EXPECT_TRUE(away.updates_at_once);
 }
 
-TEST(TierLayout, OfNothingThatLeavesIsThatOfOneTier) {
-  const Dataflow dataflow = chain(2);
-  const TieredModel model{.dataflow = dataflow,
-                          .with_weights = LayerSet::all(2),
-                          .rank_of_layer = {0, 0},
-                          .updates_at_once = true};
-  EXPECT_EQ(tier_layout({}, model), TierLayout{});
-  EXPECT_EQ(tier_layout({.window = 5}, model), TierLayout{.window = 5});  // of sharded weights
+TEST(TierLayout, MostFetchedAreThoseOfTheFullestRank) {
+  const TierLayout layout{.layers = {kAllAway, kAllAway, {}, kAllAway}};
+  EXPECT_EQ(most_fetched(layout, {0, 0, 0, 0}), 3);
+  EXPECT_EQ(most_fetched(layout, {0, 0, 1, 1}), 2);
+}
+
+// The ledger counts what the trainer makes of the choice, not what was asked for.
+TEST(TierLayout, OfAPlanIsWhatBecomesOfTheChoiceOnItsRanks) {
+  PlanRequest request = request_of(4, 2);
+  request.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
+  request.memory = {.weights = kHost, .gradients = kDevice};
+  const Plan pipeline = make_plan(request);
+  const TierLayout& tiers = pipeline.steps.decisions().tiers;
+  EXPECT_FALSE(tiers[0].fetches_weights());
+  EXPECT_TRUE(tiers[1].fetches_weights());
+  EXPECT_EQ(pipeline.ledger[0].at_peak[ByteKind::kWeights], 4 * kMiB);  // the tied layer's
+
+  request.shape.ranks = 1;
+  request.mesh.dp = 2;  // a reduction takes gradients to the host, even where they might stay
+  const Plan replicas = make_plan(request);
+  EXPECT_FALSE(replicas.steps.decisions().tiers[0].offloads_gradients());
+  EXPECT_TRUE(replicas.steps.decisions().tiers[1].offloads_gradients());
+  EXPECT_EQ(replicas.ledger[0].timeline.front().bytes, 8 * kMiB);  // those of the tied layers
 }
 
 TEST(LargestWindow, IsFoundByFewQuestions) {
@@ -146,26 +158,6 @@ TEST(LargestWindow, IsFoundByFewQuestions) {
       EXPECT_LE(asked, 7);
     }
   }
-}
-
-// Eight equal layers with bytes that tell kinds apart, on one rank.
-PlanRequest request_of(int layers = 8, int ranks = 1) {
-  PlanRequest request;
-  request.dataflow = chain(layers);
-  request.costs_cheap = equal_costs(request.dataflow,
-                                    {.forward_seconds = 10e-3,
-                                     .backward_seconds = 20e-3,
-                                     .update_seconds = 1e-3,
-                                     .weight_bytes = 4 * kMiB,
-                                     .gradient_bytes = 4 * kMiB,
-                                     .state_bytes = 8 * kMiB,
-                                     .saved_bytes = kMiB},
-                                    {.bytes = kMiB / 4});
-  request.costs_none = request.costs_cheap;
-  request.shape = {ranks, 1};  // with more, whole gradients add up on the device
-  request.micro_batch = 1;
-  request.sample_tokens = 512;
-  return request;
 }
 
 bool is_planned(const PlanRequest& request) {

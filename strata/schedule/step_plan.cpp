@@ -65,9 +65,11 @@ StepPlan::StepPlan(std::shared_ptr<const Dataflow> dataflow, const LayerSet& wit
   STRATA_CHECK_EQ(partition.bounds.back(), dataflow->num_layers, "schedule.step_plan");
   state_->shards =
       shard_layout(decisions.zero, mesh.dp, *dataflow, with_weights, decisions.sequence_parallel);
-  std::vector<LayerTiers>& tiers = decisions.tiers.layers;
-  for (int layer = 0; layer < static_cast<int>(tiers.size()); ++layer)
-    if (!with_weights.has(layer)) tiers[layer] = {};  // nothing to move
+  std::vector<int> rank_of_layer;
+  for (int layer = 0; layer < dataflow->num_layers; ++layer)
+    rank_of_layer.push_back(partition.stage_of(layer) % mesh.pp);
+  decisions.tiers = tiers_on_ranks(std::move(decisions.tiers), *dataflow, with_weights,
+                                   rank_of_layer, state_->shards);
   // Replicas that divide the states of a layer have a part of its weights each on the host: the whole is
   // made of their parts, so that their links add up.
   for (int layer = 0; layer < static_cast<int>(state_->shards.layers.size()); ++layer) {

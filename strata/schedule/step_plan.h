@@ -28,7 +28,7 @@ struct StepDecisions {
   LayerSet recompute = {};
   bool keep_intermediates = false;  ///< recompute nothing inside layers either
   ZeroPolicy zero = {};
-  TierLayout tiers = {};
+  TierLayout tiers = {};           ///< as asked; a plan's own is what becomes of that on its ranks
   bool sequence_parallel = false;  ///< tensor-parallel ranks divide the sequence
   std::int64_t micro_batch = 1;    ///< samples
 };

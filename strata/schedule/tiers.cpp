@@ -1,10 +1,44 @@
 #include "strata/schedule/tiers.h"
 
 namespace strata {
+namespace {
+
+// Layers in a tie whose other end is on another rank.
+LayerSet tied_across_ranks(const Dataflow& dataflow, const std::vector<int>& rank_of_layer) {
+  LayerSet layers;
+  for (const Tie& tie : dataflow.ties) {
+    for (const int user : tie.users) {
+      if (rank_of_layer[user] == rank_of_layer[tie.owner]) continue;
+      layers.add(user);
+      layers.add(tie.owner);
+    }
+  }
+  return layers;
+}
+
+}  // namespace
 
 const char* name_of(Tier tier) {
   constexpr const char* kNames[] = {"device", "host", "disk"};
   return kNames[static_cast<int>(tier)];
+}
+
+TierLayout tiers_on_ranks(TierLayout asked, const Dataflow& dataflow, const LayerSet& with_weights,
+                          const std::vector<int>& rank_of_layer, const ShardLayout& shards) {
+  const LayerSet shared = tied_across_ranks(dataflow, rank_of_layer);
+  const LayerSet tied = tied_layers(dataflow);
+  for (int layer = 0; layer < static_cast<int>(asked.layers.size()); ++layer) {
+    LayerTiers& tiers = asked.layers[layer];
+    if (!with_weights.has(layer)) tiers = {};
+    if (!tiers.updates_on_host()) continue;
+    if (shared.has(layer)) tiers.weights = Tier::kDevice;
+    if (shards[layer].reduced) {
+      tiers.gradients = tied.has(layer) ? Tier::kDevice : Tier::kHost;
+    } else if (shared.has(layer)) {
+      tiers.gradients = Tier::kDevice;
+    }
+  }
+  return asked;
 }
 
 }  // namespace strata

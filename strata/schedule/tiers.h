@@ -13,6 +13,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "strata/schedule/dataflow.h"
+#include "strata/schedule/zero.h"
+
 namespace strata {
 
 /// Nearest first.
@@ -27,6 +30,7 @@ struct LayerTiers {
 
   bool updates_on_host() const { return states != Tier::kDevice; }
   bool fetches_weights() const { return weights != Tier::kDevice; }
+  /// The whole gradient leaves the device behind its last backward, its reduction or the end of its tie.
   bool offloads_gradients() const { return gradients != Tier::kDevice; }
   friend bool operator==(const LayerTiers&, const LayerTiers&) = default;
 };
@@ -43,5 +47,12 @@ struct TierLayout {
   LayerTiers operator[](int layer) const { return layers.empty() ? LayerTiers{} : layers[layer]; }
   friend bool operator==(const TierLayout&, const TierLayout&) = default;
 };
+
+/// What becomes of a layout on a model's ranks: the one place that decides it. Layers without weights have
+/// nothing to move. Weights and gradients that other ranks read or write in a tie stay on the device.
+/// Where gradients are reduced, the reduction takes them to where they are updated, whatever is asked,
+/// but for those of tied layers, which stay.
+TierLayout tiers_on_ranks(TierLayout asked, const Dataflow& dataflow, const LayerSet& with_weights,
+                          const std::vector<int>& rank_of_layer, const ShardLayout& shards);
 
 }  // namespace strata

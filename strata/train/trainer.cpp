@@ -109,14 +109,10 @@ Trainer::OffloadUse Trainer::offload_use() const {
 ShardPlacement Trainer::placement_of(int layer) const {
   const LayerShards shards = plan_.shards()[layer];
   const LayerTiers tiers = plan_.decisions().tiers[layer];
-  // A reduction takes the gradient away, unless other ranks still read its uses of tied weights.
-  const bool reduction_takes = shards.reduced && !tied_layers(plan_.dataflow()).has(layer);
-  const bool gradients_leave =
-      shards.reduced ? tiers.updates_on_host() && reduction_takes : tiers.offloads_gradients();
   return {
       .shard = cut({0, model_.layout(layer).own_numel}, groups_.shard.size())[groups_.shard.rank()],
       .whole_weights = !shards.weights && !tiers.fetches_weights(),
-      .whole_gradients = !shards.gradients && !gradients_leave,
+      .whole_gradients = !shards.gradients && !tiers.offloads_gradients(),
       .gathered_weights = shards.weights,
       .tiers = tiers,
       .dtype = options_.precision,
