@@ -11,6 +11,7 @@ constexpr double kMostThreads = 1024;
 constexpr double kMostStallSeconds = 1e6;
 constexpr double kMostWindow = 1 << 20;
 constexpr double kMostLatency = 1;
+constexpr double kMostStepsOfACommit = 1e12;
 
 }  // namespace
 
@@ -92,7 +93,7 @@ const char* name_of(RecomputeMode mode) {
 }
 
 const char* name_of(TierChoice choice) {
-  constexpr const char* kNames[] = {"auto", "device", "host"};
+  constexpr const char* kNames[] = {"auto", "device", "host", "disk"};
   return kNames[static_cast<int>(choice)];
 }
 
@@ -113,13 +114,17 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
       {.help = "What runs again in backward instead of being kept: nothing, GELU and norms, every "
                "layer, or the cheapest layers that fit the budget"});
   const auto tier = named({TierChoice::kAuto, TierChoice::kDevice, TierChoice::kHost});
-  set.add(prefix + ".weights", &options.weights, tier,
+  const auto tier_or_disk =
+      named({TierChoice::kAuto, TierChoice::kDevice, TierChoice::kHost, TierChoice::kDisk});
+  set.add(prefix + ".weights", &options.weights, tier_or_disk,
           {.help = "Where weights live: on the host they are on the device only while layers need "
                    "them; auto: there if nothing less makes the plan fit"});
   set.add(prefix + ".gradients", &options.gradients, tier,
           {.help = "Where gradients live: on the host each leaves as soon as it is complete"});
-  set.add(prefix + ".states", &options.states, tier,
-          {.help = "Where the optimizer's states live, and so where layers are updated"});
+  set.add(
+      prefix + ".states", &options.states, tier_or_disk,
+      {.help = "Where the optimizer's states live, and so where layers are updated; those on disk "
+               "are updated on the host, layer by layer"});
   set.add(prefix + ".window", &options.window,
           {.help = "Layers whose weights are on the device at once, where they live elsewhere (0: "
                    "as many as fit)",
@@ -136,6 +141,21 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
            .unit = "s",
            .minimum = 0,
            .maximum = kMostLatency});
+  set.add(prefix + ".disk.path", &options.disk.path,
+          {.help = "Folder on a disk for what lives there; the run can be resumed from it"});
+  set.add(prefix + ".disk.bytes", &options.disk.bytes,
+          {.help = "Budget of one rank in that folder (0: as much as is free)",
+           .unit = "bytes",
+           .minimum = 0});
+  set.add(prefix + ".disk.commit_every", &options.disk.commit_every,
+          {.help = "Steps between those that the folder can be resumed from; weights that do not "
+                   "live on the disk are written then, too",
+           .unit = "steps",
+           .minimum = 1,
+           .maximum = kMostStepsOfACommit});
+  set.add(prefix + ".disk.io", &options.disk.io,
+          named({DiskBackend::kAuto, DiskBackend::kIoUring, DiskBackend::kThreads}),
+          {.help = "How blocks are read and written; auto: io_uring where the kernel has it"});
 }
 
 }  // namespace strata

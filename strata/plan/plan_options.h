@@ -7,6 +7,7 @@
 
 #include "strata/base/options.h"
 #include "strata/base/units.h"
+#include "strata/disk/block_io.h"
 #include "strata/schedule/action.h"
 #include "strata/schedule/mesh.h"
 #include "strata/schedule/zero.h"
@@ -55,13 +56,21 @@ enum class TierChoice : std::uint8_t {
   kAuto,  ///< on the device, unless it doesn't fit there
   kDevice,
   kHost,
+  kDisk,  ///< not gradients
 };
-const char* name_of(TierChoice choice);  ///< "auto", "device", "host"
+const char* name_of(TierChoice choice);  ///< "auto", "device", "host", "disk"
 
 /// Between device and host. On a CPU an emulated one, each way of its own.
 struct MemoryLink {
   Bytes bandwidth{};   ///< a second and way; 0: as fast as memory
   double latency = 0;  ///< seconds of every transfer
+};
+
+struct MemoryDisk {
+  std::string path;               ///< folder; empty: there is no disk
+  Bytes bytes{};                  ///< budget of a rank; 0: as much as is free
+  std::int64_t commit_every = 1;  ///< steps
+  DiskBackend io = DiskBackend::kAuto;
 };
 
 struct MemoryOptions {
@@ -73,6 +82,7 @@ struct MemoryOptions {
   TierChoice states = TierChoice::kAuto;
   std::int64_t window = 0;  ///< layers whose weights are on the device at once; 0: as many as fit
   MemoryLink link = {};
+  MemoryDisk disk = {};
 };
 
 void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options);

@@ -50,6 +50,20 @@ void check_memory(const MemoryOptions& memory, const MeshOptions& mesh, const Pl
   };
   needs_states("memory.weights", memory.weights);
   needs_states("memory.gradients", memory.gradients);
+  const bool on_disk = memory.weights == TierChoice::kDisk || memory.states == TierChoice::kDisk;
+  if (memory.weights == TierChoice::kDisk && memory.states != TierChoice::kDisk &&
+      memory.states != TierChoice::kAuto)
+    refuse("memory.weights",
+           "weights on disk are updated there together with the optimizer's states",
+           "memory.states on the disk, too",
+           std::string("disk, with memory.states=") + name_of(memory.states),
+           "set memory.states=disk, or memory.weights=" + std::string(name_of(memory.states)));
+  if (on_disk && memory.disk.path.empty())
+    refuse("memory.disk.path", "something is to live on a disk, and no folder is named",
+           "a folder on a disk", "none", "set memory.disk.path to one");
+  if (on_disk)
+    refuse("memory.states", "no plan counts what lives on a disk yet", "auto, device or host",
+           "disk", "set memory.states=host");
   const bool stay = memory.weights == TierChoice::kDevice || memory.states == TierChoice::kDevice;
   const bool sharded = mesh.automatic || (mesh.zero == 3 && mesh.dp > 1);
   if (memory.window > 0 && stay && !sharded) {

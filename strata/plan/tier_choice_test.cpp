@@ -63,6 +63,17 @@ TEST(CheckMemory, RefusesKindsOfStateThatAnUpdateOnTheDeviceWouldMiss) {
     EXPECT_EQ(refusal(legal).what, "");
 }
 
+TEST(CheckMemory, RefusesADiskThatIsNotNamedOrHasNoStates) {
+  constexpr TierChoice kDisk = TierChoice::kDisk;
+  const MemoryDisk disk{.path = "/scratch"};
+  EXPECT_EQ(refusal({.states = kDisk}).where, "recipe.yaml: memory.disk.path");
+  EXPECT_EQ(refusal({.weights = kDisk}).where, "recipe.yaml: memory.disk.path");
+  EXPECT_EQ(refusal({.weights = kDisk, .states = kHost, .disk = disk}).fix,
+            "set memory.states=disk, or memory.weights=host");
+  EXPECT_EQ(refusal({.weights = kDisk, .states = kDevice, .disk = disk}).where,
+            "recipe.yaml: memory.weights");
+}
+
 TEST(CheckMemory, RefusesAWindowOfWeightsThatNeverLeave) {
   const MemoryOptions stay{.weights = kDevice, .window = 2};
   EXPECT_EQ(refusal(stay).where, "recipe.yaml: memory.window");

@@ -32,6 +32,11 @@ struct LayerTiers {
   bool fetches_weights() const { return weights != Tier::kDevice; }
   /// The whole gradient leaves the device behind its last backward, its reduction or the end of its tie.
   bool offloads_gradients() const { return gradients != Tier::kDevice; }
+  /// The weights that an update writes: fp32, or the 16-bit ones beside fp32 states.
+  Tier updated_weights() const {
+    if (states != Tier::kDisk) return states;
+    return weights == Tier::kHost ? Tier::kHost : Tier::kDisk;
+  }
   friend bool operator==(const LayerTiers&, const LayerTiers&) = default;
 };
 

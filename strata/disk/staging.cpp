@@ -1,0 +1,52 @@
+// Chunks and slabs are whole disk blocks: then the disk moves them in place, tails included.
+#include "strata/disk/staging.h"
+
+#include <algorithm>
+
+#include "strata/disk/chunk_manifest.h"
+
+namespace strata {
+namespace {
+
+constexpr int kUpdateSlabs = 3;
+constexpr int kFetchSlabs = 2;
+
+std::int64_t in_blocks(std::int64_t bytes) { return static_cast<std::int64_t>(slot_bytes(bytes)); }
+
+}  // namespace
+
+ChunkTable chunk_table(std::span<const LayerOnDisk> layers) {
+  ChunkTable table;
+  const auto add = [&](std::int64_t bytes) {
+    if (bytes == 0) return -1;
+    table.bytes.push_back(in_blocks(bytes));
+    return static_cast<int>(table.bytes.size()) - 1;
+  };
+  for (const LayerOnDisk& layer : layers) {
+    LayerChunks& chunks = table.layers.emplace_back();
+    chunks.weights = add(layer.weights);
+    chunks.states = add(layer.states);
+  }
+  return table;
+}
+
+std::int64_t disk_bytes(std::span<const LayerOnDisk> layers) {
+  return data_bytes(lay_out_chunks(chunk_table(layers).bytes));
+}
+
+DiskStaging disk_staging(std::span<const LayerOnDisk> layers) {
+  DiskStaging staging;
+  for (const LayerOnDisk& layer : layers) {
+    if (layer.weights == 0) continue;
+    staging.update_slabs = std::min(staging.update_slabs + 1, kUpdateSlabs);
+    staging.update_slab_bytes =
+        std::max(staging.update_slab_bytes,
+                 in_blocks(layer.states) + (layer.weights_on_host ? 0 : in_blocks(layer.weights)));
+    if (!layer.fetches_weights || layer.weights_on_host) continue;
+    staging.fetch_slabs = std::min(staging.fetch_slabs + 1, kFetchSlabs);
+    staging.fetch_slab_bytes = std::max(staging.fetch_slab_bytes, in_blocks(layer.weights));
+  }
+  return staging;
+}
+
+}  // namespace strata

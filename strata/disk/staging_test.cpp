@@ -1,0 +1,66 @@
+#include "strata/disk/staging.h"
+
+#include <gtest/gtest.h>
+
+#include "strata/disk/chunk_file.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kBlock = 4096;
+
+TEST(Staging, ChunksAreWholeBlocksInTheOrderOfLayers) {
+  const std::vector<LayerOnDisk> layers = {{.weights = 1, .states = kBlock},
+                                           {},
+                                           {.weights = kBlock + 1, .states = 0},
+                                           {.weights = 10, .states = 2 * kBlock}};
+  const ChunkTable table = chunk_table(layers);
+  EXPECT_EQ(table.bytes,
+            (std::vector<std::int64_t>{kBlock, kBlock, 2 * kBlock, kBlock, 2 * kBlock}));
+  const int expected[][2] = {{0, 1}, {-1, -1}, {2, -1}, {3, 4}};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    EXPECT_EQ(table.layers[i].weights, expected[i][0]) << i;
+    EXPECT_EQ(table.layers[i].states, expected[i][1]) << i;
+  }
+  EXPECT_EQ(disk_bytes(layers), ChunkFile::file_bytes(table.bytes));
+  EXPECT_EQ(disk_bytes(layers), 2 * 7 * kBlock);
+}
+
+TEST(Staging, SlabsAreFewAndOfTheLargestLayer) {
+  const LayerOnDisk small{.weights = 100, .states = 200, .fetches_weights = true};
+  const LayerOnDisk large{.weights = kBlock + 1, .states = 3 * kBlock, .fetches_weights = true};
+  EXPECT_EQ(disk_staging({}).bytes(), 0);
+  const DiskStaging one = disk_staging(std::vector{small});
+  EXPECT_EQ(one.update_slabs, 1);
+  EXPECT_EQ(one.fetch_slabs, 1);
+  EXPECT_EQ(one.bytes(), 2 * kBlock + kBlock);
+  for (const int layers : {4, 400}) {
+    std::vector<LayerOnDisk> all(static_cast<std::size_t>(layers), small);
+    all[2] = large;
+    const DiskStaging staging = disk_staging(all);
+    EXPECT_EQ(staging.update_slabs, 3);
+    EXPECT_EQ(staging.update_slab_bytes, 5 * kBlock);
+    EXPECT_EQ(staging.fetch_slabs, 2);
+    EXPECT_EQ(staging.fetch_slab_bytes, 2 * kBlock);
+    EXPECT_EQ(staging.bytes(), 3 * 5 * kBlock + 2 * 2 * kBlock);
+  }
+}
+
+TEST(Staging, WeightsOnTheHostPassNoSlab) {
+  const std::vector<LayerOnDisk> layers(
+      5,
+      {.weights = 9 * kBlock, .states = kBlock, .weights_on_host = true, .fetches_weights = true});
+  const DiskStaging staging = disk_staging(layers);
+  EXPECT_EQ(staging.fetch_slabs, 0);
+  EXPECT_EQ(staging.bytes(), 3 * kBlock);
+}
+
+TEST(Staging, WeightsThatStayOnTheDeviceNeedNoFetch) {
+  const DiskStaging staging =
+      disk_staging(std::vector<LayerOnDisk>(5, {.weights = kBlock, .states = 2 * kBlock}));
+  EXPECT_EQ(staging.fetch_slabs, 0);
+  EXPECT_EQ(staging.update_slab_bytes, 3 * kBlock);
+}
+
+}  // namespace
+}  // namespace strata
