@@ -1,5 +1,3 @@
-#include <ATen/Parallel.h>
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
@@ -8,41 +6,21 @@
 #include <string>
 #include <vector>
 
-#include "strata/base/measurement.h"
+#include "strata/base/durable_file.h"
 #include "strata/base/units.h"
+#include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
+#include "strata/pipeline/machine_rates.h"
 #include "strata/pipeline/processor.h"
 
 namespace strata {
 namespace {
 
-constexpr std::int64_t kTriadElements = 1 << 26;  // 256 MiB an array
-constexpr int kRounds = 5;
-
-// The best of a few runs: what the machine can do when nobody disturbs it.
-template <typename F>
-double best_seconds(F f) {
-  f();
-  double best = 1e30;
-  for (int round = 0; round < kRounds; ++round) {
-    const double begin = now_seconds();
-    f();
-    best = std::min(best, now_seconds() - begin);
-  }
-  return best;
-}
-
-// a = b + s c, as STREAM's triad: three arrays over the memory bus.
-double triad_bytes_per_second(int threads) {
-  at::set_num_threads(threads);
-  std::vector<float> a(kTriadElements), b(kTriadElements, 1), c(kTriadElements, 2);
-  const double seconds = best_seconds([&] {
-    at::parallel_for(0, kTriadElements, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) a[i] = b[i] + 3.0f * c[i];
-    });
-  });
-  return 3.0 * sizeof(float) * kTriadElements / seconds;
-}
+struct DoctorArguments {
+  bool as_json = false;
+  std::string disk;  // folder
+  std::string save;  // file
+};
 
 std::string instruction_sets() {
   std::string sets;
@@ -73,14 +51,47 @@ nlohmann::json rates_json(const PrecisionRates& rates) {
   return json;
 }
 
-void run_doctor(bool as_json) {
+std::string gigabytes(Bytes rate, int decimals = 1) {
+  return format_double(static_cast<double>(rate.count) / 1e9, decimals);
+}
+
+std::string machine_text(const MachineProfile& machine, const DoctorArguments& arguments) {
+  constexpr double kUpdateBytes = 28;  // of AdamW in fp32, an element
+  const auto& [bytes, cores, copy, triad, update, update_one_core] = machine.host;
+  std::string text =
+      "memory        " + gigabytes(copy) + " GB/s copied, " + gigabytes(triad) +
+      " triad\nupdates       " + gigabytes(update) + " GB/s of AdamW (" +
+      format_count(static_cast<double>(update.count) / kUpdateBytes) + " parameters/s) with " +
+      std::to_string(cores) + " threads, " + gigabytes(update_one_core) +
+      " with one\nlink          " + gigabytes(machine.link.to_device) + " GB/s to the device, " +
+      gigabytes(machine.link.to_host) + " to the host, " + format_seconds(machine.link.latency) +
+      " a transfer (within memory: no other device here)\ndisk          ";
+  if (arguments.disk.empty()) {
+    text += "not measured: --disk FOLDER; ";
+  } else {
+    text += gigabytes(machine.disk.read, 2) + " GB/s read, " + gigabytes(machine.disk.write, 2) +
+            " written in " + arguments.disk + "; ";
+  }
+  return text;
+}
+
+void run_doctor(const DoctorArguments& arguments) {
   const ProcessorIdentity processor = ProcessorIdentity::of_this_machine();
+  MachineProfile machine =
+      measure_machine({.cores = processor.cores, .disk_folder = arguments.disk});
   const PrecisionRates rates = measure_precision_rates(processor.cores);
-  // Plans read it: an estimate says which precision is fast without measuring anything.
-  save_rates(default_rates_file(), processor, rates);
-  const double bandwidth = triad_bytes_per_second(processor.cores);
-  const auto space = std::filesystem::space(".");
-  if (as_json) {
+  // Plans read both: an estimate says what is fast here without measuring anything.
+  const std::string file = default_rates_file();
+  save_rates(file, processor, rates);
+  machine.name = processor.model;
+  save_profile(file, processor, machine);
+  if (!arguments.save.empty()) {
+    const MachineProfile known = file.empty() ? machine : load_profile(file, processor);
+    write_file(arguments.save, to_json(known).dump(1) + "\n");
+  }
+  const auto space = std::filesystem::space(arguments.disk.empty() ? "." : arguments.disk);
+  const auto bandwidth = static_cast<double>(machine.host.triad.count);
+  if (arguments.as_json) {
     std::cout << nlohmann::json{{"processor", processor.model},
                                 {"cores", processor.cores},
                                 {"instruction_sets", instruction_sets()},
@@ -88,6 +99,7 @@ void run_doctor(bool as_json) {
                                 {"libtorch", processor.libtorch},
                                 {"precisions", rates_json(rates)},
                                 {"fast_in", precision_name(fastest_precision(rates))},
+                                {"machine", to_json(machine)},
                                 {"memory_bytes_per_second", bandwidth},
                                 {"disk_free_bytes", space.available}}
                      .dump(1)
@@ -97,21 +109,26 @@ void run_doctor(bool as_json) {
   std::cout << "processor     " << processor.model << ", " << processor.cores << " cores, "
             << instruction_sets() << "\nlibtorch      " << processor.libtorch << ", uses "
             << processor.instruction_set << '\n'
-            << rates_text(rates, processor.cores) << "memory        "
-            << format_double(bandwidth / 1e9, 1) << " GB/s (triad)\ndisk          "
-            << format_bytes(static_cast<std::int64_t>(space.available))
-            << " free here\nbalance       "
+            << rates_text(rates, processor.cores) << machine_text(machine, arguments)
+            << format_bytes(static_cast<std::int64_t>(space.available)) << " free\nbalance       "
             << format_double(rates.front().flops_per_second / bandwidth, 1)
             << " fp32 operations a byte: what does fewer is limited by memory\n";
+  if (!file.empty()) std::cout << "saved in      " << file << ", which plans read\n";
 }
 
 }  // namespace
 
 void add_doctor_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("doctor", "measure what this machine can do");
-  auto as_json = std::make_shared<bool>(false);
-  verb->add_flag("--json", *as_json, "print one JSON object");
-  verb->callback([as_json] { run_doctor(*as_json); });
+  auto arguments = std::make_shared<DoctorArguments>();
+  verb->add_flag("--json", arguments->as_json, "print one JSON object");
+  verb->add_option("--disk", arguments->disk,
+                   "also read and write a file of 256 MiB in this folder, and remove it")
+      ->check(refuse_empty_path);
+  verb->add_option("--save", arguments->save,
+                   "write the machine to this file, too, for plan --machine")
+      ->check(refuse_empty_path);
+  verb->callback([arguments] { run_doctor(*arguments); });
 }
 
 }  // namespace strata

@@ -16,6 +16,7 @@ namespace {
 struct PlanArguments {
   RecipeArguments recipe;
   bool estimate = false;
+  std::string machine;  // file; empty: this one
   bool program = false;
   std::string json;
   std::string parameters;  // no recipe: the arithmetic of ZeRO alone
@@ -35,19 +36,28 @@ void run_plan(const PlanArguments& arguments) {
     return;
   }
   Recipe recipe = arguments.recipe.load();
+  const bool here = arguments.machine.empty();
+  const MachineProfile machine = here ? this_machine() : load_machine(arguments.machine);
+  if (!here) recipe = on_machine(std::move(recipe), machine);
   if (recipe.mesh.automatic) {
     const MeshSearch search = search_mesh(recipe);
     std::cout << search_text(search) << '\n';
     recipe.mesh = search.best();
   }
-  const PlannedRun run = plan_run(recipe, /*probe=*/!arguments.estimate);
+  const PlannedRun run =
+      here ? plan_run(recipe, /*probe=*/!arguments.estimate) : plan_run(recipe, machine);
+  if (!here) std::cout << "on " << machine.name << '\n';
   std::cout << plan_text(run.plan);
-  const std::string depths = largest_depths_text(recipe);
-  if (!depths.empty()) std::cout << "depth      " << depths << '\n';
-  const std::string advice = precision_advice(recipe, /*measure=*/!arguments.estimate);
+  const std::vector<TierDepth> depths = largest_depths(recipe, machine);
+  if (!depths.empty()) std::cout << "depth      " << depths_sentence(depths) << '\n';
+  const bool measure = here && !arguments.estimate;
+  const std::string advice = here ? precision_advice(recipe, measure) : "";
   if (!advice.empty()) std::cout << "precision  " << advice << '\n';
   if (arguments.program) print_programs(run.plan);
-  if (!arguments.json.empty()) write_file(arguments.json, to_json(run.plan).dump(1) + "\n");
+  if (arguments.json.empty()) return;
+  nlohmann::json json = to_json(run.plan);
+  json["largest"] = to_json(depths);
+  write_file(arguments.json, json.dump(1) + "\n");
 }
 
 }  // namespace
@@ -69,6 +79,9 @@ void add_plan_verb(CLI::App& app) {
                    "with --parameters: fp32, mixed, zero-paper or megatron-fp16")
       ->needs(parameters);
   verb->add_flag("--estimate", arguments->estimate, "take seconds from FLOPs, measure nothing");
+  verb->add_option("--machine", arguments->machine,
+                   "plan for the machine that this file describes; measure nothing")
+      ->check(refuse_empty_path);
   verb->add_flag("--program", arguments->program, "list every rank's actions");
   verb->add_option("--json", arguments->json, "write the plan to this file, too")
       ->check(refuse_empty_path);

@@ -45,14 +45,20 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const LayerLayout& layout = model.layout(layer);
     const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
     const LayerBytes& bytes = table.of(model.layer(layer), inputs, request.keep_intermediates);
-    const double forward = model.layer(layer).forward_flops(inputs) / kAssumedFlopsPerSecond;
+    const double forward = model.layer(layer).forward_flops(inputs) / request.flops_per_second;
+    const std::int64_t own = layout.own_numel;
+    const std::int64_t states = own * kFloatBytes * (request.optimizer_slots + masters);
+    // Gradients are read, states and fp32 weights read and written, 16-bit weights written.
+    const std::int64_t updated =
+        own * kFloatBytes + 2 * states + (masters > 0 ? 1 : 2) * own * weight_bytes;
     costs.layers.push_back(
         {.name = model.name(layer),
          .forward_seconds = forward,
          .backward_seconds = 2 * forward,
-         .weight_bytes = layout.own_numel * weight_bytes,
+         .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second,
+         .weight_bytes = own * weight_bytes,
          .gradient_bytes = layout.total_numel * kFloatBytes,
-         .state_bytes = layout.own_numel * kFloatBytes * (request.optimizer_slots + masters),
+         .state_bytes = states,
          .replica_bytes = borrowed_numel(layout) * weight_bytes,
          .saved_bytes = bytes.saved,
          .forward_transient_bytes = bytes.forward_transient,

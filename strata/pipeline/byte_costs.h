@@ -13,6 +13,9 @@
 
 namespace strata {
 
+inline constexpr double kAssumedFlopsPerSecond = 50e9;
+inline constexpr double kAssumedMemoryRate = 10e9;  ///< read and written together
+
 struct CostRequest {
   std::vector<TensorSpec> batch_inputs;
   std::int64_t samples = 0;      ///< of the mini-batch
@@ -21,12 +24,12 @@ struct CostRequest {
   at::ScalarType precision = at::kFloat;  ///< 16 bit: the optimizer keeps fp32 weights beside
   Device device = {};                     ///< that layers are probed on
   bool keep_intermediates = false;        ///< recompute: none
+  double flops_per_second = kAssumedFlopsPerSecond;
+  double memory_bytes_per_second = kAssumedMemoryRate;  ///< of the device, for updates
 };
 
-/// Bytes exactly, seconds as FLOPs at kAssumedFlopsPerSecond: enough to refuse what can't fit
-/// before anything is allocated.
+/// Bytes exactly; seconds as FLOPs and, of updates, bytes at the given rates: enough to refuse what
+/// can't fit before anything is allocated.
 CostTable byte_costs(const Sequential& model, const CostRequest& request);
-
-inline constexpr double kAssumedFlopsPerSecond = 50e9;
 
 }  // namespace strata

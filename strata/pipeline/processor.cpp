@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/base/units.h"
 #include "strata/device/device.h"
@@ -66,6 +67,14 @@ const PrecisionRate* rate_of(at::ScalarType precision, const PrecisionRates& rat
   for (const PrecisionRate& rate : rates)
     if (rate.precision == precision) return &rate;
   return nullptr;
+}
+
+constexpr const char* kMachine = "machine";  // beside the precisions
+
+nlohmann::json& entry_of(nlohmann::json& all, const ProcessorIdentity& identity) {
+  nlohmann::json& entry = all[identity.text()];
+  if (!entry.is_object()) entry = nlohmann::json::object();
+  return entry;
 }
 
 const PrecisionRate* fastest_of(const PrecisionRates& rates) {
@@ -146,12 +155,11 @@ std::string default_rates_file() { return default_cache_file("doctor.json"); }
 void save_rates(const std::string& file, const ProcessorIdentity& identity,
                 const PrecisionRates& rates) {
   if (file.empty()) return;
-  nlohmann::json entry;
+  nlohmann::json all = read_cache_file(file);
+  nlohmann::json& entry = entry_of(all, identity);
   for (const PrecisionRate& rate : rates)
     entry[precision_name(rate.precision)] = {rate.flops_per_second_one_thread,
                                              rate.flops_per_second};
-  nlohmann::json all = read_cache_file(file);
-  all[identity.text()] = std::move(entry);
   write_cache_file(file, all);
 }
 
@@ -169,6 +177,41 @@ std::optional<PrecisionRates> load_rates(const std::string& file,
     rates.push_back({precision, (*pair)[0].get<double>(), (*pair)[1].get<double>()});
   }
   return rates;
+}
+
+void save_profile(const std::string& file, const ProcessorIdentity& identity,
+                  const MachineProfile& machine) {
+  if (file.empty()) return;
+  nlohmann::json all = read_cache_file(file);
+  nlohmann::json& saved = entry_of(all, identity)[kMachine];
+  if (!saved.is_object()) saved = nlohmann::json::object();
+  saved.merge_patch(to_json(machine));
+  write_cache_file(file, all);
+}
+
+MachineProfile load_profile(const std::string& file, const ProcessorIdentity& identity) {
+  MachineProfile machine;
+  const nlohmann::json all = read_cache_file(file);
+  const auto entry = all.find(identity.text());
+  if (entry == all.end() || !entry->is_object()) return machine;
+  const auto saved = entry->find(kMachine);
+  if (saved != entry->end()) {
+    try {
+      machine = parse_machine(saved->dump(), file);
+    } catch (const Error&) {
+      machine = {};  // it only costs the time of measuring again
+    }
+  }
+  const auto rates = load_rates(file, identity);
+  const auto flops = [&](at::ScalarType precision) {
+    const PrecisionRate* rate = rates ? rate_of(precision, *rates) : nullptr;
+    return rate ? rate->flops_per_second : 0;
+  };
+  machine.device.fp32 = flops(at::kFloat);
+  machine.device.bf16 = flops(at::kBFloat16);
+  machine.device.fp16 = flops(at::kHalf);
+  machine.device.bandwidth = machine.host.update;  // of a processor: host memory
+  return machine;
 }
 
 }  // namespace strata

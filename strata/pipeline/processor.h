@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "strata/plan/machine_profile.h"
+
 namespace strata {
 
 /// What measured seconds depend on beside the work itself.
@@ -55,5 +57,13 @@ void save_rates(const std::string& file, const ProcessorIdentity& identity,
                 const PrecisionRates& rates);
 std::optional<PrecisionRates> load_rates(const std::string& file,
                                          const ProcessorIdentity& identity);
+
+/// The same of everything else that was measured, beside the rates. Of what is 0, an earlier measurement
+/// stays.
+void save_profile(const std::string& file, const ProcessorIdentity& identity,
+                  const MachineProfile& machine);
+
+/// What was saved, with the rates as those of its device; nothing known where there is none.
+MachineProfile load_profile(const std::string& file, const ProcessorIdentity& identity);
 
 }  // namespace strata

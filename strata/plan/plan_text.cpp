@@ -232,6 +232,7 @@ std::string tiers_text(const Plan& plan) {
   }
   text += "\nlink       " + format_bytes(most.to_device) + " to the device, " +
           format_bytes(most.to_host) + " to the host a step\n";
+  text += "rates      " + plan.rates.text + "\n";
   text += "waiting    " + format_seconds(fetch) + " for weights, " + format_seconds(offload) +
           " for gradients to leave\n";
   return text + "binding    " + binding_sentence(plan.bounds) + "\n";

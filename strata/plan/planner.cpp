@@ -40,8 +40,7 @@ Plan completed(Plan plan, const PlanRequest& request) {
 }  // namespace
 
 LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs) {
-  return lane_seconds(costs, plan.steps.shards(), plan.decisions().tiers,
-                      link_rates(plan.memory.link));
+  return lane_seconds(costs, plan.steps.shards(), plan.decisions().tiers, plan.rates);
 }
 
 Plan make_plan(const PlanRequest& request) {

@@ -37,6 +37,9 @@ struct PlanRequest {
   MeshRequest mesh = {};           ///< the axes beside the pipeline, whose ranks are the shape's
   std::int64_t sample_tokens = 0;  ///< 0: a step is counted in samples
   bool updates_at_once = false;    ///< neither clipping nor a loss scale waits for all gradients
+  MachineProfile machine = {};     ///< what its tiers move and update at
+  int update_threads = 0;          ///< of a rank's updates on the host; 0: all cores
+  bool updates_measured = true;    ///< the costs' update seconds are those of the host
 };
 
 /// What the ranks will run, and what it is predicted to take.
@@ -48,6 +51,7 @@ struct Plan {
   Simulation simulation = {};
   Ledger ledger = {};
   MeshRequest mesh = {};
+  TierRates rates = {};
   TierPlacement placement = {};
   std::vector<LinkTraffic> link = {};  ///< per rank; empty: nothing leaves the device
   TierBounds bounds = {};              ///< of that

@@ -35,7 +35,9 @@ class Proposer {
       : request_(request),
         dataflow_(std::make_shared<const Dataflow>(request.dataflow)),
         costs_(with_mesh_seconds(costs_for(request), request.mesh)),
-        with_weights_(layers_with_weights(costs_)) {}
+        with_weights_(layers_with_weights(costs_)),
+        rates_(tier_rates(request.memory.link, request.machine, request.update_threads,
+                          request.updates_measured)) {}
 
   Plan evaluate(const Choices& choices) const {
     ZeroPolicy zero = request_.mesh.zero;
@@ -57,6 +59,7 @@ class Proposer {
         .memory = request_.memory,
         .costs = costs_,
         .mesh = request_.mesh,
+        .rates = rates_,
         .placement = choices.tiers};
     const Schedule& schedule = plan.schedule();
     const ShardLayout& shards = plan.steps.shards();
@@ -234,6 +237,7 @@ class Proposer {
   std::shared_ptr<const Dataflow> dataflow_;
   CostTable costs_;  // with the mesh's seconds
   LayerSet with_weights_;
+  TierRates rates_;
 };
 
 }  // namespace

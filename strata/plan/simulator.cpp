@@ -213,11 +213,11 @@ class Clock : public Machine {
 
   // The seconds that it takes of the rank's own clock.
   double update(int layer) {
-    const double seconds = shared_->costs->layers[layer].update_seconds;
     const LayerLanes* lanes = lanes_of(layer);
-    if (lanes == nullptr) return seconds;
+    if (lanes == nullptr) return shared_->costs->layers[layer].update_seconds;
     double& at = of_layer(state_.updated_at, layer);
-    at = run(LaneKind::kUpdate, layer, std::max(now_, of_layer(landed_at_, layer)), seconds);
+    at = run(LaneKind::kUpdate, layer, std::max(now_, of_layer(landed_at_, layer)),
+             lanes->update_seconds);
     if (lanes->comes_back) at = run(LaneKind::kToDevice, layer, at, lanes->fetch_seconds);
     return 0;
   }

@@ -74,6 +74,7 @@ struct LayerLanes {
   bool updates_on_host = false;
   double fetch_seconds = 0;    ///< its weights' way to the device
   double offload_seconds = 0;  ///< its gradients' way to the host
+  double update_seconds = 0;   ///< there
   bool comes_back = false;     ///< updated weights go to the device without a fetch
 };
 /// Per layer; empty: the host updates none.

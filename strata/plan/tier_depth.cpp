@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
+#include "strata/base/units.h"
 #include "strata/plan/proposal.h"
 
 namespace strata {
@@ -103,6 +106,10 @@ TierDepth depth_of(const PlanRequest& request, const Block& block) {
     (holds(middle) ? low : high) = middle;
   }
   depth.layers = own + low;
+  const CostTable& costs = costs_for(request);
+  std::int64_t bytes = low * costs.layers[block.layer].weight_bytes;
+  for (const LayerCost& layer : costs.layers) bytes += layer.weight_bytes;
+  depth.parameters = static_cast<double>(bytes) / costs.weight_element_bytes;
   return depth;
 }
 
@@ -140,11 +147,23 @@ std::string depths_sentence(const std::vector<TierDepth>& depths) {
     if (depth.layers == 0) {
       text += "not this one";
     } else {
-      text += (depth.any ? "at least " : "") + std::to_string(depth.layers) + " layers";
+      text += (depth.any ? "at least " : "") + std::to_string(depth.layers) + " layers (" +
+              format_count(depth.parameters) + ")";
     }
     text += " " + depth.placement;
   }
   return text;
+}
+
+nlohmann::json to_json(const std::vector<TierDepth>& depths) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const TierDepth& depth : depths) {
+    all.push_back({{"placement", depth.placement},
+                   {"layers", depth.layers},
+                   {"parameters", depth.parameters},
+                   {"at_least", depth.any}});
+  }
+  return all;
 }
 
 }  // namespace strata

@@ -4,6 +4,7 @@
 /// Cost  about 2 log2(depth) proposals a tier.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace strata {
 struct TierDepth {
   std::string placement;  ///< "on the device", "gradients and states on the host", ...
   int layers = 0;         ///< 0: not even the request's own model fits
+  double parameters = 0;  ///< of that many
   bool any = false;       ///< as many as were tried
 };
 
@@ -24,7 +26,9 @@ PlanRequest deepened(PlanRequest request, int copies);
 /// no layer with one input and one output.
 std::vector<TierDepth> largest_depths(const PlanRequest& request);
 
-/// "largest of this shape: 12 layers on the device, 31 with gradients and states on the host".
+/// "largest of this shape: 12 layers (1.7 G) on the device, 31 (2.1 G) with gradients and states on the
+/// host".
 std::string depths_sentence(const std::vector<TierDepth>& depths);
+nlohmann::json to_json(const std::vector<TierDepth>& depths);
 
 }  // namespace strata

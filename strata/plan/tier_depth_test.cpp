@@ -58,8 +58,9 @@ TEST(LargestDepths, AreThoseThatTheArithmeticGives) {
   request.memory.states = TierChoice::kDevice;
   EXPECT_NO_THROW(make_plan(deepened(request, depths[0].layers - 6)));
   EXPECT_THROW(make_plan(deepened(request, depths[0].layers - 5)), UserError);
-  EXPECT_EQ(depths_sentence(depths).rfind("largest of this shape: 12 layers on the device, ", 0),
-            0u)
+  EXPECT_EQ(
+      depths_sentence(depths).rfind("largest of this shape: 12 layers (2.5 k) on the device, ", 0),
+      0u)
       << depths_sentence(depths);
 }
 

@@ -13,6 +13,10 @@ double seconds_of(std::int64_t bytes, double rate, double latency) {
   return latency + (rate > 0 ? static_cast<double>(bytes) / rate : 0);
 }
 
+std::string rate_text(double bytes_per_second) {
+  return format_double(bytes_per_second / 1e9, bytes_per_second < 1e9 ? 3 : 1) + " GB/s";
+}
+
 // Of weights that all replicas keep whole each updates a part, which goes to the others without a fetch.
 bool comes_back(const LayerShards& shards, const LayerTiers& tiers) {
   return tiers.updates_on_host() && shards.gathers_weights();
@@ -20,14 +24,46 @@ bool comes_back(const LayerShards& shards, const LayerTiers& tiers) {
 
 }  // namespace
 
-LinkRates link_rates(const MemoryLink& link) {
-  const auto asked = static_cast<double>(link.bandwidth.count);
-  const double rate = asked > 0 ? asked : kMemoryRate;
-  return {.to_device = rate, .to_host = rate, .latency = link.latency};
+TierRates tier_rates(const MemoryLink& asked, const MachineProfile& machine, int update_threads,
+                     bool measured) {
+  bool assumed = false;
+  std::string text;
+  const auto add = [&](const std::string& what, double rate, const char* from) {
+    text += (text.empty() ? "" : ", ") + what + " " + rate_text(rate) + from;
+  };
+  // The recipe's, the machine's, or else what is assumed.
+  const auto rate_of = [&](const std::string& what, Bytes wished, Bytes known, double otherwise) {
+    const Bytes given = wished.count > 0 ? wished : known;
+    assumed |= given.count == 0;
+    const double rate = given.count > 0 ? static_cast<double>(given.count) : otherwise;
+    add(what, rate, wished.count > 0 ? " (as asked)" : given.count > 0 ? "" : " (assumed)");
+    return rate;
+  };
+  TierRates rates;
+  rates.to_device = rate_of("link in", asked.bandwidth, machine.link.to_device, kAssumedCopyRate);
+  rates.to_host = rate_of("out", asked.bandwidth, machine.link.to_host, kAssumedCopyRate);
+  rates.latency =
+      asked.bandwidth.count > 0 || asked.latency > 0 ? asked.latency : machine.link.latency;
+  if (measured) {
+    text += ", updates as layers were measured";
+  } else {
+    Bytes known = machine.host.update;
+    const std::int64_t some = machine.host.update_one_core.count * update_threads;
+    if (some > 0 && (known.count == 0 || some < known.count)) known.count = some;
+    rates.update = rate_of("updates", {}, known, kAssumedUpdateRate);
+  }
+  rates.text = text + (assumed ? "; `strata doctor` measures what is assumed" : "");
+  return rates;
+}
+
+std::int64_t update_bytes(const HostBytes& host, int weight_element_bytes) {
+  // fp32 weights are read and written; 16-bit ones are written beside those among the states.
+  const int weights = weight_element_bytes == 4 ? 2 : 1;
+  return host.gradients + 2 * host.states + weights * host.weights;
 }
 
 LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, const TierLayout& tiers,
-                         const LinkRates& rates) {
+                         const TierRates& rates) {
   LaneSeconds lanes;
   if (tiers.layers.empty()) return lanes;
   const auto layers = shard_bytes(costs, shards, /*reads_in_place=*/true, tiers);
@@ -37,9 +73,18 @@ LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, cons
       lanes.emplace_back();
       continue;
     }
+    const LayerCost& cost = costs.layers[l];
+    const double share = cost.weight_bytes > 0 ? static_cast<double>(host.weights) /
+                                                     static_cast<double>(cost.weight_bytes)
+                                               : 1;
+    const double update =
+        rates.update > 0
+            ? static_cast<double>(update_bytes(host, costs.weight_element_bytes)) / rates.update
+            : cost.update_seconds * share;
     lanes.push_back({.updates_on_host = true,
                      .fetch_seconds = seconds_of(host.weights, rates.to_device, rates.latency),
                      .offload_seconds = seconds_of(host.gradients, rates.to_host, rates.latency),
+                     .update_seconds = update,
                      .comes_back = comes_back(shards[l], tiers[l])});
   }
   return lanes;

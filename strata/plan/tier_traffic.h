@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/plan/machine_profile.h"
 #include "strata/plan/plan_options.h"
 #include "strata/plan/shard_bytes.h"
 #include "strata/plan/simulator.h"
@@ -15,21 +16,30 @@
 
 namespace strata {
 
-/// Each way of its own.
-struct LinkRates {
-  double to_device = 0;  ///< bytes a second; 0: takes no time
+/// Each way of its own, in bytes a second; 0: takes no time.
+struct TierRates {
+  double to_device = 0;
   double to_host = 0;
-  double latency = 0;  ///< seconds of every transfer
+  double latency = 0;  ///< seconds of every transfer over the link
+  double update = 0;   ///< what the host's optimizer reads and writes; 0: the layers' own seconds
+  std::string text = {};  ///< for people: the rates, and where they are from
 };
 
-/// Copies within memory. Assumed, not measured.
-inline constexpr double kMemoryRate = 5e9;
+/// What is assumed of a machine that nobody has measured: copies within memory, and updates.
+inline constexpr double kAssumedCopyRate = 5e9;
+inline constexpr double kAssumedUpdateRate = 10e9;
 
-LinkRates link_rates(const MemoryLink& link);
+/// `asked`: of the recipe, which goes before the machine's. `update_threads`: of a rank's updates on the
+/// host; 0: all cores. `measured`: the layers' own update seconds are those of the host.
+TierRates tier_rates(const MemoryLink& asked, const MachineProfile& machine, int update_threads,
+                     bool measured);
+
+/// Bytes that an update of what the host has reads and writes.
+std::int64_t update_bytes(const HostBytes& host, int weight_element_bytes);
 
 /// For the simulator: of layers that the host updates.
 LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, const TierLayout& tiers,
-                         const LinkRates& rates);
+                         const TierRates& rates);
 
 struct LinkTraffic {
   std::int64_t to_device = 0;

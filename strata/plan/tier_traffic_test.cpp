@@ -36,11 +36,12 @@ struct Streamed {
   }
   Simulation run() {
     const Schedule lowered = schedule();
-    const CostTable costs = equal_costs(
-        dataflow,
-        {.forward_seconds = forward, .backward_seconds = backward, .update_seconds = update});
-    const LaneSeconds lanes(
-        layers, {.updates_on_host = true, .fetch_seconds = fetch, .offload_seconds = offload});
+    const CostTable costs =
+        equal_costs(dataflow, {.forward_seconds = forward, .backward_seconds = backward});
+    const LaneSeconds lanes(layers, {.updates_on_host = true,
+                                     .fetch_seconds = fetch,
+                                     .offload_seconds = offload,
+                                     .update_seconds = update});
     return simulate(lowered, dataflow, {{0, layers}}, costs, {}, lanes);
   }
   double step() { return run().step_seconds; }
@@ -171,7 +172,7 @@ TEST(LaneSeconds, AreLatencyAndBytesOverBandwidth) {
   CostTable costs =
       equal_costs(dataflow, {.weight_bytes = 4000, .gradient_bytes = 4000, .state_bytes = 8000});
   const TierLayout tiers{.layers = {{}, kAllAway}};
-  const LinkRates rates{.to_device = 1000, .to_host = 500, .latency = 0.5};
+  const TierRates rates{.to_device = 1000, .to_host = 500, .latency = 0.5, .update = 100};
   const LaneSeconds lanes = lane_seconds(costs, {}, tiers, rates);
   EXPECT_FALSE(lanes[0].updates_on_host);
   EXPECT_TRUE(lanes[1].updates_on_host);
@@ -182,8 +183,53 @@ TEST(LaneSeconds, AreLatencyAndBytesOverBandwidth) {
   // Shards that stay on the device come back by themselves.
   const ShardLayout shards = shard_layout({.stage = 1}, 2, dataflow, LayerSet::all(2));
   EXPECT_TRUE(lane_seconds(costs, shards, {.layers = {{}, kStatesAway}}, rates)[1].comes_back);
-  EXPECT_DOUBLE_EQ(link_rates({.bandwidth = {2000}, .latency = 0.25}).to_host, 2000);
-  EXPECT_DOUBLE_EQ(link_rates({}).to_device, kMemoryRate);
+}
+
+TEST(LaneSeconds, OfAnUpdateAreItsBytesOverTheRateOrTheLayersOwn) {
+  const Dataflow dataflow = chain(1);
+  CostTable costs = equal_costs(dataflow, {.update_seconds = 3,
+                                           .weight_bytes = 400000,
+                                           .gradient_bytes = 400000,
+                                           .state_bytes = 800000});
+  const TierLayout tiers{.layers = {kAllAway}};
+  // 28 bytes an element: 16 read, 12 written.
+  EXPECT_DOUBLE_EQ(lane_seconds(costs, {}, tiers, {.update = 1000})[0].update_seconds, 2800);
+  EXPECT_DOUBLE_EQ(lane_seconds(costs, {}, tiers, {})[0].update_seconds, 3);
+  // Of four replicas that divide the states each updates its part.
+  const ShardLayout shards = shard_layout({.stage = 1}, 4, dataflow, LayerSet::all(1));
+  EXPECT_NEAR(lane_seconds(costs, shards, tiers, {})[0].update_seconds, 0.75, 0.02);
+  EXPECT_NEAR(lane_seconds(costs, shards, tiers, {.update = 1000})[0].update_seconds, 700, 20);
+  // 16-bit weights are written beside the fp32 ones, which are among the states.
+  EXPECT_EQ(update_bytes({.weights = 2, .gradients = 4, .states = 12}, 2), 30);
+}
+
+TEST(TierRates, AreTheRecipesOrTheMachinesOrAssumed) {
+  const MachineProfile machine = parse_machine(
+      "link: {to_device: 3000, to_host: 2000, latency: 0.5}\n"
+      "host: {update: 900, update_one_core: 400}",
+      "m");
+  const TierRates assumed = tier_rates({}, {}, 1, false);
+  EXPECT_DOUBLE_EQ(assumed.to_device, kAssumedCopyRate);
+  EXPECT_DOUBLE_EQ(assumed.to_host, kAssumedCopyRate);
+  EXPECT_DOUBLE_EQ(assumed.update, kAssumedUpdateRate);
+  EXPECT_EQ(assumed.text,
+            "link in 5.0 GB/s (assumed), out 5.0 GB/s (assumed), updates 10.0 GB/s (assumed); "
+            "`strata doctor` measures what is assumed");
+  const TierRates measured = tier_rates({}, machine, 1, false);
+  EXPECT_DOUBLE_EQ(measured.to_device, 3000);
+  EXPECT_DOUBLE_EQ(measured.to_host, 2000);
+  EXPECT_DOUBLE_EQ(measured.latency, 0.5);
+  EXPECT_DOUBLE_EQ(measured.update, 400);  // of one core
+  EXPECT_EQ(measured.text.find("assumed"), std::string::npos);
+  EXPECT_DOUBLE_EQ(tier_rates({}, machine, 0, false).update, 900);
+  EXPECT_DOUBLE_EQ(tier_rates({}, machine, 2, false).update, 800);
+  EXPECT_DOUBLE_EQ(tier_rates({}, machine, 8, false).update, 900);
+  EXPECT_DOUBLE_EQ(tier_rates({}, machine, 1, true).update, 0);  // the layers' own seconds
+  const TierRates asked = tier_rates({.bandwidth = {50}, .latency = 0.25}, machine, 1, false);
+  EXPECT_DOUBLE_EQ(asked.to_device, 50);
+  EXPECT_DOUBLE_EQ(asked.to_host, 50);
+  EXPECT_DOUBLE_EQ(asked.latency, 0.25);
+  EXPECT_NE(asked.text.find("as asked"), std::string::npos);
 }
 
 TEST(LinkTraffic, CountsEveryFetchAndEachGradientOnce) {

@@ -14,7 +14,6 @@
 #include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/probe.h"
 #include "strata/pipeline/processor.h"
-#include "strata/plan/tier_depth.h"
 
 namespace strata {
 namespace {
@@ -73,7 +72,17 @@ void check_bytes(const CostTable& costs) {
                     "set model.layers, model.width or train.mini_batch to a smaller number");
 }
 
-CostRequest cost_request(const Recipe& recipe, bool keep_intermediates) {
+double known(double rate, double otherwise) { return rate > 0 ? rate : otherwise; }
+
+double flops_of(const MachineProfile& machine, at::ScalarType precision) {
+  const double flops = precision == at::kFloat      ? machine.device.fp32
+                       : precision == at::kBFloat16 ? machine.device.bf16
+                                                    : machine.device.fp16;
+  return known(flops, kAssumedFlopsPerSecond);
+}
+
+CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
+                         const MachineProfile& machine) {
   const std::vector<std::int64_t> shape = {recipe.train.micro_batch, recipe.model.context};
   return {.batch_inputs = {{shape, at::kLong}, {shape, at::kLong}},
           .samples = (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp,
@@ -81,7 +90,10 @@ CostRequest cost_request(const Recipe& recipe, bool keep_intermediates) {
           .optimizer_slots = as_int(
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
           .precision = recipe.train.precision,
-          .keep_intermediates = keep_intermediates};
+          .keep_intermediates = keep_intermediates,
+          .flops_per_second = flops_of(machine, recipe.train.precision),
+          .memory_bytes_per_second =
+              known(static_cast<double>(machine.device.bandwidth.count), kAssumedMemoryRate)};
 }
 
 Sequential model_of(const Recipe& recipe) {
@@ -91,11 +103,12 @@ Sequential model_of(const Recipe& recipe) {
                     recipe.train.precision);
 }
 
-PlanRequest plan_request(const Recipe& recipe, const Sequential& model, int processes = 1) {
+PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
+                         const MachineProfile& machine, int processes = 1) {
   const TrainOptions& train = recipe.train;
   PlanRequest request{.dataflow = model.dataflow(),
-                      .costs_none = byte_costs(model, cost_request(recipe, true)),
-                      .costs_cheap = byte_costs(model, cost_request(recipe, false)),
+                      .costs_none = byte_costs(model, cost_request(recipe, true, machine)),
+                      .costs_cheap = byte_costs(model, cost_request(recipe, false, machine)),
                       .shape = {.ranks = as_int(recipe.mesh.pp),
                                 .micro_batches = as_int(count_micro_batches(
                                     train.mini_batch, as_int(recipe.mesh.dp), train.micro_batch)),
@@ -105,7 +118,9 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model, int proc
                       .micro_batch = train.micro_batch,
                       .mesh = mesh_request(recipe.mesh),
                       .sample_tokens = recipe.model.context,
-                      .updates_at_once = train.clip == 0 && train.precision != at::kHalf};
+                      .updates_at_once = train.clip == 0 && train.precision != at::kHalf,
+                      .machine = machine,
+                      .updates_measured = false};
   check_bytes(request.costs_none);
   if (processes > 1) {
     request.mesh.rates = kProcessRates;
@@ -161,12 +176,25 @@ MeshSearch search_mesh(const Recipe& recipe) {
   return search_mesh(asked, mesh_limits(recipe), [&](const MeshOptions& mesh) {
     Recipe candidate = recipe;
     candidate.mesh = mesh;
-    return plan_request(candidate, model_of(candidate));
+    return plan_request(candidate, model_of(candidate), {});
   });
 }
 
-std::string largest_depths_text(const Recipe& recipe) {
-  return depths_sentence(largest_depths(plan_request(recipe, model_of(recipe))));
+MachineProfile this_machine() {
+  return load_profile(default_rates_file(), ProcessorIdentity::of_this_machine());
+}
+
+Recipe on_machine(Recipe recipe, const MachineProfile& machine) {
+  const auto open = [](Bytes& budget, Bytes has) {
+    if (budget.count == 0) budget = has;
+  };
+  open(recipe.memory.device, machine.device.bytes);
+  open(recipe.memory.host, machine.host.bytes);
+  return recipe;
+}
+
+std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine) {
+  return largest_depths(plan_request(recipe, model_of(recipe), machine));
 }
 
 TrainerOptions trainer_options(const Recipe& recipe) {
@@ -184,7 +212,8 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
   if (probe) given.rank_device();  // nothing is measured on another
   const Recipe recipe = with_mesh(given);
   PlannedRun run = unplanned_run(recipe);
-  PlanRequest request = plan_request(recipe, run.model, processes);
+  PlanRequest request = plan_request(recipe, run.model, this_machine(), processes);
+  request.update_threads = trainer_options(recipe).machine.update_threads;
   // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.
   run.plan = make_plan(request);
   if (!probe) return run;
@@ -193,11 +222,20 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
                              .optimizer = recipe.optimizer.kind,
                              .cache_file = default_probe_cache()};
   const bool keep = recipe.memory.recompute == RecomputeMode::kNone;
-  const CostRequest costs = cost_request(recipe, keep);
+  const CostRequest costs = cost_request(recipe, keep, request.machine);
   probe_seconds(keep ? request.costs_none : request.costs_cheap, run.model, costs, options);
+  request.updates_measured =
+      recipe.rank_device().kind == DeviceKind::kCpu;  // else it was the device's
   run.plan = make_plan(request);
   run.probe_cache = options.cache_file;
   run.probe_keys = probe_keys(run.model, costs, options);
+  return run;
+}
+
+PlannedRun plan_run(const Recipe& given, const MachineProfile& machine) {
+  const Recipe recipe = with_mesh(given);
+  PlannedRun run = unplanned_run(recipe);
+  run.plan = make_plan(plan_request(recipe, run.model, machine));
   return run;
 }
 
@@ -242,7 +280,7 @@ PlannedRun plan_run(World& world, const Recipe& given) {
   if (run) return std::move(*run);
   const Recipe recipe = with_mesh(given);
   run = unplanned_run(recipe);
-  run->plan = follow_plan(plan_request(recipe, run->model, world.processes()), decided);
+  run->plan = follow_plan(plan_request(recipe, run->model, {}, world.processes()), decided);
   return std::move(*run);
 }
 

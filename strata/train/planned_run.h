@@ -5,8 +5,10 @@
 #pragma once
 
 #include "strata/comm/ranks.h"
+#include "strata/plan/machine_profile.h"
 #include "strata/plan/mesh_search.h"
 #include "strata/plan/planner.h"
+#include "strata/plan/tier_depth.h"
 #include "strata/train/recipe.h"
 #include "strata/train/trainer.h"
 
@@ -25,15 +27,24 @@ struct PlannedRun {
 /// What a recipe asks of a trainer beside its plan.
 TrainerOptions trainer_options(const Recipe& recipe);
 
+/// What `strata doctor` has measured of this processor; of what it has not, nothing is known.
+MachineProfile this_machine();
+
+/// The recipe on that machine: what it has is the budget where the recipe gives none.
+Recipe on_machine(Recipe recipe, const MachineProfile& machine);
+
 /// The meshes that mesh.auto chooses from, best first.
 MeshSearch search_mesh(const Recipe& recipe);
 
-/// How deep a model of this shape could be, by what leaves the device; "" without a budget.
-std::string largest_depths_text(const Recipe& recipe);
+/// How deep a model of this shape could be, by what leaves the device; empty without a budget.
+std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine);
 
 /// `probe`: measure the layers' seconds (cached) on the recipe's device, which must be there; else
 /// estimate them from FLOPs. `processes`: among which the ranks are divided.
 PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1);
+
+/// For another machine, by what its profile says: nothing is measured.
+PlannedRun plan_run(const Recipe& recipe, const MachineProfile& machine);
 
 /// What the ranks of a run need from its recipe.
 RanksOptions ranks_options(const Recipe& recipe);

@@ -77,6 +77,45 @@ class Verbs(ProgramTest):
         profile.write_text(json.dumps(saved))
         self.assertIn("bf16 is slow on this processor", self.succeed(*bf16))
 
+    OFFLOADED = ["plan", "recipe.yaml", "--estimate", "--set", "memory.states=host", "--set", "mesh.pp=1"]
+
+    def test_doctor_measures_what_offloaded_plans_reckon_with(self):
+        self.assertIn("updates 10.0 GB/s (assumed); `strata doctor` measures", self.succeed(*self.OFFLOADED))
+        before = sorted(self.folder.iterdir())
+        out = self.succeed("doctor", "--disk", ".", "--save", "machine.json")
+        for line in ("memory ", "updates ", "link ", "GB/s read", "doctor.json"):
+            self.assertIn(line, out)
+        self.assertEqual(sorted(self.folder.iterdir()),
+                         sorted({*before, self.folder / "cache", self.folder / "machine.json"}))
+        machine = json.loads((self.folder / "machine.json").read_text())
+        self.assertGreater(machine["disk"]["write"], 0)
+        measured = self.succeed(*self.OFFLOADED)
+        self.assertNotIn("assumed", measured)
+        one = machine["host"]["update_one_core"] / 1e9
+        self.assertIn(f"updates {one:.1f} GB/s", measured)
+        self.refuse("doctor", "--disk", "recipe.yaml", says="no folder")
+
+    def test_plan_is_made_for_the_machine_of_a_file(self):
+        (self.folder / "m.yaml").write_text(
+            "name: a small one\n"
+            "device: {bytes: 760KB, fp32: 1e9, bandwidth: 1GB}\n"
+            "link: {to_device: 2GB, to_host: 1GB}\nhost: {bytes: 1GB, update: 3GB}\n")
+        on = ["plan", "recipe.yaml", "--machine", "m.yaml", "--json", "plan.json", "--set", "mesh.pp=1"]
+        out = self.succeed(*on)
+        self.assertTrue(out.startswith("on a small one\n"), out)
+        self.assertIn("link in 2.0 GB/s, out 1.0 GB/s, updates 3.0 GB/s\n", out)
+        plan = json.loads((self.folder / "plan.json").read_text())
+        self.assertEqual(plan["device_bytes"], 760000)
+        self.assertEqual(plan["host_bytes"], 10**9)
+        self.assertEqual(plan["tiers"]["states"], "host")
+        depths = plan["largest"]
+        self.assertEqual([d["layers"] for d in depths], sorted(d["layers"] for d in depths))
+        # A recipe's own budget goes before the machine's.
+        self.refuse(*on, "--set", "memory.host=900KiB", says="than memory.host allows")
+        self.refuse("plan", "recipe.yaml", "--machine", "none.yaml", says="none.yaml")
+        (self.folder / "m.yaml").write_text("device: {size: 3}\n")
+        self.refuse(*on, says="m.yaml:1:10")
+
     def test_verify_finds_every_layer_equal(self):
         for recompute in ("none", "cheap", "full"):
             out = self.succeed("verify", "recipe.yaml", "--set", f"memory.recompute={recompute}",

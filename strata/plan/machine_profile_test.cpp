@@ -1,0 +1,62 @@
+#include "strata/plan/machine_profile.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kText = R"(
+name: a machine
+device: {bytes: 32GiB, bandwidth: 900GB, fp32: 1.5e13, bf16: 2e13, fp16: 3e13}
+link: {to_device: 12GB, to_host: 11GB, latency: 1e-5}
+host: {bytes: 90GB, cores: 12, copy: 80GB, triad: 70GB, update: 60GB, update_one_core: 9GB}
+disk: {bytes: 1TB, read: 3GB, write: 2GB}
+)";
+
+TEST(MachineProfile, IsTheSameReadBackAsJson) {
+  const MachineProfile machine = parse_machine(kText, "m.yaml");
+  EXPECT_EQ(machine.device.bytes.count, std::int64_t{32} << 30);
+  EXPECT_EQ(machine.device.bf16, 2e13);
+  EXPECT_EQ(machine.link.to_host.count, 11'000'000'000);
+  EXPECT_EQ(machine.disk.write.count, 2'000'000'000);
+  const nlohmann::json json = to_json(machine);
+  EXPECT_EQ(json["host"].size(), 6u);
+  EXPECT_EQ(to_json(parse_machine(json.dump(), "m.json")), json);
+}
+
+TEST(MachineProfile, SaysNothingOfWhatNobodyKnows) {
+  const MachineProfile machine = parse_machine("host: {cores: 2}", "file");
+  EXPECT_EQ(machine.name, "file");
+  EXPECT_EQ(machine.link.to_device.count, 0);
+  EXPECT_EQ(to_json(machine).dump(), R"({"host":{"cores":2},"name":"file"})");
+}
+
+TEST(MachineProfile, RefusesFieldsAndFilesThatAreNone) {
+  EXPECT_THROW(parse_machine("device: {size: 3}", "m"), UserError);
+  EXPECT_THROW(parse_machine("device: {bytes: -3}", "m"), UserError);
+  EXPECT_THROW(parse_machine("link: {latency: 9}", "m"), UserError);
+  EXPECT_THROW(load_machine("/nowhere/m.yaml"), UserError);
+}
+
+// What the repository ships can be planned for.
+TEST(MachineProfile, FilesThatComeWithStrataHaveBudgetsAndRates) {
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(STRATA_SOURCE_DIR) + "/machines")) {
+    const MachineProfile machine = load_machine(entry.path().string());
+    EXPECT_GT(machine.device.bytes.count, 0) << entry.path();
+    EXPECT_GT(machine.device.fp32, 0) << entry.path();
+    EXPECT_GT(machine.host.bytes.count, 0) << entry.path();
+    EXPECT_NE(machine.name, entry.path());
+    ++files;
+  }
+  EXPECT_GE(files, 2);
+}
+
+}  // namespace
+}  // namespace strata
