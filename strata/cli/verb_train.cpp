@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "strata/base/durable_file.h"
 #include "strata/base/measurement.h"
@@ -78,15 +81,21 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
 }
 
 void write_trace(const std::string& path, const PlannedRun& run, const TrainingResult& result) {
-  std::vector<TraceProcess> processes{{"measured", result.last_steps.front().begin_seconds, {}},
-                                      {"predicted", 0, {}}};
-  processes[0].ranks.resize(run.ranks);
-  for (const MeasuredStep& step : result.last_steps)
-    for (int rank = 0; rank < run.ranks; ++rank)
-      processes[0].ranks[rank].insert(processes[0].ranks[rank].end(), step.ranks[rank].begin(),
-                                      step.ranks[rank].end());
-  for (int rank = 0; rank < run.ranks; ++rank)
-    processes[1].ranks.push_back(run.plan.simulation.ranks[run.mesh.mesh().place(rank).pp].events);
+  TraceProcess measured{"measured", result.last_steps.front().begin_seconds, {}, {}};
+  TraceProcess predicted{"predicted", 0, {}, {}};
+  measured.ranks.resize(run.ranks);
+  measured.lanes.resize(run.ranks);
+  const Simulation& simulation = run.plan.simulation;
+  for (int rank = 0; rank < run.ranks; ++rank) {
+    for (const MeasuredStep& step : result.last_steps) {
+      std::ranges::copy(step.ranks[rank], std::back_inserter(measured.ranks[rank]));
+      std::ranges::copy(step.lanes[rank], std::back_inserter(measured.lanes[rank]));
+    }
+    const RankTimeline& planned = simulation.ranks[run.mesh.mesh().place(rank).pp];
+    predicted.ranks.push_back(row_of(planned));
+    predicted.lanes.push_back(lanes_within(planned, simulation.step_seconds));
+  }
+  const std::vector<TraceProcess> processes{std::move(measured), std::move(predicted)};
   write_chrome_trace(path, processes);
   std::cout << "trace    " << path << " (open in ui.perfetto.dev)\n";
 }

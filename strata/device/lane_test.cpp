@@ -85,6 +85,41 @@ TEST(Link, CopiesEveryByteBothWays) {
   EXPECT_EQ(link.bytes_to_host(), 4 * 12345);
 }
 
+TEST(Link, WritesDownWhatItDidForEachLayerByTheTimeItHasHappened) {
+  LaneTrace trace;
+  Link link({.bytes_per_second = 4e6, .latency_seconds = 0.002}, &trace);
+  const at::Tensor host = at::rand({2000}), device = at::zeros_like(host);  // 2 ms
+  const double begin = now_seconds();
+  link.to_device(device, host, {}, 7);
+  link.to_device(device, host, {}, 8).synchronize();
+  std::vector<LaneEvent> events = trace.take();
+  const double end = now_seconds();
+  ASSERT_EQ(events.size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(events[i].lane, LaneKind::kToDevice);
+    EXPECT_EQ(events[i].layer, 7 + i);
+    EXPECT_GE(events[i].end_seconds - events[i].begin_seconds, 0.004);
+  }
+  EXPECT_GE(events[0].begin_seconds, begin);
+  EXPECT_GE(events[1].begin_seconds, events[0].end_seconds);
+  EXPECT_LE(events[1].end_seconds, end);
+  link.to_host(host, device, {}, 3).synchronize();
+  events = trace.take();
+  ASSERT_EQ(events.size(), 1u);  // what was taken is gone
+  EXPECT_EQ(events[0].lane, LaneKind::kToHost);
+  EXPECT_EQ(events[0].layer, 3);
+}
+
+TEST(LaneTrace, ForgetsTheOldestWhereNobodyTakesThem) {
+  LaneTrace trace;
+  constexpr int kAll = 100000;
+  for (int i = 0; i < kAll; ++i) trace.add({LaneKind::kUpdate, i, 0, 1});
+  const std::vector<LaneEvent> events = trace.take();
+  EXPECT_LT(events.size(), 70000u);
+  EXPECT_GT(events.size(), 30000u);
+  EXPECT_EQ(events.back().layer, kAll - 1);
+}
+
 // Lower bounds hold on a busy machine, too.
 TEST(Link, TakesTheTimeOfABusAndBothDirectionsAtOnce) {
   Link link({.bytes_per_second = 20e6, .latency_seconds = 0.01});

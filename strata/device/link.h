@@ -3,6 +3,8 @@
 /// On a CPU the device is a part of host memory, and the link can be slowed down to what a bus would do:
 /// what is offloaded then behaves as on a machine with a device.
 ///
+/// What it does is written down for a trace, if one is given.
+///
 /// Units    bytes a second, each way; seconds a copy. 0: as fast as memory.
 /// Threads  the rank's; copies run on two lanes, one a direction, each in the order of submission.
 #pragma once
@@ -12,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "strata/base/lane_trace.h"
 #include "strata/device/lane.h"
 
 namespace strata {
@@ -23,19 +26,23 @@ struct LinkOptions {
 
 class Link {
  public:
-  explicit Link(LinkOptions options = {}) : options_(options) {}
+  /// `trace` outlives the link.
+  explicit Link(LinkOptions options = {}, LaneTrace* trace = nullptr)
+      : options_(options), trace_(trace) {}
 
-  /// Contiguous tensors of one size and type. Begins when `after` have happened.
-  Event to_device(at::Tensor device, at::Tensor host, std::vector<Event> after = {});
-  Event to_host(at::Tensor host, at::Tensor device, std::vector<Event> after = {});
+  /// Contiguous tensors of one size and type. Begins when `after` have happened. `layer`: for the trace.
+  Event to_device(at::Tensor device, at::Tensor host, std::vector<Event> after = {},
+                  int layer = -1);
+  Event to_host(at::Tensor host, at::Tensor device, std::vector<Event> after = {}, int layer = -1);
 
   std::int64_t bytes_to_device() const { return bytes_to_device_; }
   std::int64_t bytes_to_host() const { return bytes_to_host_; }
 
  private:
-  Event copy(Lane& lane, at::Tensor to, at::Tensor from, std::vector<Event> after);
+  Event copy(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Event> after, int layer);
 
   LinkOptions options_;
+  LaneTrace* trace_;
   std::int64_t bytes_to_device_ = 0;
   std::int64_t bytes_to_host_ = 0;
   Lane to_device_;

@@ -20,13 +20,15 @@ MessageTag tag_of(Op send, const Action& action) {
 }  // namespace
 
 StageMachine::StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
-                           LayerStore& store, const Optimizer* optimizer, MeshGroups& groups)
+                           LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
+                           LaneTrace* lane_trace)
     : model_(model),
       plan_(std::move(plan)),
       options_(options),
       store_(store),
       optimizer_(optimizer),
-      groups_(groups) {
+      groups_(groups),
+      lane_trace_(lane_trace) {
   STRATA_CHECK_EQ(model.split().ranks, groups.tp.size(), "pipeline.stage_machine");
   if (groups.tp.size() > 1)
     tensor_ = std::make_unique<TensorGroup>(groups.tp, model.split().sequence);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "strata/base/lane_trace.h"
 #include "strata/comm/group.h"
 #include "strata/data/batch.h"
 #include "strata/device/lane.h"
@@ -72,8 +73,10 @@ struct StepOutcome {
 class StageMachine final : public Machine {
  public:
   /// `plan`: whose programs it will run. `optimizer` may be null for forward-only programs.
+  /// `lane_trace`: of updates on the host; null: nobody draws them.
   StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
-               LayerStore& store, const Optimizer* optimizer, MeshGroups& groups);
+               LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
+               LaneTrace* lane_trace = nullptr);
 
   /// Sets the inputs of the next run of `program` and clears gradients and loss.
   void begin(const Program& program, StepInputs inputs);
@@ -139,7 +142,8 @@ class StageMachine final : public Machine {
   std::map<int, GradientReduction> reductions_;              // layer: under way
   LayerTimes layer_times_;
   std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
-  std::unique_ptr<Lane> host_updates_;                  // null: no layer is updated on the host
+  LaneTrace* lane_trace_;
+  std::unique_ptr<Lane> host_updates_;  // null: no layer is updated on the host
 };
 
 }  // namespace strata

@@ -214,8 +214,10 @@ void StageMachine::update_on_host(int layer) {
     if (lease.placement().shard.size() == 0) return;
     updated = host_updates_->submit(
         [optimizer = optimizer_, range = update_range(lease), update = scalars_.update,
-         learning_rate = scalars_.learning_rate] {
+         learning_rate = scalars_.learning_rate, trace = lane_trace_, layer] {
+          const double begin = now_seconds();
           optimizer->update(range, update, learning_rate);
+          if (trace) trace->add({LaneKind::kUpdate, layer, begin, now_seconds()});
         },
         std::move(pending));
   }

@@ -129,7 +129,7 @@ TEST(PlanText, ShowsWhatLeavesTheDeviceAndWhatThatCosts) {
   EXPECT_EQ(json["tiers"]["link"][0]["to_device_bytes"], 98 << 20);
   EXPECT_EQ(json["ranks"][0]["memory"]["host_bytes"], 224 << 20);
   std::int64_t lanes = 0;
-  for (const auto& event : json["ranks"][0]["lanes"]) lanes += event["lane"] == "to device";
+  for (const auto& event : json["ranks"][0]["lanes"]) lanes += event["lane"] == "link in";
   EXPECT_EQ(lanes, 14);
 }
 

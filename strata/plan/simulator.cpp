@@ -91,9 +91,9 @@ struct SharedClock {
 
 // What one step leaves behind for the next, in seconds of its own clock.
 struct LaneState {
-  std::array<double, 3> free{};    // per lane: when it has done what it was given
-  std::vector<double> weights_at;  // per layer, 0: not fetched; empty: none is
-  std::vector<double> updated_at;  // per layer: its update on the host
+  std::array<double, kNumLaneKinds> free{};  // per lane: when it has done what it was given
+  std::vector<double> weights_at;            // per layer, 0: not fetched; empty: none is
+  std::vector<double> updated_at;            // per layer: its update on the host
 
   // Seen from a step that begins then.
   LaneState after(double seconds) const {
@@ -392,9 +392,33 @@ Simulation simulate_step(const Schedule& schedule, SharedClock shared,
 
 }  // namespace
 
-const char* name_of(LaneKind lane) {
-  constexpr const char* kNames[] = {"to device", "to host", "update"};
-  return kNames[static_cast<int>(lane)];
+std::vector<TraceEvent> row_of(const RankTimeline& rank) {
+  std::vector<TraceEvent> row;
+  double now = 0;
+  for (const TraceEvent& event : rank.events) {
+    if (event.begin_seconds > now) {
+      TraceEvent wait = event;
+      wait.op = is_compute(event.op) ? Op::kPrefetchWeights : Op::kOffloadGradients;
+      wait.begin_seconds = now;
+      wait.end_seconds = event.begin_seconds;
+      row.push_back(wait);
+    }
+    row.push_back(event);
+    now = event.end_seconds;
+  }
+  return row;
+}
+
+std::vector<LaneEvent> lanes_within(const RankTimeline& rank, double step_seconds) {
+  std::vector<LaneEvent> within;
+  for (const double earlier : {step_seconds, 0.0}) {
+    for (LaneEvent event : rank.lanes) {
+      event.begin_seconds = std::max(0.0, event.begin_seconds - earlier);
+      event.end_seconds = std::min(step_seconds, event.end_seconds - earlier);
+      if (event.end_seconds > event.begin_seconds) within.push_back(event);
+    }
+  }
+  return within;
 }
 
 Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,

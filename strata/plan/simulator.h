@@ -17,26 +17,15 @@
 /// Errors  InternalError when the programs block each other; validate() says where and why.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
+#include "strata/base/lane_trace.h"
 #include "strata/schedule/action.h"
 #include "strata/schedule/costs.h"
 #include "strata/schedule/dataflow.h"
 #include "strata/schedule/trace.h"
 
 namespace strata {
-
-enum class LaneKind : std::uint8_t { kToDevice, kToHost, kUpdate };
-const char* name_of(LaneKind lane);  ///< "to device", "to host", "update"
-
-/// What a lane did for a layer.
-struct LaneEvent {
-  LaneKind lane;
-  int layer = 0;
-  double begin_seconds = 0;
-  double end_seconds = 0;
-};
 
 /// What one rank did and when.
 struct RankTimeline {
@@ -79,6 +68,14 @@ struct LayerLanes {
 };
 /// Per layer; empty: the host updates none.
 using LaneSeconds = std::vector<LayerLanes>;
+
+/// What the rank's row of a timeline shows: the events, and between them what it waited for, as a fetch
+/// (kPrefetchWeights) or an offload (kOffloadGradients).
+std::vector<TraceEvent> row_of(const RankTimeline& rank);
+
+/// The lanes of one step among many: what they still do when it ends, they did at its begin for the step
+/// before.
+std::vector<LaneEvent> lanes_within(const RankTimeline& rank, double step_seconds);
 
 Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const CostTable& costs, const CollectiveSeconds& collectives = {},

@@ -113,7 +113,7 @@ TierBounds tier_bounds(const Simulation& simulation, const Schedule& schedule, b
   TierBounds bounds{.unit = unit, .amount = amount};
   for (int r = 0; r < schedule.num_ranks(); ++r) {
     const RankTimeline& rank = simulation.ranks[r];
-    double forward = 0, backward = 0, lanes[3] = {};
+    double forward = 0, backward = 0, lanes[kNumLaneKinds] = {};
     for (const LaneEvent& event : rank.lanes)
       lanes[static_cast<int>(event.lane)] += event.end_seconds - event.begin_seconds;
     for (std::size_t i = 0; i < rank.events.size(); ++i) {

@@ -1,7 +1,10 @@
 #include "strata/report/chrome_trace.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "strata/base/durable_file.h"
 
@@ -9,6 +12,15 @@ namespace strata {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Threads are shown in this order, not in that of their numbers: a rank, then its lanes.
+Json place_of(std::size_t pid, std::size_t tid, std::size_t place) {
+  return {{"name", "thread_sort_index"},
+          {"ph", "M"},
+          {"pid", pid},
+          {"tid", tid},
+          {"args", {{"sort_index", place}}}};
+}
 
 Json name_of(const char* what, std::size_t pid, std::size_t tid, const std::string& name) {
   return {{"name", what}, {"ph", "M"}, {"pid", pid}, {"tid", tid}, {"args", {{"name", name}}}};
@@ -19,19 +31,32 @@ double microseconds(double seconds) {
   return static_cast<double>(std::llround(seconds * 1e9)) / 1e3;
 }
 
+Json span(const std::string& name, const char* kind, const std::pair<double, double>& seconds,
+          std::size_t pid, std::size_t tid, Json arguments) {
+  return {{"name", name},
+          {"cat", kind},
+          {"ph", "X"},
+          {"pid", pid},
+          {"tid", tid},
+          {"ts", microseconds(seconds.first)},
+          {"dur", microseconds(seconds.second - seconds.first)},
+          {"args", std::move(arguments)}};
+}
+
 Json span_of(const TraceEvent& event, double origin, std::size_t pid, std::size_t tid) {
   Json arguments = Json::object();
   if (event.stage >= 0) arguments["stage"] = event.stage;
   if (event.micro_batch >= 0) arguments["micro_batch"] = event.micro_batch;
   if (event.first_layer >= 0) arguments["first_layer"] = event.first_layer;
-  return {{"name", span_name(event)},
-          {"cat", kind_of(event.op)},
-          {"ph", "X"},
-          {"pid", pid},
-          {"tid", tid},
-          {"ts", microseconds(event.begin_seconds - origin)},
-          {"dur", microseconds(event.end_seconds - event.begin_seconds)},
-          {"args", std::move(arguments)}};
+  return span(span_name(event), kind_of(event.op),
+              {event.begin_seconds - origin, event.end_seconds - origin}, pid, tid,
+              std::move(arguments));
+}
+
+Json span_of(const LaneEvent& event, double origin, std::size_t pid, std::size_t tid) {
+  return span("layer " + std::to_string(event.layer), name_of(event.lane),
+              {event.begin_seconds - origin, event.end_seconds - origin}, pid, tid,
+              {{"layer", event.layer}});
 }
 
 }  // namespace
@@ -57,6 +82,23 @@ std::string to_chrome_trace(const std::vector<TraceProcess>& processes) {
       add(name_of("thread_name", pid, rank, "rank " + std::to_string(rank)));
       for (const TraceEvent& event : process.ranks[rank]) {
         add(span_of(event, process.origin_seconds, pid, rank));
+      }
+    }
+    if (std::ranges::all_of(process.lanes, &std::vector<LaneEvent>::empty)) continue;
+    constexpr std::size_t kThreads = 1 + kNumLaneKinds;  // of a rank
+    const std::size_t ranks = process.ranks.size();
+    for (std::size_t rank = 0; rank < ranks; ++rank) add(place_of(pid, rank, rank * kThreads));
+    for (std::size_t rank = 0; rank < process.lanes.size(); ++rank) {
+      std::set<LaneKind> named;
+      for (const LaneEvent& event : process.lanes[rank]) {
+        const auto lane = static_cast<std::size_t>(event.lane);
+        const std::size_t tid = ranks + rank * kNumLaneKinds + lane;
+        if (named.insert(event.lane).second) {
+          add(name_of("thread_name", pid, tid,
+                      "rank " + std::to_string(rank) + ", " + name_of(event.lane)));
+          add(place_of(pid, tid, rank * kThreads + 1 + lane));
+        }
+        add(span_of(event, process.origin_seconds, pid, tid));
       }
     }
   }

@@ -1,7 +1,7 @@
 /// Writes timelines as a trace that chrome://tracing and ui.perfetto.dev open.
 ///
 /// A process of the trace is one timeline of all ranks ("measured", "predicted"), a thread is a
-/// rank. Spans are named as in the grid: "F s0 m3"; stage, micro-batch and layer stand in their
+/// rank, or a lane beside it ("rank 0, link in"), whose spans are layers. A rank's spans are named as in the grid: "F s0 m3"; stage, micro-batch and layer stand in their
 /// arguments.
 ///
 /// Errors  as of a DurableFile (base/durable_file.h).
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/base/lane_trace.h"
 #include "strata/schedule/trace.h"
 
 namespace strata {
@@ -18,6 +19,7 @@ struct TraceProcess {
   std::string name;
   double origin_seconds = 0;                   ///< the clock's reading that the trace calls 0
   std::vector<std::vector<TraceEvent>> ranks;  ///< one list a rank
+  std::vector<std::vector<LaneEvent>> lanes;   ///< one list a rank, or empty
 };
 
 /// "F s0 m3", "U s1", "N".

@@ -129,6 +129,40 @@ inline ReportTimeline example_step(int ranks, int micro_batches, double stretch,
                         .begin_seconds = begin_seconds});
 }
 
+/// A step of one rank whose layers live on the host, two at a time on the device: fetched one ahead, the
+/// gradients out behind each backward, updates while the next forward runs, and a wait where the link is
+/// late. `stretch` makes all of it slower.
+inline ReportTimeline example_offloaded_step(int layers, double stretch, double begin_seconds) {
+  const double forward = 0.05 * stretch, fetch = 0.06 * stretch, update = 0.03 * stretch;
+  ReportTimeline timeline{.ranks = {{}}, .lanes = {{}}, .begin_seconds = begin_seconds};
+  std::vector<TraceEvent>& rank = timeline.ranks[0];
+  std::vector<LaneEvent>& lanes = timeline.lanes[0];
+  double now = begin_seconds, link = begin_seconds, optimizer = begin_seconds;
+  const auto compute = [&](Op op, int layer, double seconds) {
+    if (link > now) rank.push_back({Op::kPrefetchWeights, 0, 0, layer, now, link});
+    now = std::max(now, link);
+    rank.push_back({op, 0, 0, layer, now, now + seconds});
+    now += seconds;
+  };
+  for (int layer = 0; layer < layers; ++layer) {
+    lanes.push_back({LaneKind::kUpdate, layer, optimizer, optimizer + update});
+    optimizer += update;
+    link = std::max(link, optimizer);
+    lanes.push_back({LaneKind::kToDevice, layer, link, link + fetch});
+    link += fetch;
+    compute(Op::kForward, layer, forward);
+  }
+  for (int layer = layers - 1; layer >= 0; --layer) {
+    if (layer < layers - 2) lanes.push_back({LaneKind::kToDevice, layer, now - forward, now});
+    compute(Op::kBackward, layer, 2.1 * forward);
+    lanes.push_back({LaneKind::kToHost, layer, now, now + fetch});
+  }
+  rank.push_back({Op::kOffloadGradients, 0, 0, 0, now, now + fetch});
+  rank.push_back({Op::kReduceNormAndLoss, -1, -1, -1, now + fetch, now + 1.2 * fetch});
+  timeline.step_seconds = now + 1.2 * fetch - begin_seconds;
+  return timeline;
+}
+
 inline std::vector<StepRecord> example_records(int steps) {
   std::vector<StepRecord> records;
   for (int i = 1; i <= steps; ++i) {

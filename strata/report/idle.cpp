@@ -37,6 +37,11 @@ bool is_compute(const TraceEvent& event) { return look_of(event.op).use == TimeU
 // A wait for a value of one neighbour: an activation or a gradient.
 bool is_message(Op op) { return op == Op::kReceiveActivation || op == Op::kReceiveGradient; }
 
+// Weights that come, gradients that go, and what both come behind.
+bool is_wait_for_memory(Op op) {
+  return op == Op::kPrefetchWeights || op == Op::kOffloadGradients || op == Op::kGatherWeights;
+}
+
 // When every stage worked on a micro-batch, and who holds the stage.
 class Senders {
  public:
@@ -95,14 +100,59 @@ Computes computes_of(const std::vector<TraceEvent>& events) {
   return computes;
 }
 
+// When any lane of a use is busy, in ascending order and without overlaps.
+class BusyLanes {
+ public:
+  explicit BusyLanes(std::vector<LaneEvent> events) {
+    std::ranges::sort(events, {}, &LaneEvent::begin_seconds);
+    for (const LaneEvent& event : events) {
+      std::vector<Stretch>& busy = stretches_[rank_of(event.lane)];
+      if (busy.empty() || busy.back().end < event.begin_seconds) {
+        busy.push_back({event.begin_seconds, event.end_seconds});
+      } else {
+        busy.back().end = std::max(busy.back().end, event.end_seconds);
+      }
+    }
+  }
+
+  // What a wait that stands at `at` is for, and until when at most that holds.
+  std::pair<TimeUse, double> use_at(double at, TimeUse otherwise) const {
+    double until = -kNever;
+    for (std::size_t i = 0; i < stretches_.size(); ++i) {
+      const std::vector<Stretch>& busy = stretches_[i];
+      const auto next = std::ranges::upper_bound(busy, at, {}, &Stretch::end);
+      if (next == busy.end()) continue;
+      if (next->begin <= at) return {kUses[i], std::min(until, next->end)};
+      until = std::min(until, next->begin);
+    }
+    return {otherwise, until};
+  }
+
+ private:
+  struct Stretch {
+    double begin, end;
+  };
+  // Whichever is nearer to the device is what the rank waits for.
+  static constexpr std::array kUses{TimeUse::kLink, TimeUse::kHostUpdate, TimeUse::kDisk};
+
+  static std::size_t rank_of(LaneKind lane) {
+    if (lane == LaneKind::kToDevice || lane == LaneKind::kToHost) return 0;
+    return lane == LaneKind::kUpdate ? 1 : 2;
+  }
+
+  std::array<std::vector<Stretch>, 3> stretches_;
+};
+
 // Walks along one rank's step and writes down every stretch of time.
 class Walk {
  public:
-  Walk(int rank, const Senders& senders, const Computes& computes, double drained, double begin,
-       double end)
+  Walk(int rank, bool has_peers, const Senders& senders, const Computes& computes, BusyLanes lanes,
+       double drained, double begin, double end)
       : rank_(rank),
+        has_peers_(has_peers),
         senders_(senders),
         computes_(computes),
+        lanes_(std::move(lanes)),
         drained_(drained),
         at_(begin),
         end_(end) {}
@@ -141,7 +191,17 @@ class Walk {
     const TimeUse use = look_of(event.op).use;
     if (is_work(use)) return spend(event.end_seconds, use);
     if (is_message(event.op)) wait_for_sender(event);
+    if (is_wait_for_memory(event.op))
+      return wait_for_lanes(event.end_seconds, has_peers_ ? use : TimeUse::kOther);
     idle(event.end_seconds, use);
+  }
+
+  void wait_for_lanes(double until, TimeUse otherwise) {
+    until = std::min(until, end_);
+    while (at_ < until) {
+      const auto [use, holds] = lanes_.use_at(at_, otherwise);
+      use == otherwise ? idle(std::min(until, holds), use) : spend(std::min(until, holds), use);
+    }
   }
 
   // The part of the wait in which the message was not made yet.
@@ -157,8 +217,10 @@ class Walk {
   }
 
   int rank_;
+  bool has_peers_;
   const Senders& senders_;
   const Computes& computes_;
+  BusyLanes lanes_;
   double drained_;  // the end of the last compute of any rank
   double at_, end_;
   TimeSplit split_;
@@ -168,8 +230,8 @@ class Walk {
 
 const char* name_of(TimeUse use) {
   static constexpr std::array<const char*, kNumTimeUses> kNames{
-      "compute",  "update",    "fill and drain", "imbalance",
-      "transfer", "reduction", "input",          "other"};
+      "compute", "update",   "fill and drain", "imbalance", "link", "host update",
+      "disk",    "transfer", "reduction",      "input",     "other"};
   return kNames[static_cast<int>(use)];
 }
 
@@ -184,7 +246,7 @@ struct LookedAt {
 
 constexpr EventLook kSend{TimeUse::kTransfer, "send", "send"};
 constexpr EventLook kTied{TimeUse::kTransfer, "wait", "wait for a tied weight"};
-constexpr EventLook kWeights{TimeUse::kTransfer, "wait", "wait for weights of the replicas"};
+constexpr EventLook kWeights{TimeUse::kTransfer, "wait", "wait for weights"};
 constexpr EventLook kReplicas{TimeUse::kReduction, "wait", "sum of the replicas' gradients"};
 
 // In the order of the enumerators.
@@ -207,7 +269,7 @@ constexpr LookedAt kLooks[] = {
     {Op::kAwaitGradients, kReplicas},
     {Op::kReduceNormAndLoss, {TimeUse::kReduction, "wait", "gradient norm, of all ranks"}},
     {Op::kUpdate, {TimeUse::kUpdate, "update", "update"}},
-    {Op::kGatherWeights, kWeights},
+    {Op::kGatherWeights, {TimeUse::kTransfer, "wait", "wait for weights of the replicas"}},
     {Op::kSendTiedWeight, kSend},
     {Op::kReceiveTiedWeight, kTied},
 };
@@ -231,7 +293,8 @@ double TimeSplit::idle_seconds() const {
 }
 
 std::vector<TimeSplit> attribute_time(const std::vector<std::vector<TraceEvent>>& ranks,
-                                      double begin_seconds, double end_seconds) {
+                                      double begin_seconds, double end_seconds,
+                                      const std::vector<std::vector<LaneEvent>>& lanes) {
   const Senders senders(ranks);
   std::vector<Computes> computes;
   double drained = kNever;
@@ -241,8 +304,10 @@ std::vector<TimeSplit> attribute_time(const std::vector<std::vector<TraceEvent>>
   }
   std::vector<TimeSplit> splits;
   for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
-    splits.push_back(Walk(rank, senders, computes[rank], drained, begin_seconds, end_seconds)
-                         .along(ranks[rank]));
+    BusyLanes busy(rank < static_cast<int>(lanes.size()) ? lanes[rank] : std::vector<LaneEvent>());
+    Walk walk(rank, ranks.size() > 1, senders, computes[rank], std::move(busy), drained,
+              begin_seconds, end_seconds);
+    splits.push_back(walk.along(ranks[rank]));
   }
   return splits;
 }

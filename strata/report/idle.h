@@ -9,6 +9,9 @@
 ///                   the slowest stage needs longer for them; behind its last compute, the last
 ///                   compute of any rank
 ///   imbalance       every other wait for a message that its sender had not made yet
+///   link            weights and gradients that live on the host and are on their way
+///   host update     weights that the host has not updated yet
+///   disk            what they wait for is read or written there
 ///   transfer        messages under way: made, and not yet here; weights from peers; tied weights
 ///   reduction       sums over replicas or ranks: gradients, their norm
 ///   input           from the begin of the step to the rank's first action: data loading
@@ -16,7 +19,9 @@
 ///
 /// The sender of an activation is taken to be the stage before, of a gradient the stage behind: a
 /// skip that comes from further away was there first. Of several ranks with the same stage, the
-/// n-th talks to the n-th of its neighbours. Events of a rank do not overlap.
+/// n-th talks to the n-th of its neighbours. Events of a rank do not overlap. A wait for weights or for
+/// offloaded gradients is for whatever the lanes beside the rank do meanwhile: the link, or else the
+/// host's optimizer, or else the disk, or else the peers.
 ///
 /// Units   seconds of the events' clock.
 /// Cost    n log n in the number of events.
@@ -26,6 +31,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "strata/base/lane_trace.h"
 #include "strata/schedule/trace.h"
 
 namespace strata {
@@ -35,12 +41,15 @@ enum class TimeUse : std::uint8_t {
   kUpdate,
   kFillAndDrain,
   kImbalance,
+  kLink,
+  kHostUpdate,
+  kDisk,
   kTransfer,
   kReduction,
   kInput,
   kOther,
 };
-constexpr int kNumTimeUses = 8;
+constexpr int kNumTimeUses = 11;
 
 const char* name_of(TimeUse use);  ///< "fill and drain"
 
@@ -64,8 +73,10 @@ struct TimeSplit {
   double idle_seconds() const;
 };
 
-/// One split a rank, of the step from `begin_seconds` to `end_seconds`.
+/// One split a rank, of the step from `begin_seconds` to `end_seconds`. `lanes`: of each rank; empty:
+/// none has any.
 std::vector<TimeSplit> attribute_time(const std::vector<std::vector<TraceEvent>>& ranks,
-                                      double begin_seconds, double end_seconds);
+                                      double begin_seconds, double end_seconds,
+                                      const std::vector<std::vector<LaneEvent>>& lanes = {});
 
 }  // namespace strata

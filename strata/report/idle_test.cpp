@@ -117,11 +117,47 @@ TEST(AttributeTime, SeparatesFetchesAndReductionsInTheMiddleOfAStep) {
   const std::vector<Timeline> ranks{
       {event(Op::kPrefetchWeights, 0, -1, 0, 1), event(Op::kForward, 0, 0, 1, 2),
        event(Op::kBackward, 0, 0, 2, 3), event(Op::kAwaitGradients, 0, 0, 3, 5),
-       event(Op::kForward, 0, 1, 5, 6), event(Op::kSendActivation, 0, 1, 6, 7)}};
+       event(Op::kForward, 0, 1, 5, 6), event(Op::kSendActivation, 0, 1, 6, 7)},
+      {}};
   const TimeSplit split = attribute_time(ranks, 0, 7)[0];
   EXPECT_EQ(split[TimeUse::kTransfer], 1 + 1);
   EXPECT_EQ(split[TimeUse::kReduction], 2);
   EXPECT_EQ(split[TimeUse::kCompute], 3);
+}
+
+// The wait for weights from 0 to 10: their update ran from 1 to 4, the transfer from 3 to 6, the disk
+// read from 5 to 8, and peers from then on.
+TEST(AttributeTime, SaysWhatAWaitForMemoryWasFor) {
+  const std::vector<Timeline> ranks{
+      {event(Op::kPrefetchWeights, 0, 0, 0, 10), event(Op::kForward, 0, 0, 10, 12)}};
+  const std::vector<LaneEvent> lanes{{LaneKind::kDiskRead, 7, 5, 8},
+                                     {LaneKind::kUpdate, 1, 1, 2},
+                                     {LaneKind::kUpdate, 2, 2, 4},
+                                     {LaneKind::kToDevice, 1, 3, 6},
+                                     {LaneKind::kToDevice, 2, 11, 12}};
+  for (const bool peers : {false, true}) {
+    std::vector<Timeline> all = ranks;
+    if (peers) all.push_back(ranks[0]);
+    const TimeSplit split = attribute_time(all, 0, 12, {lanes})[0];
+    EXPECT_EQ(split[TimeUse::kHostUpdate], 2);
+    EXPECT_EQ(split[TimeUse::kLink], 3);
+    EXPECT_EQ(split[TimeUse::kDisk], 2);
+    EXPECT_EQ(split[peers ? TimeUse::kTransfer : TimeUse::kOther], 1 + 2);
+    EXPECT_EQ(split[TimeUse::kCompute], 2);
+    EXPECT_EQ(sum(split), 12);
+  }
+}
+
+TEST(AttributeTime, TakesWhatLanesDoWhileTheRankWorksForNoWait) {
+  const std::vector<Timeline> ranks{{event(Op::kForward, 0, 0, 0, 4),
+                                     event(Op::kOffloadGradients, 0, 0, 4, 6),
+                                     event(Op::kReduceNormAndLoss, -1, -1, 6, 8)}};
+  const std::vector<LaneEvent> lanes{{LaneKind::kToHost, 0, 1, 5}, {LaneKind::kUpdate, 0, 5, 20}};
+  const TimeSplit split = attribute_time(ranks, 0, 8, {lanes})[0];
+  EXPECT_EQ(split[TimeUse::kCompute], 4);
+  EXPECT_EQ(split[TimeUse::kLink], 1);
+  EXPECT_EQ(split[TimeUse::kHostUpdate], 1);
+  EXPECT_EQ(split[TimeUse::kReduction], 2);
 }
 
 TEST(AttributeTime, LeavesOutWhatLiesOutsideTheStep) {

@@ -9,7 +9,7 @@
 namespace strata {
 namespace {
 
-// Styles are "use0" to "use7", in the order of TimeUse.
+// Styles are "use0" to "use10", in the order of TimeUse.
 std::string style_of(int use) { return "use" + std::to_string(use); }
 
 class TimeBars {
@@ -26,6 +26,9 @@ class TimeBars {
   std::string legend() const {
     std::string keys;
     for (int use = 0; use < kNumTimeUses; ++use) {
+      const auto spent = [&](const TimeSplit& split) { return split.seconds[use] > 0; };
+      if (std::ranges::none_of(predicted_, spent) && std::ranges::none_of(measured_, spent))
+        continue;
       keys += "<span class=\"key\"><i class=\"box " + style_of(use) + "\"></i>" +
               name_of(static_cast<TimeUse>(use)) + "</span>";
     }
@@ -49,8 +52,8 @@ class TimeBars {
  private:
   static std::vector<TimeSplit> splits(const ReportTimeline& side) {
     if (side.step_seconds <= 0) return {};
-    std::vector<TimeSplit> splits =
-        attribute_time(side.ranks, side.begin_seconds, side.begin_seconds + side.step_seconds);
+    std::vector<TimeSplit> splits = attribute_time(
+        side.ranks, side.begin_seconds, side.begin_seconds + side.step_seconds, side.lanes);
     for (std::size_t rank = 0; rank < splits.size(); ++rank)
       if (side.ranks[rank].empty()) splits[rank] = {};  // of another process: not known
     return splits;
@@ -181,7 +184,9 @@ std::string idle_section(const ReportInput& input) {
   return "<section class=\"card\" id=\"idle\"><div class=\"head\"><div><h2>Where the time goes</h2>"
          "<p>The step of the timeline, every instant counted once; the upper bar of a rank was "
          "predicted. Fill and drain belong to any pipeline: more micro-batches make them small. "
-         "Imbalance is a wait for a slower stage, transfer for a message under way.</p></div></div>"
+         "Imbalance is a wait for a slower stage, transfer for a message under way, link for what "
+         "lives "
+         "on the host.</p></div></div>"
          "<div class=\"legend\">" +
          bars.legend() + "</div><div class=\"memory\">" + rows + "</div></section>\n";
 }

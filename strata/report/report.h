@@ -1,7 +1,7 @@
 /// Draws a finished run as one HTML file that needs nothing else: no network, no other file.
 ///
 /// It shows the run's facts, what was reached, the timeline predicted and measured on one axis,
-/// where every rank's time goes, the loss curve, the memory of every rank and a sample of what the
+/// with what goes on beside every rank, where every rank's time goes, the loss curve, the memory of every rank and a sample of what the
 /// model writes. Without scripts it still reads; with them it zooms and explains under the pointer.
 /// Sections without data are left out.
 ///
@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "strata/base/lane_trace.h"
 #include "strata/report/metrics.h"
 #include "strata/schedule/trace.h"
 
@@ -36,6 +37,7 @@ struct ReportMemory {
 
 struct ReportTimeline {
   std::vector<std::vector<TraceEvent>> ranks{};  ///< one list a rank
+  std::vector<std::vector<LaneEvent>> lanes{};   ///< one list a rank; empty: nothing goes beside it
   double begin_seconds = 0;                      ///< of the step, on the events' clock
   double step_seconds = 0;                       ///< where the step ends, on the axis
 };

@@ -51,6 +51,26 @@ TEST(Report, DrawsEveryComputeActionPredictedAndMeasured) {
   EXPECT_EQ(count(html, "<g class=\"measured\">"), 2u);
 }
 
+TEST(Report, DrawsTheLanesOfARankUnderItPredictedOverMeasured) {
+  ReportInput input = example_report(1);
+  input.predicted = example_offloaded_step(6, 1.0, 0);
+  input.measured = example_offloaded_step(6, 1.05, 5000);
+  const std::string html = to_html(input);
+  EXPECT_EQ(count(html, "class=\"span fetch\""), 2u * (6 + 4));
+  EXPECT_EQ(count(html, "class=\"span offload\""), 2u * 6);
+  EXPECT_EQ(count(html, "class=\"span update\""), 2u * 6);
+  EXPECT_EQ(count(html, "class=\"lane predicted\""), 3u);
+  EXPECT_EQ(count(html, "class=\"lane measured\""), 3u);
+  for (const char* lane : {">link in</text>", ">link out</text>", ">host update</text>"})
+    EXPECT_EQ(count(html, lane), 1u) << lane;
+  EXPECT_FALSE(contains(html, ">disk read</text>"));  // it did nothing
+  EXPECT_TRUE(contains(html, "rank 0, measured: weights to the device\nlayer 5\n"));
+  EXPECT_TRUE(contains(html, "the numbers are layers"));
+  EXPECT_TRUE(contains(html, "title=\"measured link: "));
+  EXPECT_FALSE(contains(html, "title=\"measured disk: "));
+  EXPECT_FALSE(contains(to_html(example_report()), "class=\"lane"));
+}
+
 TEST(Report, PutsPredictedAndMeasuredOnOneAxisThatHoldsBoth) {
   const ReportInput input = example_report(2, 4);
   const std::string html = to_html(input);

@@ -1,8 +1,11 @@
 // The drawing is laid out for one width; assets/report.js lays it out again for the width there is.
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "strata/base/units.h"
 #include "strata/report/html.h"
@@ -20,10 +23,26 @@ constexpr double kRow = 24;
 constexpr double kPair = 4;   // between the rows of a rank
 constexpr double kRank = 16;  // between ranks
 constexpr double kAxis = 30;
+constexpr double kLane = 11;    // of one side
+constexpr double kLaneGap = 7;  // between lanes, and between them and their rank
 constexpr double kDigit = 6.5;
 
 bool is_numbered(std::string_view style) {
   return style == "forward" || style == "recompute" || style == "backward";
+}
+
+struct LaneLook {
+  const char* style;  // its colour, by the name that the style sheet has for it
+  const char* words;  // under the pointer
+};
+
+LaneLook look_of(LaneKind lane) {
+  static constexpr LaneLook kLooks[kNumLaneKinds] = {{"fetch", "weights to the device"},
+                                                     {"offload", "gradients to the host"},
+                                                     {"update", "update on the host"},
+                                                     {"disk-read", "read from the disk"},
+                                                     {"disk-write", "written to the disk"}};
+  return kLooks[static_cast<int>(lane)];
 }
 
 class Drawing {
@@ -38,7 +57,12 @@ class Drawing {
       }
     }
     ranks_ = std::max(input.predicted.ranks.size(), input.measured.ranks.size());
+    for (const ReportTimeline* side : {&input.predicted, &input.measured})
+      for (const auto& lanes : side->lanes) layers_numbered_ |= !lanes.empty();
   }
+
+  // Where layers come and go, they tell more than micro-batches do.
+  bool layers_numbered() const { return layers_numbered_; }
 
   bool empty() const { return ranks_ == 0 || seconds_ <= 0; }
   bool shows(const std::string& style) const { return styles_.contains(style); }
@@ -52,6 +76,8 @@ class Drawing {
       if (rank < input_.predicted.ranks.size()) y = row(input_.predicted, rank, y, "predicted");
       if (both) y += kPair;
       if (rank < input_.measured.ranks.size()) y = row(input_.measured, rank, y, "measured");
+      for (int lane = 0; lane < kNumLaneKinds; ++lane)
+        y = lanes(static_cast<LaneKind>(lane), rank, y);
       y += kRank;
     }
     const double bottom = y - kRank + 6;
@@ -86,10 +112,14 @@ class Drawing {
              coordinate(at_y) + "\">" + escape_html(words) + "</text>";
   }
 
+  static std::string track(double y, double height) {
+    return "<rect class=\"track\" x=\"" + coordinate(kGutter) + "\" y=\"" + coordinate(y) +
+           "\" width=\"" + coordinate(kTimelineWidth - kGutter - kTimelineRight) + "\" height=\"" +
+           coordinate(height) + "\" rx=\"3\"/>";
+  }
+
   double row(const ReportTimeline& side, std::size_t rank, double y, const char* name) {
-    body_ += "<rect class=\"track\" x=\"" + coordinate(kGutter) + "\" y=\"" + coordinate(y) +
-             "\" width=\"" + coordinate(kTimelineWidth - kGutter - kTimelineRight) +
-             "\" height=\"" + coordinate(kRow) + "\" rx=\"3\"/>";
+    body_ += track(y, kRow);
     text(kGutter - 10, y + kRow / 2, "side", name);
     body_ += "<g class=\"" + std::string(name) + "\">";
     for (const TraceEvent& event : side.ranks[rank]) {
@@ -98,6 +128,53 @@ class Drawing {
     }
     body_ += "</g>\n";
     return y + kRow;
+  }
+
+  static std::vector<LaneEvent> events_of(const ReportTimeline& side, LaneKind lane,
+                                          std::size_t rank) {
+    std::vector<LaneEvent> events;
+    if (rank >= side.lanes.size()) return events;
+    std::ranges::copy_if(side.lanes[rank], std::back_inserter(events),
+                         [&](const LaneEvent& event) { return event.lane == lane; });
+    return events;
+  }
+
+  // Predicted above measured, as for ranks, without a gap; nothing where neither did anything.
+  double lanes(LaneKind lane, std::size_t rank, double y) {
+    const std::pair<const ReportTimeline*, const char*> sides[] = {{&input_.predicted, "predicted"},
+                                                                   {&input_.measured, "measured"}};
+    const bool none = std::ranges::all_of(
+        sides, [&](const auto& side) { return events_of(*side.first, lane, rank).empty(); });
+    if (none) return y;
+    y += kLaneGap;
+    const double height = 2 * kLane;
+    body_ += track(y, height);
+    text(kGutter - 10, y + height / 2, "side", name_of(lane));
+    for (const auto& [side, name] : sides) {
+      body_ += "<g class=\"lane " + std::string(name) + "\">";
+      for (const LaneEvent& event : events_of(*side, lane, rank))
+        lane_span(event, *side, rank, y, name);
+      body_ += "</g>\n";
+      y += kLane;
+    }
+    return y;
+  }
+
+  void lane_span(const LaneEvent& event, const ReportTimeline& side, std::size_t rank, double y,
+                 const char* name) {
+    const LaneLook look = look_of(event.lane);
+    const double begin = event.begin_seconds - side.begin_seconds;
+    const double end = event.end_seconds - side.begin_seconds;
+    styles_.insert(look.style);
+    const std::string layer = std::to_string(event.layer);
+    draw({.style = look.style,
+          .title =
+              "rank " + std::to_string(rank) + ", " + name + ": " + look.words + "\nlayer " + layer,
+          .number = layer,
+          .begin = begin,
+          .end = end,
+          .y = y,
+          .height = kLane});
   }
 
   void span(const TraceEvent& event, double begin, double end, double y, std::size_t rank,
@@ -111,18 +188,38 @@ class Drawing {
     if (event.stage >= 0 && numbered) title += "\nstage " + std::to_string(event.stage);
     if (event.micro_batch >= 0) title += "\nmicro-batch " + std::to_string(event.micro_batch);
     if (event.first_layer >= 0) title += "\nlayers from " + std::to_string(event.first_layer);
-    title += "\n" + format_seconds(end - begin) + ", from " + format_seconds(std::max(0.0, begin));
-    const double left = x(std::max(0.0, begin)), width = std::max(0.4, x(end) - left - 0.6);
-    body_ += "<g class=\"span " + std::string(look.style) + "\" data-b=\"" +
-             format_double(begin, 6) + "\" data-e=\"" + format_double(end, 6) + "\"><title>" +
-             title + "</title><rect x=\"" + coordinate(left) + "\" y=\"" + coordinate(y) +
-             "\" width=\"" + coordinate(width) + "\" height=\"" + coordinate(kRow) +
-             "\" rx=\"2\"/>";
-    if (numbered && event.micro_batch >= 0) {
-      const std::string number = std::to_string(event.micro_batch);
-      const bool fits = width > kDigit * static_cast<double>(number.size()) + 4;
-      body_ += "<text x=\"" + coordinate(left + width / 2) + "\" y=\"" + coordinate(y + kRow / 2) +
-               "\"" + (fits ? "" : " display=\"none\"") + ">" + number + "</text>";
+    const int number = layers_numbered_ ? event.first_layer : event.micro_batch;
+    draw({.style = look.style,
+          .title = title,
+          .number = numbered && number >= 0 ? std::to_string(number) : "",
+          .begin = begin,
+          .end = end,
+          .y = y,
+          .height = kRow});
+  }
+
+  struct Span {
+    const char* style;
+    std::string title;
+    std::string number;
+    double begin, end;  // seconds of the step
+    double y, height;
+  };
+
+  void draw(const Span& span) {
+    const double left = x(std::max(0.0, span.begin)),
+                 width = std::max(0.4, x(span.end) - left - 0.6);
+    body_ += "<g class=\"span " + std::string(span.style) + "\" data-b=\"" +
+             format_double(span.begin, 6) + "\" data-e=\"" + format_double(span.end, 6) +
+             "\"><title>" + span.title + "\n" + format_seconds(span.end - span.begin) + ", from " +
+             format_seconds(std::max(0.0, span.begin)) + "</title><rect x=\"" + coordinate(left) +
+             "\" y=\"" + coordinate(span.y) + "\" width=\"" + coordinate(width) + "\" height=\"" +
+             coordinate(span.height) + "\" rx=\"2\"/>";
+    if (!span.number.empty()) {
+      const bool fits = width > kDigit * static_cast<double>(span.number.size()) + 4;
+      body_ += "<text x=\"" + coordinate(left + width / 2) + "\" y=\"" +
+               coordinate(span.y + span.height / 2) + "\"" + (fits ? "" : " display=\"none\"") +
+               ">" + span.number + "</text>";
     }
     body_ += "</g>";
   }
@@ -154,17 +251,21 @@ class Drawing {
   const ReportInput& input_;
   double seconds_ = 0;
   std::size_t ranks_ = 0;
+  bool layers_numbered_ = false;
   std::set<std::string> styles_;  // drawn so far
   std::string body_;
 };
 
 std::string legend(const Drawing& drawing) {
   std::string items;
-  for (const char* style : {"forward", "recompute", "backward", "update", "wait", "send"}) {
+  for (const char* style : {"forward", "recompute", "backward", "update", "wait", "send", "fetch",
+                            "offload", "disk-read", "disk-write"}) {
     if (!drawing.shows(style)) continue;
+    std::string words = style;
+    std::ranges::replace(words, '-', ' ');
     items +=
         "<span class=\"key\"><svg width=\"14\" height=\"14\" aria-hidden=\"true\"><g class=\"" +
-        std::string(style) + "\"><rect width=\"14\" height=\"14\" rx=\"3\"/></g></svg>" + style +
+        std::string(style) + "\"><rect width=\"14\" height=\"14\" rx=\"3\"/></g></svg>" + words +
         "</span>";
   }
   return items;
@@ -176,7 +277,8 @@ std::string timeline_section(const ReportInput& input) {
   Drawing drawing(input);
   if (drawing.empty()) return "";
   const std::string svg = drawing.svg();
-  std::string caption = "One step on one axis; the numbers are micro-batches.";
+  std::string caption = std::string("One step on one axis; the numbers are ") +
+                        (drawing.layers_numbered() ? "layers" : "micro-batches") + ".";
   if (input.measured_step > 0) {
     caption += " Measured: step " + std::to_string(input.measured_step) + ".";
   }

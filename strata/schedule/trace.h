@@ -4,6 +4,8 @@
 /// Units    seconds of now_seconds().
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "strata/base/measurement.h"
@@ -31,6 +33,11 @@ inline TraceEvent event_of(const Action& action, double begin_seconds) {
 class TraceLog {
  public:
   void add(const TraceEvent& event) { events_.push_back(event); }
+
+  /// Adds `event`, cut where events added since the first `known` lie within it: an action that waits
+  /// for memory is two spans with the wait between them. Those take its place in the program.
+  void add_around(TraceEvent event, std::size_t known);
+
   const std::vector<TraceEvent>& events() const { return events_; }
   void clear() { events_.clear(); }
 
@@ -38,22 +45,48 @@ class TraceLog {
   std::vector<TraceEvent> events_;
 };
 
+inline void TraceLog::add_around(TraceEvent event, std::size_t known) {
+  // Of a span that waits at once, what lies before its wait is getting there.
+  constexpr double kShortSeconds = 50e-6;
+  const auto first = events_.begin() + static_cast<std::ptrdiff_t>(std::min(known, events_.size()));
+  std::vector<TraceEvent> within(first, events_.end());
+  events_.erase(first, events_.end());
+  const double end = event.end_seconds;
+  for (TraceEvent& part : within) {
+    part.stage = event.stage;
+    part.micro_batch = event.micro_batch;
+    event.end_seconds = part.begin_seconds;
+    if (event.end_seconds - event.begin_seconds >= kShortSeconds) {
+      events_.push_back(event);
+    } else {
+      part.begin_seconds = event.begin_seconds;
+    }
+    events_.push_back(part);
+    event.begin_seconds = part.end_seconds;
+  }
+  event.end_seconds = end;
+  events_.push_back(event);
+}
+
 /// Adds the time between its construction and destruction to `log`; a null log costs one branch.
 class TraceSpan {
  public:
   TraceSpan(TraceLog* log, const Action& action) : log_(log) {
-    if (log_) event_ = event_of(action, now_seconds());
+    if (!log_) return;
+    known_ = log_->events().size();
+    event_ = event_of(action, now_seconds());
   }
   ~TraceSpan() {
     if (!log_) return;
     event_.end_seconds = now_seconds();
-    log_->add(event_);
+    log_->add_around(event_, known_);
   }
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
 
  private:
   TraceLog* log_;
+  std::size_t known_ = 0;
   TraceEvent event_{};
 };
 

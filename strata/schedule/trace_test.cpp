@@ -48,6 +48,43 @@ TEST(TraceSpan, LeavesUnknownNumbersAtMinusOne) {
 
 TEST(TraceSpan, DoesNothingWithoutALog) { const TraceSpan span(nullptr, kForward); }
 
+// Of a forward that waits for its weights, works, and waits for those of its tie.
+TEST(TraceLog, CutsAnActionWhereItWaits) {
+  TraceLog log;
+  log.add({Op::kPrefetchWeights, 1, -1, 3, 0, 1});
+  log.add({Op::kPrefetchWeights, -1, -1, 3, 1.00001, 2});
+  log.add({Op::kPrefetchWeights, -1, -1, 0, 4, 5});
+  log.add_around({Op::kForward, 1, 2, 3, 1, 7}, 1);
+  const std::vector<TraceEvent>& events = log.events();
+  const auto expect = [&](std::size_t i, Op op, int layer, double begin, double end) {
+    EXPECT_EQ(events[i].op, op) << i;
+    EXPECT_EQ(events[i].first_layer, layer) << i;
+    EXPECT_EQ(events[i].begin_seconds, begin) << i;
+    EXPECT_EQ(events[i].end_seconds, end) << i;
+  };
+  ASSERT_EQ(events.size(), 5u);
+  expect(0, Op::kPrefetchWeights, 3, 0, 1);
+  expect(1, Op::kPrefetchWeights, 3, 1, 2);  // from where the action began
+  expect(2, Op::kForward, 3, 2, 4);
+  expect(3, Op::kPrefetchWeights, 0, 4, 5);
+  expect(4, Op::kForward, 3, 5, 7);
+  EXPECT_EQ(events[1].stage, 1);
+  EXPECT_EQ(events[1].micro_batch, 2);
+  EXPECT_EQ(events[0].micro_batch, -1);  // another action's
+}
+
+TEST(TraceSpan, IsCutByWhatIsAddedWhileItLasts) {
+  TraceLog log;
+  {
+    const TraceSpan span(&log, kForward);
+    const double now = now_seconds();
+    log.add({Op::kPrefetchWeights, -1, -1, 3, now, now});
+  }
+  ASSERT_EQ(log.events().size(), 2u);
+  EXPECT_EQ(log.events()[0].op, Op::kPrefetchWeights);
+  EXPECT_EQ(log.events()[1].op, Op::kForward);
+}
+
 TEST(TraceLog, ForgetsWhenCleared) {
   TraceLog log;
   {

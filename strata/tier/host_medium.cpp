@@ -29,9 +29,9 @@ std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
   if (!state.weights.present())
     state.weights.install(
         at::empty(state.weights.tensor().sizes(), state.weights.tensor().options()));
-  return std::make_unique<Arrival>(link_.to_device(state.weights.bytes(),
-                                                   state.weight_shard.bytes(),
-                                                   {state.pending_on(StateKind::kWeightShard)}));
+  return std::make_unique<Arrival>(
+      link_.to_device(state.weights.bytes(), state.weight_shard.bytes(),
+                      {state.pending_on(StateKind::kWeightShard)}, state.layer));
 }
 
 std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
@@ -47,7 +47,7 @@ std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
       state.placement.whole_gradients ? state.gradients.bytes() : state.gradients.remove();
   offloaded_ =
       link_.to_host(state.gradient_shard.bytes(), bytes.narrow(0, shard.begin, shard.size()),
-                    {state.pending_on(StateKind::kGradientShard)});
+                    {state.pending_on(StateKind::kGradientShard)}, state.layer);
   state.pending_on(StateKind::kGradientShard) = offloaded_;
   return std::make_unique<Arrival>(offloaded_);
 }

@@ -21,9 +21,10 @@ namespace strata {
 
 class HostMedium final : public Medium {
  public:
-  /// `below`: of what the layers keep on the device.
-  explicit HostMedium(LinkOptions link = {}, std::unique_ptr<Medium> below = device_medium())
-      : link_(link), below_(std::move(below)) {}
+  /// `below`: of what the layers keep on the device. `trace`, of the copies, outlives the medium.
+  explicit HostMedium(LinkOptions link = {}, std::unique_ptr<Medium> below = device_medium(),
+                      LaneTrace* trace = nullptr)
+      : link_(link, trace), below_(std::move(below)) {}
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
 

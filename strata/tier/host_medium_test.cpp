@@ -164,14 +164,32 @@ TEST_F(HostTier, AnUpdateThatFailedFailsWhoNeedsWhatItWrites) {
   EXPECT_EQ(weight(store, 1), 0.0f);
 }
 
-TEST_F(HostTier, CountsWhatItMovesAndWaitsFor) {
-  auto medium = std::make_unique<HostMedium>(LinkOptions{.latency_seconds = 0.02});
+TEST_F(HostTier, CountsWhatItMovesAndWaitsForAndSaysWhen) {
+  TraceLog waits;
+  LaneTrace lanes;
+  auto medium =
+      std::make_unique<HostMedium>(LinkOptions{.latency_seconds = 0.02}, device_medium(), &lanes);
   const HostMedium& counted = *medium;
   LayerStore store(std::move(medium), Residency::kUntilReleased, {}, &host);
   store.insert(0, layout(), placed(kAllOnHost));
+  store.trace_waits(&waits);
   EXPECT_EQ(weight(store, 0), 0.0f);
   make_gradient(store, 0, 1);
   store.release(0, StateKind::kGradients);
+  static_cast<void>(store.acquire(0, StateKind::kGradientShard));
+  std::vector<TraceEvent> waited = waits.events();
+  std::erase_if(waited, [](const TraceEvent& wait) {  // an eviction that the machine held up
+    return wait.end_seconds - wait.begin_seconds < 0.015;
+  });
+  ASSERT_EQ(waited.size(), 2u);
+  EXPECT_EQ(waited[0].op, Op::kPrefetchWeights);
+  EXPECT_EQ(waited[1].op, Op::kOffloadGradients);
+  for (const TraceEvent& wait : waited) EXPECT_EQ(wait.first_layer, 0);
+  const std::vector<LaneEvent> copies = lanes.take();
+  ASSERT_EQ(copies.size(), 2u);
+  EXPECT_EQ(copies[0].lane, LaneKind::kToDevice);
+  EXPECT_EQ(copies[1].lane, LaneKind::kToHost);
+  EXPECT_LE(copies[1].end_seconds, waited[1].end_seconds);
   EXPECT_EQ(counted.link().bytes_to_device(), 4 * layout().own_numel);
   EXPECT_EQ(counted.link().bytes_to_host(), 4 * layout().own_numel);
   EXPECT_GE(store.waited_seconds(StateKind::kWeights), 0.015);

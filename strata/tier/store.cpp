@@ -248,15 +248,27 @@ void LayerStore::finish(Entry& entry, StateKind kind) {
   const std::unique_ptr<Transfer> transfer = std::move(status.transfer);
   const Where then = status.where == Where::kComing ? Where::kHere : Where::kAway;
   status.where = Where::kAway;  // if it fails
-  wait(kind, transfer->finish());
+  const double begin = now_seconds();
+  stream_.wait(transfer->finish());
+  waited(entry.state, kind, begin);
   status.where = then;
 }
 
-void LayerStore::wait(StateKind kind, const Event& event) {
+void LayerStore::wait(const LayerState& state, StateKind kind, const Event& event) {
   if (event.query()) return stream_.wait(event);  // it may have failed
   const double begin = now_seconds();
   stream_.wait(event);
-  waited_[static_cast<int>(kind)] += now_seconds() - begin;
+  waited(state, kind, begin);
+}
+
+void LayerStore::waited(const LayerState& state, StateKind kind, double begin_seconds) {
+  constexpr double kNothing = 50e-6;  // to find out that there is nothing to wait for
+  const double now = now_seconds();
+  waited_[static_cast<int>(kind)] += now - begin_seconds;
+  if (!trace_ || now - begin_seconds < kNothing) return;
+  const bool gradients = kind == StateKind::kGradients || kind == StateKind::kGradientShard;
+  trace_->add({gradients ? Op::kOffloadGradients : Op::kPrefetchWeights, -1, -1, state.layer,
+               begin_seconds, now});
 }
 
 void LayerStore::leave(Entry& entry, StateKind kind) {
@@ -265,7 +277,9 @@ void LayerStore::leave(Entry& entry, StateKind kind) {
   // Peers count on this rank's part in what has started.
   if (status.where == Where::kComing) finish(entry, kind);
   if (status.where != Where::kHere) return;
-  status.transfer = medium_->evict(entry.state, kind);
+  const double begin = now_seconds();
+  status.transfer = medium_->evict(entry.state, kind);  // may wait for the one before
+  waited(entry.state, kind, begin);
   status.where = status.transfer ? Where::kLeaving : Where::kAway;
 }
 
@@ -291,7 +305,7 @@ Lease LayerStore::acquire(int layer, StateKinds kinds) {
   LayerState& state = entry(layer).state;
   for (const StateKind kind : kKinds) {
     if (!lease.kinds_.contains(kind)) continue;
-    wait(kind, state.pending_on(kind));
+    wait(state, kind, state.pending_on(kind));
     state.pending_on(kind) = {};
   }
   return lease;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "strata/device/device.h"
+#include "strata/schedule/trace.h"
 #include "strata/tier/layer_state.h"
 #include "strata/tier/medium.h"
 
@@ -108,6 +109,9 @@ class LayerStore {
   /// How long the rank has waited for a kind, since the store was made.
   double waited_seconds(StateKind kind) const { return waited_[static_cast<int>(kind)]; }
 
+  /// From now on waits are written down, too, within the action that waits. Null: no longer.
+  void trace_waits(TraceLog* trace) { trace_ = trace; }
+
   const LayerLayout& layout(int layer) const { return *entry(layer).state.layout; }
   const ShardPlacement& placement(int layer) const { return entry(layer).state.placement; }
   bool contains(int layer) const { return entries_.contains(layer); }
@@ -134,11 +138,13 @@ class LayerStore {
   void finish(Entry& entry, StateKind kind);
   void leave(Entry& entry, StateKind kind);
   void end_lease(int layer, StateKinds kinds) noexcept;
-  void wait(StateKind kind, const Event& event);
+  void wait(const LayerState& state, StateKind kind, const Event& event);
+  void waited(const LayerState& state, StateKind kind, double begin_seconds);
 
   std::unique_ptr<Medium> medium_;
   Residency residency_;
   std::array<double, kNumStateKinds> waited_{};
+  TraceLog* trace_ = nullptr;
   MemoryAccount* host_;
   Stream stream_;  // where the rank computes: it waits for transfers
   std::map<int, Entry> entries_;

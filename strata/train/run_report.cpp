@@ -27,8 +27,10 @@ int planned_rank(const PlannedRun& run, int rank) { return run.mesh.mesh().place
 
 std::string mesh_text(const PlannedRun& run) {
   const MeshOptions& mesh = run.mesh;
-  std::string text =
-      std::to_string(run.ranks) + " ranks x " + std::to_string(run.threads_per_rank) + " threads";
+  const auto counted = [](std::int64_t count, const std::string& what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  std::string text = counted(run.ranks, "rank") + " x " + counted(run.threads_per_rank, "thread");
   if (mesh.dp * mesh.tp > 1) {
     text += ": pp " + std::to_string(mesh.pp) + " x dp " + std::to_string(mesh.dp) + " x tp " +
             std::to_string(mesh.tp);
@@ -37,13 +39,21 @@ std::string mesh_text(const PlannedRun& run) {
 }
 
 void add_timelines(ReportInput& input, const PlannedRun& run, const TrainingResult& result) {
-  for (int rank = 0; rank < run.ranks; ++rank)
-    input.predicted.ranks.push_back(run.plan.simulation.ranks[planned_rank(run, rank)].events);
-  input.predicted.step_seconds = run.plan.simulation.step_seconds;
+  const Simulation& simulation = run.plan.simulation;
+  for (int rank = 0; rank < run.ranks; ++rank) {
+    const RankTimeline& planned = simulation.ranks[planned_rank(run, rank)];
+    input.predicted.ranks.push_back(row_of(planned));
+    input.predicted.lanes.push_back(lanes_within(planned, simulation.step_seconds));
+  }
+  input.predicted.step_seconds = simulation.step_seconds;
   if (result.last_steps.empty()) return;
   const std::size_t index = typical_step(result);
   const MeasuredStep& step = result.last_steps[index];
-  input.measured = {step.ranks, step.begin_seconds, step.end_seconds - step.begin_seconds};
+  input.measured = {.ranks = step.ranks,
+                    .begin_seconds = step.begin_seconds,
+                    .step_seconds = step.end_seconds - step.begin_seconds};
+  for (int rank = 0; rank < static_cast<int>(step.lanes.size()); ++rank)
+    input.measured.lanes.push_back(lanes_during(result.last_steps, index, rank));
   input.measured_step =
       result.records.back().step - static_cast<std::int64_t>(result.last_steps.size() - 1 - index);
 }

@@ -81,14 +81,15 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
     if (plan_.pipeline_rank(layer) == groups_.pp.rank())
       store_.insert(layer, model.layout(layer), placement_of(layer));
   machine_ = std::make_unique<StageMachine>(model, plan_, options_.machine, store_,
-                                            optimizer_.get(), groups_);
+                                            optimizer_.get(), groups_, &lane_trace_);
+  store_.trace_waits(&trace_);
 }
 
 // From the device outwards: peers, host memory, whatever the options put below.
 std::unique_ptr<Medium> Trainer::make_medium() {
   std::unique_ptr<Medium> medium = options_.medium();
   if (!plan_.decisions().tiers.layers.empty()) {
-    auto host = std::make_unique<HostMedium>(options_.link, std::move(medium));
+    auto host = std::make_unique<HostMedium>(options_.link, std::move(medium), &lane_trace_);
     host_medium_ = host.get();
     medium = std::move(host);
   }

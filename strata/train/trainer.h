@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/base/lane_trace.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/group.h"
@@ -101,6 +102,8 @@ class Trainer {
   /// Seconds of this rank's layers in the last training steps.
   const LayerTimes& layer_times() const { return machine_->layer_times(); }
   TraceLog& trace() { return trace_; }  ///< of everything performed; clear() it when read
+  /// What has ended beside the rank since the last call: transfers, updates on the host.
+  std::vector<LaneEvent> take_lanes() { return lane_trace_.take(); }
 
  private:
   std::unique_ptr<Medium> make_medium();
@@ -119,10 +122,11 @@ class Trainer {
   MeshGroups groups_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<MemoryAccount> host_account_;
+  TraceLog trace_;
+  LaneTrace lane_trace_;                     // behind those who write to it
   const HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
   LayerStore store_;
   std::unique_ptr<StageMachine> machine_;
-  TraceLog trace_;
   std::int64_t steps_done_ = 0;
   LossScale loss_scale_;
   at::Tensor scale_state_;  ///< the loss scale as checkpoints have it

@@ -178,7 +178,7 @@ class RankLoop {
 
   void keep_events(double begin) {
     if (kept_.size() == kKeptSteps) kept_.erase(kept_.begin());
-    kept_.push_back({begin, now_seconds(), {trainer_.trace().events()}});
+    kept_.push_back({begin, now_seconds(), {trainer_.trace().events()}, {trainer_.take_lanes()}});
   }
 
   static void require_finite(const StepRecord& record) {
