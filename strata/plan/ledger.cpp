@@ -50,6 +50,7 @@ class Bookkeeper {
     for (ByteTable& table : now_) table[ByteKind::kBatch] = costs.batch_bytes;
     find_copies();
     for (int l = 0; l < dataflow.num_layers; ++l) add_fixed(l);
+    add_disk();
     for (int r = 0; r < schedule.num_ranks(); ++r) {
       change(r, 0, now_[r].total());
       look(r, -1);
@@ -139,6 +140,20 @@ class Bookkeeper {
     table[ByteKind::kStates] += shards.states;
     if (copies_[layer]) table[ByteKind::kReplicas] += cost.replica_bytes;
     ledger_[placement_.rank[layer]].host += shards.host;
+  }
+
+  void add_disk() {
+    std::vector<std::vector<LayerOnDisk>> layers(ledger_.size());
+    for (int l = 0; l < dataflow_.num_layers; ++l) {
+      const LayerOnDisk& disk = shards_[l].disk;
+      const int rank = placement_.rank[l];
+      layers[rank].push_back(disk);
+      ledger_[rank].on_disk += {.weights = disk.weights, .states = disk.states};
+    }
+    for (std::size_t r = 0; r < ledger_.size(); ++r) {
+      ledger_[r].host.staging = disk_staging(layers[r]).bytes();
+      ledger_[r].disk_bytes = strata::disk_bytes(layers[r]);
+    }
   }
 
   void walk(const Action& action, double end_seconds) {
@@ -373,6 +388,12 @@ std::int64_t peak_bytes(const Ledger& ledger) {
 std::int64_t host_bytes(const Ledger& ledger) {
   std::int64_t most = 0;
   for (const RankLedger& rank : ledger) most = std::max(most, rank.host.total());
+  return most;
+}
+
+std::int64_t disk_bytes(const Ledger& ledger) {
+  std::int64_t most = 0;
+  for (const RankLedger& rank : ledger) most = std::max(most, rank.disk_bytes);
   return most;
 }
 

@@ -25,7 +25,8 @@
 ///  - Weights that live there are buffers from prefetch to release; whole, as layers need them.
 ///  - Gradients that live there are whole from a layer's first backward to the end of its offload,
 ///    which the next offload or the norm waits for, or of its reduction.
-/// On the host: weights, gradients and states of layers that it updates, for the whole step.
+/// On the host: weights, gradients and states of layers that it updates, for the whole step, but for those
+/// that live on disk, which pass through its staging (disk/staging.h).
 ///
 /// Units   bytes; those of a micro-batch scale with its size and are rounded to whole ones.
 /// Cost    linear in the number of (action, layer) pairs.
@@ -71,6 +72,8 @@ struct RankLedger {
   int peak_position = -1;  ///< in the rank's program; -1: before its first action
   ByteTable at_peak;
   HostBytes host = {};                ///< all of its layers', the same at all times
+  HostBytes on_disk = {};             ///< of them, what lives on disk
+  std::int64_t disk_bytes = 0;        ///< what the disk needs for it, two slots each
   std::vector<MemoryPoint> timeline;  ///< ascending in time; an action's peak stands at its begin
 };
 
@@ -85,5 +88,6 @@ Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Par
 
 std::int64_t peak_bytes(const Ledger& ledger);  ///< of the fullest rank's device
 std::int64_t host_bytes(const Ledger& ledger);  ///< of the fullest rank's host memory
+std::int64_t disk_bytes(const Ledger& ledger);  ///< of the fullest rank's disk
 
 }  // namespace strata

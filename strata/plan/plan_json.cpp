@@ -46,13 +46,18 @@ json memory_of(const RankLedger& ledger, const Program& program) {
   }
   const int position = ledger.peak_position;
   const HostBytes& host = ledger.host;
-  return {
-      {"host_bytes", host.total()},
-      {"host", {{"weights", host.weights}, {"gradients", host.gradients}, {"states", host.states}}},
-      {"peak_bytes", ledger.peak_bytes},
-      {"peak_action", position < 0 ? std::string() : to_string(program[position])},
-      {"bytes_at_peak", kinds},
-      {"timeline", points}};
+  return {{"host_bytes", host.total()},
+          {"host",
+           {{"weights", host.weights},
+            {"gradients", host.gradients},
+            {"states", host.states},
+            {"staging", host.staging}}},
+          {"disk_bytes", ledger.disk_bytes},
+          {"disk", {{"weights", ledger.on_disk.weights}, {"states", ledger.on_disk.states}}},
+          {"peak_bytes", ledger.peak_bytes},
+          {"peak_action", position < 0 ? std::string() : to_string(program[position])},
+          {"bytes_at_peak", kinds},
+          {"timeline", points}};
 }
 
 json lanes_of(const RankTimeline& rank) {
@@ -70,20 +75,20 @@ json tiers_of(const Plan& plan) {
   const TierLayout& layout = plan.decisions().tiers;
   const LayerTiers& tiers = plan.placement.tiers;
   json link = json::array();
-  for (const LinkTraffic& rank : plan.link) {
+  for (const TierTraffic& rank : plan.traffic) {
     link.push_back({{"to_device_bytes", rank.to_device},
                     {"to_host_bytes", rank.to_host},
-                    {"fetches", rank.fetches}});
+                    {"fetches", rank.fetches},
+                    {"disk_read_bytes", rank.disk_read},
+                    {"disk_written_bytes", rank.disk_written}});
   }
   json all = {{"weights", name_of(tiers.weights)},         {"gradients", name_of(tiers.gradients)},
               {"states", name_of(tiers.states)},           {"window", layout.window},
               {"updates_at_once", layout.updates_at_once}, {"link", link}};
-  if (!plan.link.empty()) {
-    all["bounds"] = {{"unit", plan.bounds.unit},
-                     {"step", plan.bounds.amount},
-                     {"link", plan.bounds.link},
-                     {"update", plan.bounds.update},
-                     {"sentence", binding_sentence(plan.bounds)}};
+  if (!plan.traffic.empty()) {
+    all["bounds"] = {{"unit", plan.bounds.unit}, {"step", plan.bounds.amount},
+                     {"link", plan.bounds.link}, {"update", plan.bounds.update},
+                     {"disk", plan.bounds.disk}, {"sentence", binding_sentence(plan.bounds)}};
   }
   return all;
 }
@@ -135,6 +140,7 @@ json to_json(const Plan& plan) {
           {"micro_batches", plan.micro_batches},
           {"device_bytes", plan.memory.device.count},
           {"host_bytes", plan.memory.host.count},
+          {"disk_bytes", plan.memory.disk.bytes.count},
           {"tiers", tiers_of(plan)},
           {"recompute", {{"mode", name_of(plan.memory.recompute)}, {"layers", recomputed}}},
           {"step_seconds", plan.simulation.step_seconds},

@@ -64,23 +64,66 @@ std::string byte_table(const Ledger& ledger, std::int64_t device_bytes) {
   return table.text();
 }
 
-std::string host_table(const Ledger& ledger, std::int64_t budget) {
-  const std::int64_t most = host_bytes(ledger);
-  if (most == 0) return "";
-  const Unit in_unit(most);
-  TextTable table(budget > 0 ? "rrrrrr" : "rrrrr");
-  std::vector<std::string> head{std::string(in_unit.name) + " on host of rank", "weights",
-                                "gradients", "states", "all"};
-  if (budget > 0) head.push_back("budget");
+namespace {
+
+// A column of a table by rank, of bytes.
+struct Column {
+  std::string name;
+  std::vector<std::int64_t> bytes;
+};
+
+// Without columns that are empty on every rank but the last, which is the sum and has the budget's share.
+std::string rank_table(const std::string& tier, const std::vector<Column>& columns,
+                       std::int64_t budget) {
+  const std::vector<std::int64_t>& sums = columns.back().bytes;
+  const Unit in_unit(*std::ranges::max_element(sums));
+  std::vector<const Column*> shown;
+  for (const Column& column : columns)
+    if (&column == &columns.back() || std::ranges::any_of(column.bytes, [](auto b) { return b; }))
+      shown.push_back(&column);
+  std::vector<std::string> head{std::string(in_unit.name) + " on " + tier + " of rank"};
+  for (const Column* column : shown) head.push_back(column->name);
+  if (budget > 0) head.emplace_back("budget");
+  TextTable table(std::string(head.size(), 'r'));
   table.add_row(head);
-  for (std::size_t r = 0; r < ledger.size(); ++r) {
-    const HostBytes& host = ledger[r].host;
-    std::vector<std::string> row{std::to_string(r), in_unit(host.weights), in_unit(host.gradients),
-                                 in_unit(host.states), in_unit(host.total())};
-    if (budget > 0) row.push_back(share_text(host.total(), budget));
+  for (std::size_t r = 0; r < sums.size(); ++r) {
+    std::vector<std::string> row{std::to_string(r)};
+    for (const Column* column : shown) row.push_back(in_unit(column->bytes[r]));
+    if (budget > 0) row.push_back(share_text(sums[r], budget));
     table.add_row(row);
   }
   return table.text();
+}
+
+template <typename F>
+Column column_of(const std::string& name, const Ledger& ledger, F bytes) {
+  Column column{.name = name, .bytes = {}};
+  for (const RankLedger& rank : ledger) column.bytes.push_back(bytes(rank));
+  return column;
+}
+
+}  // namespace
+
+std::string host_table(const Ledger& ledger, std::int64_t budget) {
+  if (host_bytes(ledger) == 0) return "";
+  return rank_table(
+      "host",
+      {column_of("weights", ledger, [](const RankLedger& r) { return r.host.weights; }),
+       column_of("gradients", ledger, [](const RankLedger& r) { return r.host.gradients; }),
+       column_of("states", ledger, [](const RankLedger& r) { return r.host.states; }),
+       column_of("staging", ledger, [](const RankLedger& r) { return r.host.staging; }),
+       column_of("all", ledger, [](const RankLedger& r) { return r.host.total(); })},
+      budget);
+}
+
+std::string disk_table(const Ledger& ledger, std::int64_t budget) {
+  if (disk_bytes(ledger) == 0) return "";
+  return rank_table(
+      "disk",
+      {column_of("weights", ledger, [](const RankLedger& r) { return r.on_disk.weights; }),
+       column_of("states", ledger, [](const RankLedger& r) { return r.on_disk.states; }),
+       column_of("twice", ledger, [](const RankLedger& r) { return r.disk_bytes; })},
+      budget);
 }
 
 namespace {
@@ -212,9 +255,23 @@ std::string recompute_line(const Plan& plan) {
   return text + ")\n";
 }
 
+// Disks wear out by what is written.
+std::string disk_line(const Plan& plan, const TierTraffic& most) {
+  constexpr double kDaySeconds = 86400;
+  std::string text = "disk       " + format_bytes(disk_bytes(plan.ledger)) + " on the fullest rank";
+  if (plan.memory.disk.bytes.count > 0)
+    text += ", budget " + format_bytes(plan.memory.disk.bytes.count);
+  text += "; " + format_bytes(most.disk_read) + " read and " + format_bytes(most.disk_written) +
+          " written a step";
+  const double steps = kDaySeconds / std::max(plan.simulation.step_seconds, 1e-9);
+  const double day = static_cast<double>(most.disk_written) * steps;
+  if (day < 1e18) text += ", " + format_bytes(static_cast<std::int64_t>(day)) + " a day";
+  return text + "\n";
+}
+
 // What leaves the device; nothing for a plan of one tier.
 std::string tiers_text(const Plan& plan) {
-  if (plan.link.empty()) return "";
+  if (plan.traffic.empty()) return "";
   const TierLayout& tiers = plan.decisions().tiers;
   std::string text = "tiers      " + placement_text(plan.placement);
   if (plan.placement.tiers.fetches_weights()) text += ", window " + counted(tiers.window, "layer");
@@ -222,16 +279,20 @@ std::string tiers_text(const Plan& plan) {
                                 : ", updated once the norm is known\n";
   text += "host       " + format_bytes(host_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.host.count > 0) text += ", budget " + format_bytes(plan.memory.host.count);
-  LinkTraffic most;
+  TierTraffic most;
   double fetch = 0, offload = 0;
-  for (std::size_t r = 0; r < plan.link.size(); ++r) {
-    most.to_device = std::max(most.to_device, plan.link[r].to_device);
-    most.to_host = std::max(most.to_host, plan.link[r].to_host);
+  for (std::size_t r = 0; r < plan.traffic.size(); ++r) {
+    const TierTraffic& rank = plan.traffic[r];
+    most.to_device = std::max(most.to_device, rank.to_device);
+    most.to_host = std::max(most.to_host, rank.to_host);
+    most.disk_read = std::max(most.disk_read, rank.disk_read);
+    most.disk_written = std::max(most.disk_written, rank.disk_written);
     fetch = std::max(fetch, plan.simulation.ranks[r].fetch_wait_seconds);
     offload = std::max(offload, plan.simulation.ranks[r].offload_wait_seconds);
   }
   text += "\nlink       " + format_bytes(most.to_device) + " to the device, " +
           format_bytes(most.to_host) + " to the host a step\n";
+  if (disk_bytes(plan.ledger) > 0) text += disk_line(plan, most);
   text += "rates      " + plan.rates.text + "\n";
   text += "waiting    " + format_seconds(fetch) + " for weights, " + format_seconds(offload) +
           " for gradients to leave\n";
@@ -246,6 +307,8 @@ std::string plan_text(const Plan& plan, int columns) {
                      "\n" + byte_table(plan.ledger, plan.memory.device.count) + "\n";
   const std::string host = host_table(plan.ledger, plan.memory.host.count);
   if (!host.empty()) text += host + "\n";
+  const std::string disk = disk_table(plan.ledger, plan.memory.disk.bytes.count);
+  if (!disk.empty()) text += disk + "\n";
   text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan);
   text += "memory     " + format_bytes(peak_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.device.count > 0) text += ", budget " + format_bytes(plan.memory.device.count);

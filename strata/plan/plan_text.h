@@ -29,6 +29,9 @@ std::string byte_table(const Ledger& ledger, std::int64_t device_bytes);
 ///                       0     28.0       28.0    56.0  112.0    50 %
 std::string host_table(const Ledger& ledger, std::int64_t host_bytes);
 
+/// The same of every rank's disk: what lives there, and what that takes, as each chunk has two slots.
+std::string disk_table(const Ledger& ledger, std::int64_t disk_bytes);
+
 /// Everything that plan_text() shows, and the predicted timeline and memory of each rank.
 nlohmann::json to_json(const Plan& plan);
 

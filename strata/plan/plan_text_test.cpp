@@ -133,6 +133,33 @@ TEST(PlanText, ShowsWhatLeavesTheDeviceAndWhatThatCosts) {
   EXPECT_EQ(lanes, 14);
 }
 
+TEST(PlanText, ShowsWhatLivesOnDisk) {
+  PlanRequest request = small_gpt({1, 1}, k1f1b);
+  request.micro_batch = 4;
+  request.sample_tokens = 64;
+  request.memory = {.weights = TierChoice::kDisk, .states = TierChoice::kDisk, .window = 2};
+  request.memory.disk = {.path = "/scratch", .bytes = {std::int64_t{1} << 30}};
+  const std::string text = plan_text(make_plan(request));
+  // 56 MiB of weights, of which 14 fetches and one update read and one write; 112 of states.
+  for (const char* part :
+       {"MiB on host of rank  gradients  staging    all\n",
+        "MiB on disk of rank  weights  states  twice  budget\n"
+        "                  0     56.0   112.0  336.0    33 %\n",
+        "tiers      gradients on the host, weights and states on the disk, window 2 layers",
+        "disk       336.00 MiB on the fullest rank, budget 1.00 GiB; 266.00 MiB read and 168.00 "
+        "MiB "
+        "written a step, ",
+        " a day\n", "disk read 1.0 GB/s (assumed), written 1.0 GB/s (assumed)",
+        "disk-bound below "}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << '\n' << text;
+  }
+  const auto json = nlohmann::json::parse(to_json(make_plan(request)).dump());
+  EXPECT_EQ(json["tiers"]["states"], "disk");
+  EXPECT_EQ(json["tiers"]["link"][0]["disk_written_bytes"], 168 << 20);
+  EXPECT_EQ(json["ranks"][0]["memory"]["disk_bytes"], 336 << 20);
+  EXPECT_EQ(json["ranks"][0]["memory"]["disk"]["states"], 112 << 20);
+}
+
 TEST(PlanJson, HoldsTheStagesTheTimelineAndTheMemoryOfEveryRank) {
   const Plan plan = make_plan(small_gpt({2, 4}, k1f1b));
   const auto json = nlohmann::json::parse(to_json(plan).dump());

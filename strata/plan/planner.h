@@ -53,10 +53,10 @@ struct Plan {
   MeshRequest mesh = {};
   TierRates rates = {};
   TierPlacement placement = {};
-  std::vector<LinkTraffic> link = {};  ///< per rank; empty: nothing leaves the device
-  TierBounds bounds = {};              ///< of that
-  std::string reduce_reason = {};      ///< one clause
-  Communication communication = {};    ///< only make_plan() and follow_plan() fill it
+  std::vector<TierTraffic> traffic = {};  ///< per rank; empty: nothing leaves the device
+  TierBounds bounds = {};                 ///< of that
+  std::string reduce_reason = {};         ///< one clause
+  Communication communication = {};       ///< only make_plan() and follow_plan() fill it
 
   const Schedule& schedule() const { return steps.proposed(micro_batches); }
   const StepDecisions& decisions() const { return steps.decisions(); }

@@ -36,7 +36,7 @@ class Proposer {
         dataflow_(std::make_shared<const Dataflow>(request.dataflow)),
         costs_(with_mesh_seconds(costs_for(request), request.mesh)),
         with_weights_(layers_with_weights(costs_)),
-        rates_(tier_rates(request.memory.link, request.machine, request.update_threads,
+        rates_(tier_rates(request.memory, request.machine, request.update_threads,
                           request.updates_measured)) {}
 
   Plan evaluate(const Choices& choices) const {
@@ -98,8 +98,9 @@ class Proposer {
     const auto share = [](std::int64_t bytes, Bytes budget) {
       return budget.count > 0 ? static_cast<double>(bytes) / static_cast<double>(budget.count) : 0;
     };
-    return std::max(share(peak_bytes(plan.ledger), plan.memory.device),
-                    share(host_bytes(plan.ledger), plan.memory.host));
+    return std::max({share(peak_bytes(plan.ledger), plan.memory.device),
+                     share(host_bytes(plan.ledger), plan.memory.host),
+                     share(disk_bytes(plan.ledger), plan.memory.disk.bytes)});
   }
 
   RecomputeMode mode() const { return request_.memory.recompute; }
@@ -134,7 +135,7 @@ class Proposer {
     const ShardLayout& shards = plan.steps.shards();
     const auto layers = shard_bytes(costs_, shards, /*reads_in_place=*/true, tiers);
     for (const Program& program : plan.schedule().programs)
-      plan.link.push_back(link_traffic(program, layers, shards, tiers));
+      plan.traffic.push_back(tier_traffic(program, layers, shards, tiers));
     double amount = 0;
     for (int m = 0; m < plan.micro_batches; ++m) amount += costs_.scale(m);
     std::string unit = "micro-batches";
@@ -248,9 +249,12 @@ const CostTable& costs_for(const PlanRequest& request) {
 }
 
 bool fits(const Plan& plan) {
-  const std::int64_t device = plan.memory.device.count, host = plan.memory.host.count;
-  return (device == 0 || peak_bytes(plan.ledger) <= device) &&
-         (host == 0 || host_bytes(plan.ledger) <= host);
+  const auto within = [](std::int64_t bytes, Bytes budget) {
+    return budget.count == 0 || bytes <= budget.count;
+  };
+  return within(peak_bytes(plan.ledger), plan.memory.device) &&
+         within(host_bytes(plan.ledger), plan.memory.host) &&
+         within(disk_bytes(plan.ledger), plan.memory.disk.bytes);
 }
 
 Plan evaluate(const PlanRequest& request, const Choices& choices) {

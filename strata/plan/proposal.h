@@ -24,8 +24,8 @@ struct Choices {
 Plan evaluate(const PlanRequest& request, const Choices& choices);
 
 /// Tries, in this order: recompute `auto`, schedule 1f1b, both, all that may live on the host there,
-/// schedule vertical, with replicas higher stages of ZeRO, smaller micro-batches, more ranks; if none fits, the smallest
-/// budget for the best of them on the same ranks. `plan` is the best that the request itself gives.
+/// schedule vertical, with replicas higher stages of ZeRO, smaller micro-batches, a disk, more ranks; if none fits,
+/// the smallest budget for the best of them on the same ranks. `plan` is the best that the request itself gives.
 [[noreturn]] void refuse(const PlanRequest& request, const Plan& plan);
 
 }  // namespace strata

@@ -95,6 +95,15 @@ Alternative with_half_micro_batch(Alternative from) {
   return from;
 }
 
+// Which folder is the user's to say.
+Alternative with_disk(Alternative from) {
+  if (!trains(from.request) || !from.request.memory.disk.path.empty()) return from;
+  from.request.memory.disk.path = "FOLDER";
+  from.request.memory.disk.bytes = {};
+  from.set("memory.disk.path", "FOLDER (on a disk)");
+  return from;
+}
+
 Alternative with_zero(Alternative from, int zero) {
   from.request.mesh.zero.stage = zero;
   from.set("mesh.zero", std::to_string(zero));
@@ -126,6 +135,7 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
     smaller = with_half_micro_batch(smaller);
     all.push_back(smaller);
   }
+  all.push_back(with_disk(leanest));
   const int most = request.dataflow.num_layers / leanest.request.shape.virtual_stages;
   for (int more = 1; more <= kMoreRanks; ++more) {
     const int ranks = request.shape.ranks + more;
@@ -165,21 +175,25 @@ bool fits_in(Alternative& alternative, std::int64_t device_bytes) {
   return !is_hopeless(alternative.request) && fits(propose(alternative.request));
 }
 
-// Where no device is large enough for what has to live on the host.
-Alternative with_enough_host(Alternative from) {
+// Where no device is large enough for what has to live on the host and the disk.
+Alternative with_enough_beside(Alternative from) {
   Alternative any = from;
   any.request.memory.device.count = 0;
   const Plan plan = propose(any.request);
   if (fits(plan)) return from;
-  const std::int64_t enough = rounded_up(host_bytes(plan.ledger));
-  from.request.memory.host.count = enough;
-  from.set("memory.host", format_bytes_exactly(enough));
+  const auto raise = [&](const char* name, Bytes& budget, std::int64_t bytes) {
+    if (budget.count == 0 || bytes <= budget.count) return;
+    budget.count = rounded_up(bytes);
+    from.set(name, format_bytes_exactly(budget.count));
+  };
+  raise("memory.host", from.request.memory.host, host_bytes(plan.ledger));
+  raise("memory.disk.bytes", from.request.memory.disk.bytes, disk_bytes(plan.ledger));
   return from;
 }
 
 // By bisection between what is known not to fit and what is, to half a per cent.
 Alternative with_smallest_budget(Alternative from) {
-  from = with_enough_host(std::move(from));
+  from = with_enough_beside(std::move(from));
   if (!is_hopeless(from.request) && fits(propose(from.request))) return from;
   std::int64_t low = from.request.memory.device.count;
   std::int64_t high = rounded_up(peak_bytes(propose(from.request).ledger));
@@ -208,8 +222,11 @@ std::string nearest_fix(const PlanRequest& request) {
 // Of the tier that is too small.
 std::string over_budget(const Plan& plan) {
   const MemoryOptions& memory = plan.memory;
-  const bool device = memory.device.count > 0 && peak_bytes(plan.ledger) > memory.device.count;
-  return device ? "memory.device" : "memory.host";
+  const auto over = [](std::int64_t bytes, Bytes budget) {
+    return budget.count > 0 && bytes > budget.count;
+  };
+  if (over(peak_bytes(plan.ledger), memory.device)) return "memory.device";
+  return over(host_bytes(plan.ledger), memory.host) ? "memory.host" : "memory.disk.bytes";
 }
 
 std::string allowed_text(const Plan& plan) {
@@ -220,6 +237,8 @@ std::string allowed_text(const Plan& plan) {
   if (memory.host.count > 0 && plan.placement.leaves_device())
     text += (text.empty() ? "" : ", ") + std::string("at most ") + format_bytes(memory.host.count) +
             " of its host's memory";
+  if (memory.disk.bytes.count > 0 && disk_bytes(plan.ledger) > 0)
+    text += ", at most " + format_bytes(memory.disk.bytes.count) + " of its disk";
   return text;
 }
 
@@ -227,9 +246,11 @@ std::string needed_text(const Plan& plan) {
   std::string text = format_bytes(peak_bytes(plan.ledger)) + " on the fullest";
   if (plan.placement.leaves_device())
     text += ", " + format_bytes(host_bytes(plan.ledger)) + " of the fullest's host memory";
+  if (disk_bytes(plan.ledger) > 0)
+    text += ", " + format_bytes(disk_bytes(plan.ledger)) + " of the fullest's disk";
   text += "\n" + byte_table(plan.ledger, plan.memory.device.count);
-  const std::string host = host_table(plan.ledger, plan.memory.host.count);
-  text += host;
+  text += host_table(plan.ledger, plan.memory.host.count);
+  text += disk_table(plan.ledger, plan.memory.disk.bytes.count);
   text.pop_back();
   return text;
 }

@@ -42,10 +42,20 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
     bytes.weights = scaled(layer.weight_bytes, shard, elements);
   }
   if (tiers.updates_on_host()) {
-    bytes.host = {.weights = scaled(layer.weight_bytes, shard, elements),
-                  .gradients = scaled(own, shard, elements),
-                  .states = bytes.states};
+    bytes.updated = {.weights = scaled(layer.weight_bytes, shard, elements),
+                     .gradients = scaled(own, shard, elements),
+                     .states = bytes.states};
+    bytes.host = bytes.updated;
     bytes.states = 0;
+    if (tiers.states == Tier::kDisk) {
+      const bool on_host = tiers.updated_weights() == Tier::kHost;
+      bytes.host.states = 0;
+      if (!on_host) bytes.host.weights = 0;
+      bytes.disk = {.weights = bytes.updated.weights,
+                    .states = bytes.updated.states,
+                    .weights_on_host = on_host,
+                    .fetches_weights = tiers.fetches_weights()};
+    }
     if (shards.weights) bytes.weights = 0;  // peers gather them from where they are updated
   }
   if (tiers.fetches_weights()) {

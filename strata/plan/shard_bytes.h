@@ -2,7 +2,7 @@
 /// shard (schedule/zero.h says which) and of which some live on the host (schedule/tiers.h).
 ///
 /// Shards are cut in whole blocks (base/flat_range.h); the bytes are those of the fullest rank, which
-/// has the rounded-up shard of every layer. What the host updates it holds for the whole step, a
+/// has the rounded-up shard of every layer. What is updated off the device is there for the whole step, a
 /// copy of weights that stay on the device included.
 ///
 /// Units   bytes.
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "strata/disk/staging.h"
 #include "strata/schedule/costs.h"
 #include "strata/schedule/tiers.h"
 #include "strata/schedule/zero.h"
@@ -22,11 +23,14 @@ struct HostBytes {
   std::int64_t weights = 0;    ///< what a fetch brings
   std::int64_t gradients = 0;  ///< what an offload takes; fp32
   std::int64_t states = 0;     ///< fp32 weights beside 16-bit ones included
-  std::int64_t total() const { return weights + gradients + states; }
+  std::int64_t staging =
+      0;  ///< what passes through between disk and device; of the rank, not a layer
+  std::int64_t total() const { return weights + gradients + states + staging; }
   HostBytes& operator+=(const HostBytes& other) {
     weights += other.weights;
     gradients += other.gradients;
     states += other.states;
+    staging += other.staging;
     return *this;
   }
   friend bool operator==(const HostBytes&, const HostBytes&) = default;
@@ -43,7 +47,9 @@ struct ShardBytes {
   std::int64_t opened_gradients = 0;  ///< the whole buffer, from the first backward to the end of
                                       ///< its reduction or offload; 0: `gradients` are it
   std::int64_t received = 0;          ///< of others' gradients, from a reduction's start to its end
-  HostBytes host = {};
+  HostBytes updated = {};             ///< off the device, wherever it lives
+  HostBytes host = {};                ///< of that, on the host
+  LayerOnDisk disk = {};              ///< of that, on disk
 };
 
 /// `reads_in_place`: a reduction reads the others' gradients where they are, else it receives them.

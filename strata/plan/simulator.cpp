@@ -89,9 +89,12 @@ struct SharedClock {
   std::vector<Collective> collectives;
 };
 
+constexpr int kUpdateSlabs = 3;  // of disk/staging.h: one is read, one updated, one written
+
 // What one step leaves behind for the next, in seconds of its own clock.
 struct LaneState {
   std::array<double, kNumLaneKinds> free{};  // per lane: when it has done what it was given
+  std::array<double, kUpdateSlabs> slabs{};  // of updates from disk: when each is free
   std::vector<double> weights_at;            // per layer, 0: not fetched; empty: none is
   std::vector<double> updated_at;            // per layer: its update on the host
 
@@ -100,6 +103,7 @@ struct LaneState {
     LaneState state = *this;
     const auto shift = [&](double& at) { at = std::max(0.0, at - seconds); };
     for (double& at : state.free) shift(at);
+    for (double& at : state.slabs) shift(at);
     for (double& at : state.weights_at) shift(at);
     for (double& at : state.updated_at) shift(at);
     return state;
@@ -200,6 +204,8 @@ class Clock : public Machine {
       return;
     }
     double from = std::max(now_, of_layer(state_.updated_at, layer));
+    if (lanes->fetch_read_seconds > 0)
+      from = run(LaneKind::kDiskRead, layer, from, lanes->fetch_read_seconds);
     if (!lanes->comes_back) from = run(LaneKind::kToDevice, layer, from, lanes->fetch_seconds);
     at = !exchanged.empty() && exchanged[layer] > 0 ? exchange(layer, exchanged, from) : from;
   }
@@ -216,8 +222,17 @@ class Clock : public Machine {
     const LayerLanes* lanes = lanes_of(layer);
     if (lanes == nullptr) return shared_->costs->layers[layer].update_seconds;
     double& at = of_layer(state_.updated_at, layer);
-    at = run(LaneKind::kUpdate, layer, std::max(now_, of_layer(landed_at_, layer)),
-             lanes->update_seconds);
+    const double ready = std::max(now_, of_layer(landed_at_, layer));
+    if (lanes->update_write_seconds > 0) {
+      double& slab = *std::min_element(state_.slabs.begin(), state_.slabs.end());
+      const double read =
+          run(LaneKind::kDiskRead, layer, std::max(now_, slab), lanes->update_read_seconds);
+      at = run(LaneKind::kUpdate, layer, std::max(ready, read), lanes->update_seconds);
+      slab = run(LaneKind::kDiskWrite, layer, at, lanes->update_write_seconds);
+      if (lanes->weights_on_disk) at = slab;
+    } else {
+      at = run(LaneKind::kUpdate, layer, ready, lanes->update_seconds);
+    }
     if (lanes->comes_back) at = run(LaneKind::kToDevice, layer, at, lanes->fetch_seconds);
     return 0;
   }

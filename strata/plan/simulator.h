@@ -7,10 +7,12 @@
 /// Replicas are taken to be in step: fetches and reductions of a rank run one after another beside
 /// its compute, which waits for what it needs; the exchange of updated weights runs alone.
 ///
-/// Where the host updates layers, a rank has three lanes beside its compute, and each does one thing
-/// after another: weights to the device, gradients to the host, updates there. An update starts
-/// when its gradient has landed; the next fetch of the layer waits for it, in the next step, too. So
-/// such a step is simulated behind another one, with what that one leaves on the lanes.
+/// Where the host updates layers, a rank has lanes beside its compute, and each does one thing after
+/// another: weights to the device, gradients to the host, updates there, and reads and writes of what
+/// lives on disk. An update starts when its gradient has landed and its states have been read; it has a
+/// staging slab from the read to the end of the write. The next fetch of the layer waits for the update,
+/// and of weights on disk for their write, in the next step, too. So such a step is simulated behind
+/// another one, with what that one leaves on the lanes.
 ///
 /// Units   seconds from the start of the step.
 /// Cost    linear in the number of actions.
@@ -61,10 +63,14 @@ struct CollectiveSeconds {
 /// Of a layer that the host updates: what its lanes do for it.
 struct LayerLanes {
   bool updates_on_host = false;
-  double fetch_seconds = 0;    ///< its weights' way to the device
-  double offload_seconds = 0;  ///< its gradients' way to the host
-  double update_seconds = 0;   ///< there
-  bool comes_back = false;     ///< updated weights go to the device without a fetch
+  double fetch_seconds = 0;         ///< its weights' way to the device
+  double offload_seconds = 0;       ///< its gradients' way to the host
+  double update_seconds = 0;        ///< there
+  double fetch_read_seconds = 0;    ///< its weights from disk, before they go to the device
+  double update_read_seconds = 0;   ///< from disk, what its update needs
+  double update_write_seconds = 0;  ///< to disk, what its update has made
+  bool weights_on_disk = false;     ///< a fetch waits for that write
+  bool comes_back = false;          ///< updated weights go to the device without a fetch
 };
 /// Per layer; empty: the host updates none.
 using LaneSeconds = std::vector<LayerLanes>;

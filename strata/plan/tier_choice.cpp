@@ -9,25 +9,39 @@
 namespace strata {
 namespace {
 
-Tier tier_of(bool host) { return host ? Tier::kHost : Tier::kDevice; }
+constexpr Tier kTiers[] = {Tier::kHost, Tier::kDisk};
 
-TierPlacement placement_of(bool weights, bool gradients, bool states, std::int64_t window) {
-  return {.tiers = {tier_of(weights), tier_of(gradients), tier_of(states)},
-          .window = static_cast<int>(window)};
-}
-
-bool allows(TierChoice choice, bool host) {
-  return choice == TierChoice::kAuto || (choice == TierChoice::kHost) == host;
+bool allows(TierChoice choice, Tier tier) {
+  switch (choice) {
+    case TierChoice::kAuto:
+      return true;
+    case TierChoice::kDevice:
+      return tier == Tier::kDevice;
+    case TierChoice::kHost:
+      return tier == Tier::kHost;
+    case TierChoice::kDisk:
+      return tier == Tier::kDisk;
+  }
+  return false;
 }
 
 }  // namespace
 
 std::string placement_text(const TierPlacement& placement) {
   const LayerTiers& tiers = placement.tiers;
-  if (!tiers.updates_on_host()) return "";
-  std::string kinds = tiers.fetches_weights() ? "weights" : "";
-  if (tiers.offloads_gradients()) kinds += kinds.empty() ? "gradients" : ", gradients";
-  return kinds + (kinds.empty() ? "states on the host" : " and states on the host");
+  std::string text;
+  for (const Tier tier : kTiers) {
+    std::vector<std::string> kinds;
+    if (tiers.weights == tier) kinds.emplace_back("weights");
+    if (tiers.gradients == tier) kinds.emplace_back("gradients");
+    if (tiers.states == tier) kinds.emplace_back("states");
+    if (kinds.empty()) continue;
+    if (!text.empty()) text += ", ";
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+      text += (i == 0 ? "" : i + 1 == kinds.size() ? " and " : ", ") + kinds[i];
+    text += std::string(" on the ") + name_of(tier);
+  }
+  return text;
 }
 
 void check_memory(const MemoryOptions& memory, const MeshOptions& mesh, const PlaceOf& place_of) {
@@ -61,9 +75,6 @@ void check_memory(const MemoryOptions& memory, const MeshOptions& mesh, const Pl
   if (on_disk && memory.disk.path.empty())
     refuse("memory.disk.path", "something is to live on a disk, and no folder is named",
            "a folder on a disk", "none", "set memory.disk.path to one");
-  if (on_disk)
-    refuse("memory.states", "no plan counts what lives on a disk yet", "auto, device or host",
-           "disk", "set memory.states=host");
   const bool stay = memory.weights == TierChoice::kDevice || memory.states == TierChoice::kDevice;
   const bool sharded = mesh.automatic || (mesh.zero == 3 && mesh.dp > 1);
   if (memory.window > 0 && stay && !sharded) {
@@ -75,18 +86,18 @@ void check_memory(const MemoryOptions& memory, const MeshOptions& mesh, const Pl
 }
 
 std::vector<TierPlacement> tier_placements(const MemoryOptions& memory, bool trains) {
-  const bool gradients = memory.gradients != TierChoice::kDevice;
-  const TierPlacement all[] = {placement_of(false, false, false, memory.window),
-                               placement_of(false, gradients, true, memory.window),
-                               placement_of(true, gradients, true, memory.window)};
-  if (!trains) return {all[0]};
+  const Tier gradients = memory.gradients == TierChoice::kDevice ? Tier::kDevice : Tier::kHost;
+  std::vector<LayerTiers> all = {
+      {}, {Tier::kDevice, gradients, Tier::kHost}, {Tier::kHost, gradients, Tier::kHost}};
+  if (!memory.disk.path.empty())
+    for (const Tier weights : {Tier::kDevice, Tier::kHost, Tier::kDisk})
+      all.push_back({weights, gradients, Tier::kDisk});
   std::vector<TierPlacement> allowed;
-  for (const TierPlacement& placement : all) {
-    const LayerTiers& tiers = placement.tiers;
-    if (allows(memory.weights, tiers.fetches_weights()) &&
-        allows(memory.gradients, tiers.offloads_gradients()) &&
-        allows(memory.states, tiers.updates_on_host()))
-      allowed.push_back(placement);
+  for (const LayerTiers& tiers : all) {
+    if (allows(memory.weights, tiers.weights) && allows(memory.gradients, tiers.gradients) &&
+        allows(memory.states, tiers.states))
+      allowed.push_back({.tiers = tiers, .window = static_cast<int>(memory.window)});
+    if (!trains) return {{.tiers = all[0], .window = static_cast<int>(memory.window)}};
   }
   return allowed;
 }

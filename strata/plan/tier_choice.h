@@ -2,7 +2,8 @@
 ///
 /// What is left open (`auto`) stays on the device while the plan fits there. Else the states and
 /// gradients of all layers go to the host, and only then their weights, of which as many layers as
-/// fit are on the device at once. What becomes of the choice layer by layer is the step's business
+/// fit are on the device at once. What the host does not hold goes to the disk, if there is one: first the
+/// states, then the weights, too. What becomes of the choice layer by layer is the step's business
 /// (schedule/tiers.h).
 ///
 /// Errors  UserError `[plan.memory]` at the place that `where` gives for the field: settings that
@@ -28,7 +29,8 @@ struct TierPlacement {
   friend bool operator==(const TierPlacement&, const TierPlacement&) = default;
 };
 
-/// "gradients and states on the host"; "" if nothing is.
+/// "gradients and states on the host", "gradients on the host, weights and states on the disk"; "" if nothing
+/// leaves the device.
 std::string placement_text(const TierPlacement& placement);
 
 void check_memory(const MemoryOptions& memory, const MeshOptions& mesh,

@@ -103,6 +103,26 @@ TEST(TierPlacements, AreTheFewestMovesFirst) {
   EXPECT_EQ(tiers_of({.weights = kHost}, /*trains=*/false), All{{}});
 }
 
+TEST(TierPlacements, GoToTheDiskLastAndOnlyWhereThereIsOne) {
+  using All = std::vector<LayerTiers>;
+  const MemoryDisk disk{.path = "/scratch"};
+  constexpr LayerTiers kStatesOnDisk{Tier::kDevice, Tier::kHost, Tier::kDisk};
+  constexpr LayerTiers kWeightsOnHost{Tier::kHost, Tier::kHost, Tier::kDisk};
+  constexpr LayerTiers kAllOnDisk{Tier::kDisk, Tier::kHost, Tier::kDisk};
+  EXPECT_EQ(tiers_of({.disk = disk}),
+            (All{{}, kStatesAway, kAllAway, kStatesOnDisk, kWeightsOnHost, kAllOnDisk}));
+  EXPECT_EQ(tiers_of({.states = TierChoice::kDisk, .disk = disk}),
+            (All{kStatesOnDisk, kWeightsOnHost, kAllOnDisk}));
+  EXPECT_EQ(tiers_of({.weights = TierChoice::kDisk, .disk = disk}), All{kAllOnDisk});
+  EXPECT_EQ(tiers_of({.weights = kHost, .disk = disk}), (All{kAllAway, kWeightsOnHost}));
+  EXPECT_EQ(tiers_of({.states = kHost, .disk = disk}), (All{kStatesAway, kAllAway}));
+  EXPECT_EQ(tiers_of({.disk = disk}, /*trains=*/false), All{{}});
+  EXPECT_EQ(placement_text({.tiers = kAllOnDisk}),
+            "gradients on the host, weights and states on the disk");
+  EXPECT_EQ(placement_text({.tiers = kAllAway}), "weights, gradients and states on the host");
+  EXPECT_EQ(placement_text({}), "");
+}
+
 TEST(TierPlacements, EveryLegalChoiceHasOne) {
   for (const TierChoice weights : {kAuto, kDevice, kHost})
     for (const TierChoice gradients : {kAuto, kDevice, kHost})
@@ -258,6 +278,54 @@ TEST(TierChoice, ALittleLessThanTheFixedPlansPeakIsRefused) {
   }
 }
 
+// 32 MiB of weights and gradients each, 64 of states, in 8 layers.
+TEST(TierChoice, FallsThroughDeviceHostAndDisk) {
+  PlanRequest request = request_of();
+  request.memory.device.count = 24 * kMiB;
+  request.memory.disk.path = "/scratch";
+  const auto tiers_with = [&](std::int64_t host_mebibytes) {
+    request.memory.host.count = host_mebibytes * kMiB;
+    const Plan plan = make_plan(request);
+    EXPECT_LE(host_bytes(plan.ledger), request.memory.host.count);
+    EXPECT_LE(peak_bytes(plan.ledger), request.memory.device.count);
+    return plan.decisions().tiers[0];
+  };
+  EXPECT_EQ(tiers_with(128), kAllAway);
+  // Weights, gradients and three slabs of states; then gradients and the slabs of weights, too.
+  EXPECT_EQ(tiers_with(127), (LayerTiers{Tier::kHost, Tier::kHost, Tier::kDisk}));
+  EXPECT_EQ(tiers_with(64 + 3 * 8), (LayerTiers{Tier::kHost, Tier::kHost, Tier::kDisk}));
+  EXPECT_EQ(tiers_with(64 + 3 * 8 - 1), (LayerTiers{Tier::kDisk, Tier::kHost, Tier::kDisk}));
+  EXPECT_EQ(tiers_with(32 + 3 * 12 + 2 * 4), (LayerTiers{Tier::kDisk, Tier::kHost, Tier::kDisk}));
+  request.memory.host.count = (32 + 3 * 12 + 2 * 4) * kMiB - 1;
+  EXPECT_FALSE(is_planned(request));
+  request.memory.host.count += 1;
+  request.memory.disk.bytes.count = 2 * 96 * kMiB;  // two slots of weights and states
+  EXPECT_TRUE(is_planned(request));
+  request.memory.disk.bytes.count -= 1;
+  EXPECT_FALSE(is_planned(request));
+}
+
+TEST(TierRefusal, NamesTheDiskThatIsTooSmall) {
+  PlanRequest request = request_of();
+  request.memory = {.device = {24 * kMiB}, .host = {100 * kMiB}, .states = TierChoice::kDisk};
+  request.memory.disk = {.path = "/scratch", .bytes = {100 * kMiB}};
+  try {
+    make_plan(request);
+    FAIL();
+  } catch (const UserError& error) {
+    const ErrorText& text = error.text();
+    EXPECT_NE(text.what.find("than memory.disk.bytes allows"), std::string::npos) << text.what;
+    EXPECT_NE(text.got.find("MiB on disk of rank  weights  states  twice  budget\n"
+                            "                  0     32.0    64.0  192.0   192 %"),
+              std::string::npos)
+        << text.got;
+    EXPECT_NE(text.expected.find("100.00 MiB of its disk"), std::string::npos);
+  }
+  request.memory.disk.path = "FOLDER";  // as other refusals propose
+  request.memory.disk.bytes = {};
+  EXPECT_TRUE(is_planned(request));
+}
+
 TEST(TierChoice, AWindowWithoutABudgetHoldsAllLayers) {
   PlanRequest request = request_of();
   request.memory.weights = kHost;
@@ -332,7 +400,7 @@ TEST(TierRefusal, NamesWhatFits) {
     EXPECT_NE(text.where.find("gradients and states on the host"), std::string::npos) << text.where;
     EXPECT_NE(text.got.find("MiB on host of rank"), std::string::npos) << text.got;
     EXPECT_NE(text.expected.find("100.00 MiB of its host's memory"), std::string::npos);
-    EXPECT_NE(text.fix.find("mesh.pp="), std::string::npos) << text.fix;
+    EXPECT_NE(text.fix.find("memory.disk.path=FOLDER (on a disk)"), std::string::npos) << text.fix;
   }
 
   // Nothing but more of both will do.

@@ -90,6 +90,12 @@ PlanRequest with_copies(PlanRequest request, const Block& block, int copies) {
   return request;
 }
 
+TierChoice choice_of(Tier tier) {
+  return tier == Tier::kDevice ? TierChoice::kDevice
+         : tier == Tier::kHost ? TierChoice::kHost
+                               : TierChoice::kDisk;
+}
+
 TierDepth depth_of(const PlanRequest& request, const Block& block) {
   TierDepth depth;
   const int own = request.dataflow.num_layers;
@@ -124,14 +130,17 @@ std::vector<TierDepth> largest_depths(const PlanRequest& request) {
   const auto block = block_of(request);
   if (!block || request.memory.device.count == 0) return {};
   std::vector<TierDepth> depths;
-  for (const TierPlacement& placement : tier_placements({}, /*trains=*/true)) {
+  MemoryOptions open;
+  open.disk = request.memory.disk;
+  for (const TierPlacement& placement : tier_placements(open, /*trains=*/true)) {
+    const LayerTiers& tiers = placement.tiers;
+    if (tiers.states == Tier::kDisk && tiers.weights != Tier::kDisk) continue;  // of disks the most
     PlanRequest fixed = request;
     MemoryOptions& memory = fixed.memory;
-    const auto choice = [](bool host) { return host ? TierChoice::kHost : TierChoice::kDevice; };
-    memory.weights = choice(placement.tiers.fetches_weights());
-    memory.gradients = choice(placement.tiers.offloads_gradients());
-    memory.states = choice(placement.tiers.updates_on_host());
-    memory.window = placement.tiers.fetches_weights() ? 2 : 0;
+    memory.weights = choice_of(tiers.weights);
+    memory.gradients = choice_of(tiers.gradients);
+    memory.states = choice_of(tiers.states);
+    memory.window = tiers.fetches_weights() ? 2 : 0;
     TierDepth depth = depth_of(fixed, *block);
     const std::string text = placement_text(placement);
     depth.placement = text.empty() ? "on the device" : "with " + text;

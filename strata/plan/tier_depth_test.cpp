@@ -77,5 +77,20 @@ TEST(LargestDepths, EndWhereTheHostDoes) {
   EXPECT_TRUE(largest_depths(request).empty());
 }
 
+// Chunks of 4 KiB each: weights and states of a block are one, twice.
+TEST(LargestDepths, GoOnOnTheDisk) {
+  PlanRequest request = request_of(4);
+  request.memory.device.count = 41 * 1000;
+  request.memory.host.count = 20 * 4000;
+  request.memory.disk.path = "/scratch";
+  const std::vector<TierDepth> depths = largest_depths(request);
+  ASSERT_EQ(depths.size(), 4u);
+  EXPECT_EQ(depths[3].placement, "with gradients on the host, weights and states on the disk");
+  // 1000 of gradients a block, and slabs of 3 x 8 and 2 x 4 KiB.
+  EXPECT_EQ(depths[3].layers, (80000 - 32 * 1024) / 1000 + 2);
+  request.memory.disk.bytes.count = 30 * 4 * 4096;
+  EXPECT_EQ(largest_depths(request)[3].layers, 30 + 2);
+}
+
 }  // namespace
 }  // namespace strata

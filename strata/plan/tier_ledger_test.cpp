@@ -90,7 +90,9 @@ std::int64_t replayed_peak(const Case& c) {
 LayerTiers random_tiers(std::mt19937& random) {
   const auto coin = [&] { return random() % 2 == 0 ? Tier::kDevice : Tier::kHost; };
   if (random() % 4 == 0) return {};
-  return {coin(), coin(), Tier::kHost};
+  if (random() % 2 == 0) return {coin(), coin(), Tier::kHost};
+  const Tier weights[] = {Tier::kDevice, Tier::kHost, Tier::kDisk};
+  return {weights[random() % 3], coin(), Tier::kDisk};
 }
 
 TEST(TierLedger, HasTheBytesOfAReplayOfTheProgram) {
@@ -105,7 +107,8 @@ TEST(TierLedger, HasTheBytesOfAReplayOfTheProgram) {
     c.micro_batches = 1 + static_cast<int>(random() % 3);
     c.tiers.window = 1 + static_cast<int>(random() % 5);
     c.tiers.updates_at_once = random() % 2 == 0;
-    HostBytes host;
+    HostBytes host, disk;
+    std::vector<LayerOnDisk> staged;
     for (LayerCost& cost : c.costs.layers) {
       const std::int64_t numel = 1 + static_cast<std::int64_t>(random() % 1000);
       const bool tied = !c.dataflow.ties.empty() && &cost == &c.costs.layers.back();
@@ -116,13 +119,23 @@ TEST(TierLedger, HasTheBytesOfAReplayOfTheProgram) {
       cost.forward_seconds = 1e-3 * static_cast<double>(random() % 5);
       cost.backward_seconds = 1e-3 * static_cast<double>(random() % 5);
       c.tiers.layers.push_back(random_tiers(random));
-      if (c.tiers.layers.back().updates_on_host())
-        host += {cost.weight_bytes, 4 * numel, cost.state_bytes};
+      const LayerTiers& tiers = c.tiers.layers.back();
+      const bool away = tiers.updates_on_host(), to_disk = tiers.states == Tier::kDisk;
+      const bool weights_here = away && (!to_disk || tiers.weights == Tier::kHost);
+      host += {weights_here ? cost.weight_bytes : 0, away ? 4 * numel : 0,
+               away && !to_disk ? cost.state_bytes : 0};
+      if (!to_disk) continue;
+      disk += {cost.weight_bytes, 0, cost.state_bytes};
+      staged.push_back(
+          {cost.weight_bytes, cost.state_bytes, weights_here, tiers.fetches_weights()});
     }
     const RankLedger rank = c.ledger();
     EXPECT_EQ(rank.peak_bytes, replayed_peak(c)) << i;
     if (!rank.timeline.empty()) EXPECT_EQ(rank.timeline.back().bytes, resident_bytes(c)) << i;
+    host.staging = disk_staging(staged).bytes();
     EXPECT_EQ(rank.host, host) << i;
+    EXPECT_EQ(rank.on_disk, disk) << i;
+    EXPECT_EQ(rank.disk_bytes, disk_bytes(staged)) << i;
   }
 }
 

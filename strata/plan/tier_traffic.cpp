@@ -17,6 +17,16 @@ std::string rate_text(double bytes_per_second) {
   return format_double(bytes_per_second / 1e9, bytes_per_second < 1e9 ? 3 : 1) + " GB/s";
 }
 
+// From disk, for a fetch: what the host has is not read.
+std::int64_t fetch_reads(const LayerOnDisk& disk) {
+  return disk.fetches_weights && !disk.weights_on_host ? disk.weights : 0;
+}
+
+// From disk and back, for an update.
+std::int64_t update_moves(const LayerOnDisk& disk) {
+  return disk.states + (disk.weights_on_host ? 0 : disk.weights);
+}
+
 // Of weights that all replicas keep whole each updates a part, which goes to the others without a fetch.
 bool comes_back(const LayerShards& shards, const LayerTiers& tiers) {
   return tiers.updates_on_host() && shards.gathers_weights();
@@ -24,8 +34,9 @@ bool comes_back(const LayerShards& shards, const LayerTiers& tiers) {
 
 }  // namespace
 
-TierRates tier_rates(const MemoryLink& asked, const MachineProfile& machine, int update_threads,
+TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine, int update_threads,
                      bool measured) {
+  const MemoryLink& asked = memory.link;
   bool assumed = false;
   std::string text;
   const auto add = [&](const std::string& what, double rate, const char* from) {
@@ -52,6 +63,10 @@ TierRates tier_rates(const MemoryLink& asked, const MachineProfile& machine, int
     if (some > 0 && (known.count == 0 || some < known.count)) known.count = some;
     rates.update = rate_of("updates", {}, known, kAssumedUpdateRate);
   }
+  if (!memory.disk.path.empty()) {
+    rates.disk_read = rate_of("disk read", {}, machine.disk.read, kAssumedDiskRate);
+    rates.disk_write = rate_of("written", {}, machine.disk.write, kAssumedDiskRate);
+  }
   rates.text = text + (assumed ? "; `strata doctor` measures what is assumed" : "");
   return rates;
 }
@@ -68,41 +83,51 @@ LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, cons
   if (tiers.layers.empty()) return lanes;
   const auto layers = shard_bytes(costs, shards, /*reads_in_place=*/true, tiers);
   for (int l = 0; l < static_cast<int>(layers.size()); ++l) {
-    const HostBytes& host = layers[l].host;
     if (!tiers[l].updates_on_host()) {
       lanes.emplace_back();
       continue;
     }
+    const HostBytes& updated = layers[l].updated;
     const LayerCost& cost = costs.layers[l];
-    const double share = cost.weight_bytes > 0 ? static_cast<double>(host.weights) /
+    const double share = cost.weight_bytes > 0 ? static_cast<double>(updated.weights) /
                                                      static_cast<double>(cost.weight_bytes)
                                                : 1;
     const double update =
         rates.update > 0
-            ? static_cast<double>(update_bytes(host, costs.weight_element_bytes)) / rates.update
+            ? static_cast<double>(update_bytes(updated, costs.weight_element_bytes)) / rates.update
             : cost.update_seconds * share;
+    const LayerOnDisk& disk = layers[l].disk;
     lanes.push_back({.updates_on_host = true,
-                     .fetch_seconds = seconds_of(host.weights, rates.to_device, rates.latency),
-                     .offload_seconds = seconds_of(host.gradients, rates.to_host, rates.latency),
+                     .fetch_seconds = seconds_of(updated.weights, rates.to_device, rates.latency),
+                     .offload_seconds = seconds_of(updated.gradients, rates.to_host, rates.latency),
                      .update_seconds = update,
+                     .fetch_read_seconds = seconds_of(fetch_reads(disk), rates.disk_read, 0),
+                     .update_read_seconds = seconds_of(update_moves(disk), rates.disk_read, 0),
+                     .update_write_seconds = seconds_of(update_moves(disk), rates.disk_write, 0),
+                     .weights_on_disk = fetch_reads(disk) > 0,
                      .comes_back = comes_back(shards[l], tiers[l])});
   }
   return lanes;
 }
 
-LinkTraffic link_traffic(const Program& program, const std::vector<ShardBytes>& layers,
+TierTraffic tier_traffic(const Program& program, const std::vector<ShardBytes>& layers,
                          const ShardLayout& shards, const TierLayout& tiers) {
-  LinkTraffic traffic;
+  TierTraffic traffic;
   for (const Action& action : program) {
     for (int l = action.layers.begin; l < action.layers.end; ++l) {
       if (!tiers[l].updates_on_host()) continue;
-      const HostBytes& host = layers[l].host;
+      const HostBytes& updated = layers[l].updated;
+      const LayerOnDisk& disk = layers[l].disk;
       const bool back = comes_back(shards[l], tiers[l]);
+      const bool update = action.op == Op::kUpdate;
       const bool fetch = action.op == Op::kPrefetchWeights && !back;
       const bool reduced = shards[l].reduced && action.op == Op::kAwaitGradients;
       if (fetch) ++traffic.fetches;
-      if (fetch || (back && action.op == Op::kUpdate)) traffic.to_device += host.weights;
-      if (reduced || action.op == Op::kOffloadGradients) traffic.to_host += host.gradients;
+      if (fetch || (back && update)) traffic.to_device += updated.weights;
+      if (reduced || action.op == Op::kOffloadGradients) traffic.to_host += updated.gradients;
+      if (fetch) traffic.disk_read += fetch_reads(disk);
+      if (update) traffic.disk_read += update_moves(disk);
+      if (update) traffic.disk_written += disk.weights + disk.states;
     }
   }
   return traffic;
@@ -127,20 +152,31 @@ TierBounds tier_bounds(const Simulation& simulation, const Schedule& schedule, b
                                  lanes[static_cast<int>(LaneKind::kToHost)]);
     const double hides = updates_at_once ? backward : forward;
     bounds.link = std::max(bounds.link, amount * link / (forward + backward));
-    if (hides > 0)
-      bounds.update =
-          std::max(bounds.update, amount * lanes[static_cast<int>(LaneKind::kUpdate)] / hides);
+    const double read = lanes[static_cast<int>(LaneKind::kDiskRead)];
+    bounds.disk = std::max(bounds.disk, amount * read / (forward + backward));
+    if (hides <= 0) continue;
+    const auto hidden = [&](LaneKind lane) {
+      return amount * lanes[static_cast<int>(lane)] / hides;
+    };
+    bounds.update = std::max(bounds.update, hidden(LaneKind::kUpdate));
+    bounds.disk = std::max(bounds.disk, hidden(LaneKind::kDiskWrite));
   }
   return bounds;
 }
 
 std::string binding_sentence(const TierBounds& bounds) {
-  const bool link = bounds.link > bounds.amount, update = bounds.update > bounds.amount;
-  std::string binds = "compute";
-  if (link || update) binds = bounds.link > bounds.update ? "the link" : "the optimizer";
-  return "link-bound below " + format_count(bounds.link) + " " + bounds.unit +
-         " a step; optimizer-bound below " + format_count(bounds.update) + "; this one has " +
-         format_count(bounds.amount) + ": " + binds + " binds";
+  const struct {
+    const char* name;
+    double below;
+  } resources[] = {
+      {"the link", bounds.link}, {"the optimizer", bounds.update}, {"the disk", bounds.disk}};
+  const auto& most =
+      *std::ranges::max_element(resources, {}, [](const auto& resource) { return resource.below; });
+  std::string text = "link-bound below " + format_count(bounds.link) + " " + bounds.unit +
+                     " a step; optimizer-bound below " + format_count(bounds.update);
+  if (bounds.disk > 0) text += "; disk-bound below " + format_count(bounds.disk);
+  return text + "; this one has " + format_count(bounds.amount) + ": " +
+         (most.below > bounds.amount ? most.name : "compute") + " binds";
 }
 
 }  // namespace strata

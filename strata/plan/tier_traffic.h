@@ -1,5 +1,5 @@
-/// Reckons what goes between a rank's device and its host: bytes, seconds, and which of compute, link
-/// and the host's optimizer a step waits for.
+/// Reckons what goes between a rank's device, its host and its disk: bytes, seconds, and which of compute,
+/// link, disk and the host's optimizer a step waits for.
 ///
 /// Units  bytes of a step and rank; seconds of a step.
 #pragma once
@@ -22,16 +22,19 @@ struct TierRates {
   double to_host = 0;
   double latency = 0;  ///< seconds of every transfer over the link
   double update = 0;   ///< what the host's optimizer reads and writes; 0: the layers' own seconds
+  double disk_read = 0;
+  double disk_write = 0;
   std::string text = {};  ///< for people: the rates, and where they are from
 };
 
 /// What is assumed of a machine that nobody has measured: copies within memory, and updates.
 inline constexpr double kAssumedCopyRate = 5e9;
 inline constexpr double kAssumedUpdateRate = 10e9;
+inline constexpr double kAssumedDiskRate = 1e9;
 
-/// `asked`: of the recipe, which goes before the machine's. `update_threads`: of a rank's updates on the
+/// The link of the recipe goes before the machine's. `update_threads`: of a rank's updates on the
 /// host; 0: all cores. `measured`: the layers' own update seconds are those of the host.
-TierRates tier_rates(const MemoryLink& asked, const MachineProfile& machine, int update_threads,
+TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine, int update_threads,
                      bool measured);
 
 /// Bytes that an update of what the host has reads and writes.
@@ -41,26 +44,29 @@ std::int64_t update_bytes(const HostBytes& host, int weight_element_bytes);
 LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, const TierLayout& tiers,
                          const TierRates& rates);
 
-struct LinkTraffic {
+struct TierTraffic {
   std::int64_t to_device = 0;
   std::int64_t to_host = 0;
   std::int64_t fetches = 0;  ///< of layers' weights
-  friend bool operator==(const LinkTraffic&, const LinkTraffic&) = default;
+  std::int64_t disk_read = 0;
+  std::int64_t disk_written = 0;  ///< in a step that commits
+  friend bool operator==(const TierTraffic&, const TierTraffic&) = default;
 };
 
 /// What `program` moves.
-LinkTraffic link_traffic(const Program& program, const std::vector<ShardBytes>& layers,
+TierTraffic tier_traffic(const Program& program, const std::vector<ShardBytes>& layers,
                          const ShardLayout& shards, const TierLayout& tiers);
 
 /// Tokens (or samples) of a step below which a resource takes longer than the compute that hides it:
-/// transfers hide behind the whole step; updates behind backward where a layer is updated at once,
-/// and else behind the next forward. Of the rank that needs most.
+/// transfers and reads hide behind the whole step; updates and what they write to disk behind backward
+/// where a layer is updated at once, and else behind the next forward. Of the rank that needs most.
 /// Source  Ren et al. 2021 (ZeRO-Offload), section 4; Sun et al. 2022 (STRONGHOLD).
 struct TierBounds {
   std::string unit = "tokens";
   double amount = 0;  ///< of this step
   double link = 0;
   double update = 0;
+  double disk = 0;  ///< 0: there is none
 };
 
 TierBounds tier_bounds(const Simulation& simulation, const Schedule& schedule, bool updates_at_once,

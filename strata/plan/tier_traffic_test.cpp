@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "strata/plan/example_models_test.h"
@@ -25,6 +26,7 @@ struct Streamed {
   bool at_once = false;
   LayerTiers tiers = kAllAway;
   int micro_batches = 1;
+  double fetch_read = 0, update_read = 0, update_write = 0;
   Dataflow dataflow = {};
 
   Schedule schedule() {
@@ -41,7 +43,11 @@ struct Streamed {
     const LaneSeconds lanes(layers, {.updates_on_host = true,
                                      .fetch_seconds = fetch,
                                      .offload_seconds = offload,
-                                     .update_seconds = update});
+                                     .update_seconds = update,
+                                     .fetch_read_seconds = fetch_read,
+                                     .update_read_seconds = update_read,
+                                     .update_write_seconds = update_write,
+                                     .weights_on_disk = fetch_read > 0});
     return simulate(lowered, dataflow, {{0, layers}}, costs, {}, lanes);
   }
   double step() { return run().step_seconds; }
@@ -71,7 +77,7 @@ TEST(TierSimulation, WhatAWindowHidesTakesNoTime) {
 TEST(TierSimulation, AStarvedLinkSetsTheStep) {
   for (const int window : {2, 3, 4}) {
     Streamed s{.fetch = 10, .offload = 0.5, .update = 0.5, .window = window};
-    const LinkTraffic moved = link_traffic(s.schedule().programs[0], std::vector<ShardBytes>(8), {},
+    const TierTraffic moved = tier_traffic(s.schedule().programs[0], std::vector<ShardBytes>(8), {},
                                            {.layers = std::vector(8, kAllAway)});
     const double link = 10.0 * static_cast<double>(moved.fetches);
     EXPECT_GE(s.step(), link) << window;
@@ -252,24 +258,124 @@ TEST(TierRates, AreTheRecipesOrTheMachinesOrAssumed) {
   EXPECT_DOUBLE_EQ(tier_rates({}, machine, 2, false).update, 800);
   EXPECT_DOUBLE_EQ(tier_rates({}, machine, 8, false).update, 900);
   EXPECT_DOUBLE_EQ(tier_rates({}, machine, 1, true).update, 0);  // the layers' own seconds
-  const TierRates asked = tier_rates({.bandwidth = {50}, .latency = 0.25}, machine, 1, false);
+  const TierRates asked =
+      tier_rates({.link = {.bandwidth = {50}, .latency = 0.25}}, machine, 1, false);
   EXPECT_DOUBLE_EQ(asked.to_device, 50);
   EXPECT_DOUBLE_EQ(asked.to_host, 50);
   EXPECT_DOUBLE_EQ(asked.latency, 0.25);
   EXPECT_NE(asked.text.find("as asked"), std::string::npos);
 }
 
-TEST(LinkTraffic, CountsEveryFetchAndEachGradientOnce) {
+TEST(TierTraffic, CountsEveryFetchAndEachGradientOnce) {
   Streamed s{.window = 2, .micro_batches = 3};
   const Schedule schedule = s.schedule();
   const TierLayout tiers{.layers = std::vector(8, kAllAway)};
-  const std::vector<ShardBytes> layers(8, {.host = {.weights = 100, .gradients = 200}});
-  const LinkTraffic moved = link_traffic(schedule.programs[0], layers, {}, tiers);
+  const std::vector<ShardBytes> layers(8, {.updated = {.weights = 100, .gradients = 200}});
+  const TierTraffic moved = tier_traffic(schedule.programs[0], layers, {}, tiers);
   EXPECT_EQ(moved.fetches, std::ranges::count_if(schedule.programs[0], [](const Action& a) {
               return a.op == Op::kPrefetchWeights;
             }));
   EXPECT_EQ(moved.to_device, moved.fetches * 100);
   EXPECT_EQ(moved.to_host, 8 * 200);
+}
+
+TEST(TierSimulation, WeightsOnDiskAreReadBeforeTheyGoToTheDevice) {
+  // A window of one: each of 2 L - 1 fetches is waited for, all of its way.
+  Streamed s{.fetch = 3, .fetch_read = 2};
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 15 * (3 + 2));
+  // What hides behind compute takes no time, and reads of one layer hide behind the way of another.
+  s = {.fetch = 0.25, .window = 3, .fetch_read = 0.25};
+  EXPECT_NEAR(s.step(), s.compute(), 0.5);
+}
+
+TEST(TierSimulation, UpdatesFromDiskAreAsFastAsTheSlowestOfReadUpdateAndWrite) {
+  // Updates run while the next forward does; a disk that takes longer than that shows.
+  for (const double slow : {2.0, 5.0}) {
+    Streamed s{.layers = 16, .update = 1, .window = 16, .update_read = slow, .update_write = 1};
+    EXPECT_NEAR(s.step(), 16 * slow + 16 * 2, 2 * slow + 3) << slow;
+    std::swap(s.update_read, s.update_write);
+    EXPECT_NEAR(s.step(), 16 * slow + 16 * 2, 2 * slow + 3) << slow;
+  }
+  // With three slabs at most three layers are between their read and the end of their write.
+  Streamed s{.layers = 12, .update = 1, .window = 12, .update_read = 1, .update_write = 4};
+  const Simulation simulation = s.run();
+  std::map<int, std::pair<double, double>> spans;  // by layer: from its read to its write
+  for (const LaneEvent& event : simulation.ranks[0].lanes) {
+    if (event.lane == LaneKind::kDiskRead) spans[event.layer].first = event.begin_seconds;
+    if (event.lane == LaneKind::kDiskWrite) spans[event.layer].second = event.end_seconds;
+  }
+  ASSERT_EQ(spans.size(), 12u);
+  for (const auto& [layer, span] : spans) {
+    const auto beside = std::ranges::count_if(spans, [&](const auto& other) {
+      return other.second.first <= span.first && other.second.second > span.first;
+    });
+    EXPECT_LE(beside, 3) << layer;
+  }
+}
+
+TEST(TierSimulation, ALayerWhoseWeightsAreOnDiskIsFetchedBehindTheirWrite) {
+  Streamed s{
+      .layers = 2, .fetch = 1, .window = 2, .fetch_read = 1, .update_read = 1, .update_write = 7};
+  double written = 0, read = 0;
+  const Simulation simulation = s.run();
+  int reads = 0;
+  for (const LaneEvent& event : simulation.ranks[0].lanes) {
+    if (event.layer != 1) continue;
+    if (event.lane == LaneKind::kDiskWrite) written = event.end_seconds;
+    if (event.lane == LaneKind::kDiskRead && reads++ == 0) read = event.begin_seconds;
+  }
+  // Two layers' writes of the step before: the second ends 14 seconds and more behind its start.
+  EXPECT_GT(read, 0);
+  EXPECT_GT(written, read);
+  s.update_write = 0;
+  EXPECT_LT(s.step(), simulation.step_seconds);
+}
+
+ShardBytes on_disk(LayerTiers tiers) {
+  const LayerCost layer{.weight_bytes = 100, .gradient_bytes = 100, .state_bytes = 200};
+  return shard_bytes(layer, {}, {}, 4, true, tiers);
+}
+
+TEST(TierTraffic, OfADiskIsWhatUpdatesAndFetchesMoveAndACommitKeeps) {
+  Streamed s{.window = 2};
+  const Schedule schedule = s.schedule();
+  const struct {
+    LayerTiers tiers;
+    std::int64_t fetch, update, written;
+  } cases[] = {{{Tier::kDisk, Tier::kHost, Tier::kDisk}, 100, 300, 300},
+               {{Tier::kHost, Tier::kHost, Tier::kDisk}, 0, 200, 300},  // weights at commits
+               {kAllAway, 0, 0, 0}};
+  for (const auto& c : cases) {
+    const std::vector<ShardBytes> layers(8, on_disk(c.tiers));
+    const TierTraffic moved =
+        tier_traffic(schedule.programs[0], layers, {}, {.layers = std::vector(8, c.tiers)});
+    EXPECT_EQ(moved.disk_read, moved.fetches * c.fetch + 8 * c.update);
+    EXPECT_EQ(moved.disk_written, 8 * c.written);
+    EXPECT_EQ(moved.to_device, moved.fetches * 100);  // wherever they come from
+    EXPECT_EQ(moved.to_host, 8 * 100);
+  }
+}
+
+TEST(LaneSeconds, OfADiskAreBytesOverItsRates) {
+  const Dataflow dataflow = chain(1);
+  const CostTable costs =
+      equal_costs(dataflow, {.weight_bytes = 100, .gradient_bytes = 100, .state_bytes = 200});
+  const TierRates rates{.disk_read = 10, .disk_write = 5};
+  const auto lanes_of = [&](LayerTiers tiers) {
+    return lane_seconds(costs, {}, {.layers = {tiers}}, rates)[0];
+  };
+  const LayerLanes all = lanes_of({Tier::kDisk, Tier::kHost, Tier::kDisk});
+  EXPECT_DOUBLE_EQ(all.fetch_read_seconds, 10);
+  EXPECT_DOUBLE_EQ(all.update_read_seconds, 30);
+  EXPECT_DOUBLE_EQ(all.update_write_seconds, 60);
+  EXPECT_TRUE(all.weights_on_disk);
+  const LayerLanes states = lanes_of({Tier::kHost, Tier::kHost, Tier::kDisk});
+  EXPECT_DOUBLE_EQ(states.fetch_read_seconds, 0);
+  EXPECT_DOUBLE_EQ(states.update_read_seconds, 20);
+  EXPECT_FALSE(states.weights_on_disk);
+  // What stays on the device comes from the slab of its update.
+  EXPECT_DOUBLE_EQ(lanes_of({Tier::kDevice, Tier::kHost, Tier::kDisk}).fetch_read_seconds, 0);
+  EXPECT_DOUBLE_EQ(lanes_of(kAllAway).update_write_seconds, 0);
 }
 
 // 2.3 of the facts: transfers hide behind the whole step, updates behind backward or the next forward.
@@ -289,6 +395,15 @@ TEST(TierBounds, AreWhereComputeIsAsLongAsWhatItHides) {
             std::string::npos);
   EXPECT_NE(binding_sentence({.amount = 10, .link = 19, .update = 8}).find("the link binds"),
             std::string::npos);
+  EXPECT_EQ(binding_sentence({.amount = 10, .link = 19, .update = 8, .disk = 30}),
+            "link-bound below 19 tokens a step; optimizer-bound below 8; disk-bound below 30; this "
+            "one has 10: the disk binds");
+  // Reads hide behind the step, what updates write behind the next forward.
+  Streamed disk{.window = 8, .update_read = 3, .update_write = 2};
+  const TierBounds bounds = tier_bounds(disk.run(), disk.schedule(), false, 600, "tokens");
+  EXPECT_DOUBLE_EQ(bounds.disk, 600 * 2);
+  disk.update_read = 9;
+  EXPECT_DOUBLE_EQ(tier_bounds(disk.run(), disk.schedule(), false, 600, "tokens").disk, 600 * 3);
 }
 
 }  // namespace

@@ -190,6 +190,9 @@ Recipe on_machine(Recipe recipe, const MachineProfile& machine) {
   };
   open(recipe.memory.device, machine.device.bytes);
   open(recipe.memory.host, machine.host.bytes);
+  open(recipe.memory.disk.bytes, machine.disk.bytes);
+  if (recipe.memory.disk.path.empty() && machine.disk.bytes.count > 0)
+    recipe.memory.disk.path = "the machine's disk";  // nothing is opened there
   return recipe;
 }
 
