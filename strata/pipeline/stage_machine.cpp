@@ -55,6 +55,7 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
   values_.clear();
   gradients_.clear();
   graphs_.clear();
+  host_squares_.clear();
   sends_.assign(model_.dataflow().values.size(), 0);
   for (const Action& action : program)
     if (action.op == Op::kSendActivation && action.micro_batch == 0) ++sends_[action.value];
@@ -93,7 +94,8 @@ void StageMachine::perform(const Action& action) {
     case Op::kReleaseWeights:
       return store_.release(action.layers.begin, StateKind::kWeights);
     case Op::kOffloadGradients:
-      return store_.release(action.layers.begin, StateKind::kGradients);
+      store_.release(action.layers.begin, StateKind::kGradients);
+      return add_squares_on_host(action.layers.begin);
     case Op::kReduceGradients:
       return reduce_gradients(action);
     case Op::kAwaitGradients:

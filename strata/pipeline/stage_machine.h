@@ -110,6 +110,8 @@ class StageMachine final : public Machine {
   void await_gradients(const Action& action);
   void reduce_norm_and_loss();
   std::vector<double> layer_squares();
+  std::vector<double> block_squares_of(int layer);
+  void add_squares_on_host(int layer);
   void update(const Action& action);
   bool updates_on_host(int layer) const;
   UpdateRange update_range(const Lease& lease) const;
@@ -141,6 +143,12 @@ class StageMachine final : public Machine {
   std::map<int, LayerCuts> cuts_;                            // layer
   std::map<int, GradientReduction> reductions_;              // layer: under way
   LayerTimes layer_times_;
+  /// Sums of squares that the host is making of a layer's gradient, since it began to leave the device.
+  struct HostSquares {
+    std::shared_ptr<std::vector<double>> blocks;
+    Event added;
+  };
+  std::map<int, HostSquares> host_squares_;
   std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
   LaneTrace* lane_trace_;
   std::unique_ptr<Lane> host_updates_;  // null: no layer is updated on the host

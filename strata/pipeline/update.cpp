@@ -107,24 +107,56 @@ std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
 
 }  // namespace
 
+// Beside the rank, as soon as the gradient has arrived: when the last one has, the norm is known but for
+// its squares.
+void StageMachine::add_squares_on_host(int layer) {
+  std::vector<Event> pending;
+  const Lease lease = store_.acquire(layer, StateKind::kGradientShard, pending);
+  const FlatRange part = part_of(layer);
+  at::Tensor gradients =
+      lease.gradient_shard().narrow(0, part.begin - lease.placement().shard.begin, part.size());
+  auto blocks = std::make_shared<std::vector<double>>();
+  Event added = host_updates_->submit(
+      [=, gradients = std::move(gradients), ranges = counted(lease.layout(), groups_.tp.rank()),
+       numel = lease.layout().own_numel, trace = lane_trace_] {
+        const double begin = now_seconds();
+        *blocks = block_sums(gradients, part, ranges, numel);
+        if (trace) trace->add({LaneKind::kUpdate, layer, begin, now_seconds()});
+      },
+      std::move(pending));
+  host_squares_[layer] = {std::move(blocks), std::move(added)};
+}
+
+std::vector<double> StageMachine::block_squares_of(int layer) {
+  if (updates_on_host(layer)) {
+    const HostSquares& squares = host_squares_.at(layer);
+    store_.wait(layer, StateKind::kGradientShard, squares.added);
+    return std::move(*squares.blocks);
+  }
+  const double began = now_seconds();
+  const Lease lease = store_.acquire(layer, StateKind::kGradientShard);
+  const FlatRange part = part_of(layer);
+  const at::Tensor gradients =
+      lease.gradient_shard().narrow(0, part.begin - lease.placement().shard.begin, part.size());
+  std::vector<double> sums = block_sums(gradients, part, counted(lease.layout(), groups_.tp.rank()),
+                                        lease.layout().own_numel);
+  layer_times_.add_update(layer, now_seconds() - began);
+  return sums;
+}
+
 // Of this rank's layers in ascending order, complete over replicas. Each replica adds the blocks of
 // its own parts, zeros elsewhere: the sums are exact, their order is that of the blocks.
 std::vector<double> StageMachine::layer_squares() {
   std::vector<double> blocks;
   std::vector<std::size_t> ends;
+  for (const int layer : store_.layers())
+    if (updates_on_host(layer) && !host_squares_.contains(layer)) add_squares_on_host(layer);
   for (const int layer : store_.layers()) {
-    const double began = now_seconds();
-    const Lease lease = store_.acquire(layer, StateKind::kGradientShard);
-    const LayerLayout& layout = lease.layout();
-    const FlatRange part = part_of(layer);
-    const at::Tensor gradients =
-        lease.gradient_shard().narrow(0, part.begin - lease.placement().shard.begin, part.size());
-    const std::vector<FlatRange> ranges = counted(layout, groups_.tp.rank());
-    const std::vector<double> sums = block_sums(gradients, part, ranges, layout.own_numel);
+    const std::vector<double> sums = block_squares_of(layer);
     blocks.insert(blocks.end(), sums.begin(), sums.end());
     ends.push_back(blocks.size());
-    if (!updates_on_host(layer)) layer_times_.add_update(layer, now_seconds() - began);
   }
+  host_squares_.clear();
   groups_.dp.all_reduce(blocks);
   std::vector<double> squares;
   std::size_t begin = 0;

@@ -106,6 +106,11 @@ class LayerStore {
   /// device are then the past, and are fetched again.
   void written(int layer, StateKinds kinds, const Event& event);
 
+  /// Waits for what the host does with a kind of a layer.
+  void wait(int layer, StateKind kind, const Event& event) {
+    wait(entry(layer).state, kind, event);
+  }
+
   /// How long the rank has waited for a kind, since the store was made.
   double waited_seconds(StateKind kind) const { return waited_[static_cast<int>(kind)]; }
 
