@@ -16,8 +16,8 @@ struct FlatRange {
   friend bool operator==(const FlatRange&, const FlatRange&) = default;
 };
 
-/// Flat buffers are cut, and the squares of gradients summed, in blocks of so many elements: no sum
-/// and no vector of a fused optimizer is divided among ranks.
+/// Flat buffers are cut, and the squares of gradients summed, in blocks of so many elements: no
+/// block's sum is divided among ranks.
 inline constexpr std::int64_t kFlatBlock = 1024;
 
 /// `parts` consecutive ranges of whole blocks that cover `whole`; the last ones may be empty.

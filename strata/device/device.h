@@ -101,8 +101,8 @@ class Stream {
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
-  virtual int count()
-      const = 0;  ///< devices of this machine; none, too, where the build has no backend
+  /// Devices of this machine; none, too, where the build has no backend.
+  virtual int count() const = 0;
   /// Throws a UserError unless there is such a device.
   virtual void require(int index) const;
   /// Null: its work is done by the caller.

@@ -3,10 +3,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <exception>
+#include <system_error>
 #include <utility>
 
-#include "strata/base/measurement.h"
-#include "strata/device/thread_pool.h"
+#include "strata/base/errors.h"
 
 namespace strata {
 
@@ -39,7 +39,14 @@ class Lane::Completion final : public PendingEvent {
   std::exception_ptr failure_;
 };
 
-Lane::Lane(int threads) : thread_([this, threads] { work(threads); }) {}
+Lane::Lane() try : thread_([this] { work(); }) {
+} catch (const std::system_error& error) {
+  throw SystemError({.operation = "device.lane",
+                     .what = "a thread cannot be started",
+                     .expected = "",
+                     .got = error.what(),
+                     .fix = "raise the limit of threads (ulimit -u)"});
+}
 
 Lane::~Lane() {
   {
@@ -60,14 +67,7 @@ Event Lane::submit(std::function<void()> task, std::vector<Event> after) {
   return Event(completion);
 }
 
-double Lane::busy_seconds() const {
-  const std::lock_guard lock(mutex_);
-  return busy_seconds_;
-}
-
-void Lane::work(int threads) {
-  ThreadPool pool(threads);
-  const ThreadPoolScope scope(pool);
+void Lane::work() {
   const at::NoGradGuard no_grad;
   while (true) {
     std::unique_lock lock(mutex_);
@@ -84,10 +84,7 @@ void Lane::perform(Task task) {
   std::exception_ptr failure;
   try {
     for (const Event& event : task.after) event.synchronize();
-    const double begin = now_seconds();
     task.run();
-    const std::lock_guard lock(mutex_);
-    busy_seconds_ += now_seconds() - begin;
   } catch (...) {
     failure = std::current_exception();
   }

@@ -9,7 +9,8 @@
 /// go on.
 ///
 /// Threads  any thread may submit. A task's captures are gone when its event has happened.
-/// Errors   an event throws what its task threw to everyone who waits for it.
+/// Errors   an event throws what its task threw to everyone who waits for it; SystemError when the thread
+///          cannot be started.
 #pragma once
 
 #include <condition_variable>
@@ -27,15 +28,12 @@ namespace strata {
 
 class Lane {
  public:
-  /// `threads`: of the pool that the tasks' operators use, the lane's own thread among them.
-  explicit Lane(int threads = 1);
+  Lane();
   ~Lane();  ///< when everything submitted is done
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
   Event submit(std::function<void()> task, std::vector<Event> after = {});
-
-  double busy_seconds() const;  ///< in tasks, not in waiting for what they come after
 
  private:
   class Completion;
@@ -45,14 +43,13 @@ class Lane {
     std::shared_ptr<Completion> completion;
   };
 
-  void work(int threads);
-  void perform(Task task);
+  void work();
+  static void perform(Task task);
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable submitted_;
   std::deque<Task> tasks_;
   bool stopped_ = false;
-  double busy_seconds_ = 0;
   std::thread thread_;
 };
 

@@ -9,8 +9,7 @@
 ///     ThreadPool pool(4);
 ///     const ThreadPoolScope scope(pool);  // from here on this thread's operators use it
 ///
-/// Threads  a pool belongs to the thread that made it; pieces run on it and on the pool's own
-///          threads, charged to the caller's account, without grad mode. A piece that asks for
+/// Threads  a pool is used by one thread at a time; pieces run on it and on the pool's own threads, charged to the caller's account, without grad mode. A piece that asks for
 ///          pieces runs them itself.
 /// Cost     about 10 us a call whose pieces are shared; nothing for a single piece or thread.
 /// Errors   the first exception of a piece is thrown by run() when all pieces have ended;

@@ -32,9 +32,10 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
   STRATA_CHECK_EQ(model.split().ranks, groups.tp.size(), "pipeline.stage_machine");
   if (groups.tp.size() > 1)
     tensor_ = std::make_unique<TensorGroup>(groups.tp, model.split().sequence);
-  for (const int layer : store.layers())
-    if (!host_updates_ && updates_on_host(layer))
-      host_updates_ = std::make_unique<Lane>(options.update_threads);
+  if (!std::ranges::any_of(store.layers(), [&](int layer) { return updates_on_host(layer); }))
+    return;
+  host_threads_ = std::make_unique<ThreadPool>(thread_pool().threads());
+  host_updates_ = std::make_unique<Lane>();
 }
 
 void StageMachine::begin(const Program& program, StepInputs inputs) {

@@ -13,6 +13,7 @@
 #include "strata/comm/group.h"
 #include "strata/data/batch.h"
 #include "strata/device/lane.h"
+#include "strata/device/thread_pool.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/layer_graph.h"
@@ -31,7 +32,6 @@ struct MachineOptions {
   std::uint64_t seed = 1;      ///< of first values and dropout
   double clip = 0;             ///< largest gradient norm; 0: no clipping
   double label_smoothing = 0;  ///< in training
-  int update_threads = 1;      ///< of updates on the host
 };
 
 /// One step's inputs.
@@ -151,7 +151,9 @@ class StageMachine final : public Machine {
   std::map<int, HostSquares> host_squares_;
   std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
   LaneTrace* lane_trace_;
-  std::unique_ptr<Lane> host_updates_;  // null: no layer is updated on the host
+  // Null: no layer is updated on the host.
+  std::unique_ptr<ThreadPool> host_threads_;
+  std::unique_ptr<Lane> host_updates_;
 };
 
 }  // namespace strata

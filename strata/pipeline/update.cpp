@@ -245,11 +245,12 @@ void StageMachine::update_on_host(int layer) {
     const Lease lease = store_.acquire(layer, kinds, pending);
     if (lease.placement().shard.size() == 0) return;
     updated = host_updates_->submit(
-        [optimizer = optimizer_, range = update_range(lease), update = scalars_.update,
-         learning_rate = scalars_.learning_rate, trace = lane_trace_, layer] {
+        [this, range = update_range(lease), update = scalars_.update,
+         learning_rate = scalars_.learning_rate, layer] {
           const double begin = now_seconds();
-          optimizer->update(range, update, learning_rate);
-          if (trace) trace->add({LaneKind::kUpdate, layer, begin, now_seconds()});
+          const ThreadPoolScope scope(*host_threads_);
+          optimizer_->update(range, update, learning_rate);
+          if (lane_trace_) lane_trace_->add({LaneKind::kUpdate, layer, begin, now_seconds()});
         },
         std::move(pending));
   }

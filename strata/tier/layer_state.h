@@ -12,7 +12,7 @@
 
 #include "strata/base/flat_range.h"
 #include "strata/nn/layout.h"
-#include "strata/schedule/tiers.h"
+#include "strata/schedule/step_plan.h"
 #include "strata/tier/flat_buffer.h"
 #include "strata/tier/medium.h"
 
@@ -30,7 +30,15 @@ struct ShardPlacement {
   at::ScalarType dtype = at::kFloat;  ///< of the weights that layers compute with
   int optimizer_slots = 0;
   bool trains = true;  ///< false: weights alone, for inference
+
+  /// The update writes to the whole weights, reads the whole gradients: no shard lies beside them.
+  bool updates_in_weights() const { return whole_weights && !tiers.updates_on_host(); }
+  bool updates_from_gradients() const { return whole_gradients && !tiers.updates_on_host(); }
 };
+
+/// What a rank keeps of a layer of a plan: the shard that `shard_rank` of the plan's shards has.
+ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayout& layout,
+                               int shard_rank);
 
 struct LayerState {
   int layer = 0;

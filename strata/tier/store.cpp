@@ -32,11 +32,11 @@ void make_buffers(LayerState& state, Device device, MemoryAccount* host) {
   };
   state.weights = placement.whole_weights ? zeroed(layout.own_numel, placement.dtype, device)
                                           : FlatBuffer(layout.own_numel, placement.dtype, device);
-  if (!placement.whole_weights || on_host) state.weight_shard = shard(placement.dtype);
+  if (!placement.updates_in_weights()) state.weight_shard = shard(placement.dtype);
   if (!placement.trains) return;
   state.gradients = placement.whole_gradients ? zeroed(layout.total_numel, at::kFloat, device)
                                               : FlatBuffer(layout.total_numel, at::kFloat, device);
-  if (!placement.whole_gradients || on_host) state.gradient_shard = shard(at::kFloat);
+  if (!placement.updates_from_gradients()) state.gradient_shard = shard(at::kFloat);
   if (placement.dtype != at::kFloat) state.master = shard(at::kFloat);
   for (int slot = 0; slot < placement.optimizer_slots; ++slot)
     state.slots.push_back(shard(at::kFloat));
@@ -53,6 +53,17 @@ const char* name_of(StateKind kind) {
   constexpr const char* kNames[kNumStateKinds] = {"weights", "weight shard", "gradients",
                                                   "gradient shard", "optimizer states"};
   return kNames[static_cast<int>(kind)];
+}
+
+ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayout& layout,
+                               int shard_rank) {
+  const LayerShards shards = plan.shards()[layer];
+  const LayerTiers tiers = plan.decisions().tiers[layer];
+  return {.shard = cut({0, layout.own_numel}, plan.shards().shards)[shard_rank],
+          .whole_weights = !shards.weights && !tiers.fetches_weights(),
+          .whole_gradients = !shards.gradients && !tiers.offloads_gradients(),
+          .gathered_weights = shards.weights,
+          .tiers = tiers};
 }
 
 std::vector<FlatBuffer*> LayerState::kept(StateKind kind) {
@@ -113,13 +124,9 @@ at::Tensor Lease::flat_weights() const {
   return state_->weights.tensor();
 }
 
-bool Lease::updates_whole(bool whole) const {
-  return whole && !state_->placement.tiers.updates_on_host();
-}
-
 at::Tensor Lease::weight_shard() const {
   const FlatRange shard = state_->placement.shard;
-  const bool whole = updates_whole(state_->placement.whole_weights);
+  const bool whole = state_->placement.updates_in_weights();
   require(whole ? StateKind::kWeights : StateKind::kWeightShard);
   // Of the bytes themselves, not of the buffer: peers may read them after they have left it.
   return whole ? state_->weights.bytes().narrow(0, shard.begin, shard.size())
@@ -153,7 +160,7 @@ at::Tensor Lease::gradient_shard() const {
   require(state_->placement.tiers.updates_on_host() ? StateKind::kGradientShard
                                                     : StateKind::kGradients);
   const FlatRange shard = state_->placement.shard;
-  return updates_whole(state_->placement.whole_gradients)
+  return state_->placement.updates_from_gradients()
              ? state_->gradients.bytes().narrow(0, shard.begin, shard.size())
              : state_->gradient_shard.bytes();
 }

@@ -69,7 +69,6 @@ class [[nodiscard]] Lease {
   Lease(LayerStore& store, LayerState& state, StateKinds kinds)
       : store_(&store), state_(&state), kinds_(kinds) {}
   void require(StateKind kind) const;
-  bool updates_whole(bool whole) const;
 
   LayerStore* store_;
   LayerState* state_;

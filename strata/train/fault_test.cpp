@@ -54,13 +54,9 @@ void run_with_fault(const Setting& setting, int faulty_rank, int position) {
     const LayerRange layers = setting.plan.decisions().partition.layers(groups.pp.rank());
     for (int layer = layers.begin; layer < layers.end; ++layer) {
       const LayerLayout& layout = setting.model.layout(layer);
-      const LayerShards shards = setting.plan.shards()[layer];
-      store.insert(layer, layout,
-                   {.shard = cut({0, layout.own_numel}, 2)[groups.shard.rank()],
-                    .whole_weights = !shards.weights,
-                    .whole_gradients = !shards.gradients,
-                    .gathered_weights = shards.weights,
-                    .optimizer_slots = 2});
+      ShardPlacement placement = shard_placement(setting.plan, layer, layout, groups.shard.rank());
+      placement.optimizer_slots = 2;
+      store.insert(layer, layout, placement);
     }
     const auto optimizer = make_optimizer({});
     StageMachine machine(setting.model, setting.plan, {}, store, optimizer.get(), groups);

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
-#include "strata/base/flat_range.h"
 #include "strata/device/device.h"
 #include "strata/nn/initialise.h"
 #include "strata/shard/peer_medium.h"
@@ -50,6 +49,16 @@ void execute_located(const Program& program, Machine& stages, TraceLog& trace, G
                          .what = "an operator failed",
                          .got = error.what()});
   }
+}
+
+// Up to the norm: a step that leaves its gradients.
+Program without_updates(const Program& program) {
+  Program gradients;
+  for (const Action& action : program) {
+    if (action.op != Op::kUpdate) gradients.push_back(action);
+    if (action.op == Op::kReduceNormAndLoss) break;
+  }
+  return gradients;
 }
 
 }  // namespace
@@ -108,16 +117,11 @@ Trainer::OffloadUse Trainer::offload_use() const {
 }
 
 ShardPlacement Trainer::placement_of(int layer) const {
-  const LayerShards shards = plan_.shards()[layer];
-  const LayerTiers tiers = plan_.decisions().tiers[layer];
-  return {
-      .shard = cut({0, model_.layout(layer).own_numel}, groups_.shard.size())[groups_.shard.rank()],
-      .whole_weights = !shards.weights && !tiers.fetches_weights(),
-      .whole_gradients = !shards.gradients && !tiers.offloads_gradients(),
-      .gathered_weights = shards.weights,
-      .tiers = tiers,
-      .dtype = options_.precision,
-      .optimizer_slots = static_cast<int>(optimizer_->slot_names().size())};
+  ShardPlacement placement =
+      shard_placement(plan_, layer, model_.layout(layer), groups_.shard.rank());
+  placement.dtype = options_.precision;
+  placement.optimizer_slots = static_cast<int>(optimizer_->slot_names().size());
+  return placement;
 }
 
 void Trainer::initialise() {
@@ -201,12 +205,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
   const int count = static_cast<int>(micro_batches.size());
   const Schedule& schedule = training ? plan_.training(count) : plan_.evaluation(count);
   Program program = schedule.programs[groups_.pp.rank()];
-  if (training && !update) {  // stop behind the norm
-    const auto norm = std::find_if(program.begin(), program.end(),
-                                   [](const Action& a) { return a.op == Op::kReduceNormAndLoss; });
-    program.erase(norm + 1, program.end());
-    std::erase_if(program, [](const Action& a) { return a.op == Op::kUpdate; });
-  }
+  if (training && !update) program = without_updates(program);
   machine_->begin(program, {.micro_batches = std::move(micro_batches),
                             .step = steps_done_,
                             .valid_tokens = batch.valid_tokens,
