@@ -105,6 +105,14 @@ std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
   return ranges;
 }
 
+// A replica adds the blocks of its own part, zeros elsewhere: the sums are exact, their order is that of the
+// blocks. `gradients`: of the layer's shard.
+std::vector<double> part_squares(const LayerLayout& layout, FlatRange part, FlatRange shard,
+                                 int tp_rank, const at::Tensor& gradients) {
+  return block_sums(gradients.narrow(0, part.begin - shard.begin, part.size()), part,
+                    counted(layout, tp_rank), layout.own_numel);
+}
+
 }  // namespace
 
 // Beside the rank, as soon as the gradient has arrived: when the last one has, the norm is known but for
@@ -112,16 +120,14 @@ std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
 void StageMachine::add_squares_on_host(int layer) {
   std::vector<Event> pending;
   const Lease lease = store_.acquire(layer, StateKind::kGradientShard, pending);
-  const FlatRange part = part_of(layer);
-  at::Tensor gradients =
-      lease.gradient_shard().narrow(0, part.begin - lease.placement().shard.begin, part.size());
   auto blocks = std::make_shared<std::vector<double>>();
   Event added = host_updates_->submit(
-      [=, gradients = std::move(gradients), ranges = counted(lease.layout(), groups_.tp.rank()),
-       numel = lease.layout().own_numel, trace = lane_trace_] {
+      [this, layer, blocks, &layout = lease.layout(), part = part_of(layer),
+       shard = lease.placement().shard, gradients = lease.gradient_shard()] {
         const double begin = now_seconds();
-        *blocks = block_sums(gradients, part, ranges, numel);
-        if (trace) trace->add({LaneKind::kUpdate, layer, begin, now_seconds()});
+        const ThreadPoolScope scope(*host_threads_);
+        *blocks = part_squares(layout, part, shard, groups_.tp.rank(), gradients);
+        if (lane_trace_) lane_trace_->add({LaneKind::kUpdate, layer, begin, now_seconds()});
       },
       std::move(pending));
   host_squares_[layer] = {std::move(blocks), std::move(added)};
@@ -135,17 +141,13 @@ std::vector<double> StageMachine::block_squares_of(int layer) {
   }
   const double began = now_seconds();
   const Lease lease = store_.acquire(layer, StateKind::kGradientShard);
-  const FlatRange part = part_of(layer);
-  const at::Tensor gradients =
-      lease.gradient_shard().narrow(0, part.begin - lease.placement().shard.begin, part.size());
-  std::vector<double> sums = block_sums(gradients, part, counted(lease.layout(), groups_.tp.rank()),
-                                        lease.layout().own_numel);
+  std::vector<double> sums = part_squares(lease.layout(), part_of(layer), lease.placement().shard,
+                                          groups_.tp.rank(), lease.gradient_shard());
   layer_times_.add_update(layer, now_seconds() - began);
   return sums;
 }
 
-// Of this rank's layers in ascending order, complete over replicas. Each replica adds the blocks of
-// its own parts, zeros elsewhere: the sums are exact, their order is that of the blocks.
+// Of this rank's layers in ascending order, complete over replicas.
 std::vector<double> StageMachine::layer_squares() {
   std::vector<double> blocks;
   std::vector<std::size_t> ends;
@@ -245,8 +247,8 @@ void StageMachine::update_on_host(int layer) {
     const Lease lease = store_.acquire(layer, kinds, pending);
     if (lease.placement().shard.size() == 0) return;
     updated = host_updates_->submit(
-        [this, range = update_range(lease), update = scalars_.update,
-         learning_rate = scalars_.learning_rate, layer] {
+        [this, layer, range = update_range(lease), update = scalars_.update,
+         learning_rate = scalars_.learning_rate] {
           const double begin = now_seconds();
           const ThreadPoolScope scope(*host_threads_);
           optimizer_->update(range, update, learning_rate);

@@ -51,6 +51,7 @@ class Bookkeeper {
     find_copies();
     for (int l = 0; l < dataflow.num_layers; ++l) add_fixed(l);
     add_disk();
+    add_gradient_buffers(shards, tiers);
     for (int r = 0; r < schedule.num_ranks(); ++r) {
       change(r, 0, now_[r].total());
       look(r, -1);
@@ -154,6 +155,24 @@ class Bookkeeper {
       ledger_[r].host.staging = disk_staging(layers[r]).bytes();
       ledger_[r].disk_bytes = strata::disk_bytes(layers[r]);
     }
+  }
+
+  // Borrowers have none of their own.
+  void add_gradient_buffers(const ShardLayout& shards, const TierLayout& tiers) {
+    if (tiers.gradient_buffers == 0 || !traits_.trains) return;
+    const LayerSet tied = tied_layers(dataflow_);
+    std::vector<int> borrowers(ledger_.size());
+    std::vector<std::int64_t> largest(ledger_.size());
+    for (int l = 0; l < dataflow_.num_layers; ++l) {
+      if (!is_updated_at_once(tiers, shards[l], l, tied)) continue;
+      const int rank = placement_.rank[l];
+      const std::int64_t bytes = shards_[l].host.gradients;
+      ledger_[rank].host.gradients -= bytes;
+      ++borrowers[rank];
+      largest[rank] = std::max(largest[rank], bytes);
+    }
+    for (std::size_t r = 0; r < ledger_.size(); ++r)
+      ledger_[r].host.gradients += std::min(borrowers[r], tiers.gradient_buffers) * largest[r];
   }
 
   void walk(const Action& action, double end_seconds) {

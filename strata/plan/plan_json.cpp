@@ -82,9 +82,13 @@ json tiers_of(const Plan& plan) {
                     {"disk_read_bytes", rank.disk_read},
                     {"disk_written_bytes", rank.disk_written}});
   }
-  json all = {{"weights", name_of(tiers.weights)},         {"gradients", name_of(tiers.gradients)},
-              {"states", name_of(tiers.states)},           {"window", layout.window},
-              {"updates_at_once", layout.updates_at_once}, {"link", link}};
+  json all = {{"weights", name_of(tiers.weights)},
+              {"gradients", name_of(tiers.gradients)},
+              {"states", name_of(tiers.states)},
+              {"window", layout.window},
+              {"updates_at_once", layout.updates_at_once},
+              {"gradient_buffers", layout.gradient_buffers},
+              {"link", link}};
   if (!plan.traffic.empty()) {
     all["bounds"] = {{"unit", plan.bounds.unit}, {"step", plan.bounds.amount},
                      {"link", plan.bounds.link}, {"update", plan.bounds.update},

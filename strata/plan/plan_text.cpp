@@ -275,8 +275,11 @@ std::string tiers_text(const Plan& plan) {
   const TierLayout& tiers = plan.decisions().tiers;
   std::string text = "tiers      " + placement_text(plan.placement);
   if (plan.placement.tiers.fetches_weights()) text += ", window " + counted(tiers.window, "layer");
-  text += tiers.updates_at_once ? ", updated as soon as a gradient lands\n"
-                                : ", updated once the norm is known\n";
+  text += tiers.updates_at_once ? ", updated as soon as a gradient lands"
+                                : ", updated once the norm is known";
+  if (tiers.gradient_buffers > 0)
+    text += ", gradients in " + counted(tiers.gradient_buffers, "buffer") + " by turns";
+  text += "\n";
   text += "host       " + format_bytes(host_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.host.count > 0) text += ", budget " + format_bytes(plan.memory.host.count);
   TierTraffic most;

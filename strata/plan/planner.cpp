@@ -16,13 +16,15 @@ json placement_json(const TierPlacement& placement) {
   return {{"weights", tiers.weights},
           {"gradients", tiers.gradients},
           {"states", tiers.states},
-          {"window", placement.window}};
+          {"window", placement.window},
+          {"gradient_buffers", placement.gradient_buffers}};
 }
 
 TierPlacement placement_of(const json& text) {
   return {.tiers = {text.at("weights").get<Tier>(), text.at("gradients").get<Tier>(),
                     text.at("states").get<Tier>()},
-          .window = text.at("window").get<int>()};
+          .window = text.at("window").get<int>(),
+          .gradient_buffers = text.at("gradient_buffers").get<int>()};
 }
 
 // Checked here, so that whoever runs the plan finds its programs checked.

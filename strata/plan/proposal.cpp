@@ -28,6 +28,9 @@ constexpr double kCaps[] = {1.25, 1.1, 1.0, 0.9};
 // Beyond this share of the budget with every layer computed twice, no choice of layers is searched.
 constexpr double kHopeless = 1.1;
 
+// One is filled while the other is read.
+constexpr int kGradientBuffers = 2;
+
 // One request, however many plans are tried out for it.
 class Proposer {
  public:
@@ -284,10 +287,18 @@ Plan propose(const PlanRequest& request) {
   const std::vector<TierPlacement> placements = tier_placements(request.memory, trains);
   STRATA_CHECK(!placements.empty(), "plan.propose");  // check_memory() refuses those
   std::optional<Plan> best;
-  for (const TierPlacement& tiers : placements) {
+  const auto consider = [&](const TierPlacement& tiers) {
     Plan plan = propose(request, proposer, tiers);
-    if (fits(plan)) return plan;
     if (!best || Proposer::better(plan, *best)) best = std::move(plan);
+  };
+  for (TierPlacement tiers : placements) {
+    consider(tiers);
+    if (fits(*best)) break;
+    // Where gradients need not all be there at once, the host has room for more.
+    if (!request.updates_at_once || !tiers.tiers.offloads_gradients()) continue;
+    tiers.gradient_buffers = kGradientBuffers;
+    consider(tiers);
+    if (fits(*best)) break;
   }
   return std::move(*best);
 }

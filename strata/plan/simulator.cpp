@@ -212,6 +212,9 @@ class Clock : public Machine {
 
   void offload(int layer, double from) {
     if (const LayerLanes* lanes = lanes_of(layer)) {
+      const std::size_t buffers = lanes->gradient_buffers;
+      if (buffers > 0 && updated_early_.size() >= buffers)
+        from = std::max(from, state_.updated_at[updated_early_[updated_early_.size() - buffers]]);
       offloads_end_ = run(LaneKind::kToHost, layer, from, lanes->offload_seconds);
       of_layer(landed_at_, layer) = offloads_end_;
     }
@@ -221,6 +224,7 @@ class Clock : public Machine {
   double update(int layer) {
     const LayerLanes* lanes = lanes_of(layer);
     if (lanes == nullptr) return shared_->costs->layers[layer].update_seconds;
+    if (came_ == 0) updated_early_.push_back(layer);
     double& at = of_layer(state_.updated_at, layer);
     const double ready = std::max(now_, of_layer(landed_at_, layer));
     if (lanes->update_write_seconds > 0) {
@@ -310,6 +314,7 @@ class Clock : public Machine {
   double offloads_end_ = 0;          // of those that have been started
   std::vector<double> reduced_at_;   // per layer, 0: not reduced; empty: none is
   std::vector<double> landed_at_;    // per layer: its gradient, on the host
+  std::vector<int> updated_early_;   // layers, before the norm
   std::size_t came_ = 0, left_ = 0;  // collectives of all ranks
   RankTimeline timeline_;
 };

@@ -71,6 +71,7 @@ struct LayerLanes {
   double update_write_seconds = 0;  ///< to disk, what its update has made
   bool weights_on_disk = false;     ///< a fetch waits for that write
   bool comes_back = false;          ///< updated weights go to the device without a fetch
+  int gradient_buffers = 0;         ///< TierLayout::gradient_buffers
 };
 /// Per layer; empty: the host updates none.
 using LaneSeconds = std::vector<LayerLanes>;

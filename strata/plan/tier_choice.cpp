@@ -107,6 +107,7 @@ TierLayout tier_layout(const TierPlacement& placement, int num_layers, bool upda
   if (placement.window > 0) layout.window = placement.window;
   if (!placement.leaves_device()) return layout;
   layout.updates_at_once = updates_at_once;
+  layout.gradient_buffers = placement.gradient_buffers;
   layout.layers.assign(num_layers, placement.tiers);
   return layout;
 }

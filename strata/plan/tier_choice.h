@@ -25,6 +25,7 @@ namespace strata {
 struct TierPlacement {
   LayerTiers tiers = {};
   int window = 0;  ///< layers whose weights are on the device at once; 0: what passes take
+  int gradient_buffers = 0;  ///< TierLayout::gradient_buffers
   bool leaves_device() const { return tiers.updates_on_host(); }
   friend bool operator==(const TierPlacement&, const TierPlacement&) = default;
 };

@@ -361,6 +361,22 @@ TEST(TierChoice, UpdatesAtOnceOnlyWhereNothingWaitsForAllGradients) {
   }
 }
 
+// Where every byte on the host counts, gradients that are consumed at once share two buffers.
+TEST(TierChoice, GradientsShareBuffersWhereTheHostIsSmall) {
+  PlanRequest request = request_of();
+  request.memory = {.weights = kHost, .states = kHost};
+  request.updates_at_once = true;
+  const Plan roomy = make_plan(request);
+  EXPECT_EQ(roomy.decisions().tiers.gradient_buffers, 0);
+  request.memory.host.count = host_bytes(roomy.ledger) - 1;
+  const Plan tight = make_plan(request);
+  EXPECT_EQ(tight.decisions().tiers.gradient_buffers, 2);
+  EXPECT_LT(host_bytes(tight.ledger), host_bytes(roomy.ledger));
+  EXPECT_EQ(follow_plan(request, decisions_text(tight)).decisions().tiers, tight.decisions().tiers);
+  request.updates_at_once = false;
+  EXPECT_FALSE(is_planned(request));
+}
+
 TEST(TierChoice, IsFollowedByProcessesThatMeasuredSomethingElse) {
   PlanRequest request = request_of(8, 2);
   request.memory.device.count = 20 * kMiB;

@@ -170,6 +170,23 @@ TEST(TierLedger, AWindowHoldsItsLayersAndTwoGradients) {
   }
 }
 
+// Buffers of the largest gradient that needs one, no more than there are layers.
+TEST(TierLedger, GradientsThatAreConsumedShareBuffers) {
+  Case c = streamed(6, 2);
+  c.tiers.gradient_buffers = 2;
+  EXPECT_EQ(c.ledger().host, (HostBytes{6000, 6000, 12000}));  // all wait for the norm
+  c.tiers.updates_at_once = true;
+  EXPECT_EQ(c.ledger().host, (HostBytes{6000, 2000, 12000}));
+  c.costs.layers[3].gradient_bytes = 1500;
+  EXPECT_EQ(c.ledger().host, (HostBytes{6000, 3000, 12000}));
+  c.tiers.gradient_buffers = 9;
+  EXPECT_EQ(c.ledger().host.gradients, 6 * 1500);
+  // That of a tied layer is complete only when its tie is added.
+  c.tiers.gradient_buffers = 1;
+  c.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {5}});
+  EXPECT_EQ(c.ledger().host.gradients, 2 * 1000 + 1500);
+}
+
 // With several micro-batches gradients add up on the device until the last one.
 TEST(TierLedger, AccumulatedGradientsAreHereUntilTheLastBackward) {
   const RankLedger rank = streamed(5, 2, 3).ledger();

@@ -105,7 +105,8 @@ LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, cons
                      .update_read_seconds = seconds_of(update_moves(disk), rates.disk_read, 0),
                      .update_write_seconds = seconds_of(update_moves(disk), rates.disk_write, 0),
                      .weights_on_disk = fetch_reads(disk) > 0,
-                     .comes_back = comes_back(shards[l], tiers[l])});
+                     .comes_back = comes_back(shards[l], tiers[l]),
+                     .gradient_buffers = tiers.gradient_buffers});
   }
   return lanes;
 }

@@ -24,6 +24,7 @@ struct Streamed {
   double forward = 1, backward = 2, fetch = 0, offload = 0, update = 0;
   int window = 1;
   bool at_once = false;
+  int buffers = 0;
   LayerTiers tiers = kAllAway;
   int micro_batches = 1;
   double fetch_read = 0, update_read = 0, update_write = 0;
@@ -31,8 +32,10 @@ struct Streamed {
 
   Schedule schedule() {
     dataflow = chain(layers);
-    const TierLayout layout{
-        .layers = std::vector(layers, tiers), .window = window, .updates_at_once = at_once};
+    const TierLayout layout{.layers = std::vector(layers, tiers),
+                            .window = window,
+                            .updates_at_once = at_once,
+                            .gradient_buffers = buffers};
     return lower(build_schedule(ScheduleKind::kGpipe, {1, micro_batches}), dataflow, {{0, layers}},
                  {.tiers = layout});
   }
@@ -47,7 +50,8 @@ struct Streamed {
                                      .fetch_read_seconds = fetch_read,
                                      .update_read_seconds = update_read,
                                      .update_write_seconds = update_write,
-                                     .weights_on_disk = fetch_read > 0});
+                                     .weights_on_disk = fetch_read > 0,
+                                     .gradient_buffers = buffers});
     return simulate(lowered, dataflow, {{0, layers}}, costs, {}, lanes);
   }
   double step() { return run().step_seconds; }
@@ -92,6 +96,11 @@ TEST(TierSimulation, AStarvedLinkSetsTheStep) {
 TEST(TierSimulation, AStarvedOptimizerSetsTheStep) {
   // At once: from the first gradient on the lane never rests; the next forward waits for the last.
   Streamed at_once{.fetch = 0.5, .offload = 0.25, .update = 4, .window = 8, .at_once = true};
+  EXPECT_DOUBLE_EQ(at_once.step(), 8 + 2 + 0.25 + 8 * 4 + 0.5);
+  // A gradient that waits for the buffer of the one before lands only then.
+  at_once.buffers = 1;
+  EXPECT_DOUBLE_EQ(at_once.step(), 8 + 2 + 8 * (0.25 + 4) + 0.5);
+  at_once.buffers = 2;
   EXPECT_DOUBLE_EQ(at_once.step(), 8 + 2 + 0.25 + 8 * 4 + 0.5);
   // Behind the norm: each forward waits for its layer's update.
   Streamed in_time = at_once;

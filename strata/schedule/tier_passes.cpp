@@ -193,7 +193,7 @@ Schedule with_prefetches(Schedule schedule, const Dataflow& dataflow, const Part
 
 Schedule with_offloads(Schedule schedule, const Dataflow& dataflow, const ShardLayout& shards,
                        const TierLayout& tiers) {
-  const LayerSet tied = tied_layers(dataflow);  // their gradients are not complete here
+  const LayerSet tied = tied_layers(dataflow);
   const int last = schedule.num_micro_batches - 1;
   for (Program& program : schedule.programs) {
     Program full;
@@ -203,7 +203,8 @@ Schedule with_offloads(Schedule schedule, const Dataflow& dataflow, const ShardL
       if (action.op != Op::kBackward || action.micro_batch != last || tied.has(layer)) continue;
       if (!tiers[layer].offloads_gradients() || shards[layer].reduced) continue;
       full.push_back({.op = Op::kOffloadGradients, .layers = {layer, layer + 1}});
-      if (tiers.updates_at_once) full.push_back({.op = Op::kUpdate, .layers = {layer, layer + 1}});
+      if (is_updated_at_once(tiers, shards[layer], layer, tied))
+        full.push_back({.op = Op::kUpdate, .layers = {layer, layer + 1}});
     }
     program = std::move(full);
   }

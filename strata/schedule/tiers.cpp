@@ -23,6 +23,13 @@ const char* name_of(Tier tier) {
   return kNames[static_cast<int>(tier)];
 }
 
+// Gradients of tied layers aren't complete at their offload, and replicas must add theirs.
+bool is_updated_at_once(const TierLayout& tiers, const LayerShards& shards, int layer,
+                        const LayerSet& tied) {
+  return tiers.updates_at_once && tiers[layer].offloads_gradients() && !shards.reduced &&
+         !tied.has(layer);
+}
+
 TierLayout tiers_on_ranks(TierLayout asked, const Dataflow& dataflow, const LayerSet& with_weights,
                           const std::vector<int>& rank_of_layer, const ShardLayout& shards) {
   const LayerSet shared = tied_across_ranks(dataflow, rank_of_layer);

@@ -48,10 +48,16 @@ struct TierLayout {
   /// A layer is updated as soon as its gradient is there: the update needs neither the norm nor the
   /// finiteness of the others' gradients.
   bool updates_at_once = false;
+  /// Host buffers that the gradients of layers updated at once take in turn; 0: one for each layer.
+  int gradient_buffers = 0;
 
   LayerTiers operator[](int layer) const { return layers.empty() ? LayerTiers{} : layers[layer]; }
   friend bool operator==(const TierLayout&, const TierLayout&) = default;
 };
+
+/// Whether a layer's update comes right behind the offload of its gradient, before the norm of all is known.
+bool is_updated_at_once(const TierLayout& tiers, const LayerShards& shards, int layer,
+                        const LayerSet& tied);
 
 /// What becomes of a layout on a model's ranks: the one place that decides it. Layers without weights have
 /// nothing to move. Weights and gradients that other ranks read or write in a tie stay on the device.

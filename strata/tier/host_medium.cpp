@@ -42,6 +42,7 @@ std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
   }
   if (kind != StateKind::kGradients || !state.gradients.present()) return nullptr;
   offloaded_.synchronize();
+  if (state.placement.borrows_gradients) lend_gradient_buffer(state);
   const FlatRange shard = state.placement.shard;
   const at::Tensor bytes =
       state.placement.whole_gradients ? state.gradients.bytes() : state.gradients.remove();
@@ -50,6 +51,22 @@ std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
                     {state.pending_on(StateKind::kGradientShard)}, state.layer);
   state.pending_on(StateKind::kGradientShard) = offloaded_;
   return std::make_unique<Arrival>(offloaded_);
+}
+
+void HostMedium::make_gradient_buffers(int buffers, std::int64_t numel) {
+  for (int i = 0; i < buffers; ++i)
+    gradient_buffers_.push_back({at::empty({numel}, host_options(at::kFloat))});
+}
+
+// The link waits, not the rank, until the update of the layer before has read its gradient.
+void HostMedium::lend_gradient_buffer(LayerState& state) {
+  GradientBuffer& buffer = gradient_buffers_[next_buffer_++ % gradient_buffers_.size()];
+  if (LayerState* before = buffer.borrower) {
+    state.pending_on(StateKind::kGradientShard) = before->pending_on(StateKind::kGradientShard);
+    before->gradient_shard.remove();
+  }
+  buffer.borrower = &state;
+  state.gradient_shard.install(buffer.bytes.narrow(0, 0, state.gradient_shard.tensor().numel()));
 }
 
 }  // namespace strata

@@ -11,7 +11,12 @@
 ///          once.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "strata/device/link.h"
 #include "strata/tier/layer_state.h"
@@ -28,11 +33,24 @@ class HostMedium final : public Medium {
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
 
+  /// Makes the buffers, of `numel` elements each, that layers borrow for their gradients.
+  void make_gradient_buffers(int buffers, std::int64_t numel);
+
   const Link& link() const { return link_; }
 
  private:
+  // Whose gradient lies in it until the next layer's turn.
+  struct GradientBuffer {
+    at::Tensor bytes;
+    LayerState* borrower = nullptr;
+  };
+
+  void lend_gradient_buffer(LayerState& state);
+
   Link link_;
   Event offloaded_;  // the last one
+  std::vector<GradientBuffer> gradient_buffers_;
+  std::size_t next_buffer_ = 0;
   std::unique_ptr<Medium> below_;
 };
 

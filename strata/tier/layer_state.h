@@ -25,6 +25,8 @@ struct ShardPlacement {
   bool whole_weights = true;      ///< false: on the device only from fetch to release
   bool whole_gradients = true;    ///< false: only from a backward to its reduction or offload
   bool gathered_weights = false;  ///< whole ones are made of peers' shards
+  bool borrows_gradients =
+      false;  ///< on the host: from its offload until another layer needs the buffer
   LayerTiers tiers =
       {};  ///< updated on the host: the shards of weights, gradients and states are there
   at::ScalarType dtype = at::kFloat;  ///< of the weights that layers compute with
@@ -44,12 +46,13 @@ struct LayerState {
   int layer = 0;
   const LayerLayout* layout = nullptr;
   ShardPlacement placement;
-  FlatBuffer weights;             ///< [own_numel]
-  FlatBuffer gradients;           ///< [total_numel]
-  FlatBuffer weight_shard;        ///< [shard], unless the whole weights are what the update writes
-  FlatBuffer gradient_shard;      ///< [shard], unless the whole gradients are what the update reads
-  FlatBuffer master;              ///< [shard] fp32, beside 16-bit weights
-  std::vector<FlatBuffer> slots;  ///< [shard] fp32 each
+  FlatBuffer weights;         ///< [own_numel]
+  FlatBuffer gradients;       ///< [total_numel]
+  FlatBuffer weight_shard;    ///< [shard], unless the whole weights are what the update writes
+  FlatBuffer gradient_shard;  ///< [shard], unless the whole gradients are what the update reads;
+                              ///< a borrowed one without bytes
+  FlatBuffer master;          ///< [shard] fp32, beside 16-bit weights
+  std::vector<FlatBuffer> slots;   ///< [shard] fp32 each
   std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset to its view
 
   /// Per kind: what still has to happen before its bytes may be read or written.

@@ -36,7 +36,10 @@ void make_buffers(LayerState& state, Device device, MemoryAccount* host) {
   if (!placement.trains) return;
   state.gradients = placement.whole_gradients ? zeroed(layout.total_numel, at::kFloat, device)
                                               : FlatBuffer(layout.total_numel, at::kFloat, device);
-  if (!placement.updates_from_gradients()) state.gradient_shard = shard(at::kFloat);
+  if (placement.borrows_gradients)
+    state.gradient_shard = FlatBuffer(placement.shard.size(), at::kFloat, Device{});
+  else if (!placement.updates_from_gradients())
+    state.gradient_shard = shard(at::kFloat);
   if (placement.dtype != at::kFloat) state.master = shard(at::kFloat);
   for (int slot = 0; slot < placement.optimizer_slots; ++slot)
     state.slots.push_back(shard(at::kFloat));
@@ -58,12 +61,14 @@ const char* name_of(StateKind kind) {
 ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayout& layout,
                                int shard_rank) {
   const LayerShards shards = plan.shards()[layer];
-  const LayerTiers tiers = plan.decisions().tiers[layer];
+  const TierLayout& tiers = plan.decisions().tiers;
+  const bool at_once = is_updated_at_once(tiers, shards, layer, tied_layers(plan.dataflow()));
   return {.shard = cut({0, layout.own_numel}, plan.shards().shards)[shard_rank],
-          .whole_weights = !shards.weights && !tiers.fetches_weights(),
-          .whole_gradients = !shards.gradients && !tiers.offloads_gradients(),
+          .whole_weights = !shards.weights && !tiers[layer].fetches_weights(),
+          .whole_gradients = !shards.gradients && !tiers[layer].offloads_gradients(),
           .gathered_weights = shards.weights,
-          .tiers = tiers};
+          .borrows_gradients = at_once && tiers.gradient_buffers > 0,
+          .tiers = tiers[layer]};
 }
 
 std::vector<FlatBuffer*> LayerState::kept(StateKind kind) {

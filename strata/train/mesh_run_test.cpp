@@ -24,7 +24,8 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
   if (c.tiers.updates_on_host())
     out << ", weights on " << name_of(c.tiers.weights) << ", gradients on "
         << name_of(c.tiers.gradients) << ", window " << c.window
-        << (c.updates_at_once ? ", updates at once" : "") << (c.clip > 0 ? ", clipped" : "");
+        << (c.updates_at_once ? ", updates at once" : "") << ", " << c.gradient_buffers
+        << " gradient buffers" << (c.clip > 0 ? ", clipped" : "");
   return out;
 }
 
@@ -59,7 +60,8 @@ StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
   if (c.tiers.updates_on_host())
     decisions.tiers = {.layers = std::vector(model.num_layers(), c.tiers),
                        .window = c.window,
-                       .updates_at_once = c.updates_at_once};
+                       .updates_at_once = c.updates_at_once,
+                       .gradient_buffers = c.gradient_buffers};
   for (int stage = 0; stage <= stages; ++stage)
     decisions.partition.bounds.push_back(model.num_layers() * stage / stages);
   for (int layer = 0; layer < model.num_layers(); ++layer) {

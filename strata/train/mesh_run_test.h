@@ -34,6 +34,7 @@ struct MeshCase {
   LayerTiers tiers = {};  ///< of every layer
   int window = 2;
   bool updates_at_once = false;  ///< needs clip 0
+  int gradient_buffers = 0;      ///< of layers updated at once
   int steps = 3;
 };
 

@@ -89,6 +89,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   for (int layer = 0; layer < model.num_layers(); ++layer)
     if (plan_.pipeline_rank(layer) == groups_.pp.rank())
       store_.insert(layer, model.layout(layer), placement_of(layer));
+  make_gradient_buffers();
   machine_ = std::make_unique<StageMachine>(model, plan_, options_.machine, store_,
                                             optimizer_.get(), groups_, &lane_trace_);
   store_.trace_waits(&trace_);
@@ -122,6 +123,21 @@ ShardPlacement Trainer::placement_of(int layer) const {
   placement.dtype = options_.precision;
   placement.optimizer_slots = static_cast<int>(optimizer_->slot_names().size());
   return placement;
+}
+
+void Trainer::make_gradient_buffers() {
+  int borrowers = 0;
+  std::int64_t numel = 0;
+  for (const int layer : store_.layers()) {
+    const ShardPlacement& placement = store_.placement(layer);
+    if (!placement.borrows_gradients) continue;
+    ++borrowers;
+    numel = std::max(numel, placement.shard.size());
+  }
+  if (borrowers == 0) return;
+  const AccountScope account(*host_account_);
+  host_medium_->make_gradient_buffers(std::min(borrowers, plan_.decisions().tiers.gradient_buffers),
+                                      numel);
 }
 
 void Trainer::initialise() {

@@ -109,6 +109,7 @@ class Trainer {
   std::unique_ptr<Medium> make_medium();
   void run(const MiniBatch& batch, double learning_rate, bool training, bool update);
   ShardPlacement placement_of(int layer) const;
+  void make_gradient_buffers();
   void remember_scale();
   std::string global_name(int layer, int weight) const;
   template <typename F>
@@ -124,7 +125,7 @@ class Trainer {
   std::unique_ptr<MemoryAccount> host_account_;
   TraceLog trace_;
   LaneTrace lane_trace_;                     // behind those who write to it
-  const HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
+  HostMedium* host_medium_ = nullptr;        // of the store; null: everything is on the device
   LayerStore store_;
   std::unique_ptr<StageMachine> machine_;
   std::int64_t steps_done_ = 0;

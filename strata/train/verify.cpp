@@ -83,7 +83,10 @@ Verification verify(const Recipe& recipe, const PlannedRun& run, const std::stri
   const StepPlan reference_plan = plan_steps(one, {.schedule = ScheduleKind::kGpipe,
                                                    .keep_intermediates = true,
                                                    .micro_batch = decided.micro_batch});
-  const Gradients mesh = replay(recipe, run.model, run.plan.steps, run.threads_per_rank, resume);
+  StepDecisions decisions = run.plan.steps.decisions();
+  decisions.tiers.gradient_buffers = 0;  // every gradient is compared, none may make room
+  const Gradients mesh = replay(recipe, run.model, plan_steps(run.model, std::move(decisions)),
+                                run.threads_per_rank, resume);
   const Gradients reference = replay(recipe, one, reference_plan, run.threads_per_rank, resume);
 
   Verification result{.mesh_loss = mesh.loss,
