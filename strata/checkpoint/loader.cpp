@@ -22,8 +22,12 @@ CheckpointReader open_same_model(const std::string& path, const DecoderOptions& 
 
 void read_weights(const CheckpointReader& checkpoint, const DecoderOptions& model,
                   const std::vector<NamedState>& weights) {
-  for (const NamedState& weight : weights)
-    checkpoint.read_runs(weight, file_tensors(&model, weight));
+  for (const NamedState& weight : weights) {
+    NamedState fp32 = weight;  // files have no halves
+    if (weight.remainder.defined()) fp32.local = weight.values();
+    checkpoint.read_runs(fp32, file_tensors(&model, weight));
+    if (weight.remainder.defined()) weight.assign(fp32.local);
+  }
 }
 
 TrainingPosition position_of(const CheckpointReader& checkpoint) {

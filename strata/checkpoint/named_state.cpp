@@ -14,6 +14,7 @@
 #include "strata/base/errors.h"
 #include "strata/comm/group.h"
 #include "strata/device/device.h"
+#include "strata/optim/master_weights.h"
 
 namespace strata {
 namespace {
@@ -26,7 +27,9 @@ MessageTag tag_of(std::int64_t state) { return {.value = static_cast<std::int32_
 // The elements of `local` that the runs span, exported as one.
 at::Tensor spanned(const NamedState& state) {
   const Run &first = state.runs.front(), &last = state.runs.back();
-  return state.local.narrow(0, first.local, last.local + last.numel - first.local);
+  return MasterWeights{state.local, state.remainder}
+      .narrow(first.local, last.local + last.numel - first.local)
+      .whole();
 }
 
 // For each of the assembler's states the number of runs, then the runs as they lie in spanned().
@@ -159,6 +162,12 @@ std::int64_t NamedState::numel() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+at::Tensor NamedState::values() const { return MasterWeights{local, remainder}.whole(); }
+
+void NamedState::assign(const at::Tensor& values) const {
+  MasterWeights{local, remainder}.assign(values);
+}
+
 at::Tensor NamedState::tensor() const {
   const bool whole = runs.size() == 1 && runs[0].global == 0 && runs[0].numel == numel();
   if (!whole) {
@@ -169,7 +178,7 @@ at::Tensor NamedState::tensor() const {
                          .got = std::to_string(runs.size()) + " runs",
                          .fix = ""});
   }
-  return local.narrow(0, runs[0].local, numel()).view(shape);
+  return values().narrow(0, runs[0].local, numel()).view(shape);
 }
 
 void assemble(const std::vector<NamedState>& states, std::map<std::string, at::Tensor>& whole) {
@@ -177,8 +186,10 @@ void assemble(const std::vector<NamedState>& states, std::map<std::string, at::T
     const auto [entry, fresh] = whole.try_emplace(state.name);
     if (fresh) entry->second = at::zeros(state.shape, host_options(at::kFloat));
     const at::Tensor flat = entry->second.view(-1);
+    if (state.runs.empty()) continue;
+    const at::Tensor values = state.values();
     for (const Run& run : state.runs)
-      flat.narrow(0, run.global, run.numel).copy_(state.local.narrow(0, run.local, run.numel));
+      flat.narrow(0, run.global, run.numel).copy_(values.narrow(0, run.local, run.numel));
   }
 }
 

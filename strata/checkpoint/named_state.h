@@ -24,11 +24,15 @@ struct NamedState {
   std::vector<std::int64_t> shape;  ///< of the whole
   at::Tensor local;                 ///< 1-D view of this rank's bytes; undefined without runs
   std::vector<Run> runs;            ///< elements of `local` and where they lie in the whole
+  at::Tensor remainder = {};  ///< beside bf16 weights: what they lack (optim/master_weights.h)
   std::shared_ptr<const Lease> lease = {};  ///< keeps the bytes here while the state is used
 
   std::int64_t numel() const;  ///< of the whole
 
-  /// `local` in the whole's shape; InternalError where this rank hasn't all of it.
+  at::Tensor values() const;  ///< `local`; where it has a remainder, an fp32 copy of both
+  void assign(const at::Tensor& values) const;  ///< the same elements, into both
+
+  /// values() in the whole's shape; InternalError where this rank hasn't all of it.
   at::Tensor tensor() const;
 };
 

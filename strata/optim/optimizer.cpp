@@ -30,14 +30,26 @@ kernels::Element element_of(const at::Tensor& flat, std::int64_t numel) {
                                  : kernels::Element::kFp16;
 }
 
+std::uint16_t* halves_of(const at::Tensor& flat, at::ScalarType type, std::int64_t numel) {
+  check_flat(flat, numel);
+  STRATA_CHECK_EQ(flat.scalar_type(), type, "optim.update");
+  return static_cast<std::uint16_t*>(flat.data_ptr());
+}
+
 kernels::UpdateArrays arrays_of(const UpdateRange& range, std::size_t num_slots) {
   const std::int64_t numel = range.weights.numel();
   STRATA_CHECK_EQ(range.slots.size(), num_slots, "optim.update");
   STRATA_CHECK(range.decay_numel >= 0 && range.decay_numel <= numel, "optim.update");
-  kernels::UpdateArrays arrays{.weights = floats_of(range.weights, numel),
-                               .gradients = range.gradients.const_data_ptr(),
+  STRATA_CHECK(!range.remainder.defined() || !range.rounded.defined(), "optim.update");
+  kernels::UpdateArrays arrays{.gradients = range.gradients.const_data_ptr(),
                                .gradient_element = element_of(range.gradients, numel),
                                .decay_numel = range.decay_numel};
+  if (range.remainder.defined()) {
+    arrays.split = {.high = halves_of(range.weights, at::kBFloat16, numel),
+                    .low = halves_of(range.remainder, at::kShort, numel)};
+  } else {
+    arrays.weights = floats_of(range.weights, numel);
+  }
   for (std::size_t i = 0; i < num_slots; ++i) arrays.slots[i] = floats_of(range.slots[i], numel);
   if (range.rounded.defined()) {
     arrays.rounded_element = element_of(range.rounded, numel);

@@ -1,7 +1,7 @@
 /// Updates ranges of tensors by an optimizer, on the rank's threads.
 ///
-/// Shapes  weights, slots: flat fp32, gradients flat, all of the same length on the host; [0,
-///         decay_numel) is decayed. Cuts and threads change no bit.
+/// Shapes  weights, slots, gradients: flat, all of the same length on the host; [0, decay_numel) is
+///         decayed. Cuts and threads change no bit.
 /// Cost    one pass over memory (update_kernels.h).
 /// Errors  InternalError: tensors that don't belong together.
 #pragma once
@@ -18,12 +18,13 @@ namespace strata {
 
 /// One layer's share of an update.
 struct UpdateRange {
-  at::Tensor weights;
-  at::Tensor gradients;  ///< fp32 or 16 bit; read only
-  std::vector<at::Tensor> slots;
+  at::Tensor weights;             ///< fp32, or bf16 with a remainder
+  at::Tensor gradients;           ///< fp32 or 16 bit; read only
+  std::vector<at::Tensor> slots;  ///< fp32
   std::int64_t decay_numel = 0;
   double gradient_factor = 1;  ///< what gradients are multiplied by
   at::Tensor rounded = {};     ///< 16 bit: becomes the updated weights; undefined: none
+  at::Tensor remainder = {};   ///< int16: what bf16 weights lack (master_weights.h)
 };
 
 class Optimizer {

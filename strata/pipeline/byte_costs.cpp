@@ -38,7 +38,10 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
   LayerBytesTable table;
   const auto weight_bytes = static_cast<std::int64_t>(c10::elementSize(request.precision));
   costs.weight_element_bytes = static_cast<int>(weight_bytes);
-  const int masters = request.precision == at::kFloat ? 0 : 1;
+  // What the update has beside the weights: bf16 ones lack 16 bits, fp16 ones are copies of others.
+  const std::int64_t master_bytes = request.precision == at::kFloat      ? 0
+                                    : request.precision == at::kBFloat16 ? 2
+                                                                         : kFloatBytes;
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   for (const TensorSpec& value : values) costs.values.push_back({.bytes = value.bytes()});
   for (int layer = 0; layer < model.num_layers(); ++layer) {
@@ -47,10 +50,10 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const LayerBytes& bytes = table.of(model.layer(layer), inputs, request.keep_intermediates);
     const double forward = model.layer(layer).forward_flops(inputs) / request.flops_per_second;
     const std::int64_t own = layout.own_numel;
-    const std::int64_t states = own * kFloatBytes * (request.optimizer_slots + masters);
-    // Gradients are read, states and fp32 weights read and written, 16-bit weights written.
-    const std::int64_t updated =
-        own * kFloatBytes + 2 * states + (masters > 0 ? 1 : 2) * own * weight_bytes;
+    const std::int64_t states = own * (kFloatBytes * request.optimizer_slots + master_bytes);
+    // Gradients are read, states and weights read and written; fp16 ones only written.
+    const int passes = request.precision == at::kHalf ? 1 : 2;
+    const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes;
     costs.layers.push_back(
         {.name = model.name(layer),
          .forward_seconds = forward,

@@ -126,12 +126,13 @@ class ProbedLayer {
     if (layout_.own_numel > 0) {
       const at::Tensor own = lease.gradient_shard();
       sum_of_squares(own);
-      const bool rounds = lease.placement().dtype != at::kFloat;
-      optimizer_.update({.weights = lease.master(),
+      const MasterWeights master = lease.master();
+      optimizer_.update({.weights = master.weights,
                          .gradients = own,
                          .slots = lease.slots(),
                          .decay_numel = layout_.decay_numel,
-                         .rounded = rounds ? lease.weight_shard() : at::Tensor()},
+                         .rounded = lease.rounded(),
+                         .remainder = master.remainder},
                         runs_ + 1, 0.0);
     }
     lease.zero_gradients();

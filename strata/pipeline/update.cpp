@@ -222,14 +222,15 @@ void StageMachine::update(const Action& action) {
 
 UpdateRange StageMachine::update_range(const Lease& lease) const {
   const FlatRange shard = lease.placement().shard;
-  const bool rounds = lease.placement().dtype != at::kFloat;
-  return {.weights = lease.master(),
+  const MasterWeights master = lease.master();
+  return {.weights = master.weights,
           .gradients = lease.gradient_shard().narrow(0, 0, shard.size()),
           .slots = lease.slots(),
           .decay_numel =
               std::clamp<std::int64_t>(lease.layout().decay_numel - shard.begin, 0, shard.size()),
           .gradient_factor = scalars_.factor,
-          .rounded = rounds ? lease.weight_shard() : at::Tensor()};
+          .rounded = lease.rounded(),
+          .remainder = master.remainder};
 }
 
 void StageMachine::update_shard(const Lease& lease) {

@@ -71,10 +71,8 @@ TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine,
   return rates;
 }
 
-std::int64_t update_bytes(const HostBytes& host, int weight_element_bytes) {
-  // fp32 weights are read and written; 16-bit ones are written beside those among the states.
-  const int weights = weight_element_bytes == 4 ? 2 : 1;
-  return host.gradients + 2 * host.states + weights * host.weights;
+std::int64_t update_bytes(const HostBytes& host) {
+  return host.gradients + 2 * (host.states + host.weights);
 }
 
 LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, const TierLayout& tiers,
@@ -92,10 +90,9 @@ LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, cons
     const double share = cost.weight_bytes > 0 ? static_cast<double>(updated.weights) /
                                                      static_cast<double>(cost.weight_bytes)
                                                : 1;
-    const double update =
-        rates.update > 0
-            ? static_cast<double>(update_bytes(updated, costs.weight_element_bytes)) / rates.update
-            : cost.update_seconds * share;
+    const double update = rates.update > 0
+                              ? static_cast<double>(update_bytes(updated)) / rates.update
+                              : cost.update_seconds * share;
     const LayerOnDisk& disk = layers[l].disk;
     lanes.push_back({.updates_on_host = true,
                      .fetch_seconds = seconds_of(updated.weights, rates.to_device, rates.latency),

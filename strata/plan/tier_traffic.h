@@ -37,8 +37,9 @@ inline constexpr double kAssumedDiskRate = 1e9;
 TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine, int update_threads,
                      bool measured);
 
-/// Bytes that an update of what the host has reads and writes.
-std::int64_t update_bytes(const HostBytes& host, int weight_element_bytes);
+/// Bytes that an update of what the host has reads and writes: gradients are read, all else is both. fp16
+/// weights are only written, which is 2 bytes of 32.
+std::int64_t update_bytes(const HostBytes& host);
 
 /// For the simulator: of layers that the host updates.
 LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, const TierLayout& tiers,

@@ -241,8 +241,7 @@ TEST(LaneSeconds, OfAnUpdateAreItsBytesOverTheRateOrTheLayersOwn) {
   const ShardLayout shards = shard_layout({.stage = 1}, 4, dataflow, LayerSet::all(1));
   EXPECT_NEAR(lane_seconds(costs, shards, tiers, {})[0].update_seconds, 0.75, 0.02);
   EXPECT_NEAR(lane_seconds(costs, shards, tiers, {.update = 1000})[0].update_seconds, 700, 20);
-  // 16-bit weights are written beside the fp32 ones, which are among the states.
-  EXPECT_EQ(update_bytes({.weights = 2, .gradients = 4, .states = 12}, 2), 30);
+  EXPECT_EQ(update_bytes({.weights = 2, .gradients = 4, .states = 10}), 28);
 }
 
 TEST(TierRates, AreTheRecipesOrTheMachinesOrAssumed) {

@@ -39,6 +39,7 @@ const std::vector<ParameterBytes>& precision_conventions() {
   static const std::vector<ParameterBytes> kConventions = {
       {"fp32", "everything in 32 bits, Adam", 4, 4, 8},
       {"mixed", "16-bit weights; gradients, master weights and Adam in 32", 2, 4, 12},
+      {"split", "bf16 weights, the 16 bits that they lack; gradients and Adam in 32", 2, 4, 10},
       {"zero-paper", "16-bit weights and gradients; master weights and Adam in 32", 2, 2, 12},
       {"megatron-fp16", "as zero-paper, and a 32-bit copy of the gradients", 2, 2, 16}};
   return kConventions;

@@ -46,13 +46,21 @@ class AwayMedium final : public Medium {
     for (FlatBuffer* buffer : state.kept(kind)) {
       const at::Tensor bytes = buffer->remove();
       parts.push_back(bytes.clone());
-      if (spoil_) bytes.fill_(std::numeric_limits<double>::quiet_NaN());
+      if (spoil_) spoil(bytes);
     }
     held_[{state.layer, kind}] = std::move(parts);
     return nullptr;
   }
 
  private:
+  static void spoil(const at::Tensor& bytes) {
+    if (at::isFloatingType(bytes.scalar_type())) {
+      bytes.fill_(std::numeric_limits<double>::quiet_NaN());
+    } else {
+      bytes.fill_(0x5a5a);
+    }
+  }
+
   class Call final : public Transfer {
    public:
     explicit Call(std::function<void()> call) : call_(std::move(call)) {}

@@ -33,6 +33,9 @@ struct ShardPlacement {
   int optimizer_slots = 0;
   bool trains = true;  ///< false: weights alone, for inference
 
+  /// The update writes fp32 weights as bf16 ones and what those lack.
+  bool splits_weights() const { return trains && dtype == at::kBFloat16; }
+
   /// The update writes to the whole weights, reads the whole gradients: no shard lies beside them.
   bool updates_in_weights() const { return whole_weights && !tiers.updates_on_host(); }
   bool updates_from_gradients() const { return whole_gradients && !tiers.updates_on_host(); }
@@ -51,7 +54,7 @@ struct LayerState {
   FlatBuffer weight_shard;    ///< [shard], unless the whole weights are what the update writes
   FlatBuffer gradient_shard;  ///< [shard], unless the whole gradients are what the update reads;
                               ///< a borrowed one without bytes
-  FlatBuffer master;          ///< [shard] fp32, beside 16-bit weights
+  FlatBuffer master;  ///< [shard] beside 16-bit weights: fp32 ones; beside bf16: what they lack
   std::vector<FlatBuffer> slots;   ///< [shard] fp32 each
   std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset to its view
 

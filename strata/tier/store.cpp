@@ -40,7 +40,8 @@ void make_buffers(LayerState& state, Device device, MemoryAccount* host) {
     state.gradient_shard = FlatBuffer(placement.shard.size(), at::kFloat, Device{});
   else if (!placement.updates_from_gradients())
     state.gradient_shard = shard(at::kFloat);
-  if (placement.dtype != at::kFloat) state.master = shard(at::kFloat);
+  if (placement.dtype != at::kFloat)
+    state.master = shard(placement.splits_weights() ? at::kShort : at::kFloat);
   for (int slot = 0; slot < placement.optimizer_slots; ++slot)
     state.slots.push_back(shard(at::kFloat));
 }
@@ -175,10 +176,18 @@ void Lease::zero_gradients() const {
   if (state_->gradients.present()) state_->gradients.bytes().zero_();
 }
 
-at::Tensor Lease::master() const {
-  if (state_->placement.dtype == at::kFloat || !state_->placement.trains) return weight_shard();
+MasterWeights Lease::master() const {
+  const ShardPlacement& placement = state_->placement;
+  if (placement.dtype == at::kFloat || !placement.trains) return {weight_shard()};
   require(StateKind::kOptimizer);
-  return state_->master.bytes();
+  if (placement.splits_weights()) return {weight_shard(), state_->master.bytes()};
+  return {state_->master.bytes()};
+}
+
+at::Tensor Lease::rounded() const {
+  const ShardPlacement& placement = state_->placement;
+  const bool apart = placement.dtype != at::kFloat && !placement.splits_weights();
+  return apart && placement.trains ? weight_shard() : at::Tensor();
 }
 
 std::vector<at::Tensor> Lease::slots() const {

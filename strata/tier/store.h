@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "strata/device/device.h"
+#include "strata/optim/master_weights.h"
 #include "strata/schedule/trace.h"
 #include "strata/tier/layer_state.h"
 #include "strata/tier/medium.h"
@@ -60,8 +61,10 @@ class [[nodiscard]] Lease {
   /// kGradientShard. The whole step's, where backwards and replicas are done with it.
   at::Tensor gradient_shard() const;  ///< [shard]
 
-  /// kOptimizer. What the update writes: fp32 weights, in fp32 the weight shard itself.
-  at::Tensor master() const;
+  /// kOptimizer and kWeightShard. What the update writes: fp32 weights, of which the weight shard is all or
+  /// a half; where it is neither, it becomes the rounded ones.
+  MasterWeights master() const;
+  at::Tensor rounded() const;  ///< undefined: none
   std::vector<at::Tensor> slots() const;
 
  private:

@@ -44,7 +44,7 @@ TEST(LayerStore, KeepsAShardOfWhatReplicasShare) {
     EXPECT_EQ(lease.weight_shard().numel(), 16);
     EXPECT_EQ(lease.gradient_shard().numel(), 16);
     EXPECT_EQ(lease.slots()[1].numel(), 16);
-    EXPECT_TRUE(lease.master().is_same(lease.weight_shard()));
+    EXPECT_TRUE(lease.master().weights.is_same(lease.weight_shard()));
     EXPECT_THROW(static_cast<void>(lease.flat_gradients()), InternalError);  // not open
     lease.open_gradients();
     EXPECT_EQ(lease.flat_gradients().numel(), layout().total_numel);
@@ -57,13 +57,26 @@ TEST(LayerStore, KeepsAShardOfWhatReplicasShare) {
 
 TEST(LayerStore, KeepsFp32WeightsForTheUpdateOf16BitOnes) {
   LayerStore store(device_medium());
-  ShardPlacement placement = whole();
-  placement.dtype = at::kBFloat16;
-  store.insert(0, layout(), placement);
-  const Lease lease = store.acquire(0, StateKinds::all());
-  EXPECT_EQ(lease.master().scalar_type(), at::kFloat);
-  EXPECT_EQ(lease.weight_shard().scalar_type(), at::kBFloat16);
-  EXPECT_EQ(lease.flat_gradients().scalar_type(), at::kFloat);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    ShardPlacement placement = whole();
+    placement.dtype = dtype;
+    store.insert(0, layout(), placement);
+    const Lease lease = store.acquire(0, StateKinds::all());
+    EXPECT_EQ(lease.weight_shard().scalar_type(), dtype);
+    EXPECT_EQ(lease.flat_gradients().scalar_type(), at::kFloat);
+    const MasterWeights master = lease.master();
+    const at::Tensor values = at::randn({master.numel()});
+    master.assign(values);
+    EXPECT_TRUE(at::equal(lease.master().whole(), values));  // every bit
+    if (dtype == at::kHalf) {
+      EXPECT_EQ(master.weights.scalar_type(), at::kFloat);
+      EXPECT_EQ(lease.rounded().data_ptr(), lease.weight_shard().data_ptr());
+    } else {  // the weights are a half of them, and the 16 bits that they lack the other
+      EXPECT_EQ(master.remainder.scalar_type(), at::kShort);
+      EXPECT_FALSE(lease.rounded().defined());
+      EXPECT_TRUE(at::allclose(lease.flat_weights().to(at::kFloat), values, 1.0 / 128, 0));
+    }
+  }
 }
 
 TEST(LayerStore, MakesATiedUseAViewOfTheOwner) {
@@ -147,7 +160,7 @@ TEST(LayerStore, LetsStateGoWithItsLastLease) {
   at::Tensor seen;
   {
     const Lease lease = store.acquire(0, kUpdate);
-    lease.master().fill_(2);
+    lease.master().weights.fill_(2);
     lease.slots()[1].fill_(7);
     {
       const Lease second = store.acquire(0, StateKind::kWeights);
@@ -159,7 +172,7 @@ TEST(LayerStore, LetsStateGoWithItsLastLease) {
   EXPECT_TRUE(seen.isnan().all().item<bool>());  // it was the bytes' old place
   const Lease lease = store.acquire(0, kUpdate);
   EXPECT_EQ(lease.slots()[1].min().item<float>(), 7);
-  EXPECT_EQ(lease.master().min().item<float>(), 2);
+  EXPECT_EQ(lease.master().whole().min().item<float>(), 2);
 }
 
 // A fetch, its end or an eviction fails; the store stays whole and what was asked for can be asked

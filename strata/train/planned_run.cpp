@@ -216,7 +216,7 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
   const Recipe recipe = with_mesh(given);
   PlannedRun run = unplanned_run(recipe);
   PlanRequest request = plan_request(recipe, run.model, this_machine(), processes);
-  request.update_threads = trainer_options(recipe).machine.update_threads;
+  request.update_threads = run.threads_per_rank;
   // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.
   run.plan = make_plan(request);
   if (!probe) return run;

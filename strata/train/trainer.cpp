@@ -145,10 +145,11 @@ void Trainer::initialise() {
     const Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
     const LayerLayout& layout = lease.layout();
     const FlatRange shard = lease.placement().shard;
-    const at::Tensor master = lease.master();
-    const bool in_place = shard.size() == layout.own_numel && master.is_cpu();
+    const MasterWeights master = lease.master();
+    const bool in_place =
+        shard.size() == layout.own_numel && !master.split() && master.weights.is_cpu();
     const at::Tensor whole =
-        in_place ? master : at::zeros({layout.own_numel}, host_options(at::kFloat));
+        in_place ? master.weights : at::zeros({layout.own_numel}, host_options(at::kFloat));
     for (std::size_t i = 0; i < layout.specs.size(); ++i) {
       const WeightPlacement& place = layout.placements[i];
       if (place.borrowed) continue;
@@ -156,7 +157,7 @@ void Trainer::initialise() {
                          model_.name(layer), options_.machine.seed, groups_.tp.rank(),
                          groups_.tp.size());
     }
-    if (!in_place) master.copy_(whole.narrow(0, shard.begin, shard.size()));
+    if (!in_place) master.assign(whole.narrow(0, shard.begin, shard.size()));
   }
   loaded();
 }
@@ -172,7 +173,8 @@ void Trainer::loaded() {
   std::vector<std::pair<Lease, AllGather>> gathers;
   for (const int layer : store_.layers()) {
     Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
-    if (lease.placement().dtype != at::kFloat) lease.weight_shard().copy_(lease.master());
+    if (const at::Tensor rounded = lease.rounded(); rounded.defined())
+      rounded.copy_(lease.master().weights);
     if (lease.placement().tiers.updates_on_host()) continue;
     if (!lease.placement().whole_weights || groups_.shard.size() == 1) continue;
     AllGather gather = AllGather::start(groups_.shard, lease.weight_shard(),

@@ -124,8 +124,8 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<MemoryAccount> host_account_;
   TraceLog trace_;
-  LaneTrace lane_trace_;                     // behind those who write to it
-  HostMedium* host_medium_ = nullptr;        // of the store; null: everything is on the device
+  LaneTrace lane_trace_;               // behind those who write to it
+  HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
   LayerStore store_;
   std::unique_ptr<StageMachine> machine_;
   std::int64_t steps_done_ = 0;

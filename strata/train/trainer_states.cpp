@@ -12,7 +12,7 @@ using LeasePtr = std::shared_ptr<const Lease>;
 // The part of a weight that lies in `wanted`, in elements of its layer. `flat` holds the elements of
 // this rank's shard.
 NamedState state_of(std::string name, const LeasePtr& lease, std::size_t weight,
-                    const at::Tensor& flat, FlatRange wanted, const Group& tp) {
+                    const MasterWeights& flat, FlatRange wanted, const Group& tp) {
   const LayerLayout& layout = lease->layout();
   const FlatRange held = lease->placement().shard;
   const WeightSpec& spec = layout.specs[weight];
@@ -23,7 +23,9 @@ NamedState state_of(std::string name, const LeasePtr& lease, std::size_t weight,
   NamedState state{.name = std::move(name), .shape = spec.shape, .local = {}, .runs = {}};
   if (begin == end) return state;
   state.lease = lease;
-  state.local = flat.narrow(0, begin - held.begin, end - begin);
+  const MasterWeights part = flat.narrow(begin - held.begin, end - begin);
+  state.local = part.weights;
+  state.remainder = part.remainder;
   state.runs =
       clip_runs(slice_runs(spec, tp.rank(), tp.size()), begin - place.offset, end - place.offset);
   for (Run& run : state.runs) run.local -= begin - place.offset;
@@ -83,7 +85,7 @@ std::vector<NamedState> Trainer::slot_states(bool owned) {
         const std::vector<at::Tensor> slots = lease->slots();
         for (std::size_t slot = 0; slot < names.size(); ++slot)
           states.push_back(
-              state_of(name + "." + names[slot], lease, i, slots[slot], wanted, groups_.tp));
+              state_of(name + "." + names[slot], lease, i, {slots[slot]}, wanted, groups_.tp));
       });
   if (loss_scale_.dynamic && (!owned || groups_.pp.rank() == 0)) {
     remember_scale();
@@ -107,7 +109,7 @@ std::vector<NamedState> Trainer::owned_gradients() {
   for_each_weight(
       StateKind::kGradientShard, true,
       [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
-        states.push_back(state_of(name, lease, i, lease->gradient_shard(), wanted, groups_.tp));
+        states.push_back(state_of(name, lease, i, {lease->gradient_shard()}, wanted, groups_.tp));
       });
   return states;
 }
