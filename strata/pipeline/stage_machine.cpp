@@ -194,8 +194,8 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   LayerGraph graph = std::move(entry->second);
   graphs_.erase(entry);
   const Lease lease = store_.acquire(layer, StateKind::kWeights | StateKind::kGradients);
-  lease.open_gradients();
   const double begin = now_seconds();
+  lease.open_gradients();  // where it was offloaded: takes and clears a new one
   std::vector<at::Tensor> gradients =
       strata::backward(std::move(graph), std::move(output_gradients));
   if (is_full(micro_batch)) layer_times_.add(layer, LayerPart::kBackward, now_seconds() - begin);

@@ -90,10 +90,11 @@ class MemoryBars {
  public:
   explicit MemoryBars(const ReportInput& input) : input_(input) {
     std::int64_t peak = 0;
-    for (const ReportMemory& rank : input.memory) {
-      peak = std::max({peak, rank.predicted_peak, rank.measured_peak});
-      for (const auto& [name, bytes] : rank.kinds) {
-        if (bytes > 0 && std::ranges::find(kinds_, name) == kinds_.end()) kinds_.push_back(name);
+    for (const auto* tier : {&input.memory, &input.host_memory}) {
+      for (const ReportMemory& rank : *tier) {
+        peak = std::max({peak, rank.predicted_peak, rank.measured_peak});
+        for (const auto& [name, bytes] : rank.kinds)
+          if (bytes > 0 && std::ranges::find(kinds_, name) == kinds_.end()) kinds_.push_back(name);
       }
     }
     full_ = static_cast<double>(peak);
@@ -114,15 +115,23 @@ class MemoryBars {
     return keys + "<span class=\"key\"><i class=\"box measured\"></i>measured peak</span>";
   }
 
+  // What it has on its device and, where anything lives there, on its host: on one scale.
   std::string rank(std::size_t number) const {
-    const ReportMemory& rank = input_.memory[number];
+    const std::string name = "rank " + std::to_string(number);
+    std::string rows = row_of(input_.memory[number], name, draws_budget_);
+    if (number < input_.host_memory.size())
+      rows += row_of(input_.host_memory[number], name + ", host", false);
+    return rows;
+  }
+
+ private:
+  std::string row_of(const ReportMemory& rank, const std::string& name, bool draws_budget) const {
     const Compared peaks{static_cast<double>(rank.predicted_peak),
                          static_cast<double>(rank.measured_peak)};
-    std::string row =
-        "<div class=\"rank\">rank " + std::to_string(number) + "</div><div class=\"bars\">";
+    std::string row = "<div class=\"rank\">" + name + "</div><div class=\"bars\">";
     row += "<div class=\"bar\">" + segments(rank) + "</div>";
     if (rank.measured_peak > 0) row += "<div class=\"bar\">" + measured(rank) + "</div>";
-    if (draws_budget_) {
+    if (draws_budget) {
       row += "<div class=\"budget\" style=\"left:" + width_of(input_.budget_bytes) + "\"></div>";
     }
     row += "</div><div class=\"figures\"><span>" + format_bytes(rank.predicted_peak) +
@@ -134,7 +143,6 @@ class MemoryBars {
     return row + "</div>";
   }
 
- private:
   std::string width_of(std::int64_t bytes) const {
     return format_double(100 * static_cast<double>(bytes) / full_, 3) + "%";
   }

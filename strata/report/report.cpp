@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "strata/base/durable_file.h"
 #include "strata/base/measurement.h"
@@ -113,12 +114,14 @@ std::string comparison(const ReportInput& input) {
     rows += row("Bubble", percent(input.bubble.predicted), percent(input.bubble.measured),
                 (points < 0 ? "\u2212" : "+") + format_double(std::fabs(points), 1) + " points");
   }
-  for (std::size_t rank = 0; rank < input.memory.size(); ++rank) {
-    const Compared peak{static_cast<double>(input.memory[rank].predicted_peak),
-                        static_cast<double>(input.memory[rank].measured_peak)};
-    if (peak.measured <= 0) continue;
-    rows += row("Peak memory, rank " + std::to_string(rank), bytes(peak.predicted),
-                bytes(peak.measured), signed_percent(peak.error()));
+  for (const auto& [where, tier] : {std::pair("", &input.memory), {", host", &input.host_memory}}) {
+    for (std::size_t rank = 0; rank < tier->size(); ++rank) {
+      const Compared peak{static_cast<double>((*tier)[rank].predicted_peak),
+                          static_cast<double>((*tier)[rank].measured_peak)};
+      if (peak.measured <= 0) continue;
+      rows += row("Peak memory, rank " + std::to_string(rank) + where, bytes(peak.predicted),
+                  bytes(peak.measured), signed_percent(peak.error()));
+    }
   }
   if (rows.empty()) return "";
   return "<section class=\"card\" id=\"comparison\"><div class=\"head\"><div><h2>Plan and run</h2>"

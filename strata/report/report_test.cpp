@@ -64,7 +64,8 @@ TEST(Report, DrawsTheLanesOfARankUnderItPredictedOverMeasured) {
   for (const char* lane : {">link in</text>", ">link out</text>", ">host update</text>"})
     EXPECT_EQ(count(html, lane), 1u) << lane;
   EXPECT_FALSE(contains(html, ">disk read</text>"));  // it did nothing
-  EXPECT_TRUE(contains(html, "rank 0, measured: weights to the device\nlayer 5\n"));
+  EXPECT_TRUE(contains(html, "rank 0, predicted: weights to the device\nlayer 0\n60 ms"));
+  EXPECT_TRUE(contains(html, "rank 0, measured: weights to the device\nlayer 0\n63 ms"));
   EXPECT_TRUE(contains(html, "the numbers are layers"));
   EXPECT_TRUE(contains(html, "title=\"measured link: "));
   EXPECT_FALSE(contains(html, "title=\"measured disk: "));
@@ -111,6 +112,22 @@ TEST(Report, ComparesThePlanWithTheRun) {
   EXPECT_TRUE(contains(html, "<td>1.05 s</td><td>1 s</td><td>+5.0\u00a0%</td>"));
   EXPECT_TRUE(contains(html, "<td>10.0 %</td><td>12.5 %</td><td>\u22122.5 points</td>"));
   EXPECT_TRUE(contains(html, "<td>95.00 MiB</td><td>100.00 MiB</td><td>\u22125.0\u00a0%</td>"));
+}
+
+TEST(Report, ShowsWhatARankHasOnItsHostBesideItsDevice) {
+  ReportInput input = example_report(2);
+  EXPECT_FALSE(contains(to_html(input), "rank 0, host"));
+  constexpr std::int64_t kMiB = 1 << 20;
+  for (int rank = 0; rank < 2; ++rank)
+    input.host_memory.push_back({.kinds = {{"weights", 400 * kMiB}, {"staging", 200 * kMiB}},
+                                 .predicted_peak = 600 * kMiB,
+                                 .measured_peak = 500 * kMiB});
+  const std::string html = to_html(input);
+  EXPECT_EQ(count(html, "<div class=\"rank\">rank 1, host</div>"), 1u);
+  EXPECT_EQ(count(html, "staging: 200.00 MiB of 600.00 MiB predicted"), 2u * 2);  // tip and title
+  EXPECT_EQ(count(html, "<div class=\"budget\""), 2u);  // the device's
+  EXPECT_TRUE(contains(
+      html, "Peak memory, rank 1, host</th><td>600.00 MiB</td><td>500.00 MiB</td><td>+20.0"));
 }
 
 TEST(Report, ShowsTheSampleWhateverBytesItHolds) {

@@ -38,6 +38,15 @@ std::string mesh_text(const PlannedRun& run) {
   return text + (mesh.zero > 0 ? ", ZeRO " + std::to_string(mesh.zero) : "");
 }
 
+// Where the layers' state lives.
+std::string memory_text(const PlannedRun& run) {
+  const TierPlacement& placement = run.plan.placement;
+  if (!placement.leaves_device()) return "all on the device";
+  const int window = run.plan.decisions().tiers.window;
+  return placement_text(placement) +
+         (placement.tiers.fetches_weights() ? ", window " + std::to_string(window) : "");
+}
+
 void add_timelines(ReportInput& input, const PlannedRun& run, const TrainingResult& result) {
   const Simulation& simulation = run.plan.simulation;
   for (int rank = 0; rank < run.ranks; ++rank) {
@@ -68,6 +77,16 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
       memory.kinds.emplace_back(name_of(static_cast<ByteKind>(kind)), ledger.at_peak.bytes[kind]);
     if (!result.records.empty()) memory.measured_peak = result.records.back().peak_bytes[rank];
     input.memory.push_back(std::move(memory));
+    if (run.plan.decisions().tiers.layers.empty()) continue;
+    const HostBytes& host = ledger.host;
+    ReportMemory on_host{.kinds = {{"weights", host.weights},
+                                   {"gradients", host.gradients},
+                                   {"states", host.states},
+                                   {"staging", host.staging}},
+                         .predicted_peak = host.total()};
+    if (!result.records.empty() && result.records.back().offload)
+      on_host.measured_peak = result.records.back().offload->host_peak_bytes[rank];
+    input.host_memory.push_back(std::move(on_host));
   }
 }
 
@@ -82,6 +101,7 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
       .facts = {{"mesh", mesh_text(run)},
                 {"schedule", name_of(run.mesh.schedule)},
                 {"recompute", name_of(recipe.memory.recompute)},
+                {"memory", memory_text(run)},
                 {"mini-batch", std::to_string(train.mini_batch) + " samples of " +
                                    std::to_string(recipe.model.context) + " tokens"},
                 {"micro-batch", std::to_string(train.micro_batch) + " samples"},
