@@ -53,9 +53,10 @@ struct ReportInput {
   ReportTimeline predicted{};
   ReportTimeline measured{};
   std::int64_t measured_step = 0;      ///< the step that the measured timeline shows
-  std::vector<ReportMemory> memory{};       ///< one a rank: its device
-  std::vector<ReportMemory> host_memory{};  ///< the same of its host memory; empty: nothing is there
-  std::int64_t budget_bytes = 0;            ///< of a rank's device; 0: no limit
+  std::vector<ReportMemory> memory{};  ///< one a rank: its device
+  std::vector<ReportMemory>
+      host_memory{};              ///< the same of its host memory; empty: nothing is there
+  std::int64_t budget_bytes = 0;  ///< of a rank's device; 0: no limit
   std::string prompt{};
   std::string sample{};  ///< what the model wrote behind the prompt
   std::vector<std::pair<std::string, std::string>> appendices{};  ///< title and text: plan, recipe
