@@ -50,6 +50,9 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const LayerBytes& bytes = table.of(model.layer(layer), inputs, request.keep_intermediates);
     const double forward = model.layer(layer).forward_flops(inputs) / request.flops_per_second;
     const std::int64_t own = layout.own_numel;
+    std::int64_t input_bytes = 0;
+    for (const InputRef& input : model.inputs(layer))
+      if (input.value >= 0) input_bytes += values[input.value].bytes();
     const std::int64_t states = own * (kFloatBytes * request.optimizer_slots + master_bytes);
     // Gradients are read, states and weights read and written; fp16 ones only written.
     const int passes = request.precision == at::kHalf ? 1 : 2;
@@ -63,6 +66,7 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .gradient_bytes = layout.total_numel * kFloatBytes,
          .state_bytes = states,
          .replica_bytes = borrowed_numel(layout) * weight_bytes,
+         .input_bytes = input_bytes,
          .saved_bytes = bytes.saved,
          .forward_transient_bytes = bytes.forward_transient,
          .backward_transient_bytes = bytes.backward_transient,

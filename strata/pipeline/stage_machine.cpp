@@ -21,13 +21,14 @@ MessageTag tag_of(Op send, const Action& action) {
 
 StageMachine::StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
                            LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
-                           LaneTrace* lane_trace)
+                           OffloadedActivations* offloaded, LaneTrace* lane_trace)
     : model_(model),
       plan_(std::move(plan)),
       options_(options),
       store_(store),
       optimizer_(optimizer),
       groups_(groups),
+      offloaded_(offloaded),
       lane_trace_(lane_trace) {
   STRATA_CHECK_EQ(model.split().ranks, groups.tp.size(), "pipeline.stage_machine");
   if (groups.tp.size() > 1)
@@ -57,6 +58,7 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
   gradients_.clear();
   graphs_.clear();
   host_squares_.clear();
+  if (offloaded_) offloaded_->clear();
   sends_.assign(model_.dataflow().values.size(), 0);
   for (const Action& action : program)
     if (action.op == Op::kSendActivation && action.micro_batch == 0) ++sends_[action.value];
@@ -75,6 +77,10 @@ void StageMachine::perform(const Action& action) {
       for (int layer = action.layers.end - 1; layer >= action.layers.begin; --layer)
         backward_layer(layer, action.micro_batch);
       return;
+    case Op::kOffloadActivations:
+      return offload_activations(action);
+    case Op::kFetchActivations:
+      return offloaded_->fetch(action.layers.begin, action.micro_batch);
     case Op::kSendActivation:
       return send_activation(action);
     case Op::kSendGradient:
@@ -171,12 +177,21 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
     values_.put(values[i], micro_batch, outputs[i], local_uses(values[i]) + sends_[values[i]]);
 }
 
+void StageMachine::offload_activations(const Action& action) {
+  const int layer = action.layers.begin;
+  LayerGraph& graph = graphs_.at({layer, action.micro_batch});
+  offloaded_->offload(layer, action.micro_batch, std::exchange(graph.inputs, {}));
+}
+
 void StageMachine::recompute(const Action& action) {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    LayerGraph& graph = graphs_.at({layer, action.micro_batch});
+    if (graph.inputs.empty())
+      graph.inputs = make_inputs(offloaded_->take(layer, action.micro_batch));
     const Lease lease = store_.acquire(layer, StateKind::kWeights);
     // The outputs went to their consumers in the first forward; only the graph is wanted.
     forward_with_graph(model_.layer(layer), context(layer, action.micro_batch), lease.weights(),
-                       graphs_.at({layer, action.micro_batch}));
+                       graph);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/layer_seconds.h"
+#include "strata/pipeline/offloaded_activations.h"
 #include "strata/pipeline/value_table.h"
 #include "strata/schedule/execute.h"
 #include "strata/schedule/step_plan.h"
@@ -72,11 +73,11 @@ struct StepOutcome {
 
 class StageMachine final : public Machine {
  public:
-  /// `plan`: whose programs it will run. `optimizer` may be null for forward-only programs.
-  /// `lane_trace`: of updates on the host; null: nobody draws them.
+  /// `plan`: whose programs it will run. `optimizer` may be null for forward-only programs, `offloaded`
+  /// where no activation leaves the device. `lane_trace`: of updates on the host; null: nobody draws them.
   StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
                LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
-               LaneTrace* lane_trace = nullptr);
+               OffloadedActivations* offloaded = nullptr, LaneTrace* lane_trace = nullptr);
 
   /// Sets the inputs of the next run of `program` and clears gradients and loss.
   void begin(const Program& program, StepInputs inputs);
@@ -98,6 +99,7 @@ class StageMachine final : public Machine {
  private:
   void forward(const Action& action);
   void forward_layer(int layer, int micro_batch);
+  void offload_activations(const Action& action);
   void recompute(const Action& action);
   void backward_layer(int layer, int micro_batch);
   void send_activation(const Action& action);
@@ -130,6 +132,7 @@ class StageMachine final : public Machine {
   LayerStore& store_;
   const Optimizer* optimizer_;
   MeshGroups& groups_;
+  OffloadedActivations* offloaded_;
   std::unique_ptr<TensorGroup> tensor_;  // null: no tensor parallelism
 
   StepInputs inputs_;

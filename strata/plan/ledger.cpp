@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/schedule/dataflow.h"
@@ -45,6 +47,8 @@ class Bookkeeper {
         changes_(schedule.num_ranks()),
         shards_(shard_bytes(costs, shards, reads_in_place, tiers)),
         open_(dataflow.num_layers),
+        activations_leaving_(schedule.num_ranks(), {-1, -1}),
+        host_activations_(schedule.num_ranks()),
         leaving_(schedule.num_ranks(), -1) {
     add_holders();
     for (ByteTable& table : now_) table[ByteKind::kBatch] = costs.batch_bytes;
@@ -212,6 +216,12 @@ class Bookkeeper {
       case Op::kAwaitGradients:
         for (int l = begin; l < end; ++l) end_reduction(l);
         break;
+      case Op::kOffloadActivations:
+        for (int l = begin; l < end; ++l) offload_activations(l);
+        break;
+      case Op::kFetchActivations:
+        for (int l = begin; l < end; ++l) fetch_activations(l);
+        break;
       case Op::kOffloadGradients:
         for (int l = begin; l < end; ++l) {
           end_offload();
@@ -242,6 +252,7 @@ class Bookkeeper {
 
   void recompute(int layer) {
     const LayerCost& cost = costs_.layers[layer];
+    if (fetched_.contains({layer, micro_batch_})) host_activations_[rank_] -= input_bytes(layer);
     add(ByteKind::kSaved, scaled(cost.saved_bytes));
     std::int64_t transients = scaled(cost.forward_transient_bytes);
     for (const int v : placement_.outputs[layer]) transients += value_bytes(v);
@@ -261,7 +272,46 @@ class Bookkeeper {
       const auto gradients = static_cast<std::int64_t>(value.consumers.size());
       if (value.differentiable) add(ByteKind::kValues, -gradients * value_bytes(v));
     }
+    let_inputs_go(layer);
+  }
+
+  // The bytes of the one before go now: whoever offloads waits for that.
+  void offload_activations(int layer) {
+    end_activation_offload();
+    activations_leaving_[rank_] = {layer, micro_batch_};
+    std::int64_t& host = host_activations_[rank_];
+    host += input_bytes(layer);
+    ledger_[rank_].host.activations = std::max(ledger_[rank_].host.activations, host);
+  }
+
+  void end_activation_offload() {
+    const auto [layer, micro_batch] = std::exchange(activations_leaving_[rank_], {-1, -1});
+    if (layer < 0) return;
+    const int now = std::exchange(micro_batch_, micro_batch);
     release_inputs(layer);
+    micro_batch_ = now;
+  }
+
+  // A copy of the layer's own, whoever else reads the value.
+  void fetch_activations(int layer) {
+    end_activation_offload();
+    add(ByteKind::kValues, input_bytes(layer));
+    fetched_.insert({layer, micro_batch_});
+    look(rank_, position_);
+  }
+
+  void let_inputs_go(int layer) {
+    if (fetched_.erase({layer, micro_batch_}) > 0) {
+      add(ByteKind::kValues, -input_bytes(layer));
+    } else {
+      release_inputs(layer);
+    }
+  }
+
+  std::int64_t input_bytes(int layer) const {
+    std::int64_t bytes = 0;
+    for (const int v : placement_.inputs[layer]) bytes += value_bytes(v);
+    return bytes;
   }
 
   // Beside the shard, which waits for the sum or has that of the micro-batches before.
@@ -367,8 +417,11 @@ class Bookkeeper {
   std::vector<bool> copies_;               // per layer
   std::vector<ShardBytes> shards_;         // per layer
   std::vector<bool> open_;                 // per layer: its whole gradient is here for a while
-  std::vector<int> leaving_;               // per rank: the layer whose gradient is being offloaded
-  int rank_ = 0;                           // of the action being performed
+  std::set<std::pair<int, int>> fetched_;  // (layer, micro-batch): inputs that came back
+  std::vector<std::pair<int, int>> activations_leaving_;  // per rank: the same, being offloaded
+  std::vector<std::int64_t> host_activations_;            // per rank
+  std::vector<int> leaving_;  // per rank: the layer whose gradient is being offloaded
+  int rank_ = 0;              // of the action being performed
   int position_ = 0;
   int micro_batch_ = -1;
   std::int64_t action_peak_ = 0;

@@ -80,6 +80,7 @@ struct MemoryOptions {
   TierChoice weights = TierChoice::kAuto;
   TierChoice gradients = TierChoice::kAuto;
   TierChoice states = TierChoice::kAuto;
+  TierChoice activations = TierChoice::kAuto;  ///< the inputs of layers that run again
   std::int64_t window = 0;  ///< layers whose weights are on the device at once; 0: as many as fit
   MemoryLink link = {};
   MemoryDisk disk = {};

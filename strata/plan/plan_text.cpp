@@ -111,6 +111,7 @@ std::string host_table(const Ledger& ledger, std::int64_t budget) {
       {column_of("weights", ledger, [](const RankLedger& r) { return r.host.weights; }),
        column_of("gradients", ledger, [](const RankLedger& r) { return r.host.gradients; }),
        column_of("states", ledger, [](const RankLedger& r) { return r.host.states; }),
+       column_of("activations", ledger, [](const RankLedger& r) { return r.host.activations; }),
        column_of("staging", ledger, [](const RankLedger& r) { return r.host.staging; }),
        column_of("all", ledger, [](const RankLedger& r) { return r.host.total(); })},
       budget);

@@ -13,16 +13,14 @@ using nlohmann::json;
 
 json placement_json(const TierPlacement& placement) {
   const LayerTiers& tiers = placement.tiers;
-  return {{"weights", tiers.weights},
-          {"gradients", tiers.gradients},
-          {"states", tiers.states},
-          {"window", placement.window},
-          {"gradient_buffers", placement.gradient_buffers}};
+  return {{"weights", tiers.weights},   {"gradients", tiers.gradients},
+          {"states", tiers.states},     {"activations", tiers.activations},
+          {"window", placement.window}, {"gradient_buffers", placement.gradient_buffers}};
 }
 
 TierPlacement placement_of(const json& text) {
   return {.tiers = {text.at("weights").get<Tier>(), text.at("gradients").get<Tier>(),
-                    text.at("states").get<Tier>()},
+                    text.at("states").get<Tier>(), text.at("activations").get<Tier>()},
           .window = text.at("window").get<int>(),
           .gradient_buffers = text.at("gradient_buffers").get<int>()};
 }

@@ -138,7 +138,7 @@ class Proposer {
     const ShardLayout& shards = plan.steps.shards();
     const auto layers = shard_bytes(costs_, shards, /*reads_in_place=*/true, tiers);
     for (const Program& program : plan.schedule().programs)
-      plan.traffic.push_back(tier_traffic(program, layers, shards, tiers));
+      plan.traffic.push_back(tier_traffic(program, costs_, layers, shards, tiers));
     double amount = 0;
     for (int m = 0; m < plan.micro_batches; ++m) amount += costs_.scale(m);
     std::string unit = "micro-batches";

@@ -73,6 +73,7 @@ Alternative with_tiers(Alternative from) {
   open("memory.weights", memory.weights);
   open("memory.gradients", memory.gradients);
   open("memory.states", memory.states);
+  open("memory.activations", memory.activations);
   return from;
 }
 

@@ -20,17 +20,18 @@ namespace strata {
 
 /// For the whole step, off the device.
 struct HostBytes {
-  std::int64_t weights = 0;    ///< what a fetch brings
-  std::int64_t gradients = 0;  ///< what an offload takes; fp32
-  std::int64_t states = 0;     ///< fp32 weights beside 16-bit ones included
-  std::int64_t staging =
-      0;  ///< what passes through between disk and device; of the rank, not a layer
-  std::int64_t total() const { return weights + gradients + states + staging; }
+  std::int64_t weights = 0;      ///< what a fetch brings
+  std::int64_t gradients = 0;    ///< what an offload takes; fp32
+  std::int64_t states = 0;       ///< fp32 weights beside 16-bit ones included
+  std::int64_t activations = 0;  ///< at most at once; of the rank, not a layer
+  std::int64_t staging = 0;      ///< the same: what passes through between disk and device
+  std::int64_t total() const { return weights + gradients + states + activations + staging; }
   HostBytes& operator+=(const HostBytes& other) {
     weights += other.weights;
     gradients += other.gradients;
     states += other.states;
     staging += other.staging;
+    activations += other.activations;
     return *this;
   }
   friend bool operator==(const HostBytes&, const HostBytes&) = default;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -132,6 +133,7 @@ class Clock : public Machine {
 
   void perform(const Action& action) override {
     if (is_compute(action.op)) wait_for_weights(action.layers);
+    if (action.op == Op::kRecompute) wait_for_inputs(action);
     const double begin = now_;
     now_ = end_of(action);
     timeline_.events.push_back(event_of(action, begin));
@@ -187,6 +189,33 @@ class Clock : public Machine {
           now_ = latest({owner, owner + 1}, state_.weights_at, now_);
     }
     timeline_.fetch_wait_seconds += now_ - begin;
+  }
+
+  // Those that are on their way back from the host.
+  void wait_for_inputs(const Action& action) {
+    const double begin = now_;
+    for (int l = action.layers.begin; l < action.layers.end; ++l)
+      if (const auto at = inputs_at_.find({l, action.micro_batch}); at != inputs_at_.end())
+        now_ = std::max(now_, at->second);
+    timeline_.fetch_wait_seconds += now_ - begin;
+  }
+
+  // There and back: each waits for the offload before.
+  void move_activations(const Action& action) {
+    const int layer = action.layers.begin;
+    const bool leave = action.op == Op::kOffloadActivations;
+    const double begin = now_, scale = shared_->costs->scale(action.micro_batch);
+    now_ = std::max(now_, activations_end_);
+    timeline_.offload_wait_seconds += now_ - begin;
+    if (shared_->lanes->empty()) return;
+    const LayerLanes& lanes = (*shared_->lanes)[layer];
+    if (leave) {
+      activations_end_ =
+          run(LaneKind::kToHost, layer, now_, lanes.activations_offload_seconds * scale);
+    } else {
+      inputs_at_[{layer, action.micro_batch}] =
+          run(LaneKind::kToDevice, layer, now_, lanes.activations_fetch_seconds * scale);
+    }
   }
 
   void wait_for_offloads() {
@@ -263,6 +292,10 @@ class Clock : public Machine {
       case Op::kPrefetchWeights:
         for (int l = begin; l < end; ++l) fetch(l);
         break;
+      case Op::kOffloadActivations:
+      case Op::kFetchActivations:
+        move_activations(action);
+        break;
       case Op::kReduceGradients:
         for (int l = begin; l < end; ++l)
           of_layer(reduced_at_, l) = exchange(l, shared_->collective_seconds->reduce, now_);
@@ -310,12 +343,14 @@ class Clock : public Machine {
   SharedClock* shared_;
   double now_ = 0;
   LaneState state_;
-  double channel_free_ = 0;          // when the last started collective of replicas ends
-  double offloads_end_ = 0;          // of those that have been started
-  std::vector<double> reduced_at_;   // per layer, 0: not reduced; empty: none is
-  std::vector<double> landed_at_;    // per layer: its gradient, on the host
-  std::vector<int> updated_early_;   // layers, before the norm
-  std::size_t came_ = 0, left_ = 0;  // collectives of all ranks
+  double channel_free_ = 0;     // when the last started collective of replicas ends
+  double offloads_end_ = 0;     // of those that have been started
+  double activations_end_ = 0;  // of the last one's way to the host
+  std::map<std::pair<int, int>, double> inputs_at_;  // (layer, micro-batch), back from the host
+  std::vector<double> reduced_at_;                   // per layer, 0: not reduced; empty: none is
+  std::vector<double> landed_at_;                    // per layer: its gradient, on the host
+  std::vector<int> updated_early_;                   // layers, before the norm
+  std::size_t came_ = 0, left_ = 0;                  // collectives of all ranks
   RankTimeline timeline_;
 };
 

@@ -60,18 +60,20 @@ struct CollectiveSeconds {
   std::vector<double> gather;  ///< to exchange updated weights
 };
 
-/// Of a layer that the host updates: what its lanes do for it.
+/// Of a layer of which something lives on the host: what its lanes do for it.
 struct LayerLanes {
   bool updates_on_host = false;
-  double fetch_seconds = 0;         ///< its weights' way to the device
-  double offload_seconds = 0;       ///< its gradients' way to the host
-  double update_seconds = 0;        ///< there
-  double fetch_read_seconds = 0;    ///< its weights from disk, before they go to the device
-  double update_read_seconds = 0;   ///< from disk, what its update needs
-  double update_write_seconds = 0;  ///< to disk, what its update has made
-  bool weights_on_disk = false;     ///< a fetch waits for that write
-  bool comes_back = false;          ///< updated weights go to the device without a fetch
-  int gradient_buffers = 0;         ///< TierLayout::gradient_buffers
+  double fetch_seconds = 0;                ///< its weights' way to the device
+  double offload_seconds = 0;              ///< its gradients' way to the host
+  double update_seconds = 0;               ///< there
+  double fetch_read_seconds = 0;           ///< its weights from disk, before they go to the device
+  double update_read_seconds = 0;          ///< from disk, what its update needs
+  double update_write_seconds = 0;         ///< to disk, what its update has made
+  bool weights_on_disk = false;            ///< a fetch waits for that write
+  bool comes_back = false;                 ///< updated weights go to the device without a fetch
+  int gradient_buffers = 0;                ///< TierLayout::gradient_buffers
+  double activations_fetch_seconds = 0;    ///< of a full micro-batch's inputs
+  double activations_offload_seconds = 0;  ///< the same
 };
 /// Per layer; empty: the host updates none.
 using LaneSeconds = std::vector<LayerLanes>;

@@ -11,6 +11,29 @@ namespace {
 
 constexpr Tier kTiers[] = {Tier::kHost, Tier::kDisk};
 
+bool runs_layers_again(RecomputeMode mode) {
+  return mode == RecomputeMode::kFull || mode == RecomputeMode::kAuto;
+}
+
+// The same, where inputs may or must leave: when all else has, and before the disk.
+std::vector<TierPlacement> with_activations(std::vector<TierPlacement> placements,
+                                            const MemoryOptions& memory) {
+  if (memory.activations == TierChoice::kDevice || !runs_layers_again(memory.recompute))
+    return placements;
+  std::vector<TierPlacement> all;
+  for (const bool on_disk : {false, true}) {
+    for (const bool away : {false, true}) {
+      if (!away && memory.activations == TierChoice::kHost) continue;
+      for (TierPlacement placement : placements) {
+        if ((placement.tiers.states == Tier::kDisk) != on_disk) continue;
+        if (away) placement.tiers.activations = Tier::kHost;
+        all.push_back(placement);
+      }
+    }
+  }
+  return all;
+}
+
 bool allows(TierChoice choice, Tier tier) {
   switch (choice) {
     case TierChoice::kAuto:
@@ -35,6 +58,7 @@ std::string placement_text(const TierPlacement& placement) {
     if (tiers.weights == tier) kinds.emplace_back("weights");
     if (tiers.gradients == tier) kinds.emplace_back("gradients");
     if (tiers.states == tier) kinds.emplace_back("states");
+    if (tiers.activations == tier) kinds.emplace_back("activations");
     if (kinds.empty()) continue;
     if (!text.empty()) text += ", ";
     for (std::size_t i = 0; i < kinds.size(); ++i)
@@ -75,6 +99,11 @@ void check_memory(const MemoryOptions& memory, const MeshOptions& mesh, const Pl
   if (on_disk && memory.disk.path.empty())
     refuse("memory.disk.path", "something is to live on a disk, and no folder is named",
            "a folder on a disk", "none", "set memory.disk.path to one");
+  if (memory.activations == TierChoice::kHost && !runs_layers_again(memory.recompute))
+    refuse("memory.activations", "only layers that run again keep nothing but their inputs",
+           "memory.recompute=full or auto",
+           std::string("host, with memory.recompute=") + name_of(memory.recompute),
+           "set memory.recompute=full, or memory.activations=device");
   const bool stay = memory.weights == TierChoice::kDevice || memory.states == TierChoice::kDevice;
   const bool sharded = mesh.automatic || (mesh.zero == 3 && mesh.dp > 1);
   if (memory.window > 0 && stay && !sharded) {
@@ -99,7 +128,7 @@ std::vector<TierPlacement> tier_placements(const MemoryOptions& memory, bool tra
       allowed.push_back({.tiers = tiers, .window = static_cast<int>(memory.window)});
     if (!trains) return {{.tiers = all[0], .window = static_cast<int>(memory.window)}};
   }
-  return allowed;
+  return with_activations(std::move(allowed), memory);
 }
 
 TierLayout tier_layout(const TierPlacement& placement, int num_layers, bool updates_at_once) {

@@ -346,6 +346,31 @@ TEST(TierChoice, RecomputeMakesRoomForAWindow) {
   EXPECT_TRUE(plan.decisions().tiers[0].fetches_weights());
 }
 
+// When all else has left; of layers that run again.
+TEST(TierChoice, ActivationsLeaveLast) {
+  PlanRequest request = request_of(16);
+  for (ValueCost& value : request.costs_cheap.values) value.bytes = 2 * kMiB;
+  request.memory = {.device = {64 * kMiB}, .recompute = RecomputeMode::kFull};
+  const Plan kept = make_plan(request);
+  EXPECT_TRUE(kept.placement.tiers.fetches_weights());
+  EXPECT_FALSE(kept.placement.tiers.offloads_activations());
+  request.memory.activations = kHost;
+  const Plan away = make_plan(request);
+  EXPECT_LT(peak_bytes(away.ledger), request.memory.device.count);
+  request.memory.activations = kDevice;
+  request.memory.window = 1;
+  const std::int64_t least = peak_bytes(make_plan(request).ledger);
+  request.memory.device.count = least - 1;
+  EXPECT_FALSE(is_planned(request));
+  request.memory.activations = kAuto;
+  const Plan all = make_plan(request);
+  EXPECT_TRUE(all.placement.tiers.offloads_activations());
+  EXPECT_GT(all.ledger[0].host.activations, 0);
+  EXPECT_EQ(follow_plan(request, decisions_text(all)).placement, all.placement);
+  request.memory.recompute = RecomputeMode::kCheap;  // nothing runs again
+  EXPECT_FALSE(is_planned(request));
+}
+
 TEST(TierChoice, UpdatesAtOnceOnlyWhereNothingWaitsForAllGradients) {
   for (const bool at_once : {false, true}) {
     PlanRequest request = request_of();

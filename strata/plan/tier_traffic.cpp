@@ -3,6 +3,7 @@
 #include "strata/plan/tier_traffic.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "strata/base/units.h"
 
@@ -81,12 +82,19 @@ LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, cons
   if (tiers.layers.empty()) return lanes;
   const auto layers = shard_bytes(costs, shards, /*reads_in_place=*/true, tiers);
   for (int l = 0; l < static_cast<int>(layers.size()); ++l) {
+    const LayerCost& cost = costs.layers[l];
+    LayerLanes activations;
+    if (tiers[l].offloads_activations()) {
+      activations.activations_fetch_seconds =
+          seconds_of(cost.input_bytes, rates.to_device, rates.latency);
+      activations.activations_offload_seconds =
+          seconds_of(cost.input_bytes, rates.to_host, rates.latency);
+    }
     if (!tiers[l].updates_on_host()) {
-      lanes.emplace_back();
+      lanes.push_back(activations);
       continue;
     }
     const HostBytes& updated = layers[l].updated;
-    const LayerCost& cost = costs.layers[l];
     const double share = cost.weight_bytes > 0 ? static_cast<double>(updated.weights) /
                                                      static_cast<double>(cost.weight_bytes)
                                                : 1;
@@ -103,16 +111,25 @@ LaneSeconds lane_seconds(const CostTable& costs, const ShardLayout& shards, cons
                      .update_write_seconds = seconds_of(update_moves(disk), rates.disk_write, 0),
                      .weights_on_disk = fetch_reads(disk) > 0,
                      .comes_back = comes_back(shards[l], tiers[l]),
-                     .gradient_buffers = tiers.gradient_buffers});
+                     .gradient_buffers = tiers.gradient_buffers,
+                     .activations_fetch_seconds = activations.activations_fetch_seconds,
+                     .activations_offload_seconds = activations.activations_offload_seconds});
   }
   return lanes;
 }
 
-TierTraffic tier_traffic(const Program& program, const std::vector<ShardBytes>& layers,
-                         const ShardLayout& shards, const TierLayout& tiers) {
+TierTraffic tier_traffic(const Program& program, const CostTable& costs,
+                         const std::vector<ShardBytes>& layers, const ShardLayout& shards,
+                         const TierLayout& tiers) {
   TierTraffic traffic;
   for (const Action& action : program) {
     for (int l = action.layers.begin; l < action.layers.end; ++l) {
+      const bool leave = action.op == Op::kOffloadActivations;
+      if (leave || action.op == Op::kFetchActivations) {
+        const auto full = static_cast<double>(costs.layers[l].input_bytes);
+        (leave ? traffic.to_host : traffic.to_device) +=
+            std::llround(full * costs.scale(action.micro_batch));
+      }
       if (!tiers[l].updates_on_host()) continue;
       const HostBytes& updated = layers[l].updated;
       const LayerOnDisk& disk = layers[l].disk;

@@ -55,8 +55,9 @@ struct TierTraffic {
 };
 
 /// What `program` moves.
-TierTraffic tier_traffic(const Program& program, const std::vector<ShardBytes>& layers,
-                         const ShardLayout& shards, const TierLayout& tiers);
+TierTraffic tier_traffic(const Program& program, const CostTable& costs,
+                         const std::vector<ShardBytes>& layers, const ShardLayout& shards,
+                         const TierLayout& tiers);
 
 /// Tokens (or samples) of a step below which a resource takes longer than the compute that hides it:
 /// transfers and reads hide behind the whole step; updates and what they write to disk behind backward

@@ -81,8 +81,10 @@ TEST(TierSimulation, WhatAWindowHidesTakesNoTime) {
 TEST(TierSimulation, AStarvedLinkSetsTheStep) {
   for (const int window : {2, 3, 4}) {
     Streamed s{.fetch = 10, .offload = 0.5, .update = 0.5, .window = window};
-    const TierTraffic moved = tier_traffic(s.schedule().programs[0], std::vector<ShardBytes>(8), {},
-                                           {.layers = std::vector(8, kAllAway)});
+    const Schedule schedule = s.schedule();
+    const TierTraffic moved =
+        tier_traffic(schedule.programs[0], equal_costs(s.dataflow, {}), std::vector<ShardBytes>(8),
+                     {}, {.layers = std::vector(8, kAllAway)});
     const double link = 10.0 * static_cast<double>(moved.fetches);
     EXPECT_GE(s.step(), link) << window;
     // Beyond it: the window is computed at the turn and at the end, the last gradient lands, the
@@ -279,7 +281,8 @@ TEST(TierTraffic, CountsEveryFetchAndEachGradientOnce) {
   const Schedule schedule = s.schedule();
   const TierLayout tiers{.layers = std::vector(8, kAllAway)};
   const std::vector<ShardBytes> layers(8, {.updated = {.weights = 100, .gradients = 200}});
-  const TierTraffic moved = tier_traffic(schedule.programs[0], layers, {}, tiers);
+  const TierTraffic moved =
+      tier_traffic(schedule.programs[0], equal_costs(s.dataflow, {}), layers, {}, tiers);
   EXPECT_EQ(moved.fetches, std::ranges::count_if(schedule.programs[0], [](const Action& a) {
               return a.op == Op::kPrefetchWeights;
             }));
@@ -355,8 +358,8 @@ TEST(TierTraffic, OfADiskIsWhatUpdatesAndFetchesMoveAndACommitKeeps) {
                {kAllAway, 0, 0, 0}};
   for (const auto& c : cases) {
     const std::vector<ShardBytes> layers(8, on_disk(c.tiers));
-    const TierTraffic moved =
-        tier_traffic(schedule.programs[0], layers, {}, {.layers = std::vector(8, c.tiers)});
+    const TierTraffic moved = tier_traffic(schedule.programs[0], equal_costs(s.dataflow, {}),
+                                           layers, {}, {.layers = std::vector(8, c.tiers)});
     EXPECT_EQ(moved.disk_read, moved.fetches * c.fetch + 8 * c.update);
     EXPECT_EQ(moved.disk_written, 8 * c.written);
     EXPECT_EQ(moved.to_device, moved.fetches * 100);  // wherever they come from

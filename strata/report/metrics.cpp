@@ -64,7 +64,8 @@ std::string to_metrics_line(const StepRecord& record) {
                        {"bytes_to_device", offload->bytes_to_device},
                        {"bytes_to_host", offload->bytes_to_host},
                        {"weights_wait_seconds", offload->weights_wait_seconds},
-                       {"gradients_wait_seconds", offload->gradients_wait_seconds}};
+                       {"gradients_wait_seconds", offload->gradients_wait_seconds},
+                       {"activations_wait_seconds", offload->activations_wait_seconds}};
   }
   if (record.validation_loss) json["validation_loss"] = *record.validation_loss;
   json["samples_seen"] = record.samples_seen;

@@ -4,7 +4,8 @@
 /// Keys    step, loss, loss_hex (the exact bits, as C's %a), gradient_norm, gradient_norm_hex,
 ///         learning_rate, tokens_per_second, step_seconds, bubble, peak_bytes (a list, one per
 ///         rank), offload (where something lives in host memory: host_peak_bytes, a list,
-///         bytes_to_device, bytes_to_host, weights_wait_seconds, gradients_wait_seconds),
+///         bytes_to_device, bytes_to_host, weights_wait_seconds, gradients_wait_seconds,
+///         activations_wait_seconds),
 ///         validation_loss (where there was a validation), samples_seen. Numbers that JSON
 ///         lacks, such as a loss of NaN, are null; their hex form still names them.
 /// Cost    one write a step; every line is complete on disk before the next step starts.
@@ -27,7 +28,8 @@ struct OffloadRecord {
   std::int64_t bytes_to_host = 0;
   double weights_wait_seconds =
       0;  ///< of the rank that waited longest; for updates before them, too
-  double gradients_wait_seconds = 0;  ///< the same
+  double gradients_wait_seconds = 0;    ///< the same
+  double activations_wait_seconds = 0;  ///< the same
 };
 
 /// What one finished step is known by: the progress line, metrics and the report all read it.

@@ -38,7 +38,8 @@ std::string progress_text(const StepRecord& record, std::int64_t total_steps, do
     text += " + host " + format_bytes(*std::ranges::max_element(offload->host_peak_bytes));
     text += "  moved " + format_bytes(offload->bytes_to_device + offload->bytes_to_host);
     text += "  waited " +
-            format_seconds(offload->weights_wait_seconds + offload->gradients_wait_seconds);
+            format_seconds(offload->weights_wait_seconds + offload->gradients_wait_seconds +
+                           offload->activations_wait_seconds);
   }
   if (record.step < total_steps) text += "  left " + format_seconds(std::ceil(left_seconds));
   return text;

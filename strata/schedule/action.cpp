@@ -23,6 +23,8 @@ constexpr Description kOperations[] = {
     {Op::kForward, "F", "forward", Kind::kCompute},
     {Op::kRecompute, "R", "recompute", Kind::kCompute},
     {Op::kBackward, "B", "backward", Kind::kCompute},
+    {Op::kOffloadActivations, "OA", "activation offload"},
+    {Op::kFetchActivations, "FA", "activation fetch"},
     {Op::kSendActivation, "SF", "activation", Kind::kSend},
     {Op::kReceiveActivation, "RF", "activation", Kind::kReceive},
     {Op::kSendGradient, "SB", "gradient", Kind::kSend},

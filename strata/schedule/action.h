@@ -12,14 +12,17 @@
 namespace strata {
 
 enum class Op : std::uint8_t {
-  kForward,         ///< layers, micro_batch
-  kRecompute,       ///< layers, micro_batch: forward again, this time keeping what backward needs
-  kBackward,        ///< layers, micro_batch: both gradients, layers in descending order
-  kSendActivation,  ///< value, micro_batch, peer
-  kReceiveActivation,  ///< value, micro_batch, peer
-  kSendGradient,       ///< value, consumer, micro_batch, peer
-  kReceiveGradient,    ///< value, consumer, micro_batch, peer
-  kSendTiedGradient,   ///< tie, consumer (the using layer), peer (the owner's rank)
+  kForward,    ///< layers, micro_batch
+  kRecompute,  ///< layers, micro_batch: forward again, this time keeping what backward needs
+  kBackward,   ///< layers, micro_batch: both gradients, layers in descending order
+  kOffloadActivations,  ///< layers, micro_batch: starts to take the inputs that they keep for their
+                        ///< recompute to the host; waits for the offload before
+  kFetchActivations,    ///< layers, micro_batch: starts to bring them back; the recompute waits
+  kSendActivation,      ///< value, micro_batch, peer
+  kReceiveActivation,   ///< value, micro_batch, peer
+  kSendGradient,        ///< value, consumer, micro_batch, peer
+  kReceiveGradient,     ///< value, consumer, micro_batch, peer
+  kSendTiedGradient,    ///< tie, consumer (the using layer), peer (the owner's rank)
   kReceiveTiedGradient,
   kAddTiedGradients,  ///< tie: adds the uses' gradients to the owner's, on the owner's rank
   kPrefetchWeights,  ///< layers: starts to bring their weights to the device, from the replicas that

@@ -257,6 +257,7 @@ Schedule lower(Schedule schedule, const Dataflow& dataflow, const Partition& par
   if (!options.recompute.empty()) schedule = with_recompute(std::move(schedule), options.recompute);
   schedule =
       with_prefetches(std::move(schedule), dataflow, partition, options.shards, options.tiers);
+  schedule = with_activation_offloads(std::move(schedule), options.tiers);
   if (options.update) {
     schedule = with_reductions(std::move(schedule), dataflow, options.shards);
     schedule = with_offloads(std::move(schedule), dataflow, options.shards, options.tiers);

@@ -27,6 +27,10 @@ Schedule with_recompute(Schedule schedule, const LayerSet& recompute);
 Schedule with_prefetches(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                          const ShardLayout& shards, const TierLayout& tiers = {});
 
+/// Takes the inputs that recomputed layers keep to the host, where they live there, and brings them back
+/// while the action before the recompute runs. What is computed again at once stays.
+Schedule with_activation_offloads(Schedule schedule, const TierLayout& tiers);
+
 /// Starts the reduction of a layer's gradients right after its last backward (or each one), so that
 /// it overlaps with the backwards of the layers below; of layers that are reduced each time, at
 /// most one reduction is under way. Owners of ties wait for with_update.

@@ -75,6 +75,9 @@ void Rules::perform(const Action& action, int rank) {
       return recompute(action);
     case Op::kBackward:
       return backward(action, rank);
+    case Op::kOffloadActivations:
+    case Op::kFetchActivations:
+      return move_activations(action, rank);
     case Op::kAddTiedGradients:
       return add_ties(action, rank);
     case Op::kPrefetchWeights:
@@ -207,6 +210,10 @@ void Rules::backward(const Action& action, int rank) {
   }
   for (int layer = action.layers.end; layer-- > action.layers.begin;) {
     State& state_here = state(layer, action.micro_batch);
+    if (state_here == State::kAway) {
+      throw BrokenRule("a backward runs while its inputs are on the host", "their fetch before",
+                       run_name(layer, action.micro_batch));
+    }
     if (state_here == State::kNothing || state_here == State::kBackward) {
       throw BrokenRule("a backward has no forward", "one forward before each backward",
                        run_name(layer, action.micro_batch));

@@ -34,7 +34,8 @@ class Rules {
   const std::vector<int>& peak_in_flight() const { return peak_in_flight_; }
 
  private:
-  enum class State : std::uint8_t { kNothing, kForward, kRecompute, kBackward };
+  /// kAway: behind a forward whose inputs are on the host.
+  enum class State : std::uint8_t { kNothing, kForward, kAway, kRecompute, kBackward };
 
   void check_compute(const Action& action, int rank) const;
   void forward(const Action& action, int rank);
@@ -42,6 +43,7 @@ class Rules {
   void backward(const Action& action, int rank);
   void check_send(const Action& action, int rank) const;
   void check_send_of_tie(const Action& action, int rank) const;
+  void move_activations(const Action& action, int rank);
   void add_ties(const Action& action, int rank);
   void fetch(const Action& action, int rank);
   void release(const Action& action);

@@ -60,6 +60,25 @@ void Rules::release(const Action& action) {
   }
 }
 
+void Rules::move_activations(const Action& action, int rank) {
+  check_own_layers(action, rank);
+  const bool leave = action.op == Op::kOffloadActivations;
+  for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+    State& state_here = state(layer, action.micro_batch);
+    if (!options_->tiers[layer].offloads_activations() ||
+        state_here != (leave ? State::kForward : State::kAway)) {
+      throw BrokenRule(leave ? "activations are offloaded out of place"
+                             : "activations are fetched that are not on the host",
+                       leave
+                           ? "once, between a forward and its recompute, of a layer that keeps its "
+                             "inputs on the host"
+                           : "their offload before",
+                       to_string(action));
+    }
+    state_here = leave ? State::kAway : State::kForward;
+  }
+}
+
 void Rules::reduce(const Action& action, int rank) {
   check_own_layers(action, rank);
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {

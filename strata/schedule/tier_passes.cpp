@@ -1,5 +1,5 @@
 // Passes for what is not on the device when an action needs it: weights that replicas shard or that
-// live on the host, gradients that leave when they are complete.
+// live on the host, inputs that wait there for a recompute, gradients that leave when they are complete.
 //
 // The program is known beforehand, so the best choice of what stays is, too: whoever is used farthest in
 // the future goes (Belady). As a step uses layers 0..L-1 and then L-1..0, this keeps the last layers at
@@ -7,6 +7,7 @@
 // its way: choosing among the others costs a few more fetches and lets every one of them overlap.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "strata/schedule/passes.h"
@@ -173,7 +174,8 @@ Schedule with_prefetches(Schedule schedule, const Dataflow& dataflow, const Part
   LayerSet away, apart;
   for (int layer = 0; layer < dataflow.num_layers; ++layer) {
     if (is_away(layer, shards, tiers)) away.add(layer);
-    if (away.has(layer) || tiers[layer].offloads_gradients()) apart.add(layer);
+    if (away.has(layer) || tiers[layer].offloads_gradients() || tiers[layer].offloads_activations())
+      apart.add(layer);
   }
   if (apart.empty()) return schedule;
   const std::vector<std::vector<int>> needed =
@@ -187,6 +189,38 @@ Schedule with_prefetches(Schedule schedule, const Dataflow& dataflow, const Part
     std::vector<std::vector<int>> uses;
     for (const Action& action : split) uses.push_back(needed[action.layers.begin]);
     program = WeightWindow(split, std::move(uses), dataflow.num_layers, tiers.window)();
+  }
+  return schedule;
+}
+
+Schedule with_activation_offloads(Schedule schedule, const TierLayout& tiers) {
+  for (Program& program : schedule.programs) {
+    std::map<std::pair<int, int>, std::size_t>
+        forwards;                                 // (layer, micro-batch): its compute action
+    std::vector<std::size_t> computes;            // positions
+    std::map<std::size_t, Action> behind, ahead;  // of a position
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      Action action = program[i];
+      if (!is_compute(action.op)) continue;
+      computes.push_back(i);
+      if (!tiers[action.layers.begin].offloads_activations()) continue;
+      const std::pair run(action.layers.begin, action.micro_batch);
+      if (action.op == Op::kForward) forwards[run] = computes.size() - 1;
+      if (action.op != Op::kRecompute) continue;
+      const std::size_t forward = forwards.at(run), recompute = computes.size() - 1;
+      if (recompute == forward + 1) continue;
+      action.op = Op::kOffloadActivations;
+      behind[computes[forward]] = action;
+      action.op = Op::kFetchActivations;
+      ahead[computes[recompute - 1]] = action;
+    }
+    Program full;
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      if (const auto found = ahead.find(i); found != ahead.end()) full.push_back(found->second);
+      full.push_back(program[i]);
+      if (const auto found = behind.find(i); found != behind.end()) full.push_back(found->second);
+    }
+    program = std::move(full);
   }
   return schedule;
 }

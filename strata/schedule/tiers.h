@@ -27,6 +27,8 @@ struct LayerTiers {
   Tier weights = Tier::kDevice;    ///< off the device: whole only from prefetch to release
   Tier gradients = Tier::kDevice;  ///< off the device: there from a backward to its offload
   Tier states = Tier::kDevice;
+  /// Of a layer that runs again before its backward: the inputs that it keeps for that.
+  Tier activations = Tier::kDevice;
 
   bool updates_on_host() const { return states != Tier::kDevice; }
   bool fetches_weights() const { return weights != Tier::kDevice; }
@@ -37,6 +39,7 @@ struct LayerTiers {
     if (states != Tier::kDisk) return states;
     return weights == Tier::kHost ? Tier::kHost : Tier::kDisk;
   }
+  bool offloads_activations() const { return activations != Tier::kDevice; }
   friend bool operator==(const LayerTiers&, const LayerTiers&) = default;
 };
 

@@ -34,6 +34,9 @@ class TraceLog {
  public:
   void add(const TraceEvent& event) { events_.push_back(event); }
 
+  /// Adds a wait for memory that ends now, unless it was too short to be one.
+  void add_wait(Op op, int layer, double begin_seconds);
+
   /// Adds `event`, cut where events added since the first `known` lie within it: an action that waits
   /// for memory is two spans with the wait between them. Those take its place in the program.
   void add_around(TraceEvent event, std::size_t known);
@@ -44,6 +47,12 @@ class TraceLog {
  private:
   std::vector<TraceEvent> events_;
 };
+
+inline void TraceLog::add_wait(Op op, int layer, double begin_seconds) {
+  constexpr double kNothing = 50e-6;  // to find out that there is nothing to wait for
+  const double now = now_seconds();
+  if (now - begin_seconds >= kNothing) add({op, -1, -1, layer, begin_seconds, now});
+}
 
 inline void TraceLog::add_around(TraceEvent event, std::size_t known) {
   // Of a span that waits at once, what lies before its wait is getting there.

@@ -36,7 +36,7 @@ class HostMedium final : public Medium {
   /// Makes the buffers, of `numel` elements each, that layers borrow for their gradients.
   void make_gradient_buffers(int buffers, std::int64_t numel);
 
-  const Link& link() const { return link_; }
+  Link& link() { return link_; }
 
  private:
   // Whose gradient lies in it until the next layer's turn.

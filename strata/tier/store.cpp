@@ -283,13 +283,11 @@ void LayerStore::wait(const LayerState& state, StateKind kind, const Event& even
 }
 
 void LayerStore::waited(const LayerState& state, StateKind kind, double begin_seconds) {
-  constexpr double kNothing = 50e-6;  // to find out that there is nothing to wait for
-  const double now = now_seconds();
-  waited_[static_cast<int>(kind)] += now - begin_seconds;
-  if (!trace_ || now - begin_seconds < kNothing) return;
+  waited_[static_cast<int>(kind)] += now_seconds() - begin_seconds;
   const bool gradients = kind == StateKind::kGradients || kind == StateKind::kGradientShard;
-  trace_->add({gradients ? Op::kOffloadGradients : Op::kPrefetchWeights, -1, -1, state.layer,
-               begin_seconds, now});
+  if (trace_)
+    trace_->add_wait(gradients ? Op::kOffloadGradients : Op::kPrefetchWeights, state.layer,
+                     begin_seconds);
 }
 
 void LayerStore::leave(Entry& entry, StateKind kind) {

@@ -23,9 +23,9 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
   if (c.precision != at::kFloat) out << ", " << c.precision;
   if (c.tiers.updates_on_host())
     out << ", weights on " << name_of(c.tiers.weights) << ", gradients on "
-        << name_of(c.tiers.gradients) << ", window " << c.window
-        << (c.updates_at_once ? ", updates at once" : "") << ", " << c.gradient_buffers
-        << " gradient buffers" << (c.clip > 0 ? ", clipped" : "");
+        << name_of(c.tiers.gradients) << ", activations on " << name_of(c.tiers.activations)
+        << ", window " << c.window << (c.updates_at_once ? ", updates at once" : "") << ", "
+        << c.gradient_buffers << " gradient buffers" << (c.clip > 0 ? ", clipped" : "");
   return out;
 }
 

@@ -93,6 +93,27 @@ TEST(Offload, UpdatesAtOnceTrainTheSameBits) {
   }
 }
 
+TEST(Offload, ActivationsThatWaitOnTheHostTrainTheSameBits) {
+  for (LayerTiers tiers : {LayerTiers{}, kAllOnHost}) {
+    tiers.activations = Tier::kHost;
+    for (const ScheduleKind schedule :
+         {ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kVertical}) {
+      for (const char* recompute : {"full", "mixed", "none"}) {
+        MeshCase c = small({.pp = schedule == ScheduleKind::kVertical ? 1 : 2});
+        c.tiers = tiers;
+        c.schedule = schedule;
+        c.recompute = recompute;
+        expect_same_bits_offloaded(c);
+      }
+    }
+    MeshCase c = small({.dp = 2, .tp = 2}, 3, false);
+    c.tiers = tiers;
+    c.micro_batch = 3;  // the last one is smaller
+    c.precision = at::kBFloat16;
+    expect_same_bits_offloaded(c);
+  }
+}
+
 TEST(Offload, StagesReplicasAndTensorRanksTrainTheSameBits) {
   for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
     for (const bool tie : {true, false}) {
@@ -126,6 +147,7 @@ TEST(Offload, FortyMeshesAtRandomTrainTheSameBits) {
     c.schedule = draw(ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b);
     c.recompute = draw("none", "cheap", "full", "mixed");
     c.tiers = draw(kZeroOffload, kStatesOnHost, kAllOnHost);
+    c.tiers.activations = draw(Tier::kDevice, Tier::kHost);
     c.window = draw(1, 2, 4, 100);
     c.micro_batch = draw(1, 2, 4);
     c.precision = draw(at::kFloat, at::kBFloat16);
@@ -205,6 +227,21 @@ TEST(Offload, GradientsThatAreConsumedShareTwoBuffers) {
   const std::int64_t host = peaks_of(c).host;
   EXPECT_GE(host, state_bytes + 2 * largest);
   EXPECT_LE(host, state_bytes + 2 * largest + state_bytes / 100);
+}
+
+// Of 24 layers' inputs the device keeps what is on its way.
+TEST(Offload, ActivationsOnTheHostLeaveTheDevice) {
+  MeshCase c = deep();
+  c.model.context = 64;
+  c.mini_batch = c.micro_batch = 8;
+  c.tiers = kAllOnHost;
+  const Peaks kept = peaks_of(c);
+  c.tiers.activations = Tier::kHost;
+  const Peaks away = peaks_of(c);
+  const std::int64_t input = 4 * c.model.width * c.model.context * c.micro_batch;
+  EXPECT_LE(away.device, kept.device - (c.model.layers - 4) * input);
+  EXPECT_GE(away.host, kept.host + (c.model.layers - 4) * input);
+  EXPECT_LE(away.host, kept.host + 2 * c.model.layers * input);
 }
 
 TEST(Offload, TheHostBudgetRefusesTheByteThatIsTooMany) {

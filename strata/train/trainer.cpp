@@ -90,8 +90,12 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
     if (plan_.pipeline_rank(layer) == groups_.pp.rank())
       store_.insert(layer, model.layout(layer), placement_of(layer));
   make_gradient_buffers();
-  machine_ = std::make_unique<StageMachine>(model, plan_, options_.machine, store_,
-                                            optimizer_.get(), groups_, &lane_trace_);
+  if (host_medium_)
+    offloaded_ = std::make_unique<OffloadedActivations>(host_medium_->link(), world.device(),
+                                                        host_account_.get(), &trace_);
+  machine_ =
+      std::make_unique<StageMachine>(model, plan_, options_.machine, store_, optimizer_.get(),
+                                     groups_, offloaded_.get(), &lane_trace_);
   store_.trace_waits(&trace_);
 }
 
@@ -114,7 +118,8 @@ Trainer::OffloadUse Trainer::offload_use() const {
           .weights_wait_seconds = store_.waited_seconds(StateKind::kWeights) +
                                   store_.waited_seconds(StateKind::kWeightShard),
           .gradients_wait_seconds = store_.waited_seconds(StateKind::kGradients) +
-                                    store_.waited_seconds(StateKind::kGradientShard)};
+                                    store_.waited_seconds(StateKind::kGradientShard),
+          .activations_wait_seconds = offloaded_->waited_seconds()};
 }
 
 ShardPlacement Trainer::placement_of(int layer) const {

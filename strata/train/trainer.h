@@ -92,8 +92,9 @@ class Trainer {
     std::int64_t host_peak_bytes = 0;
     std::int64_t bytes_to_device = 0;
     std::int64_t bytes_to_host = 0;
-    double weights_wait_seconds = 0;    ///< for weights on their way, and the updates before them
-    double gradients_wait_seconds = 0;  ///< for gradients on their way to the host
+    double weights_wait_seconds = 0;      ///< for weights on their way, and the updates before them
+    double gradients_wait_seconds = 0;    ///< for gradients on their way to the host
+    double activations_wait_seconds = 0;  ///< for activations on their way, there or back
   };
   OffloadUse offload_use() const;
 
@@ -127,6 +128,7 @@ class Trainer {
   LaneTrace lane_trace_;               // behind those who write to it
   HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
   LayerStore store_;
+  std::unique_ptr<OffloadedActivations> offloaded_;  // null: everything is on the device
   std::unique_ptr<StageMachine> machine_;
   std::int64_t steps_done_ = 0;
   LossScale loss_scale_;

@@ -155,23 +155,25 @@ class RankLoop {
     if (state_.run.plan.decisions().tiers.layers.empty()) return std::nullopt;
     const int ranks = group_.size();
     const Trainer::OffloadUse now = trainer_.offload_use();
-    std::vector<double> numbers(5 * ranks, 0.0);
-    const auto mine = std::span(numbers).subspan(5 * group_.rank(), 5);
+    std::vector<double> numbers(6 * ranks, 0.0);
+    const auto mine = std::span(numbers).subspan(6 * group_.rank(), 6);
     mine[0] = static_cast<double>(now.host_peak_bytes);
     mine[1] = static_cast<double>(now.bytes_to_device - offload_use_.bytes_to_device);
     mine[2] = static_cast<double>(now.bytes_to_host - offload_use_.bytes_to_host);
     mine[3] = now.weights_wait_seconds - offload_use_.weights_wait_seconds;
     mine[4] = now.gradients_wait_seconds - offload_use_.gradients_wait_seconds;
+    mine[5] = now.activations_wait_seconds - offload_use_.activations_wait_seconds;
     offload_use_ = now;
     group_.all_reduce(numbers);
     OffloadRecord record;
     for (int rank = 0; rank < ranks; ++rank) {
-      const auto of = std::span(numbers).subspan(5 * rank, 5);
+      const auto of = std::span(numbers).subspan(6 * rank, 6);
       record.host_peak_bytes.push_back(static_cast<std::int64_t>(of[0]));
       record.bytes_to_device += static_cast<std::int64_t>(of[1]);
       record.bytes_to_host += static_cast<std::int64_t>(of[2]);
       record.weights_wait_seconds = std::max(record.weights_wait_seconds, of[3]);
       record.gradients_wait_seconds = std::max(record.gradients_wait_seconds, of[4]);
+      record.activations_wait_seconds = std::max(record.activations_wait_seconds, of[5]);
     }
     return record;
   }

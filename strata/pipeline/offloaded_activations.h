@@ -1,0 +1,64 @@
+/// Keeps on the host, between a layer's forward and its recompute, the inputs that the recompute starts from.
+///
+/// Device bytes follow the program, not the clock: an offload waits for the one before and lets its bytes
+/// go; a fetch takes its bytes when it starts. Host memory is kept for the next ones of the same size.
+///
+/// Source   Rajbhandari et al. 2021 (ZeRO-Infinity), section 5.1.
+/// Threads  the rank's; copies run on the link's lanes.
+/// Errors   InternalError: inputs that are not there, or there twice.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "strata/device/link.h"
+#include "strata/schedule/trace.h"
+
+namespace strata {
+
+class MemoryAccount;
+
+class OffloadedActivations {
+ public:
+  /// `host`: charged for what lies there; null: nobody.
+  /// `trace`: of waits within a recompute; null: nobody draws them.
+  explicit OffloadedActivations(Link& link, Device device = {}, MemoryAccount* host = nullptr,
+                                TraceLog* trace = nullptr)
+      : link_(link), device_(device), host_(host), trace_(trace) {}
+
+  /// Integers, which all layers share, stay where they are.
+  void offload(int layer, int micro_batch, std::vector<at::Tensor> inputs);
+  void fetch(int layer, int micro_batch);
+  std::vector<at::Tensor> take(int layer, int micro_batch);  ///< waits for them
+
+  void clear();  ///< of a step that did not end
+
+  double waited_seconds() const { return waited_seconds_; }
+
+ private:
+  struct Run {
+    std::vector<at::Tensor> inputs;  // on the device: leaving, or coming back; else undefined
+    std::vector<at::Tensor> host;    // flat, as long or longer; undefined: the input stays
+    std::vector<std::vector<std::int64_t>> shapes;
+    Event moved;  // the last of their copies
+  };
+
+  void end_offload();
+  at::Tensor host_buffer(const at::Tensor& input);
+  double wait(const Event& event);  // returns when that began
+
+  Link& link_;
+  Device device_;
+  MemoryAccount* host_;
+  TraceLog* trace_;
+  std::map<std::pair<int, int>, Run> runs_;  // (layer, micro-batch)
+  Run* leaving_ = nullptr;
+  std::vector<at::Tensor> free_;  // of the host
+  double waited_seconds_ = 0;
+};
+
+}  // namespace strata
