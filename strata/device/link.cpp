@@ -1,5 +1,6 @@
 #include "strata/device/link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -14,19 +15,25 @@ Event Link::copy(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Even
                  int layer) {
   STRATA_CHECK_EQ(to.nbytes(), from.nbytes(), "device.link");
   STRATA_CHECK(to.is_contiguous() && from.is_contiguous(), "device.link");
-  Lane& lane = kind == LaneKind::kToDevice ? to_device_ : to_host_;
-  return lane.submit(
-      [=, options = options_, trace = trace_, to = std::move(to), from = std::move(from)] {
-        const double begin = now_seconds();
-        std::memcpy(to.data_ptr(), from.const_data_ptr(), from.nbytes());
-        double seconds = options.latency_seconds;
-        if (options.bytes_per_second > 0)
-          seconds += static_cast<double>(from.nbytes()) / options.bytes_per_second;
-        const double left = begin + seconds - now_seconds();
-        if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
-        if (trace) trace->add({kind, layer, begin, now_seconds()});
-      },
-      std::move(after));
+  const bool in = kind == LaneKind::kToDevice;
+  return (in ? to_device_ : to_host_)
+      .submit(
+          [=, this, to = std::move(to), from = std::move(from)] {
+            double seconds = options_.latency_seconds;
+            if (options_.bytes_per_second > 0)
+              seconds += static_cast<double>(from.nbytes()) / options_.bytes_per_second;
+            // A bus isn't late for the next copy because a thread woke up late from the one before.
+            constexpr double kLateSeconds = 0.5e-3;
+            double& free = free_seconds_[in ? 0 : 1];
+            const double now = now_seconds();
+            const double begin = seconds > 0 && now - free < kLateSeconds ? free : now;
+            std::memcpy(to.data_ptr(), from.const_data_ptr(), from.nbytes());
+            free = std::max(begin + seconds, now_seconds());
+            const double left = free - now_seconds();
+            if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
+            if (trace_) trace_->add({kind, layer, begin, free});
+          },
+          std::move(after));
 }
 
 Event Link::to_device(at::Tensor device, at::Tensor host, std::vector<Event> after, int layer) {

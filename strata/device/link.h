@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -45,6 +46,8 @@ class Link {
   LaneTrace* trace_;
   std::int64_t bytes_to_device_ = 0;
   std::int64_t bytes_to_host_ = 0;
+  std::array<double, 2>
+      free_seconds_{};  // of each lane's thread: when it has done what it was given
   Lane to_device_;
   Lane to_host_;
 };
