@@ -20,16 +20,6 @@ CheckpointReader open_same_model(const std::string& path, const DecoderOptions& 
   return checkpoint;
 }
 
-void read_weights(const CheckpointReader& checkpoint, const DecoderOptions& model,
-                  const std::vector<NamedState>& weights) {
-  for (const NamedState& weight : weights) {
-    NamedState fp32 = weight;  // files have no halves
-    if (weight.remainder.defined()) fp32.local = weight.values();
-    checkpoint.read_runs(fp32, file_tensors(&model, weight));
-    if (weight.remainder.defined()) weight.assign(fp32.local);
-  }
-}
-
 TrainingPosition position_of(const CheckpointReader& checkpoint) {
   if (!checkpoint.is_pretrained())
     return {checkpoint.manifest().step, checkpoint.manifest().samples_seen};
@@ -43,19 +33,40 @@ TrainingPosition position_of(const CheckpointReader& checkpoint) {
 
 }  // namespace
 
+StateLoader::StateLoader(const std::string& path, const DecoderOptions& model, SameModel what)
+    : model_(model),
+      checkpoint_(std::make_unique<CheckpointReader>(open_same_model(path, model, what))) {}
+
+StateLoader::~StateLoader() = default;
+
+TrainingPosition StateLoader::position() const { return position_of(*checkpoint_); }
+
+void StateLoader::read_weights(const std::vector<NamedState>& weights) const {
+  for (const NamedState& weight : weights) {
+    NamedState fp32 = weight;  // files have no halves
+    if (weight.remainder.defined()) fp32.local = weight.values();
+    checkpoint_->read_runs(fp32, file_tensors(&model_, weight));
+    if (weight.remainder.defined()) weight.assign(fp32.local);
+  }
+}
+
+void StateLoader::read_slots(const std::vector<NamedState>& slots) const {
+  for (const NamedState& slot : slots) checkpoint_->read_runs(slot, file_tensors(nullptr, slot));
+}
+
 TrainingPosition load_states(const std::string& path, const DecoderOptions& model,
                              const std::vector<NamedState>& weights,
                              const std::vector<NamedState>& slots) {
-  const CheckpointReader checkpoint = open_same_model(path, model, SameModel::kAll);
-  const TrainingPosition position = position_of(checkpoint);
-  read_weights(checkpoint, model, weights);
-  for (const NamedState& slot : slots) checkpoint.read_runs(slot, file_tensors(nullptr, slot));
+  const StateLoader loader(path, model, SameModel::kAll);
+  const TrainingPosition position = loader.position();
+  loader.read_weights(weights);
+  loader.read_slots(slots);
   return position;
 }
 
 void load_weights(const std::string& path, const DecoderOptions& model,
                   const std::vector<NamedState>& weights) {
-  read_weights(open_same_model(path, model, SameModel::kWeights), model, weights);
+  StateLoader(path, model, SameModel::kWeights).read_weights(weights);
 }
 
 DecoderOptions model_options_of(const std::string& path) {

@@ -5,14 +5,35 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "strata/checkpoint/model_description.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/models/decoder_options.h"
 
 namespace strata {
+
+class CheckpointReader;
+
+/// Reads a checkpoint part by part, for a rank that cannot hold all of its states at once.
+class StateLoader {
+ public:
+  /// `path`: a checkpoint, or the latest of the folder; with kWeights any Hugging Face folder, too. Of a
+  /// model that has the same as `model`.
+  StateLoader(const std::string& path, const DecoderOptions& model, SameModel what);
+  ~StateLoader();
+
+  TrainingPosition position() const;
+  void read_weights(const std::vector<NamedState>& weights) const;
+  void read_slots(const std::vector<NamedState>& slots) const;
+
+ private:
+  DecoderOptions model_;
+  std::unique_ptr<const CheckpointReader> checkpoint_;
+};
 
 /// Reads this rank's parts (replicas and everything else that it needs) from the checkpoint at
 /// `path`, or the latest of the folder, which must be of the same model; returns where it is.

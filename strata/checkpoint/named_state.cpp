@@ -134,7 +134,11 @@ std::vector<int> assemblers(const std::vector<NamedState>& states, int ranks) {
 }
 
 std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& states) {
-  const std::vector<int> writers = assemblers(states, group.size());
+  return assemble(group, states, assemblers(states, group.size()));
+}
+
+std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& states,
+                                 const std::vector<int>& writers) {
   export_runs(group, states, writers);
   std::vector<RunReader> theirs;
   for (int peer = 0; peer < group.size(); ++peer)

@@ -53,4 +53,8 @@ std::vector<int> assemblers(const std::vector<NamedState>& states, int ranks);
 /// Errors   InternalError: an element of a state that no rank or more than one owns.
 std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& states);
 
+/// The same, state i on rank `writers`[i].
+std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& states,
+                                 const std::vector<int>& writers);
+
 }  // namespace strata

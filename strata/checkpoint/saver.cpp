@@ -15,7 +15,6 @@
 #include "strata/base/random_access_file.h"
 #include "strata/checkpoint/file_tensors.h"
 #include "strata/checkpoint/named_state.h"
-#include "strata/checkpoint/writer.h"
 #include "strata/comm/collectives.h"
 #include "strata/device/account.h"
 #include "strata/models/hugging_face.h"
@@ -38,16 +37,16 @@ MemoryAccount& copies_account() {
   return account;
 }
 
-// Which of the files that the ranks with something to write make is this rank's.
+// Which of the files that the ranks write are this rank's.
 struct Numbered {
-  int file = 0;
+  int file = 0;  // the first
   int files = 0;
 };
 
-Numbered number(Group& world, bool writes) {
+Numbered number(Group& world, int mine) {
   std::vector<double> writers(static_cast<std::size_t>(world.size()), 0.0);
   const auto self = writers.begin() + world.rank();
-  *self = writes ? 1 : 0;
+  *self = mine;
   world.all_reduce(writers);
   return {static_cast<int>(std::accumulate(writers.begin(), self, 0.0)),
           static_cast<int>(std::accumulate(writers.begin(), writers.end(), 0.0))};
@@ -93,53 +92,100 @@ CheckpointSaver::~CheckpointSaver() {
   if (under_way_.valid()) under_way_.wait();
 }
 
+// Copies of what this rank is to write: of all that is `writer`'s, or of an even share.
+CheckpointSaver::Work CheckpointSaver::assembled(const Part& part, std::optional<int> writer) {
+  std::vector<NamedState> states = part.weights;
+  states.insert(states.end(), part.slots.begin(), part.slots.end());
+  Work work;
+  const AccountScope scope(copies_account());
+  const std::vector<at::Tensor> whole = assemble(
+      stage_, states,
+      writer ? std::vector<int>(states.size(), *writer) : assemblers(states, stage_.size()));
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    if (!whole[i].defined()) continue;
+    if (i >= part.weights.size()) {
+      work.slots.push_back({states[i].name, whole[i]});
+      continue;
+    }
+    for (const FileTensor& tensor : file_tensors(&options_.model, states[i]))
+      work.weights.push_back({tensor.name, part_of(whole[i], tensor)});
+  }
+  return work;
+}
+
 void CheckpointSaver::save(TrainingPosition position, const std::vector<NamedState>& weights,
                            const std::vector<NamedState>& slots) {
   STRATA_CHECK(!options_.folder.empty(), "checkpoint.save");
   if (under_way_.valid()) complete_ = under_way_.get();
-  std::vector<NamedState> states = weights;
-  states.insert(states.end(), slots.begin(), slots.end());
-  Work work{.position = position, .weights = {}, .slots = {}};
-  {
-    const AccountScope scope(copies_account());
-    const std::vector<at::Tensor> whole = assemble(stage_, states);
-    for (std::size_t i = 0; i < whole.size(); ++i) {
-      if (!whole[i].defined()) continue;
-      if (i >= weights.size()) {
-        work.slots.push_back({states[i].name, whole[i]});
-        continue;
-      }
-      for (const FileTensor& part : file_tensors(&options_.model, states[i]))
-        work.weights.push_back({part.name, part_of(whole[i], part)});
-    }
-  }
+  Work work = assembled({weights, slots});
+  work.position = position;
   under_way_ =
       std::async(std::launch::async, [this, work = std::move(work)] { return write(work); });
 }
 
+// The parts of a stage go to its ranks in turn. An error ends the rank: the others of its stage wait for
+// its share of the next part.
+void CheckpointSaver::save_parts(TrainingPosition position, const std::vector<PartKinds>& parts,
+                                 const std::function<Part(int part)>& part) {
+  STRATA_CHECK(!options_.folder.empty(), "checkpoint.save");
+  if (under_way_.valid()) complete_ = under_way_.get();
+  const auto writer_of = [&](std::size_t i) {
+    return static_cast<int>(i % static_cast<std::size_t>(stage_.size()));
+  };
+  int models = 0, optimizers = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (writer_of(i) != stage_.rank()) continue;
+    models += parts[i].weights ? 1 : 0;
+    optimizers += parts[i].slots ? 1 : 0;
+  }
+  Numbered model = number(world_, models), optimizer = number(world_, optimizers);
+  const CheckpointWriter writer(options_.folder, position.steps_done,
+                                {.model = model.files, .optimizer = optimizer.files});
+  complete_ = commit(writer, position, [&] {
+    std::vector<WrittenFile> mine;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (!parts[i].weights && !parts[i].slots) continue;
+      const Work work = assembled(part(static_cast<int>(i)), writer_of(i));
+      STRATA_CHECK(work.weights.empty() || parts[i].weights, "checkpoint.save");
+      STRATA_CHECK(work.slots.empty() || parts[i].slots, "checkpoint.save");
+      if (!work.weights.empty()) mine.push_back(writer.write_model(model.file++, work.weights));
+      if (!work.slots.empty()) mine.push_back(writer.write_optimizer(optimizer.file++, work.slots));
+    }
+    return gather(world_, [&] { return encode(mine); });
+  });
+}
+
 std::string CheckpointSaver::write(const Work& work) {
-  const Numbered model = number(world_, !work.weights.empty());
-  const Numbered optimizer = number(world_, !work.slots.empty());
+  const Numbered model = number(world_, work.weights.empty() ? 0 : 1);
+  const Numbered optimizer = number(world_, work.slots.empty() ? 0 : 1);
   const CheckpointWriter writer(options_.folder, work.position.steps_done,
                                 {.model = model.files, .optimizer = optimizer.files});
+  return commit(writer, work.position, [&] {
+    return gather(world_, [&] {
+      std::vector<WrittenFile> mine;
+      if (!work.weights.empty()) mine.push_back(writer.write_model(model.file, work.weights));
+      if (!work.slots.empty()) mine.push_back(writer.write_optimizer(optimizer.file, work.slots));
+      return encode(mine);
+    });
+  });
+}
+
+// `write` makes the files; on rank 0 it returns what all ranks have written.
+std::string CheckpointSaver::commit(const CheckpointWriter& writer, TrainingPosition position,
+                                    const std::function<std::vector<std::string>()>& write) {
   const bool first = world_.rank() == 0;
   std::string complete;
   try {
     run_on_all(world_, [&] {
       if (first) writer.prepare();
     });
-    const std::vector<std::string> written = gather(world_, [&] {
-      std::vector<WrittenFile> mine;
-      if (!work.weights.empty()) mine.push_back(writer.write_model(model.file, work.weights));
-      if (!work.slots.empty()) mine.push_back(writer.write_optimizer(optimizer.file, work.slots));
-      return encode(mine);
-    });
+    const std::vector<std::string> written = write();
     run_on_all(world_, [&] {
       if (!first) return;
       std::vector<WrittenFile> all;
       for (const std::string& text : written)
         for (WrittenFile& file : decode_written_files(text)) all.push_back(std::move(file));
-      complete = writer.commit({.samples_seen = work.position.samples_seen,
+      complete = writer.commit({.samples_seen = position.samples_seen,
                                 .threads_per_rank = options_.threads_per_rank,
                                 .strata_version = STRATA_VERSION,
                                 .recipe = options_.recipe,

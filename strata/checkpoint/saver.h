@@ -6,14 +6,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/named_state.h"
+#include "strata/checkpoint/writer.h"
 #include "strata/comm/group.h"
 #include "strata/models/decoder_options.h"
 
@@ -63,6 +66,20 @@ class CheckpointSaver {
   void save(TrainingPosition position, const std::vector<NamedState>& weights,
             const std::vector<NamedState>& slots);
 
+  /// The same part by part, on the calling thread, for states of which nobody can hold all at once: a
+  /// part is a file of weights and one of what isn't, and is copied and written before the next one is
+  /// asked for. `parts`: which of the stage's have what.
+  struct Part {
+    std::vector<NamedState> weights;
+    std::vector<NamedState> slots;
+  };
+  struct PartKinds {
+    bool weights = false;
+    bool slots = false;
+  };
+  void save_parts(TrainingPosition position, const std::vector<PartKinds>& parts,
+                  const std::function<Part(int part)>& part);
+
   /// The folder of a save that has become complete since the last call, else ""; never waits.
   std::string poll();
 
@@ -71,7 +88,10 @@ class CheckpointSaver {
 
  private:
   struct Work;
+  Work assembled(const Part& part, std::optional<int> writer = std::nullopt);
   std::string write(const Work& work);
+  std::string commit(const CheckpointWriter& writer, TrainingPosition position,
+                     const std::function<std::vector<std::string>()>& write);
 
   CheckpointOptions options_;
   Group stage_;

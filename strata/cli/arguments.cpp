@@ -8,6 +8,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/checkpoint/reader.h"
+#include "strata/train/disk_commit.h"
 
 namespace strata {
 namespace {
@@ -16,6 +17,12 @@ Recipe defaults_of(const std::string& from, const std::string& resume) {
   Recipe defaults;
   const std::string& path = from.empty() ? resume : from;
   if (path.empty()) return defaults;
+  if (holds_commits(path)) {
+    const Recipe written = parse_recipe(last_commit(path).recipe, path, {});
+    defaults.model = written.model;
+    defaults.data.tokenizer = written.data.tokenizer;
+    return defaults;
+  }
   const CheckpointReader source = CheckpointReader::open(path);
   defaults.model = source.model();
   if (const std::string tokenizer = source.tokenizer(); !tokenizer.empty()) {
@@ -44,7 +51,8 @@ void TrainArguments::add_to(CLI::App& verb) {
   const auto path = [&](const char* name, std::string& value, const char* help) {
     verb.add_option(name, value, help)->check(refuse_empty_path);
   };
-  path("--resume", resume, "go on from this checkpoint, on any mesh");
+  path("--resume", resume,
+       "go on from this checkpoint, on any mesh, or from the folder of memory.disk.path");
   path("--from", from,
        "take model and first weights from this Hugging Face folder or checkpoint; with --resume "
        "the model alone");

@@ -25,6 +25,7 @@
 #include "strata/checkpoint/folder.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
+#include "strata/train/disk_commit.h"
 #include "strata/transport/secret.h"
 #include "strata/transport/socket.h"
 
@@ -165,9 +166,15 @@ struct LaunchArguments {
   bool shrink = false;
 };
 
-// Goes on from the last checkpoint, if there is one, whatever was resumed before.
+// Goes on from what lies on the disk, which is never older, or from the last checkpoint, if there is one,
+// whatever was resumed before.
 void resume_latest(TrainArguments& arguments) {
-  const std::string folder = arguments.load().train.checkpoint_folder;
+  const Recipe recipe = arguments.load();
+  const std::string& folder = recipe.train.checkpoint_folder;
+  if (holds_commits(recipe.memory.disk.path)) {
+    arguments.resume = recipe.memory.disk.path;
+    return;
+  }
   if (!folder.empty() && !list_checkpoints(folder).empty()) arguments.resume = folder;
 }
 

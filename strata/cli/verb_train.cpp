@@ -22,6 +22,7 @@
 #include "strata/report/progress.h"
 #include "strata/report/tensorboard.h"
 #include "strata/tokenizer/tokenizer.h"
+#include "strata/train/disk_commit.h"
 #include "strata/train/training_run.h"
 
 namespace strata {
@@ -56,6 +57,23 @@ void print_start(const Recipe& recipe, const PlannedRun& run, const World& world
             << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
 }
 
+// At the pace of this run: disks wear.
+std::string disk_text(const std::vector<StepRecord>& records) {
+  DiskRecord all;
+  double seconds = 0;
+  for (const StepRecord& record : records) {
+    seconds += record.step_seconds;
+    if (!record.offload || !record.offload->disk) return "";
+    all.bytes_read += record.offload->disk->bytes_read;
+    all.bytes_written += record.offload->disk->bytes_written;
+  }
+  if (seconds <= 0) return "";
+  constexpr double kDaySeconds = 86400;
+  const double day = static_cast<double>(all.bytes_written) * kDaySeconds / seconds;
+  return "read " + format_bytes(all.bytes_read) + ", wrote " + format_bytes(all.bytes_written) +
+         ": " + format_bytes(static_cast<std::int64_t>(day)) + " written a day";
+}
+
 void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result) {
   const Simulation& predicted = run.plan.simulation;
   std::cout << "step     measured " << format_seconds(result.median_step_seconds) << " (predicted "
@@ -71,6 +89,8 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
                 << format_bytes(result.records.back().peak_bytes[rank]) << " (predicted "
                 << format_bytes(run.plan.ledger[mesh.place(rank).pp].peak_bytes) << ")\n";
   }
+  if (const std::string disk = disk_text(result.records); !disk.empty())
+    std::cout << "disk     " << disk << '\n';
   if (!result.stopped && result.validation_loss > 0)
     std::cout << "loss     validation " << format_double(result.validation_loss, 4)
               << " nats a token\n";
@@ -147,24 +167,32 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
     write_run_report(arguments.report, recipe, run, result, sample(recipe, result));
     std::cout << "report   " << arguments.report << '\n';
   }
-  if (result.stopped && !result.checkpoint.empty())
-    std::cout << "resume   strata " << shell_text(arguments.resume_command(result.checkpoint))
-              << '\n';
+  const std::string from = result.on_disk ? recipe.memory.disk.path : result.checkpoint;
+  if (result.stopped && !from.empty())
+    std::cout << "resume   strata " << shell_text(arguments.resume_command(from)) << '\n';
 }
 
 void run_train(const TrainArguments& arguments) {
   const Recipe recipe = arguments.load();
   World world = join_world(recipe);
   std::int64_t steps_done = 0;
+  std::string decisions;
   // Bad data and checkpoints are refused before anything is measured.
   world.agree([&] {
     open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
-    steps_done = position_at(arguments.resume, recipe.model).steps_done;
+    if (holds_commits(arguments.resume)) {
+      const DiskCommit commit = last_commit(arguments.resume);
+      require_resumable(commit, recipe, arguments.resume);
+      steps_done = commit.position.steps_done;
+      decisions = commit.decisions;
+    } else {
+      steps_done = position_at(arguments.resume, recipe.model).steps_done;
+    }
     require_no_later_checkpoint(recipe.train.checkpoint_folder, steps_done);
     require_outputs(arguments);
     return std::string();
   });
-  const PlannedRun run = plan_run(world, recipe);
+  const PlannedRun run = plan_run(world, recipe, decisions);
   std::optional<Output> output;
   if (world.process() == 0) {
     print_start(recipe, run, world);

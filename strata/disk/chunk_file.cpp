@@ -50,6 +50,18 @@ void require_same_table(const std::string& folder, std::span<const std::int64_t>
        .fix = "go on with the model and the mesh that wrote it, or name another folder"});
 }
 
+const FileUse kOpenUse{.operation = kOpen, .fix = "name the folder of a run that committed a step"};
+
+void require_commit(const std::string& folder) {
+  if (!ChunkFile::exists(folder))
+    kOpenUse.refuse(folder, "no committed step lies here", manifest_path(folder), "no such file");
+}
+
+ChunkManifest read_manifest(const std::string& folder) {
+  const std::string path = manifest_path(folder);
+  return parse_chunk_manifest(read_file(path, kOpenUse, kMaxJsonBytes), path);
+}
+
 }  // namespace
 
 std::int64_t ChunkFile::file_bytes(std::span<const std::int64_t> chunk_bytes) {
@@ -57,6 +69,15 @@ std::int64_t ChunkFile::file_bytes(std::span<const std::int64_t> chunk_bytes) {
 }
 
 bool ChunkFile::exists(const std::string& folder) { return name_exists(manifest_path(folder)); }
+
+std::vector<ChunkFile::Commit> ChunkFile::commits(const std::string& folder) {
+  require_commit(folder);
+  ChunkManifest manifest = read_manifest(folder);
+  std::vector<Commit> commits{{manifest.step, std::move(manifest.user_text)}};
+  if (manifest.previous_step)
+    commits.push_back({*manifest.previous_step, std::move(manifest.previous_text)});
+  return commits;
+}
 
 std::unique_ptr<ChunkFile> ChunkFile::create(const std::string& folder,
                                              std::vector<std::int64_t> chunk_bytes,
@@ -89,12 +110,10 @@ std::unique_ptr<ChunkFile> ChunkFile::create(const std::string& folder,
 std::unique_ptr<ChunkFile> ChunkFile::open(
     const std::string& folder, const ChunkFileOptions& options,
     const std::optional<std::vector<std::int64_t>>& chunk_bytes) {
-  const FileUse use{.operation = kOpen, .fix = "name the folder of a run that committed a step"};
-  const std::string path = manifest_path(folder);
-  if (!exists(folder)) use.refuse(folder, "no committed step lies here", path, "no such file");
+  require_commit(folder);
   require_disk_folder(folder, 0, options.setting);
   std::unique_ptr<ChunkFile> file(new ChunkFile(folder, options));
-  ChunkManifest manifest = parse_chunk_manifest(read_file(path, use, kMaxJsonBytes), path);
+  ChunkManifest manifest = read_manifest(folder);
   std::vector<std::int64_t> found;
   for (const ChunkEntry& entry : manifest.chunks) found.push_back(entry.bytes);
   if (chunk_bytes) require_same_table(folder, *chunk_bytes, found);
@@ -102,15 +121,19 @@ std::unique_ptr<ChunkFile> ChunkFile::open(
     file->chunks_.push_back({.bytes = entry.bytes,
                              .offset = entry.offset,
                              .committed = entry.slot,
-                             .committed_digest = entry.checksum});
+                             .committed_digest = entry.checksum,
+                             .previous = entry.previous_slot,
+                             .previous_digest = entry.previous_checksum});
   }
+  if (manifest.previous_step)
+    file->previous_ = {*manifest.previous_step, std::move(manifest.previous_text)};
   file->step_ = manifest.step;
   file->user_text_ = std::move(manifest.user_text);
   file->open_data();
   const std::int64_t expected = data_bytes(manifest.chunks);
   if (file->file_->size() != static_cast<std::uint64_t>(expected))
-    use.refuse(data_path(folder), "the file has another size than its manifest says",
-               std::to_string(expected) + " bytes", std::to_string(file->file_->size()));
+    kOpenUse.refuse(data_path(folder), "the file has another size than its manifest says",
+                    std::to_string(expected) + " bytes", std::to_string(file->file_->size()));
   return file;
 }
 
@@ -163,6 +186,11 @@ std::optional<std::int64_t> ChunkFile::committed_step() const {
 std::string ChunkFile::user_text() const {
   const std::lock_guard lock(mutex_);
   return user_text_;
+}
+
+std::optional<std::int64_t> ChunkFile::previous_step() const {
+  const std::lock_guard lock(mutex_);
+  return previous_ ? std::optional(previous_->step) : std::nullopt;
 }
 
 bool ChunkFile::has(int chunk) const {
@@ -245,34 +273,72 @@ void ChunkFile::commit(std::int64_t step, const std::string& user_text) {
   }
   for (const DiskTransfer& write : writes) write.wait();
   write_manifest(next_manifest(step, user_text));
-  try {
-    file_->sync().wait();
-    rename_durably(manifest_path(folder_) + ".new", manifest_path(folder_), *options_.files);
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    failed_ = std::current_exception();
-    throw;
-  }
+  name_manifest([&] { file_->sync().wait(); });
   const std::lock_guard lock(mutex_);
+  if (step_) previous_ = {*step_, std::move(user_text_)};
   step_ = step;
   user_text_ = user_text;
   for (Chunk& chunk : chunks_) {
     chunk.write = {};
+    chunk.previous = chunk.committed;
+    chunk.previous_digest = chunk.committed_digest;
     if (!chunk.fresh) continue;
     chunk.committed = std::exchange(chunk.fresh, std::nullopt);
     chunk.committed_digest = chunk.fresh_digest;
   }
 }
 
+// After a failure nobody knows which manifest the disk holds.
+void ChunkFile::name_manifest(const std::function<void()>& before) {
+  try {
+    before();
+    rename_durably(manifest_path(folder_) + ".new", manifest_path(folder_), *options_.files);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failed_ = std::current_exception();
+    throw;
+  }
+}
+
+void ChunkFile::go_back() {
+  const std::unique_lock gate(commit_gate_);
+  ChunkManifest manifest;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_) std::rethrow_exception(failed_);
+    STRATA_CHECK(previous_.has_value(), "disk.go_back");
+    for (const Chunk& chunk : chunks_) STRATA_CHECK(!chunk.fresh, "disk.go_back");
+    for (Chunk& chunk : chunks_) {
+      chunk.committed = std::exchange(chunk.previous, std::nullopt);
+      chunk.committed_digest = chunk.previous_digest;
+      manifest.chunks.push_back({.bytes = chunk.bytes,
+                                 .offset = chunk.offset,
+                                 .slot = chunk.committed,
+                                 .checksum = chunk.committed_digest});
+    }
+    manifest.step = *(step_ = previous_->step);
+    manifest.user_text = user_text_ = std::move(previous_->user_text);
+    previous_.reset();
+  }
+  write_manifest(manifest);
+  name_manifest([] {});
+}
+
 ChunkManifest ChunkFile::next_manifest(std::int64_t step, const std::string& user_text) const {
   const std::lock_guard lock(mutex_);
   ChunkManifest manifest{.step = step, .user_text = user_text, .chunks = {}};
+  if (step_) {
+    manifest.previous_step = step_;
+    manifest.previous_text = user_text_;
+  }
   for (const Chunk& chunk : chunks_) {
     manifest.chunks.push_back(
         {.bytes = chunk.bytes,
          .offset = chunk.offset,
          .slot = chunk.fresh ? chunk.fresh : chunk.committed,
-         .checksum = chunk.fresh ? chunk.fresh_digest : chunk.committed_digest});
+         .checksum = chunk.fresh ? chunk.fresh_digest : chunk.committed_digest,
+         .previous_slot = chunk.committed,
+         .previous_checksum = chunk.committed_digest});
   }
   return manifest;
 }

@@ -32,6 +32,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -65,6 +66,13 @@ class ChunkFile {
   /// Whether a committed step lies in the folder.
   static bool exists(const std::string& folder);
 
+  struct Commit {
+    std::int64_t step = 0;
+    std::string user_text;
+  };
+  /// What lies in a folder, the last first; nothing is opened.
+  static std::vector<Commit> commits(const std::string& folder);
+
   /// Makes the folder, which is this file's alone, and allocates the file. Refuses a folder with a
   /// committed step unless told to replace it.
   static std::unique_ptr<ChunkFile> create(const std::string& folder,
@@ -84,7 +92,13 @@ class ChunkFile {
   std::int64_t chunk_bytes(int chunk) const;
   std::optional<std::int64_t> committed_step() const;
   std::string user_text() const;  ///< of the last commit
-  bool has(int chunk) const;      ///< whether it was ever written
+
+  /// The commit before the last, which is there until something is written. go_back() makes it the last
+  /// one, durably: where several files commit together, one may be a step ahead of the others.
+  std::optional<std::int64_t> previous_step() const;
+  void go_back();
+
+  bool has(int chunk) const;  ///< whether it was ever written
 
   /// All of a chunk, as it was written last.
   DiskTransfer read(int chunk, std::span<std::byte> into);
@@ -108,6 +122,8 @@ class ChunkFile {
     std::uint64_t offset = 0;           // of slot 0; the other follows
     std::optional<int> committed = {};  // slot
     std::uint64_t committed_digest = 0;
+    std::optional<int> previous = {};  // of the commit before
+    std::uint64_t previous_digest = 0;
     std::optional<int> fresh = {};  // the slot written since the last commit
     std::uint64_t fresh_digest = 0;
     DiskTransfer write = {};  // of the fresh slot
@@ -120,6 +136,7 @@ class ChunkFile {
   std::uint64_t offset_of(const Chunk& chunk, int slot) const;
   ChunkManifest next_manifest(std::int64_t step, const std::string& user_text) const;
   void write_manifest(const ChunkManifest& manifest);
+  void name_manifest(const std::function<void()>& before);
   void check_digest(int chunk, std::uint64_t offset, std::uint64_t expected,
                     std::uint64_t got) const;
 
@@ -131,6 +148,7 @@ class ChunkFile {
   std::vector<Chunk> chunks_;
   std::optional<std::int64_t> step_;
   std::string user_text_;
+  std::optional<Commit> previous_;
   std::exception_ptr failed_;  // a commit of which nobody knows how far it got
   std::uint64_t manifest_bytes_ = 0;
   std::unique_ptr<AsyncFile> file_;  // last: its threads use what is above

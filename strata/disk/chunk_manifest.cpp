@@ -23,6 +23,10 @@ ChunkEntry read_entry(const JsonPart& fields, const ChunkEntry& expected) {
     entry.slot = static_cast<int>(slot.number(0, 1));
     entry.checksum = read_checksum(fields.member("checksum"));
   }
+  if (const JsonPart slot = fields.member("previous_slot"); !slot.is_null()) {
+    entry.previous_slot = static_cast<int>(slot.number(0, 1));
+    entry.previous_checksum = read_checksum(fields.member("previous_checksum"));
+  }
   return entry;
 }
 
@@ -53,11 +57,19 @@ std::string write_chunk_manifest(const ChunkManifest& manifest) {
   ordered_json fields = {{"format_version", kChunkFormat},  {"step", manifest.step},
                          {"user_text", manifest.user_text}, {"alignment", kDiskAlignment},
                          {"block_bytes", kDiskBlockBytes},  {"chunks", ordered_json::array()}};
+  if (manifest.previous_step) {
+    fields["previous_step"] = *manifest.previous_step;
+    fields["previous_text"] = manifest.previous_text;
+  }
   for (const ChunkEntry& chunk : manifest.chunks) {
     ordered_json entry = {{"bytes", chunk.bytes}, {"offset", chunk.offset}};
     if (chunk.slot) {
       entry["slot"] = *chunk.slot;
       entry["checksum"] = checksum_text(chunk.checksum);
+    }
+    if (chunk.previous_slot) {
+      entry["previous_slot"] = *chunk.previous_slot;
+      entry["previous_checksum"] = checksum_text(chunk.previous_checksum);
     }
     fields["chunks"].push_back(std::move(entry));
   }
@@ -82,6 +94,10 @@ ChunkManifest parse_chunk_manifest(const std::string& text, const std::string& p
   ChunkManifest manifest{.step = fields.member("step").number(),
                          .user_text = fields.member("user_text").text(),
                          .chunks = {}};
+  if (const JsonPart step = fields.member("previous_step"); !step.is_null()) {
+    manifest.previous_step = step.number();
+    manifest.previous_text = fields.member("previous_text").text();
+  }
   const std::vector<JsonPart> entries = fields.member("chunks").elements();
   std::vector<std::int64_t> chunk_bytes;
   for (const JsonPart& entry : entries)

@@ -1,4 +1,5 @@
-/// Says which slot of every chunk belongs to a committed step, and what it must hold.
+/// Says which slot of every chunk belongs to a committed step, and what it must hold; and the same of the
+/// commit before, which is whole as long as nothing was written since.
 ///
 /// Errors  UserError: no JSON, a field missing or of the wrong type, damaged, of a later format.
 #pragma once
@@ -19,11 +20,16 @@ struct ChunkEntry {
   std::uint64_t offset = 0;      ///< of slot 0 in the data file; slot 1 follows, aligned
   std::optional<int> slot = {};  ///< none: never written
   std::uint64_t checksum = 0;    ///< block_digest() of the bytes
+  // The same of the commit before.
+  std::optional<int> previous_slot = {};
+  std::uint64_t previous_checksum = 0;
 };
 
 struct ChunkManifest {
   std::int64_t step = 0;
   std::string user_text;
+  std::optional<std::int64_t> previous_step = {};
+  std::string previous_text = {};
   std::vector<ChunkEntry> chunks;
 };
 

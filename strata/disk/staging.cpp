@@ -1,4 +1,5 @@
-// Chunks and slabs are whole disk blocks: then the disk moves them in place, tails included.
+// Chunks and slabs are whole disk blocks: then the disk moves them in place, tails included. Weights
+// that live on the host pass no slab: their chunk is as long as they are.
 #include "strata/disk/staging.h"
 
 #include <algorithm>
@@ -19,13 +20,13 @@ ChunkTable chunk_table(std::span<const LayerOnDisk> layers) {
   ChunkTable table;
   const auto add = [&](std::int64_t bytes) {
     if (bytes == 0) return -1;
-    table.bytes.push_back(in_blocks(bytes));
+    table.bytes.push_back(bytes);
     return static_cast<int>(table.bytes.size()) - 1;
   };
   for (const LayerOnDisk& layer : layers) {
     LayerChunks& chunks = table.layers.emplace_back();
-    chunks.weights = add(layer.weights);
-    chunks.states = add(layer.states);
+    chunks.weights = add(layer.weights_on_host ? layer.weights : in_blocks(layer.weights));
+    chunks.states = add(in_blocks(layer.states));
   }
   return table;
 }

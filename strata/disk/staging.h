@@ -28,7 +28,7 @@ struct LayerChunks {
   int states = -1;
 };
 
-/// A file of chunks for layers in their order: sizes, and which are whose. Whole disk blocks each.
+/// A file of chunks for layers in their order: sizes, and which are whose.
 struct ChunkTable {
   std::vector<std::int64_t> bytes;  ///< by chunk
   std::vector<LayerChunks> layers;

@@ -53,6 +53,8 @@ TEST(Staging, WeightsOnTheHostPassNoSlab) {
   const DiskStaging staging = disk_staging(layers);
   EXPECT_EQ(staging.fetch_slabs, 0);
   EXPECT_EQ(staging.bytes(), 3 * kBlock);
+  const std::vector<LayerOnDisk> odd = {{.weights = 10, .states = 10, .weights_on_host = true}};
+  EXPECT_EQ(chunk_table(odd).bytes, (std::vector<std::int64_t>{10, kBlock}));
 }
 
 TEST(Staging, WeightsThatStayOnTheDeviceNeedNoFetch) {

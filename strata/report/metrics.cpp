@@ -66,6 +66,12 @@ std::string to_metrics_line(const StepRecord& record) {
                        {"weights_wait_seconds", offload->weights_wait_seconds},
                        {"gradients_wait_seconds", offload->gradients_wait_seconds},
                        {"activations_wait_seconds", offload->activations_wait_seconds}};
+    if (const auto& disk = offload->disk) {
+      json["offload"]["disk"] = {{"bytes_read", disk->bytes_read},
+                                 {"bytes_written", disk->bytes_written},
+                                 {"read_seconds", disk->read_seconds},
+                                 {"write_seconds", disk->write_seconds}};
+    }
   }
   if (record.validation_loss) json["validation_loss"] = *record.validation_loss;
   json["samples_seen"] = record.samples_seen;

@@ -5,7 +5,8 @@
 ///         learning_rate, tokens_per_second, step_seconds, bubble, peak_bytes (a list, one per
 ///         rank), offload (where something lives in host memory: host_peak_bytes, a list,
 ///         bytes_to_device, bytes_to_host, weights_wait_seconds, gradients_wait_seconds,
-///         activations_wait_seconds),
+///         activations_wait_seconds, and where something lives on a disk disk: bytes_read,
+///         bytes_written, read_seconds, write_seconds),
 ///         validation_loss (where there was a validation), samples_seen. Numbers that JSON
 ///         lacks, such as a loss of NaN, are null; their hex form still names them.
 /// Cost    one write a step; every line is complete on disk before the next step starts.
@@ -21,6 +22,15 @@
 
 namespace strata {
 
+/// What a step moved between hosts and disks, over all ranks. What goes on beside the next step counts
+/// there.
+struct DiskRecord {
+  std::int64_t bytes_read = 0;
+  std::int64_t bytes_written = 0;
+  double read_seconds = 0;   ///< that the busiest rank's disk read
+  double write_seconds = 0;  ///< the same; commits included
+};
+
 /// What a step moved between devices and host memory, over all ranks.
 struct OffloadRecord {
   std::vector<std::int64_t> host_peak_bytes{};  ///< one a rank
@@ -30,6 +40,7 @@ struct OffloadRecord {
       0;  ///< of the rank that waited longest; for updates before them, too
   double gradients_wait_seconds = 0;    ///< the same
   double activations_wait_seconds = 0;  ///< the same
+  std::optional<DiskRecord> disk{};     ///< if anything lives on a disk
 };
 
 /// What one finished step is known by: the progress line, metrics and the report all read it.

@@ -40,6 +40,8 @@ std::string progress_text(const StepRecord& record, std::int64_t total_steps, do
     text += "  waited " +
             format_seconds(offload->weights_wait_seconds + offload->gradients_wait_seconds +
                            offload->activations_wait_seconds);
+    if (const auto& disk = offload->disk)
+      text += "  disk " + format_bytes(disk->bytes_read + disk->bytes_written);
   }
   if (record.step < total_steps) text += "  left " + format_seconds(std::ceil(left_seconds));
   return text;

@@ -35,8 +35,11 @@ class WeightGather final : public Transfer {
 // The store sees to it that this rank's shard is here.
 std::unique_ptr<Transfer> PeerMedium::fetch(LayerState& state, StateKind kind) {
   if (!made_of_shards(state, kind)) return below_->fetch(state, kind);
+  at::Tensor shard = state.weight_shard.bytes();
+  // What passes the host is overwritten before peers have read it.
+  if (state.placement.on_disk(StateKind::kWeightShard)) shard = shard.clone();
   return std::make_unique<WeightGather>(
-      state, AllGather::start(group_, state.weight_shard.bytes(), cut(state.own(), group_.size())));
+      state, AllGather::start(group_, std::move(shard), cut(state.own(), group_.size())));
 }
 
 std::unique_ptr<Transfer> PeerMedium::evict(LayerState& state, StateKind kind) {

@@ -22,6 +22,9 @@ class PeerMedium final : public Medium {
       : group_(group), below_(std::move(below)) {}
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
+  Event written(LayerState& state, StateKind kind, const Event& event) override {
+    return below_->written(state, kind, event);
+  }
 
  private:
   Group& group_;

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "strata/tier/disk_medium.h"
+
 namespace strata {
 namespace {
 
@@ -19,9 +21,15 @@ class Arrival final : public Transfer {
 
 }  // namespace
 
+HostMedium::HostMedium(LinkOptions link, std::unique_ptr<DiskMedium> disk, LaneTrace* trace)
+    : link_(link, trace), below_(std::move(disk)), disk_(static_cast<DiskMedium*>(below_.get())) {}
+
+HostMedium::~HostMedium() = default;
+
 std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
   const bool weights = kind == StateKind::kWeights && !state.placement.gathered_weights;
-  if (!state.placement.tiers.updates_on_host()) return below_->fetch(state, kind);
+  if (!state.placement.tiers.updates_on_host() || state.placement.on_disk(kind))
+    return below_->fetch(state, kind);
   // Other kinds are used where they live; a gradient is made on the device.
   if (!weights || state.own().size() == 0) return nullptr;
   // Replicas that hold a part each exchange them (the machine does); there is nothing to fetch here.
@@ -29,13 +37,20 @@ std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
   if (!state.weights.present())
     state.weights.install(
         at::empty(state.weights.tensor().sizes(), state.weights.tensor().options()));
+  if (state.placement.on_disk(StateKind::kWeightShard)) {
+    return std::make_unique<Arrival>(
+        disk_->pass_weights(state, [&](const at::Tensor& bytes, std::vector<Event> after) {
+          return link_.to_device(state.weights.bytes(), bytes, std::move(after), state.layer);
+        }));
+  }
   return std::make_unique<Arrival>(
       link_.to_device(state.weights.bytes(), state.weight_shard.bytes(),
                       {state.pending_on(StateKind::kWeightShard)}, state.layer));
 }
 
 std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
-  if (!state.placement.tiers.updates_on_host()) return below_->evict(state, kind);
+  if (!state.placement.tiers.updates_on_host() || state.placement.on_disk(kind))
+    return below_->evict(state, kind);
   if (kind == StateKind::kWeights) {
     if (!state.placement.whole_weights && state.weights.present()) state.weights.remove();
     return nullptr;

@@ -39,6 +39,13 @@ struct ShardPlacement {
   /// The update writes to the whole weights, reads the whole gradients: no shard lies beside them.
   bool updates_in_weights() const { return whole_weights && !tiers.updates_on_host(); }
   bool updates_from_gradients() const { return whole_gradients && !tiers.updates_on_host(); }
+
+  /// Whether a kind of the shard is on the host only while somebody leases it.
+  bool on_disk(StateKind kind) const {
+    if (!trains || shard.size() == 0 || tiers.states != Tier::kDisk) return false;
+    if (kind == StateKind::kWeightShard) return tiers.updated_weights() == Tier::kDisk;
+    return kind == StateKind::kOptimizer && (optimizer_slots > 0 || dtype != at::kFloat);
+  }
 };
 
 /// What a rank keeps of a layer of a plan: the shard that `shard_rank` of the plan's shards has.
@@ -65,6 +72,9 @@ struct LayerState {
   /// The buffers in which this rank keeps a kind on the device between its uses; none for whole weights
   /// that are made of shards, nor for what lives on the host.
   std::vector<FlatBuffer*> kept(StateKind kind);
+
+  /// What reads weights on the host for a commit; updates wait for it, fetches need not.
+  Event busy;
 
   FlatRange own() const { return {0, layout->own_numel}; }
 };

@@ -72,6 +72,10 @@ class Medium {
 
   /// Starts to take it away, to where fetch() finds it; nobody leases it. Null: that is done.
   virtual std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) = 0;
+
+  /// What was leased is another when `event` has happened; returns when fetch() would find it so. Nothing
+  /// was leased since.
+  virtual Event written(LayerState&, StateKind, const Event& event) { return event; }
 };
 
 /// Everything stays on the device: the bottom of every stack that has nothing below.

@@ -26,24 +26,27 @@ void make_buffers(LayerState& state, Device device, MemoryAccount* host) {
   const ShardPlacement& placement = state.placement;
   const LayerLayout& layout = *state.layout;
   const bool on_host = placement.tiers.updates_on_host();
-  const auto shard = [&](at::ScalarType dtype) {
+  const auto shard = [&](StateKind kind, at::ScalarType dtype) {
+    if (placement.on_disk(kind)) return FlatBuffer(placement.shard.size(), dtype, Device{});
     const AccountScope account(on_host ? host : current_memory_account());
     return zeroed(placement.shard.size(), dtype, on_host ? Device{} : device);
   };
   state.weights = placement.whole_weights ? zeroed(layout.own_numel, placement.dtype, device)
                                           : FlatBuffer(layout.own_numel, placement.dtype, device);
-  if (!placement.updates_in_weights()) state.weight_shard = shard(placement.dtype);
+  if (!placement.updates_in_weights())
+    state.weight_shard = shard(StateKind::kWeightShard, placement.dtype);
   if (!placement.trains) return;
   state.gradients = placement.whole_gradients ? zeroed(layout.total_numel, at::kFloat, device)
                                               : FlatBuffer(layout.total_numel, at::kFloat, device);
   if (placement.borrows_gradients)
     state.gradient_shard = FlatBuffer(placement.shard.size(), at::kFloat, Device{});
   else if (!placement.updates_from_gradients())
-    state.gradient_shard = shard(at::kFloat);
+    state.gradient_shard = shard(StateKind::kGradientShard, at::kFloat);
   if (placement.dtype != at::kFloat)
-    state.master = shard(placement.splits_weights() ? at::kShort : at::kFloat);
+    state.master =
+        shard(StateKind::kOptimizer, placement.splits_weights() ? at::kShort : at::kFloat);
   for (int slot = 0; slot < placement.optimizer_slots; ++slot)
-    state.slots.push_back(shard(at::kFloat));
+    state.slots.push_back(shard(StateKind::kOptimizer, at::kFloat));
 }
 
 // The part of a layer's flat buffer that is a weight's, in its shape.
@@ -311,6 +314,8 @@ void LayerStore::prefetch(int layer, StateKinds kinds) {
     if (kind == StateKind::kWeights && entry.state.placement.gathered_weights && away) {
       // Peers copy this rank's shard, so it is here when theirs are asked for.
       const Lease shard = acquire(layer, StateKind::kWeightShard);
+      const bool on_disk = entry.state.placement.on_disk(StateKind::kWeightShard);
+      const AccountScope account(on_disk ? host_ : current_memory_account());
       start(entry, kind);
     } else {
       start(entry, kind);
@@ -326,6 +331,7 @@ Lease LayerStore::acquire(int layer, StateKinds kinds) {
     if (!lease.kinds_.contains(kind)) continue;
     wait(state, kind, state.pending_on(kind));
     state.pending_on(kind) = {};
+    if (kind == StateKind::kOptimizer) wait(state, kind, state.busy);
   }
   return lease;
 }
@@ -340,6 +346,7 @@ Lease LayerStore::acquire(int layer, StateKinds kinds, std::vector<Event>& pendi
     if (!kinds.contains(kind)) continue;
     finish(entry, kind);
     pending.push_back(entry.state.pending_on(kind));
+    if (kind == StateKind::kOptimizer) pending.push_back(entry.state.busy);
     ++entry.status[static_cast<int>(kind)].leases;
     lease.kinds_ = lease.kinds_ | kind;
   }
@@ -352,9 +359,15 @@ Lease LayerStore::acquire(int layer, StateKinds kinds, std::vector<Event>& pendi
 void LayerStore::written(int layer, StateKinds kinds, const Event& event) {
   Entry& entry = this->entry(layer);
   for (const StateKind kind : kKinds)
-    if (kinds.contains(kind)) entry.state.pending_on(kind) = event;
-  if (!kinds.contains(StateKind::kWeightShard) || entry.state.placement.gathered_weights) return;
+    if (kinds.contains(kind))
+      entry.state.pending_on(kind) = medium_->written(entry.state, kind, event);
+  if (kinds.contains(StateKind::kWeightShard)) outdate_weights(layer);
+}
+
+void LayerStore::outdate_weights(int layer) {
+  Entry& entry = this->entry(layer);
   const ShardPlacement& placement = entry.state.placement;
+  if (placement.gathered_weights) return;
   if (!placement.tiers.updates_on_host() || placement.shard.size() < entry.state.own().size())
     return;
   // What the device has of it is the past.
@@ -377,7 +390,7 @@ void LayerStore::end_lease(int layer, StateKinds kinds) noexcept {
   for (const StateKind kind : kKinds) {
     if (!kinds.contains(kind)) continue;
     if (--entry.status[static_cast<int>(kind)].leases > 0) continue;
-    if (residency_ == Residency::kUntilReleased) continue;
+    if (residency_ == Residency::kUntilReleased && !entry.state.placement.on_disk(kind)) continue;
     try {
       leave(entry, kind);
     } catch (...) {

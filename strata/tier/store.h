@@ -105,13 +105,20 @@ class LayerStore {
   Lease acquire(int layer, StateKinds kinds, std::vector<Event>& pending);
 
   /// Kinds of a layer that is updated on the host are complete when `event` has happened; weights on the
-  /// device are then the past, and are fetched again.
+  /// device are then the past, and are fetched again. Of what lives on disk, what the last lease has left:
+  /// nothing was leased since.
   void written(int layer, StateKinds kinds, const Event& event);
 
   /// Waits for what the host does with a kind of a layer.
   void wait(int layer, StateKind kind, const Event& event) {
     wait(entry(layer).state, kind, event);
   }
+
+  /// The last part of it: what the device has of such a layer's weights is the past.
+  void outdate_weights(int layer);
+
+  /// For media: what there is of a layer.
+  LayerState& state(int layer) { return entry(layer).state; }
 
   /// How long the rank has waited for a kind, since the store was made.
   double waited_seconds(StateKind kind) const { return waited_[static_cast<int>(kind)]; }

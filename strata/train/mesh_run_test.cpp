@@ -77,7 +77,8 @@ TrainerOptions mesh_options(const MeshCase& c) {
       .precision = c.precision,
       // AdamW divides by the root of tiny second moments at first; a large epsilon keeps rounding
       // from growing to whole learning rates.
-      .optimizer = {.kind = c.optimizer, .epsilon = 1e-3}};
+      .optimizer = {.kind = c.optimizer, .epsilon = 1e-3},
+      .disk = {.path = c.disk}};
 }
 
 MeshRecord train_on_mesh(const MeshCase& c, const std::function<void(TrainerOptions&)>& change) {
@@ -97,7 +98,10 @@ MeshRecord train_on_mesh(const MeshCase& c, const std::function<void(TrainerOpti
       record.norms.push_back(outcome.gradient_norm);
     }
     const std::lock_guard lock(mutex);
-    assemble(trainer.owned_weights(), record.weights);
+    for (const int layer : trainer.layers()) {
+      assemble(trainer.owned_weights(layer), record.weights);
+      assemble(trainer.owned_slots(layer), record.slots);
+    }
   });
   return record;
 }
@@ -108,6 +112,9 @@ void expect_same_bits(const MeshRecord& run, const MeshRecord& reference) {
   ASSERT_EQ(run.weights.size(), reference.weights.size());
   for (const auto& [name, weight] : reference.weights)
     EXPECT_TRUE(at::equal(run.weights.at(name), weight)) << name;
+  ASSERT_EQ(run.slots.size(), reference.slots.size());
+  for (const auto& [name, slot] : reference.slots)
+    EXPECT_TRUE(at::equal(run.slots.at(name), slot)) << name;
 }
 
 void expect_close(const MeshRecord& run, const MeshRecord& reference, double relative,

@@ -36,6 +36,7 @@ struct MeshCase {
   bool updates_at_once = false;  ///< needs clip 0
   int gradient_buffers = 0;      ///< of layers updated at once
   int steps = 3;
+  std::string disk = {};  ///< folder, where something lives on one
 };
 
 std::ostream& operator<<(std::ostream& out, const MeshCase& c);
@@ -44,6 +45,7 @@ struct MeshRecord {
   std::vector<double> losses;
   std::vector<double> norms;
   std::map<std::string, at::Tensor> weights;  ///< whole
+  std::map<std::string, at::Tensor> slots;    ///< the same, of the optimizer
 };
 
 /// As threads of this process; `change` has the last word on the options.

@@ -208,7 +208,11 @@ TrainerOptions trainer_options(const Recipe& recipe) {
           .optimizer = recipe.optimizer,
           .host_bytes = recipe.memory.host.count,
           .link = {.bytes_per_second = static_cast<double>(recipe.memory.link.bandwidth.count),
-                   .latency_seconds = recipe.memory.link.latency}};
+                   .latency_seconds = recipe.memory.link.latency},
+          .disk = {
+              .path = recipe.memory.disk.path,
+              .bytes = recipe.memory.disk.bytes.count,
+              .file = {.setting = "memory.disk.path", .file = {.backend = recipe.memory.disk.io}}}};
 }
 
 PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
@@ -274,9 +278,10 @@ RanksOptions ranks_options(const Recipe& given) {
 
 World join_world(const Recipe& recipe) { return World(ranks_options(recipe)); }
 
-PlannedRun plan_run(World& world, const Recipe& given) {
+PlannedRun plan_run(World& world, const Recipe& given, const std::string& follow) {
   std::optional<PlannedRun> run;
   const std::string decided = world.agree([&] {
+    if (!follow.empty()) return follow;
     run = plan_run(given, /*probe=*/true, world.processes());
     return decisions_text(run->plan);
   });

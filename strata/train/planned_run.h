@@ -57,7 +57,8 @@ std::string precision_advice(const Recipe& recipe, bool measure);
 /// Joins the processes of the run; `recipe` has to be the same in all.
 World join_world(const Recipe& recipe);
 
-/// The same plan in every process: process 0 measures and decides.
-PlannedRun plan_run(World& world, const Recipe& recipe);
+/// The same plan in every process: process 0 measures and decides. `follow`: decisions_text() of the run
+/// that this one goes on with; empty: none.
+PlannedRun plan_run(World& world, const Recipe& recipe, const std::string& follow = "");
 
 }  // namespace strata

@@ -61,6 +61,13 @@ Program without_updates(const Program& program) {
   return gradients;
 }
 
+std::vector<int> layers_of(const StepPlan& plan, int pipeline_rank) {
+  std::vector<int> layers;
+  for (int layer = 0; layer < plan.dataflow().num_layers; ++layer)
+    if (plan.pipeline_rank(layer) == pipeline_rank) layers.push_back(layer);
+  return layers;
+}
+
 }  // namespace
 
 StepPlan plan_steps(const Sequential& model, StepDecisions decisions) {
@@ -76,6 +83,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
       plan_(std::move(plan)),
       options_(std::move(options)),
       groups_(make_mesh_groups(world, plan_.decisions().mesh, plan_.shards().shards)),
+      layers_(layers_of(plan_, groups_.pp.rank())),
       optimizer_(make_optimizer(options_.optimizer)),
       host_account_(
           std::make_unique<MemoryAccount>("host memory of rank " + std::to_string(world.rank()),
@@ -86,9 +94,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   STRATA_CHECK_EQ(plan_.dataflow().num_layers, model.num_layers(), "train.trainer");
   STRATA_CHECK_EQ(plan_.decisions().sequence_parallel, model.split().sequence, "train.trainer");
   remember_scale();
-  for (int layer = 0; layer < model.num_layers(); ++layer)
-    if (plan_.pipeline_rank(layer) == groups_.pp.rank())
-      store_.insert(layer, model.layout(layer), placement_of(layer));
+  for (const int layer : layers_) store_.insert(layer, model.layout(layer), placement_of(layer));
   make_gradient_buffers();
   if (host_medium_)
     offloaded_ = std::make_unique<OffloadedActivations>(host_medium_->link(), world.device(),
@@ -99,11 +105,14 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   store_.trace_waits(&trace_);
 }
 
-// From the device outwards: peers, host memory, whatever the options put below.
+// From the device outwards: peers, host memory, a disk or whatever the options put below.
 std::unique_ptr<Medium> Trainer::make_medium() {
   std::unique_ptr<Medium> medium = options_.medium();
   if (!plan_.decisions().tiers.layers.empty()) {
-    auto host = std::make_unique<HostMedium>(options_.link, std::move(medium), &lane_trace_);
+    std::unique_ptr<DiskMedium> disk = make_disk();
+    disk_ = disk.get();
+    auto host = disk ? std::make_unique<HostMedium>(options_.link, std::move(disk), &lane_trace_)
+                     : std::make_unique<HostMedium>(options_.link, std::move(medium), &lane_trace_);
     host_medium_ = host.get();
     medium = std::move(host);
   }
@@ -119,7 +128,8 @@ Trainer::OffloadUse Trainer::offload_use() const {
                                   store_.waited_seconds(StateKind::kWeightShard),
           .gradients_wait_seconds = store_.waited_seconds(StateKind::kGradients) +
                                     store_.waited_seconds(StateKind::kGradientShard),
-          .activations_wait_seconds = offloaded_->waited_seconds()};
+          .activations_wait_seconds = offloaded_->waited_seconds(),
+          .disk = disk_ ? disk_->use() : DiskMedium::Use{}};
 }
 
 ShardPlacement Trainer::placement_of(int layer) const {
@@ -146,25 +156,30 @@ void Trainer::make_gradient_buffers() {
 }
 
 void Trainer::initialise() {
-  for (const int layer : store_.layers()) {
-    const Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
-    const LayerLayout& layout = lease.layout();
-    const FlatRange shard = lease.placement().shard;
-    const MasterWeights master = lease.master();
-    const bool in_place =
-        shard.size() == layout.own_numel && !master.split() && master.weights.is_cpu();
-    const at::Tensor whole =
-        in_place ? master.weights : at::zeros({layout.own_numel}, host_options(at::kFloat));
-    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
-      const WeightPlacement& place = layout.placements[i];
-      if (place.borrowed) continue;
-      strata::initialise(whole.narrow(0, place.offset, place.numel), layout.specs[i],
-                         model_.name(layer), options_.machine.seed, groups_.tp.rank(),
-                         groups_.tp.size());
-    }
-    if (!in_place) master.assign(whole.narrow(0, shard.begin, shard.size()));
+  constexpr StateKinds kUpdated = StateKind::kWeightShard | StateKind::kOptimizer;
+  for (const int layer : layers_) {
+    initialise_layer(store_.acquire(layer, kUpdated));
+    store_.written(layer, kUpdated, {});
   }
   loaded();
+}
+
+void Trainer::initialise_layer(const Lease& lease) {
+  const LayerLayout& layout = lease.layout();
+  const FlatRange shard = lease.placement().shard;
+  const MasterWeights master = lease.master();
+  const bool in_place =
+      shard.size() == layout.own_numel && !master.split() && master.weights.is_cpu();
+  const at::Tensor whole =
+      in_place ? master.weights : at::zeros({layout.own_numel}, host_options(at::kFloat));
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    const WeightPlacement& place = layout.placements[i];
+    if (place.borrowed) continue;
+    strata::initialise(whole.narrow(0, place.offset, place.numel), layout.specs[i],
+                       model_.name(lease.layer()), options_.machine.seed, groups_.tp.rank(),
+                       groups_.tp.size());
+  }
+  if (!in_place) master.assign(whole.narrow(0, shard.begin, shard.size()));
 }
 
 void Trainer::remember_scale() {
@@ -175,12 +190,31 @@ void Trainer::remember_scale() {
 }
 
 void Trainer::loaded() {
+  bring_weights(/*round=*/true);
+  if (!loss_scale_.dynamic) return;
+  const float* state = scale_state_.const_data_ptr<float>();
+  loss_scale_.scale = state[0];
+  loss_scale_.good_steps = static_cast<std::int64_t>(state[1]);
+  loss_scale_.skipped = static_cast<std::int64_t>(state[2]);
+}
+
+// To where layers read them. `round`: 16-bit weights are made of the fp32 ones.
+void Trainer::bring_weights(bool round) {
   std::vector<std::pair<Lease, AllGather>> gathers;
-  for (const int layer : store_.layers()) {
+  for (const int layer : layers_) {
+    const bool on_host = store_.placement(layer).tiers.updates_on_host();
+    const ShardPlacement& placement = store_.placement(layer);
+    const bool rounds = round && placement.dtype != at::kFloat && !placement.splits_weights();
+    if (on_host && !rounds) continue;
     Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
-    if (const at::Tensor rounded = lease.rounded(); rounded.defined())
-      rounded.copy_(lease.master().weights);
-    if (lease.placement().tiers.updates_on_host()) continue;
+    if (rounds) lease.weight_shard().copy_(lease.master().weights);
+    if (on_host) {
+      {
+        const Lease end = std::move(lease);
+      }
+      store_.written(layer, StateKind::kWeightShard, {});
+      continue;
+    }
     if (!lease.placement().whole_weights || groups_.shard.size() == 1) continue;
     AllGather gather = AllGather::start(groups_.shard, lease.weight_shard(),
                                         cut({0, lease.layout().own_numel}, groups_.shard.size()));
@@ -190,7 +224,7 @@ void Trainer::loaded() {
   gathers.clear();
   for (const int layer : store_.layers()) {
     if (!store_.placement(layer).tiers.updates_on_host()) continue;
-    store_.written(layer, StateKind::kWeightShard, {});
+    store_.outdate_weights(layer);
     if (plan_.shards()[layer].gathers_weights()) {
       machine_->gather_from_host(layer);
     } else if (store_.placement(layer).whole_weights) {
@@ -203,12 +237,6 @@ void Trainer::loaded() {
   for (const int layer : store_.layers())  // of owners that were fetched to be sent
     if (plan_.decisions().tiers[layer].fetches_weights())
       store_.release(layer, StateKind::kWeights);
-  if (loss_scale_.dynamic) {
-    const float* state = scale_state_.const_data_ptr<float>();
-    loss_scale_.scale = state[0];
-    loss_scale_.good_steps = static_cast<std::int64_t>(state[1]);
-    loss_scale_.skipped = static_cast<std::int64_t>(state[2]);
-  }
   groups_.world.barrier();  // exported buffers may be written to again
 }
 

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,12 +32,23 @@
 #include "strata/pipeline/stage_machine.h"
 #include "strata/schedule/step_plan.h"
 #include "strata/schedule/trace.h"
+#include "strata/tier/disk_medium.h"
 #include "strata/tier/host_medium.h"
 
 namespace strata {
 
+struct DiskCommit;
+
 /// The plan that these decisions make of a model; strata/plan decides by cost.
 StepPlan plan_steps(const Sequential& model, StepDecisions decisions);
+
+/// Where a rank keeps what the plan has on disk: in a folder rank-NNNNN of its own.
+struct TrainerDisk {
+  std::string path;
+  std::int64_t bytes = 0;  ///< budget of a rank; 0: what is free
+  bool resume = false;     ///< from the step that lies there; else nothing may lie there
+  ChunkFileOptions file = {.setting = "memory.disk.path"};
+};
 
 /// What a trainer does beside its plan.
 struct TrainerOptions {
@@ -48,6 +60,7 @@ struct TrainerOptions {
   std::int64_t host_bytes =
       0;             ///< budget of a rank's host memory, for what the plan keeps there; 0: none
   LinkOptions link;  ///< between device and host memory
+  TrainerDisk disk;
   /// Where each rank's own state is between uses; peers' shards are gathered above it.
   std::function<std::unique_ptr<Medium>()> medium = device_medium;
   Residency residency = Residency::kUntilReleased;
@@ -75,6 +88,12 @@ class Trainer {
   std::vector<NamedState> weights();
   std::vector<NamedState> slots();
 
+  /// The same layer by layer, as states that live on disk have to be: no more of them are on the host
+  /// at once. `fill` gets the weights and the optimizer states of a layer.
+  using FillStates = std::function<void(const std::vector<NamedState>& weights,
+                                        const std::vector<NamedState>& slots)>;
+  void fill(const FillStates& fill);
+
   /// Collective. Brings loaded weights to wherever layers read them: other precisions, replicas
   /// that share them, other stages that use a tied one.
   void loaded();
@@ -84,6 +103,19 @@ class Trainer {
   std::vector<NamedState> owned_weights();
   std::vector<NamedState> owned_slots();
   std::vector<NamedState> owned_gradients();
+
+  /// Of what lives on disk: makes the states that the last step has left, and what is not on disk, the
+  /// ones that resume() finds; on all ranks or on none, beside the next steps. Collective, as is the rest.
+  void commit(DiskCommit commit);
+  void await_commit();
+  bool on_disk() const { return disk_ != nullptr; }
+  TrainingPosition resume();  ///< instead of initialise()
+
+  /// The same of a layer; states that live on disk can be had in no other way. The loss scale, which is
+  /// nobody's, is a layer's, too.
+  const std::vector<int>& layers() const { return layers_; }
+  std::vector<NamedState> owned_weights(int layer) { return weight_states({layer}, true); }
+  std::vector<NamedState> owned_slots(int layer) { return slot_states({layer}, true); }
 
   MeshGroups& groups() { return groups_; }
 
@@ -95,6 +127,7 @@ class Trainer {
     double weights_wait_seconds = 0;      ///< for weights on their way, and the updates before them
     double gradients_wait_seconds = 0;    ///< for gradients on their way to the host
     double activations_wait_seconds = 0;  ///< for activations on their way, there or back
+    DiskMedium::Use disk;
   };
   OffloadUse offload_use() const;
 
@@ -108,25 +141,35 @@ class Trainer {
 
  private:
   std::unique_ptr<Medium> make_medium();
+  std::unique_ptr<DiskMedium> make_disk();
+  std::map<int, LayerOnDisk> layers_on_disk() const;
+  std::string disk_layout() const;
+  void go_to_common_step(ChunkFile& file, const std::string& folder,
+                         const std::vector<std::int64_t>& chunks);
+  void bring_weights(bool round);
   void run(const MiniBatch& batch, double learning_rate, bool training, bool update);
   ShardPlacement placement_of(int layer) const;
   void make_gradient_buffers();
+  void initialise_layer(const Lease& lease);
   void remember_scale();
   std::string global_name(int layer, int weight) const;
   template <typename F>
-  void for_each_weight(StateKinds kinds, bool owned, F f);
-  std::vector<NamedState> weight_states(bool owned);
-  std::vector<NamedState> slot_states(bool owned);
+  void for_each_weight(const std::vector<int>& layers, StateKinds kinds, bool owned, F f);
+  std::vector<NamedState> weight_states(const std::vector<int>& layers, bool owned);
+  std::vector<NamedState> slot_states(const std::vector<int>& layers, bool owned);
 
   const Sequential& model_;
   StepPlan plan_;
   TrainerOptions options_;
   MeshGroups groups_;
+  std::vector<int> layers_;  // of this rank
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<MemoryAccount> host_account_;
   TraceLog trace_;
   LaneTrace lane_trace_;               // behind those who write to it
   HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
+  DiskMedium* disk_ = nullptr;         // of the store; null: nothing is on a disk
+  Event committed_;                    // the last one
   LayerStore store_;
   std::unique_ptr<OffloadedActivations> offloaded_;  // null: everything is on the device
   std::unique_ptr<StageMachine> machine_;

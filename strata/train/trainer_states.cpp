@@ -52,8 +52,8 @@ std::string Trainer::global_name(int layer, int weight) const {
 // Calls f(name, weight, lease, wanted) for the weights of this rank's layers that it owns a use of.
 // `owned`: only what this rank answers for.
 template <typename F>
-void Trainer::for_each_weight(StateKinds kinds, bool owned, F f) {
-  for (const int layer : store_.layers()) {
+void Trainer::for_each_weight(const std::vector<int>& layers, StateKinds kinds, bool owned, F f) {
+  for (const int layer : layers) {
     const auto lease = std::make_shared<const Lease>(store_.acquire(layer, kinds));
     const LayerLayout& layout = lease->layout();
     const FlatRange part = machine_->part_of(layer);
@@ -66,28 +66,29 @@ void Trainer::for_each_weight(StateKinds kinds, bool owned, F f) {
   }
 }
 
-std::vector<NamedState> Trainer::weight_states(bool owned) {
+std::vector<NamedState> Trainer::weight_states(const std::vector<int>& layers, bool owned) {
   std::vector<NamedState> states;
   for_each_weight(
-      StateKind::kWeightShard | StateKind::kOptimizer, owned,
+      layers, StateKind::kWeightShard | StateKind::kOptimizer, owned,
       [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
         states.push_back(state_of(name, lease, i, lease->master(), wanted, groups_.tp));
       });
   return states;
 }
 
-std::vector<NamedState> Trainer::slot_states(bool owned) {
+std::vector<NamedState> Trainer::slot_states(const std::vector<int>& layers, bool owned) {
   const std::vector<std::string> names = optimizer_->slot_names();
   std::vector<NamedState> states;
   for_each_weight(
-      StateKind::kOptimizer, owned,
+      layers, StateKind::kOptimizer, owned,
       [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
         const std::vector<at::Tensor> slots = lease->slots();
         for (std::size_t slot = 0; slot < names.size(); ++slot)
           states.push_back(
               state_of(name + "." + names[slot], lease, i, {slots[slot]}, wanted, groups_.tp));
       });
-  if (loss_scale_.dynamic && (!owned || groups_.pp.rank() == 0)) {
+  const bool first = !layers.empty() && !layers_.empty() && layers.front() == layers_.front();
+  if (first && loss_scale_.dynamic && (!owned || groups_.pp.rank() == 0)) {
     remember_scale();
     NamedState scale{.name = "loss_scale", .shape = {3}, .local = {}, .runs = {}};
     if (!owned || groups_.world.rank() == 0) {
@@ -99,15 +100,23 @@ std::vector<NamedState> Trainer::slot_states(bool owned) {
   return states;
 }
 
-std::vector<NamedState> Trainer::weights() { return weight_states(false); }
-std::vector<NamedState> Trainer::slots() { return slot_states(false); }
-std::vector<NamedState> Trainer::owned_weights() { return weight_states(true); }
-std::vector<NamedState> Trainer::owned_slots() { return slot_states(true); }
+std::vector<NamedState> Trainer::weights() { return weight_states(layers_, false); }
+std::vector<NamedState> Trainer::slots() { return slot_states(layers_, false); }
+std::vector<NamedState> Trainer::owned_weights() { return weight_states(layers_, true); }
+std::vector<NamedState> Trainer::owned_slots() { return slot_states(layers_, true); }
+
+void Trainer::fill(const FillStates& fill) {
+  for (const int layer : layers_) {
+    fill(weight_states({layer}, false), slot_states({layer}, false));
+    store_.written(layer, StateKind::kWeightShard | StateKind::kOptimizer, {});
+  }
+  loaded();
+}
 
 std::vector<NamedState> Trainer::owned_gradients() {
   std::vector<NamedState> states;
   for_each_weight(
-      StateKind::kGradientShard, true,
+      layers_, StateKind::kGradientShard, true,
       [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
         states.push_back(state_of(name, lease, i, {lease->gradient_shard()}, wanted, groups_.tp));
       });
@@ -116,15 +125,21 @@ std::vector<NamedState> Trainer::owned_gradients() {
 
 TrainingPosition load_trainer(Trainer& trainer, const DecoderOptions& model,
                               const std::string& path) {
-  const TrainingPosition position = load_states(path, model, trainer.weights(), trainer.slots());
+  const StateLoader loader(path, model, SameModel::kAll);
+  const TrainingPosition position = loader.position();
+  trainer.fill([&](const std::vector<NamedState>& weights, const std::vector<NamedState>& slots) {
+    loader.read_weights(weights);
+    loader.read_slots(slots);
+  });
   trainer.set_steps_done(position.steps_done);
-  trainer.loaded();
   return position;
 }
 
 void load_weights(Trainer& trainer, const DecoderOptions& model, const std::string& path) {
-  load_weights(path, model, trainer.weights());
-  trainer.loaded();
+  const StateLoader loader(path, model, SameModel::kWeights);
+  trainer.fill([&](const std::vector<NamedState>& weights, const std::vector<NamedState>&) {
+    loader.read_weights(weights);
+  });
 }
 
 }  // namespace strata

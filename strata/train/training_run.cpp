@@ -15,6 +15,7 @@
 #include "strata/pipeline/probe_cache.h"
 #include "strata/report/idle.h"
 #include "strata/schedule/trace.h"
+#include "strata/train/disk_commit.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -42,6 +43,12 @@ CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run
           .threads_per_rank = run.threads_per_rank};
 }
 
+TrainerOptions options_of(const Recipe& recipe, const TrainingRequest& request) {
+  TrainerOptions options = trainer_options(recipe);
+  options.disk.resume = holds_commits(request.resume);
+  return options;
+}
+
 // What the ranks of one run have in common; rank 0 fills in the result.
 struct RunState {
   const Recipe& recipe;
@@ -59,7 +66,8 @@ class RankLoop {
         options_(state.recipe.train),
         group_(group),
         account_(account),
-        trainer_(state.run.model, state.run.plan.steps, group, trainer_options(state.recipe)),
+        trainer_(state.run.model, state.run.plan.steps, group,
+                 options_of(state.recipe, state.request)),
         saver_(checkpoint_options(state.recipe, state.run), group,
                group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
         loader_(state.corpus.train, state.recipe.data.shuffle,
@@ -82,6 +90,11 @@ class RankLoop {
   void begin() {
     const TrainingRequest& request = state_.request;
     if (request.resume.empty()) trainer_.initialise();
+    if (trainer_.on_disk() && holds_commits(request.resume)) {
+      begun_at_ = trainer_.resume();
+      committed_ = begun_at_.steps_done;
+      return;
+    }
     if (!request.resume.empty())
       begun_at_ = load_trainer(trainer_, state_.recipe.model, request.resume);
     if (!request.from.empty()) load_weights(trainer_, state_.recipe.model, request.from);
@@ -111,6 +124,7 @@ class RankLoop {
                       .learning_rate = learning_rate,
                       .samples_seen = seen + batch.samples};
     if (!outcome.skipped) require_finite(record);  // else the loss scale has given way
+    if (record.step % state_.recipe.memory.disk.commit_every == 0) commit();
     const bool stop = exchange(record, begin, batch);
     if (options_.validate_every > 0 && record.step % options_.validate_every == 0 &&
         record.step < options_.steps)
@@ -155,26 +169,37 @@ class RankLoop {
     if (state_.run.plan.decisions().tiers.layers.empty()) return std::nullopt;
     const int ranks = group_.size();
     const Trainer::OffloadUse now = trainer_.offload_use();
-    std::vector<double> numbers(6 * ranks, 0.0);
-    const auto mine = std::span(numbers).subspan(6 * group_.rank(), 6);
+    constexpr int kNumbers = 10;
+    std::vector<double> numbers(kNumbers * ranks, 0.0);
+    const auto mine = std::span(numbers).subspan(kNumbers * group_.rank(), kNumbers);
     mine[0] = static_cast<double>(now.host_peak_bytes);
     mine[1] = static_cast<double>(now.bytes_to_device - offload_use_.bytes_to_device);
     mine[2] = static_cast<double>(now.bytes_to_host - offload_use_.bytes_to_host);
     mine[3] = now.weights_wait_seconds - offload_use_.weights_wait_seconds;
     mine[4] = now.gradients_wait_seconds - offload_use_.gradients_wait_seconds;
     mine[5] = now.activations_wait_seconds - offload_use_.activations_wait_seconds;
+    mine[6] = static_cast<double>(now.disk.bytes_read - offload_use_.disk.bytes_read);
+    mine[7] = static_cast<double>(now.disk.bytes_written - offload_use_.disk.bytes_written);
+    mine[8] = now.disk.read_seconds - offload_use_.disk.read_seconds;
+    mine[9] = now.disk.write_seconds - offload_use_.disk.write_seconds;
     offload_use_ = now;
     group_.all_reduce(numbers);
     OffloadRecord record;
+    DiskRecord disk;
     for (int rank = 0; rank < ranks; ++rank) {
-      const auto of = std::span(numbers).subspan(6 * rank, 6);
+      const auto of = std::span(numbers).subspan(kNumbers * rank, kNumbers);
       record.host_peak_bytes.push_back(static_cast<std::int64_t>(of[0]));
       record.bytes_to_device += static_cast<std::int64_t>(of[1]);
       record.bytes_to_host += static_cast<std::int64_t>(of[2]);
       record.weights_wait_seconds = std::max(record.weights_wait_seconds, of[3]);
       record.gradients_wait_seconds = std::max(record.gradients_wait_seconds, of[4]);
       record.activations_wait_seconds = std::max(record.activations_wait_seconds, of[5]);
+      disk.bytes_read += static_cast<std::int64_t>(of[6]);
+      disk.bytes_written += static_cast<std::int64_t>(of[7]);
+      disk.read_seconds = std::max(disk.read_seconds, of[8]);
+      disk.write_seconds = std::max(disk.write_seconds, of[9]);
     }
+    if (trainer_.on_disk()) record.disk = disk;
     return record;
   }
 
@@ -194,11 +219,36 @@ class RankLoop {
                      .fix = "lower train.optimizer.learning_rate or set train.clip=1"});
   }
 
+  // No more of what lives on disk is on the host at once.
+  void save_layers() {
+    const bool scales = state_.recipe.train.precision == at::kHalf;
+    const bool slots = !make_optimizer(state_.recipe.optimizer)->slot_names().empty();
+    std::vector<CheckpointSaver::PartKinds> parts;
+    for (const int layer : trainer_.layers()) {
+      const bool weights = state_.run.model.layout(layer).own_numel > 0;
+      parts.push_back({.weights = weights, .slots = (weights && slots) || (scales && layer == 0)});
+    }
+    saver_.save_parts(position(), parts, [&](int part) {
+      const int layer = trainer_.layers()[static_cast<std::size_t>(part)];
+      return CheckpointSaver::Part{trainer_.owned_weights(layer), trainer_.owned_slots(layer)};
+    });
+  }
+
+  // Goes on in the background, too: while the next step computes.
+  void commit() {
+    if (!trainer_.on_disk() || committed_ == trainer_.steps_done()) return;
+    committed_ = trainer_.steps_done();
+    trainer_.commit({.position = position(),
+                     .recipe = state_.recipe.text,
+                     .decisions = decisions_text(state_.run.plan)});
+  }
+
   double validate() { return trainer_.evaluate(validation_); }
 
   // Goes on in the background; the step after next finds it complete.
   void save() {
     group_.doing("checkpoint");
+    if (trainer_.on_disk()) return save_layers();
     saver_.save(position(), trainer_.owned_weights(), trainer_.owned_slots());
   }
 
@@ -209,9 +259,11 @@ class RankLoop {
   }
 
   void finish(bool stopped) {
+    commit();
     if (!options_.checkpoint_folder.empty()) save();
     const double validation_loss = !stopped && !validation_.empty() ? validate() : 0;
     announce(saver_.wait());
+    trainer_.await_commit();
     gather_steps(group_, kept_);
     std::vector<LayerSeconds> layers =
         gather_layer_seconds(group_, trainer_.layer_times(), state_.run.model.num_layers());
@@ -219,6 +271,7 @@ class RankLoop {
     state_.result.last_steps = std::move(kept_);
     state_.result.layers = std::move(layers);
     state_.result.stopped = stopped;
+    state_.result.on_disk = trainer_.on_disk();
     state_.result.validation_loss = validation_loss;
   }
 
@@ -230,6 +283,7 @@ class RankLoop {
   CheckpointSaver saver_;
   Trainer::OffloadUse offload_use_;  // up to the step before
   TrainingPosition begun_at_;
+  std::int64_t committed_ = -1;  // the last step, to the disk
   TrainingLoader loader_;
   LearningRateSchedule learning_rate_;
   std::vector<MiniBatch> validation_;

@@ -18,8 +18,9 @@
 namespace strata {
 
 struct TrainingRequest {
-  std::string resume;  ///< checkpoint or its parent; empty: start anew
-  std::string from;    ///< Hugging Face folder or checkpoint whose weights are the first values
+  std::string
+      resume;        ///< checkpoint or its parent, or the folder of memory.disk; empty: start anew
+  std::string from;  ///< Hugging Face folder or checkpoint whose weights are the first values
   std::function<void(const StepRecord&)> on_step;         ///< after every step
   std::function<void(const std::string&)> on_checkpoint;  ///< its folder, once it is complete
   const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
@@ -34,6 +35,7 @@ struct TrainingResult {
   std::vector<LayerSeconds> layers;  ///< what each layer needed, mean of the ranks that have it
   std::string checkpoint;            ///< the last one written; empty: none
   bool stopped = false;              ///< by `stop`, before the last step
+  bool on_disk = false;              ///< the run can go on from memory.disk.path
 };
 
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,

@@ -32,7 +32,10 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
                     .threads_per_rank = threads_per_rank,
                     .device = recipe.rank_device()},
                    [&](Group& group, MemoryAccount&) {
-                     Trainer trainer(model, plan, group, trainer_options(recipe));
+                     TrainerOptions options = trainer_options(recipe);
+                     if (!options.disk.path.empty()) options.disk.path += "/verify";
+                     options.disk.file.replace = true;
+                     Trainer trainer(model, plan, group, std::move(options));
                      TrainingPosition position;
                      if (resume.empty()) {
                        trainer.initialise();

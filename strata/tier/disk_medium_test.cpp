@@ -1,0 +1,230 @@
+// The order of reads, updates, writes and commits, with updates that end and ranks that agree when the test
+// says so.
+#include "strata/tier/disk_medium.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "strata/base/errors.h"
+#include "strata/device/account.h"
+#include "strata/disk/disk_forms_test.h"
+#include "strata/tier/host_medium.h"
+#include "strata/tier/store.h"
+
+namespace strata {
+namespace {
+
+constexpr StateKinds kUpdated = StateKind::kWeightShard | StateKind::kOptimizer;
+constexpr int kLayers = 8;
+
+const LayerLayout& layout() {
+  static const LayerLayout layout =
+      make_layout({{.name = "w", .shape = {64, 32}, .decay = true}}, {false});
+  return layout;
+}
+
+ShardPlacement placed(const LayerTiers& tiers) {
+  return {.shard = {0, layout().own_numel},
+          .whole_weights = !tiers.fetches_weights(),
+          .whole_gradients = !tiers.offloads_gradients(),
+          .tiers = tiers,
+          .optimizer_slots = 2};
+}
+
+ChunkFileOptions options() {
+  ChunkFileOptions options;
+  options.file.depth = 2;
+  return options;
+}
+
+struct DiskTier : testing::Test {
+  explicit DiskTier(Tier weights = Tier::kDisk) : tiers{weights, Tier::kHost, Tier::kDisk} {
+    install_accounting_allocator();
+    make();
+  }
+
+  void make() {
+    std::map<int, LayerOnDisk> layers;
+    std::vector<LayerOnDisk> values;
+    for (int layer = 0; layer < kLayers; ++layer) {
+      layers[layer] = {.weights = layout().own_numel * 4,
+                       .states = layout().own_numel * 8,
+                       .weights_on_host = tiers.updated_weights() != Tier::kDisk,
+                       .fetches_weights = tiers.fetches_weights()};
+      values.push_back(layers[layer]);
+    }
+    if (!file_there) folder = std::make_unique<DiskScratch>();
+    auto file = file_there
+                    ? ChunkFile::open(folder->path("run"), options())
+                    : ChunkFile::create(folder->path("run"), chunk_table(values).bytes, options());
+    file_there = true;
+    auto medium = std::make_unique<DiskMedium>(std::move(file), layers, &host, [this] {
+      if (agreement.valid()) agreement.wait();
+    });
+    disk = medium.get();
+    store =
+        std::make_unique<LayerStore>(std::make_unique<HostMedium>(LinkOptions{}, std::move(medium)),
+                                     Residency::kUntilReleased, Device{}, &host);
+    for (int layer = 0; layer < kLayers; ++layer) store->insert(layer, layout(), placed(tiers));
+  }
+
+  // Adds to everything that the layer's update writes, when `gate` opens.
+  void update(int layer, float value, std::shared_future<void> gate = {}) {
+    std::vector<Event> pending;
+    std::vector<at::Tensor> written;
+    {
+      const Lease lease = store->acquire(layer, kUpdated, pending);
+      written = lease.slots();
+      written.push_back(lease.weight_shard());
+    }
+    store->written(layer, kUpdated,
+                   updates.submit(
+                       [=] {
+                         if (gate.valid()) gate.wait();
+                         for (const at::Tensor& tensor : written) tensor.add_(value);
+                       },
+                       std::move(pending)));
+  }
+
+  void expect_values(int layer, float value) {
+    const Lease lease = store->acquire(layer, kUpdated);
+    std::vector<at::Tensor> all = lease.slots();
+    all.push_back(lease.weight_shard());
+    for (const at::Tensor& tensor : all) EXPECT_TRUE(tensor.eq(value).all().item<bool>()) << layer;
+  }
+
+  float fetched(int layer) {
+    store->release(layer, StateKind::kWeights);
+    const Lease lease = store->acquire(layer, StateKind::kWeights);
+    return lease.flat_weights()[7].item<float>();
+  }
+
+  LayerTiers tiers;
+  MemoryAccount host{"host"};
+  bool file_there = false;
+  std::shared_future<void> agreement;
+  std::unique_ptr<DiskScratch> folder;
+  DiskMedium* disk = nullptr;
+  std::unique_ptr<LayerStore> store;
+  Lane updates;  // last: it uses what is above
+};
+
+struct HostWeights : DiskTier {
+  HostWeights() : DiskTier(Tier::kHost) {}
+};
+
+constexpr auto kAWhile = std::chrono::milliseconds(50);
+
+TEST_F(DiskTier, WhatWasNeverWrittenIsZero) {
+  for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, 0);
+  EXPECT_EQ(disk->use().bytes_read, 0);
+  EXPECT_EQ(disk->use().bytes_written, 0);
+}
+
+// More updates than slabs are submitted before the first has run: nobody waits, and all are right.
+TEST_F(DiskTier, ARankSubmitsAllUpdatesAndWaitsForNone) {
+  std::promise<void> gate;
+  const std::shared_future<void> opened = gate.get_future().share();
+  for (int round = 1; round <= 3; ++round)
+    for (int layer = 0; layer < kLayers; ++layer)
+      update(layer, static_cast<float>(layer + 1), opened);
+  gate.set_value();
+  for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, 3 * (layer + 1));
+  for (int layer = 0; layer < kLayers; ++layer) EXPECT_EQ(fetched(layer), 3 * (layer + 1));
+}
+
+TEST_F(DiskTier, AFetchSeesTheUpdateBeforeIt) {
+  std::promise<void> gate;
+  update(2, 5, gate.get_future().share());
+  store->prefetch(2, StateKind::kWeights);
+  std::this_thread::sleep_for(kAWhile);
+  gate.set_value();
+  EXPECT_EQ(store->acquire(2, StateKind::kWeights).flat_weights()[0].item<float>(), 5);
+}
+
+TEST_F(DiskTier, ReadingWritesNothing) {
+  for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
+  expect_values(0, 1);
+  disk->commit(1, "").synchronize();
+  const std::int64_t written = disk->use().bytes_written;
+  for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, 1);
+  for (int layer = 0; layer < kLayers; ++layer) fetched(layer);
+  EXPECT_EQ(disk->use().bytes_written, written);
+}
+
+TEST_F(DiskTier, TheHostHoldsItsSlabsAndNoLayer) {
+  // Gradients are there in any case.
+  EXPECT_EQ(host.current_bytes() - kLayers * layout().own_numel * 4, 3 * 3 * 8192 + 2 * 8192);
+  for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
+  for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, 1);
+  EXPECT_EQ(host.peak_bytes(), host.current_bytes());
+}
+
+TEST_F(DiskTier, MoreLeasesThanSlabsAreABug) {
+  std::vector<Lease> leases;
+  for (int layer = 0; layer < 3; ++layer) leases.push_back(store->acquire(layer, kUpdated));
+  EXPECT_THROW((void)store->acquire(3, kUpdated), InternalError);
+}
+
+// What a commit holds is the step before it, and the next step's writes wait until all ranks have it.
+TEST_F(DiskTier, NoWriteOfTheNextStepBeginsBeforeAllRanksHaveCommitted) {
+  for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
+  std::promise<void> agreed;
+  agreement = agreed.get_future().share();
+  const Event committed = disk->commit(1, "one");
+  for (int layer = 0; layer < 3; ++layer) update(layer, 10);  // their writes wait, the rank doesn't
+  std::this_thread::sleep_for(kAWhile);
+  EXPECT_FALSE(committed.query());
+  EXPECT_EQ(disk->file().committed_step(), 1);  // this rank's, and it may have to go back
+  const std::int64_t written = disk->use().bytes_written;
+  std::this_thread::sleep_for(kAWhile);
+  EXPECT_EQ(disk->use().bytes_written, written);
+  agreed.set_value();
+  committed.synchronize();
+  expect_values(2, 11);
+  EXPECT_GT(disk->use().bytes_written, written);
+  // They are of no commit.
+  store.reset();
+  agreement = {};
+  make();
+  EXPECT_EQ(disk->file().user_text(), "one");
+  for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, 1);
+}
+
+// Weights on the host are written for a commit, while the next updates wait and fetches don't.
+TEST_F(HostWeights, ACommitKeepsThoseOfItsStep) {
+  for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
+  std::promise<void> first;
+  update(3, 1, first.get_future().share());
+  for (int layer = 0; layer < kLayers; ++layer) disk->keep(store->state(layer));
+  const Event committed = disk->commit(1, "");
+  update(3, 100);
+  update(5, 100);
+  first.set_value();
+  committed.synchronize();
+  EXPECT_EQ(fetched(3), 102);
+  expect_values(5, 101);
+  store.reset();
+  make();
+  for (int layer = 0; layer < kLayers; ++layer) {
+    disk->restore(store->state(layer));
+    expect_values(layer, layer == 3 ? 2 : 1);
+  }
+}
+
+TEST_F(HostWeights, AFetchDoesNotWaitForTheCommit) {
+  update(0, 1);
+  expect_values(0, 1);
+  std::promise<void> agreed;
+  agreement = agreed.get_future().share();
+  disk->commit(1, "");
+  disk->keep(store->state(0));  // behind it in the queue of writes
+  EXPECT_EQ(fetched(0), 1);
+  agreed.set_value();
+}
+
+}  // namespace
+}  // namespace strata

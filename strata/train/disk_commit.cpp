@@ -1,0 +1,137 @@
+#include "strata/train/disk_commit.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "strata/base/errors.h"
+#include "strata/base/json_document.h"
+#include "strata/checkpoint/model_description.h"
+#include "strata/disk/chunk_file.h"
+
+namespace strata {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kResumeOperation = "train.resume";
+constexpr const char* kRankPrefix = "rank-";
+constexpr std::size_t kRankDigits = 5;
+
+const FileUse kResumeUse{.operation = kResumeOperation,
+                         .fix = "resume from a checkpoint elsewhere"};
+
+// Of the ranks that have committed, in their order.
+std::vector<std::string> committed_folders(const std::string& path) {
+  std::vector<std::string> folders;
+  std::error_code none;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, none)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(kRankPrefix) && ChunkFile::exists(entry.path()))
+      folders.push_back(entry.path());
+  }
+  std::ranges::sort(folders);
+  return folders;
+}
+
+// What decides which rank has what, and where.
+std::string division_text(const Recipe& recipe) {
+  const MeshOptions& mesh = recipe.mesh;
+  const MemoryOptions& memory = recipe.memory;
+  const auto field = [](const char* name, std::int64_t value) {
+    return std::string("mesh.") + name + " " + std::to_string(value) + ", ";
+  };
+  return (mesh.automatic ? "mesh.auto, " : "") + field("pp", mesh.pp) + field("dp", mesh.dp) +
+         field("tp", mesh.tp) + field("zero", mesh.zero) + field("shard_ranks", mesh.shard_ranks) +
+         field("virtual_stages", mesh.virtual_stages) + "memory.weights " +
+         name_of(memory.weights) + ", memory.gradients " + name_of(memory.gradients) +
+         ", memory.states " + name_of(memory.states);
+}
+
+[[noreturn]] void refuse_resume(const std::string& where, const std::string& what,
+                                const std::string& expected, const std::string& got,
+                                const std::string& fix) {
+  throw UserError({kResumeOperation, where, what, expected, got, fix});
+}
+
+}  // namespace
+
+std::string to_text(const DiskCommit& commit) {
+  return nlohmann::ordered_json{{"samples_seen", commit.position.samples_seen},
+                                {"loss_scale", commit.scale.scale},
+                                {"good_steps", commit.scale.good_steps},
+                                {"skipped", commit.scale.skipped},
+                                {"ranks", commit.ranks},
+                                {"layout", commit.layout},
+                                {"recipe", commit.recipe},
+                                {"decisions", commit.decisions}}
+      .dump();
+}
+
+DiskCommit parse_commit(std::int64_t step, const std::string& text, const std::string& where) {
+  const JsonDocument document = JsonDocument::parse(text, where, kResumeUse);
+  const JsonPart root = document.root();
+  return {.position = {.steps_done = step,
+                       .samples_seen = root.required_member("samples_seen").number()},
+          .scale = {.scale = root.required_member("loss_scale").real(),
+                    .good_steps = root.required_member("good_steps").number(),
+                    .skipped = root.required_member("skipped").number()},
+          .ranks = static_cast<int>(root.required_member("ranks").number(1, INT32_MAX)),
+          .layout = root.required_member("layout").text(),
+          .recipe = root.required_member("recipe").text(),
+          .decisions = root.required_member("decisions").text()};
+}
+
+std::string rank_folder(const std::string& path, int rank) {
+  std::string number = std::to_string(rank);
+  number.insert(0, kRankDigits - std::min(kRankDigits, number.size()), '0');
+  return path + "/" + kRankPrefix + number;
+}
+
+bool is_first_commit(const std::string& folder, int ranks) {
+  if (!ChunkFile::exists(folder)) return false;
+  const std::vector<ChunkFile::Commit> commits = ChunkFile::commits(folder);
+  return commits.size() == 1 &&
+         parse_commit(commits[0].step, commits[0].user_text, folder).ranks == ranks;
+}
+
+// Whoever has committed twice knows that all others have committed once.
+bool holds_commits(const std::string& path) {
+  const std::vector<std::string> folders = committed_folders(path);
+  for (const std::string& folder : folders) {
+    const std::vector<ChunkFile::Commit> commits = ChunkFile::commits(folder);
+    const DiskCommit last = parse_commit(commits[0].step, commits[0].user_text, folder);
+    if (commits.size() > 1 || static_cast<int>(folders.size()) >= last.ranks) return true;
+  }
+  return false;
+}
+
+DiskCommit last_commit(const std::string& path) {
+  std::int64_t last = INT64_MAX;
+  const std::vector<std::string> folders = committed_folders(path);
+  for (const std::string& folder : folders)
+    last = std::min(last, ChunkFile::commits(folder).front().step);
+  for (const std::string& folder : folders)
+    for (const ChunkFile::Commit& commit : ChunkFile::commits(folder))
+      if (commit.step == last) return parse_commit(commit.step, commit.user_text, folder);
+  refuse_resume(path, "no committed step lies here", "folders rank-NNNNN with one", "none",
+                "name the folder that memory.disk.path named");
+}
+
+void require_resumable(const DiskCommit& commit, const Recipe& recipe, const std::string& path) {
+  std::error_code none;
+  const std::string& named = recipe.memory.disk.path;
+  if (named.empty() || fs::weakly_canonical(path, none) != fs::weakly_canonical(named, none))
+    refuse_resume(path, "a run on a disk goes on where it lies", "memory.disk.path=" + path,
+                  named.empty() ? "no memory.disk.path" : named, "set memory.disk.path=" + path);
+  const Recipe written = parse_recipe(commit.recipe, path, {});
+  require_same_model(written.model, recipe.model, SameModel::kAll, path);
+  const std::string expected = division_text(written), got = division_text(recipe);
+  if (expected != got)
+    refuse_resume(path, "the folder holds the state of another mesh or placement", expected, got,
+                  "set these as they were, or resume from a checkpoint in train.checkpoint_folder, "
+                  "which fits every mesh");
+}
+
+}  // namespace strata

@@ -1,0 +1,216 @@
+"""Training whose states live on a disk: the bits of training in memory; going on from that disk after a
+stop, a kill at any moment or a fault; and settings that are refused before anything runs."""
+
+import hashlib
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from strata_program import PROGRAM, ProgramTest
+
+RECIPE = """\
+model:  {kind: gpt, layers: 4, width: 32, heads: 2, vocab: 256, context: 32, dropout: 0.1, tie: false}
+data:   {train: text.txt, tokenizer: bytes, validation_fraction: 0.1}
+train:  {steps: 12, mini_batch: 8, micro_batch: 4, warmup: 4, clip: 0.5, seed: 1,
+         optimizer: {kind: adamw, learning_rate: 1e-3}}
+mesh:   {threads: 1}
+memory: {recompute: cheap, disk: {path: disk}}
+"""
+PLACEMENTS = {
+    "all": ["memory.weights=disk", "memory.gradients=host", "memory.states=disk"],
+    "states": ["memory.weights=host", "memory.gradients=host", "memory.states=disk"],
+    "zero_offload": ["memory.weights=device", "memory.gradients=host", "memory.states=disk"],
+}
+KILLS = int(os.environ.get("STRATA_KILLS", "8"))  # 50 take minutes
+
+
+def settings(*fields):
+    return [word for field in fields for word in ("--set", field)]
+
+
+def tensors(folder):
+    """SHA-256 of every tensor in a checkpoint, whatever files they are in."""
+    found = {}
+    for path in folder.glob("*.safetensors"):
+        content = path.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        for name, entry in json.loads(content[8:8 + length]).items():
+            if name != "__metadata__":
+                begin, end = (8 + length + offset for offset in entry["data_offsets"])
+                found[name] = hashlib.sha256(content[begin:end]).hexdigest()
+    return found
+
+
+class Disk(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        kind = subprocess.run(["stat", "-f", "-c", "%T", str(self.folder)], capture_output=True,
+                              text=True).stdout.strip()
+        if kind in ("tmpfs", "ramfs"):  # the disk has to be one
+            place = tempfile.TemporaryDirectory(dir="/var/tmp")
+            self.addCleanup(place.cleanup)
+            shutil.copy(self.folder / "text.txt", place.name)
+            self.folder = pathlib.Path(place.name)
+        (self.folder / "recipe.yaml").write_text(RECIPE)
+
+    def train(self, name, *fields, more=()):
+        self.succeed("train", "recipe.yaml", "--metrics", f"{name}.jsonl", *more, *settings(*fields))
+        return self.losses(f"{name}.jsonl")
+
+    def forget(self, folder="disk"):
+        shutil.rmtree(self.folder / folder, ignore_errors=True)
+
+    def last(self, folder):
+        return sorted((self.folder / folder).glob("step-????????"))[-1]
+
+    def test_losses_and_checkpoints_are_those_of_training_in_memory(self):
+        for precision in ("fp32", "bf16"):
+            same = (f"train.precision={precision}",)
+            expected = self.train("memory", *same, f"train.checkpoint_folder=memory-{precision}")
+            for name, placement in PLACEMENTS.items():
+                with self.subTest(precision=precision, placement=name):
+                    self.forget()
+                    folder = f"{name}-{precision}"
+                    self.assertEqual(
+                        self.train(name, *same, *placement, f"train.checkpoint_folder={folder}"),
+                        expected)
+                    self.assertEqual(tensors(self.last(folder)),
+                                     tensors(self.last(f"memory-{precision}")))
+                    disk = self.metrics(f"{name}.jsonl")[-1]["offload"]["disk"]
+                    self.assertGreater(disk["bytes_written"], 0)
+                    self.assertGreater(disk["bytes_read"], 0)
+
+    def test_a_checkpoint_of_it_fits_every_mesh(self):
+        mesh = ("mesh.pp=2", "mesh.dp=2", "mesh.zero=3")
+        whole = self.train("whole", *mesh)
+        self.train("disk", *mesh, *PLACEMENTS["all"], "train.checkpoint_folder=saved",
+                   "train.checkpoint_every=5", "train.keep_checkpoints=0")
+        saved = str(self.folder / "saved" / "step-00000005")
+        self.assertEqual(self.train("memory", *mesh, more=("--resume", saved)), whole[5:])
+        self.forget()  # and onto a disk
+        self.assertEqual(
+            self.train("again", *mesh, *PLACEMENTS["states"], more=("--resume", saved)), whole[5:])
+
+    def test_a_stop_says_how_to_go_on_from_the_disk(self):
+        steps = ("train.steps=400",)
+        whole = self.train("whole", *steps)
+        process = self.start("train", "recipe.yaml", "--metrics", "part.jsonl",
+                             *settings(*steps, *PLACEMENTS["all"], "memory.disk.commit_every=7"))
+        deadline = time.time() + 60
+        while time.time() < deadline and not (self.folder / "part.jsonl").exists():
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertLess(len(self.losses("part.jsonl")), 400)
+        self.assertIn("--resume disk", out)
+        # Model, tokenizer and metrics go on as well.
+        self.assertEqual(self.train("part", *steps, *PLACEMENTS["all"], more=("--resume", "disk")),
+                         whole)
+
+    def lines(self, name):
+        path = self.folder / name
+        return path.read_text().count("\n") if path.exists() else 0
+
+    def kill_and_resume(self, kills, fields, seed):
+        """Kills a run again and again, and lets it get through; the losses of all of its parts."""
+        dice = random.Random(seed)
+        self.forget()
+        (self.folder / "killed.jsonl").unlink(missing_ok=True)
+
+        def command():
+            committed = len(list((self.folder / "disk").glob("rank-*/manifest.json")))
+            more = ["--resume", "disk"] if committed == self.ranks else []
+            return ["train", "recipe.yaml", "--metrics", "killed.jsonl", *more, *settings(*fields)]
+
+        for kill in range(kills):
+            process = self.start(*command())
+            # Some before a first line, most within a step or two behind one.
+            steps = self.lines("killed.jsonl") + (1 if kill % 4 else 0)
+            deadline = time.time() + 60
+            while (time.time() < deadline and process.poll() is None and
+                   self.lines("killed.jsonl") < steps):
+                time.sleep(0.0005)
+            time.sleep(dice.random() * (0.03 if kill % 4 else 0.3))
+            process.kill()
+            err = process.communicate()[1]
+            self.assertEqual(process.returncode, -signal.SIGKILL, err)  # it was not through, nor failed
+        self.succeed(*command())
+        return self.losses("killed.jsonl")
+
+    def test_a_kill_at_any_moment_changes_no_bit(self):
+        cases = [(1, (), "all"), (4, ("mesh.pp=2", "mesh.dp=2", "mesh.zero=1"), "states")]
+        for self.ranks, mesh, name in cases:
+            fields = (*mesh, f"train.steps={20 + 12 * KILLS}")
+            whole = self.train("whole", *fields)
+            with self.subTest(mesh=mesh, placement=name):
+                self.assertEqual(
+                    self.kill_and_resume((KILLS + 1) // 2, (*fields, *PLACEMENTS[name]), self.ranks),
+                    whole)
+
+    def test_what_cannot_work_is_refused_before_the_first_step(self):
+        place = PLACEMENTS["all"]
+        refuse = lambda *fields, says, code=2: self.refuse(
+            "train", "recipe.yaml", *settings(*place, *fields), says=says, code=code)
+        refuse("memory.disk.path=", says="memory.disk.path")
+        refuse("memory.states=host", says="memory.states")
+        refuse("memory.disk.bytes=100KiB", says="disk")
+        if os.path.isdir("/dev/shm"):
+            refuse("memory.disk.path=/dev/shm/strata-disk-test", says=["memory.disk.path", "memory"])
+        refuse("memory.disk.path=recipe.yaml", says="memory.disk.path")
+        refuse("memory.disk.path=/proc/strata", says="memory.disk.path")
+        self.assertFalse((self.folder / "disk").exists())
+        # A limit that the file is too large for, as on a file system that has one.
+        limited = subprocess.run(
+            [PROGRAM, "train", "recipe.yaml", *settings(*place)], cwd=self.folder, text=True,
+            env=self.environment, capture_output=True, timeout=300,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16)))
+        self.assertEqual(limited.returncode, 2, limited.stderr)
+        self.assertIn("ulimit -f", limited.stderr)
+
+    def test_a_folder_belongs_to_one_run(self):
+        place = PLACEMENTS["all"]
+        first = self.start("train", "recipe.yaml", "--metrics", "first.jsonl",
+                           *settings(*place, "train.steps=100000"))
+        deadline = time.time() + 60
+        while time.time() < deadline and not (self.folder / "first.jsonl").exists():
+            time.sleep(0.01)
+        try:
+            self.refuse("train", "recipe.yaml", *settings(*place), says=["another run", "memory.disk.path"])
+            self.refuse("train", "recipe.yaml", "--resume", "disk", *settings(*place),
+                        says=["another run", "memory.disk.path"])
+        finally:
+            first.kill()
+            first.communicate()
+        self.refuse("train", "recipe.yaml", *settings(*place), says="earlier run")
+        resume = ("train", "recipe.yaml", "--resume", "disk")
+        self.refuse(*resume, *settings(*place, "model.width=64"), says="model.width")
+        self.refuse(*resume, *settings(*place, "memory.disk.path=elsewhere"), says="goes on where it lies")
+        self.refuse(*resume, *settings(*place, "mesh.pp=2"), says="mesh")
+        self.refuse(*resume, *settings(*place, "mesh.dp=2"), says="mesh")
+        self.refuse(*resume, *settings(*place, "memory.weights=host"), says="memory.weights")
+
+    def test_a_bit_that_the_disk_has_changed_is_found(self):
+        self.train("whole", *PLACEMENTS["all"], "train.steps=2")
+        data = self.folder / "disk" / "rank-00000" / "chunks.data"
+        with open(data, "r+b") as file:
+            for offset in range(100, data.stat().st_size, 4096):  # in every slot
+                file.seek(offset)
+                byte = file.read(1)
+                file.seek(offset)
+                file.write(bytes([byte[0] ^ 1]))
+        self.refuse("train", "recipe.yaml", "--resume", "disk",
+                    *settings(*PLACEMENTS["all"], "train.steps=4"), says=["checksum", "chunks.data"],
+                    code=3)
+
+
+if __name__ == "__main__":
+    unittest.main()
