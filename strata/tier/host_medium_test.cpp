@@ -169,7 +169,7 @@ TEST_F(HostTier, CountsWhatItMovesAndWaitsForAndSaysWhen) {
   LaneTrace lanes;
   auto medium =
       std::make_unique<HostMedium>(LinkOptions{.latency_seconds = 0.02}, device_medium(), &lanes);
-  const HostMedium& counted = *medium;
+  HostMedium& counted = *medium;
   LayerStore store(std::move(medium), Residency::kUntilReleased, {}, &host);
   store.insert(0, layout(), placed(kAllOnHost));
   store.trace_waits(&waits);
