@@ -16,7 +16,8 @@ namespace {
 struct PlanArguments {
   RecipeArguments recipe;
   bool estimate = false;
-  std::string machine;  // file; empty: this one
+  std::string machine;     // file; empty: this one
+  std::string convention;  // of bytes a parameter; empty: ours
   bool program = false;
   std::string json;
   std::string parameters;  // no recipe: the arithmetic of ZeRO alone
@@ -44,11 +45,13 @@ void run_plan(const PlanArguments& arguments) {
     std::cout << search_text(search) << '\n';
     recipe.mesh = search.best();
   }
-  const PlannedRun run =
-      here ? plan_run(recipe, /*probe=*/!arguments.estimate) : plan_run(recipe, machine);
+  const ParameterBytes* convention =
+      arguments.convention.empty() ? nullptr : &precision_convention(arguments.convention);
+  const PlannedRun run = here ? plan_run(recipe, /*probe=*/!arguments.estimate)
+                              : plan_run(recipe, machine, convention);
   if (!here) std::cout << "on " << machine.name << '\n';
   std::cout << plan_text(run.plan);
-  const std::vector<TierDepth> depths = largest_depths(recipe, machine);
+  const std::vector<TierDepth> depths = largest_depths(recipe, machine, convention);
   if (!depths.empty()) std::cout << "depth      " << depths_sentence(depths) << '\n';
   const bool measure = here && !arguments.estimate;
   const std::string advice = here ? precision_advice(recipe, measure) : "";
@@ -79,9 +82,14 @@ void add_plan_verb(CLI::App& app) {
                    "with --parameters: fp32, mixed, zero-paper or megatron-fp16")
       ->needs(parameters);
   verb->add_flag("--estimate", arguments->estimate, "take seconds from FLOPs, measure nothing");
-  verb->add_option("--machine", arguments->machine,
-                   "plan for the machine that this file describes; measure nothing")
-      ->check(refuse_empty_path);
+  CLI::Option* machine =
+      verb->add_option("--machine", arguments->machine,
+                       "plan for the machine that this file describes; measure nothing")
+          ->check(refuse_empty_path);
+  verb->add_option("--convention", arguments->convention,
+                   "with --machine: reckon with another system's bytes a parameter, by a name that "
+                   "--precision takes")
+      ->needs(machine);
   verb->add_flag("--program", arguments->program, "list every rank's actions");
   verb->add_option("--json", arguments->json, "write the plan to this file, too")
       ->check(refuse_empty_path);

@@ -3,12 +3,14 @@
 #include "strata/pipeline/byte_costs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace strata {
 namespace {
 
 constexpr std::int64_t kFloatBytes = 4;
+constexpr std::int64_t kScalarBytes = 64;  // of a rank: the loss, its gradient and its scale
 
 std::int64_t borrowed_numel(const LayerLayout& layout) {
   return layout.total_numel - layout.own_numel;
@@ -30,6 +32,36 @@ class LayerBytesTable {
   };
   std::map<const Layer*, Entry> entries_;
 };
+
+// Of a need that is `full` at scale 1 and `shorter` at `scale`: what is left at scale 0.
+std::int64_t fixed_part(std::int64_t full, std::int64_t shorter, double scale) {
+  const double fixed =
+      (static_cast<double>(shorter) - scale * static_cast<double>(full)) / (1 - scale);
+  return std::clamp<std::int64_t>(std::llround(fixed), 0, full);
+}
+
+// What layers need while they run is not proportional to the samples, so that the shortest micro-batch is
+// looked at, too.
+void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostRequest& request) {
+  const auto& scales = costs.micro_batch_scale;
+  const double scale = scales.empty() ? 1 : *std::min_element(scales.begin(), scales.end());
+  if (scale >= 1) return;
+  std::vector<TensorSpec> batch_inputs = request.batch_inputs;
+  for (TensorSpec& input : batch_inputs)
+    input.shape[0] = std::llround(scale * static_cast<double>(request.micro_batch));
+  const std::vector<TensorSpec> values = model.value_specs(batch_inputs);
+  LayerBytesTable table;
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const LayerBytes& bytes =
+        table.of(model.layer(layer), model.input_specs(layer, batch_inputs, values),
+                 request.keep_intermediates);
+    LayerCost& cost = costs.layers[layer];
+    cost.forward_fixed_bytes =
+        fixed_part(cost.forward_transient_bytes, bytes.forward_transient, scale);
+    cost.backward_fixed_bytes =
+        fixed_part(cost.backward_transient_bytes, bytes.backward_transient, scale);
+  }
+}
 
 }  // namespace
 
@@ -77,9 +109,12 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     costs.micro_batch_scale.push_back(static_cast<double>(samples) /
                                       static_cast<double>(request.micro_batch));
   }
+  add_fixed_bytes(costs, model, request);
   std::int64_t micro_batch_bytes = 0;
   for (const TensorSpec& input : request.batch_inputs) micro_batch_bytes += input.bytes();
-  costs.batch_bytes = micro_batch_bytes / request.micro_batch * request.samples;
+  costs.batch_bytes =
+      micro_batch_bytes / request.micro_batch * std::max(request.samples, request.loaded_samples) +
+      kScalarBytes;
   return costs;
 }
 

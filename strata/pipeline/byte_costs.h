@@ -18,8 +18,9 @@ inline constexpr double kAssumedMemoryRate = 10e9;  ///< read and written togeth
 
 struct CostRequest {
   std::vector<TensorSpec> batch_inputs;
-  std::int64_t samples = 0;      ///< of the mini-batch
-  std::int64_t micro_batch = 0;  ///< samples of a full micro-batch
+  std::int64_t samples = 0;         ///< of the mini-batch, those of one replica
+  std::int64_t loaded_samples = 0;  ///< that a rank has in memory for them; 0: no more than those
+  std::int64_t micro_batch = 0;     ///< samples of a full micro-batch
   int optimizer_slots = 2;
   at::ScalarType precision = at::kFloat;  ///< 16 bit: the optimizer keeps fp32 weights beside
   Device device = {};                     ///< that layers are probed on

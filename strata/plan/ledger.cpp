@@ -4,7 +4,9 @@
 #include "strata/plan/ledger.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -15,8 +17,12 @@
 namespace strata {
 namespace {
 
+// What a rank adds up at a time of the others' gradients (comm/collectives.cpp).
+constexpr std::int64_t kSumBytes = 1 << 17;
+
 struct Traits {
   bool trains = false;  // has backwards
+  bool meets = false;   // all ranks do, at the norm
   LayerSet recompute;
 };
 
@@ -25,6 +31,7 @@ Traits traits_of(const Schedule& schedule) {
   for (const Program& program : schedule.programs) {
     for (const Action& action : program) {
       traits.trains |= action.op == Op::kBackward;
+      traits.meets |= action.op == Op::kReduceNormAndLoss;
       if (action.op != Op::kRecompute) continue;
       for (int l = action.layers.begin; l < action.layers.end; ++l) traits.recompute.add(l);
     }
@@ -46,6 +53,9 @@ class Bookkeeper {
         ledger_(schedule.num_ranks()),
         changes_(schedule.num_ranks()),
         shards_(shard_bytes(costs, shards, reads_in_place, tiers)),
+        in_flight_(schedule.num_ranks()),
+        has_met_(schedule.num_ranks()),
+        replicas_(shards.replicas),
         open_(dataflow.num_layers),
         activations_leaving_(schedule.num_ranks(), {-1, -1}),
         host_activations_(schedule.num_ranks()),
@@ -65,6 +75,18 @@ class Bookkeeper {
   void perform(ActionRef ref, const Action& action, const TraceEvent& event) {
     rank_ = ref.rank;
     position_ = ref.position;
+    ++performed_;
+    if (traits_.meets && is_send(action.op)) sent_[message_of(rank_, action)] = performed_;
+    if (traits_.meets && is_receive(action.op)) {
+      const auto sent = sent_.find(message_of(rank_, action));
+      let_received_go(action.peer, sent->second, event.end_seconds);
+      sent_.erase(sent);
+    }
+    if (action.op == Op::kReduceNormAndLoss) {
+      // No rank leaves the norm before all have received what was sent to them.
+      let_received_go(-1, performed_, event.begin_seconds);
+      has_met_[rank_] = true;
+    }
     const std::int64_t before = now_[rank_].total();
     action_peak_ = before;
     walk(action, event.end_seconds);
@@ -91,6 +113,12 @@ class Bookkeeper {
   struct Change {
     double seconds = 0;
     std::size_t order = 0;  // among changes of one time
+    std::int64_t bytes = 0;
+  };
+  // What a rank has sent and still holds, as far as it knows.
+  struct InFlight {
+    int peer = 0;
+    std::int64_t received = 0;  // when, among all actions
     std::int64_t bytes = 0;
   };
   struct Holder {
@@ -245,7 +273,7 @@ class Bookkeeper {
     if (traits_.trains && !traits_.recompute.has(layer)) {
       add(ByteKind::kSaved, scaled(cost.saved_bytes));
     }
-    look_with_transients(scaled(cost.forward_transient_bytes));
+    look_with_transients(forward_transients(cost));
     for (const int v : placement_.outputs[layer]) free_unless_used(v);
     if (!traits_.trains) release_inputs(layer);
   }
@@ -254,7 +282,7 @@ class Bookkeeper {
     const LayerCost& cost = costs_.layers[layer];
     if (fetched_.contains({layer, micro_batch_})) host_activations_[rank_] -= input_bytes(layer);
     add(ByteKind::kSaved, scaled(cost.saved_bytes));
-    std::int64_t transients = scaled(cost.forward_transient_bytes);
+    std::int64_t transients = forward_transients(cost);
     for (const int v : placement_.outputs[layer]) transients += value_bytes(v);
     look_with_transients(transients);
   }
@@ -265,7 +293,8 @@ class Bookkeeper {
       if (dataflow_.values[v].differentiable) add(ByteKind::kValues, value_bytes(v));
     }
     hold_whole_gradient(layer);
-    look_with_transients(scaled(cost.backward_transient_bytes));
+    look_with_transients(cost.backward_fixed_bytes +
+                         scaled(cost.backward_transient_bytes - cost.backward_fixed_bytes));
     add(ByteKind::kSaved, -scaled(cost.saved_bytes));
     for (const int v : placement_.outputs[layer]) {
       const Value& value = dataflow_.values[v];
@@ -328,6 +357,7 @@ class Bookkeeper {
   }
 
   void end_reduction(int layer) {
+    if (replicas_ > 1) look_with_transients(std::min(kSumBytes, shards_[layer].own_gradients));
     add(ByteKind::kBuffers, -shards_[layer].received);
     let_whole_gradient_go(layer);
   }
@@ -348,8 +378,34 @@ class Bookkeeper {
     add(ByteKind::kValues, bytes);
     look(rank_, position_);
     if (!lets_go) return;
+    if (traits_.meets && !has_met_[action.peer]) {
+      in_flight_[action.peer].push_back({rank_, performed_, bytes});
+      return;
+    }
     now_[action.peer][ByteKind::kValues] -= bytes;
     change(action.peer, seconds, -bytes);
+  }
+
+  // A peer may be later than the simulated one: what it was sent is gone for certain when something comes
+  // back that it sent after it had received that. Peer -1: all of them.
+  void let_received_go(int peer, std::int64_t before, double seconds) {
+    std::erase_if(in_flight_[rank_], [&](const InFlight& sent) {
+      if ((peer >= 0 && sent.peer != peer) || sent.received >= before) return false;
+      now_[rank_][ByteKind::kValues] -= sent.bytes;
+      change(rank_, seconds, -sent.bytes);
+      return true;
+    });
+  }
+
+  // Kind, value, consumer, micro-batch, from, to.
+  static std::array<int, 6> message_of(int rank, const Action& action) {
+    const bool send = is_send(action.op);
+    return {static_cast<int>(send ? receive_of(action.op) : action.op),
+            action.value,
+            action.consumer,
+            action.micro_batch,
+            send ? rank : action.peer,
+            send ? action.peer : rank};
   }
 
   void release_inputs(int layer) {
@@ -382,6 +438,10 @@ class Bookkeeper {
   std::int64_t scaled(std::int64_t bytes) const {
     return std::llround(static_cast<double>(bytes) * costs_.scale(micro_batch_));
   }
+  std::int64_t forward_transients(const LayerCost& cost) const {
+    return cost.forward_fixed_bytes +
+           scaled(cost.forward_transient_bytes - cost.forward_fixed_bytes);
+  }
   std::int64_t value_bytes(int value) const { return scaled(costs_.values[value].bytes); }
 
   void add(ByteKind kind, std::int64_t bytes) { now_[rank_][kind] += bytes; }
@@ -411,11 +471,16 @@ class Bookkeeper {
   Ledger ledger_;
   // Per rank, by time: an action frees at its end, after others may have freed bytes of its rank.
   std::vector<std::vector<Change>> changes_;
-  std::vector<Holder> holders_;            // of all values, one after another
-  std::vector<std::size_t> first_holder_;  // per value
-  std::vector<int> references_;            // per holder and micro-batch
-  std::vector<bool> copies_;               // per layer
-  std::vector<ShardBytes> shards_;         // per layer
+  std::vector<Holder> holders_;                      // of all values, one after another
+  std::vector<std::size_t> first_holder_;            // per value
+  std::vector<int> references_;                      // per holder and micro-batch
+  std::vector<bool> copies_;                         // per layer
+  std::vector<ShardBytes> shards_;                   // per layer
+  std::vector<std::vector<InFlight>> in_flight_;     // per rank
+  std::vector<bool> has_met_;                        // per rank: it is behind the norm
+  std::map<std::array<int, 6>, std::int64_t> sent_;  // not received yet: when, among all actions
+  std::int64_t performed_ = 0;
+  int replicas_;
   std::vector<bool> open_;                 // per layer: its whole gradient is here for a while
   std::set<std::pair<int, int>> fetched_;  // (layer, micro-batch): inputs that came back
   std::vector<std::pair<int, int>> activations_leaving_;  // per rank: the same, being offloaded

@@ -7,10 +7,11 @@
 /// For a while:
 ///  - A value lives on the rank that made or received it until all its readers there have run
 ///    backward (forward, in forward-only schedules), recomputed readers too. The rank that sent it
-///    is charged until it has been received, longer if it has readers itself.
+///    is charged until it knows that it has been received, however late the other rank is (where
+///    no norm ends a step: until it has been), longer if it has readers itself.
 ///  - What a layer saved lives from its forward, or its recompute, to the end of its backward.
 ///  - A value has a gradient per reader, as large as itself, from that reader's backward to the end
-///    of the producer's; the rank that sent it is charged until it has been received.
+///    of the producer's; the rank that sent it is charged as for a value.
 ///  - On top, while a layer runs: its transients; in a recompute its outputs, which exist again;
 ///    while a tied gradient is received, that gradient.
 ///
@@ -19,7 +20,8 @@
 ///  - Where gradients are sharded, a layer's whole gradient lives beside the shard from its first
 ///    backward to the end of its reduction: as gradients if that is once a step, as buffers if
 ///    after every micro-batch.
-///  - A reduction in flight has buffers for what it receives of the others' gradients.
+///  - A reduction in flight has buffers for what it receives of the others' gradients, and at its end one
+///    for what is added up at a time.
 ///
 /// With layers that live on the host (schedule/tiers.h), on the device:
 ///  - Weights that live there are buffers from prefetch to release; whole, as layers need them.

@@ -127,14 +127,47 @@ TEST(Ledger, ARecomputedLayerHoldsItsActivationsFromRecomputeToBackwardOnly) {
   EXPECT_EQ(to_string(model.lowered(kGpipe).programs[0][rank.peak_position]), "R s0 m0 [0,1)");
 }
 
+TEST(Ledger, OfAShorterMicroBatchKeepsWhatDoesNotScale) {
+  Model model(1, {.ranks = 1, .micro_batches = 1},
+              {.forward_transient_bytes = 100,
+               .backward_transient_bytes = 200,
+               .forward_fixed_bytes = 0,
+               .backward_fixed_bytes = 80},
+              {});
+  model.costs.micro_batch_scale = {0.25};
+  EXPECT_EQ(model.ledger(kGpipe)[0].peak_bytes, 80 + 30);
+  for (LayerCost& cost : model.costs.layers) cost.forward_fixed_bytes = 100;
+  model.costs.layers[0].forward_transient_bytes = 140;
+  EXPECT_EQ(model.ledger(kGpipe)[0].peak_bytes, 110);
+  model.costs.layers[0].forward_fixed_bytes = 140;
+  EXPECT_EQ(model.ledger(kGpipe)[0].peak_bytes, 140);
+}
+
 TEST(Ledger, ChargesTheSenderUntilTheReceiverTakesTheValue) {
   // Rank 0 has made all four values before the first arrives.
   const PipelineShape shape{.ranks = 2, .micro_batches = 4};
   const Model slow(2, shape, {}, {.bytes = 10, .transfer_seconds = 50});
   EXPECT_EQ(slow.ledger(kGpipe)[0].at_peak[ByteKind::kValues], 40);
   // Here each is taken while the next is made.
-  const Model fast(2, shape, {}, {.bytes = 10, .transfer_seconds = 0.5});
+  Model fast(2, shape, {}, {.bytes = 10, .transfer_seconds = 0.5});
+  fast.update = false;  // else it would not know
   EXPECT_EQ(fast.ledger(kGpipe)[0].at_peak[ByteKind::kValues], 20);
+}
+
+// A promise holds however late the other rank is: a value is known to be gone when its gradient comes.
+TEST(Ledger, InAWholeStepChargesTheSenderUntilItKnows) {
+  const PipelineShape shape{.ranks = 2, .micro_batches = 6};
+  for (const double transfer : {0.0, 0.5, 50.0}) {
+    Model model(2, shape, {}, {.bytes = 10, .transfer_seconds = transfer});
+    model.update = true;
+    // GPipe: all six values, and the gradient that layer 0 has received. 1F1B: two are on their way.
+    const Ledger gpipe = model.ledger(kGpipe), one_f_one_b = model.ledger(k1f1b);
+    EXPECT_EQ(gpipe[0].at_peak[ByteKind::kValues], 60) << transfer;
+    EXPECT_LE(one_f_one_b[0].at_peak[ByteKind::kValues], 30) << transfer;
+    EXPECT_GE(one_f_one_b[0].at_peak[ByteKind::kValues], 20) << transfer;
+    for (const Ledger& ledger : {gpipe, one_f_one_b})
+      for (const RankLedger& rank : ledger) EXPECT_EQ(rank.timeline.back().bytes, 0) << transfer;
+  }
 }
 
 TEST(Ledger, AValueStaysUntilItsLastLocalReaderHasRunBackward) {

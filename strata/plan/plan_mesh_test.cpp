@@ -106,7 +106,7 @@ rank 1: .  F0 B0 F1 B1 F2 B2 F3 B3 .
 
 MiB on rank  weights  gradients  states  saved  values   peak
           0     32.0       32.0    32.0    8.0     9.0  113.0
-          1     32.0       32.0    32.0    4.0     5.0  105.0
+          1     32.0       32.0    32.0    4.0     6.0  106.0
 
 sent by rank        pp         dp         tp
            0  4.00 MiB  32.00 MiB  52.00 MiB

@@ -60,7 +60,7 @@ rank 1: .  F0 B0 F1 B1 F2 B2 F3 B3 .
 
 MiB on rank  weights  gradients  states  saved  values  transients  batch   peak  budget
           0     28.0       28.0    56.0   54.0    13.5         3.0    0.1  182.6    96 %
-          1     28.0       28.0    56.0   36.0     7.5         3.0    0.1  158.6    83 %
+          1     28.0       28.0    56.0   36.0     9.0         3.0    0.1  160.1    84 %
 
 recompute  auto: 1 of 8 layers (block0)
 memory     182.56 MiB on the fullest rank, budget 190.00 MiB

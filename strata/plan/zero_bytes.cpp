@@ -59,6 +59,22 @@ const ParameterBytes& precision_convention(const std::string& name) {
                    .fix = "choose one of the names above"});
 }
 
+CostTable with_parameter_bytes(CostTable costs, const ParameterBytes& bytes) {
+  constexpr double kGradientBytes = 4;  // ours
+  const auto scaled = [](std::int64_t count, double factor) {
+    return static_cast<std::int64_t>(std::llround(static_cast<double>(count) * factor));
+  };
+  const double elements = 1.0 / costs.weight_element_bytes;  // a byte of weights
+  for (LayerCost& layer : costs.layers) {
+    layer.state_bytes = scaled(layer.weight_bytes, elements * bytes.states);
+    layer.gradient_bytes = scaled(layer.gradient_bytes, bytes.gradient / kGradientBytes);
+    layer.weight_bytes = scaled(layer.weight_bytes, elements * bytes.weight);
+    layer.replica_bytes = scaled(layer.replica_bytes, elements * bytes.weight);
+  }
+  costs.weight_element_bytes = static_cast<int>(bytes.weight);
+  return costs;
+}
+
 ModelStateBytes zero_bytes(double parameters, const ParameterBytes& bytes, int zero,
                            int shard_ranks) {
   check(parameters, zero, shard_ranks);

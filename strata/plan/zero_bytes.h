@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "strata/schedule/costs.h"
+
 namespace strata {
 
 /// Bytes that a parameter has of each kind, everything on one rank.
@@ -26,6 +28,9 @@ struct ParameterBytes {
 /// fp32 | mixed | zero-paper | megatron-fp16.
 const std::vector<ParameterBytes>& precision_conventions();
 const ParameterBytes& precision_convention(const std::string& name);
+
+/// The same model with this convention's bytes a parameter: what a ledger says of another system's.
+CostTable with_parameter_bytes(CostTable costs, const ParameterBytes& bytes);
 
 /// Of one rank.
 struct ModelStateBytes {

@@ -102,5 +102,24 @@ TEST(ZeroBytes, RefusesWhatDoesNotExist) {
   EXPECT_THROW(zero_bytes(0, fp32, 1, 2), UserError);
 }
 
+TEST(ParameterBytes, TakeThePlaceOfALayersOwn) {
+  CostTable costs{.weight_element_bytes = 2};
+  costs.layers = {{.weight_bytes = 200,
+                   .gradient_bytes = 480,  // 20 of them for a tied use
+                   .state_bytes = 1000,
+                   .replica_bytes = 40,
+                   .saved_bytes = 7}};
+  const CostTable peer = with_parameter_bytes(costs, precision_convention("megatron-fp16"));
+  EXPECT_EQ(peer.layers[0].weight_bytes, 200);
+  EXPECT_EQ(peer.layers[0].gradient_bytes, 240);
+  EXPECT_EQ(peer.layers[0].state_bytes, 1600);
+  EXPECT_EQ(peer.layers[0].saved_bytes, 7);
+  const CostTable fp32 = with_parameter_bytes(costs, precision_convention("fp32"));
+  EXPECT_EQ(fp32.layers[0].weight_bytes, 400);
+  EXPECT_EQ(fp32.layers[0].replica_bytes, 80);
+  EXPECT_EQ(fp32.layers[0].gradient_bytes, 480);
+  EXPECT_EQ(fp32.weight_element_bytes, 4);
+}
+
 }  // namespace
 }  // namespace strata

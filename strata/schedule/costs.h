@@ -24,6 +24,9 @@ struct LayerCost {
   std::int64_t forward_transient_bytes = 0;   ///< peak in forward beyond inputs, outputs and saved
   std::int64_t backward_transient_bytes = 0;  ///< peak in backward beyond inputs, saved, the
                                               ///< output's gradient and the inputs' gradients
+  /// Of the transients, what a shorter micro-batch needs, too: of weights, not of samples.
+  std::int64_t forward_fixed_bytes = 0;
+  std::int64_t backward_fixed_bytes = 0;
   bool recomputable = true;  ///< false: saves nothing beyond its inputs, so gains nothing
 };
 

@@ -81,11 +81,22 @@ double flops_of(const MachineProfile& machine, at::ScalarType precision) {
   return known(flops, kAssumedFlopsPerSecond);
 }
 
+// Every rank loads the whole mini-batch; where its parts have to be padded, there is a second one beside it.
+std::int64_t loaded_samples(const Recipe& recipe) {
+  const TrainOptions& train = recipe.train;
+  const std::int64_t replicas = recipe.mesh.dp;
+  const std::int64_t count =
+      count_micro_batches(train.mini_batch, as_int(replicas), train.micro_batch);
+  const bool pads = train.mini_batch / replicas < count;
+  return train.mini_batch + (pads ? replicas * count : 0);
+}
+
 CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
                          const MachineProfile& machine) {
   const std::vector<std::int64_t> shape = {recipe.train.micro_batch, recipe.model.context};
   return {.batch_inputs = {{shape, at::kLong}, {shape, at::kLong}},
           .samples = (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp,
+          .loaded_samples = loaded_samples(recipe),
           .micro_batch = recipe.train.micro_batch,
           .optimizer_slots = as_int(
               static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
@@ -128,6 +139,13 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
     request.mesh.reads_in_place = std::getenv("STRATA_SOCKETS") == nullptr;
   }
   request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, request.mesh);
+  return request;
+}
+
+PlanRequest with_convention(PlanRequest request, const ParameterBytes* bytes) {
+  if (bytes == nullptr) return request;
+  request.costs_none = with_parameter_bytes(std::move(request.costs_none), *bytes);
+  request.costs_cheap = with_parameter_bytes(std::move(request.costs_cheap), *bytes);
   return request;
 }
 
@@ -196,8 +214,10 @@ Recipe on_machine(Recipe recipe, const MachineProfile& machine) {
   return recipe;
 }
 
-std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine) {
-  return largest_depths(plan_request(recipe, model_of(recipe), machine));
+std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine,
+                                      const ParameterBytes* convention) {
+  return largest_depths(
+      with_convention(plan_request(recipe, model_of(recipe), machine), convention));
 }
 
 TrainerOptions trainer_options(const Recipe& recipe) {
@@ -239,10 +259,11 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
   return run;
 }
 
-PlannedRun plan_run(const Recipe& given, const MachineProfile& machine) {
+PlannedRun plan_run(const Recipe& given, const MachineProfile& machine,
+                    const ParameterBytes* convention) {
   const Recipe recipe = with_mesh(given);
   PlannedRun run = unplanned_run(recipe);
-  run.plan = make_plan(plan_request(recipe, run.model, machine));
+  run.plan = make_plan(with_convention(plan_request(recipe, run.model, machine), convention));
   return run;
 }
 

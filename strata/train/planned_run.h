@@ -9,6 +9,7 @@
 #include "strata/plan/mesh_search.h"
 #include "strata/plan/planner.h"
 #include "strata/plan/tier_depth.h"
+#include "strata/plan/zero_bytes.h"
 #include "strata/train/recipe.h"
 #include "strata/train/trainer.h"
 
@@ -37,14 +38,17 @@ Recipe on_machine(Recipe recipe, const MachineProfile& machine);
 MeshSearch search_mesh(const Recipe& recipe);
 
 /// How deep a model of this shape could be, by what leaves the device; empty without a budget.
-std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine);
+/// `convention`: of bytes a parameter (plan/zero_bytes.h), another system's; null: ours.
+std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine,
+                                      const ParameterBytes* convention = nullptr);
 
 /// `probe`: measure the layers' seconds (cached) on the recipe's device, which must be there; else
 /// estimate them from FLOPs. `processes`: among which the ranks are divided.
 PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1);
 
 /// For another machine, by what its profile says: nothing is measured.
-PlannedRun plan_run(const Recipe& recipe, const MachineProfile& machine);
+PlannedRun plan_run(const Recipe& recipe, const MachineProfile& machine,
+                    const ParameterBytes* convention = nullptr);
 
 /// What the ranks of a run need from its recipe.
 RanksOptions ranks_options(const Recipe& recipe);

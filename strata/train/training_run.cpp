@@ -73,6 +73,7 @@ class RankLoop {
         loader_(state.corpus.train, state.recipe.data.shuffle,
                 static_cast<std::uint64_t>(options_.seed)),
         learning_rate_(state.recipe.learning_rate()) {
+    const AccountScope on_host(nullptr);  // the device has one micro-batch of them at a time
     if (state.corpus.validation.count > 0) validation_ = validation_batches(state.corpus, options_);
   }
 
