@@ -131,6 +131,31 @@ TEST(TierSimulation, GradientsThatStayAreCopiedBeforeTheUpdate) {
 }
 
 // So that no more than one leaving gradient is on the device beside the next.
+// Three layers that run again: the last at once, of the others the inputs leave and come back.
+TEST(TierSimulation, ARecomputeWaitsForItsInputs) {
+  const Dataflow dataflow = chain(3);
+  const TierLayout tiers{.layers = std::vector<LayerTiers>(3, {.activations = Tier::kHost})};
+  const Schedule schedule = lower(build_schedule(ScheduleKind::kGpipe, {1, 1}), dataflow, {{0, 3}},
+                                  {.recompute = {0, 1, 2}, .tiers = tiers, .update = false});
+  const CostTable costs =
+      equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2, .input_bytes = 100});
+  const auto run = [&](double fetch, double offload) {
+    const LaneSeconds lanes =
+        lane_seconds(costs, {}, tiers, {.to_device = 100 / fetch, .to_host = 100 / offload});
+    return simulate(schedule, dataflow, {{0, 3}}, costs, {}, lanes);
+  };
+  EXPECT_DOUBLE_EQ(run(2, 1).step_seconds, 3 + 3 + 6);  // a fetch takes as long as the backward
+  const Simulation slow = run(4, 0.5);
+  EXPECT_DOUBLE_EQ(slow.step_seconds, 3 + 3 + 6 + 2 + 2);
+  EXPECT_DOUBLE_EQ(slow.ranks[0].fetch_wait_seconds, 4);
+  // Each offload waits for the one before, and a fetch for the last.
+  EXPECT_DOUBLE_EQ(run(1, 3).ranks[0].offload_wait_seconds, 2 + 1);
+  const TierTraffic moved =
+      tier_traffic(schedule.programs[0], costs, std::vector<ShardBytes>(3), {}, tiers);
+  EXPECT_EQ(moved.to_device, 200);
+  EXPECT_EQ(moved.to_host, 200);
+}
+
 TEST(TierSimulation, AnOffloadWaitsForTheOneBefore) {
   Streamed s{.layers = 3, .window = 3};
   const Schedule schedule = s.schedule();

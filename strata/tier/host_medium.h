@@ -44,6 +44,7 @@ class HostMedium final : public Medium {
   void make_gradient_buffers(int buffers, std::int64_t numel);
 
   Link& link() { return link_; }
+  const Link& link() const { return link_; }
 
  private:
   // Whose gradient lies in it until the next layer's turn.

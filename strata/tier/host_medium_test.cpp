@@ -142,6 +142,35 @@ TEST_F(HostTier, AGradientArrivesWhenTheUpdateOfTheLastOneHasEnded) {
   EXPECT_EQ(at_end, 1.0f);
 }
 
+// Two layers, one buffer: the second gradient comes when the first has been read.
+TEST_F(HostTier, ABorrowedBufferIsFilledWhenTheUpdateOfItsLastBorrowerHasEnded) {
+  auto medium = std::make_unique<HostMedium>();
+  medium->make_gradient_buffers(1, layout().own_numel);
+  LayerStore store(std::move(medium), Residency::kUntilReleased, {}, &host);
+  ShardPlacement placement = placed(kAllOnHost);
+  placement.borrows_gradients = true;
+  for (const int layer : {0, 1}) store.insert(layer, layout(), placement);
+  make_gradient(store, 0, 1);
+  store.release(0, StateKind::kGradients);
+  const at::Tensor seen = store.acquire(0, StateKind::kGradientShard).gradient_shard();
+  EXPECT_EQ(seen[0].item<float>(), 1.0f);
+  std::atomic<float> at_end{0};
+  store.written(0, kUpdated, lane.submit([&, gate = gate] {
+    gate.wait();
+    at_end = seen[0].item<float>();
+  }));
+  make_gradient(store, 1, 2);
+  store.release(1, StateKind::kGradients);
+  EXPECT_EQ(seen[0].item<float>(), 1.0f);
+  open.set_value();
+  const Lease lease = store.acquire(1, StateKind::kGradientShard);
+  EXPECT_EQ(lease.gradient_shard()[0].item<float>(), 2.0f);
+  EXPECT_EQ(lease.gradient_shard().data_ptr(), seen.data_ptr());
+  EXPECT_EQ(at_end, 1.0f);
+  EXPECT_THROW(static_cast<void>(store.acquire(0, StateKind::kGradientShard).gradient_shard()),
+               InternalError);  // it has been consumed
+}
+
 TEST_F(HostTier, OneGradientIsOnItsWayBesideTheNext) {
   LayerStore store = store_of(kAllOnHost, {.latency_seconds = 0.05});
   const std::int64_t bytes = 4 * layout().total_numel;

@@ -267,6 +267,9 @@ TEST(Offload, ASlowLinkChangesNoBits) {
     options.link = {.bytes_per_second = 100e6, .latency_seconds = 1e-3};
   };
   expect_same_bits(train_on_mesh(c, slow_link), train_on_mesh(c));
+  c.tiers.activations = Tier::kHost;
+  c.recompute = "full";
+  expect_same_bits(train_on_mesh(c, slow_link), train_on_mesh(c));
 }
 
 TEST(Offload, StatesAndGradientsAreReadWhereTheyLive) {
