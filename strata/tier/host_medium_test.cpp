@@ -8,6 +8,7 @@
 #include <future>
 #include <stdexcept>
 
+#include "strata/base/errors.h"
 #include "strata/device/account.h"
 #include "strata/tier/store.h"
 
