@@ -96,7 +96,7 @@ std::unique_ptr<ChunkFile> ChunkFile::create(const std::string& folder,
                      .what = "the folder holds a step of an earlier run",
                      .expected = "a folder without one",
                      .got = manifest_path(folder),
-                     .fix = "resume that run, or remove the folder"});
+                     .fix = "go on with that run (--resume), or remove the folder"});
   }
   require_disk_folder(folder, bytes, options.setting, data_path(folder));
   if (!file) file.reset(new ChunkFile(folder, options));

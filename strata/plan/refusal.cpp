@@ -233,13 +233,14 @@ std::string over_budget(const Plan& plan) {
 std::string allowed_text(const Plan& plan) {
   const MemoryOptions& memory = plan.memory;
   std::string text;
-  if (memory.device.count > 0)
-    text += "at most " + format_bytes(memory.device.count) + " on every rank";
-  if (memory.host.count > 0 && plan.placement.leaves_device())
-    text += (text.empty() ? "" : ", ") + std::string("at most ") + format_bytes(memory.host.count) +
-            " of its host's memory";
-  if (memory.disk.bytes.count > 0 && disk_bytes(plan.ledger) > 0)
-    text += ", at most " + format_bytes(memory.disk.bytes.count) + " of its disk";
+  const auto add = [&](Bytes budget, const std::string& where) {
+    if (budget.count == 0) return;
+    text += (text.empty() ? "" : ", ") + std::string("at most ") + format_bytes(budget.count);
+    text += where;
+  };
+  add(memory.device, " on every rank");
+  if (plan.placement.leaves_device()) add(memory.host, " of its host's memory");
+  if (disk_bytes(plan.ledger) > 0) add(memory.disk.bytes, " of its disk");
   return text;
 }
 

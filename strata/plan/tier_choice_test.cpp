@@ -320,6 +320,7 @@ TEST(TierRefusal, NamesTheDiskThatIsTooSmall) {
               std::string::npos)
         << text.got;
     EXPECT_NE(text.expected.find("100.00 MiB of its disk"), std::string::npos);
+    EXPECT_EQ(text.expected.rfind("at most ", 0), 0u) << text.expected;
   }
   request.memory.disk.path = "FOLDER";  // as other refusals propose
   request.memory.disk.bytes = {};
