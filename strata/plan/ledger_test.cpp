@@ -173,7 +173,7 @@ TEST(Ledger, InAWholeStepChargesTheSenderUntilItKnows) {
 // What comes back of the first micro-batch was sent before the second was received, and says nothing of it.
 TEST(Ledger, OnlyWhatWasSentLaterTellsThatAValueHasArrived) {
   for (const double transfer : {0.0, 50.0}) {
-    Model model(2, {.ranks = 2, .micro_batches = 6}, {.backward_transient_bytes = 100},
+    Model model(2, {.ranks = 2, .micro_batches = 2}, {.backward_transient_bytes = 100},
                 {.bytes = 10, .transfer_seconds = transfer});
     EXPECT_EQ(model.ledger(k1f1b)[0].peak_bytes, 100 + 10 + 10) << transfer;
   }

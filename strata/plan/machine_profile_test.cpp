@@ -25,7 +25,10 @@ TEST(MachineProfile, IsTheSameReadBackAsJson) {
   EXPECT_EQ(machine.link.to_host.count, 11'000'000'000);
   EXPECT_EQ(machine.disk.write.count, 2'000'000'000);
   const nlohmann::json json = to_json(machine);
+  EXPECT_EQ(json["device"].size(), 5u);
+  EXPECT_EQ(json["link"].size(), 3u);
   EXPECT_EQ(json["host"].size(), 6u);
+  EXPECT_EQ(json["disk"].size(), 3u);
   EXPECT_EQ(to_json(parse_machine(json.dump(), "m.json")), json);
 }
 
