@@ -143,9 +143,8 @@ namespace {
 
 enum class Way { kToOwner, kToUser };
 
-// A tied weight whose owner keeps it elsewhere is fetched to be sent.
 void append_ties(std::vector<Program>& programs, const Dataflow& dataflow,
-                 const LayerPlacement& placement, Way way, const TierLayout& tiers) {
+                 const LayerPlacement& placement, Way way) {
   const Op send = way == Way::kToOwner ? Op::kSendTiedGradient : Op::kSendTiedWeight;
   for (std::size_t t = 0; t < dataflow.ties.size(); ++t) {
     const int owner = placement.rank[dataflow.ties[t].owner];
@@ -155,11 +154,7 @@ void append_ties(std::vector<Program>& programs, const Dataflow& dataflow,
       const int from = way == Way::kToOwner ? user : owner;
       const int to = way == Way::kToOwner ? owner : user;
       Action action{.op = send, .value = static_cast<int>(t), .consumer = layer, .peer = to};
-      const LayerRange owned{dataflow.ties[t].owner, dataflow.ties[t].owner + 1};
-      const bool away = way == Way::kToUser && tiers[owned.begin].fetches_weights();
-      if (away) programs[from].push_back({.op = Op::kPrefetchWeights, .layers = owned});
       programs[from].push_back(action);
-      if (away) programs[from].push_back({.op = Op::kReleaseWeights, .layers = owned});
       action.op = receive_of(send);
       action.peer = from;
       programs[to].push_back(action);
@@ -240,14 +235,14 @@ void append_updates(std::vector<Program>& programs, const LayerPlacement& placem
 Schedule with_update(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                      const ShardLayout& shards, const TierLayout& tiers) {
   const LayerPlacement placement(dataflow, partition, schedule.rank_of_stage);
-  append_ties(schedule.programs, dataflow, placement, Way::kToOwner, tiers);
+  append_ties(schedule.programs, dataflow, placement, Way::kToOwner);
   append_tie_sums(schedule.programs, dataflow, placement);
   for (int rank = 0; rank < schedule.num_ranks(); ++rank)
     append_reductions(schedule.programs[rank], rank, dataflow, placement, shards);
   append_offloads(schedule.programs, placement, shards, tiers);
   for (Program& program : schedule.programs) program.push_back({.op = Op::kReduceNormAndLoss});
   append_updates(schedule.programs, placement, shards, tiers);
-  append_ties(schedule.programs, dataflow, placement, Way::kToUser, tiers);
+  append_ties(schedule.programs, dataflow, placement, Way::kToUser);
   return schedule;
 }
 

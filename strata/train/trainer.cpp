@@ -234,9 +234,6 @@ void Trainer::bring_weights(bool round) {
   for (const Action& action : plan_.training(1).programs[groups_.pp.rank()])
     if (action.op == Op::kSendTiedWeight || action.op == Op::kReceiveTiedWeight)
       machine_->perform(action);
-  for (const int layer : store_.layers())  // of owners that were fetched to be sent
-    if (plan_.decisions().tiers[layer].fetches_weights())
-      store_.release(layer, StateKind::kWeights);
   groups_.world.barrier();  // exported buffers may be written to again
 }
 
