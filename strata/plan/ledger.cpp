@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/plan/value_holders.h"
 #include "strata/schedule/dataflow.h"
 
 namespace strata {
@@ -48,10 +49,10 @@ class Bookkeeper {
         costs_(costs),
         placement_(dataflow, partition, schedule.rank_of_stage),
         traits_(traits_of(schedule)),
-        num_micro_batches_(schedule.num_micro_batches),
         now_(schedule.num_ranks()),
         ledger_(schedule.num_ranks()),
         changes_(schedule.num_ranks()),
+        holders_(dataflow, placement_, schedule.num_micro_batches),
         shards_(shard_bytes(costs, shards, reads_in_place, tiers)),
         in_flight_(schedule.num_ranks()),
         has_met_(schedule.num_ranks()),
@@ -60,12 +61,10 @@ class Bookkeeper {
         activations_leaving_(schedule.num_ranks(), {-1, -1}),
         host_activations_(schedule.num_ranks()),
         leaving_(schedule.num_ranks(), -1) {
-    add_holders();
     for (ByteTable& table : now_) table[ByteKind::kBatch] = costs.batch_bytes;
     find_copies();
     for (int l = 0; l < dataflow.num_layers; ++l) add_fixed(l);
-    add_disk();
-    add_gradient_buffers(shards, tiers);
+    add_tiers(ledger_, dataflow, placement_, shards_, shards, tiers, traits_.trains);
     for (int r = 0; r < schedule.num_ranks(); ++r) {
       change(r, 0, now_[r].total());
       look(r, -1);
@@ -121,37 +120,8 @@ class Bookkeeper {
     std::int64_t received = 0;  // when, among all actions
     std::int64_t bytes = 0;
   };
-  struct Holder {
-    int rank = 0;
-    int readers = 0;             // layers of the rank that read the value
-    std::size_t references = 0;  // of the first micro-batch
-  };
-
   void change(int rank, double seconds, std::int64_t bytes) {
     if (bytes != 0) changes_[rank].push_back({seconds, changes_[rank].size(), bytes});
-  }
-
-  // A value is read by few ranks: its producer's and its readers', each with a counter for every
-  // micro-batch.
-  void add_holders() {
-    std::size_t counters = 0;
-    first_holder_.reserve(dataflow_.values.size() + 1);
-    for (const Value& value : dataflow_.values) {
-      first_holder_.push_back(holders_.size());
-      const auto add = [&](int rank, int readers) {
-        for (std::size_t h = first_holder_.back(); h < holders_.size(); ++h) {
-          if (holders_[h].rank != rank) continue;
-          holders_[h].readers += readers;
-          return;
-        }
-        holders_.push_back({.rank = rank, .readers = readers, .references = counters});
-        counters += num_micro_batches_;
-      };
-      add(placement_.rank[value.producer], 0);
-      for (const int consumer : value.consumers) add(placement_.rank[consumer], 1);
-    }
-    first_holder_.push_back(holders_.size());
-    references_.resize(counters);
   }
 
   // Layers that use a weight whose owner lives on another rank.
@@ -172,39 +142,6 @@ class Bookkeeper {
     table[ByteKind::kGradients] += shards.gradients;
     table[ByteKind::kStates] += shards.states;
     if (copies_[layer]) table[ByteKind::kReplicas] += cost.replica_bytes;
-    ledger_[placement_.rank[layer]].host += shards.host;
-  }
-
-  void add_disk() {
-    std::vector<std::vector<LayerOnDisk>> layers(ledger_.size());
-    for (int l = 0; l < dataflow_.num_layers; ++l) {
-      const LayerOnDisk& disk = shards_[l].disk;
-      const int rank = placement_.rank[l];
-      layers[rank].push_back(disk);
-      ledger_[rank].on_disk += {.weights = disk.weights, .states = disk.states};
-    }
-    for (std::size_t r = 0; r < ledger_.size(); ++r) {
-      ledger_[r].host.staging = disk_staging(layers[r]).bytes();
-      ledger_[r].disk_bytes = strata::disk_bytes(layers[r]);
-    }
-  }
-
-  // Borrowers have none of their own.
-  void add_gradient_buffers(const ShardLayout& shards, const TierLayout& tiers) {
-    if (tiers.gradient_buffers == 0 || !traits_.trains) return;
-    const LayerSet tied = tied_layers(dataflow_);
-    std::vector<int> borrowers(ledger_.size());
-    std::vector<std::int64_t> largest(ledger_.size());
-    for (int l = 0; l < dataflow_.num_layers; ++l) {
-      if (!is_updated_at_once(tiers, shards[l], l, tied)) continue;
-      const int rank = placement_.rank[l];
-      const std::int64_t bytes = shards_[l].host.gradients;
-      ledger_[rank].host.gradients -= bytes;
-      ++borrowers[rank];
-      largest[rank] = std::max(largest[rank], bytes);
-    }
-    for (std::size_t r = 0; r < ledger_.size(); ++r)
-      ledger_[r].host.gradients += std::min(borrowers[r], tiers.gradient_buffers) * largest[r];
   }
 
   void walk(const Action& action, double end_seconds) {
@@ -221,7 +158,7 @@ class Bookkeeper {
         for (int l = end; l-- > begin;) backward(l);
         break;
       case Op::kReceiveActivation:
-        references(action.value, rank_) = holder(action.value, rank_).readers;
+        references(action.value, rank_) = holders_.readers(action.value, rank_);
         take_over(action, --references(action.value, action.peer) == 0, end_seconds);
         break;
       case Op::kReceiveGradient:
@@ -268,7 +205,7 @@ class Bookkeeper {
     const LayerCost& cost = costs_.layers[layer];
     for (const int v : placement_.outputs[layer]) {
       add(ByteKind::kValues, value_bytes(v));
-      references(v, rank_) = holder(v, rank_).readers + ranks_served(v);
+      references(v, rank_) = holders_.readers(v, rank_) + holders_.ranks_served(v);
     }
     if (traits_.trains && !traits_.recompute.has(layer)) {
       add(ByteKind::kSaved, scaled(cost.saved_bytes));
@@ -419,21 +356,7 @@ class Bookkeeper {
     if (references(value, rank_) == 0) add(ByteKind::kValues, -value_bytes(value));
   }
 
-  // Readers on the rank, and other ranks that have still to receive the value from it.
-  int& references(int value, int rank) {
-    return references_[holder(value, rank).references + micro_batch_];
-  }
-
-  const Holder& holder(int value, int rank) const {
-    std::size_t h = first_holder_[value];
-    while (holders_[h].rank != rank) ++h;
-    return holders_[h];
-  }
-
-  // The holders beside the producer's rank, which is the first.
-  int ranks_served(int value) const {
-    return static_cast<int>(first_holder_[value + 1] - first_holder_[value]) - 1;
-  }
+  int& references(int value, int rank) { return holders_.references(value, rank, micro_batch_); }
 
   std::int64_t scaled(std::int64_t bytes) const {
     return std::llround(static_cast<double>(bytes) * costs_.scale(micro_batch_));
@@ -466,14 +389,11 @@ class Bookkeeper {
   const CostTable& costs_;
   LayerPlacement placement_;
   Traits traits_;
-  int num_micro_batches_;
   std::vector<ByteTable> now_;  // per rank
   Ledger ledger_;
   // Per rank, by time: an action frees at its end, after others may have freed bytes of its rank.
   std::vector<std::vector<Change>> changes_;
-  std::vector<Holder> holders_;                      // of all values, one after another
-  std::vector<std::size_t> first_holder_;            // per value
-  std::vector<int> references_;                      // per holder and micro-batch
+  ValueHolders holders_;
   std::vector<bool> copies_;                         // per layer
   std::vector<ShardBytes> shards_;                   // per layer
   std::vector<std::vector<InFlight>> in_flight_;     // per rank

@@ -88,6 +88,11 @@ Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Par
                    const ShardLayout& shards = {}, bool reads_in_place = true,
                    const TierLayout& tiers = {});
 
+/// Adds what lives off the device, of layers that hold `layers`.
+void add_tiers(Ledger& ledger, const Dataflow& dataflow, const LayerPlacement& placement,
+               const std::vector<ShardBytes>& layers, const ShardLayout& shards,
+               const TierLayout& tiers, bool trains);
+
 std::int64_t peak_bytes(const Ledger& ledger);  ///< of the fullest rank's device
 std::int64_t host_bytes(const Ledger& ledger);  ///< of the fullest rank's host memory
 std::int64_t disk_bytes(const Ledger& ledger);  ///< of the fullest rank's disk
