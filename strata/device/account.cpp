@@ -5,6 +5,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
 
 #include <new>
 
@@ -100,6 +101,12 @@ void charge_to(const at::Tensor& tensor, MemoryAccount& account) {
   // The last access to the header: whoever frees the block may do so behind it.
   if (MemoryAccount* previous = header->account.exchange(&account, std::memory_order_acq_rel))
     previous->credit(bytes);
+}
+
+void return_large_blocks() {
+#ifdef __GLIBC__
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // fixed: glibc raises it where such blocks are freed
+#endif
 }
 
 void install_accounting_allocator() {

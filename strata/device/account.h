@@ -66,4 +66,10 @@ void charge_to(const at::Tensor& tensor, MemoryAccount& account);
 /// Makes libtorch's CPU allocations accountable; idempotent, call before the first tensor.
 void install_accounting_allocator();
 
+/// From now on the process gives blocks of a MiB or more back to the system when they are freed. Weights
+/// that come and go otherwise leave holes between activations that only smaller blocks fill, and the
+/// process grows to the size of the whole model whatever its accounts say. Costs the pages' faults of
+/// every such block.
+void return_large_blocks();
+
 }  // namespace strata

@@ -109,6 +109,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
 std::unique_ptr<Medium> Trainer::make_medium() {
   std::unique_ptr<Medium> medium = options_.medium();
   if (!plan_.decisions().tiers.layers.empty()) {
+    return_large_blocks();
     std::unique_ptr<DiskMedium> disk = make_disk();
     disk_ = disk.get();
     auto host = disk ? std::make_unique<HostMedium>(options_.link, std::move(disk), &lane_trace_)

@@ -176,6 +176,32 @@ class Disk(ProgramTest):
         self.assertEqual(limited.returncode, 2, limited.stderr)
         self.assertIn("ulimit -f", limited.stderr)
 
+    def test_states_of_four_times_the_memory_that_the_kernel_allows(self):
+        layers, width, limit = 60, 384, 300 << 20
+        model = [f"model.layers={layers}", f"model.width={width}", "model.heads=6", "model.dropout=0",
+                 "train.steps=2", "train.mini_batch=1", "train.micro_batch=1", "train.clip=0",
+                 "data.validation_fraction=0"]
+        states = 12 * 12 * layers * width * width  # weights and both moments of the blocks' matrices
+        self.assertGreater(states, 4 * limit)
+
+        def confine():
+            resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))  # of every thread, too
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+        def train(name, *fields, preexec=None):
+            return subprocess.run(
+                [PROGRAM, "train", "recipe.yaml", "--metrics", f"{name}.jsonl",
+                 *settings(*model, *fields)], cwd=self.folder, text=True, env=self.environment,
+                capture_output=True, timeout=600, preexec_fn=preexec)
+
+        in_memory = train("memory")
+        self.assertEqual(in_memory.returncode, 0, in_memory.stderr)
+        self.assertNotEqual(train("refused", preexec=confine).returncode, 0)
+        on_disk = train("disk", *PLACEMENTS["all"], "memory.window=2", "memory.host=110MiB",
+                        preexec=confine)
+        self.assertEqual(on_disk.returncode, 0, on_disk.stderr)
+        self.assertEqual(self.losses("disk.jsonl"), self.losses("memory.jsonl"))
+
     def test_a_folder_belongs_to_one_run(self):
         place = PLACEMENTS["all"]
         first = self.start("train", "recipe.yaml", "--metrics", "first.jsonl",
