@@ -25,20 +25,6 @@ constexpr LayerTiers kStatesOnDisk{Tier::kHost, Tier::kHost, Tier::kDisk};
 constexpr LayerTiers kZeroOffloadDisk{Tier::kDevice, Tier::kHost, Tier::kDisk};
 constexpr LayerTiers kPlacements[] = {kAllOnDisk, kStatesOnDisk, kZeroOffloadDisk};
 
-MeshCase small(Mesh mesh = {}, int zero = 0, bool tie = true) {
-  return {.model = {.layers = 3,
-                    .width = 32,
-                    .heads = 4,
-                    .vocab = 48,
-                    .context = 16,
-                    .dropout = 0.1,
-                    .tie = tie},
-          .mesh = mesh,
-          .zero = zero,
-          .schedule = ScheduleKind::k1f1b,
-          .recompute = "mixed"};
-}
-
 class TrainingOnDisk : public ::testing::Test {
  protected:
   // A folder that nobody has used.
@@ -61,7 +47,7 @@ TEST_F(TrainingOnDisk, EveryPlacementTrainsTheSameBits) {
   for (const LayerTiers tiers : kPlacements) {
     for (const at::ScalarType precision : {at::kFloat, at::kBFloat16}) {
       for (const bool tie : {true, false}) {
-        MeshCase c = small({}, 0, tie);
+        MeshCase c = small_mesh_case({}, 0, tie);
         c.tiers = tiers;
         c.precision = precision;
         expect_same_bits_as_in_memory(c);
@@ -73,7 +59,7 @@ TEST_F(TrainingOnDisk, EveryPlacementTrainsTheSameBits) {
 TEST_F(TrainingOnDisk, EveryWindowAndOrderOfAccumulationTrainsTheSameBits) {
   for (const int window : {1, 2, 4, 100}) {
     for (const ScheduleKind schedule : {ScheduleKind::kGpipe, ScheduleKind::kVertical}) {
-      MeshCase c = small();
+      MeshCase c = small_mesh_case();
       c.tiers = kAllOnDisk;
       c.window = window;
       c.schedule = schedule;
@@ -84,7 +70,7 @@ TEST_F(TrainingOnDisk, EveryWindowAndOrderOfAccumulationTrainsTheSameBits) {
 
 TEST_F(TrainingOnDisk, UpdatesAtOnceTrainTheSameBits) {
   for (const LayerTiers tiers : kPlacements) {
-    MeshCase c = small({}, 0, false);
+    MeshCase c = small_mesh_case({}, 0, false);
     c.clip = 0;
     c.tiers = tiers;
     c.updates_at_once = true;
@@ -95,7 +81,7 @@ TEST_F(TrainingOnDisk, UpdatesAtOnceTrainTheSameBits) {
 TEST_F(TrainingOnDisk, EveryOptimizerTrainsTheSameBits) {
   for (const OptimizerKind optimizer : {OptimizerKind::kSgd, OptimizerKind::kAdagrad}) {
     for (const LayerTiers tiers : kPlacements) {
-      MeshCase c = small();
+      MeshCase c = small_mesh_case();
       c.optimizer = optimizer;
       c.tiers = tiers;
       expect_same_bits_as_in_memory(c);
@@ -106,24 +92,9 @@ TEST_F(TrainingOnDisk, EveryOptimizerTrainsTheSameBits) {
 // With every mesh, schedule, placement and window drawn at random.
 TEST_F(TrainingOnDisk, MeshesAtRandomTrainTheSameBits) {
   std::mt19937 random(19);
-  const auto draw = [&](auto... choices) {
-    const std::common_type_t<decltype(choices)...> all[] = {choices...};
-    return all[random() % sizeof...(choices)];
-  };
   for (int i = 0; i < 16; ++i) {
-    MeshCase c = small({.pp = draw(1, 2), .dp = draw(1, 2), .tp = draw(1, 2)}, draw(0, 1, 2, 3),
-                       draw(0, 1) == 1);
-    c.schedule = draw(ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b);
-    c.recompute = draw("none", "cheap", "full", "mixed");
-    c.tiers = draw(kAllOnDisk, kStatesOnDisk, kZeroOffloadDisk);
-    if (draw(0, 1, 2) == 0) c.tiers.gradients = Tier::kDevice;
-    c.window = draw(1, 2, 4, 100);
-    c.micro_batch = draw(1, 2, 4);
-    c.precision = draw(at::kFloat, at::kBFloat16);
-    c.reduce_each = c.zero >= 2 && draw(0, 1) == 1;
-    c.clip = draw(0.0, 0.5);
-    c.updates_at_once = c.clip == 0 && draw(0, 1) == 1;
-    c.steps = 2;
+    MeshCase c = random_tiers_case(random, kPlacements);
+    if (random() % 3 == 0) c.tiers.gradients = Tier::kDevice;
     expect_same_bits_as_in_memory(c);
     if (HasFailure()) return;
   }
@@ -155,7 +126,7 @@ DiskRun run_of(const MeshCase& c, const std::function<void(TrainerOptions&)>& ch
 }
 
 MeshCase deep() {
-  MeshCase c = small({}, 0, /*tie=*/false);
+  MeshCase c = small_mesh_case({}, 0, /*tie=*/false);
   c.model.layers = 24;
   c.model.width = 64;
   c.model.context = 8;
@@ -236,7 +207,7 @@ TEST_F(TrainingOnDisk, NothingIsWrittenThatDidNotChange) {
 // ---- Commits -----------------------------------------------------------------------------------------
 
 MeshCase resumed_case(Mesh mesh, int zero, LayerTiers tiers, at::ScalarType precision) {
-  MeshCase c = small(mesh, zero, /*tie=*/zero == 0);
+  MeshCase c = small_mesh_case(mesh, zero, /*tie=*/zero == 0);
   c.tiers = tiers;
   c.precision = precision;
   c.steps = 5;
@@ -386,7 +357,7 @@ TEST_F(TrainingOnDisk, AnotherMeshModelOrPlacementIsRefused) {
 }
 
 TEST_F(TrainingOnDisk, ABudgetTooSmallForTheDiskIsRefusedBeforeAnythingIsMade) {
-  MeshCase c = small();
+  MeshCase c = small_mesh_case();
   c.tiers = kAllOnDisk;
   c.disk = fresh();
   const auto with = [&](std::int64_t bytes) {
@@ -420,7 +391,7 @@ TEST_F(TrainingOnDisk, AFaultOfTheDiskEndsTheRunOrChangesNoBit) {
       {BlockOp::kWrite, {.at_most = 4096}, ""},
       {BlockOp::kWrite, {.error = EINTR}, ""},
   };
-  MeshCase c = small({}, 0, false);
+  MeshCase c = small_mesh_case({}, 0, false);
   const MeshRecord expected = train_on_mesh(c);
   c.tiers = kAllOnDisk;
   for (const Fault& fault : faults) {

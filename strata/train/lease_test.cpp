@@ -9,20 +9,6 @@
 namespace strata {
 namespace {
 
-MeshCase small(Mesh mesh, int zero, bool tie = true) {
-  return {.model = {.layers = 2,
-                    .width = 32,
-                    .heads = 4,
-                    .vocab = 48,
-                    .context = 16,
-                    .dropout = 0.1,
-                    .tie = tie},
-          .mesh = mesh,
-          .zero = zero,
-          .schedule = ScheduleKind::k1f1b,
-          .recompute = "mixed"};
-}
-
 // `spoil`: what left is overwritten; not among replicas, whose peers may still read it.
 void expect_same_bits_while_leased(const MeshCase& c, bool spoil) {
   const MeshRecord leased = train_on_mesh(c, [&](TrainerOptions& options) {
@@ -33,27 +19,27 @@ void expect_same_bits_while_leased(const MeshCase& c, bool spoil) {
 }
 
 TEST(WhileLeased, OneRankTrainsTheSameBits) {
-  expect_same_bits_while_leased(small({}, 0), true);
-  MeshCase half = small({}, 0);
+  expect_same_bits_while_leased(small_mesh_case({}, 0), true);
+  MeshCase half = small_mesh_case({}, 0);
   half.precision = at::kBFloat16;
   expect_same_bits_while_leased(half, true);
 }
 
 TEST(WhileLeased, StagesThatShareATiedWeightTrainTheSameBits) {
-  expect_same_bits_while_leased(small({.pp = 2}, 0), true);
-  expect_same_bits_while_leased(small({.pp = 2}, 0, /*tie=*/false), true);
+  expect_same_bits_while_leased(small_mesh_case({.pp = 2}, 0), true);
+  expect_same_bits_while_leased(small_mesh_case({.pp = 2}, 0, /*tie=*/false), true);
 }
 
 TEST(WhileLeased, ReplicasThatShareStatesTrainTheSameBits) {
   for (const int zero : {1, 2, 3})
-    expect_same_bits_while_leased(small({.pp = 2, .dp = 2}, zero, zero == 1), false);
+    expect_same_bits_while_leased(small_mesh_case({.pp = 2, .dp = 2}, zero, zero == 1), false);
 }
 
 TEST(WhileLeased, AMediumThatFailsEndsTheRunWithItsError) {
   for (const auto call :
        {FaultyMedium::Call::kFetch, FaultyMedium::Call::kWait, FaultyMedium::Call::kEvict}) {
     try {
-      train_on_mesh(small({.pp = 2}, 0), [&](TrainerOptions& options) {
+      train_on_mesh(small_mesh_case({.pp = 2}, 0), [&](TrainerOptions& options) {
         options.medium = [=] {
           return std::make_unique<FaultyMedium>(std::make_unique<AwayMedium>(), call, 60);
         };

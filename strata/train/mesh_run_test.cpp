@@ -29,6 +29,44 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
   return out;
 }
 
+MeshCase small_mesh_case(Mesh mesh, int zero, bool tie) {
+  return {.model = {.layers = 3,
+                    .width = 32,
+                    .heads = 4,
+                    .vocab = 48,
+                    .context = 16,
+                    .dropout = 0.1,
+                    .tie = tie},
+          .mesh = mesh,
+          .zero = zero,
+          .schedule = ScheduleKind::k1f1b,
+          .recompute = "mixed"};
+}
+
+MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> placements) {
+  const auto draw = [&](auto... choices) {
+    const std::common_type_t<decltype(choices)...> all[] = {choices...};
+    return all[random() % sizeof...(choices)];
+  };
+  MeshCase c = small_mesh_case({.pp = draw(1, 2), .dp = draw(1, 2), .tp = draw(1, 2)},
+                               draw(0, 1, 2, 3), draw(0, 1) == 1);
+  c.schedule = draw(ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b);
+  c.recompute = draw("none", "cheap", "full", "mixed");
+  c.tiers = placements[random() % placements.size()];
+  c.tiers.activations = draw(Tier::kDevice, Tier::kHost);
+  c.window = draw(1, 2, 4, 100);
+  c.micro_batch = draw(1, 2, 4);
+  c.precision = draw(at::kFloat, at::kBFloat16);
+  c.reduce_each = c.zero >= 2 && draw(0, 1) == 1;
+  c.clip = draw(0.0, 0.5);
+  c.updates_at_once = c.clip == 0 && draw(0, 1) == 1;
+  c.gradient_buffers = draw(0, 1, 2);
+  c.model.kind = draw(DecoderKind::kGpt, DecoderKind::kLlama);
+  if (c.model.kind == DecoderKind::kLlama) c.model.dropout = 0;
+  c.steps = 2;
+  return c;
+}
+
 Sequential mesh_model(const MeshCase& c) {
   return make_model(c.model, DecoderOutput::kLoss, {c.mesh.tp, c.sequence}, c.precision);
 }

@@ -7,6 +7,8 @@
 #include <functional>
 #include <map>
 #include <ostream>
+#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,12 @@ struct MeshCase {
 };
 
 std::ostream& operator<<(std::ostream& out, const MeshCase& c);
+
+/// Small blocks with dropout under 1F1B, some of them computed twice.
+MeshCase small_mesh_case(Mesh mesh = {}, int zero = 0, bool tie = true);
+
+/// Every mesh, schedule, window and way of updating, with one of the placements.
+MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> placements);
 
 struct MeshRecord {
   std::vector<double> losses;

@@ -18,20 +18,6 @@ constexpr LayerTiers kZeroOffload{Tier::kDevice, Tier::kHost, Tier::kHost};
 constexpr LayerTiers kStatesOnHost{Tier::kDevice, Tier::kDevice, Tier::kHost};
 constexpr LayerTiers kAllOnHost{Tier::kHost, Tier::kHost, Tier::kHost};
 
-MeshCase small(Mesh mesh = {}, int zero = 0, bool tie = true) {
-  return {.model = {.layers = 3,
-                    .width = 32,
-                    .heads = 4,
-                    .vocab = 48,
-                    .context = 16,
-                    .dropout = 0.1,
-                    .tie = tie},
-          .mesh = mesh,
-          .zero = zero,
-          .schedule = ScheduleKind::k1f1b,
-          .recompute = "mixed"};
-}
-
 void expect_same_bits_offloaded(MeshCase c) {
   MeshCase in_memory = c;
   in_memory.tiers = {};
@@ -42,7 +28,7 @@ void expect_same_bits_offloaded(MeshCase c) {
 TEST(Offload, EveryPlacementTrainsTheSameBits) {
   for (const bool tie : {true, false}) {
     for (const LayerTiers tiers : {kZeroOffload, kStatesOnHost, kAllOnHost}) {
-      MeshCase c = small({}, 0, tie);
+      MeshCase c = small_mesh_case({}, 0, tie);
       c.tiers = tiers;
       expect_same_bits_offloaded(c);
       c.precision = at::kBFloat16;
@@ -55,7 +41,7 @@ TEST(Offload, EveryWindowAndRecomputeTrainsTheSameBits) {
   for (const int window : {1, 2, 4, 100}) {
     for (const char* recompute : {"none", "full"}) {
       for (const std::int64_t micro_batch : {2, 8}) {
-        MeshCase c = small();
+        MeshCase c = small_mesh_case();
         c.tiers = kAllOnHost;
         c.window = window;
         c.recompute = recompute;
@@ -67,13 +53,13 @@ TEST(Offload, EveryWindowAndRecomputeTrainsTheSameBits) {
 }
 
 TEST(Offload, AccumulationLayerByLayerTrainsTheSameBits) {
-  MeshCase c = small();
+  MeshCase c = small_mesh_case();
   c.schedule = ScheduleKind::kVertical;
   for (const int window : {1, 3}) {
     c.tiers = kAllOnHost;
     c.window = window;
     expect_same_bits_offloaded(c);
-    MeshCase horizontal = small();
+    MeshCase horizontal = small_mesh_case();
     expect_same_bits(train_on_mesh(c), train_on_mesh(horizontal));
   }
 }
@@ -81,7 +67,7 @@ TEST(Offload, AccumulationLayerByLayerTrainsTheSameBits) {
 TEST(Offload, UpdatesAtOnceTrainTheSameBits) {
   for (const bool tie : {true, false}) {
     for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
-      MeshCase c = small({}, 0, tie);
+      MeshCase c = small_mesh_case({}, 0, tie);
       c.clip = 0;
       c.tiers = tiers;
       c.updates_at_once = true;
@@ -99,14 +85,14 @@ TEST(Offload, ActivationsThatWaitOnTheHostTrainTheSameBits) {
     for (const ScheduleKind schedule :
          {ScheduleKind::kGpipe, ScheduleKind::k1f1b, ScheduleKind::kVertical}) {
       for (const char* recompute : {"full", "mixed", "none"}) {
-        MeshCase c = small({.pp = schedule == ScheduleKind::kVertical ? 1 : 2});
+        MeshCase c = small_mesh_case({.pp = schedule == ScheduleKind::kVertical ? 1 : 2});
         c.tiers = tiers;
         c.schedule = schedule;
         c.recompute = recompute;
         expect_same_bits_offloaded(c);
       }
     }
-    MeshCase c = small({.dp = 2, .tp = 2}, 3, false);
+    MeshCase c = small_mesh_case({.dp = 2, .tp = 2}, 3, false);
     c.tiers = tiers;
     c.micro_batch = 3;  // the last one is smaller
     c.precision = at::kBFloat16;
@@ -117,18 +103,18 @@ TEST(Offload, ActivationsThatWaitOnTheHostTrainTheSameBits) {
 TEST(Offload, StagesReplicasAndTensorRanksTrainTheSameBits) {
   for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
     for (const bool tie : {true, false}) {
-      MeshCase c = small({.pp = 2}, 0, tie);
+      MeshCase c = small_mesh_case({.pp = 2}, 0, tie);
       c.tiers = tiers;
       expect_same_bits_offloaded(c);
     }
     for (const int zero : {0, 1, 2, 3}) {
-      MeshCase c = small({.pp = 2, .dp = 2}, zero, zero == 1);
+      MeshCase c = small_mesh_case({.pp = 2, .dp = 2}, zero, zero == 1);
       c.tiers = tiers;
       expect_same_bits_offloaded(c);
       c.reduce_each = zero >= 2;
       if (c.reduce_each) expect_same_bits_offloaded(c);
     }
-    MeshCase c = small({.pp = 1, .dp = 2, .tp = 2}, 3, false);
+    MeshCase c = small_mesh_case({.pp = 1, .dp = 2, .tp = 2}, 3, false);
     c.tiers = tiers;
     expect_same_bits_offloaded(c);
   }
@@ -136,28 +122,10 @@ TEST(Offload, StagesReplicasAndTensorRanksTrainTheSameBits) {
 
 // With every mesh, schedule, placement and window drawn at random.
 TEST(Offload, FortyMeshesAtRandomTrainTheSameBits) {
+  constexpr LayerTiers kPlacements[] = {kZeroOffload, kStatesOnHost, kAllOnHost};
   std::mt19937 random(9);
-  const auto draw = [&](auto... choices) {
-    const std::common_type_t<decltype(choices)...> all[] = {choices...};
-    return all[random() % sizeof...(choices)];
-  };
   for (int i = 0; i < 40; ++i) {
-    MeshCase c = small({.pp = draw(1, 2), .dp = draw(1, 2), .tp = draw(1, 2)}, draw(0, 1, 2, 3),
-                       draw(0, 1) == 1);
-    c.schedule = draw(ScheduleKind::kGpipe, ScheduleKind::kVertical, ScheduleKind::k1f1b);
-    c.recompute = draw("none", "cheap", "full", "mixed");
-    c.tiers = draw(kZeroOffload, kStatesOnHost, kAllOnHost);
-    c.tiers.activations = draw(Tier::kDevice, Tier::kHost);
-    c.window = draw(1, 2, 4, 100);
-    c.micro_batch = draw(1, 2, 4);
-    c.precision = draw(at::kFloat, at::kBFloat16);
-    c.reduce_each = c.zero >= 2 && draw(0, 1) == 1;
-    c.clip = draw(0.0, 0.5);
-    c.updates_at_once = c.clip == 0 && draw(0, 1) == 1;
-    c.gradient_buffers = draw(0, 1, 2);
-    c.model.kind = draw(DecoderKind::kGpt, DecoderKind::kLlama);
-    if (c.model.kind == DecoderKind::kLlama) c.model.dropout = 0;
-    c.steps = 2;
+    const MeshCase c = random_tiers_case(random, kPlacements);
     expect_same_bits_offloaded(c);
     if (HasFailure()) return;
   }
@@ -186,7 +154,7 @@ Peaks peaks_of(const MeshCase& c, const ThreadRanksOptions& ranks = {},
 }
 
 MeshCase deep() {
-  MeshCase c = small({}, 0, /*tie=*/false);
+  MeshCase c = small_mesh_case({}, 0, /*tie=*/false);
   c.model.layers = 24;
   c.model.width = 64;
   c.model.context = 8;
@@ -261,7 +229,7 @@ TEST(Offload, TheHostBudgetRefusesTheByteThatIsTooMany) {
 }
 
 TEST(Offload, ASlowLinkChangesNoBits) {
-  MeshCase c = small({}, 0, false);
+  MeshCase c = small_mesh_case({}, 0, false);
   c.tiers = kAllOnHost;
   const auto slow_link = [](TrainerOptions& options) {
     options.link = {.bytes_per_second = 100e6, .latency_seconds = 1e-3};
@@ -273,7 +241,7 @@ TEST(Offload, ASlowLinkChangesNoBits) {
 }
 
 TEST(Offload, StatesAndGradientsAreReadWhereTheyLive) {
-  MeshCase c = small({}, 0, false);
+  MeshCase c = small_mesh_case({}, 0, false);
   c.clip = 0;
   std::map<std::string, at::Tensor> slots[2], gradients[2], weights[2];
   for (const bool offloaded : {false, true}) {
