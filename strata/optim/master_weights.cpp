@@ -26,6 +26,11 @@ MasterWeights MasterWeights::narrow(std::int64_t begin, std::int64_t numel) cons
           split() ? remainder.narrow(0, begin, numel) : at::Tensor()};
 }
 
+// bf16 weights lack 16 bits, fp16 ones are copies of others.
+std::int64_t master_bytes(at::ScalarType precision) {
+  return precision == at::kFloat ? 0 : precision == at::kBFloat16 ? 2 : 4;
+}
+
 at::Tensor MasterWeights::whole() const {
   if (!split()) return weights;
   at::Tensor fp32 = at::empty({numel()}, weights.options().dtype(at::kFloat));

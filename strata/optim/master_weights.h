@@ -23,4 +23,7 @@ struct MasterWeights {
   void assign(const at::Tensor& fp32) const;  ///< on the host
 };
 
+/// Bytes a weight that an update keeps beside those that layers compute with in a precision.
+std::int64_t master_bytes(at::ScalarType precision);
+
 }  // namespace strata

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "strata/optim/master_weights.h"
+
 namespace strata {
 namespace {
 
@@ -70,10 +72,6 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
   LayerBytesTable table;
   const auto weight_bytes = static_cast<std::int64_t>(c10::elementSize(request.precision));
   costs.weight_element_bytes = static_cast<int>(weight_bytes);
-  // What the update has beside the weights: bf16 ones lack 16 bits, fp16 ones are copies of others.
-  const std::int64_t master_bytes = request.precision == at::kFloat      ? 0
-                                    : request.precision == at::kBFloat16 ? 2
-                                                                         : kFloatBytes;
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
   for (const TensorSpec& value : values) costs.values.push_back({.bytes = value.bytes()});
   for (int layer = 0; layer < model.num_layers(); ++layer) {
@@ -85,7 +83,8 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     std::int64_t input_bytes = 0;
     for (const InputRef& input : model.inputs(layer))
       if (input.value >= 0) input_bytes += values[input.value].bytes();
-    const std::int64_t states = own * (kFloatBytes * request.optimizer_slots + master_bytes);
+    const std::int64_t states =
+        own * (kFloatBytes * request.optimizer_slots + master_bytes(request.precision));
     // Gradients are read, states and weights read and written; fp16 ones only written.
     const int passes = request.precision == at::kHalf ? 1 : 2;
     const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes;

@@ -14,6 +14,7 @@
 #include "strata/base/errors.h"
 #include "strata/plan/value_holders.h"
 #include "strata/schedule/dataflow.h"
+#include "strata/schedule/messages.h"
 
 namespace strata {
 namespace {
@@ -75,9 +76,9 @@ class Bookkeeper {
     rank_ = ref.rank;
     position_ = ref.position;
     ++performed_;
-    if (traits_.meets && is_send(action.op)) sent_[message_of(rank_, action)] = performed_;
+    if (traits_.meets && is_send(action.op)) sent_[message_key(action, rank_)] = performed_;
     if (traits_.meets && is_receive(action.op)) {
-      const auto sent = sent_.find(message_of(rank_, action));
+      const auto sent = sent_.find(message_key(action, rank_));
       let_received_go(action.peer, sent->second, event.end_seconds);
       sent_.erase(sent);
     }
@@ -334,17 +335,6 @@ class Bookkeeper {
     });
   }
 
-  // Kind, value, consumer, micro-batch, from, to.
-  static std::array<int, 6> message_of(int rank, const Action& action) {
-    const bool send = is_send(action.op);
-    return {static_cast<int>(send ? receive_of(action.op) : action.op),
-            action.value,
-            action.consumer,
-            action.micro_batch,
-            send ? rank : action.peer,
-            send ? action.peer : rank};
-  }
-
   void release_inputs(int layer) {
     for (const int v : placement_.inputs[layer]) {
       --references(v, rank_);
@@ -394,11 +384,11 @@ class Bookkeeper {
   // Per rank, by time: an action frees at its end, after others may have freed bytes of its rank.
   std::vector<std::vector<Change>> changes_;
   ValueHolders holders_;
-  std::vector<bool> copies_;                         // per layer
-  std::vector<ShardBytes> shards_;                   // per layer
-  std::vector<std::vector<InFlight>> in_flight_;     // per rank
-  std::vector<bool> has_met_;                        // per rank: it is behind the norm
-  std::map<std::array<int, 6>, std::int64_t> sent_;  // not received yet: when, among all actions
+  std::vector<bool> copies_;                      // per layer
+  std::vector<ShardBytes> shards_;                // per layer
+  std::vector<std::vector<InFlight>> in_flight_;  // per rank
+  std::vector<bool> has_met_;                     // per rank: it is behind the norm
+  std::map<MessageKey, std::int64_t> sent_;       // not received yet: when, among all actions
   std::int64_t performed_ = 0;
   int replicas_;
   std::vector<bool> open_;                 // per layer: its whole gradient is here for a while

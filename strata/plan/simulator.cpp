@@ -17,25 +17,13 @@
 #include "strata/base/errors.h"
 #include "strata/base/philox.h"
 #include "strata/schedule/execute.h"
+#include "strata/schedule/messages.h"
 
 namespace strata {
 namespace {
 
-// Of a message: what, whose gradient, of which micro-batch, from where, to where.
-using Message = std::array<int, 6>;
-
-Message message_of(int rank, const Action& action) {
-  const bool send = is_send(action.op);
-  return {static_cast<int>(send ? receive_of(action.op) : action.op),
-          action.value,
-          action.consumer,
-          action.micro_batch,
-          send ? rank : action.peer,
-          send ? action.peer : rank};
-}
-
 struct MessageHash {
-  std::size_t operator()(const Message& message) const {
+  std::size_t operator()(const MessageKey& message) const {
     std::uint64_t hash = 0;
     for (const int part : message) hash = mix_key(hash, static_cast<std::uint64_t>(part));
     return hash;
@@ -86,7 +74,7 @@ struct SharedClock {
   std::vector<std::vector<int>> owners;  // per layer: of the tied weights it uses; empty: none
   const Dataflow* dataflow = nullptr;
   ComputeSeconds layer_seconds;
-  std::unordered_map<Message, double, MessageHash> arrivals;
+  std::unordered_map<MessageKey, double, MessageHash> arrivals;
   std::vector<Collective> collectives;
 };
 
@@ -118,7 +106,7 @@ class Clock : public Machine {
       : rank_(rank), shared_(&shared), state_(std::move(state)) {}
 
   bool ready(const Action& action) override {
-    if (is_receive(action.op)) return shared_->arrivals.count(message_of(rank_, action)) != 0;
+    if (is_receive(action.op)) return shared_->arrivals.count(message_key(action, rank_)) != 0;
     if (action.op != Op::kReduceNormAndLoss) return true;
     if (shared_->collectives.size() == left_) shared_->collectives.emplace_back();
     Collective& collective = shared_->collectives[left_];
@@ -140,7 +128,7 @@ class Clock : public Machine {
     timeline_.events.back().end_seconds = now_;
     if (is_compute(action.op) || action.op == Op::kUpdate) timeline_.busy_seconds += now_ - begin;
     if (is_send(action.op)) {
-      shared_->arrivals[message_of(rank_, action)] = now_ + transfer_seconds(action);
+      shared_->arrivals[message_key(action, rank_)] = now_ + transfer_seconds(action);
     }
   }
 
@@ -284,7 +272,7 @@ class Clock : public Machine {
     const double overhead = shared_->costs->overhead_seconds;
     if (is_compute(action.op)) return now_ + compute_seconds(action) + overhead;
     if (is_receive(action.op)) {
-      return std::max(now_, shared_->arrivals.at(message_of(rank_, action))) + overhead;
+      return std::max(now_, shared_->arrivals.at(message_key(action, rank_))) + overhead;
     }
     const auto [begin, end] = action.layers;
     double seconds = 0;

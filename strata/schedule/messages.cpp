@@ -20,6 +20,16 @@ void check_reads(const std::vector<int>& layers, const Action& action, const cha
 
 }  // namespace
 
+MessageKey message_key(const Action& action, int rank) {
+  const bool send = is_send(action.op);
+  return {static_cast<int>(send ? receive_of(action.op) : action.op),
+          action.value,
+          action.consumer,
+          action.micro_batch,
+          send ? rank : action.peer,
+          send ? action.peer : rank};
+}
+
 Messages::Messages(const Schedule& schedule, const Dataflow& dataflow)
     : dataflow_(&dataflow),
       ranks_(schedule.num_ranks()),

@@ -22,6 +22,11 @@ struct BrokenRule : std::exception {
   std::string what_broke, expected, got;
 };
 
+/// Tells the messages of a step apart, at both ends alike: the operation that receives it, value, consumer,
+/// micro-batch, from, to. `rank`: that performs the action.
+using MessageKey = std::array<int, 6>;
+MessageKey message_key(const Action& action, int rank);
+
 class Messages {
  public:
   Messages(const Schedule& schedule, const Dataflow& dataflow);

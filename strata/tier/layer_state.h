@@ -36,6 +36,9 @@ struct ShardPlacement {
   /// The update writes fp32 weights as bf16 ones and what those lack.
   bool splits_weights() const { return trains && dtype == at::kBFloat16; }
 
+  /// The update writes fp32 weights and rounds them to those that layers compute with.
+  bool rounds_weights() const { return trains && dtype != at::kFloat && !splits_weights(); }
+
   /// The update writes to the whole weights, reads the whole gradients: no shard lies beside them.
   bool updates_in_weights() const { return whole_weights && !tiers.updates_on_host(); }
   bool updates_from_gradients() const { return whole_gradients && !tiers.updates_on_host(); }

@@ -188,9 +188,7 @@ MasterWeights Lease::master() const {
 }
 
 at::Tensor Lease::rounded() const {
-  const ShardPlacement& placement = state_->placement;
-  const bool apart = placement.dtype != at::kFloat && !placement.splits_weights();
-  return apart && placement.trains ? weight_shard() : at::Tensor();
+  return state_->placement.rounds_weights() ? weight_shard() : at::Tensor();
 }
 
 std::vector<at::Tensor> Lease::slots() const {

@@ -126,12 +126,7 @@ DiskRun run_of(const MeshCase& c, const std::function<void(TrainerOptions&)>& ch
 }
 
 MeshCase deep() {
-  MeshCase c = small_mesh_case({}, 0, /*tie=*/false);
-  c.model.layers = 24;
-  c.model.width = 64;
-  c.model.context = 8;
-  c.mini_batch = 2;
-  c.recompute = "full";
+  MeshCase c = deep_mesh_case();
   c.clip = 0;
   c.updates_at_once = true;
   c.gradient_buffers = 2;

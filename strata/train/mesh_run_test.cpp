@@ -43,6 +43,16 @@ MeshCase small_mesh_case(Mesh mesh, int zero, bool tie) {
           .recompute = "mixed"};
 }
 
+MeshCase deep_mesh_case() {
+  MeshCase c = small_mesh_case({}, 0, /*tie=*/false);
+  c.model.layers = 24;
+  c.model.width = 64;
+  c.model.context = 8;
+  c.mini_batch = 2;
+  c.recompute = "full";
+  return c;
+}
+
 MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> placements) {
   const auto draw = [&](auto... choices) {
     const std::common_type_t<decltype(choices)...> all[] = {choices...};

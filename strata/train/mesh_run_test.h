@@ -46,6 +46,9 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c);
 /// Small blocks with dropout under 1F1B, some of them computed twice.
 MeshCase small_mesh_case(Mesh mesh = {}, int zero = 0, bool tie = true);
 
+/// Many layers that run again, of which one is small beside all.
+MeshCase deep_mesh_case();
+
 /// Every mesh, schedule, window and way of updating, with one of the placements.
 MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> placements);
 

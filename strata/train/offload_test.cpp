@@ -153,18 +153,8 @@ Peaks peaks_of(const MeshCase& c, const ThreadRanksOptions& ranks = {},
   return peaks;
 }
 
-MeshCase deep() {
-  MeshCase c = small_mesh_case({}, 0, /*tie=*/false);
-  c.model.layers = 24;
-  c.model.width = 64;
-  c.model.context = 8;
-  c.mini_batch = 2;
-  c.recompute = "full";
-  return c;
-}
-
 TEST(Offload, AModelTenTimesTheBudgetTrains) {
-  MeshCase c = deep();
+  MeshCase c = deep_mesh_case();
   const Sequential model = mesh_model(c);
   std::int64_t state_bytes = 0;
   for (int layer = 0; layer < model.num_layers(); ++layer)
@@ -180,7 +170,7 @@ TEST(Offload, AModelTenTimesTheBudgetTrains) {
 
 // 12 bytes a parameter instead of 16: a gradient is there until its layer is updated.
 TEST(Offload, GradientsThatAreConsumedShareTwoBuffers) {
-  MeshCase c = deep();
+  MeshCase c = deep_mesh_case();
   c.clip = 0;
   c.tiers = kAllOnHost;
   c.updates_at_once = true;
@@ -199,7 +189,7 @@ TEST(Offload, GradientsThatAreConsumedShareTwoBuffers) {
 
 // Of 24 layers' inputs the device keeps what is on its way.
 TEST(Offload, ActivationsOnTheHostLeaveTheDevice) {
-  MeshCase c = deep();
+  MeshCase c = deep_mesh_case();
   c.model.context = 64;
   c.mini_batch = c.micro_batch = 8;
   c.tiers = kAllOnHost;
@@ -213,7 +203,7 @@ TEST(Offload, ActivationsOnTheHostLeaveTheDevice) {
 }
 
 TEST(Offload, TheHostBudgetRefusesTheByteThatIsTooMany) {
-  MeshCase c = deep();
+  MeshCase c = deep_mesh_case();
   c.tiers = kAllOnHost;
   const Peaks peaks = peaks_of(c);
   const auto with = [&](std::int64_t bytes) {

@@ -199,24 +199,27 @@ void Trainer::loaded() {
   loss_scale_.skipped = static_cast<std::int64_t>(state[2]);
 }
 
+void Trainer::round_weights() {
+  for (const int layer : layers_) {
+    if (!store_.placement(layer).rounds_weights()) continue;
+    {
+      const Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
+      lease.rounded().copy_(lease.master().weights);
+    }
+    if (store_.placement(layer).tiers.updates_on_host())
+      store_.written(layer, StateKind::kWeightShard, {});
+  }
+}
+
 // To where layers read them. `round`: 16-bit weights are made of the fp32 ones.
 void Trainer::bring_weights(bool round) {
+  if (round) round_weights();
   std::vector<std::pair<Lease, AllGather>> gathers;
   for (const int layer : layers_) {
-    const bool on_host = store_.placement(layer).tiers.updates_on_host();
     const ShardPlacement& placement = store_.placement(layer);
-    const bool rounds = round && placement.dtype != at::kFloat && !placement.splits_weights();
-    if (on_host && !rounds) continue;
-    Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kOptimizer);
-    if (rounds) lease.weight_shard().copy_(lease.master().weights);
-    if (on_host) {
-      {
-        const Lease end = std::move(lease);
-      }
-      store_.written(layer, StateKind::kWeightShard, {});
+    if (placement.tiers.updates_on_host() || !placement.whole_weights || groups_.shard.size() == 1)
       continue;
-    }
-    if (!lease.placement().whole_weights || groups_.shard.size() == 1) continue;
+    Lease lease = store_.acquire(layer, StateKind::kWeightShard);
     AllGather gather = AllGather::start(groups_.shard, lease.weight_shard(),
                                         cut({0, lease.layout().own_numel}, groups_.shard.size()));
     gathers.emplace_back(std::move(lease), std::move(gather));

@@ -146,6 +146,7 @@ class Trainer {
   std::string disk_layout() const;
   void go_to_common_step(ChunkFile& file, const std::string& folder,
                          const std::vector<std::int64_t>& chunks);
+  void round_weights();
   void bring_weights(bool round);
   void run(const MiniBatch& batch, double learning_rate, bool training, bool update);
   ShardPlacement placement_of(int layer) const;

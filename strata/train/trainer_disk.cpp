@@ -59,11 +59,9 @@ std::map<int, LayerOnDisk> Trainer::layers_on_disk() const {
     const ShardPlacement placement = placement_of(layer);
     if (placement.tiers.states != Tier::kDisk || placement.shard.size() == 0) continue;
     const auto element = static_cast<std::int64_t>(c10::elementSize(placement.dtype));
-    const std::int64_t master = placement.dtype == at::kFloat ? 0
-                                : placement.splits_weights()  ? 2
-                                                              : 4;
     layers[layer] = {.weights = placement.shard.size() * element,
-                     .states = placement.shard.size() * (4 * placement.optimizer_slots + master),
+                     .states = placement.shard.size() *
+                               (4 * placement.optimizer_slots + master_bytes(placement.dtype)),
                      .weights_on_host = placement.tiers.updated_weights() != Tier::kDisk,
                      .fetches_weights = placement.tiers.fetches_weights()};
   }
