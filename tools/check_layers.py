@@ -10,11 +10,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = [
     ["base"],
-    ["disk", "schedule", "transport", "tokenizer", "device"],
-    ["plan", "report", "comm", "nn", "data"],
+    ["disk", "schedule", "transport", "tokenizer", "tabular", "device"],
+    ["plan", "report", "comm", "nn", "data", "embed"],
     ["optim", "models"],
     ["tier"],
-    ["shard", "checkpoint", "embed"],
+    ["shard", "checkpoint"],
     ["pipeline"],
     ["train", "serve"],
     ["cli"],
@@ -25,7 +25,7 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
      lambda folder, file: folder not in ("base", "disk", "schedule", "transport", "tokenizer", "report",
-                                        "plan")),
+                                        "plan", "tabular", "embed")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"

@@ -1,0 +1,28 @@
+/// Carries samples of logs as plain arrays: numbers, labels, and lists of ids by feature.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace strata {
+
+/// The ids of one feature: those of sample s are ids[offsets[s], offsets[s + 1]), maybe none.
+struct IdLists {
+  std::vector<std::int64_t> offsets = {0};  ///< samples + 1 of them
+  std::vector<std::uint64_t> ids;
+  std::vector<float> weights;  ///< beside ids; empty: each counts once
+  std::int64_t samples() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
+};
+
+struct SampleBatch {
+  std::int64_t samples = 0;
+  std::vector<float> numeric;         ///< [samples, numeric features], as models read them
+  std::vector<float> labels;          ///< [samples], 0 or 1
+  std::vector<IdLists> categorical;   ///< by feature
+  std::vector<std::uint64_t> groups;  ///< [samples]: the group that AUC is averaged over; or empty
+};
+
+/// Samples [first, first + count) of it.
+SampleBatch part_of(const SampleBatch& batch, std::int64_t first, std::int64_t count);
+
+}  // namespace strata
