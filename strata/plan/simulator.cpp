@@ -73,6 +73,7 @@ struct SharedClock {
   const LaneSeconds* lanes = nullptr;
   std::vector<std::vector<int>> owners;  // per layer: of the tied weights it uses; empty: none
   const Dataflow* dataflow = nullptr;
+  double rows_wait_seconds = 0;
   ComputeSeconds layer_seconds;
   std::unordered_map<MessageKey, double, MessageHash> arrivals;
   std::vector<Collective> collectives;
@@ -306,6 +307,9 @@ class Clock : public Machine {
         now_ = latest({owner, owner + 1}, state_.weights_at, now_);
         break;
       }
+      case Op::kFetchRows:
+        seconds = shared_->rows_wait_seconds;
+        break;
       case Op::kReduceNormAndLoss:
         return shared_->collectives[left_++].last_seconds + overhead;
       default:
@@ -408,6 +412,17 @@ void sort_by_time(const Schedule& schedule, Simulation& simulation) {
   }
 }
 
+// Of steps that all take equally long. The rows of a step were asked for `rows_staleness` steps before it
+// and have those steps to come, each of which waits in turn; what a step does behind the last backward of
+// the layer that reads them hides some of it, too.
+double rows_wait(const CostTable& costs, const Simulation& step) {
+  double hidden = costs.rows_staleness * step.step_seconds;
+  for (const RankTimeline& rank : step.ranks)
+    for (const TraceEvent& event : rank.events)
+      if (event.op == Op::kSendRowGradients) hidden += step.step_seconds - event.end_seconds;
+  return std::max(0.0, (costs.rows_seconds - hidden) / (costs.rows_staleness + 1));
+}
+
 // One step behind what another has left on the ranks' lanes.
 Simulation simulate_step(const Schedule& schedule, SharedClock shared,
                          std::vector<LaneState>& states) {
@@ -471,10 +486,12 @@ Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Pa
                   "plan.simulate");
   STRATA_CHECK_EQ(costs.values.size(), dataflow.values.size(), "plan.simulate");
   STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "plan.simulate");
-  const SharedClock shared = make_shared_clock(schedule, dataflow, costs, collectives, lanes);
+  SharedClock shared = make_shared_clock(schedule, dataflow, costs, collectives, lanes);
   std::vector<LaneState> states(schedule.num_ranks());
   Simulation simulation = simulate_step(schedule, shared, states);
-  if (!lanes.empty()) simulation = simulate_step(schedule, shared, states);
+  shared.rows_wait_seconds = rows_wait(costs, simulation);
+  if (!lanes.empty() || shared.rows_wait_seconds > 0)
+    simulation = simulate_step(schedule, shared, states);
   sort_by_time(schedule, simulation);
   return simulation;
 }

@@ -118,6 +118,26 @@ TEST(Simulation, TimesOneMicroBatchThroughTwoRanksAsByHand) {
   EXPECT_DOUBLE_EQ(simulation.bubble, 1 - 6.5 / 14.5);
 }
 
+// One layer: 1 s forward, 2 s backward, 0.5 s update. Each step's update of rows and the read behind it
+// take 10 s from the backward on.
+TEST(Simulation, WaitsForRowsThatTheStepsBetweenDoNotHide) {
+  Dataflow dataflow = chain(1);
+  dataflow.rows_layer = 0;
+  const Schedule schedule = lower(build_schedule(kGpipe, {1, 1}), dataflow, {{0, 1}}, {});
+  for (const auto& [staleness, step] :
+       {std::pair(0, 13.0), std::pair(1, (10 + 3.0) / 2), std::pair(2, (10 + 3.0) / 3),
+        std::pair(3, 3.5), std::pair(8, 3.5)}) {
+    CostTable costs = equal_costs(
+        dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.5}, {});
+    costs.rows_seconds = 10;
+    costs.rows_staleness = staleness;
+    // A read of step t begins behind the update of t - 1 - staleness: so many steps take those 10 s
+    // and one forward and backward, or are as long as their own work.
+    EXPECT_NEAR(simulate(schedule, dataflow, {{0, 1}}, costs).step_seconds, step, 1e-12)
+        << staleness;
+  }
+}
+
 TEST(Simulation, SendsWithoutWaiting) {
   // Rank 0 forwards both micro-batches back to back though the transfers take longer than a
   // forward.

@@ -273,6 +273,9 @@ constexpr LookedAt kLooks[] = {
     {Op::kReduceNormAndLoss, {TimeUse::kReduction, "wait", "gradient norm, of all ranks"}},
     {Op::kUpdate, {TimeUse::kUpdate, "update", "update"}},
     {Op::kGatherWeights, {TimeUse::kTransfer, "wait", "wait for weights of the replicas"}},
+    {Op::kPrefetchRows, {TimeUse::kTransfer, "wait", "start of a read of embeddings"}},
+    {Op::kFetchRows, {TimeUse::kTransfer, "wait", "wait for rows of embeddings"}},
+    {Op::kSendRowGradients, {TimeUse::kTransfer, "wait", "start of an update of embeddings"}},
     {Op::kSendTiedWeight, kSend},
     {Op::kReceiveTiedWeight, kTied},
 };

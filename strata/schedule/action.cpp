@@ -40,6 +40,9 @@ constexpr Description kOperations[] = {
     {Op::kReduceNormAndLoss, "N", "gradient norm"},
     {Op::kUpdate, "U", "update"},
     {Op::kGatherWeights, "GW", "updated weights"},
+    {Op::kPrefetchRows, "PR", "embedding rows"},
+    {Op::kFetchRows, "FR", "embedding rows"},
+    {Op::kSendRowGradients, "SR", "row gradients"},
     {Op::kSendTiedWeight, "SW", "tied weight", Kind::kSend},
     {Op::kReceiveTiedWeight, "RW", "tied weight", Kind::kReceive},
 };

@@ -34,10 +34,14 @@ enum class Op : std::uint8_t {
                       ///< replicas' gradients
   kAwaitGradients,    ///< layers, micro_batch: this rank's part of that sum is complete
   kReduceNormAndLoss,  ///< collective: the global gradient norm and the step's loss, on every rank
-  kUpdate,          ///< layers: optimizer step, and the start of their exchange; on the host it is
-                    ///< only started, and who reads what it writes waits
-  kGatherWeights,   ///< layers: the weights that each replica has updated are here
-  kSendTiedWeight,  ///< tie, consumer (the using layer), peer (the using rank)
+  kUpdate,         ///< layers: optimizer step, and the start of their exchange; on the host it is
+                   ///< only started, and who reads what it writes waits
+  kGatherWeights,  ///< layers: the weights that each replica has updated are here
+  kPrefetchRows,   ///< layers: starts to read rows of embeddings, for as many steps ahead as their
+                   ///< staleness allows
+  kFetchRows,      ///< layers: the rows of this step are here
+  kSendRowGradients,  ///< layers: starts this rank's part of the rows' update
+  kSendTiedWeight,    ///< tie, consumer (the using layer), peer (the using rank)
   kReceiveTiedWeight,
 };
 inline constexpr int kNumOps = static_cast<int>(Op::kReceiveTiedWeight) + 1;

@@ -42,6 +42,10 @@ struct CostTable {
   std::vector<double> micro_batch_scale;  ///< per micro-batch, 1 = full size; empty: all full
   int weight_element_bytes = 4;
   std::int64_t batch_bytes = 0;  ///< the mini-batch's own tensors, on every rank that reads them
+  /// Of a model that reads rows of embeddings: from the last backward of a step to the rows that its
+  /// update has made, on the rank that reads them; and how many updates rows may lack.
+  double rows_seconds = 0;
+  int rows_staleness = 0;
   double scale(int micro_batch) const {
     return micro_batch_scale.empty() || micro_batch < 0 ? 1.0 : micro_batch_scale[micro_batch];
   }

@@ -30,6 +30,9 @@ struct Dataflow {
   int num_layers = 0;
   std::vector<Value> values;
   std::vector<Tie> ties;
+  /// The layer that reads the rows of its samples' ids, from wherever embeddings live, and makes their
+  /// gradients; -1: none does.
+  int rows_layer = -1;
 };
 
 /// Where every layer lives: stage s holds layers [bounds[s], bounds[s+1]).

@@ -246,6 +246,31 @@ Schedule with_update(Schedule schedule, const Dataflow& dataflow, const Partitio
   return schedule;
 }
 
+Schedule with_rows(Schedule schedule, const Dataflow& dataflow) {
+  const LayerRange layers{dataflow.rows_layer, dataflow.rows_layer + 1};
+  const auto reads = [&](const Action& action, Op op) {
+    return action.op == op && action.layers.begin <= layers.begin &&
+           action.layers.end >= layers.end;
+  };
+  for (Program& program : schedule.programs) {
+    const auto forward = [&](const Action& action) { return reads(action, Op::kForward); };
+    if (std::ranges::none_of(program, forward)) continue;
+    Program full;
+    const auto backward = std::find_if(program.rbegin(), program.rend(), [&](const Action& action) {
+      return reads(action, Op::kBackward);
+    });
+    const bool trains = backward != program.rend();
+    if (trains) full.push_back({.op = Op::kPrefetchRows, .layers = layers});
+    full.push_back({.op = Op::kFetchRows, .layers = layers});
+    const auto behind = trains ? backward.base() : program.end();
+    full.insert(full.end(), program.begin(), behind);
+    if (trains) full.push_back({.op = Op::kSendRowGradients, .layers = layers});
+    full.insert(full.end(), behind, program.end());
+    program = std::move(full);
+  }
+  return schedule;
+}
+
 Schedule lower(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                const LowerOptions& options) {
   schedule = with_layers(std::move(schedule), partition);
@@ -258,6 +283,7 @@ Schedule lower(Schedule schedule, const Dataflow& dataflow, const Partition& par
     schedule = with_offloads(std::move(schedule), dataflow, options.shards, options.tiers);
   }
   schedule = with_transfers(std::move(schedule), dataflow, partition);
+  if (dataflow.rows_layer >= 0) schedule = with_rows(std::move(schedule), dataflow);
   if (options.update)
     schedule = with_update(std::move(schedule), dataflow, partition, options.shards, options.tiers);
   return schedule;

@@ -56,6 +56,10 @@ Schedule with_transfers(Schedule schedule, const Dataflow& dataflow, const Parti
 Schedule with_update(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                      const ShardLayout& shards = {}, const TierLayout& tiers = {});
 
+/// Brings the rows of a step to the rank that reads them, before anything else, and sends their gradients
+/// right behind the last backward that makes them. Forward-only programs read them alone.
+Schedule with_rows(Schedule schedule, const Dataflow& dataflow);
+
 struct LowerOptions {
   LayerSet recompute = {};
   ShardLayout shards = {};

@@ -3,6 +3,7 @@
 #include "strata/schedule/rules.h"
 
 #include <algorithm>
+#include <span>
 
 #include "strata/base/errors.h"
 
@@ -92,6 +93,10 @@ void Rules::perform(const Action& action, int rank) {
       return await(action);
     case Op::kGatherWeights:
       return gather(action);
+    case Op::kPrefetchRows:
+    case Op::kFetchRows:
+    case Op::kSendRowGradients:
+      return move_rows(action, rank);
     case Op::kReduceNormAndLoss:
       return reduce_norm(action, rank);
     case Op::kUpdate:
@@ -187,6 +192,10 @@ void Rules::forward(const Action& action, int rank) {
       throw BrokenRule("a forward runs before its input is there",
                        "value v" + std::to_string(value) + " made here or received before",
                        run_name(layer, action.micro_batch) + " without it");
+    }
+    if (layer == dataflow_->rows_layer && std::ranges::find(rows_, Op::kFetchRows) == rows_.end()) {
+      throw BrokenRule("a forward runs without its rows", "a fetch of the rows before",
+                       run_name(layer, action.micro_batch));
     }
     state(layer, action.micro_batch) = State::kForward;
   }
@@ -303,7 +312,35 @@ void Rules::for_each_layer(int rank, F f) const {
   }
 }
 
+// In training a prefetch, a fetch and, behind the backwards, the gradients; else a fetch alone.
+void Rules::move_rows(const Action& action, int rank) {
+  const int layer = dataflow_->rows_layer;
+  static constexpr Op kTraining[] = {Op::kPrefetchRows, Op::kFetchRows, Op::kSendRowGradients};
+  const std::span<const Op> order =
+      options_->backward ? std::span(kTraining) : std::span(kTraining).subspan(1, 1);
+  const std::size_t done = rows_.size();
+  if (layer < 0 || placement_.rank[layer] != rank || done >= order.size() ||
+      action.op != order[done]) {
+    throw BrokenRule("rows are moved out of place",
+                     layer < 0 || placement_.rank[layer] != rank || done >= order.size()
+                         ? "nothing more of them on this rank"
+                         : kind_of(order[done]) + std::string(" next"),
+                     to_string(action));
+  }
+  if (action.op == Op::kSendRowGradients) check_backwards_done(action, layer);
+  rows_.push_back(action.op);
+}
+
+void Rules::check_rows_sent(const Action& action, int rank) const {
+  const int layer = dataflow_->rows_layer;
+  if (layer < 0 || placement_.rank[layer] != rank) return;
+  if (!rows_.empty() && rows_.back() == Op::kSendRowGradients) return;
+  throw BrokenRule("the step ends with rows that are not updated", "their gradients sent before",
+                   to_string(action));
+}
+
 void Rules::reduce_norm(const Action& action, int rank) {
+  check_rows_sent(action, rank);
   for_each_layer(rank, [&](int layer) { check_backwards_done(action, layer); });
   for (std::size_t t = 0; t < dataflow_->ties.size(); ++t) {
     if (placement_.rank[dataflow_->ties[t].owner] != rank || added_[t]) continue;

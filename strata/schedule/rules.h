@@ -57,6 +57,8 @@ class Rules {
   void reduce_norm(const Action& action, int rank);
   void update(const Action& action, int rank);
   void gather(const Action& action) const;
+  void move_rows(const Action& action, int rank);
+  void check_rows_sent(const Action& action, int rank) const;
   void check_backwards_done(const Action& action, int layer) const;
   template <typename F>
   void for_each_layer(int rank, F f) const;  // of the rank's stages
@@ -88,6 +90,7 @@ class Rules {
   std::vector<bool> under_way_;  // per layer: a reduction of its gradients
   std::vector<int> reduced_;     // per layer: micro-batches whose gradients are reduced
   std::vector<bool> offloaded_;  // per layer: its gradients are on the host
+  std::vector<Op> rows_;         // what was done of embeddings' rows, in order
   std::vector<std::vector<int>> owned_ties_;  // per layer
   std::vector<bool> added_;                   // per tie: its gradients are summed
   std::vector<int> next_backward_;            // per layer: the micro-batch whose turn it is
