@@ -1,5 +1,5 @@
 // A value is stored only when type, choices and range allow it: a refusal leaves the field as it
-// was. The types are those of OptionSet::Target; an overload of write, type_name, parse and
+// was. (Lists and sections are read in options_yaml.cpp.) The types are those of OptionSet::Target; an overload of write, type_name, parse and
 // magnitude each is all that a new one needs.
 #include "strata/base/options.h"
 
@@ -126,9 +126,14 @@ void check_range(const OptionSet::Target& target, const FieldInfo& info, double 
 }  // namespace
 
 std::string OptionSet::write_value(const Target& target) {
+  if (std::holds_alternative<OptionList>(target) || std::holds_alternative<YamlSection*>(target))
+    return write_yaml(target);
   return std::visit(
       [](const auto& value) {
-        if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(value)>>) {
+        using Kind = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_same_v<Kind, OptionList> || std::is_same_v<Kind, YamlSection*>) {
+          return std::string();
+        } else if constexpr (std::is_pointer_v<Kind>) {
           return write(*value);
         } else {
           return write(value);
@@ -163,7 +168,9 @@ void OptionSet::read_value(const Target& target, const FieldInfo& info, const st
   };
   std::visit(
       [&](const auto& field) {
-        if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(field)>>) read_plain(field);
+        using Kind = std::remove_cvref_t<decltype(field)>;
+        if constexpr (std::is_pointer_v<Kind> && !std::is_same_v<Kind, YamlSection*>)
+          read_plain(field);
       },
       target);
 }

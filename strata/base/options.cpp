@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -15,6 +16,15 @@ namespace strata {
 namespace {
 
 constexpr const char* kListAll = "run `strata options` for the list of all fields";
+
+// "[1]" behind "a.b" in "a.b[1].c": the index, or -1.
+std::int64_t index_behind(const std::string& list, const std::string& path) {
+  if (!path.starts_with(list + "[")) return -1;
+  const char* begin = path.data() + list.size() + 1;
+  std::int64_t index = -1;
+  const auto [stop, error] = std::from_chars(begin, path.data() + path.size(), index);
+  return error == std::errc() && stop != path.data() + path.size() && *stop == ']' ? index : -1;
+}
 
 std::string suggest(const std::string& nearest, const std::string& otherwise) {
   return nearest.empty() ? otherwise : "did you mean '" + nearest + "'?";
@@ -43,7 +53,12 @@ void OptionSet::add(const std::string& path, Target target, FieldInfo info) {
   }
   const std::string value = write_value(target);
   try {
-    read_value(target, info, path, value, "default");
+    if (const auto* list = std::get_if<OptionList>(&target)) {
+      OptionSet elements;
+      list->describe_new(elements, path + "[0]");
+    } else if (!std::holds_alternative<YamlSection*>(target)) {
+      read_value(target, info, path, value, "default");
+    }
   } catch (const UserError& error) {
     throw InternalError(error.text());
   }
@@ -56,6 +71,22 @@ void OptionSet::add(const std::string& path, Target target, FieldInfo info) {
                          .fix = "give every field a path of its own"});
   }
   fields_.push_back({path, target, std::move(info), value});
+}
+
+void OptionSet::add(const std::string& path, std::vector<std::string>* target, FieldInfo info) {
+  const FieldInfo of_element{.help = info.help, .choices = info.choices};
+  const auto fresh = std::make_shared<std::string>(info.choices.empty() ? "" : info.choices[0]);
+  add(path,
+      OptionList{.size = [=] { return target->size(); },
+                 .resize = [=](std::size_t count) { target->resize(count, *fresh); },
+                 .describe = [=](OptionSet& set, const std::string& element,
+                                 std::size_t i) { set.add(element, &(*target)[i], of_element); },
+                 .describe_new =
+                     [=](OptionSet& set, const std::string& element) {
+                       set.add(element, fresh.get(), of_element);
+                     },
+                 .shorthand = ""},
+      std::move(info));
 }
 
 void OptionSet::set(const std::string& assignment) {
@@ -81,9 +112,31 @@ bool OptionSet::is_given(const std::string& path) const {
 
 std::string OptionSet::where(const std::string& path) const { return described(path).where; }
 
+// What was not given by a recipe is described when it is first asked for.
+void OptionSet::describe_elements(Field& field) {
+  const auto& list = std::get<OptionList>(field.target);
+  if (field.elements.size() == list.size()) return;
+  field.elements.assign(list.size(), {});
+  for (std::size_t i = 0; i < field.elements.size(); ++i)
+    list.describe(field.elements[i], field.path + "[" + std::to_string(i) + "]", i);
+}
+
+OptionSet::Field* OptionSet::lookup(const std::string& path) {
+  for (Field& field : fields_) {
+    if (field.path == path) return &field;
+    if (!std::holds_alternative<OptionList>(field.target)) continue;
+    const std::int64_t index = index_behind(field.path, path);
+    if (index < 0) continue;
+    describe_elements(field);
+    if (static_cast<std::size_t>(index) < field.elements.size())
+      return field.elements[static_cast<std::size_t>(index)].lookup(path);
+  }
+  return nullptr;
+}
+
+// Describing elements changes nothing that can be seen.
 const OptionSet::Field* OptionSet::lookup(const std::string& path) const {
-  const auto found = std::ranges::find(fields_, path, &Field::path);
-  return found == fields_.end() ? nullptr : &*found;
+  return const_cast<OptionSet*>(this)->lookup(path);
 }
 
 const OptionSet::Field& OptionSet::described(const std::string& path) const {
@@ -130,7 +183,11 @@ std::string OptionSet::members(const std::string& section) const {
 }
 
 void OptionSet::assign(const std::string& path, const std::string& text, const std::string& where) {
-  Field& field = *std::ranges::find(fields_, path, &Field::path);
+  Field& field = *lookup(path);
+  if (std::holds_alternative<OptionList>(field.target) ||
+      std::holds_alternative<YamlSection*>(field.target)) {
+    return assign_yaml(field, text, where);
+  }
   read_value(field.target, field.info, path, text, where);
   field.where = where;
 }
@@ -184,16 +241,27 @@ std::string print(const std::vector<Row>& rows) {
 
 }  // namespace
 
+// A list's fields follow as a section of their own: "data.numeric[]".
 std::string OptionSet::to_table() const {
-  std::vector<std::string> sections;
+  std::vector<Field> fields;
   for (const Field& field : fields_) {
+    fields.push_back(field);
+    const auto* list = std::get_if<OptionList>(&field.target);
+    if (list == nullptr) continue;
+    OptionSet element;
+    list->describe_new(element, field.path + "[]");
+    if (element.is_section(field.path + "[]"))
+      fields.insert(fields.end(), element.fields_.begin(), element.fields_.end());
+  }
+  std::vector<std::string> sections;
+  for (const Field& field : fields) {
     const std::string section = section_of(field.path);
     if (std::ranges::find(sections, section) == sections.end()) sections.push_back(section);
   }
   std::vector<Row> rows = {{"field", "default", "unit", "what it does"}};
   for (const std::string& section : sections) {
     rows.push_back({});
-    for (const Field& field : fields_) {
+    for (const Field& field : fields) {
       if (section_of(field.path) != section) continue;
       const std::string limits = write_limits(field.target, field.info);
       rows.push_back({field.path, field.default_text.empty() ? "\"\"" : field.default_text,

@@ -6,6 +6,9 @@
 /// parser (line and column of every refusal, nearest valid name), `--set a.b=c`, `strata options`
 /// and the effective recipe that a checkpoint stores.
 ///
+/// A field may be a list of texts, or of structs that are described like any other: the fields of
+/// its second element are "data.numeric[1].name" and so on, in recipes, errors and --set.
+///
 /// Errors  UserError: unknown field (with the nearest name), wrong type, value out of its choices
 ///         or range, a field given twice in one recipe, malformed YAML. InternalError: a path
 ///         described twice or as field and section, a default outside its own choices or range.
@@ -16,6 +19,7 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -24,7 +28,13 @@
 
 #include "strata/base/units.h"
 
+namespace YAML {
+class Node;
+}
+
 namespace strata {
+
+class OptionSet;
 
 /// What is said of a field beside its name and default.
 struct FieldInfo {
@@ -53,9 +63,33 @@ struct NamedValues {
   std::function<void(std::size_t)> choose;
 };
 
+/// A field with elements that have fields of their own.
+struct OptionList {
+  std::function<std::size_t()> size;
+  std::function<void(std::size_t)> resize;  ///< new elements have their defaults
+  std::function<void(OptionSet&, const std::string&, std::size_t)> describe;  ///< element, its path
+  std::function<void(OptionSet&, const std::string&)> describe_new;  ///< one with all defaults
+  std::string shorthand;  ///< the field that an element stands for which is no section; empty: none
+};
+
+/// A section that a component of a later level describes: kept with its places until that one reads
+/// it with OptionSet::load_section(). Copies share it.
+class YamlSection {
+ public:
+  bool is_given() const { return node_ != nullptr; }
+  const std::string& where() const { return where_; }  ///< "recipe.yaml:3:9"
+  std::string text() const;                            ///< YAML in one line; "{}" if not given
+
+ private:
+  friend class OptionSet;
+  std::shared_ptr<const YAML::Node> node_;
+  std::string file_, where_;
+};
+
 class OptionSet {
  public:
-  using Target = std::variant<bool*, std::int64_t*, double*, std::string*, Bytes*, NamedValues>;
+  using Target = std::variant<bool*, std::int64_t*, double*, std::string*, Bytes*, NamedValues,
+                              OptionList, YamlSection*>;
 
   /// Adds the field at `path` ("train.steps"); its present value is the default. The target must
   /// outlive the set.
@@ -78,10 +112,35 @@ class OptionSet {
     add(path, std::move(named), std::move(info));
   }
 
+  /// The same for a list of structs, each with a `describe` of its own; `[price, {name: age}]` is
+  /// short for `[{name: price}, {name: age}]` where `shorthand` is "name".
+  template <typename T>
+  void add(const std::string& path, std::vector<T>* target, const std::string& shorthand,
+           FieldInfo info) {
+    const auto fresh = std::make_shared<T>();
+    add(path,
+        OptionList{
+            .size = [=] { return target->size(); },
+            .resize = [=](std::size_t count) { target->resize(count); },
+            .describe = [=](OptionSet& set, const std::string& element,
+                            std::size_t i) { describe(set, element, (*target)[i]); },
+            .describe_new = [=](OptionSet& set,
+                                const std::string& element) { describe(set, element, *fresh); },
+            .shorthand = shorthand},
+        std::move(info));
+  }
+
+  /// The same for a list of texts; one text is a list of one. `info.choices` are those of each.
+  void add(const std::string& path, std::vector<std::string>* target, FieldInfo info);
+
   /// Reads a recipe; `file` names it in errors. A later recipe overrides an earlier one.
   void load_yaml(const std::string& text, const std::string& file);
 
-  /// Overrides one field: "train.steps=10".
+  /// Reads the fields of a section that another component kept; here they stand in `section`, which
+  /// is "" for the top. Refusals name the place in the recipe.
+  void load_section(const YamlSection& kept, const std::string& section);
+
+  /// Overrides one field: "train.steps=10". A list's value is YAML: "data.numeric=[price, age]".
   void set(const std::string& assignment);
 
   bool is_given(const std::string& path) const;      ///< set by a recipe or --set, not defaulted
@@ -96,6 +155,7 @@ class OptionSet {
     FieldInfo info;
     std::string default_text;
     std::string where = "default";
+    std::vector<OptionSet> elements = {};  // of a list: what is described of each
   };
   class YamlReader;
 
@@ -107,6 +167,14 @@ class OptionSet {
                          const std::string& text, const std::string& where);
   static std::string write_limits(const Target& target, const FieldInfo& info);
 
+  // Lists and sections as YAML (options_yaml.cpp). tree: what stands in `section`.
+  static YAML::Node write_node(const Target& target);
+  static std::string write_yaml(const Target& target);
+  YAML::Node tree(const std::string& section) const;
+  void assign_yaml(Field& field, const std::string& text, const std::string& where);
+  static void describe_elements(Field& field);
+
+  Field* lookup(const std::string& path);
   const Field* lookup(const std::string& path) const;
   const Field& described(const std::string& path) const;
   bool is_section(const std::string& path) const;

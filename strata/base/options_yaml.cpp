@@ -31,6 +31,7 @@ std::string in_words(const YAML::Node& node) {
 
 constexpr std::size_t kLongestRecipe = std::size_t{1} << 20;  // bytes
 constexpr int kDeepest = 16;
+constexpr std::size_t kLongestList = 4096;  // elements: each has its fields described
 
 // Where documents begin, and how deeply their lists and sections are nested.
 class DocumentCounter final : public YAML::EventHandler {
@@ -67,7 +68,9 @@ class DocumentCounter final : public YAML::EventHandler {
 /// Walks one recipe and hands every value, with its place, to the set.
 class OptionSet::YamlReader {
  public:
-  YamlReader(OptionSet& set, std::string file) : set_(set), file_(std::move(file)) {}
+  /// `shorthand`: the field that a plain value stands for where an element of a list is expected.
+  YamlReader(OptionSet& set, std::string file, std::string shorthand = "")
+      : set_(set), file_(std::move(file)), shorthand_(std::move(shorthand)) {}
 
   void read(const std::string& text) {
     if (text.size() > kLongestRecipe) {
@@ -84,7 +87,35 @@ class OptionSet::YamlReader {
     read_section(document, "");
   }
 
- private:
+  /// What stands behind `path` if the field is a list or a section of another component.
+  void read_field(Field& field, const YAML::Mark& mark, const YAML::Node& value) {
+    if (std::holds_alternative<OptionList>(field.target)) {
+      read_list(field, mark, value);
+    } else {
+      if (!value.IsMap()) {
+        refuse(mark, "'" + field.path + "' is a section and takes no value of its own",
+               "its fields", in_words(value), "write it like `{name: value}`");
+      }
+      YamlSection& kept = *std::get<YamlSection*>(field.target);
+      kept.node_ = value.size() == 0 ? nullptr : std::make_shared<const YAML::Node>(value);
+      kept.file_ = file_;
+      kept.where_ = place(file_, mark);
+    }
+    field.where = place(file_, mark);
+  }
+
+  void read_section(const YAML::Node& section, const std::string& prefix) {
+    for (const auto& entry : section) {
+      if (!entry.first.IsScalar()) {
+        refuse(entry.first.Mark(), "a name must be plain text", "", in_words(entry.first),
+               "write it like `name: value`");
+      }
+      const std::string path = prefix + entry.first.Scalar();
+      refuse_repetition(entry.first.Mark(), path);
+      read_entry(entry.first.Mark(), path, entry.second);
+    }
+  }
+
   YAML::Node parse(const std::string& text) {
     try {
       check_documents(text);
@@ -95,6 +126,7 @@ class OptionSet::YamlReader {
     }
   }
 
+ private:
   void check_documents(const std::string& text) {
     std::istringstream stream(text);
     YAML::Parser parser(stream);
@@ -116,18 +148,6 @@ class OptionSet::YamlReader {
            "remove the lines that read '---'");
   }
 
-  void read_section(const YAML::Node& section, const std::string& prefix) {
-    for (const auto& entry : section) {
-      if (!entry.first.IsScalar()) {
-        refuse(entry.first.Mark(), "a name must be plain text", "", in_words(entry.first),
-               "write it like `name: value`");
-      }
-      const std::string path = prefix + entry.first.Scalar();
-      refuse_repetition(entry.first.Mark(), path);
-      read_entry(entry.first.Mark(), path, entry.second);
-    }
-  }
-
   void read_entry(const YAML::Mark& key, const std::string& path, const YAML::Node& value) {
     // An empty value has no place of its own that a reader would recognise.
     const YAML::Mark mark = value.IsNull() ? key : value.Mark();
@@ -136,19 +156,56 @@ class OptionSet::YamlReader {
         read_section(value, path + ".");
       } else if (value.IsScalar() && value.Scalar() == "auto" && set_.lookup(path + ".auto")) {
         set_.assign(path + ".auto", "true", place(file_, mark));  // `mesh: auto`
+      } else if (value.IsScalar() && !shorthand_.empty() && set_.lookup(path + "." + shorthand_)) {
+        set_.assign(path + "." + shorthand_, value.Scalar(), place(file_, mark));
       } else if (!value.IsNull()) {
         set_.refuse_section(path, in_words(value), place(file_, mark));
       }
       return;
     }
-    const Field* field = set_.lookup(path);
+    Field* field = set_.lookup(path);
     if (!field) set_.refuse_unknown(path, value.IsMap(), place(file_, key));
+    if (std::holds_alternative<OptionList>(field->target) ||
+        std::holds_alternative<YamlSection*>(field->target)) {
+      return read_field(*field, mark, value);
+    }
     if (!value.IsScalar()) {
       refuse(mark, "'" + path + "' takes one value", "one value", in_words(value),
              "write it like `" + path.substr(path.rfind('.') + 1) + ": " +
                  write_value(field->target) + "`");
     }
     set_.assign(path, value.Scalar(), place(file_, mark));
+  }
+
+  void read_list(Field& field, const YAML::Mark& mark, const YAML::Node& value) {
+    const auto& list = std::get<OptionList>(field.target);
+    OptionSet fresh;
+    list.describe_new(fresh, field.path);
+    const bool of_texts = !fresh.is_section(field.path);
+    const bool one_text = of_texts && value.IsScalar();
+    if (!value.IsSequence() && !one_text) {
+      refuse(mark, "'" + field.path + "' takes a list",
+             of_texts ? "texts" : "elements with the fields " + fresh.members(field.path),
+             in_words(value),
+             of_texts ? "write it like `[one, other]`" : "write it like `[{...}, {...}]`");
+    }
+    const std::size_t count = one_text ? 1 : value.size();
+    if (count > kLongestList) {
+      refuse(mark, "'" + field.path + "' is too long",
+             "at most " + std::to_string(kLongestList) + " elements", std::to_string(count),
+             "remove elements");
+    }
+    field.elements.clear();
+    list.resize(0);
+    list.resize(count);
+    describe_elements(field);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string path = field.path + "[" + std::to_string(i) + "]";
+      const YAML::Node element = one_text ? value : value[i];
+      if (element.IsNull())
+        refuse(mark, "'" + path + "' is empty", "", "nothing", "remove it, or the comma too many");
+      YamlReader(field.elements[i], file_, list.shorthand).read_entry(mark, path, element);
+    }
   }
 
   void refuse_repetition(const YAML::Mark& mark, const std::string& path) {
@@ -170,6 +227,7 @@ class OptionSet::YamlReader {
 
   OptionSet& set_;
   std::string file_;
+  std::string shorthand_;
   std::map<std::string, std::string> seen_;
 };
 
@@ -177,16 +235,73 @@ void OptionSet::load_yaml(const std::string& text, const std::string& file) {
   YamlReader(*this, file).read(text);
 }
 
-std::string OptionSet::to_yaml() const {
+void OptionSet::load_section(const YamlSection& kept, const std::string& section) {
+  if (!kept.is_given()) return;
+  YamlReader(*this, kept.file_).read_section(*kept.node_, section.empty() ? "" : section + ".");
+}
+
+// Of `--set`: the value alone is YAML.
+void OptionSet::assign_yaml(Field& field, const std::string& text, const std::string& where) {
+  YamlReader reader(*this, where);
+  reader.read_field(field, YAML::Mark::null_mark(), reader.parse(text));
+}
+
+YAML::Node OptionSet::write_node(const Target& target) {
+  if (const auto* kept = std::get_if<YamlSection*>(&target))
+    return (*kept)->is_given() ? YAML::Clone(*(*kept)->node_) : YAML::Load("{}");
+  const auto* list = std::get_if<OptionList>(&target);
+  if (list == nullptr) return YAML::Node(write_value(target));
+  YAML::Node node(YAML::NodeType::Sequence);
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    OptionSet element;
+    list->describe(element, "element", i);
+    const bool plain = element.fields_.size() == 1 && element.fields_[0].path == "element";
+    node.push_back(plain ? write_node(element.fields_[0].target) : element.tree("element"));
+  }
+  return node;
+}
+
+namespace {
+
+YAML::Node flowing(const YAML::Node& node) {
+  YAML::Node copy = YAML::Clone(node);
+  const auto set_style = [](const auto& self, YAML::Node part) -> void {
+    if (!part.IsSequence() && !part.IsMap()) return;
+    part.SetStyle(YAML::EmitterStyle::Flow);
+    for (auto entry : part) self(self, part.IsMap() ? entry.second : YAML::Node(entry));
+  };
+  set_style(set_style, copy);
+  return copy;
+}
+
+std::string in_one_line(const YAML::Node& node) {
+  YAML::Emitter emitter;
+  emitter << flowing(node);
+  std::string text = emitter.c_str();
+  std::erase(text, '\n');  // the emitter breaks long lines
+  return text;
+}
+
+}  // namespace
+
+std::string OptionSet::write_yaml(const Target& target) { return in_one_line(write_node(target)); }
+
+std::string YamlSection::text() const { return node_ ? in_one_line(*node_) : "{}"; }
+
+YAML::Node OptionSet::tree(const std::string& section) const {
   YAML::Node root(YAML::NodeType::Map);
   for (const Field& field : fields_) {
     YAML::Node node = root;
-    std::istringstream names(field.path);
+    std::istringstream names(field.path.substr(section.empty() ? 0 : section.size() + 1));
     for (std::string name; std::getline(names, name, '.');) node.reset(node[name]);
-    node = write_value(field.target);
+    node = write_node(field.target);
   }
+  return root;
+}
+
+std::string OptionSet::to_yaml() const {
   YAML::Emitter emitter;
-  emitter << root;
+  emitter << tree("");
   return std::string(emitter.c_str()) + "\n";
 }
 

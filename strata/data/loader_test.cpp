@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <numeric>
-#include <set>
 #include <vector>
 
 #include "strata/base/errors.h"
@@ -77,76 +75,6 @@ TEST_F(LoaderTest, ValidatesEveryWindowOnceWithAShortLastBatch) {
   EXPECT_EQ(loader.at(3, 3).valid_tokens, 2 * kContext);
   EXPECT_EQ(loader.at(6, 3).samples, 0);
 }
-
-std::vector<std::int64_t> epoch_of(const Sampler& sampler, std::int64_t count, std::int64_t epoch) {
-  std::vector<std::int64_t> windows(count);
-  for (std::int64_t i = 0; i < count; ++i) windows[i] = sampler.window(epoch * count + i);
-  return windows;
-}
-
-TEST(Sampler, VisitsEveryWindowOnceAnEpoch) {
-  for (const std::int64_t count : {1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 1000, 4097}) {
-    const Sampler sampler(count, true, 1);
-    std::vector<std::int64_t> all(count);
-    std::iota(all.begin(), all.end(), 0);
-    for (std::int64_t epoch = 0; epoch < 5; ++epoch) {
-      std::vector<std::int64_t> windows = epoch_of(sampler, count, epoch);
-      std::ranges::sort(windows);
-      EXPECT_EQ(windows, all) << count << " windows, epoch " << epoch;
-    }
-  }
-}
-
-TEST(Sampler, OrdersEveryEpochAnew) {
-  const Sampler sampler(100, true, 1);
-  EXPECT_NE(epoch_of(sampler, 100, 0), epoch_of(sampler, 100, 1));
-  EXPECT_NE(epoch_of(sampler, 100, 1), epoch_of(sampler, 100, 2));
-  EXPECT_EQ(sampler.epoch(99), 0);
-  EXPECT_EQ(sampler.epoch(100), 1);
-}
-
-TEST(Sampler, FollowsTheSeed) {
-  EXPECT_EQ(epoch_of(Sampler(100, true, 1), 100, 0), epoch_of(Sampler(100, true, 1), 100, 0));
-  EXPECT_NE(epoch_of(Sampler(100, true, 1), 100, 0), epoch_of(Sampler(100, true, 2), 100, 0));
-}
-
-TEST(Sampler, KeepsTheOrderOfTheFileUnlessAskedToShuffle) {
-  const Sampler sampler(10, false, 1);
-  for (std::int64_t k = 0; k < 30; ++k) EXPECT_EQ(sampler.window(k), k % 10);
-}
-
-TEST(Sampler, PutsEveryWindowAtEveryPlaceAboutEquallyOften) {
-  constexpr std::int64_t kCount = 10, kEpochs = 5000;
-  const Sampler sampler(kCount, true, 1);
-  for (const std::int64_t place : {0, 4, 9}) {
-    std::vector<int> visits(kCount);
-    for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-      ++visits[sampler.window(epoch * kCount + place)];
-    }
-    // 500 expected, standard deviation 21.
-    for (const int count : visits) EXPECT_NEAR(count, 500, 110);
-  }
-}
-
-TEST(Sampler, BreaksUpNeighbours) {
-  const Sampler sampler(1000, true, 1);
-  const std::vector<std::int64_t> windows = epoch_of(sampler, 1000, 0);
-  int neighbours = 0;
-  for (std::size_t i = 1; i < windows.size(); ++i) neighbours += windows[i] == windows[i - 1] + 1;
-  EXPECT_LT(neighbours, 8);  // 1 expected in a random order
-}
-
-TEST(Sampler, WorksOnMoreWindowsThanMemoryHolds) {
-  constexpr std::int64_t kCount = 1'000'000'000'007;
-  const Sampler sampler(kCount, true, 1);
-  std::set<std::int64_t> seen;
-  for (std::int64_t k = 3 * kCount; k < 3 * kCount + 1000; ++k) {
-    const std::int64_t window = sampler.window(k);
-    EXPECT_TRUE(window >= 0 && window < kCount && seen.insert(window).second);
-  }
-}
-
-TEST(Sampler, RefusesNoWindows) { EXPECT_THROW(Sampler(0, true, 1), InternalError); }
 
 }  // namespace
 }  // namespace strata
