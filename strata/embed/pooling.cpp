@@ -1,0 +1,137 @@
+// Loops over the elements of a row are plain: compilers make vectors of them, and no sum crosses elements,
+// so that vectors of any width give the same bits.
+#include "strata/embed/pooling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+// Of a sample: its occurrences [begin, end) of which pooling takes account.
+struct Occurrences {
+  std::int64_t begin, end;
+};
+
+Occurrences occurrences_of(const PooledFeature& feature, const IdLists& lists,
+                           std::int64_t sample) {
+  const std::int64_t end = lists.offsets[sample + 1];
+  std::int64_t begin = lists.offsets[sample];
+  if (feature.pooling == Pooling::kSequence) begin = std::max(begin, end - feature.length);
+  return {begin, end};
+}
+
+// What an occurrence's row is multiplied by.
+float factor_of(const PooledFeature& feature, const IdLists& lists, Occurrences all,
+                std::int64_t occurrence) {
+  const auto count = static_cast<float>(all.end - all.begin);
+  switch (feature.pooling) {
+    case Pooling::kMean:
+      return 1 / count;
+    case Pooling::kSqrtN:
+      return 1 / std::sqrt(count);
+    case Pooling::kWeighted:
+      return lists.weights.empty() ? 1.0f : lists.weights[occurrence];
+    default:
+      return 1;
+  }
+}
+
+// Of every element, the occurrence whose row is the largest; a NaN beats what comes behind it.
+void find_largest(int width, Occurrences all, std::span<const std::int32_t> row_of,
+                  const float* rows, std::int64_t* largest) {
+  std::fill_n(largest, width, all.begin);
+  for (std::int64_t o = all.begin + 1; o < all.end; ++o) {
+    const float* row = rows + std::int64_t{row_of[o]} * width;
+    for (int i = 0; i < width; ++i)
+      if (row[i] > rows[std::int64_t{row_of[largest[i]]} * width + i]) largest[i] = o;
+  }
+}
+
+}  // namespace
+
+const char* name_of(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kSum:
+      return "sum";
+    case Pooling::kMean:
+      return "mean";
+    case Pooling::kSqrtN:
+      return "sqrtn";
+    case Pooling::kMax:
+      return "max";
+    case Pooling::kWeighted:
+      return "weighted";
+    case Pooling::kSequence:
+      return "sequence";
+  }
+  return "?";
+}
+
+DistinctIds distinct_ids(std::span<const IdLists* const> lists) {
+  std::vector<std::uint64_t> all;
+  for (const IdLists* list : lists) all.insert(all.end(), list->ids.begin(), list->ids.end());
+  std::vector<std::int32_t> order(all.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](std::int32_t i) { return all[i]; });
+  DistinctIds distinct{.row_of = std::vector<std::int32_t>(all.size())};
+  for (const std::int32_t i : order) {
+    if (distinct.ids.empty() || distinct.ids.back() != all[i]) distinct.ids.push_back(all[i]);
+    distinct.row_of[i] = static_cast<std::int32_t>(distinct.ids.size()) - 1;
+  }
+  return distinct;
+}
+
+void pool(const PooledFeature& feature, const IdLists& lists, std::span<const std::int32_t> row_of,
+          const float* rows, float* pooled, std::int64_t stride) {
+  STRATA_CHECK_EQ(row_of.size(), lists.ids.size(), "embed.pool");
+  const int width = feature.row_width;
+  std::vector<std::int64_t> largest(feature.pooling == Pooling::kMax ? width : 0);
+  for (std::int64_t sample = 0; sample < lists.samples(); ++sample, pooled += stride) {
+    std::fill_n(pooled, feature.width(), 0.0f);
+    const Occurrences all = occurrences_of(feature, lists, sample);
+    if (all.begin == all.end) continue;
+    if (feature.pooling == Pooling::kMax) {
+      find_largest(width, all, row_of, rows, largest.data());
+      for (int i = 0; i < width; ++i)
+        pooled[i] = rows[std::int64_t{row_of[largest[i]]} * width + i];
+      continue;
+    }
+    for (std::int64_t o = all.begin; o < all.end; ++o) {
+      const float factor = factor_of(feature, lists, all, o);
+      const float* row = rows + std::int64_t{row_of[o]} * width;
+      float* to = feature.pooling == Pooling::kSequence ? pooled + (o - all.begin) * width : pooled;
+      for (int i = 0; i < width; ++i) to[i] += factor * row[i];
+    }
+  }
+}
+
+void add_row_gradients(const PooledFeature& feature, const IdLists& lists,
+                       std::span<const std::int32_t> row_of, const float* rows,
+                       const float* gradients, std::int64_t stride, float* row_gradients) {
+  STRATA_CHECK_EQ(row_of.size(), lists.ids.size(), "embed.add_row_gradients");
+  const int width = feature.row_width;
+  std::vector<std::int64_t> largest(feature.pooling == Pooling::kMax ? width : 0);
+  for (std::int64_t sample = 0; sample < lists.samples(); ++sample, gradients += stride) {
+    const Occurrences all = occurrences_of(feature, lists, sample);
+    if (all.begin == all.end) continue;
+    if (feature.pooling == Pooling::kMax) {
+      find_largest(width, all, row_of, rows, largest.data());
+      for (int i = 0; i < width; ++i)
+        row_gradients[std::int64_t{row_of[largest[i]]} * width + i] += gradients[i];
+      continue;
+    }
+    for (std::int64_t o = all.begin; o < all.end; ++o) {
+      const float factor = factor_of(feature, lists, all, o);
+      const float* from =
+          feature.pooling == Pooling::kSequence ? gradients + (o - all.begin) * width : gradients;
+      float* to = row_gradients + std::int64_t{row_of[o]} * width;
+      for (int i = 0; i < width; ++i) to[i] += factor * from[i];
+    }
+  }
+}
+
+}  // namespace strata

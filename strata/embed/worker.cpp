@@ -1,0 +1,246 @@
+// Everything that is sent to the servers is sent by one thread in the order of the program, which is the
+// order that they ask for. The rank's own thread only waits for rows and pools them.
+#include "strata/embed/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "strata/base/errors.h"
+#include "strata/base/measurement.h"
+
+namespace strata {
+
+EmbeddingWorker::EmbeddingWorker(WorkerOptions options, RowServers& servers, IdSource ids)
+    : options_(std::move(options)),
+      servers_(servers),
+      ids_(std::move(ids)),
+      features_of_(options_.tables.size()),
+      lacked_(options_.tables.size()) {
+  STRATA_CHECK_EQ(options_.staleness.size(), options_.tables.size(), "embed.worker");
+  for (std::size_t f = 0; f < options_.features.size(); ++f) {
+    EmbeddedFeature& feature = options_.features[f];
+    features_of_.at(feature.table).push_back(static_cast<int>(f));
+    column_of_.push_back(width_);
+    width_ += pooled_feature(f).width();
+  }
+  for (const int staleness : options_.staleness) STRATA_CHECK(staleness >= 1, "embed.worker");
+  thread_ = std::thread([this] { work(); });
+}
+
+EmbeddingWorker::~EmbeddingWorker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    if (failure_) tasks_.clear();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+PooledFeature EmbeddingWorker::pooled_feature(std::size_t feature) const {
+  const EmbeddedFeature& of = options_.features[feature];
+  return {.pooling = of.pooling, .row_width = options_.tables[of.table].width, .length = of.length};
+}
+
+void EmbeddingWorker::begin(std::int64_t step) {
+  finish_tasks();
+  steps_.clear();
+  asked_.clear();
+  requests_.clear();
+  std::vector<TableOfStep> wanted;
+  for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
+    for (int ahead = 0; ahead + 1 < options_.staleness[table]; ++ahead)
+      wanted.push_back({step + ahead, table});
+  if (!wanted.empty()) submit([=, this] { read_ahead(step, wanted); });
+}
+
+void EmbeddingWorker::prefetch(std::int64_t step) {
+  std::vector<TableOfStep> wanted;
+  for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
+    wanted.push_back({step + options_.staleness[table] - 1, table});
+  submit([=, this] { read_ahead(step, wanted); });
+}
+
+// On the thread beside the rank.
+void EmbeddingWorker::read_ahead(std::int64_t version, const std::vector<TableOfStep>& wanted) {
+  auto request = std::make_shared<Request>();
+  request->of = wanted;
+  std::vector<FeatureRead> reads;
+  for (const auto& [number, table] : wanted) {
+    std::shared_ptr<Step> step;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto known = steps_.find(number); known != steps_.end()) step = known->second;
+    }
+    if (!step) {
+      step = make_step(ids_(number));
+      const std::lock_guard lock(mutex_);
+      steps_.emplace(number, step);
+    }
+    reads.push_back({.feature = table, .version = version, .ids = step->distinct[table].ids});
+  }
+  request->pending = servers_.read(std::move(reads));
+  {
+    const std::lock_guard lock(mutex_);
+    requests_.push_back(std::move(request));
+    for (const auto& [number, table] : wanted) ++asked_[number];
+  }
+  changed_.notify_all();
+}
+
+std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::make_step(SampleBatch samples) const {
+  STRATA_CHECK_EQ(samples.categorical.size(), options_.features.size(), "embed.worker");
+  auto step = std::make_shared<Step>();
+  step->samples = std::move(samples);
+  for (const std::vector<int>& features : features_of_) {
+    std::vector<const IdLists*> lists;
+    for (const int feature : features) lists.push_back(&step->samples.categorical[feature]);
+    step->distinct.push_back(distinct_ids(lists));
+  }
+  step->rows.resize(options_.tables.size());
+  step->versions.resize(options_.tables.size());
+  return step;
+}
+
+void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
+  const double began = now_seconds();
+  std::shared_ptr<Step> step;
+  std::vector<std::shared_ptr<Request>> requests;
+  {
+    std::unique_lock lock(mutex_);
+    const auto tables = static_cast<int>(options_.tables.size());
+    changed_.wait(lock, [&] { return failure_ || asked_[number] == tables; });
+    if (failure_) std::rethrow_exception(failure_);
+    step = steps_.at(number);
+    // In the order of asking: whatever this step needs is in one of the first requests.
+    const auto serves = [&](const std::shared_ptr<Request>& request) {
+      return std::ranges::any_of(request->of,
+                                 [&](const TableOfStep& of) { return of.step == number; });
+    };
+    for (const auto& request : requests_)
+      if (serves(request)) requests.push_back(request);
+    std::erase_if(requests_, serves);
+    asked_.erase(number);
+  }
+  for (const auto& request : requests) {
+    std::vector<FeatureRows> answers = request->pending->wait();
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      const auto [of, table] = request->of[i];
+      Step& served = *steps_.at(of);
+      served.rows[table] = std::move(answers[i].values);
+      served.versions[table] = answers[i].version;
+    }
+  }
+  waited_seconds_ += now_seconds() - began;
+  for (std::size_t table = 0; table < options_.tables.size(); ++table) {
+    const auto lacks = static_cast<std::size_t>(number - step->versions[table]);
+    std::vector<std::int64_t>& counts = lacked_[table];
+    if (counts.size() <= lacks) counts.resize(lacks + 1);
+    counts[lacks] += static_cast<std::int64_t>(step->distinct[table].ids.size());
+  }
+  pool_step(*step, pooled);
+}
+
+void EmbeddingWorker::pool_step(const Step& step, std::span<float> pooled) const {
+  STRATA_CHECK_EQ(static_cast<std::int64_t>(pooled.size()), step.samples.samples * width_,
+                  "embed.worker");
+  for (std::size_t table = 0; table < options_.tables.size(); ++table) {
+    std::span<const std::int32_t> row_of = step.distinct[table].row_of;
+    for (const int feature : features_of_[table]) {
+      const IdLists& lists = step.samples.categorical[feature];
+      pool(pooled_feature(feature), lists, row_of.first(lists.ids.size()), step.rows[table].data(),
+           pooled.data() + column_of_[feature], width_);
+      row_of = row_of.subspan(lists.ids.size());
+    }
+  }
+}
+
+void EmbeddingWorker::send_gradients(std::int64_t number, std::vector<float> gradients,
+                                     double rate_factor) {
+  std::shared_ptr<Step> step;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = steps_.find(number);
+    STRATA_CHECK(known != steps_.end(), "embed.worker");
+    step = known->second;
+    steps_.erase(known);
+  }
+  submit([=, this, gradients = std::move(gradients)] {
+    servers_.update(number + 1, row_gradients(*step, gradients), rate_factor);
+  });
+}
+
+std::vector<FeatureRows> EmbeddingWorker::row_gradients(const Step& step,
+                                                        std::span<const float> gradients) const {
+  std::vector<FeatureRows> all;
+  for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table) {
+    FeatureRows rows{.feature = table, .ids = step.distinct[table].ids};
+    rows.values.resize(rows.ids.size() * options_.tables[table].width);
+    std::span<const std::int32_t> row_of = step.distinct[table].row_of;
+    for (const int feature : features_of_[table]) {
+      const IdLists& lists = step.samples.categorical[feature];
+      add_row_gradients(pooled_feature(feature), lists, row_of.first(lists.ids.size()),
+                        step.rows[table].data(), gradients.data() + column_of_[feature], width_,
+                        rows.values.data());
+      row_of = row_of.subspan(lists.ids.size());
+    }
+    all.push_back(std::move(rows));
+  }
+  return all;
+}
+
+void EmbeddingWorker::read(std::int64_t version, const SampleBatch& samples,
+                           std::span<float> pooled) {
+  finish_tasks();
+  const std::shared_ptr<Step> step = make_step(samples);
+  std::vector<FeatureRead> reads;
+  for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
+    reads.push_back({.feature = table, .version = version, .ids = step->distinct[table].ids});
+  std::vector<FeatureRows> answers = servers_.read(std::move(reads))->wait();
+  for (std::size_t table = 0; table < answers.size(); ++table)
+    step->rows[table] = std::move(answers[table].values);
+  pool_step(*step, pooled);
+}
+
+void EmbeddingWorker::submit(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+}
+
+void EmbeddingWorker::finish_tasks() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failure_ || (tasks_.empty() && !busy_); });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void EmbeddingWorker::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopped_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      task();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    busy_ = false;
+    if (failure) {
+      failure_ = std::move(failure);
+      tasks_.clear();
+    }
+    changed_.notify_all();
+  }
+}
+
+}  // namespace strata

@@ -1,0 +1,123 @@
+/// Brings pooled rows to a rank and turns their gradients into updates of rows: keeps the ids of batches
+/// whose rows are on their way, as many steps ahead as each table's staleness allows.
+///
+/// At staleness 1 the rows of step t (from 0) are version t: those that all steps before have updated. At
+/// staleness n they are version t - n + 1, or the version that the run began with where that is later.
+/// Versions don't depend on timing, so neither does training.
+///
+/// Source   buffered ids and bounded staleness: Lian et al., "Persia" (arXiv 2111.05897).
+/// Shapes   pooled values and their gradients [samples of this rank's part, width()].
+/// Threads  one rank's thread; reading ids, finding distinct ones and sums of gradients go on beside it.
+/// Errors   what reading ids and the servers refuse, when the rows are fetched or the next step begins.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "strata/embed/pooling.h"
+#include "strata/embed/row_servers.h"
+#include "strata/tabular/sample_batch.h"
+
+namespace strata {
+
+/// Which rows a categorical feature reads, in the order of SampleBatch::categorical.
+struct EmbeddedFeature {
+  int table = 0;
+  Pooling pooling = Pooling::kSum;
+  int length = 1;  ///< kSequence
+};
+
+struct WorkerOptions {
+  std::vector<FeatureSpec> tables;
+  std::vector<int> staleness;  ///< per table, at least 1
+  std::vector<EmbeddedFeature> features;
+};
+
+class EmbeddingWorker {
+ public:
+  /// This rank's part of the samples of a step; called on another thread.
+  using IdSource = std::function<SampleBatch(std::int64_t step)>;
+
+  EmbeddingWorker(WorkerOptions options, RowServers& servers, IdSource ids);
+  ~EmbeddingWorker();  ///< what was begun is sent first
+  EmbeddingWorker(const EmbeddingWorker&) = delete;
+  EmbeddingWorker& operator=(const EmbeddingWorker&) = delete;
+
+  std::int64_t width() const { return width_; }
+
+  /// The run goes on at this step: rows have its version.
+  void begin(std::int64_t step);
+
+  /// Starts to read what the step allows to be read; before fetch() of the same step.
+  void prefetch(std::int64_t step);
+  /// Waits for the rows of a step and pools them.
+  void fetch(std::int64_t step, std::span<float> pooled);
+  /// Starts the update that the gradients of a step's pooled values make.
+  void send_gradients(std::int64_t step, std::vector<float> gradients, double rate_factor = 1);
+
+  /// Rows as they are after `version` updates, which this waits for, pooled: for evaluation.
+  void read(std::int64_t version, const SampleBatch& samples, std::span<float> pooled);
+
+  /// Rows that were used, and by how many updates they lacked those of all steps before; per table,
+  /// by what they lacked.
+  const std::vector<std::vector<std::int64_t>>& staleness_counts() const { return lacked_; }
+  double waited_seconds() const { return waited_seconds_; }
+
+ private:
+  // The ids of a step and the rows that they have got, by table.
+  struct Step {
+    SampleBatch samples;
+    std::vector<DistinctIds> distinct;
+    std::vector<std::vector<float>> rows;
+    std::vector<std::int64_t> versions;
+  };
+  struct TableOfStep {
+    std::int64_t step;
+    int table;
+  };
+  struct Request {
+    std::unique_ptr<PendingRows> pending;
+    std::vector<TableOfStep> of;
+  };
+
+  PooledFeature pooled_feature(std::size_t feature) const;
+  std::shared_ptr<Step> make_step(SampleBatch samples) const;
+  void read_ahead(std::int64_t version, const std::vector<TableOfStep>& wanted);
+  void pool_step(const Step& step, std::span<float> pooled) const;
+  std::vector<FeatureRows> row_gradients(const Step& step, std::span<const float> gradients) const;
+
+  void submit(std::function<void()> task);
+  void finish_tasks();
+  void work();
+
+  WorkerOptions options_;
+  RowServers& servers_;
+  IdSource ids_;
+  std::int64_t width_ = 0;
+  std::vector<std::vector<int>> features_of_;  // by table
+  std::vector<std::int64_t> column_of_;        // by feature, of the pooled values
+  std::vector<std::vector<std::int64_t>> lacked_;
+  double waited_seconds_ = 0;
+
+  // Shared with the thread beside the rank; of a step that is there, its rows are the rank's.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::int64_t, std::shared_ptr<Step>> steps_;
+  std::map<std::int64_t, int> asked_;  // by step: tables
+  std::deque<std::shared_ptr<Request>> requests_;
+  std::deque<std::function<void()>> tasks_;
+  std::exception_ptr failure_;
+  bool busy_ = false, stopped_ = false;
+  std::thread thread_;
+};
+
+}  // namespace strata

@@ -1,0 +1,221 @@
+// The worker against servers that remember every version: which rows a step gets, and what its gradients
+// do to them, by a loop written down without it.
+#include "strata/embed/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "strata/base/errors.h"
+#include "strata/base/philox.h"
+
+namespace strata {
+namespace {
+
+constexpr int kWidth = 3;
+constexpr float kRate = 0.5f;
+
+using Table = std::map<std::uint64_t, std::vector<float>>;
+
+std::vector<float> first_row(int table, std::uint64_t id) {
+  std::vector<float> row;
+  for (int i = 0; i < kWidth; ++i)
+    row.push_back(static_cast<float>(mix_key(mix_key(table, id), i) % 1000) / 100);
+  return row;
+}
+
+std::vector<float>& row_of(Table& table, int number, std::uint64_t id) {
+  return table.try_emplace(id, first_row(number, id)).first->second;
+}
+
+// SGD on rows; every version stays.
+class RememberingServers final : public RowServers {
+ public:
+  explicit RememberingServers(int tables, std::int64_t version = 0)
+      : version_(version), now_(tables) {
+    versions_[version_] = now_;
+  }
+
+  std::unique_ptr<PendingRows> read(std::vector<FeatureRead> features) override {
+    struct Ready final : PendingRows {
+      std::vector<FeatureRows> rows;
+      std::vector<FeatureRows> wait() override { return std::move(rows); }
+    };
+    auto ready = std::make_unique<Ready>();
+    for (FeatureRead& read : features) {
+      EXPECT_EQ(read.version, version_) << "neither too early nor behind the next update";
+      FeatureRows rows{.feature = read.feature, .version = read.version, .ids = read.ids};
+      for (const std::uint64_t id : read.ids)
+        for (const float value : row_of(versions_.at(read.version)[read.feature], read.feature, id))
+          rows.values.push_back(value);
+      ready->rows.push_back(std::move(rows));
+    }
+    if (fails_at_read_ == version_) throw SystemError({.what = "the server is gone"});
+    return ready;
+  }
+
+  void update(std::int64_t version, std::vector<FeatureRows> gradients, double factor) override {
+    EXPECT_EQ(version, version_ + 1);
+    for (const FeatureRows& rows : gradients) {
+      for (std::size_t i = 0; i < rows.ids.size(); ++i)
+        for (int j = 0; j < kWidth; ++j)
+          row_of(now_[rows.feature], rows.feature, rows.ids[i])[j] -=
+              static_cast<float>(factor) * kRate * rows.values[i * kWidth + j];
+    }
+    versions_[++version_] = now_;
+  }
+
+  void await(std::int64_t) override {}
+  void save(std::int64_t) override {}
+
+  std::int64_t version_;
+  std::vector<Table> now_;
+  std::map<std::int64_t, std::vector<Table>> versions_;
+  std::int64_t fails_at_read_ = -1;
+};
+
+// Two features on table 0, one on table 1; ids that come back from step to step.
+SampleBatch ids_of(std::int64_t step) {
+  SampleBatch batch{.samples = 2};
+  for (int feature = 0; feature < 3; ++feature) {
+    IdLists lists;
+    for (int sample = 0; sample < 2; ++sample) {
+      for (int k = 0; k <= sample + feature % 2; ++k)
+        lists.ids.push_back(mix_key(mix_key(step, sample), k * 7 + feature) % 4);
+      lists.offsets.push_back(static_cast<std::int64_t>(lists.ids.size()));
+    }
+    batch.categorical.push_back(std::move(lists));
+  }
+  return batch;
+}
+
+WorkerOptions options_of(std::vector<int> staleness) {
+  return {.tables = {{.name = "item", .width = kWidth}, {.name = "user", .width = kWidth}},
+          .staleness = std::move(staleness),
+          .features = {{.table = 0}, {.table = 1}, {.table = 0}}};
+}
+
+// The gradient of a pooled value is the value itself and the step: so order and versions matter.
+std::vector<float> gradients_of(const std::vector<float>& pooled, std::int64_t step) {
+  std::vector<float> gradients = pooled;
+  for (float& g : gradients) g = 0.01f * g + 0.1f * static_cast<float>(step % 3);
+  return gradients;
+}
+
+std::vector<float> sum_rows(std::vector<Table>& tables, const SampleBatch& batch) {
+  std::vector<float> pooled;
+  for (int sample = 0; sample < 2; ++sample) {
+    for (int feature = 0; feature < 3; ++feature) {
+      const int table = feature == 1 ? 1 : 0;
+      std::vector<float> sum(kWidth, 0.0f);
+      const IdLists& lists = batch.categorical[feature];
+      for (std::int64_t o = lists.offsets[sample]; o < lists.offsets[sample + 1]; ++o)
+        for (int j = 0; j < kWidth; ++j) sum[j] += row_of(tables[table], table, lists.ids[o])[j];
+      pooled.insert(pooled.end(), sum.begin(), sum.end());
+    }
+  }
+  return pooled;
+}
+
+TEST(EmbeddingWorker, GetsEveryStepTheVersionThatItsStalenessSays) {
+  for (const std::int64_t begin : {0, 5}) {
+    for (const std::vector<int>& staleness : {std::vector{1, 1}, {3, 1}, {2, 4}}) {
+      RememberingServers servers(2, begin);
+      EmbeddingWorker worker(options_of(staleness), servers, ids_of);
+      ASSERT_EQ(worker.width(), 3 * kWidth);
+      worker.begin(begin);
+      std::vector<std::vector<std::int64_t>> lacked(2);
+      std::vector<float> pooled(2 * worker.width());
+      constexpr std::int64_t kSteps = 9;
+      for (std::int64_t step = begin; step < begin + kSteps; ++step) {
+        worker.prefetch(step);
+        worker.fetch(step, pooled);
+        std::vector<Table> rows(2);
+        for (int table = 0; table < 2; ++table)
+          rows[table] = servers.versions_.at(std::max(begin, step - staleness[table] + 1))[table];
+        EXPECT_EQ(pooled, sum_rows(rows, ids_of(step))) << step;
+        worker.send_gradients(step, gradients_of(pooled, step));
+      }
+      worker.read(begin + kSteps, ids_of(0), pooled);
+      EXPECT_EQ(pooled, sum_rows(servers.now_, ids_of(0)));
+      for (int table = 0; table < 2; ++table) {
+        const std::vector<std::int64_t>& counts = worker.staleness_counts()[table];
+        EXPECT_EQ(counts.size(), static_cast<std::size_t>(staleness[table])) << "the bound is met";
+        EXPECT_GT(counts.back(), 0);
+      }
+    }
+  }
+}
+
+TEST(EmbeddingWorker, SendsWhatTheGradientsMeanForEachRow) {
+  RememberingServers servers(2);
+  std::vector<Table> sequential(2);
+  EmbeddingWorker worker(options_of({1, 1}), servers, ids_of);
+  worker.begin(0);
+  std::vector<float> pooled(2 * worker.width());
+  for (std::int64_t step = 0; step < 6; ++step) {
+    worker.prefetch(step);
+    worker.fetch(step, pooled);
+    worker.send_gradients(step, gradients_of(pooled, step), 0.5);
+    const SampleBatch batch = ids_of(step);
+    const std::vector<float> gradients = gradients_of(sum_rows(sequential, batch), step);
+    // Of each row the sum over its occurrences, feature by feature, and one update.
+    for (int table = 0; table < 2; ++table) {
+      Table sums;
+      for (int feature = 0; feature < 3; ++feature) {
+        if ((feature == 1) != (table == 1)) continue;
+        const IdLists& lists = batch.categorical[feature];
+        for (int sample = 0; sample < 2; ++sample)
+          for (std::int64_t o = lists.offsets[sample]; o < lists.offsets[sample + 1]; ++o) {
+            std::vector<float>& sum =
+                sums.try_emplace(lists.ids[o], std::vector<float>(kWidth)).first->second;
+            for (int j = 0; j < kWidth; ++j)
+              sum[j] += gradients[(sample * 3 + feature) * kWidth + j];
+          }
+      }
+      for (const auto& [id, sum] : sums)
+        for (int j = 0; j < kWidth; ++j)
+          row_of(sequential[table], table, id)[j] -= 0.5f * kRate * sum[j];
+    }
+  }
+  worker.read(6, ids_of(0), pooled);
+  for (int table = 0; table < 2; ++table)
+    for (const auto& [id, row] : sequential[table]) EXPECT_EQ(servers.now_[table].at(id), row);
+}
+
+TEST(EmbeddingWorker, FailuresReachWhoeverWaitsForRows) {
+  RememberingServers servers(2);
+  servers.fails_at_read_ = 1;
+  EmbeddingWorker worker(options_of({1, 1}), servers, ids_of);
+  worker.begin(0);
+  std::vector<float> pooled(2 * worker.width());
+  worker.prefetch(0);
+  worker.fetch(0, pooled);
+  worker.send_gradients(0, pooled);
+  EXPECT_THROW(
+      {
+        worker.prefetch(1);
+        worker.fetch(1, pooled);
+      },
+      SystemError);
+}
+
+TEST(EmbeddingWorker, FailuresOfTheDataDo) {
+  RememberingServers servers(2);
+  EmbeddingWorker worker(options_of({2, 2}), servers, [](std::int64_t step) {
+    if (step == 2) throw UserError({.what = "line 3 is broken"});
+    return ids_of(step);
+  });
+  worker.begin(0);
+  std::vector<float> pooled(2 * worker.width());
+  EXPECT_THROW(
+      for (std::int64_t step = 0; step < 3; ++step) {
+        worker.prefetch(step);
+        worker.fetch(step, pooled);
+        worker.send_gradients(step, pooled);
+      },
+      UserError);
+}
+
+}  // namespace
+}  // namespace strata
