@@ -34,7 +34,9 @@ struct FeatureRead {
 /// [ids, width]: rows that were read, or gradients.
 struct FeatureRows {
   int feature = 0;
-  std::int64_t version = 0;  ///< that they were read at, as the server says; gradients: unused
+  /// That they were read at, as the server says; of gradients: of the rows that they belong to, which
+  /// is what servers count staleness by.
+  std::int64_t version = 0;
   std::vector<std::uint64_t> ids;
   std::vector<float> values;
 };
