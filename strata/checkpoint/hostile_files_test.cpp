@@ -79,7 +79,7 @@ class HostileFilesTest : public ::testing::Test {
   static void load(const std::string& path) {
     const CheckpointReader reader = CheckpointReader::open(path);
     reader.verify_all();
-    EXPECT_GE(reader.model().layers, 1);
+    EXPECT_GE(reader.decoder().layers, 1);
     if (const std::string tokenizer = reader.tokenizer(); !tokenizer.empty()) {
       const auto made = make_tokenizer(tokenizer);
       made->decode(made->encode("abcabc <|end|> fedcba"));

@@ -13,7 +13,7 @@ namespace {
 
 // The names in the files are those of the model that they were written for; it has the same weights
 // as `model` here.
-CheckpointReader open_same_model(const std::string& path, const DecoderOptions& model,
+CheckpointReader open_same_model(const std::string& path, const CheckpointModel& model,
                                  SameModel what) {
   CheckpointReader checkpoint = CheckpointReader::open(path);
   require_same_model(checkpoint.model(), model, what, checkpoint.folder());
@@ -33,7 +33,7 @@ TrainingPosition position_of(const CheckpointReader& checkpoint) {
 
 }  // namespace
 
-StateLoader::StateLoader(const std::string& path, const DecoderOptions& model, SameModel what)
+StateLoader::StateLoader(const std::string& path, const CheckpointModel& model, SameModel what)
     : model_(model),
       checkpoint_(std::make_unique<CheckpointReader>(open_same_model(path, model, what))) {}
 
@@ -45,7 +45,7 @@ void StateLoader::read_weights(const std::vector<NamedState>& weights) const {
   for (const NamedState& weight : weights) {
     NamedState fp32 = weight;  // files have no halves
     if (weight.remainder.defined()) fp32.local = weight.values();
-    checkpoint_->read_runs(fp32, file_tensors(&model_, weight));
+    checkpoint_->read_runs(fp32, file_tensors(model_.names(), weight));
     if (weight.remainder.defined()) weight.assign(fp32.local);
   }
 }
@@ -54,7 +54,7 @@ void StateLoader::read_slots(const std::vector<NamedState>& slots) const {
   for (const NamedState& slot : slots) checkpoint_->read_runs(slot, file_tensors(nullptr, slot));
 }
 
-TrainingPosition load_states(const std::string& path, const DecoderOptions& model,
+TrainingPosition load_states(const std::string& path, const CheckpointModel& model,
                              const std::vector<NamedState>& weights,
                              const std::vector<NamedState>& slots) {
   const StateLoader loader(path, model, SameModel::kAll);
@@ -64,16 +64,16 @@ TrainingPosition load_states(const std::string& path, const DecoderOptions& mode
   return position;
 }
 
-void load_weights(const std::string& path, const DecoderOptions& model,
+void load_weights(const std::string& path, const CheckpointModel& model,
                   const std::vector<NamedState>& weights) {
   StateLoader(path, model, SameModel::kWeights).read_weights(weights);
 }
 
 DecoderOptions model_options_of(const std::string& path) {
-  return CheckpointReader::open(path).model();
+  return CheckpointReader::open(path).decoder();
 }
 
-TrainingPosition position_at(const std::string& path, const DecoderOptions& model) {
+TrainingPosition position_at(const std::string& path, const CheckpointModel& model) {
   if (path.empty()) return {};
   return position_of(open_same_model(path, model, SameModel::kAll));
 }

@@ -23,7 +23,7 @@ class StateLoader {
  public:
   /// `path`: a checkpoint, or the latest of the folder; with kWeights any Hugging Face folder, too. Of a
   /// model that has the same as `model`.
-  StateLoader(const std::string& path, const DecoderOptions& model, SameModel what);
+  StateLoader(const std::string& path, const CheckpointModel& model, SameModel what);
   ~StateLoader();
 
   TrainingPosition position() const;
@@ -31,19 +31,19 @@ class StateLoader {
   void read_slots(const std::vector<NamedState>& slots) const;
 
  private:
-  DecoderOptions model_;
+  CheckpointModel model_;
   std::unique_ptr<const CheckpointReader> checkpoint_;
 };
 
 /// Reads this rank's parts (replicas and everything else that it needs) from the checkpoint at
 /// `path`, or the latest of the folder, which must be of the same model; returns where it is.
-TrainingPosition load_states(const std::string& path, const DecoderOptions& model,
+TrainingPosition load_states(const std::string& path, const CheckpointModel& model,
                              const std::vector<NamedState>& weights,
                              const std::vector<NamedState>& slots);
 
 /// Weights only, from a checkpoint, a folder of checkpoints, or any Hugging Face folder
 /// (config.json and safetensors of fp32, bf16 or fp16), of a model with the same weights.
-void load_weights(const std::string& path, const DecoderOptions& model,
+void load_weights(const std::string& path, const CheckpointModel& model,
                   const std::vector<NamedState>& weights);
 
 /// The model whose weights `path` holds: a checkpoint, a folder of them or a Hugging Face folder.
@@ -51,7 +51,7 @@ DecoderOptions model_options_of(const std::string& path);
 
 /// Where the checkpoint at `path` is, for a run of `model` that goes on from it; the beginning for
 /// an empty path.
-TrainingPosition position_at(const std::string& path, const DecoderOptions& model);
+TrainingPosition position_at(const std::string& path, const CheckpointModel& model);
 
 /// Refuses to train from `steps_done` on where the folder holds later steps of another run: the
 /// newest would not be this run's.

@@ -39,6 +39,8 @@ Manifest read_fields(const JsonPart& fields) {
       .tokenizer = fields.text("tokenizer", "")};
   if (const JsonPart model = fields.member("model"); !model.is_null())
     manifest.model = read_model(model);
+  if (const JsonPart network = fields.member("network"); !network.is_null())
+    manifest.network = network.value().dump();
   std::set<std::string> names;
   for (const JsonPart& entry : fields.member("files").elements()) {
     manifest.files.push_back(read_file_entry(entry));
@@ -56,6 +58,7 @@ std::string write_manifest(const Manifest& manifest) {
       {"samples_seen", manifest.samples_seen},     {"threads_per_rank", manifest.threads_per_rank},
       {"strata_version", manifest.strata_version}, {"recipe", manifest.recipe}};
   if (manifest.model) fields["model"] = describe_model(*manifest.model);
+  if (!manifest.network.empty()) fields["network"] = ordered_json::parse(manifest.network);
   if (!manifest.tokenizer.empty()) fields["tokenizer"] = manifest.tokenizer;
   fields["files"] = ordered_json::array();
   for (const auto& [name, digest] : manifest.files) {

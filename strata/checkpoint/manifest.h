@@ -29,6 +29,7 @@ struct Manifest {
   std::string recipe;  ///< effective recipe, YAML: for people
   /// Older checkpoints have it in their config.json alone.
   std::optional<DecoderOptions> model = {};
+  std::string network = "";              ///< a model of another kind: JSON (model_description.h)
   std::string tokenizer;                 ///< as the recipe named it; "" in older checkpoints
   std::vector<ManifestFile> files = {};  ///< all others of the checkpoint; the writer fills them in
 };

@@ -186,4 +186,30 @@ void require_same_model(const DecoderOptions& checkpoint, const DecoderOptions& 
        .fix = "set " + fields + ", as the checkpoint has it, or take another checkpoint"});
 }
 
+void require_same_model(const CheckpointModel& checkpoint, const CheckpointModel& model,
+                        SameModel what, const std::string& path) {
+  if (checkpoint.decoder && model.decoder)
+    return require_same_model(*checkpoint.decoder, *model.decoder, what, path);
+  const auto fields_of = [](const CheckpointModel& one) {
+    return one.decoder ? ordered_json{{"kind", name_of(one.decoder->kind)}}
+                       : ordered_json::parse(one.network);
+  };
+  const ordered_json theirs = fields_of(checkpoint), ours = fields_of(model);
+  for (const ordered_json* fields : {&theirs, &ours}) {
+    for (const auto& [name, unused] : fields->items()) {
+      const auto text = [&](const ordered_json& of) {
+        return name + ": " + (of.contains(name) ? of[name].dump() : "none");
+      };
+      if (text(theirs) == text(ours)) continue;
+      throw UserError(
+          {.operation = "checkpoint.open",
+           .where = path,
+           .what = "the checkpoint is of another model",
+           .expected = text(ours) + " in the recipe's model",
+           .got = text(theirs) + " in the checkpoint",
+           .fix = "set model." + name + " as the checkpoint has it, or take another checkpoint"});
+    }
+  }
+}
+
 }  // namespace strata

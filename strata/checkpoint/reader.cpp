@@ -149,7 +149,15 @@ std::string CheckpointReader::config_json() const {
       ->text(kMaxJsonBytes);
 }
 
-DecoderOptions CheckpointReader::model() const {
+CheckpointModel CheckpointReader::model() const {
+  if (!manifest_.network.empty()) return CheckpointModel(manifest_.network);
+  return decoder();
+}
+
+DecoderOptions CheckpointReader::decoder() const {
+  if (!manifest_.network.empty())
+    refuse_checkpoint(folder_, "the checkpoint holds no model of text", "a GPT or a Llama",
+                      manifest_.network, "take the checkpoint of one");
   return without_derived_sizes(
       manifest_.model ? *manifest_.model
                       : read_hugging_face_config(config_json(), folder_ + "/" + kConfigName));

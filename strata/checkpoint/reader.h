@@ -14,6 +14,7 @@
 
 #include "strata/checkpoint/file_tensors.h"
 #include "strata/checkpoint/manifest.h"
+#include "strata/checkpoint/model_description.h"
 #include "strata/checkpoint/safetensors.h"
 
 namespace strata {
@@ -27,7 +28,8 @@ class CheckpointReader {
   const std::string& folder() const { return folder_; }
   bool is_pretrained() const { return pretrained_; }      ///< another program's
   const Manifest& manifest() const { return manifest_; }  ///< empty for a pretrained folder
-  DecoderOptions model() const;
+  CheckpointModel model() const;
+  DecoderOptions decoder() const;          ///< refused where it holds another kind of model
   std::vector<std::string> names() const;  ///< of tensors, in ascending order
   bool contains(const std::string& name) const { return file_of_.contains(name); }
 

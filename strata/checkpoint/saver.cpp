@@ -84,7 +84,8 @@ CheckpointSaver::CheckpointSaver(CheckpointOptions options, const Group& world, 
     if (world_.rank() != 0) return;
     lock_ = std::make_unique<CheckpointLock>(options_.folder);
     // Now, for a run that goes on may have it from a checkpoint that is removed later.
-    tokenizer_files_ = tokenizer_files(options_.tokenizer);
+    texts_ = tokenizer_files(options_.tokenizer);
+    texts_.insert(options_.texts.begin(), options_.texts.end());
   });
 }
 
@@ -107,7 +108,7 @@ CheckpointSaver::Work CheckpointSaver::assembled(const Part& part, std::optional
       work.slots.push_back({states[i].name, whole[i]});
       continue;
     }
-    for (const FileTensor& tensor : file_tensors(&options_.model, states[i]))
+    for (const FileTensor& tensor : file_tensors(options_.model.names(), states[i]))
       work.weights.push_back({tensor.name, part_of(whole[i], tensor)});
   }
   return work;
@@ -189,9 +190,13 @@ std::string CheckpointSaver::commit(const CheckpointWriter& writer, TrainingPosi
                                 .threads_per_rank = options_.threads_per_rank,
                                 .strata_version = STRATA_VERSION,
                                 .recipe = options_.recipe,
-                                .model = options_.model,
+                                .model = options_.model.decoder,
+                                .network = options_.model.network,
                                 .tokenizer = options_.tokenizer},
-                               all, hugging_face_config(options_.model), tokenizer_files_);
+                               all,
+                               options_.model.decoder ? hugging_face_config(*options_.model.decoder)
+                                                      : options_.model.network,
+                               texts_);
       prune_checkpoints(options_.folder, options_.keep);
     });
   } catch (...) {

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "strata/checkpoint/folder.h"
+#include "strata/checkpoint/model_description.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/writer.h"
 #include "strata/comm/group.h"
-#include "strata/models/decoder_options.h"
 
 namespace strata {
 
@@ -26,9 +26,10 @@ namespace strata {
 struct CheckpointOptions {
   std::string folder;     ///< empty: none are saved
   std::int64_t keep = 2;  ///< the newest; 0: all
-  DecoderOptions model;
+  CheckpointModel model = DecoderOptions();
   std::string tokenizer;  ///< bytes, none, or where its files are: they are copied
   std::string recipe;     ///< effective, YAML: for people
+  std::map<std::string, std::string> texts = {};  ///< further files, by name
   int threads_per_rank = 1;
 };
 
@@ -95,9 +96,9 @@ class CheckpointSaver {
 
   CheckpointOptions options_;
   Group stage_;
-  Group world_;                                         // the background threads' own
-  std::unique_ptr<CheckpointLock> lock_;                // on rank 0
-  std::map<std::string, std::string> tokenizer_files_;  // on rank 0, by name
+  Group world_;                               // the background threads' own
+  std::unique_ptr<CheckpointLock> lock_;      // on rank 0
+  std::map<std::string, std::string> texts_;  // on rank 0, by name
   std::string complete_;
   std::future<std::string> under_way_;
 };

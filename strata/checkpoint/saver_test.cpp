@@ -307,6 +307,36 @@ TEST_F(SavingTest, LoadsCheckpointsWhoseManifestHasNoModel) {
   for (const NamedState& state : states.weights) EXPECT_TRUE(ExampleRank::was_read(state));
 }
 
+TEST_F(SavingTest, KeepsWeightsOfAnotherNetworkUnderTheirOwnNames) {
+  const std::string fields = R"({"kind":"dlrm","bottom":[64,16],"numeric":3})";
+  std::string path;
+  run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
+    CheckpointSaver saver({.folder = root_,
+                           .model = CheckpointModel(fields),
+                           .texts = {{"preprocessing.json", "{\"a\": 1}"}}},
+                          group, group);
+    const ExampleStates states = ExampleRank(model(), kMeshes[0], 0).owned();
+    saver.save(at_step(1), states.weights, states.slots);
+    path = saver.wait();
+  });
+  const CheckpointReader reader = CheckpointReader::open(path);
+  reader.verify_all();
+  EXPECT_TRUE(reader.contains("block1.attention.qkv.weight"));
+  EXPECT_FALSE(reader.model().decoder);
+  const ExampleStates states = ExampleRank(model(), kMeshes[3], 1).held();
+  EXPECT_EQ(load_states(path, CheckpointModel(fields), states.weights, states.slots), at_step(1));
+  for (const NamedState& state : states.weights) EXPECT_TRUE(ExampleRank::was_read(state));
+  const ErrorText other = error_of<UserError>([&] {
+    load_states(path, CheckpointModel(R"({"bottom":[64,16],"kind":"dlrm","numeric":4})"), {}, {});
+  });
+  EXPECT_EQ(other.expected, "numeric: 4 in the recipe's model");
+  EXPECT_EQ(other.got, "numeric: 3 in the checkpoint");
+  EXPECT_NE(other.fix.find("model.numeric"), std::string::npos);
+  EXPECT_EQ(error_of<UserError>([&] { load_states(path, model(), {}, {}); }).where, path);
+  EXPECT_EQ(error_of<UserError>([&] { model_options_of(path); }).what,
+            "the checkpoint holds no model of text");
+}
+
 TEST_F(SavingTest, NamesAStateThatTheRanksDontOwnOnce) {
   for (const std::int64_t overlap : {-1, 1}) {
     const ErrorText text = error_of<InternalError>([&] {

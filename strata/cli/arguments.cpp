@@ -24,7 +24,9 @@ Recipe defaults_of(const std::string& from, const std::string& resume) {
     return defaults;
   }
   const CheckpointReader source = CheckpointReader::open(path);
-  defaults.model = source.model();
+  const CheckpointModel model = source.model();
+  if (!model.decoder) return defaults;
+  defaults.model = *model.decoder;
   if (const std::string tokenizer = source.tokenizer(); !tokenizer.empty()) {
     defaults.data.tokenizer = tokenizer;
   } else if (!source.is_pretrained()) {

@@ -95,7 +95,7 @@ Recipe recipe_of(const std::string& path, const std::vector<std::string>& overri
       defaults = {};
     }
   }
-  defaults.model = checkpoint.model();
+  defaults.model = checkpoint.decoder();
   if (const std::string tokenizer = checkpoint.tokenizer(); !tokenizer.empty())
     defaults.data.tokenizer = tokenizer;
   if (defaults.data.train.empty()) defaults.data.train = path;  // every recipe names a text

@@ -123,7 +123,7 @@ std::vector<NamedState> Trainer::owned_gradients() {
   return states;
 }
 
-TrainingPosition load_trainer(Trainer& trainer, const DecoderOptions& model,
+TrainingPosition load_trainer(Trainer& trainer, const CheckpointModel& model,
                               const std::string& path) {
   const StateLoader loader(path, model, SameModel::kAll);
   const TrainingPosition position = loader.position();
@@ -135,7 +135,7 @@ TrainingPosition load_trainer(Trainer& trainer, const DecoderOptions& model,
   return position;
 }
 
-void load_weights(Trainer& trainer, const DecoderOptions& model, const std::string& path) {
+void load_weights(Trainer& trainer, const CheckpointModel& model, const std::string& path) {
   const StateLoader loader(path, model, SameModel::kWeights);
   trainer.fill([&](const std::vector<NamedState>& weights, const std::vector<NamedState>&) {
     loader.read_weights(weights);
