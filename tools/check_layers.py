@@ -28,6 +28,8 @@ SIGHT = [
                                         "plan", "tabular", "embed")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
+    (re.compile(r"rocksdb/"), "RocksDB",
+     lambda folder, file: (folder, file) == ("embed", "cold_rows.cpp")),
     (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"
                 r"|ATen/cuda/|c10/cuda/|torch/csrc/cuda/"), "CUDA",
      lambda folder, file: folder == "device" or (folder == "comm" and file.startswith("nccl"))),
