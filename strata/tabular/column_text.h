@@ -1,0 +1,38 @@
+/// Reads numbers and ids out of the text of a column, and refuses what is none with its place.
+///
+/// Errors  UserError: "clicks.tsv:17, column 'age'".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "strata/tabular/sample_file.h"
+
+namespace strata {
+
+std::string_view trim_blanks(std::string_view text);
+
+/// False unless all of `text` is a finite number; a sign in front may be a plus.
+bool parse_finite(std::string_view text, double& value);
+
+/// One column of one sample.
+struct ColumnText {
+  const SampleFile& file;
+  std::int64_t sample;
+  int column;
+  std::string_view text;
+
+  bool is_missing() const { return trim_blanks(text).empty(); }
+  double number() const { return number(text); }
+  double number(std::string_view part) const;
+  std::uint64_t id(std::string_view part) const;
+
+  /// 1 if it is `positive`; without one, 0 and 1 are themselves, and libsvm's -1 is 0.
+  float label(const std::string& positive) const;
+
+  [[noreturn]] void refuse(const std::string& what, const std::string& expected,
+                           std::string_view got, const std::string& fix) const;
+};
+
+}  // namespace strata

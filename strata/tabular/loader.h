@@ -1,0 +1,96 @@
+/// Makes the mini-batches of a recommender's run out of files of samples, in an order that needs no
+/// memory.
+///
+/// Threads  const, any thread.
+/// Cost     of a sample one read of the file and one pass over its text.
+/// Errors   UserError: those of files and texts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/base/sampler.h"
+#include "strata/tabular/preprocessing.h"
+
+namespace strata {
+
+/// Reads samples of one file through a preprocessing.
+class SampleReader {
+ public:
+  SampleReader(std::shared_ptr<const SampleFile> file,
+               std::shared_ptr<const Preprocessing> preprocessing);
+
+  const SampleFile& file() const { return *file_; }
+
+  /// Samples `which`, in this order.
+  SampleBatch read(const std::vector<std::int64_t>& which) const;
+
+ private:
+  std::shared_ptr<const SampleFile> file_;
+  std::shared_ptr<const Preprocessing> preprocessing_;
+  int label_ = 0, group_ = -1;
+  std::vector<int> numeric_, categorical_;  // columns of features
+};
+
+/// Reads samples for ever. The only state is how many samples were seen, and the caller keeps it.
+class TabularLoader {
+ public:
+  /// Of samples [0, count) of the reader's file.
+  TabularLoader(SampleReader reader, std::int64_t count, bool shuffle, EpochEnd last_batch,
+                std::uint64_t seed);
+
+  std::int64_t samples() const { return count_; }  ///< of an epoch
+
+  /// Samples of the mini-batch that begins after `samples_seen`; smaller than `mini_batch` only at
+  /// the end of an epoch with EpochEnd::kShort. Where the end is dropped it counts as seen for no
+  /// step: `samples_seen` is always the sum of the mini-batches before.
+  std::int64_t size(std::int64_t samples_seen, std::int64_t mini_batch) const;
+
+  /// That mini-batch, or its samples [first, first + count): a rank's part.
+  SampleBatch at(std::int64_t samples_seen, std::int64_t mini_batch) const;
+  SampleBatch at(std::int64_t samples_seen, std::int64_t mini_batch, std::int64_t first,
+                 std::int64_t count) const;
+
+  double epochs(std::int64_t samples_seen, std::int64_t mini_batch) const;
+
+  /// Whole mini-batches in so many epochs, and with EpochEnd::kShort the short ones.
+  std::int64_t steps(std::int64_t epochs, std::int64_t mini_batch) const;
+
+ private:
+  std::int64_t used(std::int64_t mini_batch) const;
+
+  SampleReader reader_;
+  std::int64_t count_;
+  EpochEnd last_batch_;
+  Sampler sampler_;
+};
+
+/// Reads every sample once, in the order of the file; the last mini-batch may be short.
+class TabularValidationLoader {
+ public:
+  /// Of samples [begin, begin + count).
+  TabularValidationLoader(SampleReader reader, std::int64_t begin, std::int64_t count);
+  std::int64_t samples() const { return count_; }
+
+  /// Samples [first, first + mini_batch), cut at the end; none beyond it (samples == 0).
+  SampleBatch at(std::int64_t first, std::int64_t mini_batch) const;
+
+ private:
+  SampleReader reader_;
+  std::int64_t begin_, count_;
+};
+
+struct TabularData {
+  std::shared_ptr<const Preprocessing> preprocessing;  ///< has the complete() options
+  TabularLoader train;
+  TabularValidationLoader validation;  ///< 0 samples: none asked for
+};
+
+/// Opens what the options name. `seed` is of the order of samples; `state` what a checkpoint kept of
+/// the preprocessing, or empty: it is learnt from the training samples.
+TabularData open_tabular(const TabularOptions& options, std::uint64_t seed,
+                         const std::string& state = "");
+
+}  // namespace strata

@@ -1,0 +1,305 @@
+#include "strata/tabular/options.h"
+
+#include <set>
+
+#include "strata/base/errors.h"
+#include "strata/base/user_text.h"
+#include "strata/tabular/sample_file.h"
+
+namespace strata {
+
+const char* name_of(SampleFormat format) {
+  constexpr const char* kNames[] = {"auto",   "csv",     "tsv",      "criteo",
+                                    "libsvm", "records", "synthetic"};
+  return kNames[static_cast<int>(format)];
+}
+
+const char* name_of(NumericTransform transform) {
+  constexpr const char* kNames[] = {"none", "z-score", "log", "buckets"};
+  return kNames[static_cast<int>(transform)];
+}
+
+const char* name_of(Pooling pool) {
+  constexpr const char* kNames[] = {"sum", "mean", "sqrtn", "max", "weighted", "last", "sequence"};
+  return kNames[static_cast<int>(pool)];
+}
+
+const char* name_of(IdSource source) {
+  constexpr const char* kNames[] = {"hash", "vocabulary", "number", "buckets"};
+  return kNames[static_cast<int>(source)];
+}
+
+const char* name_of(EpochEnd end) {
+  constexpr const char* kNames[] = {"continue", "short", "drop"};
+  return kNames[static_cast<int>(end)];
+}
+
+namespace {
+
+constexpr double kMostBuckets = 65536;
+constexpr double kMostSamples = 1e15;
+
+}  // namespace
+
+void describe(OptionSet& set, const std::string& prefix, NumericOptions& options) {
+  set.add(prefix + ".name", &options.name, {.help = "Column of a number; missing ones are 0."});
+  set.add(prefix + ".transform", &options.transform,
+          named({NumericTransform::kNone, NumericTransform::kZScore, NumericTransform::kLog,
+                 NumericTransform::kBuckets}),
+          {.help = "What the model reads: the number, its z-score, sign(x) log(1 + |x|), or the "
+                   "place of its quantile from -1/2 to 1/2."});
+  set.add(prefix + ".buckets", &options.buckets,
+          {.help = "Quantiles of transform: buckets.",
+           .unit = "buckets",
+           .minimum = 2,
+           .maximum = kMostBuckets});
+}
+
+void describe(OptionSet& set, const std::string& prefix, CategoricalOptions& options) {
+  set.add(prefix + ".name", &options.name, {.help = "Name of the feature and its table."});
+  set.add(prefix + ".column", &options.column, {.help = "Column that is read; empty: the name."});
+  set.add(prefix + ".width", &options.width,
+          {.help = "Width of its rows.", .unit = "elements", .minimum = 1, .maximum = 65536});
+  set.add(prefix + ".pool", &options.pool,
+          named({Pooling::kSum, Pooling::kMean, Pooling::kSqrtN, Pooling::kMax, Pooling::kWeighted,
+                 Pooling::kLast, Pooling::kSequence}),
+          {.help = "How the rows of several ids become one; weighted: ids are written id:weight; "
+                   "last: the last id's row; sequence: the rows themselves."});
+  set.add(prefix + ".separator", &options.separator,
+          {.help = "Text between ids; empty: the column holds one id."});
+  set.add(prefix + ".last", &options.last,
+          {.help = "Of several ids only the last so many; 0: all.",
+           .unit = "ids",
+           .minimum = 0,
+           .maximum = 65536});
+  set.add(prefix + ".ids", &options.ids,
+          named({IdSource::kHash, IdSource::kVocabulary, IdSource::kNumber, IdSource::kBuckets}),
+          {.help = "How a text becomes an id: its hash, its place among the sorted texts of the "
+                   "training samples, the number that it is, or that number's quantile."});
+  set.add(prefix + ".min_count", &options.min_count,
+          {.help = "ids: vocabulary: texts that are rarer share the id of unknown ones.",
+           .unit = "samples",
+           .minimum = 1});
+  set.add(prefix + ".buckets", &options.buckets,
+          {.help = "Quantiles of ids: buckets.",
+           .unit = "buckets",
+           .minimum = 2,
+           .maximum = kMostBuckets});
+  set.add(prefix + ".embedding", &options.embedding,
+          {.help = "What this feature's rows have otherwise than the section embedding says."});
+}
+
+void describe(OptionSet& set, const std::string& prefix, TabularOptions& options) {
+  set.add(prefix + ".train", &options.train, {.help = "File of samples to train on."});
+  set.add(prefix + ".validation", &options.validation,
+          {.help = "File to validate on; empty: the end of the training file."});
+  set.add(prefix + ".validation_fraction", &options.validation_fraction,
+          {.help = "Fraction of the training file kept for validation, at its end; 0 keeps none.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = 0.5});
+  set.add(prefix + ".format", &options.format,
+          named({SampleFormat::kAuto, SampleFormat::kCsv, SampleFormat::kTsv, SampleFormat::kCriteo,
+                 SampleFormat::kLibsvm}),
+          {.help = "Of both files; auto: by the end of their names; records: of strata convert; "
+                   "synthetic: no file, samples are made up."});
+  set.add(prefix + ".header", &options.header,
+          {.help = "csv and tsv: whether the first line names the columns."});
+  set.add(prefix + ".columns", &options.columns,
+          {.help = "csv and tsv: names of the columns, whatever a header says."});
+  set.add(prefix + ".label", &options.label, {.help = "Column of the label."});
+  set.add(prefix + ".positive", &options.positive,
+          {.help = "The label's text that means 1, others mean 0; empty: labels are 0 and 1."});
+  set.add(prefix + ".group", &options.group,
+          {.help = "Column, such as the user, by which AUC is averaged, too; empty: none."});
+  set.add(prefix + ".numeric", &options.numeric, "name", {.help = "Columns that are numbers."});
+  set.add(prefix + ".categorical", &options.categorical, "name",
+          {.help = "Columns whose ids have rows; none and none numeric: all of criteo, libsvm or "
+                   "synthetic."});
+  set.add(prefix + ".fit_samples", &options.fit_samples,
+          {.help = "First training samples that statistics and vocabularies are taken of; 0: all.",
+           .unit = "samples",
+           .minimum = 0,
+           .maximum = kMostSamples});
+  set.add(prefix + ".shuffle", &options.shuffle,
+          {.help = "Draw the samples of every epoch in an order of its own."});
+  set.add(prefix + ".last_batch", &options.last_batch,
+          named({EpochEnd::kContinue, EpochEnd::kShort, EpochEnd::kDrop}),
+          {.help = "The mini-batch at the end of an epoch: filled up from the next one, short, or "
+                   "dropped."});
+  describe(set, prefix + ".synthetic", options.synthetic);
+}
+
+void describe(OptionSet& set, const std::string& prefix, SyntheticFeature& feature) {
+  set.add(prefix + ".name", &feature.name, {.help = "Column."});
+  set.add(prefix + ".cardinality", &feature.cardinality,
+          {.help = "Ids that there are.", .unit = "ids", .minimum = 1, .maximum = 0x1p60});
+  set.add(prefix + ".zipf", &feature.zipf,
+          {.help = "Exponent of their frequencies; 0: all the same.", .minimum = 0, .maximum = 8});
+  set.add(prefix + ".least_ids", &feature.least_ids,
+          {.help = "Fewest ids of a sample.", .unit = "ids", .minimum = 0, .maximum = 4096});
+  set.add(prefix + ".most_ids", &feature.most_ids,
+          {.help = "Most ids of a sample; every number between is as likely.",
+           .unit = "ids",
+           .minimum = 1,
+           .maximum = 4096});
+}
+
+void describe(OptionSet& set, const std::string& prefix, SyntheticOptions& options) {
+  set.add(prefix + ".samples", &options.samples,
+          {.help = "format: synthetic: samples of an epoch.",
+           .unit = "samples",
+           .minimum = 1,
+           .maximum = kMostSamples});
+  set.add(prefix + ".validation_samples", &options.validation_samples,
+          {.help = "Samples to validate on; they follow those of the epoch.",
+           .unit = "samples",
+           .minimum = 0,
+           .maximum = kMostSamples});
+  set.add(prefix + ".features", &options.features, "name", {.help = "Columns of ids."});
+  set.add(prefix + ".numeric", &options.numeric,
+          {.help = "Columns n1, n2 and so on, standard normal.", .minimum = 0, .maximum = 4096});
+  set.add(prefix + ".positive", &options.positive,
+          {.help = "About this fraction of labels is 1.",
+           .unit = "ratio",
+           .minimum = 0.0001,
+           .maximum = 0.9999});
+  set.add(prefix + ".linear", &options.linear,
+          {.help = "Standard deviation of what single features add to the logit.",
+           .minimum = 0,
+           .maximum = 100});
+  set.add(prefix + ".pairwise", &options.pairwise,
+          {.help = "The same of pairs of features.", .minimum = 0, .maximum = 100});
+  set.add(prefix + ".noise", &options.noise,
+          {.help = "Fraction of labels that depend on nothing.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = 1});
+  set.add(prefix + ".drift_every", &options.drift_every,
+          {.help = "Samples after which other ids become frequent; 0: never.",
+           .unit = "samples",
+           .minimum = 0,
+           .maximum = kMostSamples});
+  set.add(prefix + ".drift_share", &options.drift_share,
+          {.help = "Share of a feature's ids by which frequencies move on each time.",
+           .unit = "ratio",
+           .minimum = 0,
+           .maximum = 1});
+  set.add(prefix + ".seed", &options.seed, {.help = "Of everything that is drawn.", .minimum = 0});
+}
+
+TabularOptions complete(TabularOptions options) {
+  if (!options.numeric.empty() || !options.categorical.empty()) return options;
+  const SampleFormat format = format_of(options.train, options.format);
+  if (format == SampleFormat::kCriteo) {
+    for (int i = 1; i <= 13; ++i)
+      options.numeric.push_back(
+          {.name = "I" + std::to_string(i), .transform = NumericTransform::kLog});
+    for (int i = 1; i <= 26; ++i) options.categorical.push_back({.name = "C" + std::to_string(i)});
+  } else if (format == SampleFormat::kLibsvm) {
+    options.categorical.push_back({.name = "features",
+                                   .pool = Pooling::kWeighted,
+                                   .separator = " ",
+                                   .ids = IdSource::kNumber});
+  } else if (format == SampleFormat::kSynthetic) {
+    for (std::int64_t i = 1; i <= options.synthetic.numeric; ++i)
+      options.numeric.push_back(
+          {.name = "n" + std::to_string(i), .transform = NumericTransform::kNone});
+    for (const SyntheticFeature& feature : options.synthetic.features) {
+      const bool several = feature.most_ids > 1 || feature.least_ids == 0;
+      options.categorical.push_back({.name = feature.name,
+                                     .pool = several ? Pooling::kMean : Pooling::kSum,
+                                     .separator = several ? " " : "",
+                                     .ids = IdSource::kNumber});
+    }
+  }
+  return options;
+}
+
+namespace {
+
+class Checker {
+ public:
+  Checker(const std::string& prefix, const std::function<std::string(const std::string&)>& where)
+      : prefix_(prefix), where_(where) {}
+
+  void require(bool holds, const std::string& field, const std::string& what,
+               const std::string& expected, const std::string& got, const std::string& fix) const {
+    if (holds) return;
+    throw UserError({.operation = "tabular.options",
+                     .where = where_(prefix_ + "." + field),
+                     .what = prefix_ + "." + field + ": " + what,
+                     .expected = expected,
+                     .got = got,
+                     .fix = fix});
+  }
+
+  void require_name(const std::string& list, std::size_t i, const std::string& name,
+                    std::set<std::string>& names) const {
+    const std::string field = list + "[" + std::to_string(i) + "].name";
+    require(!name.empty(), field, "a feature without a name", "the name of a column", "nothing",
+            "write it like `name: price`");
+    require(names.insert(name).second, field, "two features have one name", "another name",
+            quote(name), "give the second a name of its own, and its column");
+  }
+
+ private:
+  const std::string& prefix_;
+  const std::function<std::string(const std::string&)>& where_;
+};
+
+void check_categorical(const CategoricalOptions& feature, const std::string& place,
+                       const Checker& check) {
+  check.require(feature.pool != Pooling::kSequence || feature.last > 0, place + ".last",
+                "a sequence has a length", "the number of its last ids", "0",
+                "set last to the ids that a model reads");
+  check.require(feature.ids == IdSource::kVocabulary || feature.min_count == 1,
+                place + ".min_count", "only a vocabulary counts", "ids: vocabulary",
+                name_of(feature.ids), "set ids: vocabulary, or admission in its embedding");
+  check.require(feature.ids != IdSource::kBuckets || feature.separator.empty(),
+                place + ".separator", "quantiles are of one number", "none",
+                quote(feature.separator), "remove the separator");
+  check.require(feature.pool != Pooling::kWeighted || feature.ids != IdSource::kBuckets,
+                place + ".pool", "a quantile has no weight", "another pool", "weighted",
+                "set pool: sum");
+}
+
+}  // namespace
+
+void check(const TabularOptions& options, const std::string& prefix,
+           const std::function<std::string(const std::string&)>& where) {
+  const Checker check(prefix, where);
+  const bool synthetic = options.format == SampleFormat::kSynthetic;
+  check.require(synthetic || !options.train.empty(), "train", "no file to train on",
+                "the path of a file of samples", "nothing", "set " + prefix + ".train");
+  check.require(!synthetic || options.train.empty(), "train", "made-up samples have no file",
+                "nothing", quote(options.train), "remove it, or " + prefix + ".format");
+  check.require(!options.label.empty(), "label", "no label", "the name of a column", "nothing",
+                "set " + prefix + ".label");
+  const TabularOptions completed = complete(options);
+  check.require(!completed.numeric.empty() || !completed.categorical.empty(), "categorical",
+                "nothing to learn from", "names of columns here or in " + prefix + ".numeric",
+                "nothing", "name the columns that a model reads");
+  check.require(!synthetic || !options.synthetic.features.empty() || options.synthetic.numeric > 0,
+                "synthetic.features", "made-up samples have columns", "at least one", "none",
+                "name one, such as {name: user, cardinality: 1000}");
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < options.numeric.size(); ++i)
+    check.require_name("numeric", i, options.numeric[i].name, names);
+  names.clear();  // a number may have rows, too
+  for (std::size_t i = 0; i < options.categorical.size(); ++i) {
+    check.require_name("categorical", i, options.categorical[i].name, names);
+    check_categorical(options.categorical[i], "categorical[" + std::to_string(i) + "]", check);
+  }
+  names.clear();
+  for (std::size_t i = 0; i < options.synthetic.features.size(); ++i) {
+    const SyntheticFeature& feature = options.synthetic.features[i];
+    check.require_name("synthetic.features", i, feature.name, names);
+    check.require(feature.least_ids <= feature.most_ids,
+                  "synthetic.features[" + std::to_string(i) + "].least_ids", "more than most_ids",
+                  "at most " + std::to_string(feature.most_ids), std::to_string(feature.least_ids),
+                  "set most_ids, too");
+  }
+}
+
+}  // namespace strata

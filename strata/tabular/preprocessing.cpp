@@ -1,0 +1,130 @@
+#include "strata/tabular/preprocessing.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+std::uint64_t bucket_of(const std::vector<double>& edges, double value) {
+  return static_cast<std::uint64_t>(std::ranges::upper_bound(edges, value) - edges.begin());
+}
+
+std::uint64_t hash_seeded(std::uint64_t seed, std::string_view text) {
+  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
+}
+
+std::uint64_t seed_of(std::string_view name) { return XXH3_64bits(name.data(), name.size()); }
+
+}  // namespace
+
+std::uint64_t hash_text(std::string_view name, std::string_view text) {
+  return hash_seeded(seed_of(name), text);
+}
+
+std::vector<std::string_view> parts_of(std::string_view text, std::string_view separator) {
+  if (separator.empty()) return {text};
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, at), text.size());
+    if (end > at) parts.push_back(text.substr(at, end - at));
+    at = end + separator.size();
+  }
+  return parts;
+}
+
+Preprocessing::Preprocessing(const TabularOptions& options)
+    : options_(options),
+      numeric_(options.numeric.size()),
+      categorical_(options.categorical.size()) {
+  for (std::size_t i = 0; i < categorical_.size(); ++i)
+    categorical_[i].seed = seed_of(options_.categorical[i].name);
+}
+
+// The keys are views of the vocabulary, which stays where it is.
+void Preprocessing::index_vocabularies() {
+  for (Categorical& feature : categorical_) {
+    for (std::size_t i = 0; i < feature.vocabulary.size(); ++i)
+      feature.places.emplace(feature.vocabulary[i], i);
+  }
+}
+
+bool Preprocessing::needs_samples() const {
+  return !options_.positive.empty() ||
+         std::ranges::any_of(options_.numeric,
+                             [](const NumericOptions& number) {
+                               return number.transform == NumericTransform::kZScore ||
+                                      number.transform == NumericTransform::kBuckets;
+                             }) ||
+         std::ranges::any_of(options_.categorical, [](const CategoricalOptions& feature) {
+           return feature.ids == IdSource::kVocabulary || feature.ids == IdSource::kBuckets;
+         });
+}
+
+float Preprocessing::number(std::size_t i, const ColumnText& text) const {
+  if (text.is_missing()) return 0;
+  const NumericOptions& options = options_.numeric[i];
+  const Numeric& learnt = numeric_[i];
+  const double value = text.number();
+  switch (options.transform) {
+    case NumericTransform::kNone:
+      return static_cast<float>(value);
+    case NumericTransform::kZScore:
+      return static_cast<float>((value - learnt.mean) / learnt.deviation);
+    case NumericTransform::kLog:
+      return static_cast<float>(std::copysign(std::log1p(std::fabs(value)), value));
+    case NumericTransform::kBuckets: {
+      const auto bucket = static_cast<double>(bucket_of(learnt.edges, value));
+      return static_cast<float>((bucket + 0.5) / static_cast<double>(options.buckets) - 0.5);
+    }
+  }
+  return 0;
+}
+
+void Preprocessing::append_id(std::size_t i, const ColumnText& text, std::string_view part,
+                              IdLists& lists) const {
+  const CategoricalOptions& options = options_.categorical[i];
+  const Categorical& learnt = categorical_[i];
+  if (options.pool == Pooling::kWeighted) {
+    const std::size_t colon = part.rfind(':');
+    const bool weighted = colon != std::string_view::npos;
+    lists.weights.push_back(weighted ? static_cast<float>(text.number(part.substr(colon + 1)))
+                                     : 1.0F);
+    if (weighted) part = part.substr(0, colon);
+  }
+  switch (options.ids) {
+    case IdSource::kHash:
+      lists.ids.push_back(hash_seeded(learnt.seed, part));
+      break;
+    case IdSource::kNumber:
+      lists.ids.push_back(text.id(part));
+      break;
+    case IdSource::kVocabulary: {
+      const auto found = learnt.places.find(part);
+      lists.ids.push_back(found == learnt.places.end() ? learnt.vocabulary.size() : found->second);
+      break;
+    }
+    case IdSource::kBuckets:
+      lists.ids.push_back(text.is_missing() ? static_cast<std::uint64_t>(options.buckets)
+                                            : bucket_of(learnt.edges, text.number(part)));
+      break;
+  }
+}
+
+void Preprocessing::append_ids(std::size_t i, const ColumnText& text, IdLists& lists) const {
+  const CategoricalOptions& options = options_.categorical[i];
+  const bool none = options.ids == IdSource::kNumber && text.is_missing();
+  if (!none) {
+    const std::vector<std::string_view> parts = parts_of(text.text, options.separator);
+    const auto last = static_cast<std::size_t>(options.last);
+    const std::size_t first = last > 0 && parts.size() > last ? parts.size() - last : 0;
+    for (std::size_t k = first; k < parts.size(); ++k) append_id(i, text, parts[k], lists);
+  }
+  lists.offsets.push_back(static_cast<std::int64_t>(lists.ids.size()));
+}
+
+}  // namespace strata

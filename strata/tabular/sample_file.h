@@ -1,0 +1,60 @@
+/// Reads any sample of a log as the texts of its columns.
+///
+/// A text file (CSV, TSV, Criteo's, libsvm) is read once when it is opened: every line is checked, and
+/// of each sample its place is kept, 12 bytes; its line is read again when it is asked for. Strata's
+/// records (record_file.h) need no memory. Nothing is written: no cache stands beside the file.
+///
+/// Threads  const, any thread, each with a SampleText of its own.
+/// Errors   UserError with file, line and column: quotation, too many or too few columns, no pair of
+///          index and value, a line beyond 16 MiB, no samples, columns that aren't there. Empty lines
+///          count for nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "strata/tabular/options.h"
+
+namespace strata {
+
+/// One sample. The texts live until it is filled again.
+class SampleText {
+ public:
+  SampleText() = default;
+  SampleText(const SampleText&) = delete;
+  SampleText& operator=(const SampleText&) = delete;
+
+  std::vector<std::string_view> fields;  ///< by column
+  std::vector<char> bytes;               ///< for who fills it
+  std::int64_t block = -1;               ///< of records: the block in `bytes`
+};
+
+class SampleFile {
+ public:
+  virtual ~SampleFile() = default;
+
+  virtual std::int64_t samples() const = 0;
+  virtual const std::vector<std::string>& columns() const = 0;
+  virtual void read(std::int64_t sample, SampleText& text) const = 0;
+
+  /// Where a person finds it: "clicks.tsv:17".
+  virtual std::string place(std::int64_t sample) const = 0;
+
+  /// The column's index; refused if there is none, with the nearest name.
+  int column(const std::string& name) const;
+
+ protected:
+  virtual std::string path() const = 0;
+};
+
+/// The file at `path`, in the format that the options say.
+std::shared_ptr<const SampleFile> open_samples(const std::string& path,
+                                               const TabularOptions& options);
+
+/// The format of a file that the options leave open; refused if its name says nothing.
+SampleFormat format_of(const std::string& path, SampleFormat asked);
+
+}  // namespace strata

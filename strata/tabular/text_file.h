@@ -1,0 +1,67 @@
+/// Splits the lines of CSV, TSV, Criteo's TSV and libsvm into columns, in place.
+///
+/// CSV is RFC 4180: a quoted column may hold separators, line ends and doubled marks; a mark inside
+/// an unquoted one is refused. TSV has no quotation. Lines end with LF or CR LF.
+///
+/// libsvm's columns are label, qid, features (all pairs index:value as they stand) and one for every
+/// index that somebody wants by its number; those leave `features`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "strata/base/random_access_file.h"
+#include "strata/tabular/options.h"
+#include "strata/tabular/sample_file.h"
+
+namespace strata {
+
+/// What is wrong with a line, and at which of its bytes (from 0).
+struct LineProblem {
+  std::size_t byte = 0;
+  std::string what, expected, got, fix;
+};
+
+struct LineFormat {
+  SampleFormat kind = SampleFormat::kCsv;
+  std::vector<std::string> wanted = {};  ///< libsvm: indices with a column of their own
+
+  bool quotes() const { return kind == SampleFormat::kCsv; }
+
+  /// Fields are parts of `line`, which is changed where doubled marks become single ones. False if
+  /// it is malformed.
+  bool split(std::span<char> line, std::vector<std::string_view>& fields,
+             LineProblem& problem) const;
+};
+
+/// Goes through the lines of a file that aren't empty. A CSV line may have line ends inside quotes.
+class LineScanner {
+ public:
+  LineScanner(const RandomAccessFile& file, bool quotes, const FileUse& use);
+
+  /// False at the end.
+  bool next();
+  std::span<char> line() { return {buffer_.data() + begin_, length_}; }
+  std::uint64_t offset() const { return first_ + begin_; }  ///< of the line, in the file
+  std::int64_t number() const { return number_; }           ///< from 1
+
+ private:
+  bool fill();
+
+  const RandomAccessFile& file_;
+  const FileUse& use_;
+  bool quotes_;
+  std::vector<char> buffer_;
+  std::uint64_t first_ = 0;  // offset of the buffer's first byte
+  std::size_t begin_ = 0, length_ = 0, next_ = 0;
+  std::int64_t number_ = 0, next_number_ = 1;
+};
+
+std::shared_ptr<const SampleFile> open_text_samples(const std::string& path, SampleFormat format,
+                                                    const TabularOptions& options);
+
+}  // namespace strata
