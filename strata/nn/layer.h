@@ -47,6 +47,10 @@ struct WeightSpec {
   /// With sequence parallelism a rank's gradient of this undivided weight comes from its part of
   /// the sequence alone: the ranks' are added before the update.
   bool partial_gradient = false;
+  /// Above 0: a running statistic, which neither the optimizer nor the norm sees. Layers add to its
+  /// gradient what a micro-batch found; a step moves it by this share towards the mean of what all
+  /// micro-batches and replicas did.
+  double momentum = 0;
 };
 
 /// A tensor that isn't there yet.
@@ -68,6 +72,8 @@ struct LayerBytes {
 /// Where a loss layer reports: sums over the tokens of a micro-batch, added in micro-batch order.
 struct LossSink {
   double sum = 0;  ///< fp64 sum of token losses
+  /// Outside of training, to which layers that score samples append their scores; null: nobody asks.
+  std::vector<float>* scores = nullptr;
 };
 
 /// What decoding keeps of the tokens before a layer's inputs: keys and values, for example.

@@ -1,5 +1,5 @@
-// Three passes over the specs give three ranges: the optimizer takes the first two as one piece each,
-// and what is borrowed stands behind all that is updated.
+// Four passes over the specs give four ranges: the optimizer takes the first two as one piece each, and
+// what is borrowed stands behind all that is updated.
 #include "strata/nn/layout.h"
 
 #include <algorithm>
@@ -64,7 +64,10 @@ LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& 
     return offset;
   };
   layout.decay_numel = place([&](std::size_t i) { return !borrowed[i] && specs[i].decay; });
-  layout.own_numel = place([&](std::size_t i) { return !borrowed[i] && !specs[i].decay; });
+  const auto is_statistic = [&](std::size_t i) { return specs[i].momentum > 0; };
+  layout.trained_numel =
+      place([&](std::size_t i) { return !borrowed[i] && !specs[i].decay && !is_statistic(i); });
+  layout.own_numel = place([&](std::size_t i) { return !borrowed[i] && is_statistic(i); });
   layout.total_numel = place([&](std::size_t i) { return borrowed[i]; });
   layout.specs = std::move(specs);
   return layout;

@@ -4,8 +4,8 @@
 /// Every rank's slice has the same shape: sizes that don't divide are rounded up, and the last slices
 /// end in padding, which belongs to no run and stays zero.
 ///
-/// Order: weights with decay, weights without, then (in the gradient buffer only, or in a replica)
-/// uses of weights that another layer owns. Each starts at a multiple of 64 bytes, in the buffer of
+/// Order: weights with decay, weights without, running statistics, then (in the gradient buffer only,
+/// or in a replica) uses of weights that another layer owns. Each starts at a multiple of 64 bytes, in the buffer of
 /// the weights' own type and in those of fp32; padding is zero, so one optimizer pass covers a range
 /// and its bits don't depend on how it is cut.
 ///
@@ -32,8 +32,9 @@ struct LayerLayout {
   std::vector<WeightSpec> specs;
   std::vector<WeightPlacement> placements;  ///< as specs
   std::int64_t decay_numel = 0;             ///< [0, decay_numel): weight decay applies
-  std::int64_t own_numel = 0;    ///< [0, own_numel): this layer's weights; the optimizer's range
-  std::int64_t total_numel = 0;  ///< with the borrowed uses; size of the gradient buffer
+  std::int64_t trained_numel = 0;  ///< [0, trained_numel): the optimizer's range; statistics follow
+  std::int64_t own_numel = 0;      ///< [0, own_numel): this layer's weights
+  std::int64_t total_numel = 0;    ///< with the borrowed uses; size of the gradient buffer
 };
 
 /// `borrowed[i]`: specs[i] is tied and owned by another layer. `ranks`: among which split weights

@@ -19,6 +19,20 @@ TEST(LayerLayout, PutsDecayedWeightsFirstAndBorrowedOnesLast) {
   EXPECT_EQ(layout.total_numel, 80);
 }
 
+TEST(LayerLayout, PutsRunningStatisticsBehindWhatIsTrained) {
+  const LayerLayout layout = make_layout({{.name = "mean", .shape = {5}, .momentum = 0.1},
+                                          {.name = "tied", .shape = {4}},
+                                          {.name = "gain", .shape = {5}},
+                                          {.name = "matrix", .shape = {3, 7}, .decay = true}},
+                                         {false, true, false, false});
+  EXPECT_EQ(layout.decay_numel, 32);
+  EXPECT_EQ(layout.placements[2].offset, 32);
+  EXPECT_EQ(layout.trained_numel, 48);
+  EXPECT_EQ(layout.placements[0].offset, 48);
+  EXPECT_EQ(layout.own_numel, 64);
+  EXPECT_EQ(layout.total_numel, 80);
+}
+
 TEST(LayerLayout, AlignsWeightsTo64BytesOfTheirOwnType) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const LayerLayout layout = make_layout({{.name = "a", .shape = {3, 5}, .decay = true},

@@ -38,9 +38,14 @@ struct NormSums {
   at::Tensor gain, bias = {};
 };
 
+/// Mean and biased variance of each column over the rows, [C] fp32.
+struct BatchStatistics {
+  at::Tensor mean, variance;
+};
+
 /// kGelu: tanh form (Hendrycks & Gimpel 2016). kSwiglu (Shazeer 2020): silu(gate) * up of rows
-/// [gate | up], half as wide.
-enum class Activation : std::uint8_t { kGelu, kSwiglu };
+/// [gate | up], half as wide. kRelu: max(x, 0).
+enum class Activation : std::uint8_t { kGelu, kSwiglu, kRelu };
 
 enum class RopeTurn : std::uint8_t { kForward, kBack };
 
@@ -86,6 +91,15 @@ class Primitives {
   virtual void norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
                              const NormStatistics& statistics, const NormSums& sums) const = 0;
 
+  // ---- BatchNorm (Ioffe & Szegedy 2015); x [rows, C] fp32, of which it makes the statistics
+  virtual BatchStatistics batch_statistics(const at::Tensor& x) const = 0;
+  virtual at::Tensor batch_norm(const at::Tensor& x, const Norm& norm,
+                                const BatchStatistics& statistics) const = 0;
+  /// dy becomes dx, where the statistics are x's own; adds the gradients of gain and bias to `sums`.
+  virtual void batch_norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
+                                   const BatchStatistics& statistics,
+                                   const NormSums& sums) const = 0;
+
   // ---- Activations and what is added to them
   virtual at::Tensor activate(Activation kind, const at::Tensor& x) const = 0;
   /// The gradient at x. Overwrites dy; `again`, unless it is null, becomes activate(x).
@@ -97,6 +111,20 @@ class Primitives {
   /// residual + mask * x; without a residual mask * x.
   virtual at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
                                  const MaskOfSamples& mask) const = 0;
+
+  /// a * b + c, elementwise; without c a * b.
+  virtual at::Tensor multiply_add(const at::Tensor& a, const at::Tensor& b,
+                                  const at::Tensor& c) const = 0;
+
+  // ---- Interactions, fp32; vectors of `width` elements: first [B, width] or undefined, rest
+  // [B, n width]
+  /// [first | x_i . x_j for j < i], rows in ascending i, then j.
+  virtual at::Tensor pairwise_dots(const at::Tensor& first, const at::Tensor& rest,
+                                   std::int64_t width) const = 0;
+  /// Writes the gradients dfirst and drest.
+  virtual void pairwise_dots_gradient(const at::Tensor& first, const at::Tensor& rest,
+                                      std::int64_t width, const at::Tensor& dy,
+                                      const at::Tensor& dfirst, const at::Tensor& drest) const = 0;
 
   // ---- Attention, causal; q, k, v [B, T, heads, width], heads of a token side by side
   /// Turns in place; table [T, width] fp32.
@@ -128,6 +156,11 @@ class Primitives {
   virtual void add_loss(double& loss, at::Tensor& logits, const std::int64_t* targets,
                         const kernels::CrossEntropy& what, const TensorParallel* group,
                         bool gradient) const = 0;
+  /// Of logits [B] and labels [B], fp32, a label in [0, 1] or, where it doesn't count, below 0: adds
+  /// the sum of the binary cross-entropies in row order, made in fp64, to `loss`. Writes `scale` times
+  /// its gradient at the logits if `gradient` is defined.
+  virtual void add_logistic_loss(double& loss, const at::Tensor& logits, const at::Tensor& labels,
+                                 double scale, const at::Tensor& gradient) const = 0;
 };
 
 /// Those of the tensor's kind of device.

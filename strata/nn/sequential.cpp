@@ -29,7 +29,37 @@ std::string join(const std::vector<std::string>& names) {
 
 Sequential::Sequential(std::vector<std::string> batch_inputs, TensorSplit split,
                        at::ScalarType precision)
-    : batch_inputs_(std::move(batch_inputs)), split_(split), precision_(precision) {}
+    : batch_inputs_(std::move(batch_inputs)),
+      wanted_(batch_inputs_.size(), false),
+      read_(batch_inputs_.size(), false),
+      split_(split),
+      precision_(precision) {}
+
+int Sequential::batch_input(const std::string& name) const {
+  const auto found = std::find(batch_inputs_.begin(), batch_inputs_.end(), name);
+  if (found == batch_inputs_.end()) {
+    throw UserError({.operation = "nn.batch_input",
+                     .where = name,
+                     .what = "no such input of the mini-batch",
+                     .expected = "one of: " + join(batch_inputs_),
+                     .got = name,
+                     .fix = "name one of them"});
+  }
+  return static_cast<int>(found - batch_inputs_.begin());
+}
+
+void Sequential::want_gradient(const std::string& batch_input) {
+  const int index = this->batch_input(batch_input);
+  STRATA_CHECK(!read_[index], "nn.want_gradient");
+  wanted_[index] = true;
+}
+
+std::vector<bool> Sequential::differentiable_inputs(int layer) const {
+  std::vector<bool> differentiable;
+  for (const InputRef& ref : inputs_[layer])
+    differentiable.push_back(ref.value >= 0 || wanted_[ref.batch_input]);
+  return differentiable;
+}
 
 int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
                     const std::vector<std::string>& inputs,
@@ -51,6 +81,10 @@ int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
       consumers.push_back(index);
     } else if (batch != batch_inputs_.end()) {
       ref.batch_input = static_cast<int>(batch - batch_inputs_.begin());
+      if (wanted_[ref.batch_input] && read_[ref.batch_input])
+        refuse(name, "a second reader of an input whose gradient is wanted", "one reader", input,
+               "let the first one pass it on as an output");
+      read_[ref.batch_input] = true;
     } else {
       refuse(name, "unknown input", "an earlier output or one of: " + join(batch_inputs_), input,
              "write the value in an earlier layer");
@@ -121,7 +155,8 @@ std::int64_t Sequential::num_weights() const {
   std::int64_t count = 0;
   for (const LayerLayout& layout : layouts_) {
     for (std::size_t i = 0; i < layout.specs.size(); ++i)
-      if (!layout.placements[i].borrowed) count += TensorSpec{layout.specs[i].shape}.numel();
+      if (!layout.placements[i].borrowed && layout.specs[i].momentum == 0)
+        count += TensorSpec{layout.specs[i].shape}.numel();
   }
   return count;
 }

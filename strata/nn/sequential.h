@@ -8,8 +8,11 @@
 ///
 /// A name means the latest value written under it. Weights that name the same tie are one weight.
 ///
+/// Inputs of the mini-batch have no gradient, but for those that want_gradient() names: their one
+/// reader's backward gives it, and a layer that others need them from passes them on as a value.
+///
 /// Errors  UserError: unknown input name, a name read twice by one layer, duplicate layer names,
-///         tied weights of different shapes.
+///         tied weights of different shapes, a second reader of an input whose gradient is wanted.
 #pragma once
 
 #include <memory>
@@ -41,11 +44,17 @@ class Sequential {
           const std::vector<std::string>& inputs = {"x"},
           const std::vector<std::string>& outputs = {"x"});
 
+  /// The gradient of this input of the mini-batch is handed out; before layers are added.
+  void want_gradient(const std::string& batch_input);
+  bool wants_gradient(int batch_input) const { return wanted_[batch_input]; }
+  int batch_input(const std::string& name) const;  ///< its index
+
   int num_layers() const { return static_cast<int>(layers_.size()); }
   const Layer& layer(int index) const { return *layers_[index]; }
   const std::string& name(int index) const { return names_[index]; }
   const std::vector<std::string>& batch_inputs() const { return batch_inputs_; }
   const std::vector<InputRef>& inputs(int layer) const { return inputs_[layer]; }
+  std::vector<bool> differentiable_inputs(int layer) const;  ///< as inputs(): has it a gradient?
   const std::vector<int>& outputs(int layer) const { return outputs_[layer]; }  ///< value indices
   const Dataflow& dataflow() const { return dataflow_; }
 
@@ -60,12 +69,14 @@ class Sequential {
   std::vector<TensorSpec> input_specs(int layer, const std::vector<TensorSpec>& batch_inputs,
                                       const std::vector<TensorSpec>& values) const;
 
-  std::int64_t num_weights() const;  ///< elements of the whole model, each tied weight once
+  /// Elements of the whole model, each tied weight once, without running statistics.
+  std::int64_t num_weights() const;
 
  private:
   void resolve_ties(int layer, std::vector<WeightSpec> specs);
 
   std::vector<std::string> batch_inputs_;
+  std::vector<bool> wanted_, read_;  // per batch input: its gradient is wanted, a layer reads it
   TensorSplit split_;
   at::ScalarType precision_;
   std::vector<std::string> names_;

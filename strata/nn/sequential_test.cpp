@@ -73,6 +73,27 @@ TEST(Sequential, RefusesAnInputNamedTwice) {
   EXPECT_THROW(model.add("c", layer(), {"x", "x"}), UserError);
 }
 
+TEST(Sequential, HandsOutTheGradientOfAnInputThatOneLayerReads) {
+  Sequential model({"numbers", "rows", "labels"});
+  model.want_gradient("rows");
+  model.add("a", layer(), {"numbers"});
+  model.add("b", layer(), {"x", "rows", "labels"});
+  EXPECT_FALSE(model.wants_gradient(0));
+  EXPECT_TRUE(model.wants_gradient(model.batch_input("rows")));
+  EXPECT_EQ(model.differentiable_inputs(0), std::vector<bool>{false});
+  EXPECT_EQ(model.differentiable_inputs(1), (std::vector<bool>{true, true, false}));
+  EXPECT_THROW(model.add("c", layer(), {"rows"}), UserError);  // a second reader
+  EXPECT_NO_THROW(model.add("d", layer(), {"x", "numbers"}));
+  EXPECT_THROW(model.want_gradient("pixels"), UserError);
+}
+
+TEST(Sequential, CountsNoRunningStatistics) {
+  Sequential model({"x"});
+  model.add("norm", layer({{.name = "gain", .shape = {4}},
+                           {.name = "mean", .shape = {4}, .momentum = 0.1}}));
+  EXPECT_EQ(model.num_weights(), 4);
+}
+
 TEST(Initialise, DrawsByNameAndSeedAlone) {
   const WeightSpec spec{.name = "w", .shape = {64, 64}, .init = {Init::Kind::kNormal, 0.02}};
   const at::Tensor a = at::empty({64, 64}), b = at::empty({64, 64}), c = at::empty({64, 64});

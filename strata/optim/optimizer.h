@@ -16,7 +16,7 @@
 
 namespace strata {
 
-/// One layer's share of an update.
+/// One layer's share of an update; maybe nothing.
 struct UpdateRange {
   at::Tensor weights;             ///< fp32, or bf16 with a remainder
   at::Tensor gradients;           ///< fp32 or 16 bit; read only

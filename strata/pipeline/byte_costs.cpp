@@ -18,6 +18,16 @@ std::int64_t borrowed_numel(const LayerLayout& layout) {
   return layout.total_numel - layout.own_numel;
 }
 
+// Of a micro-batch: gradients of its inputs that the layer gives.
+std::int64_t input_gradient_bytes(const Sequential& model, int layer,
+                                  const std::vector<TensorSpec>& batch_inputs) {
+  std::int64_t bytes = 0;
+  for (const InputRef& input : model.inputs(layer))
+    if (input.value < 0 && model.wants_gradient(input.batch_input))
+      bytes += batch_inputs[input.batch_input].bytes();
+  return bytes;
+}
+
 // Asks each distinct layer once: blocks of a model are one layer, and to measure it takes time.
 class LayerBytesTable {
  public:
@@ -60,8 +70,9 @@ void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostReques
     LayerCost& cost = costs.layers[layer];
     cost.forward_fixed_bytes =
         fixed_part(cost.forward_transient_bytes, bytes.forward_transient, scale);
-    cost.backward_fixed_bytes =
-        fixed_part(cost.backward_transient_bytes, bytes.backward_transient, scale);
+    cost.backward_fixed_bytes = fixed_part(
+        cost.backward_transient_bytes,
+        bytes.backward_transient + input_gradient_bytes(model, layer, batch_inputs), scale);
   }
 }
 
@@ -83,6 +94,7 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     std::int64_t input_bytes = 0;
     for (const InputRef& input : model.inputs(layer))
       if (input.value >= 0) input_bytes += values[input.value].bytes();
+    const std::int64_t input_gradients = input_gradient_bytes(model, layer, request.batch_inputs);
     const std::int64_t states =
         own * (kFloatBytes * request.optimizer_slots + master_bytes(request.precision));
     // Gradients are read, states and weights read and written; fp16 ones only written.
@@ -98,9 +110,10 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .state_bytes = states,
          .replica_bytes = borrowed_numel(layout) * weight_bytes,
          .input_bytes = input_bytes,
+         .batch_gradient_bytes = input_gradients / request.micro_batch * request.samples,
          .saved_bytes = bytes.saved,
          .forward_transient_bytes = bytes.forward_transient,
-         .backward_transient_bytes = bytes.backward_transient,
+         .backward_transient_bytes = bytes.backward_transient + input_gradients,
          .recomputable = model.layer(layer).recomputable()});
   }
   for (std::int64_t first = 0; first < request.samples; first += request.micro_batch) {

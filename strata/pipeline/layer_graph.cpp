@@ -10,9 +10,12 @@
 
 namespace strata {
 
-std::vector<at::Tensor> make_inputs(std::vector<at::Tensor> values) {
-  for (at::Tensor& value : values)
-    if (value.is_floating_point()) value = value.detach().requires_grad_(true);
+std::vector<at::Tensor> make_inputs(std::vector<at::Tensor> values,
+                                    const std::vector<bool>& differentiable) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool has_gradient = differentiable.empty() || differentiable[i];
+    if (values[i].is_floating_point()) values[i] = values[i].detach().requires_grad_(has_gradient);
+  }
   return values;
 }
 

@@ -22,8 +22,10 @@ struct LayerGraph {
   torch::autograd::edge_list roots;  ///< of the outputs; empty until a graph was made
 };
 
-/// Makes the leaves that a graph starts from. Integer inputs carry no gradient.
-std::vector<at::Tensor> make_inputs(std::vector<at::Tensor> values);
+/// Makes the leaves that a graph starts from. Integer inputs carry no gradient, nor do those that
+/// `differentiable`, if it isn't empty, says so of.
+std::vector<at::Tensor> make_inputs(std::vector<at::Tensor> values,
+                                    const std::vector<bool>& differentiable = {});
 
 /// Forward with a graph: fills graph.roots from graph.inputs. Returns the outputs, detached.
 std::vector<at::Tensor> forward_with_graph(const Layer& layer, const ForwardContext& context,
@@ -35,7 +37,7 @@ std::vector<at::Tensor> forward_without_graph(const Layer& layer, const ForwardC
                                               std::span<const at::Tensor> inputs);
 
 /// Backward and end of the graph: adds the weights' gradients in place, returns those of the inputs
-/// (undefined for integer inputs, zeros where the layer ignored one).
+/// (undefined for inputs without one, zeros where the layer ignored one).
 std::vector<at::Tensor> backward(LayerGraph graph, std::vector<at::Tensor> output_gradients);
 
 }  // namespace strata

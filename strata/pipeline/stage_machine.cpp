@@ -1,5 +1,6 @@
 #include "strata/pipeline/stage_machine.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
 #include <algorithm>
@@ -53,6 +54,7 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
               .first_sample = inputs_.micro_batches.front().first_sample,
               // Of layers that are updated before the norm is known: nothing is clipped then.
               .factor = 1 / inputs_.loss_scale};
+  scalars_.loss.scores = inputs_.scores;
   outcome_ = {};
   values_.clear();
   gradients_.clear();
@@ -62,9 +64,35 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
   sends_.assign(model_.dataflow().values.size(), 0);
   for (const Action& action : program)
     if (action.op == Op::kSendActivation && action.micro_batch == 0) ++sends_[action.value];
+  make_input_gradients();
   if (!inputs_.training) return;
   for (const int layer : store_.layers())
     store_.acquire(layer, StateKind::kGradients).zero_gradients();
+}
+
+// Fresh ones: whoever took those of the step before may still read them.
+void StageMachine::make_input_gradients() {
+  input_gradients_.assign(model_.batch_inputs().size(), {});
+  if (!inputs_.training) return;
+  for (const int layer : store_.layers()) {
+    for (const InputRef& ref : model_.inputs(layer)) {
+      if (ref.value >= 0 || !model_.wants_gradient(ref.batch_input)) continue;
+      const at::Tensor& last = inputs_.micro_batches.back().inputs[ref.batch_input];
+      std::vector<std::int64_t> shape = last.sizes().vec();
+      shape[0] +=
+          inputs_.micro_batches.back().first_sample - inputs_.micro_batches.front().first_sample;
+      input_gradients_[ref.batch_input] = at::empty(shape, last.options());
+    }
+  }
+}
+
+void StageMachine::keep_input_gradient(int batch_input, int micro_batch,
+                                       const at::Tensor& gradient) {
+  const std::vector<MicroBatch>& batches = inputs_.micro_batches;
+  at::Tensor part = input_gradients_[batch_input].narrow(
+      0, batches[micro_batch].first_sample - batches.front().first_sample, gradient.size(0));
+  part.copy_(gradient);
+  if (scalars_.loss_scale != 1) part.div_(scalars_.loss_scale);
 }
 
 void StageMachine::perform(const Action& action) {
@@ -164,7 +192,7 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
     outputs = forward_without_graph(model_.layer(layer), context, lease.weights(), inputs);
   } else {
     LayerGraph& graph = graphs_[{layer, micro_batch}];
-    graph.inputs = make_inputs(std::move(inputs));
+    graph.inputs = make_inputs(std::move(inputs), model_.differentiable_inputs(layer));
     const double begin = now_seconds();
     outputs =
         plan_.decisions().recompute.has(layer)
@@ -187,7 +215,8 @@ void StageMachine::recompute(const Action& action) {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     LayerGraph& graph = graphs_.at({layer, action.micro_batch});
     if (graph.inputs.empty())
-      graph.inputs = make_inputs(offloaded_->take(layer, action.micro_batch));
+      graph.inputs = make_inputs(offloaded_->take(layer, action.micro_batch),
+                                 model_.differentiable_inputs(layer));
     const Lease lease = store_.acquire(layer, StateKind::kWeights);
     // The outputs went to their consumers in the first forward; only the graph is wanted.
     forward_with_graph(model_.layer(layer), context(layer, action.micro_batch), lease.weights(),
@@ -215,9 +244,13 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
       strata::backward(std::move(graph), std::move(output_gradients));
   if (is_full(micro_batch)) layer_times_.add(layer, LayerPart::kBackward, now_seconds() - begin);
   const std::vector<InputRef>& inputs = model_.inputs(layer);
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (inputs[i].value >= 0)
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].value >= 0) {
       gradients_.put(inputs[i].value, layer, micro_batch, std::move(gradients[i]));
+    } else if (model_.wants_gradient(inputs[i].batch_input)) {
+      keep_input_gradient(inputs[i].batch_input, micro_batch, gradients[i]);
+    }
+  }
 }
 
 void StageMachine::send_activation(const Action& action) {

@@ -41,10 +41,11 @@ struct StepInputs {
   std::int64_t step = 0;  ///< counts from 0
   std::int64_t valid_tokens = 0;
   double learning_rate = 0;
-  double loss_scale = 1;             ///< gradients are this much larger until the update
-  bool may_skip = false;             ///< a gradient that isn't finite only costs this update
-  std::int64_t skipped_updates = 0;  ///< before this step: the optimizer doesn't count them
-  bool training = true;              ///< false: forward only
+  double loss_scale = 1;                 ///< gradients are this much larger until the update
+  bool may_skip = false;                 ///< a gradient that isn't finite only costs this update
+  std::int64_t skipped_updates = 0;      ///< before this step: the optimizer doesn't count them
+  bool training = true;                  ///< false: forward only
+  std::vector<float>* scores = nullptr;  ///< as LossSink::scores
 };
 
 /// The numbers beside tensors that a step's actions read and write. They stand in one block, so that
@@ -87,6 +88,10 @@ class StageMachine final : public Machine {
   void reduce_loss();
   const StepOutcome& outcome() const { return outcome_; }
 
+  /// After a step's last backward of its reader: the gradient of an input of the mini-batch, of all
+  /// samples that begin() got, without the loss scale. Undefined where no layer of the rank reads it.
+  const at::Tensor& input_gradient(int batch_input) const { return input_gradients_[batch_input]; }
+
   /// The seconds of this rank's layers in the last training steps.
   const LayerTimes& layer_times() const { return layer_times_; }
 
@@ -102,6 +107,8 @@ class StageMachine final : public Machine {
   void offload_activations(const Action& action);
   void recompute(const Action& action);
   void backward_layer(int layer, int micro_batch);
+  void make_input_gradients();
+  void keep_input_gradient(int batch_input, int micro_batch, const at::Tensor& gradient);
   void send_activation(const Action& action);
   void send_gradient(const Action& action);
   void receive(const Action& action);
@@ -117,6 +124,7 @@ class StageMachine final : public Machine {
   void update(const Action& action);
   bool updates_on_host(int layer) const;
   UpdateRange update_range(const Lease& lease) const;
+  double micro_batches_of_step() const;  // of all replicas
   void update_shard(const Lease& lease);
   void update_on_host(int layer);
   void gather_weights(const Action& action);
@@ -141,6 +149,7 @@ class StageMachine final : public Machine {
   std::vector<int> sends_;  // per value: sends a micro-batch, from the program
   ValueTable values_;
   GradientTable gradients_;
+  std::vector<at::Tensor> input_gradients_;                  // per batch input
   std::map<std::pair<int, int>, LayerGraph> graphs_;         // (layer, micro-batch)
   std::map<std::pair<int, int>, at::Tensor> received_ties_;  // (tie, using layer)
   std::map<int, LayerCuts> cuts_;                            // layer

@@ -93,11 +93,11 @@ namespace {
 // The elements whose squares a tensor-parallel rank counts: all of the first one's, of the others'
 // what the ranks divide among them.
 std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
-  if (tp_rank == 0) return {{0, layout.own_numel}};
+  if (tp_rank == 0) return {{0, layout.trained_numel}};
   std::vector<FlatRange> ranges;
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
-    if (!place.borrowed && layout.specs[i].split.axis >= 0)
+    if (!place.borrowed && layout.specs[i].split.axis >= 0 && layout.specs[i].momentum == 0)
       ranges.push_back({place.offset, place.offset + place.numel});
   }
   std::sort(ranges.begin(), ranges.end(),
@@ -220,22 +220,73 @@ void StageMachine::update(const Action& action) {
   }
 }
 
+namespace {
+
+// What a shard has of a running statistic, and what micro-batches found, added up.
+struct StatisticRange {
+  at::Tensor values, sums;
+  double momentum;
+};
+
+std::vector<StatisticRange> statistics_of(const Lease& lease) {
+  const LayerLayout& layout = lease.layout();
+  const FlatRange shard = lease.placement().shard;
+  std::vector<StatisticRange> ranges;
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    const WeightPlacement& place = layout.placements[i];
+    const std::int64_t begin = std::max(shard.begin, place.offset);
+    const std::int64_t end = std::min(shard.end, place.offset + place.numel);
+    if (layout.specs[i].momentum == 0 || place.borrowed || begin >= end) continue;
+    const MasterWeights master = lease.master();
+    STRATA_CHECK(!master.split() && !lease.rounded().defined(), "pipeline.statistics_of");
+    ranges.push_back({master.weights.narrow(0, begin - shard.begin, end - begin),
+                      lease.gradient_shard().narrow(0, begin - shard.begin, end - begin),
+                      layout.specs[i].momentum});
+  }
+  return ranges;
+}
+
+// In fp64, rounded once: the bits don't depend on where shards are cut.
+void move_statistics(const std::vector<StatisticRange>& ranges, double found) {
+  for (const StatisticRange& range : ranges) {
+    float* values = range.values.data_ptr<float>();
+    const float* sums = range.sums.const_data_ptr<float>();
+    for (std::int64_t e = 0; e < range.values.numel(); ++e)
+      values[e] =
+          static_cast<float>((1 - range.momentum) * values[e] + range.momentum * (sums[e] / found));
+  }
+}
+
+}  // namespace
+
+double StageMachine::micro_batches_of_step() const {
+  return static_cast<double>(inputs_.micro_batches.size()) * static_cast<double>(groups_.dp.size());
+}
+
+// Of the shard's elements that are trained.
 UpdateRange StageMachine::update_range(const Lease& lease) const {
   const FlatRange shard = lease.placement().shard;
-  const MasterWeights master = lease.master();
+  const auto before = [&](std::int64_t end) {
+    return std::clamp<std::int64_t>(end - shard.begin, 0, shard.size());
+  };
+  const std::int64_t trained = before(lease.layout().trained_numel);
+  const MasterWeights master = lease.master().narrow(0, trained);
+  std::vector<at::Tensor> slots = lease.slots();
+  for (at::Tensor& slot : slots) slot = slot.narrow(0, 0, trained);
+  const at::Tensor rounded = lease.rounded();
   return {.weights = master.weights,
-          .gradients = lease.gradient_shard().narrow(0, 0, shard.size()),
-          .slots = lease.slots(),
-          .decay_numel =
-              std::clamp<std::int64_t>(lease.layout().decay_numel - shard.begin, 0, shard.size()),
+          .gradients = lease.gradient_shard().narrow(0, 0, trained),
+          .slots = std::move(slots),
+          .decay_numel = before(lease.layout().decay_numel),
           .gradient_factor = scalars_.factor,
-          .rounded = lease.rounded(),
+          .rounded = rounded.defined() ? rounded.narrow(0, 0, trained) : rounded,
           .remainder = master.remainder};
 }
 
 void StageMachine::update_shard(const Lease& lease) {
   if (lease.placement().shard.size() == 0) return;
   optimizer_->update(update_range(lease), scalars_.update, scalars_.learning_rate);
+  move_statistics(statistics_of(lease), micro_batches_of_step());
 }
 
 // Only started: the next fetch of the weights waits for it, the rank does not.
@@ -248,11 +299,13 @@ void StageMachine::update_on_host(int layer) {
     const Lease lease = store_.acquire(layer, kinds, pending);
     if (lease.placement().shard.size() == 0) return;
     updated = host_updates_->submit(
-        [this, layer, range = update_range(lease), update = scalars_.update,
+        [this, layer, range = update_range(lease), statistics = statistics_of(lease),
+         found = micro_batches_of_step(), update = scalars_.update,
          learning_rate = scalars_.learning_rate] {
           const double begin = now_seconds();
           const ThreadPoolScope scope(*host_threads_);
           optimizer_->update(range, update, learning_rate);
+          move_statistics(statistics, found);
           if (lane_trace_) lane_trace_->add({LaneKind::kUpdate, layer, begin, now_seconds()});
         },
         std::move(pending));

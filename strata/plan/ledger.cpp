@@ -143,6 +143,7 @@ class Bookkeeper {
     table[ByteKind::kGradients] += shards.gradients;
     table[ByteKind::kStates] += shards.states;
     if (copies_[layer]) table[ByteKind::kReplicas] += cost.replica_bytes;
+    if (traits_.trains) table[ByteKind::kBatch] += cost.batch_gradient_bytes;
   }
 
   void walk(const Action& action, double end_seconds) {

@@ -76,7 +76,7 @@ void StageEstimator::add_layers(const CostTable& costs, const LayerSet& recomput
                        (recomputed ? cost.forward_seconds : 0));
     saved_bytes_.push_back(saved_bytes_.back() + (recomputed ? 0 : cost.saved_bytes));
     fixed_bytes_.push_back(fixed_bytes_.back() + cost.weight_bytes + cost.gradient_bytes +
-                           cost.state_bytes);
+                           cost.state_bytes + cost.batch_gradient_bytes);
   }
 }
 

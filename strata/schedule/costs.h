@@ -19,6 +19,8 @@ struct LayerCost {
   std::int64_t state_bytes = 0;     ///< optimizer slots
   std::int64_t replica_bytes = 0;   ///< copy of a tied weight, if its owner lives on another rank
   std::int64_t input_bytes = 0;     ///< of the values that it reads
+  /// Gradients that it gives of inputs of the mini-batch, for all samples: they live until the next step.
+  std::int64_t batch_gradient_bytes = 0;
   std::int64_t saved_bytes = 0;  ///< kept by the layer's graph from forward to backward, its inputs
                                  ///< and outputs apart
   std::int64_t forward_transient_bytes = 0;   ///< peak in forward beyond inputs, outputs and saved

@@ -241,7 +241,8 @@ void Trainer::bring_weights(bool round) {
   groups_.world.barrier();  // exported buffers may be written to again
 }
 
-void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, bool update) {
+void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, bool update,
+                  std::vector<float>* scores) {
   if (batch.valid_tokens == 0) {
     throw UserError({.operation = "train.step",
                      .what = "no token of the mini-batch counts towards the loss",
@@ -251,9 +252,12 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
   }
   const int replicas = groups_.dp.size();
   const std::int64_t samples = plan_.decisions().micro_batch;
+  const MiniBatch part =
+      replica_batch(padded(batch, replicas, samples), groups_.dp.rank(), replicas);
+  first_sample_ = part.first_sample - batch.first_sample;
+  samples_ = std::clamp<std::int64_t>(batch.samples - first_sample_, 0, part.samples);
   std::vector<MicroBatch> micro_batches =
-      split(replica_batch(padded(batch, replicas, samples), groups_.dp.rank(), replicas), samples,
-            count_micro_batches(batch.samples, replicas, samples));
+      split(part, samples, count_micro_batches(batch.samples, replicas, samples));
   const int count = static_cast<int>(micro_batches.size());
   const Schedule& schedule = training ? plan_.training(count) : plan_.evaluation(count);
   Program program = schedule.programs[groups_.pp.rank()];
@@ -265,7 +269,8 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
                             .loss_scale = training ? loss_scale_.scale : 1,
                             .may_skip = loss_scale_.dynamic,
                             .skipped_updates = loss_scale_.skipped,
-                            .training = training});
+                            .training = training,
+                            .scores = scores});
   execute_located(program, *machine_, trace_, groups_.world);
 }
 
@@ -283,6 +288,24 @@ const StepOutcome& Trainer::step(const MiniBatch& batch, double learning_rate) {
 const StepOutcome& Trainer::gradient_step(const MiniBatch& batch) {
   run(batch, 0, /*training=*/true, /*update=*/false);
   return machine_->outcome();
+}
+
+ReplicaTensor Trainer::input_gradient(const std::string& batch_input) const {
+  const int index = model_.batch_input(batch_input);
+  STRATA_CHECK(model_.wants_gradient(index), "train.input_gradient");
+  const at::Tensor& gradient = machine_->input_gradient(index);
+  return {.values = gradient.defined() ? gradient.narrow(0, 0, samples_) : gradient,
+          .first_sample = first_sample_};
+}
+
+ReplicaScores Trainer::score(const MiniBatch& batch) {
+  ReplicaScores scores;
+  run(batch, 0, /*training=*/false, /*update=*/false, &scores.values);
+  machine_->reduce_loss();
+  if (!scores.values.empty()) scores.values.resize(static_cast<std::size_t>(samples_));
+  scores.first_sample = first_sample_;
+  scores.loss = machine_->outcome().loss;
+  return scores;
 }
 
 double Trainer::evaluate(const std::vector<MiniBatch>& batches) {

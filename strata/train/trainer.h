@@ -39,6 +39,18 @@ namespace strata {
 
 struct DiskCommit;
 
+/// Something of a replica's samples, which begin at `first_sample` of the mini-batch. Undefined, or
+/// empty, on ranks that don't have it.
+struct ReplicaTensor {
+  at::Tensor values;  ///< [samples, ...]
+  std::int64_t first_sample = 0;
+};
+struct ReplicaScores {
+  std::vector<float> values;  ///< one a sample
+  std::int64_t first_sample = 0;
+  double loss = 0;  ///< mean over all replicas' valid samples
+};
+
 /// The plan that these decisions make of a model; strata/plan decides by cost.
 StepPlan plan_steps(const Sequential& model, StepDecisions decisions);
 
@@ -80,8 +92,15 @@ class Trainer {
   /// Forward and backward without an update; gradients stay for gradients().
   const StepOutcome& gradient_step(const MiniBatch& batch);
 
+  /// After step() or gradient_step(): the gradient of the mean loss at an input whose gradient the
+  /// model wants, on the ranks of the stage that reads it.
+  ReplicaTensor input_gradient(const std::string& batch_input) const;
+
   /// Mean loss over the valid tokens of the batches, no dropout.
   double evaluate(const std::vector<MiniBatch>& batches);
+
+  /// What a model that scores samples makes of them, no dropout; on the ranks of the last stage.
+  ReplicaScores score(const MiniBatch& batch);
 
   /// What this rank updates, for loading: fp32 weights (tied ones at their owner), optimizer states
   /// and the loss scale. Call loaded() when they are filled in.
@@ -148,7 +167,8 @@ class Trainer {
                          const std::vector<std::int64_t>& chunks);
   void round_weights();
   void bring_weights(bool round);
-  void run(const MiniBatch& batch, double learning_rate, bool training, bool update);
+  void run(const MiniBatch& batch, double learning_rate, bool training, bool update,
+           std::vector<float>* scores = nullptr);
   ShardPlacement placement_of(int layer) const;
   void make_gradient_buffers();
   void initialise_layer(const Lease& lease);
@@ -175,6 +195,8 @@ class Trainer {
   std::unique_ptr<OffloadedActivations> offloaded_;  // null: everything is on the device
   std::unique_ptr<StageMachine> machine_;
   std::int64_t steps_done_ = 0;
+  // Of the last mini-batch, the samples that this replica had of it, without padding.
+  std::int64_t first_sample_ = 0, samples_ = 0;
   LossScale loss_scale_;
   at::Tensor scale_state_;  ///< the loss scale as checkpoints have it
 };

@@ -34,6 +34,11 @@ NamedState state_of(std::string name, const LeasePtr& lease, std::size_t weight,
 
 bool is_split(const WeightSpec& spec) { return spec.split.axis >= 0; }
 
+// Neither the optimizer nor a gradient of it exists.
+bool is_statistic(const LeasePtr& lease, std::size_t weight) {
+  return lease->layout().specs[weight].momentum > 0;
+}
+
 }  // namespace
 
 std::string Trainer::global_name(int layer, int weight) const {
@@ -82,6 +87,7 @@ std::vector<NamedState> Trainer::slot_states(const std::vector<int>& layers, boo
   for_each_weight(
       layers, StateKind::kOptimizer, owned,
       [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
+        if (is_statistic(lease, i)) return;
         const std::vector<at::Tensor> slots = lease->slots();
         for (std::size_t slot = 0; slot < names.size(); ++slot)
           states.push_back(
@@ -118,6 +124,7 @@ std::vector<NamedState> Trainer::owned_gradients() {
   for_each_weight(
       layers_, StateKind::kGradientShard, true,
       [&](const std::string& name, std::size_t i, const LeasePtr& lease, FlatRange wanted) {
+        if (is_statistic(lease, i)) return;
         states.push_back(state_of(name, lease, i, {lease->gradient_shard()}, wanted, groups_.tp));
       });
   return states;

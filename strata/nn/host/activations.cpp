@@ -35,6 +35,23 @@ at::Tensor gelu_gradient(const at::Tensor& x, const at::Tensor& dy, at::Tensor* 
   return dy;
 }
 
+at::Tensor relu_of(const at::Tensor& x) {
+  at::Tensor y = at::empty_like(x);
+  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    kernels::relu(element_of(x), at_element(x, begin), mutable_at_element(y, begin), end - begin);
+  });
+  return y;
+}
+
+at::Tensor relu_gradient(const at::Tensor& x, const at::Tensor& dy, at::Tensor* again) {
+  if (again) *again = relu_of(x);
+  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    kernels::relu_backward(element_of(x), at_element(x, begin), at_element(dy, begin),
+                           mutable_at_element(dy, begin), end - begin);
+  });
+  return dy;
+}
+
 at::Tensor swiglu_of(const at::Tensor& gate_up) {
   std::vector<std::int64_t> shape = gate_up.sizes().vec();
   const std::int64_t width = shape.back() /= 2, rows = gate_up.numel() / (2 * width);
@@ -63,12 +80,30 @@ at::Tensor swiglu_gradient(const at::Tensor& gate_up, const at::Tensor& dy, at::
 }  // namespace
 
 at::Tensor HostPrimitives::activate(Activation kind, const at::Tensor& x) const {
-  return kind == Activation::kGelu ? gelu_of(x) : swiglu_of(x);
+  switch (kind) {
+    case Activation::kGelu:
+      return gelu_of(x);
+    case Activation::kSwiglu:
+      return swiglu_of(x);
+    case Activation::kRelu:
+      return relu_of(x);
+  }
+  STRATA_CHECK(false, "nn.activate");
+  return {};
 }
 
 at::Tensor HostPrimitives::activation_gradient(Activation kind, const at::Tensor& x,
                                                const at::Tensor& dy, at::Tensor* again) const {
-  return kind == Activation::kGelu ? gelu_gradient(x, dy, again) : swiglu_gradient(x, dy, again);
+  switch (kind) {
+    case Activation::kGelu:
+      return gelu_gradient(x, dy, again);
+    case Activation::kSwiglu:
+      return swiglu_gradient(x, dy, again);
+    case Activation::kRelu:
+      return relu_gradient(x, dy, again);
+  }
+  STRATA_CHECK(false, "nn.activation_gradient");
+  return {};
 }
 
 at::Tensor HostPrimitives::add(const at::Tensor& a, const at::Tensor& b) const {
@@ -76,6 +111,17 @@ at::Tensor HostPrimitives::add(const at::Tensor& a, const at::Tensor& b) const {
   parallel_elements(a.numel(), [&](std::int64_t begin, std::int64_t end) {
     kernels::add(element_of(a), at_element(a, begin), at_element(b, begin),
                  mutable_at_element(y, begin), end - begin);
+  });
+  return y;
+}
+
+at::Tensor HostPrimitives::multiply_add(const at::Tensor& a, const at::Tensor& b,
+                                        const at::Tensor& c) const {
+  at::Tensor y = at::empty_like(a);
+  parallel_elements(a.numel(), [&](std::int64_t begin, std::int64_t end) {
+    kernels::multiply_add(element_of(a), at_element(a, begin), at_element(b, begin),
+                          c.defined() ? at_element(c, begin) : nullptr,
+                          mutable_at_element(y, begin), end - begin);
   });
   return y;
 }

@@ -27,6 +27,12 @@ class HostPrimitives final : public Primitives {
   void norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
                      const NormStatistics& statistics, const NormSums& sums) const override;
 
+  BatchStatistics batch_statistics(const at::Tensor& x) const override;
+  at::Tensor batch_norm(const at::Tensor& x, const Norm& norm,
+                        const BatchStatistics& statistics) const override;
+  void batch_norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
+                           const BatchStatistics& statistics, const NormSums& sums) const override;
+
   at::Tensor activate(Activation kind, const at::Tensor& x) const override;
   at::Tensor activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& dy,
                                  at::Tensor* again) const override;
@@ -34,6 +40,15 @@ class HostPrimitives final : public Primitives {
   void add_bias(const at::Tensor& x, const at::Tensor& bias) const override;
   at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
                          const MaskOfSamples& mask) const override;
+
+  at::Tensor multiply_add(const at::Tensor& a, const at::Tensor& b,
+                          const at::Tensor& c) const override;
+
+  at::Tensor pairwise_dots(const at::Tensor& first, const at::Tensor& rest,
+                           std::int64_t width) const override;
+  void pairwise_dots_gradient(const at::Tensor& first, const at::Tensor& rest, std::int64_t width,
+                              const at::Tensor& dy, const at::Tensor& dfirst,
+                              const at::Tensor& drest) const override;
 
   void rotate(const at::Tensor& x, const at::Tensor& table, RopeTurn turn) const override;
   Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const override;
@@ -53,6 +68,8 @@ class HostPrimitives final : public Primitives {
   void add_loss(double& loss, at::Tensor& logits, const std::int64_t* targets,
                 const kernels::CrossEntropy& what, const TensorParallel* group,
                 bool gradient) const override;
+  void add_logistic_loss(double& loss, const at::Tensor& logits, const at::Tensor& labels,
+                         double scale, const at::Tensor& gradient) const override;
 };
 
 // ---- What products in 16 bit take beside operands and result, so that plans can count it. Widened: the

@@ -107,4 +107,50 @@ void HostPrimitives::norm_gradient(const at::Tensor& x, const at::Tensor& dy, co
   });
 }
 
+BatchStatistics HostPrimitives::batch_statistics(const at::Tensor& x) const {
+  const Rows rows(x);
+  BatchStatistics statistics{at::empty({rows.columns}, x.options()),
+                             at::empty({rows.columns}, x.options())};
+  float *mean = statistics.mean.data_ptr<float>(),
+        *variance = statistics.variance.data_ptr<float>();
+  parallel_columns(rows.count, rows.columns, [&](std::int64_t begin, std::int64_t end) {
+    kernels::batch_statistics(x.const_data_ptr<float>(), mean, variance, rows.count, rows.columns,
+                              begin, end);
+  });
+  return statistics;
+}
+
+namespace {
+
+kernels::BatchNormColumns columns_of(const Norm& norm, const BatchStatistics& statistics) {
+  return {floats(norm.gain), floats(norm.bias), floats(statistics.mean),
+          floats(statistics.variance), static_cast<float>(norm.epsilon)};
+}
+
+}  // namespace
+
+at::Tensor HostPrimitives::batch_norm(const at::Tensor& x, const Norm& norm,
+                                      const BatchStatistics& statistics) const {
+  const Rows rows(x);
+  at::Tensor y = at::empty_like(x);
+  float* to = y.data_ptr<float>();
+  parallel_columns(rows.count, rows.columns, [&](std::int64_t begin, std::int64_t end) {
+    kernels::batch_norm(x.const_data_ptr<float>(), columns_of(norm, statistics), to, rows.count,
+                        rows.columns, begin, end);
+  });
+  return y;
+}
+
+void HostPrimitives::batch_norm_gradient(const at::Tensor& x, const at::Tensor& dy,
+                                         const Norm& norm, const BatchStatistics& statistics,
+                                         const NormSums& sums) const {
+  const Rows rows(x);
+  float *gain = sums.gain.data_ptr<float>(), *bias = sums.bias.data_ptr<float>();
+  float* gradient = dy.data_ptr<float>();
+  parallel_columns(rows.count, rows.columns, [&](std::int64_t begin, std::int64_t end) {
+    kernels::batch_norm_backward(x.const_data_ptr<float>(), gradient, columns_of(norm, statistics),
+                                 gain, bias, rows.count, rows.columns, begin, end);
+  });
+}
+
 }  // namespace strata

@@ -42,6 +42,12 @@ void swiglu(Element element, const void* gate_up, void* y, std::int64_t rows, st
 void swiglu_backward(Element element, const void* gate_up, const void* dy, void* dgate_up, void* y,
                      std::int64_t rows, std::int64_t width);
 
+// ---- ReLU
+
+void relu(Element element, const void* x, void* y, std::int64_t n);
+/// dx may be the same memory as dy.
+void relu_backward(Element element, const void* x, const void* dy, void* dx, std::int64_t n);
+
 // ---- LayerNorm (Ba et al. 2016)
 
 /// y = (x - mean) * rstd * gain + bias for R rows; writes mean and rstd, [R] each.
@@ -75,6 +81,43 @@ void rms_norm_backward(Element element, const void* x, const void* dy, const flo
 void rms_norm_weight_gradient(Element element, const void* x, const void* dy, const float* rstd,
                               float* dgain, std::int64_t rows, std::int64_t columns,
                               std::int64_t begin, std::int64_t end);
+
+// ---- BatchNorm (Ioffe & Szegedy 2015), fp32, of the columns [begin, end)
+
+/// Mean and biased variance over the rows, in their order.
+void batch_statistics(const float* x, float* mean, float* variance, std::int64_t rows,
+                      std::int64_t columns, std::int64_t begin, std::int64_t end);
+
+/// What is said of each column, C each.
+struct BatchNormColumns {
+  const float *gain, *bias, *mean, *variance;
+  float epsilon;
+};
+/// y = (x - mean) / sqrt(variance + epsilon) * gain + bias
+void batch_norm(const float* x, const BatchNormColumns& norm, float* y, std::int64_t rows,
+                std::int64_t columns, std::int64_t begin, std::int64_t end);
+/// Adds the gradients of gain and bias; dy becomes the gradient at x, whose own statistics the mean
+/// and the variance are.
+void batch_norm_backward(const float* x, float* dy, const BatchNormColumns& norm, float* dgain,
+                         float* dbias, std::int64_t rows, std::int64_t columns, std::int64_t begin,
+                         std::int64_t end);
+
+// ---- Interactions of features, fp32
+
+/// Of one sample: V vectors of `width` elements, of which the first may stand elsewhere.
+struct FeatureVectors {
+  const float* first;  ///< null: all stand in `rest`
+  const float* rest;
+  std::int64_t count, width;
+};
+/// products[k] = x_i . x_j for i = 1 ... V - 1, j = 0 ... i - 1
+void pairwise_dots(const FeatureVectors& x, float* products);
+/// Adds the gradients at the vectors to dfirst and drest.
+void pairwise_dots_backward(const FeatureVectors& x, const float* dproducts, float* dfirst,
+                            float* drest);
+/// y = a * b + c; c null: 0.
+void multiply_add(Element element, const void* a, const void* b, const void* c, void* y,
+                  std::int64_t n);
 
 // ---- Rotary positions (Su et al. 2021), halves of a head turned against each other
 

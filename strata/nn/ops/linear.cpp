@@ -106,6 +106,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor &x = saved[kX], &weight = saved[kWeight];
     const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], saved[kBias]);
     accumulate_weight_gradient(weight, dy, as_rows(x));
+    if (!context->needs_input_grad(0)) return {{}, {}, {}, {}};
     return {input_gradient(dy, weight).view(x.sizes()), {}, {}, {}};
   }
 };
@@ -149,6 +150,22 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
   }
 };
 
+struct ActivationFunction : torch::autograd::Function<ActivationFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Activation activation) {
+    context->save_for_backward({x});
+    context->saved_data["activation"] = static_cast<std::int64_t>(activation);
+    return primitives(x).activate(activation, x);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    const auto activation = static_cast<Activation>(context->saved_data.at("activation").toInt());
+    // A copy, which becomes the result: the incoming gradient may have other readers.
+    const at::Tensor dy = gradients[0].clone(at::MemoryFormat::Contiguous);
+    return {primitives(x).activation_gradient(activation, x, dy, nullptr), {}};
+  }
+};
+
 struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunction> {
   enum Saved { kX, kWeight, kBias, kActivated };
 
@@ -184,6 +201,10 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
 
 at::Tensor normalise(const at::Tensor& x, const Norm& norm) {
   return NormFunction::apply(x, norm.gain, if_defined(norm.bias), norm.epsilon);
+}
+
+at::Tensor activate(Activation activation, const at::Tensor& x) {
+  return ActivationFunction::apply(x, activation);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,

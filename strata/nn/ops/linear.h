@@ -41,6 +41,10 @@ struct RowParallel {
 /// Shapes  x [..., C], gain and bias [C], statistics fp32.
 at::Tensor normalise(const at::Tensor& x, const Norm& norm);
 
+/// Saves its input.
+at::Tensor activate(Activation activation, const at::Tensor& x);
+
+/// Without a gradient at x where nobody asks for it.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   RowParallel split = {});
 

@@ -1,0 +1,59 @@
+#include "strata/nn/ops/logistic_loss.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include "strata/nn/ops/saved_values.h"
+#include "strata/nn/primitives.h"
+
+namespace strata {
+namespace {
+
+at::Tensor smoothed(const at::Tensor& labels, double smoothing) {
+  const at::Tensor plain = labels.to(at::kFloat).contiguous();
+  if (smoothing == 0) return plain;
+  return at::where(plain.lt(0), plain, plain * (1 - smoothing) + 0.5 * smoothing);
+}
+
+struct LogisticLossFunction : torch::autograd::Function<LogisticLossFunction> {
+  enum Saved { kLogits, kLabels };
+
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits,
+                            const at::Tensor& labels, double scale, LossSink* sink) {
+    context->save_for_backward({logits, labels});
+    context->saved_data["scale"] = scale;
+    save_pointer(context, "sink", sink);
+    return at::zeros({}, logits.options());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor gradient = at::empty_like(saved[kLogits]);
+    double loss = 0;
+    primitives(gradient).add_logistic_loss(loss, saved[kLogits], saved[kLabels],
+                                           context->saved_data.at("scale").toDouble(), gradient);
+    saved_pointer<LossSink>(context, "sink")->sum += loss;
+    return {gradient, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor logistic_loss(const at::Tensor& logits, const at::Tensor& labels,
+                         const ForwardContext& context) {
+  const at::Tensor targets = smoothed(labels, context.label_smoothing);
+  if (at::GradMode::is_enabled())
+    return LogisticLossFunction::apply(logits, targets, context.loss_scale, context.loss);
+  double loss = 0;
+  primitives(logits).add_logistic_loss(loss, logits, targets, 1, {});
+  context.loss->sum += loss;
+  if (std::vector<float>* scores = context.loss->scores; scores && !context.training) {
+    const float* first = logits.const_data_ptr<float>();
+    scores->insert(scores->end(), first, first + logits.numel());
+  }
+  return at::zeros({}, logits.options());
+}
+
+}  // namespace strata

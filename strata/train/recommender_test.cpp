@@ -1,0 +1,323 @@
+// Recommenders on any mesh: what the rows are given back, what BatchNorm remembers, what is the same bit by
+// bit and what within a tolerance.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "strata/base/errors.h"
+#include "strata/checkpoint/named_state.h"
+#include "strata/comm/ranks.h"
+#include "strata/models/recommender.h"
+#include "strata/pipeline/byte_costs.h"
+#include "strata/plan/planner.h"
+#include "strata/train/trainer.h"
+
+namespace strata {
+namespace {
+
+const RecommenderInputs kInputs{.numeric = 5, .row_widths = {8, 8, 16, 8}};
+
+struct RecommenderCase {
+  RecommenderOptions model;
+  Mesh mesh = {};
+  ScheduleKind schedule = ScheduleKind::kGpipe;
+  int virtual_stages = 1;
+  bool recompute = false;
+  int zero = 0;
+  LayerTiers tiers = {};
+  std::int64_t mini_batch = 24;
+  std::int64_t micro_batch = 4;
+  int steps = 3;
+};
+
+struct RecommenderRecord {
+  std::vector<double> losses, norms;
+  std::vector<at::Tensor> row_gradients;  ///< a step each, of the whole mini-batch
+  std::vector<float> scores;              ///< of another one, after the last step
+  double score_loss = 0;
+  std::map<std::string, at::Tensor> weights, slots;
+};
+
+MiniBatch click_batch(std::int64_t samples, int step) {
+  at::Generator generator = at::detail::createCPUGenerator(100 + step);
+  const auto normal = [&](std::int64_t width) {
+    return at::randn({samples, width}, generator, at::TensorOptions(at::kFloat));
+  };
+  MiniBatch batch{.inputs = {normal(kInputs.numeric), normal(kInputs.rows()),
+                             normal(1).view({-1}).gt(0.5).to(at::kFloat)},
+                  .samples = samples};
+  batch.inputs[2][1] = static_cast<float>(kIgnoredTarget);
+  batch.valid_tokens = samples - 1;
+  return batch;
+}
+
+StepPlan click_plan(const RecommenderCase& c, const Sequential& model) {
+  const int stages = c.mesh.pp * c.virtual_stages;
+  StepDecisions decisions{.schedule = c.schedule,
+                          .mesh = c.mesh,
+                          .virtual_stages = c.virtual_stages,
+                          .zero = {.stage = c.zero},
+                          .micro_batch = c.micro_batch};
+  for (int stage = 0; stage <= stages; ++stage)
+    decisions.partition.bounds.push_back(model.num_layers() * stage / stages);
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    if (c.recompute && model.layer(layer).recomputable()) decisions.recompute.add(layer);
+  if (c.tiers.updates_on_host())
+    decisions.tiers = {.layers = std::vector(model.num_layers(), c.tiers), .window = 2};
+  return plan_steps(model, std::move(decisions));
+}
+
+void add_part(at::Tensor& whole, const ReplicaTensor& part, std::int64_t samples) {
+  if (!part.values.defined()) return;
+  if (!whole.defined()) whole = at::full({samples, part.values.size(1)}, std::nan(""));
+  whole.narrow(0, part.first_sample, part.values.size(0)).copy_(part.values);
+}
+
+RecommenderRecord train_recommender(const RecommenderCase& c) {
+  const Sequential model = make_recommender(c.model, kInputs);
+  const StepPlan plan = click_plan(c, model);
+  RecommenderRecord record;
+  record.row_gradients.resize(c.steps);
+  record.scores.resize(c.mini_batch);
+  std::mutex mutex;
+  run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
+    Trainer trainer(model, plan, group,
+                    {.machine = {.seed = 3, .clip = 0.5}, .optimizer = {.epsilon = 1e-3}});
+    trainer.initialise();
+    for (int step = 0; step < c.steps; ++step) {
+      const StepOutcome outcome = trainer.step(click_batch(c.mini_batch, step), 1e-2);
+      const std::lock_guard lock(mutex);
+      add_part(record.row_gradients[step], trainer.input_gradient("rows"), c.mini_batch);
+      if (group.rank() > 0) continue;
+      record.losses.push_back(outcome.loss);
+      record.norms.push_back(outcome.gradient_norm);
+    }
+    const ReplicaScores scores = trainer.score(click_batch(c.mini_batch, 99));
+    const std::lock_guard lock(mutex);
+    std::ranges::copy(scores.values, record.scores.begin() + scores.first_sample);
+    record.score_loss = scores.loss;
+    assemble(trainer.owned_weights(), record.weights);
+    assemble(trainer.owned_slots(), record.slots);
+  });
+  return record;
+}
+
+void expect_same(const RecommenderRecord& run, const RecommenderRecord& reference) {
+  EXPECT_EQ(run.losses, reference.losses);
+  EXPECT_EQ(run.norms, reference.norms);
+  EXPECT_EQ(run.scores, reference.scores);
+  EXPECT_EQ(run.score_loss, reference.score_loss);
+  for (std::size_t step = 0; step < reference.row_gradients.size(); ++step)
+    EXPECT_TRUE(at::equal(run.row_gradients[step], reference.row_gradients[step])) << step;
+  ASSERT_EQ(run.weights.size(), reference.weights.size());
+  for (const auto& [name, weight] : reference.weights)
+    EXPECT_TRUE(at::equal(run.weights.at(name), weight)) << name;
+  ASSERT_EQ(run.slots.size(), reference.slots.size());
+  for (const auto& [name, slot] : reference.slots)
+    EXPECT_TRUE(at::equal(run.slots.at(name), slot)) << name;
+}
+
+void expect_near(const RecommenderRecord& run, const RecommenderRecord& reference) {
+  const auto near = [](const at::Tensor& a, const at::Tensor& b, const std::string& what) {
+    EXPECT_LE((a - b).abs().max().item<double>(), 2e-5) << what;
+  };
+  for (std::size_t step = 0; step < reference.losses.size(); ++step) {
+    EXPECT_NEAR(run.losses[step], reference.losses[step], 1e-5 * reference.losses[step]);
+    near(run.row_gradients[step], reference.row_gradients[step], "rows");
+  }
+  for (const auto& [name, weight] : reference.weights) near(run.weights.at(name), weight, name);
+}
+
+RecommenderOptions of_kind(RecommenderKind kind, BatchNormPlace norm = BatchNormPlace::kAll) {
+  RecommenderOptions options{.kind = kind, .top = {12, 8}, .dropout = 0.2, .batch_norm = norm};
+  if (kind == RecommenderKind::kDlrm) options.bottom = {12, 8};
+  if (kind == RecommenderKind::kDeepWide) options.bottom = {6, 10};
+  return options;
+}
+
+class Recommenders : public testing::TestWithParam<RecommenderKind> {};
+
+TEST_P(Recommenders, TrainTheSameBitsHoweverAStepIsCutAndOrdered) {
+  const RecommenderOptions model = of_kind(GetParam());
+  const RecommenderRecord reference = train_recommender({.model = model});
+  EXPECT_NE(reference.losses.front(), reference.losses.back());
+  using enum ScheduleKind;
+  const LayerTiers host{Tier::kHost, Tier::kHost, Tier::kHost, Tier::kHost};
+  for (const RecommenderCase& c :
+       {RecommenderCase{.model = model, .mesh = {.pp = 2}},
+        RecommenderCase{.model = model, .mesh = {.pp = 3}, .schedule = k1f1b, .recompute = true},
+        RecommenderCase{
+            .model = model, .mesh = {.pp = 2}, .schedule = kInterleaved, .virtual_stages = 2},
+        RecommenderCase{.model = model, .schedule = k1f1b, .recompute = true},
+        RecommenderCase{.model = model, .recompute = true, .tiers = host},
+        RecommenderCase{.model = model, .schedule = kVertical, .tiers = host}}) {
+    SCOPED_TRACE(std::to_string(c.mesh.pp) + " " + name_of(c.schedule));
+    expect_same(train_recommender(c), reference);
+  }
+}
+
+TEST_P(Recommenders, TrainTheSameBitsWhoeverOfTheReplicasKeepsWhat) {
+  RecommenderCase c{.model = of_kind(GetParam()), .mesh = {.dp = 2}};
+  const RecommenderRecord reference = train_recommender(c);
+  for (const int zero : {1, 2, 3}) {
+    c.zero = zero;
+    SCOPED_TRACE(zero);
+    expect_same(train_recommender(c), reference);
+  }
+  c.mesh.pp = 2;
+  expect_same(train_recommender(c), reference);
+}
+
+TEST_P(Recommenders, LearnTheSameFromManyMicroBatchesAndReplicasAsFromOne) {
+  const RecommenderOptions model = of_kind(GetParam(), BatchNormPlace::kNone);
+  const RecommenderRecord whole = train_recommender({.model = model, .micro_batch = 24});
+  expect_near(train_recommender({.model = model, .micro_batch = 5}), whole);
+  expect_near(train_recommender({.model = model, .mesh = {.dp = 3}}), whole);
+  expect_near(train_recommender({.model = model, .mesh = {.pp = 2, .dp = 2}, .zero = 3}), whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Recommenders,
+                         testing::Values(RecommenderKind::kDlrm, RecommenderKind::kDcn,
+                                         RecommenderKind::kDeepWide),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+// 7 samples for 4 replicas: the padding has no gradient and no score.
+TEST(InputGradients, AreThoseOfTheSamplesWithoutPadding) {
+  const RecommenderOptions model = of_kind(RecommenderKind::kDlrm, BatchNormPlace::kNone);
+  const RecommenderRecord padded = train_recommender(
+      {.model = model, .mesh = {.dp = 4}, .mini_batch = 7, .micro_batch = 1, .steps = 1});
+  const RecommenderRecord whole =
+      train_recommender({.model = model, .mini_batch = 7, .micro_batch = 7, .steps = 1});
+  expect_near(padded, whole);
+  EXPECT_FALSE(padded.row_gradients[0].isnan().any().item<bool>());
+  EXPECT_EQ(whole.row_gradients[0][1].abs().max().item<float>(), 0);  // its label is ignored
+  EXPECT_GT(whole.row_gradients[0][2].abs().max().item<float>(), 0);
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_NEAR(padded.scores[i], whole.scores[i], 1e-4);
+}
+
+TEST(InputGradients, OutliveTheNextStep) {
+  const Sequential model = make_recommender(of_kind(RecommenderKind::kDcn), kInputs);
+  const StepPlan plan = click_plan({}, model);
+  run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
+    Trainer trainer(model, plan, group);
+    trainer.initialise();
+    trainer.step(click_batch(8, 0), 1e-2);
+    const at::Tensor first = trainer.input_gradient("rows").values, copy = first.clone();
+    trainer.step(click_batch(8, 1), 1e-2);
+    EXPECT_TRUE(at::equal(first, copy));
+    EXPECT_FALSE(at::equal(first, trainer.input_gradient("rows").values));
+  });
+}
+
+// One micro-batch a step: PyTorch's rule. Two: once, by the mean of both.
+TEST(RunningStatistics, MoveOnceAStepByTheMeanOverMicroBatchesAndReplicas) {
+  RecommenderOptions model = of_kind(RecommenderKind::kDeepWide);
+  model.dropout = 0;
+  const std::string name = "input.rows.norm.running_";
+  const at::Tensor rows = click_batch(16, 0).inputs[1];
+  for (const auto& [dp, micro_batch] : {std::pair(1, 16), {1, 8}, {2, 8}, {2, 4}}) {
+    SCOPED_TRACE(micro_batch);
+    const Sequential recommender = make_recommender(model, kInputs);
+    const RecommenderCase c{.model = model, .mesh = {.dp = dp}, .micro_batch = micro_batch};
+    std::map<std::string, at::Tensor> first, last;
+    std::mutex mutex;
+    run_thread_ranks({.ranks = dp}, [&](Group& group, MemoryAccount&) {
+      Trainer trainer(recommender, click_plan(c, recommender), group);
+      trainer.initialise();
+      {
+        const std::lock_guard lock(mutex);
+        assemble(trainer.owned_weights(), first);
+      }
+      trainer.step(click_batch(16, 0), 1e-2);
+      const std::lock_guard lock(mutex);
+      assemble(trainer.owned_weights(), last);
+    });
+    const at::Tensor h =
+        at::linear(rows, first.at("input.rows.weight"), first.at("input.rows.bias"));
+    at::Tensor mean = at::zeros({10}), variance = at::zeros({10});
+    const int parts = 16 / micro_batch;
+    for (const at::Tensor& part : h.chunk(parts)) {
+      mean += part.mean(0) / parts;
+      variance += part.var(0) / parts;
+    }
+    EXPECT_TRUE(at::allclose(last.at(name + "mean"), 0.1 * mean, 1e-4, 1e-6));
+    EXPECT_TRUE(at::allclose(last.at(name + "var"), 0.9 + 0.1 * variance, 1e-4, 1e-6));
+  }
+}
+
+// They are weights in a checkpoint, but no optimizer and no norm knows them.
+TEST(RunningStatistics, HaveNoSlotsAndNoGradient) {
+  const Sequential model = make_recommender(of_kind(RecommenderKind::kDlrm), kInputs);
+  run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
+    Trainer trainer(model, click_plan({}, model), group);
+    trainer.initialise();
+    const StepOutcome outcome = trainer.gradient_step(click_batch(24, 0));
+    double squares = 0;
+    for (const NamedState& state : trainer.owned_gradients()) {
+      EXPECT_EQ(state.name.find("running"), std::string::npos);
+      squares += state.tensor().to(at::kDouble).square().sum().item<double>();
+    }
+    EXPECT_NEAR(outcome.gradient_norm, std::sqrt(squares), 1e-6 * outcome.gradient_norm);
+    int statistics = 0;
+    for (const NamedState& state : trainer.weights())
+      statistics += state.name.find("running") != std::string::npos;
+    EXPECT_EQ(statistics, 8);
+    for (const NamedState& state : trainer.slots())
+      EXPECT_EQ(state.name.find("running"), std::string::npos);
+  });
+}
+
+class RecommenderMemory : public testing::TestWithParam<std::tuple<RecommenderKind, int>> {};
+
+TEST_P(RecommenderMemory, IsCloseToTheMeasuredPeak) {
+  const auto [kind, ranks] = GetParam();
+  const RecommenderInputs inputs{.numeric = 16, .row_widths = std::vector<std::int64_t>(12, 32)};
+  RecommenderOptions options = of_kind(kind);
+  options.top = {256, 128};
+  if (kind == RecommenderKind::kDlrm) options.bottom = {128, 32};
+  if (kind == RecommenderKind::kDeepWide) options.bottom = {64, 256};
+  const Sequential model = make_recommender(options, inputs);
+  constexpr std::int64_t kSamples = 1024, kMicroBatch = 256;
+  CostRequest request{.batch_inputs = recommender_batch(inputs, kMicroBatch),
+                      .samples = kSamples,
+                      .micro_batch = kMicroBatch};
+  const CostTable costs = byte_costs(model, request);
+  const Plan plan = make_plan({.dataflow = model.dataflow(),
+                               .costs_none = costs,
+                               .costs_cheap = costs,
+                               .shape = {.ranks = ranks, .micro_batches = 4},
+                               .memory = {.recompute = RecomputeMode::kCheap},
+                               .micro_batch = kMicroBatch});
+  run_thread_ranks({.ranks = ranks}, [&](Group& group, MemoryAccount& account) {
+    Trainer trainer(model, plan.steps, group, {.machine = {.clip = 1.0}});
+    trainer.initialise();
+    const auto batch = [&] {
+      return MiniBatch{.inputs = {at::randn({kSamples, inputs.numeric}),
+                                  at::randn({kSamples, inputs.rows()}), at::zeros({kSamples})},
+                       .samples = kSamples,
+                       .valid_tokens = kSamples};
+    };
+    const MiniBatch same = batch();
+    trainer.step(same, 1e-3);
+    group.barrier();
+    account.reset_peak();
+    group.barrier();
+    trainer.step(same, 1e-3);
+    const auto peak = static_cast<double>(account.peak_bytes());
+    const auto predicted = static_cast<double>(plan.ledger[group.rank()].peak_bytes);
+    // What a rank has sent is charged until the other has taken it, which may be sooner than predicted.
+    EXPECT_GT(predicted / peak, 0.95) << "rank " << group.rank();
+    EXPECT_LT(predicted / peak, group.size() == 1 ? 1.05 : 1.15) << "rank " << group.rank();
+    group.barrier();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RecommenderMemory,
+                         testing::Combine(testing::Values(RecommenderKind::kDlrm,
+                                                          RecommenderKind::kDcn,
+                                                          RecommenderKind::kDeepWide),
+                                          testing::Values(1, 2)));
+
+}  // namespace
+}  // namespace strata
