@@ -1,0 +1,343 @@
+// Three oracles: the formulas one element after the other in fp32, which has to give the same bits on
+// every instruction set; the formulas in double; PyTorch.
+#include "strata/embed/row_kernels.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "strata/base/philox.h"
+#include "strata/embed/row_layout.h"
+
+namespace strata::kernels {
+namespace {
+
+constexpr RowOptimizerKind kKinds[] = {
+    RowOptimizerKind::kSgd,   RowOptimizerKind::kMomentum, RowOptimizerKind::kAdagrad,
+    RowOptimizerKind::kRowWiseAdagrad, RowOptimizerKind::kAdam, RowOptimizerKind::kAdamW,
+    RowOptimizerKind::kFtrl};
+
+template <typename Body>
+void on_every_target(Body body) {
+  const std::int64_t supported = hwy::SupportedTargets();
+  for (std::int64_t left = supported; left != 0; left &= left - 1) {
+    const std::int64_t target = left & -left;
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    body();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
+int states_of(RowOptimizerKind kind, int width) {
+  FeatureSpec spec;
+  spec.width = width;
+  spec.optimizer.kind = kind;
+  return RowLayout(spec).num_states;
+}
+
+RowUpdate update_of(RowOptimizerKind kind, int t) {
+  const bool decoupled = kind == RowOptimizerKind::kAdamW;
+  return {.kind = kind,
+          .rate = 0.125f,
+          .epsilon = 0.001f,
+          .weight_decay = decoupled || kind == RowOptimizerKind::kFtrl ? 0.0f : 0.25f,
+          .momentum = 0.875f,
+          .mean_kept = 0.75f,
+          .mean_share = 0.25f,
+          .square_kept = 0.9375f,
+          .square_share = 0.0625f,
+          .size = static_cast<float>(0.125 / (1 - std::pow(0.75, t))),
+          .root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(0.9375, t))),
+          .kept = decoupled ? 1 - 0.125f * 0.25f : 1.0f,
+          .l1 = 0.0625f,
+          .l2 = 0.5f};
+}
+
+template <typename T>
+struct Row {
+  std::vector<T> values, states;
+};
+
+// Element by element; T says how exactly.
+template <typename T>
+void update_plainly(const RowUpdate& u, Row<T>& row, const std::vector<float>& gradient) {
+  const std::size_t width = row.values.size();
+  std::vector<T> g(gradient.begin(), gradient.end());
+  if (u.weight_decay != 0)
+    for (std::size_t i = 0; i < width; ++i) g[i] += T(u.weight_decay) * row.values[i];
+  T sums[16] = {};
+  for (std::size_t i = 0; i < width; ++i) sums[i % 16] += g[i] * g[i];
+  for (int half : {8, 4, 2, 1})
+    for (int k = 0; k < half; ++k) sums[k] += sums[k + half];
+  if (u.kind == RowOptimizerKind::kRowWiseAdagrad) row.states[0] += sums[0] / T(width);
+  for (std::size_t i = 0; i < width; ++i) {
+    T& w = row.values[i];
+    const T rate = u.rate, epsilon = u.epsilon;
+    switch (u.kind) {
+      case RowOptimizerKind::kSgd:
+        w -= rate * g[i];
+        break;
+      case RowOptimizerKind::kMomentum:
+        row.states[i] = T(u.momentum) * row.states[i] + g[i];
+        w -= rate * row.states[i];
+        break;
+      case RowOptimizerKind::kAdagrad:
+        row.states[i] += g[i] * g[i];
+        w -= rate * g[i] / (std::sqrt(row.states[i]) + epsilon);
+        break;
+      case RowOptimizerKind::kRowWiseAdagrad:
+        w -= rate * g[i] / (std::sqrt(row.states[0]) + epsilon);
+        break;
+      case RowOptimizerKind::kAdam:
+      case RowOptimizerKind::kAdamW: {
+        T &m = row.states[i], &v = row.states[width + i];
+        m = T(u.mean_kept) * m + T(u.mean_share) * g[i];
+        v = T(u.square_kept) * v + T(u.square_share) * g[i] * g[i];
+        w = w * T(u.kept) - T(u.size) * m / (std::sqrt(v) * T(u.root_scale) + epsilon);
+        break;
+      }
+      case RowOptimizerKind::kFtrl: {
+        T &z = row.states[i], &n = row.states[width + i];
+        const T grown = n + g[i] * g[i];
+        z = z + g[i] - (std::sqrt(grown) - std::sqrt(n)) / rate * w;
+        n = grown;
+        const T l1 = u.l1;
+        w = std::abs(z) <= l1 ? T(0)
+                              : ((z < 0 ? -l1 : l1) - z) /
+                                    ((std::sqrt(n) + epsilon) / rate + T(u.l2));
+        break;
+      }
+    }
+  }
+}
+
+Row<float> random_row(RowOptimizerKind kind, int width, std::mt19937& random) {
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  Row<float> row{std::vector<float>(width), std::vector<float>(states_of(kind, width))};
+  for (float& value : row.values) value = uniform(random);
+  for (float& state : row.states) state = 0.5f + 0.25f * uniform(random);
+  return row;
+}
+
+TEST(UpdateRow, GivesTheBitsOfPlainFp32OnEveryInstructionSet) {
+  on_every_target([] {
+    std::mt19937 random(1);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (const RowOptimizerKind kind : kKinds) {
+      for (int width = 1; width <= 257; ++width) {
+        Row<float> row = random_row(kind, width, random), plain = row;
+        row.values.push_back(42);  // what follows
+        row.states.push_back(43);
+        for (int t = 1; t <= 3; ++t) {
+          std::vector<float> gradient(width);
+          for (float& g : gradient) g = uniform(random);
+          const RowUpdate u = update_of(kind, t);
+          update_row(u, row.values.data(), gradient.data(), row.states.data(), width);
+          update_plainly(u, plain, gradient);
+        }
+        ASSERT_EQ(row.values.back(), 42);
+        ASSERT_EQ(row.states.back(), 43);
+        row.values.pop_back();
+        row.states.pop_back();
+        ASSERT_EQ(row.values, plain.values) << name_of(kind) << " " << width;
+        ASSERT_EQ(row.states, plain.states) << name_of(kind) << " " << width;
+      }
+    }
+  });
+}
+
+TEST(UpdateRow, FollowsTheFormulasInDouble) {
+  std::mt19937 random(2);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (const RowOptimizerKind kind : kKinds) {
+    for (int width = 1; width <= 257; ++width) {
+      Row<float> row = random_row(kind, width, random);
+      Row<double> exact{{row.values.begin(), row.values.end()},
+                        {row.states.begin(), row.states.end()}};
+      std::vector<float> gradient(width);
+      for (float& g : gradient) g = uniform(random);
+      const RowUpdate u = update_of(kind, 2);
+      update_row(u, row.values.data(), gradient.data(), row.states.data(), width);
+      update_plainly(u, exact, gradient);
+      for (int i = 0; i < width; ++i)  // of the terms that are added, which may cancel
+        ASSERT_NEAR(row.values[i], exact.values[i], 1e-6 * (1 + std::abs(exact.values[i])));
+      for (std::size_t i = 0; i < row.states.size(); ++i)
+        ASSERT_NEAR(row.states[i], exact.states[i], 1e-6 * (1 + std::abs(exact.states[i])));
+    }
+  }
+}
+
+TEST(UpdateRow, WritesEveryNanAlike) {
+  on_every_target([] {
+    for (const RowOptimizerKind kind : kKinds) {
+      std::vector<float> values(5, 1), states(10, 1);
+      const std::vector<float> gradient(5, std::bit_cast<float>(0xFFC12345u));
+      update_row(update_of(kind, 1), values.data(), gradient.data(), states.data(), 5);
+      for (const float value : values)
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(value), 0x7FC00000u) << name_of(kind);
+    }
+  });
+}
+
+TEST(DrawWords, AreThoseOfPhiloxByCounter) {
+  on_every_target([] {
+    for (const int count : {1, 4, 5, 33, 257}) {
+      const std::uint64_t key = 0x123456789ABCDEF0ull, id = 0xFEDCBA9876543210ull;
+      std::vector<std::uint32_t> words((count + 31) / 32 * 32 + 1, 7);
+      draw_words(key, id, 99, words.data(), count);
+      for (int e = 0; e < count; ++e) {
+        const PhiloxBlock block = philox({static_cast<std::uint32_t>(e / 4), 0x76543210u,
+                                          0xFEDCBA98u, 99},
+                                         {0x9ABCDEF0u, 0x12345678u});
+        ASSERT_EQ(words[e], block[e % 4]) << e;
+      }
+      EXPECT_EQ(words.back(), 7u);
+    }
+  });
+}
+
+// ---- Stochastic rounding -----------------------------------------------------------------------------
+
+double fp16_value(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24)
+                                         : std::ldexp(1024 + mantissa, exponent - 25);
+  return bits >> 15 ? -magnitude : magnitude;
+}
+
+TEST(RoundFp16, WidensEveryNumberExactly) {
+  on_every_target([] {
+    std::vector<std::uint16_t> bits(1 << 16);
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::uint16_t>(i);
+    std::vector<float> wide(bits.size());
+    widen_fp16(bits.data(), wide.data(), static_cast<int>(bits.size()));
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+      if ((i & 0x7FFF) > 0x7C00) {
+        ASSERT_TRUE(std::isnan(wide[i]));
+      } else if ((i & 0x7FFF) == 0x7C00) {
+        ASSERT_EQ(wide[i], (i >> 15 ? -1 : 1) * std::numeric_limits<float>::infinity());
+      } else {
+        ASSERT_EQ(wide[i], static_cast<float>(fp16_value(bits[i]))) << i;
+      }
+    }
+    // And back: a number of fp16 has no other neighbour, whatever is drawn.
+    const std::vector<std::uint32_t> words(bits.size(), 0xFFFFFFFFu);
+    std::vector<std::uint16_t> again(bits.size());
+    round_fp16(wide.data(), words.data(), again.data(), static_cast<int>(bits.size()));
+    for (std::size_t i = 0; i < bits.size(); ++i)
+      if ((i & 0x7FFF) <= 0x7C00) ASSERT_EQ(again[i], bits[i]) << i;
+  });
+}
+
+TEST(RoundFp16, KeepsWhatHasNoNeighbours) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float values[] = {infinity, -infinity, 1e30f, -70000.0f, std::nanf("")};
+  const std::uint32_t words[32] = {1, 2, 3, 4, 5};
+  std::uint16_t out[5];
+  on_every_target([&] {
+    round_fp16(values, words, out, 5);
+    EXPECT_EQ(out[0], 0x7C00);
+    EXPECT_EQ(out[1], 0xFC00);
+    EXPECT_EQ(out[2], 0x7BFF);  // the largest
+    EXPECT_EQ(out[3], 0xFBFF);
+    EXPECT_EQ(out[4] & 0x7FFF, 0x7E00);
+  });
+}
+
+// Mean error of many draws, in standard deviations of that mean.
+template <typename Rounded>
+double mean_error(double exact, double below, double above, int draws, Rounded rounded) {
+  double sum = 0;
+  for (int step = 0; step < draws; ++step) {
+    const double value = rounded(static_cast<std::uint32_t>(step));
+    EXPECT_TRUE(value == below || value == above) << value << " for " << exact;
+    sum += value - exact;
+  }
+  const double p = (exact - below) / (above - below);
+  const double sigma = (above - below) * std::sqrt(p * (1 - p) / draws);
+  return sum / draws / sigma;
+}
+
+TEST(RoundFp16, IsOneOfTheNeighboursAndUnbiased) {
+  on_every_target([] {
+    std::mt19937 random(3);
+    std::uniform_real_distribution<double> exponent(-22, 15);
+    constexpr int kNumbers = 40;
+    double sum = 0;
+    for (int k = 0; k < kNumbers; ++k) {
+      const auto value = static_cast<float>(std::exp2(exponent(random)) * (k % 2 ? 1 : -1));
+      const double ulp = std::ldexp(1, std::max(-24, std::ilogb(value) - 10));
+      const double below = std::floor(value / ulp) * ulp;
+      if (below == value) continue;
+      const double error = mean_error(value, below, below + ulp, 4000, [&](std::uint32_t step) {
+        std::uint32_t words[32];
+        draw_words(5, static_cast<std::uint64_t>(k), step, words, 1);
+        std::uint16_t out;
+        round_fp16(&value, words, &out, 1);
+        return fp16_value(out);
+      });
+      sum += error;
+      EXPECT_LT(std::abs(error), 4.5) << value;  // of 40 numbers the furthest
+    }
+    EXPECT_LT(std::abs(sum / std::sqrt(kNumbers)), 3);
+  });
+}
+
+TEST(RoundInt8, IsOneOfTheNeighboursAndUnbiased) {
+  on_every_target([] {
+    constexpr int kWidth = 21, kDraws = 4000;
+    std::mt19937 random(4);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    std::vector<float> values(kWidth);
+    for (float& value : values) value = uniform(random);
+    values[20] = -1.0f;  // the scale's
+    std::vector<double> sums(kWidth);
+    float scale = 0;
+    for (std::uint32_t step = 0; step < kDraws; ++step) {
+      std::uint32_t words[32];
+      draw_words(6, 7, step, words, kWidth);
+      std::int8_t out[kWidth];
+      scale = round_int8(values.data(), words, out, kWidth);
+      ASSERT_EQ(scale, 1.0f / 127.0f);
+      std::vector<float> wide(kWidth);
+      widen_int8(out, scale, wide.data(), kWidth);
+      for (int i = 0; i < kWidth; ++i) {
+        ASSERT_LT(std::abs(wide[i] - values[i]), scale * 1.0001f);
+        sums[i] += wide[i] - double{values[i]};
+      }
+    }
+    double sum = 0, variance = 0;
+    for (int i = 0; i < kWidth; ++i) {
+      const double at = values[i] / double{scale}, p = at - std::floor(at);
+      const double sigma = scale * std::sqrt(p * (1 - p) / kDraws) + 1e-9;
+      EXPECT_LT(std::abs(sums[i] / kDraws), 4.5 * sigma) << i;
+      sum += sums[i] / kDraws;
+      variance += sigma * sigma;
+    }
+    EXPECT_LT(std::abs(sum), 3 * std::sqrt(variance));
+  });
+}
+
+TEST(RoundInt8, ReadsAsNanWhatIsNotFinite) {
+  const float values[] = {1.0f, std::numeric_limits<float>::infinity(), 2.0f};
+  const std::uint32_t words[32] = {};
+  std::int8_t out[3];
+  on_every_target([&] {
+    const float scale = round_int8(values, words, out, 3);
+    float wide[3];
+    widen_int8(out, scale, wide, 3);
+    for (const float value : wide) EXPECT_TRUE(std::isnan(value));
+    const float zeros[3] = {};
+    EXPECT_EQ(round_int8(zeros, words, out, 3), 0.0f);
+  });
+}
+
+}  // namespace
+}  // namespace strata::kernels
