@@ -21,6 +21,7 @@ Occurrences occurrences_of(const PooledFeature& feature, const IdLists& lists,
   const std::int64_t end = lists.offsets[sample + 1];
   std::int64_t begin = lists.offsets[sample];
   if (feature.pooling == Pooling::kSequence) begin = std::max(begin, end - feature.length);
+  if (feature.pooling == Pooling::kLast) begin = std::max(begin, end - 1);
   return {begin, end};
 }
 
@@ -52,24 +53,6 @@ void find_largest(int width, Occurrences all, std::span<const std::int32_t> row_
 }
 
 }  // namespace
-
-const char* name_of(Pooling pooling) {
-  switch (pooling) {
-    case Pooling::kSum:
-      return "sum";
-    case Pooling::kMean:
-      return "mean";
-    case Pooling::kSqrtN:
-      return "sqrtn";
-    case Pooling::kMax:
-      return "max";
-    case Pooling::kWeighted:
-      return "weighted";
-    case Pooling::kSequence:
-      return "sequence";
-  }
-  return "?";
-}
 
 DistinctIds distinct_ids(std::span<const IdLists* const> lists) {
   std::vector<std::uint64_t> all;

@@ -9,19 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "strata/tabular/options.h"
 #include "strata/tabular/sample_batch.h"
 
 namespace strata {
-
-enum class Pooling : std::uint8_t {
-  kSum,
-  kMean,
-  kSqrtN,     ///< sum / sqrt(number of ids)
-  kMax,       ///< element by element; of equal ones the first has the gradient
-  kWeighted,  ///< sum of weight times row
-  kSequence   ///< row behind row, `length` of them: the last ids; zeros behind the end
-};
-const char* name_of(Pooling pooling);
 
 /// The ids of a batch that share a table, each once, ascending.
 struct DistinctIds {

@@ -9,8 +9,8 @@
 namespace strata {
 namespace {
 
-constexpr Pooling kAll[] = {Pooling::kSum, Pooling::kMean,     Pooling::kSqrtN,
-                            Pooling::kMax, Pooling::kWeighted, Pooling::kSequence};
+constexpr Pooling kAll[] = {Pooling::kSum,      Pooling::kMean, Pooling::kSqrtN,   Pooling::kMax,
+                            Pooling::kWeighted, Pooling::kLast, Pooling::kSequence};
 
 // Three samples: {7, 3, 7}, none, {max, 0, 3, 3}.
 IdLists example_lists() {
@@ -44,6 +44,7 @@ std::vector<double> expected(const PooledFeature& feature, const std::vector<int
       const double share = feature.pooling == Pooling::kMean       ? 1.0 / count
                            : feature.pooling == Pooling::kSqrtN    ? 1 / std::sqrt(count)
                            : feature.pooling == Pooling::kWeighted ? weights[k]
+                           : feature.pooling == Pooling::kLast     ? (k + 1 == count ? 1 : 0)
                                                                    : 1;
       if (feature.pooling == Pooling::kMax) {
         pooled[i] = k == 0 ? at(k) : std::max(pooled[i], at(k));

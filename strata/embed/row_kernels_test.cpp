@@ -19,8 +19,9 @@ namespace strata::kernels {
 namespace {
 
 constexpr RowOptimizerKind kKinds[] = {
-    RowOptimizerKind::kSgd,   RowOptimizerKind::kMomentum, RowOptimizerKind::kAdagrad,
-    RowOptimizerKind::kRowWiseAdagrad, RowOptimizerKind::kAdam, RowOptimizerKind::kAdamW,
+    RowOptimizerKind::kSgd,     RowOptimizerKind::kMomentum,
+    RowOptimizerKind::kAdagrad, RowOptimizerKind::kRowWiseAdagrad,
+    RowOptimizerKind::kAdam,    RowOptimizerKind::kAdamW,
     RowOptimizerKind::kFtrl};
 
 template <typename Body>
@@ -109,9 +110,9 @@ void update_plainly(const RowUpdate& u, Row<T>& row, const std::vector<float>& g
         z = z + g[i] - (std::sqrt(grown) - std::sqrt(n)) / rate * w;
         n = grown;
         const T l1 = u.l1;
-        w = std::abs(z) <= l1 ? T(0)
-                              : ((z < 0 ? -l1 : l1) - z) /
-                                    ((std::sqrt(n) + epsilon) / rate + T(u.l2));
+        w = std::abs(z) <= l1
+                ? T(0)
+                : ((z < 0 ? -l1 : l1) - z) / ((std::sqrt(n) + epsilon) / rate + T(u.l2));
         break;
       }
     }
@@ -193,9 +194,9 @@ TEST(DrawWords, AreThoseOfPhiloxByCounter) {
       std::vector<std::uint32_t> words((count + 31) / 32 * 32 + 1, 7);
       draw_words(key, id, 99, words.data(), count);
       for (int e = 0; e < count; ++e) {
-        const PhiloxBlock block = philox({static_cast<std::uint32_t>(e / 4), 0x76543210u,
-                                          0xFEDCBA98u, 99},
-                                         {0x9ABCDEF0u, 0x12345678u});
+        const PhiloxBlock block =
+            philox({static_cast<std::uint32_t>(e / 4), 0x76543210u, 0xFEDCBA98u, 99},
+                   {0x9ABCDEF0u, 0x12345678u});
         ASSERT_EQ(words[e], block[e % 4]) << e;
       }
       EXPECT_EQ(words.back(), 7u);
@@ -207,8 +208,8 @@ TEST(DrawWords, AreThoseOfPhiloxByCounter) {
 
 double fp16_value(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24)
-                                         : std::ldexp(1024 + mantissa, exponent - 25);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
   return bits >> 15 ? -magnitude : magnitude;
 }
 

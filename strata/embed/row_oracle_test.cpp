@@ -84,8 +84,8 @@ class PlainFeature {
 
   static float widened(std::uint16_t bits) {
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-    const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24)
-                                           : std::ldexp(1024 + mantissa, exponent - 25);
+    const double magnitude =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
     return static_cast<float>(bits >> 15 ? -magnitude : magnitude);
   }
 
@@ -149,8 +149,7 @@ class PlainFeature {
     std::vector<float> w = row.payload.empty() ? first(row.id) : values(row.payload);
     std::vector<float> sums(states());
     if (row.payload.empty()) {
-      std::fill(sums.begin(), sums.end(),
-                static_cast<float>(spec.optimizer.initial_accumulator));
+      std::fill(sums.begin(), sums.end(), static_cast<float>(spec.optimizer.initial_accumulator));
     } else {
       std::memcpy(sums.data(), row.payload.data() + value_bytes(), 4 * sums.size());
     }
@@ -159,15 +158,14 @@ class PlainFeature {
         w[e] -= rate * gradient[e];
       } else {
         sums[e] += gradient[e] * gradient[e];
-        w[e] -= rate * gradient[e] /
-                (std::sqrt(sums[e]) + static_cast<float>(spec.optimizer.epsilon));
+        w[e] -=
+            rate * gradient[e] / (std::sqrt(sums[e]) + static_cast<float>(spec.optimizer.epsilon));
       }
     }
     row.step = step;
     ++row.hits;
-    row.recent = spec.eviction.policy == RowEviction::Policy::kClock
-                     ? 1
-                     : std::min(row.recent + 1, 255u);
+    row.recent =
+        spec.eviction.policy == RowEviction::Policy::kClock ? 1 : std::min(row.recent + 1, 255u);
     row.payload = payload(row.id, step, w, sums);
     return row;
   }
@@ -341,9 +339,9 @@ class PlainTable {
       return f.values(f.rows[found->second].payload);
     if (const auto found = f.cold.find(id); found != f.cold.end())
       return f.values(found->second.payload);
-    const bool awaited = f.filtered(RowAdmission::Filter::kExact) ||
-                         (f.filtered(RowAdmission::Filter::kBloom) &&
-                          f.counted(id) < f.spec.admission.threshold);
+    const bool awaited =
+        f.filtered(RowAdmission::Filter::kExact) ||
+        (f.filtered(RowAdmission::Filter::kBloom) && f.counted(id) < f.spec.admission.threshold);
     return awaited ? std::vector<float>(f.spec.width) : f.first(id);
   }
 };
@@ -440,7 +438,8 @@ std::unique_ptr<RowTable> restarted(const RowTable& table, const RowTableOptions
 }
 
 // Rows divided among several tables and put together again are the same rows.
-void expect_same_after_resharding(const RowTable& table, const RowTableOptions& options, std::uint64_t shards) {
+void expect_same_after_resharding(const RowTable& table, const RowTableOptions& options,
+                                  std::uint64_t shards) {
   RowTableOptions unlimited = options;
   unlimited.memory_bytes = 0;
   unlimited.cold.clear();
@@ -480,7 +479,8 @@ void run_both(const std::string& cold, int operations) {
     if (kind < 550) {
       const Ids ids = some_ids(random, 4);
       std::vector<float> gradients(ids.size() * width);
-      for (float& g : gradients) g = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 256;
+      for (float& g : gradients)
+        g = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 256;
       const double factor = random() % 4 ? 1.0 : 0.3;
       ++step;
       table->update(step, feature, ids, gradients, factor);
@@ -496,7 +496,8 @@ void run_both(const std::string& cold, int operations) {
       for (std::size_t i = 0; i < ids.size(); ++i) {
         const std::vector<float> expected = plain.read(feature, ids[i]);
         for (std::size_t k = 0; k < width; ++k)
-          ASSERT_EQ(rows[i * width + k], expected[k]) << operation << " feature " << feature << " id " << ids[i];
+          ASSERT_EQ(rows[i * width + k], expected[k])
+              << operation << " feature " << feature << " id " << ids[i];
       }
     } else if (kind < 998) {
       options.memory_bytes = 30'000 + static_cast<std::int64_t>(random() % 60'000);

@@ -105,20 +105,20 @@ RowTable::RowTable(std::vector<FeatureSpec> features, RowTableOptions options)
              .make_room = [this](std::int64_t bytes) { make_room(bytes); }};
   if (!options_.cold.empty()) cold_ = std::make_unique<ColdRows>(options_.cold);
   for (std::size_t i = 0; i < specs_.size(); ++i)
-    features_.push_back(std::make_unique<FeatureRows>(specs_[i], static_cast<int>(i), options_.seed,
-                                                      options_.bloom_bytes, epochs_, cold_.get(),
-                                                      budget_));
+    features_.push_back(std::make_unique<FeatureTable>(specs_[i], static_cast<int>(i),
+                                                       options_.seed, options_.bloom_bytes, epochs_,
+                                                       cold_.get(), budget_));
 }
 
 RowTable::~RowTable() = default;
 
-FeatureRows& RowTable::rows_of(int feature) const {
+FeatureTable& RowTable::rows_of(int feature) const {
   STRATA_CHECK(feature >= 0 && feature < static_cast<int>(features_.size()), "embed.table");
   return *features_[feature];
 }
 
 void RowTable::read(int feature, std::span<const std::uint64_t> ids, std::span<float> rows) const {
-  const FeatureRows& from = rows_of(feature);
+  const FeatureTable& from = rows_of(feature);
   STRATA_CHECK_EQ(rows.size(), ids.size() * from.layout().width, "embed.read");
   const ReadEpochs::Reading reading(epochs_);
   from.read(ids, rows);
@@ -138,7 +138,7 @@ void RowTable::change(Change change) {
 
 void RowTable::update(std::int64_t step, int feature, std::span<const std::uint64_t> ids,
                       std::span<const float> gradients, double rate_factor) {
-  FeatureRows& rows = rows_of(feature);
+  FeatureTable& rows = rows_of(feature);
   STRATA_CHECK_EQ(gradients.size(), ids.size() * rows.layout().width, "embed.update");
   STRATA_CHECK(step > rows.last_step && step <= kLastStep, "embed.update");
   for (std::size_t i = 1; i < ids.size(); ++i) STRATA_CHECK(ids[i - 1] < ids[i], "embed.update");
@@ -169,10 +169,10 @@ void RowTable::make_room(std::int64_t bytes) {
   while (budget_.used_bytes + bytes > budget_.limit_bytes) {
     if (features_[hand_feature_]->evict_from(hand_kind_, hand_position_)) continue;
     hand_position_ = 0;
-    if (hand_kind_ == FeatureRows::Kind::kRows) {
-      hand_kind_ = FeatureRows::Kind::kCandidates;
+    if (hand_kind_ == FeatureTable::Kind::kRows) {
+      hand_kind_ = FeatureTable::Kind::kCandidates;
     } else {
-      hand_kind_ = FeatureRows::Kind::kRows;
+      hand_kind_ = FeatureTable::Kind::kRows;
       hand_feature_ = (hand_feature_ + 1) % static_cast<int>(features_.size());
     }
   }
@@ -181,7 +181,7 @@ void RowTable::make_room(std::int64_t bytes) {
 // ---- What people ask ---------------------------------------------------------------------------------
 
 std::optional<RowInfo> RowTable::info(int feature, std::uint64_t id) const {
-  const FeatureRows& rows = rows_of(feature);
+  const FeatureTable& rows = rows_of(feature);
   std::string payload;
   const std::optional<RowRecord> found = rows.find(id, payload);
   if (!found) return std::nullopt;
@@ -275,7 +275,7 @@ void RowTable::restore_bookkeeping(std::string_view text, Bookkeeping of) {
   in.expect(kBookkeepingFormat);
   in.expect(features_.size());
   const auto feature = static_cast<int>(in.word());
-  const auto kind = static_cast<FeatureRows::Kind>(in.word());
+  const auto kind = static_cast<FeatureTable::Kind>(in.word());
   const auto position = static_cast<std::uint32_t>(in.word());
   if (whole) {
     hand_feature_ = feature % std::max<int>(1, static_cast<int>(features_.size()));

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/embed/feature_rows.h"
+#include "strata/embed/feature_table.h"
 #include "strata/embed/row_store.h"
 
 namespace strata {
@@ -90,7 +90,7 @@ class RowTable final : public RowStore {
   void restore_bookkeeping(std::string_view text, Bookkeeping of);
 
  private:
-  FeatureRows& rows_of(int feature) const;
+  FeatureTable& rows_of(int feature) const;
   void make_room(std::int64_t bytes);
   template <typename Change>
   void change(Change change);
@@ -100,12 +100,12 @@ class RowTable final : public RowStore {
   RowBudget budget_;
   mutable ReadEpochs epochs_;
   std::unique_ptr<ColdRows> cold_;
-  std::vector<std::unique_ptr<FeatureRows>> features_;
+  std::vector<std::unique_ptr<FeatureTable>> features_;
   bool failed_ = false;
 
   // The hand of evictions.
   int hand_feature_ = 0;
-  FeatureRows::Kind hand_kind_ = FeatureRows::Kind::kRows;
+  FeatureTable::Kind hand_kind_ = FeatureTable::Kind::kRows;
   std::uint32_t hand_position_ = 0;
 };
 

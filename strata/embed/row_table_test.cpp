@@ -91,7 +91,6 @@ TEST(RowTable, HoldsManyRowsAndFindsEachOfThem) {
   }
 }
 
-
 // ---- Optimizers, against PyTorch 2.13 in double: lr 1/8, weight decay 1/4, three steps ----------------
 
 struct TorchCase {
@@ -155,7 +154,8 @@ TEST(RowTable, ScalesTheLearningRateOfAnUpdate) {
 // ---- First values ------------------------------------------------------------------------------------
 
 TEST(RowTable, DrawsFirstValuesOfTheDistributionThatWasAskedFor) {
-  FeatureSpec uniform = feature("uniform", 64), normal = feature("normal", 63), zeros = feature("zeros", 3);
+  FeatureSpec uniform = feature("uniform", 64), normal = feature("normal", 63),
+              zeros = feature("zeros", 3);
   uniform.init.scale = 0.5;
   normal.init = {.kind = RowInit::Kind::kNormal, .scale = 2.0};
   zeros.init.kind = RowInit::Kind::kZeros;
@@ -188,7 +188,8 @@ TEST(RowTable, SpendsAtMost26BytesARowBesideItsPayload) {
     RowTable table({spec});
     std::vector<float> gradients(4 * 1000, 1.0f);
     for (std::size_t begin = 0; begin < n; begin += 1000)
-      table.update(static_cast<std::int64_t>(begin), 0, count_up(begin * 1'000'003, 1000), gradients, 1.0);
+      table.update(static_cast<std::int64_t>(begin), 0, count_up(begin * 1'000'003, 1000),
+                   gradients, 1.0);
     ASSERT_EQ(table.counts(0).rows, n);
     const double overhead = static_cast<double>(table.bytes()) / static_cast<double>(n) - 32;
     EXPECT_LE(overhead, 26) << n;
@@ -380,8 +381,8 @@ std::string refusal(Call call) {
 TEST(RowTable, RefusesARowOfAnotherWidth) {
   RowTable table({feature("user", 2)});
   const std::vector<float> three(3);
-  const std::string error = refusal(
-      [&] { table.insert_row({.id = 6, .payload = std::as_bytes(std::span(three))}); });
+  const std::string error =
+      refusal([&] { table.insert_row({.id = 6, .payload = std::as_bytes(std::span(three))}); });
   EXPECT_NE(error.find("feature 'user', id 6: a row of another width"), std::string::npos) << error;
   EXPECT_NE(error.find("8 bytes: fp32 [2], sgd"), std::string::npos) << error;
   EXPECT_EQ(table.counts(0).rows, 0);

@@ -72,15 +72,15 @@ void expect_whole_rows(RowTable& table, Order order, std::int64_t steps = kSteps
   std::string wrong[kReaders];
   std::vector<std::thread> readers;
   for (unsigned i = 0; i < kReaders; ++i)
-    readers.emplace_back(
-        [&, i] { wrong[i] = read_all_along(table, i, order, ended); });
+    readers.emplace_back([&, i] { wrong[i] = read_all_along(table, i, order, ended); });
   std::mt19937 random(99);
   const auto width = static_cast<std::size_t>(table.features()[0].width);
   std::vector<float> counts(kIds);
   for (std::int64_t step = 0; step < steps; ++step) {
     // The known ids grow, and with them the index.
-    const Ids ids = some_ids(random, 60, 10 + kIds * static_cast<std::uint64_t>(step) /
-                                                    static_cast<std::uint64_t>(steps));
+    const Ids ids =
+        some_ids(random, 60,
+                 10 + kIds * static_cast<std::uint64_t>(step) / static_cast<std::uint64_t>(steps));
     table.update(step, 0, ids, std::vector<float>(ids.size() * width, -1.0f), 1.0);
     table.end_step(step);
     for (const std::uint64_t id : ids) ++counts[id];

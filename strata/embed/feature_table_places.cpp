@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
-#include "strata/embed/feature_rows.h"
+#include "strata/embed/feature_table.h"
 
 namespace strata {
 namespace {
@@ -30,9 +30,9 @@ std::int64_t looked_at(std::int64_t rows, std::int64_t steps_to_live) {
 
 // ---- Coming and going --------------------------------------------------------------------------------
 
-std::uint32_t FeatureRows::append(RowMemory& memory, std::uint32_t bit, std::uint64_t id,
-                                  std::uint32_t version, std::uint32_t uses, const void* values,
-                                  const void* states) {
+std::uint32_t FeatureTable::append(RowMemory& memory, std::uint32_t bit, std::uint64_t id,
+                                   std::uint32_t version, std::uint32_t uses, const void* values,
+                                   const void* states) {
   const std::uint32_t slot = memory.append() | bit;
   const RowBytes to = row(slot);
   to.set_uses(uses);
@@ -43,14 +43,14 @@ std::uint32_t FeatureRows::append(RowMemory& memory, std::uint32_t bit, std::uin
   return slot;
 }
 
-void FeatureRows::enter(std::uint64_t id, std::uint32_t slot) {
+void FeatureTable::enter(std::uint64_t id, std::uint32_t slot) {
   const std::uint64_t hash = row_hash(id);
   const RowIndex::Change change(index_, hash);
   index_.insert(hash, slot, hash_of_slot_);
 }
 
 // The last row takes the place of the one that goes.
-void FeatureRows::remove(std::uint32_t slot) {
+void FeatureTable::remove(std::uint32_t slot) {
   RowMemory& from = memory(slot);
   const std::uint32_t last = (from.size() - 1) | (slot & kCandidate);
   {
@@ -74,7 +74,7 @@ void FeatureRows::remove(std::uint32_t slot) {
   from.pop();
 }
 
-void FeatureRows::evict(std::uint32_t slot) {
+void FeatureTable::evict(std::uint32_t slot) {
   const RowBytes gone = row(slot);
   if (cold_ && (slot & kCandidate) == 0) {
     const std::uint32_t header[2] = {gone.version(), gone.uses()};
@@ -88,7 +88,7 @@ void FeatureRows::evict(std::uint32_t slot) {
   remove(slot);
 }
 
-bool FeatureRows::return_from_disk(std::uint64_t id) {
+bool FeatureTable::return_from_disk(std::uint64_t id) {
   if (cold_rows_.load(std::memory_order_relaxed) == 0) return false;
   std::string kept;
   if (!cold_->get(number_, id, kept)) return false;
@@ -105,7 +105,7 @@ bool FeatureRows::return_from_disk(std::uint64_t id) {
   return true;
 }
 
-bool FeatureRows::evict_from(Kind kind, std::uint32_t& position) {
+bool FeatureTable::evict_from(Kind kind, std::uint32_t& position) {
   const std::uint32_t bit = kind == Kind::kCandidates ? kCandidate : 0;
   const RowMemory& from = memory(bit);
   if (position >= from.size()) return false;
@@ -134,7 +134,7 @@ bool FeatureRows::evict_from(Kind kind, std::uint32_t& position) {
   return true;
 }
 
-void FeatureRows::expire(std::int64_t step) {
+void FeatureTable::expire(std::int64_t step) {
   const std::int64_t steps_to_live = spec_.eviction.steps_to_live;
   if (steps_to_live == 0) return;
   for (const std::uint32_t bit : {0u, kCandidate}) {
@@ -154,7 +154,7 @@ void FeatureRows::expire(std::int64_t step) {
   expire_cold(step);
 }
 
-void FeatureRows::expire_cold(std::int64_t step) {
+void FeatureTable::expire_cold(std::int64_t step) {
   std::int64_t left =
       looked_at(cold_rows_.load(std::memory_order_relaxed), spec_.eviction.steps_to_live);
   if (left == 0) return;
@@ -179,7 +179,7 @@ void FeatureRows::expire_cold(std::int64_t step) {
   }
 }
 
-void FeatureRows::trim() {
+void FeatureTable::trim() {
   rows_.trim();
   candidates_.trim();
 }
@@ -198,7 +198,7 @@ RowRecord record(int feature, std::uint64_t id, std::uint32_t version, std::uint
 
 }  // namespace
 
-void FeatureRows::for_each(const std::function<void(const RowRecord&)>& visitor) const {
+void FeatureTable::for_each(const std::function<void(const RowRecord&)>& visitor) const {
   for (const std::uint32_t bit : {0u, kCandidate}) {
     const RowMemory& from = memory(bit);
     for (std::uint32_t slot = 0; slot < from.size(); ++slot) {
@@ -220,7 +220,7 @@ void FeatureRows::for_each(const std::function<void(const RowRecord&)>& visitor)
   });
 }
 
-std::optional<RowRecord> FeatureRows::find(std::uint64_t id, std::string& payload) const {
+std::optional<RowRecord> FeatureTable::find(std::uint64_t id, std::string& payload) const {
   const std::uint32_t slot = slot_of(id);
   if (slot != kNoSlot) {
     const RowBytes seen = row(slot);
@@ -240,7 +240,7 @@ std::optional<RowRecord> FeatureRows::find(std::uint64_t id, std::string& payloa
   return out;
 }
 
-void FeatureRows::insert(const RowRecord& in) {
+void FeatureTable::insert(const RowRecord& in) {
   const std::size_t expected = in.candidate ? 0 : layout_.payload_bytes();
   const std::string where = "feature '" + spec_.name + "', id " + std::to_string(in.id);
   if (in.payload.size() != expected)
@@ -272,7 +272,7 @@ void FeatureRows::insert(const RowRecord& in) {
                    : append(rows_, 0, in.id, version, uses, values, values + layout_.value_bytes));
 }
 
-FeatureCounts FeatureRows::counts() const {
+FeatureCounts FeatureTable::counts() const {
   FeatureCounts out = counts_;
   out.rows = rows_.size();
   out.candidates = candidates_.size();

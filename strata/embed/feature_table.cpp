@@ -1,7 +1,7 @@
 // A row is in one place at any time, as readers see it: it is in memory before it leaves the disk and on
 // disk before it leaves memory, and who finds it nowhere looks whether its segment of the index changed
 // meanwhile.
-#include "strata/embed/feature_rows.h"
+#include "strata/embed/feature_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -33,15 +33,15 @@ void fetch(std::byte* from, int bytes) {
 
 const char* name_of(RowTier tier) { return tier == RowTier::kMemory ? "memory" : "disk"; }
 
-struct FeatureRows::Step {
+struct FeatureTable::Step {
   std::uint32_t version;
   kernels::RowUpdate update;  // but for what depends on the row's count
   double rate;
 };
 
-FeatureRows::FeatureRows(const FeatureSpec& spec, int number, std::uint64_t seed,
-                         std::int64_t bloom_bytes, ReadEpochs& epochs, ColdRows* cold,
-                         RowBudget& budget)
+FeatureTable::FeatureTable(const FeatureSpec& spec, int number, std::uint64_t seed,
+                           std::int64_t bloom_bytes, ReadEpochs& epochs, ColdRows* cold,
+                           RowBudget& budget)
     : bloom(spec.admission.filter == RowAdmission::Filter::kBloom && spec.admission.threshold > 1
                 ? bloom_bytes
                 : 0),
@@ -62,7 +62,7 @@ FeatureRows::FeatureRows(const FeatureSpec& spec, int number, std::uint64_t seed
 
 // ---- Reading -----------------------------------------------------------------------------------------
 
-void FeatureRows::widen(const std::byte* values, float* out) const {
+void FeatureTable::widen(const std::byte* values, float* out) const {
   switch (layout_.precision) {
     case RowPrecision::kFp32:
       std::memcpy(out, values, layout_.value_bytes);
@@ -78,7 +78,7 @@ void FeatureRows::widen(const std::byte* values, float* out) const {
   }
 }
 
-RowBytes::Copied FeatureRows::copy_row(std::uint32_t slot, std::uint64_t id, float* out) const {
+RowBytes::Copied FeatureTable::copy_row(std::uint32_t slot, std::uint64_t id, float* out) const {
   const RowBytes from = row(slot);
   if (slot & kCandidate) {
     const RowBytes::Copied copied = from.copy(id, nullptr, 0);
@@ -92,7 +92,7 @@ RowBytes::Copied FeatureRows::copy_row(std::uint32_t slot, std::uint64_t id, flo
   return copied;
 }
 
-void FeatureRows::read(std::span<const std::uint64_t> ids, std::span<float> rows) const {
+void FeatureTable::read(std::span<const std::uint64_t> ids, std::span<float> rows) const {
   std::uint32_t slots[kBlock];
   for (std::size_t begin = 0; begin < ids.size(); begin += kBlock) {
     const std::size_t n = std::min(kBlock, ids.size() - begin);
@@ -109,7 +109,7 @@ void FeatureRows::read(std::span<const std::uint64_t> ids, std::span<float> rows
   }
 }
 
-void FeatureRows::read_slowly(std::uint64_t id, float* out) const {
+void FeatureTable::read_slowly(std::uint64_t id, float* out) const {
   const std::uint64_t hash = row_hash(id);
   for (int attempt = 0;; ++attempt) {
     if (attempt > 64) std::this_thread::yield();
@@ -126,7 +126,7 @@ void FeatureRows::read_slowly(std::uint64_t id, float* out) const {
   }
 }
 
-void FeatureRows::read_absent(std::uint64_t id, std::uint64_t hash, float* out) const {
+void FeatureTable::read_absent(std::uint64_t id, std::uint64_t hash, float* out) const {
   if (cold_rows_.load(std::memory_order_relaxed) > 0) {
     std::string row;
     if (cold_->get(number_, id, row)) {
@@ -143,18 +143,18 @@ void FeatureRows::read_absent(std::uint64_t id, std::uint64_t hash, float* out) 
 
 // ---- Updating ----------------------------------------------------------------------------------------
 
-bool FeatureRows::holds(std::uint32_t slot, std::uint64_t id) const {
+bool FeatureTable::holds(std::uint32_t slot, std::uint64_t id) const {
   if (slot == kNoSlot || (slot & ~kCandidate) >= memory(slot).size()) return false;
   const RowBytes found = row(slot);
   return found.version() != 0 && found.id() == id;
 }
 
-std::uint32_t FeatureRows::slot_of(std::uint64_t id) const {
+std::uint32_t FeatureTable::slot_of(std::uint64_t id) const {
   return index_.find(row_hash(id), [&](std::uint32_t slot) { return holds(slot, id); });
 }
 
-void FeatureRows::update(std::int64_t step, std::span<const std::uint64_t> ids,
-                         std::span<const float> gradients, double rate_factor) {
+void FeatureTable::update(std::int64_t step, std::span<const std::uint64_t> ids,
+                          std::span<const float> gradients, double rate_factor) {
   const RowOptimizerOptions& o = spec_.optimizer;
   Step now = {.version = version_of(step), .update = {}, .rate = o.learning_rate * rate_factor};
   kernels::RowUpdate& u = now.update;
@@ -186,8 +186,8 @@ void FeatureRows::update(std::int64_t step, std::span<const std::uint64_t> ids,
 }
 
 // The slot was the right one when it was searched for; what was evicted since may have moved it.
-void FeatureRows::update_row(const Step& step, std::uint64_t id, std::uint32_t slot,
-                             const float* gradient) {
+void FeatureTable::update_row(const Step& step, std::uint64_t id, std::uint32_t slot,
+                              const float* gradient) {
   if (!holds(slot, id)) slot = slot_of(id);
   if (slot == kNoSlot && return_from_disk(id)) slot = rows_.size() - 1;
   if (slot == kNoSlot)
@@ -202,20 +202,20 @@ void FeatureRows::update_row(const Step& step, std::uint64_t id, std::uint32_t s
   update_present(step, row(slot), gradient);
 }
 
-void FeatureRows::start_counting(const Step& step, std::uint64_t id) {
+void FeatureTable::start_counting(const Step& step, std::uint64_t id) {
   make_room(kRowOverheadBytes);
   enter(id, append(candidates_, kCandidate, id, step.version, uses_of(1, 1), nullptr, nullptr));
   ++counts_.refused;
 }
 
-void FeatureRows::count_candidate(const Step& step, std::uint64_t id, std::uint32_t slot) {
+void FeatureTable::count_candidate(const Step& step, std::uint64_t id, std::uint32_t slot) {
   const RowBytes found = row(slot);
   found.set_uses(uses_of(hits_of(found.uses()) + 1, 1));
   found.write(id, step.version, nullptr, 0);
   ++counts_.refused;
 }
 
-kernels::RowUpdate FeatureRows::update_of(const Step& step, std::uint32_t hits) const {
+kernels::RowUpdate FeatureTable::update_of(const Step& step, std::uint32_t hits) const {
   kernels::RowUpdate update = step.update;
   if (update.kind == RowOptimizerKind::kAdam || update.kind == RowOptimizerKind::kAdamW) {
     update.size = static_cast<float>(step.rate / (1 - power(spec_.optimizer.beta1, hits)));
@@ -225,7 +225,7 @@ kernels::RowUpdate FeatureRows::update_of(const Step& step, std::uint32_t hits) 
 }
 
 // values_ as the row keeps them.
-const void* FeatureRows::stored(std::uint64_t id, std::uint32_t version) {
+const void* FeatureTable::stored(std::uint64_t id, std::uint32_t version) {
   if (layout_.precision == RowPrecision::kFp32) return values_.data();
   kernels::draw_words(mix_key(key_, 1), id, version, words_.data(), layout_.width);
   if (layout_.precision == RowPrecision::kFp16) {
@@ -240,13 +240,13 @@ const void* FeatureRows::stored(std::uint64_t id, std::uint32_t version) {
   return stored_.data();
 }
 
-void FeatureRows::use(RowBytes row, std::uint32_t hits) const {
+void FeatureTable::use(RowBytes row, std::uint32_t hits) const {
   const bool clock = spec_.eviction.policy == RowEviction::Policy::kClock;
   const std::uint32_t recent = recent_of(row.uses());
   row.set_uses(uses_of(hits, clock ? 1 : std::min(recent + 1, 255u)));
 }
 
-void FeatureRows::update_present(const Step& step, RowBytes row, const float* gradient) {
+void FeatureTable::update_present(const Step& step, RowBytes row, const float* gradient) {
   const std::uint32_t hits = std::min(hits_of(row.uses()) + 1, kMostHits);
   widen(row.values(), values_.data());
   kernels::update_row(update_of(step, hits), values_.data(), gradient,
@@ -257,7 +257,7 @@ void FeatureRows::update_present(const Step& step, RowBytes row, const float* gr
 }
 
 // An id without a row, or whose count is full: gets one, or is counted by the Bloom filter.
-void FeatureRows::admit(const Step& step, std::uint64_t id, const float* gradient) {
+void FeatureTable::admit(const Step& step, std::uint64_t id, const float* gradient) {
   const std::uint64_t hash = row_hash(id);
   const std::int64_t threshold = spec_.admission.threshold;
   const bool bloomed = filtered(RowAdmission::Filter::kBloom);

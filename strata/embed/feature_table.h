@@ -58,10 +58,10 @@ struct RowBudget {
   std::function<void(std::int64_t bytes)> make_room;
 };
 
-class FeatureRows {
+class FeatureTable {
  public:
-  FeatureRows(const FeatureSpec& spec, int number, std::uint64_t seed, std::int64_t bloom_bytes,
-              ReadEpochs& epochs, ColdRows* cold, RowBudget& budget);
+  FeatureTable(const FeatureSpec& spec, int number, std::uint64_t seed, std::int64_t bloom_bytes,
+               ReadEpochs& epochs, ColdRows* cold, RowBudget& budget);
 
   const FeatureSpec& spec() const { return spec_; }
   const RowLayout& layout() const { return layout_; }
