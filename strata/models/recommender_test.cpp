@@ -1,8 +1,15 @@
-// What layers of recommenders say of their bytes against what they allocate: plans are made of these.
+// Recommenders by themselves: gradients against differences, scores against logits, what layers say of
+// their bytes against what they allocate, and what is refused.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+
 #include "strata/base/errors.h"
+#include "strata/base/ignored_target.h"
 #include "strata/models/recommender.h"
+#include "strata/nn/initialise.h"
 #include "strata/nn/measured_bytes.h"
 
 namespace strata {
@@ -16,9 +23,9 @@ struct Kind {
   RecommenderInputs inputs = {.numeric = 16, .row_widths = {32, 32, 64, 32}};
 };
 
-class RecommenderBytes : public testing::TestWithParam<Kind> {};
+class Recommenders : public testing::TestWithParam<Kind> {};
 
-TEST_P(RecommenderBytes, AreWhatOneRunMeasures) {
+TEST_P(Recommenders, HaveTheBytesThatOneRunMeasures) {
   const auto& [name, options, inputs] = GetParam();
   const Sequential model = make_recommender(options, inputs);
   const std::vector<TensorSpec> batch = recommender_batch(inputs, 256);
@@ -34,6 +41,114 @@ TEST_P(RecommenderBytes, AreWhatOneRunMeasures) {
     EXPECT_NEAR(said.forward_transient, measured.forward_transient, small);
     EXPECT_NEAR(said.backward_transient, measured.backward_transient, small);
   }
+}
+
+using Weights = std::vector<std::vector<at::Tensor>>;
+
+// Leaves, as a store makes them; by name, so that another output of the model has the same.
+Weights first_weights(const Sequential& model) {
+  Weights weights;
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    weights.emplace_back();
+    for (const WeightSpec& spec : model.layout(layer).specs) {
+      at::Tensor weight = at::zeros(spec.shape);
+      initialise(weight, spec, model.name(layer), /*seed=*/2);
+      weights.back().push_back(weight.requires_grad_(true));
+      weights.back().back().mutable_grad() = at::zeros(spec.shape);
+    }
+  }
+  return weights;
+}
+
+// The last layer's output.
+at::Tensor output_of(const Sequential& model, const Weights& weights,
+                     std::span<const at::Tensor> batch, ForwardContext context) {
+  std::vector<at::Tensor> values(model.dataflow().values.size());
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    std::vector<at::Tensor> inputs;
+    for (const InputRef& ref : model.inputs(layer))
+      inputs.push_back(ref.value >= 0 ? values[ref.value] : batch[ref.batch_input]);
+    context.layer = layer;
+    const std::vector<at::Tensor> outputs =
+        model.layer(layer).forward(context, weights[layer], inputs);
+    for (std::size_t i = 0; i < outputs.size(); ++i) values[model.outputs(layer)[i]] = outputs[i];
+  }
+  return values.back();
+}
+
+std::vector<at::Tensor> random_batch(const RecommenderInputs& inputs) {
+  at::manual_seed(8);
+  std::vector<at::Tensor> batch = {at::randn({12, inputs.numeric}), at::randn({12, inputs.rows()}),
+                                   at::rand({12}).lt(0.4).to(at::kFloat)};
+  batch[2][3] = static_cast<float>(kIgnoredTarget);
+  return batch;
+}
+
+double loss_of(const Sequential& model, const Weights& weights, std::span<const at::Tensor> batch) {
+  const at::NoGradGuard no_grad;
+  LossSink sink;
+  output_of(model, weights, batch, {.training = true, .seed = 1, .loss = &sink});
+  return sink.sum;
+}
+
+// Adds `step` times the direction.
+void shift(std::span<const at::Tensor> tensors, std::span<const at::Tensor> direction,
+           double step) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].detach().add_(direction[i], step);
+}
+
+// Along random directions, with dropout, whose mask is the same each time.
+TEST_P(Recommenders, HaveGradientsThatDifferencesConfirm) {
+  auto [name, options, inputs] = GetParam();
+  options.activation = HiddenActivation::kNone;  // differences across a kink say nothing
+  const Sequential model = make_recommender(options, inputs);
+  const Weights weights = first_weights(model);
+  std::vector<at::Tensor> batch = random_batch(inputs);
+  at::Tensor rows = batch[1].clone().requires_grad_(true);
+  batch[1] = rows;
+  LossSink sink;
+  output_of(model, weights, batch, {.training = true, .seed = 1, .loss = &sink})
+      .backward(at::ones({}));
+  EXPECT_NEAR(sink.sum, loss_of(model, weights, batch), 1e-5 * sink.sum);
+
+  std::map<std::string, std::vector<at::Tensor>> groups = {{"rows", {rows}}};
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    for (std::size_t i = 0; i < weights[layer].size(); ++i)
+      if (model.layout(layer).specs[i].momentum == 0)
+        groups[model.name(layer)].push_back(weights[layer][i]);
+  constexpr double kStep = 5e-3;
+  for (const auto& [group, tensors] : groups) {
+    std::vector<at::Tensor> direction;
+    double expected = 0;
+    for (const at::Tensor& tensor : tensors) {
+      direction.push_back(at::randn_like(tensor.detach()) / std::sqrt(tensor.numel()));
+      expected += (tensor.grad() * direction.back()).sum().item<double>();
+    }
+    shift(tensors, direction, kStep);
+    const double above = loss_of(model, weights, batch);
+    shift(tensors, direction, -2 * kStep);
+    const double below = loss_of(model, weights, batch);
+    shift(tensors, direction, kStep);
+    EXPECT_NEAR((above - below) / (2 * kStep), expected, 1e-2 * std::abs(expected) + 2e-3) << group;
+  }
+}
+
+TEST_P(Recommenders, ScoreAlikeWithAndWithoutLabels) {
+  const auto& [name, options, inputs] = GetParam();
+  const Sequential scores_model = make_recommender(options, inputs);
+  const Sequential logits_model = make_recommender(options, inputs, RecommenderOutput::kLogits);
+  EXPECT_EQ(logits_model.batch_inputs(), (std::vector<std::string>{"numeric", "rows"}));
+  const Weights weights = first_weights(scores_model);
+  const std::vector<at::Tensor> batch = random_batch(inputs);
+  const at::NoGradGuard no_grad;
+  std::vector<float> scores;
+  LossSink sink{.scores = &scores};
+  output_of(scores_model, weights, batch, {.loss = &sink});
+  const at::Tensor logits = output_of(logits_model, weights, batch, {});
+  ASSERT_EQ(logits.sizes(), at::IntArrayRef({12}));
+  EXPECT_TRUE(at::equal(logits, at::tensor(at::ArrayRef<float>(scores))));
+  EXPECT_GT(logits.std().item<double>(), 0.01);
 }
 
 Kind dlrm(const char* name, BatchNormPlace norm, double dropout, HiddenActivation activation) {
@@ -64,7 +179,7 @@ Kind deep_wide(const char* name, BatchNormPlace norm, bool wide, std::int64_t nu
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Kinds, RecommenderBytes,
+    Kinds, Recommenders,
     testing::Values(dlrm("Dlrm", BatchNormPlace::kNone, 0, HiddenActivation::kRelu),
                     dlrm("DlrmNormDropout", BatchNormPlace::kAll, 0.1, HiddenActivation::kRelu),
                     dlrm("DlrmLinear", BatchNormPlace::kNone, 0, HiddenActivation::kNone),

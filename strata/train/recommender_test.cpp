@@ -3,12 +3,18 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <mutex>
 
 #include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
 #include "strata/checkpoint/named_state.h"
+#include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/recommender.h"
+#include "strata/nn/ops/linear.h"
+#include "strata/nn/ops/logistic_loss.h"
 #include "strata/pipeline/byte_costs.h"
 #include "strata/plan/planner.h"
 #include "strata/train/trainer.h"
@@ -74,7 +80,10 @@ void add_part(at::Tensor& whole, const ReplicaTensor& part, std::int64_t samples
   whole.narrow(0, part.first_sample, part.values.size(0)).copy_(part.values);
 }
 
-RecommenderRecord train_recommender(const RecommenderCase& c) {
+// `start`: instead of first values; `end`: behind the last step.
+RecommenderRecord train_recommender(const RecommenderCase& c,
+                                    const std::function<void(Trainer&)>& start = {},
+                                    const std::function<void(Trainer&)>& end = {}) {
   const Sequential model = make_recommender(c.model, kInputs);
   const StepPlan plan = click_plan(c, model);
   RecommenderRecord record;
@@ -84,8 +93,8 @@ RecommenderRecord train_recommender(const RecommenderCase& c) {
   run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
     Trainer trainer(model, plan, group,
                     {.machine = {.seed = 3, .clip = 0.5}, .optimizer = {.epsilon = 1e-3}});
-    trainer.initialise();
-    for (int step = 0; step < c.steps; ++step) {
+    start ? start(trainer) : trainer.initialise();
+    for (int step = static_cast<int>(trainer.steps_done()); step < c.steps; ++step) {
       const StepOutcome outcome = trainer.step(click_batch(c.mini_batch, step), 1e-2);
       const std::lock_guard lock(mutex);
       add_part(record.row_gradients[step], trainer.input_gradient("rows"), c.mini_batch);
@@ -93,6 +102,7 @@ RecommenderRecord train_recommender(const RecommenderCase& c) {
       record.losses.push_back(outcome.loss);
       record.norms.push_back(outcome.gradient_norm);
     }
+    if (end) end(trainer);
     const ReplicaScores scores = trainer.score(click_batch(c.mini_batch, 99));
     const std::lock_guard lock(mutex);
     std::ranges::copy(scores.values, record.scores.begin() + scores.first_sample);
@@ -196,6 +206,44 @@ TEST(InputGradients, AreThoseOfTheSamplesWithoutPadding) {
   for (std::size_t i = 0; i < 7; ++i) EXPECT_NEAR(padded.scores[i], whole.scores[i], 1e-4);
 }
 
+// A product with the rows in the precision of its weight, and its loss.
+class OneProduct final : public Layer {
+ public:
+  std::vector<WeightSpec> weights() const override {
+    return {{.name = "weight", .shape = {1, kInputs.rows()}, .init = {Init::Kind::kNormal, 0.2}}};
+  }
+  std::vector<TensorSpec> outputs(std::span<const TensorSpec>) const override {
+    return {{.shape = {}}};
+  }
+  bool is_loss() const override { return true; }
+  std::vector<at::Tensor> forward(const ForwardContext& context,
+                                  std::span<const at::Tensor> weights,
+                                  std::span<const at::Tensor> inputs) const override {
+    const at::Tensor z =
+        strata::linear(inputs[0].to(weights[0].scalar_type()), weights[0], at::Tensor());
+    return {logistic_loss(z.to(at::kFloat).view({-1}), inputs[1], context)};
+  }
+};
+
+TEST(InputGradients, AreWithoutTheLossScale) {
+  at::Tensor gradients[2];
+  for (const at::ScalarType precision : {at::kFloat, at::kHalf}) {
+    Sequential model({"numeric", "rows", "labels"}, {}, precision);
+    model.want_gradient("rows");
+    model.add("score", std::make_shared<OneProduct>(), {"rows", "labels"}, {"loss"});
+    const StepPlan plan = click_plan({}, model);
+    run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
+      Trainer trainer(model, plan, group, {.precision = precision});
+      trainer.initialise();
+      trainer.gradient_step(click_batch(24, 0));
+      gradients[precision == at::kHalf] = trainer.input_gradient("rows").values.clone();
+    });
+  }
+  const double largest = gradients[0].abs().max().item<double>();
+  EXPECT_GT(largest, 1e-3);
+  EXPECT_LT((gradients[1] - gradients[0]).abs().max().item<double>(), 0.01 * largest);
+}
+
 TEST(InputGradients, OutliveTheNextStep) {
   const Sequential model = make_recommender(of_kind(RecommenderKind::kDcn), kInputs);
   const StepPlan plan = click_plan({}, model);
@@ -266,6 +314,31 @@ TEST(RunningStatistics, HaveNoSlotsAndNoGradient) {
     for (const NamedState& state : trainer.slots())
       EXPECT_EQ(state.name.find("running"), std::string::npos);
   });
+}
+
+TEST(RunningStatistics, GoOnFromACheckpointOfAnotherMesh) {
+  RecommenderCase c{.model = of_kind(RecommenderKind::kDeepWide), .mesh = {.dp = 2}};
+  const RecommenderRecord whole = train_recommender(c);
+  const CheckpointModel model("{}");
+  const ScratchFolder folder;
+  RecommenderCase first = c;
+  first.mesh.pp = 2;
+  first.zero = 3;
+  first.steps = 2;
+  train_recommender(first, {}, [&](Trainer& trainer) {
+    const Group& world = trainer.groups().world;
+    CheckpointSaver saver({.folder = folder.path("saved"), .model = model}, world,
+                          world.subgroup(first.mesh.stage_ranks(world.rank()), "stage"));
+    saver.save({.steps_done = trainer.steps_done()}, trainer.owned_weights(),
+               trainer.owned_slots());
+    saver.wait();
+  });
+  const RecommenderRecord rest = train_recommender(
+      c, [&](Trainer& trainer) { load_trainer(trainer, model, folder.path("saved")); });
+  EXPECT_EQ(rest.losses, std::vector<double>{whole.losses.back()});
+  EXPECT_EQ(rest.scores, whole.scores);
+  for (const auto& [name, weight] : whole.weights)
+    EXPECT_TRUE(at::equal(rest.weights.at(name), weight)) << name;
 }
 
 class RecommenderMemory : public testing::TestWithParam<std::tuple<RecommenderKind, int>> {};

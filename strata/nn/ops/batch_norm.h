@@ -5,7 +5,7 @@
 /// backward adds the micro-batch's mean and unbiased variance to where a weight has its gradient, and
 /// the step moves them once, by the mean over its micro-batches and replicas. So they are divided,
 /// offloaded and saved as weights are, and do not depend on schedule, stages or recompute; with one
-/// micro-batch a step they are PyTorch's.
+/// micro-batch a step they are PyTorch's. Samples whose labels are ignored count like others.
 ///
 /// Source  Ioffe & Szegedy 2015.
 /// Shapes  x [B, C], weights [C], fp32.
