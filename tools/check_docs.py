@@ -96,7 +96,7 @@ def check_make(words):
             if re.fullmatch(r"[a-z][\w-]*", word) and word not in known]
 
 
-VERBS = {"plan", "train", "generate", "verify", "options", "doctor"}
+VERBS = {"plan", "train", "generate", "verify", "options", "doctor", "convert"}
 
 
 def check_program(words):

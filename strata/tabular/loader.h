@@ -13,6 +13,7 @@
 
 #include "strata/base/sampler.h"
 #include "strata/tabular/preprocessing.h"
+#include "strata/tabular/synthetic.h"
 
 namespace strata {
 
@@ -85,7 +86,8 @@ class TabularValidationLoader {
 struct TabularData {
   std::shared_ptr<const Preprocessing> preprocessing;  ///< has the complete() options
   TabularLoader train;
-  TabularValidationLoader validation;  ///< 0 samples: none asked for
+  TabularValidationLoader validation;                ///< 0 samples: none asked for
+  std::shared_ptr<const SyntheticClicks> synthetic;  ///< null for files; bayes() is what it knows
 };
 
 /// Opens what the options name. `seed` is of the order of samples; `state` what a checkpoint kept of

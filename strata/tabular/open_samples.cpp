@@ -1,12 +1,20 @@
-#include "strata/base/errors.h"
+#include "strata/tabular/record_file.h"
 #include "strata/tabular/sample_file.h"
+#include "strata/tabular/synthetic.h"
 #include "strata/tabular/text_file.h"
 
 namespace strata {
 
 std::shared_ptr<const SampleFile> open_samples(const std::string& path,
                                                const TabularOptions& options) {
-  return open_text_samples(path, format_of(path, options.format), options);
+  switch (const SampleFormat format = format_of(path, options.format)) {
+    case SampleFormat::kRecords:
+      return open_records(path);
+    case SampleFormat::kSynthetic:
+      return std::make_shared<const SyntheticClicks>(options.synthetic, options.label);
+    default:
+      return open_text_samples(path, format, options);
+  }
 }
 
 }  // namespace strata

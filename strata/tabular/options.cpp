@@ -100,7 +100,7 @@ void describe(OptionSet& set, const std::string& prefix, TabularOptions& options
            .maximum = 0.5});
   set.add(prefix + ".format", &options.format,
           named({SampleFormat::kAuto, SampleFormat::kCsv, SampleFormat::kTsv, SampleFormat::kCriteo,
-                 SampleFormat::kLibsvm}),
+                 SampleFormat::kLibsvm, SampleFormat::kRecords, SampleFormat::kSynthetic}),
           {.help = "Of both files; auto: by the end of their names; records: of strata convert; "
                    "synthetic: no file, samples are made up."});
   set.add(prefix + ".header", &options.header,
@@ -133,7 +133,7 @@ void describe(OptionSet& set, const std::string& prefix, TabularOptions& options
 void describe(OptionSet& set, const std::string& prefix, SyntheticFeature& feature) {
   set.add(prefix + ".name", &feature.name, {.help = "Column."});
   set.add(prefix + ".cardinality", &feature.cardinality,
-          {.help = "Ids that there are.", .unit = "ids", .minimum = 1, .maximum = 0x1p60});
+          {.help = "Ids that there are.", .unit = "ids", .minimum = 1, .maximum = 0x1p50});
   set.add(prefix + ".zipf", &feature.zipf,
           {.help = "Exponent of their frequencies; 0: all the same.", .minimum = 0, .maximum = 8});
   set.add(prefix + ".least_ids", &feature.least_ids,
@@ -276,13 +276,13 @@ void check(const TabularOptions& options, const std::string& prefix,
                 "nothing", quote(options.train), "remove it, or " + prefix + ".format");
   check.require(!options.label.empty(), "label", "no label", "the name of a column", "nothing",
                 "set " + prefix + ".label");
+  check.require(!synthetic || !options.synthetic.features.empty() || options.synthetic.numeric > 0,
+                "synthetic.features", "made-up samples have columns", "at least one", "none",
+                "name one, such as {name: user, cardinality: 1000}");
   const TabularOptions completed = complete(options);
   check.require(!completed.numeric.empty() || !completed.categorical.empty(), "categorical",
                 "nothing to learn from", "names of columns here or in " + prefix + ".numeric",
                 "nothing", "name the columns that a model reads");
-  check.require(!synthetic || !options.synthetic.features.empty() || options.synthetic.numeric > 0,
-                "synthetic.features", "made-up samples have columns", "at least one", "none",
-                "name one, such as {name: user, cardinality: 1000}");
   std::set<std::string> names;
   for (std::size_t i = 0; i < options.numeric.size(); ++i)
     check.require_name("numeric", i, options.numeric[i].name, names);

@@ -21,7 +21,7 @@
 namespace strata {
 
 enum class SampleFormat : std::uint8_t {
-  kAuto,     ///< by the name's ending, or the magic of a file of ours
+  kAuto,     ///< by the name's ending
   kCsv,      ///< RFC 4180
   kTsv,      ///< tabs; no quotation
   kCriteo,   ///< Criteo's TSV without a header: label, I1 to I13, C1 to C26

@@ -20,7 +20,7 @@
 
 namespace strata {
 
-/// One sample. The texts live until it is filled again.
+/// One sample of one file. The texts live until it is filled again.
 class SampleText {
  public:
   SampleText() = default;

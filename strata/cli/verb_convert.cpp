@@ -1,0 +1,105 @@
+// A recipe's other sections are components' of their own: here they are kept and never read.
+#include <array>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/cli/arguments.h"
+#include "strata/cli/verbs.h"
+#include "strata/tabular/loader.h"
+#include "strata/tabular/log_conversion.h"
+
+namespace strata {
+namespace {
+
+struct ConvertArguments {
+  std::string from, to;
+  std::vector<std::string> overrides;
+  bool validation = false;
+};
+
+constexpr std::int64_t kBayesSamples = 1'000'000;
+
+// The data of a recipe, or of the log alone, with what --set says.
+TabularOptions data_options(const ConvertArguments& arguments) {
+  TabularOptions options;
+  OptionSet set;
+  describe(set, "data", options);
+  const bool recipe = arguments.from.ends_with(".yaml");
+  if (recipe) {
+    std::array<YamlSection, 5> others;
+    const char* const names[] = {"model", "embedding", "train", "mesh", "memory"};
+    for (std::size_t i = 0; i < others.size(); ++i)
+      set.add(names[i], &others[i], {.help = "Of the recipe."});
+    const FileUse use{.operation = "cli.convert", .fix = "name a recipe or a log of samples"};
+    set.load_yaml(read_file(arguments.from, use, std::uint64_t{1} << 20), arguments.from);
+    for (const std::string& assignment : arguments.overrides) set.set(assignment);
+    check(options, "data", [&](const std::string& path) {
+      return set.is_given(path) ? set.where(path) : arguments.from;
+    });
+    return options;
+  }
+  for (const std::string& assignment : arguments.overrides) set.set(assignment);
+  options.train = arguments.from;
+  return options;
+}
+
+void print_bayes(const SyntheticClicks& clicks, std::int64_t first, std::int64_t count) {
+  const std::int64_t some = std::min(count, kBayesSamples);
+  const BayesQuality best = clicks.bayes(first, some);
+  std::cout << "best AUC   " << format_double(best.auc, 5) << ", log loss "
+            << format_double(best.log_loss, 5) << ", normalised entropy "
+            << format_double(best.normalized_entropy, 5) << " of the first "
+            << format_count(static_cast<double>(some)) << '\n';
+}
+
+void run_convert(const ConvertArguments& arguments) {
+  const TabularOptions options = data_options(arguments);
+  const bool synthetic = options.format == SampleFormat::kSynthetic;
+  const bool other_file = arguments.validation && !synthetic;
+  if (other_file && options.validation.empty()) {
+    throw UserError({.operation = "cli.convert",
+                     .where = arguments.from,
+                     .what = "data.validation names no file",
+                     .expected = "a recipe with a file to validate on",
+                     .got = "none",
+                     .fix = "leave out --validation, or set data.validation"});
+  }
+  const auto from = open_samples(other_file ? options.validation : options.train, options);
+  std::int64_t first = 0, count = from->samples();
+  if (synthetic) {
+    first = arguments.validation ? options.synthetic.samples : 0;
+    count = arguments.validation ? options.synthetic.validation_samples : options.synthetic.samples;
+  }
+  write_samples(*from, first, count, arguments.to);
+  std::cout << arguments.to << ": " << format_count(static_cast<double>(count)) << " samples of "
+            << from->columns().size() << " columns, "
+            << format_bytes(static_cast<std::int64_t>(std::filesystem::file_size(arguments.to)))
+            << '\n';
+  if (const auto* clicks = dynamic_cast<const SyntheticClicks*>(from.get()))
+    print_bayes(*clicks, first, count);
+}
+
+}  // namespace
+
+void add_convert_verb(CLI::App& app) {
+  CLI::App* verb =
+      app.add_subcommand("convert", "write a log of samples as Strata's records, or as CSV or TSV");
+  auto arguments = std::make_shared<ConvertArguments>();
+  verb->add_option("from", arguments->from,
+                   "a log (csv, tsv, criteo, libsvm, records), or a recipe: its data.train")
+      ->required()
+      ->check(refuse_empty_path);
+  verb->add_option("to", arguments->to, "the file to write: .strata, .csv or .tsv")
+      ->required()
+      ->check(refuse_empty_path);
+  verb->add_option("--set", arguments->overrides,
+                   "set a field of the data, such as data.format=criteo or data.header=false")
+      ->allow_extra_args(false);
+  verb->add_flag("--validation", arguments->validation, "of a recipe: the samples to validate on");
+  verb->callback([arguments] { run_convert(*arguments); });
+}
+
+}  // namespace strata

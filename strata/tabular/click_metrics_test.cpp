@@ -1,0 +1,168 @@
+#include "strata/tabular/click_metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+#include <vector>
+
+namespace strata {
+namespace {
+
+struct Predictions {
+  std::vector<float> logits, labels;
+  std::vector<std::uint64_t> groups;
+};
+
+Predictions random_predictions(int count, int seed, double tie = 0.3) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  Predictions all;
+  for (int i = 0; i < count; ++i) {
+    const bool label = random() % 4 == 0;
+    double logit = normal(random) + (label ? 0.7 : 0) - 1;
+    if (std::uniform_real_distribution<double>()(random) < tie) logit = std::round(2 * logit) / 2;
+    all.logits.push_back(static_cast<float>(logit));
+    all.labels.push_back(label ? 1 : 0);
+    all.groups.push_back(random() % static_cast<unsigned>(count / 8 + 1));
+  }
+  return all;
+}
+
+ClickMetrics metrics_of(const Predictions& all, std::int64_t exact = 1 << 22, std::size_t first = 0,
+                        std::size_t last = SIZE_MAX) {
+  last = std::min(last, all.logits.size());
+  ClickMetrics metrics(exact);
+  metrics.add(std::span(all.logits).subspan(first, last - first),
+              std::span(all.labels).subspan(first, last - first),
+              std::span(all.groups).subspan(first, last - first));
+  return metrics;
+}
+
+// All pairs; -1 where there are none.
+double brute_auc(const std::vector<float>& logits, const std::vector<float>& labels) {
+  double ordered = 0, pairs = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    for (std::size_t j = 0; j < logits.size(); ++j) {
+      if (labels[i] != 1 || labels[j] != 0) continue;
+      ++pairs;
+      ordered += logits[i] > logits[j] ? 1 : logits[i] < logits[j] ? 0 : 0.5;
+    }
+  }
+  return pairs > 0 ? ordered / pairs : -1;
+}
+
+double brute_grouped(const Predictions& all) {
+  std::map<std::uint64_t, Predictions> groups;
+  for (std::size_t i = 0; i < all.logits.size(); ++i) {
+    groups[all.groups[i]].logits.push_back(all.logits[i]);
+    groups[all.groups[i]].labels.push_back(all.labels[i]);
+  }
+  double sum = 0, weight = 0;
+  for (const auto& [id, group] : groups) {
+    const double auc = brute_auc(group.logits, group.labels);
+    if (auc < 0) continue;
+    sum += auc * static_cast<double>(group.logits.size());
+    weight += static_cast<double>(group.logits.size());
+  }
+  return sum / weight;
+}
+
+TEST(ClickMetrics, AgreesWithAllPairs) {
+  for (int seed = 0; seed < 5; ++seed) {
+    const Predictions all = random_predictions(700, seed);
+    const ClickQuality quality = metrics_of(all).quality();
+    EXPECT_NEAR(quality.auc, brute_auc(all.logits, all.labels), 1e-12);
+    EXPECT_EQ(quality.auc_error, 0);
+    EXPECT_NEAR(quality.grouped_auc, brute_grouped(all), 1e-12);
+    EXPECT_EQ(quality.samples, 700);
+  }
+}
+
+TEST(ClickMetrics, HasTheClosedFormsOfAConstantAndOfPerfection) {
+  Predictions all;
+  for (int i = 0; i < 1000; ++i) {
+    all.logits.push_back(std::log(0.2F / 0.8F));
+    all.labels.push_back(i % 5 == 0 ? 1 : 0);
+    all.groups.push_back(1);
+  }
+  const ClickQuality constant = metrics_of(all).quality();
+  EXPECT_EQ(constant.auc, 0.5);
+  EXPECT_EQ(constant.grouped_auc, 0.5);
+  EXPECT_NEAR(constant.log_loss, -0.2 * std::log(0.2) - 0.8 * std::log(0.8), 1e-7);
+  EXPECT_NEAR(constant.normalized_entropy, 1, 1e-7);
+  EXPECT_NEAR(constant.calibration, 1, 1e-6);
+  for (int i = 0; i < 1000; ++i) all.logits[i] = all.labels[i] == 1 ? 100.0F : -100.0F;
+  const ClickQuality perfect = metrics_of(all).quality();
+  EXPECT_EQ(perfect.auc, 1);
+  EXPECT_NEAR(perfect.log_loss, 0, 1e-12);
+  for (float& logit : all.logits) logit = -logit;
+  const ClickQuality inverse = metrics_of(all).quality();
+  EXPECT_EQ(inverse.auc, 0);
+  EXPECT_NEAR(inverse.log_loss, 100, 1e-9) << "no overflow";
+  EXPECT_NEAR(inverse.calibration, 4, 1e-9);
+}
+
+TEST(ClickMetrics, AHistogramIsWithinItsErrorOfTheExactArea) {
+  for (const double tie : {0.0, 1.0}) {
+    const Predictions all = random_predictions(5000, 7, tie);
+    const ClickQuality exact = metrics_of(all).quality();
+    const ClickQuality streamed = metrics_of(all, 100).quality();
+    EXPECT_GT(streamed.auc_error, 0);
+    EXPECT_NEAR(streamed.auc, exact.auc, streamed.auc_error + 1e-12);
+    EXPECT_NEAR(streamed.log_loss, exact.log_loss, 1e-12);
+    if (tie == 0) EXPECT_LT(streamed.auc_error, 1e-3);
+  }
+  // All logits but two in one bin: nothing is known of them, and the bound says so.
+  Predictions near;
+  for (int i = 0; i < 200; ++i) {
+    near.logits.push_back(1 + static_cast<float>(i) * 1e-7F);
+    near.labels.push_back(i < 100 ? 0 : 1);
+    near.groups.push_back(0);
+  }
+  const ClickQuality blurred = metrics_of(near, 10).quality();
+  EXPECT_NEAR(metrics_of(near).quality().auc, blurred.auc, blurred.auc_error + 1e-12);
+  EXPECT_GT(blurred.auc_error, 0.4);
+}
+
+TEST(ClickMetrics, PartsOfRanksAddUp) {
+  const Predictions all = random_predictions(3000, 11);
+  for (const std::int64_t exact : {10000, 2000, 700, 0}) {
+    ClickMetrics merged = metrics_of(all, exact, 0, 500);
+    const ClickMetrics second = metrics_of(all, exact, 500, 2500);
+    merged.merge(ClickMetrics::decode(second.encode()));
+    merged.merge(metrics_of(all, exact, 2500));
+    const ClickQuality together = merged.quality(), whole = metrics_of(all, exact).quality();
+    EXPECT_EQ(together.samples, whole.samples);
+    EXPECT_EQ(together.auc, whole.auc) << exact;
+    EXPECT_EQ(together.auc_error, whole.auc_error);
+    EXPECT_NEAR(together.log_loss, whole.log_loss, 1e-12);
+    EXPECT_NEAR(together.calibration, whole.calibration, 1e-12);
+    if (exact >= 700) EXPECT_NEAR(together.grouped_auc, whole.grouped_auc, 1e-12) << exact;
+  }
+}
+
+TEST(ClickMetrics, BeyondItsLimitItKeepsWholeGroups) {
+  const Predictions all = random_predictions(40000, 13);
+  const ClickQuality exact = metrics_of(all).quality();
+  const ClickQuality some = metrics_of(all, 10000).quality();
+  EXPECT_NE(some.grouped_auc, exact.grouped_auc);
+  EXPECT_NEAR(some.grouped_auc, exact.grouped_auc, 0.03);
+  EXPECT_NEAR(some.grouped_auc, brute_grouped(all), 0.03);
+}
+
+TEST(ClickMetrics, SaysWhereNothingIsDefined) {
+  EXPECT_TRUE(std::isnan(ClickMetrics().quality().auc));
+  EXPECT_TRUE(std::isnan(ClickMetrics().quality().log_loss));
+  const Predictions zeros{.logits = {1, 2}, .labels = {0, 0}, .groups = {1, 1}};
+  const ClickQuality quality = metrics_of(zeros).quality();
+  EXPECT_TRUE(std::isnan(quality.auc));
+  EXPECT_TRUE(std::isnan(quality.grouped_auc));
+  EXPECT_TRUE(std::isnan(quality.normalized_entropy));
+  EXPECT_TRUE(std::isnan(quality.calibration));
+  EXPECT_FALSE(std::isnan(quality.log_loss));
+}
+
+}  // namespace
+}  // namespace strata

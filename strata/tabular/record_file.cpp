@@ -1,0 +1,304 @@
+// What stands at the end of the file is checked when it is opened, the index and the blocks when they
+// are read: an index that leads elsewhere finds a block whose checksum, which covers its number, is
+// another.
+#include "strata/tabular/record_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "strata/base/checksum.h"
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+
+namespace strata {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the formats are little-endian");
+
+constexpr std::array<char, 8> kRecordMagic = {'\x89', 'S', 'T', 'R', 'E', 'C', 'S', '\n'};
+constexpr std::uint32_t kRecordVersion = 1;
+constexpr std::uint32_t kSamplesPerBlock = 16;
+constexpr std::uint64_t kMostBlockBytes = std::uint64_t{1} << 29;
+constexpr std::uint64_t kMostNamesBytes = std::uint64_t{1} << 24;
+constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
+const FileUse kRecords{.operation = "tabular.open", .fix = "write it again with strata convert"};
+
+struct Front {
+  std::array<char, 8> magic = kRecordMagic;
+  std::uint32_t version = kRecordVersion;
+  std::uint32_t samples_per_block = kSamplesPerBlock;
+};
+static_assert(sizeof(Front) == 16);
+
+struct BlockHeader {
+  std::uint64_t checksum = 0;  // of number, bytes, samples and what follows
+  std::uint32_t bytes = 0;     // that follow
+  std::uint32_t samples = 0;
+};
+static_assert(sizeof(BlockHeader) == 16);
+
+struct Trailer {
+  std::uint64_t samples = 0;
+  std::uint64_t names_offset = 0;
+  std::uint64_t index_offset = 0;
+  std::uint64_t names_checksum = 0;
+  std::array<std::uint64_t, 2> reserved = {};
+  std::uint64_t checksum = 0;  // of the trailer before it
+  std::array<char, 8> magic = kRecordMagic;
+};
+static_assert(sizeof(Trailer) == 64);
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+template <typename T>
+std::string_view text_of(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+
+std::uint64_t block_checksum(std::uint64_t number, const BlockHeader& header,
+                             std::span<const std::byte> payload) {
+  Checksum sum;
+  sum.add(bytes_of(number));
+  sum.add(bytes_of(header.bytes));
+  sum.add(bytes_of(header.samples));
+  sum.add(payload);
+  return sum.value();
+}
+
+std::uint64_t trailer_checksum(const Trailer& trailer) {
+  return checksum(bytes_of(trailer).first(offsetof(Trailer, checksum)));
+}
+
+void append_length(std::string& out, std::uint64_t length) {
+  for (; length >= 0x80; length >>= 7) out += static_cast<char>(length | 0x80);
+  out += static_cast<char>(length);
+}
+
+// Reads a length and the text behind it off the front; false if it isn't there.
+bool take_text(std::string_view& from, std::string_view& text) {
+  std::uint64_t length = 0;
+  for (int shift = 0; shift < 35; shift += 7) {
+    if (from.empty()) return false;
+    const auto byte = static_cast<unsigned char>(from.front());
+    from.remove_prefix(1);
+    length |= std::uint64_t{byte & 0x7FU} << shift;
+    if (byte >= 0x80) continue;
+    if (length > from.size()) return false;
+    text = from.substr(0, length);
+    from.remove_prefix(length);
+    return true;
+  }
+  return false;
+}
+
+class RecordFile final : public SampleFile {
+ public:
+  explicit RecordFile(const std::string& path) : file_(RandomAccessFile::open(path, kRecords)) {
+    Front front;
+    if (file_->size() < sizeof(Front) + sizeof(Trailer)) {
+      refuse("this is no file of records, or it is truncated", "at least 80 bytes",
+             std::to_string(file_->size()));
+    }
+    read_into(0, front);
+    if (front.magic != kRecordMagic)
+      refuse("this is no file of records", "89 53 54 52 45 43 53 0A in front", "other bytes");
+    if (front.version != kRecordVersion || front.samples_per_block != kSamplesPerBlock) {
+      refuse("the records have another format version", std::to_string(kRecordVersion),
+             std::to_string(front.version));
+    }
+    read_into(file_->size() - sizeof(Trailer), trailer_);
+    if (trailer_.magic != kRecordMagic || trailer_checksum(trailer_) != trailer_.checksum)
+      refuse("the file is truncated or its end is damaged", "the end that was written", "another");
+    check_extent();
+    read_names();
+  }
+
+  std::int64_t samples() const override { return static_cast<std::int64_t>(trailer_.samples); }
+  const std::vector<std::string>& columns() const override { return columns_; }
+  std::string place(std::int64_t sample) const override {
+    return path() + ": sample " + std::to_string(sample + 1);
+  }
+
+  void read(std::int64_t sample, SampleText& text) const override {
+    STRATA_CHECK(sample >= 0 && sample < samples(), "tabular.read");
+    const std::int64_t block = sample / kSamplesPerBlock;
+    if (text.block != block) load(block, text);
+    const std::string_view payload(text.bytes.data(), text.bytes.size());
+    const auto samples = static_cast<std::size_t>(samples_of(block));
+    const auto i = static_cast<std::size_t>(sample % kSamplesPerBlock);
+    const std::size_t begin = i == 0 ? samples * 4 : end_of(payload, i - 1);
+    const std::size_t end = end_of(payload, i);
+    if (begin > end || end > payload.size() || begin < samples * 4) refuse_block(block);
+    std::string_view row = payload.substr(begin, end - begin);
+    text.fields.resize(columns_.size());
+    for (std::string_view& field : text.fields)
+      if (!take_text(row, field)) refuse_block(block);
+    if (!row.empty()) refuse_block(block);
+  }
+
+ private:
+  std::string path() const override { return file_->path(); }
+
+  template <typename T>
+  void read_into(std::uint64_t offset, T& value) const {
+    file_->read(offset, std::as_writable_bytes(std::span(&value, 1)));
+  }
+
+  [[noreturn]] void refuse(const std::string& what, const std::string& expected,
+                           const std::string& got) const {
+    kRecords.refuse(path(), what, expected, got);
+  }
+  [[noreturn]] void refuse_block(std::int64_t block) const {
+    kRecords.refuse(path(), "block " + std::to_string(block) + " is damaged",
+                    "the checksum that was written", "another");
+  }
+
+  std::uint64_t blocks() const {
+    return (trailer_.samples + kSamplesPerBlock - 1) / kSamplesPerBlock;
+  }
+  std::uint64_t samples_of(std::int64_t block) const {
+    return std::min<std::uint64_t>(
+        kSamplesPerBlock, trailer_.samples - static_cast<std::uint64_t>(block) * kSamplesPerBlock);
+  }
+  static std::size_t end_of(std::string_view payload, std::size_t i) {
+    std::uint32_t end = 0;
+    std::memcpy(&end, payload.data() + i * sizeof(end), sizeof(end));
+    return end;
+  }
+
+  void check_extent() const {
+    const std::uint64_t end = file_->size() - sizeof(Trailer);
+    const bool fits = trailer_.samples > 0 && trailer_.samples < end &&
+                      trailer_.names_offset >= sizeof(Front) &&
+                      trailer_.names_offset <= trailer_.index_offset &&
+                      trailer_.index_offset - trailer_.names_offset <= kMostNamesBytes &&
+                      trailer_.index_offset <= end &&
+                      end - trailer_.index_offset == (blocks() + 1) * sizeof(std::uint64_t);
+    if (!fits)
+      refuse("the parts of the file do not fit together", "blocks, names, index", "something else");
+  }
+
+  void read_names() {
+    std::string names(trailer_.index_offset - trailer_.names_offset, '\0');
+    file_->read(trailer_.names_offset, std::as_writable_bytes(std::span(names)));
+    if (checksum(std::as_bytes(std::span(names))) != trailer_.names_checksum)
+      refuse("the names of the columns are damaged", "the checksum that was written", "another");
+    std::string_view rest = names, name;
+    while (take_text(rest, name)) columns_.emplace_back(name);
+    if (columns_.empty() || !rest.empty())
+      refuse("the names of the columns are damaged", "names", "something else");
+  }
+
+  void load(std::int64_t block, SampleText& text) const {
+    std::array<std::uint64_t, 2> place = {};
+    read_into(trailer_.index_offset + static_cast<std::uint64_t>(block) * sizeof(std::uint64_t),
+              place);
+    const auto [begin, end] = place;
+    if (begin < sizeof(Front) || end > trailer_.names_offset || begin > end ||
+        end - begin < sizeof(BlockHeader) || end - begin > kMostBlockBytes) {
+      refuse_block(block);
+    }
+    BlockHeader header;
+    read_into(begin, header);
+    text.block = -1;
+    text.bytes.resize(end - begin - sizeof(header));
+    const std::span<std::byte> payload = std::as_writable_bytes(std::span(text.bytes));
+    file_->read(begin + sizeof(header), payload);
+    const std::uint64_t samples = samples_of(block);
+    if (header.bytes != payload.size() || header.samples != samples ||
+        payload.size() < samples * sizeof(std::uint32_t) ||
+        header.checksum != block_checksum(static_cast<std::uint64_t>(block), header, payload)) {
+      refuse_block(block);
+    }
+    text.block = block;
+  }
+
+  std::shared_ptr<const RandomAccessFile> file_;
+  Trailer trailer_;
+  std::vector<std::string> columns_;
+};
+
+}  // namespace
+
+std::shared_ptr<const SampleFile> open_records(const std::string& path) {
+  return std::make_shared<const RecordFile>(path);
+}
+
+RecordWriter::RecordWriter(std::string path, const std::vector<std::string>& columns)
+    : path_(std::move(path)), columns_(columns.size()), file_(path_ + ".partial") {
+  STRATA_CHECK(columns_ > 0, "tabular.write");
+  for (const std::string& name : columns) {
+    append_length(names_, name.size());
+    names_ += name;
+  }
+  write(text_of(Front{}));
+}
+
+RecordWriter::~RecordWriter() {
+  if (!finished_) std::remove((path_ + ".partial").c_str());
+}
+
+void RecordWriter::write(std::string_view bytes) {
+  pending_ += bytes;
+  written_ += bytes.size();
+  if (pending_.size() < kWriteBytes) return;
+  file_.write(pending_);
+  pending_.clear();
+}
+
+void RecordWriter::add(std::span<const std::string_view> fields) {
+  STRATA_CHECK_EQ(fields.size(), columns_, "tabular.write");
+  for (const std::string_view field : fields) {
+    append_length(rows_, field.size());
+    rows_ += field;
+  }
+  ends_.push_back(static_cast<std::uint32_t>(rows_.size()));
+  ++samples_;
+  STRATA_CHECK(rows_.size() < kMostBlockBytes / 2, "tabular.write");
+  if (ends_.size() == kSamplesPerBlock) end_block();
+}
+
+void RecordWriter::end_block() {
+  if (ends_.empty()) return;
+  std::string payload;
+  for (const std::uint32_t end : ends_) {
+    const auto shifted = static_cast<std::uint32_t>(end + ends_.size() * sizeof(end));
+    payload += text_of(shifted);
+  }
+  payload += rows_;
+  BlockHeader header{.bytes = static_cast<std::uint32_t>(payload.size()),
+                     .samples = static_cast<std::uint32_t>(ends_.size())};
+  header.checksum = block_checksum(index_.size(), header, std::as_bytes(std::span(payload)));
+  index_.push_back(written_);
+  write(text_of(header));
+  write(payload);
+  rows_.clear();
+  ends_.clear();
+}
+
+void RecordWriter::finish() {
+  end_block();
+  STRATA_CHECK(samples_ > 0, "tabular.write");
+  Trailer trailer{.samples = samples_,
+                  .names_offset = written_,
+                  .index_offset = written_ + names_.size(),
+                  .names_checksum = checksum(std::as_bytes(std::span(names_)))};
+  trailer.checksum = trailer_checksum(trailer);
+  index_.push_back(written_);  // where the last block ends
+  write(names_);
+  write({reinterpret_cast<const char*>(index_.data()), index_.size() * sizeof(index_[0])});
+  write(text_of(trailer));
+  file_.write(pending_);
+  file_.close();
+  rename_durably(path_ + ".partial", path_);
+  finished_ = true;
+}
+
+}  // namespace strata

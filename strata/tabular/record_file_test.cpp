@@ -1,0 +1,142 @@
+#include "strata/tabular/record_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "strata/base/checksum.h"
+#include "strata/base/random_access_file.h"
+#include "strata/tabular/loader.h"
+#include "strata/tabular/log_conversion.h"
+#include "strata/tabular/log_test.h"
+
+namespace strata {
+namespace {
+
+class RecordFileTest : public LogTest {
+ protected:
+  /// A log of texts of all sizes, some with line ends.
+  std::string log(int samples) const {
+    std::mt19937_64 random(3);
+    std::string text = "label,n,\"words\nand more\"\n";
+    for (int i = 0; i < samples; ++i) {
+      text += std::to_string(i % 2) + "," + std::to_string(i) + ",\"";
+      for (auto k = i % 50 == 0 ? 5000 : random() % 20; k > 0; --k)
+        text += "a,\n\xff "[random() % 5];
+      text += "\"\n";
+    }
+    return write("log.csv", text);
+  }
+  std::string bytes_of(const std::string& path) const {
+    return read_file(path, {.operation = "test", .fix = ""}, std::uint64_t{1} << 30);
+  }
+  std::string converted(int samples) const {
+    const auto from = open_samples(log(samples), {});
+    const std::string path = folder_.path("log.strata");
+    write_samples(*from, 0, from->samples(), path);
+    return path;
+  }
+};
+
+TEST_F(RecordFileTest, HoldsEverySampleOfALog) {
+  for (const int samples : {1, 15, 16, 17, 1000}) {
+    const auto records = open_samples(converted(samples), {});
+    const auto from = open_samples(log(samples), {});
+    EXPECT_EQ(records->columns(), from->columns());
+    ASSERT_EQ(records->samples(), samples);
+    SampleText kept;  // blocks stay in it
+    for (int k = 0; k < 2 * samples; ++k) {
+      const int sample = k < samples ? k : (k * 7919) % samples;
+      records->read(sample, kept);
+      EXPECT_EQ((Fields{kept.fields.begin(), kept.fields.end()}), fields_of(*from, sample));
+    }
+  }
+}
+
+TEST_F(RecordFileTest, TeachesTheSameAsItsLog) {
+  std::string text = "label,n,u\n";
+  for (int i = 0; i < 500; ++i)
+    text += std::to_string(i % 3 == 0) + "," + std::to_string(i * i) + ",u" +
+            std::to_string(i % 40) + "\n";
+  TabularOptions options{.train = write("a.csv", text),
+                         .numeric = {{.name = "n"}},
+                         .categorical = {{.name = "u", .ids = IdSource::kVocabulary}}};
+  const TabularData from = open_tabular(options, 4);
+  const auto file = open_samples(options.train, options);
+  options.train = folder_.path("a.strata");
+  write_samples(*file, 0, file->samples(), options.train);
+  const TabularData records = open_tabular(options, 4);
+  EXPECT_EQ(records.preprocessing->save_state(), from.preprocessing->save_state());
+  const SampleBatch a = from.train.at(123, 700), b = records.train.at(123, 700);
+  EXPECT_EQ(a.numeric, b.numeric);
+  EXPECT_EQ(a.labels, b.labels);
+  EXPECT_EQ(a.categorical[0].ids, b.categorical[0].ids);
+  EXPECT_EQ(from.validation.at(0, 50).numeric, records.validation.at(0, 50).numeric);
+}
+
+TEST_F(RecordFileTest, FindsEveryFlippedBit) {
+  const std::string good = bytes_of(converted(40));
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 4000; ++round) {
+    std::string bad = good;
+    const std::size_t at = round < 200 ? good.size() - 1 - round : random() % good.size();
+    bad[at] = static_cast<char>(bad[at] ^ (1 << (random() % 8)));
+    const std::string path = write("bad.strata", bad);
+    EXPECT_THROW(
+        {
+          const auto file = open_records(path);
+          SampleText text;
+          for (std::int64_t i = 0; i < file->samples(); ++i) file->read(i, text);
+        },
+        UserError)
+        << "byte " << at << " of " << good.size();
+  }
+}
+
+TEST_F(RecordFileTest, RefusesATruncatedFileAndOtherBytes) {
+  const std::string good = bytes_of(converted(40));
+  for (std::size_t size = 1; size < good.size(); size += 97)
+    EXPECT_THROW(open_records(write("cut.strata", good.substr(0, size))), UserError) << size;
+  EXPECT_EQ(refusal([&] { open_records(write("a.strata", std::string(200, 'x'))); }).what,
+            "this is no file of records");
+  // A trailer that lies about sizes, with the right checksum, leads to an error, not elsewhere.
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 2000; ++round) {
+    std::string bad = good;
+    char* trailer = bad.data() + bad.size() - 64;
+    const std::uint64_t lie = round % 2 == 0 ? random() : random() % (2 * good.size());
+    std::memcpy(trailer + 8 * (random() % 3), &lie, 8);
+    const std::uint64_t sum = checksum(std::as_bytes(std::span(trailer, 48)));
+    std::memcpy(trailer + 48, &sum, 8);
+    try {
+      const auto file = open_records(write("lie.strata", bad));
+      SampleText text;
+      for (std::int64_t i = 0; i < file->samples(); ++i) file->read(i, text);
+      EXPECT_EQ(bad, good);
+    } catch (const UserError&) {
+    }
+  }
+}
+
+TEST_F(RecordFileTest, LeavesNothingBehindWhereWritingFails) {
+  const auto from = open_samples(write("a.csv", "a,b\n1,\"x\ty\"\n"), {});
+  const ErrorText text = refusal([&] { write_samples(*from, 0, 1, folder_.path("out.tsv")); });
+  EXPECT_EQ(text.what, "TSV cannot hold a text with tabs or line ends");
+  EXPECT_TRUE(text.where.ends_with("/a.csv:2")) << text.where;
+  EXPECT_FALSE(name_exists(folder_.path("out.tsv")));
+  EXPECT_FALSE(name_exists(folder_.path("out.tsv.partial")));
+  EXPECT_EQ(refusal([&] { write_samples(*from, 0, 1, folder_.path("out.txt")); }).fix,
+            "name it clicks.strata");
+}
+
+TEST_F(RecordFileTest, GoesBackToCsv) {
+  const auto records = open_records(converted(100));
+  write_samples(*records, 0, 100, folder_.path("back.csv"));
+  const auto back = open_samples(folder_.path("back.csv"), {});
+  EXPECT_EQ(back->columns(), records->columns());
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(fields_of(*back, i), fields_of(*records, i));
+}
+
+}  // namespace
+}  // namespace strata
