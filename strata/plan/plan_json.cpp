@@ -126,9 +126,12 @@ json mesh_of(const Plan& plan) {
 }  // namespace
 
 json to_json(const Plan& plan) {
-  json recomputed = json::array();
-  for (const int l : plan.decisions().recompute.layers())
+  json recomputed = json::array(), offloaded = json::array();
+  for (const int l : plan.decisions().recompute.layers()) {
     recomputed.push_back(plan.costs.layers[l].name);
+    if (plan.decisions().tiers[l].offloads_activations())
+      offloaded.push_back(plan.costs.layers[l].name);
+  }
   json ranks = json::array();
   for (int r = 0; r < plan.schedule().num_ranks(); ++r) {
     const RankTimeline& rank = plan.simulation.ranks[r];
@@ -148,7 +151,10 @@ json to_json(const Plan& plan) {
           {"host_bytes", plan.memory.host.count},
           {"disk_bytes", plan.memory.disk.bytes.count},
           {"tiers", tiers_of(plan)},
-          {"recompute", {{"mode", name_of(plan.memory.recompute)}, {"layers", recomputed}}},
+          {"recompute",
+           {{"mode", name_of(plan.memory.recompute)},
+            {"layers", recomputed},
+            {"offloaded", offloaded}}},
           {"step_seconds", plan.simulation.step_seconds},
           {"bubble", plan.simulation.bubble},
           {"stages", stages_of(plan)},

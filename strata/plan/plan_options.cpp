@@ -125,8 +125,11 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
       prefix + ".states", &options.states, tier_or_disk,
       {.help = "Where the optimizer's states live, and so where layers are updated; those on disk "
                "are updated on the host, layer by layer"});
-  set.add(prefix + ".activations", &options.activations, tier,
-          {.help = "Where layers that run again in backward keep their inputs until then"});
+  set.add(
+      prefix + ".activations", &options.activations, tier,
+      {.help =
+           "Where layers that run again in backward keep their inputs until then; auto: layer by "
+           "layer, where that makes a step of this budget shorter, or makes it fit"});
   set.add(prefix + ".window", &options.window,
           {.help = "Layers whose weights are on the device at once, where they live elsewhere (0: "
                    "as many as fit)",

@@ -239,21 +239,42 @@ std::string cut_grid(const Plan& plan, int columns) {
   return draw_grid(plan.schedule(), {.max_columns = std::max(1, (columns - label) / cell)});
 }
 
+// " (block0, block1, block2, block3 and 8 more)"
+std::string some_names(const Plan& plan, const std::vector<int>& layers) {
+  const int shown = std::min<int>(kMostNames, static_cast<int>(layers.size()));
+  std::string text = " (";
+  for (int i = 0; i < shown; ++i) text += (i ? ", " : "") + plan.costs.layers[layers[i]].name;
+  const int more = static_cast<int>(layers.size()) - shown;
+  return text + (more > 0 ? " and " + std::to_string(more) + " more)" : ")");
+}
+
 std::string recompute_line(const Plan& plan) {
   const RecomputeMode mode = plan.memory.recompute;
   std::string text = std::string("recompute  ") + name_of(mode);
-  std::vector<std::string> names;
+  const std::vector<int> layers = plan.decisions().recompute.layers();
+  if (layers.empty()) return text + (mode == RecomputeMode::kAuto ? ": no layer needs it\n" : "\n");
+  return text + ": " + std::to_string(layers.size()) + " of " +
+         counted(plan.costs.layers.size(), "layer") + some_names(plan, layers) + "\n";
+}
+
+// Of the layers that run again, whose inputs wait on the host; of the rank that moves most.
+std::string offloaded_line(const Plan& plan) {
+  std::vector<int> layers;
   for (const int l : plan.decisions().recompute.layers())
-    names.push_back(plan.costs.layers[l].name);
-  if (names.empty()) return text + (mode == RecomputeMode::kAuto ? ": no layer needs it\n" : "\n");
-  text += ": " + std::to_string(names.size()) + " of " +
-          counted(plan.costs.layers.size(), "layer") + " (";
-  const int shown = std::min<int>(kMostNames, static_cast<int>(names.size()));
-  for (int i = 0; i < shown; ++i) text += (i ? ", " : "") + names[i];
-  if (const int more = static_cast<int>(names.size()) - shown; more > 0) {
-    text += " and " + std::to_string(more) + " more";
-  }
-  return text + ")\n";
+    if (plan.decisions().tiers[l].offloads_activations()) layers.push_back(l);
+  if (layers.empty()) return "";
+  const LaneSeconds lanes = lane_seconds(plan, plan.costs);
+  double micro_batches = 0;
+  for (int m = 0; m < plan.micro_batches; ++m) micro_batches += plan.costs.scale(m);
+  std::vector<double> link(plan.ledger.size()), again(plan.ledger.size());
+  for (const int l : layers)
+    link[plan.steps.pipeline_rank(l)] += micro_batches * lanes[l].activations_offload_seconds;
+  for (const int l : plan.decisions().recompute.layers())
+    again[plan.steps.pipeline_rank(l)] += micro_batches * plan.costs.layers[l].forward_seconds;
+  return "offloaded  inputs of " + std::to_string(layers.size()) + " of these" +
+         some_names(plan, layers) + "; " + format_seconds(*std::ranges::max_element(link)) +
+         " of the link each way, " + format_seconds(*std::ranges::max_element(again)) +
+         " of forwards run again\n";
 }
 
 // Disks wear out by what is written.
@@ -313,7 +334,7 @@ std::string plan_text(const Plan& plan, int columns) {
   if (!host.empty()) text += host + "\n";
   const std::string disk = disk_table(plan.ledger, plan.memory.disk.bytes.count);
   if (!disk.empty()) text += disk + "\n";
-  text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan);
+  text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan) + offloaded_line(plan);
   text += "memory     " + format_bytes(peak_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.device.count > 0) text += ", budget " + format_bytes(plan.memory.device.count);
   text += "\npredicted  " + format_seconds(simulation.step_seconds) + " a step, bubble " +

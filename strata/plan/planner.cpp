@@ -13,16 +13,21 @@ using nlohmann::json;
 
 json placement_json(const TierPlacement& placement) {
   const LayerTiers& tiers = placement.tiers;
-  return {{"weights", tiers.weights},   {"gradients", tiers.gradients},
-          {"states", tiers.states},     {"activations", tiers.activations},
-          {"window", placement.window}, {"gradient_buffers", placement.gradient_buffers}};
+  return {{"weights", tiers.weights},
+          {"gradients", tiers.gradients},
+          {"states", tiers.states},
+          {"activations", tiers.activations},
+          {"window", placement.window},
+          {"gradient_buffers", placement.gradient_buffers},
+          {"offloaded", placement.offloaded.layers()}};
 }
 
 TierPlacement placement_of(const json& text) {
   return {.tiers = {text.at("weights").get<Tier>(), text.at("gradients").get<Tier>(),
                     text.at("states").get<Tier>(), text.at("activations").get<Tier>()},
           .window = text.at("window").get<int>(),
-          .gradient_buffers = text.at("gradient_buffers").get<int>()};
+          .gradient_buffers = text.at("gradient_buffers").get<int>(),
+          .offloaded = LayerSet(text.value("offloaded", std::vector<int>()))};
 }
 
 // Checked here, so that whoever runs the plan finds its programs checked.
@@ -46,7 +51,7 @@ LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs) {
 Plan make_plan(const PlanRequest& request) {
   Plan plan = propose(request);
   if (!fits(plan)) refuse(request, plan);
-  return completed(std::move(plan), request);
+  return completed(with_activations_chosen(request, std::move(plan)), request);
 }
 
 std::string decisions_text(const Plan& plan) {

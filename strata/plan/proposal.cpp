@@ -13,6 +13,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
+#include "strata/plan/activation_choice.h"
 #include "strata/plan/partition.h"
 #include "strata/plan/recompute_choice.h"
 
@@ -27,6 +28,10 @@ constexpr double kCaps[] = {1.25, 1.1, 1.0, 0.9};
 
 // Beyond this share of the budget with every layer computed twice, no choice of layers is searched.
 constexpr double kHopeless = 1.1;
+
+// Trials of what becomes of each layer's activations; of a large model as many as take a second or so.
+constexpr std::int64_t kMostTrials = 600;
+constexpr std::int64_t kMostTriedActions = 400'000;
 
 // One is filled while the other is read.
 constexpr int kGradientBuffers = 2;
@@ -280,6 +285,46 @@ Plan propose(const PlanRequest& request, const Proposer& proposer, const TierPla
 }
 
 }  // namespace
+
+Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
+  const MemoryOptions& memory = request.memory;
+  const StepDecisions& decided = plan.decisions();
+  const bool may_keep = memory.recompute == RecomputeMode::kAuto;
+  const bool offloads = plan.placement.tiers.offloads_activations();
+  if (memory.activations != TierChoice::kAuto || memory.device.count == 0 ||
+      decided.recompute.empty() || (!may_keep && !offloads))
+    return plan;
+  const Proposer proposer(request);
+  const auto choices_of = [&](const ActivationChoice& choice) {
+    Choices choices{.partition = decided.partition,
+                    .recompute = choice.recompute,
+                    .reduce = decided.zero.reduce,
+                    .tiers = plan.placement};
+    choices.tiers.tiers.activations = choice.offload.empty() ? Tier::kDevice : Tier::kHost;
+    choices.tiers.offloaded = choice.offload;
+    return choices;
+  };
+  const std::int64_t actions =
+      std::max<std::int64_t>(1, std::ssize(plan.costs.layers) * plan.micro_batches);
+  ActivationSearch search{
+      .costs = plan.costs,
+      .rank_of_layer = {},
+      .device_bytes = memory.device.count,
+      .may_keep = may_keep,
+      .most_trials = static_cast<int>(std::min(kMostTrials, kMostTriedActions / actions)),
+      .trial = [&](const ActivationChoice& choice) {
+        Plan tried = proposer.evaluate(choices_of(choice));
+        return ActivationTrial{fits(tried), tried.simulation.step_seconds, std::move(tried.ledger)};
+      }};
+  for (int l = 0; l < std::ssize(plan.costs.layers); ++l)
+    search.rank_of_layer.push_back(plan.steps.pipeline_rank(l));
+  const ActivationChoice start{decided.recompute, offloads ? decided.recompute : LayerSet{}};
+  const ActivationChoice choice = choose_activations(search, start);
+  if (choice == start) return plan;
+  Plan chosen = proposer.evaluate(choices_of(choice));
+  chosen.reduce_reason = plan.reduce_reason;
+  return chosen;
+}
 
 Plan propose(const PlanRequest& request) {
   const Proposer proposer(request);

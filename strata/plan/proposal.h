@@ -12,6 +12,10 @@ Plan propose(const PlanRequest& request);
 
 bool fits(const Plan& plan);
 
+/// A plan that fits, with what becomes of each layer's activations chosen (activation_choice.h), where
+/// the request leaves that open and a budget makes layers run again.
+Plan with_activations_chosen(const PlanRequest& request, Plan plan);
+
 /// What a proposal chooses beside the settings.
 struct Choices {
   Partition partition;

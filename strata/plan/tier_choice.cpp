@@ -138,6 +138,9 @@ TierLayout tier_layout(const TierPlacement& placement, int num_layers, bool upda
   layout.updates_at_once = updates_at_once;
   layout.gradient_buffers = placement.gradient_buffers;
   layout.layers.assign(num_layers, placement.tiers);
+  if (placement.offloaded.empty()) return layout;
+  for (int layer = 0; layer < num_layers; ++layer)
+    if (!placement.offloaded.has(layer)) layout.layers[layer].activations = Tier::kDevice;
   return layout;
 }
 

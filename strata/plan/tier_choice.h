@@ -26,6 +26,8 @@ struct TierPlacement {
   LayerTiers tiers = {};
   int window = 0;  ///< layers whose weights are on the device at once; 0: what passes take
   int gradient_buffers = 0;  ///< TierLayout::gradient_buffers
+  /// Layers whose activations leave, where `tiers` says that they do; empty: all that run again.
+  LayerSet offloaded = {};
   bool leaves_device() const { return tiers.updates_on_host() || tiers.offloads_activations(); }
   friend bool operator==(const TierPlacement&, const TierPlacement&) = default;
 };

@@ -19,13 +19,15 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c) {
       << c.mesh.tp << ", zero " << c.zero << (c.shard_ranks ? " hybrid" : "")
       << (c.reduce_each ? " each" : "") << (c.sequence ? ", sequence parallel" : "") << ", "
       << name_of(c.schedule) << ", recompute " << c.recompute << ", " << c.mini_batch << " by "
-      << c.micro_batch << ", smoothing " << c.label_smoothing << ", " << name_of(c.optimizer);
+      << c.micro_batch << ", smoothing " << c.label_smoothing << ", " << name_of(c.optimizer)
+      << (c.momentum == 0 ? " without momentum" : "");
   if (c.precision != at::kFloat) out << ", " << c.precision;
-  if (c.tiers.updates_on_host())
+  if (c.tiers != LayerTiers{})
     out << ", weights on " << name_of(c.tiers.weights) << ", gradients on "
-        << name_of(c.tiers.gradients) << ", activations on " << name_of(c.tiers.activations)
-        << ", window " << c.window << (c.updates_at_once ? ", updates at once" : "") << ", "
-        << c.gradient_buffers << " gradient buffers" << (c.clip > 0 ? ", clipped" : "");
+        << name_of(c.tiers.gradients) << (c.some_activations ? ", some" : ",") << " activations on "
+        << name_of(c.tiers.activations) << ", window " << c.window
+        << (c.updates_at_once ? ", updates at once" : "") << ", " << c.gradient_buffers
+        << " gradient buffers" << (c.clip > 0 ? ", clipped" : "");
   return out;
 }
 
@@ -74,6 +76,7 @@ MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> pla
   c.model.kind = draw(DecoderKind::kGpt, DecoderKind::kLlama);
   if (c.model.kind == DecoderKind::kLlama) c.model.dropout = 0;
   c.steps = 2;
+  c.some_activations = draw(false, true);
   return c;
 }
 
@@ -105,11 +108,13 @@ StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
                                    .shard_ranks = c.shard_ranks,
                                    .reduce = c.reduce_each ? ReduceMode::kEach : ReduceMode::kOnce},
                           .micro_batch = c.micro_batch};
-  if (c.tiers.updates_on_host())
+  if (c.tiers != LayerTiers{})
     decisions.tiers = {.layers = std::vector(model.num_layers(), c.tiers),
                        .window = c.window,
                        .updates_at_once = c.updates_at_once,
                        .gradient_buffers = c.gradient_buffers};
+  for (std::size_t layer = 0; c.some_activations && layer < decisions.tiers.layers.size(); ++layer)
+    if (layer % 3 != 1) decisions.tiers.layers[layer].activations = Tier::kDevice;
   for (int stage = 0; stage <= stages; ++stage)
     decisions.partition.bounds.push_back(model.num_layers() * stage / stages);
   for (int layer = 0; layer < model.num_layers(); ++layer) {
@@ -125,7 +130,7 @@ TrainerOptions mesh_options(const MeshCase& c) {
       .precision = c.precision,
       // AdamW divides by the root of tiny second moments at first; a large epsilon keeps rounding
       // from growing to whole learning rates.
-      .optimizer = {.kind = c.optimizer, .epsilon = 1e-3},
+      .optimizer = {.kind = c.optimizer, .epsilon = 1e-3, .momentum = c.momentum},
       .disk = {.path = c.disk}};
 }
 

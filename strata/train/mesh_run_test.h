@@ -31,9 +31,11 @@ struct MeshCase {
   std::int64_t micro_batch = 2;
   double label_smoothing = 0;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
+  double momentum = 0.9;  ///< of SGD; 0: it has no states
   at::ScalarType precision = at::kFloat;
   double clip = 0.5;
-  LayerTiers tiers = {};  ///< of every layer
+  LayerTiers tiers = {};          ///< of every layer
+  bool some_activations = false;  ///< those of every third layer alone live where `tiers` says
   int window = 2;
   bool updates_at_once = false;  ///< needs clip 0
   int gradient_buffers = 0;      ///< of layers updated at once
