@@ -129,23 +129,37 @@ void require_outputs(const TrainArguments& arguments) {
 }
 
 // What one process of the run shows and writes: that of rank 0.
-struct Output {
-  Progress progress;
-  std::optional<MetricsFile> metrics;
-  std::optional<TensorboardFile> tensorboard;
-
+class Output {
+ public:
   Output(const TrainArguments& arguments, const Recipe& recipe, std::int64_t steps_done)
-      : progress(std::cerr, progress_to_stderr(recipe.train.steps, 0)) {
-    if (!arguments.metrics.empty()) metrics.emplace(arguments.metrics, steps_done);
-    if (!recipe.train.tensorboard.empty())
-      tensorboard.emplace(recipe.train.tensorboard, steps_done);
+      : progress(std::cerr, progress_to_stderr(recipe.train.steps, 0)),
+        metrics_path_(arguments.metrics),
+        tensorboard_folder_(recipe.train.tensorboard) {
+    go_on_behind(steps_done);
   }
 
   void write(const StepRecord& record) {
+    // The disks of other processes may be a commit behind those that are seen from here.
+    if (record.step <= steps_done_) go_on_behind(record.step - 1);
+    steps_done_ = record.step;
     progress.update(record, now_seconds());
-    if (metrics) metrics->write(record);
-    if (tensorboard) tensorboard->write(record);
+    if (metrics_) metrics_->write(record);
+    if (tensorboard_) tensorboard_->write(record);
   }
+
+  Progress progress;
+
+ private:
+  void go_on_behind(std::int64_t steps_done) {
+    steps_done_ = steps_done;
+    if (!metrics_path_.empty()) metrics_.emplace(metrics_path_, steps_done);
+    if (!tensorboard_folder_.empty()) tensorboard_.emplace(tensorboard_folder_, steps_done);
+  }
+
+  std::string metrics_path_, tensorboard_folder_;
+  std::int64_t steps_done_ = 0;
+  std::optional<MetricsFile> metrics_;
+  std::optional<TensorboardFile> tensorboard_;
 };
 
 TextSample sample(const Recipe& recipe, const TrainingResult& result) {

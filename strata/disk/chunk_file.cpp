@@ -300,7 +300,7 @@ void ChunkFile::name_manifest(const std::function<void()>& before) {
   }
 }
 
-void ChunkFile::go_back() {
+void ChunkFile::go_back(const std::optional<std::string>& user_text) {
   const std::unique_lock gate(commit_gate_);
   ChunkManifest manifest;
   {
@@ -317,7 +317,7 @@ void ChunkFile::go_back() {
                                  .checksum = chunk.committed_digest});
     }
     manifest.step = *(step_ = previous_->step);
-    manifest.user_text = user_text_ = std::move(previous_->user_text);
+    manifest.user_text = user_text_ = user_text.value_or(previous_->user_text);
     previous_.reset();
   }
   write_manifest(manifest);

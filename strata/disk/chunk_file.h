@@ -94,9 +94,10 @@ class ChunkFile {
   std::string user_text() const;  ///< of the last commit
 
   /// The commit before the last, which is there until something is written. go_back() makes it the last
-  /// one, durably: where several files commit together, one may be a step ahead of the others.
+  /// one, durably: where several files commit together, one may be a step ahead of the others. `user_text`
+  /// takes the place of that commit's own.
   std::optional<std::int64_t> previous_step() const;
-  void go_back();
+  void go_back(const std::optional<std::string>& user_text = std::nullopt);
 
   bool has(int chunk) const;  ///< whether it was ever written
 

@@ -26,12 +26,12 @@ const LayerLayout& layout() {
   return layout;
 }
 
-ShardPlacement placed(const LayerTiers& tiers) {
+ShardPlacement placed(const LayerTiers& tiers, int slots) {
   return {.shard = {0, layout().own_numel},
           .whole_weights = !tiers.fetches_weights(),
           .whole_gradients = !tiers.offloads_gradients(),
           .tiers = tiers,
-          .optimizer_slots = 2};
+          .optimizer_slots = slots};
 }
 
 ChunkFileOptions options() {
@@ -41,7 +41,8 @@ ChunkFileOptions options() {
 }
 
 struct DiskTier : testing::Test {
-  explicit DiskTier(Tier weights = Tier::kDisk) : tiers{weights, Tier::kHost, Tier::kDisk} {
+  explicit DiskTier(Tier weights = Tier::kDisk, int slots = 2)
+      : tiers{weights, Tier::kHost, Tier::kDisk}, slots(slots) {
     install_accounting_allocator();
     make();
   }
@@ -51,7 +52,7 @@ struct DiskTier : testing::Test {
     std::vector<LayerOnDisk> values;
     for (int layer = 0; layer < kLayers; ++layer) {
       layers[layer] = {.weights = layout().own_numel * 4,
-                       .states = layout().own_numel * 8,
+                       .states = layout().own_numel * 4 * slots,
                        .weights_on_host = tiers.updated_weights() != Tier::kDisk,
                        .fetches_weights = tiers.fetches_weights()};
       values.push_back(layers[layer]);
@@ -68,7 +69,8 @@ struct DiskTier : testing::Test {
     store =
         std::make_unique<LayerStore>(std::make_unique<HostMedium>(LinkOptions{}, std::move(medium)),
                                      Residency::kUntilReleased, Device{}, &host);
-    for (int layer = 0; layer < kLayers; ++layer) store->insert(layer, layout(), placed(tiers));
+    for (int layer = 0; layer < kLayers; ++layer)
+      store->insert(layer, layout(), placed(tiers, slots));
   }
 
   // Adds to everything that the layer's update writes, when `gate` opens.
@@ -103,6 +105,7 @@ struct DiskTier : testing::Test {
   }
 
   LayerTiers tiers;
+  int slots;
   MemoryAccount host{"host"};
   bool file_there = false;
   std::shared_future<void> agreement;
@@ -114,6 +117,11 @@ struct DiskTier : testing::Test {
 
 struct HostWeights : DiskTier {
   HostWeights() : DiskTier(Tier::kHost) {}
+};
+
+// Of an optimizer that has no states: the weights are all that a commit writes.
+struct HostWeightsAlone : DiskTier {
+  HostWeightsAlone() : DiskTier(Tier::kHost, /*slots=*/0) {}
 };
 
 constexpr auto kAWhile = std::chrono::milliseconds(50);
@@ -208,6 +216,39 @@ TEST_F(HostWeights, ACommitKeepsThoseOfItsStep) {
   EXPECT_EQ(fetched(3), 102);
   expect_values(5, 101);
   store.reset();
+  make();
+  for (int layer = 0; layer < kLayers; ++layer) {
+    disk->restore(store->state(layer));
+    expect_values(layer, layer == 3 ? 2 : 1);
+  }
+}
+
+// No write of states is in front of them in the queue: they wait for the update themselves.
+TEST_F(HostWeightsAlone, ACommitWaitsForTheUpdateAndTheNextUpdateForTheCommit) {
+  for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
+  std::promise<void> late;
+  update(3, 1, late.get_future().share());
+  for (int layer = 0; layer < kLayers; ++layer) disk->keep(store->state(layer));
+  const Event committed = disk->commit(1, "");
+  std::this_thread::sleep_for(kAWhile);
+  EXPECT_FALSE(committed.query());
+  late.set_value();
+  committed.synchronize();
+  // Of the second commit, nothing goes on before all ranks have the first.
+  std::promise<void> agreed;
+  agreement = agreed.get_future().share();
+  disk->commit(2, "");
+  for (int layer = 0; layer < kLayers; ++layer) disk->keep(store->state(layer));
+  const Event third = disk->commit(3, "");
+  update(5, 100);
+  std::this_thread::sleep_for(kAWhile);
+  EXPECT_EQ(fetched(4), 1);
+  EXPECT_EQ(store->state(5).weight_shard.bytes()[0].item<float>(), 1);
+  agreed.set_value();
+  third.synchronize();
+  expect_values(5, 101);
+  store.reset();
+  agreement = {};
   make();
   for (int layer = 0; layer < kLayers; ++layer) {
     disk->restore(store->state(layer));

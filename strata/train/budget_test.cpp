@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <random>
 
 #include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
+#include "strata/disk/disk_forms_test.h"
+#include "strata/train/disk_commit.h"
 #include "strata/train/planned_run.h"
 #include "strata/train/trainer.h"
 
@@ -21,6 +24,7 @@ constexpr int kSteps = 2;
 struct Peaks {
   std::int64_t device = 0;
   std::int64_t host = 0;
+  std::int64_t disk = 0;
 };
 
 // Of the fullest rank, first values and validation included.
@@ -29,7 +33,9 @@ Peaks peaks_of(const Recipe& recipe, const PlannedRun& run) {
   std::mutex mutex;
   World world = join_world(recipe);
   world.run([&](Group& group, MemoryAccount& account) {
-    Trainer trainer(run.model, run.plan.steps, group, trainer_options(recipe));
+    TrainerOptions options = trainer_options(recipe);
+    options.disk.file.replace = true;  // of the run before
+    Trainer trainer(run.model, run.plan.steps, group, options);
     trainer.initialise();
     const std::int64_t samples = recipe.train.mini_batch;
     const auto batch = [&] {
@@ -43,39 +49,63 @@ Peaks peaks_of(const Recipe& recipe, const PlannedRun& run) {
     const std::lock_guard lock(mutex);
     peaks.device = std::max(peaks.device, account.peak_bytes());
     peaks.host = std::max(peaks.host, trainer.offload_use().host_peak_bytes);
+    if (trainer.on_disk())
+      peaks.disk = std::max<std::int64_t>(
+          peaks.disk, std::filesystem::file_size(
+                          rank_folder(recipe.memory.disk.path, group.rank()) + "/chunks.data"));
   });
   return peaks;
 }
 
-std::string random_recipe(unsigned seed) {
+// The first of them without a disk, then with.
+constexpr unsigned kRecipes = 24, kRecipesOnDisk = 12;
+
+std::string random_recipe(unsigned seed, const std::string& folder) {
   std::mt19937 random(seed);
   const auto draw = [&](auto... choices) {
     const std::string all[] = {std::string(choices)...};
     return all[random() % sizeof...(choices)];
   };
   const std::string kind = draw("gpt", "gpt", "llama");
-  const std::string states = draw("device", "host", "host", "auto");
-  const std::string weights = states == "host" ? draw("device", "host") : "device";
-  const std::string gradients = states == "host" ? draw("device", "host") : "device";
+  const bool disk = seed >= kRecipes;
+  const std::string states = disk ? draw("disk") : draw("device", "host", "host", "auto");
+  const bool away = states == "host" || states == "disk";
+  const std::string weights = disk   ? draw("device", "host", "disk", "disk")
+                              : away ? draw("device", "host")
+                                     : "device";
+  const std::string gradients = away ? draw("device", "host") : "device";
   const std::string pp = draw("1", "1", "2");
-  return "model: {kind: " + kind + ", layers: " + draw("2", "3", "5", "8") +
-         ", width: " + draw("32", "64", "128") + ", heads: " + draw("2", "4") +
-         (kind == "llama" ? ", kv_heads: 2" : ", dropout: " + draw("0.0", "0.1")) +
-         ", vocab: " + draw("256", "512", "1000") + ", context: " + draw("16", "48") +
-         ", tie: " + draw("true", "false") + "}\n" + "data: {train: text}\n" +
-         "train: {mini_batch: " + draw("2", "4", "6") + ", micro_batch: " + draw("1", "2") +
-         ", clip: " + draw("0", "1.0") + ", precision: " + draw("fp32", "fp32", "bf16") +
-         ", optimizer: {kind: " + draw("adamw", "sgd") + "}}\n" + "mesh: {pp: " + pp +
-         ", dp: " + draw("1", "1", "2") + ", schedule: " + draw("gpipe", "vertical", "1f1b") +
-         ", threads: 1}\n" + "memory: {recompute: " + draw("none", "cheap", "full", "auto") +
-         ", weights: " + weights + ", gradients: " + gradients + ", states: " + states +
-         (weights == "host" ? ", window: " + draw("0", "1", "2", "3") : std::string()) + "}\n";
+  // One draw a statement, in the order of the recipe: every compiler makes the same recipes.
+  std::string text = "model: {kind: " + kind;
+  text += ", layers: " + draw("2", "3", "5", "8");
+  text += ", width: " + draw("32", "64", "128");
+  text += ", heads: " + draw("2", "4");
+  text += kind == "llama" ? std::string(", kv_heads: 2") : ", dropout: " + draw("0.0", "0.1");
+  text += ", vocab: " + draw("256", "512", "1000");
+  text += ", context: " + draw("16", "48");
+  text += ", tie: " + draw("true", "false");
+  text += "}\ndata: {train: text}\ntrain: {mini_batch: " + draw("2", "4", "6");
+  text += ", micro_batch: " + draw("1", "2");
+  text += ", clip: " + draw("0", "1.0");
+  text += ", precision: " + draw("fp32", "fp32", "bf16");
+  text += ", optimizer: {kind: " + draw("adamw", "sgd");
+  text += "}}\nmesh: {pp: " + pp + ", dp: " + draw("1", "1", "2");
+  text += ", schedule: " + draw("gpipe", "vertical", "1f1b");
+  const std::string recompute = draw("none", "cheap", "full", "auto");
+  text += ", threads: 1}\nmemory: {recompute: " + recompute;
+  text += ", weights: " + weights + ", gradients: " + gradients + ", states: " + states;
+  if (weights == "host" || weights == "disk") text += ", window: " + draw("0", "1", "2", "3");
+  if (recompute == "full" || recompute == "auto")
+    text += ", activations: " + draw("device", "host", "auto");
+  if (disk) text += ", disk: {path: " + folder + "}";
+  return text + "}\n";
 }
 
 Recipe recipe_of(const std::string& text, Peaks budgets = {}) {
   std::vector<std::string> overrides;
   if (budgets.device > 0) overrides.push_back("memory.device=" + std::to_string(budgets.device));
   if (budgets.host > 0) overrides.push_back("memory.host=" + std::to_string(budgets.host));
+  if (budgets.disk > 0) overrides.push_back("memory.disk.bytes=" + std::to_string(budgets.disk));
   return parse_recipe(text, "recipe.yaml", overrides);
 }
 
@@ -94,6 +124,7 @@ Outcome outcome_of(const std::string& text, const Peaks& budgets) {
   const Peaks peaks = peaks_of(recipe, *run);
   EXPECT_LE(peaks.device, budgets.device);
   if (budgets.host > 0) EXPECT_LE(peaks.host, budgets.host);
+  if (budgets.disk > 0) EXPECT_LE(peaks.disk, budgets.disk);
   return Outcome::kFinished;
 }
 
@@ -103,33 +134,43 @@ bool is_open(const std::string& text) {
   return says("auto") || says("window: 0") || (says("clip: 0") && says("gradients: host"));
 }
 
-class Budget : public testing::TestWithParam<unsigned> {};
+class Budget : public testing::TestWithParam<unsigned> {
+ protected:
+  DiskScratch folder_;
+};
 
 TEST_P(Budget, OfAnAcceptedPlanIsKeptAndALittleLessIsNotAccepted) {
-  const std::string text = random_recipe(GetParam());
+  const std::string text = random_recipe(GetParam(), folder_.path("disk"));
   SCOPED_TRACE(text);
   const Recipe recipe = recipe_of(text);
   const PlannedRun run = plan_run(recipe, /*probe=*/false);
-  const Peaks promised{peak_bytes(run.plan.ledger), host_bytes(run.plan.ledger)};
+  const Peaks promised{peak_bytes(run.plan.ledger), host_bytes(run.plan.ledger),
+                       disk_bytes(run.plan.ledger)};
   const Peaks measured = peaks_of(recipe, run);
   // Not by promising more than is needed: messages may be later than they were here.
-  const double slack = recipe.mesh.pp > 1 ? 0.15 : 0.04;
+  const double slack = recipe.mesh.pp > 1 ? 0.15 : promised.disk > 0 ? 0.05 : 0.04;
   EXPECT_LE(measured.device, promised.device);
   EXPECT_GE(static_cast<double>(measured.device),
             (1 - slack) * static_cast<double>(promised.device));
   EXPECT_LE(measured.host, promised.host);
   EXPECT_GE(measured.host, promised.host * 97 / 100);
 
+  EXPECT_LE(measured.disk, promised.disk);
+  EXPECT_GE(measured.disk, promised.disk * 97 / 100);
+
   EXPECT_EQ(outcome_of(text, promised), Outcome::kFinished);
   const auto less = [](std::int64_t bytes) { return bytes * 97 / 100; };
-  const Outcome device = outcome_of(text, {less(promised.device), promised.host});
+  const Outcome device = outcome_of(text, {less(promised.device), promised.host, promised.disk});
   EXPECT_TRUE(is_open(text) || device == Outcome::kRefused);
   if (promised.host == 0) return;
-  const Outcome host = outcome_of(text, {promised.device, less(promised.host)});
+  const Outcome host = outcome_of(text, {promised.device, less(promised.host), promised.disk});
   EXPECT_TRUE(is_open(text) || host == Outcome::kRefused);
+  if (promised.disk == 0) return;
+  EXPECT_EQ(outcome_of(text, {promised.device, promised.host, less(promised.disk)}),
+            Outcome::kRefused);
 }
 
-INSTANTIATE_TEST_SUITE_P(RandomRecipes, Budget, testing::Range(0u, 24u));
+INSTANTIATE_TEST_SUITE_P(RandomRecipes, Budget, testing::Range(0u, kRecipes + kRecipesOnDisk));
 
 }  // namespace
 }  // namespace strata

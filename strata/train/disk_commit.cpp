@@ -63,6 +63,7 @@ std::string to_text(const DiskCommit& commit) {
                                 {"good_steps", commit.scale.good_steps},
                                 {"skipped", commit.scale.skipped},
                                 {"ranks", commit.ranks},
+                                {"first", commit.first},
                                 {"layout", commit.layout},
                                 {"recipe", commit.recipe},
                                 {"decisions", commit.decisions}}
@@ -78,6 +79,7 @@ DiskCommit parse_commit(std::int64_t step, const std::string& text, const std::s
                     .good_steps = root.required_member("good_steps").number(),
                     .skipped = root.required_member("skipped").number()},
           .ranks = static_cast<int>(root.required_member("ranks").number(1, INT32_MAX)),
+          .first = root.flag("first", /*otherwise=*/true),
           .layout = root.required_member("layout").text(),
           .recipe = root.required_member("recipe").text(),
           .decisions = root.required_member("decisions").text()};
@@ -92,17 +94,20 @@ std::string rank_folder(const std::string& path, int rank) {
 bool is_first_commit(const std::string& folder, int ranks) {
   if (!ChunkFile::exists(folder)) return false;
   const std::vector<ChunkFile::Commit> commits = ChunkFile::commits(folder);
-  return commits.size() == 1 &&
-         parse_commit(commits[0].step, commits[0].user_text, folder).ranks == ranks;
+  if (commits.size() > 1) return false;
+  const DiskCommit commit = parse_commit(commits[0].step, commits[0].user_text, folder);
+  return commit.first && commit.ranks == ranks;
 }
 
-// Whoever has committed twice knows that all others have committed once.
+// Whoever has committed twice knows that all others have committed once, and whoever has gone back
+// from a second commit has that knowledge in the text of the first.
 bool holds_commits(const std::string& path) {
   const std::vector<std::string> folders = committed_folders(path);
   for (const std::string& folder : folders) {
     const std::vector<ChunkFile::Commit> commits = ChunkFile::commits(folder);
     const DiskCommit last = parse_commit(commits[0].step, commits[0].user_text, folder);
-    if (commits.size() > 1 || static_cast<int>(folders.size()) >= last.ranks) return true;
+    if (commits.size() > 1 || !last.first || static_cast<int>(folders.size()) >= last.ranks)
+      return true;
   }
   return false;
 }

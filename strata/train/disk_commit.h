@@ -19,6 +19,7 @@ struct DiskCommit {
   TrainingPosition position;
   LossScale scale;
   int ranks = 1;          ///< that commit together
+  bool first = true;      ///< as far as the rank knows, others may have committed nothing yet
   std::string layout;     ///< of this rank: what its chunks are
   std::string recipe;     ///< effective, YAML
   std::string decisions;  ///< the plan's (decisions_text()): a resumed run follows them

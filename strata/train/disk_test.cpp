@@ -270,6 +270,32 @@ TEST_F(TrainingOnDisk, ARunGoesOnFromItsLastCommit) {
   }
 }
 
+// Nothing but weights is there to be written, and nothing but the commit writes those on the host.
+TEST_F(TrainingOnDisk, ARunOfAnOptimizerWithoutStatesGoesOnFromItsLastCommit) {
+  for (const LayerTiers tiers : kPlacements) {
+    for (const at::ScalarType precision : {at::kFloat, at::kBFloat16}) {
+      for (const double clip : {0.0, 0.5}) {
+        MeshCase c = resumed_case({}, 0, tiers, precision);
+        c.optimizer = OptimizerKind::kSgd;
+        c.momentum = 0;
+        c.clip = clip;
+        c.updates_at_once = clip == 0;
+        MeshCase in_memory = c;
+        in_memory.tiers = {};
+        in_memory.updates_at_once = false;
+        const MeshRecord whole = train_on_mesh(in_memory);
+        c.disk = fresh();
+        SCOPED_TRACE(c);
+        MeshCase half = c;
+        half.steps = 3;
+        train_from(half, 0, /*every=*/2);
+        expect_same_bits(train_from(c, 2), tail(whole, 2));
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 // A crash came when some ranks had committed and others had not.
 TEST_F(TrainingOnDisk, RanksThatAreACommitAheadGoBack) {
   for (const LayerTiers tiers : kPlacements) {
@@ -311,6 +337,25 @@ TEST_F(TrainingOnDisk, AFirstCommitThatWasInterruptedIsNone) {
   EXPECT_TRUE(holds_commits(c.disk));
   EXPECT_EQ(error_of([&] { train_from(c, 0); }).text().what,
             "the folder holds a step of an earlier run");
+}
+
+// On two machines, each of which sees its own rank's folder alone. What one has gone back to is no first
+// commit that the other may lack.
+TEST_F(TrainingOnDisk, ARankThatWentBackKnowsThatAllHaveCommitted) {
+  MeshCase c = resumed_case({.pp = 2}, 0, kAllOnDisk, at::kFloat);
+  c.disk = fresh();
+  c.steps = 2;
+  const MeshRecord whole = train_from(c, 0);
+  ChunkFile::open(rank_folder(c.disk, 1))->go_back();
+  MeshCase none = c;
+  none.steps = 1;
+  train_from(none, 1);  // rank 0 goes back, and a crash comes before the next commit
+  EXPECT_EQ(ChunkFile::commits(rank_folder(c.disk, 0)).size(), 1);
+  std::filesystem::rename(rank_folder(c.disk, 1), c.disk + "/elsewhere");
+  EXPECT_TRUE(holds_commits(c.disk));
+  EXPECT_FALSE(is_first_commit(rank_folder(c.disk, 0), 2));
+  std::filesystem::rename(c.disk + "/elsewhere", rank_folder(c.disk, 1));
+  expect_same_bits(train_from(c, 1), tail(whole, 1));
 }
 
 TEST_F(TrainingOnDisk, FoldersOfNoCommonStepAreRefused) {

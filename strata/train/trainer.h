@@ -128,6 +128,7 @@ class Trainer {
   void commit(DiskCommit commit);
   void await_commit();
   bool on_disk() const { return disk_ != nullptr; }
+  bool resumes_on_disk() const { return on_disk() && options_.disk.resume; }
   TrainingPosition resume();  ///< instead of initialise()
 
   /// The same of a layer; states that live on disk can be had in no other way. The loss scale, which is
@@ -191,6 +192,7 @@ class Trainer {
   HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
   DiskMedium* disk_ = nullptr;         // of the store; null: nothing is on a disk
   Event committed_;                    // the last one
+  bool has_committed_ = false;         // or begun to
   LayerStore store_;
   std::unique_ptr<OffloadedActivations> offloaded_;  // null: everything is on the device
   std::unique_ptr<StageMachine> machine_;

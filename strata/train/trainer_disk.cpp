@@ -135,7 +135,10 @@ void Trainer::go_to_common_step(ChunkFile& file, const std::string& folder,
                   "step " + std::to_string(common),
                   "step " + std::to_string(*file.committed_step()));
   }
-  file.go_back();
+  // Once it has gone back, nothing but the text says that all ranks have committed.
+  DiskCommit back = parse_commit(common, ChunkFile::commits(folder).at(1).user_text, folder);
+  back.first = false;
+  file.go_back(to_text(back));
 }
 
 void Trainer::commit(DiskCommit commit) {
@@ -144,6 +147,8 @@ void Trainer::commit(DiskCommit commit) {
   commit.layout = disk_layout();
   commit.scale = loss_scale_;
   commit.ranks = groups_.world.size();
+  commit.first = !options_.disk.resume && !has_committed_;
+  has_committed_ = true;
   for (const int layer : layers_) disk_->keep(store_.state(layer));
   committed_ = disk_->commit(commit.position.steps_done, to_text(commit));
 }

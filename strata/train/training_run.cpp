@@ -91,7 +91,8 @@ class RankLoop {
   void begin() {
     const TrainingRequest& request = state_.request;
     if (request.resume.empty()) trainer_.initialise();
-    if (trainer_.on_disk() && holds_commits(request.resume)) {
+    if (trainer_
+            .resumes_on_disk()) {  // what lies there has changed if this rank was a commit ahead
       begun_at_ = trainer_.resume();
       committed_ = begun_at_.steps_done;
       return;

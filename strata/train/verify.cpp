@@ -2,8 +2,11 @@
 // micro-batches, because sums over them are part of what is compared.
 #include "strata/train/verify.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <mutex>
 
@@ -16,9 +19,36 @@
 namespace strata {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct Gradients {
   double loss = 0;
   std::map<std::string, at::Tensor> by_name;
+};
+
+// A folder beside what a run keeps on its disk, which a replay leaves as it was.
+class ReplayFolder {
+ public:
+  explicit ReplayFolder(const std::string& disk) {
+    if (disk.empty()) return;
+    path_ = fs::path(disk) / ("verify-" + std::to_string(::getpid()));
+    for (fs::path folder = path_; !folder.empty() && !fs::exists(folder);
+         folder = folder.parent_path())
+      made_.push_back(folder);
+  }
+  ~ReplayFolder() {
+    std::error_code error;
+    if (!path_.empty()) fs::remove_all(path_, error);
+    for (const fs::path& folder : made_) fs::remove(folder, error);  // if it is empty
+  }
+  ReplayFolder(const ReplayFolder&) = delete;
+  ReplayFolder& operator=(const ReplayFolder&) = delete;
+
+  std::string path() const { return path_.string(); }
+
+ private:
+  fs::path path_;
+  std::vector<fs::path> made_;  // the deepest first
 };
 
 Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& plan,
@@ -26,6 +56,7 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
   const Corpus corpus = open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
   const TrainingLoader loader(corpus.train, recipe.data.shuffle,
                               static_cast<std::uint64_t>(recipe.train.seed));
+  const ReplayFolder folder(recipe.memory.disk.path);
   Gradients result;
   std::mutex mutex;
   run_thread_ranks({.ranks = plan.decisions().mesh.size(),
@@ -33,7 +64,7 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
                     .device = recipe.rank_device()},
                    [&](Group& group, MemoryAccount&) {
                      TrainerOptions options = trainer_options(recipe);
-                     if (!options.disk.path.empty()) options.disk.path += "/verify";
+                     options.disk.path = folder.path();
                      options.disk.file.replace = true;
                      Trainer trainer(model, plan, group, std::move(options));
                      TrainingPosition position;

@@ -156,6 +156,46 @@ class Disk(ProgramTest):
                     self.kill_and_resume((KILLS + 1) // 2, (*fields, *PLACEMENTS[name]), self.ranks),
                     whole)
 
+    def test_metrics_name_each_step_once_when_another_machine_was_a_commit_behind(self):
+        """Two processes, each with a disk of its own: a crash came when one had committed."""
+        place = (*PLACEMENTS["states"], "mesh.pp=2")
+        folders = [self.folder / name for name in ("a", "b")]
+        for folder in folders:
+            folder.mkdir()
+            for name in ("recipe.yaml", "text.txt"):
+                shutil.copy(self.folder / name, folder)
+
+        def train(steps, *more):
+            port = str(random.Random(steps).randrange(20000, 30000))
+            processes = [subprocess.Popen(
+                [PROGRAM, "train", "recipe.yaml", "--metrics", "metrics.jsonl", *more,
+                 *settings(*place, f"train.steps={steps}")], cwd=folder, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env={**self.environment, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
+                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+                for rank, folder in enumerate(folders)]
+            for process in processes:
+                _, err = process.communicate(timeout=120)
+                self.assertEqual(process.returncode, 0, err)
+
+        train(2)
+        shutil.copytree(folders[1] / "disk", folders[1] / "behind")
+        train(3, "--resume", "disk")
+        shutil.rmtree(folders[1] / "disk")
+        (folders[1] / "behind").rename(folders[1] / "disk")
+        train(8, "--resume", "disk")
+        records = [json.loads(line) for line in (folders[0] / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([record["step"] for record in records], list(range(1, 9)))
+
+    def test_verify_leaves_the_disk_as_it_was(self):
+        fields = settings(*PLACEMENTS["all"])
+        self.succeed("verify", "recipe.yaml", *fields)
+        self.assertFalse((self.folder / "disk").exists())
+        self.train("run", *PLACEMENTS["all"], "train.steps=2")
+        before = sorted(path.name for path in (self.folder / "disk").iterdir())
+        self.succeed("verify", "recipe.yaml", *fields)
+        self.assertEqual(sorted(path.name for path in (self.folder / "disk").iterdir()), before)
+
     def test_what_cannot_work_is_refused_before_the_first_step(self):
         place = PLACEMENTS["all"]
         refuse = lambda *fields, says, code=2: self.refuse(
