@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "strata/base/errors.h"
+#include "strata/base/measurement.h"
 #include "strata/device/account.h"
 #include "strata/disk/disk_forms_test.h"
 #include "strata/tier/host_medium.h"
@@ -184,7 +185,8 @@ TEST_F(DiskTier, NoWriteOfTheNextStepBeginsBeforeAllRanksHaveCommitted) {
   agreement = agreed.get_future().share();
   const Event committed = disk->commit(1, "one");
   for (int layer = 0; layer < 3; ++layer) update(layer, 10);  // their writes wait, the rank doesn't
-  std::this_thread::sleep_for(kAWhile);
+  const double late = now_seconds() + 30;  // of a slow disk
+  while (disk->file().committed_step() != 1 && now_seconds() < late) std::this_thread::yield();
   EXPECT_FALSE(committed.query());
   EXPECT_EQ(disk->file().committed_step(), 1);  // this rank's, and it may have to go back
   const std::int64_t written = disk->use().bytes_written;
