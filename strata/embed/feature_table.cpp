@@ -92,21 +92,41 @@ RowBytes::Copied FeatureTable::copy_row(std::uint32_t slot, std::uint64_t id, fl
   return copied;
 }
 
-void FeatureTable::read(std::span<const std::uint64_t> ids, std::span<float> rows) const {
-  std::uint32_t slots[kBlock];
-  for (std::size_t begin = 0; begin < ids.size(); begin += kBlock) {
-    const std::size_t n = std::min(kBlock, ids.size() - begin);
-    kernels::probe(index_, ids.subspan(begin, n), slots);
-    for (std::size_t i = 0; i < n; ++i)
-      if (slots[i] != kNoSlot)
-        fetch(memory(slots[i]).address(slots[i] & ~kCandidate),
-              kRowHeaderBytes + layout_.value_bytes);
-    for (std::size_t i = 0; i < n; ++i) {
-      float* const out = rows.data() + (begin + i) * layout_.width;
-      if (slots[i] == kNoSlot || copy_row(slots[i], ids[begin + i], out) != RowBytes::Copied::kYes)
-        read_slowly(ids[begin + i], out);
+// Three blocks are under way: the chunks of one are fetched while those of the one before are searched and
+// its rows are fetched, and the rows of the one before that are visited.
+template <typename Visit>
+void FeatureTable::find_ahead(std::span<const std::uint64_t> ids, int fetched_bytes,
+                              Visit visit) const {
+  kernels::SearchStart starts[2][kBlock];
+  std::uint32_t slots[2][kBlock];
+  const std::size_t blocks = (ids.size() + kBlock - 1) / kBlock;
+  const auto block = [&](std::size_t b) {
+    return ids.subspan(b * kBlock, std::min(kBlock, ids.size() - b * kBlock));
+  };
+  for (std::size_t b = 0; b < blocks + 2; ++b) {
+    if (b < blocks) kernels::begin_search(index_, block(b), starts[b % 2]);
+    if (b >= 1 && b <= blocks) {
+      const std::size_t n = block(b - 1).size();
+      kernels::search({starts[(b - 1) % 2], n}, slots[(b - 1) % 2]);
+      for (const std::uint32_t slot : std::span(slots[(b - 1) % 2], n))
+        if (slot != kNoSlot) fetch(memory(slot).address(slot & ~kCandidate), fetched_bytes);
     }
+    if (b < 2) continue;
+    const std::size_t n = block(b - 2).size();
+    for (std::size_t i = 0; i < n; ++i) visit((b - 2) * kBlock + i, slots[b % 2][i]);
   }
+}
+
+void FeatureTable::read(std::span<const std::uint64_t> ids, std::span<float> rows) const {
+  const bool plain = layout_.precision == RowPrecision::kFp32;
+  find_ahead(ids, kRowHeaderBytes + layout_.value_bytes, [&](std::size_t i, std::uint32_t slot) {
+    float* const out = rows.data() + i * layout_.width;
+    if (slot == kNoSlot) return read_slowly(ids[i], out);
+    const RowBytes::Copied copied = plain && !(slot & kCandidate)
+                                        ? rows_.row(slot).copy(ids[i], out, layout_.value_bytes)
+                                        : copy_row(slot, ids[i], out);
+    if (copied != RowBytes::Copied::kYes) read_slowly(ids[i], out);
+  });
 }
 
 void FeatureTable::read_slowly(std::uint64_t id, float* out) const {
@@ -172,16 +192,9 @@ void FeatureTable::update(std::int64_t step, std::span<const std::uint64_t> ids,
   u.l1 = static_cast<float>(o.l1);
   u.l2 = static_cast<float>(o.l2);
 
-  std::uint32_t slots[kBlock];
-  for (std::size_t begin = 0; begin < ids.size(); begin += kBlock) {
-    const std::size_t n = std::min(kBlock, ids.size() - begin);
-    kernels::probe(index_, ids.subspan(begin, n), slots);
-    for (std::size_t i = 0; i < n; ++i)
-      if (slots[i] != kNoSlot)
-        fetch(memory(slots[i]).address(slots[i] & ~kCandidate), memory(slots[i]).row_bytes());
-    for (std::size_t i = 0; i < n; ++i)
-      update_row(now, ids[begin + i], slots[i], gradients.data() + (begin + i) * layout_.width);
-  }
+  find_ahead(ids, layout_.row_bytes(), [&](std::size_t i, std::uint32_t slot) {
+    update_row(now, ids[i], slot, gradients.data() + i * layout_.width);
+  });
   last_step = step;
 }
 
@@ -215,13 +228,17 @@ void FeatureTable::count_candidate(const Step& step, std::uint64_t id, std::uint
   ++counts_.refused;
 }
 
-kernels::RowUpdate FeatureTable::update_of(const Step& step, std::uint32_t hits) const {
+// values_ becomes what `values` are after the row's update number `hits`.
+void FeatureTable::compute(const Step& step, std::uint32_t hits, const float* values,
+                           const float* gradient, float* states) {
+  const RowOptimizerOptions& o = spec_.optimizer;
+  if (o.kind != RowOptimizerKind::kAdam && o.kind != RowOptimizerKind::kAdamW)
+    return kernels::update_row(step.update, values, gradient, states, values_.data(),
+                               layout_.width);
   kernels::RowUpdate update = step.update;
-  if (update.kind == RowOptimizerKind::kAdam || update.kind == RowOptimizerKind::kAdamW) {
-    update.size = static_cast<float>(step.rate / (1 - power(spec_.optimizer.beta1, hits)));
-    update.root_scale = static_cast<float>(1 / std::sqrt(1 - power(spec_.optimizer.beta2, hits)));
-  }
-  return update;
+  update.size = static_cast<float>(step.rate / (1 - power(o.beta1, hits)));
+  update.root_scale = static_cast<float>(1 / std::sqrt(1 - power(o.beta2, hits)));
+  kernels::update_row(update, values, gradient, states, values_.data(), layout_.width);
 }
 
 // values_ as the row keeps them.
@@ -248,9 +265,10 @@ void FeatureTable::use(RowBytes row, std::uint32_t hits) const {
 
 void FeatureTable::update_present(const Step& step, RowBytes row, const float* gradient) {
   const std::uint32_t hits = std::min(hits_of(row.uses()) + 1, kMostHits);
-  widen(row.values(), values_.data());
-  kernels::update_row(update_of(step, hits), values_.data(), gradient,
-                      row.states(layout_.value_bytes), layout_.width);
+  const bool plain = layout_.precision == RowPrecision::kFp32;
+  if (!plain) widen(row.values(), values_.data());
+  compute(step, hits, plain ? reinterpret_cast<const float*>(row.values()) : values_.data(),
+          gradient, row.states(layout_.value_bytes));
   use(row, hits);
   const std::uint64_t id = row.id();
   row.write(id, step.version, stored(id, step.version), layout_.value_bytes);
@@ -273,7 +291,7 @@ void FeatureTable::admit(const Step& step, std::uint64_t id, const float* gradie
   std::fill(states_.begin(), states_.end(), squares ? first : 0.0f);
   if (spec_.optimizer.kind == RowOptimizerKind::kFtrl)
     std::fill(states_.begin() + layout_.width, states_.end(), first);
-  kernels::update_row(update_of(step, 1), values_.data(), gradient, states_.data(), layout_.width);
+  compute(step, 1, values_.data(), gradient, states_.data());
   make_room(layout_.cost_bytes());
   const std::uint32_t slot =
       append(rows_, 0, id, step.version, uses_of(1, 1), stored(id, step.version), states_.data());

@@ -110,6 +110,11 @@ class FeatureTable {
 
   static constexpr std::size_t kColdHeaderBytes = 8;  // version, uses
 
+  /// Calls visit(i, slot) for ids[i] in order, with the slot that search() found a while before: it has
+  /// `fetched_bytes` of the row fetched meanwhile. The row may be another's.
+  template <typename Visit>
+  void find_ahead(std::span<const std::uint64_t> ids, int fetched_bytes, Visit visit) const;
+
   bool holds(std::uint32_t slot, std::uint64_t id) const;
   std::uint32_t slot_of(std::uint64_t id) const;
   RowBytes::Copied copy_row(std::uint32_t slot, std::uint64_t id, float* out) const;
@@ -122,7 +127,8 @@ class FeatureTable {
   void admit(const Step& step, std::uint64_t id, const float* gradient);
   void start_counting(const Step& step, std::uint64_t id);
   void count_candidate(const Step& step, std::uint64_t id, std::uint32_t slot);
-  kernels::RowUpdate update_of(const Step& step, std::uint32_t hits) const;
+  void compute(const Step& step, std::uint32_t hits, const float* values, const float* gradient,
+               float* states);
   const void* stored(std::uint64_t id, std::uint32_t version);
   void use(RowBytes row, std::uint32_t hits) const;
 

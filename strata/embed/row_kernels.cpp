@@ -125,8 +125,8 @@ struct Ftrl {
 };
 
 template <typename Rule>
-void update_by(const RowUpdate& update, float* values, const float* gradient, float* states,
-               int width) {
+void update_by(const RowUpdate& update, const float* values, const float* gradient, float* states,
+               float* out, int width) {
   const D d;
   const Rule rule;
   for_each_vector(width, [&](int i, int n) {
@@ -134,7 +134,7 @@ void update_by(const RowUpdate& update, float* values, const float* gradient, fl
     if constexpr (Rule::kStates > 0) first = load(d, states + i, n);
     if constexpr (Rule::kStates > 1) second = load(d, states + width + i, n);
     const V value = rule(update, load(d, values + i, n), load(d, gradient + i, n), first, second);
-    store(one_nan(value), d, values + i, n);
+    store(one_nan(value), d, out + i, n);
     if constexpr (Rule::kStates > 0) store(one_nan(first), d, states + i, n);
     if constexpr (Rule::kStates > 1) store(one_nan(second), d, states + width + i, n);
   });
@@ -158,8 +158,8 @@ HWY_INLINE float sum_of_squares(const RowUpdate& u, const float* values, const f
   return sums[0];
 }
 
-void update_row_wise(const RowUpdate& u, float* values, const float* gradient, float* state,
-                     int width) {
+void update_row_wise(const RowUpdate& u, const float* values, const float* gradient, float* state,
+                     float* out, int width) {
   const D d;
   *state += sum_of_squares(u, values, gradient, width) / static_cast<float>(width);
   if (std::isnan(*state)) *state = std::numeric_limits<float>::quiet_NaN();
@@ -167,26 +167,26 @@ void update_row_wise(const RowUpdate& u, float* values, const float* gradient, f
   for_each_vector(width, [&](int i, int n) {
     const V w = load(d, values + i, n);
     const V g = penalised(load(d, gradient + i, n), w, u.weight_decay);
-    store(one_nan(hn::Sub(w, hn::Div(hn::Mul(hn::Set(d, u.rate), g), root))), d, values + i, n);
+    store(one_nan(hn::Sub(w, hn::Div(hn::Mul(hn::Set(d, u.rate), g), root))), d, out + i, n);
   });
 }
 
-void UpdateRow(const RowUpdate& update, float* values, const float* gradient, float* states,
-               int width) {
+void UpdateRow(const RowUpdate& update, const float* values, const float* gradient, float* states,
+               float* out, int width) {
   switch (update.kind) {
     case RowOptimizerKind::kSgd:
-      return update_by<Sgd>(update, values, gradient, states, width);
+      return update_by<Sgd>(update, values, gradient, states, out, width);
     case RowOptimizerKind::kMomentum:
-      return update_by<Momentum>(update, values, gradient, states, width);
+      return update_by<Momentum>(update, values, gradient, states, out, width);
     case RowOptimizerKind::kAdagrad:
-      return update_by<Adagrad>(update, values, gradient, states, width);
+      return update_by<Adagrad>(update, values, gradient, states, out, width);
     case RowOptimizerKind::kRowWiseAdagrad:
-      return update_row_wise(update, values, gradient, states, width);
+      return update_row_wise(update, values, gradient, states, out, width);
     case RowOptimizerKind::kAdam:
     case RowOptimizerKind::kAdamW:
-      return update_by<Adam>(update, values, gradient, states, width);
+      return update_by<Adam>(update, values, gradient, states, out, width);
     case RowOptimizerKind::kFtrl:
-      return update_by<Ftrl>(update, values, gradient, states, width);
+      return update_by<Ftrl>(update, values, gradient, states, out, width);
   }
 }
 
@@ -356,27 +356,12 @@ HWY_INLINE std::uint32_t first_slot(RowIndex::Chunks chunks, std::uint32_t at, s
   return kNoSlot;
 }
 
-void Probe(const RowIndex& index, const std::uint64_t* ids, std::uint32_t* slots,
-           std::size_t count) {
-  constexpr std::size_t kBlock = 32;
-  struct Start {
-    std::uint64_t chunks, hash;
-  };
-  Start starts[kBlock];
-  for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    const std::size_t n = std::min(kBlock, count - begin);
-    for (std::size_t i = 0; i < n; ++i) {
-      const std::uint64_t hash = row_hash(ids[begin + i]);
-      const RowIndex::Chunks chunks = index.chunks(hash);
-      starts[i] = {chunks.packed, hash};
-      if (chunks.count()) hwy::Prefetch(chunks.begin() + chunks.home(hash));
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-      const RowIndex::Chunks chunks(starts[i].chunks);
-      slots[begin + i] = chunks.count() == 0 ? kNoSlot
-                                             : first_slot(chunks, chunks.home(starts[i].hash),
-                                                          RowIndex::tag_of(starts[i].hash));
-    }
+void Search(const SearchStart* starts, std::uint32_t* slots, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const RowIndex::Chunks chunks(starts[i].chunks);
+    slots[i] = chunks.count() == 0 ? kNoSlot
+                                   : first_slot(chunks, chunks.home(starts[i].hash),
+                                                RowIndex::tag_of(starts[i].hash));
   }
 }
 
@@ -391,11 +376,11 @@ HWY_EXPORT(RoundFp16);
 HWY_EXPORT(WidenFp16);
 HWY_EXPORT(RoundInt8);
 HWY_EXPORT(WidenInt8);
-HWY_EXPORT(Probe);
+HWY_EXPORT(Search);
 
-void update_row(const RowUpdate& update, float* values, const float* gradient, float* states,
-                int width) {
-  HWY_DYNAMIC_DISPATCH(UpdateRow)(update, values, gradient, states, width);
+void update_row(const RowUpdate& update, const float* values, const float* gradient, float* states,
+                float* out, int width) {
+  HWY_DYNAMIC_DISPATCH(UpdateRow)(update, values, gradient, states, out, width);
 }
 void draw_words(std::uint64_t key, std::uint64_t id, std::uint32_t step, std::uint32_t* words,
                 int count) {
@@ -413,8 +398,16 @@ float round_int8(const float* values, const std::uint32_t* words, std::int8_t* o
 void widen_int8(const std::int8_t* values, float scale, float* out, int width) {
   HWY_DYNAMIC_DISPATCH(WidenInt8)(values, scale, out, width);
 }
-void probe(const RowIndex& index, std::span<const std::uint64_t> ids, std::uint32_t* slots) {
-  HWY_DYNAMIC_DISPATCH(Probe)(index, ids.data(), slots, ids.size());
+void begin_search(const RowIndex& index, std::span<const std::uint64_t> ids, SearchStart* starts) {
+  for (const std::uint64_t id : ids) {
+    const std::uint64_t hash = row_hash(id);
+    const RowIndex::Chunks chunks = index.chunks(hash);
+    *starts++ = {chunks.packed, hash};
+    if (chunks.count()) hwy::Prefetch(chunks.begin() + chunks.home(hash));
+  }
+}
+void search(std::span<const SearchStart> starts, std::uint32_t* slots) {
+  HWY_DYNAMIC_DISPATCH(Search)(starts.data(), slots, starts.size());
 }
 }  // namespace strata::kernels
 #endif

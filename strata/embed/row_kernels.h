@@ -44,8 +44,9 @@ struct RowUpdate {
   float l1 = 0, l2 = 0;
 };
 
-void update_row(const RowUpdate& update, float* values, const float* gradient, float* states,
-                int width);
+/// `out` becomes the new values; it may be `values`.
+void update_row(const RowUpdate& update, const float* values, const float* gradient, float* states,
+                float* out, int width);
 
 /// Random words by counter: word e is word e % 4 of philox({e / 4, id, id >> 32, step}, key). `words` has
 /// room for `count` rounded up to 32.
@@ -62,8 +63,16 @@ void widen_fp16(const std::uint16_t* values, float* out, int width);
 float round_int8(const float* values, const std::uint32_t* words, std::int8_t* out, int width);
 void widen_int8(const std::int8_t* values, float scale, float* out, int width);
 
-/// For each id the slot of the first entry that has its tag, or kNoSlot; the row may be another's.
-/// Fetches ahead what it will read.
-void probe(const RowIndex& index, std::span<const std::uint64_t> ids, std::uint32_t* slots);
+/// Where the search for an id begins.
+struct SearchStart {
+  std::uint64_t chunks = 0;  ///< RowIndex::Chunks
+  std::uint64_t hash = 0;
+};
+
+/// Begins to search for ids, and has the chunks fetched that search() will look at.
+void begin_search(const RowIndex& index, std::span<const std::uint64_t> ids, SearchStart* starts);
+
+/// The slots of the first entries that have the ids' tags, or kNoSlot; their rows may be others'.
+void search(std::span<const SearchStart> starts, std::uint32_t* slots);
 
 }  // namespace strata::kernels

@@ -140,7 +140,8 @@ TEST(UpdateRow, GivesTheBitsOfPlainFp32OnEveryInstructionSet) {
           std::vector<float> gradient(width);
           for (float& g : gradient) g = uniform(random);
           const RowUpdate u = update_of(kind, t);
-          update_row(u, row.values.data(), gradient.data(), row.states.data(), width);
+          update_row(u, row.values.data(), gradient.data(), row.states.data(), row.values.data(),
+                     width);
           update_plainly(u, plain, gradient);
         }
         ASSERT_EQ(row.values.back(), 42);
@@ -165,7 +166,8 @@ TEST(UpdateRow, FollowsTheFormulasInDouble) {
       std::vector<float> gradient(width);
       for (float& g : gradient) g = uniform(random);
       const RowUpdate u = update_of(kind, 2);
-      update_row(u, row.values.data(), gradient.data(), row.states.data(), width);
+      update_row(u, row.values.data(), gradient.data(), row.states.data(), row.values.data(),
+                 width);
       update_plainly(u, exact, gradient);
       for (int i = 0; i < width; ++i)  // of the terms that are added, which may cancel
         ASSERT_NEAR(row.values[i], exact.values[i], 1e-6 * (1 + std::abs(exact.values[i])));
@@ -180,7 +182,8 @@ TEST(UpdateRow, WritesEveryNanAlike) {
     for (const RowOptimizerKind kind : kKinds) {
       std::vector<float> values(5, 1), states(10, 1);
       const std::vector<float> gradient(5, std::bit_cast<float>(0xFFC12345u));
-      update_row(update_of(kind, 1), values.data(), gradient.data(), states.data(), 5);
+      update_row(update_of(kind, 1), values.data(), gradient.data(), states.data(), values.data(),
+                 5);
       for (const float value : values)
         EXPECT_EQ(std::bit_cast<std::uint32_t>(value), 0x7FC00000u) << name_of(kind);
     }

@@ -142,6 +142,8 @@ void RowTable::update(std::int64_t step, int feature, std::span<const std::uint6
   STRATA_CHECK_EQ(gradients.size(), ids.size() * rows.layout().width, "embed.update");
   STRATA_CHECK(step > rows.last_step && step <= kLastStep, "embed.update");
   for (std::size_t i = 1; i < ids.size(); ++i) STRATA_CHECK(ids[i - 1] < ids[i], "embed.update");
+  // It searches ahead of what it changes: what it has found must not be freed meanwhile.
+  const ReadEpochs::Reading reading(epochs_);
   change([&] { rows.update(step, ids, gradients, rate_factor); });
 }
 
