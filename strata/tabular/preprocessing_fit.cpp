@@ -79,7 +79,12 @@ class Preprocessing::Fit {
         moments_(options_.numeric.size()),
         numeric_values_(options_.numeric.size()),
         categorical_values_(options_.categorical.size()),
-        counts_(options_.categorical.size()) {}
+        counts_(options_.categorical.size()) {
+    for (const NumericOptions& number : options_.numeric)
+      numeric_columns_.push_back(file_.column(number.name));
+    for (const CategoricalOptions& feature : options_.categorical)
+      categorical_columns_.push_back(file_.column(feature.source()));
+  }
 
   void run() {
     SampleText text;
@@ -103,7 +108,7 @@ class Preprocessing::Fit {
   void add_numeric(std::int64_t sample, const SampleText& text) {
     for (std::size_t i = 0; i < options_.numeric.size(); ++i) {
       const NumericOptions& options = options_.numeric[i];
-      const ColumnText value = column(sample, file_.column(options.name), text);
+      const ColumnText value = column(sample, numeric_columns_[i], text);
       if (value.is_missing()) continue;
       const double number = value.number();
       if (options.transform == NumericTransform::kZScore) moments_[i].add(number);
@@ -117,7 +122,7 @@ class Preprocessing::Fit {
       const CategoricalOptions& options = options_.categorical[i];
       const bool vocabulary = options.ids == IdSource::kVocabulary;
       if (!vocabulary && options.ids != IdSource::kBuckets) continue;
-      const ColumnText value = column(sample, file_.column(options.source()), text);
+      const ColumnText value = column(sample, categorical_columns_[i], text);
       if (!vocabulary) {
         if (!value.is_missing() && sample % stride_ == 0)
           categorical_values_[i].push_back(value.number());
@@ -161,6 +166,7 @@ class Preprocessing::Fit {
   const TabularOptions& options_;
   const SampleFile& file_;
   std::int64_t count_, stride_;
+  std::vector<int> numeric_columns_, categorical_columns_;
   std::vector<Moments> moments_;
   std::vector<std::vector<double>> numeric_values_, categorical_values_;
   std::vector<Counts> counts_;

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint64_t kClicks = 0x636C69636B73;  // "clicks": keys of its own
 constexpr std::int64_t kBiasSamples = 4096;
-constexpr std::size_t kFactors = 4;  // of a hidden vector
+constexpr std::size_t kFactors = 4;            // of a hidden vector
+constexpr double kUnit = std::numbers::sqrt3;  // (-kUnit, kUnit) has variance 1
 
 std::uint64_t low_half(std::uint64_t word) { return word & 0xFFFFFFFF; }
 
@@ -141,7 +142,7 @@ double SyntheticClicks::logit(const Sample& sample) const {
     for (const std::int64_t id : sample.ids[f]) {
       Draws hidden(features_[f].key, static_cast<std::uint64_t>(id));
       linear += share * hidden.normal();
-      for (double& factor : factors) factor += share * hidden.normal();
+      for (double& factor : factors) factor += share * (2 * hidden.uniform() - 1) * kUnit;
     }
     for (std::size_t k = 0; k < kFactors; ++k) {
       pairwise -= factors[k] * factors[k] / 2;
