@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <mutex>
@@ -105,7 +106,10 @@ RecommenderRecord train_recommender(const RecommenderCase& c,
     if (end) end(trainer);
     const ReplicaScores scores = trainer.score(click_batch(c.mini_batch, 99));
     const std::lock_guard lock(mutex);
-    std::ranges::copy(scores.values, record.scores.begin() + scores.first_sample);
+    const auto scored = static_cast<std::int64_t>(scores.values.size());
+    EXPECT_LE(scores.first_sample + scored, c.mini_batch);
+    std::copy_n(scores.values.begin(), std::min(scored, c.mini_batch - scores.first_sample),
+                record.scores.begin() + scores.first_sample);
     record.score_loss = scores.loss;
     assemble(trainer.owned_weights(), record.weights);
     assemble(trainer.owned_slots(), record.slots);

@@ -14,7 +14,7 @@ namespace {
 at::Tensor smoothed(const at::Tensor& labels, double smoothing) {
   const at::Tensor plain = labels.to(at::kFloat).contiguous();
   if (smoothing == 0) return plain;
-  return at::where(plain.lt(0), plain, plain * (1 - smoothing) + 0.5 * smoothing);
+  return at::where(plain.lt(0), plain, plain.mul(1 - smoothing).add(0.5 * smoothing));
 }
 
 struct LogisticLossFunction : torch::autograd::Function<LogisticLossFunction> {
