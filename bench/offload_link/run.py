@@ -18,33 +18,12 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import contest  # noqa: E402
 from resident import call_or_exit  # noqa: E402
+from spans import middle_step, spans_of  # noqa: E402
 
 # Seconds in which the link brings a step's weights, over those in which the step computes.
 SHARES = (0.15, 0.35, 0.6, 1.5, 3.0)
 IN_MEMORY = ["memory.weights=device", "memory.gradients=device", "memory.states=device",
              "memory.window=0"]
-
-
-def spans_of(events, process):
-    """By thread: (kind, begin, end) in seconds."""
-    pid = next(e["pid"] for e in events
-               if e["name"] == "process_name" and e["args"]["name"] == process)
-    names = {e["tid"]: e["args"]["name"] for e in events
-             if e["name"] == "thread_name" and e["pid"] == pid}
-    threads = {name: [] for name in names.values()}
-    for e in events:
-        if e["ph"] == "X" and e["pid"] == pid:
-            threads[names[e["tid"]]].append((e["cat"], e["ts"] / 1e6, (e["ts"] + e["dur"]) / 1e6))
-    return threads
-
-
-def middle_step(spans, kinds, norms, warmup):
-    """Median seconds of these kinds, over steps: from the end of one gradient norm to that of the next."""
-    begins, seconds = [0.0, *norms[:-1]], []
-    for begin, end in list(zip(begins, norms))[warmup:]:
-        inside = [s for s in spans if begin <= s[1] < end and s[0] in kinds]
-        seconds.append(sum(last - first for _, first, last in inside))
-    return statistics.median(seconds)
 
 
 def own_seconds(output):

@@ -185,7 +185,7 @@ TEST_F(DiskTier, NoWriteOfTheNextStepBeginsBeforeAllRanksHaveCommitted) {
   agreement = agreed.get_future().share();
   const Event committed = disk->commit(1, "one");
   for (int layer = 0; layer < 3; ++layer) update(layer, 10);  // their writes wait, the rank doesn't
-  const double late = now_seconds() + 30;  // of a slow disk
+  const double late = now_seconds() + 30;                     // of a slow disk
   while (disk->file().committed_step() != 1 && now_seconds() < late) std::this_thread::yield();
   EXPECT_FALSE(committed.query());
   EXPECT_EQ(disk->file().committed_step(), 1);  // this rank's, and it may have to go back
