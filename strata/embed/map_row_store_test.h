@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <span>
@@ -14,6 +16,7 @@
 
 #include "strata/base/philox.h"
 #include "strata/embed/row_store.h"
+#include "strata/embed/shard_state.h"
 #include "strata/embed/update_part.h"
 #include "strata/embed/wire_values.h"
 
@@ -78,6 +81,37 @@ class MapRowStore : public RowStore {
   std::vector<FeatureSpec> features_;
   mutable std::mutex mutex_;
   Rows rows_;
+};
+
+class MapShardState : public ShardState {
+ public:
+  MapRowStore store;
+
+  RowStore& rows() override { return store; }
+  void write(const std::function<void(const StateRecord&)>& sink) override {
+    for (const auto& [key, row] : store.rows())
+      sink({.feature = key.first,
+            .kind = 0,
+            .id = key.second,
+            .bytes = std::as_bytes(std::span(row))});
+  }
+  void put(const StateRecord& record) override {
+    std::vector<float> row(record.bytes.size() / sizeof(float));
+    std::memcpy(row.data(), record.bytes.data(), record.bytes.size());
+    loaded_[{record.feature, record.id}] = std::move(row);
+  }
+  void finish(std::int64_t, bool) override { store.set_rows(std::move(loaded_)); }
+  std::int64_t row_count(int feature) override {
+    const MapRowStore::Rows rows = store.rows();
+    return std::count_if(rows.begin(), rows.end(),
+                         [&](const auto& row) { return row.first.first == feature; });
+  }
+  std::int64_t bytes() override { return 0; }
+  std::string describe(int, std::uint64_t) override { return "{}"; }
+  std::vector<std::pair<std::uint64_t, std::int64_t>> hottest(int, int) override { return {}; }
+
+ private:
+  MapRowStore::Rows loaded_;
 };
 
 // What rank `rank` adds to update `version`, of rows read at `read`: some ids, the same ones often.

@@ -116,6 +116,7 @@ void ShardServer::read(int rank, std::vector<FeatureRead> reads, Answer answer) 
   lock.lock();
   --reading_;
   pump(lock);
+  idle_.notify_all();
 }
 
 void ShardServer::perform(const std::vector<ReadTask>& tasks) {
@@ -279,8 +280,9 @@ void ShardServer::pump(Lock& lock) {
     if (!next_is_there()) break;
     apply_next(lock);
   }
-  pumping_ = false;
   if (failure_) drop_beyond(lock, -1, failure_);
+  pumping_ = false;
+  idle_.notify_all();
 }
 
 // Ends what waits for a version above `version`.
@@ -321,6 +323,12 @@ void ShardServer::fail(const std::exception_ptr& error) {
   drop_beyond(lock, -1, failure_);
 }
 
+void ShardServer::stop(const std::exception_ptr& error) {
+  fail(error);
+  Lock lock(mutex_);
+  idle_.wait(lock, [&] { return !pumping_ && reading_ == 0; });
+}
+
 std::int64_t ShardServer::last_part(int rank) const {
   const Lock lock(mutex_);
   return sent_[static_cast<std::size_t>(rank)];
@@ -329,6 +337,11 @@ std::int64_t ShardServer::last_part(int rank) const {
 std::int64_t ShardServer::version() const {
   const Lock lock(mutex_);
   return version_;
+}
+
+std::exception_ptr ShardServer::failure() const {
+  const Lock lock(mutex_);
+  return failure_;
 }
 
 ShardCounts ShardServer::counts() const {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -85,6 +86,7 @@ class ShardServer {
   /// The last part of a rank that is there.
   std::int64_t last_part(int rank) const;
   std::int64_t version() const;
+  std::exception_ptr failure() const;  ///< what ended it; null while it goes on
   ShardCounts counts() const;
 
   /// The rank sends no more: who waits for it gets an error.
@@ -92,6 +94,8 @@ class ShardServer {
   void release();
   /// Everything that waits ends with this error, and whatever comes later.
   void fail(const std::exception_ptr& error);
+  /// The same, and returns when nobody touches the rows any more; not from a callback.
+  void stop(const std::exception_ptr& error);
 
  private:
   struct ReadRequest;
@@ -116,6 +120,7 @@ class ShardServer {
   UpdateJournal* const journal_;
 
   mutable std::mutex mutex_;
+  std::condition_variable idle_;
   std::int64_t version_;
   bool held_;
   bool pumping_ = false;

@@ -175,7 +175,8 @@ std::vector<FeatureRows> EmbeddingWorker::row_gradients(const Step& step,
                                                         std::span<const float> gradients) const {
   std::vector<FeatureRows> all;
   for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table) {
-    FeatureRows rows{.feature = table, .ids = step.distinct[table].ids};
+    FeatureRows rows{
+        .feature = table, .version = step.versions[table], .ids = step.distinct[table].ids};
     rows.values.resize(rows.ids.size() * options_.tables[table].width);
     std::span<const std::int32_t> row_of = step.distinct[table].row_of;
     for (const int feature : features_of_[table]) {

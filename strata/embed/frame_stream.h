@@ -1,0 +1,27 @@
+/// Carries whole messages between a rank and a server, in order, until it breaks.
+///
+/// It is a seam: gRPC is one form (grpc_transport.h), tests have others that lose and repeat messages.
+///
+/// Threads  one sends, one receives; cancel() and alive() from any.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "strata/embed/wire_messages.h"
+
+namespace strata {
+
+class FrameStream {
+ public:
+  virtual ~FrameStream() = default;
+  virtual bool send(const WireFrame& frame) = 0;  ///< false: broken
+  virtual bool receive(WireFrame& frame) = 0;  ///< waits; false: broken, or nothing comes any more
+  virtual void cancel() = 0;                   ///< breaks it
+  virtual bool alive() = 0;
+};
+
+/// Throws a SystemError where nobody answers, which is worth another try, and a UserError where none is.
+using ConnectStream = std::function<std::unique_ptr<FrameStream>()>;
+
+}  // namespace strata

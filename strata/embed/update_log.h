@@ -1,0 +1,125 @@
+/// Keeps every update of a shard in files that only grow: with a snapshot they are the rows of any later
+/// version, bit by bit.
+///
+/// Updates have numbers without a gap. Files begin a new one at every snapshot, so that what lies
+/// behind the oldest snapshot goes by removing whole files. append() returns when the system has the
+/// bytes, which outlive the process; a thread beside it makes them durable.
+///
+/// Source   write-ahead logging; format: docs/formats.md
+/// Threads  append() and what changes files: one at a time; the rest: any.
+/// Errors   UserError that names the file: damaged anywhere but at the very end, where a record that a
+///          crash left half written is cut off; of another shard or recipe; a gap. SystemError: disk
+///          full, which ends the log.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "strata/base/durable_file.h"
+
+namespace strata {
+
+/// When updates are made durable: at once, or when so many wait or the first has waited so long.
+struct SyncPolicy {
+  std::int64_t updates = 1;
+  std::int64_t milliseconds = 100;  ///< at most
+};
+
+struct LogRun {
+  std::uint64_t number = 0;  ///< 0: none yet
+  std::int64_t begin = 0;    ///< the version it began at
+};
+
+struct UpdateLogOptions {
+  std::string folder;
+  std::uint64_t fingerprint = 0;
+  std::int32_t shard = 0, shards = 1;
+  SyncPolicy sync = {};
+  FileSystem* files = &posix_file_system();
+};
+
+class UpdateLog {
+ public:
+  using Bytes = std::vector<std::byte>;
+
+  /// Reads what is there. `version`: of the newest snapshot, which the log begins behind if it is empty.
+  UpdateLog(UpdateLogOptions options, std::int64_t version);
+  ~UpdateLog();
+  UpdateLog(const UpdateLog&) = delete;
+  UpdateLog& operator=(const UpdateLog&) = delete;
+
+  std::int64_t first() const;  ///< update that is there; head() + 1 if none is
+  std::int64_t head() const;
+  std::int64_t durable() const;
+  LogRun run() const;
+  std::int64_t bytes() const;      ///< of the records there
+  std::int64_t cut_bytes() const;  ///< of a record that was half written when it was opened
+
+  /// The parts of update head() + 1, in rank order.
+  void append(std::int64_t version, const std::vector<std::span<const std::byte>>& parts);
+  std::vector<Bytes> parts(std::int64_t version) const;
+
+  /// The record of an update as it lies in the file; parse_record() takes it apart.
+  Bytes record(std::int64_t version) const;
+  struct Record {
+    std::int64_t version;
+    std::vector<Bytes> parts;
+  };
+  static Record parse_record(std::span<const std::byte> record);
+
+  /// Returns when that update is durable. Throws what went wrong.
+  void wait_durable(std::int64_t version);
+  /// The same for at most so long.
+  void wait_durable_for(std::int64_t version, std::int64_t milliseconds);
+  bool healthy() const;  ///< nothing went wrong
+  /// Called from the thread that syncs; an error once, as the last call.
+  void on_durable(std::function<void(std::int64_t, std::exception_ptr)> call);
+
+  /// Updates after `version` never were; the next one is version + 1, of run `run`.
+  void begin_run(LogRun run, std::int64_t version);
+  void cut_after(std::int64_t version);
+  /// Later updates go to a new file.
+  void begin_file();
+  /// Removes files whose updates are all up to `version`.
+  void remove_up_to(std::int64_t version);
+
+ private:
+  struct File {
+    std::string path;
+    std::int64_t first = 0;
+    std::vector<std::uint64_t> offsets;  // of records, from first on
+    std::uint64_t end = 0;
+  };
+  struct Descriptor;
+
+  void read_all();
+  void read_one(File& file, bool last);
+  void read_records(File& file, bool last);
+  void require_running() const;
+  void sync_loop();
+  File& file_of(std::int64_t version);
+  const File& file_of(std::int64_t version) const;
+
+  const UpdateLogOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<File> files_;
+  std::shared_ptr<Descriptor> open_;
+  LogRun run_;
+  std::int64_t head_ = 0, durable_ = 0, cut_bytes_ = 0;
+  bool stopped_ = false;
+  std::exception_ptr failure_;
+  std::function<void(std::int64_t, std::exception_ptr)> call_;
+  std::thread syncing_;
+};
+
+}  // namespace strata
