@@ -31,6 +31,8 @@ packages=(
   "libpcre2-dev:regular expressions that cut text into words for a tokenizer"
   "libutf8proc-dev:Unicode normal forms for a tokenizer"
   "bible-kjv:the King James text that the demo trains on"
+  "libgrpc++-dev:trainers and servers of embedding rows talk by gRPC"
+  "protobuf-compiler-grpc:makes the sources of that service"
   "python3-venv:the virtual environment that holds PyTorch"
   "git:version in the binary, file lists of the checkers"
 )

@@ -82,6 +82,7 @@ int run_verb(int argc, char** argv) {
   add_options_verb(app);
   add_doctor_verb(app);
   add_convert_verb(app);
+  add_embed_server_verb(app);
   try {
     app.parse(arguments_of(argc, argv));
     require_output();

@@ -1,0 +1,130 @@
+// Serves the rows of one shard until a signal ends it; asks a server that runs elsewhere.
+//
+// Signals are taken by a thread that waits for them: a handler could not shut gRPC down. All threads
+// that start later inherit the mask.
+#include <pthread.h>
+#include <csignal>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/base/user_text.h"
+#include "strata/cli/arguments.h"
+#include "strata/cli/verbs.h"
+#include "strata/embed/embed_server.h"
+#include "strata/embed/feature_file.h"
+
+namespace strata {
+namespace {
+
+struct EmbedServerArguments {
+  ServerOptions options;
+  std::string features, memory, ask;
+};
+
+void print_answer(const EmbedServerArguments& arguments) {
+  const std::string answer =
+      arguments.ask == "health"
+          ? grpc_health(arguments.options.listen, arguments.options.tls)
+          : grpc_ask(arguments.options.listen, arguments.options.tls, arguments.ask, 60);
+  std::cout << answer << (answer.ends_with('\n') ? "" : "\n");
+}
+
+// Ends the server at SIGINT and SIGTERM, as long as it lives.
+class SignalWait {
+ public:
+  SignalWait() {
+    sigemptyset(&signals_);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&signals_, signal);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  }
+  ~SignalWait() {
+    if (!waiting_.joinable()) return;
+    pthread_kill(waiting_.native_handle(), SIGUSR2);
+    waiting_.join();
+  }
+  SignalWait(const SignalWait&) = delete;
+  SignalWait& operator=(const SignalWait&) = delete;
+
+  void end_at_signal(EmbedServer& server) {
+    waiting_ = std::thread([this, &server] {
+      int signal = 0;
+      sigwait(&signals_, &signal);
+      server.shut_down();
+    });
+  }
+
+ private:
+  sigset_t signals_{};
+  std::thread waiting_;
+};
+
+void run_embed_server(EmbedServerArguments arguments) {
+  if (!arguments.ask.empty()) return print_answer(arguments);
+  ServerOptions& options = arguments.options;
+  if (arguments.features.empty() || options.folder.empty())
+    throw UserError({.operation = "cli.embed_server",
+                     .what = "a server needs the features of its rows and a folder",
+                     .expected = "--features FILE --folder FOLDER",
+                     .fix = "give both, or --ask a server that runs"});
+  options.features = read_features(arguments.features);
+  if (!arguments.memory.empty()) options.memory_bytes = parse_bytes(arguments.memory).count;
+  SignalWait signals;
+  EmbedServer server(options);
+  std::cout << "embed-server shard " << options.shard << " of " << options.shards << " at "
+            << server.address() << ": " << server.recovery() << std::endl;
+  signals.end_at_signal(server);
+  server.wait();
+}
+
+}  // namespace
+
+void add_embed_server_verb(CLI::App& app) {
+  CLI::App* verb =
+      app.add_subcommand("embed-server", "serve one shard of a recommender's embedding rows");
+  auto arguments = std::make_shared<EmbedServerArguments>();
+  ServerOptions& options = arguments->options;
+  verb->add_option("--features", arguments->features, "JSON file with the features of the rows")
+      ->check(refuse_empty_path);
+  verb->add_option("--seed", options.seed, "of first values")->capture_default_str();
+  verb->add_option("--shard", options.shard, "which one this is, from 0")->capture_default_str();
+  verb->add_option("--shards", options.shards, "servers in all")->capture_default_str();
+  verb->add_option("--ranks", options.ranks, "that train")->capture_default_str();
+  verb->add_option("--listen", options.listen, "HOST:PORT or unix:PATH; with --ask: whom")
+      ->capture_default_str();
+  verb->add_option("--folder", options.folder, "for snapshots and the log of updates")
+      ->check(refuse_empty_path);
+  verb->add_option("--from", options.from,
+                   "folders of another number of servers: an empty --folder starts with their rows")
+      ->check(refuse_empty_path);
+  verb->add_option("--memory", arguments->memory, "for rows: 2GiB; without it there is no limit");
+  verb->add_option("--cold", options.cold_folder, "for rows that --memory has no room for")
+      ->check(refuse_empty_path);
+  verb->add_option("--sync-updates", options.sync.updates,
+                   "updates that wait to be durable together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb->add_option("--sync-milliseconds", options.sync.milliseconds, "that the first of them waits")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb->add_option("--keep", options.kept_snapshots, "snapshots")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb->add_option("--tls-certificate", options.tls.certificate, "PEM file")
+      ->check(refuse_empty_path);
+  verb->add_option("--tls-key", options.tls.key, "PEM file")->check(refuse_empty_path);
+  verb->add_option("--tls-authority", options.tls.authority,
+                   "PEM file with the certificates that trainers' have to be signed by")
+      ->check(refuse_empty_path);
+  verb->add_option("--ask", arguments->ask,
+                   "ask a server that runs: metrics, digest [VERSION], row FEATURE ID, hot FEATURE "
+                   "COUNT, health");
+  verb->callback([arguments] { run_embed_server(*arguments); });
+}
+
+}  // namespace strata

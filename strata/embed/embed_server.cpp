@@ -1,0 +1,233 @@
+#include "strata/embed/embed_server.h"
+
+#include <algorithm>
+#include <charconv>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "strata/base/checksum.h"
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/base/user_text.h"
+#include "strata/embed/persistent_shard.h"
+#include "strata/embed/row_table_state.h"
+#include "strata/embed/server_metrics.h"
+#include "strata/embed/shard_sessions.h"
+
+namespace strata {
+namespace {
+
+PersistentShardOptions shard_options(const ServerOptions& options) {
+  PersistentShardOptions of;
+  of.folder = options.folder;
+  of.features = options.features;
+  of.seed = options.seed;
+  of.shard = options.shard, of.shards = options.shards, of.ranks = options.ranks;
+  of.sync = options.sync;
+  of.kept_snapshots = options.kept_snapshots;
+  of.from = options.from;
+  return of;
+}
+
+MakeShardState make_table(const ServerOptions& options) {
+  RowTableOptions table;
+  table.seed = options.seed;
+  table.memory_bytes = options.memory_bytes;
+  table.cold = options.cold_folder;
+  return [features = options.features, table] { return make_row_table_state(features, table); };
+}
+
+void check(const ServerOptions& options) {
+  const auto refuse = [](const std::string& what, const std::string& expected,
+                         const std::string& got) {
+    throw UserError({.operation = "embed.server", .what = what, .expected = expected, .got = got});
+  };
+  if (options.features.empty()) refuse("no feature has rows", "one at least", "none");
+  if (options.shards < 1 || options.shard < 0 || options.shard >= options.shards)
+    refuse("there is no such shard", "0 to " + std::to_string(options.shards - 1),
+           std::to_string(options.shard));
+  if (options.ranks < 1) refuse("nobody trains", "1 rank or more", std::to_string(options.ranks));
+  if (options.folder.empty()) refuse("rows have no folder", "a folder", "none");
+}
+
+std::uint64_t number_in(const std::string& word) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error == std::errc() && end == word.data() + word.size() && !word.empty()) return number;
+  throw UserError({.operation = "embed.ask", .what = "a number is missing", .got = quote(word)});
+}
+
+}  // namespace
+
+struct EmbedServer::Parts {
+  explicit Parts(ServerOptions given)
+      : options((check(given), std::move(given))),
+        rows(shard_options(options), make_table(options)),
+        sessions(rows),
+        server(options.listen, options.tls,
+               {.session = [this](FrameStream& stream) { sessions.serve(stream); },
+                .ask = [this](const std::string& question) { return ask(question); },
+                .follow = [this](const std::string&, FrameStream& stream) { follow(stream); }}) {
+    server.set_serving(true);
+  }
+
+  // At the version that rows have, or at the one asked for.
+  template <typename Look>
+  std::string inspect(std::int64_t version, const Look& look) {
+    sessions.catch_up();
+    const std::shared_ptr<LiveShard> live = rows.live();
+    std::promise<std::string> promise;
+    const auto done = [&](const std::exception_ptr& error) {
+      try {
+        if (error) std::rethrow_exception(error);
+        promise.set_value(look(*live));
+      } catch (...) {
+        promise.set_exception(std::current_exception());
+      }
+    };
+    if (version < 0)
+      live->server->inspect(done);
+    else
+      live->server->at(version, done);
+    return promise.get_future().get();
+  }
+
+  int feature_named(const std::string& name) const {
+    std::vector<std::string> names;
+    for (int i = 0; i < static_cast<int>(options.features.size()); ++i) {
+      names.push_back(options.features[static_cast<std::size_t>(i)].name);
+      if (names.back() == name) return i;
+    }
+    const std::string nearest = nearest_name(name, names);
+    throw UserError({.operation = "embed.ask",
+                     .where = "feature " + quote(name),
+                     .what = "the server has no such feature",
+                     .expected = nearest.empty() ? names.front() : nearest,
+                     .got = quote(name)});
+  }
+
+  std::string ask(const std::string& question) {
+    std::istringstream in(question);
+    std::string what, first, second;
+    in >> what >> first >> second;
+    if (what == "metrics") return metrics();
+    if (what == "digest") {
+      const std::int64_t version = first.empty() ? -1 : static_cast<std::int64_t>(number_in(first));
+      return inspect(version, [](LiveShard& live) {
+        return nlohmann::json{{"version", live.server->version()},
+                              {"digest", checksum_text(digest_of(*live.state))}}
+            .dump();
+      });
+    }
+    if (what == "row") {
+      const int feature = feature_named(first);
+      const std::uint64_t id = number_in(second);
+      if (const int shard = shard_of(feature, id, options.shards); shard != options.shard)
+        throw UserError({.operation = "embed.ask",
+                         .where = "feature " + quote(first),
+                         .what = "another server has this row",
+                         .expected = "shard " + std::to_string(shard),
+                         .got = "shard " + std::to_string(options.shard),
+                         .fix = "ask that one"});
+      return inspect(-1, [&](LiveShard& live) { return live.state->describe(feature, id); });
+    }
+    if (what == "hot") {
+      const int feature = feature_named(first);
+      const auto count = static_cast<int>(std::min<std::uint64_t>(number_in(second), 10'000));
+      return inspect(-1, [&](LiveShard& live) {
+        nlohmann::json ids = nlohmann::json::array();
+        for (const auto& [id, hits] : live.state->hottest(feature, count))
+          ids.push_back({{"id", id}, {"updates", hits}});
+        return ids.dump();
+      });
+    }
+    throw UserError({.operation = "embed.ask",
+                     .what = "the server does not know this question",
+                     .expected = "metrics, digest [VERSION], row FEATURE ID or hot FEATURE COUNT",
+                     .got = quote(question)});
+  }
+
+  std::string metrics() {
+    ServerMetrics of{.shard = options.shard,
+                     .shards = options.shards,
+                     .gate = rows.live()->server->counts(),
+                     .sessions = sessions.counts(),
+                     .features = options.features,
+                     .durable_version = rows.log().durable(),
+                     .log_bytes = rows.log().bytes()};
+    inspect(-1, [&](LiveShard& live) {
+      for (int feature = 0; feature < static_cast<int>(options.features.size()); ++feature)
+        of.rows.push_back(live.state->row_count(feature));
+      of.memory_bytes = live.state->bytes();
+      return std::string();
+    });
+    return prometheus_text(of);
+  }
+
+  // Every update from the first one that the log has, as it becomes durable.
+  void follow(FrameStream& stream) {
+    std::int64_t next = rows.log().first();
+    while (stream.alive() && !ended()) {
+      rows.log().wait_durable_for(next, 200);
+      while (next <= rows.log().durable())
+        if (!stream.send(rows.log().record(next++))) return;
+    }
+  }
+
+  bool ended() {
+    const std::lock_guard lock(mutex);
+    return over;
+  }
+
+  const ServerOptions options;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  PersistentShard rows;
+  ShardSessions sessions;
+  GrpcServer server;
+};
+
+EmbedServer::EmbedServer(ServerOptions options)
+    : parts_(std::make_unique<Parts>(std::move(options))) {}
+
+EmbedServer::~EmbedServer() { shut_down(); }
+
+std::string EmbedServer::address() const { return parts_->server.address(); }
+
+std::string EmbedServer::recovery() const {
+  const PersistentShard::Recovery& found = parts_->rows.recovery();
+  std::string text = "version " + std::to_string(found.head) + " from snapshot " +
+                     std::to_string(found.snapshot) + " and " +
+                     std::to_string(found.head - found.snapshot) + " updates in " +
+                     format_seconds(found.seconds);
+  if (found.cut_bytes > 0) text += ", " + format_bytes(found.cut_bytes) + " half written cut off";
+  return text;
+}
+
+std::string EmbedServer::ask(const std::string& question) { return parts_->ask(question); }
+
+void EmbedServer::wait() {
+  std::unique_lock lock(parts_->mutex);
+  while (!parts_->over) {
+    parts_->changed.wait_for(lock, std::chrono::milliseconds(100));
+    if (const std::exception_ptr error = parts_->rows.live()->server->failure())
+      if (!parts_->rows.log().healthy()) std::rethrow_exception(error);
+  }
+}
+
+void EmbedServer::shut_down() {
+  {
+    const std::lock_guard lock(parts_->mutex);
+    if (std::exchange(parts_->over, true)) return;
+  }
+  parts_->changed.notify_all();
+  parts_->sessions.stop();
+  parts_->server.shut_down();
+}
+
+}  // namespace strata

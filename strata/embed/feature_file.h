@@ -1,0 +1,17 @@
+/// Reads the features of a table from a JSON file, for servers that have no recipe:
+///
+///     {"features": [{"name": "user", "width": 16, "optimizer": {"kind": "adagrad", "learning_rate": 0.05}}]}
+///
+/// Errors  UserError that names file and field: unknown, missing, of another kind.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/embed/feature.h"
+
+namespace strata {
+
+std::vector<FeatureSpec> read_features(const std::string& path);
+
+}  // namespace strata

@@ -1,0 +1,41 @@
+/// Makes the servers of a run that are other processes, on this machine or others.
+///
+/// Example  auto servers = make_remote_servers({.addresses = {"host1:7001", "host2:7001"},
+///                                              .features = features, .rank = 0, .ranks = 2, .run = now});
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/embed/grpc_transport.h"
+#include "strata/embed/row_servers.h"
+#include "strata/embed/wire_values.h"
+
+namespace strata {
+
+struct RemoteServersOptions {
+  std::vector<std::string> addresses;  ///< by shard: "host:port" or "unix:path"
+  std::vector<FeatureSpec> features;
+  std::uint64_t seed = 1;
+  int rank = 0, ranks = 1;
+  /// The same for all ranks of a run, and higher for every later run, resumed or new: the time in
+  /// nanoseconds that rank 0 saw when it began will do.
+  std::uint64_t run = 1;
+  std::int64_t version = 0;  ///< at which the run begins: servers go back to it
+  WireOptions wire = {};
+  TlsFiles tls = {};
+  std::chrono::milliseconds deadline{60'000};  ///< that a server may be away
+  std::int64_t credit_bytes = std::int64_t{64} << 20;
+};
+
+/// One rank's. Its end tells the servers that this rank sends no more.
+std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& options);
+
+/// Asks a server: see EmbedServer::ask().
+std::string ask_server(const std::string& address, const TlsFiles& tls,
+                       const std::string& question);
+
+}  // namespace strata
