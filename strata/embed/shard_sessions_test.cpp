@@ -1,0 +1,423 @@
+// Ranks and servers over streams that lose messages, and servers that end at any moment. No sockets:
+// streams are queues.
+#include "strata/embed/shard_sessions.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "strata/base/checksum.h"
+#include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
+#include "strata/embed/map_shard_test.h"
+#include "strata/embed/remote_channel.h"
+
+namespace strata {
+namespace {
+
+// A queue of frames that breaks, loses, repeats and delays as it is told.
+class FaultyPipe {
+ public:
+  explicit FaultyPipe(std::uint64_t seed, int faults_per_1000)
+      : random_(seed), faults_(faults_per_1000) {}
+  bool send(const WireFrame& frame) {
+    std::unique_lock lock(mutex_);
+    if (broken_) return false;
+    const auto fate = static_cast<int>(random_() % 1000);
+    if (fate >= faults_ || frame.empty()) {
+      frames_.push_back(frame);
+    } else {
+      switch (fate % 5) {
+        case 0:
+          break;  // lost
+        case 1:
+          frames_.push_back(frame);  // twice
+          frames_.push_back(frame);
+          break;
+        case 2:
+          frames_.push_back(frame);
+          frames_.back()[random_() % frame.size()] ^= std::byte{4};
+          break;
+        case 3:
+          broken_ = true;
+          break;
+        case 4:
+          lock.unlock();
+          std::this_thread::sleep_for(std::chrono::milliseconds(3));
+          lock.lock();
+          frames_.push_back(frame);
+      }
+    }
+    changed_.notify_all();
+    return !broken_;
+  }
+  bool receive(WireFrame& frame) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return broken_ || !frames_.empty(); });
+    if (frames_.empty()) return false;
+    frame = std::move(frames_.front());
+    frames_.pop_front();
+    return true;
+  }
+  void cancel() {
+    const std::lock_guard lock(mutex_);
+    broken_ = true;
+    changed_.notify_all();
+  }
+  bool alive() {
+    const std::lock_guard lock(mutex_);
+    return !broken_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<WireFrame> frames_;
+  bool broken_ = false;
+  std::mt19937_64 random_;
+  int faults_;
+};
+
+class PipeStream : public FrameStream {
+ public:
+  PipeStream(std::shared_ptr<FaultyPipe> out, std::shared_ptr<FaultyPipe> in)
+      : out_(std::move(out)), in_(std::move(in)) {}
+  ~PipeStream() override { PipeStream::cancel(); }
+  bool send(const WireFrame& frame) override { return out_->send(frame); }
+  bool receive(WireFrame& frame) override { return in_->receive(frame); }
+  void cancel() override { out_->cancel(), in_->cancel(); }
+  bool alive() override { return out_->alive() && in_->alive(); }
+
+ private:
+  std::shared_ptr<FaultyPipe> out_, in_;
+};
+
+// Servers of some shards in this process, any of which may be ended and started again.
+class Servers {
+ public:
+  Servers(std::string folder, int shards, int ranks, int faults)
+      : folder_(std::move(folder)),
+        shards_(shards),
+        ranks_(ranks),
+        faults_(faults),
+        running_(static_cast<std::size_t>(shards)) {
+    for (int shard = 0; shard < shards; ++shard) start(shard);
+  }
+  ~Servers() {
+    for (int shard = 0; shard < shards_; ++shard) end(shard);
+  }
+  Servers(const Servers&) = delete;
+  Servers& operator=(const Servers&) = delete;
+
+  void start(int shard) {
+    PersistentShardOptions options = options_for_test(folder_ + std::to_string(shard), ranks_);
+    options.shard = shard, options.shards = shards_;
+    auto fresh = std::make_shared<Running>(options);
+    const std::lock_guard lock(mutex_);
+    running_[static_cast<std::size_t>(shard)] = std::move(fresh);
+  }
+  // What lies on the disk stays as it is; nobody is told.
+  void end(int shard) {
+    std::shared_ptr<Running> old;
+    {
+      const std::lock_guard lock(mutex_);
+      old = std::move(running_[static_cast<std::size_t>(shard)]);
+    }
+    if (!old) return;
+    old->sessions.stop();
+    old->close();
+  }
+  PersistentShard& shard(int shard) { return running_[static_cast<std::size_t>(shard)]->rows; }
+  ShardSessions& sessions(int shard) { return running_[static_cast<std::size_t>(shard)]->sessions; }
+
+  std::unique_ptr<FrameStream> connect(int shard) {
+    std::shared_ptr<Running> to;
+    std::uint64_t seed = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      to = running_[static_cast<std::size_t>(shard)];
+      seed = ++seed_;
+    }
+    if (!to) throw SystemError({.operation = "test.connect", .what = "nobody is there"});
+    auto there = std::make_shared<FaultyPipe>(2 * seed, faults_);
+    auto back = std::make_shared<FaultyPipe>(2 * seed + 1, faults_);
+    to->serve(std::make_unique<PipeStream>(back, there));
+    return std::make_unique<PipeStream>(there, back);
+  }
+
+  // One rank's.
+  std::unique_ptr<RowServers> join(int rank, std::uint64_t run, std::int64_t begin,
+                                   WireOptions wire = {}) {
+    std::vector<std::unique_ptr<ShardChannel>> channels;
+    for (int shard = 0; shard < shards_; ++shard) {
+      RemoteChannelOptions options;
+      options.address = "shard " + std::to_string(shard);
+      options.features = features_for_test();
+      options.hello.fingerprint = fingerprint_of(options.features, 1);
+      options.hello.shard = shard, options.hello.shards = shards_;
+      options.hello.rank = rank, options.hello.ranks = ranks_;
+      options.hello.run = run, options.hello.begin = begin;
+      options.hello.wire = wire;
+      options.silence = std::chrono::milliseconds(600);
+      options.deadline = deadline;
+      channels.push_back(
+          std::make_unique<RemoteChannel>(options, [this, shard] { return connect(shard); }));
+    }
+    return make_sharded_servers(features_for_test(), std::move(channels));
+  }
+  std::chrono::milliseconds deadline{20'000};
+
+ private:
+  struct Running {
+    explicit Running(const PersistentShardOptions& options)
+        : rows(options, make_map_state()), sessions(rows) {}
+    ~Running() { close(); }
+    void serve(std::unique_ptr<FrameStream> stream) {
+      const std::lock_guard lock(mutex);
+      streams.push_back(std::move(stream));
+      threads.emplace_back([this, s = streams.back().get()] {
+        sessions.serve(*s);
+        s->cancel();
+      });
+    }
+    void close() {
+      const std::lock_guard lock(mutex);
+      for (const auto& stream : streams) stream->cancel();
+      for (std::thread& thread : threads) thread.join();
+      threads.clear();
+      streams.clear();
+    }
+    PersistentShard rows;
+    ShardSessions sessions;
+    std::mutex mutex;
+    std::vector<std::unique_ptr<FrameStream>> streams;
+    std::vector<std::thread> threads;
+  };
+
+  std::string folder_;
+  int shards_, ranks_, faults_;
+  std::uint64_t seed_ = 0;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Running>> running_;
+};
+
+// A rank that trains from version `from`, and reads `ahead`. Returns the first version whose rows were
+// wrong, or -1.
+std::int64_t train(RowServers& servers, int rank, std::int64_t from, std::int64_t to,
+                   std::int64_t ahead, ReferenceRows& reference, std::int64_t save_every,
+                   const std::function<void(std::int64_t)>& at_step = {}) {
+  std::deque<std::unique_ptr<PendingRows>> pending;
+  std::int64_t wrong = -1, sent = from;
+  const auto version_of = [&](std::int64_t step) { return std::max(from, step - ahead); };
+  for (std::int64_t step = from + 1; step <= to; ++step) {
+    while (sent < std::min(to, step + ahead - 1))
+      pending.push_back(servers.read(reads_for_test(version_of(++sent))));
+    if (at_step) at_step(step);
+    const std::int64_t version = version_of(step);
+    if (!same_rows(pending.front()->wait(), reference.read(version)) && wrong < 0) wrong = version;
+    pending.pop_front();
+    servers.update(step, gradients_for_test(rank, step, version), kRateFactorForTest);
+    if (save_every > 0 && step % save_every == 0) servers.save(step);
+  }
+  servers.await(to);
+  return wrong;
+}
+
+std::uint64_t digest_of_all(Servers& servers, int shards, std::int64_t version) {
+  std::uint64_t sum = 0;
+  for (int shard = 0; shard < shards; ++shard) {
+    EXPECT_EQ(servers.shard(shard).live()->server->version(), version);
+    sum += digest(servers.shard(shard));
+  }
+  return sum;
+}
+
+TEST(ShardSessions, StreamsThatLoseRepeatDamageAndBreakChangeNothing) {
+  constexpr int kShards = 2, kRanks = 3;
+  constexpr std::int64_t kVersions = 80;
+  ReferenceRows reference(kRanks, kVersions);
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), kShards, kRanks, 30);
+  std::vector<std::int64_t> wrong(kRanks, -2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto mine = servers.join(rank, 7, 0);
+      wrong[static_cast<std::size_t>(rank)] = train(*mine, rank, 0, kVersions, 4, reference, 0);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<std::int64_t>(kRanks, -1));
+  EXPECT_EQ(digest_of_all(servers, kShards, kVersions), digest_of(reference.at(kVersions).rows()));
+  std::int64_t streams = 0;
+  for (int shard = 0; shard < kShards; ++shard) streams += servers.sessions(shard).counts().streams;
+  EXPECT_GT(streams, kShards * kRanks);
+}
+
+TEST(ShardSessions, ServersThatEndAtAnyMomentComeBackWithEveryVersion) {
+  constexpr int kShards = 2, kRanks = 2;
+  constexpr std::int64_t kVersions = 120;
+  for (const std::int64_t ahead : {1, 6}) {
+    ReferenceRows reference(kRanks, kVersions);
+    const ScratchFolder scratch;
+    Servers servers(scratch.path("rows"), kShards, kRanks, 0);
+    std::vector<std::int64_t> wrong(kRanks, -2);
+    std::atomic<bool> over = false;
+    std::atomic<std::int64_t> reached = 0;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank)
+      threads.emplace_back([&, rank] {
+        const auto mine = servers.join(rank, 7, 0);
+        wrong[static_cast<std::size_t>(rank)] =
+            train(*mine, rank, 0, kVersions, ahead, reference, 25, [&](std::int64_t step) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(2));
+              reached = step;
+            });
+      });
+    std::thread killer([&] {
+      std::mt19937_64 random(9);
+      int ends = 0;
+      while (!over) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
+        if (over) break;
+        const int shard = static_cast<int>(random() % kShards);
+        servers.end(shard);
+        std::this_thread::sleep_for(std::chrono::milliseconds(random() % 10));
+        servers.start(shard);
+        ++ends;
+      }
+      EXPECT_GE(ends, 3);
+    });
+    for (std::thread& thread : threads) thread.join();
+    over = true;
+    killer.join();
+    EXPECT_EQ(wrong, std::vector<std::int64_t>(kRanks, -1)) << ahead;
+    for (int shard = 0; shard < kShards; ++shard) servers.sessions(shard).catch_up();
+    EXPECT_EQ(digest_of_all(servers, kShards, kVersions),
+              digest_of(reference.at(kVersions).rows()));
+  }
+}
+
+TEST(ShardSessions, ATrainerThatResumesGoesBackToItsCheckpoint) {
+  ReferenceRows reference(1, 40);
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), 2, 1, 0);
+  const auto first = servers.join(0, 1, 0);
+  EXPECT_EQ(train(*first, 0, 0, 25, 3, reference, 10), -1);
+  const auto second = servers.join(0, 2, 20);
+  EXPECT_EQ(train(*second, 0, 20, 40, 3, reference, 0), -1);
+  EXPECT_EQ(digest_of_all(servers, 2, 40), digest_of(reference.at(40).rows()));
+  // The first one is told.
+  EXPECT_THROW(first->await(26), SystemError);
+}
+
+TEST(ShardSessions, RefuseWhoDoesNotFit) {
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), 1, 2, 0);
+  const auto refused = [&](const std::function<void(RemoteChannelOptions&)>& change) {
+    RemoteChannelOptions options;
+    options.features = features_for_test();
+    options.hello.fingerprint = fingerprint_of(options.features, 1);
+    options.hello.ranks = 2, options.hello.run = 5;
+    change(options);
+    RemoteChannel channel(options, [&] { return servers.connect(0); });
+    std::promise<std::string> said;
+    try {
+      channel.when_reached(0, [&](const std::exception_ptr& error) {
+        try {
+          if (error) std::rethrow_exception(error);
+          said.set_value("");
+        } catch (const UserError& known) {
+          said.set_value(known.what());
+        }
+      });
+    } catch (const UserError& known) {
+      return std::string(known.what());
+    }
+    return said.get_future().get();
+  };
+  EXPECT_NE(refused([](auto& o) { o.hello.wire_version = 2; }).find("another version"),
+            std::string::npos);
+  EXPECT_NE(refused([](auto& o) { o.hello.fingerprint ^= 1; }).find("another recipe"),
+            std::string::npos);
+  EXPECT_NE(refused([](auto& o) { o.hello.shards = 2; }).find("shard 0 of 2"), std::string::npos);
+  EXPECT_NE(refused([](auto& o) { o.hello.ranks = 3; }).find("rank 0 of 3"), std::string::npos);
+  EXPECT_NE(refused([](auto& o) { o.hello.begin = 3; }).find("version 3"), std::string::npos);
+  EXPECT_EQ(refused([](auto&) {}), "");
+}
+
+TEST(ShardSessions, AServerThatStaysAwayIsAnErrorAfterTheDeadline) {
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), 1, 1, 0);
+  servers.deadline = std::chrono::milliseconds(300);
+  const auto mine = servers.join(0, 1, 0);
+  mine->update(1, gradients_for_test(0, 1, 0), kRateFactorForTest);
+  mine->await(1);
+  servers.end(0);
+  EXPECT_THROW(mine->await(2), SystemError);
+}
+
+// ---- Messages
+
+TEST(WireMessages, HostileBytesAreRefused) {
+  const std::vector<FeatureSpec> features = features_for_test();
+  std::vector<WireFrame> frames;
+  Request request{.id = 9, .answered_below = 4, .version = 3, .reads = reads_for_test(3)};
+  frames.push_back(MessageBody::of(MessageKind::kRead, request).frame(5));
+  for (const WirePrecision precision : {WirePrecision::kFp32, WirePrecision::kScaledInt8}) {
+    frames.push_back(MessageBody::of_part(4, part_for_test(0, 4), features, precision).frame(6));
+    frames.push_back(
+        MessageBody::of_rows(7, gradients_for_test(1, 2, 1), features, precision).frame(7));
+  }
+  frames.push_back(MessageBody::of(Hello{}).frame(0));
+  const auto read_all = [&](const WireFrame& frame) {
+    const WireMessage message(frame);
+    switch (message.kind()) {
+      case MessageKind::kHello:
+        message.hello();
+        break;
+      case MessageKind::kPart:
+        message.part(features);
+        break;
+      case MessageKind::kRows:
+        message.rows(features);
+        break;
+      default:
+        message.request();
+    }
+  };
+  for (const WireFrame& frame : frames) EXPECT_NO_THROW(read_all(frame));
+  std::mt19937_64 random(1);
+  // As they come: the checksum finds whatever changed.
+  for (int trial = 0; trial < 3000; ++trial) {
+    WireFrame frame = frames[random() % frames.size()];
+    if (trial % 2 == 0)
+      frame.resize(random() % frame.size());
+    else
+      frame[random() % frame.size()] ^= static_cast<std::byte>(1 << (random() % 8));
+    EXPECT_THROW(read_all(frame), SystemError);
+  }
+  // With a checksum that fits, as a liar would send: an error or something well formed, no crash.
+  int refused = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    WireFrame frame = frames[random() % frames.size()];
+    frame.resize(frame.size() - 8);
+    for (std::uint64_t n = 1 + random() % 3; n > 0; --n)
+      frame[random() % frame.size()] = static_cast<std::byte>(random());
+    if (trial % 3 == 0) frame.resize(random() % frame.size());
+    const std::uint64_t sum = checksum(frame);
+    for (int i = 0; i < 8; ++i) frame.push_back(static_cast<std::byte>(sum >> (8 * i)));
+    try {
+      read_all(frame);
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 5000);
+}
+
+}  // namespace
+}  // namespace strata
