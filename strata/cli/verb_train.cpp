@@ -15,7 +15,6 @@
 #include "strata/cli/arguments.h"
 #include "strata/cli/generation.h"
 #include "strata/cli/verbs.h"
-#include "strata/data/corpus.h"
 #include "strata/pipeline/step_miss.h"
 #include "strata/report/chrome_trace.h"
 #include "strata/report/metrics.h"
@@ -23,6 +22,8 @@
 #include "strata/report/tensorboard.h"
 #include "strata/tokenizer/tokenizer.h"
 #include "strata/train/disk_commit.h"
+#include "strata/train/run_data.h"
+#include "strata/train/trained_model.h"
 #include "strata/train/training_run.h"
 
 namespace strata {
@@ -92,8 +93,10 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
   if (const std::string disk = disk_text(result.records); !disk.empty())
     std::cout << "disk     " << disk << '\n';
   if (!result.stopped && result.validation_loss > 0)
-    std::cout << "loss     validation " << format_double(result.validation_loss, 4)
-              << " nats a token\n";
+    std::cout << "loss     validation " << format_double(result.validation_loss, 4) << " nats a "
+              << (recipe.recommender ? "sample" : "token")
+              << (result.validation_metrics.empty() ? "" : ", ")
+              << metrics_text(result.validation_metrics) << '\n';
   if (result.stopped) {
     std::cout << "stopped after step " << result.records.back().step << " of " << recipe.train.steps
               << '\n';
@@ -163,6 +166,7 @@ class Output {
 };
 
 TextSample sample(const Recipe& recipe, const TrainingResult& result) {
+  if (recipe.recommender) return {};
   if (result.checkpoint.empty() || tokenizer_kind(recipe.data.tokenizer) == TokenizerKind::kNone)
     return {};
   const std::string prompt = "In the beginning";
@@ -186,26 +190,34 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
     std::cout << "resume   strata " << shell_text(arguments.resume_command(from)) << '\n';
 }
 
+// Epochs are as many steps as the data say.
+std::int64_t steps_of(const Recipe& recipe, const RunData& data) {
+  const auto* logs = dynamic_cast<const LogData*>(&data);
+  if (logs == nullptr || recipe.recommender->epochs == 0) return recipe.train.steps;
+  return logs->tabular().train.steps(recipe.recommender->epochs, recipe.train.mini_batch);
+}
+
 void run_train(const TrainArguments& arguments) {
-  const Recipe recipe = arguments.load();
+  Recipe recipe = arguments.load();
   World world = join_world(recipe);
   std::int64_t steps_done = 0;
   std::string decisions;
   // Bad data and checkpoints are refused before anything is measured.
-  world.agree([&] {
-    open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
+  const std::string steps = world.agree([&] {
+    const std::unique_ptr<const RunData> data = open_data(recipe);
     if (holds_commits(arguments.resume)) {
       const DiskCommit commit = last_commit(arguments.resume);
       require_resumable(commit, recipe, arguments.resume);
       steps_done = commit.position.steps_done;
       decisions = commit.decisions;
     } else {
-      steps_done = position_at(arguments.resume, recipe.model).steps_done;
+      steps_done = position_at(arguments.resume, checkpoint_model(recipe)).steps_done;
     }
     require_no_later_checkpoint(recipe.train.checkpoint_folder, steps_done);
     require_outputs(arguments);
-    return std::string();
+    return std::to_string(steps_of(recipe, *data));
   });
+  recipe.train.steps = std::stoll(steps);
   const PlannedRun run = plan_run(world, recipe, decisions);
   std::optional<Output> output;
   if (world.process() == 0) {

@@ -20,11 +20,28 @@ MicroBatch slice(const MiniBatch& batch, std::int64_t first, std::int64_t sample
   return micro_batch;
 }
 
+SampleRange part_of(std::int64_t samples, int replica, int replicas) {
+  const std::int64_t first = samples * replica / replicas;
+  return {first, samples * (replica + 1) / replicas - first};
+}
+
+// With copies, where a replica would have fewer samples than micro-batches.
+std::int64_t padded_samples(std::int64_t samples, int replicas, std::int64_t micro_batch_samples) {
+  const std::int64_t count = count_micro_batches(samples, replicas, micro_batch_samples);
+  return samples / replicas >= count ? samples : replicas * count;
+}
+
 }  // namespace
 
+SampleRange replica_samples(std::int64_t samples, int replica, int replicas,
+                            std::int64_t micro_batch_samples) {
+  const SampleRange part =
+      part_of(padded_samples(samples, replicas, micro_batch_samples), replica, replicas);
+  return {part.first, std::clamp<std::int64_t>(samples - part.first, 0, part.samples)};
+}
+
 MiniBatch replica_batch(const MiniBatch& batch, int replica, int replicas) {
-  const std::int64_t first = batch.samples * replica / replicas;
-  const std::int64_t samples = batch.samples * (replica + 1) / replicas - first;
+  const auto [first, samples] = part_of(batch.samples, replica, replicas);
   MicroBatch part = slice(batch, first, samples);
   return {.inputs = std::move(part.inputs),
           .samples = samples,
@@ -39,9 +56,9 @@ std::int64_t count_micro_batches(std::int64_t samples, int replicas,
 }
 
 MiniBatch padded(const MiniBatch& batch, int replicas, std::int64_t micro_batch_samples) {
-  const std::int64_t count = count_micro_batches(batch.samples, replicas, micro_batch_samples);
-  if (batch.samples / replicas >= count) return batch;
-  const std::int64_t missing = replicas * count - batch.samples;
+  const std::int64_t missing =
+      padded_samples(batch.samples, replicas, micro_batch_samples) - batch.samples;
+  if (missing == 0) return batch;
   MiniBatch full = batch;
   full.samples += missing;
   for (at::Tensor& input : full.inputs) {

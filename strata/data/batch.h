@@ -29,6 +29,14 @@ struct MicroBatch {
 /// over the whole.
 MiniBatch replica_batch(const MiniBatch& batch, int replica, int replicas);
 
+/// Of a mini-batch's samples, those of a replica, without what only pads its part.
+struct SampleRange {
+  std::int64_t first = 0;
+  std::int64_t samples = 0;
+};
+SampleRange replica_samples(std::int64_t samples, int replica, int replicas,
+                            std::int64_t micro_batch_samples);
+
 /// Slices of `micro_batch_samples` samples; the last one may be shorter.
 std::vector<MicroBatch> split(const MiniBatch& batch, std::int64_t micro_batch_samples);
 

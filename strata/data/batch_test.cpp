@@ -37,5 +37,25 @@ TEST(Split, GivesOneMicroBatchWhereAllFits) {
 
 TEST(Split, RefusesMicroBatchesOfNothing) { EXPECT_THROW(split(batch_of(4), 0), InternalError); }
 
+TEST(ReplicaSamples, AreEverySampleOnceInOrderAndWhatPaddedPartsBeginWith) {
+  for (const std::int64_t samples : {1, 2, 5, 7, 12, 31}) {
+    for (const int replicas : {1, 2, 3, 5}) {
+      for (const std::int64_t micro_batch : {1, 2, 4, 40}) {
+        const MiniBatch whole = padded(batch_of(samples), replicas, micro_batch);
+        std::int64_t next = 0;
+        for (int replica = 0; replica < replicas; ++replica) {
+          const SampleRange part = replica_samples(samples, replica, replicas, micro_batch);
+          const MiniBatch padded_part = replica_batch(whole, replica, replicas);
+          EXPECT_EQ(part.first, padded_part.first_sample);
+          EXPECT_LE(part.samples, padded_part.samples);
+          if (part.samples > 0) EXPECT_EQ(part.first, next);
+          next += part.samples;
+        }
+        EXPECT_EQ(next, samples) << replicas << ' ' << micro_batch;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace strata

@@ -14,8 +14,7 @@ EmbeddingWorker::EmbeddingWorker(WorkerOptions options, RowServers& servers, IdS
     : options_(std::move(options)),
       servers_(servers),
       ids_(std::move(ids)),
-      features_of_(options_.tables.size()),
-      lacked_(options_.tables.size()) {
+      features_of_(options_.tables.size()) {
   STRATA_CHECK_EQ(options_.staleness.size(), options_.tables.size(), "embed.worker");
   for (std::size_t f = 0; f < options_.features.size(); ++f) {
     EmbeddedFeature& feature = options_.features[f];
@@ -24,6 +23,7 @@ EmbeddingWorker::EmbeddingWorker(WorkerOptions options, RowServers& servers, IdS
     width_ += pooled_feature(f).width();
   }
   for (const int staleness : options_.staleness) STRATA_CHECK(staleness >= 1, "embed.worker");
+  take_staleness_counts();
   thread_ = std::thread([this] { work(); });
 }
 
@@ -102,16 +102,33 @@ std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::make_step(SampleBatch sa
   return step;
 }
 
+std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::await_asked(
+    std::unique_lock<std::mutex>& lock, std::int64_t number) {
+  const auto tables = static_cast<int>(options_.tables.size());
+  changed_.wait(lock, [&] { return failure_ || asked_[number] == tables; });
+  if (failure_) std::rethrow_exception(failure_);
+  return steps_.at(number);
+}
+
+std::vector<std::vector<std::int64_t>> EmbeddingWorker::take_staleness_counts() {
+  std::vector<std::vector<std::int64_t>> fresh;
+  for (const int staleness : options_.staleness)
+    fresh.emplace_back(static_cast<std::size_t>(staleness), 0);
+  return std::exchange(lacked_, std::move(fresh));
+}
+
+std::int64_t EmbeddingWorker::samples(std::int64_t step) {
+  std::unique_lock lock(mutex_);
+  return await_asked(lock, step)->samples.samples;
+}
+
 void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
   const double began = now_seconds();
   std::shared_ptr<Step> step;
   std::vector<std::shared_ptr<Request>> requests;
   {
     std::unique_lock lock(mutex_);
-    const auto tables = static_cast<int>(options_.tables.size());
-    changed_.wait(lock, [&] { return failure_ || asked_[number] == tables; });
-    if (failure_) std::rethrow_exception(failure_);
-    step = steps_.at(number);
+    step = await_asked(lock, number);
     // In the order of asking: whatever this step needs is in one of the first requests.
     const auto serves = [&](const std::shared_ptr<Request>& request) {
       return std::ranges::any_of(request->of,
@@ -135,9 +152,8 @@ void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
   waited_seconds_ += now_seconds() - began;
   for (std::size_t table = 0; table < options_.tables.size(); ++table) {
     const auto lacks = static_cast<std::size_t>(number - step->versions[table]);
-    std::vector<std::int64_t>& counts = lacked_[table];
-    if (counts.size() <= lacks) counts.resize(lacks + 1);
-    counts[lacks] += static_cast<std::int64_t>(step->distinct[table].ids.size());
+    STRATA_CHECK(lacks < lacked_[table].size(), "embed.worker");
+    lacked_[table][lacks] += static_cast<std::int64_t>(step->distinct[table].ids.size());
   }
   pool_step(*step, pooled);
 }

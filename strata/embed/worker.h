@@ -21,6 +21,7 @@
 #include <mutex>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "strata/embed/pooling.h"
@@ -59,6 +60,8 @@ class EmbeddingWorker {
 
   /// Starts to read what the step allows to be read; before fetch() of the same step.
   void prefetch(std::int64_t step);
+  /// Of this rank's part of a step, once its ids are known.
+  std::int64_t samples(std::int64_t step);
   /// Waits for the rows of a step and pools them.
   void fetch(std::int64_t step, std::span<float> pooled);
   /// Starts the update that the gradients of a step's pooled values make.
@@ -67,10 +70,10 @@ class EmbeddingWorker {
   /// Rows as they are after `version` updates, which this waits for, pooled: for evaluation.
   void read(std::int64_t version, const SampleBatch& samples, std::span<float> pooled);
 
-  /// Rows that were used, and by how many updates they lacked those of all steps before; per table,
-  /// by what they lacked.
-  const std::vector<std::vector<std::int64_t>>& staleness_counts() const { return lacked_; }
-  double waited_seconds() const { return waited_seconds_; }
+  /// Rows that were used since it was taken last, per table, by how many updates they lacked those of
+  /// all steps before: as many counts as the table's staleness.
+  std::vector<std::vector<std::int64_t>> take_staleness_counts();
+  double take_waited_seconds() { return std::exchange(waited_seconds_, 0); }
 
  private:
   // The ids of a step and the rows that they have got, by table.
@@ -90,6 +93,7 @@ class EmbeddingWorker {
   };
 
   PooledFeature pooled_feature(std::size_t feature) const;
+  std::shared_ptr<Step> await_asked(std::unique_lock<std::mutex>& lock, std::int64_t number);
   std::shared_ptr<Step> make_step(SampleBatch samples) const;
   void read_ahead(std::int64_t version, const std::vector<TableOfStep>& wanted);
   void pool_step(const Step& step, std::span<float> pooled) const;

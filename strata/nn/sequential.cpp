@@ -50,8 +50,13 @@ int Sequential::batch_input(const std::string& name) const {
 
 void Sequential::want_gradient(const std::string& batch_input) {
   const int index = this->batch_input(batch_input);
-  STRATA_CHECK(!read_[index], "nn.want_gradient");
+  STRATA_CHECK(!read_[index] && rows_input() < 0, "nn.want_gradient");
   wanted_[index] = true;
+}
+
+int Sequential::rows_input() const {
+  const auto wanted = std::ranges::find(wanted_, true);
+  return wanted == wanted_.end() ? -1 : static_cast<int>(wanted - wanted_.begin());
 }
 
 std::vector<bool> Sequential::differentiable_inputs(int layer) const {
@@ -85,6 +90,7 @@ int Sequential::add(const std::string& name, std::shared_ptr<const Layer> layer,
         refuse(name, "a second reader of an input whose gradient is wanted", "one reader", input,
                "let the first one pass it on as an output");
       read_[ref.batch_input] = true;
+      if (wanted_[ref.batch_input]) dataflow_.rows_layer = index;
     } else {
       refuse(name, "unknown input", "an earlier output or one of: " + join(batch_inputs_), input,
              "write the value in an earlier layer");

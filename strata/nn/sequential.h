@@ -44,9 +44,11 @@ class Sequential {
           const std::vector<std::string>& inputs = {"x"},
           const std::vector<std::string>& outputs = {"x"});
 
-  /// The gradient of this input of the mini-batch is handed out; before layers are added.
+  /// The gradient of this input of the mini-batch, rows of embeddings, is handed out; before layers are
+  /// added, and of one input.
   void want_gradient(const std::string& batch_input);
   bool wants_gradient(int batch_input) const { return wanted_[batch_input]; }
+  int rows_input() const;                          ///< the one whose gradient is wanted; -1: none
   int batch_input(const std::string& name) const;  ///< its index
 
   int num_layers() const { return static_cast<int>(layers_.size()); }

@@ -1,12 +1,15 @@
 #include "strata/pipeline/stage_machine.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
+#include "strata/device/device.h"
 
 namespace strata {
 namespace {
@@ -22,7 +25,7 @@ MessageTag tag_of(Op send, const Action& action) {
 
 StageMachine::StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
                            LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
-                           OffloadedActivations* offloaded, LaneTrace* lane_trace)
+                           OffloadedActivations* offloaded, LaneTrace* lane_trace, BatchRows* rows)
     : model_(model),
       plan_(std::move(plan)),
       options_(options),
@@ -30,7 +33,8 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
       optimizer_(optimizer),
       groups_(groups),
       offloaded_(offloaded),
-      lane_trace_(lane_trace) {
+      lane_trace_(lane_trace),
+      rows_(rows) {
   STRATA_CHECK_EQ(model.split().ranks, groups.tp.size(), "pipeline.stage_machine");
   if (groups.tp.size() > 1)
     tensor_ = std::make_unique<TensorGroup>(groups.tp, model.split().sequence);
@@ -141,6 +145,15 @@ void StageMachine::perform(const Action& action) {
       return update(action);
     case Op::kGatherWeights:
       return gather_weights(action);
+    case Op::kPrefetchRows:
+      if (rows_) rows_->prefetch(scalars_.step);
+      return;
+    case Op::kFetchRows:
+      if (rows_) fetch_rows();
+      return;
+    case Op::kSendRowGradients:
+      if (rows_) rows_->send_gradients(scalars_.step, input_gradients_[model_.rows_input()]);
+      return;
   }
 }
 
@@ -203,6 +216,21 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
   const std::vector<int>& values = model_.outputs(layer);
   for (std::size_t i = 0; i < values.size(); ++i)
     values_.put(values[i], micro_batch, outputs[i], local_uses(values[i]) + sends_[values[i]]);
+}
+
+// The mini-batch has them open: [samples, 0].
+void StageMachine::fetch_rows() {
+  std::vector<MicroBatch>& batches = inputs_.micro_batches;
+  const int input = model_.rows_input();
+  const std::int64_t first = batches.front().first_sample;
+  const std::int64_t samples =
+      batches.back().first_sample + batches.back().inputs[input].size(0) - first;
+  at::Tensor rows = at::zeros({samples, rows_->width()}, host_options(at::kFloat));
+  rows_->fetch(scalars_.step, inputs_.training, rows);
+  rows = rows.to(groups_.world.device().options(at::kFloat));
+  for (MicroBatch& batch : batches)
+    batch.inputs[input] = rows.narrow(0, batch.first_sample - first, batch.inputs[input].size(0));
+  if (inputs_.training) input_gradients_[input] = at::empty_like(rows);
 }
 
 void StageMachine::offload_activations(const Action& action) {

@@ -16,6 +16,7 @@
 #include "strata/device/thread_pool.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/optimizer.h"
+#include "strata/pipeline/batch_rows.h"
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/layer_seconds.h"
 #include "strata/pipeline/offloaded_activations.h"
@@ -76,9 +77,11 @@ class StageMachine final : public Machine {
  public:
   /// `plan`: whose programs it will run. `optimizer` may be null for forward-only programs, `offloaded`
   /// where no activation leaves the device. `lane_trace`: of updates on the host; null: nobody draws them.
+  /// `rows`: of a model that reads rows of embeddings; null: they come with the mini-batch.
   StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
                LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
-               OffloadedActivations* offloaded = nullptr, LaneTrace* lane_trace = nullptr);
+               OffloadedActivations* offloaded = nullptr, LaneTrace* lane_trace = nullptr,
+               BatchRows* rows = nullptr);
 
   /// Sets the inputs of the next run of `program` and clears gradients and loss.
   void begin(const Program& program, StepInputs inputs);
@@ -104,6 +107,7 @@ class StageMachine final : public Machine {
  private:
   void forward(const Action& action);
   void forward_layer(int layer, int micro_batch);
+  void fetch_rows();
   void offload_activations(const Action& action);
   void recompute(const Action& action);
   void backward_layer(int layer, int micro_batch);
@@ -163,6 +167,7 @@ class StageMachine final : public Machine {
   std::map<int, HostSquares> host_squares_;
   std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
   LaneTrace* lane_trace_;
+  BatchRows* rows_;
   // Null: no layer is updated on the host.
   std::unique_ptr<ThreadPool> host_threads_;
   std::unique_ptr<Lane> host_updates_;

@@ -47,6 +47,13 @@ std::uintmax_t kept_bytes(const std::string& path, std::int64_t steps_done) {
 
 }  // namespace
 
+std::string metrics_text(const NamedMetrics& metrics) {
+  std::string text;
+  for (const auto& [name, value] : metrics)
+    text += (text.empty() ? "" : ", ") + name + " " + format_double(value, 4);
+  return text;
+}
+
 std::string to_metrics_line(const StepRecord& record) {
   nlohmann::ordered_json json;
   json["step"] = record.step;
@@ -73,7 +80,13 @@ std::string to_metrics_line(const StepRecord& record) {
                                  {"write_seconds", disk->write_seconds}};
     }
   }
+  if (record.embedding) {
+    json["embedding"]["wait_seconds"] = record.embedding->wait_seconds;
+    for (const auto& [table, counts] : record.embedding->staleness)
+      json["embedding"]["staleness"][table] = counts;
+  }
   if (record.validation_loss) json["validation_loss"] = *record.validation_loss;
+  for (const auto& [name, value] : record.validation_metrics) json["validation"][name] = value;
   json["samples_seen"] = record.samples_seen;
   return json.dump();
 }

@@ -6,8 +6,10 @@
 ///         rank), offload (where something lives in host memory: host_peak_bytes, a list,
 ///         bytes_to_device, bytes_to_host, weights_wait_seconds, gradients_wait_seconds,
 ///         activations_wait_seconds, and where something lives on a disk disk: bytes_read,
-///         bytes_written, read_seconds, write_seconds),
-///         validation_loss (where there was a validation), samples_seen. Numbers that JSON
+///         bytes_written, read_seconds, write_seconds), embedding (of a recommender: wait_seconds,
+///         and by table staleness, rows read by how many updates they lacked),
+///         validation_loss and validation (an object of other metrics, such as auc; both where there
+///         was a validation), samples_seen. Numbers that JSON
 ///         lacks, such as a loss of NaN, are null; their hex form still names them.
 /// Cost    one write a step; every line is complete on disk before the next step starts.
 /// Errors  UserError: the path cannot be written, or holds something other than metrics, which is
@@ -18,6 +20,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace strata {
@@ -43,6 +46,17 @@ struct OffloadRecord {
   std::optional<DiskRecord> disk{};     ///< if anything lives on a disk
 };
 
+/// What a step read of embeddings, over all ranks.
+struct EmbeddingRecord {
+  double wait_seconds = 0;  ///< of the rank that waited longest for rows
+  /// By table: rows that were read, by how many updates they lacked those of all steps before.
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> staleness{};
+};
+
+/// Numbers by name, such as an AUC, in the order in which they are shown.
+using NamedMetrics = std::vector<std::pair<std::string, double>>;
+std::string metrics_text(const NamedMetrics& metrics);  ///< "auc 0.7931, calibration 1.0021"
+
 /// What one finished step is known by: the progress line, metrics and the report all read it.
 struct StepRecord {
   std::int64_t step = 0;     ///< steps finished, this one included: the first is 1
@@ -51,11 +65,13 @@ struct StepRecord {
   double learning_rate = 0;
   double tokens_per_second = 0;
   double step_seconds = 0;
-  double bubble = 0;                        ///< idle fraction of all ranks' time
-  std::vector<std::int64_t> peak_bytes{};   ///< one a rank
-  std::optional<OffloadRecord> offload{};   ///< if anything lives on the host
-  std::optional<double> validation_loss{};  ///< if this step was followed by a validation, nats
-  std::int64_t samples_seen = 0;            ///< since the beginning of training
+  double bubble = 0;                           ///< idle fraction of all ranks' time
+  std::vector<std::int64_t> peak_bytes{};      ///< one a rank
+  std::optional<OffloadRecord> offload{};      ///< if anything lives on the host
+  std::optional<EmbeddingRecord> embedding{};  ///< of a recommender
+  std::optional<double> validation_loss{};     ///< if this step was followed by a validation, nats
+  NamedMetrics validation_metrics{};           ///< of that validation, beside the loss
+  std::int64_t samples_seen = 0;               ///< since the beginning of training
 };
 
 /// One line, without the line break.

@@ -27,6 +27,8 @@ std::string progress_text(const StepRecord& record, std::int64_t total_steps, do
   std::string text = "step " + step + "/" + total + "  loss " + format_double(record.loss, 4);
   if (record.validation_loss) {
     text += "  validation " + format_double(*record.validation_loss, 4);
+    for (const auto& [name, value] : record.validation_metrics)
+      text += "  " + name + " " + format_double(value, 4);
   }
   text += "  " + format_count(record.tokens_per_second) + " tokens/s";
   text += "  " + format_seconds(record.step_seconds) + "/step";

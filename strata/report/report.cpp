@@ -79,7 +79,9 @@ std::string tiles(const ReportInput& input) {
   }
   if (input.validation_loss) {
     all += tile("Validation loss", format_double(*input.validation_loss, 3) + " nats",
-                "perplexity " + format_double(std::exp(*input.validation_loss), 2));
+                input.validation_metrics.empty()
+                    ? "perplexity " + format_double(std::exp(*input.validation_loss), 2)
+                    : metrics_text(input.validation_metrics));
   }
   if (!input.records.empty()) {
     all += tile("Speed", format_count(median_speed(input.records)) + " tokens/s", "median step");

@@ -47,6 +47,7 @@ struct ReportInput {
   std::vector<std::pair<std::string, std::string>> facts{};  ///< mesh, schedule, machine, ...
   std::vector<StepRecord> records{};                         ///< of the whole run
   std::optional<double> validation_loss{};                   ///< at the end
+  NamedMetrics validation_metrics{};                         ///< beside it
   Compared step_seconds{};
   std::string step_miss{};  ///< one sentence: where predicted and measured seconds part
   Compared bubble{};

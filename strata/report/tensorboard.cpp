@@ -107,6 +107,8 @@ std::string to_tensorboard_record(const StepRecord& record, double unix_seconds)
     scalars +=
         scalar("peak_bytes", static_cast<double>(*std::ranges::max_element(record.peak_bytes)));
   if (record.validation_loss) scalars += scalar("validation_loss", *record.validation_loss);
+  for (const auto& [name, value] : record.validation_metrics)
+    scalars += scalar("validation/" + name, value);
   return framed(fp64(kWallTime, unix_seconds) + integer(kStep, record.step) +
                 bytes(kSummary, scalars));
 }

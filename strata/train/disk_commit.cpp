@@ -9,6 +9,7 @@
 #include "strata/base/json_document.h"
 #include "strata/checkpoint/model_description.h"
 #include "strata/disk/chunk_file.h"
+#include "strata/train/trained_model.h"
 
 namespace strata {
 namespace {
@@ -131,7 +132,7 @@ void require_resumable(const DiskCommit& commit, const Recipe& recipe, const std
     refuse_resume(path, "a run on a disk goes on where it lies", "memory.disk.path=" + path,
                   named.empty() ? "no memory.disk.path" : named, "set memory.disk.path=" + path);
   const Recipe written = parse_recipe(commit.recipe, path, {});
-  require_same_model(written.model, recipe.model, SameModel::kAll, path);
+  require_same_model(checkpoint_model(written), checkpoint_model(recipe), SameModel::kAll, path);
   const std::string expected = division_text(written), got = division_text(recipe);
   if (expected != got)
     refuse_resume(path, "the folder holds the state of another mesh or placement", expected, got,

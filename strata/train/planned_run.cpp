@@ -10,10 +10,10 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
-#include "strata/models/model.h"
 #include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/probe.h"
 #include "strata/pipeline/processor.h"
+#include "strata/train/trained_model.h"
 
 namespace strata {
 namespace {
@@ -93,8 +93,7 @@ std::int64_t loaded_samples(const Recipe& recipe) {
 
 CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
                          const MachineProfile& machine) {
-  const std::vector<std::int64_t> shape = {recipe.train.micro_batch, recipe.model.context};
-  return {.batch_inputs = {{shape, at::kLong}, {shape, at::kLong}},
+  return {.batch_inputs = batch_specs(recipe, recipe.train.micro_batch),
           .samples = (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp,
           .loaded_samples = loaded_samples(recipe),
           .micro_batch = recipe.train.micro_batch,
@@ -108,10 +107,8 @@ CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
 }
 
 Sequential model_of(const Recipe& recipe) {
-  check_elements(recipe);
-  return make_model(recipe.model, DecoderOutput::kLoss,
-                    {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel},
-                    recipe.train.precision);
+  if (!recipe.recommender) check_elements(recipe);
+  return training_model(recipe, {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel});
 }
 
 PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
@@ -128,7 +125,7 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
                       .memory = recipe.memory,
                       .micro_batch = train.micro_batch,
                       .mesh = mesh_request(recipe.mesh),
-                      .sample_tokens = recipe.model.context,
+                      .sample_tokens = sample_tokens(recipe),
                       .updates_at_once = train.clip == 0 && train.precision != at::kHalf,
                       .machine = machine,
                       .updates_measured = false};

@@ -8,6 +8,7 @@
 #include "strata/base/errors.h"
 #include "strata/plan/tier_choice.h"
 #include "strata/tokenizer/tokenizer.h"
+#include "strata/train/trained_model.h"
 
 namespace strata {
 namespace {
@@ -21,8 +22,12 @@ constexpr std::int64_t kMostMicroBatches = 1 << 16;
 constexpr std::int64_t kMostLayerRuns = 1 << 24;
 
 void describe(OptionSet& set, Recipe& recipe) {
-  describe(set, "model", recipe.model);
-  describe(set, "data", recipe.data);
+  if (recipe.recommender) {
+    describe(set, *recipe.recommender);
+  } else {
+    describe(set, "model", recipe.model);
+    describe(set, "data", recipe.data);
+  }
   describe(set, "train", recipe.train);
   describe(set, "train.optimizer", recipe.optimizer);
   describe(set, "mesh", recipe.mesh);
@@ -62,37 +67,47 @@ std::string beginning_of(std::istream& stream) {
   return text;
 }
 
-void check(const Recipe& r, const Given& given) {
-  const auto text = [](std::int64_t number) { return std::to_string(number); };
+std::string text(std::int64_t number) { return std::to_string(number); }
+
+void check_text(const Recipe& r, const Given& given) {
   require(r.model.kind != DecoderKind::kGpt || r.model.width % r.model.heads == 0, given,
           "model.heads", "the heads must divide the width evenly",
           "a divisor of " + text(r.model.width), text(r.model.heads),
           "set model.heads to a divisor of model.width");
-  require(r.train.micro_batch <= r.train.mini_batch, given, "train.micro_batch",
-          "larger than the mini-batch", "at most " + text(r.train.mini_batch),
-          text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
-  const std::int64_t micro_batches =
-      (r.train.mini_batch + r.train.micro_batch - 1) / r.train.micro_batch;
-  const std::int64_t most =
-      std::clamp<std::int64_t>(kMostLayerRuns / r.model.layers, 1, kMostMicroBatches);
-  require(micro_batches <= most, given, "train.micro_batch", "too many micro-batches to plan",
-          "at most " + text(most) + " of " + text(r.model.layers) + " layers", text(micro_batches),
-          "set train.micro_batch to " + text((r.train.mini_batch + most - 1) / most) + " or more");
   require(tokenizer_kind(r.data.tokenizer) != TokenizerKind::kBytes || r.model.vocab >= 256, given,
           "model.vocab", "bytes have 256 values", "at least 256", text(r.model.vocab),
           "set model.vocab=256");
   require(!r.data.train.empty(), given, "data.train", "no text to train on", "the path of a file",
           "nothing", "set data.train to a text file");
+}
+
+void check(const Recipe& r, const Given& given) {
+  require(r.train.micro_batch <= r.train.mini_batch, given, "train.micro_batch",
+          "larger than the mini-batch", "at most " + text(r.train.mini_batch),
+          text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
+  const MeshLimits limits = mesh_limits(r);
+  const std::int64_t layers = r.recommender ? limits.layers : r.model.layers;
+  const std::int64_t micro_batches =
+      (r.train.mini_batch + r.train.micro_batch - 1) / r.train.micro_batch;
+  const std::int64_t most = std::clamp<std::int64_t>(kMostLayerRuns / layers, 1, kMostMicroBatches);
+  require(micro_batches <= most, given, "train.micro_batch", "too many micro-batches to plan",
+          "at most " + text(most) + " of " + text(layers) + " layers", text(micro_batches),
+          "set train.micro_batch to " + text((r.train.mini_batch + most - 1) / most) + " or more");
   require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), given,
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
   const auto where = [&](const std::string& field) {
     return field == "mesh" ? given.recipe : given.where(field);
   };
+  if (r.recommender) {
+    check(*r.recommender, where);
+  } else {
+    check_text(r, given);
+  }
   if (r.mesh.automatic) {  // its axes say how many ranks there are
     check_mesh({.pp = r.mesh.pp, .dp = r.mesh.dp, .tp = r.mesh.tp}, {}, where);
   } else {
-    check_mesh(r.mesh, mesh_limits(r), where);
+    check_mesh(r.mesh, limits, where);
   }
   check_memory(r.memory, r.mesh, where);
 }
@@ -165,6 +180,10 @@ LearningRateSchedule Recipe::learning_rate() const {
 }
 
 MeshLimits mesh_limits(const Recipe& recipe) {
+  if (recipe.recommender) {
+    const Sequential model = training_model(recipe);
+    return {.mini_batch = recipe.train.mini_batch, .layers = model.num_layers()};
+  }
   const DecoderOptions& model = recipe.model;
   const bool llama = model.kind == DecoderKind::kLlama;
   return {.mini_batch = recipe.train.mini_batch,
@@ -185,10 +204,13 @@ Device Recipe::rank_device() const { return Device::parse(name_of(device)); }
 Recipe parse_recipe(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides, const Recipe& defaults) {
   Recipe recipe = defaults;
+  if (names_recommender(text, overrides)) recipe.recommender.emplace();
   OptionSet set;
   describe(set, recipe);
   set.load_yaml(text, name);
   for (const std::string& assignment : overrides) set.set(assignment);
+  if (recipe.recommender && !set.is_given("train.micro_batch"))
+    recipe.train.micro_batch = (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp;
   check(recipe, {set, name});
   recipe.text = set.to_yaml();
   return recipe;

@@ -7,6 +7,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "strata/optim/optimizer.h"
 #include "strata/plan/mesh_check.h"
 #include "strata/plan/plan_options.h"
+#include "strata/train/recommender_recipe.h"
 
 namespace strata {
 
@@ -49,6 +51,7 @@ struct Recipe {
   MeshOptions mesh;
   DeviceChoice device = DeviceChoice::kAuto;  ///< mesh.device
   MemoryOptions memory;
+  std::optional<RecommenderRecipe> recommender;  ///< instead of `model` and `data`
   std::string text;  ///< effective YAML, every field; what a checkpoint stores
 
   LearningRateSchedule learning_rate() const;

@@ -6,6 +6,7 @@
 #include "strata/pipeline/step_miss.h"
 #include "strata/plan/plan_text.h"
 #include "strata/report/report.h"
+#include "strata/train/trained_model.h"
 
 namespace strata {
 namespace {
@@ -96,16 +97,19 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
                       const TrainingResult& result, const TextSample& sample) {
   const TrainOptions& train = recipe.train;
   ReportInput input{
-      .title = std::string(recipe.model.kind == DecoderKind::kLlama ? "Llama, " : "GPT, ") +
+      .title = model_title(recipe) + ", " +
                format_count(static_cast<double>(run.model.num_weights())) + " weights",
       .facts = {{"mesh", mesh_text(run)},
                 {"schedule", name_of(run.mesh.schedule)},
                 {"recompute", name_of(recipe.memory.recompute)},
                 {"memory", memory_text(run)},
-                {"mini-batch", std::to_string(train.mini_batch) + " samples of " +
-                                   std::to_string(recipe.model.context) + " tokens"},
+                {"mini-batch",
+                 std::to_string(train.mini_batch) + " samples" +
+                     (recipe.recommender
+                          ? ""
+                          : " of " + std::to_string(recipe.model.context) + " tokens")},
                 {"micro-batch", std::to_string(train.micro_batch) + " samples"},
-                {"data", recipe.data.train}},
+                {"data", recipe.recommender ? recipe.recommender->data.train : recipe.data.train}},
       .records = result.records,
       .step_seconds = {run.plan.simulation.step_seconds, result.median_step_seconds},
       .step_miss = text_of(step_miss(run.plan, result.layers, result.median_step_seconds)),
@@ -114,6 +118,7 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
       .sample = sample.text,
       .appendices = {{"Plan", plan_text(run.plan)}, {"Recipe", recipe.text}}};
   if (!result.stopped && result.validation_loss > 0) input.validation_loss = result.validation_loss;
+  input.validation_metrics = result.validation_metrics;
   add_timelines(input, run, result);
   add_memory(input, recipe, run, result);
   write_report(path, input);

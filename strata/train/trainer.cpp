@@ -101,7 +101,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
                                                         host_account_.get(), &trace_);
   machine_ =
       std::make_unique<StageMachine>(model, plan_, options_.machine, store_, optimizer_.get(),
-                                     groups_, offloaded_.get(), &lane_trace_);
+                                     groups_, offloaded_.get(), &lane_trace_, options_.rows);
   store_.trace_waits(&trace_);
 }
 
@@ -254,8 +254,9 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
   const std::int64_t samples = plan_.decisions().micro_batch;
   const MiniBatch part =
       replica_batch(padded(batch, replicas, samples), groups_.dp.rank(), replicas);
-  first_sample_ = part.first_sample - batch.first_sample;
-  samples_ = std::clamp<std::int64_t>(batch.samples - first_sample_, 0, part.samples);
+  const SampleRange own = replica_samples(batch.samples, groups_.dp.rank(), replicas, samples);
+  first_sample_ = own.first;
+  samples_ = own.samples;
   std::vector<MicroBatch> micro_batches =
       split(part, samples, count_micro_batches(batch.samples, replicas, samples));
   const int count = static_cast<int>(micro_batches.size());

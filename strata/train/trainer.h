@@ -73,6 +73,8 @@ struct TrainerOptions {
       0;             ///< budget of a rank's host memory, for what the plan keeps there; 0: none
   LinkOptions link;  ///< between device and host memory
   TrainerDisk disk;
+  BatchRows* rows =
+      nullptr;  ///< of a model that reads rows, on the ranks that do; null: batches have them
   /// Where each rank's own state is between uses; peers' shards are gathered above it.
   std::function<std::unique_ptr<Medium>()> medium = device_medium;
   Residency residency = Residency::kUntilReleased;

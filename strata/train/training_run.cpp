@@ -11,11 +11,13 @@
 #include "strata/base/measurement.h"
 #include "strata/base/units.h"
 #include "strata/checkpoint/saver.h"
-#include "strata/data/loader.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/report/idle.h"
 #include "strata/schedule/trace.h"
 #include "strata/train/disk_commit.h"
+#include "strata/train/recommender_run.h"
+#include "strata/train/run_data.h"
+#include "strata/train/trained_model.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -37,14 +39,15 @@ std::vector<MiniBatch> validation_batches(const Corpus& corpus, const TrainOptio
 CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run) {
   return {.folder = recipe.train.checkpoint_folder,
           .keep = recipe.train.keep_checkpoints,
-          .model = recipe.model,
+          .model = checkpoint_model(recipe),
           .tokenizer = recipe.data.tokenizer,
           .recipe = recipe.text,
           .threads_per_rank = run.threads_per_rank};
 }
 
-TrainerOptions options_of(const Recipe& recipe, const TrainingRequest& request) {
+TrainerOptions options_of(const Recipe& recipe, const TrainingRequest& request, BatchRows* rows) {
   TrainerOptions options = trainer_options(recipe);
+  options.rows = rows;
   options.disk.resume = holds_commits(request.resume);
   return options;
 }
@@ -54,8 +57,9 @@ struct RunState {
   const Recipe& recipe;
   const PlannedRun& run;
   const TrainingRequest& request;
-  Corpus corpus;
-  TrainingResult result;
+  std::unique_ptr<const RunData> data;
+  std::unique_ptr<RecommenderRun> recommender = {};  // null: a model of text
+  TrainingResult result = {};
 };
 
 // One rank's part of the loop.
@@ -66,15 +70,16 @@ class RankLoop {
         options_(state.recipe.train),
         group_(group),
         account_(account),
+        rows_(state.recommender ? state.recommender->rows_of(group.rank()) : nullptr),
         trainer_(state.run.model, state.run.plan.steps, group,
-                 options_of(state.recipe, state.request)),
+                 options_of(state.recipe, state.request, rows_.get())),
         saver_(checkpoint_options(state.recipe, state.run), group,
                group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
-        loader_(state.corpus.train, state.recipe.data.shuffle,
-                static_cast<std::uint64_t>(options_.seed)),
         learning_rate_(state.recipe.learning_rate()) {
     const AccountScope on_host(nullptr);  // the device has one micro-batch of them at a time
-    if (state.corpus.validation.count > 0) validation_ = validation_batches(state.corpus, options_);
+    if (const auto* text = dynamic_cast<const TextData*>(state.data.get());
+        text != nullptr && text->corpus().validation.count > 0)
+      validation_ = validation_batches(text->corpus(), options_);
   }
 
   void run() {
@@ -89,6 +94,12 @@ class RankLoop {
   bool is_root() const { return group_.rank() == 0; }
 
   void begin() {
+    load();
+    samples_seen_ = begun_at_.samples_seen;
+    if (rows_) rows_->begin(begun_at_.steps_done, samples_seen_);
+  }
+
+  void load() {
     const TrainingRequest& request = state_.request;
     if (request.resume.empty()) trainer_.initialise();
     if (trainer_
@@ -98,16 +109,14 @@ class RankLoop {
       return;
     }
     if (!request.resume.empty())
-      begun_at_ = load_trainer(trainer_, state_.recipe.model, request.resume);
-    if (!request.from.empty()) load_weights(trainer_, state_.recipe.model, request.from);
+      begun_at_ = load_trainer(trainer_, checkpoint_model(state_.recipe), request.resume);
+    if (!request.from.empty())
+      load_weights(trainer_, checkpoint_model(state_.recipe), request.from);
   }
 
   // Samples are counted on from the checkpoint, so that a resumed run with another mini-batch goes on
   // exactly where the last one stopped reading.
-  TrainingPosition position() const {
-    const std::int64_t steps = trainer_.steps_done();
-    return {steps, begun_at_.samples_seen + (steps - begun_at_.steps_done) * options_.mini_batch};
-  }
+  TrainingPosition position() const { return {trainer_.steps_done(), samples_seen_}; }
 
   // True when the run shall stop here.
   bool step() {
@@ -117,20 +126,21 @@ class RankLoop {
     trainer_.trace().clear();
     const double begin = now_seconds();
     group_.doing("data loading");
-    const MiniBatch batch = loader_.at(seen, options_.mini_batch);
+    const MiniBatch batch = state_.data->at(seen);
     const double learning_rate = learning_rate_.at(step);
     const StepOutcome& outcome = trainer_.step(batch, learning_rate);
+    samples_seen_ = state_.data->seen_after(seen);
     StepRecord record{.step = step + 1,
                       .loss = outcome.loss,
                       .gradient_norm = outcome.gradient_norm,
                       .learning_rate = learning_rate,
-                      .samples_seen = seen + batch.samples};
+                      .samples_seen = samples_seen_};
     if (!outcome.skipped) require_finite(record);  // else the loss scale has given way
     if (record.step % state_.recipe.memory.disk.commit_every == 0) commit();
     const bool stop = exchange(record, begin, batch);
     if (options_.validate_every > 0 && record.step % options_.validate_every == 0 &&
         record.step < options_.steps)
-      record.validation_loss = validate();
+      validate(record);
     if (is_root()) {
       state_.result.records.push_back(record);
       if (state_.request.on_step) state_.request.on_step(record);
@@ -155,6 +165,7 @@ class RankLoop {
     keep_events(begin);
     group_.all_reduce(numbers);
     record.offload = exchange_offload();
+    if (state_.recommender) record.embedding = state_.recommender->exchange(rows_.get(), group_);
     record.step_seconds = numbers[2 * ranks + 1];
     record.tokens_per_second = static_cast<double>(batch.valid_tokens) / record.step_seconds;
     double busy = 0;
@@ -245,7 +256,21 @@ class RankLoop {
                      .decisions = decisions_text(state_.run.plan)});
   }
 
-  double validate() { return trainer_.evaluate(validation_); }
+  void validate(StepRecord& record) {
+    if (!validates()) return;
+    if (!state_.recommender) {
+      record.validation_loss = trainer_.evaluate(validation_);
+      return;
+    }
+    group_.doing("validation");
+    Evaluation found = state_.recommender->evaluate(trainer_, rows_.get(), group_);
+    record.validation_loss = found.loss;
+    record.validation_metrics = std::move(found.metrics);
+  }
+
+  bool validates() const {
+    return state_.recommender ? state_.recommender->validates() : !validation_.empty();
+  }
 
   // Goes on in the background; the step after next finds it complete.
   void save() {
@@ -263,7 +288,8 @@ class RankLoop {
   void finish(bool stopped) {
     commit();
     if (!options_.checkpoint_folder.empty()) save();
-    const double validation_loss = !stopped && !validation_.empty() ? validate() : 0;
+    StepRecord last;
+    if (!stopped) validate(last);
     announce(saver_.wait());
     trainer_.await_commit();
     gather_steps(group_, kept_);
@@ -274,19 +300,21 @@ class RankLoop {
     state_.result.layers = std::move(layers);
     state_.result.stopped = stopped;
     state_.result.on_disk = trainer_.on_disk();
-    state_.result.validation_loss = validation_loss;
+    state_.result.validation_loss = last.validation_loss.value_or(0);
+    state_.result.validation_metrics = std::move(last.validation_metrics);
   }
 
   RunState& state_;
   const TrainOptions& options_;
   Group& group_;
   MemoryAccount& account_;
+  std::unique_ptr<EmbeddedRows> rows_;  // null: this rank reads none
   Trainer trainer_;
   CheckpointSaver saver_;
   Trainer::OffloadUse offload_use_;  // up to the step before
   TrainingPosition begun_at_;
   std::int64_t committed_ = -1;  // the last step, to the disk
-  TrainingLoader loader_;
+  std::int64_t samples_seen_ = 0;
   LearningRateSchedule learning_rate_;
   std::vector<MiniBatch> validation_;
   std::vector<MeasuredStep> kept_;  // of this rank alone, until they are gathered
@@ -296,8 +324,9 @@ class RankLoop {
 
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request) {
-  RunState state{
-      recipe, run, request, open_corpus(recipe.data, recipe.model.context, recipe.model.vocab), {}};
+  RunState state{recipe, run, request, open_data(recipe)};
+  if (const auto* logs = dynamic_cast<const LogData*>(state.data.get()))
+    state.recommender = std::make_unique<RecommenderRun>(recipe, run, *logs, world.processes());
   world.run([&](Group& group, MemoryAccount& account) { RankLoop(state, group, account).run(); });
   TrainingResult& result = state.result;
   std::vector<double> seconds, bubbles;

@@ -30,6 +30,7 @@ struct TrainingResult {
   std::vector<StepRecord> records;       ///< one a step of this run
   std::vector<MeasuredStep> last_steps;  ///< the last few, for timelines
   double validation_loss = 0;            ///< at the end; 0 without validation data
+  NamedMetrics validation_metrics;       ///< the same
   double median_step_seconds = 0;        ///< without the first step
   double median_bubble = 0;
   std::vector<LayerSeconds> layers;  ///< what each layer needed, mean of the ranks that have it

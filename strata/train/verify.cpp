@@ -12,8 +12,8 @@
 
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/ranks.h"
-#include "strata/data/loader.h"
-#include "strata/models/model.h"
+#include "strata/train/run_data.h"
+#include "strata/train/trained_model.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -53,9 +53,7 @@ class ReplayFolder {
 
 Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& plan,
                  int threads_per_rank, const std::string& resume) {
-  const Corpus corpus = open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
-  const TrainingLoader loader(corpus.train, recipe.data.shuffle,
-                              static_cast<std::uint64_t>(recipe.train.seed));
+  const std::unique_ptr<RunData> data = open_data(recipe);
   const ReplayFolder folder(recipe.memory.disk.path);
   Gradients result;
   std::mutex mutex;
@@ -71,10 +69,9 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
                      if (resume.empty()) {
                        trainer.initialise();
                      } else {
-                       position = load_trainer(trainer, recipe.model, resume);
+                       position = load_trainer(trainer, checkpoint_model(recipe), resume);
                      }
-                     const MiniBatch batch =
-                         loader.at(position.samples_seen, recipe.train.mini_batch);
+                     const MiniBatch batch = data->at(position.samples_seen);
                      const double loss = trainer.gradient_step(batch).loss;
                      const std::lock_guard lock(mutex);
                      result.loss = loss;
@@ -112,7 +109,7 @@ bool Verification::holds() const {
 }
 
 Verification verify(const Recipe& recipe, const PlannedRun& run, const std::string& resume) {
-  const Sequential one = make_model(recipe.model, DecoderOutput::kLoss, {}, recipe.train.precision);
+  const Sequential one = training_model(recipe);
   const StepDecisions& decided = run.plan.decisions();
   const StepPlan reference_plan = plan_steps(one, {.schedule = ScheduleKind::kGpipe,
                                                    .keep_intermediates = true,

@@ -1,0 +1,161 @@
+// A recommender learns the same however it is cut and wherever its rows live; staleness is what the recipe
+// says, never what the network makes of it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "strata/base/errors.h"
+#include "strata/base/philox.h"
+#include "strata/base/scratch_folder.h"
+#include "strata/train/training_run.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kRecipe =
+    "model: {kind: dlrm, bottom: [16, 8], top: [16]}\n"
+    "data:\n"
+    "  label: click\n"
+    "  numeric: [price, age]\n"
+    "  categorical: [{name: user, width: 8}, {name: words, width: 8, pool: mean, separator: ' '}]\n"
+    "embedding: {optimizer: {kind: adagrad, learning_rate: 0.1}, init: {scale: 0.1}}\n"
+    "train: {steps: 24, mini_batch: 64, micro_batch: 16, decay: constant,\n"
+    "        optimizer: {kind: adamw, learning_rate: 1e-2}}\n"
+    "mesh:  {threads: 1}\n";
+
+class EmbeddingTraining : public testing::Test {
+ protected:
+  // Clicks depend on user and words: a net without rows cannot learn them.
+  EmbeddingTraining() {
+    std::ofstream log(folder_.path("clicks.tsv"));
+    log << "click\tprice\tage\tuser\twords\n";
+    for (std::uint64_t i = 0; i < 2000; ++i) {
+      const std::uint64_t user = mix_key(i, 1) % 40, word = mix_key(i, 2) % 60;
+      const std::uint64_t other = mix_key(i, 3) % 60;
+      const bool click = (mix_key(user, 7) % 100 + mix_key(word, 8) % 100) > 100;
+      log << click << '\t' << mix_key(i, 4) % 90 << '\t' << 18 + mix_key(i, 5) % 60 << "\tu" << user
+          << "\tw" << word << " w" << other << '\n';
+    }
+  }
+
+  TrainingResult train(std::vector<std::string> overrides) const {
+    overrides.push_back("data.train=" + folder_.path("clicks.tsv"));
+    const Recipe recipe = parse_recipe(kRecipe, "recipe.yaml", overrides);
+    World world = join_world(recipe);
+    return strata::train(world, recipe, plan_run(recipe, /*probe=*/false), {});
+  }
+
+  static std::vector<double> losses_of(const TrainingResult& result) {
+    std::vector<double> losses;
+    for (const StepRecord& record : result.records) losses.push_back(record.loss);
+    losses.push_back(result.validation_loss);
+    return losses;
+  }
+  std::vector<double> losses(const std::vector<std::string>& overrides) const {
+    return losses_of(train(overrides));
+  }
+
+  std::string refusal(const std::vector<std::string>& overrides) const {
+    try {
+      train(overrides);
+    } catch (const UserError& error) {
+      EXPECT_FALSE(error.text().fix.empty());
+      return error.text().what;
+    }
+    return "";
+  }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(EmbeddingTraining, IsBitEqualOnAnyPipelineAndAnyShards) {
+  for (const char* staleness : {"embedding.staleness=1", "embedding.staleness=5"}) {
+    const std::vector<double> one = losses({staleness});
+    for (const std::vector<std::string>& cut : std::vector<std::vector<std::string>>{
+             {"embedding.shards=3"},
+             {"mesh.pp=2"},
+             {"mesh.pp=3", "embedding.shards=2"},
+             {"mesh.pp=2", "mesh.schedule=gpipe"},
+             {"mesh.pp=2", "mesh.schedule=interleaved", "mesh.virtual_stages=2"},
+             {"memory.recompute=full"}}) {
+      std::vector<std::string> overrides = cut;
+      overrides.emplace_back(staleness);
+      EXPECT_EQ(losses(overrides), one) << staleness << ' ' << cut[0];
+    }
+  }
+}
+
+TEST_F(EmbeddingTraining, ReplicasLearnWhatTheWholeMiniBatchSays) {
+  for (const char* staleness : {"embedding.staleness=1", "embedding.staleness=4"}) {
+    const std::vector<double> one = losses({staleness});
+    for (const std::vector<std::string>& cut :
+         std::vector<std::vector<std::string>>{{"mesh.dp=2"},
+                                               {"mesh.dp=4", "embedding.shards=2"},
+                                               {"mesh.dp=2", "mesh.pp=2"},
+                                               {"mesh.dp=3", "mesh.zero=2"}}) {
+      std::vector<std::string> overrides = cut;
+      overrides.emplace_back(staleness);
+      const std::vector<double> other = losses(overrides);
+      ASSERT_EQ(other.size(), one.size());
+      for (std::size_t i = 0; i < one.size(); ++i)
+        EXPECT_NEAR(other[i], one[i], 1e-5) << staleness << ' ' << cut[0] << " step " << i + 1;
+      EXPECT_EQ(losses(overrides), other) << "rows don't depend on who comes first";
+    }
+  }
+}
+
+TEST_F(EmbeddingTraining, StalenessIsWhatTheRecipeSaysAndIsCounted) {
+  const TrainingResult result = train({"embedding.staleness=3", "mesh.dp=2"});
+  std::vector<std::int64_t> lacked;
+  for (const StepRecord& record : result.records) {
+    ASSERT_TRUE(record.embedding);
+    ASSERT_EQ(record.embedding->staleness.size(), 2u);
+    EXPECT_EQ(record.embedding->staleness[0].first, "user");
+    const std::vector<std::int64_t>& counts = record.embedding->staleness[0].second;
+    // The first step has every update there is, the second lacks one, and so on.
+    const auto expected = static_cast<std::size_t>(std::min<std::int64_t>(record.step - 1, 2));
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      EXPECT_EQ(counts[i] > 0, i == expected) << "step " << record.step << ", " << i;
+  }
+  EXPECT_NE(losses_of(result), losses({"embedding.staleness=1", "mesh.dp=2"}));
+}
+
+TEST_F(EmbeddingTraining, AFeatureMayHaveAStalenessAnOptimizerOrATableOfItsOwn) {
+  const std::string features =
+      "data.categorical=[{name: user, width: 8}, {name: words, width: 8, pool: mean, separator: ' "
+      "', "
+      "embedding: ";
+  const TrainingResult own = train({features + "{staleness: 4}}]"});
+  const auto& counts = own.records.back().embedding->staleness;
+  EXPECT_EQ(counts[0].second.size(), 1u);
+  EXPECT_EQ(counts[1].second.size(), 4u);
+  const std::vector<double> plain = losses({});
+  EXPECT_NE(losses_of(own), plain);
+  EXPECT_NE(losses({features + "{optimizer: {kind: sgd}}}]"}), plain);
+  const TrainingResult shared = train({features + "{table: user}}]"});
+  EXPECT_EQ(shared.records.back().embedding->staleness.size(), 1u);
+  EXPECT_EQ(refusal({"data.categorical=[{name: user, width: 8}, {name: words, width: 4, embedding: "
+                     "{table: user}}]"}),
+            "features of one table have rows of different widths");
+}
+
+TEST_F(EmbeddingTraining, LearnsFromRows) {
+  const TrainingResult result = train({"train.steps=60"});
+  ASSERT_FALSE(result.validation_metrics.empty());
+  EXPECT_EQ(result.validation_metrics[0].first, "auc");
+  EXPECT_GT(result.validation_metrics[0].second, 0.8);
+  const TrainingResult frozen =
+      train({"train.steps=60", "embedding.optimizer.learning_rate=0", "embedding.init.kind=zeros"});
+  EXPECT_LT(frozen.validation_metrics[0].second, 0.6) << "what rows alone can tell";
+}
+
+TEST_F(EmbeddingTraining, RefusesWhatContradictsItself) {
+  EXPECT_EQ(refusal({"embedding.mode=synchronous", "embedding.staleness=2"}),
+            "embedding.mode: rows of a synchronous run are never stale");
+  EXPECT_NE(refusal({"mesh.tp=2"}), "");
+  EXPECT_NE(refusal({"train.precision=bf16"}), "");
+}
+
+}  // namespace
+}  // namespace strata

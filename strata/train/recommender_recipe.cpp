@@ -1,0 +1,125 @@
+#include "strata/train/recommender_recipe.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+constexpr RecommenderKind kKinds[] = {RecommenderKind::kDlrm, RecommenderKind::kDcn,
+                                      RecommenderKind::kDeepWide};
+
+bool is_recommender(const std::string& kind) {
+  return std::ranges::any_of(kKinds, [&](RecommenderKind each) { return kind == name_of(each); });
+}
+
+constexpr double kMostEpochs = 1e6;
+
+}  // namespace
+
+bool names_recommender(const std::string& text, const std::vector<std::string>& overrides) {
+  const std::string field = "model.kind=";
+  for (auto given = overrides.rbegin(); given != overrides.rend(); ++given)
+    if (given->starts_with(field)) return is_recommender(given->substr(field.size()));
+  try {
+    const YAML::Node recipe = YAML::Load(text);
+    return recipe.IsMap() && recipe["model"].IsMap() && recipe["model"]["kind"].IsScalar() &&
+           is_recommender(recipe["model"]["kind"].Scalar());
+  } catch (const YAML::Exception&) {
+    return false;  // whoever reads it says what is wrong
+  }
+}
+
+void describe(OptionSet& set, RecommenderRecipe& recipe) {
+  describe(set, "model", recipe.model);
+  describe(set, "data", recipe.data);
+  set.add("train.epochs", &recipe.epochs,
+          {.help = "Passes over the training samples; 0: as many as train.steps takes.",
+           .minimum = 0,
+           .maximum = kMostEpochs});
+  describe(set, "embedding", recipe.embedding);
+}
+
+void check(const RecommenderRecipe& recipe,
+           const std::function<std::string(const std::string&)>& where) {
+  check(recipe.data, "data", where);
+  completed(recipe.model, inputs_of(recipe));
+  const WorkerOptions worker = worker_options(recipe);
+  if (recipe.embedding.mode == EmbeddingMode::kSynchronous)
+    for (std::size_t table = 0; table < worker.tables.size(); ++table)
+      if (worker.staleness[table] > 1)
+        throw UserError({.operation = "train.recipe",
+                         .where = where("embedding.mode"),
+                         .what = "embedding.mode: rows of a synchronous run are never stale",
+                         .expected = "a staleness of 1",
+                         .got = std::to_string(worker.staleness[table]) + " for '" +
+                                worker.tables[table].name + "'",
+                         .fix = "set embedding.mode=hybrid, or embedding.staleness=1"});
+}
+
+RecommenderInputs inputs_of(const RecommenderRecipe& recipe) {
+  const TabularOptions data = complete(recipe.data);
+  RecommenderInputs inputs{.numeric = static_cast<std::int64_t>(data.numeric.size())};
+  for (const CategoricalOptions& feature : data.categorical)
+    inputs.row_widths.push_back(feature.width *
+                                (feature.pool == Pooling::kSequence ? feature.last : 1));
+  return inputs;
+}
+
+WorkerOptions worker_options(const RecommenderRecipe& recipe) {
+  WorkerOptions worker;
+  for (const CategoricalOptions& feature : complete(recipe.data).categorical) {
+    const RowOptions rows = row_options(recipe.embedding.rows, feature.embedding);
+    const std::string& name = rows.table.empty() ? feature.name : rows.table;
+    const auto known = std::ranges::find(worker.tables, name, &FeatureSpec::name);
+    if (known != worker.tables.end() && known->width != feature.width) {
+      throw UserError({.operation = "train.recipe",
+                       .where = feature.embedding.where(),
+                       .what = "features of one table have rows of different widths",
+                       .expected = std::to_string(known->width) + ", as the first one",
+                       .got = "'" + feature.name + "' with " + std::to_string(feature.width),
+                       .fix = "set its width to " + std::to_string(known->width)});
+    }
+    worker.features.push_back(
+        {.table = static_cast<int>(known - worker.tables.begin()),
+         .pooling = feature.pool,
+         .length = static_cast<int>(std::max<std::int64_t>(1, feature.last))});
+    if (known != worker.tables.end()) continue;
+    worker.tables.push_back({.name = name,
+                             .width = static_cast<int>(feature.width),
+                             .init = rows.init,
+                             .optimizer = rows.optimizer,
+                             .precision = rows.precision,
+                             .admission = rows.admission,
+                             .eviction = rows.eviction});
+    worker.staleness.push_back(static_cast<int>(rows.staleness));
+  }
+  return worker;
+}
+
+std::string network_fields(const RecommenderRecipe& recipe) {
+  const RecommenderInputs inputs = inputs_of(recipe);
+  const RecommenderOptions model = completed(recipe.model, inputs);
+  nlohmann::ordered_json fields = {{"kind", name_of(model.kind)},
+                                   {"bottom", model.bottom},
+                                   {"top", model.top},
+                                   {"interaction", name_of(model.interaction)},
+                                   {"cross_layers", model.cross_layers},
+                                   {"rank", model.rank},
+                                   {"batch_norm", name_of(model.batch_norm)},
+                                   {"activation", name_of(model.activation)},
+                                   {"wide", model.wide},
+                                   {"numeric", inputs.numeric},
+                                   {"rows", inputs.row_widths}};
+  for (const FeatureSpec& table : worker_options(recipe).tables)
+    fields["tables"][table.name] = {{"width", table.width},
+                                    {"optimizer", name_of(table.optimizer.kind)},
+                                    {"precision", name_of(table.precision)}};
+  return fields.dump();
+}
+
+}  // namespace strata

@@ -1,0 +1,131 @@
+#include "strata/train/recommender_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "strata/base/errors.h"
+#include "strata/embed/row_table.h"
+#include "strata/tabular/click_metrics.h"
+
+namespace strata {
+namespace {
+
+std::vector<std::shared_ptr<RowStore>> make_tables(const Recipe& recipe) {
+  const EmbeddingOptions& embedding = recipe.recommender->embedding;
+  std::vector<std::shared_ptr<RowStore>> tables;
+  for (std::int64_t shard = 0; shard < embedding.shards; ++shard) {
+    RowTableOptions options{.seed = static_cast<std::uint64_t>(recipe.train.seed),
+                            .memory_bytes = embedding.memory.count,
+                            .cold = embedding.cold};
+    if (!options.cold.empty()) options.cold += "/shard-" + std::to_string(shard);
+    tables.push_back(
+        std::make_shared<RowTable>(worker_options(*recipe.recommender).tables, options));
+  }
+  return tables;
+}
+
+// What the samples define; an AUC that isn't exact says by how much.
+NamedMetrics named(const ClickQuality& quality) {
+  NamedMetrics metrics;
+  const auto add = [&](const char* name, double value) {
+    if (!std::isnan(value)) metrics.emplace_back(name, value);
+  };
+  add("auc", quality.auc);
+  if (quality.auc_error > 0) add("auc_error", quality.auc_error);
+  add("grouped_auc", quality.grouped_auc);
+  add("normalized_entropy", quality.normalized_entropy);
+  add("calibration", quality.calibration);
+  return metrics;
+}
+
+}  // namespace
+
+RecommenderRun::RecommenderRun(const Recipe& recipe, const PlannedRun& run, const LogData& data,
+                               int processes)
+    : recipe_(recipe),
+      data_(data),
+      steps_(run.plan.steps),
+      mesh_(run.mesh.mesh()),
+      reading_stage_(steps_.pipeline_rank(run.model.dataflow().rows_layer)) {
+  const EmbeddingOptions& embedding = recipe.recommender->embedding;
+  if (processes > 1)
+    throw UserError({.operation = "train.embedding",
+                     .where = "embedding.servers",
+                     .what = "local rows live in one process, and the run has several",
+                     .expected = "addresses of servers",
+                     .got = "local",
+                     .fix = "start servers and name them, or run all ranks in one process"});
+  servers_ = make_local_servers(make_tables(recipe), {.ranks = mesh_.dp, .wire = embedding.wire});
+}
+
+SampleBatch RecommenderRun::part_of_mini_batch(std::int64_t samples_seen, int replica) const {
+  const std::int64_t mini_batch = recipe_.train.mini_batch;
+  const TabularLoader& loader = data_.tabular().train;
+  const SampleRange part = replica_samples(loader.size(samples_seen, mini_batch), replica, mesh_.dp,
+                                           steps_.decisions().micro_batch);
+  return loader.at(samples_seen, mini_batch, part.first, part.samples);
+}
+
+std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
+  const MeshPlace place = mesh_.place(rank);
+  if (place.pp != reading_stage_) return nullptr;
+  return std::make_unique<EmbeddedRows>(
+      worker_options(*recipe_.recommender), std::move(servers_[place.dp]),
+      SampleOrder{.seen_after = [this](std::int64_t seen) { return data_.seen_after(seen); },
+                  .part = [this, replica = place.dp](
+                              std::int64_t seen) { return part_of_mini_batch(seen, replica); }});
+}
+
+EmbeddingRecord RecommenderRun::exchange(EmbeddedRows* rows, Group& group) const {
+  const WorkerOptions worker = worker_options(*recipe_.recommender);
+  std::size_t size = static_cast<std::size_t>(group.size());
+  for (const int staleness : worker.staleness) size += static_cast<std::size_t>(staleness);
+  std::vector<double> numbers(size, 0.0);  // waits by rank, then counts table by table
+  if (rows) {
+    const EmbeddedRows::Use use = rows->take_use();
+    numbers[static_cast<std::size_t>(group.rank())] = use.wait_seconds;
+    auto number = numbers.begin() + group.size();
+    for (std::size_t table = 0; table < use.lacked.size(); ++table) {
+      std::ranges::copy(use.lacked[table], number);
+      number += worker.staleness[table];
+    }
+  }
+  group.all_reduce(numbers);
+  const auto counts = numbers.begin() + group.size();
+  EmbeddingRecord record{.wait_seconds = *std::max_element(numbers.begin(), counts)};
+  auto number = counts;
+  for (std::size_t table = 0; table < worker.tables.size(); ++table) {
+    const auto end = number + worker.staleness[table];
+    record.staleness.emplace_back(worker.tables[table].name,
+                                  std::vector<std::int64_t>(number, end));
+    number = end;
+  }
+  return record;
+}
+
+Evaluation RecommenderRun::evaluate(Trainer& trainer, EmbeddedRows* rows, Group& group) const {
+  const TabularValidationLoader& loader = data_.tabular().validation;
+  const TrainOptions& train = recipe_.train;
+  const std::int64_t samples = train.validation_samples == 0
+                                   ? loader.samples()
+                                   : std::min(train.validation_samples, loader.samples());
+  const int replica = mesh_.place(group.rank()).dp;
+  ClickMetrics clicks;
+  double loss = 0;
+  for (std::int64_t first = 0; first < samples; first += train.mini_batch) {
+    const SampleBatch batch = loader.at(first, std::min(train.mini_batch, samples - first));
+    const SampleRange part =
+        replica_samples(batch.samples, replica, mesh_.dp, steps_.decisions().micro_batch);
+    if (rows) rows->evaluate(trainer.steps_done(), part_of(batch, part.first, part.samples));
+    const ReplicaScores mine = trainer.score(LogData::tensors_of(batch));
+    std::vector<double> scores(static_cast<std::size_t>(batch.samples), 0.0);
+    std::ranges::copy(mine.values, scores.begin() + mine.first_sample);
+    group.all_reduce(scores);
+    clicks.add(std::vector<float>(scores.begin(), scores.end()), batch.labels, batch.groups);
+    loss += mine.loss * static_cast<double>(batch.samples);
+  }
+  return {.loss = loss / static_cast<double>(samples), .metrics = named(clicks.quality())};
+}
+
+}  // namespace strata

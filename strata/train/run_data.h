@@ -1,0 +1,60 @@
+/// Opens what a run learns from, whatever its recipe trains: windows of a text, or samples of logs.
+///
+/// Threads  const, any thread: every rank reads its own copy.
+/// Errors   UserError: what the files' owners refuse.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "strata/data/corpus.h"
+#include "strata/data/loader.h"
+#include "strata/tabular/loader.h"
+#include "strata/train/recipe.h"
+
+namespace strata {
+
+class RunData {
+ public:
+  virtual ~RunData() = default;
+
+  /// The mini-batch that begins where so many samples were seen.
+  virtual MiniBatch at(std::int64_t samples_seen) const = 0;
+  /// Samples seen behind it.
+  virtual std::int64_t seen_after(std::int64_t samples_seen) const = 0;
+};
+
+class TextData final : public RunData {
+ public:
+  explicit TextData(const Recipe& recipe);
+  MiniBatch at(std::int64_t samples_seen) const override;
+  std::int64_t seen_after(std::int64_t samples_seen) const override;
+  const Corpus& corpus() const { return corpus_; }
+
+ private:
+  Corpus corpus_;
+  TrainingLoader loader_;
+  std::int64_t mini_batch_;
+};
+
+/// Mini-batches have the rows of their ids left open: [samples, 0].
+class LogData final : public RunData {
+ public:
+  /// `state`: of the preprocessing, as a checkpoint has it; empty: learnt from the training samples.
+  explicit LogData(const Recipe& recipe, const std::string& state = "");
+  MiniBatch at(std::int64_t samples_seen) const override;
+  std::int64_t seen_after(std::int64_t samples_seen) const override;
+  const TabularData& tabular() const { return data_; }
+
+  /// What the net reads of these samples.
+  static MiniBatch tensors_of(const SampleBatch& samples);
+
+ private:
+  TabularData data_;
+  std::int64_t mini_batch_;
+};
+
+std::unique_ptr<RunData> open_data(const Recipe& recipe);
+
+}  // namespace strata
