@@ -5,6 +5,7 @@
 /// Errors   what layers, the group and the allocator throw, with the action's place in front.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -34,6 +35,9 @@ struct MachineOptions {
   std::uint64_t seed = 1;      ///< of first values and dropout
   double clip = 0;             ///< largest gradient norm; 0: no clipping
   double label_smoothing = 0;  ///< in training
+  /// Asynchronous training: weights are updated with the gradients of so many steps before. The first
+  /// steps have none and update nothing.
+  int gradient_delay = 0;
 };
 
 /// One step's inputs.
@@ -121,6 +125,7 @@ class StageMachine final : public Machine {
   void add_ties(const Action& action);
   void reduce_gradients(const Action& action);
   void await_gradients(const Action& action);
+  bool delay_gradients();
   void reduce_norm_and_loss();
   std::vector<double> layer_squares();
   std::vector<double> block_squares_of(int layer);
@@ -166,6 +171,7 @@ class StageMachine final : public Machine {
   };
   std::map<int, HostSquares> host_squares_;
   std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
+  std::deque<std::vector<at::Tensor>> delayed_;  // by step, layer by layer; the oldest first
   LaneTrace* lane_trace_;
   BatchRows* rows_;
   // Null: no layer is updated on the host.

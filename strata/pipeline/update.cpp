@@ -169,7 +169,25 @@ std::vector<double> StageMachine::layer_squares() {
   return squares;
 }
 
+// Puts this step's gradients away for those of gradient_delay steps before; false as long as there are none.
+bool StageMachine::delay_gradients() {
+  if (options_.gradient_delay == 0) return true;
+  std::vector<at::Tensor> now;
+  for (const int layer : store_.layers())
+    now.push_back(store_.acquire(layer, StateKind::kGradientShard).gradient_shard().clone());
+  delayed_.push_back(std::move(now));
+  if (static_cast<int>(delayed_.size()) <= options_.gradient_delay) return false;
+  const std::vector<int> layers = store_.layers();
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    store_.acquire(layers[i], StateKind::kGradientShard)
+        .gradient_shard()
+        .copy_(delayed_.front()[i]);
+  delayed_.pop_front();
+  return true;
+}
+
 void StageMachine::reduce_norm_and_loss() {
+  const bool has_gradients = delay_gradients();
   layer_times_.end_step();  // of the step before
   // One entry a layer and tensor-parallel rank, filled by one rank alone (adding zeros is exact),
   // and the loss behind them.
@@ -188,7 +206,7 @@ void StageMachine::reduce_norm_and_loss() {
   scalars_.squares = ordered_sum(sums);
   const double norm = std::sqrt(scalars_.squares) / scalars_.loss_scale;
   scalars_.factor = clip_factor(norm, options_.clip) / scalars_.loss_scale;
-  scalars_.skip = inputs_.may_skip && !std::isfinite(norm);
+  scalars_.skip = !has_gradients || (inputs_.may_skip && !std::isfinite(norm));
   outcome_ = {.loss = scalars_.loss.sum / static_cast<double>(inputs_.valid_tokens),
               .gradient_norm = norm,
               .skipped = scalars_.skip};

@@ -150,6 +150,18 @@ TEST_F(EmbeddingTraining, LearnsFromRows) {
   EXPECT_LT(frozen.validation_metrics[0].second, 0.6) << "what rows alone can tell";
 }
 
+TEST_F(EmbeddingTraining, AnAsynchronousNetUpdatesWithOldGradients) {
+  const std::vector<double> hybrid = losses({"embedding.staleness=3"});
+  const TrainingResult late = train({"embedding.staleness=3", "embedding.mode=asynchronous"});
+  const std::vector<double> asynchronous = losses_of(late);
+  // Two steps without an update of the net: what it loses shows from the second step on.
+  EXPECT_EQ(asynchronous[0], hybrid[0]);
+  EXPECT_NE(asynchronous[1], hybrid[1]);
+  EXPECT_EQ(losses({"embedding.staleness=1", "embedding.mode=asynchronous"}), losses({}));
+  EXPECT_EQ(losses({"embedding.staleness=3", "embedding.mode=asynchronous", "mesh.pp=2"}),
+            asynchronous);
+}
+
 TEST_F(EmbeddingTraining, RefusesWhatContradictsItself) {
   EXPECT_EQ(refusal({"embedding.mode=synchronous", "embedding.staleness=2"}),
             "embedding.mode: rows of a synchronous run are never stale");

@@ -217,10 +217,23 @@ std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile
       with_convention(plan_request(recipe, model_of(recipe), machine), convention));
 }
 
+namespace {
+
+// As many updates as rows may lack.
+int gradient_delay(const Recipe& recipe) {
+  if (!recipe.recommender ||
+      recipe.recommender->embedding.mode != EmbeddingMode::kAsynchronous)
+    return 0;
+  return as_int(recipe.recommender->embedding.rows.staleness) - 1;
+}
+
+}  // namespace
+
 TrainerOptions trainer_options(const Recipe& recipe) {
   return {.machine = {.seed = static_cast<std::uint64_t>(recipe.train.seed),
                       .clip = recipe.train.clip,
-                      .label_smoothing = recipe.train.label_smoothing},
+                      .label_smoothing = recipe.train.label_smoothing,
+                      .gradient_delay = gradient_delay(recipe)},
           .precision = recipe.train.precision,
           .optimizer = recipe.optimizer,
           .host_bytes = recipe.memory.host.count,

@@ -41,14 +41,29 @@ NamedMetrics named(const ClickQuality& quality) {
 
 }  // namespace
 
-RecommenderRun::RecommenderRun(const Recipe& recipe, const PlannedRun& run, const LogData& data,
+RecommenderRun::RecommenderRun(const Recipe& recipe, StepPlan steps, const LogData& data,
                                int processes)
     : recipe_(recipe),
       data_(data),
-      steps_(run.plan.steps),
-      mesh_(run.mesh.mesh()),
-      reading_stage_(steps_.pipeline_rank(run.model.dataflow().rows_layer)) {
+      steps_(std::move(steps)),
+      mesh_(steps_.decisions().mesh),
+      reading_stage_(steps_.pipeline_rank(steps_.dataflow().rows_layer)) {
   const EmbeddingOptions& embedding = recipe.recommender->embedding;
+  const bool offloads = !steps_.decisions().tiers.layers.empty();
+  if (offloads && embedding.mode == EmbeddingMode::kAsynchronous)
+    throw UserError({.operation = "train.embedding",
+                     .where = "embedding.mode",
+                     .what = "gradients of an asynchronous net stay on the device",
+                     .expected = "a net that fits in memory.device",
+                     .got = "one of which something lives on the host",
+                     .fix = "set memory.device to more, or embedding.mode=hybrid"});
+  if (!recipe.memory.disk.path.empty())
+    throw UserError({.operation = "train.embedding",
+                     .where = "memory.disk.path",
+                     .what = "a recommender's net does not live on a disk: commits there have no rows",
+                     .expected = "device or host memory",
+                     .got = recipe.memory.disk.path,
+                     .fix = "remove memory.disk; embedding.cold is the disk of rows"});
   if (processes > 1)
     throw UserError({.operation = "train.embedding",
                      .where = "embedding.servers",

@@ -13,7 +13,6 @@
 #include "strata/embed/local_servers.h"
 #include "strata/report/metrics.h"
 #include "strata/train/embedded_rows.h"
-#include "strata/train/planned_run.h"
 #include "strata/train/run_data.h"
 #include "strata/train/trainer.h"
 
@@ -27,7 +26,7 @@ struct Evaluation {
 
 class RecommenderRun {
  public:
-  RecommenderRun(const Recipe& recipe, const PlannedRun& run, const LogData& data, int processes);
+  RecommenderRun(const Recipe& recipe, StepPlan steps, const LogData& data, int processes = 1);
 
   /// For the rank that reads rows; null for others.
   std::unique_ptr<EmbeddedRows> rows_of(int rank);

@@ -326,7 +326,8 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request) {
   RunState state{recipe, run, request, open_data(recipe)};
   if (const auto* logs = dynamic_cast<const LogData*>(state.data.get()))
-    state.recommender = std::make_unique<RecommenderRun>(recipe, run, *logs, world.processes());
+    state.recommender =
+        std::make_unique<RecommenderRun>(recipe, run.plan.steps, *logs, world.processes());
   world.run([&](Group& group, MemoryAccount& account) { RankLoop(state, group, account).run(); });
   TrainingResult& result = state.result;
   std::vector<double> seconds, bubbles;

@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/ranks.h"
+#include "strata/train/recommender_run.h"
 #include "strata/train/run_data.h"
 #include "strata/train/trained_model.h"
 #include "strata/train/trainer.h"
@@ -54,6 +56,9 @@ class ReplayFolder {
 Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& plan,
                  int threads_per_rank, const std::string& resume) {
   const std::unique_ptr<RunData> data = open_data(recipe);
+  std::optional<RecommenderRun> recommender;
+  if (const auto* logs = dynamic_cast<const LogData*>(data.get()))
+    recommender.emplace(recipe, plan, *logs);
   const ReplayFolder folder(recipe.memory.disk.path);
   Gradients result;
   std::mutex mutex;
@@ -64,6 +69,9 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
                      TrainerOptions options = trainer_options(recipe);
                      options.disk.path = folder.path();
                      options.disk.file.replace = true;
+                     const std::unique_ptr<EmbeddedRows> rows =
+                         recommender ? recommender->rows_of(group.rank()) : nullptr;
+                     options.rows = rows.get();
                      Trainer trainer(model, plan, group, std::move(options));
                      TrainingPosition position;
                      if (resume.empty()) {
@@ -71,6 +79,7 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
                      } else {
                        position = load_trainer(trainer, checkpoint_model(recipe), resume);
                      }
+                     if (rows) rows->begin(position.steps_done, position.samples_seen);
                      const MiniBatch batch = data->at(position.samples_seen);
                      const double loss = trainer.gradient_step(batch).loss;
                      const std::lock_guard lock(mutex);
