@@ -171,7 +171,7 @@ class StageMachine final : public Machine {
   };
   std::map<int, HostSquares> host_squares_;
   std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
-  std::deque<std::vector<at::Tensor>> delayed_;  // by step, layer by layer; the oldest first
+  std::deque<std::vector<at::Tensor>> delayed_;         // by step, layer by layer; the oldest first
   LaneTrace* lane_trace_;
   BatchRows* rows_;
   // Null: no layer is updated on the host.

@@ -135,7 +135,8 @@ TEST_F(EmbeddingTraining, AFeatureMayHaveAStalenessAnOptimizerOrATableOfItsOwn) 
   EXPECT_NE(losses({features + "{optimizer: {kind: sgd}}}]"}), plain);
   const TrainingResult shared = train({features + "{table: user}}]"});
   EXPECT_EQ(shared.records.back().embedding->staleness.size(), 1u);
-  EXPECT_EQ(refusal({"model.kind=deep_wide", "data.categorical=[{name: user, width: 8}, {name: words, width: 4, embedding: "
+  EXPECT_EQ(refusal({"model.kind=deep_wide",
+                     "data.categorical=[{name: user, width: 8}, {name: words, width: 4, embedding: "
                      "{table: user}}]"}),
             "features of one table have rows of different widths");
 }

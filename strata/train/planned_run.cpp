@@ -221,8 +221,7 @@ namespace {
 
 // As many updates as rows may lack.
 int gradient_delay(const Recipe& recipe) {
-  if (!recipe.recommender ||
-      recipe.recommender->embedding.mode != EmbeddingMode::kAsynchronous)
+  if (!recipe.recommender || recipe.recommender->embedding.mode != EmbeddingMode::kAsynchronous)
     return 0;
   return as_int(recipe.recommender->embedding.rows.staleness) - 1;
 }

@@ -58,12 +58,13 @@ RecommenderRun::RecommenderRun(const Recipe& recipe, StepPlan steps, const LogDa
                      .got = "one of which something lives on the host",
                      .fix = "set memory.device to more, or embedding.mode=hybrid"});
   if (!recipe.memory.disk.path.empty())
-    throw UserError({.operation = "train.embedding",
-                     .where = "memory.disk.path",
-                     .what = "a recommender's net does not live on a disk: commits there have no rows",
-                     .expected = "device or host memory",
-                     .got = recipe.memory.disk.path,
-                     .fix = "remove memory.disk; embedding.cold is the disk of rows"});
+    throw UserError(
+        {.operation = "train.embedding",
+         .where = "memory.disk.path",
+         .what = "a recommender's net does not live on a disk: commits there have no rows",
+         .expected = "device or host memory",
+         .got = recipe.memory.disk.path,
+         .fix = "remove memory.disk; embedding.cold is the disk of rows"});
   if (processes > 1)
     throw UserError({.operation = "train.embedding",
                      .where = "embedding.servers",
