@@ -152,6 +152,17 @@ TEST(ClickMetrics, BeyondItsLimitItKeepsWholeGroups) {
   EXPECT_NEAR(some.grouped_auc, brute_grouped(all), 0.03);
 }
 
+// One rank had to leave groups out and the other not: both orders leave out the same.
+TEST(ClickMetrics, MergesPartsThatLeftOutDifferentGroups) {
+  const Predictions all = random_predictions(40000, 17);
+  const ClickMetrics few = metrics_of(all, 12000, 0, 1000), many = metrics_of(all, 12000, 1000);
+  ClickMetrics one = few, other = many;
+  one.merge(many);
+  other.merge(few);
+  EXPECT_EQ(one.quality().grouped_auc, other.quality().grouped_auc);
+  EXPECT_EQ(one.quality().grouped_auc, metrics_of(all, 12000).quality().grouped_auc);
+}
+
 TEST(ClickMetrics, SaysWhereNothingIsDefined) {
   EXPECT_TRUE(std::isnan(ClickMetrics().quality().auc));
   EXPECT_TRUE(std::isnan(ClickMetrics().quality().log_loss));
