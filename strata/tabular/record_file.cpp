@@ -12,6 +12,7 @@
 
 #include "strata/base/checksum.h"
 #include "strata/base/errors.h"
+#include "strata/base/random_access_file.h"
 #include "strata/base/units.h"
 
 namespace strata {
