@@ -149,6 +149,12 @@ std::string CheckpointReader::config_json() const {
       ->text(kMaxJsonBytes);
 }
 
+std::string CheckpointReader::text(const std::string& name) const {
+  const ChunkDigest* digest = digest_of(name);
+  if (digest == nullptr) return "";
+  return VerifiedFile::open(folder_ + "/" + name, kCheckpointUse, digest)->text(kMaxJsonBytes);
+}
+
 CheckpointModel CheckpointReader::model() const {
   if (!manifest_.network.empty()) return CheckpointModel(manifest_.network);
   return decoder();

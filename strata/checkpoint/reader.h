@@ -39,6 +39,7 @@ class CheckpointReader {
   void read_runs(const NamedState& state, const std::vector<FileTensor>& parts) const;
 
   std::string config_json() const;
+  std::string text(const std::string& name) const;  ///< of a further file; "" if there is none
 
   /// How the text of the data became tokens: bytes, none, or this folder, if it has a
   /// tokenizer.json, whose bytes are verified here; "" where nothing tells.

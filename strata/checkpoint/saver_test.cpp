@@ -323,6 +323,8 @@ TEST_F(SavingTest, KeepsWeightsOfAnotherNetworkUnderTheirOwnNames) {
   reader.verify_all();
   EXPECT_TRUE(reader.contains("block1.attention.qkv.weight"));
   EXPECT_FALSE(reader.model().decoder);
+  EXPECT_EQ(reader.text("preprocessing.json"), "{\"a\": 1}");
+  EXPECT_EQ(reader.text("other.json"), "");
   const ExampleStates states = ExampleRank(model(), kMeshes[3], 1).held();
   EXPECT_EQ(load_states(path, CheckpointModel(fields), states.weights, states.slots), at_step(1));
   for (const NamedState& state : states.weights) EXPECT_TRUE(ExampleRank::was_read(state));

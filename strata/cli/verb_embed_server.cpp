@@ -18,14 +18,52 @@
 #include "strata/cli/verbs.h"
 #include "strata/embed/embed_server.h"
 #include "strata/embed/feature_file.h"
+#include "strata/train/recipe.h"
 
 namespace strata {
 namespace {
 
 struct EmbedServerArguments {
   ServerOptions options;
-  std::string features, memory, ask;
+  std::string recipe, features, memory, ask;
+  std::vector<std::string> overrides;
 };
+
+// What the recipe says of this shard.
+void take_from_recipe(EmbedServerArguments& arguments) {
+  const Recipe recipe = load_recipe(arguments.recipe, arguments.overrides);
+  if (!recipe.recommender)
+    throw UserError({.operation = "cli.embed_server",
+                     .where = arguments.recipe,
+                     .what = "a model of text has no embedding servers",
+                     .expected = "model.kind dlrm, dcn or deep_wide",
+                     .got = name_of(recipe.model.kind),
+                     .fix = "name a recommender's recipe"});
+  const EmbeddingOptions& embedding = recipe.recommender->embedding;
+  ServerOptions& options = arguments.options;
+  const auto shards = static_cast<int>(embedding.servers.size());
+  if (embedding.is_local() || options.shard < 0 || options.shard >= shards)
+    throw UserError({.operation = "cli.embed_server",
+                     .where = embedding.is_local() ? "embedding.servers" : "--shard",
+                     .what = "the recipe has no server of this number",
+                     .expected = "an address in embedding.servers for each shard",
+                     .got = "shard " + std::to_string(options.shard) + " of " +
+                            (embedding.is_local() ? "local rows" : std::to_string(shards)),
+                     .fix = "set embedding.servers to the addresses, or --shard to one of them"});
+  options.features = worker_options(*recipe.recommender).tables;
+  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  options.ranks = recipe.mesh.mesh().dp;
+  options.shards = shards;
+  options.memory_bytes = embedding.memory.count;
+  const std::string name = "shard-" + std::to_string(options.shard);
+  if (options.listen.empty()) options.listen = embedding.servers[options.shard];
+  if (options.folder.empty() && !embedding.folder.empty())
+    options.folder = embedding.folder + "/" + name;
+  if (options.cold_folder.empty() && !embedding.cold.empty())
+    options.cold_folder = embedding.cold + "/" + name;
+}
+
+constexpr const char* kDefaultAddress = "127.0.0.1:7001";
 
 void print_answer(const EmbedServerArguments& arguments) {
   const std::string answer =
@@ -65,14 +103,18 @@ class SignalWait {
 };
 
 void run_embed_server(EmbedServerArguments arguments) {
+  if (!arguments.ask.empty() && arguments.options.listen.empty())
+    arguments.options.listen = kDefaultAddress;
   if (!arguments.ask.empty()) return print_answer(arguments);
   ServerOptions& options = arguments.options;
-  if (arguments.features.empty() || options.folder.empty())
+  if (!arguments.recipe.empty()) take_from_recipe(arguments);
+  if ((arguments.recipe.empty() && arguments.features.empty()) || options.folder.empty())
     throw UserError({.operation = "cli.embed_server",
                      .what = "a server needs the features of its rows and a folder",
-                     .expected = "--features FILE --folder FOLDER",
+                     .expected = "a recipe, or --features FILE, and --folder FOLDER",
                      .fix = "give both, or --ask a server that runs"});
-  options.features = read_features(arguments.features);
+  if (!arguments.features.empty()) options.features = read_features(arguments.features);
+  if (options.listen.empty()) options.listen = kDefaultAddress;
   if (!arguments.memory.empty()) options.memory_bytes = parse_bytes(arguments.memory).count;
   SignalWait signals;
   EmbedServer server(options);
@@ -89,14 +131,20 @@ void add_embed_server_verb(CLI::App& app) {
       app.add_subcommand("embed-server", "serve one shard of a recommender's embedding rows");
   auto arguments = std::make_shared<EmbedServerArguments>();
   ServerOptions& options = arguments->options;
+  options.listen.clear();
+  verb->add_option("recipe", arguments->recipe,
+                   "that trains: features, seed, ranks, shards, memory and addresses are its")
+      ->check(refuse_empty_path);
+  verb->add_option("--set", arguments->overrides, "override a field of the recipe: a.b=c");
   verb->add_option("--features", arguments->features, "JSON file with the features of the rows")
       ->check(refuse_empty_path);
   verb->add_option("--seed", options.seed, "of first values")->capture_default_str();
   verb->add_option("--shard", options.shard, "which one this is, from 0")->capture_default_str();
   verb->add_option("--shards", options.shards, "servers in all")->capture_default_str();
   verb->add_option("--ranks", options.ranks, "that train")->capture_default_str();
-  verb->add_option("--listen", options.listen, "HOST:PORT or unix:PATH; with --ask: whom")
-      ->capture_default_str();
+  verb->add_option("--listen", options.listen,
+                   std::string("HOST:PORT or unix:PATH; with --ask: whom; else the recipe's, or ") +
+                       kDefaultAddress);
   verb->add_option("--folder", options.folder, "for snapshots and the log of updates")
       ->check(refuse_empty_path);
   verb->add_option("--from", options.from,

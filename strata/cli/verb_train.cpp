@@ -199,12 +199,20 @@ std::int64_t steps_of(const Recipe& recipe, const RunData& data) {
 
 void run_train(const TrainArguments& arguments) {
   Recipe recipe = arguments.load();
+  if (recipe.recommender && arguments.resume.empty() && !arguments.from.empty())
+    throw UserError(
+        {.operation = "train.from",
+         .where = "--from",
+         .what = "a recommender's net is nothing without the rows that it was trained with",
+         .expected = "a checkpoint to go on from",
+         .got = "--from " + arguments.from,
+         .fix = "pass --resume " + arguments.from});
   World world = join_world(recipe);
   std::int64_t steps_done = 0;
   std::string decisions;
   // Bad data and checkpoints are refused before anything is measured.
   const std::string steps = world.agree([&] {
-    const std::unique_ptr<const RunData> data = open_data(recipe);
+    const std::unique_ptr<const RunData> data = open_data(recipe, arguments.resume);
     if (holds_commits(arguments.resume)) {
       const DiskCommit commit = last_commit(arguments.resume);
       require_resumable(commit, recipe, arguments.resume);

@@ -220,6 +220,11 @@ void EmbeddingWorker::read(std::int64_t version, const SampleBatch& samples,
   pool_step(*step, pooled);
 }
 
+void EmbeddingWorker::save(std::int64_t version) {
+  finish_tasks();
+  servers_.save(version);
+}
+
 void EmbeddingWorker::submit(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);

@@ -70,6 +70,9 @@ class EmbeddingWorker {
   /// Rows as they are after `version` updates, which this waits for, pooled: for evaluation.
   void read(std::int64_t version, const SampleBatch& samples, std::span<float> pooled);
 
+  /// Has every shard save the rows as `version` updates have left them; waits until that is durable.
+  void save(std::int64_t version);
+
   /// Rows that were used since it was taken last, per table, by how many updates they lacked those of
   /// all steps before: as many counts as the table's staleness.
   std::vector<std::vector<std::int64_t>> take_staleness_counts();

@@ -31,6 +31,8 @@ class EmbeddedRows final : public BatchRows {
   /// The run goes on at this step, where so many samples were seen.
   void begin(std::int64_t step, std::int64_t samples_seen);
 
+  void save(std::int64_t version) { worker_.save(version); }
+
   /// The samples that are evaluated next, and after how many updates.
   void evaluate(std::int64_t version, SampleBatch part);
 
@@ -40,7 +42,6 @@ class EmbeddedRows final : public BatchRows {
     std::vector<std::vector<std::int64_t>> lacked;  ///< by table
   };
   Use take_use() { return {worker_.take_waited_seconds(), worker_.take_staleness_counts()}; }
-  RowServers& servers() { return *servers_; }
 
  private:
   SampleBatch part_of_step(std::int64_t step);

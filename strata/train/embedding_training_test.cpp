@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "strata/base/errors.h"
@@ -39,11 +40,12 @@ class EmbeddingTraining : public testing::Test {
     }
   }
 
-  TrainingResult train(std::vector<std::string> overrides) const {
+  TrainingResult train(std::vector<std::string> overrides,
+                       const TrainingRequest& request = {}) const {
     overrides.push_back("data.train=" + folder_.path("clicks.tsv"));
     const Recipe recipe = parse_recipe(kRecipe, "recipe.yaml", overrides);
     World world = join_world(recipe);
-    return strata::train(world, recipe, plan_run(recipe, /*probe=*/false), {});
+    return strata::train(world, recipe, plan_run(recipe, /*probe=*/false), request);
   }
 
   static std::vector<double> losses_of(const TrainingResult& result) {
@@ -56,9 +58,10 @@ class EmbeddingTraining : public testing::Test {
     return losses_of(train(overrides));
   }
 
-  std::string refusal(const std::vector<std::string>& overrides) const {
+  std::string refusal(const std::vector<std::string>& overrides,
+                      const std::string& resume = "") const {
     try {
-      train(overrides);
+      train(overrides, {.resume = resume});
     } catch (const UserError& error) {
       EXPECT_FALSE(error.text().fix.empty());
       return error.text().what;
@@ -139,6 +142,28 @@ TEST_F(EmbeddingTraining, AFeatureMayHaveAStalenessAnOptimizerOrATableOfItsOwn) 
                      "data.categorical=[{name: user, width: 8}, {name: words, width: 4, embedding: "
                      "{table: user}}]"}),
             "features of one table have rows of different widths");
+}
+
+TEST_F(EmbeddingTraining, GoesOnFromACheckpointWithItsRowsOnAnyShards) {
+  const std::string saved = "train.checkpoint_folder=" + folder_.path("saved");
+  const std::vector<double> whole = losses_of(train({saved, "train.checkpoint_every=10"}));
+  const std::string resume = folder_.path("saved/step-00000010");
+  const auto rest_of = [&](const std::vector<std::string>& overrides) {
+    return losses_of(train(overrides, {.resume = resume}));
+  };
+  const std::vector<double> rest(whole.begin() + 10, whole.end());
+  EXPECT_EQ(rest_of({}), rest);
+  EXPECT_EQ(rest_of({"embedding.shards=3"}), rest);
+  EXPECT_EQ(rest_of({"mesh.pp=2"}), rest);
+  const std::vector<double> replicas = rest_of({"mesh.dp=2"});
+  ASSERT_EQ(replicas.size(), rest.size());
+  for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(replicas[i], rest[i], 1e-5);
+  // Statistics of numbers are the checkpoint's, whatever the samples are now.
+  EXPECT_EQ(rest_of({"data.fit_samples=100"}), rest);
+  EXPECT_EQ(refusal({"train.seed=2"}, resume), "the rows belong to another recipe or shard");
+  EXPECT_EQ(refusal({"model.top=[8]"}, resume), "the checkpoint is of another model");
+  std::filesystem::remove_all(folder_.path("saved/rows/shard-0"));
+  EXPECT_EQ(refusal({}, resume), "the rows of this checkpoint are not there");
 }
 
 TEST_F(EmbeddingTraining, LearnsFromRows) {

@@ -2,27 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/embed/row_table.h"
+#include "strata/checkpoint/folder.h"
+#include "strata/embed/remote_servers.h"
+#include "strata/embed/row_table_state.h"
+#include "strata/embed/saved_rows.h"
+#include "strata/embed/wire_messages.h"
 #include "strata/tabular/click_metrics.h"
 
 namespace strata {
 namespace {
 
-std::vector<std::shared_ptr<RowStore>> make_tables(const Recipe& recipe) {
-  const EmbeddingOptions& embedding = recipe.recommender->embedding;
-  std::vector<std::shared_ptr<RowStore>> tables;
-  for (std::int64_t shard = 0; shard < embedding.shards; ++shard) {
-    RowTableOptions options{.seed = static_cast<std::uint64_t>(recipe.train.seed),
-                            .memory_bytes = embedding.memory.count,
-                            .cold = embedding.cold};
-    if (!options.cold.empty()) options.cold += "/shard-" + std::to_string(shard);
-    tables.push_back(
-        std::make_shared<RowTable>(worker_options(*recipe.recommender).tables, options));
-  }
-  return tables;
+namespace fs = std::filesystem;
+
+// Beside the checkpoints of the folder, or of the one that holds this checkpoint.
+std::string rows_beside(const std::string& checkpoints) {
+  const fs::path path = fs::path(checkpoints).lexically_normal();
+  const fs::path folder = path.has_filename() ? path : path.parent_path();
+  return (step_of_folder_name(folder.filename()) ? folder.parent_path() : folder) / "rows";
 }
 
 // What the samples define; an AUC that isn't exact says by how much.
@@ -42,12 +42,14 @@ NamedMetrics named(const ClickQuality& quality) {
 }  // namespace
 
 RecommenderRun::RecommenderRun(const Recipe& recipe, StepPlan steps, const LogData& data,
-                               int processes)
+                               RowsStart start)
     : recipe_(recipe),
+      start_(std::move(start)),
       data_(data),
       steps_(std::move(steps)),
       mesh_(steps_.decisions().mesh),
-      reading_stage_(steps_.pipeline_rank(steps_.dataflow().rows_layer)) {
+      reading_stage_(steps_.pipeline_rank(steps_.dataflow().rows_layer)),
+      tables_(worker_options(*recipe.recommender).tables) {
   const EmbeddingOptions& embedding = recipe.recommender->embedding;
   const bool offloads = !steps_.decisions().tiers.layers.empty();
   if (offloads && embedding.mode == EmbeddingMode::kAsynchronous)
@@ -65,14 +67,47 @@ RecommenderRun::RecommenderRun(const Recipe& recipe, StepPlan steps, const LogDa
          .expected = "device or host memory",
          .got = recipe.memory.disk.path,
          .fix = "remove memory.disk; embedding.cold is the disk of rows"});
-  if (processes > 1)
+  if (!embedding.is_local()) return;
+  if (start_.processes > 1)
     throw UserError({.operation = "train.embedding",
                      .where = "embedding.servers",
                      .what = "local rows live in one process, and the run has several",
                      .expected = "addresses of servers",
                      .got = "local",
                      .fix = "start servers and name them, or run all ranks in one process"});
-  servers_ = make_local_servers(make_tables(recipe), {.ranks = mesh_.dp, .wire = embedding.wire});
+  make_local_rows(start_);
+}
+
+void RecommenderRun::make_local_rows(const RowsStart& start) {
+  const EmbeddingOptions& embedding = recipe_.recommender->embedding;
+  const auto seed = static_cast<std::uint64_t>(recipe_.train.seed);
+  const std::uint64_t fingerprint = fingerprint_of(tables_, seed);
+  const int shards = static_cast<int>(embedding.shards);
+  std::vector<std::shared_ptr<RowStore>> stores;
+  for (int shard = 0; shard < shards; ++shard) {
+    const std::string cold =
+        embedding.cold.empty() ? "" : embedding.cold + "/shard-" + std::to_string(shard);
+    shards_.push_back(make_row_table_state(
+        tables_, {.seed = seed, .memory_bytes = embedding.memory.count, .cold = cold}));
+    if (start.version > 0) {
+      const std::string folder =
+          embedding.folder.empty() ? rows_beside(start.resume) : embedding.folder;
+      SavedRows(folder, fingerprint, 0).load(start.version, shard, shards, *shards_.back());
+    }
+    stores.push_back({shards_.back(), &shards_.back()->rows()});
+  }
+  LocalServersOptions options{.ranks = mesh_.dp, .wire = embedding.wire, .version = start.version};
+  const std::string& checkpoints = recipe_.train.checkpoint_folder;
+  const std::string folder = embedding.folder.empty() && !checkpoints.empty()
+                                 ? rows_beside(checkpoints)
+                                 : embedding.folder;
+  if (!folder.empty())
+    options.save = [this, shards,
+                    saved = SavedRows(folder, fingerprint, recipe_.train.keep_checkpoints)](
+                       int shard, std::int64_t version) {
+      saved.save(version, shard, shards, *shards_[static_cast<std::size_t>(shard)]);
+    };
+  servers_ = make_local_servers(std::move(stores), options);
 }
 
 SampleBatch RecommenderRun::part_of_mini_batch(std::int64_t samples_seen, int replica) const {
@@ -86,8 +121,20 @@ SampleBatch RecommenderRun::part_of_mini_batch(std::int64_t samples_seen, int re
 std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
   const MeshPlace place = mesh_.place(rank);
   if (place.pp != reading_stage_) return nullptr;
+  const EmbeddingOptions& embedding = recipe_.recommender->embedding;
+  std::unique_ptr<RowServers> servers =
+      embedding.is_local()
+          ? std::move(servers_[static_cast<std::size_t>(place.dp)])
+          : make_remote_servers({.addresses = embedding.servers,
+                                 .features = tables_,
+                                 .seed = static_cast<std::uint64_t>(recipe_.train.seed),
+                                 .rank = place.dp,
+                                 .ranks = mesh_.dp,
+                                 .run = start_.run,
+                                 .version = start_.version,
+                                 .wire = embedding.wire});
   return std::make_unique<EmbeddedRows>(
-      worker_options(*recipe_.recommender), std::move(servers_[place.dp]),
+      worker_options(*recipe_.recommender), std::move(servers),
       SampleOrder{.seen_after = [this](std::int64_t seen) { return data_.seen_after(seen); },
                   .part = [this, replica = place.dp](
                               std::int64_t seen) { return part_of_mini_batch(seen, replica); }});

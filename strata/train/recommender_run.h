@@ -2,7 +2,8 @@
 ///
 /// Threads  made before the ranks; every rank calls evaluate() at the same time, and the other methods
 ///          for itself.
-/// Errors   UserError: local rows where the run has several processes.
+/// Errors   UserError: local rows where the run has several processes, a net that its mode forbids; what
+///          servers and saved rows refuse.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "strata/comm/group.h"
 #include "strata/embed/local_servers.h"
+#include "strata/embed/shard_state.h"
 #include "strata/report/metrics.h"
 #include "strata/train/embedded_rows.h"
 #include "strata/train/run_data.h"
@@ -24,9 +26,17 @@ struct Evaluation {
   NamedMetrics metrics;
 };
 
+/// Where a run begins.
+struct RowsStart {
+  int processes = 1;
+  std::uint64_t run = 1;     ///< higher than of every run before, the same in all processes
+  std::int64_t version = 0;  ///< steps done
+  std::string resume = "";   ///< the checkpoint, or its folder, that they were read from
+};
+
 class RecommenderRun {
  public:
-  RecommenderRun(const Recipe& recipe, StepPlan steps, const LogData& data, int processes = 1);
+  RecommenderRun(const Recipe& recipe, StepPlan steps, const LogData& data, RowsStart start = {});
 
   /// For the rank that reads rows; null for others.
   std::unique_ptr<EmbeddedRows> rows_of(int rank);
@@ -42,12 +52,17 @@ class RecommenderRun {
  private:
   SampleBatch part_of_mini_batch(std::int64_t samples_seen, int replica) const;
 
+  void make_local_rows(const RowsStart& start);
+
   const Recipe& recipe_;
+  RowsStart start_;
   const LogData& data_;
   StepPlan steps_;
   Mesh mesh_;
-  int reading_stage_;                                 // the pipeline rank
-  std::vector<std::unique_ptr<RowServers>> servers_;  // by replica
+  int reading_stage_;  // the pipeline rank
+  std::vector<FeatureSpec> tables_;
+  std::vector<std::shared_ptr<ShardState>> shards_;   // of local rows
+  std::vector<std::unique_ptr<RowServers>> servers_;  // of local rows, by replica
 };
 
 }  // namespace strata

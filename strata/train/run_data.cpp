@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "strata/checkpoint/reader.h"
 #include "strata/device/device.h"
 
 namespace strata {
@@ -52,8 +53,12 @@ MiniBatch LogData::tensors_of(const SampleBatch& samples) {
           .valid_tokens = std::ranges::count_if(samples.labels, [](float y) { return y >= 0; })};
 }
 
-std::unique_ptr<RunData> open_data(const Recipe& recipe) {
-  if (recipe.recommender) return std::make_unique<LogData>(recipe);
+std::unique_ptr<RunData> open_data(const Recipe& recipe, const std::string& resume) {
+  if (recipe.recommender) {
+    const std::string state =
+        resume.empty() ? "" : CheckpointReader::open(resume).text(kPreprocessingName);
+    return std::make_unique<LogData>(recipe, state);
+  }
   return std::make_unique<TextData>(recipe);
 }
 

@@ -55,6 +55,10 @@ class LogData final : public RunData {
   std::int64_t mini_batch_;
 };
 
-std::unique_ptr<RunData> open_data(const Recipe& recipe);
+inline constexpr const char* kPreprocessingName = "preprocessing.json";  ///< in a checkpoint
+
+/// `resume`: the checkpoint, or its folder, that the run goes on from; what it had learnt of numbers and
+/// texts holds on.
+std::unique_ptr<RunData> open_data(const Recipe& recipe, const std::string& resume = "");
 
 }  // namespace strata

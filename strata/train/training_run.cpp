@@ -3,7 +3,9 @@
 #include "strata/train/training_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -36,12 +38,17 @@ std::vector<MiniBatch> validation_batches(const Corpus& corpus, const TrainOptio
   return batches;
 }
 
-CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run) {
+CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run,
+                                     const RunData& data) {
+  std::map<std::string, std::string> texts;
+  if (const auto* logs = dynamic_cast<const LogData*>(&data))
+    texts[kPreprocessingName] = logs->tabular().preprocessing->save_state();
   return {.folder = recipe.train.checkpoint_folder,
           .keep = recipe.train.keep_checkpoints,
           .model = checkpoint_model(recipe),
           .tokenizer = recipe.data.tokenizer,
           .recipe = recipe.text,
+          .texts = std::move(texts),
           .threads_per_rank = run.threads_per_rank};
 }
 
@@ -73,7 +80,7 @@ class RankLoop {
         rows_(state.recommender ? state.recommender->rows_of(group.rank()) : nullptr),
         trainer_(state.run.model, state.run.plan.steps, group,
                  options_of(state.recipe, state.request, rows_.get())),
-        saver_(checkpoint_options(state.recipe, state.run), group,
+        saver_(checkpoint_options(state.recipe, state.run, *state.data), group,
                group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
         learning_rate_(state.recipe.learning_rate()) {
     const AccountScope on_host(nullptr);  // the device has one micro-batch of them at a time
@@ -275,6 +282,8 @@ class RankLoop {
   // Goes on in the background; the step after next finds it complete.
   void save() {
     group_.doing("checkpoint");
+    if (rows_) rows_->save(trainer_.steps_done());
+    if (state_.recommender) group_.barrier();  // a checkpoint is complete with its rows alone
     if (trainer_.on_disk()) return save_layers();
     saver_.save(position(), trainer_.owned_weights(), trainer_.owned_slots());
   }
@@ -322,12 +331,26 @@ class RankLoop {
 
 }  // namespace
 
+namespace {
+
+std::uint64_t nanoseconds_now() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::system_clock::now().time_since_epoch())
+                                        .count());
+}
+
+}  // namespace
+
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request) {
-  RunState state{recipe, run, request, open_data(recipe)};
+  RunState state{recipe, run, request, open_data(recipe, request.resume)};
   if (const auto* logs = dynamic_cast<const LogData*>(state.data.get()))
-    state.recommender =
-        std::make_unique<RecommenderRun>(recipe, run.plan.steps, *logs, world.processes());
+    state.recommender = std::make_unique<RecommenderRun>(
+        recipe, run.plan.steps, *logs,
+        RowsStart{.processes = world.processes(),
+                  .run = std::stoull(world.agree([] { return std::to_string(nanoseconds_now()); })),
+                  .version = position_at(request.resume, checkpoint_model(recipe)).steps_done,
+                  .resume = request.resume});
   world.run([&](Group& group, MemoryAccount& account) { RankLoop(state, group, account).run(); });
   TrainingResult& result = state.result;
   std::vector<double> seconds, bubbles;

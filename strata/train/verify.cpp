@@ -55,10 +55,13 @@ class ReplayFolder {
 
 Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& plan,
                  int threads_per_rank, const std::string& resume) {
-  const std::unique_ptr<RunData> data = open_data(recipe);
+  const std::unique_ptr<RunData> data = open_data(recipe, resume);
   std::optional<RecommenderRun> recommender;
   if (const auto* logs = dynamic_cast<const LogData*>(data.get()))
-    recommender.emplace(recipe, plan, *logs);
+    recommender.emplace(
+        recipe, plan, *logs,
+        RowsStart{.version = position_at(resume, checkpoint_model(recipe)).steps_done,
+                  .resume = resume});
   const ReplayFolder folder(recipe.memory.disk.path);
   Gradients result;
   std::mutex mutex;

@@ -1,0 +1,80 @@
+#include "strata/embed/saved_rows.h"
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "strata/base/durable_file.h"
+#include "strata/base/errors.h"
+#include "strata/embed/snapshot.h"
+#include "strata/embed/update_part.h"
+
+namespace strata {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what,
+                         const std::string& expected, const std::string& got,
+                         const std::string& fix) {
+  throw UserError({.operation = "embed.load",
+                   .where = where,
+                   .what = what,
+                   .expected = expected,
+                   .got = got,
+                   .fix = fix});
+}
+
+}  // namespace
+
+SavedRows::SavedRows(std::string folder, std::uint64_t fingerprint, std::int64_t keep)
+    : folder_(std::move(folder)), fingerprint_(fingerprint), keep_(keep) {}
+
+std::string SavedRows::shard_folder(int shard) const {
+  return folder_ + "/shard-" + std::to_string(shard);
+}
+
+// A version beyond those that are kept stays until the next one: the checkpoint of this one is not written
+// yet.
+void SavedRows::save(std::int64_t version, int shard, int shards, ShardState& state) const {
+  const std::string folder = shard_folder(shard);
+  make_folders_durably(folder, posix_file_system());
+  write_snapshot(
+      folder, {.fingerprint = fingerprint_, .shard = shard, .shards = shards, .version = version},
+      state);
+  if (keep_ == 0) return;
+  std::vector<std::int64_t> versions = list_snapshots(folder);
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) + 1 < versions.size(); ++i) {
+    std::error_code none;
+    fs::remove(folder + "/" + snapshot_name(versions[i]), none);
+  }
+}
+
+void SavedRows::load(std::int64_t version, int shard, int shards, ShardState& state) const {
+  const std::string first = shard_folder(0) + "/" + snapshot_name(version);
+  std::error_code none;
+  if (!fs::exists(first, none))
+    refuse(folder_, "the rows of this checkpoint are not there",
+           "snapshots of version " + std::to_string(version), "no " + first,
+           "resume from a checkpoint of a run whose rows lie beside it");
+  const int written = read_snapshot_header(first).shards;
+  for (int other = 0; other < written; ++other) {
+    if (written == shards && other != shard) continue;
+    const std::string path = shard_folder(other) + "/" + snapshot_name(version);
+    const SnapshotHeader header = read_snapshot(path, state, [&](const StateRecord& record) {
+      return written == shards || record.kind >= kOfShard ||
+             shard_of(record.feature, record.id, shards) == shard;
+    });
+    if (header.fingerprint != fingerprint_ || header.shard != other || header.shards != written ||
+        header.version != version)
+      refuse(path, "the rows belong to another recipe or shard",
+             "shard " + std::to_string(other) + " of " + std::to_string(written) +
+                 " of this recipe's features and seed",
+             "shard " + std::to_string(header.shard) + " of " + std::to_string(header.shards) +
+                 ", version " + std::to_string(header.version),
+             "resume with the features and the seed that trained them");
+  }
+  state.finish(version, written == shards);
+}
+
+}  // namespace strata

@@ -1,0 +1,36 @@
+/// Keeps the rows of a run that has no servers beside its checkpoints: of each version that is saved, a
+/// snapshot a shard.
+///
+///     FOLDER/shard-0/...   snapshots (snapshot.h), by version
+///     FOLDER/shard-1/...
+///
+/// Threads  save(): of different shards at once; the rest: one thread.
+/// Errors   as snapshots; UserError for a version that is not there, or rows of another recipe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "strata/embed/shard_state.h"
+
+namespace strata {
+
+class SavedRows {
+ public:
+  /// `keep`: the newest versions; 0: all.
+  SavedRows(std::string folder, std::uint64_t fingerprint, std::int64_t keep);
+
+  void save(std::int64_t version, int shard, int shards, ShardState& state) const;
+
+  /// Into rows that are new; from any number of shards.
+  void load(std::int64_t version, int shard, int shards, ShardState& state) const;
+
+ private:
+  std::string shard_folder(int shard) const;
+
+  std::string folder_;
+  std::uint64_t fingerprint_;
+  std::int64_t keep_;
+};
+
+}  // namespace strata
