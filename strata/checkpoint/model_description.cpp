@@ -190,14 +190,15 @@ void require_same_model(const CheckpointModel& checkpoint, const CheckpointModel
                         SameModel what, const std::string& path) {
   if (checkpoint.decoder && model.decoder)
     return require_same_model(*checkpoint.decoder, *model.decoder, what, path);
+  // In an order that doesn't depend on who wrote them.
   const auto fields_of = [](const CheckpointModel& one) {
-    return one.decoder ? ordered_json{{"kind", name_of(one.decoder->kind)}}
-                       : ordered_json::parse(one.network);
+    return one.decoder ? nlohmann::json{{"kind", name_of(one.decoder->kind)}}
+                       : nlohmann::json::parse(one.network);
   };
-  const ordered_json theirs = fields_of(checkpoint), ours = fields_of(model);
-  for (const ordered_json* fields : {&theirs, &ours}) {
+  const nlohmann::json theirs = fields_of(checkpoint), ours = fields_of(model);
+  for (const nlohmann::json* fields : {&theirs, &ours}) {
     for (const auto& [name, unused] : fields->items()) {
-      const auto text = [&](const ordered_json& of) {
+      const auto text = [&](const nlohmann::json& of) {
         return name + ": " + (of.contains(name) ? of[name].dump() : "none");
       };
       if (text(theirs) == text(ours)) continue;

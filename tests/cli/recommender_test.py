@@ -113,6 +113,7 @@ class Recommender(ProgramTest):
         self.refuse("train", "recipe.yaml", "--set", "embedding.mode=synchronous", "--set", "embedding.staleness=2",
                     says="never stale")
         self.refuse("train", "recipe.yaml", "--set", "data.categorical=[{name: usr, width: 8}]", *LOCAL, says="user")
+        self.train("short", *LOCAL, "--set", "train.steps=2", "--set", "train.checkpoint_folder=saved")
         self.refuse("train", "recipe.yaml", *LOCAL, "--from", "saved", says="--resume saved")
         self.refuse("embed-server", "recipe.yaml", "--shard", "2", "--folder", "rows", says="--shard")
         self.refuse("embed-server", "recipe.yaml", "--shard", "0", "--folder", "rows-0", says="folder")
