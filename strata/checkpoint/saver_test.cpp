@@ -329,7 +329,9 @@ TEST_F(SavingTest, KeepsWeightsOfAnotherNetworkUnderTheirOwnNames) {
   EXPECT_EQ(load_states(path, CheckpointModel(fields), states.weights, states.slots), at_step(1));
   for (const NamedState& state : states.weights) EXPECT_TRUE(ExampleRank::was_read(state));
   const ErrorText other = error_of<UserError>([&] {
-    load_states(path, CheckpointModel(R"({"bottom":[64,16],"kind":"dlrm","numeric":4,"t":{"b":1,"a":2}})"), {}, {});
+    load_states(
+        path, CheckpointModel(R"({"bottom":[64,16],"kind":"dlrm","numeric":4,"t":{"b":1,"a":2}})"),
+        {}, {});
   });
   EXPECT_EQ(other.expected, "numeric: 4 in the recipe's model");
   EXPECT_EQ(other.got, "numeric: 3 in the checkpoint");

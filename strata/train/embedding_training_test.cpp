@@ -146,7 +146,8 @@ TEST_F(EmbeddingTraining, AFeatureMayHaveAStalenessAnOptimizerOrATableOfItsOwn) 
 
 TEST_F(EmbeddingTraining, GoesOnFromACheckpointWithItsRowsOnAnyShards) {
   const std::string saved = "train.checkpoint_folder=" + folder_.path("saved");
-  const std::vector<double> whole = losses_of(train({saved, "train.checkpoint_every=10", "train.keep_checkpoints=0"}));
+  const std::vector<double> whole =
+      losses_of(train({saved, "train.checkpoint_every=10", "train.keep_checkpoints=0"}));
   const std::string resume = folder_.path("saved/step-00000010");
   const auto rest_of = [&](const std::vector<std::string>& overrides) {
     return losses_of(train(overrides, {.resume = resume}));

@@ -119,9 +119,11 @@ class Recommender(ProgramTest):
         self.refuse("embed-server", "recipe.yaml", "--shard", "0", "--folder", "rows-0", says="folder")
         self.refuse("train", "recipe.yaml", "--set", "train.seed=2", "--set", "embedding.servers=['unix:a.sock']",
                     says="recipe")
-        with open(self.folder / "clicks.tsv", "a") as log:
-            log.write("1\tnone\tu1\tw1\n")
-        self.refuse("train", "recipe.yaml", *LOCAL, says=["clicks.tsv:3002", "price"])
+        log = self.folder / "clicks.tsv"
+        lines = log.read_text().splitlines()
+        lines[3] = "1\tnone\tu1\tw1"
+        log.write_text("\n".join(lines))
+        self.refuse("train", "recipe.yaml", *LOCAL, says=["clicks.tsv:4", "price"])
 
 
 if __name__ == "__main__":
