@@ -150,11 +150,14 @@ TEST_F(PersistentShardTest, ATornLastRecordIsCutOffWhereverItEnds) {
     fs::resize_file(path, size);
     // Zeros behind whole records are what a power cut may leave.
     if (size == ends[2]) fs::resize_file(path, size + 4096);
-    const auto shard = open();
-    ASSERT_EQ(shard->log().head(), 3) << size;
-    ASSERT_EQ(digest(*shard), digest_of(reference.at(3).rows()));
-    update_to(*shard, 4, 6);
-    ASSERT_EQ(digest(*shard), digest_of(reference.at(6).rows()));
+    {
+      const auto shard = open();
+      ASSERT_EQ(shard->log().head(), 3) << size;
+      ASSERT_EQ(digest(*shard), digest_of(reference.at(3).rows()));
+      update_to(*shard, 4, 6);
+    }
+    // What was cut off stays away when it is no longer at the end of the last file.
+    ASSERT_EQ(digest(*open()), digest_of(reference.at(6).rows())) << size;
     for (const std::string& name : files_in(folder))
       if (name.ends_with(".log") && folder + "/" + name != path) fs::remove(folder + "/" + name);
   }

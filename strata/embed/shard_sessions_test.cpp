@@ -13,6 +13,7 @@
 #include "strata/base/checksum.h"
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
+#include "strata/embed/byte_codec.h"
 #include "strata/embed/map_shard_test.h"
 #include "strata/embed/remote_channel.h"
 
@@ -361,6 +362,17 @@ TEST(ShardSessions, AServerThatStaysAwayIsAnErrorAfterTheDeadline) {
 }
 
 // ---- Messages
+
+TEST(WireMessages, LengthsBeyondTheBytesAreRefusedBeforeMemoryIsTaken) {
+  for (const std::uint64_t length : {std::uint64_t{3}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    ByteWriter liar;
+    liar.varint(length);
+    liar.varint(1);
+    EXPECT_THROW(ByteReader(liar.out(), "test").ids(), SystemError);
+    EXPECT_THROW(ByteReader(liar.out(), "test").blob(), SystemError);
+    EXPECT_THROW(ByteReader(liar.out(), "test").text(), SystemError);
+  }
+}
 
 TEST(WireMessages, HostileBytesAreRefused) {
   const std::vector<FeatureSpec> features = features_for_test();
