@@ -22,7 +22,10 @@ EmbeddingWorker::EmbeddingWorker(WorkerOptions options, RowServers& servers, IdS
     column_of_.push_back(width_);
     width_ += pooled_feature(f).width();
   }
-  for (const int staleness : options_.staleness) STRATA_CHECK(staleness >= 1, "embed.worker");
+  for (const int staleness : options_.staleness) {
+    STRATA_CHECK(staleness >= 1, "embed.worker");
+    largest_staleness_ = std::max(largest_staleness_, staleness);
+  }
   take_staleness_counts();
   thread_ = std::thread([this] { work(); });
 }
@@ -51,14 +54,20 @@ void EmbeddingWorker::begin(std::int64_t step) {
   for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
     for (int ahead = 0; ahead + 1 < options_.staleness[table]; ++ahead)
       wanted.push_back({step + ahead, table});
-  if (!wanted.empty()) submit([=, this] { read_ahead(step, wanted); });
+  submit([=, this] {
+    load(step);
+    if (!wanted.empty()) read_ahead(step, wanted);
+  });
 }
 
 void EmbeddingWorker::prefetch(std::int64_t step) {
   std::vector<TableOfStep> wanted;
   for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
     wanted.push_back({step + options_.staleness[table] - 1, table});
-  submit([=, this] { read_ahead(step, wanted); });
+  submit([=, this] {
+    read_ahead(step, wanted);
+    load(step + largest_staleness_);  // for its samples; rows are read when their turn comes
+  });
 }
 
 // On the thread beside the rank.
@@ -67,16 +76,7 @@ void EmbeddingWorker::read_ahead(std::int64_t version, const std::vector<TableOf
   request->of = wanted;
   std::vector<FeatureRead> reads;
   for (const auto& [number, table] : wanted) {
-    std::shared_ptr<Step> step;
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto known = steps_.find(number); known != steps_.end()) step = known->second;
-    }
-    if (!step) {
-      step = make_step(ids_(number));
-      const std::lock_guard lock(mutex_);
-      steps_.emplace(number, step);
-    }
+    const std::shared_ptr<Step> step = load(number);
     reads.push_back({.feature = table, .version = version, .ids = step->distinct[table].ids});
   }
   request->pending = servers_.read(std::move(reads));
@@ -86,6 +86,21 @@ void EmbeddingWorker::read_ahead(std::int64_t version, const std::vector<TableOf
     for (const auto& [number, table] : wanted) ++asked_[number];
   }
   changed_.notify_all();
+}
+
+// Unless it is there.
+std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::load(std::int64_t number) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = steps_.find(number); known != steps_.end()) return known->second;
+  }
+  std::shared_ptr<Step> step = make_step(ids_(number));
+  {
+    const std::lock_guard lock(mutex_);
+    steps_.emplace(number, step);
+  }
+  changed_.notify_all();
+  return step;
 }
 
 std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::make_step(SampleBatch samples) const {
@@ -102,14 +117,6 @@ std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::make_step(SampleBatch sa
   return step;
 }
 
-std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::await_asked(
-    std::unique_lock<std::mutex>& lock, std::int64_t number) {
-  const auto tables = static_cast<int>(options_.tables.size());
-  changed_.wait(lock, [&] { return failure_ || asked_[number] == tables; });
-  if (failure_) std::rethrow_exception(failure_);
-  return steps_.at(number);
-}
-
 std::vector<std::vector<std::int64_t>> EmbeddingWorker::take_staleness_counts() {
   std::vector<std::vector<std::int64_t>> fresh;
   for (const int staleness : options_.staleness)
@@ -117,9 +124,12 @@ std::vector<std::vector<std::int64_t>> EmbeddingWorker::take_staleness_counts() 
   return std::exchange(lacked_, std::move(fresh));
 }
 
-std::int64_t EmbeddingWorker::samples(std::int64_t step) {
+std::shared_ptr<const SampleBatch> EmbeddingWorker::samples(std::int64_t step) {
   std::unique_lock lock(mutex_);
-  return await_asked(lock, step)->samples.samples;
+  changed_.wait(lock, [&] { return failure_ || steps_.contains(step); });
+  if (failure_) std::rethrow_exception(failure_);
+  const std::shared_ptr<Step>& known = steps_.at(step);
+  return {known, &known->samples};
 }
 
 void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
@@ -128,7 +138,10 @@ void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
   std::vector<std::shared_ptr<Request>> requests;
   {
     std::unique_lock lock(mutex_);
-    step = await_asked(lock, number);
+    const auto tables = static_cast<int>(options_.tables.size());
+    changed_.wait(lock, [&] { return failure_ || asked_[number] == tables; });
+    if (failure_) std::rethrow_exception(failure_);
+    step = steps_.at(number);
     // In the order of asking: whatever this step needs is in one of the first requests.
     const auto serves = [&](const std::shared_ptr<Request>& request) {
       return std::ranges::any_of(request->of,

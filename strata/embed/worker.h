@@ -60,8 +60,8 @@ class EmbeddingWorker {
 
   /// Starts to read what the step allows to be read; before fetch() of the same step.
   void prefetch(std::int64_t step);
-  /// Of this rank's part of a step, once its ids are known.
-  std::int64_t samples(std::int64_t step);
+  /// This rank's part of a step that is not over, once it is read: one step is, before anybody asks.
+  std::shared_ptr<const SampleBatch> samples(std::int64_t step);
   /// Waits for the rows of a step and pools them.
   void fetch(std::int64_t step, std::span<float> pooled);
   /// Starts the update that the gradients of a step's pooled values make.
@@ -96,7 +96,7 @@ class EmbeddingWorker {
   };
 
   PooledFeature pooled_feature(std::size_t feature) const;
-  std::shared_ptr<Step> await_asked(std::unique_lock<std::mutex>& lock, std::int64_t number);
+  std::shared_ptr<Step> load(std::int64_t number);
   std::shared_ptr<Step> make_step(SampleBatch samples) const;
   void read_ahead(std::int64_t version, const std::vector<TableOfStep>& wanted);
   void pool_step(const Step& step, std::span<float> pooled) const;
@@ -112,6 +112,7 @@ class EmbeddingWorker {
   std::int64_t width_ = 0;
   std::vector<std::vector<int>> features_of_;  // by table
   std::vector<std::int64_t> column_of_;        // by feature, of the pooled values
+  int largest_staleness_ = 1;
   std::vector<std::vector<std::int64_t>> lacked_;
   double waited_seconds_ = 0;
 

@@ -169,7 +169,9 @@ std::string loss_curve_section(const ReportInput& input) {
     legend += "<span class=\"key\"><i class=\"line validation\"></i>validation</span>";
   }
   return "<section class=\"card\" id=\"loss\"><div class=\"head\"><div><h2>Loss</h2>"
-         "<p>Mean over the tokens of a step, in nats; the bold line is smoothed.</p></div>"
+         "<p>Mean over the " +
+         std::string(is_recommender(input) ? "samples" : "tokens") +
+         " of a step, in nats; the bold line is smoothed.</p></div>"
          "</div><div class=\"legend\">" +
          legend + "</div><div class=\"plot\"><svg viewBox=\"0 0 " + coordinate(kWidth) + " " +
          coordinate(kHeight) + "\" role=\"img\" aria-label=\"Loss against steps\">" + plot.axes() +

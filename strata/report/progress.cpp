@@ -30,7 +30,8 @@ std::string progress_text(const StepRecord& record, std::int64_t total_steps, do
     for (const auto& [name, value] : record.validation_metrics)
       text += "  " + name + " " + format_double(value, 4);
   }
-  text += "  " + format_count(record.tokens_per_second) + " tokens/s";
+  text += "  " + format_count(record.tokens_per_second) +
+          (record.embedding ? " samples/s" : " tokens/s");
   text += "  " + format_seconds(record.step_seconds) + "/step";
   text += "  bubble " + format_double(100 * record.bubble, 1) + " %";
   if (!record.peak_bytes.empty()) {

@@ -84,7 +84,10 @@ std::string tiles(const ReportInput& input) {
                     : metrics_text(input.validation_metrics));
   }
   if (!input.records.empty()) {
-    all += tile("Speed", format_count(median_speed(input.records)) + " tokens/s", "median step");
+    all += tile("Speed",
+                format_count(median_speed(input.records)) +
+                    (is_recommender(input) ? " samples/s" : " tokens/s"),
+                "median step");
   }
   const auto shown = [](const Compared& pair) {
     return pair.measured > 0 ? pair.measured : pair.predicted;

@@ -66,4 +66,9 @@ struct ReportInput {
 std::string to_html(const ReportInput& input);
 void write_report(const std::string& path, const ReportInput& input);
 
+/// A token of it is a sample.
+inline bool is_recommender(const ReportInput& input) {
+  return !input.records.empty() && input.records.front().embedding.has_value();
+}
+
 }  // namespace strata

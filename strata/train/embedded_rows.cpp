@@ -30,7 +30,7 @@ SampleBatch EmbeddedRows::part_of_step(std::int64_t step) {
 void EmbeddedRows::fetch(std::int64_t step, bool training, const at::Tensor& rows) {
   const std::span<float> all(rows.mutable_data_ptr<float>(),
                              static_cast<std::size_t>(rows.numel()));
-  samples_ = training ? worker_.samples(step) : evaluated_.samples;
+  samples_ = training ? worker_.samples(step)->samples : evaluated_.samples;
   const auto without_padding = all.first(static_cast<std::size_t>(samples_ * width()));
   if (training) return worker_.fetch(step, without_padding);
   worker_.read(evaluated_version_, evaluated_, without_padding);

@@ -31,6 +31,9 @@ class EmbeddedRows final : public BatchRows {
   /// The run goes on at this step, where so many samples were seen.
   void begin(std::int64_t step, std::int64_t samples_seen);
 
+  /// This replica's part of a step.
+  std::shared_ptr<const SampleBatch> samples(std::int64_t step) { return worker_.samples(step); }
+
   void save(std::int64_t version) { worker_.save(version); }
 
   /// The samples that are evaluated next, and after how many updates.

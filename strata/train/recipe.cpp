@@ -237,7 +237,12 @@ std::string recipe_options_table() {
   Recipe recipe;
   OptionSet set;
   describe(set, recipe);
-  return set.to_table();
+  RecommenderRecipe recommender;
+  OptionSet of_recommenders;
+  describe(of_recommenders, recommender);
+  return set.to_table() +
+         "\nOf recommenders (model.kind dlrm, dcn, deep_wide), instead of model and data:\n\n" +
+         of_recommenders.to_table();
 }
 
 }  // namespace strata

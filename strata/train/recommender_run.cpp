@@ -140,6 +140,17 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                               std::int64_t seen) { return part_of_mini_batch(seen, replica); }});
 }
 
+MiniBatch RecommenderRun::mini_batch(std::int64_t step, std::int64_t samples_seen, int rank,
+                                     EmbeddedRows* rows) const {
+  const std::int64_t mini_batch = recipe_.train.mini_batch;
+  const std::int64_t samples = data_.tabular().train.size(samples_seen, mini_batch);
+  const int replica = mesh_.place(rank).dp;
+  const std::int64_t first =
+      replica_samples(samples, replica, mesh_.dp, steps_.decisions().micro_batch).first;
+  if (rows) return data_.tensors_of(*rows->samples(step), first, samples);
+  return data_.tensors_of(part_of_mini_batch(samples_seen, replica), first, samples);
+}
+
 EmbeddingRecord RecommenderRun::exchange(EmbeddedRows* rows, Group& group) const {
   const WorkerOptions worker = worker_options(*recipe_.recommender);
   std::size_t size = static_cast<std::size_t>(group.size());
@@ -181,7 +192,7 @@ Evaluation RecommenderRun::evaluate(Trainer& trainer, EmbeddedRows* rows, Group&
     const SampleRange part =
         replica_samples(batch.samples, replica, mesh_.dp, steps_.decisions().micro_batch);
     if (rows) rows->evaluate(trainer.steps_done(), part_of(batch, part.first, part.samples));
-    const ReplicaScores mine = trainer.score(LogData::tensors_of(batch));
+    const ReplicaScores mine = trainer.score(data_.tensors_of(batch, 0, batch.samples));
     std::vector<double> scores(static_cast<std::size_t>(batch.samples), 0.0);
     std::ranges::copy(mine.values, scores.begin() + mine.first_sample);
     group.all_reduce(scores);

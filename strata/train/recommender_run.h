@@ -43,6 +43,10 @@ class RecommenderRun {
 
   bool validates() const { return data_.tabular().validation.samples() > 0; }
 
+  /// The mini-batch of a step, of which a rank has its own part alone. `rows`: of rows_of().
+  MiniBatch mini_batch(std::int64_t step, std::int64_t samples_seen, int rank,
+                       EmbeddedRows* rows) const;
+
   /// What ranks have read since they were asked last; the same on every rank.
   EmbeddingRecord exchange(EmbeddedRows* rows, Group& group) const;
 

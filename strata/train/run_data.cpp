@@ -1,6 +1,7 @@
 #include "strata/train/run_data.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -10,9 +11,12 @@
 namespace strata {
 namespace {
 
-at::Tensor tensor_of(const std::vector<float>& values, std::vector<std::int64_t> shape) {
-  at::Tensor tensor = at::empty(shape, host_options(at::kFloat));
-  std::ranges::copy(values, tensor.mutable_data_ptr<float>());
+// Rows [first, ...) of a tensor of so many rows; zeros elsewhere.
+at::Tensor rows_of(const std::vector<float>& values, std::int64_t first,
+                   std::vector<std::int64_t> shape) {
+  at::Tensor tensor = at::zeros(shape, host_options(at::kFloat));
+  const std::int64_t width = shape.size() > 1 ? shape[1] : 1;
+  std::ranges::copy(values, tensor.mutable_data_ptr<float>() + first * width);
   return tensor;
 }
 
@@ -37,20 +41,22 @@ LogData::LogData(const Recipe& recipe, const std::string& state)
       mini_batch_(recipe.train.mini_batch) {}
 
 MiniBatch LogData::at(std::int64_t samples_seen) const {
-  return tensors_of(data_.train.at(samples_seen, mini_batch_));
+  const SampleBatch batch = data_.train.at(samples_seen, mini_batch_);
+  return tensors_of(batch, 0, batch.samples);
 }
 
 std::int64_t LogData::seen_after(std::int64_t samples_seen) const {
   return samples_seen + data_.train.size(samples_seen, mini_batch_);
 }
 
-MiniBatch LogData::tensors_of(const SampleBatch& samples) {
-  const std::int64_t n = samples.samples;
-  const auto numeric = static_cast<std::int64_t>(samples.numeric.size());
-  return {.inputs = {tensor_of(samples.numeric, {n, n > 0 ? numeric / n : 0}),
-                     at::empty({n, 0}, host_options(at::kFloat)), tensor_of(samples.labels, {n})},
-          .samples = n,
-          .valid_tokens = std::ranges::count_if(samples.labels, [](float y) { return y >= 0; })};
+MiniBatch LogData::tensors_of(const SampleBatch& part, std::int64_t first,
+                              std::int64_t samples) const {
+  const auto width = static_cast<std::int64_t>(data_.preprocessing->options().numeric.size());
+  return {.inputs = {rows_of(part.numeric, first, {samples, width}),
+                     at::empty({samples, 0}, host_options(at::kFloat)),
+                     rows_of(part.labels, first, {samples})},
+          .samples = samples,
+          .valid_tokens = samples};  // a log's labels are 0 and 1
 }
 
 std::unique_ptr<RunData> open_data(const Recipe& recipe, const std::string& resume) {

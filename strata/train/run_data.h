@@ -47,8 +47,9 @@ class LogData final : public RunData {
   std::int64_t seen_after(std::int64_t samples_seen) const override;
   const TabularData& tabular() const { return data_; }
 
-  /// What the net reads of these samples.
-  static MiniBatch tensors_of(const SampleBatch& samples);
+  /// What the net reads of these samples, which are those from `first` on of so many; the others are
+  /// somebody else's and zeros here.
+  MiniBatch tensors_of(const SampleBatch& part, std::int64_t first, std::int64_t samples) const;
 
  private:
   TabularData data_;

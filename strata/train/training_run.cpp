@@ -133,7 +133,9 @@ class RankLoop {
     trainer_.trace().clear();
     const double begin = now_seconds();
     group_.doing("data loading");
-    const MiniBatch batch = state_.data->at(seen);
+    const MiniBatch batch =
+        state_.recommender ? state_.recommender->mini_batch(step, seen, group_.rank(), rows_.get())
+                           : state_.data->at(seen);
     const double learning_rate = learning_rate_.at(step);
     const StepOutcome& outcome = trainer_.step(batch, learning_rate);
     samples_seen_ = state_.data->seen_after(seen);
