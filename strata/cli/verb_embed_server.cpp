@@ -103,6 +103,7 @@ class SignalWait {
 };
 
 void run_embed_server(EmbedServerArguments arguments) {
+  if (!arguments.options.tls.on()) arguments.options.tls = tls_from_environment();
   if (!arguments.ask.empty() && arguments.options.listen.empty())
     arguments.options.listen = kDefaultAddress;
   if (!arguments.ask.empty()) return print_answer(arguments);
@@ -163,9 +164,12 @@ void add_embed_server_verb(CLI::App& app) {
   verb->add_option("--keep", options.kept_snapshots, "snapshots")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  verb->add_option("--tls-certificate", options.tls.certificate, "PEM file")
+  verb->add_option("--tls-certificate", options.tls.certificate,
+                   "PEM file; without these three, what STRATA_TLS_CERTIFICATE names")
       ->check(refuse_empty_path);
-  verb->add_option("--tls-key", options.tls.key, "PEM file")->check(refuse_empty_path);
+  verb->add_option("--tls-key", options.tls.key,
+                   "PEM file; without these three, what STRATA_TLS_KEY names")
+      ->check(refuse_empty_path);
   verb->add_option("--tls-authority", options.tls.authority,
                    "PEM file with the certificates that trainers' have to be signed by")
       ->check(refuse_empty_path);

@@ -4,6 +4,7 @@
 
 #include "strata/base/durable_file.h"
 #include "strata/cli/arguments.h"
+#include "strata/cli/plan_rows.h"
 #include "strata/cli/verbs.h"
 #include "strata/plan/plan_text.h"
 #include "strata/plan/zero_bytes.h"
@@ -23,6 +24,7 @@ struct PlanArguments {
   std::string parameters;  // no recipe: the arithmetic of ZeRO alone
   int shard_ranks = 1;
   std::string precision = "zero-paper";
+  RowsArguments rows;  // no recipe: the arithmetic of a table
 };
 
 void print_programs(const Plan& plan) {
@@ -32,8 +34,12 @@ void print_programs(const Plan& plan) {
 
 void run_plan(const PlanArguments& arguments) {
   if (!arguments.parameters.empty()) {
-    std::cout << zero_table(parse_parameters(arguments.parameters),
+    std::cout << zero_table(parse_count(arguments.parameters),
                             precision_convention(arguments.precision), arguments.shard_ranks);
+    return;
+  }
+  if (!arguments.rows.rows.empty()) {
+    std::cout << rows_text(arguments.rows);
     return;
   }
   Recipe recipe = arguments.recipe.load();
@@ -53,6 +59,7 @@ void run_plan(const PlanArguments& arguments) {
   std::cout << plan_text(run.plan);
   const std::vector<TierDepth> depths = largest_depths(recipe, machine, convention);
   if (!depths.empty()) std::cout << "depth      " << depths_sentence(depths) << '\n';
+  if (recipe.recommender) std::cout << '\n' << table_rows_text(recipe);
   const bool measure = here && !arguments.estimate;
   const std::string advice = here ? precision_advice(recipe, measure) : "";
   if (!advice.empty()) std::cout << "precision  " << advice << '\n';
@@ -60,6 +67,7 @@ void run_plan(const PlanArguments& arguments) {
   if (arguments.json.empty()) return;
   nlohmann::json json = to_json(run.plan);
   json["largest"] = to_json(depths);
+  if (recipe.recommender) json["embedding"] = table_rows_json(recipe);
   write_file(arguments.json, json.dump(1) + "\n");
 }
 
@@ -81,6 +89,7 @@ void add_plan_verb(CLI::App& app) {
   verb->add_option("--precision", arguments->precision,
                    "with --parameters: fp32, mixed, zero-paper or megatron-fp16")
       ->needs(parameters);
+  CLI::Option* rows = arguments->rows.add_to(*verb)->excludes(recipe)->excludes(parameters);
   verb->add_flag("--estimate", arguments->estimate, "take seconds from FLOPs, measure nothing");
   CLI::Option* machine =
       verb->add_option("--machine", arguments->machine,
@@ -93,8 +102,8 @@ void add_plan_verb(CLI::App& app) {
   verb->add_flag("--program", arguments->program, "list every rank's actions");
   verb->add_option("--json", arguments->json, "write the plan to this file, too")
       ->check(refuse_empty_path);
-  verb->callback([arguments, recipe, parameters] {
-    if (recipe->empty() && parameters->empty()) throw CLI::RequiredError("recipe");
+  verb->callback([arguments, recipe, parameters, rows] {
+    if (recipe->empty() && parameters->empty() && rows->empty()) throw CLI::RequiredError("recipe");
     run_plan(*arguments);
   });
 }

@@ -59,7 +59,13 @@ void require_tls_beyond_machine(const std::string& address, const TlsFiles& tls)
                    .what = "rows don't leave the machine without TLS",
                    .expected = "certificate, key and authority, or a local address",
                    .got = "none",
-                   .fix = "give the three files, or use 127.0.0.1:PORT or unix:PATH"});
+                   .fix = "name the three files in STRATA_TLS_CERTIFICATE, STRATA_TLS_KEY and "
+                          "STRATA_TLS_AUTHORITY, or use 127.0.0.1:PORT or unix:PATH"});
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const TlsFiles& tls) {
@@ -297,6 +303,12 @@ void GrpcServer::set_serving(bool serving) {
 void GrpcServer::shut_down() {
   parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   parts_->server->Wait();
+}
+
+TlsFiles tls_from_environment() {
+  return {.certificate = variable("STRATA_TLS_CERTIFICATE"),
+          .key = variable("STRATA_TLS_KEY"),
+          .authority = variable("STRATA_TLS_AUTHORITY")};
 }
 
 ConnectStream grpc_sessions(const std::string& address, const TlsFiles& tls) {

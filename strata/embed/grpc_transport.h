@@ -25,6 +25,10 @@ struct TlsFiles {
   bool on() const { return !certificate.empty() || !key.empty() || !authority.empty(); }
 };
 
+/// What STRATA_TLS_CERTIFICATE, STRATA_TLS_KEY and STRATA_TLS_AUTHORITY name: each process has its own files,
+/// so they are not the recipe's.
+TlsFiles tls_from_environment();
+
 /// What a server does with what comes.
 struct GrpcHandlers {
   std::function<void(FrameStream&)> session;

@@ -41,7 +41,8 @@ void require(bool holds, const FeatureSpec& spec, const char* what, const std::s
                    .where = "feature '" + spec.name + "'",
                    .what = what,
                    .expected = expected,
-                   .got = got});
+                   .got = got,
+                   .fix = "give the feature " + expected});
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ std::size_t RowMemory::extent_bytes(int extent) const {
 }
 
 std::uint32_t RowMemory::append() {
-  if (size_ == 1u << 31)
+  if (size_ == kMostRows)
     throw UserError({.operation = "embed.rows",
                      .where = "rows of " + std::to_string(row_bytes_) + " bytes",
                      .what = "a feature has more rows than one table can number",

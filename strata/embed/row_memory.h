@@ -26,6 +26,9 @@
 
 namespace strata {
 
+/// Of one feature in one shard.
+inline constexpr std::uint32_t kMostRows = 1u << 31;
+
 /// The bytes of one row, aligned to 4.
 class RowBytes {
  public:

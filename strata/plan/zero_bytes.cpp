@@ -113,7 +113,7 @@ std::string zero_table(double parameters, const ParameterBytes& bytes, int shard
          "Sent: in the weights' type, with one micro-batch a step.\n";
 }
 
-double parse_parameters(const std::string& text) {
+double parse_count(const std::string& text, const std::string& what) {
   char* end = nullptr;
   double count = std::strtod(text.c_str(), &end);
   const std::string suffix(end);
@@ -126,9 +126,9 @@ double parse_parameters(const std::string& text) {
       return count * factor;
     }
   }
-  throw UserError({.operation = "plan.zero",
-                   .where = "parameters",
-                   .what = "this is no count of parameters",
+  throw UserError({.operation = "plan.count",
+                   .where = what,
+                   .what = "this is no count of " + what,
                    .expected = "a number such as 7.5e9, 7.5B or 350M",
                    .got = quote(text),
                    .fix = "write it like one of these"});

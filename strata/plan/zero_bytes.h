@@ -51,7 +51,7 @@ double zero_volume(int zero, int shard_ranks);
 /// What `strata plan --parameters` prints: a line a stage.
 std::string zero_table(double parameters, const ParameterBytes& bytes, int shard_ranks);
 
-/// "7.5e9", "7.5B", "350M", "1T": a count of parameters. UserError on anything else.
-double parse_parameters(const std::string& text);
+/// "7.5e9", "7.5B", "350M", "1T": a count of `what`. UserError on anything else.
+double parse_count(const std::string& text, const std::string& what = "parameters");
 
 }  // namespace strata

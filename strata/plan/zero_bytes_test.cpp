@@ -85,12 +85,12 @@ GB on a rank  weights  gradients  states    all  sent a step
 }
 
 TEST(ZeroBytes, ReadsCountsOfParameters) {
-  EXPECT_DOUBLE_EQ(parse_parameters("7.5e9"), 7.5e9);
-  EXPECT_DOUBLE_EQ(parse_parameters("7.5B"), 7.5e9);
-  EXPECT_DOUBLE_EQ(parse_parameters("350M"), 350e6);
-  EXPECT_DOUBLE_EQ(parse_parameters("12"), 12);
+  EXPECT_DOUBLE_EQ(parse_count("7.5e9"), 7.5e9);
+  EXPECT_DOUBLE_EQ(parse_count("7.5B"), 7.5e9);
+  EXPECT_DOUBLE_EQ(parse_count("350M"), 350e6);
+  EXPECT_DOUBLE_EQ(parse_count("12"), 12);
   for (const char* text : {"", "B", "-1", "0", "7.5GB", "many", "nan", "inf"}) {
-    EXPECT_THROW(parse_parameters(text), UserError) << text;
+    EXPECT_THROW(parse_count(text), UserError) << text;
   }
 }
 

@@ -132,7 +132,8 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .ranks = mesh_.dp,
                                  .run = start_.run,
                                  .version = start_.version,
-                                 .wire = embedding.wire});
+                                 .wire = embedding.wire,
+                                 .tls = tls_from_environment()});
   return std::make_unique<EmbeddedRows>(
       worker_options(*recipe_.recommender), std::move(servers),
       SampleOrder{.seen_after = [this](std::int64_t seen) { return data_.seen_after(seen); },

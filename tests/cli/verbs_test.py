@@ -117,6 +117,46 @@ class Verbs(ProgramTest):
         (self.folder / "m.yaml").write_text("device: {size: 3}\n")
         self.refuse(*on, says="m.yaml:1:10")
 
+    def test_plan_counts_servers_of_rows(self):
+        table = ["plan", "--rows", "6.25T", "--width", "16", "--row-precision", "fp16"]
+        sgd = self.succeed(*table, "--row-optimizer", "sgd", "--server-memory", "12TB")
+        self.assertIn("362 TB\n", sgd)
+        self.assertIn("36 of 12 TB, 85 % full", sgd)
+        self.assertNotIn("network", sgd)
+        out = self.succeed(*table, "--samples", "1.91M", "--disk-rate", "2GB")
+        for words in ("32 bytes of values, 4 of states, 26 of header and index: 62", "38 of 12 TB",
+                      "1 h 25 min at 2GB a second", "processes a server", "bytes a sample"):
+            self.assertIn(words, out)
+        self.refuse("plan", "--rows", "many", says="count of rows")
+        self.refuse("plan", "--rows", "1e30", says="so many rows")
+        self.refuse(*table, "--fill", "1.2", says="fill")
+        self.refuse(*table, "--width", "0", says="width")
+        self.refuse(*table, "--server-memory", "60B", says="memory")
+        self.refuse(*table, "--server-memory", "12 lorries", says="12 lorries")
+        self.refuse(*table, "--samples", "1M", "--distinct", "0", says="distinct")
+        self.refuse(*table, "--disk-rate", "0", says="disk")
+
+    def test_plan_of_a_recommender_has_its_tables(self):
+        (self.folder / "clicks.yaml").write_text(
+            "model: {kind: dlrm, interaction: cat, bottom: [8], top: [8]}\n"
+            "data: {train: clicks.tsv, label: click, numeric: [price], categorical: [{name: user, width: 8},\n"
+            "  {name: words, width: 6, separator: ' ', last: 5, embedding: {precision: int8}},\n"
+            "  {name: tags, width: 8, separator: ',', embedding: {table: user}}]}\n"
+            "embedding: {servers: ['a:1', 'b:1'], memory: 900KiB, wire: {rows: fp16, gradients: fp16}}\n"
+            "train: {steps: 1, mini_batch: 400, optimizer: {kind: adamw, learning_rate: 1e-2}}\n"
+            "mesh: {dp: 2}\n")
+        out = self.succeed("plan", "clicks.yaml", "--estimate", "--json", "plan.json")
+        lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
+        # fp32 [8] and Adagrad's squares; int8 [6] in 8 bytes behind its scale.
+        self.assertEqual(lines["user"], "user 8 fp32, adagrad 32 32 26 90 2 20.5 k".split())
+        self.assertEqual(lines["words"], "words 6 int8, adagrad 12 24 26 62 5 29.7 k".split())
+        self.assertIn("on 2 shards of 900.00 KiB", out)
+        self.assertIn("'tags' may have any number of ids", out)
+        plan = json.loads((self.folder / "plan.json").read_text())["embedding"]
+        self.assertEqual([table["row_bytes"] for table in plan["tables"]], [90, 62])
+        # 2 ranks of 200 samples read 400 and 1000 rows each; an id takes 8 bytes or so.
+        self.assertAlmostEqual(plan["step_bytes_sent"] / (2 * (400 * 24 + 1000 * 20)), 1, delta=0.05)
+
     def test_verify_finds_every_layer_equal(self):
         for recompute in ("none", "cheap", "full"):
             out = self.succeed("verify", "recipe.yaml", "--set", f"memory.recompute={recompute}",

@@ -1,0 +1,217 @@
+#include "strata/cli/plan_rows.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "strata/base/units.h"
+#include "strata/embed/capacity.h"
+#include "strata/embed/row_layout.h"
+#include "strata/plan/text_table.h"
+#include "strata/plan/zero_bytes.h"
+
+namespace strata {
+namespace {
+
+// Powers of 1000, as memory and networks of machines are sold.
+std::string decimal_bytes(double bytes) { return format_count(bytes) + "B"; }
+
+template <typename E>
+CLI::Option* add_named(CLI::App& verb, const std::string& flag, E& target,
+                       std::initializer_list<E> values, const std::string& help) {
+  return verb
+      .add_option_function<std::string>(
+          flag,
+          [&target, all = named(values)](const std::string& name) {
+            for (const auto& [known, value] : all)
+              if (known == name) target = value;
+          },
+          help)
+      ->check(CLI::IsMember([&] {
+        std::vector<std::string> names;
+        for (const E value : values) names.emplace_back(name_of(value));
+        return names;
+      }()))
+      ->default_str(name_of(target));
+}
+
+// Of one sample, by table: the most ids that the recipe lets it have, and the features of which it says none.
+struct SampleIds {
+  std::vector<double> of_table;
+  std::vector<std::string> unbounded;
+};
+
+SampleIds sample_ids(const RecommenderRecipe& recipe, const WorkerOptions& worker) {
+  const TabularOptions data = complete(recipe.data);
+  SampleIds ids{.of_table = std::vector<double>(worker.tables.size())};
+  for (std::size_t i = 0; i < data.categorical.size(); ++i) {
+    const CategoricalOptions& feature = data.categorical[i];
+    std::int64_t most = feature.last;
+    for (const SyntheticFeature& made : data.synthetic.features)
+      if (data.format == SampleFormat::kSynthetic && made.name == feature.source() && most == 0)
+        most = made.most_ids;
+    const bool several = !feature.separator.empty() || data.format == SampleFormat::kLibsvm;
+    if (several && most == 0) ids.unbounded.push_back(feature.name);
+    ids.of_table[static_cast<std::size_t>(worker.features[i].table)] +=
+        static_cast<double>(several ? std::max<std::int64_t>(1, most) : 1);
+  }
+  return ids;
+}
+
+struct TablesPlan {
+  WorkerOptions worker;
+  SampleIds ids;
+  std::int64_t shards = 1, ranks = 1;
+  bool local = true;
+  std::int64_t memory = 0;
+  WireBytes step;  // all ranks, all shards
+};
+
+TablesPlan plan_tables(const Recipe& recipe) {
+  const EmbeddingOptions& embedding = recipe.recommender->embedding;
+  TablesPlan plan{.worker = worker_options(*recipe.recommender),
+                  .shards = embedding.is_local()
+                                ? embedding.shards
+                                : static_cast<std::int64_t>(embedding.servers.size()),
+                  .ranks = recipe.mesh.mesh().dp,
+                  .local = embedding.is_local(),
+                  .memory = embedding.memory.count};
+  plan.ids = sample_ids(*recipe.recommender, plan.worker);
+  const double samples =
+      std::ceil(static_cast<double>(recipe.train.mini_batch) / static_cast<double>(plan.ranks));
+  std::vector<double> rows = plan.ids.of_table;
+  for (double& count : rows) count *= samples;
+  plan.step = wire_bytes(plan.worker.tables, rows, plan.shards, embedding.wire) *
+              static_cast<double>(plan.ranks);
+  return plan;
+}
+
+double rows_that_fit(const TablesPlan& plan, const RowLayout& layout) {
+  return std::floor(static_cast<double>(plan.memory) / layout.cost_bytes()) *
+         static_cast<double>(plan.shards);
+}
+
+}  // namespace
+
+CLI::Option* RowsArguments::add_to(CLI::App& verb) {
+  CLI::Option* given = verb.add_option(
+      "--rows", rows,
+      "no recipe: servers for a table of so many rows of embeddings, such as 6.25T");
+  const auto with_rows = [&](CLI::Option* option) { option->needs(given)->capture_default_str(); };
+  with_rows(verb.add_option("--width", width, "with --rows: elements of a row"));
+  with_rows(add_named(verb, "--row-precision", precision,
+                      {RowPrecision::kFp32, RowPrecision::kFp16, RowPrecision::kInt8},
+                      "with --rows: of the elements"));
+  with_rows(add_named(verb, "--row-optimizer", optimizer,
+                      {RowOptimizerKind::kSgd, RowOptimizerKind::kMomentum,
+                       RowOptimizerKind::kAdagrad, RowOptimizerKind::kRowWiseAdagrad,
+                       RowOptimizerKind::kAdam, RowOptimizerKind::kAdamW, RowOptimizerKind::kFtrl},
+                      "with --rows: whose states lie beside them"));
+  with_rows(verb.add_option("--server-memory", server_memory, "with --rows: of a server"));
+  with_rows(verb.add_option("--fill", fill, "with --rows: share of that memory for rows"));
+  with_rows(verb.add_option("--samples", samples,
+                            "with --rows: that are trained a second, such as 1.91M: the network"));
+  with_rows(verb.add_option("--ids", ids, "with --rows: of a sample"));
+  with_rows(verb.add_option("--distinct", distinct,
+                            "with --rows: share of a batch's ids that differ from one another"));
+  with_rows(verb.add_option("--batch", batch, "with --rows: samples of a rank's step"));
+  with_rows(add_named(verb, "--wire", wire,
+                      {WirePrecision::kFp32, WirePrecision::kFp16, WirePrecision::kScaledFp16,
+                       WirePrecision::kScaledInt8},
+                      "with --rows: of rows and gradients on their way"));
+  with_rows(verb.add_option("--disk-rate", disk,
+                            "with --rows: bytes a second that a server writes snapshots with"));
+  return given;
+}
+
+std::string rows_text(const RowsArguments& arguments) {
+  const FeatureSpec row{.name = "table",
+                        .width = arguments.width,
+                        .optimizer = {.kind = arguments.optimizer},
+                        .precision = arguments.precision};
+  const double rows = parse_count(arguments.rows, "rows");
+  const auto memory = static_cast<double>(parse_bytes(arguments.server_memory).count);
+  const RowCapacity capacity = row_capacity(row, rows, memory, arguments.fill);
+  const RowLayout layout(row);
+  std::string text = format_count(rows) + " rows of " + layout_text(row) + " · " +
+                     format_count(rows * arguments.width) + " parameters\n\n";
+  text += "a row      " + std::to_string(layout.value_bytes) + " bytes of values, " +
+          std::to_string(4 * layout.num_states) + " of states, " +
+          std::to_string(kRowOverheadBytes) +
+          " of header and index: " + std::to_string(capacity.row_bytes) + "\n";
+  text += "all rows   " + decimal_bytes(capacity.bytes) + "\n";
+  text += "servers    " + std::to_string(capacity.servers) + " of " + decimal_bytes(memory) + ", " +
+          format_double(100 * arguments.fill, 0) +
+          " % full: " + decimal_bytes(capacity.server_bytes) + ", " +
+          format_count(capacity.server_rows) + " rows each\n";
+  if (capacity.server_shards > 1)
+    text += "shards     " + std::to_string(capacity.server_shards) +
+            " processes a server: a shard has at most 2^31 rows of a table\n";
+  text += "snapshot   " +
+          format_seconds(snapshot_seconds(capacity.server_bytes,
+                                          static_cast<double>(parse_bytes(arguments.disk).count))) +
+          " at " + arguments.disk + " a second and server\n";
+  if (arguments.samples.empty()) return text;
+
+  const double rate = parse_count(arguments.samples, "samples");
+  const WireBytes sample = sample_wire_bytes(row, capacity.shards(),
+                                             {.batch = static_cast<double>(arguments.batch),
+                                              .ids = arguments.ids,
+                                              .distinct = arguments.distinct,
+                                              .wire = {arguments.wire, arguments.wire}});
+  const WireBytes server = sample * (rate / static_cast<double>(capacity.servers));
+  return text + "network    " + format_double(sample.total(), 0) + " bytes a sample, " +
+         decimal_bytes(sample.total() * rate) + "/s in all; a server gets " +
+         decimal_bytes(server.received) + "/s and sends " + decimal_bytes(server.sent) + "/s\n";
+}
+
+std::string table_rows_text(const Recipe& recipe) {
+  const TablesPlan plan = plan_tables(recipe);
+  TextTable table("lrlrrrrrr");
+  table.add_row({"table", "width", "rows as", "values", "states", "other", "bytes a row",
+                 "ids a sample", "rows that fit alone"});
+  for (std::size_t i = 0; i < plan.worker.tables.size(); ++i) {
+    const FeatureSpec& spec = plan.worker.tables[i];
+    const RowLayout layout(spec);
+    table.add_row({spec.name, std::to_string(spec.width),
+                   std::string(name_of(spec.precision)) + ", " + name_of(spec.optimizer.kind),
+                   std::to_string(layout.value_bytes), std::to_string(4 * layout.num_states),
+                   std::to_string(kRowOverheadBytes), std::to_string(layout.cost_bytes()),
+                   format_count(plan.ids.of_table[i]),
+                   plan.memory == 0 ? "no limit" : format_count(rows_that_fit(plan, layout))});
+  }
+  const auto shard = static_cast<double>(plan.shards);
+  std::string text = table.text() + "\nrows       on " + std::to_string(plan.shards) +
+                     (plan.local ? " local" : "") + (plan.shards == 1 ? " shard" : " shards") +
+                     (plan.memory == 0 ? "" : " of " + format_bytes(plan.memory)) + "\n";
+  text += std::string("wire       ") + (plan.local ? "nothing; of servers, " : "") +
+          "each would get at most ";
+  if (!plan.local) text.replace(text.rfind("each would get"), 14, "a server gets");
+  text += format_bytes(std::llround(plan.step.received / shard)) + " and send " +
+          format_bytes(std::llround(plan.step.sent / shard)) + " a step\n";
+  for (const std::string& name : plan.ids.unbounded)
+    text +=
+        "           '" + name + "' may have any number of ids, 1 is reckoned with; set `last`\n";
+  return text;
+}
+
+nlohmann::json table_rows_json(const Recipe& recipe) {
+  const TablesPlan plan = plan_tables(recipe);
+  nlohmann::json json{{"shards", plan.shards},
+                      {"step_bytes_received", std::llround(plan.step.received)},
+                      {"step_bytes_sent", std::llround(plan.step.sent)},
+                      {"unbounded", plan.ids.unbounded},
+                      {"tables", nlohmann::json::array()}};
+  for (std::size_t i = 0; i < plan.worker.tables.size(); ++i) {
+    const RowLayout layout(plan.worker.tables[i]);
+    json["tables"].push_back({{"name", plan.worker.tables[i].name},
+                              {"row_bytes", layout.cost_bytes()},
+                              {"ids", plan.ids.of_table[i]}});
+  }
+  return json;
+}
+
+}  // namespace strata
