@@ -127,8 +127,14 @@ void PersistentShard::replace(std::int64_t at_most, bool held) {
 }
 
 void PersistentShard::begin_run(std::uint64_t run, std::int64_t begin) {
-  live()->server->stop(replaced_error());
   const std::vector<std::int64_t> versions = list_snapshots(options_.folder);
+  if (begin == 0 && !versions.empty() && versions.back() > 0)
+    refuse_folder(
+        options_.folder, "the folder holds the saved rows of another run",
+        "a run that goes on from them, or a folder without snapshots",
+        "a run that begins anew, and snapshots up to version " + std::to_string(versions.back()),
+        "pass --resume to strata train, or give the server an empty folder");
+  live()->server->stop(replaced_error());
   const bool whole_log = log_->first() == 1;
   const bool snapshot_before = !versions.empty() && versions.front() <= begin;
   const bool there =

@@ -187,8 +187,7 @@ TEST_F(EmbeddingTraining, AnAsynchronousNetUpdatesWithOldGradients) {
   EXPECT_EQ(losses({"embedding.staleness=1", "embedding.mode=asynchronous"}), losses({}));
   // With rows that stay, the first gradient shows in the weights of the fourth step, not earlier or later.
   const std::vector<std::string> still = {"embedding.optimizer.learning_rate=0"};
-  const std::vector<double> unmoved =
-      losses({still[0], "train.optimizer.learning_rate=0"});
+  const std::vector<double> unmoved = losses({still[0], "train.optimizer.learning_rate=0"});
   const std::vector<double> moved =
       losses({still[0], "embedding.staleness=3", "embedding.mode=asynchronous"});
   for (int step = 0; step < 3; ++step) EXPECT_EQ(moved[step], unmoved[step]) << step;

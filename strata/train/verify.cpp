@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 
+#include "strata/base/errors.h"
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/ranks.h"
 #include "strata/train/recommender_run.h"
@@ -120,7 +121,29 @@ bool Verification::holds() const {
   return std::abs(mesh_loss - reference_loss) <= allowed && !first_difference();
 }
 
-Verification verify(const Recipe& recipe, const PlannedRun& run, const std::string& resume) {
+namespace {
+
+// A replay must not touch rows that others train: it has some of its own, for one step.
+Recipe with_rows_of_its_own(Recipe recipe, const std::string& resume) {
+  if (!recipe.recommender) return recipe;
+  EmbeddingOptions& embedding = recipe.recommender->embedding;
+  if (!embedding.is_local() && !resume.empty())
+    throw UserError({.operation = "train.verify",
+                     .where = "--resume",
+                     .what = "rows of this checkpoint lie on servers, which a replay leaves alone",
+                     .expected = "a step from first values, or rows of local servers",
+                     .got = "--resume " + resume,
+                     .fix = "leave --resume out"});
+  embedding.servers = {"local"};
+  embedding.cold.clear();
+  embedding.memory = {};
+  return recipe;
+}
+
+}  // namespace
+
+Verification verify(const Recipe& given, const PlannedRun& run, const std::string& resume) {
+  const Recipe recipe = with_rows_of_its_own(given, resume);
   const Sequential one = training_model(recipe);
   const StepDecisions& decided = run.plan.decisions();
   const StepPlan reference_plan = plan_steps(one, {.schedule = ScheduleKind::kGpipe,

@@ -99,6 +99,17 @@ class Recommender(ProgramTest):
         self.assertEqual([line["loss_hex"] for line in self.metrics("killed")],
                          self.train("whole", *LOCAL, "--set", f"train.steps={steps + 20}"))
 
+    def test_saved_rows_are_neither_begun_anew_nor_replayed_upon(self):
+        for shard in (0, 1):
+            self.serve(shard)
+        saving = ("--set", "train.checkpoint_folder=saved", "--set", "train.steps=10")
+        self.train("first", *saving)
+        before = self.succeed("embed-server", "--ask", "digest 10", "--listen", "unix:a.sock")
+        self.refuse("train", "recipe.yaml", says=["saved rows of another run", "--resume"])
+        self.succeed("verify", "recipe.yaml")
+        self.refuse("verify", "recipe.yaml", "--resume", "saved", says="on servers")
+        self.assertEqual(before, self.succeed("embed-server", "--ask", "digest 10", "--listen", "unix:a.sock"))
+
     def test_questions_to_a_server(self):
         for shard in (0, 1):
             self.serve(shard)
