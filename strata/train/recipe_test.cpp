@@ -167,9 +167,9 @@ TEST(Recipe, FieldsAreTheOnesInTheGoldenFile) {
   golden << std::ifstream(STRATA_SOURCE_DIR "/tests/golden/options.txt").rdbuf();
   std::istringstream table(recipe_options_table());
   std::string paths, line;
-  std::getline(table, line);  // the heading
   while (std::getline(table, line)) {
-    if (!line.empty()) paths += line.substr(0, line.find(' ')) + "\n";
+    const std::string path = line.substr(0, line.find(' '));
+    if (path.find('.') != std::string::npos) paths += path + "\n";  // the others are headings
   }
   EXPECT_EQ(paths, golden.str()) << "write the new list to tests/golden/options.txt";
 }
