@@ -34,7 +34,7 @@ format: bootstrap-test
 # ctest comes last, so that its closing line ends the output.
 test:
 	@echo "make test: installs what is missing, builds everything, runs the checkers and all tests;"
-	@echo "           about a quarter of an hour on two cores, half of it the first build"
+	@echo "           about half an hour on two cores, a third of it the first build"
 	@$(MAKE) --no-print-directory build-all check
 	@python3 tools/check_docs.py --run
 	@ctest --preset release

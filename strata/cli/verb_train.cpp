@@ -190,13 +190,6 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
     std::cout << "resume   strata " << shell_text(arguments.resume_command(from)) << '\n';
 }
 
-// Epochs are as many steps as the data say.
-std::int64_t steps_of(const Recipe& recipe, const RunData& data) {
-  const auto* logs = dynamic_cast<const LogData*>(&data);
-  if (logs == nullptr || recipe.recommender->epochs == 0) return recipe.train.steps;
-  return logs->tabular().train.steps(recipe.recommender->epochs, recipe.train.mini_batch);
-}
-
 void run_train(const TrainArguments& arguments) {
   Recipe recipe = arguments.load();
   if (recipe.recommender && arguments.resume.empty() && !arguments.from.empty())
@@ -223,7 +216,7 @@ void run_train(const TrainArguments& arguments) {
     }
     require_no_later_checkpoint(recipe.train.checkpoint_folder, steps_done);
     require_outputs(arguments);
-    return std::to_string(steps_of(recipe, *data));
+    return std::to_string(data->steps());
   });
   recipe.train.steps = std::stoll(steps);
   const PlannedRun run = plan_run(world, recipe, decisions);

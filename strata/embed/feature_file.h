@@ -1,4 +1,4 @@
-/// Reads the features of a table from a JSON file, for servers that have no recipe:
+/// Reads the features of tables from a file of YAML, or JSON, for servers that have no recipe:
 ///
 ///     {"features": [{"name": "user", "width": 16, "optimizer": {"kind": "adagrad", "learning_rate": 0.05}}]}
 ///

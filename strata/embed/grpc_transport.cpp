@@ -97,7 +97,9 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tl
 [[noreturn]] void refuse_status(const std::string& address, const grpc::Status& status,
                                 const TlsFiles& tls) {
   const std::string& text = status.error_message();
-  const bool handshake = text.find("andshake") != std::string::npos ||
+  // That of TCP ends where nobody listens.
+  const bool connected = text.find("tcp handshake") == std::string::npos;
+  const bool handshake = (connected && text.find("andshake") != std::string::npos) ||
                          text.find("CERTIFICATE") != std::string::npos ||
                          text.find("Peer name") != std::string::npos;
   // A server with TLS closes a connection without; one without sends no certificate.

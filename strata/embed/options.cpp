@@ -36,6 +36,15 @@ void describe(OptionSet& set, const std::string& prefix, RowOptimizerOptions& op
   number("l2", &options.l2, "FTRL's L2 penalty.");
 }
 
+void describe_staleness(OptionSet& set, const std::string& path, RowOptions& options) {
+  set.add(path, &options.staleness,
+          {.help = "Rows of a step may lack the updates of so many steps before it, less one; 1: "
+                   "none are lacking.",
+           .unit = "steps",
+           .minimum = 1,
+           .maximum = kMostStale});
+}
+
 }  // namespace
 
 const char* name_of(EmbeddingMode mode) {
@@ -50,17 +59,8 @@ const char* name_of(EmbeddingMode mode) {
   return "?";
 }
 
-void describe(OptionSet& set, const std::string& prefix, RowOptions& options, bool own) {
+void describe_rows(OptionSet& set, const std::string& prefix, RowOptions& options) {
   const std::string section = prefix.empty() ? "" : prefix + ".";
-  if (own)
-    set.add(section + "table", &options.table,
-            {.help = "Features that name the same table share its rows; empty: one of its own."});
-  set.add(section + "staleness", &options.staleness,
-          {.help = "Rows of a step may lack the updates of so many steps before it, less one; 1: "
-                   "none are lacking.",
-           .unit = "steps",
-           .minimum = 1,
-           .maximum = kMostStale});
   describe(set, section + "init", options.init);
   describe(set, section + "optimizer", options.optimizer);
   set.add(section + "precision", &options.precision,
@@ -95,7 +95,8 @@ void describe(OptionSet& set, const std::string& prefix, EmbeddingOptions& optio
                    "HOST:PORT or unix:PATH, one a shard."});
   set.add(prefix + ".shards", &options.shards,
           {.help = "Shards of local rows.", .minimum = 1, .maximum = 1024});
-  describe(set, prefix, options.rows, /*own=*/false);
+  describe_staleness(set, prefix + ".staleness", options.rows);
+  describe_rows(set, prefix, options.rows);
   const auto wire = named({WirePrecision::kFp32, WirePrecision::kFp16, WirePrecision::kScaledFp16,
                            WirePrecision::kScaledInt8});
   set.add(prefix + ".wire.rows", &options.wire.rows, wire,
@@ -110,10 +111,23 @@ void describe(OptionSet& set, const std::string& prefix, EmbeddingOptions& optio
           {.help = "Where shards keep log and snapshots; empty: beside checkpoints."});
 }
 
+FeatureSpec feature_spec(const std::string& name, std::int64_t width, const RowOptions& options) {
+  return {.name = name,
+          .width = static_cast<int>(width),
+          .init = options.init,
+          .optimizer = options.optimizer,
+          .precision = options.precision,
+          .admission = options.admission,
+          .eviction = options.eviction};
+}
+
 RowOptions row_options(const RowOptions& defaults, const YamlSection& kept) {
   RowOptions options = defaults;
   OptionSet set;
-  describe(set, "", options, /*own=*/true);
+  set.add("table", &options.table,
+          {.help = "Features that name the same table share its rows; empty: one of its own."});
+  describe_staleness(set, "staleness", options);
+  describe_rows(set, "", options);
   if (kept.is_given()) set.load_section(kept, "");
   return options;
 }

@@ -45,8 +45,9 @@ struct EmbeddingOptions {
   bool is_local() const { return servers.size() == 1 && servers[0] == "local"; }
 };
 
-/// `own`: also what is a feature's alone.
-void describe(OptionSet& set, const std::string& prefix, RowOptions& options, bool own);
+/// What rows are, wherever they are read from: not how stale they may be.
+void describe_rows(OptionSet& set, const std::string& prefix, RowOptions& options);
+FeatureSpec feature_spec(const std::string& name, std::int64_t width, const RowOptions& options);
 void describe(OptionSet& set, const std::string& prefix, EmbeddingOptions& options);
 
 /// The same for one feature, where `kept` is what its section says otherwise.

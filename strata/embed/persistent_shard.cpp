@@ -241,9 +241,7 @@ void PersistentShard::load_from_others() {
                   "save with the servers that keep their rows there");
   const std::unique_ptr<ShardState> state = make_();
   const int shards = options_.shards;
-  const auto mine = [&](const StateRecord& record) {
-    return record.kind >= kOfShard || shard_of(record.feature, record.id, shards) == options_.shard;
-  };
+  const auto mine = records_of(options_.shard, shards);
   std::vector<char> seen(options_.from.size(), 0);
   for (const std::string& folder : options_.from) {
     const SnapshotHeader header =

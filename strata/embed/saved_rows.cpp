@@ -1,13 +1,13 @@
 #include "strata/embed/saved_rows.h"
 
 #include <filesystem>
+#include <functional>
 #include <utility>
 #include <vector>
 
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
 #include "strata/embed/snapshot.h"
-#include "strata/embed/update_part.h"
 
 namespace strata {
 namespace {
@@ -58,13 +58,12 @@ void SavedRows::load(std::int64_t version, int shard, int shards, ShardState& st
            "snapshots of version " + std::to_string(version), "no " + first,
            "resume from a checkpoint of a run whose rows lie beside it");
   const int written = read_snapshot_header(first).shards;
+  std::function<bool(const StateRecord&)> mine;  // all of them, of the same number of shards
+  if (written != shards) mine = records_of(shard, shards);
   for (int other = 0; other < written; ++other) {
     if (written == shards && other != shard) continue;
     const std::string path = shard_folder(other) + "/" + snapshot_name(version);
-    const SnapshotHeader header = read_snapshot(path, state, [&](const StateRecord& record) {
-      return written == shards || record.kind >= kOfShard ||
-             shard_of(record.feature, record.id, shards) == shard;
-    });
+    const SnapshotHeader header = read_snapshot(path, state, mine);
     if (header.fingerprint != fingerprint_ || header.shard != other || header.shards != written ||
         header.version != version)
       refuse(path, "the rows belong to another recipe or shard",

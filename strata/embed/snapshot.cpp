@@ -12,6 +12,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/random_access_file.h"
 #include "strata/embed/byte_codec.h"
+#include "strata/embed/update_part.h"
 
 namespace strata {
 namespace {
@@ -211,6 +212,12 @@ SnapshotHeader read_snapshot(const std::string& path, ShardState& state,
     return true;
   });
   return header;
+}
+
+std::function<bool(const StateRecord&)> records_of(int shard, int shards) {
+  return [=](const StateRecord& record) {
+    return record.kind >= kOfShard || shard_of(record.feature, record.id, shards) == shard;
+  };
 }
 
 }  // namespace strata

@@ -41,4 +41,7 @@ SnapshotHeader read_snapshot_header(const std::string& path);
 SnapshotHeader read_snapshot(const std::string& path, ShardState& state,
                              const std::function<bool(const StateRecord&)>& keep = {});
 
+/// Of the records of any shards, those that this one of so many has, and what is of shards as wholes.
+std::function<bool(const StateRecord&)> records_of(int shard, int shards);
+
 }  // namespace strata

@@ -204,7 +204,7 @@ Device Recipe::rank_device() const { return Device::parse(name_of(device)); }
 Recipe parse_recipe(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides, const Recipe& defaults) {
   Recipe recipe = defaults;
-  if (names_recommender(text, overrides)) recipe.recommender.emplace();
+  if (names_recommender(text, name, overrides)) recipe.recommender.emplace();
   OptionSet set;
   describe(set, recipe);
   set.load_yaml(text, name);

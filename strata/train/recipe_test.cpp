@@ -161,6 +161,21 @@ TEST(Recipe, ThoseOfTheRepositoryAreLegal) {
   EXPECT_GT(recipes, 0);
 }
 
+TEST(Recipe, RefusesAKindOfModelThatNobodyMakesAtItsPlace) {
+  for (const auto& [text, overrides, where] :
+       {std::tuple("model:\n  kind: dlmr\n", std::vector<std::string>{}, "r.yaml:2:9"),
+        std::tuple("model: {kind: gpt}", std::vector<std::string>{"model.kind=dlmr"}, "--set")}) {
+    try {
+      parse_recipe(text, "r.yaml", overrides);
+      ADD_FAILURE() << "accepted";
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.text().where, where);
+      EXPECT_EQ(error.text().expected, "gpt, llama, dlrm, dcn, deep_wide");
+      EXPECT_EQ(error.text().fix, "did you mean 'dlrm'?");
+    }
+  }
+}
+
 // A field that disappears or is renamed breaks the recipes of others: it must not happen unnoticed.
 TEST(Recipe, FieldsAreTheOnesInTheGoldenFile) {
   std::ostringstream golden;

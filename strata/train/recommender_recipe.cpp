@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/errors.h"
+#include "strata/base/user_text.h"
+#include "strata/models/decoder_options.h"
 
 namespace strata {
 namespace {
@@ -13,25 +15,44 @@ namespace {
 constexpr RecommenderKind kKinds[] = {RecommenderKind::kDlrm, RecommenderKind::kDcn,
                                       RecommenderKind::kDeepWide};
 
-bool is_recommender(const std::string& kind) {
-  return std::ranges::any_of(kKinds, [&](RecommenderKind each) { return kind == name_of(each); });
+bool is_recommender(const std::string& kind, const std::string& where) {
+  if (std::ranges::any_of(kKinds, [&](RecommenderKind each) { return kind == name_of(each); }))
+    return true;
+  std::vector<std::string> all = {name_of(DecoderKind::kGpt), name_of(DecoderKind::kLlama)};
+  if (std::ranges::find(all, kind) != all.end()) return false;
+  for (const RecommenderKind each : kKinds) all.emplace_back(name_of(each));
+  std::string names;
+  for (const std::string& one : all) names += (names.empty() ? "" : ", ") + one;
+  const std::string nearest = nearest_name(kind, all);
+  throw UserError({.operation = "train.recipe",
+                   .where = where,
+                   .what = quote(kind) + " is not a choice of 'model.kind'",
+                   .expected = names,
+                   .got = quote(kind),
+                   .fix = nearest.empty() ? "set 'model.kind' to one of these"
+                                          : "did you mean '" + nearest + "'?"});
 }
 
 constexpr double kMostEpochs = 1e6;
 
 }  // namespace
 
-bool names_recommender(const std::string& text, const std::vector<std::string>& overrides) {
+bool names_recommender(const std::string& text, const std::string& name,
+                       const std::vector<std::string>& overrides) {
   const std::string field = "model.kind=";
   for (auto given = overrides.rbegin(); given != overrides.rend(); ++given)
-    if (given->starts_with(field)) return is_recommender(given->substr(field.size()));
+    if (given->starts_with(field)) return is_recommender(given->substr(field.size()), "--set");
+  YAML::Node kind;
   try {
     const YAML::Node recipe = YAML::Load(text);
-    return recipe.IsMap() && recipe["model"].IsMap() && recipe["model"]["kind"].IsScalar() &&
-           is_recommender(recipe["model"]["kind"].Scalar());
+    if (recipe.IsMap() && recipe["model"].IsMap()) kind.reset(recipe["model"]["kind"]);
   } catch (const YAML::Exception&) {
     return false;  // whoever reads it says what is wrong
   }
+  if (!kind.IsDefined() || !kind.IsScalar()) return false;
+  const YAML::Mark mark = kind.Mark();
+  return is_recommender(kind.Scalar(), name + ":" + std::to_string(mark.line + 1) + ":" +
+                                           std::to_string(mark.column + 1));
 }
 
 void describe(OptionSet& set, RecommenderRecipe& recipe) {
@@ -89,13 +110,7 @@ WorkerOptions worker_options(const RecommenderRecipe& recipe) {
          .pooling = feature.pool,
          .length = static_cast<int>(std::max<std::int64_t>(1, feature.last))});
     if (known != worker.tables.end()) continue;
-    worker.tables.push_back({.name = name,
-                             .width = static_cast<int>(feature.width),
-                             .init = rows.init,
-                             .optimizer = rows.optimizer,
-                             .precision = rows.precision,
-                             .admission = rows.admission,
-                             .eviction = rows.eviction});
+    worker.tables.push_back(feature_spec(name, feature.width, rows));
     worker.staleness.push_back(static_cast<int>(rows.staleness));
   }
   return worker;

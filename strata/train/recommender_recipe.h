@@ -23,8 +23,10 @@ struct RecommenderRecipe {
   std::int64_t epochs = 0;  ///< of training; 0: train.steps
 };
 
-/// Whether a recipe's model.kind is one of recommenders; false where that cannot be read.
-bool names_recommender(const std::string& text, const std::vector<std::string>& overrides);
+/// Whether a recipe's model.kind is one of recommenders; false where that cannot be read. `name` stands for
+/// the file where the kind is neither theirs nor a decoder's, which is refused.
+bool names_recommender(const std::string& text, const std::string& name,
+                       const std::vector<std::string>& overrides);
 
 void describe(OptionSet& set, RecommenderRecipe& recipe);
 

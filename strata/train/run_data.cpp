@@ -11,6 +11,8 @@
 namespace strata {
 namespace {
 
+constexpr const char* kPreprocessingName = "preprocessing.json";
+
 // Rows [first, ...) of a tensor of so many rows; zeros elsewhere.
 at::Tensor rows_of(const std::vector<float>& values, std::int64_t first,
                    std::vector<std::int64_t> shape) {
@@ -25,28 +27,49 @@ at::Tensor rows_of(const std::vector<float>& values, std::int64_t first,
 TextData::TextData(const Recipe& recipe)
     : corpus_(open_corpus(recipe.data, recipe.model.context, recipe.model.vocab)),
       loader_(corpus_.train, recipe.data.shuffle, static_cast<std::uint64_t>(recipe.train.seed)),
-      mini_batch_(recipe.train.mini_batch) {}
+      options_(recipe.train) {}
 
 MiniBatch TextData::at(std::int64_t samples_seen) const {
-  return loader_.at(samples_seen, mini_batch_);
+  return loader_.at(samples_seen, options_.mini_batch);
 }
 
 std::int64_t TextData::seen_after(std::int64_t samples_seen) const {
-  return samples_seen + mini_batch_;
+  return samples_seen + options_.mini_batch;
+}
+
+std::vector<MiniBatch> TextData::validation() const {
+  std::vector<MiniBatch> batches;
+  if (corpus_.validation.count == 0) return batches;
+  const ValidationLoader loader(corpus_.validation);
+  const std::int64_t samples = options_.validation_samples == 0
+                                   ? loader.samples()
+                                   : std::min(options_.validation_samples, loader.samples());
+  for (std::int64_t first = 0; first < samples; first += options_.mini_batch)
+    batches.push_back(loader.at(first, std::min(options_.mini_batch, samples - first)));
+  return batches;
 }
 
 LogData::LogData(const Recipe& recipe, const std::string& state)
     : data_(open_tabular(recipe.recommender->data, static_cast<std::uint64_t>(recipe.train.seed),
                          state)),
-      mini_batch_(recipe.train.mini_batch) {}
+      options_(recipe.train),
+      epochs_(recipe.recommender->epochs) {}
 
 MiniBatch LogData::at(std::int64_t samples_seen) const {
-  const SampleBatch batch = data_.train.at(samples_seen, mini_batch_);
+  const SampleBatch batch = data_.train.at(samples_seen, options_.mini_batch);
   return tensors_of(batch, 0, batch.samples);
 }
 
 std::int64_t LogData::seen_after(std::int64_t samples_seen) const {
-  return samples_seen + data_.train.size(samples_seen, mini_batch_);
+  return samples_seen + data_.train.size(samples_seen, options_.mini_batch);
+}
+
+std::int64_t LogData::steps() const {
+  return epochs_ == 0 ? options_.steps : data_.train.steps(epochs_, options_.mini_batch);
+}
+
+std::map<std::string, std::string> LogData::texts() const {
+  return {{kPreprocessingName, data_.preprocessing->save_state()}};
 }
 
 MiniBatch LogData::tensors_of(const SampleBatch& part, std::int64_t first,

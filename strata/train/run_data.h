@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "strata/data/corpus.h"
 #include "strata/data/loader.h"
@@ -23,6 +25,13 @@ class RunData {
   virtual MiniBatch at(std::int64_t samples_seen) const = 0;
   /// Samples seen behind it.
   virtual std::int64_t seen_after(std::int64_t samples_seen) const = 0;
+
+  /// Of the whole run: the recipe's, or as many as its epochs take.
+  virtual std::int64_t steps() const = 0;
+  /// Whose mean loss is that of validation; none where a model is evaluated otherwise.
+  virtual std::vector<MiniBatch> validation() const { return {}; }
+  /// What a run that goes on has to know of these data: files of a checkpoint, by name.
+  virtual std::map<std::string, std::string> texts() const { return {}; }
 };
 
 class TextData final : public RunData {
@@ -30,12 +39,13 @@ class TextData final : public RunData {
   explicit TextData(const Recipe& recipe);
   MiniBatch at(std::int64_t samples_seen) const override;
   std::int64_t seen_after(std::int64_t samples_seen) const override;
-  const Corpus& corpus() const { return corpus_; }
+  std::int64_t steps() const override { return options_.steps; }
+  std::vector<MiniBatch> validation() const override;
 
  private:
   Corpus corpus_;
   TrainingLoader loader_;
-  std::int64_t mini_batch_;
+  TrainOptions options_;
 };
 
 /// Mini-batches have the rows of their ids left open: [samples, 0].
@@ -45,6 +55,8 @@ class LogData final : public RunData {
   explicit LogData(const Recipe& recipe, const std::string& state = "");
   MiniBatch at(std::int64_t samples_seen) const override;
   std::int64_t seen_after(std::int64_t samples_seen) const override;
+  std::int64_t steps() const override;
+  std::map<std::string, std::string> texts() const override;
   const TabularData& tabular() const { return data_; }
 
   /// What the net reads of these samples, which are those from `first` on of so many; the others are
@@ -53,10 +65,9 @@ class LogData final : public RunData {
 
  private:
   TabularData data_;
-  std::int64_t mini_batch_;
+  TrainOptions options_;
+  std::int64_t epochs_;
 };
-
-inline constexpr const char* kPreprocessingName = "preprocessing.json";  ///< in a checkpoint
 
 /// `resume`: the checkpoint, or its folder, that the run goes on from; what it had learnt of numbers and
 /// texts holds on.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <span>
 
@@ -27,28 +26,14 @@ namespace {
 
 constexpr std::size_t kKeptSteps = 10;
 
-std::vector<MiniBatch> validation_batches(const Corpus& corpus, const TrainOptions& options) {
-  std::vector<MiniBatch> batches;
-  const ValidationLoader loader(corpus.validation);
-  const std::int64_t samples = options.validation_samples == 0
-                                   ? loader.samples()
-                                   : std::min(options.validation_samples, loader.samples());
-  for (std::int64_t first = 0; first < samples; first += options.mini_batch)
-    batches.push_back(loader.at(first, std::min(options.mini_batch, samples - first)));
-  return batches;
-}
-
 CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run,
                                      const RunData& data) {
-  std::map<std::string, std::string> texts;
-  if (const auto* logs = dynamic_cast<const LogData*>(&data))
-    texts[kPreprocessingName] = logs->tabular().preprocessing->save_state();
   return {.folder = recipe.train.checkpoint_folder,
           .keep = recipe.train.keep_checkpoints,
           .model = checkpoint_model(recipe),
           .tokenizer = recipe.data.tokenizer,
           .recipe = recipe.text,
-          .texts = std::move(texts),
+          .texts = data.texts(),
           .threads_per_rank = run.threads_per_rank};
 }
 
@@ -84,9 +69,7 @@ class RankLoop {
                group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
         learning_rate_(state.recipe.learning_rate()) {
     const AccountScope on_host(nullptr);  // the device has one micro-batch of them at a time
-    if (const auto* text = dynamic_cast<const TextData*>(state.data.get());
-        text != nullptr && text->corpus().validation.count > 0)
-      validation_ = validation_batches(text->corpus(), options_);
+    validation_ = state_.data->validation();
   }
 
   void run() {

@@ -126,6 +126,7 @@ class Recommender(ProgramTest):
         self.refuse("train", "recipe.yaml", "--set", "data.categorical=[{name: usr, width: 8}]", *LOCAL, says="user")
         self.train("short", *LOCAL, "--set", "train.steps=2", "--set", "train.checkpoint_folder=saved")
         self.refuse("train", "recipe.yaml", *LOCAL, "--from", "saved", says="--resume saved")
+        self.refuse("train", "recipe.yaml", *LOCAL, "--set", "model.kind=dlmr", says=["deep_wide", "'dlrm'"])
         self.refuse("embed-server", "recipe.yaml", "--shard", "2", "--folder", "rows", says="--shard")
         self.refuse("embed-server", "recipe.yaml", "--shard", "0", "--folder", "rows-0", says="folder")
         self.refuse("train", "recipe.yaml", "--set", "train.seed=2", "--set", "embedding.servers=['unix:a.sock']",
