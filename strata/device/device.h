@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace strata {
 
@@ -86,8 +87,12 @@ class StreamQueue {
 class Stream {
  public:
   explicit Stream(Device device = {});
+  /// On a queue that is there already.
+  Stream(Device device, std::shared_ptr<StreamQueue> queue)
+      : device_(device), queue_(std::move(queue)) {}
 
   Device device() const { return device_; }
+  StreamQueue* queue() const { return queue_.get(); }  ///< null: the caller does the work
   Event record() const;                 ///< marks the place behind all that was given so far
   void wait(const Event& event) const;  ///< what is given from now on is done behind the event
   void synchronize() const;             ///< the calling thread waits until all is done
