@@ -32,6 +32,7 @@ packages=(
   "libutf8proc-dev:Unicode normal forms for a tokenizer"
   "bible-kjv:the King James text that the demo trains on"
   "libgrpc++-dev:trainers and servers of embedding rows talk by gRPC"
+  "libprotobuf-dev:the messages of that service, which libgrpc++-dev does not bring"
   "protobuf-compiler-grpc:makes the sources of that service"
   "python3-venv:the virtual environment that holds PyTorch"
   "git:version in the binary, file lists of the checkers"
