@@ -21,6 +21,7 @@
 
 namespace strata {
 
+struct StepScalars;
 class TensorParallel;
 
 /// How a weight gets its first values: drawn by counter, keyed by (seed, layer, weight, element).
@@ -97,6 +98,10 @@ struct ForwardContext {
   double label_smoothing = 0;              ///< share of the loss spread over the whole vocabulary
   const TensorParallel* tensor = nullptr;  ///< null: this rank does the layer's work alone
   const LayerCache* cache = nullptr;       ///< decoding; null: the inputs are whole samples
+  /// Of the rank's device, in its memory: a recorded step's kernels read the step and, for
+  /// `loss_scale`, loss_scale * inverse_valid_tokens there, for they run again in later steps. Null on a CPU,
+  /// where this context is made anew.
+  const StepScalars* scalars = nullptr;
 };
 
 /// The first N weights of a layer, to be named where they are used:

@@ -50,15 +50,17 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
     for (at::Tensor& input : batch.inputs)
       input = input.to(groups_.world.device().options(input.scalar_type()));
   scalars_ = {.step = inputs_.step,
-              .update = inputs_.step + 1 - inputs_.skipped_updates,
               .learning_rate = inputs_.learning_rate,
               .inverse_valid_tokens =
                   1 / static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
-              .loss_scale = inputs_.loss_scale,
               .first_sample = inputs_.micro_batches.front().first_sample,
+              .loss_scale = inputs_.loss_scale,
+              .may_skip = inputs_.may_skip ? 1 : 0,
+              .skipped_updates = inputs_.skipped_updates,
               // Of layers that are updated before the norm is known: nothing is clipped then.
               .factor = 1 / inputs_.loss_scale};
-  scalars_.loss.scores = inputs_.scores;
+  loss_ = {};
+  loss_.scores = inputs_.scores;
   outcome_ = {};
   values_.clear();
   gradients_.clear();
@@ -168,7 +170,7 @@ ForwardContext StageMachine::context(int layer, int micro_batch) {
           .layer = layer,
           // Scales are powers of two: the product has the bits of a quotient.
           .loss_scale = scalars_.loss_scale * scalars_.inverse_valid_tokens,
-          .loss = &scalars_.loss,
+          .loss = &loss_,
           .label_smoothing = inputs_.training ? options_.label_smoothing : 0,
           .tensor = tensor_.get()};
 }
@@ -303,7 +305,7 @@ void StageMachine::receive(const Action& action) {
 }
 
 void StageMachine::reduce_loss() {
-  double sum[] = {groups_.tp.rank() == 0 ? scalars_.loss.sum : 0};  // every tp rank has the same
+  double sum[] = {groups_.tp.rank() == 0 ? loss_.sum : 0};  // every tp rank has the same
   groups_.world.all_reduce(sum);
   outcome_.loss = sum[0] / static_cast<double>(inputs_.valid_tokens);
 }

@@ -14,6 +14,7 @@
 #include "strata/comm/group.h"
 #include "strata/data/batch.h"
 #include "strata/device/lane.h"
+#include "strata/device/step_scalars.h"
 #include "strata/device/thread_pool.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/optimizer.h"
@@ -51,23 +52,6 @@ struct StepInputs {
   std::int64_t skipped_updates = 0;      ///< before this step: the optimizer doesn't count them
   bool training = true;                  ///< false: forward only
   std::vector<float>* scores = nullptr;  ///< as LossSink::scores
-};
-
-/// The numbers beside tensors that a step's actions read and write. They stand in one block, so that
-/// a device can own it and a step need not ask the host between its first action and its update.
-struct StepScalars {
-  // Set when the step begins.
-  std::int64_t step = 0;    ///< counts from 0
-  std::int64_t update = 1;  ///< of the optimizer: counts from 1, without skipped ones
-  double learning_rate = 0;
-  double inverse_valid_tokens = 1;  ///< of the whole step
-  double loss_scale = 1;
-  std::int64_t first_sample = 0;  ///< of this replica's first micro-batch
-  // Found by the step; the same on every rank once kReduceNormAndLoss ran.
-  LossSink loss;       ///< sum over the valid tokens
-  double squares = 0;  ///< of the gradient's elements, with the loss scale
-  double factor = 1;   ///< what the update multiplies gradients by
-  bool skip = false;   ///< no update: see StepInputs::may_skip
 };
 
 /// What a step found; the same on every rank once kReduceNormAndLoss ran.
@@ -154,6 +138,7 @@ class StageMachine final : public Machine {
 
   StepInputs inputs_;
   StepScalars scalars_;
+  LossSink loss_;
   StepOutcome outcome_;
   std::vector<int> sends_;  // per value: sends a micro-batch, from the program
   ValueTable values_;

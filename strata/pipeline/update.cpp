@@ -199,17 +199,18 @@ void StageMachine::reduce_norm_and_loss() {
     for (std::size_t i = 0; i < layers.size(); ++i)
       sums[static_cast<std::size_t>(layers[i]) * tp + tp_rank] = squares[i];
   }
-  if (tp_rank == 0) sums.back() = scalars_.loss.sum;
+  if (tp_rank == 0) sums.back() = loss_.sum;
   groups_.world.all_reduce(sums);
-  scalars_.loss.sum = sums.back();
+  scalars_.loss = sums.back();
   sums.pop_back();
   scalars_.squares = ordered_sum(sums);
-  const double norm = std::sqrt(scalars_.squares) / scalars_.loss_scale;
-  scalars_.factor = clip_factor(norm, options_.clip) / scalars_.loss_scale;
-  scalars_.skip = !has_gradients || (inputs_.may_skip && !std::isfinite(norm));
-  outcome_ = {.loss = scalars_.loss.sum / static_cast<double>(inputs_.valid_tokens),
-              .gradient_norm = norm,
-              .skipped = scalars_.skip};
+  scalars_.norm = std::sqrt(scalars_.squares) / scalars_.loss_scale;
+  scalars_.factor = clip_factor(scalars_.norm, options_.clip) / scalars_.loss_scale;
+  const bool is_finite = std::isfinite(scalars_.norm);
+  scalars_.skip = !has_gradients || (inputs_.may_skip && !is_finite) ? 1 : 0;
+  outcome_ = {.loss = scalars_.loss / static_cast<double>(inputs_.valid_tokens),
+              .gradient_norm = scalars_.norm,
+              .skipped = scalars_.skip != 0};
 }
 
 bool StageMachine::updates_on_host(int layer) const {
@@ -220,11 +221,11 @@ void StageMachine::update(const Action& action) {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
     if (updates_on_host(layer)) {
-      if (!scalars_.skip) update_on_host(layer);
+      if (scalars_.skip == 0) update_on_host(layer);
       continue;
     }
     const double began = now_seconds();
-    if (!scalars_.skip) {
+    if (scalars_.skip == 0) {
       update_shard(store_.acquire(
           layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard));
     }
@@ -303,7 +304,8 @@ UpdateRange StageMachine::update_range(const Lease& lease) const {
 
 void StageMachine::update_shard(const Lease& lease) {
   if (lease.placement().shard.size() == 0) return;
-  optimizer_->update(update_range(lease), scalars_.update, scalars_.learning_rate);
+  optimizer_->update(update_range(lease), scalars_.step + 1 - scalars_.skipped_updates,
+                     scalars_.learning_rate);
   move_statistics(statistics_of(lease), micro_batches_of_step());
 }
 
@@ -318,7 +320,7 @@ void StageMachine::update_on_host(int layer) {
     if (lease.placement().shard.size() == 0) return;
     updated = host_updates_->submit(
         [this, layer, range = update_range(lease), statistics = statistics_of(lease),
-         found = micro_batches_of_step(), update = scalars_.update,
+         found = micro_batches_of_step(), update = scalars_.step + 1 - scalars_.skipped_updates,
          learning_rate = scalars_.learning_rate] {
           const double begin = now_seconds();
           const ThreadPoolScope scope(*host_threads_);
