@@ -1,7 +1,7 @@
 # What newcomers and CI type. Everything goes through the presets in CMakePresets.json.
 
 .DEFAULT_GOAL := build
-.PHONY: bootstrap bootstrap-test build build-all demo adult test check format bench bench-mesh asan tsan dev gcc clean
+.PHONY: bootstrap bootstrap-test build build-all demo adult test check format bench bench-mesh asan tsan dev gcc cuda-compile clean
 
 bootstrap:
 	@tools/bootstrap.sh
@@ -58,6 +58,10 @@ asan tsan dev gcc: bootstrap-test
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@
 	@ctest --preset $@
+
+# CUDA sources compile and link; nothing of them runs here (docs/cuda.md).
+cuda-compile: build-all
+	@tools/cuda_compile.sh
 
 clean:
 	@rm -rf build

@@ -9,7 +9,8 @@ if(STRATA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 # Designated initialisers leave out what keeps its default.
-add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+set(host "$<COMPILE_LANGUAGE:C,CXX>")  # nvcc knows other flags (cuda.cmake)
+add_compile_options("$<${host}:-Wall;-Wextra;-Wno-unused-parameter;-Wno-missing-field-initializers>")
 # g++ 12 warns of copies inside std::string's operator+ that never happen (GCC bug 105651), in three ways,
 # and of empty vectors that a designated initialiser leaves to their default.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -18,11 +19,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   endforeach()
 endif()
 # -g1: line tables are enough for backtraces, and full debug information of ATen is gigabytes.
-add_compile_options(-g1)
+add_compile_options("$<${host}:-g1>")
 # Libraries and programs alike, so that they share a precompiled header.
-add_compile_options(-fPIC)
+add_compile_options("$<${host}:-fPIC>")
 # ATen's flags, so that our kernels may contract a*b+c only where we write it.
-add_compile_options(-ffp-contract=off)
+add_compile_options("$<${host}:-ffp-contract=off>")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
   find_program(STRATA_LLD NAMES ld.lld-19 ld.lld)
@@ -32,7 +33,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 endif()
 
 if(STRATA_SANITIZE)
-  add_compile_options(-fsanitize=${STRATA_SANITIZE} -fno-omit-frame-pointer)
+  add_compile_options("$<${host}:-fsanitize=${STRATA_SANITIZE};-fno-omit-frame-pointer>")
   add_link_options(-fsanitize=${STRATA_SANITIZE})
   # Ten times slower: tests that repeat one thing for minutes repeat it less often.
   add_compile_definitions(STRATA_SANITIZED)

@@ -32,8 +32,11 @@ SIGHT = [
      lambda folder, file: (folder, file) == ("embed", "cold_rows.cpp")),
     (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"
                 r"|ATen/cuda/|c10/cuda/|torch/csrc/cuda/"), "CUDA",
-     lambda folder, file: folder == "device" or (folder == "comm" and file.startswith("nccl"))),
+     lambda folder, file: folder == "device" or IS_CUDA.search(f"{folder}/{file}")),
 ]
+
+# Sources that only a build with CUDA compiles (cmake/cuda_sources.cmake); folder/path.
+IS_CUDA = re.compile(r"\.cuh?$|_cuda(_test)?\.cpp$|/cuda/[^/]*$|^comm/nccl_[^/]*$")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # Its arguments must have options among them: a tensor's, the device's or host_options().
@@ -87,7 +90,7 @@ def main():
                          "host_options(dtype) or those of a tensor beside it" for line in bare_factories(text)]
         for number, line in enumerate(text.splitlines(), 1):
             include = INCLUDE.match(line)
-            why = include and refusal(folder, path.name, include[1])
+            why = include and refusal(folder, "/".join(place.parts[2:]), include[1])
             if why:
                 problems.append(f"{place}:{number}: {include[1]}: {why}")
     if problems:

@@ -2,10 +2,14 @@
 // however many sockets and cores: threads are the business of each rank's pool.
 #include "strata/device/device.h"
 
+#include <sys/sysinfo.h>
+
 #include <charconv>
 #include <optional>
+#include <thread>
 
 #include "strata/base/errors.h"
+#include "strata/base/measurement.h"
 #include "strata/base/options.h"
 
 namespace strata {
@@ -14,17 +18,38 @@ namespace {
 class CpuBackend final : public DeviceBackend {
  public:
   int count() const override { return 1; }
+  std::string why_none() const override { return ""; }
+  DeviceFacts facts(int) const override {
+    struct sysinfo machine{};
+    ::sysinfo(&machine);
+    return {.name = "CPU",
+            .bytes = static_cast<std::int64_t>(machine.totalram) * machine.mem_unit,
+            .multiprocessors = static_cast<int>(std::thread::hardware_concurrency())};
+  }
   std::shared_ptr<StreamQueue> make_queue(int) const override { return nullptr; }
+  std::shared_ptr<StreamQueue> compute_queue(int) const override { return nullptr; }
+  std::unique_ptr<DeviceBinding> bind(int) const override { return nullptr; }
+};
+
+// Work is done when it is given, so an event has happened; it may know when.
+class TimedCpuEvent final : public PendingEvent {
+ public:
+  bool query() const override { return true; }
+  void synchronize() const override {}
+  double seconds_since(const PendingEvent& earlier) const override {
+    const auto* other = dynamic_cast<const TimedCpuEvent*>(&earlier);
+    STRATA_CHECK(other, "device.seconds_since");
+    return seconds_ - other->seconds_;
+  }
+
+ private:
+  double seconds_ = now_seconds();
 };
 
 constexpr const char* kNames[] = {"cpu", "cuda"};
 
 // What `auto` takes the first of: the faster kind comes first.
 constexpr DeviceKind kPreferred[] = {DeviceKind::kCuda, DeviceKind::kCpu};
-
-const DeviceBackend& backend_of(DeviceKind kind) {
-  return kind == DeviceKind::kCuda ? cuda_backend() : cpu_backend();
-}
 
 [[noreturn]] void refuse(const std::string& what, const std::string& expected,
                          const std::string& got) {
@@ -44,6 +69,10 @@ std::optional<int> index_in(const std::string& digits) {
 }
 
 }  // namespace
+
+const DeviceBackend& backend_of(DeviceKind kind) {
+  return kind == DeviceKind::kCuda ? cuda_backend() : cpu_backend();
+}
 
 const DeviceBackend& cpu_backend() {
   static const CpuBackend backend;
@@ -101,16 +130,35 @@ c10::TensorOptions host_options(c10::ScalarType dtype) {
   return c10::TensorOptions().dtype(dtype).device(c10::DeviceType::CPU);
 }
 
+double PendingEvent::seconds_since(const PendingEvent&) const {
+  throw InternalError(
+      {.operation = "device.seconds_since", .what = "an event was recorded without its time"});
+}
+
 bool Event::query() const { return !pending_ || pending_->query(); }
 
 void Event::synchronize() const {
   if (pending_) pending_->synchronize();
 }
 
+double Event::seconds_since(const Event& earlier) const {
+  STRATA_CHECK(pending_ && earlier.pending_, "device.seconds_since");
+  earlier.synchronize();
+  synchronize();
+  return pending_->seconds_since(*earlier.pending_);
+}
+
 Stream::Stream(Device device)
     : device_(device), queue_(backend_of(device.kind).make_queue(device.index)) {}
 
-Event Stream::record() const { return queue_ ? queue_->record() : Event(); }
+Stream Stream::compute(Device device) {
+  return {device, backend_of(device.kind).compute_queue(device.index)};
+}
+
+Event Stream::record(EventTime time) const {
+  if (queue_) return queue_->record(time);
+  return time == EventTime::kKnown ? Event(std::make_shared<TimedCpuEvent>()) : Event();
+}
 
 // The caller does what follows, so it is he who waits.
 void Stream::wait(const Event& event) const { queue_ ? queue_->wait(event) : event.synchronize(); }
@@ -118,5 +166,7 @@ void Stream::wait(const Event& event) const { queue_ ? queue_->wait(event) : eve
 void Stream::synchronize() const {
   if (queue_) queue_->synchronize();
 }
+
+DeviceScope::DeviceScope(Device device) : binding_(backend_of(device.kind).bind(device.index)) {}
 
 }  // namespace strata

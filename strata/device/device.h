@@ -11,7 +11,12 @@
 /// A kind of device is one source file that implements DeviceBackend; one that a build lacks is a
 /// source file that refuses (device_no_cuda.cpp).
 ///
-/// Threads  values; any thread may ask for an event or wait for it, a stream has one user at a time.
+/// A thread that computes is bound to its device (DeviceScope): what it calls then works on the device's
+/// compute stream. Ranks of a process that share a device share that stream: a device computes one thing
+/// at a time anyway, and what one rank hands to another needs no event.
+///
+/// Threads  values; any thread may ask for an event or wait for it. Work may be given to a stream by
+///          several threads; what of it comes first is theirs to agree on.
 /// Errors   UserError: a name that is no device, or a device that this build or machine doesn't have.
 #pragma once
 
@@ -22,6 +27,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace strata {
 
@@ -59,7 +65,12 @@ class PendingEvent {
   virtual ~PendingEvent() = default;
   virtual bool query() const = 0;
   virtual void synchronize() const = 0;
+  /// Both were recorded with their time by this kind of device, and have happened.
+  virtual double seconds_since(const PendingEvent& earlier) const;
 };
+
+/// Whether an event knows when it happened; costs a little more.
+enum class EventTime : std::uint8_t { kUnknown, kKnown };
 
 /// A copy marks the same place.
 class Event {
@@ -69,6 +80,10 @@ class Event {
 
   bool query() const;        ///< whether it has happened; never waits
   void synchronize() const;  ///< the calling thread waits for it
+  /// The device's clock from `earlier` to this; waits for both. Recorded with EventTime::kKnown.
+  double seconds_since(const Event& earlier) const;
+
+  const PendingEvent* pending() const { return pending_.get(); }  ///< for kinds of devices
 
  private:
   std::shared_ptr<const PendingEvent> pending_;  // null: has happened
@@ -78,28 +93,56 @@ class Event {
 class StreamQueue {
  public:
   virtual ~StreamQueue() = default;
-  virtual Event record() = 0;
+  virtual Event record(EventTime time) = 0;
   virtual void wait(const Event& event) = 0;
   virtual void synchronize() = 0;
+  virtual void* native() = 0;  ///< the cudaStream_t
 };
 
 /// A copy is the same stream.
 class Stream {
  public:
-  explicit Stream(Device device = {});
+  explicit Stream(Device device = {});   ///< a new one
+  static Stream compute(Device device);  ///< the one that all ranks on the device share
   /// On a queue that is there already.
   Stream(Device device, std::shared_ptr<StreamQueue> queue)
       : device_(device), queue_(std::move(queue)) {}
 
   Device device() const { return device_; }
   StreamQueue* queue() const { return queue_.get(); }  ///< null: the caller does the work
-  Event record() const;                 ///< marks the place behind all that was given so far
+  /// Marks the place behind all that was given so far.
+  Event record(EventTime time = EventTime::kUnknown) const;
   void wait(const Event& event) const;  ///< what is given from now on is done behind the event
   void synchronize() const;             ///< the calling thread waits until all is done
+  /// What launches take: a cudaStream_t; null on a CPU.
+  void* native() const { return queue_ ? queue_->native() : nullptr; }
 
  private:
   Device device_;
   std::shared_ptr<StreamQueue> queue_;  // null: the caller does the work
+};
+
+/// What a thread is bound to, undone by its end.
+class DeviceBinding {
+ public:
+  virtual ~DeviceBinding() = default;
+};
+
+/// Binds the calling thread to a device and its compute stream.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device);
+
+ private:
+  std::unique_ptr<DeviceBinding> binding_;  // null: nothing to bind
+};
+
+struct DeviceFacts {
+  std::string name;  ///< of the model: "NVIDIA H100 80GB HBM3"
+  std::int64_t bytes = 0;
+  int multiprocessors = 0;  ///< a CPU's: hardware threads
+  std::string capability;   ///< "9.0"; a CPU's: empty
+  std::vector<int> peers;   ///< devices of this kind whose memory it reads over their link
 };
 
 /// What one kind of device provides.
@@ -108,12 +151,20 @@ class DeviceBackend {
   virtual ~DeviceBackend() = default;
   /// Devices of this machine; none, too, where the build has no backend.
   virtual int count() const = 0;
+  /// Why there is none; empty if there is one.
+  virtual std::string why_none() const = 0;
   /// Throws a UserError unless there is such a device.
   virtual void require(int index) const;
+  virtual DeviceFacts facts(int index) const = 0;
   /// Null: its work is done by the caller.
   virtual std::shared_ptr<StreamQueue> make_queue(int index) const = 0;
+  virtual std::shared_ptr<StreamQueue> compute_queue(int index) const = 0;
+  virtual std::unique_ptr<DeviceBinding> bind(int index) const = 0;
+  /// Lets kernels and copies of `index` read what lies on `peer`; false: this machine can't.
+  virtual bool enable_peer_access(int index, int peer) const { return index == peer; }
 };
 
+const DeviceBackend& backend_of(DeviceKind kind);
 const DeviceBackend& cpu_backend();
 const DeviceBackend& cuda_backend();
 

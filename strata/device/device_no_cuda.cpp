@@ -9,16 +9,20 @@ namespace {
 class NoCudaBackend final : public DeviceBackend {
  public:
   int count() const override { return 0; }
+  std::string why_none() const override { return "this build has no CUDA"; }
   void require(int) const override { refuse(); }
+  DeviceFacts facts(int) const override { refuse(); }
   std::shared_ptr<StreamQueue> make_queue(int) const override { refuse(); }
+  std::shared_ptr<StreamQueue> compute_queue(int) const override { refuse(); }
+  std::unique_ptr<DeviceBinding> bind(int) const override { refuse(); }
 
  private:
   [[noreturn]] static void refuse() {
     throw UserError({.operation = "device.cuda",
-                     .what = "this build of Strata computes on CPUs alone",
+                     .what = "this build has no CUDA",
                      .expected = "cpu",
                      .got = "cuda",
-                     .fix = "set mesh.device=cpu"});
+                     .fix = "set mesh.device=cpu, or build with a CUDA libtorch (docs/cuda.md)"});
   }
 };
 

@@ -1,0 +1,15 @@
+// main() of tests that need a GPU: ctest takes 77 for "skipped", with the reason in the log.
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "strata/device/device.h"
+
+int main(int count, char** arguments) {
+  testing::InitGoogleTest(&count, arguments);
+  if (const std::string why = strata::cuda_backend().why_none(); !why.empty()) {
+    std::cout << "skipped: " << why << "\n";
+    return 77;
+  }
+  return RUN_ALL_TESTS();
+}

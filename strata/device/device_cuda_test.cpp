@@ -1,0 +1,52 @@
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "strata/device/device.h"
+
+namespace strata {
+namespace {
+
+constexpr Device kFirst{DeviceKind::kCuda, 0};
+
+TEST(CudaDevices, AreWhatAutoTakesAndHaveFacts) {
+  EXPECT_EQ(Device::parse("auto"), kFirst);
+  const DeviceFacts facts = cuda_backend().facts(0);
+  EXPECT_FALSE(facts.name.empty());
+  EXPECT_GT(facts.bytes, std::int64_t{1} << 30);
+  EXPECT_GT(facts.multiprocessors, 0);
+  EXPECT_EQ(facts.capability.find('.'), 1U);
+}
+
+// Two threads bound to one device give their work to one stream, so neither needs an event of the other.
+TEST(CudaStreams, OfThreadsThatShareADeviceAreOne) {
+  at::Tensor x;
+  std::thread([&] {
+    const DeviceScope scope(kFirst);
+    x = at::ones({1 << 20}, kFirst.options(at::kFloat));
+    for (int i = 0; i < 100; ++i) x.mul_(1.0);
+    x.add_(1.0);
+  }).join();
+  const DeviceScope scope(kFirst);
+  EXPECT_EQ(x.mean().item<float>(), 2.0f);
+  EXPECT_EQ(Stream::compute(kFirst).native(), Stream::compute(kFirst).native());
+  EXPECT_NE(Stream(kFirst).native(), Stream::compute(kFirst).native());
+}
+
+TEST(CudaEvents, OrderStreamsAndKnowTheirTime) {
+  const DeviceScope scope(kFirst);
+  const Stream compute = Stream::compute(kFirst), other(kFirst);
+  const Event begin = compute.record(EventTime::kKnown);
+  at::Tensor x = at::ones({1 << 24}, kFirst.options(at::kFloat));
+  for (int i = 0; i < 20; ++i) x.mul_(1.0);
+  const Event end = compute.record(EventTime::kKnown);
+  other.wait(end);
+  const Event behind = other.record();
+  behind.synchronize();
+  EXPECT_TRUE(end.query());
+  EXPECT_GT(end.seconds_since(begin), 0);
+}
+
+}  // namespace
+}  // namespace strata
