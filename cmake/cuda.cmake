@@ -51,10 +51,10 @@ if(NOT STRATA_CUDA_HEADER_cuda_runtime.h)
   message(FATAL_ERROR "no cuda_runtime.h in '${STRATA_CUDA_TOOLKIT}': set STRATA_CUDA_TOOLKIT")
 endif()
 
-# No contraction, as on the host: kernels write fma where they mean it. -Werror reaches the host compiler as
-# well, and clang counts CUDA's headers among the source (functions that it doesn't use).
+# No contraction, as on the host: kernels write fma where they mean it. Constexpr functions are the device's, too.
+# -Werror reaches the host compiler as well, and clang counts CUDA's headers among the source (functions that it doesn't use).
 target_compile_options(strata_cuda INTERFACE
-  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-fmad=false -lineinfo -Werror all-warnings -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-ffp-contract=off>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-fmad=false --expt-relaxed-constexpr -lineinfo -Werror all-warnings -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-ffp-contract=off>")
 
 if(NOT STRATA_CUDA)
   # Stands for a header of PyTorch that its CPU wheel lacks.

@@ -6,12 +6,14 @@
 #   PREFIX_cuda_tests  tests among these: they need a GPU (label cuda)
 #   PREFIX_tests       *_test.cpp of every build
 #   PREFIX_stand_ins   *_no_cuda.cpp: what refuses in a build without CUDA
+#   PREFIX_on_host     *_on_host.cpp: what stands for an X.cu where kernels are compiled as C++
+#   PREFIX_simt_tests  *_simt_test.cpp: tests of kernels compiled as C++ (strata_kernels_on_host)
 #   PREFIX_sources     all others but *_main.cpp
 #
 # *_no_nccl.cpp stands in for nccl_*.cpp wherever NCCL isn't there, with or without CUDA: it is among the
 # sources unless STRATA_NCCL is on.
 function(strata_cuda_sources prefix)
-  foreach(kind sources tests cuda cuda_tests stand_ins)
+  foreach(kind sources tests cuda cuda_tests stand_ins on_host simt_tests)
     set(${kind} "")
   endforeach()
   foreach(file ${ARGN})
@@ -20,6 +22,10 @@ function(strata_cuda_sources prefix)
       set(kind stand_ins)
     elseif(file MATCHES "(^|/)cuda/[^/]*_test\\.cpp$|_cuda_test\\.cpp$|(^|/)nccl_[^/]*_test\\.cpp$")
       set(kind cuda_tests)
+    elseif(file MATCHES "_simt_test\\.cpp$")
+      set(kind simt_tests)
+    elseif(file MATCHES "_on_host\\.cpp$")
+      set(kind on_host)
     elseif(file MATCHES "_test\\.cpp$")
       set(kind tests)
     elseif(file MATCHES "(^|/|_)main\\.cpp$" OR (STRATA_NCCL AND file MATCHES "_no_nccl\\.cpp$"))
@@ -29,7 +35,7 @@ function(strata_cuda_sources prefix)
     endif()
     list(APPEND ${kind} "${file}")
   endforeach()
-  foreach(kind sources tests cuda cuda_tests stand_ins)
+  foreach(kind sources tests cuda cuda_tests stand_ins on_host simt_tests)
     set(${prefix}_${kind} "${${kind}}" PARENT_SCOPE)
   endforeach()
 endfunction()

@@ -5,6 +5,10 @@
 # TORCH: the folder sees libtorch; its sources share one precompiled header.
 # SHARDS: its tests are divided among so many entries of ctest, which may run side by side.
 # ALONE: nothing runs beside its tests, because they look at the clock.
+#
+# Where the folder has tests *_simt_test.cpp, its kernels (*.cu) are also compiled as C++, as
+# strata/device/simt.h has it: the library strata_NAME_on_host, which the program NAME_simt_test holds
+# against the host's own kernels; in a build with CUDA NAME_cuda_test does the same on a GPU.
 function(strata_folder name)
   cmake_parse_arguments(ARG "TORCH;ALONE" "LABEL;SHARDS" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS "*.cpp" "*.cu")
@@ -51,12 +55,45 @@ function(strata_folder name)
     endforeach()
   endif()
 
-  if(STRATA_TESTS AND STRATA_CUDA AND all_cuda_tests)
-    add_executable(${name}_cuda_test ${all_cuda_tests} ${CMAKE_SOURCE_DIR}/strata/device/cuda_test_main.cpp)
+  if(STRATA_TESTS AND STRATA_CUDA AND (all_cuda_tests OR all_simt_tests))
+    add_executable(${name}_cuda_test ${all_cuda_tests} ${all_simt_tests} ${CMAKE_SOURCE_DIR}/strata/device/cuda_test_main.cpp)
     target_link_libraries(${name}_cuda_test PRIVATE strata_${name} strata_device GTest::gtest)
     target_compile_definitions(${name}_cuda_test PRIVATE STRATA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     target_precompile_headers(${name}_cuda_test REUSE_FROM strata_torch_pch)
     add_test(NAME ${name}_cuda COMMAND ${name}_cuda_test --gtest_brief=1)
     set_tests_properties(${name}_cuda PROPERTIES LABELS cuda TIMEOUT 600 RUN_SERIAL ON SKIP_RETURN_CODE 77)
   endif()
+
+  if(STRATA_TESTS AND all_simt_tests)
+    strata_kernels_on_host(${name} ${files})
+    add_executable(${name}_simt_test ${all_simt_tests})
+    # In front: where the folder's own library has the kernels of nvcc, these are taken.
+    target_link_libraries(${name}_simt_test
+      PRIVATE strata_${name}_on_host strata_${name} GTest::gtest GTest::gtest_main)
+    add_test(NAME ${name}_simt COMMAND ${name}_simt_test --gtest_brief=1)
+    set_tests_properties(${name}_simt PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 600)
+  endif()
+endfunction()
+
+# strata_kernels_on_host(NAME FILE...): of the folder's files each X.cu, or X_on_host.cpp where there is one,
+# and those of earlier folders.
+function(strata_kernels_on_host name)
+  strata_cuda_sources(all ${ARGN})
+  set(sources ${all_on_host})
+  list(FILTER all_cuda INCLUDE REGEX "\\.cu$")
+  foreach(kernel ${all_cuda})
+    string(REGEX REPLACE "\\.cu$" "" path "${kernel}")
+    if(NOT "${path}_on_host.cpp" IN_LIST sources)
+      set(source "${CMAKE_CURRENT_BINARY_DIR}/on_host/${path}.cpp")
+      file(CONFIGURE OUTPUT "${source}" CONTENT "#include \"${CMAKE_CURRENT_SOURCE_DIR}/${kernel}\"\n")
+      list(APPEND sources "${source}")
+    endif()
+  endforeach()
+  add_library(strata_${name}_on_host STATIC ${sources})
+  target_include_directories(strata_${name}_on_host PUBLIC ${CMAKE_SOURCE_DIR})
+  foreach(folder device comm nn)
+    if(TARGET strata_${folder}_on_host AND NOT folder STREQUAL name)
+      target_link_libraries(strata_${name}_on_host PUBLIC strata_${folder}_on_host)
+    endif()
+  endforeach()
 endfunction()

@@ -7,7 +7,7 @@ format=$(command -v clang-format-19 || command -v clang-format) || {
   echo "format: clang-format-19 is missing; install it: apt-get install clang-format-19" >&2
   exit 1
 }
-sources() { git ls-files -z --cached --others --exclude-standard --deduplicate -- '*.h' '*.cpp'; }
+sources() { git ls-files -z --cached --others --exclude-standard --deduplicate -- '*.h' '*.cpp' '*.cu'; }
 # A file that is deleted but still tracked has nothing to format.
 mapfile -d '' files < <(sources | while IFS= read -rd '' file; do [ ! -e "$file" ] || printf '%s\0' "$file"; done)
 

@@ -12,7 +12,7 @@ namespace strata {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
 
-inline PhiloxBlock philox(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
+constexpr PhiloxBlock philox(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53} * counter[0];
     const std::uint64_t p1 = std::uint64_t{0xCD9E8D57} * counter[2];
@@ -26,7 +26,7 @@ inline PhiloxBlock philox(PhiloxBlock counter, std::array<std::uint32_t, 2> key)
 }
 
 /// Mixes words into a 64-bit key (SplitMix64 finaliser), for keys made of names and indices.
-inline std::uint64_t mix_key(std::uint64_t a, std::uint64_t b) {
+constexpr std::uint64_t mix_key(std::uint64_t a, std::uint64_t b) {
   std::uint64_t z = a + 0x9E3779B97F4A7C15ull * (b + 1);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;

@@ -12,18 +12,9 @@
 
 #include <cstdint>
 
+#include "strata/base/element.h"
+
 namespace strata::kernels {
-
-/// What tensors are made of.
-enum class Element : std::uint8_t { kFp32, kBf16, kFp16 };
-
-// Bits alone: whoever computes with them widens them first.
-struct Bf16 {
-  std::uint16_t bits;
-};
-struct Fp16 {
-  std::uint16_t bits;
-};
 
 // ---- GELU, tanh form (Hendrycks & Gimpel 2016): x * sigmoid(2 k (x + 0.044715 x^3)), k = sqrt(2/pi)
 
@@ -197,23 +188,3 @@ void cross_entropy_gradient(float* exponentials, const std::int64_t* targets,
                             const CrossEntropy& what, SoftmaxSums sums, std::int64_t rows);
 
 }  // namespace strata::kernels
-
-/// Runs a statement in which `T` is the type of `element`.
-#define STRATA_WITH_ELEMENT(element, ...)     \
-  switch (element) {                          \
-    case ::strata::kernels::Element::kFp32: { \
-      using T = float;                        \
-      __VA_ARGS__;                            \
-      break;                                  \
-    }                                         \
-    case ::strata::kernels::Element::kBf16: { \
-      using T = ::strata::kernels::Bf16;      \
-      __VA_ARGS__;                            \
-      break;                                  \
-    }                                         \
-    case ::strata::kernels::Element::kFp16: { \
-      using T = ::strata::kernels::Fp16;      \
-      __VA_ARGS__;                            \
-      break;                                  \
-    }                                         \
-  }

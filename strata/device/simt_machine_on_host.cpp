@@ -1,0 +1,24 @@
+#include <cstdlib>
+#include <cstring>
+
+#include "strata/device/simt.h"
+#include "strata/device/simt_machine.h"
+
+namespace strata::simt {
+
+bool has_machine() { return true; }
+
+void* allocate(std::size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
+void release(void* memory) { std::free(memory); }
+void to_machine(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+void from_machine(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+
+void in_every_order(const std::function<void()>& body) {
+  for (const HostOrder order : {HostOrder::kAscending, HostOrder::kDescending}) {
+    host_order = order;
+    body();
+  }
+  host_order = HostOrder::kAscending;
+}
+
+}  // namespace strata::simt

@@ -1,0 +1,301 @@
+// A warp a row up to 2 KiB of it, a block above; what a thread reads of its row stays in its registers until
+// the row is written, so that x moves once. Rows above 16 KiB are read again, from the cache.
+//
+// The variance takes a second pass over the row, as in layer_norm.cpp. Sums go thread by thread (vectors
+// ascending), then by the block's tree: bits depend on the row's length and element alone.
+#include "strata/device/simt_vector.h"
+#include "strata/nn/kernels/cuda_kernels.h"
+
+namespace strata::cuda {
+namespace {
+
+using simt::Block;
+using simt::floats;
+using simt::kWide;
+using simt::load;
+using simt::RowVectors;
+using simt::store;
+
+constexpr int kBlockThreads = 256;
+constexpr int kMostHeld = 4;  // vectors of 16 bytes a thread and array
+
+// What a thread has of a row: kHeld entries, kThreads apart, one for a vector of 16 bytes; kHeld 0: they are
+// read again each time.
+template <typename Entry, int kThreads, int kHeld, int kVector>
+struct RowPart {
+  Entry held[kHeld > 0 ? kHeld : 1];
+
+  /// Calls body(entry, column, left) with entry = read(column, left), and holds it.
+  template <typename Read, typename Body>
+  STRATA_DEVICE void read(int thread, std::int64_t columns, Read read, Body body) {
+    each_column(thread, columns, [&](int k, std::int64_t column, std::int64_t left) {
+      const Entry entry = read(column, left);
+      if constexpr (kHeld > 0) held[k] = entry;
+      body(entry, column, left);
+    });
+  }
+
+  /// Calls body(entry, column, left) for what was read.
+  template <typename Read, typename Body>
+  STRATA_DEVICE void again(int thread, std::int64_t columns, Read read, Body body) const {
+    each_column(thread, columns, [&](int k, std::int64_t column, std::int64_t left) {
+      if constexpr (kHeld > 0) {
+        body(held[k], column, left);
+      } else {
+        body(read(column, left), column, left);
+      }
+    });
+  }
+
+ private:
+  template <typename Body>
+  STRATA_DEVICE static void each_column(int thread, std::int64_t columns, Body body) {
+    if constexpr (kHeld > 0) {
+      STRATA_UNROLL
+      for (int k = 0; k < kHeld; ++k) {
+        const std::int64_t column = (k * kThreads + thread) * kVector;
+        if (column < columns) body(k, column, columns - column);
+      }
+    } else {
+      for (std::int64_t column = std::int64_t{thread} * kVector; column < columns;
+           column += kThreads * kVector)
+        body(0, column, columns - column);
+    }
+  }
+};
+
+template <typename T>
+struct ForwardArguments {
+  const T* x;
+  const T* residual;
+  T* sum;
+  const T* gain;
+  const T* bias;
+  T* y;
+  float* mean;
+  float* rstd;
+  std::int64_t columns;
+  float epsilon;
+};
+
+// ((x - mean) rstd) gain + bias; RMSNorm: x rstd gain.
+template <typename T>
+STRATA_DEVICE simt::Floats<kWide<T>> normalised(const simt::Floats<kWide<T>>& x, const T* gain,
+                                                const T* bias, float mean, float rstd,
+                                                std::int64_t column, std::int64_t left) {
+  const auto gains = load<kWide<T>>(gain + column, left);
+  if (!bias) return floats<kWide<T>>([&](int k) { return x[k] * rstd * gains[k]; });
+  const auto biases = load<kWide<T>>(bias + column, left);
+  return floats<kWide<T>>(
+      [&](int k) { return simt::fma((x[k] - mean) * rstd, gains[k], biases[k]); });
+}
+
+template <typename T, int kCount, int kHeld>
+struct Forward {
+  static constexpr int kThreads = kCount, kVector = kWide<T>;
+  using Vector = simt::Floats<kVector>;
+  ForwardArguments<T> of;
+
+  STRATA_DEVICE void operator()(Block<kThreads>& block) const {
+    const std::int64_t columns = of.columns, first = block.index() * columns;
+    auto part = block.per_thread(RowPart<Vector, kThreads, kHeld, kVector>());
+    auto partial = block.per_thread(0.0f);
+    block.each([&](int thread) {
+      float sum = 0;
+      part[thread].read(
+          thread, columns,
+          [&](std::int64_t column, std::int64_t left) { return read(first + column, left); },
+          [&](const Vector& x, std::int64_t, std::int64_t) {
+            STRATA_UNROLL
+            for (int k = 0; k < kVector; ++k)
+              sum = of.bias ? sum + x[k] : simt::fma(x[k], x[k], sum);
+          });
+      partial[thread] = sum;
+    });
+    const auto reread = [&](std::int64_t column, std::int64_t left) {
+      return load<kVector>((of.residual ? of.sum : of.x) + first + column, left);
+    };
+    const float total = block.sum(partial), inverse = 1.0f / static_cast<float>(columns);
+    float mean = 0, variance = total / static_cast<float>(columns);
+    if (of.bias) {
+      mean = total * inverse;
+      block.each([&](int thread) {
+        float squares = 0;
+        part[thread].again(thread, columns, reread,
+                           [&](const Vector& x, std::int64_t, std::int64_t left) {
+                             STRATA_UNROLL
+                             for (int k = 0; k < kVector; ++k) {
+                               const float off = k < left ? x[k] - mean : 0.0f;
+                               squares = simt::fma(off, off, squares);
+                             }
+                           });
+        partial[thread] = squares;
+      });
+      variance = block.sum(partial) * inverse;
+    }
+    const float rstd = 1.0f / sqrtf(variance + of.epsilon);
+    block.each([&](int thread) {
+      if (thread == 0) {
+        if (of.bias) of.mean[block.index()] = mean;
+        of.rstd[block.index()] = rstd;
+      }
+      part[thread].again(thread, columns, reread,
+                         [&](const Vector& x, std::int64_t column, std::int64_t left) {
+                           store(normalised<T>(x, of.gain, of.bias, mean, rstd, column, left),
+                                 of.y + first + column, left);
+                         });
+    });
+  }
+
+ private:
+  // x, or x + residual as it is written.
+  STRATA_DEVICE Vector read(std::int64_t at, std::int64_t left) const {
+    const auto in = load<kVector>(of.x + at, left);
+    if (!of.residual) return in;
+    const auto more = load<kVector>(of.residual + at, left);
+    const auto sum = floats<kVector>([&](int k) { return simt::rounded_as<T>(in[k] + more[k]); });
+    store(sum, of.sum + at, left);
+    return sum;
+  }
+};
+
+template <typename T>
+struct Again {
+  static constexpr int kThreads = kBlockThreads;
+  const T* x;
+  const T* gain;
+  const T* bias;
+  const float* mean;
+  const float* rstd;
+  T* y;
+  RowVectors vectors;
+
+  STRATA_DEVICE void operator()(Block<kThreads>& block) const {
+    vectors.each<T>(block, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
+      const std::int64_t at = row * vectors.columns + column;
+      const float center = bias ? mean[row] : 0.0f;
+      store(
+          normalised<T>(load<kWide<T>>(x + at, left), gain, bias, center, rstd[row], column, left),
+          y + at, left);
+    });
+  }
+};
+
+template <typename T>
+struct BackwardArguments {
+  const T* x;
+  const T* dy;
+  const T* gain;
+  const float* mean;  // null: RMSNorm
+  const float* rstd;
+  T* dx;
+  std::int64_t columns;
+};
+
+struct Sums {
+  float g, gx;
+  friend STRATA_DEVICE Sums operator+(Sums a, Sums b) { return {a.g + b.g, a.gx + b.gx}; }
+};
+
+// With g = dy gain:  LayerNorm  dx = rstd (g - mean(g) - xhat mean(g xhat))
+//                    RMSNorm    dx = rstd (g - x mean(g x) rstd^2)
+template <typename T, int kCount, int kHeld>
+struct Backward {
+  static constexpr int kThreads = kCount, kVector = kWide<T>;
+  struct Pair {
+    simt::Floats<kVector> x, dy;
+  };
+  BackwardArguments<T> of;
+
+  STRATA_DEVICE void operator()(Block<kThreads>& block) const {
+    const std::int64_t columns = of.columns, first = block.index() * columns;
+    const float rstd = of.rstd[block.index()], center = of.mean ? of.mean[block.index()] : 0.0f;
+    const auto hat = [&](float x) { return of.mean ? (x - center) * rstd : x; };  // RMSNorm: x
+    const auto read = [&](std::int64_t column, std::int64_t left) {
+      return Pair{load<kVector>(of.x + first + column, left),
+                  load<kVector>(of.dy + first + column, left)};
+    };
+    auto part = block.per_thread(RowPart<Pair, kThreads, kHeld, kVector>());
+    auto partial = block.per_thread(Sums{0, 0});
+    block.each([&](int thread) {
+      Sums sums{0, 0};
+      part[thread].read(thread, columns, read,
+                        [&](const Pair& at, std::int64_t column, std::int64_t left) {
+                          const auto gain = load<kVector>(of.gain + column, left);
+                          STRATA_UNROLL
+                          for (int k = 0; k < kVector; ++k) {  // behind the end dy and gain are 0
+                            sums.g = simt::fma(at.dy[k], gain[k], sums.g);
+                            sums.gx = simt::fma(at.dy[k] * gain[k], hat(at.x[k]), sums.gx);
+                          }
+                        });
+      partial[thread] = sums;
+    });
+    const Sums total = block.sum(partial);
+    const float inverse = 1.0f / static_cast<float>(columns);
+    const float mean_g = of.mean ? total.g * inverse : 0.0f;
+    const float mean_gx =
+        of.mean ? total.gx * inverse : total.gx * rstd * rstd / static_cast<float>(columns);
+    block.each([&](int thread) {
+      part[thread].again(
+          thread, columns, read, [&](const Pair& at, std::int64_t column, std::int64_t left) {
+            const auto gain = load<kVector>(of.gain + column, left);
+            store(floats<kVector>([&](int k) {
+                    const float g = at.dy[k] * gain[k];
+                    return rstd * simt::fma(-hat(at.x[k]), mean_gx, of.mean ? g - mean_g : g);
+                  }),
+                  of.dx + first + column, left);
+          });
+    });
+  }
+};
+
+// A kernel a row, with the threads that the row's length asks for.
+template <template <typename, int, int> class Kernel, typename T, typename Arguments>
+void launch_rows(const Arguments& of, std::int64_t rows, void* stream) {
+  constexpr std::int64_t kHeld = kMostHeld * kWide<T>;  // elements a thread
+  if (of.columns <= simt::kWarp * kHeld) {
+    simt::launch(Kernel<T, simt::kWarp, kMostHeld>{of}, rows, stream);
+  } else if (of.columns <= kBlockThreads * kHeld) {
+    simt::launch(Kernel<T, kBlockThreads, kMostHeld>{of}, rows, stream);
+  } else {
+    simt::launch(Kernel<T, kBlockThreads, 0>{of}, rows, stream);
+  }
+}
+
+}  // namespace
+
+void norm(Element element, const void* x, const void* residual, void* sum, NormWeights weights,
+          void* y, float* mean, float* rstd, std::int64_t rows, std::int64_t columns, float epsilon,
+          void* stream) {
+  STRATA_WITH_ELEMENT(
+      element, launch_rows<Forward, T>(
+                   ForwardArguments<T>{static_cast<const T*>(x), static_cast<const T*>(residual),
+                                       static_cast<T*>(sum), static_cast<const T*>(weights.gain),
+                                       static_cast<const T*>(weights.bias), static_cast<T*>(y),
+                                       mean, rstd, columns, epsilon},
+                   rows, stream));
+}
+
+void norm_again(Element element, const void* x, NormWeights weights, const float* mean,
+                const float* rstd, void* y, std::int64_t rows, std::int64_t columns, void* stream) {
+  STRATA_WITH_ELEMENT(element, {
+    const auto vectors = RowVectors::of<T>(rows, columns);
+    simt::launch(
+        Again<T>{static_cast<const T*>(x), static_cast<const T*>(weights.gain),
+                 static_cast<const T*>(weights.bias), mean, rstd, static_cast<T*>(y), vectors},
+        vectors.blocks(kBlockThreads), stream);
+  });
+}
+
+void norm_backward(Element element, const void* x, const void* dy, NormWeights weights,
+                   const float* mean, const float* rstd, void* dx, std::int64_t rows,
+                   std::int64_t columns, void* stream) {
+  STRATA_WITH_ELEMENT(element,
+                      launch_rows<Backward, T>(
+                          BackwardArguments<T>{static_cast<const T*>(x), static_cast<const T*>(dy),
+                                               static_cast<const T*>(weights.gain), mean, rstd,
+                                               static_cast<T*>(dx), columns},
+                          rows, stream));
+}
+
+}  // namespace strata::cuda
