@@ -52,9 +52,10 @@ if(NOT STRATA_CUDA_HEADER_cuda_runtime.h)
 endif()
 
 # No contraction, as on the host: kernels write fma where they mean it. Constexpr functions are the device's, too.
-# -Werror reaches the host compiler as well, and clang counts CUDA's headers among the source (functions that it doesn't use).
+# -Werror reaches the host compiler as well: clang counts CUDA's headers among the source (functions that it
+# doesn't use), and nvcc hands it designated initialisers in an older form.
 target_compile_options(strata_cuda INTERFACE
-  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-fmad=false --expt-relaxed-constexpr -lineinfo -Werror all-warnings -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-ffp-contract=off>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-fmad=false --expt-relaxed-constexpr -lineinfo -Werror all-warnings -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-Wno-gnu-designator,-ffp-contract=off>")
 
 if(NOT STRATA_CUDA)
   # Stands for a header of PyTorch that its CPU wheel lacks.

@@ -96,6 +96,19 @@ STRATA_DEVICE double fma(double a, double b, double c) {
 #endif
 }
 
+/// values[j] + values[j + half] for j below half of them, and so on: the order of a tree.
+template <typename T, int kCount>
+STRATA_DEVICE T tree_sum(const T (&values)[kCount]) {
+  if constexpr (kCount == 1) {
+    return values[0];
+  } else {
+    T sums[kCount / 2];
+    STRATA_UNROLL
+    for (int j = 0; j < kCount / 2; ++j) sums[j] = values[j] + values[j + kCount / 2];
+    return tree_sum(sums);
+  }
+}
+
 STRATA_DEVICE std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
 #ifdef __CUDACC__

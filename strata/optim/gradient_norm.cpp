@@ -57,6 +57,4 @@ double sum_of_squares(const at::Tensor& gradients) {
   return ordered_sum(block_sums(gradients, whole, {&whole, 1}, whole.size()));
 }
 
-double clip_factor(double norm, double clip) { return clip > 0 && norm > clip ? clip / norm : 1.0; }
-
 }  // namespace strata

@@ -35,6 +35,8 @@ std::vector<double> block_sums(const at::Tensor& gradients, FlatRange part,
 double ordered_sum(std::span<const double> values);
 
 /// Factor that brings `norm` down to `clip`; 1 when it is below or clip is 0 (off).
-double clip_factor(double norm, double clip);
+constexpr double clip_factor(double norm, double clip) {
+  return clip > 0 && norm > clip ? clip / norm : 1.0;
+}
 
 }  // namespace strata

@@ -24,14 +24,14 @@ struct LossScale {
   static LossScale half() { return {.scale = 65536, .dynamic = true}; }
 
   /// A step was updated.
-  void good() {
+  constexpr void good() {
     if (!dynamic || ++good_steps < kGrowthSteps) return;
     scale *= 2;
     good_steps = 0;
   }
 
   /// Its gradient was not finite.
-  void skip() {
+  constexpr void skip() {
     scale = std::max(kSmallest, scale / 2);
     good_steps = 0;
     ++skipped;

@@ -59,13 +59,9 @@ struct ColumnTiles {
         float of_warp[kWarps];
         STRATA_UNROLL
         for (int warp = 0; warp < kWarps; ++warp) of_warp[warp] = shared.sums[s][warp][thread];
-        STRATA_UNROLL
-        for (int width = kWarps / 2; width > 0; width /= 2) {
-          STRATA_UNROLL
-          for (int warp = 0; warp < width; ++warp) of_warp[warp] += of_warp[warp + width];
-        }
+        const float total = simt::tree_sum(of_warp);
         float& sum = to[s][tile * columns + first + thread];
-        sum = divisor == 0 ? sum + of_warp[0] : of_warp[0] / divisor;
+        sum = divisor == 0 ? sum + total : total / divisor;
       }
     });
   }

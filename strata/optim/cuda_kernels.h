@@ -1,0 +1,47 @@
+/// Launches the end of a step on a GPU: squares of gradients, the norm and what follows from it, the update.
+///
+/// The host need not know any of it before the step is over: what one kernel finds the next reads from
+/// StepScalars on the device. Bits are the host's (block_squares.cpp, update_kernels.cpp, gradient_norm.h,
+/// loss_scale.h), but for powers of beta, whose last bit in fp64 is each machine's library's.
+///
+/// Shapes   arrays as in update_kernels.h, in device memory; pointers at 16 bytes are fast, others right.
+/// Cost     bytes an element: squares 4; AdamW in fp32 16 + 12, with a 16-bit copy + 2, with the gradient
+///          cleared + 4. A step_end() or begin_update() is one thread's work, some microseconds.
+/// Threads  `stream` is the device's (a cudaStream_t); nothing waits for it.
+/// Errors   InternalError: the device refused a launch.
+#pragma once
+
+#include <cstdint>
+
+#include "strata/optim/update_kernels.h"
+
+namespace strata {
+struct StepScalars;
+}
+
+namespace strata::cuda {
+
+/// sums[b] = squares of block b of x (kFlatBlock), in fp64, the last block cut at n; `add`: += it.
+void block_squares(const float* x, double* sums, std::int64_t n, bool add, void* stream);
+
+/// From the layers' squares, added in ascending order: squares, norm, factor and skip. If the step updates,
+/// the loss scale and its counts, too.
+void step_end(const double* squares, std::int64_t count, double clip, StepScalars* scalars,
+              void* stream);
+
+/// What the steps of an optimizer have in common: OptimizerOptions without names.
+struct UpdateConstants {
+  kernels::UpdateRule rule = kernels::UpdateRule::kAdamW;
+  double beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0, momentum = 0;
+};
+/// *step = update_step() of the scalars' learning rate, factor and count of updates.
+void begin_update(const UpdateConstants& constants, const StepScalars* scalars,
+                  kernels::UpdateStep* step, void* stream);
+
+/// Updates elements [0, n) by `step`, on the device, whose rule is `rule`. If the scalars say skip, weights
+/// and slots stay. `cleared` is null, or the gradients, which become 0 in either case.
+void update(kernels::UpdateRule rule, const kernels::UpdateStep* step,
+            const kernels::UpdateArrays& arrays, std::int64_t n, void* cleared,
+            const StepScalars* scalars, void* stream);
+
+}  // namespace strata::cuda

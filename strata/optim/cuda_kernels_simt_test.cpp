@@ -1,0 +1,293 @@
+// The end of a step as a GPU makes it, against the host's: bits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "strata/device/simt_array_test.h"
+#include "strata/device/step_scalars.h"
+#include "strata/optim/cuda_kernels.h"
+#include "strata/optim/gradient_norm.h"
+#include "strata/optim/loss_scale.h"
+#include "strata/optim/optimizer_options.h"
+
+namespace strata {
+namespace {
+
+using kernels::Element;
+using kernels::UpdateRule;
+using simt::SimtArray;
+using simt::SimtVector;
+
+class CudaOptim : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!simt::has_machine()) GTEST_SKIP() << "no CUDA device";
+  }
+  SimtArray random(Element element, std::int64_t n, float scale = 1, std::int64_t offset = 0) {
+    return SimtArray::random(element, n, generator_, scale, offset);
+  }
+  std::mt19937 generator_{17};
+};
+
+TEST_F(CudaOptim, BlockSquaresHaveTheHostsBits) {
+  simt::in_every_order([&] {
+    for (const std::int64_t n : {0, 1, 15, 17, 1023, 1024, 1025, 70000, 131072})
+      for (const std::int64_t offset : {0, 1})
+        for (const bool add : {false, true}) {
+          SimtArray x = random(Element::kFp32, n, 3, offset);
+          const auto blocks = static_cast<std::size_t>((n + kFlatBlock - 1) / kFlatBlock);
+          SimtVector<double> sums(blocks + 1, add ? 0.75 : NAN);
+          std::vector<double> right(blocks);
+          cuda::block_squares(x.device_floats(), sums.device(), n, add, nullptr);
+          sums.fetch();
+          block_squares(x.host_floats(), right.data(), n);
+          for (std::size_t block = 0; block < blocks; ++block)
+            ASSERT_EQ(sums[block], add ? 0.75 + right[block] : right[block]) << n << " " << block;
+          ASSERT_TRUE(add ? sums[blocks] == 0.75 : std::isnan(sums[blocks]));
+        }
+  });
+}
+
+StepScalars end_on_machine(StepScalars scalars, const std::vector<double>& squares, double clip) {
+  SimtVector<StepScalars> step(1, scalars);
+  SimtVector<double> sums(squares);
+  cuda::step_end(sums.device(), static_cast<std::int64_t>(squares.size()), clip, step.device(),
+                 nullptr);
+  step.fetch();
+  return step[0];
+}
+
+// What StageMachine and Trainer do on the host.
+StepScalars end_on_host(StepScalars scalars, const std::vector<double>& squares, double clip) {
+  scalars.squares = std::accumulate(squares.begin(), squares.end(), 0.0);
+  scalars.norm = std::sqrt(scalars.squares) / scalars.loss_scale;
+  scalars.factor = clip_factor(scalars.norm, clip) / scalars.loss_scale;
+  scalars.skip =
+      scalars.has_gradients == 0 || (scalars.may_skip != 0 && !std::isfinite(scalars.norm));
+  if (scalars.updates == 0) return scalars;
+  LossScale scale{scalars.loss_scale, scalars.may_skip != 0, scalars.good_steps,
+                  scalars.skipped_updates};
+  if (scalars.skip != 0) {
+    scale.skip();
+  } else {
+    scale.good();
+  }
+  scalars.loss_scale = scale.scale;
+  scalars.good_steps = scale.good_steps;
+  scalars.skipped_updates = scale.skipped;
+  return scalars;
+}
+
+TEST_F(CudaOptim, AStepEndsAsOnTheHost) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<std::vector<double>> gradients = {
+      {}, {4, 9.5, 1e-3}, {1e300, 1e10, 0.1}, {1, infinity}, {NAN}};
+  for (const auto& squares : gradients)
+    for (const double clip : {0.0, 1.0, 100.0})
+      for (const std::int64_t may_skip : {0, 1})
+        for (const std::int64_t has_gradients : {0, 1})
+          for (const std::int64_t updates : {0, 1})
+            for (const std::int64_t good_steps : {0, 1999})
+              for (const double loss_scale : {1.0, 65536.0}) {
+                const StepScalars begun{.step = 5,
+                                        .has_gradients = has_gradients,
+                                        .updates = updates,
+                                        .loss_scale = loss_scale,
+                                        .may_skip = may_skip,
+                                        .good_steps = good_steps,
+                                        .skipped_updates = 2,
+                                        .loss = 1.5};
+                const StepScalars found = end_on_machine(begun, squares, clip);
+                const StepScalars right = end_on_host(begun, squares, clip);
+                const auto same = [](double a, double b) {
+                  return a == b || (std::isnan(a) && std::isnan(b));
+                };
+                ASSERT_TRUE(same(found.squares, right.squares));
+                ASSERT_TRUE(same(found.norm, right.norm));
+                ASSERT_TRUE(same(found.factor, right.factor));
+                ASSERT_EQ(found.skip, right.skip);
+                ASSERT_EQ(found.loss_scale, right.loss_scale);
+                ASSERT_EQ(found.good_steps, right.good_steps);
+                ASSERT_EQ(found.skipped_updates, right.skipped_updates);
+                ASSERT_EQ(found.loss, 1.5);
+                ASSERT_EQ(found.step, 5);
+              }
+}
+
+constexpr UpdateRule kRules[] = {UpdateRule::kAdamW, UpdateRule::kSgd, UpdateRule::kSgdMomentum,
+                                 UpdateRule::kAdagrad};
+
+OptimizerOptions options_of(UpdateRule rule) {
+  OptimizerOptions options;
+  options.kind = rule == UpdateRule::kAdamW     ? OptimizerKind::kAdamW
+                 : rule == UpdateRule::kAdagrad ? OptimizerKind::kAdagrad
+                                                : OptimizerKind::kSgd;
+  if (rule == UpdateRule::kSgd) options.momentum = 0;
+  return options;
+}
+
+TEST_F(CudaOptim, ConstantsOfAStepAreTheHosts) {
+  for (const UpdateRule rule : kRules)
+    for (const std::int64_t skipped : {0, 3}) {
+      const OptimizerOptions options = options_of(rule);
+      const StepScalars begun{
+          .step = 11, .learning_rate = 3e-4, .skipped_updates = skipped, .factor = 0.37};
+      SimtVector<StepScalars> scalars(1, begun);
+      SimtVector<kernels::UpdateStep> step(1, kernels::UpdateStep{});
+      cuda::begin_update({rule, options.beta1, options.beta2, options.epsilon, options.weight_decay,
+                          options.momentum},
+                         scalars.device(), step.device(), nullptr);
+      step.fetch();
+      const kernels::UpdateStep right = update_step(options, 12 - skipped, 3e-4, 0.37);
+      EXPECT_EQ(step[0].rule, right.rule);
+      const auto numbers = [](const kernels::UpdateStep& of) {
+        return std::vector<float>{of.gradient_factor, of.kept,       of.penalty,
+                                  of.mean_kept,       of.mean_share, of.square_kept,
+                                  of.square_share,    of.epsilon,    of.momentum};
+      };
+      EXPECT_EQ(numbers(step[0]), numbers(right));
+      // Through powers of beta.
+      EXPECT_FLOAT_EQ(step[0].size, right.size);
+      EXPECT_FLOAT_EQ(step[0].root_scale, right.root_scale);
+    }
+}
+
+// Arrays of an update, on the machine and on the host.
+struct Arrays {
+  enum class Weights { kFp32, kBf16Copy, kFp16Copy, kSplit };
+
+  SimtArray weights, gradients, first, second, rounded;
+  std::vector<std::uint16_t> high, low;
+  SimtVector<std::uint16_t> device_high, device_low;
+  Weights kind;
+
+  Arrays(const std::vector<float>& values, SimtArray gradient, SimtArray slot, Weights kind_of,
+         std::int64_t offset)
+      : weights(SimtArray::of(Element::kFp32, values, offset)),
+        gradients(std::move(gradient)),
+        first(std::move(slot)),
+        second(SimtArray::of(Element::kFp32, first.floats(), offset)),
+        rounded(SimtArray::poisoned(kind_of == Weights::kFp16Copy ? Element::kFp16 : Element::kBf16,
+                                    weights.size(), offset)),
+        high(values.size()),
+        low(values.size()),
+        device_high(split(values, high, low)),
+        device_low(low),
+        kind(kind_of) {}
+
+  static std::vector<std::uint16_t> split(const std::vector<float>& values,
+                                          std::vector<std::uint16_t>& high,
+                                          std::vector<std::uint16_t>& low) {
+    kernels::split_weights(values.data(), {high.data(), low.data()},
+                           static_cast<std::int64_t>(values.size()));
+    return high;
+  }
+
+  kernels::UpdateArrays on_machine() {
+    kernels::UpdateArrays arrays = common();
+    arrays.gradients = gradients.device();
+    arrays.slots[0] = first.device_floats();
+    arrays.slots[1] = second.device_floats();
+    if (kind == Weights::kSplit) {
+      arrays.split = {device_high.device(), device_low.device()};
+    } else {
+      arrays.weights = weights.device_floats();
+    }
+    if (has_copy()) arrays.rounded = rounded.device();
+    return arrays;
+  }
+  kernels::UpdateArrays on_host() {
+    kernels::UpdateArrays arrays = common();
+    arrays.gradients = gradients.host();
+    arrays.slots[0] = first.host_floats();
+    arrays.slots[1] = second.host_floats();
+    if (kind == Weights::kSplit) {
+      arrays.split = {high.data(), low.data()};
+    } else {
+      arrays.weights = weights.host_floats();
+    }
+    if (has_copy()) arrays.rounded = rounded.host();
+    return arrays;
+  }
+  bool has_copy() const { return kind == Weights::kBf16Copy || kind == Weights::kFp16Copy; }
+  kernels::UpdateArrays common() const {
+    return {.gradient_element = gradients.element(),
+            .rounded_element = rounded.element(),
+            .decay_numel = weights.size() / 3};
+  }
+  void fetch() {
+    for (SimtArray* array : {&weights, &gradients, &first, &second, &rounded}) array->fetch();
+    device_high.fetch();
+    device_low.fetch();
+  }
+};
+
+TEST_F(CudaOptim, UpdatesHaveTheHostsBits) {
+  using Weights = Arrays::Weights;
+  simt::in_every_order([&] {
+    for (const UpdateRule rule : kRules)
+      for (const Element element : {Element::kFp32, Element::kBf16, Element::kFp16})
+        for (const Weights kind :
+             {Weights::kFp32, Weights::kBf16Copy, Weights::kFp16Copy, Weights::kSplit})
+          for (const std::int64_t n : {1, 4, 6, 1025})
+            for (const std::int64_t offset : {0, 1}) {
+              SCOPED_TRACE(testing::Message()
+                           << "rule " << int(rule) << ", gradient " << int(element) << ", weights "
+                           << int(kind) << ", n " << n << ", offset " << offset);
+              std::vector<float> values = random(Element::kFp32, n).floats();
+              if (n > 5) values[5] = NAN;
+              std::vector<float> slot = random(Element::kFp32, n).floats();
+              for (float& value : slot) value = std::abs(value);
+              const SimtArray gradient = random(element, n, 0.1f);
+              const auto fresh = [&] {
+                return Arrays(values, SimtArray::of(element, gradient.floats(), offset),
+                              SimtArray::of(Element::kFp32, slot, offset), kind, offset);
+              };
+              Arrays found = fresh(), right = fresh();
+              const kernels::UpdateStep step = update_step(options_of(rule), 3, 0.01, 0.5);
+              SimtVector<kernels::UpdateStep> on_machine(1, step);
+              SimtVector<StepScalars> scalars(1, StepScalars{});
+              cuda::update(rule, on_machine.device(), found.on_machine(), n,
+                           found.gradients.device(), scalars.device(), nullptr);
+              found.fetch();
+              kernels::update(step, right.on_host(), {0, n});
+              for (auto array :
+                   {&Arrays::weights, &Arrays::first, &Arrays::second, &Arrays::rounded})
+                ASSERT_TRUE(same_bits(found.*array, right.*array));
+              for (std::int64_t i = 0; i < n; ++i) {
+                ASSERT_EQ(found.gradients.bits(i), 0u);
+                ASSERT_EQ(found.device_high[i], right.high[i]);
+                ASSERT_EQ(found.device_low[i], right.low[i]);
+              }
+              ASSERT_TRUE(found.gradients.is_whole());
+            }
+  });
+}
+
+TEST_F(CudaOptim, ASkippedUpdateClearsGradientsAlone) {
+  SimtArray gradient = random(Element::kFp32, 10), slot = random(Element::kFp32, 10);
+  const std::vector<float> values = random(Element::kFp32, 10).floats();
+  const auto fresh = [&] {
+    return Arrays(values, SimtArray::of(Element::kFp32, gradient.floats()),
+                  SimtArray::of(Element::kFp32, slot.floats()), Arrays::Weights::kBf16Copy, 0);
+  };
+  Arrays found = fresh(), before = fresh();
+  SimtVector<kernels::UpdateStep> step(1, update_step(OptimizerOptions{}, 3, 0.01));
+  SimtVector<StepScalars> scalars(1, StepScalars{.skip = 1});
+  cuda::update(UpdateRule::kAdamW, step.device(), found.on_machine(), 10, found.gradients.device(),
+               scalars.device(), nullptr);
+  found.fetch();
+  EXPECT_TRUE(same_bits(found.weights, before.weights));
+  EXPECT_TRUE(same_bits(found.first, before.first));
+  EXPECT_TRUE(same_bits(found.rounded, before.rounded));
+  for (std::int64_t i = 0; i < 10; ++i) EXPECT_EQ(found.gradients.bits(i), 0u);
+  cuda::update(UpdateRule::kAdamW, step.device(), before.on_machine(), 10, nullptr,
+               scalars.device(), nullptr);
+  before.fetch();
+  EXPECT_TRUE(same_bits(before.gradients, gradient));
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,182 @@
+// A thread updates four elements: 16 bytes of every fp32 array are under way at once. Which arrays there are
+// is the same for all threads, so it is asked as they come to it; only the rule makes a kernel of its own.
+// Operations, their order and NaNs are those of update_kernels.cpp.
+#include "strata/device/simt_vector.h"
+#include "strata/device/step_scalars.h"
+#include "strata/optim/cuda_kernels.h"
+
+namespace strata::cuda {
+namespace {
+
+using kernels::Bf16;
+using kernels::Element;
+using kernels::Fp16;
+using kernels::num_slots;
+using kernels::SplitWeights;
+using kernels::UpdateArrays;
+using kernels::UpdateRule;
+using kernels::UpdateStep;
+using simt::bits_as;
+using simt::load;
+using simt::store;
+
+constexpr int kOwn = 4;  // elements of a thread
+using Vector = simt::Floats<kOwn>;
+
+STRATA_DEVICE float one_nan(float x) { return x != x ? bits_as<float>(0x7FC00000u) : x; }
+STRATA_DEVICE Vector one_nan(const Vector& x) {
+  return simt::floats<kOwn>([&](int k) { return one_nan(x[k]); });
+}
+
+// The new weight; slots change in place.
+template <UpdateRule kRule>
+STRATA_DEVICE float updated(const UpdateStep& s, bool decayed, float w, float g, float& first,
+                            float& second) {
+  if constexpr (kRule == UpdateRule::kAdamW) {
+    first = s.mean_kept * first + s.mean_share * g;
+    second = s.square_kept * second + s.square_share * g * g;
+    const float root = sqrtf(second) * s.root_scale + s.epsilon;
+    return w * (decayed ? s.kept : 1.0f) - s.size * first / root;
+  }
+  // No penalty is not 0 * w, which an infinite weight would make NaN.
+  if (decayed && s.penalty != 0) g = g + s.penalty * w;
+  if constexpr (kRule == UpdateRule::kSgdMomentum) g = first = s.momentum * first + g;
+  if constexpr (kRule != UpdateRule::kAdagrad) return w - s.size * g;
+  first = first + g * g;
+  return w - s.size * g / (sqrtf(first) + s.epsilon);
+}
+
+struct Halves {
+  std::uint16_t at[kOwn];
+};
+
+STRATA_DEVICE Halves load_halves(const std::uint16_t* from, std::int64_t left) {
+  Halves halves;
+  if (simt::is_whole<std::uint16_t, kOwn>(from, left)) {
+    const auto packed = *reinterpret_cast<const simt::Packed<std::uint16_t, kOwn>*>(from);
+    STRATA_UNROLL
+    for (int k = 0; k < kOwn; ++k) halves.at[k] = packed.at[k];
+    return halves;
+  }
+  STRATA_UNROLL
+  for (int k = 0; k < kOwn; ++k) halves.at[k] = k < left ? from[k] : std::uint16_t{0};
+  return halves;
+}
+
+STRATA_DEVICE void store_halves(const Halves& halves, std::uint16_t* to, std::int64_t left) {
+  if (simt::is_whole<std::uint16_t, kOwn>(to, left)) {
+    simt::Packed<std::uint16_t, kOwn> packed;
+    STRATA_UNROLL
+    for (int k = 0; k < kOwn; ++k) packed.at[k] = halves.at[k];
+    *reinterpret_cast<simt::Packed<std::uint16_t, kOwn>*>(to) = packed;
+    return;
+  }
+  STRATA_UNROLL
+  for (int k = 0; k < kOwn; ++k)
+    if (k < left) to[k] = halves.at[k];
+}
+
+STRATA_DEVICE Vector join(const SplitWeights& split, std::int64_t i, std::int64_t left) {
+  const Halves high = load_halves(split.high + i, left), low = load_halves(split.low + i, left);
+  return simt::floats<kOwn>([&](int k) {
+    const std::uint32_t lower = low.at[k], upper = std::uint32_t{high.at[k]} - (lower >> 15);
+    return bits_as<float>(upper << 16 | lower);
+  });
+}
+
+STRATA_DEVICE void cut(const Vector& w, const SplitWeights& split, std::int64_t i,
+                       std::int64_t left) {
+  Halves high, low;
+  STRATA_UNROLL
+  for (int k = 0; k < kOwn; ++k) {
+    const auto bits = bits_as<std::uint32_t>(w[k]);
+    high.at[k] = static_cast<std::uint16_t>((bits + 0x8000u) >> 16);
+    low.at[k] = static_cast<std::uint16_t>(bits);
+  }
+  store_halves(high, split.high + i, left);
+  store_halves(low, split.low + i, left);
+}
+
+STRATA_DEVICE Vector load_as(Element element, const void* from, std::int64_t i, std::int64_t left) {
+  if (element == Element::kFp32) return load<kOwn>(static_cast<const float*>(from) + i, left);
+  if (element == Element::kBf16) return load<kOwn>(static_cast<const Bf16*>(from) + i, left);
+  return load<kOwn>(static_cast<const Fp16*>(from) + i, left);
+}
+
+STRATA_DEVICE void store_as(Element element, const Vector& x, void* to, std::int64_t i,
+                            std::int64_t left) {
+  if (element == Element::kFp32) {
+    store(x, static_cast<float*>(to) + i, left);
+  } else if (element == Element::kBf16) {
+    store(x, static_cast<Bf16*>(to) + i, left);
+  } else {
+    store(x, static_cast<Fp16*>(to) + i, left);
+  }
+}
+
+template <UpdateRule kRule>
+struct Update {
+  static constexpr int kThreads = 256, kSlots = num_slots(kRule);
+  const UpdateStep* step;
+  UpdateArrays arrays;
+  std::int64_t n;
+  void* cleared;
+  const StepScalars* scalars;
+
+  STRATA_DEVICE void operator()(simt::Block<kThreads>& block) const {
+    block.each([&](int thread) {
+      const std::int64_t i = (block.index() * kThreads + thread) * kOwn;
+      if (i >= n) return;
+      if (!scalars || scalars->skip == 0) update(i, n - i);
+      if (cleared) store_as(arrays.gradient_element, simt::zeros<kOwn>(), cleared, i, n - i);
+    });
+  }
+
+  STRATA_DEVICE void update(std::int64_t i, std::int64_t left) const {
+    const UpdateStep s = *step;
+    const Vector gradient = load_as(arrays.gradient_element, arrays.gradients, i, left);
+    Vector w =
+        arrays.split.high ? join(arrays.split, i, left) : load<kOwn>(arrays.weights + i, left);
+    Vector first = simt::zeros<kOwn>(), second = first;
+    if constexpr (kSlots > 0) first = load<kOwn>(arrays.slots[0] + i, left);
+    if constexpr (kSlots > 1) second = load<kOwn>(arrays.slots[1] + i, left);
+    STRATA_UNROLL
+    for (int k = 0; k < kOwn; ++k)
+      w[k] = updated<kRule>(s, i + k < arrays.decay_numel, w[k], gradient[k] * s.gradient_factor,
+                            first[k], second[k]);
+    w = one_nan(w);
+    if (arrays.split.high) {
+      cut(w, arrays.split, i, left);
+    } else {
+      store(w, arrays.weights + i, left);
+    }
+    if (arrays.rounded) store_as(arrays.rounded_element, w, arrays.rounded, i, left);
+    if constexpr (kSlots > 0) store(one_nan(first), arrays.slots[0] + i, left);
+    if constexpr (kSlots > 1) store(one_nan(second), arrays.slots[1] + i, left);
+  }
+};
+
+template <UpdateRule kRule>
+void launch_update(const UpdateStep* step, const UpdateArrays& arrays, std::int64_t n,
+                   void* cleared, const StepScalars* scalars, void* stream) {
+  simt::launch(Update<kRule>{step, arrays, n, cleared, scalars},
+               simt::blocks_for(n, std::int64_t{Update<kRule>::kThreads} * kOwn), stream);
+}
+
+}  // namespace
+
+void update(UpdateRule rule, const UpdateStep* step, const UpdateArrays& arrays, std::int64_t n,
+            void* cleared, const StepScalars* scalars, void* stream) {
+  switch (rule) {
+    case UpdateRule::kAdamW:
+      return launch_update<UpdateRule::kAdamW>(step, arrays, n, cleared, scalars, stream);
+    case UpdateRule::kSgd:
+      return launch_update<UpdateRule::kSgd>(step, arrays, n, cleared, scalars, stream);
+    case UpdateRule::kSgdMomentum:
+      return launch_update<UpdateRule::kSgdMomentum>(step, arrays, n, cleared, scalars, stream);
+    case UpdateRule::kAdagrad:
+      return launch_update<UpdateRule::kAdagrad>(step, arrays, n, cleared, scalars, stream);
+  }
+}
+
+}  // namespace strata::cuda
