@@ -8,73 +8,38 @@ What is claimed and how it is measured: bench/rows_delay/README.md.
 
 import argparse
 import json
+import os
 import re
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import deque
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PROGRAM = str(ROOT / "build/release/strata")
+PROGRAM = os.environ.get("STRATA", str(ROOT / "build/release/strata"))
+PROXY = os.environ.get("DELAY_PROXY", str(ROOT / "build/release/bench/rows_delay/delay_proxy"))
 RECIPE = str(ROOT / "bench/rows_delay/recipe.yaml")
 DELAYS = (0, 1, 5, 20)  # milliseconds, each way
 TRAININGS = (("synchronous", 1), ("hybrid", 16))
 
 
 class Proxy:
-    """Hands bytes on a little later, each way, to a server of loopback."""
+    """bench/rows_delay/delay_proxy.cpp: before each port another one, whose bytes come a little later."""
 
-    def __init__(self, port, delay):
-        self.target, self.delay = port, delay
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self.target))
-            for one, other in ((client, server), (server, client)):
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                queue, ready = deque(), threading.Condition()
-                threading.Thread(target=self.read, args=(one, queue, ready), daemon=True).start()
-                threading.Thread(target=self.write, args=(other, queue, ready), daemon=True).start()
-
-    def read(self, source, queue, ready):
-        data = b"."
-        while data:
-            try:
-                data = source.recv(1 << 18)
-            except OSError:
-                data = b""
-            with ready:
-                queue.append((time.monotonic() + self.delay, data))
-                ready.notify()
-
-    def write(self, target, queue, ready):
-        while True:
-            with ready:
-                ready.wait_for(lambda: queue)
-                due, data = queue.popleft()
-            time.sleep(max(0, due - time.monotonic()))
-            try:
-                if not data:
-                    target.shutdown(socket.SHUT_WR)
-                    return
-                target.sendall(data)
-            except OSError:
-                return
+    def __init__(self, ports, delay):
+        self.process = subprocess.Popen([PROXY, str(delay), *map(str, ports)], stdout=subprocess.PIPE, text=True)
+        self.ports = [int(self.process.stdout.readline()) for _ in ports]
 
     def close(self):
-        self.listener.close()
+        """Seconds of a processor that it has used."""
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        self.process.kill()
+        self.process.wait()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def free_port():
@@ -83,10 +48,11 @@ def free_port():
 
 
 def train(delay, staleness, steps):
-    """Samples a second of the median step, and the AUC of the validation samples."""
+    """Of the steps behind the first third: samples a second, the share of them that waits for rows, seconds of a
+    processor that the proxy uses for a second of them; and the AUC of the validation samples."""
     ports = [free_port(), free_port()]
     addresses = [f"127.0.0.1:{port}" for port in ports]
-    servers, proxies = [], []
+    servers, proxy = [], None
     with tempfile.TemporaryDirectory() as folder:
         try:
             for shard in (0, 1):
@@ -96,8 +62,8 @@ def train(delay, staleness, steps):
                 servers.append(server)
                 if "embed-server" not in server.stdout.readline():
                     sys.exit("run: a server did not start")
-            proxies = [Proxy(port, delay / 1000) for port in ports]
-            through = [f"127.0.0.1:{proxy.port}" for proxy in proxies]
+            proxy = Proxy(ports, delay)
+            through = [f"127.0.0.1:{port}" for port in proxy.ports]
             metrics = f"{folder}/metrics.jsonl"
             done = subprocess.run(
                 [PROGRAM, "train", RECIPE, "--set", f"embedding.servers={json.dumps(through)}", "--set",
@@ -106,41 +72,59 @@ def train(delay, staleness, steps):
             if done.returncode != 0:
                 sys.exit(done.stderr)
             records = [json.loads(line) for line in Path(metrics).read_text().splitlines()]
-            seconds = statistics.median(record["step_seconds"] for record in records[steps // 3:])
-            batch = records[1]["samples_seen"] - records[0]["samples_seen"]
-            auc = float(re.search(r"auc ([\d.]+)", done.stdout)[1])
-            return batch / seconds, auc
+            measured = records[steps // 3:]
+            seconds = sum(record["step_seconds"] for record in measured)
+            samples = measured[-1]["samples_seen"] - records[steps // 3 - 1]["samples_seen"]
+            waited = sum(record["embedding"]["wait_seconds"] for record in measured)
+            used, proxy = proxy.close(), None
+            return {"rate": samples / seconds, "waits": waited / seconds,
+                    "proxy": used / sum(record["step_seconds"] for record in records),
+                    "auc": float(re.search(r"auc ([\d.]+)", done.stdout)[1])}
         finally:
             for server in servers:
                 server.terminate()
                 server.wait()
-            for proxy in proxies:
+            if proxy:
                 proxy.close()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=300)
     options = parser.parse_args()
-    if not Path(PROGRAM).exists():
-        sys.exit(f"run: no {PROGRAM}; run `make build` first")
-    found = {}
-    for number in range(options.rounds):
-        cases = [(name, staleness, delay) for delay in DELAYS for name, staleness in TRAININGS]
-        for name, staleness, delay in cases if number % 2 == 0 else reversed(cases):
-            found.setdefault((name, delay), []).append(train(delay, staleness, options.steps))
-            rate, auc = found[name, delay][-1]
-            print(f"round {number + 1}/{options.rounds}  {name:11}  {delay:2} ms  {rate:8.0f} samples/s  auc {auc:.4f}",
-                  file=sys.stderr)
-    print("| delay each way | training | samples/s, median | spread | of its own without delay | AUC |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    for needed in (PROGRAM, PROXY):
+        if not Path(needed).exists():
+            sys.exit(f"run: no {needed}; run `make build` and `ninja -C build/release delay_proxy` first")
+    found = {(name, delay): [] for name, _ in TRAININGS for delay in DELAYS}
+
+    def measure(name, staleness, delay):
+        run = train(delay, staleness, options.steps)
+        print(f"{name:11}  {delay:2} ms  {run['rate']:8.0f} samples/s, {100 * run['waits']:4.1f} % waiting, "
+              f"proxy {100 * run['proxy']:.0f} % of a core, auc {run['auc']:.4f}", file=sys.stderr)
+        return run
+
+    # Between runs without delay, so that what else goes on hits both: a share is of the mean of its neighbours.
+    for _ in range(options.rounds):
+        for name, staleness in TRAININGS:
+            before = measure(name, staleness, 0)
+            for delay in DELAYS[1:]:
+                run = measure(name, staleness, delay)
+                after = measure(name, staleness, 0)
+                run["share"] = 2 * run["rate"] / (before["rate"] + after["rate"])
+                found[name, delay].append(run)
+                found[name, 0].append(before)
+                before = after
+    print("| delay each way | training | samples/s, median | of its own without delay | spread | waits for rows | AUC |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for delay in DELAYS:
         for name, _ in TRAININGS:
-            rates = [rate for rate, _ in found[name, delay]]
-            shares = [rate / base for (rate, _), (base, _) in zip(found[name, delay], found[name, 0])]
-            print(f"| {delay} ms | {name} | {statistics.median(rates):.0f} | {min(rates):.0f} - {max(rates):.0f} | "
-                  f"{statistics.median(shares):.2f} | {found[name, delay][0][1]:.4f} |")
+            runs = found[name, delay]
+            shares = sorted(run.get("share", 1) for run in runs)
+            aucs = {f"{run['auc']:.4f}" for run in runs}
+            print(f"| {delay} ms | {name} | {statistics.median(run['rate'] for run in runs):.0f} | "
+                  f"{statistics.median(shares):.2f} | {shares[0]:.2f} - {shares[-1]:.2f} | "
+                  f"{100 * statistics.median(run['waits'] for run in runs):.1f} % | {', '.join(sorted(aucs))} |")
     folder = Path(__file__).resolve().parent / "results"
     folder.mkdir(exist_ok=True)
     path = folder / time.strftime("%Y%m%d-%H%M%S.json")
