@@ -167,7 +167,7 @@ TEST_F(CudaElements, ConversionsHaveTheHostsBits) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (i % 4 == 1) values[i] *= 0x1p-22f;
       if (i % 4 == 2) values[i] *= 0x1p16f;
-      if (i % 4 == 3) values[i] = 1.0f + 0x1p-11f * static_cast<float>(i % 64);
+      if (i % 4 == 3) values[i] = 1.0f + 0x1p-11f * static_cast<float>(i / 4 % 64);
     }
     SimtArray x = SimtArray::of(Element::kFp32, values, offset);
     SimtArray narrow = SimtArray::poisoned(element, n, offset),
