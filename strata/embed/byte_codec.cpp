@@ -2,6 +2,8 @@
 // lies about its size costs no memory.
 #include "strata/embed/byte_codec.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -9,6 +11,56 @@
 #include "strata/base/errors.h"
 
 namespace strata {
+namespace {
+
+constexpr std::size_t kBlock = 128;  // ids whose differences have one width
+
+std::size_t packed_bytes(std::size_t count, int width) {
+  return (count * static_cast<std::size_t>(width) + 7) / 8;
+}
+
+// Writes whole words: up to 8 bytes beyond the last bit.
+void pack(std::span<const std::uint64_t> numbers, int width, std::byte* out) {
+  std::uint64_t word = 0;
+  int filled = 0;  // bits of it
+  for (const std::uint64_t number : numbers) {
+    word |= number << filled;
+    filled += width;
+    if (filled < 64) continue;
+    std::memcpy(out, &word, 8);
+    out += 8, filled -= 64;
+    word = filled == 0 ? 0 : number >> (width - filled);
+  }
+  std::memcpy(out, &word, 8);
+}
+
+std::uint64_t word_at(const std::byte* in) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, in, 8);
+  return word;
+}
+
+// Reads up to 8 bytes beyond the last bit.
+void unpack(const std::byte* in, int width, std::span<std::uint64_t> numbers) {
+  const std::uint64_t mask = ~std::uint64_t{0} >> (64 - width);
+  std::size_t bit = 0;
+  if (width <= 57) {  // lies in the 8 bytes from its first one on
+    for (std::uint64_t& number : numbers) {
+      number = word_at(in + bit / 8) >> bit % 8 & mask;
+      bit += static_cast<std::size_t>(width);
+    }
+    return;
+  }
+  for (std::uint64_t& number : numbers) {
+    const std::size_t shift = bit % 8;
+    number = word_at(in + bit / 8) >> shift;
+    if (shift > 0) number |= static_cast<std::uint64_t>(in[bit / 8 + 8]) << (64 - shift);
+    number &= mask;
+    bit += static_cast<std::size_t>(width);
+  }
+}
+
+}  // namespace
 
 void ByteWriter::put(const void* value, std::size_t size) {
   const auto* from = static_cast<const std::byte*>(value);
@@ -34,7 +86,17 @@ void ByteWriter::bytes(std::span<const std::byte> raw) {
 void ByteWriter::ids(std::span<const std::uint64_t> ascending) {
   varint(ascending.size());
   std::uint64_t last = 0;
-  for (const std::uint64_t id : ascending) varint(id - std::exchange(last, id));
+  for (std::size_t begin = 0; begin < ascending.size(); begin += kBlock) {
+    const auto block = ascending.subspan(begin, std::min(kBlock, ascending.size() - begin));
+    std::uint64_t differences[kBlock] = {}, all = 1;
+    for (std::size_t i = 0; i < block.size(); ++i)
+      all |= differences[i] = block[i] - std::exchange(last, block[i]);
+    std::byte packed[kBlock * 8 + 8];
+    const int width = std::bit_width(all);
+    pack({differences, block.size()}, width, packed);
+    out_.push_back(static_cast<std::byte>(width));
+    bytes({packed, packed_bytes(block.size(), width)});
+  }
 }
 
 void ByteWriter::seal() { fixed64(checksum(out_)); }
@@ -120,13 +182,29 @@ std::string ByteReader::text() {
 
 std::vector<std::uint64_t> ByteReader::ids() {
   const std::uint64_t count = varint();
-  if (count > bytes_.size()) refuse("it is cut off");  // each takes a byte at least
-  std::vector<std::uint64_t> ids(static_cast<std::size_t>(count));
+  if (count / 8 > bytes_.size()) refuse("it is cut off");  // each takes a bit at least
+  std::vector<std::uint64_t> ids;
+  ids.reserve(std::min<std::size_t>(count, bytes_.size()));
   std::uint64_t last = 0;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::uint64_t difference = varint();
-    if (i > 0 && (difference == 0 || last + difference < last)) refuse("ids are not ascending");
-    ids[i] = last += difference;
+  while (ids.size() < count) {
+    const std::size_t begin = ids.size();
+    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, count - begin));
+    const auto width = static_cast<int>(bytes(1).front());
+    if (width < 1 || width > 64) refuse("differences of ids have no such width");
+    const std::span<const std::byte> raw = bytes(packed_bytes(size, width));
+    std::byte packed[kBlock * 8 + 8];
+    std::memcpy(packed, raw.data(), raw.size());
+    std::memset(packed + raw.size(), 0, 8);
+    std::uint64_t differences[kBlock];
+    unpack(packed, width, {differences, size});
+    bool ascending = true;
+    ids.resize(begin + size);
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::uint64_t id = last + differences[i];
+      ascending = ascending && (id > last || begin + i == 0);
+      ids[begin + i] = last = id;
+    }
+    if (!ascending) refuse("ids are not ascending");
   }
   return ids;
 }

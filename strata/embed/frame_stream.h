@@ -16,6 +16,8 @@ class FrameStream {
  public:
   virtual ~FrameStream() = default;
   virtual bool send(const WireFrame& frame) = 0;  ///< false: broken
+  /// The same, which may keep the fields instead of copying them.
+  virtual bool send_pieces(const FramePieces& pieces) { return send(pieces.joined()); }
   virtual bool receive(WireFrame& frame) = 0;  ///< waits; false: broken, or nothing comes any more
   virtual void cancel() = 0;                   ///< breaks it
   virtual bool alive() = 0;

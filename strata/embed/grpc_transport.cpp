@@ -27,6 +27,14 @@ namespace {
 
 namespace proto = embed::v1;
 constexpr int kLargestMessage = 1 << 30;
+
+// Messages are megabytes: frames, windows and reads of gRPC's own sizes take a core's worth of calls. What is
+// under way is bounded by the credits of the sessions above.
+constexpr std::pair<const char*, int> kSizes[] = {
+    {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},    {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20},
+    {GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 1 << 20}, {GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10},
+    {GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 4 << 20},
+};
 constexpr const char* kGreeting = "strata-rows";
 
 // What goes wrong is in our errors; gRPC's own log would repeat it at every try.
@@ -80,6 +88,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tl
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  for (const auto& [name, bytes] : kSizes) arguments.SetInt(name, bytes);
   // A channel of its own for each rank: connections are not shared behind our back.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
@@ -117,15 +126,61 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tl
                      .fix = "start strata embed-server there"});
 }
 
-WireFrame to_frame(const std::string& data) {
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(data));
-  return {bytes.begin(), bytes.end()};
+// A Frame of rows.proto without protobuf's copies: its one field is the tag, the length, the bytes.
+constexpr std::uint8_t kDataTag = 1 << 3 | 2;
+
+grpc::Slice frame_head(std::size_t bytes) {
+  std::uint8_t head[11] = {kDataTag};
+  std::size_t size = 1;
+  for (; bytes >= 0x80; bytes >>= 7) head[size++] = static_cast<std::uint8_t>(bytes | 0x80);
+  head[size++] = static_cast<std::uint8_t>(bytes);
+  return {head, size};
 }
 
-template <typename Stream, typename Message>
-bool write_frame(Stream& stream, Message& message, const WireFrame& frame) {
-  message.set_data(frame.data(), frame.size());
-  return stream.Write(message);
+grpc::ByteBuffer to_buffer(const WireFrame& frame) {
+  const grpc::Slice slices[] = {frame_head(frame.size()), grpc::Slice(frame.data(), frame.size())};
+  return {slices, 2};
+}
+
+// The fields are not copied: gRPC lets go of them when the socket has taken them.
+grpc::ByteBuffer to_buffer(const FramePieces& pieces) {
+  using Fields = std::shared_ptr<const std::vector<std::byte>>;
+  constexpr auto let_go = [](void* fields) { delete static_cast<Fields*>(fields); };
+  auto* const fields = new Fields(pieces.fields);
+  const grpc::Slice slices[] = {
+      frame_head(pieces.size()), grpc::Slice(pieces.head.data(), pieces.head.size()),
+      grpc::Slice(const_cast<std::byte*>((*fields)->data()), (*fields)->size(), let_go, fields),
+      grpc::Slice(pieces.checksum.data(), pieces.checksum.size())};
+  return {slices, 4};
+}
+
+// False: not one field that is all of it.
+bool to_frame(const grpc::ByteBuffer& buffer, WireFrame& frame) {
+  std::vector<grpc::Slice> slices;
+  if (!buffer.Dump(&slices).ok()) return false;
+  std::uint64_t length = 0;
+  int head = 0;  // bytes of it that were read; -1: all
+  int shift = 0;
+  frame.clear();
+  for (const grpc::Slice& slice : slices) {
+    const std::uint8_t* at = slice.begin();
+    for (; head >= 0 && at != slice.end(); ++at) {
+      if (head++ == 0) {
+        if (*at != kDataTag) return false;
+        continue;
+      }
+      if (shift > 56) return false;
+      length |= std::uint64_t{*at & 0x7fu} << shift;
+      shift += 7;
+      if (*at >= 0x80) continue;
+      if (length > kLargestMessage) return false;
+      frame.reserve(static_cast<std::size_t>(length));
+      head = -1;
+    }
+    const auto* const bytes = reinterpret_cast<const std::byte*>(at);
+    frame.insert(frame.end(), bytes, bytes + (slice.end() - at));
+  }
+  return head == 0 || (head < 0 && frame.size() == length);  // 0: no byte is an empty field
 }
 
 // Either side of a stream. Context: ClientContext or ServerContext.
@@ -133,15 +188,12 @@ template <typename Stream, typename Context>
 class GrpcStream : public FrameStream {
  public:
   GrpcStream(Stream& stream, Context& context) : stream_(stream), context_(context) {}
-  bool send(const WireFrame& frame) override {
-    if constexpr (requires { stream_.Write(out_); }) return write_frame(stream_, out_, frame);
-    return false;
-  }
+  bool send(const WireFrame& frame) override { return write(frame); }
+  bool send_pieces(const FramePieces& pieces) override { return write(pieces); }
   bool receive(WireFrame& frame) override {
-    if constexpr (requires { stream_.Read(&in_); }) {
-      if (!stream_.Read(&in_)) return false;
-      frame = to_frame(in_.data());
-      return true;
+    if constexpr (requires(grpc::ByteBuffer& in) { stream_.Read(&in); }) {
+      grpc::ByteBuffer in;
+      return stream_.Read(&in) && to_frame(in, frame);
     }
     return false;
   }
@@ -155,9 +207,14 @@ class GrpcStream : public FrameStream {
   }
 
  private:
+  bool write(const auto& frame) {
+    if constexpr (requires(grpc::ByteBuffer& out) { stream_.Write(out); })
+      return stream_.Write(to_buffer(frame));
+    return false;
+  }
+
   Stream& stream_;
   Context& context_;
-  proto::Frame in_, out_;
   std::atomic<bool> cancelled_ = false;
 };
 
@@ -167,8 +224,8 @@ class ClientStream : public FrameStream {
  public:
   ClientStream(const std::string& address, const TlsFiles& tls,
                std::shared_ptr<grpc::Channel> channel, const auto& open)
-      : channel_(std::move(channel)), stub_(proto::Rows::NewStub(channel_)) {
-    stream_ = open(*stub_, context_);
+      : channel_(std::move(channel)) {
+    stream_ = open(*channel_, context_);
     stream_->WaitForInitialMetadata();
     if (!context_.GetServerInitialMetadata().contains(kGreeting)) {
       context_.TryCancel();
@@ -185,13 +242,13 @@ class ClientStream : public FrameStream {
   ClientStream& operator=(const ClientStream&) = delete;
 
   bool send(const WireFrame& frame) override { return frames_->send(frame); }
+  bool send_pieces(const FramePieces& pieces) override { return frames_->send_pieces(pieces); }
   bool receive(WireFrame& frame) override { return frames_->receive(frame); }
   void cancel() override { frames_->cancel(); }
   bool alive() override { return frames_->alive(); }
 
  private:
   std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<proto::Rows::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<GrpcStream<Stream, grpc::ClientContext>> frames_;
@@ -211,31 +268,59 @@ grpc::Status status_of(const Call& call) {
   }
 }
 
-class RowsService : public proto::Rows::Service {
- public:
-  explicit RowsService(GrpcHandlers handlers) : handlers_(std::move(handlers)) {}
+constexpr const char* kSession = "/strata.embed.v1.Rows/Session";
+constexpr const char* kAsk = "/strata.embed.v1.Rows/Ask";
+constexpr const char* kFollow = "/strata.embed.v1.Rows/Follow";
 
-  grpc::Status Session(grpc::ServerContext* context,
-                       grpc::ServerReaderWriter<proto::Frame, proto::Frame>* stream) override {
-    context->AddInitialMetadata(kGreeting, "1");
-    stream->SendInitialMetadata();
-    GrpcStream<grpc::ServerReaderWriter<proto::Frame, proto::Frame>, grpc::ServerContext> frames(
-        *stream, *context);
-    return status_of([&] { handlers_.session(frames); });
-  }
-  grpc::Status Ask(grpc::ServerContext*, const proto::Text* question,
-                   proto::Text* answer) override {
-    return status_of([&] { answer->set_text(handlers_.ask(question->text())); });
-  }
-  grpc::Status Follow(grpc::ServerContext* context, const proto::Text* question,
-                      grpc::ServerWriter<proto::Frame>* stream) override {
-    context->AddInitialMetadata(kGreeting, "1");
-    stream->SendInitialMetadata();
-    GrpcStream<grpc::ServerWriter<proto::Frame>, grpc::ServerContext> frames(*stream, *context);
-    return status_of([&] { handlers_.follow(question->text(), frames); });
+using ServerSession = grpc::ServerReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+using ServerFollow = grpc::ServerWriter<grpc::ByteBuffer>;
+using ClientSession = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+using ClientFollow = grpc::ClientReader<grpc::ByteBuffer>;
+
+// As the generated service, whose frames would be messages of protobuf: these are bytes as they come.
+class RowsService : public grpc::Service {
+ public:
+  explicit RowsService(GrpcHandlers handlers) : handlers_(std::move(handlers)) {
+    using grpc::internal::RpcMethod;
+    using grpc::internal::RpcServiceMethod;
+    AddMethod(new RpcServiceMethod(
+        kSession, RpcMethod::BIDI_STREAMING,
+        new grpc::internal::BidiStreamingHandler<RowsService, grpc::ByteBuffer, grpc::ByteBuffer>(
+            [](RowsService* self, grpc::ServerContext* context, ServerSession* stream) {
+              return self->session(*context, *stream);
+            },
+            this)));
+    AddMethod(new RpcServiceMethod(
+        kAsk, RpcMethod::NORMAL_RPC,
+        new grpc::internal::RpcMethodHandler<RowsService, proto::Text, proto::Text>(
+            [](RowsService* self, grpc::ServerContext*, const proto::Text* question,
+               proto::Text* answer) {
+              return status_of([&] { answer->set_text(self->handlers_.ask(question->text())); });
+            },
+            this)));
+    AddMethod(new RpcServiceMethod(
+        kFollow, RpcMethod::SERVER_STREAMING,
+        new grpc::internal::ServerStreamingHandler<RowsService, proto::Text, grpc::ByteBuffer>(
+            [](RowsService* self, grpc::ServerContext* context, const proto::Text* question,
+               ServerFollow* stream) { return self->follow(*context, question->text(), *stream); },
+            this)));
   }
 
  private:
+  grpc::Status session(grpc::ServerContext& context, ServerSession& stream) {
+    context.AddInitialMetadata(kGreeting, "1");
+    stream.SendInitialMetadata();
+    GrpcStream<ServerSession, grpc::ServerContext> frames(stream, context);
+    return status_of([&] { handlers_.session(frames); });
+  }
+  grpc::Status follow(grpc::ServerContext& context, const std::string& question,
+                      ServerFollow& stream) {
+    context.AddInitialMetadata(kGreeting, "1");
+    stream.SendInitialMetadata();
+    GrpcStream<ServerFollow, grpc::ServerContext> frames(stream, context);
+    return status_of([&] { handlers_.follow(question, frames); });
+  }
+
   GrpcHandlers handlers_;
 };
 
@@ -275,6 +360,7 @@ GrpcServer::GrpcServer(const std::string& listen, const TlsFiles& tls, GrpcHandl
   builder.RegisterService(&parts_->service);
   builder.SetMaxReceiveMessageSize(kLargestMessage);
   builder.SetMaxSendMessageSize(kLargestMessage);
+  for (const auto& [name, bytes] : kSizes) builder.AddChannelArgument(name, bytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
@@ -316,23 +402,29 @@ TlsFiles tls_from_environment() {
 ConnectStream grpc_sessions(const std::string& address, const TlsFiles& tls) {
   const std::shared_ptr<grpc::Channel> channel = make_channel(address, tls);
   return [=]() -> std::unique_ptr<FrameStream> {
-    using Stream = grpc::ClientReaderWriter<proto::Frame, proto::Frame>;
-    return std::make_unique<ClientStream<Stream>>(
-        address, tls, channel, [](proto::Rows::Stub& stub, grpc::ClientContext& context) {
-          return stub.Session(&context);
+    return std::make_unique<ClientStream<ClientSession>>(
+        address, tls, channel, [](grpc::Channel& to, grpc::ClientContext& context) {
+          const grpc::internal::RpcMethod method(kSession,
+                                                 grpc::internal::RpcMethod::BIDI_STREAMING);
+          return std::unique_ptr<ClientSession>(
+              grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+                  &to, method, &context));
         });
   };
 }
 
 std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const TlsFiles& tls,
                                          const std::string& question) {
-  using Stream = grpc::ClientReader<proto::Frame>;
-  return std::make_unique<ClientStream<Stream>>(
+  return std::make_unique<ClientStream<ClientFollow>>(
       address, tls, make_channel(address, tls),
-      [&](proto::Rows::Stub& stub, grpc::ClientContext& context) {
+      [&](grpc::Channel& to, grpc::ClientContext& context) {
         proto::Text text;
         text.set_text(question);
-        return stub.Follow(&context, text);
+        const grpc::internal::RpcMethod method(kFollow,
+                                               grpc::internal::RpcMethod::SERVER_STREAMING);
+        return std::unique_ptr<ClientFollow>(
+            grpc::internal::ClientReaderFactory<grpc::ByteBuffer>::Create(&to, method, &context,
+                                                                          text));
       });
 }
 

@@ -207,9 +207,9 @@ void PersistentShard::append(std::int64_t version, const std::vector<UpdatePart>
   encoded.reserve(parts.size());
   std::vector<std::span<const std::byte>> wires;
   for (const UpdatePart& part : parts) {
-    if (part.wire.empty())
-      encoded.push_back(encode_part(version, part, options_.features, options_.gradients));
-    wires.emplace_back(part.wire.empty() ? encoded.back() : part.wire);
+    const bool came = !part.wire.bytes.empty();
+    if (!came) encoded.push_back(encode_part(version, part, options_.features, options_.gradients));
+    wires.push_back(came ? part.wire.bytes : std::span<const std::byte>(encoded.back()));
   }
   log_->append(version, wires);
 }

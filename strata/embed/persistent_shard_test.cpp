@@ -204,6 +204,37 @@ TEST_F(PersistentShardTest, AFlippedBitAnywhereIsRefusedByName) {
   EXPECT_EQ(digest(*open()), digest_of(reference.at(9).rows()));
 }
 
+// Parts that are written one by one, beside those that go together.
+TEST_F(PersistentShardTest, PartsOfAnySizeComeBackFromTheLog) {
+  std::mt19937_64 random(4);
+  std::vector<std::vector<UpdateLog::Bytes>> updates;
+  for (const std::size_t size : {0u, 1u, 1000u, 70'000u, 300'000u, 10u}) {
+    std::vector<UpdateLog::Bytes> parts;
+    for (const std::size_t more : {std::size_t{0}, size, std::size_t{5}}) {
+      UpdateLog::Bytes part(more);
+      for (std::byte& byte : part) byte = static_cast<std::byte>(random());
+      parts.push_back(std::move(part));
+    }
+    updates.push_back(std::move(parts));
+  }
+  const UpdateLogOptions options{.folder = folder};
+  {
+    UpdateLog log(options, 0);
+    log.begin_run({.number = 1, .begin = 0}, 0);
+    for (std::size_t i = 0; i < updates.size(); ++i)
+      log.append(static_cast<std::int64_t>(i) + 1, {updates[i].begin(), updates[i].end()});
+    log.wait_durable(static_cast<std::int64_t>(updates.size()));
+  }
+  const UpdateLog log(options, 0);
+  ASSERT_EQ(log.head(), static_cast<std::int64_t>(updates.size()));
+  EXPECT_EQ(log.cut_bytes(), 0);
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    const auto version = static_cast<std::int64_t>(i) + 1;
+    EXPECT_EQ(log.parts(version), updates[i]) << version;
+    EXPECT_EQ(UpdateLog::parse_record(log.record(version)).parts, updates[i]) << version;
+  }
+}
+
 TEST_F(PersistentShardTest, AMissingFileOfTheLogIsRefused) {
   {
     const auto shard = open();

@@ -36,11 +36,15 @@ void RemoteChannel::ask(MessageKind kind, Request request, std::int64_t oldest, 
   request.id = next_id_++;
   request.answered_below = order_of_.empty() ? request.id : order_of_.begin()->first;
   order_of_[request.id] = next_order_;
-  entries_.emplace(next_order_++, Entry{.body = MessageBody::of(kind, request),
-                                        .part = false,
-                                        .version = oldest,
-                                        .id = request.id,
-                                        .answer = std::move(answer)});
+  MessageBody body = MessageBody::of(kind, request);
+  entries_.emplace(
+      next_order_++,
+      Entry{.body = std::move(body),
+            .part = false,
+            .version = oldest,
+            .id = request.id,
+            .reads = std::make_shared<std::vector<FeatureRead>>(std::move(request.reads)),
+            .answer = std::move(answer)});
   changed_.notify_all();
 }
 
@@ -80,9 +84,12 @@ void RemoteChannel::update(std::int64_t version, UpdatePart part) {
   });
   if (failure_) std::rethrow_exception(failure_);
   part_bytes_ += bytes;
-  entries_.emplace(
-      next_order_++,
-      Entry{.body = std::move(body), .part = true, .version = version, .id = 0, .answer = {}});
+  entries_.emplace(next_order_++, Entry{.body = std::move(body),
+                                        .part = true,
+                                        .version = version,
+                                        .id = 0,
+                                        .reads = nullptr,
+                                        .answer = {}});
   changed_.notify_all();
 }
 
@@ -190,11 +197,13 @@ void RemoteChannel::send_all(FrameStream& stream, Lock& lock) {
       continue;
     }
     next_send_ = next->first + 1;
-    const WireFrame frame = next->second.body.frame(sent_++);
-    counts_.sent_bytes += static_cast<std::int64_t>(frame.size());
+    const MessageBody body = next->second.body;
+    const std::int64_t number = sent_++;
     lock.unlock();
-    const bool sent = stream.send(frame);
+    const FramePieces frame = body.pieces(number);
+    const bool sent = stream.send_pieces(frame);
     lock.lock();
+    counts_.sent_bytes += static_cast<std::int64_t>(frame.size());
     if (!sent) return;
   }
   if (!stopped_ || broken_ || failure_ || !welcomed_) return;
@@ -242,11 +251,9 @@ void RemoteChannel::take(const WireMessage& message) {
       return;
     }
     case MessageKind::kRows:
-      return settle(message.id(), message.rows(options_.features), nullptr);
     case MessageKind::kDone:
-      return settle(message.id(), {}, nullptr);
     case MessageKind::kFailed:
-      return settle(message.id(), {}, message.error());
+      return settle(message);
     case MessageKind::kStatus:
       return take_status(message.status());
     case MessageKind::kRefused:
@@ -257,13 +264,24 @@ void RemoteChannel::take(const WireMessage& message) {
   }
 }
 
-void RemoteChannel::settle(std::uint64_t id, std::vector<FeatureRows> rows,
-                           std::exception_ptr error) {
+// An answer that cannot be read leaves its request, which is sent again.
+void RemoteChannel::settle(const WireMessage& message) {
+  std::shared_ptr<std::vector<FeatureRead>> asked;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto order = order_of_.find(message.id());
+    if (order == order_of_.end()) return;  // answered before
+    asked = entries_.at(order->second).reads;
+  }
+  std::exception_ptr error;
+  if (message.kind() == MessageKind::kFailed) error = message.error();
+  std::vector<FeatureRows> rows;
+  if (message.kind() == MessageKind::kRows) rows = message.rows(options_.features, *asked);
   Answer answer;
   {
     const std::lock_guard lock(mutex_);
-    const auto order = order_of_.find(id);
-    if (order == order_of_.end()) return;  // answered before
+    const auto order = order_of_.find(message.id());
+    if (order == order_of_.end()) return;  // ended meanwhile
     const auto entry = entries_.find(order->second);
     answer = std::move(entry->second.answer);
     entries_.erase(entry);

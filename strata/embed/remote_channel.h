@@ -57,6 +57,7 @@ class RemoteChannel : public ShardChannel {
     bool part = false;
     std::int64_t version = 0;  // a part's; the oldest one that a request names
     std::uint64_t id = 0;
+    std::shared_ptr<std::vector<FeatureRead>> reads;  // whose ids the answer gets
     Answer answer;
   };
   using Lock = std::unique_lock<std::mutex>;
@@ -67,7 +68,7 @@ class RemoteChannel : public ShardChannel {
   void send_all(FrameStream& stream, Lock& lock);
   void receive_all(FrameStream& stream);
   void take(const WireMessage& message);
-  void settle(std::uint64_t id, std::vector<FeatureRows> rows, std::exception_ptr error);
+  void settle(const WireMessage& message);
   void take_status(const Status& status);
   void fail(const std::exception_ptr& error);
   WireFrame hello_frame() const;

@@ -262,6 +262,31 @@ void RoundFp16(const float* values, const std::uint32_t* words, std::uint16_t* o
   });
 }
 
+void NearestFp16(const float* values, std::uint16_t* out, int width) {
+  const D d;
+  const Words wide;
+  const Whole whole;
+  const hn::Rebind<std::uint16_t, D> narrow;
+  for_each_vector(width, [&](int i, int n) {
+    const auto bits = hn::BitCast(wide, load(d, values + i, n));
+    const auto magnitude = hn::And(bits, hn::Set(wide, 0x7FFFFFFFu));
+    // Half of the last place less one, and one more if that is odd; the exponent's bias shrinks by 112.
+    const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(wide, 1u));
+    const auto normal =
+        hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(wide, 0xC8000FFFu)), odd));
+    // Below 2^-14 the adder rounds: 0.5's last place is 2^-24.
+    const V shifted = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f));
+    const auto denormal = hn::Sub(hn::BitCast(wide, shifted), hn::Set(wide, 0x3F000000u));
+    auto result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(wide, 0x387FFFFFu)), normal, denormal);
+    result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(wide, 0x477FEFFFu)), hn::Set(wide, 0x7C00u),
+                            result);
+    result = hn::Or(result, hn::ShiftRight<16>(hn::Xor(bits, magnitude)));
+    HWY_ALIGN std::uint16_t rounded[HWY_MAX_BYTES / sizeof(float)];
+    hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(whole, result)), narrow, rounded);
+    std::memcpy(out + i, rounded, n * sizeof(*out));
+  });
+}
+
 void WidenFp16(const std::uint16_t* values, float* out, int width) {
   const D d;
   const Words wide;
@@ -373,6 +398,7 @@ namespace strata::kernels {
 HWY_EXPORT(UpdateRow);
 HWY_EXPORT(DrawWords);
 HWY_EXPORT(RoundFp16);
+HWY_EXPORT(NearestFp16);
 HWY_EXPORT(WidenFp16);
 HWY_EXPORT(RoundInt8);
 HWY_EXPORT(WidenInt8);
@@ -388,6 +414,9 @@ void draw_words(std::uint64_t key, std::uint64_t id, std::uint32_t step, std::ui
 }
 void round_fp16(const float* values, const std::uint32_t* words, std::uint16_t* out, int width) {
   HWY_DYNAMIC_DISPATCH(RoundFp16)(values, words, out, width);
+}
+void nearest_fp16(const float* values, std::uint16_t* out, int width) {
+  HWY_DYNAMIC_DISPATCH(NearestFp16)(values, out, width);
 }
 void widen_fp16(const std::uint16_t* values, float* out, int width) {
   HWY_DYNAMIC_DISPATCH(WidenFp16)(values, out, width);

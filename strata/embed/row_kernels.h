@@ -57,6 +57,8 @@ void draw_words(std::uint64_t key, std::uint64_t id, std::uint32_t step, std::ui
 /// largest number: the largest. An infinity stays one.
 void round_fp16(const float* values, const std::uint32_t* words, std::uint16_t* out, int width);
 void widen_fp16(const std::uint16_t* values, float* out, int width);
+/// To the nearest, of two the even one. Infinity: what is not finite, or rounds to more than 65504.
+void nearest_fp16(const float* values, std::uint16_t* out, int width);
 
 /// To multiples of the returned scale, the largest magnitude / 127. A row that isn't finite has the
 /// scale NaN and reads as NaN.

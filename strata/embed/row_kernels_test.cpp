@@ -216,6 +216,40 @@ double fp16_value(std::uint16_t bits) {
   return bits >> 15 ? -magnitude : magnitude;
 }
 
+TEST(NearestFp16, TakesTheNearestAndOfTwoTheEvenOne) {
+  on_every_target([] {
+    std::vector<float> values;
+    std::vector<std::uint16_t> expected;
+    const auto add = [&](double value, std::uint16_t half) {
+      values.push_back(static_cast<float>(value)), expected.push_back(half);
+      values.push_back(static_cast<float>(-value)), expected.push_back(half | 0x8000);
+    };
+    for (std::uint16_t half = 0; half < 0x7C00; ++half) {
+      const double value = fp16_value(half);
+      const double next = half == 0x7BFF ? 65536.0 : fp16_value(half + 1);
+      add(value, half);
+      const auto middle = static_cast<float>((value + next) / 2);  // 12 bits: exact
+      add(middle, half + half % 2);
+      add(std::nextafter(middle, 0.0f), half);
+      add(std::nextafter(middle, 1e9f), half + 1);
+    }
+    for (const double most : {1e5, 1e30, 3.4e38}) add(most, 0x7C00);
+    add(1e-30, 0);
+    add(std::numeric_limits<double>::infinity(), 0x7C00);
+    std::vector<std::uint16_t> got(values.size() + 1, 7);
+    nearest_fp16(values.data(), got.data(), static_cast<int>(values.size()));
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(got[i], expected[i]) << values[i];
+    EXPECT_EQ(got.back(), 7);
+    for (const int width : {1, 3, 15, 17, 33}) {  // tails
+      std::vector<std::uint16_t> some(static_cast<std::size_t>(width) + 1, 7);
+      nearest_fp16(values.data() + 5000, some.data(), width);
+      for (int i = 0; i < width; ++i)
+        ASSERT_EQ(some[static_cast<std::size_t>(i)], expected[static_cast<std::size_t>(5000 + i)]);
+      ASSERT_EQ(some.back(), 7);
+    }
+  });
+}
+
 TEST(RoundFp16, WidensEveryNumberExactly) {
   on_every_target([] {
     std::vector<std::uint16_t> bits(1 << 16);

@@ -42,7 +42,7 @@ class Gathering {
 class ShardedRows : public PendingRows {
  public:
   ShardedRows(const std::vector<FeatureSpec>& features, std::vector<FeatureRead> reads,
-              std::shared_ptr<Gathering> answers, int shards, WirePrecision rounded)
+              std::shared_ptr<Gathering> answers, int shards, std::optional<WirePrecision> rounded)
       : features_(features),
         reads_(std::move(reads)),
         answers_(std::move(answers)),
@@ -51,15 +51,16 @@ class ShardedRows : public PendingRows {
 
   std::vector<FeatureRows> wait() override {
     std::vector<std::vector<FeatureRows>> answers = answers_->wait();
-    if (reads_.empty()) return {};
+    if (answers.empty()) return {};
     std::vector<FeatureRows> rows;
     if (shards_ == 1) {
       rows = std::move(answers.front());
     } else {
       for (std::size_t i = 0; i < reads_.size(); ++i) rows.push_back(merge(i, answers));
     }
-    for (FeatureRows& feature : rows)
-      round_values(rounded_, feature.values, width_of(feature.feature));
+    if (rounded_)
+      for (FeatureRows& feature : rows)
+        round_values(*rounded_, feature.values, width_of(feature.feature));
     return rows;
   }
 
@@ -86,19 +87,22 @@ class ShardedRows : public PendingRows {
   std::vector<FeatureRead> reads_;
   std::shared_ptr<Gathering> answers_;
   int shards_;
-  WirePrecision rounded_;
+  std::optional<WirePrecision> rounded_;
 };
 
 class ShardedServers : public RowServers {
  public:
   ShardedServers(std::vector<FeatureSpec> features,
-                 std::vector<std::unique_ptr<ShardChannel>> channels, WirePrecision rounded)
+                 std::vector<std::unique_ptr<ShardChannel>> channels,
+                 std::optional<WirePrecision> rounded)
       : features_(std::move(features)), channels_(std::move(channels)), rounded_(rounded) {}
 
   std::unique_ptr<PendingRows> read(std::vector<FeatureRead> reads) override {
     const auto answers = std::make_shared<Gathering>(reads.empty() ? 0 : channels_.size());
     check_read(features_, reads, 0, 1);
-    auto rows = std::make_unique<ShardedRows>(features_, reads, answers, shards(), rounded_);
+    // One shard's answer is the whole, with its ids.
+    auto rows = std::make_unique<ShardedRows>(
+        features_, shards() > 1 ? reads : std::vector<FeatureRead>(), answers, shards(), rounded_);
     if (reads.empty()) return rows;
     std::vector<std::vector<FeatureRead>> parts = divide(std::move(reads));
     for (std::size_t shard = 0; shard < channels_.size(); ++shard)
@@ -183,14 +187,14 @@ class ShardedServers : public RowServers {
 
   const std::vector<FeatureSpec> features_;
   std::vector<std::unique_ptr<ShardChannel>> channels_;
-  const WirePrecision rounded_;
+  const std::optional<WirePrecision> rounded_;
 };
 
 }  // namespace
 
 std::unique_ptr<RowServers> make_sharded_servers(
     std::vector<FeatureSpec> features, std::vector<std::unique_ptr<ShardChannel>> channels,
-    WirePrecision rounded) {
+    std::optional<WirePrecision> rounded) {
   return std::make_unique<ShardedServers>(std::move(features), std::move(channels), rounded);
 }
 

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "strata/embed/row_servers.h"
@@ -29,9 +30,9 @@ class ShardChannel {
   virtual void save(std::int64_t version, Done done) = 0;
 };
 
-/// `rounded`: rows that channels don't round by sending them are rounded when they arrive.
+/// `rounded`: how rows are rounded when they arrive; none: channels have rounded them by sending them.
 std::unique_ptr<RowServers> make_sharded_servers(
     std::vector<FeatureSpec> features, std::vector<std::unique_ptr<ShardChannel>> channels,
-    WirePrecision rounded = WirePrecision::kFp32);
+    std::optional<WirePrecision> rounded = std::nullopt);
 
 }  // namespace strata

@@ -37,6 +37,8 @@ struct ShardServer::ReadRequest {
 
 namespace {
 
+constexpr std::size_t kSpares = 64;  // vectors of values
+
 [[noreturn]] void refuse_order(int rank, const std::string& what, const std::string& expected,
                                const std::string& got) {
   throw UserError({.operation = "embed.order",
@@ -119,6 +121,35 @@ void ShardServer::read(int rank, std::vector<FeatureRead> reads, Answer answer) 
   idle_.notify_all();
 }
 
+void ShardServer::recycle(std::vector<FeatureRows> rows) {
+  const Lock lock(mutex_);
+  for (FeatureRows& of : rows) {
+    if (of.values.capacity() == 0) continue;
+    if (spare_.size() == kSpares) spare_.pop_front();
+    spare_.push_back(std::move(of.values));
+  }
+}
+
+// The least that has room, if that is no waste; what it holds will be overwritten.
+std::vector<float> ShardServer::take_spare(std::size_t size) {
+  std::vector<float> values;
+  {
+    const Lock lock(mutex_);
+    auto best = spare_.end();
+    for (auto it = spare_.begin(); it != spare_.end(); ++it)
+      if (it->capacity() >= size && it->capacity() <= 2 * size &&
+          (best == spare_.end() || it->capacity() < best->capacity()))
+        best = it;
+    if (best != spare_.end()) {
+      values = std::move(*best);
+      spare_.erase(best);
+    }
+  }
+  if (values.capacity() < size) values.reserve(size + size / 8);  // steps differ a little
+  values.resize(size);
+  return values;
+}
+
 void ShardServer::perform(const std::vector<ReadTask>& tasks) {
   for (const ReadTask& task : tasks) {
     ReadRequest& request = *task.request;
@@ -130,7 +161,7 @@ void ShardServer::perform(const std::vector<ReadTask>& tasks) {
                        .version = read.version,
                        .ids = std::move(read.ids),
                        .values = {}};
-      rows.values.resize(rows.ids.size() * width);
+      rows.values = take_spare(rows.ids.size() * width);
       rows_.read(rows.feature, rows.ids, rows.values);
       request.rows[task.index] = std::move(rows);
       request.finish_one();

@@ -17,6 +17,7 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -71,6 +72,9 @@ class ShardServer {
 
   void read(int rank, std::vector<FeatureRead> reads, Answer answer);
 
+  /// Rows of an answer that is written: later reads use their memory. From a callback, too.
+  void recycle(std::vector<FeatureRows> rows);
+
   /// False for a part that is there already, which is left out.
   bool update(int rank, std::int64_t version, UpdatePart part);
 
@@ -106,6 +110,7 @@ class ShardServer {
   using Lock = std::unique_lock<std::mutex>;
 
   void require_running() const;
+  std::vector<float> take_spare(std::size_t size);
   void perform(const std::vector<ReadTask>& tasks);
   void pump(Lock& lock);
   bool do_what_waits(Lock& lock);
@@ -133,6 +138,7 @@ class ShardServer {
   std::vector<Done> inspections_;
   std::exception_ptr failure_;
   ShardCounts counts_;
+  std::deque<std::vector<float>> spare_;  // of answers that are on their way
 };
 
 }  // namespace strata

@@ -78,8 +78,8 @@ class ShardSessions::Outbox {
       }
       if (!body) continue;
       lock.unlock();
-      const WireFrame frame = body->frame(number++);
-      if (!stream.send(frame)) break;
+      const FramePieces frame = body->pieces(number++);
+      if (!stream.send_pieces(frame)) break;
       {
         const std::lock_guard counting(sessions_.mutex_);
         ++sessions_.counts_.sent_messages;
@@ -193,13 +193,13 @@ void ShardSessions::check(const Hello& hello) const {
 }
 
 void ShardSessions::serve(FrameStream& stream) {
-  WireFrame frame;
-  if (!stream.receive(frame)) return;
+  auto frame = std::make_shared<WireFrame>();
+  if (!stream.receive(*frame)) return;
   const auto outbox = std::make_shared<Outbox>(*this);
   int rank = -1;
   std::thread sending;
   try {
-    const WireMessage first(frame);
+    const WireMessage first(*frame);
     if (first.kind() != MessageKind::kHello)
       refuse("a stream begins with another message", "a hello",
              "kind " + std::to_string(static_cast<int>(first.kind())), "");
@@ -211,18 +211,21 @@ void ShardSessions::serve(FrameStream& stream) {
     outbox->push(std::make_shared<MessageBody>(MessageBody::of(welcome)));
     outbox->set_durable(welcome.durable);
     sending = std::thread([&] { outbox->send_all(stream); });
-    for (std::int64_t expected = 1; stream.receive(frame);) {
-      const WireMessage message(frame);
+    for (std::int64_t expected = 1;;) {
+      // A part that waits keeps its message.
+      if (frame.use_count() > 1) frame = std::make_shared<WireFrame>();
+      if (!stream.receive(*frame)) break;
+      const WireMessage message(*frame);
       {
         const std::lock_guard lock(mutex_);
         ++counts_.received_messages;
-        counts_.received_bytes += static_cast<std::int64_t>(frame.size());
+        counts_.received_bytes += static_cast<std::int64_t>(frame->size());
       }
       if (message.number() < expected) continue;  // twice
       if (message.number() > expected) break;     // one was lost: the rank comes again
       ++expected;
       outbox->note_received();
-      if (!handle(message, rank, outbox)) break;
+      if (!handle(message, frame, rank, outbox)) break;
     }
     outbox->close();
   } catch (const SystemError& error) {
@@ -358,7 +361,8 @@ void ShardSessions::release_if_all_came(Lock& lock) {
 }
 
 // False after the last one.
-bool ShardSessions::handle(const WireMessage& message, int rank,
+bool ShardSessions::handle(const WireMessage& message,
+                           const std::shared_ptr<const WireFrame>& frame, int rank,
                            const std::shared_ptr<Outbox>& outbox) {
   // In this order: a stream of an older run must not reach the rows of a newer one.
   const std::shared_ptr<LiveShard> live = shard_.live();
@@ -373,7 +377,7 @@ bool ShardSessions::handle(const WireMessage& message, int rank,
       handle_request(message, rank, outbox);
       return true;
     case MessageKind::kPart: {
-      PartMessage part = message.part(shard_.options().features);
+      PartMessage part = message.part(shard_.options().features, frame);
       live->server->update(rank, part.version, std::move(part.part));
       return true;
     }
@@ -440,20 +444,21 @@ void ShardSessions::perform(MessageKind kind, Request request, int rank,
         done(error);
       });
     } else {
-      live->server->read(
-          rank, std::move(request.reads),
-          [this, state, id, failed](const std::vector<FeatureRows>& rows,
-                                    std::exception_ptr error) {
-            try {
-              if (!error)
-                return answer(
-                    state, id,
-                    MessageBody::of_rows(id, rows, shard_.options().features, state->wire.rows));
-            } catch (...) {
-              error = std::current_exception();
-            }
-            answer(state, id, failed(error));
-          });
+      live->server->read(rank, std::move(request.reads),
+                         [this, state, id, failed, server = live->server.get()](
+                             std::vector<FeatureRows> rows, std::exception_ptr error) {
+                           try {
+                             if (!error) {
+                               MessageBody body = MessageBody::of_rows(
+                                   id, rows, shard_.options().features, state->wire.rows);
+                               server->recycle(std::move(rows));
+                               return answer(state, id, std::move(body));
+                             }
+                           } catch (...) {
+                             error = std::current_exception();
+                           }
+                           answer(state, id, failed(error));
+                         });
     }
   } catch (...) {
     done(std::current_exception());

@@ -73,7 +73,8 @@ class ShardSessions {
   void wait_for_others(const Hello& hello, const std::shared_ptr<Outbox>& outbox,
                        FrameStream& stream);
   void release_if_all_came(Lock& lock);
-  bool handle(const WireMessage& message, int rank, const std::shared_ptr<Outbox>& outbox);
+  bool handle(const WireMessage& message, const std::shared_ptr<const WireFrame>& frame, int rank,
+              const std::shared_ptr<Outbox>& outbox);
   void handle_request(const WireMessage& message, int rank, const std::shared_ptr<Outbox>& outbox);
   void perform(MessageKind kind, Request request, int rank, const std::shared_ptr<Rank>& state);
   void answer(const std::shared_ptr<Rank>& state, std::uint64_t id, MessageBody body);

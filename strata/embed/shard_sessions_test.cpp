@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <future>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "strata/base/checksum.h"
@@ -340,8 +342,9 @@ TEST(ShardSessions, RefuseWhoDoesNotFit) {
     }
     return said.get_future().get();
   };
-  EXPECT_NE(refused([](auto& o) { o.hello.wire_version = 2; }).find("another version"),
-            std::string::npos);
+  EXPECT_NE(
+      refused([](auto& o) { o.hello.wire_version = kWireVersion - 1; }).find("another version"),
+      std::string::npos);
   EXPECT_NE(refused([](auto& o) { o.hello.fingerprint ^= 1; }).find("another recipe"),
             std::string::npos);
   EXPECT_NE(refused([](auto& o) { o.hello.shards = 2; }).find("shard 0 of 2"), std::string::npos);
@@ -374,8 +377,107 @@ TEST(WireMessages, LengthsBeyondTheBytesAreRefusedBeforeMemoryIsTaken) {
   }
 }
 
+std::vector<FeatureRead> reads_of(const std::vector<FeatureRows>& rows) {
+  std::vector<FeatureRead> reads;
+  for (const FeatureRows& of : rows)
+    reads.push_back({.feature = of.feature, .version = of.version, .ids = of.ids});
+  return reads;
+}
+
+TEST(WireMessages, IdsOfAnyDistanceAreRead) {
+  std::mt19937_64 random(3);
+  for (int bits = 0; bits <= 64; ++bits)
+    for (const std::size_t count : {0u, 1u, 2u, 127u, 128u, 129u, 1000u}) {
+      std::set<std::uint64_t> distinct = {0, ~std::uint64_t{0}};
+      if (bits < 64) distinct = {random() >> 60};
+      std::uint64_t last = *distinct.begin();
+      // Differences of so many bits, and a smaller one here and there.
+      while (distinct.size() < count) {
+        const std::uint64_t mask = bits == 0 ? 0 : ~std::uint64_t{0} >> (64 - bits);
+        const std::uint64_t id =
+            bits >= 54 ? random() >> (64 - bits) : last + 1 + (random() & mask);
+        distinct.insert(id);
+        last = id;
+      }
+      std::vector<std::uint64_t> ids(distinct.begin(), distinct.end());
+      ids.resize(std::min(ids.size(), count));
+      ByteWriter to;
+      to.ids(ids);
+      to.varint(77);  // what comes next is found
+      ByteReader from(to.out(), "test");
+      ASSERT_EQ(from.ids(), ids) << bits << " bits, " << count << " ids";
+      ASSERT_EQ(from.varint(), 77u);
+      from.require_end();
+    }
+}
+
+TEST(WireMessages, IdsThatDoNotAscendAreRefused) {
+  using Ids = std::vector<std::uint64_t>;
+  Ids late(200);
+  for (std::size_t i = 0; i < late.size(); ++i) late[i] = 7 * i;
+  Ids repeated = late, back = late;
+  repeated[150] = repeated[149];
+  back[128] = 3;  // the first of a block
+  for (const Ids& ids : {Ids{5, 5}, Ids{5, 4}, Ids{0, 0}, repeated, back}) {
+    ByteWriter to;
+    to.ids(ids);
+    EXPECT_THROW(ByteReader(to.out(), "test").ids(), SystemError);
+  }
+  for (const int width : {0, 65, 255}) {
+    ByteWriter to;
+    to.varint(1);
+    to.out().push_back(static_cast<std::byte>(width));
+    to.fixed64(1), to.fixed64(1);
+    EXPECT_THROW(ByteReader(to.out(), "test").ids(), SystemError) << width;
+  }
+}
+
+TEST(WireMessages, AnAnswerBelongsToItsRequest) {
+  const std::vector<FeatureSpec> features = features_for_test();
+  const std::vector<FeatureRows> rows = gradients_for_test(1, 2, 1);
+  const WireFrame frame = MessageBody::of_rows(7, rows, features, WirePrecision::kFp32).frame(7);
+  const WireMessage message(frame);
+  std::vector<FeatureRead> asked = reads_of(rows);
+  const std::vector<FeatureRows> got = message.rows(features, asked);
+  ASSERT_EQ(got.size(), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(got[i].feature, rows[i].feature);
+    EXPECT_EQ(got[i].version, rows[i].version);
+    EXPECT_EQ(got[i].ids, rows[i].ids);
+    EXPECT_EQ(got[i].values, rows[i].values);
+  }
+  const auto refused = [&](const std::function<void(std::vector<FeatureRead>&)>& change) {
+    std::vector<FeatureRead> other = reads_of(rows);
+    change(other);
+    const std::vector<FeatureRead> before = other;
+    EXPECT_THROW(message.rows(features, other), SystemError);
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(other[i].ids, before[i].ids);
+  };
+  refused([](auto& reads) { reads.pop_back(); });
+  refused([](auto& reads) { ++reads.back().version; });
+  refused([](auto& reads) { std::swap(reads.front().feature, reads.back().feature); });
+  refused([](auto& reads) { ++reads.back().ids.back(); });  // as many ids, another one
+  refused([](auto& reads) { reads.back().ids.push_back(~std::uint64_t{0}); });
+}
+
+TEST(WireMessages, PiecesAreTheWhole) {
+  const std::vector<FeatureSpec> features = features_for_test();
+  const MessageBody body =
+      MessageBody::of_part(4, part_for_test(0, 4), features, WirePrecision::kFp16);
+  for (const std::int64_t number : {std::int64_t{0}, std::int64_t{300}, std::int64_t{1} << 40}) {
+    const FramePieces pieces = body.pieces(number);
+    EXPECT_EQ(pieces.joined().size(), pieces.size());
+    EXPECT_EQ(pieces.fields, body.pieces(1).fields) << "copied";
+    const WireFrame frame = body.frame(number);
+    const WireMessage message(frame);
+    EXPECT_EQ(message.number(), number);
+    EXPECT_EQ(message.part(features).part.gradients.size(), part_for_test(0, 4).gradients.size());
+  }
+}
+
 TEST(WireMessages, HostileBytesAreRefused) {
   const std::vector<FeatureSpec> features = features_for_test();
+  const std::vector<FeatureRead> asked = reads_of(gradients_for_test(1, 2, 1));
   std::vector<WireFrame> frames;
   Request request{.id = 9, .answered_below = 4, .version = 3, .reads = reads_for_test(3)};
   frames.push_back(MessageBody::of(MessageKind::kRead, request).frame(5));
@@ -394,9 +496,11 @@ TEST(WireMessages, HostileBytesAreRefused) {
       case MessageKind::kPart:
         message.part(features);
         break;
-      case MessageKind::kRows:
-        message.rows(features);
+      case MessageKind::kRows: {
+        std::vector<FeatureRead> mine = asked;
+        message.rows(features, mine);
         break;
+      }
       default:
         message.request();
     }

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <utility>
 
@@ -24,10 +25,11 @@ namespace strata {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x0A474F4C574F5289;  // 89 "ROWLOG" 0A
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 4 + 4 + 8 + 8 + 8 + 8 + 8;
 constexpr std::size_t kHeadBytes = 4 + 8 + 8;  // length of the parts, version, checksum of both
 constexpr std::size_t kTailBytes = 8;
+constexpr std::size_t kWrittenAtOnce = 64 << 10;  // copied together, rather than a call a piece
 const FileUse kUse{.operation = "embed.log",
                    .fix = "restore the file from a copy, or start from a snapshot in a new folder",
                    .follow_links = true};
@@ -54,20 +56,47 @@ std::vector<std::byte> header_bytes(const UpdateLogOptions& options, std::int64_
   return to.take();
 }
 
-std::vector<std::byte> record_bytes(std::int64_t version,
-                                    const std::vector<std::span<const std::byte>>& parts) {
-  ByteWriter body;
-  body.varint(parts.size());
-  for (const std::span<const std::byte> part : parts) body.blob(part);
-  ByteWriter to;
-  to.out().reserve(body.out().size() + kHeadBytes + kTailBytes);
-  to.fixed32(static_cast<std::uint32_t>(body.out().size()));
-  to.fixed64(static_cast<std::uint64_t>(version));
-  to.seal();
-  to.bytes(body.out());
-  to.fixed64(checksum(body.out()));
-  return to.take();
-}
+// A record in pieces, for parts are megabytes: its head and the number of parts, each part behind its
+// length, the checksum.
+struct RecordPieces {
+  RecordPieces(std::int64_t version, const std::vector<std::span<const std::byte>>& parts) {
+    std::vector<ByteWriter> lengths(parts.size() + 1);
+    lengths.front().varint(parts.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) lengths[i].varint(parts[i].size());
+    std::size_t body = lengths.back().out().size();
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      body += lengths[i].out().size() + parts[i].size();
+    ByteWriter head;
+    head.fixed32(static_cast<std::uint32_t>(body));
+    head.fixed64(static_cast<std::uint64_t>(version));
+    head.seal();
+    size = head.out().size() + body + kTailBytes;
+    Checksum sum;
+    const auto add = [&](std::vector<std::byte> bytes) {
+      sum.add(bytes);
+      owned_.push_back(std::move(bytes));
+      pieces.emplace_back(owned_.back());
+    };
+    owned_.push_back(head.take());
+    pieces.emplace_back(owned_.back());
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      add(lengths[i].take());
+      if (i == parts.size()) break;
+      sum.add(parts[i]);
+      pieces.push_back(parts[i]);
+    }
+    ByteWriter tail;
+    tail.fixed64(sum.value());
+    owned_.push_back(tail.take());
+    pieces.emplace_back(owned_.back());
+  }
+
+  std::size_t size = 0;
+  std::vector<std::span<const std::byte>> pieces;
+
+ private:
+  std::deque<std::vector<std::byte>> owned_;
+};
 
 bool all_zero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(),
@@ -279,9 +308,17 @@ void UpdateLog::append(std::int64_t version, const std::vector<std::span<const s
     STRATA_CHECK_EQ(version, head_ + 1, "embed.log");
   }
   if (!open_) begin_file();
-  const Bytes record = record_bytes(version, parts);
+  const RecordPieces record(version, parts);
   try {
-    open_->write(record);
+    if (record.size <= kWrittenAtOnce) {
+      Bytes whole;
+      whole.reserve(record.size);
+      for (const std::span<const std::byte> piece : record.pieces)
+        whole.insert(whole.end(), piece.begin(), piece.end());
+      open_->write(whole);
+    } else {
+      for (const std::span<const std::byte> piece : record.pieces) open_->write(piece);
+    }
   } catch (...) {
     const std::lock_guard lock(mutex_);
     failure_ = std::current_exception();
@@ -289,7 +326,7 @@ void UpdateLog::append(std::int64_t version, const std::vector<std::span<const s
   }
   const std::lock_guard lock(mutex_);
   files_.back().offsets.push_back(files_.back().end);
-  files_.back().end += record.size();
+  files_.back().end += record.size;
   head_ = version;
   changed_.notify_all();
 }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -17,10 +18,16 @@ namespace strata {
 
 class RowStore;
 
+/// Bytes of a message, which they keep.
+struct MessageBytes {
+  std::shared_ptr<const std::vector<std::byte>> message = nullptr;
+  std::span<const std::byte> bytes = {};
+};
+
 struct UpdatePart {
   std::vector<FeatureRows> gradients;  ///< features ascending
   double rate_factor = 1;
-  std::vector<std::byte> wire;  ///< as it came, for the log; empty if it did not come by wire
+  MessageBytes wire = {};  ///< as it came, for the log; empty if it did not come by wire
 };
 
 /// The server that holds an id's row.

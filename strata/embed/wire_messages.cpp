@@ -1,5 +1,6 @@
 #include "strata/embed/wire_messages.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -10,14 +11,28 @@
 namespace strata {
 namespace {
 
+// Of answers; parts have their ids.
+std::uint32_t checksum_of(std::span<const std::uint64_t> ids) {
+  return static_cast<std::uint32_t>(checksum(std::as_bytes(ids)));
+}
+
+enum class Ids : bool { kLeftOut, kSent };
+
 void write_rows(ByteWriter& to, const std::vector<FeatureRows>& all,
-                const std::vector<FeatureSpec>& features, WirePrecision precision) {
+                const std::vector<FeatureSpec>& features, WirePrecision precision, Ids ids) {
+  std::size_t most = 16;
+  for (const FeatureRows& rows : all)
+    most += 32 + 9 * rows.ids.size() + rows.values.size() * sizeof(float);
+  to.out().reserve(to.out().size() + most);
   to.varint(static_cast<std::uint64_t>(precision));
   to.varint(all.size());
   for (const FeatureRows& rows : all) {
     to.varint(static_cast<std::uint64_t>(rows.feature));
     to.varint(static_cast<std::uint64_t>(rows.version));
-    to.ids(rows.ids);
+    if (ids == Ids::kSent)
+      to.ids(rows.ids);
+    else
+      to.fixed32(checksum_of(rows.ids));
     encode_values(precision, rows.values, features[static_cast<std::size_t>(rows.feature)].width,
                   to.out());
   }
@@ -38,7 +53,13 @@ int read_feature(ByteReader& from, const std::vector<FeatureSpec>& features) {
   return static_cast<int>(feature);
 }
 
-std::vector<FeatureRows> read_rows(ByteReader& from, const std::vector<FeatureSpec>& features) {
+std::vector<float> read_values(ByteReader& from, WirePrecision precision, std::size_t rows,
+                               int width) {
+  return decoded_values(precision, from.bytes(values_bytes(precision, rows, width)), width);
+}
+
+std::vector<FeatureRows> read_gradients(ByteReader& from,
+                                        const std::vector<FeatureSpec>& features) {
   const WirePrecision precision = read_precision(from);
   const std::uint64_t count = from.varint();
   if (count > from.left()) from.refuse("it is cut off");
@@ -47,10 +68,8 @@ std::vector<FeatureRows> read_rows(ByteReader& from, const std::vector<FeatureSp
     rows.feature = read_feature(from, features);
     rows.version = from.number();
     rows.ids = from.ids();
-    const int width = features[static_cast<std::size_t>(rows.feature)].width;
-    const auto values = from.bytes(values_bytes(precision, rows.ids.size(), width));
-    rows.values.resize(rows.ids.size() * static_cast<std::size_t>(width));
-    decode_values(precision, values, width, rows.values);
+    rows.values = read_values(from, precision, rows.ids.size(),
+                              features[static_cast<std::size_t>(rows.feature)].width);
   }
   return all;
 }
@@ -68,7 +87,6 @@ std::string place(MessageKind kind) {
 }  // namespace
 
 MessageBody MessageBody::of(const Hello& hello) {
-  MessageBody body(MessageKind::kHello);
   ByteWriter to;
   to.fixed32(hello.wire_version);  // first, for all versions to come
   to.fixed64(hello.fingerprint);
@@ -79,8 +97,7 @@ MessageBody MessageBody::of(const Hello& hello) {
     to.varint(static_cast<std::uint64_t>(number));
   to.varint(static_cast<std::uint64_t>(hello.wire.rows));
   to.varint(static_cast<std::uint64_t>(hello.wire.gradients));
-  body.fields_ = to.take();
-  return body;
+  return MessageBody(MessageKind::kHello, to.take());
 }
 
 Hello WireMessage::hello() const {
@@ -102,12 +119,10 @@ Hello WireMessage::hello() const {
 }
 
 MessageBody MessageBody::of(const Welcome& welcome) {
-  MessageBody body(MessageKind::kWelcome);
   ByteWriter to;
   for (const std::int64_t number : {welcome.version, welcome.last_part, welcome.durable})
     to.varint(static_cast<std::uint64_t>(number));
-  body.fields_ = to.take();
-  return body;
+  return MessageBody(MessageKind::kWelcome, to.take());
 }
 
 Welcome WireMessage::welcome() const {
@@ -120,7 +135,6 @@ Welcome WireMessage::welcome() const {
 }
 
 MessageBody MessageBody::of(MessageKind kind, const Request& request) {
-  MessageBody body(kind);
   ByteWriter to;
   to.varint(request.id);
   to.varint(request.answered_below);
@@ -131,8 +145,7 @@ MessageBody MessageBody::of(MessageKind kind, const Request& request) {
     to.varint(static_cast<std::uint64_t>(read.version));
     to.ids(read.ids);
   }
-  body.fields_ = to.take();
-  return body;
+  return MessageBody(kind, to.take());
 }
 
 Request WireMessage::request() const {
@@ -159,89 +172,98 @@ std::vector<std::byte> encode_part(std::int64_t version, const UpdatePart& part,
   ByteWriter to;
   to.varint(static_cast<std::uint64_t>(version));
   to.real(part.rate_factor);
-  write_rows(to, part.gradients, features, gradients);
+  write_rows(to, part.gradients, features, gradients, Ids::kSent);
   return to.take();
 }
 
 MessageBody MessageBody::of_part(std::int64_t version, const UpdatePart& part,
                                  const std::vector<FeatureSpec>& features,
                                  WirePrecision gradients) {
-  MessageBody body(MessageKind::kPart);
-  body.fields_ = encode_part(version, part, features, gradients);
-  return body;
+  return MessageBody(MessageKind::kPart, encode_part(version, part, features, gradients));
 }
 
 UpdatePart decode_part(std::span<const std::byte> fields, std::int64_t version,
-                       const std::vector<FeatureSpec>& features) {
+                       const std::vector<FeatureSpec>& features,
+                       std::shared_ptr<const WireFrame> message) {
   ByteReader from(fields, "a part of update " + std::to_string(version));
   if (from.number() != version) from.refuse("it belongs to another update");
   UpdatePart part;
   part.rate_factor = from.real();
-  part.gradients = read_rows(from, features);
+  part.gradients = read_gradients(from, features);
   from.require_end();
-  part.wire.assign(fields.begin(), fields.end());
+  if (message) part.wire = {.message = std::move(message), .bytes = fields};
   return part;
 }
 
-PartMessage WireMessage::part(const std::vector<FeatureSpec>& features) const {
+PartMessage WireMessage::part(const std::vector<FeatureSpec>& features,
+                              std::shared_ptr<const WireFrame> frame) const {
   const std::int64_t version = ByteReader(fields_, place(head_.kind)).number();
-  return {version, decode_part(fields_, version, features)};
+  return {version, decode_part(fields_, version, features, std::move(frame))};
 }
 
 MessageBody MessageBody::of_rows(std::uint64_t id, const std::vector<FeatureRows>& rows,
                                  const std::vector<FeatureSpec>& features,
                                  WirePrecision precision) {
-  MessageBody body(MessageKind::kRows);
   ByteWriter to;
   to.varint(id);
-  write_rows(to, rows, features, precision);
-  body.fields_ = to.take();
-  return body;
+  write_rows(to, rows, features, precision, Ids::kLeftOut);
+  return MessageBody(MessageKind::kRows, to.take());
 }
 
-std::vector<FeatureRows> WireMessage::rows(const std::vector<FeatureSpec>& features) const {
+std::vector<FeatureRows> WireMessage::rows(const std::vector<FeatureSpec>& features,
+                                           std::span<FeatureRead> asked) const {
   ByteReader from(fields_, place(head_.kind));
   from.varint();
-  std::vector<FeatureRows> rows = read_rows(from, features);
+  const WirePrecision precision = read_precision(from);
+  const auto refuse_others = [] {
+    throw SystemError({.operation = "embed.answer",
+                       .what = "a server answers with other rows than it was asked for",
+                       .fix = "start servers and trainers with the same program"});
+  };
+  if (from.varint() != asked.size()) refuse_others();
+  std::vector<FeatureRows> all(asked.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    FeatureRows& rows = all[i];
+    rows.feature = read_feature(from, features);
+    rows.version = from.number();
+    if (rows.feature != asked[i].feature || rows.version != asked[i].version ||
+        from.fixed32() != checksum_of(asked[i].ids))
+      refuse_others();
+    rows.values = read_values(from, precision, asked[i].ids.size(),
+                              features[static_cast<std::size_t>(rows.feature)].width);
+  }
   from.require_end();
-  return rows;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].ids = std::move(asked[i].ids);
+  return all;
 }
 
 MessageBody MessageBody::done(std::uint64_t id) {
-  MessageBody body(MessageKind::kDone);
   ByteWriter to;
   to.varint(id);
-  body.fields_ = to.take();
-  return body;
+  return MessageBody(MessageKind::kDone, to.take());
 }
 
 MessageBody MessageBody::failed(std::uint64_t id, const std::exception& error) {
-  MessageBody body(MessageKind::kFailed);
   ByteWriter to;
   to.varint(id);
   to.text(encode_error(to_error(error)));
-  body.fields_ = to.take();
-  return body;
+  return MessageBody(MessageKind::kFailed, to.take());
 }
 
 MessageBody MessageBody::refused(const std::exception& error) {
-  MessageBody body(MessageKind::kRefused);
   ByteWriter to;
   to.varint(0);
   to.text(encode_error(to_error(error)));
-  body.fields_ = to.take();
-  return body;
+  return MessageBody(MessageKind::kRefused, to.take());
 }
 
 MessageBody MessageBody::bye() { return MessageBody(MessageKind::kBye); }
 
 MessageBody MessageBody::of(const Status& status) {
-  MessageBody body(MessageKind::kStatus);
   ByteWriter to;
   to.varint(static_cast<std::uint64_t>(status.durable));
   to.varint(static_cast<std::uint64_t>(status.received));
-  body.fields_ = to.take();
-  return body;
+  return MessageBody(MessageKind::kStatus, to.take());
 }
 
 Status WireMessage::status() const {
@@ -261,14 +283,26 @@ std::exception_ptr WireMessage::error() const {
   return to_exception(decode_error(from.text()));
 }
 
-WireFrame MessageBody::frame(std::int64_t number) const {
-  ByteWriter to;
-  to.out().reserve(fields_.size() + 24);
-  to.varint(static_cast<std::uint64_t>(kind_));
-  to.varint(static_cast<std::uint64_t>(number));
-  to.bytes(fields_);
-  to.seal();
-  return to.take();
+FramePieces MessageBody::pieces(std::int64_t number) const {
+  ByteWriter head;
+  head.varint(static_cast<std::uint64_t>(kind_));
+  head.varint(static_cast<std::uint64_t>(number));
+  Checksum sum;
+  sum.add(head.out());
+  sum.add(*fields_);
+  FramePieces pieces{.head = head.take(), .fields = fields_, .checksum = {}};
+  const std::uint64_t value = sum.value();
+  std::memcpy(pieces.checksum.data(), &value, sizeof(value));
+  return pieces;
+}
+
+WireFrame FramePieces::joined() const {
+  WireFrame frame;
+  frame.reserve(size());
+  frame.insert(frame.end(), head.begin(), head.end());
+  frame.insert(frame.end(), fields->begin(), fields->end());
+  frame.insert(frame.end(), checksum.begin(), checksum.end());
+  return frame;
 }
 
 WireMessage::WireMessage(std::span<const std::byte> frame) {

@@ -1,16 +1,20 @@
 /// Writes and reads what ranks and servers of rows say to each other.
 ///
 /// A message is its kind, its number in its stream, its fields and the XXH3 of all of them. Ids are
-/// differences in varints; rows and gradients travel as wire_values.h has them. A Hello carries the
+/// differences (byte_codec.h); rows and gradients travel as wire_values.h has them. An answer has the rows of
+/// a request in their order and a checksum of their ids, which who asks has kept. A Hello carries the
 /// version of this format and the fingerprint of the recipe; nothing else is read before it fits.
 ///
 /// Errors  SystemError: a message that is cut off, damaged, or lies about its lengths.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strata/embed/update_part.h"
@@ -20,7 +24,7 @@ namespace strata {
 
 using WireFrame = std::vector<std::byte>;
 
-inline constexpr std::uint32_t kWireVersion = 1;
+inline constexpr std::uint32_t kWireVersion = 2;
 
 enum class MessageKind : std::uint8_t {
   kHello = 1,  ///< rank to server
@@ -80,7 +84,17 @@ struct MessageHead {
   std::int64_t number;  ///< from 0 on, of the stream
 };
 
-/// A message without its number, which the stream gives it: seal_frame().
+/// A whole message, in pieces: its fields are those of a body that others still need.
+struct FramePieces {
+  std::vector<std::byte> head;
+  std::shared_ptr<const std::vector<std::byte>> fields;
+  std::array<std::byte, 8> checksum;
+
+  std::size_t size() const { return head.size() + fields->size() + checksum.size(); }
+  WireFrame joined() const;
+};
+
+/// A message without its number, which the stream gives it.
 class MessageBody {
  public:
   static MessageBody of(const Hello& hello);
@@ -97,13 +111,15 @@ class MessageBody {
   static MessageBody bye();
 
   MessageKind kind() const { return kind_; }
-  std::size_t bytes() const { return fields_.size(); }
-  WireFrame frame(std::int64_t number) const;
+  std::size_t bytes() const { return fields_->size(); }
+  FramePieces pieces(std::int64_t number) const;
+  WireFrame frame(std::int64_t number) const { return pieces(number).joined(); }
 
  private:
-  explicit MessageBody(MessageKind kind) : kind_(kind) {}
+  explicit MessageBody(MessageKind kind, std::vector<std::byte> fields = {})
+      : kind_(kind), fields_(std::make_shared<const std::vector<std::byte>>(std::move(fields))) {}
   MessageKind kind_;
-  std::vector<std::byte> fields_;
+  std::shared_ptr<const std::vector<std::byte>> fields_;
 };
 
 /// A message that came. The frame outlives it.
@@ -116,10 +132,14 @@ class WireMessage {
   Hello hello() const;
   Welcome welcome() const;
   Request request() const;
-  PartMessage part(const std::vector<FeatureSpec>& features) const;
+  /// `frame`: that it was made with, for a part that keeps it.
+  PartMessage part(const std::vector<FeatureSpec>& features,
+                   std::shared_ptr<const WireFrame> frame = nullptr) const;
   /// Of kRows, kDone, kFailed.
   std::uint64_t id() const;
-  std::vector<FeatureRows> rows(const std::vector<FeatureSpec>& features) const;
+  /// The answer to `asked`, whose ids go over to it if it fits.
+  std::vector<FeatureRows> rows(const std::vector<FeatureSpec>& features,
+                                std::span<FeatureRead> asked) const;
   Status status() const;
   std::exception_ptr error() const;  ///< of kFailed, kRefused
 
@@ -133,7 +153,8 @@ std::vector<std::byte> encode_part(std::int64_t version, const UpdatePart& part,
                                    const std::vector<FeatureSpec>& features,
                                    WirePrecision gradients);
 UpdatePart decode_part(std::span<const std::byte> fields, std::int64_t version,
-                       const std::vector<FeatureSpec>& features);
+                       const std::vector<FeatureSpec>& features,
+                       std::shared_ptr<const WireFrame> message = nullptr);
 
 /// Of features and seed: what servers and trainers have to agree on.
 std::uint64_t fingerprint_of(const std::vector<FeatureSpec>& features, std::uint64_t seed);

@@ -2,42 +2,59 @@
 // left; that of int8 has 8 significant bits, rounded up, so that no value passes 127.
 #include "strata/embed/wire_values.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "strata/base/errors.h"
+#include "strata/embed/row_kernels.h"
 
 namespace strata {
 namespace {
 
 constexpr std::uint32_t kInfinity = 0x7f800000;
+// What is looked at and copied at a time: it stays in the first cache between the two.
+constexpr std::size_t kBlockElements = 2048;
 
-// To nearest, ties to even.
-std::uint16_t to_half(float value) {
-  std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000);
-  bits &= 0x7fffffff;
-  if (bits >= 0x477ff000) return sign | 0x7c00;  // beyond 65504 when rounded, or not finite
-  if (bits < 0x38800000) {  // a subnormal half: the adder rounds, at 0.5's last place, 2^-24
-    const float shifted = std::bit_cast<float>(bits) + 0.5f;
-    return sign | static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(shifted) - 0x3f000000);
-  }
-  bits += 0xc8000fff + ((bits >> 13) & 1);
-  return sign | static_cast<std::uint16_t>(bits >> 13);
-}
+// Floats that lie anywhere among bytes: a vector is filled from them without being cleared first.
+class FloatsOfBytes {
+ public:
+  using iterator_category = std::random_access_iterator_tag;
+  using value_type = float;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const float*;
+  using reference = float;
 
-float from_half(std::uint16_t half) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000) << 16;
-  const std::uint32_t rest = half & 0x7fff;
-  if (rest >= 0x7c00) return std::bit_cast<float>(sign | kInfinity | ((rest & 0x3ff) << 13));
-  if (rest < 0x400) {
-    const float value = static_cast<float>(rest) * 0x1p-24f;
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
+  explicit FloatsOfBytes(const std::byte* at) : at_(at) {}
+  float operator*() const {
+    float value = 0;
+    std::memcpy(&value, at_, sizeof(value));
+    return value;
   }
-  return std::bit_cast<float>(sign | ((rest << 13) + 0x38000000));
-}
+  FloatsOfBytes& operator++() {
+    at_ += sizeof(float);
+    return *this;
+  }
+  FloatsOfBytes& operator--() {
+    at_ -= sizeof(float);
+    return *this;
+  }
+  FloatsOfBytes& operator+=(std::ptrdiff_t count) {
+    at_ += count * static_cast<std::ptrdiff_t>(sizeof(float));
+    return *this;
+  }
+  FloatsOfBytes operator+(std::ptrdiff_t count) const { return FloatsOfBytes(*this) += count; }
+  std::ptrdiff_t operator-(FloatsOfBytes other) const {
+    return (at_ - other.at_) / static_cast<std::ptrdiff_t>(sizeof(float));
+  }
+  bool operator==(const FloatsOfBytes&) const = default;
+
+ private:
+  const std::byte* at_;
+};
 
 float largest(std::span<const float> row) {
   std::uint32_t most = 0;  // of magnitudes, whose bits order as they do; NaN is above infinity
@@ -92,26 +109,51 @@ std::uint16_t get_half(const std::byte* in) {
   return half;
 }
 
+// Elements at a time, between numbers and bytes that lie anywhere.
+constexpr std::size_t kHalves = 256;
+
+void put_halves(std::span<const float> values, float factor, float other_factor, std::byte* out) {
+  float scaled[kHalves];
+  std::uint16_t halves[kHalves];
+  while (!values.empty()) {
+    const std::size_t count = std::min(kHalves, values.size());
+    for (std::size_t i = 0; i < count; ++i) scaled[i] = values[i] * factor * other_factor;
+    kernels::nearest_fp16(scaled, halves, static_cast<int>(count));
+    std::memcpy(out, halves, 2 * count);
+    out += 2 * count;
+    values = values.subspan(count);
+  }
+}
+
+void get_halves(const std::byte* in, std::span<float> values) {
+  std::uint16_t halves[kHalves];
+  for (std::size_t at = 0; at < values.size(); at += kHalves) {
+    const std::size_t count = std::min(kHalves, values.size() - at);
+    std::memcpy(halves, in + 2 * at, 2 * count);
+    kernels::widen_fp16(halves, values.data() + at, static_cast<int>(count));
+  }
+}
+
 void encode_row(WirePrecision precision, std::span<const float> row, std::byte* out) {
   switch (precision) {
     case WirePrecision::kFp32:
       std::memcpy(out, row.data(), row.size_bytes());
       return;
-    case WirePrecision::kFp16:
-      for (const float value : row) {
-        const std::uint16_t half = to_half(value);
-        if ((half & 0x7c00) == 0x7c00) refuse_value(precision, value);
-        put_half(half, out), out += 2;
-      }
+    case WirePrecision::kFp16: {
+      put_halves(row, 1, 1, out);
+      bool fits = true;
+      for (std::size_t i = 0; i < row.size(); ++i)
+        fits &= (get_half(out + 2 * i) & 0x7c00) != 0x7c00;
+      if (fits) return;
+      for (std::size_t i = 0; i < row.size(); ++i)
+        if ((get_half(out + 2 * i) & 0x7c00) == 0x7c00) refuse_value(precision, row[i]);
       return;
+    }
     case WirePrecision::kScaledFp16: {
       const int exponent = exponent_of(largest(row));
-      // In two steps: 2^-exponent of the largest floats is no normal number.
-      const float half_scale = power_of_two(-(exponent / 2));
-      const float other_scale = power_of_two(-(exponent - exponent / 2));
       *out++ = static_cast<std::byte>(exponent);
-      for (const float value : row)
-        put_half(to_half(value * half_scale * other_scale), out), out += 2;
+      // In two steps: 2^-exponent of the largest floats is no normal number.
+      put_halves(row, power_of_two(-(exponent / 2)), power_of_two(-(exponent - exponent / 2)), out);
       return;
     }
     case WirePrecision::kScaledInt8: {
@@ -131,13 +173,13 @@ void decode_row(WirePrecision precision, const std::byte* in, std::span<float> r
       std::memcpy(row.data(), in, row.size_bytes());
       return;
     case WirePrecision::kFp16:
-      for (float& value : row) value = from_half(get_half(in)), in += 2;
-      return;
+      return get_halves(in, row);
     case WirePrecision::kScaledFp16: {
       const int exponent = static_cast<std::int8_t>(*in++);
       const float half_scale = power_of_two(exponent / 2);
       const float other_scale = power_of_two(exponent - exponent / 2);
-      for (float& value : row) value = from_half(get_half(in)) * half_scale * other_scale, in += 2;
+      get_halves(in, row);
+      for (float& value : row) value = value * half_scale * other_scale;
       return;
     }
     case WirePrecision::kScaledInt8: {
@@ -186,13 +228,42 @@ std::size_t values_bytes(WirePrecision precision, std::size_t rows, int width) {
 
 void encode_values(WirePrecision precision, std::span<const float> values, int width,
                    std::vector<std::byte>& out) {
-  require_finite(precision, values);
   const auto elements = static_cast<std::size_t>(width);
-  const std::size_t rows = values.size() / elements, bytes = row_bytes(precision, width);
-  std::size_t at = out.size();
-  out.resize(at + rows * bytes);
-  for (std::size_t row = 0; row < rows; ++row, at += bytes)
-    encode_row(precision, values.subspan(row * elements, elements), out.data() + at);
+  const std::size_t size = row_bytes(precision, width);
+  const std::size_t block = std::max<std::size_t>(1, kBlockElements / elements) * elements;
+  std::vector<std::byte> scratch(precision == WirePrecision::kFp32 ? 0 : block / elements * size);
+  for (std::size_t at = 0; at < values.size(); at += block) {
+    const auto some = values.subspan(at, std::min(block, values.size() - at));
+    require_finite(precision, some);
+    std::span<const std::byte> bytes = std::as_bytes(some);
+    if (precision != WirePrecision::kFp32) {
+      std::byte* to = scratch.data();
+      for (std::size_t row = 0; row < some.size(); row += elements, to += size)
+        encode_row(precision, some.subspan(row, elements), to);
+      bytes = {scratch.data(), to};
+    }
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  }
+}
+
+std::vector<float> decoded_values(WirePrecision precision, std::span<const std::byte> bytes,
+                                  int width) {
+  const std::size_t rows = bytes.size() / row_bytes(precision, width);
+  const std::size_t count = rows * static_cast<std::size_t>(width);
+  std::vector<float> values;
+  if (precision != WirePrecision::kFp32 || bytes.size() != count * sizeof(float)) {
+    values.resize(count);
+    decode_values(precision, bytes, width, values);
+    return values;
+  }
+  values.reserve(count);
+  for (std::size_t at = 0; at < count; at += kBlockElements) {
+    const FloatsOfBytes from{bytes.data() + at * sizeof(float)};
+    const std::size_t some = std::min(kBlockElements, count - at);
+    values.insert(values.end(), from, from + static_cast<std::ptrdiff_t>(some));
+    require_finite(precision, std::span(values).last(some));
+  }
+  return values;
 }
 
 void decode_values(WirePrecision precision, std::span<const std::byte> bytes, int width,

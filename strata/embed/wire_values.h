@@ -34,6 +34,10 @@ std::size_t values_bytes(WirePrecision precision, std::size_t rows, int width);
 void encode_values(WirePrecision precision, std::span<const float> values, int width,
                    std::vector<std::byte>& out);
 
+/// The [rows, width] that exactly values_bytes() hold.
+std::vector<float> decoded_values(WirePrecision precision, std::span<const std::byte> bytes,
+                                  int width);
+
 /// Fills [rows, width] from exactly values_bytes().
 void decode_values(WirePrecision precision, std::span<const std::byte> bytes, int width,
                    std::span<float> values);
