@@ -1,5 +1,6 @@
-// Reads and updates rows of a server on loopback that somebody else has started. Fills its rows, checks that
-// updates are Adagrad's, then does what lines of its input name and answers each with a line of JSON.
+// Reads and updates rows of a server on this machine that somebody else has started. Fills its rows, checks that
+// updates are Adagrad's, then does what lines of its input name and answers each with a line of JSON. Or moves
+// as many bytes through a plain socket, of which it has the server, too: nobody can be cheaper.
 //
 //   read      distinct ids of batches, one request under way
 //   update    the same ids, one update under way
@@ -10,6 +11,7 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +42,7 @@ constexpr std::size_t kFill = 16384;
 constexpr float kGradient = 0.25f;
 constexpr double kLearningRate = 0.05, kFirstSquares = 0.01;
 constexpr std::size_t kSamples = 1024, kSampleSteps = 8;
+const std::string kUnix = "unix:";
 
 std::uint64_t id_of(std::uint64_t number) { return mix_key(number, 99); }
 
@@ -50,6 +53,8 @@ class Contestant {
   virtual void read(const IdsByFeature& ids, std::vector<float>& values) = 0;
   /// `gradients`: as many as the most rows have. Returns when the server has applied it.
   virtual void update(const IdsByFeature& ids, const std::vector<float>& gradients) = 0;
+  /// False: bytes go and come, and that is all.
+  virtual bool has_rows() const { return true; }
   /// How much the second update of a row with kGradient changes it.
   virtual double second_change() const = 0;
 };
@@ -101,20 +106,113 @@ class StrataServer : public Contestant {
   std::int64_t version_ = 0;
 };
 
+// A socket of "127.0.0.1:PORT" or "unix:PATH": listens there, or connects.
+int open_socket(const std::string& address, bool listens) {
+  const bool local = address.starts_with(kUnix);
+  const int opened = socket(local ? AF_UNIX : AF_INET, SOCK_STREAM, 0);
+  sockaddr_in inet{};
+  sockaddr_un path{};
+  sockaddr* name = reinterpret_cast<sockaddr*>(&inet);
+  socklen_t size = sizeof(inet);
+  if (local) {
+    path.sun_family = AF_UNIX;
+    std::strncpy(path.sun_path, address.c_str() + kUnix.size(), sizeof(path.sun_path) - 1);
+    name = reinterpret_cast<sockaddr*>(&path);
+    size = sizeof(path);
+  } else {
+    const int on = 1;
+    setsockopt(opened, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    inet.sin_family = AF_INET;
+    inet.sin_port =
+        htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    inet.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  }
+  const bool done = listens ? bind(opened, name, size) == 0 && listen(opened, 1) == 0
+                            : connect(opened, name, size) == 0;
+  if (!done) throw std::runtime_error("nobody is at " + address);
+  return opened;
+}
+
+void send_all(int to, const char* bytes, std::size_t count) {
+  while (count > 0) {
+    const ssize_t sent = send(to, bytes, count, MSG_NOSIGNAL);
+    if (sent <= 0) throw std::runtime_error("a server has gone");
+    bytes += sent, count -= static_cast<std::size_t>(sent);
+  }
+}
+
+bool receive_all(int from, char* bytes, std::size_t count) {
+  while (count > 0) {
+    const ssize_t got = recv(from, bytes, count, 0);
+    if (got <= 0) return false;
+    bytes += got, count -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+// What a plain socket is asked: so many bytes follow, so many are the answer.
+struct PlainHead {
+  std::uint64_t sent, answered;
+};
+
+// The server of plain sockets: for one client, until it goes.
+void serve_plain(const std::string& address) {
+  const int listening = open_socket(address, true);
+  const int client = accept(listening, nullptr, nullptr);
+  std::vector<char> in, out;
+  PlainHead head{};
+  while (receive_all(client, reinterpret_cast<char*>(&head), sizeof(head))) {
+    in.resize(std::max<std::size_t>(in.size(), head.sent));
+    out.resize(std::max<std::size_t>(out.size(), head.answered));
+    if (!receive_all(client, in.data(), head.sent)) break;
+    send_all(client, out.data(), head.answered);
+  }
+  close(client);
+  close(listening);
+}
+
+// The bytes of ids, rows and gradients, and nothing done with them.
+class PlainSocket : public Contestant {
+ public:
+  PlainSocket(const std::string& address, std::size_t width)
+      : width_(width), socket_(open_socket(address, false)) {}
+  ~PlainSocket() override { close(socket_); }
+  PlainSocket(const PlainSocket&) = delete;
+  PlainSocket& operator=(const PlainSocket&) = delete;
+
+  bool has_rows() const override { return false; }
+  void read(const IdsByFeature& ids, std::vector<float>& values) override {
+    values.resize(ids.front().size() * width_);
+    call(ids.front().data(), 8 * ids.front().size(), nullptr, 0, values.data(), 4 * values.size());
+  }
+  void update(const IdsByFeature& ids, const std::vector<float>& gradients) override {
+    char answer = 0;
+    call(ids.front().data(), 8 * ids.front().size(), gradients.data(),
+         4 * width_ * ids.front().size(), &answer, 1);
+  }
+  double second_change() const override { return 0; }
+
+ private:
+  void call(const void* first, std::size_t first_bytes, const void* second,
+            std::size_t second_bytes, void* answer, std::size_t answer_bytes) {
+    const PlainHead head{first_bytes + second_bytes, answer_bytes};
+    send_all(socket_, reinterpret_cast<const char*>(&head), sizeof(head));
+    send_all(socket_, static_cast<const char*>(first), first_bytes);
+    send_all(socket_, static_cast<const char*>(second), second_bytes);
+    if (!receive_all(socket_, static_cast<char*>(answer), answer_bytes))
+      throw std::runtime_error("the plain server has gone");
+  }
+
+  std::size_t width_;
+  int socket_;
+};
+
 // PERSIA's server over its HTTP: bodies are little-endian numbers, lists with their length before them.
 // A socket and its bytes, nothing more: its own client does no less.
 class PersiaServer : public Contestant {
  public:
-  PersiaServer(int port, int width) : width_(static_cast<std::size_t>(width)) {
-    socket_ = socket(AF_INET, SOCK_STREAM, 0);
-    const int on = 1;
-    setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
-      throw std::runtime_error("PERSIA's server does not answer");
+  PersiaServer(const std::string& address, std::size_t width)
+      : width_(width), socket_(open_socket(address, false)) {
     // First values uniform in +-0.01, everyone admitted, no bound of weights.
     put<std::uint32_t>(1), put(-0.01f), put(0.01f), put(1.0f), put(10.0f), put<std::uint8_t>(0);
     call("configure");
@@ -169,21 +267,14 @@ class PersiaServer : public Contestant {
   void put(Number number) {
     append(&number, sizeof(number));
   }
-  void send_all(const char* bytes, std::size_t count) {
-    while (count > 0) {
-      const ssize_t sent = send(socket_, bytes, count, MSG_NOSIGNAL);
-      if (sent <= 0) throw std::runtime_error("PERSIA's server has gone");
-      bytes += sent, count -= static_cast<std::size_t>(sent);
-    }
-  }
   // Sends the body and waits; the answer begins with 1 where there is no error.
   void call(const std::string& method) {
     const std::string head =
         "POST /" + method +
         "_web_api HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: " + std::to_string(body_.size()) +
         "\r\n\r\n";
-    send_all(head.data(), head.size());
-    send_all(body_.data(), body_.size());
+    send_all(socket_, head.data(), head.size());
+    send_all(socket_, body_.data(), body_.size());
     body_.clear();
     std::string text;
     std::size_t end = std::string::npos;
@@ -200,16 +291,13 @@ class PersiaServer : public Contestant {
     answer_.resize(std::stoul(text.substr(length + 16)));
     std::size_t have = text.size() - end - 4;
     std::memcpy(answer_.data(), text.data() + end + 4, have);
-    while (have < answer_.size()) {
-      const ssize_t got = recv(socket_, answer_.data() + have, answer_.size() - have, 0);
-      if (got <= 0) throw std::runtime_error("PERSIA's server has gone");
-      have += static_cast<std::size_t>(got);
-    }
+    if (!receive_all(socket_, answer_.data() + have, answer_.size() - have))
+      throw std::runtime_error("PERSIA's server has gone");
     if (answer_.empty() || answer_[0] != 1) throw std::runtime_error("PERSIA fails: " + method);
   }
 
   std::size_t width_;
-  int socket_ = -1;
+  int socket_;
   std::vector<char> body_, answer_;
 };
 
@@ -220,7 +308,7 @@ class Bench {
       : contestant_(std::move(contestant)), rows_(rows), width_(width), seconds_(seconds) {
     if (clock_getcpuclockid(server, &server_clock_) != 0)
       throw std::runtime_error("there is no process " + std::to_string(server));
-    fill();
+    if (contestant_->has_rows()) fill();
     load_batches(batches, batch);
   }
 
@@ -334,21 +422,27 @@ WirePrecision precision_named(const std::string& name) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 10) {
-    std::cerr << "loopback_bench strata:PRECISION|persia PORT SERVER_PID ROWS WIDTH BATCHES BATCH "
-                 "SECONDS FEATURES\n";
+  const bool serves = argc == 3 && std::string(argv[1]) == "plain-server";
+  if (argc != 10 && !serves) {
+    std::cerr
+        << "loopback_bench strata:PRECISION|persia|plain ADDRESS SERVER_PID ROWS WIDTH BATCHES "
+           "BATCH SECONDS FEATURES, or plain-server ADDRESS\n";
     return 2;
   }
   try {
-    const std::string kind = argv[1];
+    const std::string kind = argv[1], address = argv[2];
+    if (serves) return serve_plain(address), 0;
+    const std::size_t width = std::stoull(argv[5]);
     std::unique_ptr<Contestant> contestant;
     if (kind == "persia")
-      contestant = std::make_unique<PersiaServer>(std::stoi(argv[2]), std::stoi(argv[5]));
+      contestant = std::make_unique<PersiaServer>(address, width);
+    else if (kind == "plain")
+      contestant = std::make_unique<PlainSocket>(address, width);
     else
-      contestant = std::make_unique<StrataServer>("127.0.0.1:" + std::string(argv[2]), argv[9],
+      contestant = std::make_unique<StrataServer>(address, argv[9],
                                                   precision_named(kind.substr(kind.find(':') + 1)));
-    Bench bench(std::move(contestant), std::stoi(argv[3]), std::stoull(argv[4]),
-                std::stoull(argv[5]), argv[6], std::stoull(argv[7]), std::stod(argv[8]));
+    Bench bench(std::move(contestant), std::stoi(argv[3]), std::stoull(argv[4]), width, argv[6],
+                std::stoull(argv[7]), std::stod(argv[8]));
     std::cout << "ready" << std::endl;
     for (std::string line; std::getline(std::cin, line);) std::cout << bench.run(line) << std::endl;
   } catch (const std::exception& error) {

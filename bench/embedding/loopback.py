@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Compares `strata embed-server` with PERSIA's parameter server over loopback: rounds, medians, a table.
+"""Compares `strata embed-server` with PERSIA's parameter server on one machine: rounds, medians, a table.
 
     python3 bench/embedding/loopback.py [--rounds 5] [--rows 100000] [--widths 16 64] [--persia FOLDER --nats PROGRAM]
+
+Ours answers over TCP, as PERSIA's HTTP does, and over a unix socket, which is what a recipe names on one
+machine. `plain` are sockets that carry ids, rows and gradients and do nothing with them: the floor of each.
 
 What is claimed and how it is measured: bench/embedding/README.md. PERSIA's server listens on every
 interface, so everything runs in a network namespace that has nothing but loopback.
@@ -42,6 +45,7 @@ def options():
     parser.add_argument("--skews", type=float, nargs="+", default=[0, 1.05])
     parser.add_argument("--wires", nargs="+", default=["fp32", "fp16"],
                         choices=("fp32", "fp16", "scaled_fp16"), help="of rows and gradients")
+    parser.add_argument("--sockets", nargs="+", default=["tcp", "unix"], choices=("tcp", "unix"))
     parser.add_argument("--batch", type=int, default=16384, help="ids before the same ones are found")
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measure, a turn")
     parser.add_argument("--core", type=int, default=0, help="that everything runs on")
@@ -71,16 +75,23 @@ def loopback_bytes():
     sys.exit("loopback: no device lo")
 
 
-def await_port(port, process):
+def await_listener(address, process):
+    """Until somebody listens; without a connection, which a plain server would take for its client."""
+    port = "" if address.startswith("unix:") else f":{int(address.split(':')[1]):04X}"
     for _ in range(600):
         if process.poll() is not None:
             sys.exit(f"loopback: {process.args[0]} ended with {process.returncode}")
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    sys.exit(f"loopback: {process.args[0]} does not listen on {port}")
+        if address.startswith("unix:"):
+            sockets = Path("/proc/self/net/unix").read_text()
+            if address[5:] in sockets:
+                return
+        else:  # state 0A: listens
+            lines = [line.split() for table in ("tcp", "tcp6")
+                     for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]]
+            if any(line[1].endswith(port) and line[3] == "0A" for line in lines):
+                return
+        time.sleep(0.05)
+    sys.exit(f"loopback: {process.args[0]} does not listen at {address}")
 
 
 class Processes:
@@ -106,11 +117,11 @@ class Processes:
 class Contestant:
     """A server and its client."""
 
-    def __init__(self, kind, server, port, size, chosen, folder, processes):
+    def __init__(self, kind, server, address, size, chosen, folder, processes):
         rows, width, batches = size
         self.folder = Path(folder)
         self.client = processes.start(
-            [PROGRAM, kind, port, server.pid, rows, width, batches, chosen.batch, chosen.seconds,
+            [PROGRAM, kind.rsplit(":", 1)[0], address, server.pid, rows, width, batches, chosen.batch, chosen.seconds,
              "features.json"], folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.answer()
 
@@ -132,16 +143,24 @@ class Contestant:
         return result
 
 
-def start_strata(processes, folder, port):
-    server = processes.start([contest.STRATA, "embed-server", "--features", "features.json",
-                              "--folder", f"rows-{port}", "--listen", f"127.0.0.1:{port}"], folder)
-    await_port(port, server)
+def start_strata(processes, folder, address):
+    server = processes.start(
+        [contest.STRATA, "embed-server", "--features", "features.json", "--folder",
+         f"rows-{len(processes.started)}", "--listen", address], folder)
+    await_listener(address, server)
     return server
 
 
-def start_persia(processes, folder, port, chosen, rows, width):
+def start_plain(processes, folder, address):
+    server = processes.start([PROGRAM, "plain-server", address], folder)
+    await_listener(address, server)
+    return server
+
+
+def start_persia(processes, folder, address, chosen, rows, width):
     nats = processes.start([chosen.nats, "-a", "127.0.0.1", "-p", "4222"], folder)
-    await_port(4222, nats)
+    await_listener("127.0.0.1:4222", nats)
+    port = address.split(":")[1]
     # Room for all rows, and nothing else to do: what it would report and dump is off.
     Path(folder, "global.yaml").write_text(json.dumps({
         "common_config": {"metrics_config": {"enable_metrics": False, "job_name": "bench"}},
@@ -153,7 +172,7 @@ def start_persia(processes, folder, port, chosen, rows, width):
          "--replica-index", 0, "--replica-size", 1, "--global-config", "global.yaml",
          "--embedding-config", "embedding.yaml"], folder,
         {"PERSIA_SOCKET_IFNAME": "lo", "PERSIA_NATS_URL": "nats://127.0.0.1:4222"})
-    await_port(port, server)
+    await_listener(address, server)
     return server
 
 
@@ -164,14 +183,21 @@ def measure(rows, width, skew, chosen, samples):
         subprocess.run([contest.PYTHON, "-c", DRAW, str(rows), str(skew), batches], check=True)
         Path(folder, "features.json").write_text(json.dumps({"features": [
             {"name": f"f{i}", "width": width, "optimizer": ADAGRAD} for i in range(FEATURES)]}))
-        kinds = [f"strata:{wire}" for wire in chosen.wires] + (["persia"] if chosen.persia else [])
+        kinds = [f"strata:{wire}:{kind}" for kind in chosen.sockets for wire in chosen.wires]
+        kinds += [f"plain:{kind}" for kind in chosen.sockets]
+        kinds += ["persia:tcp"] if chosen.persia else []
         processes = Processes()
         try:
             contestants = {}
             for port, kind in enumerate(kinds, 7001):
-                server = (start_persia(processes, folder, port, chosen, rows, width)
-                          if kind == "persia" else start_strata(processes, folder, port))
-                contestants[kind] = Contestant(kind, server, port, (rows, width, batches), chosen,
+                address = (f"unix:{folder}/{port}" if kind.endswith(":unix")
+                           else f"127.0.0.1:{port}")
+                if kind == "persia:tcp":
+                    server = start_persia(processes, folder, address, chosen, rows, width)
+                else:
+                    start = start_plain if kind.startswith("plain") else start_strata
+                    server = start(processes, folder, address)
+                contestants[kind] = Contestant(kind, server, address, (rows, width, batches), chosen,
                                                folder, processes)
             results = []
             for number in range(-1, chosen.rounds):  # -1 finds the pages, and doesn't count
@@ -185,7 +211,8 @@ def measure(rows, width, skew, chosen, samples):
                       file=sys.stderr)
                 results.append(result)
             carried = {f"{kind} {what}": contestants[kind].run(what)["bytes_per_sample"]
-                       for kind in kinds for what in ("numbers", "hashes")} if samples else {}
+                       for kind in kinds if kind.endswith("tcp") and not kind.startswith("plain")
+                       for what in ("numbers", "hashes")} if samples else {}
         finally:
             processes.end()
     return results[1:], carried
@@ -195,17 +222,21 @@ def summarise(rounds):
     result = {}
     for rate in RATES:
         result[rate] = {name: summary([r[name][rate] for r in rounds]) for name in rounds[0]}
-        if "persia read" in rounds[0]:
-            result[f"{rate} against persia"] = {
-                name: summary([r[name][rate] / r[f"persia {name.split()[1]}"][rate] for r in rounds])
-                for name in rounds[0] if name.startswith("strata")}
+        ours = [name for name in rounds[0] if name.startswith("strata")]
+        for peer in ("persia", "plain"):
+            pairs = {name: f"{peer}:{'tcp' if peer == 'persia' else name.split()[0].split(':')[2]} "
+                           f"{name.split()[1]}" for name in ours}
+            result[f"{rate} against {peer}"] = {
+                name: summary([r[name][rate] / r[other][rate] for r in rounds])
+                for name, other in pairs.items() if other in rounds[0]}
     return result
 
 
 def table(results):
     """A line a contestant; first server and client together, then the server alone."""
     lines = ["| rows | width | ids | contestant | M reads/s | ratio | M updates/s | ratio | "
-             "M reads/s of the server | ratio | M updates/s of the server | ratio |", "| --- " * 12 + "|"]
+             "M reads/s of the server | ratio | M updates/s of the server | ratio | "
+             "reads of a plain socket | updates |", "| --- " * 14 + "|"]
     for entry in results:
         for kind in dict.fromkeys(name.split()[0] for name in entry[RATES[0]]):
             cells = [f"{entry['rows']:.0e}", str(entry["width"]),
@@ -215,6 +246,9 @@ def table(results):
                     ratio = entry.get(f"{rate} against persia", {}).get(f"{kind} {what}")
                     cells += [spread(entry[rate][f"{kind} {what}"]),
                               spread(ratio, 1) + "×" if ratio else ""]
+            for what in MEASURES:  # the share of the floor
+                share = entry[f"{RATES[0]} against plain"].get(f"{kind} {what}")
+                cells.append(f"{100 * share['median']:.0f} %" if share else "")
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
