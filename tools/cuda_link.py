@@ -4,8 +4,8 @@
     tools/cuda_link.py --cpu-build build/release --toolkit FOLDER --out build/cuda-compile
 
 The command that linked the CPU build's program is given once more with the CUDA objects (OUT/objects.txt)
-in front: they take the place of the *_no_cuda.cpp that refuse. A second time it is given with the tests that
-need a GPU (OUT/test_objects.txt) in the place of main(). What neither finds must belong to a library that a
+in front: they take the place of the *_no_cuda.cpp that refuse. Then it is given with the tests that need a GPU
+(OUT/test_objects.txt) in the place of main(), and with bench/gpu (OUT/bench_objects.txt). What neither finds must belong to a library that a
 CUDA libtorch brings: c10_cuda, torch_cuda, cuBLASLt, NCCL. Anything else is a function that Strata declares
 and nobody wrote, or that two sources wrote, and is refused.
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 # (what it belongs to, mangled names)
 PROVIDED = [
-    ("c10_cuda, torch_cuda", re.compile(r"_Z(?:T[VISTC]|GV)?N[rVK]*[RO]?(?:3c104cuda|2at4cuda)\d")),
+    ("c10_cuda, torch_cuda", re.compile(r"_Z(?:T[VISTC]|GV)?N[rVK]*[RO]?(?:3c104cuda|2at4cuda|5torch4cuda)\d")),
     ("cuBLASLt", re.compile(r"cublasLt[A-Z]\w*$")),
     ("NCCL", re.compile(r"nccl[A-Z]\w*$")),
 ]
@@ -117,12 +117,16 @@ def main():
     command = link_command(arguments.cpu_build)
     texts = [Path(source).read_text(encoding="utf-8") for source in arguments.left_out]
     refused = False
-    for objects_file, program in (("objects.txt", "strata_not_run"), ("test_objects.txt", "tests_not_run")):
-        objects = (arguments.out / objects_file).read_text().split()
-        if program == "tests_not_run":
-            objects += (arguments.out / "objects.txt").read_text().split()
-        names = undefined(for_objects(command, objects, program == "tests_not_run", arguments.out / program,
-                                 arguments.toolkit), arguments.cpu_build)
+    def objects_of(kind):
+        file = arguments.out / f"{kind}objects.txt"
+        return file.read_text().split() if file.exists() else []
+
+    for program, objects in (("strata", objects_of("")), ("tests", objects_of("test_") + objects_of("")),
+                             ("bench", objects_of("bench_"))):
+        if not objects:
+            continue
+        names = undefined(for_objects(command, objects, program != "strata", arguments.out / f"{program}_not_run",
+                                      arguments.toolkit), arguments.cpu_build)
         wanted, provided, left_out = sort_names(names, texts)
         for text in wanted:
             print(f"cuda_link: {program}: nobody defines {text}")

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -10,6 +11,9 @@
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
+#include "strata/device/determinism.h"
+#include "strata/device/device.h"
+#include "strata/pipeline/device_rates.h"
 #include "strata/pipeline/machine_rates.h"
 #include "strata/pipeline/processor.h"
 
@@ -55,7 +59,8 @@ std::string gigabytes(Bytes rate, int decimals = 1) {
   return format_double(static_cast<double>(rate.count) / 1e9, decimals);
 }
 
-std::string machine_text(const MachineProfile& machine, const DoctorArguments& arguments) {
+std::string machine_text(const MachineProfile& machine, const DoctorArguments& arguments,
+                         bool gpus) {
   constexpr double kUpdateBytes = 28;  // of AdamW in fp32, an element
   const auto& [bytes, cores, copy, triad, update, update_one_core] = machine.host;
   std::string text =
@@ -65,7 +70,7 @@ std::string machine_text(const MachineProfile& machine, const DoctorArguments& a
       std::to_string(cores) + " threads, " + gigabytes(update_one_core) +
       " with one\nlink          " + gigabytes(machine.link.to_device) + " GB/s to the device, " +
       gigabytes(machine.link.to_host) + " to the host, " + format_seconds(machine.link.latency) +
-      " a transfer (within memory: no other device here)\ndisk          ";
+      " a transfer" + (gpus ? "" : " (within memory: no other device here)") + "\ndisk          ";
   if (arguments.disk.empty()) {
     text += "not measured: --disk FOLDER; ";
   } else {
@@ -75,11 +80,41 @@ std::string machine_text(const MachineProfile& machine, const DoctorArguments& a
   return text;
 }
 
+// Of each GPU; the first is what plans are told of.
+std::vector<DeviceRates> measure_gpus(MachineProfile& machine) {
+  std::vector<DeviceRates> gpus;
+  if (cuda_backend().count() > 0) prepare_device(DeviceKind::kCuda, /*deterministic=*/false);
+  for (int index = 0; index < cuda_backend().count(); ++index)
+    gpus.push_back(measure_device({DeviceKind::kCuda, index}));
+  if (!gpus.empty()) set_device(machine, gpus.front());
+  return gpus;
+}
+
+std::vector<std::string> findings() {
+  return environment_findings([](const char* name) { return std::getenv(name); });
+}
+
+std::string gpus_text(const std::vector<DeviceRates>& gpus) {
+  if (gpus.empty()) return "GPU           none: " + cuda_backend().why_none() + '\n';
+  std::string text;
+  for (std::size_t i = 0; i < gpus.size(); ++i) text += device_text(static_cast<int>(i), gpus[i]);
+  text += "NCCL          " + cuda_backend().nccl_version() + '\n';
+  for (const std::string& finding : findings()) text += "environment   " + finding + '\n';
+  return text;
+}
+
+nlohmann::json gpus_json(const std::vector<DeviceRates>& gpus) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const DeviceRates& gpu : gpus) list.push_back(device_json(gpu));
+  return list;
+}
+
 void run_doctor(const DoctorArguments& arguments) {
   const ProcessorIdentity processor = ProcessorIdentity::of_this_machine();
   MachineProfile machine =
       measure_machine({.cores = processor.cores, .disk_folder = arguments.disk});
   const PrecisionRates rates = measure_precision_rates(processor.cores);
+  const std::vector<DeviceRates> gpus = measure_gpus(machine);
   // Plans read both: an estimate says what is fast here without measuring anything.
   const std::string file = default_rates_file();
   save_rates(file, processor, rates);
@@ -100,6 +135,9 @@ void run_doctor(const DoctorArguments& arguments) {
                                 {"precisions", rates_json(rates)},
                                 {"fast_in", precision_name(fastest_precision(rates))},
                                 {"machine", to_json(machine)},
+                                {"gpus", gpus_json(gpus)},
+                                {"why_no_gpu", cuda_backend().why_none()},
+                                {"environment", findings()},
                                 {"memory_bytes_per_second", bandwidth},
                                 {"disk_free_bytes", space.available}}
                      .dump(1)
@@ -109,7 +147,8 @@ void run_doctor(const DoctorArguments& arguments) {
   std::cout << "processor     " << processor.model << ", " << processor.cores << " cores, "
             << instruction_sets() << "\nlibtorch      " << processor.libtorch << ", uses "
             << processor.instruction_set << '\n'
-            << rates_text(rates, processor.cores) << machine_text(machine, arguments)
+            << rates_text(rates, processor.cores) << gpus_text(gpus)
+            << machine_text(machine, arguments, !gpus.empty())
             << format_bytes(static_cast<std::int64_t>(space.available)) << " free\nbalance       "
             << format_double(rates.front().flops_per_second / bandwidth, 1)
             << " fp32 operations a byte: what does fewer is limited by memory\n";

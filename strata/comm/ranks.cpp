@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -32,11 +33,13 @@ constexpr std::uint64_t kAgreements = ~std::uint64_t{0};  // Address::group
 
 // Never freed: a tensor that outlives its rank, even a static one, credits its account when it
 // goes.
-MemoryAccount& immortal_account(const std::string& name, std::int64_t budget_bytes) {
+MemoryAccount& immortal_account(const std::string& name, std::int64_t budget_bytes,
+                                DeviceKind kind) {
   static std::mutex mutex;
   static auto& accounts = *new std::vector<std::unique_ptr<MemoryAccount>>;
   const std::lock_guard lock(mutex);
-  return *accounts.emplace_back(std::make_unique<MemoryAccount>(name, budget_bytes));
+  return *accounts.emplace_back(
+      std::make_unique<MemoryAccount>(name, budget_bytes, "memory.device", kind));
 }
 
 void require_legal(const RanksOptions& options, const Rendezvous& rendezvous) {
@@ -100,6 +103,22 @@ struct World::Parts {
   bool finished = false;
 
   int first_rank() const { return mailboxes->first_rank(); }
+
+  // Processes of a machine divide its devices among them.
+  Device device_of(int rank) const {
+    return device_of_rank(options.device.kind, rendezvous.local_process * mailboxes->local_ranks() +
+                                                   rank - first_rank());
+  }
+
+  // Who has a device for himself is refused by its allocator; who shares one, when an action has ended.
+  void limit_devices() const {
+    if (options.device_bytes == 0) return;
+    std::map<int, int> ranks_on;
+    for (int i = 0; i < mailboxes->local_ranks(); ++i)
+      ++ranks_on[device_of(first_rank() + i).index];
+    for (const auto& [index, ranks] : ranks_on)
+      if (ranks == 1) limit_device_memory({options.device.kind, index}, options.device_bytes);
+  }
 
   void connect() {
     if (options.connect) {
@@ -165,6 +184,7 @@ struct World::Parts {
   void run_rank(int rank, const RankFunction& function) {
     MemoryAccount& account = *accounts[rank - first_rank()];
     try {
+      const DeviceScope on_device(device_of(rank));
       c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
       ThreadPool pool(options.threads_per_rank);
       const ThreadPoolScope threads(pool);
@@ -172,12 +192,12 @@ struct World::Parts {
       mailboxes->progress().bind(rank);
       std::vector<int> members(options.ranks);
       std::iota(members.begin(), members.end(), 0);
-      Group group(mailboxes, std::move(members), rank, 0, &account, options.device);
+      Group group(mailboxes, std::move(members), rank, 0, &account, device_of(rank));
       function(group, account);
       mailboxes->progress().end(rank);
     } catch (const Cancelled&) {
     } catch (const std::exception& error) {
-      fail(to_error(error), rank);
+      fail(device_error(error, account), rank);
     }
   }
 
@@ -223,7 +243,9 @@ World::World(RanksOptions options) : parts_(std::make_unique<Parts>()) {
                                                   rendezvous.process * local_ranks, local_ranks);
   for (int i = 0; i < local_ranks; ++i)
     parts_->accounts.push_back(&immortal_account(name_of(parts_->options, parts_->first_rank() + i),
-                                                 parts_->options.device_bytes));
+                                                 parts_->options.device_bytes,
+                                                 parts_->options.device.kind));
+  parts_->limit_devices();
   if (!rendezvous.alone()) parts_->connect();
   parts_->start_watchdog();
 }

@@ -32,7 +32,7 @@ struct RanksOptions {
   int ranks = 1;
   int threads_per_rank = 1;         ///< intra-op threads of each
   std::int64_t device_bytes = 0;    ///< budget of each rank's account; 0: none
-  Device device;                    ///< of each rank
+  Device device;                    ///< its kind, of every rank; which one: device_of_rank()
   Mesh mesh;                        ///< names ranks in errors, if it has as many
   std::string fingerprint;          ///< must be equal in all processes, e.g. the recipe's text
   std::string version;              ///< empty: of this program
@@ -77,7 +77,7 @@ struct ThreadRanksOptions {
   int ranks = 1;
   int threads_per_rank = 1;       ///< intra-op threads of each
   std::int64_t device_bytes = 0;  ///< budget of each rank's account; 0: none
-  Device device;                  ///< of each rank
+  Device device;                  ///< its kind, of every rank
 };
 
 /// As threads of this process, whatever the environment says.

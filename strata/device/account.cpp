@@ -5,17 +5,20 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/Exception.h>
 #include <malloc.h>
 
 #include <new>
+#include <utility>
 
-#include "strata/base/errors.h"
 #include "strata/base/units.h"
+#include "strata/device/charge_map.h"
+#include "strata/device/cuda_memory.h"
 
 namespace strata {
 namespace {
 
-thread_local MemoryAccount* current_account = nullptr;
+thread_local MemoryAccount* current_accounts[2] = {};  // by DeviceKind
 
 // Stands in front of every block; as long as the block's alignment, so that the data keeps it. The
 // owner is atomic: a value that goes to two ranks is taken by both at once.
@@ -41,7 +44,7 @@ class AccountingAllocator final : public c10::Allocator {
     const c10::Device cpu(c10::DeviceType::CPU);
     if (bytes == 0) return {nullptr, nullptr, &free_block, cpu};
     const auto count = static_cast<std::int64_t>(bytes);
-    MemoryAccount* account = current_account;
+    MemoryAccount* account = current_memory_account();
     if (account) account->charge(count);
     void* block = nullptr;
     try {
@@ -69,30 +72,52 @@ void MemoryAccount::charge(std::int64_t bytes) {
   const std::int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   if (budget_bytes_ > 0 && now > budget_bytes_) {
     credit(bytes);
-    throw SystemError(
-        {.operation = "device.allocate",
-         .where = name_,
-         .what = "the memory budget does not hold one more tensor",
-         .expected = "at most " + format_bytes(budget_bytes_),
-         .got = format_bytes(now - bytes) + " held, " + format_bytes(bytes) + " asked",
-         .fix = "raise " + field_ +
-                (field_ == "memory.device" ? " or set memory.recompute to auto" : "")});
+    refuse(format_bytes(now - bytes) + " held, " + format_bytes(bytes) + " asked");
   }
+  raise_peak(now);
+}
+
+void MemoryAccount::charge_allocated(std::int64_t bytes) {
+  raise_peak(current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+}
+
+void MemoryAccount::require_within_budget() const {
+  if (budget_bytes_ > 0 && peak_bytes() > budget_bytes_)
+    refuse(format_bytes(peak_bytes()) + " held");
+}
+
+void MemoryAccount::refuse(const std::string& got) const {
+  throw SystemError({.operation = "device.allocate",
+                     .where = name_,
+                     .what = "the memory budget does not hold one more tensor",
+                     .expected = "at most " + format_bytes(budget_bytes_),
+                     .got = got,
+                     .fix = "raise " + field_ +
+                            (field_ == "memory.device" ? " or set memory.recompute to auto" : "")});
+}
+
+void MemoryAccount::raise_peak(std::int64_t now) {
   std::int64_t peak = peak_.load(std::memory_order_relaxed);
   while (peak < now && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
   }
 }
 
-AccountScope::AccountScope(MemoryAccount* account) : previous_(current_account) {
-  current_account = account;
+AccountScope::AccountScope(MemoryAccount* account)
+    : kind_(account ? account->kind() : DeviceKind::kCpu),
+      previous_(std::exchange(current_accounts[static_cast<int>(kind_)], account)) {}
+
+AccountScope::~AccountScope() { current_accounts[static_cast<int>(kind_)] = previous_; }
+
+MemoryAccount* current_memory_account(DeviceKind kind) {
+  return current_accounts[static_cast<int>(kind)];
 }
-
-AccountScope::~AccountScope() { current_account = previous_; }
-
-MemoryAccount* current_memory_account() { return current_account; }
 
 void charge_to(const at::Tensor& tensor, MemoryAccount& account) {
   const c10::DataPtr& data = tensor.storage().data_ptr();
+  if (data.device().is_cuda()) {
+    charge_map().move(data.get(), account);
+    return;
+  }
   if (data.get_deleter() != &free_block || !data.get_context()) return;
   BlockHeader* header = header_of(data.get_context());
   if (header->account.load(std::memory_order_acquire) == &account) return;
@@ -113,9 +138,29 @@ void install_accounting_allocator() {
   static AccountingAllocator allocator;
   static const bool installed = [] {
     c10::SetCPUAllocator(&allocator, /*priority=*/100);
+    if (cuda_backend().count() > 0) trace_cuda_memory(charge_map());
     return true;
   }();
   (void)installed;
+}
+
+DeviceMemory device_memory(Device device) {
+  return device.kind == DeviceKind::kCuda ? cuda_memory(device.index) : DeviceMemory{};
+}
+
+void limit_device_memory(Device device, std::int64_t bytes) {
+  if (device.kind == DeviceKind::kCuda) limit_cuda_memory(device.index, bytes);
+}
+
+Error device_error(const std::exception& error, const MemoryAccount& account) {
+  const auto* full = dynamic_cast<const c10::OutOfMemoryError*>(&error);
+  if (!full) return to_error(error);
+  return SystemError(
+      {.operation = "device.allocate",
+       .where = account.name(),
+       .what = "the device is out of memory",
+       .got = format_bytes(account.current_bytes()) + " held; " + full->what_without_backtrace(),
+       .fix = "set memory.device so that a plan is made for what is there"});
 }
 
 }  // namespace strata

@@ -29,6 +29,8 @@ class CpuBackend final : public DeviceBackend {
   std::shared_ptr<StreamQueue> make_queue(int) const override { return nullptr; }
   std::shared_ptr<StreamQueue> compute_queue(int) const override { return nullptr; }
   std::unique_ptr<DeviceBinding> bind(int) const override { return nullptr; }
+  void register_host_memory(void*, std::size_t) const override {}
+  void unregister_host_memory(void*) const override {}
 };
 
 // Work is done when it is given, so an event has happened; it may know when.
@@ -124,6 +126,12 @@ c10::TensorOptions Device::options(c10::ScalarType dtype) const {
   if (kind == DeviceKind::kCpu) return host_options(dtype);
   return c10::TensorOptions().dtype(dtype).device(c10::DeviceType::CUDA,
                                                   static_cast<c10::DeviceIndex>(index));
+}
+
+Device device_of_rank(DeviceKind kind, int rank_on_machine) {
+  const DeviceBackend& backend = backend_of(kind);
+  backend.require(0);
+  return {kind, rank_on_machine % backend.count()};
 }
 
 c10::TensorOptions host_options(c10::ScalarType dtype) {

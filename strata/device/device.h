@@ -23,6 +23,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/core/TensorOptions.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -56,6 +57,10 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
+/// What the n-th rank of this machine computes on: ranks go round the devices, and share one where there are
+/// more ranks than devices.
+Device device_of_rank(DeviceKind kind, int rank_on_machine);
+
 /// For factories of what stays on the host.
 c10::TensorOptions host_options(c10::ScalarType dtype);
 
@@ -67,6 +72,9 @@ class PendingEvent {
   virtual void synchronize() const = 0;
   /// Both were recorded with their time by this kind of device, and have happened.
   virtual double seconds_since(const PendingEvent& earlier) const;
+  /// What a queue can wait for; null: it is the host's, and who gives work waits for it himself. The event of
+  /// work that is yet to be given to a device is waited for until it is.
+  virtual const PendingEvent* on_device() const { return nullptr; }
 };
 
 /// Whether an event knows when it happened; costs a little more.
@@ -96,6 +104,10 @@ class StreamQueue {
   virtual Event record(EventTime time) = 0;
   virtual void wait(const Event& event) = 0;
   virtual void synchronize() = 0;
+  /// Memory of either side, contiguous.
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// Whether what is given is recorded and not done: nothing may be waited for then.
+  virtual bool recording() const { return false; }
   virtual void* native() = 0;  ///< the cudaStream_t
 };
 
@@ -156,12 +168,16 @@ class DeviceBackend {
   /// Throws a UserError unless there is such a device.
   virtual void require(int index) const;
   virtual DeviceFacts facts(int index) const = 0;
+  virtual std::string nccl_version() const { return "none"; }  ///< of libtorch's
   /// Null: its work is done by the caller.
   virtual std::shared_ptr<StreamQueue> make_queue(int index) const = 0;
   virtual std::shared_ptr<StreamQueue> compute_queue(int index) const = 0;
   virtual std::unique_ptr<DeviceBinding> bind(int index) const = 0;
   /// Lets kernels and copies of `index` read what lies on `peer`; false: this machine can't.
   virtual bool enable_peer_access(int index, int peer) const { return index == peer; }
+  /// Whole pages of host memory that devices then copy from and to at full speed, beside other work.
+  virtual void register_host_memory(void* begin, std::size_t bytes) const = 0;
+  virtual void unregister_host_memory(void* begin) const = 0;
 };
 
 const DeviceBackend& backend_of(DeviceKind kind);

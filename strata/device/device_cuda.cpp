@@ -12,7 +12,13 @@
 #include <optional>
 
 #include "strata/base/errors.h"
+#include "strata/base/units.h"
 #include "strata/device/device.h"
+
+// Its header asks for those of cuBLAS, cuSOLVER and cuSPARSE, which only a whole toolkit has.
+namespace torch::cuda::nccl {
+std::uint64_t version();
+}
 
 namespace strata {
 namespace {
@@ -50,6 +56,7 @@ class CudaEvent final : public PendingEvent {
     return 1e-3 * milliseconds;
   }
 
+  const PendingEvent* on_device() const override { return this; }
   cudaEvent_t native() const { return event_; }
 
  private:
@@ -75,11 +82,21 @@ class CudaQueue final : public StreamQueue {
   void wait(const Event& event) override {
     const PendingEvent* pending = event.pending();
     if (!pending) return;
-    if (const auto* cuda = dynamic_cast<const CudaEvent*>(pending)) {
+    if (const auto* cuda = dynamic_cast<const CudaEvent*>(pending->on_device())) {
       C10_CUDA_CHECK(cudaStreamWaitEvent(stream_, cuda->native(), 0));
     } else {
       event.synchronize();  // the host's: nothing may be given before it has happened
     }
+  }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    const c10::cuda::CUDAGuard guard(device_index(index_));
+    // By addresses: unified addressing tells which side each is.
+    C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
+  }
+  bool recording() const override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    C10_CUDA_CHECK(cudaStreamIsCapturing(stream_, &status));
+    return status != cudaStreamCaptureStatusNone;
   }
   void synchronize() override { C10_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
   void* native() override { return stream_; }
@@ -145,6 +162,12 @@ class CudaBackend final : public DeviceBackend {
     return facts;
   }
 
+  std::string nccl_version() const override {
+    const std::uint64_t version = torch::cuda::nccl::version();  // 16 bits each
+    return std::to_string(version >> 32) + "." + std::to_string(version >> 16 & 0xffff) + "." +
+           std::to_string(version & 0xffff);
+  }
+
   std::shared_ptr<StreamQueue> make_queue(int index) const override {
     require(index);
     return std::make_shared<CudaQueue>(index);
@@ -169,6 +192,21 @@ class CudaBackend final : public DeviceBackend {
     if (index == peer) return true;
     // libtorch's: its allocator maps what it allocates later for the peer, too.
     return c10::cuda::get_p2p_access(device_index(index), device_index(peer));
+  }
+
+  void register_host_memory(void* begin, std::size_t bytes) const override {
+    const cudaError_t error = cudaHostRegister(begin, bytes, cudaHostRegisterPortable);
+    if (error == cudaSuccess) return;
+    (void)cudaGetLastError();
+    throw SystemError({.operation = "device.pinned",
+                       .what = "host memory for copies to and from the GPU cannot be locked",
+                       .expected = format_bytes(static_cast<std::int64_t>(bytes)),
+                       .got = cudaGetErrorString(error),
+                       .fix = "set memory.host to less, or raise the limit (ulimit -l)"});
+  }
+
+  void unregister_host_memory(void* begin) const override {
+    C10_CUDA_IGNORE_ERROR(cudaHostUnregister(begin));
   }
 };
 

@@ -15,6 +15,8 @@ class NoCudaBackend final : public DeviceBackend {
   std::shared_ptr<StreamQueue> make_queue(int) const override { refuse(); }
   std::shared_ptr<StreamQueue> compute_queue(int) const override { refuse(); }
   std::unique_ptr<DeviceBinding> bind(int) const override { refuse(); }
+  void register_host_memory(void*, std::size_t) const override { refuse(); }
+  void unregister_host_memory(void*) const override { refuse(); }
 
  private:
   [[noreturn]] static void refuse() {

@@ -11,36 +11,52 @@
 
 namespace strata {
 
+Link::Link(LinkOptions options, LaneTrace* trace, Device device)
+    : options_(options), trace_(trace) {
+  constexpr LaneKind kKinds[] = {LaneKind::kToDevice, LaneKind::kToHost};
+  for (const int i : {0, 1}) {
+    if (device.kind == DeviceKind::kCpu) {
+      lanes_[i] = std::make_unique<Lane>();
+    } else {
+      copy_lanes_[i] = std::make_unique<CopyLane>(Stream(device), kKinds[i], trace);
+    }
+  }
+}
+
 Event Link::copy(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Event> after,
                  int layer) {
+  CopyLane* const lane = copy_lanes_[kind == LaneKind::kToDevice ? 0 : 1].get();
+  if (lane) return lane->copy(std::move(to), std::move(from), std::move(after), layer);
+  return copy_on_host(kind, std::move(to), std::move(from), std::move(after), layer);
+}
+
+Event Link::copy_on_host(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Event> after,
+                         int layer) {
   STRATA_CHECK_EQ(to.nbytes(), from.nbytes(), "device.link");
   STRATA_CHECK(to.is_contiguous() && from.is_contiguous(), "device.link");
   const bool in = kind == LaneKind::kToDevice;
   const double submitted = now_seconds();
   const bool ready = std::ranges::all_of(after, [](const Event& event) { return event.query(); });
-  return (in ? to_device_ : to_host_)
-      .submit(
-          [=, this, to = std::move(to), from = std::move(from)] {
-            double seconds = options_.latency_seconds;
-            if (options_.bytes_per_second > 0)
-              seconds += static_cast<double>(from.nbytes()) / options_.bytes_per_second;
-            // A bus isn't late for the next copy because a thread woke up late: what was ready when it was
-            // submitted begins then, or when the one before has ended. Of what was not, nobody knows more
-            // than that it is now.
-            constexpr double kLateSeconds = 0.5e-3;
-            double& free = free_seconds_[in ? 0 : 1];
-            const double now = now_seconds();
-            double begin = ready                       ? std::max(free, submitted)
-                           : now - free < kLateSeconds ? free
-                                                       : now;
-            if (seconds <= 0) begin = now;
-            std::memcpy(to.data_ptr(), from.const_data_ptr(), from.nbytes());
-            free = std::max(begin + seconds, now_seconds());
-            const double left = free - now_seconds();
-            if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
-            if (trace_) trace_->add({kind, layer, begin, free});
-          },
-          std::move(after));
+  return lanes_[in ? 0 : 1]->submit(
+      [=, this, to = std::move(to), from = std::move(from)] {
+        double seconds = options_.latency_seconds;
+        if (options_.bytes_per_second > 0)
+          seconds += static_cast<double>(from.nbytes()) / options_.bytes_per_second;
+        // A bus isn't late for the next copy because a thread woke up late: what was ready when it was
+        // submitted begins then, or when the one before has ended. Of what was not, nobody knows more
+        // than that it is now.
+        constexpr double kLateSeconds = 0.5e-3;
+        double& free = free_seconds_[in ? 0 : 1];
+        const double now = now_seconds();
+        double begin = ready ? std::max(free, submitted) : now - free < kLateSeconds ? free : now;
+        if (seconds <= 0) begin = now;
+        std::memcpy(to.data_ptr(), from.const_data_ptr(), from.nbytes());
+        free = std::max(begin + seconds, now_seconds());
+        const double left = free - now_seconds();
+        if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
+        if (trace_) trace_->add({kind, layer, begin, free});
+      },
+      std::move(after));
 }
 
 Event Link::to_device(at::Tensor device, at::Tensor host, std::vector<Event> after, int layer) {

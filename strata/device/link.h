@@ -1,7 +1,8 @@
 /// Copies flat buffers between a device and host memory, both ways at once, beside the rank.
 ///
 /// On a CPU the device is a part of host memory, and the link can be slowed down to what a bus would do:
-/// what is offloaded then behaves as on a machine with a device.
+/// what is offloaded then behaves as on a machine with a device. A device that has a queue copies itself
+/// (copy_lane.h says when its bytes may be given back), at its own rate.
 ///
 /// What it does is written down for a trace, if one is given.
 ///
@@ -13,23 +14,25 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "strata/base/lane_trace.h"
+#include "strata/device/copy_lane.h"
+#include "strata/device/device.h"
 #include "strata/device/lane.h"
 
 namespace strata {
 
 struct LinkOptions {
-  double bytes_per_second = 0;
+  double bytes_per_second = 0;  ///< of a CPU's alone, as the latency
   double latency_seconds = 0;
 };
 
 class Link {
  public:
   /// `trace` outlives the link.
-  explicit Link(LinkOptions options = {}, LaneTrace* trace = nullptr)
-      : options_(options), trace_(trace) {}
+  explicit Link(LinkOptions options = {}, LaneTrace* trace = nullptr, Device device = {});
 
   /// Contiguous tensors of one size and type. Begins when `after` have happened. `layer`: for the trace.
   Event to_device(at::Tensor device, at::Tensor host, std::vector<Event> after = {},
@@ -41,6 +44,8 @@ class Link {
 
  private:
   Event copy(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Event> after, int layer);
+  Event copy_on_host(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Event> after,
+                     int layer);
 
   LinkOptions options_;
   LaneTrace* trace_;
@@ -48,8 +53,9 @@ class Link {
   std::int64_t bytes_to_host_ = 0;
   std::array<double, 2>
       free_seconds_{};  // of each lane's thread: when it has done what it was given
-  Lane to_device_;
-  Lane to_host_;
+  // In, out: on the host or on the device.
+  std::array<std::unique_ptr<Lane>, 2> lanes_;
+  std::array<std::unique_ptr<CopyLane>, 2> copy_lanes_;
 };
 
 }  // namespace strata

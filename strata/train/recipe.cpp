@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "strata/base/errors.h"
+#include "strata/device/determinism.h"
 #include "strata/plan/tier_choice.h"
 #include "strata/tokenizer/tokenizer.h"
 #include "strata/train/trained_model.h"
@@ -151,6 +152,10 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
                    "gradients in fp32, and fp16 scales the loss."});
   set.add(prefix + ".seed", &options.seed,
           {.help = "Of first values, dropout and the order of samples.", .minimum = 0});
+  set.add(
+      prefix + ".deterministic", &options.deterministic,
+      {.help = "A GPU computes the same bits again: deterministic kernels and workspaces of fixed "
+               "size. A CPU does so anyway."});
   set.add(prefix + ".validate_every", &options.validate_every,
           {.help = "Steps between validations; 0: only at the end.",
            .unit = "steps",
@@ -199,7 +204,11 @@ int Recipe::threads_per_rank() const {
   return static_cast<int>(std::max<std::int64_t>(1, cores / mesh.mesh().size()));
 }
 
-Device Recipe::rank_device() const { return Device::parse(name_of(device)); }
+Device Recipe::rank_device() const {
+  const Device found = Device::parse(name_of(device));
+  prepare_device(found.kind, train.deterministic);
+  return found;
+}
 
 Recipe parse_recipe(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides, const Recipe& defaults) {

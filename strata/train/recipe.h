@@ -33,6 +33,7 @@ struct TrainOptions {
   double label_smoothing = 0;
   at::ScalarType precision = at::kFloat;
   std::int64_t seed = 1;
+  bool deterministic = true;
   std::int64_t validate_every = 0;
   std::int64_t validation_samples = 256;
   std::string checkpoint_folder;
@@ -56,7 +57,9 @@ struct Recipe {
 
   LearningRateSchedule learning_rate() const;
   int threads_per_rank() const;  ///< mesh.threads, or cores / ranks
-  Device rank_device() const;    ///< refused if it is not there
+  /// Of the kind that ranks compute on, the first one; refused if it is not there. The process is set up
+  /// for it (device/determinism.h).
+  Device rank_device() const;
 };
 
 /// Reads `path`, or standard input for "-", and applies `overrides` ("a.b=c"). Fields that neither

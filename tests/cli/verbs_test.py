@@ -69,6 +69,8 @@ class Verbs(ProgramTest):
         for rate in measured["precisions"].values():
             self.assertGreater(rate["gemm_flops_per_second"], 0)
         self.assertIn(measured["fast_in"], measured["precisions"])
+        # A block a GPU, or why there is none.
+        self.assertEqual(bool(measured["gpus"]), not measured["why_no_gpu"])
         self.assertRegex(self.succeed(*bf16), r"precision +bf16")
         profile = self.folder / "cache/strata/doctor.json"
         saved = json.loads(profile.read_text())
@@ -85,6 +87,7 @@ class Verbs(ProgramTest):
         out = self.succeed("doctor", "--disk", ".", "--save", "machine.json")
         for line in ("memory ", "updates ", "link ", "GB/s read", "doctor.json"):
             self.assertIn(line, out)
+        self.assertRegex(out, r"(?m)^GPU (\d+ |          none: this build has no CUDA|          none: no CUDA device)")
         self.assertEqual(sorted(self.folder.iterdir()),
                          sorted({*before, self.folder / "cache", self.folder / "machine.json"}))
         machine = json.loads((self.folder / "machine.json").read_text())

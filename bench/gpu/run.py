@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Compares training of GPT-2 124M on one GPU with PyTorch of the same machine, in the same run.
+
+    python3 bench/gpu/run.py --strata build/gpu/strata [--batches 1,32] [--rounds 2] [--out FILE.json]
+
+Rounds alternate the order of contestants; a figure is the median of all measured steps, beside it the lowest
+and the highest median of a round. What is claimed and what has run: bench/gpu/README.md. Ends with 77 where
+PyTorch finds no GPU.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+LENGTH = 1024
+WARMUP = 5
+
+# name: settings of ours, or (mode, deterministic) of PyTorch's
+OURS = {
+    "strata": ("train.deterministic=true",),
+    "strata, not deterministic": ("train.deterministic=false",),
+}
+PEERS = {
+    "torch eager": ("eager", False),
+    "torch eager, deterministic": ("eager", True),
+    "torch graph, deterministic": ("graph", True),
+    "torch compile": ("compile", False),
+    "torch compile, deterministic": ("compile", True),
+    "torch reduce-overhead": ("reduce-overhead", False),
+}
+
+
+def run_ours(options, settings, batch):
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = Path(folder) / "metrics.jsonl"
+        command = [options.strata, "train", str(HERE / "gpt2-124m.yaml"), "--metrics", str(metrics)]
+        for setting in (*settings, f"train.mini_batch={batch}", f"train.micro_batch={batch}",
+                        f"train.steps={WARMUP + options.steps}", *options.set):
+            command += ["--set", setting]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return {"failed": done.stderr.strip()[-400:]}
+        return {"seconds": [json.loads(line)["step_seconds"] for line in metrics.read_text().splitlines()][WARMUP:]}
+
+
+def run_peer(options, mode, deterministic, batch):
+    command = [sys.executable, str(HERE / "peer_gpt2.py"), "--modes", mode, "--batches", str(batch), "--steps",
+               str(options.steps), "--warmup", str(WARMUP), "--json"]
+    done = subprocess.run(command + ["--deterministic"] * deterministic, capture_output=True, text=True, check=False)
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            return json.loads(line)
+    return {"failed": (done.stdout + done.stderr).strip()[-400:]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--strata", default="build/gpu/strata")
+    parser.add_argument("--batches", default="1,32")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--set", action="append", default=[], help="of ours, e.g. train.graph=off")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    import torch  # pylint: disable=import-outside-toplevel
+
+    if not torch.cuda.is_available():
+        print("bench/gpu: skipped, PyTorch finds no GPU")
+        return 77
+    if not (ROOT / "data/kjv.txt").exists():
+        sys.exit("bench/gpu: data/kjv.txt is missing: tools/fetch_text.sh, or bring it along")
+    print(f"torch {torch.__version__} on {torch.cuda.get_device_name()}")
+    results = []
+    for batch in map(int, options.batches.split(",")):
+        for number in range(options.rounds):
+            for name in sorted({**OURS, **PEERS}, reverse=number % 2 == 1):
+                result = (run_ours(options, OURS[name], batch) if name in OURS
+                          else run_peer(options, *PEERS[name], batch))
+                results.append({"name": name, "batch": batch, "round": number, **result})
+                print(json.dumps(results[-1])[:200], file=sys.stderr, flush=True)
+        for name in (*OURS, *PEERS):
+            rounds = [r["seconds"] for r in results if r["name"] == name and r["batch"] == batch and "seconds" in r]
+            if not rounds:
+                print(f"{name:30} batch {batch:3}  failed")
+                continue
+            rates = sorted(batch * LENGTH / statistics.median(seconds) for seconds in rounds)
+            middle = batch * LENGTH / statistics.median(sum(rounds, []))
+            print(f"{name:30} batch {batch:3}  {middle / 1e3:8.1f} k tokens/s  "
+                  f"({rates[0] / 1e3:.1f} .. {rates[-1] / 1e3:.1f})")
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+// The tracker runs in the thread that allocates, with the allocator's lock held: it must not throw, and calls
+// nothing of libtorch. A subclass of the allocator could refuse, but its virtual functions differ between the
+// versions of libtorch that we build with.
+//
+// FREE_COMPLETED, not FREE_REQUESTED: memory that another stream still uses is nobody else's before.
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "strata/device/account.h"
+#include "strata/device/charge_map.h"
+#include "strata/device/cuda_memory.h"
+
+namespace strata {
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+void trace_cuda_memory(ChargeMap& charges) {
+  // What the first tensor would do; without it there is no allocator to attach to.
+  allocator::init(c10::cuda::device_count());
+  allocator::attachAllocatorTraceTracker([&charges](const allocator::TraceEntry& entry) {
+    const auto* address = reinterpret_cast<const void*>(entry.addr_);
+    if (entry.action_ == allocator::TraceEntry::ALLOC) {
+      charges.allocated(address, static_cast<std::int64_t>(entry.size_),
+                        current_memory_account(DeviceKind::kCuda));
+    } else if (entry.action_ == allocator::TraceEntry::FREE_COMPLETED) {
+      charges.freed(address);
+    }
+  });
+}
+
+DeviceMemory cuda_memory(int index) {
+  const auto device = static_cast<c10::DeviceIndex>(index);
+  const auto stats = allocator::getDeviceStats(device);
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  cudaDeviceProp properties{};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+  return {.requested_bytes = stats.requested_bytes[kAll].current,
+          .allocated_bytes = stats.allocated_bytes[kAll].current,
+          .reserved_bytes = stats.reserved_bytes[kAll].current,
+          .total_bytes = static_cast<std::int64_t>(properties.totalGlobalMem)};
+}
+
+void limit_cuda_memory(int index, std::int64_t bytes) {
+  // The allocator holds pages of 2 and 20 MiB that are partly used; accounts are exact.
+  const double room = std::max(64.0 * (1 << 20), static_cast<double>(bytes) / 32);
+  const double total = static_cast<double>(cuda_memory(index).total_bytes);
+  allocator::setMemoryFraction(std::min(1.0, (static_cast<double>(bytes) + room) / total),
+                               static_cast<c10::DeviceIndex>(index));
+}
+
+}  // namespace strata

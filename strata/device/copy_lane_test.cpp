@@ -1,0 +1,191 @@
+#include "strata/device/copy_lane.h"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <future>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "strata/base/measurement.h"
+
+namespace strata {
+namespace {
+
+// A device that does what it was given when the test says so, on its own clock of a second a copy.
+class FakeQueue final : public StreamQueue {
+ public:
+  class FakeEvent final : public PendingEvent {
+   public:
+    FakeEvent(FakeQueue& queue, EventTime time) : queue_(queue), time_(time) {}
+    bool query() const override { return happened_; }
+    void synchronize() const override {
+      queue_.perform();
+      ASSERT_TRUE(happened_);
+    }
+    double seconds_since(const PendingEvent& earlier) const override {
+      const auto& other = dynamic_cast<const FakeEvent&>(earlier);
+      EXPECT_EQ(time_, EventTime::kKnown);
+      EXPECT_EQ(other.time_, EventTime::kKnown);
+      return seconds_ - other.seconds_;
+    }
+    const PendingEvent* on_device() const override { return this; }
+    void happen(double seconds) {
+      happened_ = true;
+      seconds_ = seconds;
+    }
+
+   private:
+    FakeQueue& queue_;
+    EventTime time_;
+    bool happened_ = false;
+    double seconds_ = 0;
+  };
+
+  Event record(EventTime time) override {
+    auto event = std::make_shared<FakeEvent>(*this, time);
+    given_.emplace_back([this, event] { event->happen(clock_); });
+    return Event(event);
+  }
+  void wait(const Event& event) override {
+    if (!event.pending()) return;
+    if (!event.pending()->on_device()) return event.synchronize();
+    waits_.push_back(event);
+  }
+  void synchronize() override { perform(); }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    ++copies_;
+    given_.emplace_back([=, this] {
+      std::memcpy(to, from, bytes);
+      clock_ += 1;
+    });
+  }
+  void* native() override { return nullptr; }
+
+  void perform() {
+    for (const std::function<void()>& work : std::exchange(given_, {})) work();
+  }
+  int copies() const { return copies_; }
+  int waits() const { return static_cast<int>(waits_.size()); }
+
+ private:
+  std::vector<std::function<void()>> given_;
+  std::vector<Event> waits_;
+  std::atomic<int> copies_ = 0;
+  double clock_ = 100;
+};
+
+at::Tensor numbers(float value) { return at::full({8}, value); }
+
+TEST(CopyLanes, GiveACopyAtOnceBehindADevicesEvents) {
+  auto queue = std::make_shared<FakeQueue>();
+  FakeQueue compute;
+  CopyLane lane(Stream({}, queue), LaneKind::kToDevice);
+  const at::Tensor to = numbers(0);
+  const Event computed = compute.record(EventTime::kUnknown);
+  const Event copied = lane.copy(to, numbers(3), {computed});
+  EXPECT_EQ(queue->copies(), 1);
+  EXPECT_EQ(queue->waits(), 1);
+  EXPECT_FALSE(copied.query());
+  EXPECT_NE(copied.pending()->on_device(), nullptr);
+  copied.synchronize();
+  EXPECT_TRUE(to.equal(numbers(3)));
+}
+
+// The lane holds what it copies from, or to, on the host, and the caller nothing.
+TEST(CopyLanes, HoldHostBytesUntilTheyAreCopiedAndNoLonger) {
+  auto queue = std::make_shared<FakeQueue>();
+  for (const LaneKind kind : {LaneKind::kToDevice, LaneKind::kToHost}) {
+    CopyLane lane(Stream({}, queue), kind);
+    at::Tensor device = numbers(0), host = numbers(1);
+    const bool in = kind == LaneKind::kToDevice;
+    lane.copy(in ? device : host, in ? host : device);
+    EXPECT_EQ(host.use_count(), 2);
+    EXPECT_EQ(device.use_count(), 1);
+    queue->perform();
+    lane.copy(numbers(0), numbers(1));
+    EXPECT_EQ(host.use_count(), 1);
+  }
+}
+
+TEST(CopyLanes, WaitForWorkOfTheHostWithoutTheCaller) {
+  auto queue = std::make_shared<FakeQueue>();
+  CopyLane lane(Stream({}, queue), LaneKind::kToDevice);
+  Lane host;
+  std::promise<void> gate;
+  const Event updated = host.submit([&] { gate.get_future().wait(); });
+  const at::Tensor first = numbers(0), second = numbers(0), source = numbers(1);
+  const Event copied = lane.copy(first, source, {updated});
+  // What is submitted behind keeps its place.
+  const Event behind = lane.copy(second, source);
+  EXPECT_EQ(queue->copies(), 0);
+  EXPECT_FALSE(copied.query());
+  EXPECT_FALSE(behind.query());
+  gate.set_value();
+  EXPECT_NE(behind.pending()->on_device(), nullptr);  // waits until it is given
+  EXPECT_EQ(queue->copies(), 2);
+  EXPECT_FALSE(copied.query());
+  queue->perform();
+  EXPECT_TRUE(copied.query());
+  EXPECT_TRUE(behind.query());
+  EXPECT_TRUE(second.equal(numbers(1)));
+  // Nothing is left to wait for: at once again.
+  lane.copy(first, source);
+  EXPECT_EQ(queue->copies(), 3);
+}
+
+TEST(CopyLanes, ThrowWhatAnEventInFrontThrew) {
+  auto queue = std::make_shared<FakeQueue>();
+  CopyLane lane(Stream({}, queue), LaneKind::kToDevice);
+  Lane host;
+  std::promise<void> gate;
+  const Event failing = host.submit([&] {
+    gate.get_future().wait();
+    throw std::runtime_error("no row");
+  });
+  const Event copied = lane.copy(numbers(0), numbers(1), {failing});
+  gate.set_value();
+  EXPECT_THROW(copied.synchronize(), std::runtime_error);
+  EXPECT_THROW(copied.pending()->on_device(), std::runtime_error);
+  EXPECT_EQ(queue->copies(), 0);
+  EXPECT_THROW(lane.copy(numbers(0), numbers(1), {failing}), std::runtime_error);
+}
+
+TEST(CopyLanes, WriteDownWhenTheDeviceCopiedOnTheHostsClock) {
+  auto queue = std::make_shared<FakeQueue>();
+  LaneTrace trace;
+  const double before = now_seconds();
+  CopyLane lane(Stream({}, queue), LaneKind::kToHost, &trace);
+  const double after = now_seconds();
+  for (int layer = 0; layer < 3; ++layer) lane.copy(numbers(0), numbers(1), {}, layer);
+  EXPECT_TRUE(trace.take().empty());
+  queue->perform();
+  lane.copy(numbers(0), numbers(1), {}, 3);
+  const std::vector<LaneEvent> events = trace.take();
+  ASSERT_EQ(events.size(), 3);
+  for (int layer = 0; layer < 3; ++layer) {
+    EXPECT_EQ(events[layer].lane, LaneKind::kToHost);
+    EXPECT_EQ(events[layer].layer, layer);
+    EXPECT_NEAR(events[layer].end_seconds - events[layer].begin_seconds, 1, 1e-9);
+    EXPECT_GE(events[layer].begin_seconds, before + layer);
+    EXPECT_LE(events[layer].begin_seconds, after + layer);
+  }
+}
+
+TEST(CopyLanes, AreDoneWhenTheyEnd) {
+  auto queue = std::make_shared<FakeQueue>();
+  LaneTrace trace;
+  const at::Tensor to = numbers(0);
+  {
+    CopyLane lane(Stream({}, queue), LaneKind::kToDevice, &trace);
+    lane.copy(to, numbers(5), {}, 7);
+  }
+  EXPECT_TRUE(to.equal(numbers(5)));
+  EXPECT_EQ(trace.take().size(), 1);
+}
+
+}  // namespace
+}  // namespace strata

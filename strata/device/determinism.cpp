@@ -1,0 +1,94 @@
+// Memory that isn't initialised stays so: deterministic algorithms would fill every new tensor with NaNs, at the
+// price of writing it, and ours write all that they read.
+#include "strata/device/determinism.h"
+
+#include <ATen/Context.h>
+#include <c10/core/AllocatorConfig.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";
+constexpr const char* kFixedWorkspace = ":4096:8";  // 8 of 4 MiB
+
+bool is_fixed(std::string_view workspace) {
+  return workspace == kFixedWorkspace || workspace == ":16:8";
+}
+
+void fix_workspace() {
+  const char* given = std::getenv(kWorkspace);
+  if (!given) {
+    ::setenv(kWorkspace, kFixedWorkspace, 0);
+  } else if (!is_fixed(given)) {
+    throw UserError({.operation = "device.determinism",
+                     .where = kWorkspace,
+                     .what = "with this workspace cuBLAS doesn't compute the same bits again",
+                     .expected = std::string(kFixedWorkspace) + " or :16:8",
+                     .got = given,
+                     .fix = "unset CUBLAS_WORKSPACE_CONFIG, or set train.deterministic=false"});
+  }
+}
+
+// Segments that grow leave no holes between layers of different sizes.
+void grow_segments() {
+  if (!std::getenv("PYTORCH_ALLOC_CONF") && !std::getenv("PYTORCH_CUDA_ALLOC_CONF"))
+    c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
+}
+
+struct Finding {
+  const char* name;
+  const char* value;  // null: any but empty and 0
+  const char* what;
+};
+
+constexpr Finding kFindings[] = {
+    {"PYTORCH_NO_CUDA_MEMORY_CACHING", nullptr,
+     "every tensor is asked of the driver: slow, and memory budgets are not held"},
+    {"CUDA_LAUNCH_BLOCKING", nullptr, "every kernel is waited for: slow, and no step is recorded"},
+    {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", nullptr, "fp32 products are computed in TF32"},
+    {"NVIDIA_TF32_OVERRIDE", "1", "fp32 products are computed in TF32"},
+    {"NCCL_ALGO", nullptr, "mesh.reduction=native adds in another order than elsewhere"},
+    {"NCCL_PROTO", nullptr, "mesh.reduction=native adds in another order than elsewhere"},
+};
+
+}  // namespace
+
+void prepare_device(DeviceKind kind, bool deterministic) {
+  if (kind == DeviceKind::kCpu) return;
+  grow_segments();
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);
+  if (!deterministic) return;
+  fix_workspace();
+  context.setDeterministicCuDNN(true);
+  context.setBenchmarkCuDNN(false);
+  context.setAllowFP16ReductionCuBLAS(false);
+  context.setAllowBF16ReductionCuBLAS(false);
+  context.setSDPUseCuDNN(false);
+}
+
+std::vector<std::string> environment_findings(const Environment& variable) {
+  std::vector<std::string> findings;
+  const auto find = [&](const char* name, const char* value, const std::string& what) {
+    findings.push_back(std::string(name) + "=" + value + ": " + what);
+  };
+  const char* workspace = variable(kWorkspace);
+  if (workspace && !is_fixed(workspace))
+    find(kWorkspace, workspace, "refused unless train.deterministic=false");
+  for (const Finding& known : kFindings) {
+    const char* value = variable(known.name);
+    if (!value) continue;
+    const std::string_view text = value;
+    if (known.value ? text == known.value : !text.empty() && text != "0")
+      find(known.name, value, known.what);
+  }
+  return findings;
+}
+
+}  // namespace strata

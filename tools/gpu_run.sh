@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Builds Strata on a machine that has a GPU, PyTorch and nvcc but no network, and runs what needs the GPU.
+#
+#   tools/gpu_run.sh --collect        elsewhere, once: Debian packages into .gpu/debs, the text into .gpu/data
+#   tools/gpu_run.sh                  there: configure, build with all cores, ctest -L cuda
+#   tools/gpu_run.sh --build          the build alone (what is already built stays)
+#   tools/gpu_run.sh --facts          builds and runs bench/gpu/gpu_facts: what the backend takes for granted
+#   tools/gpu_run.sh --bench [ARG...] bench/gpu/run.py against that machine's PyTorch
+#   tools/gpu_run.sh LABEL...         other labels of tests as well, e.g. cuda cpu
+#
+# .gpu travels with the checkout (git ignores it). GPU_DEADLINE: seconds after which a call ends, so that a limit
+# of ten minutes a command is kept; a build that was cut goes on where it stopped. GPU_TARGETS: what to build.
+# Logs: $OUT, or build/gpu-out. Nothing of this script has met a GPU yet (docs/cuda.md).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# What bootstrap.sh installs, without compilers, and what those need beside a bare system.
+packages=(
+  libyaml-cpp-dev libyaml-cpp0.7 nlohmann-json3-dev libcli11-dev libxxhash-dev libxxhash0 libhwy-dev libhwy1
+  libpcre2-dev libpcre2-8-0 libpcre2-16-0 libpcre2-32-0 libpcre2-posix3 libutf8proc-dev libutf8proc2
+  libgtest-dev googletest pkgconf pkgconf-bin libpkgconf3 libssl-dev libssl3 liburing-dev liburing2
+  librocksdb-dev librocksdb7.8 libsnappy1v5 libsnappy-dev liblz4-1 liblz4-dev libzstd1 libzstd-dev
+  libbz2-1.0 libbz2-dev zlib1g zlib1g-dev libgflags2.2 libgflags-dev
+  libgrpc++-dev libgrpc++1.51 libgrpc-dev libgrpc29 libabsl-dev libabsl20220623 libc-ares2 libc-ares-dev
+  libre2-9 libre2-dev libprotobuf-dev libprotobuf32 libprotobuf-lite32 libprotoc32 protobuf-compiler
+  protobuf-compiler-grpc ninja-build
+)
+
+began=$SECONDS
+out=${OUT:-build/gpu-out}
+deadline=${GPU_DEADLINE:-560}
+say() { printf 'gpu_run: %4d s  %s\n' $((SECONDS - began)) "$*"; }
+left() { echo $((deadline - (SECONDS - began))); }
+
+if [ "${1:-}" = --collect ]; then
+  tools/fetch_text.sh >/dev/null && mkdir -p .gpu/debs .gpu/data && cp data/kjv.txt .gpu/data/
+  cd .gpu/debs && apt-get download "${packages[@]}"
+  exit
+fi
+
+mkdir -p "$out" data
+[ -e data/kjv.txt ] || cp .gpu/data/kjv.txt data/ 2>/dev/null || say "no data/kjv.txt: the bench needs it"
+
+# The packages lie in a folder of their own; libraries of Debian 12 run on any newer glibc.
+prefix=${TMPDIR:-/var/tmp}/strata-prefix
+if [ ! -e "$prefix/done" ]; then
+  mkdir -p "$prefix"
+  for deb in .gpu/debs/*.deb; do dpkg -x "$deb" "$prefix"; done
+  touch "$prefix/done"
+fi
+libraries=$prefix/usr/lib/x86_64-linux-gnu
+export PKG_CONFIG_PATH=$libraries/pkgconfig:$prefix/usr/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$prefix
+export LD_LIBRARY_PATH=$libraries:$prefix/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# Its own tools first, if it has them: protoc and its plugin alone must be the packages'.
+export PATH=$PATH:$prefix/usr/bin
+command -v ninja >/dev/null && command -v cmake >/dev/null || say "no cmake or ninja: those of the packages are tried"
+
+read -r torch version < <(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__), torch.__version__)')
+toolkit=$(tools/cuda_toolkit.sh --no-install)
+say "torch $version at $torch; $("$toolkit/bin/nvcc" --version | tail -1); $(g++ --version | head -1)"
+nvidia-smi --query-gpu=name,driver_version,clocks.max.sm --format=csv,noheader || say "no GPU"
+
+build() {
+  # The presets name clang-19, which is not there.
+  [ -e build/gpu/build.ninja ] ||
+    cmake -S . -B build/gpu -G Ninja -D CMAKE_BUILD_TYPE=Release -D STRATA_UNITY=ON -D STRATA_CUDA=ON \
+      -D CMAKE_C_COMPILER=gcc -D CMAKE_CXX_COMPILER=g++ -D STRATA_TORCH="$torch" \
+      -D STRATA_CUDA_TOOLKIT="$toolkit" -D CMAKE_PREFIX_PATH="$prefix/usr" -D OPENSSL_ROOT_DIR="$prefix/usr" \
+      -D STRATA_PROTOC="$prefix/usr/bin/protoc" -D STRATA_GRPC_PLUGIN="$prefix/usr/bin/grpc_cpp_plugin" \
+      -D CMAKE_BUILD_RPATH="$libraries;$torch/lib" -D CMAKE_POLICY_VERSION_MINIMUM=3.5 \
+      >"$out/configure.log" 2>&1 || { rm -f build/gpu/build.ninja; tail -30 "$out/configure.log"; exit 1; }
+  say configured
+  # shellcheck disable=SC2086  # several targets
+  timeout --signal=INT "$(left)" cmake --build build/gpu -j "$(nproc)" --target ${1:-${GPU_TARGETS:-all}} \
+    >"$out/build.log" 2>&1 ||
+    { grep -nE -A12 'error:|Error |FAILED' "$out/build.log" | head -80; tail -2 "$out/build.log"; exit 1; }
+  say built
+}
+
+case ${1:-} in
+  --build) build ;;
+  --facts) build gpu_facts && timeout "$(left)" build/gpu/bench/gpu/gpu_facts | tee "$out/gpu_facts.log" ;;
+  --bench)
+    build strata
+    timeout "$(left)" python3 bench/gpu/run.py --out "$out/bench.json" "${@:2}" | tee "$out/bench.log"
+    ;;
+  *)
+    build
+    labels=$(IFS='|'; echo "${*:-cuda}")
+    rc=0
+    timeout --signal=INT "$(left)" ctest --test-dir build/gpu -L "^($labels)\$" --no-tests=error \
+      --output-on-failure -O "$out/ctest.log" || rc=$?
+    say "tests ended with $rc"
+    exit $rc
+    ;;
+esac
