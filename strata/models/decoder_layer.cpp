@@ -77,7 +77,8 @@ std::int64_t DecoderLayer::weight_gradient_bytes(std::int64_t rows, std::int64_t
 }
 
 std::int64_t DecoderLayer::logit_bytes(std::int64_t rows) const {
-  const std::int64_t chunk = std::min(rows, kHeadChunkRows), logits = chunk * columns();
+  const std::int64_t chunk = std::min(rows, head_chunk_rows(DeviceKind::kCpu)),
+                     logits = chunk * columns();
   const std::int64_t width = options_.width, fp32 = (logits + 3 * chunk) * 4;
   if (precision_ == at::kFloat) return fp32;
   if (widens_products(precision_)) {

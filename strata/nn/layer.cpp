@@ -2,6 +2,8 @@
 // forward.
 #include "strata/nn/layer.h"
 
+#include <ATen/ops/zeros.h>
+
 #include <functional>
 #include <numeric>
 #include <typeinfo>
@@ -17,6 +19,12 @@ std::int64_t TensorSpec::numel() const {
 std::int64_t TensorSpec::bytes() const {
   return numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
+
+at::Tensor zero_loss(const at::TensorOptions& like) {
+  return at::zeros({1}, like.dtype(at::kDouble).requires_grad(std::nullopt));
+}
+
+double LossSink::value() const { return sum.item<double>(); }
 
 std::string Layer::signature() const {
   std::string text = typeid(*this).name();

@@ -70,11 +70,18 @@ struct LayerBytes {
   std::int64_t backward_transient = 0;
 };
 
-/// Where a loss layer reports: sums over the tokens of a micro-batch, added in micro-batch order.
+/// A loss of nothing yet, fp64 [1]; `like` says where.
+at::Tensor zero_loss(const at::TensorOptions& like = {});
+
+/// Where a loss layer reports: sums over the tokens of a micro-batch, added in micro-batch order. They
+/// stay on the device until somebody reads them, so that a step need not wait for it.
 struct LossSink {
-  double sum = 0;  ///< fp64 sum of token losses
-  /// Outside of training, to which layers that score samples append their scores; null: nobody asks.
-  std::vector<float>* scores = nullptr;
+  at::Tensor sum = zero_loss();  ///< of token losses, fp64 [1], on the device of the layer's inputs
+  /// Outside of training, to which layers that score samples append their scores, [B] fp32 each; null:
+  /// nobody asks.
+  std::vector<at::Tensor>* scores = nullptr;
+
+  double value() const;  ///< of the sum; waits for the device
 };
 
 /// What decoding keeps of the tokens before a layer's inputs: keys and values, for example.

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "strata/device/device.h"
 #include "strata/nn/kernels/kernels.h"
 
 namespace strata {
@@ -61,8 +62,16 @@ struct MaskOfSamples {
   std::int64_t part;
 };
 
+/// Rows of a chunk of the head: a constant of a kind of device, because the weight gradient's bits
+/// depend on it. A host's logits should stay in its cache, a GPU must be filled.
+constexpr std::int64_t head_chunk_rows(DeviceKind kind) {
+  return kind == DeviceKind::kCuda ? 8192 : 1024;
+}
+
 class Primitives {
  public:
+  virtual DeviceKind kind() const = 0;
+
   virtual ~Primitives() = default;
 
   // ---- Products
@@ -151,19 +160,25 @@ class Primitives {
   virtual void add_position_gradients(const at::Tensor& dy, const at::Tensor& sum) const = 0;
 
   // ---- Loss
-  /// The sum of the rows' losses in row order, added to `loss`; fp32 logits become their gradient
-  /// if it is wanted. The group's ranks add up their rows' maxima and sums.
-  virtual void add_loss(double& loss, at::Tensor& logits, const std::int64_t* targets,
+  /// The sum of the rows' losses in row order, added to `loss` [1] fp64; logits, as logits() makes
+  /// them, become their gradient if it is wanted. Targets [rows] int64. The group's ranks add up their
+  /// rows' maxima and sums.
+  virtual void add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
                         const kernels::CrossEntropy& what, const TensorParallel* group,
                         bool gradient) const = 0;
   /// Of logits [B] and labels [B], fp32, a label in [0, 1] or, where it doesn't count, below 0: adds
-  /// the sum of the binary cross-entropies in row order, made in fp64, to `loss`. Writes `scale` times
-  /// its gradient at the logits if `gradient` is defined.
-  virtual void add_logistic_loss(double& loss, const at::Tensor& logits, const at::Tensor& labels,
-                                 double scale, const at::Tensor& gradient) const = 0;
+  /// the sum of the binary cross-entropies in row order, made in fp64, to `loss` [1] fp64. Writes
+  /// `scale` times its gradient at the logits if `gradient` is defined.
+  virtual void add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits,
+                                 const at::Tensor& labels, double scale,
+                                 const at::Tensor& gradient) const = 0;
 };
 
 /// Those of the tensor's kind of device.
+/// Errors  UserError: the build has none for it.
 const Primitives& primitives(const at::Tensor& x);
+
+const Primitives& host_primitives();
+const Primitives& cuda_primitives();
 
 }  // namespace strata

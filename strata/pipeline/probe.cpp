@@ -79,6 +79,7 @@ class ProbedLayer {
       initialise(first_values, layout.specs[i], "probe", /*seed=*/1, /*rank=*/0, split.ranks);
       lease.weights()[i].detach().copy_(first_values);
     }
+    sink_.sum = zero_loss(request.device.options(at::kDouble));
     context_ = {.training = true,
                 .keep_intermediates = request.keep_intermediates,
                 .loss = &sink_,

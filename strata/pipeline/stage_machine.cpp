@@ -35,6 +35,7 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
       offloaded_(offloaded),
       lane_trace_(lane_trace),
       rows_(rows) {
+  loss_.sum = zero_loss(groups.world.device().options(at::kDouble));
   STRATA_CHECK_EQ(model.split().ranks, groups.tp.size(), "pipeline.stage_machine");
   if (groups.tp.size() > 1)
     tensor_ = std::make_unique<TensorGroup>(groups.tp, model.split().sequence);
@@ -59,7 +60,7 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
               .skipped_updates = inputs_.skipped_updates,
               // Of layers that are updated before the norm is known: nothing is clipped then.
               .factor = 1 / inputs_.loss_scale};
-  loss_ = {};
+  loss_.sum.zero_();  // a recorded step knows where it lies
   loss_.scores = inputs_.scores;
   outcome_ = {};
   values_.clear();
@@ -305,7 +306,7 @@ void StageMachine::receive(const Action& action) {
 }
 
 void StageMachine::reduce_loss() {
-  double sum[] = {groups_.tp.rank() == 0 ? loss_.sum : 0};  // every tp rank has the same
+  double sum[] = {groups_.tp.rank() == 0 ? loss_.value() : 0};  // every tp rank has the same
   groups_.world.all_reduce(sum);
   outcome_.loss = sum[0] / static_cast<double>(inputs_.valid_tokens);
 }

@@ -47,11 +47,11 @@ struct StepInputs {
   std::int64_t step = 0;  ///< counts from 0
   std::int64_t valid_tokens = 0;
   double learning_rate = 0;
-  double loss_scale = 1;                 ///< gradients are this much larger until the update
-  bool may_skip = false;                 ///< a gradient that isn't finite only costs this update
-  std::int64_t skipped_updates = 0;      ///< before this step: the optimizer doesn't count them
-  bool training = true;                  ///< false: forward only
-  std::vector<float>* scores = nullptr;  ///< as LossSink::scores
+  double loss_scale = 1;             ///< gradients are this much larger until the update
+  bool may_skip = false;             ///< a gradient that isn't finite only costs this update
+  std::int64_t skipped_updates = 0;  ///< before this step: the optimizer doesn't count them
+  bool training = true;              ///< false: forward only
+  std::vector<at::Tensor>* scores = nullptr;  ///< as LossSink::scores
 };
 
 /// What a step found; the same on every rank once kReduceNormAndLoss ran.

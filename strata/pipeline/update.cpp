@@ -199,7 +199,7 @@ void StageMachine::reduce_norm_and_loss() {
     for (std::size_t i = 0; i < layers.size(); ++i)
       sums[static_cast<std::size_t>(layers[i]) * tp + tp_rank] = squares[i];
   }
-  if (tp_rank == 0) sums.back() = loss_.sum;
+  if (tp_rank == 0) sums.back() = loss_.value();
   groups_.world.all_reduce(sums);
   scalars_.loss = sums.back();
   sums.pop_back();

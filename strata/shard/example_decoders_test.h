@@ -89,7 +89,7 @@ inline DecoderOutcome run_decoder(const Sequential& model, const std::vector<at:
   }
   outcome.output = values.back().detach();
   if (model.layer(model.num_layers() - 1).is_loss()) values.back().backward();
-  outcome.loss = sink.sum;
+  outcome.loss = sink.value();
   return outcome;
 }
 

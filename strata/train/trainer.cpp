@@ -242,7 +242,7 @@ void Trainer::bring_weights(bool round) {
 }
 
 void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, bool update,
-                  std::vector<float>* scores) {
+                  std::vector<at::Tensor>* scores) {
   if (batch.valid_tokens == 0) {
     throw UserError({.operation = "train.step",
                      .what = "no token of the mini-batch counts towards the loss",
@@ -301,8 +301,14 @@ ReplicaTensor Trainer::input_gradient(const std::string& batch_input) const {
 
 ReplicaScores Trainer::score(const MiniBatch& batch) {
   ReplicaScores scores;
-  run(batch, 0, /*training=*/false, /*update=*/false, &scores.values);
+  std::vector<at::Tensor> made;
+  run(batch, 0, /*training=*/false, /*update=*/false, &made);
   machine_->reduce_loss();
+  for (const at::Tensor& part : made) {
+    const at::Tensor values = part.cpu().contiguous();
+    const float* first = values.const_data_ptr<float>();
+    scores.values.insert(scores.values.end(), first, first + values.numel());
+  }
   if (!scores.values.empty()) scores.values.resize(static_cast<std::size_t>(samples_));
   scores.first_sample = first_sample_;
   scores.loss = machine_->outcome().loss;

@@ -171,7 +171,7 @@ class Trainer {
   void round_weights();
   void bring_weights(bool round);
   void run(const MiniBatch& batch, double learning_rate, bool training, bool update,
-           std::vector<float>* scores = nullptr);
+           std::vector<at::Tensor>* scores = nullptr);
   ShardPlacement placement_of(int layer) const;
   void make_gradient_buffers();
   void initialise_layer(const Lease& lease);

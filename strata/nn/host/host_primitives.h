@@ -11,6 +11,8 @@ namespace strata {
 
 class HostPrimitives final : public Primitives {
  public:
+  DeviceKind kind() const override { return DeviceKind::kCpu; }
+
   at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
                      const at::Tensor& bias) const override;
   at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const override;
@@ -65,10 +67,10 @@ class HostPrimitives final : public Primitives {
   void add_positions(const at::Tensor& x, const at::Tensor& positions) const override;
   void add_position_gradients(const at::Tensor& dy, const at::Tensor& sum) const override;
 
-  void add_loss(double& loss, at::Tensor& logits, const std::int64_t* targets,
+  void add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
                 const kernels::CrossEntropy& what, const TensorParallel* group,
                 bool gradient) const override;
-  void add_logistic_loss(double& loss, const at::Tensor& logits, const at::Tensor& labels,
+  void add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& labels,
                          double scale, const at::Tensor& gradient) const override;
 };
 

@@ -70,15 +70,16 @@ void HostPrimitives::pairwise_dots_gradient(const at::Tensor& first, const at::T
   });
 }
 
-void HostPrimitives::add_logistic_loss(double& loss, const at::Tensor& logits,
+void HostPrimitives::add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits,
                                        const at::Tensor& labels, double scale,
                                        const at::Tensor& gradient) const {
   const float *z = logits.const_data_ptr<float>(), *y = labels.const_data_ptr<float>();
+  double* sum = loss.data_ptr<double>();
   float* dz = gradient.defined() ? gradient.data_ptr<float>() : nullptr;
   for (std::int64_t i = 0; i < logits.numel(); ++i) {
     const bool counts = !(y[i] < 0);
     const double logit = z[i], label = y[i], decay = std::exp(-std::abs(logit));
-    if (counts) loss += std::max(logit, 0.0) - logit * label + std::log1p(decay);
+    if (counts) *sum += std::max(logit, 0.0) - logit * label + std::log1p(decay);
     if (!dz) continue;
     const double probability = (logit >= 0 ? 1 : decay) / (1 + decay);
     dz[i] = counts ? static_cast<float>(scale * (probability - label)) : 0.0f;

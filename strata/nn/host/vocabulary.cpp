@@ -68,12 +68,13 @@ void HostPrimitives::add_position_gradients(const at::Tensor& dy, const at::Tens
   });
 }
 
-void HostPrimitives::add_loss(double& loss, at::Tensor& logits, const std::int64_t* targets,
+void HostPrimitives::add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
                               const kernels::CrossEntropy& what, const TensorParallel* group,
                               bool gradient) const {
   const std::int64_t rows = logits.size(0), columns = what.at.columns;
   at::Tensor maxima = at::empty({rows}, logits.options());
   at::Tensor summands = at::empty({what.smoothing > 0 ? 3 : 2, rows}, logits.options());
+  const std::int64_t* target = targets.const_data_ptr<std::int64_t>();
   float *z = logits.data_ptr<float>(), *top = maxima.data_ptr<float>();
   const auto sums_from = [&, sums = summands.data_ptr<float>()](std::int64_t row) {
     return kernels::SoftmaxSums{sums + row, sums + rows + row, sums + 2 * rows + row};
@@ -82,14 +83,14 @@ void HostPrimitives::add_loss(double& loss, at::Tensor& logits, const std::int64
     kernels::largest_logits(z + begin * columns, top + begin, what.at, end - begin);
   };
   const auto sum_up = [&](std::int64_t begin, std::int64_t end) {
-    kernels::softmax_sums(z + begin * columns, top + begin, targets + begin, what, sums_from(begin),
+    kernels::softmax_sums(z + begin * columns, top + begin, target + begin, what, sums_from(begin),
                           end - begin, gradient);
   };
   const auto finish = [&](std::int64_t begin, std::int64_t end) {
-    kernels::cross_entropy(top + begin, targets + begin, what, sums_from(begin), top + begin,
+    kernels::cross_entropy(top + begin, target + begin, what, sums_from(begin), top + begin,
                            end - begin);
     if (gradient)
-      kernels::cross_entropy_gradient(z + begin * columns, targets + begin, what, sums_from(begin),
+      kernels::cross_entropy_gradient(z + begin * columns, target + begin, what, sums_from(begin),
                                       end - begin);
   };
   if (group) {
@@ -108,7 +109,8 @@ void HostPrimitives::add_loss(double& loss, at::Tensor& logits, const std::int64
       }
     });
   }
-  for (std::int64_t row = 0; row < rows; ++row) loss += top[row];
+  double* sum = loss.data_ptr<double>();
+  for (std::int64_t row = 0; row < rows; ++row) *sum += top[row];
 }
 
 }  // namespace strata

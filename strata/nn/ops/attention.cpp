@@ -1,16 +1,20 @@
 // Three ways to the same numbers: plain, where the packed projections themselves are attended; behind
 // norms, which need contiguous copies of queries and keys; and decoding, where they come from a cache.
-// The angles of rotary positions are made on the host, so that all devices agree on them.
+// The angles of rotary positions are made on the host, so that all devices agree on them; a device gets
+// them once.
 #include "strata/nn/ops/attention.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
+#include <bit>
 #include <cmath>
+#include <mutex>
 #include <numbers>
 
 #include "strata/base/errors.h"
+#include "strata/device/account.h"
 #include "strata/device/device.h"
 #include "strata/device/parallel.h"
 #include "strata/nn/ops/linear.h"
@@ -200,8 +204,10 @@ std::vector<float> rope_frequencies(const RopeOptions& options, std::int64_t wid
   return frequencies;
 }
 
-at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length,
-                      std::int64_t first, c10::Device device) {
+namespace {
+
+at::Tensor host_rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length,
+                           std::int64_t first) {
   const std::vector<float> frequencies = rope_frequencies(options, width);
   const std::int64_t half = width / 2;
   at::Tensor table = at::empty({length, width}, host_options(at::kFloat));
@@ -216,7 +222,43 @@ at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64
       }
     }
   });
-  return table.to(device);
+  return table;
+}
+
+// Tables of the positions from 0 on, for as long as the process lives: a recorded step reads the one that
+// it was recorded with. They double, so that a text that grows does not make one a token.
+class DeviceRopeTables {
+ public:
+  at::Tensor find(const RopeOptions& options, std::int64_t width, std::int64_t positions,
+                  c10::Device device) {
+    const std::scoped_lock lock(mutex_);
+    for (const Entry& entry : entries_)
+      if (entry.options == options && entry.table.size(1) == width &&
+          entry.table.device() == device && entry.table.size(0) >= positions)
+        return entry.table;
+    const AccountScope nobody(nullptr);  // all ranks of the process read it, and it outlives them
+    const auto length =
+        static_cast<std::int64_t>(std::bit_ceil(static_cast<std::size_t>(positions)));
+    entries_.push_back({options, host_rope_table(options, width, length, 0).to(device)});
+    return entries_.back().table;
+  }
+
+ private:
+  struct Entry {
+    RopeOptions options;
+    at::Tensor table;
+  };
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace
+
+at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length,
+                      std::int64_t first, c10::Device device) {
+  if (device.is_cpu()) return host_rope_table(options, width, length, first);
+  static auto* const tables = new DeviceRopeTables;  // never freed: devices may be gone at the end
+  return tables->find(options, width, first + length, device).narrow(0, first, length);
 }
 
 at::Tensor attend(const at::Tensor& qkv, const Attention& attention,

@@ -38,7 +38,7 @@ struct RopeOptions {
 /// Radians a position for each of the width / 2 pairs.
 std::vector<float> rope_frequencies(const RopeOptions& options, std::int64_t width);
 
-/// Of the positions [first, first + length), on `device`.
+/// Of the positions [first, first + length), on `device`; there a view of a table that the process keeps.
 /// Shapes  [length, width] fp32: the cosines of a position, then its sines.
 at::Tensor rope_table(const RopeOptions& options, std::int64_t width, std::int64_t length,
                       std::int64_t first, c10::Device device);

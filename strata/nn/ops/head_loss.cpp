@@ -37,27 +37,29 @@ kernels::CrossEntropy cross_entropy_of(const at::Tensor& weight, const Terms& te
           .scale = static_cast<float>(terms.scale)};
 }
 
-// Calls f(begin, rows, logits) for each chunk of x's rows; the logits are fresh and fp32.
+// Calls f(begin, rows, logits) for each chunk of x's rows; the logits are fresh.
 template <typename F>
 void for_each_chunk(const at::Tensor& x, const at::Tensor& weight, F f) {
-  const std::int64_t rows = x.size(0);
-  for (std::int64_t begin = 0; begin < rows; begin += kHeadChunkRows) {
-    const std::int64_t count = std::min(kHeadChunkRows, rows - begin);
-    at::Tensor logits = primitives(x).logits(x.narrow(0, begin, count), weight);
+  const Primitives& compute = primitives(x);
+  const std::int64_t rows = x.size(0), chunk = head_chunk_rows(compute.kind());
+  for (std::int64_t begin = 0; begin < rows; begin += chunk) {
+    const std::int64_t count = std::min(chunk, rows - begin);
+    at::Tensor logits = compute.logits(x.narrow(0, begin, count), weight);
     f(begin, count, logits);
   }
 }
 
-double loss_only(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
-                 const Terms& terms) {
-  const std::int64_t* target = targets.const_data_ptr<std::int64_t>();
+void add_loss_only(LossSink& sink, const at::Tensor& x, const at::Tensor& weight,
+                   const at::Tensor& targets, const Terms& terms) {
+  const at::Tensor target = targets.view(-1);
   const kernels::CrossEntropy what = cross_entropy_of(weight, terms);
-  double loss = 0;
+  const at::Tensor loss = zero_loss(sink.sum.options());
   for_each_chunk(as_rows(enter_forward(terms.group, x)), weight,
-                 [&](std::int64_t begin, std::int64_t, at::Tensor& logits) {
-                   primitives(x).add_loss(loss, logits, target + begin, what, terms.group, false);
+                 [&](std::int64_t begin, std::int64_t count, at::Tensor& logits) {
+                   primitives(x).add_loss(loss, logits, target.narrow(0, begin, count), what,
+                                          terms.group, false);
                  });
-  return loss;
+  sink.sum.add_(loss);
 }
 
 struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
@@ -82,19 +84,20 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
                       saved_pointer<const TensorParallel>(context, "group")};
     const at::Tensor entered = enter_forward(terms.group, saved[kX]);
     const at::Tensor x = as_rows(entered), &weight = saved[kWeight];
-    const std::int64_t* target = saved[kTargets].const_data_ptr<std::int64_t>();
+    const at::Tensor target = saved[kTargets].view(-1);
+    LossSink& sink = *saved_pointer<LossSink>(context, "sink");
     const kernels::CrossEntropy what = cross_entropy_of(weight, terms);
-    double loss = 0;
+    const at::Tensor loss = zero_loss(sink.sum.options());
     at::Tensor dx = at::empty_like(x);
     for_each_chunk(x, weight, [&](std::int64_t begin, std::int64_t count, at::Tensor& logits) {
-      primitives(x).add_loss(loss, logits, target + begin, what, terms.group, true);
+      primitives(x).add_loss(loss, logits, target.narrow(0, begin, count), what, terms.group, true);
       const at::Tensor gradient = primitives(x).as_operand(logits, x.scalar_type());
       logits.reset();  // not beside the products of 16 bit
       at::Tensor piece = dx.narrow(0, begin, count);
       primitives(x).input_gradient(piece, gradient, weight);
       accumulate_weight_gradient(weight, gradient, x.narrow(0, begin, count));
     });
-    saved_pointer<LossSink>(context, "sink")->sum += loss;
+    sink.sum.add_(loss);
     return {enter_backward(terms.group, dx.view(entered.sizes())), {}, {}, {}, {}};
   }
 };
@@ -106,7 +109,7 @@ at::Tensor head_loss(const at::Tensor& x, const at::Tensor& weight, const at::Te
   const Terms terms{classes, context.label_smoothing, context.loss_scale, context.tensor};
   if (at::GradMode::is_enabled())
     return HeadLossFunction::apply(x, weight, targets, terms, context.loss);
-  context.loss->sum += loss_only(x, weight, targets, terms);
+  add_loss_only(*context.loss, x, weight, targets, terms);
   return at::zeros({}, x.options().dtype(at::kFloat));
 }
 

@@ -16,7 +16,7 @@
 /// Shapes  x [..., C] contiguous, weight [V, C], both fp32, bf16 or fp16, targets [...] int64
 ///         (kIgnoredTarget: no loss). Split: x [B, T or T/n, C], weight [ceil(V/n), C], targets
 ///         [B, T]. The loss is fp32, made of the logits' fp32 values.
-/// Cost    transient: kHeadChunkRows * V fp32; in 16 bit half of it more, and a weight gradient.
+/// Cost    transient: head_chunk_rows() * V fp32; in 16 bit half of it more, and a weight gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,9 +26,6 @@
 #include "strata/nn/layer.h"
 
 namespace strata {
-
-/// Rows a chunk; a constant, because the weight gradient's bits depend on it.
-inline constexpr std::int64_t kHeadChunkRows = 1024;
 
 /// Adds the fp64 sum of token losses to context.loss, on every rank. `classes`: V, which a rank's
 /// slice of the weight doesn't tell. The result is a placeholder whose backward,

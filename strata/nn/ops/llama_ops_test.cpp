@@ -180,6 +180,24 @@ TEST(Rope, TurnsAsFastAsLlama3) {
     EXPECT_NEAR(frequencies[pair], expected, 1e-6f * expected) << pair;
 }
 
+// Meta tensors stand for a device: they have storages, but no bytes.
+TEST(Rope, ADeviceKeepsOneTableWhichDoubles) {
+  const RopeOptions options{.theta = 777};
+  const auto table = [&](std::int64_t length, std::int64_t first) {
+    return rope_table(options, 8, length, first, at::kMeta);
+  };
+  const at::Tensor short_table = table(3, 0);
+  EXPECT_EQ(short_table.sizes(), at::IntArrayRef({3, 8}));
+  EXPECT_TRUE(table(1, 3).is_alias_of(short_table));
+  EXPECT_EQ(table(1, 3).storage_offset(), 3 * 8);
+  const at::Tensor long_table = table(5, 0);
+  EXPECT_FALSE(long_table.is_alias_of(short_table));
+  EXPECT_EQ(long_table.storage().nbytes(), 8u * 8 * sizeof(float));
+  EXPECT_FALSE(rope_table({.theta = 778}, 8, 3, 0, at::kMeta).is_alias_of(long_table));
+  EXPECT_FALSE(
+      rope_table(options, 8, 3, 0, at::kCPU).is_alias_of(rope_table(options, 8, 3, 0, at::kCPU)));
+}
+
 // Everything a block does, with 1, 2 and 3 threads: the same bits.
 TEST(LlamaOps, DoNotDependOnTheNumberOfThreads) {
   at::manual_seed(8);

@@ -31,10 +31,11 @@ struct LogisticLossFunction : torch::autograd::Function<LogisticLossFunction> {
   static variable_list backward(AutogradContext* context, variable_list) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor gradient = at::empty_like(saved[kLogits]);
-    double loss = 0;
+    LossSink& sink = *saved_pointer<LossSink>(context, "sink");
+    const at::Tensor loss = zero_loss(sink.sum.options());
     primitives(gradient).add_logistic_loss(loss, saved[kLogits], saved[kLabels],
                                            context->saved_data.at("scale").toDouble(), gradient);
-    saved_pointer<LossSink>(context, "sink")->sum += loss;
+    sink.sum.add_(loss);
     return {gradient, {}, {}, {}};
   }
 };
@@ -46,13 +47,11 @@ at::Tensor logistic_loss(const at::Tensor& logits, const at::Tensor& labels,
   const at::Tensor targets = smoothed(labels, context.label_smoothing);
   if (at::GradMode::is_enabled())
     return LogisticLossFunction::apply(logits, targets, context.loss_scale, context.loss);
-  double loss = 0;
+  LossSink& sink = *context.loss;
+  const at::Tensor loss = zero_loss(sink.sum.options());
   primitives(logits).add_logistic_loss(loss, logits, targets, 1, {});
-  context.loss->sum += loss;
-  if (std::vector<float>* scores = context.loss->scores; scores && !context.training) {
-    const float* first = logits.const_data_ptr<float>();
-    scores->insert(scores->end(), first, first + logits.numel());
-  }
+  sink.sum.add_(loss);
+  if (sink.scores && !context.training) sink.scores->push_back(logits);
   return at::zeros({}, logits.options());
 }
 
