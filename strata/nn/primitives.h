@@ -20,6 +20,7 @@
 namespace strata {
 
 class TensorParallel;
+struct StepScalars;
 
 /// LayerNorm (Ba et al. 2016) if there is a bias; else RMSNorm (Zhang & Sennrich 2019).
 /// Shapes  [C] each.
@@ -60,6 +61,9 @@ struct MaskOfSamples {
   kernels::DropoutMask mask;
   std::int64_t first_sample;
   std::int64_t part;
+  /// In the device's memory: the mask's key is the run's, and the device mixes their step into it. Null:
+  /// the key is the step's already.
+  const StepScalars* scalars = nullptr;
 };
 
 /// Rows of a chunk of the head: a constant of a kind of device, because the weight gradient's bits
@@ -78,9 +82,9 @@ class Primitives {
   /// x weightᵀ, plus the bias if it is defined.
   virtual at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& bias) const = 0;
-  /// The same in fp32, unrounded where that costs nothing.
+  /// The same as add_loss() takes it: in fp32, unrounded where that costs nothing, or in the type of x.
   virtual at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const = 0;
-  /// A gradient in fp32 as the next two take it beside operands of `dtype`: itself, or rounded.
+  /// A gradient of logits as the next two take it beside operands of `dtype`: itself, or rounded.
   virtual at::Tensor as_operand(const at::Tensor& gradient, at::ScalarType dtype) const = 0;
   /// dx = dy weight
   virtual void input_gradient(at::Tensor& dx, const at::Tensor& dy,
@@ -88,7 +92,7 @@ class Primitives {
   /// sum += dyᵀ x, sum fp32.
   virtual void add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
                                    const at::Tensor& x) const = 0;
-  /// sum += column sums of x, rows in ascending order.
+  /// sum += column sums of x, rows in a fixed order: on a host the ascending one.
   virtual void add_column_sums(const at::Tensor& sum, const at::Tensor& x) const = 0;
 
   // ---- Norms; statistics are made by the first and read by the others
@@ -160,18 +164,19 @@ class Primitives {
   virtual void add_position_gradients(const at::Tensor& dy, const at::Tensor& sum) const = 0;
 
   // ---- Loss
-  /// The sum of the rows' losses in row order, added to `loss` [1] fp64; logits, as logits() makes
-  /// them, become their gradient if it is wanted. Targets [rows] int64. The group's ranks add up their
-  /// rows' maxima and sums.
+  /// The sum of the rows' losses in a fixed order (on a host the rows'), added to `loss` [1] fp64; logits,
+  /// as logits() makes them, become their gradient if it is wanted. Targets [rows] int64. The group's
+  /// ranks add up their rows' maxima and sums. With scalars, in the device's memory, the gradient's scale
+  /// is their loss_scale * inverse_valid_tokens instead of what.scale.
   virtual void add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
                         const kernels::CrossEntropy& what, const TensorParallel* group,
-                        bool gradient) const = 0;
+                        bool gradient, const StepScalars* scalars) const = 0;
   /// Of logits [B] and labels [B], fp32, a label in [0, 1] or, where it doesn't count, below 0: adds
-  /// the sum of the binary cross-entropies in row order, made in fp64, to `loss` [1] fp64. Writes
-  /// `scale` times its gradient at the logits if `gradient` is defined.
+  /// the sum of the binary cross-entropies, made in fp64 and in that order, to `loss` [1] fp64. Writes
+  /// `scale` (or that of the scalars, as above) times its gradient at the logits if `gradient` is defined.
   virtual void add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits,
-                                 const at::Tensor& labels, double scale,
-                                 const at::Tensor& gradient) const = 0;
+                                 const at::Tensor& labels, double scale, const at::Tensor& gradient,
+                                 const StepScalars* scalars) const = 0;
 };
 
 /// Those of the tensor's kind of device.

@@ -137,6 +137,7 @@ void HostPrimitives::add_bias(const at::Tensor& x, const at::Tensor& bias) const
 
 at::Tensor HostPrimitives::dropout_add(const at::Tensor& residual, const at::Tensor& x,
                                        const MaskOfSamples& mask) const {
+  STRATA_CHECK(!mask.scalars, "nn.dropout_add");
   at::Tensor y = at::empty_like(x);
   const std::int64_t samples = x.size(0), per_sample = x.numel() / samples;
   const std::int64_t before = mask.part * per_sample;  // elements of the sample on other ranks

@@ -1,4 +1,4 @@
-/// Hands tensors to kernels: the type of their elements and pointers into them.
+/// Hands pieces of tensors to kernels: pointers into them, and fp32 copies.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,26 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "strata/base/errors.h"
 #include "strata/device/parallel.h"
-#include "strata/nn/kernels/kernels.h"
+#include "strata/nn/element_of.h"
 
 namespace strata {
-
-/// Errors  InternalError: neither fp32, bf16 nor fp16.
-inline kernels::Element element_of(const at::Tensor& x) {
-  switch (x.scalar_type()) {
-    case at::kFloat:
-      return kernels::Element::kFp32;
-    case at::kBFloat16:
-      return kernels::Element::kBf16;
-    case at::kHalf:
-      return kernels::Element::kFp16;
-    default:
-      STRATA_CHECK(false, "nn.element_of");
-      return kernels::Element::kFp32;
-  }
-}
 
 inline const void* at_element(const at::Tensor& x, std::int64_t index) {
   return static_cast<const std::byte*>(x.const_data_ptr()) +

@@ -68,10 +68,11 @@ class HostPrimitives final : public Primitives {
   void add_position_gradients(const at::Tensor& dy, const at::Tensor& sum) const override;
 
   void add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
-                const kernels::CrossEntropy& what, const TensorParallel* group,
-                bool gradient) const override;
+                const kernels::CrossEntropy& what, const TensorParallel* group, bool gradient,
+                const StepScalars* scalars) const override;
   void add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& labels,
-                         double scale, const at::Tensor& gradient) const override;
+                         double scale, const at::Tensor& gradient,
+                         const StepScalars* scalars) const override;
 };
 
 // ---- What products in 16 bit take beside operands and result, so that plans can count it. Widened: the

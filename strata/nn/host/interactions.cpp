@@ -72,7 +72,9 @@ void HostPrimitives::pairwise_dots_gradient(const at::Tensor& first, const at::T
 
 void HostPrimitives::add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits,
                                        const at::Tensor& labels, double scale,
-                                       const at::Tensor& gradient) const {
+                                       const at::Tensor& gradient,
+                                       const StepScalars* scalars) const {
+  STRATA_CHECK(!scalars, "nn.add_logistic_loss");
   const float *z = logits.const_data_ptr<float>(), *y = labels.const_data_ptr<float>();
   double* sum = loss.data_ptr<double>();
   float* dz = gradient.defined() ? gradient.data_ptr<float>() : nullptr;

@@ -70,7 +70,8 @@ void HostPrimitives::add_position_gradients(const at::Tensor& dy, const at::Tens
 
 void HostPrimitives::add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
                               const kernels::CrossEntropy& what, const TensorParallel* group,
-                              bool gradient) const {
+                              bool gradient, const StepScalars* scalars) const {
+  STRATA_CHECK(!scalars, "nn.add_loss");
   const std::int64_t rows = logits.size(0), columns = what.at.columns;
   at::Tensor maxima = at::empty({rows}, logits.options());
   at::Tensor summands = at::empty({what.smoothing > 0 ? 3 : 2, rows}, logits.options());

@@ -23,6 +23,7 @@ struct Terms {
   double smoothing;
   double scale;
   const TensorParallel* group;
+  const StepScalars* scalars;
 };
 
 kernels::CrossEntropy cross_entropy_of(const at::Tensor& weight, const Terms& terms) {
@@ -57,7 +58,7 @@ void add_loss_only(LossSink& sink, const at::Tensor& x, const at::Tensor& weight
   for_each_chunk(as_rows(enter_forward(terms.group, x)), weight,
                  [&](std::int64_t begin, std::int64_t count, at::Tensor& logits) {
                    primitives(x).add_loss(loss, logits, target.narrow(0, begin, count), what,
-                                          terms.group, false);
+                                          terms.group, /*gradient=*/false, terms.scalars);
                  });
   sink.sum.add_(loss);
 }
@@ -72,6 +73,7 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
     context->saved_data["smoothing"] = terms.smoothing;
     context->saved_data["scale"] = terms.scale;
     save_pointer(context, "group", terms.group);
+    save_pointer(context, "scalars", terms.scalars);
     save_pointer(context, "sink", sink);
     return at::zeros({}, x.options().dtype(at::kFloat));
   }
@@ -81,7 +83,8 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
     const auto& data = context->saved_data;
     const Terms terms{data.at("classes").toInt(), data.at("smoothing").toDouble(),
                       data.at("scale").toDouble(),
-                      saved_pointer<const TensorParallel>(context, "group")};
+                      saved_pointer<const TensorParallel>(context, "group"),
+                      saved_pointer<const StepScalars>(context, "scalars")};
     const at::Tensor entered = enter_forward(terms.group, saved[kX]);
     const at::Tensor x = as_rows(entered), &weight = saved[kWeight];
     const at::Tensor target = saved[kTargets].view(-1);
@@ -90,7 +93,8 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
     const at::Tensor loss = zero_loss(sink.sum.options());
     at::Tensor dx = at::empty_like(x);
     for_each_chunk(x, weight, [&](std::int64_t begin, std::int64_t count, at::Tensor& logits) {
-      primitives(x).add_loss(loss, logits, target.narrow(0, begin, count), what, terms.group, true);
+      primitives(x).add_loss(loss, logits, target.narrow(0, begin, count), what, terms.group,
+                             /*gradient=*/true, terms.scalars);
       const at::Tensor gradient = primitives(x).as_operand(logits, x.scalar_type());
       logits.reset();  // not beside the products of 16 bit
       at::Tensor piece = dx.narrow(0, begin, count);
@@ -106,7 +110,8 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
 
 at::Tensor head_loss(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
                      std::int64_t classes, const ForwardContext& context) {
-  const Terms terms{classes, context.label_smoothing, context.loss_scale, context.tensor};
+  const Terms terms{classes, context.label_smoothing, context.loss_scale, context.tensor,
+                    context.scalars};
   if (at::GradMode::is_enabled())
     return HeadLossFunction::apply(x, weight, targets, terms, context.loss);
   add_loss_only(*context.loss, x, weight, targets, terms);

@@ -21,10 +21,12 @@ struct LogisticLossFunction : torch::autograd::Function<LogisticLossFunction> {
   enum Saved { kLogits, kLabels };
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits,
-                            const at::Tensor& labels, double scale, LossSink* sink) {
+                            const at::Tensor& labels, double scale, LossSink* sink,
+                            const StepScalars* scalars) {
     context->save_for_backward({logits, labels});
     context->saved_data["scale"] = scale;
     save_pointer(context, "sink", sink);
+    save_pointer(context, "scalars", scalars);
     return at::zeros({}, logits.options());
   }
 
@@ -34,9 +36,10 @@ struct LogisticLossFunction : torch::autograd::Function<LogisticLossFunction> {
     LossSink& sink = *saved_pointer<LossSink>(context, "sink");
     const at::Tensor loss = zero_loss(sink.sum.options());
     primitives(gradient).add_logistic_loss(loss, saved[kLogits], saved[kLabels],
-                                           context->saved_data.at("scale").toDouble(), gradient);
+                                           context->saved_data.at("scale").toDouble(), gradient,
+                                           saved_pointer<const StepScalars>(context, "scalars"));
     sink.sum.add_(loss);
-    return {gradient, {}, {}, {}};
+    return {gradient, {}, {}, {}, {}};
   }
 };
 
@@ -46,10 +49,11 @@ at::Tensor logistic_loss(const at::Tensor& logits, const at::Tensor& labels,
                          const ForwardContext& context) {
   const at::Tensor targets = smoothed(labels, context.label_smoothing);
   if (at::GradMode::is_enabled())
-    return LogisticLossFunction::apply(logits, targets, context.loss_scale, context.loss);
+    return LogisticLossFunction::apply(logits, targets, context.loss_scale, context.loss,
+                                       context.scalars);
   LossSink& sink = *context.loss;
   const at::Tensor loss = zero_loss(sink.sum.options());
-  primitives(logits).add_logistic_loss(loss, logits, targets, 1, {});
+  primitives(logits).add_logistic_loss(loss, logits, targets, 1, {}, context.scalars);
   sink.sum.add_(loss);
   if (sink.scores && !context.training) sink.scores->push_back(logits);
   return at::zeros({}, logits.options());

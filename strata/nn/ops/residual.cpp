@@ -15,13 +15,15 @@ namespace {
 constexpr int kSitesPerLayer = 16;
 
 MaskOfSamples make_mask(Dropout dropout, const ForwardContext& context) {
+  const std::uint64_t of_run = mix_key(context.seed, 0x64726f70);
   return {
-      {.key = mix_key(mix_key(context.seed, 0x64726f70), context.step),
+      {.key = context.scalars ? of_run : mix_key(of_run, context.step),
        .site = static_cast<std::uint32_t>(context.layer * kSitesPerLayer + dropout.site),
        .threshold = static_cast<std::uint32_t>(std::llround(dropout.probability * 4294967296.0)),
        .scale = static_cast<float>(1.0 / (1.0 - dropout.probability))},
       context.first_sample,
-      context.tensor && context.tensor->sequence() ? context.tensor->rank() : 0};
+      context.tensor && context.tensor->sequence() ? context.tensor->rank() : 0,
+      context.scalars};
 }
 
 void save_mask(AutogradContext* context, const MaskOfSamples& mask) {
@@ -32,6 +34,7 @@ void save_mask(AutogradContext* context, const MaskOfSamples& mask) {
   data["scale"] = static_cast<double>(mask.mask.scale);
   data["first_sample"] = mask.first_sample;
   data["part"] = mask.part;
+  save_pointer(context, "scalars", mask.scalars);
 }
 
 MaskOfSamples saved_mask(AutogradContext* context) {
@@ -41,7 +44,8 @@ MaskOfSamples saved_mask(AutogradContext* context) {
            .threshold = static_cast<std::uint32_t>(data.at("threshold").toInt()),
            .scale = static_cast<float>(data.at("scale").toDouble())},
           data.at("first_sample").toInt(),
-          data.at("part").toInt()};
+          data.at("part").toInt(),
+          saved_pointer<const StepScalars>(context, "scalars")};
 }
 
 at::Tensor masked(const at::Tensor& dy, const MaskOfSamples& mask) {
