@@ -41,17 +41,27 @@ StateLoader::~StateLoader() = default;
 
 TrainingPosition StateLoader::position() const { return position_of(*checkpoint_); }
 
+namespace {
+
+// Files have no halves, and are read by the host.
+void read(const CheckpointReader& checkpoint, const DecoderOptions* names,
+          const NamedState& state) {
+  NamedState read = state;
+  const bool in_place =
+      !state.local.defined() || (state.local.is_cpu() && !state.remainder.defined());
+  if (!in_place) read.local = state.values();
+  checkpoint.read_runs(read, file_tensors(names, state));
+  if (!in_place) state.assign(read.local);
+}
+
+}  // namespace
+
 void StateLoader::read_weights(const std::vector<NamedState>& weights) const {
-  for (const NamedState& weight : weights) {
-    NamedState fp32 = weight;  // files have no halves
-    if (weight.remainder.defined()) fp32.local = weight.values();
-    checkpoint_->read_runs(fp32, file_tensors(model_.names(), weight));
-    if (weight.remainder.defined()) weight.assign(fp32.local);
-  }
+  for (const NamedState& weight : weights) read(*checkpoint_, model_.names(), weight);
 }
 
 void StateLoader::read_slots(const std::vector<NamedState>& slots) const {
-  for (const NamedState& slot : slots) checkpoint_->read_runs(slot, file_tensors(nullptr, slot));
+  for (const NamedState& slot : slots) read(*checkpoint_, nullptr, slot);
 }
 
 TrainingPosition load_states(const std::string& path, const CheckpointModel& model,

@@ -29,7 +29,8 @@ struct NamedState {
 
   std::int64_t numel() const;  ///< of the whole
 
-  at::Tensor values() const;  ///< `local`; where it has a remainder, an fp32 copy of both
+  /// On the host: `local`, or a copy of a device's; where it has a remainder, an fp32 copy of both.
+  at::Tensor values() const;
   void assign(const at::Tensor& values) const;  ///< the same elements, into both
 
   /// values() in the whole's shape; InternalError where this rank hasn't all of it.

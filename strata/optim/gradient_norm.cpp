@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kBlocksPerThread = 64;  // 64 Ki elements: below, a second thread costs more
 
 // Squares of elements [begin, end) of a layer, x at `begin`; sums: of the layer's blocks.
-void square_range(const float* x, std::int64_t begin, std::int64_t end, std::vector<double>& sums) {
+void square_range(const float* x, std::int64_t begin, std::int64_t end, std::span<double> sums) {
   const std::int64_t edge = std::min(end, (begin + kFlatBlock - 1) / kFlatBlock * kFlatBlock);
   if (begin < edge) {  // the rest of a block that an earlier range may have begun
     double sum = 0;
@@ -37,18 +37,24 @@ double ordered_sum(std::span<const double> values) {
   return sum;
 }
 
-std::vector<double> block_sums(const at::Tensor& gradients, FlatRange part,
-                               std::span<const FlatRange> counted, std::int64_t numel) {
+void block_sums(const at::Tensor& gradients, FlatRange part, std::span<const FlatRange> counted,
+                std::span<double> sums) {
   STRATA_CHECK(gradients.device().is_cpu() && gradients.is_contiguous(), "optim.block_sums");
   STRATA_CHECK_EQ(gradients.scalar_type(), at::kFloat, "optim.block_sums");
   STRATA_CHECK_EQ(gradients.numel(), part.size(), "optim.block_sums");
-  std::vector<double> sums((numel + kFlatBlock - 1) / kFlatBlock, 0.0);
+  std::ranges::fill(sums, 0.0);
   const float* values = gradients.const_data_ptr<float>();
   for (const FlatRange range : counted) {
     const std::int64_t begin = std::max(range.begin, part.begin);
     const std::int64_t end = std::min(range.end, part.end);
     if (begin < end) square_range(values + begin - part.begin, begin, end, sums);
   }
+}
+
+std::vector<double> block_sums(const at::Tensor& gradients, FlatRange part,
+                               std::span<const FlatRange> counted, std::int64_t numel) {
+  std::vector<double> sums(static_cast<std::size_t>(num_blocks(numel)));
+  block_sums(gradients, part, counted, std::span(sums));
   return sums;
 }
 

@@ -19,6 +19,11 @@ class Tensor;  // no torch in here: block_squares.cpp compiles once for each ins
 
 namespace strata {
 
+/// Of a layer of so many elements.
+constexpr std::int64_t num_blocks(std::int64_t numel) {
+  return (numel + kFlatBlock - 1) / kFlatBlock;
+}
+
 /// Writes sums[b], in fp64, of the squares of block b of x (kFlatBlock), the last block cut at n; the
 /// same bits on every instruction set.
 void block_squares(const float* x, double* sums, std::int64_t n);
@@ -30,6 +35,10 @@ double sum_of_squares(const at::Tensor& gradients);
 /// `part` of a layer of `numel`; `counted`: ascending ranges of the layer.
 std::vector<double> block_sums(const at::Tensor& gradients, FlatRange part,
                                std::span<const FlatRange> counted, std::int64_t numel);
+
+/// The same, written to `sums`, as many as the layer has blocks.
+void block_sums(const at::Tensor& gradients, FlatRange part, std::span<const FlatRange> counted,
+                std::span<double> sums);
 
 /// In ascending order.
 double ordered_sum(std::span<const double> values);

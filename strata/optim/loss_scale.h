@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "strata/device/step_scalars.h"
+
 namespace strata {
 
 struct LossScale {
@@ -37,5 +39,20 @@ struct LossScale {
     ++skipped;
   }
 };
+
+/// As steps carry it.
+inline LossScale loss_scale_of(const StepScalars& scalars) {
+  return {.scale = scalars.loss_scale,
+          .dynamic = scalars.may_skip != 0,
+          .good_steps = scalars.good_steps,
+          .skipped = scalars.skipped_updates};
+}
+
+inline void carry(const LossScale& scale, StepScalars& scalars) {
+  scalars.loss_scale = scale.scale;
+  scalars.may_skip = scale.dynamic ? 1 : 0;
+  scalars.good_steps = scale.good_steps;
+  scalars.skipped_updates = scale.skipped;
+}
 
 }  // namespace strata

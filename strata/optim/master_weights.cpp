@@ -1,8 +1,10 @@
+// The two halves are joined and divided by the host, of a device's in copies.
 #include "strata/optim/master_weights.h"
 
 #include <ATen/ops/empty.h>
 
 #include "strata/base/errors.h"
+#include "strata/device/device.h"
 #include "strata/optim/update_kernels.h"
 
 namespace strata {
@@ -32,6 +34,8 @@ std::int64_t master_bytes(at::ScalarType precision) {
 }
 
 at::Tensor MasterWeights::whole() const {
+  if (weights.defined() && !weights.is_cpu())
+    return MasterWeights{weights.cpu(), split() ? remainder.cpu() : at::Tensor()}.whole();
   if (!split()) return weights;
   at::Tensor fp32 = at::empty({numel()}, weights.options().dtype(at::kFloat));
   kernels::join_weights(halves_of(*this), fp32.data_ptr<float>(), numel());
@@ -41,6 +45,14 @@ at::Tensor MasterWeights::whole() const {
 void MasterWeights::assign(const at::Tensor& fp32) const {
   if (!split()) {
     if (!fp32.is_same(weights)) weights.copy_(fp32);
+    return;
+  }
+  if (!weights.is_cpu()) {
+    const MasterWeights host{at::empty(weights.sizes(), host_options(weights.scalar_type())),
+                             at::empty(remainder.sizes(), host_options(remainder.scalar_type()))};
+    host.assign(fp32);
+    weights.copy_(host.weights);
+    remainder.copy_(host.remainder);
     return;
   }
   STRATA_CHECK(fp32.is_cpu() && fp32.is_contiguous(), "optim.master_weights");

@@ -2,6 +2,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/device/parallel.h"
+#include "strata/optim/step_primitives.h"
 
 namespace strata {
 namespace {
@@ -74,6 +75,10 @@ void Optimizer::update(const UpdateRange& range, std::int64_t step, double learn
       update_step(options_, step, learning_rate, range.gradient_factor);
   const auto num_slots = static_cast<std::size_t>(kernels::num_slots(constants.rule));
   update_on_threads(constants, arrays_of(range, num_slots), range.weights.numel());
+}
+
+void Optimizer::update(const UpdateRange& range, const StepScalars& scalars) const {
+  step_primitives(range.weights.device().type()).update(options_, range, scalars);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {

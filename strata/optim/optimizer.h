@@ -1,6 +1,6 @@
-/// Updates ranges of tensors by an optimizer, on the rank's threads.
+/// Updates ranges of tensors by an optimizer: on the host by the rank's threads.
 ///
-/// Shapes  weights, slots, gradients: flat, all of the same length on the host; [0, decay_numel) is
+/// Shapes  weights, slots, gradients: flat, all of the same length on one device; [0, decay_numel) is
 ///         decayed. Cuts and threads change no bit.
 /// Cost    one pass over memory (update_kernels.h).
 /// Errors  InternalError: tensors that don't belong together.
@@ -15,6 +15,8 @@
 #include "strata/optim/optimizer_options.h"
 
 namespace strata {
+
+struct StepScalars;
 
 /// One layer's share of an update; maybe nothing.
 struct UpdateRange {
@@ -35,6 +37,10 @@ class Optimizer {
 
   /// `step` counts from 1; `learning_rate` is the one of this step.
   void update(const UpdateRange& range, std::int64_t step, double learning_rate) const;
+
+  /// The same with the step's numbers where the tensors are, on whatever device: nothing happens if
+  /// they say that the update is skipped. range.gradient_factor counts for nothing.
+  void update(const UpdateRange& range, const StepScalars& scalars) const;
 
  private:
   OptimizerOptions options_;

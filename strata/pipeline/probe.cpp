@@ -15,6 +15,7 @@
 #include "strata/nn/initialise.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/optimizer.h"
+#include "strata/optim/step_primitives.h"
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/tier/store.h"
@@ -57,6 +58,12 @@ class LoneSlice final : public TensorParallel {
   TensorSplit split_;
 };
 
+// A moment of the caller, or of a device behind what it was given.
+struct Moment {
+  double seconds = 0;
+  Event event = {};
+};
+
 // One distinct layer of a rank, ready to run.
 class ProbedLayer {
  public:
@@ -65,6 +72,8 @@ class ProbedLayer {
       : layer_(layer),
         layout_(layout),
         optimizer_(optimizer),
+        device_(request.device),
+        stream_(Stream::compute(request.device)),
         store_(device_medium(), Residency::kUntilReleased, request.device),
         slice_(split),
         inputs_(random_inputs(specs, request.device)) {
@@ -80,33 +89,37 @@ class ProbedLayer {
       lease.weights()[i].detach().copy_(first_values);
     }
     sink_.sum = zero_loss(request.device.options(at::kDouble));
+    if (!on_host())
+      scalars_ = at::zeros({static_cast<std::int64_t>(sizeof(StepScalars))},
+                           request.device.options(at::kByte));
     context_ = {.training = true,
                 .keep_intermediates = request.keep_intermediates,
                 .loss = &sink_,
-                .tensor = split.ranks > 1 ? &slice_ : nullptr};
+                .tensor = split.ranks > 1 ? &slice_ : nullptr,
+                .scalars = on_host() ? nullptr : &scalars()};
   }
 
   // Once forward, backward and update.
   void run(const std::function<double()>& clock) {
     const Lease lease = store_.acquire(0, StateKinds::all());
     lease.open_gradients();
-    const double start = clock();
+    const Moment start = moment(clock);
     LayerGraph graph{.inputs = make_inputs(inputs_)};
     std::vector<at::Tensor> outputs = forward_with_graph(layer_, context_, lease.weights(), graph);
-    const double forward_end = clock();
+    const Moment forward_end = moment(clock);
     std::vector<at::Tensor> gradients;
     for (const at::Tensor& output : outputs)
       gradients.push_back(at::ones(output.sizes(), output.options()));
     outputs.clear();
-    const double backward_start = clock();
+    const Moment backward_start = moment(clock);
     backward(std::move(graph), std::move(gradients));
-    const double backward_end = clock();
+    const Moment backward_end = moment(clock);
     update(lease);
-    const double update_end = clock();
+    const Moment update_end = moment(clock);
     if (++runs_ == 1) return;  // it pays for page faults and the libraries' start
-    seconds_[0].push_back(forward_end - start);
-    seconds_[1].push_back(backward_end - backward_start);
-    seconds_[2].push_back(update_end - backward_end);
+    seconds_[0].push_back(between(start, forward_end));
+    seconds_[1].push_back(between(backward_start, backward_end));
+    seconds_[2].push_back(between(backward_end, update_end));
   }
 
   LayerSeconds seconds() const {
@@ -123,18 +136,36 @@ class ProbedLayer {
   }
 
  private:
+  bool on_host() const { return device_.kind == DeviceKind::kCpu; }
+  StepScalars& scalars() { return *static_cast<StepScalars*>(scalars_.mutable_data_ptr()); }
+
+  Moment moment(const std::function<double()>& clock) const {
+    return on_host() ? Moment{clock()} : Moment{.event = stream_.record(EventTime::kKnown)};
+  }
+  double between(const Moment& begin, const Moment& end) const {
+    return on_host() ? end.seconds - begin.seconds : end.event.seconds_since(begin.event);
+  }
+
   void update(const Lease& lease) {
     if (layout_.own_numel > 0) {
       const at::Tensor own = lease.gradient_shard();
-      sum_of_squares(own);
       const MasterWeights master = lease.master();
-      optimizer_.update({.weights = master.weights,
-                         .gradients = own,
-                         .slots = lease.slots(),
-                         .decay_numel = layout_.decay_numel,
-                         .rounded = lease.rounded(),
-                         .remainder = master.remainder},
-                        runs_ + 1, 0.0);
+      const UpdateRange range{.weights = master.weights,
+                              .gradients = own,
+                              .slots = lease.slots(),
+                              .decay_numel = layout_.decay_numel,
+                              .rounded = lease.rounded(),
+                              .remainder = master.remainder};
+      if (on_host()) {
+        sum_of_squares(own);
+        optimizer_.update(range, runs_ + 1, 0.0);
+      } else {
+        const FlatRange whole{0, own.numel()};
+        const at::Tensor sums =
+            at::zeros({num_blocks(own.numel())}, device_.options(at::kDouble));
+        step_primitives(own.device().type()).block_sums(own, whole, {&whole, 1}, sums);
+        optimizer_.update(range, scalars());
+      }
     }
     lease.zero_gradients();
   }
@@ -142,6 +173,9 @@ class ProbedLayer {
   const Layer& layer_;
   const LayerLayout& layout_;
   const Optimizer& optimizer_;
+  Device device_;
+  Stream stream_;
+  at::Tensor scalars_;  // of a device: a step's, at a learning rate of 0
   LayerStore store_;
   LoneSlice slice_;
   LossSink sink_;
@@ -232,7 +266,9 @@ void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest&
   for (const std::vector<int>& portion : in_portions(missing, costs, options.ranks)) {
     std::mutex mutex;
     std::vector<std::vector<LayerSeconds>> measured(portion.size());  // of each rank
-    run_thread_ranks({.ranks = options.ranks, .threads_per_rank = options.threads_per_rank},
+    run_thread_ranks({.ranks = options.ranks,
+                      .threads_per_rank = options.threads_per_rank,
+                      .device = request.device},
                      [&](Group& group, MemoryAccount&) {
                        ProbedLayers layers;
                        for (const int layer : portion)

@@ -33,6 +33,7 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
       optimizer_(optimizer),
       groups_(groups),
       offloaded_(offloaded),
+      step_end_(groups, model.num_layers(), options.clip),
       lane_trace_(lane_trace),
       rows_(rows) {
   loss_.sum = zero_loss(groups.world.device().options(at::kDouble));
@@ -50,21 +51,17 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
   for (MicroBatch& batch : inputs_.micro_batches)  // read on the host
     for (at::Tensor& input : batch.inputs)
       input = input.to(groups_.world.device().options(input.scalar_type()));
-  scalars_ = {.step = inputs_.step,
-              .learning_rate = inputs_.learning_rate,
-              .inverse_valid_tokens =
-                  1 / static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
-              .first_sample = inputs_.micro_batches.front().first_sample,
-              .loss_scale = inputs_.loss_scale,
-              .may_skip = inputs_.may_skip ? 1 : 0,
-              .skipped_updates = inputs_.skipped_updates,
-              // Of layers that are updated before the norm is known: nothing is clipped then.
-              .factor = 1 / inputs_.loss_scale};
+  step_end_.begin(
+      {.step = inputs_.step,
+       .learning_rate = inputs_.learning_rate,
+       .inverse_valid_tokens =
+           1 / static_cast<double>(std::max<std::int64_t>(1, inputs_.valid_tokens)),
+       .first_sample = inputs_.micro_batches.front().first_sample,
+       .has_gradients = static_cast<int>(delayed_.size()) >= options_.gradient_delay ? 1 : 0,
+       .updates = inputs_.updates ? 1 : 0});
   loss_.sum.zero_();  // a recorded step knows where it lies
   loss_.scores = inputs_.scores;
-  outcome_ = {};
-  values_.clear();
-  gradients_.clear();
+  tables_ = {};
   graphs_.clear();
   host_squares_.clear();
   if (offloaded_) offloaded_->clear();
@@ -99,7 +96,7 @@ void StageMachine::keep_input_gradient(int batch_input, int micro_batch,
   at::Tensor part = input_gradients_[batch_input].narrow(
       0, batches[micro_batch].first_sample - batches.front().first_sample, gradient.size(0));
   part.copy_(gradient);
-  if (scalars_.loss_scale != 1) part.div_(scalars_.loss_scale);
+  if (const double scale = step_end_.known().loss_scale; scale != 1) part.div_(scale);
 }
 
 void StageMachine::perform(const Action& action) {
@@ -149,31 +146,34 @@ void StageMachine::perform(const Action& action) {
     case Op::kGatherWeights:
       return gather_weights(action);
     case Op::kPrefetchRows:
-      if (rows_) rows_->prefetch(scalars_.step);
+      if (rows_) rows_->prefetch(inputs_.step);
       return;
     case Op::kFetchRows:
       if (rows_) fetch_rows();
       return;
     case Op::kSendRowGradients:
-      if (rows_) rows_->send_gradients(scalars_.step, input_gradients_[model_.rows_input()]);
+      if (rows_) rows_->send_gradients(inputs_.step, input_gradients_[model_.rows_input()].cpu());
       return;
   }
 }
 
 ForwardContext StageMachine::context(int layer, int micro_batch) {
   const std::vector<MicroBatch>& batches = inputs_.micro_batches;
+  const StepScalars& step = step_end_.known();
+  const double loss_scale = inputs_.training ? step.loss_scale : 1;
   return {.training = inputs_.training,
           .keep_intermediates = plan_.decisions().keep_intermediates,
           .seed = options_.seed,
-          .step = scalars_.step,
-          .first_sample = scalars_.first_sample + batches[micro_batch].first_sample -
-                          batches.front().first_sample,
+          .step = step.step,
+          .first_sample =
+              step.first_sample + batches[micro_batch].first_sample - batches.front().first_sample,
           .layer = layer,
           // Scales are powers of two: the product has the bits of a quotient.
-          .loss_scale = scalars_.loss_scale * scalars_.inverse_valid_tokens,
+          .loss_scale = loss_scale * step.inverse_valid_tokens,
           .loss = &loss_,
           .label_smoothing = inputs_.training ? options_.label_smoothing : 0,
-          .tensor = tensor_.get()};
+          .tensor = tensor_.get(),
+          .scalars = step_end_.on_device()};
 }
 
 bool StageMachine::is_local(int layer) const {
@@ -199,7 +199,7 @@ void StageMachine::forward(const Action& action) {
 void StageMachine::forward_layer(int layer, int micro_batch) {
   std::vector<at::Tensor> inputs;
   for (const InputRef& ref : model_.inputs(layer))
-    inputs.push_back(ref.value >= 0 ? values_.take(ref.value, micro_batch)
+    inputs.push_back(ref.value >= 0 ? tables_.values.take(ref.value, micro_batch)
                                     : inputs_.micro_batches[micro_batch].inputs[ref.batch_input]);
   const Lease lease = store_.acquire(layer, StateKind::kWeights);
   const ForwardContext context = this->context(layer, micro_batch);
@@ -218,7 +218,8 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
   }
   const std::vector<int>& values = model_.outputs(layer);
   for (std::size_t i = 0; i < values.size(); ++i)
-    values_.put(values[i], micro_batch, outputs[i], local_uses(values[i]) + sends_[values[i]]);
+    tables_.values.put(values[i], micro_batch, outputs[i],
+                       local_uses(values[i]) + sends_[values[i]]);
 }
 
 // The mini-batch has them open: [samples, 0].
@@ -229,7 +230,7 @@ void StageMachine::fetch_rows() {
   const std::int64_t samples =
       batches.back().first_sample + batches.back().inputs[input].size(0) - first;
   at::Tensor rows = at::zeros({samples, rows_->width()}, host_options(at::kFloat));
-  rows_->fetch(scalars_.step, inputs_.training, rows);
+  rows_->fetch(inputs_.step, inputs_.training, rows);
   rows = rows.to(groups_.world.device().options(at::kFloat));
   for (MicroBatch& batch : batches)
     batch.inputs[input] = rows.narrow(0, batch.first_sample - first, batch.inputs[input].size(0));
@@ -258,7 +259,8 @@ void StageMachine::recompute(const Action& action) {
 void StageMachine::backward_layer(int layer, int micro_batch) {
   std::vector<at::Tensor> output_gradients;
   for (const int value : model_.outputs(layer)) {
-    at::Tensor gradient = gradients_.take_sum(model_.dataflow().values[value], value, micro_batch);
+    at::Tensor gradient =
+        tables_.gradients.take_sum(model_.dataflow().values[value], value, micro_batch);
     // Nobody reads it: it is the loss.
     output_gradients.push_back(gradient.defined()
                                    ? std::move(gradient)
@@ -277,7 +279,7 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   const std::vector<InputRef>& inputs = model_.inputs(layer);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].value >= 0) {
-      gradients_.put(inputs[i].value, layer, micro_batch, std::move(gradients[i]));
+      tables_.gradients.put(inputs[i].value, layer, micro_batch, std::move(gradients[i]));
     } else if (model_.wants_gradient(inputs[i].batch_input)) {
       keep_input_gradient(inputs[i].batch_input, micro_batch, gradients[i]);
     }
@@ -286,29 +288,50 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
 
 void StageMachine::send_activation(const Action& action) {
   groups_.pp.send(action.peer, tag_of(Op::kSendActivation, action),
-                  values_.take(action.value, action.micro_batch));
+                  tables_.values.take(action.value, action.micro_batch));
 }
 
 void StageMachine::send_gradient(const Action& action) {
   groups_.pp.send(action.peer, tag_of(Op::kSendGradient, action),
-                  gradients_.take(action.value, action.consumer, action.micro_batch));
+                  tables_.gradients.take(action.value, action.consumer, action.micro_batch));
 }
 
 void StageMachine::receive(const Action& action) {
   if (action.op == Op::kReceiveActivation) {
-    values_.put(action.value, action.micro_batch,
-                groups_.pp.receive(action.peer, tag_of(Op::kSendActivation, action)),
-                local_uses(action.value));
+    tables_.values.put(action.value, action.micro_batch,
+                       groups_.pp.receive(action.peer, tag_of(Op::kSendActivation, action)),
+                       local_uses(action.value));
   } else {
-    gradients_.put(action.value, action.consumer, action.micro_batch,
-                   groups_.pp.receive(action.peer, tag_of(Op::kSendGradient, action)));
+    tables_.gradients.put(action.value, action.consumer, action.micro_batch,
+                          groups_.pp.receive(action.peer, tag_of(Op::kSendGradient, action)));
   }
 }
 
-void StageMachine::reduce_loss() {
+void StageMachine::Tables::copy_to(Tables& to) const {
+  values.copy_to(to.values);
+  gradients.copy_to(to.gradients);
+  copy_entries(received_ties, to.received_ties);
+}
+
+StageMachine::Tables StageMachine::Tables::dense() const {
+  Tables tables = *this;
+  tables.values.make_dense();
+  tables.gradients.make_dense();
+  return tables;
+}
+
+LayerSet StageMachine::layers_with_host_inputs() const {
+  LayerSet layers;
+  for (const int layer : store_.layers())
+    for (const InputRef& ref : model_.inputs(layer))
+      if (ref.value < 0 && model_.wants_gradient(ref.batch_input)) layers.add(layer);
+  return layers;
+}
+
+double StageMachine::reduce_loss() {
   double sum[] = {groups_.tp.rank() == 0 ? loss_.value() : 0};  // every tp rank has the same
   groups_.world.all_reduce(sum);
-  outcome_.loss = sum[0] / static_cast<double>(inputs_.valid_tokens);
+  return sum[0] / static_cast<double>(inputs_.valid_tokens);
 }
 
 }  // namespace strata

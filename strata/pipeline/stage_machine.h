@@ -8,13 +8,13 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "strata/base/lane_trace.h"
 #include "strata/comm/group.h"
 #include "strata/data/batch.h"
 #include "strata/device/lane.h"
-#include "strata/device/step_scalars.h"
 #include "strata/device/thread_pool.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/optimizer.h"
@@ -22,6 +22,7 @@
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/layer_seconds.h"
 #include "strata/pipeline/offloaded_activations.h"
+#include "strata/pipeline/step_end.h"
 #include "strata/pipeline/value_table.h"
 #include "strata/schedule/execute.h"
 #include "strata/schedule/step_plan.h"
@@ -47,18 +48,9 @@ struct StepInputs {
   std::int64_t step = 0;  ///< counts from 0
   std::int64_t valid_tokens = 0;
   double learning_rate = 0;
-  double loss_scale = 1;             ///< gradients are this much larger until the update
-  bool may_skip = false;             ///< a gradient that isn't finite only costs this update
-  std::int64_t skipped_updates = 0;  ///< before this step: the optimizer doesn't count them
-  bool training = true;              ///< false: forward only
+  bool updates = true;                   ///< false: gradients alone are wanted
+  bool training = true;                  ///< false: forward only
   std::vector<at::Tensor>* scores = nullptr;  ///< as LossSink::scores
-};
-
-/// What a step found; the same on every rank once kReduceNormAndLoss ran.
-struct StepOutcome {
-  double loss = 0;           ///< mean over the valid tokens of the step
-  double gradient_norm = 0;  ///< before clipping, without the loss scale
-  bool skipped = false;      ///< the gradient was not finite under a loss scale: no update
 };
 
 class StageMachine final : public Machine {
@@ -75,13 +67,47 @@ class StageMachine final : public Machine {
   void begin(const Program& program, StepInputs inputs);
   void perform(const Action& action) override;
 
-  /// Adds the loss over the ranks; for programs without kReduceNormAndLoss. Collective.
-  void reduce_loss();
-  const StepOutcome& outcome() const { return outcome_; }
+  /// Behind the last action of a step: its outcome can be taken from now on, at any time.
+  void end() { step_end_.post(inputs_.valid_tokens); }
+  /// Of the oldest step that ended and was not asked for; waits for the device.
+  StepOutcome take_outcome() { return step_end_.take(); }
+
+  /// The mean loss over the ranks; for programs without kReduceNormAndLoss. Collective.
+  double reduce_loss();
+
+  /// What the last step left the next one; waits for the device.
+  LossScale loss_scale() const { return step_end_.carried(); }
+  void set_loss_scale(const LossScale& scale) { step_end_.carry(scale); }
 
   /// After a step's last backward of its reader: the gradient of an input of the mini-batch, of all
   /// samples that begin() got, without the loss scale. Undefined where no layer of the rank reads it.
   const at::Tensor& input_gradient(int batch_input) const { return input_gradients_[batch_input]; }
+
+  /// What waits between two actions for a later one. A copy has the same tensors.
+  struct Tables {
+    ValueTable values;
+    GradientTable gradients;
+    std::map<std::pair<int, int>, at::Tensor> received_ties;  ///< (tie, using layer)
+
+    /// Writes the tensors to where `to`, of the same entries, has them.
+    void copy_to(Tables& to) const;
+    /// Itself, with tensors that cannot be written to copied.
+    Tables dense() const;
+  };
+  const Tables& tables() const { return tables_; }
+  void set_tables(Tables tables) { tables_ = std::move(tables); }
+
+  /// For a step that is repeated: begin() stays what it was, but the inputs are others. Returns the old ones.
+  StepInputs exchange_inputs(StepInputs inputs) {
+    return std::exchange(inputs_, std::move(inputs));
+  }
+
+  /// Layers that give a gradient of the mini-batch, whose place changes from step to step.
+  LayerSet layers_with_host_inputs() const;
+  /// Whether an action keeps something in this machine from step to step.
+  bool needs_host(const Action& action) const {
+    return action.op == Op::kReduceNormAndLoss && options_.gradient_delay > 0;
+  }
 
   /// The seconds of this rank's layers in the last training steps.
   const LayerTimes& layer_times() const { return layer_times_; }
@@ -109,10 +135,9 @@ class StageMachine final : public Machine {
   void add_ties(const Action& action);
   void reduce_gradients(const Action& action);
   void await_gradients(const Action& action);
-  bool delay_gradients();
+  void delay_gradients();
   void reduce_norm_and_loss();
-  std::vector<double> layer_squares();
-  std::vector<double> block_squares_of(int layer);
+  void sum_squares_of(int layer, const at::Tensor& blocks);
   void add_squares_on_host(int layer);
   void update(const Action& action);
   bool updates_on_host(int layer) const;
@@ -137,21 +162,18 @@ class StageMachine final : public Machine {
   std::unique_ptr<TensorGroup> tensor_;  // null: no tensor parallelism
 
   StepInputs inputs_;
-  StepScalars scalars_;
+  StepEnd step_end_;
   LossSink loss_;
-  StepOutcome outcome_;
   std::vector<int> sends_;  // per value: sends a micro-batch, from the program
-  ValueTable values_;
-  GradientTable gradients_;
-  std::vector<at::Tensor> input_gradients_;                  // per batch input
-  std::map<std::pair<int, int>, LayerGraph> graphs_;         // (layer, micro-batch)
-  std::map<std::pair<int, int>, at::Tensor> received_ties_;  // (tie, using layer)
-  std::map<int, LayerCuts> cuts_;                            // layer
-  std::map<int, GradientReduction> reductions_;              // layer: under way
+  Tables tables_;
+  std::vector<at::Tensor> input_gradients_;           // per batch input
+  std::map<std::pair<int, int>, LayerGraph> graphs_;  // (layer, micro-batch)
+  std::map<int, LayerCuts> cuts_;                     // layer
+  std::map<int, GradientReduction> reductions_;       // layer: under way
   LayerTimes layer_times_;
   /// Sums of squares that the host is making of a layer's gradient, since it began to leave the device.
   struct HostSquares {
-    std::shared_ptr<std::vector<double>> blocks;
+    at::Tensor blocks;
     Event added;
   };
   std::map<int, HostSquares> host_squares_;

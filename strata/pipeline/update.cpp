@@ -1,9 +1,11 @@
 // The end of a step: ties, replicas, the gradient norm, the optimizer. Part of StageMachine.
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
-#include <cmath>
 
 #include "strata/base/measurement.h"
 #include "strata/optim/gradient_norm.h"
+#include "strata/optim/step_primitives.h"
 #include "strata/pipeline/stage_machine.h"
 
 namespace strata {
@@ -41,7 +43,7 @@ void StageMachine::receive_tied(const Action& action) {
                                                        .value = action.value,
                                                        .consumer = action.consumer});
   if (is_gradient) {
-    received_ties_[{action.value, action.consumer}] = std::move(tensor);
+    tables_.received_ties[{action.value, action.consumer}] = std::move(tensor);
     return;
   }
   const Lease lease = store_.acquire(action.consumer, StateKind::kWeights);
@@ -59,8 +61,8 @@ void StageMachine::add_ties(const Action& action) {
       const Lease lease = store_.acquire(user, StateKind::kGradients);
       sum.add_(lease.weight_gradient(tied_weight(lease.layout(), tie.name)));
     } else {
-      sum.add_(received_ties_.at({action.value, user}));
-      received_ties_.erase({action.value, user});
+      sum.add_(tables_.received_ties.at({action.value, user}));
+      tables_.received_ties.erase({action.value, user});
     }
   }
 }
@@ -107,10 +109,11 @@ std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
 
 // A replica adds the blocks of its own part, zeros elsewhere: the sums are exact, their order is that of the
 // blocks. `gradients`: of the layer's shard.
-std::vector<double> part_squares(const LayerLayout& layout, FlatRange part, FlatRange shard,
-                                 int tp_rank, const at::Tensor& gradients) {
-  return block_sums(gradients.narrow(0, part.begin - shard.begin, part.size()), part,
-                    counted(layout, tp_rank), layout.own_numel);
+void part_squares(const LayerLayout& layout, FlatRange part, FlatRange shard, int tp_rank,
+                  const at::Tensor& gradients, const at::Tensor& blocks) {
+  step_primitives(gradients.device().type())
+      .block_sums(gradients.narrow(0, part.begin - shard.begin, part.size()), part,
+                  counted(layout, tp_rank), blocks);
 }
 
 }  // namespace
@@ -120,97 +123,67 @@ std::vector<double> part_squares(const LayerLayout& layout, FlatRange part, Flat
 void StageMachine::add_squares_on_host(int layer) {
   std::vector<Event> pending;
   const Lease lease = store_.acquire(layer, StateKind::kGradientShard, pending);
-  auto blocks = std::make_shared<std::vector<double>>();
+  const at::Tensor blocks =
+      at::empty({num_blocks(lease.layout().own_numel)}, host_options(at::kDouble));
   Event added = host_updates_->submit(
       [this, layer, blocks, &layout = lease.layout(), part = part_of(layer),
        shard = lease.placement().shard, gradients = lease.gradient_shard()] {
         const double begin = now_seconds();
         const ThreadPoolScope scope(*host_threads_);
-        *blocks = part_squares(layout, part, shard, groups_.tp.rank(), gradients);
+        part_squares(layout, part, shard, groups_.tp.rank(), gradients, blocks);
         if (lane_trace_) lane_trace_->add({LaneKind::kUpdate, layer, begin, now_seconds()});
       },
       std::move(pending));
-  host_squares_[layer] = {std::move(blocks), std::move(added)};
+  host_squares_[layer] = {blocks, std::move(added)};
 }
 
-std::vector<double> StageMachine::block_squares_of(int layer) {
+void StageMachine::sum_squares_of(int layer, const at::Tensor& blocks) {
   if (updates_on_host(layer)) {
     const HostSquares& squares = host_squares_.at(layer);
     store_.wait(layer, StateKind::kGradientShard, squares.added);
-    return std::move(*squares.blocks);
+    blocks.copy_(squares.blocks);
+    return;
   }
   const double began = now_seconds();
   const Lease lease = store_.acquire(layer, StateKind::kGradientShard);
-  std::vector<double> sums = part_squares(lease.layout(), part_of(layer), lease.placement().shard,
-                                          groups_.tp.rank(), lease.gradient_shard());
+  part_squares(lease.layout(), part_of(layer), lease.placement().shard, groups_.tp.rank(),
+               lease.gradient_shard(), blocks);
   layer_times_.add_update(layer, now_seconds() - began);
-  return sums;
 }
 
-// Of this rank's layers in ascending order, complete over replicas.
-std::vector<double> StageMachine::layer_squares() {
-  std::vector<double> blocks;
-  std::vector<std::size_t> ends;
-  for (const int layer : store_.layers())
-    if (updates_on_host(layer) && !host_squares_.contains(layer)) add_squares_on_host(layer);
-  for (const int layer : store_.layers()) {
-    const std::vector<double> sums = block_squares_of(layer);
-    blocks.insert(blocks.end(), sums.begin(), sums.end());
-    ends.push_back(blocks.size());
-  }
-  host_squares_.clear();
-  groups_.dp.all_reduce(blocks);
-  std::vector<double> squares;
-  std::size_t begin = 0;
-  for (const std::size_t end : ends) {
-    squares.push_back(ordered_sum(std::span(blocks).subspan(begin, end - begin)));
-    begin = end;
-  }
-  return squares;
-}
-
-// Puts this step's gradients away for those of gradient_delay steps before; false as long as there are none.
-bool StageMachine::delay_gradients() {
-  if (options_.gradient_delay == 0) return true;
+// Puts this step's gradients away for those of gradient_delay steps before, once there are any.
+void StageMachine::delay_gradients() {
+  if (options_.gradient_delay == 0) return;
   std::vector<at::Tensor> now;
   for (const int layer : store_.layers())
     now.push_back(store_.acquire(layer, StateKind::kGradientShard).gradient_shard().clone());
   delayed_.push_back(std::move(now));
-  if (static_cast<int>(delayed_.size()) <= options_.gradient_delay) return false;
+  if (static_cast<int>(delayed_.size()) <= options_.gradient_delay) return;
   const std::vector<int> layers = store_.layers();
   for (std::size_t i = 0; i < layers.size(); ++i)
     store_.acquire(layers[i], StateKind::kGradientShard)
         .gradient_shard()
         .copy_(delayed_.front()[i]);
   delayed_.pop_front();
-  return true;
 }
 
 void StageMachine::reduce_norm_and_loss() {
-  const bool has_gradients = delay_gradients();
+  delay_gradients();
   layer_times_.end_step();  // of the step before
-  // One entry a layer and tensor-parallel rank, filled by one rank alone (adding zeros is exact),
-  // and the loss behind them.
-  const int tp = groups_.tp.size(), tp_rank = groups_.tp.rank();
-  std::vector<double> sums(static_cast<std::size_t>(model_.num_layers()) * tp + 1, 0.0);
-  const std::vector<double> squares = layer_squares();
-  if (groups_.dp.rank() == 0) {
-    const std::vector<int> layers = store_.layers();
-    for (std::size_t i = 0; i < layers.size(); ++i)
-      sums[static_cast<std::size_t>(layers[i]) * tp + tp_rank] = squares[i];
+  std::vector<LayerBlocks> layers;
+  std::int64_t count = 0;
+  for (const int layer : store_.layers()) {
+    const std::int64_t blocks = num_blocks(store_.layout(layer).own_numel);
+    layers.push_back({.begin = count, .end = count + blocks, .target = layer});
+    count += blocks;
+    if (updates_on_host(layer) && !host_squares_.contains(layer)) add_squares_on_host(layer);
   }
-  if (tp_rank == 0) sums.back() = loss_.value();
-  groups_.world.all_reduce(sums);
-  scalars_.loss = sums.back();
-  sums.pop_back();
-  scalars_.squares = ordered_sum(sums);
-  scalars_.norm = std::sqrt(scalars_.squares) / scalars_.loss_scale;
-  scalars_.factor = clip_factor(scalars_.norm, options_.clip) / scalars_.loss_scale;
-  const bool is_finite = std::isfinite(scalars_.norm);
-  scalars_.skip = !has_gradients || (inputs_.may_skip && !is_finite) ? 1 : 0;
-  outcome_ = {.loss = scalars_.loss / static_cast<double>(inputs_.valid_tokens),
-              .gradient_norm = scalars_.norm,
-              .skipped = scalars_.skip != 0};
+  const at::Tensor blocks = step_end_.blocks(count);
+  for (const LayerBlocks& layer : layers)
+    sum_squares_of(static_cast<int>(layer.target),
+                   blocks.narrow(0, layer.begin, layer.end - layer.begin));
+  host_squares_.clear();
+  step_end_.end(blocks, std::move(layers), loss_.sum);
 }
 
 bool StageMachine::updates_on_host(int layer) const {
@@ -221,11 +194,11 @@ void StageMachine::update(const Action& action) {
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
     if (updates_on_host(layer)) {
-      if (scalars_.skip == 0) update_on_host(layer);
+      update_on_host(layer);
       continue;
     }
     const double began = now_seconds();
-    if (scalars_.skip == 0) {
+    if (step_end_.known().skip == 0) {  // else the device finds out by itself
       update_shard(store_.acquire(
           layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard));
     }
@@ -241,12 +214,7 @@ void StageMachine::update(const Action& action) {
 
 namespace {
 
-// What a shard has of a running statistic, and what micro-batches found, added up.
-struct StatisticRange {
-  at::Tensor values, sums;
-  double momentum;
-};
-
+// Of a shard.
 std::vector<StatisticRange> statistics_of(const Lease& lease) {
   const LayerLayout& layout = lease.layout();
   const FlatRange shard = lease.placement().shard;
@@ -265,15 +233,10 @@ std::vector<StatisticRange> statistics_of(const Lease& lease) {
   return ranges;
 }
 
-// In fp64, rounded once: the bits don't depend on where shards are cut.
-void move_statistics(const std::vector<StatisticRange>& ranges, double found) {
-  for (const StatisticRange& range : ranges) {
-    float* values = range.values.data_ptr<float>();
-    const float* sums = range.sums.const_data_ptr<float>();
-    for (std::int64_t e = 0; e < range.values.numel(); ++e)
-      values[e] =
-          static_cast<float>((1 - range.momentum) * values[e] + range.momentum * (sums[e] / found));
-  }
+void move_statistics(const std::vector<StatisticRange>& ranges, double found,
+                     const StepScalars& scalars) {
+  for (const StatisticRange& range : ranges)
+    step_primitives(range.values.device().type()).move_statistic(range, found, scalars);
 }
 
 }  // namespace
@@ -297,20 +260,20 @@ UpdateRange StageMachine::update_range(const Lease& lease) const {
           .gradients = lease.gradient_shard().narrow(0, 0, trained),
           .slots = std::move(slots),
           .decay_numel = before(lease.layout().decay_numel),
-          .gradient_factor = scalars_.factor,
           .rounded = rounded.defined() ? rounded.narrow(0, 0, trained) : rounded,
           .remainder = master.remainder};
 }
 
 void StageMachine::update_shard(const Lease& lease) {
   if (lease.placement().shard.size() == 0) return;
-  optimizer_->update(update_range(lease), scalars_.step + 1 - scalars_.skipped_updates,
-                     scalars_.learning_rate);
-  move_statistics(statistics_of(lease), micro_batches_of_step());
+  optimizer_->update(update_range(lease), step_end_.scalars());
+  move_statistics(statistics_of(lease), micro_batches_of_step(), step_end_.scalars());
 }
 
 // Only started: the next fetch of the weights waits for it, the rank does not.
 void StageMachine::update_on_host(int layer) {
+  const StepScalars step = step_end_.read();
+  if (step.skip != 0) return;
   const StateKinds kinds =
       StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard;
   std::vector<Event> pending;
@@ -320,12 +283,11 @@ void StageMachine::update_on_host(int layer) {
     if (lease.placement().shard.size() == 0) return;
     updated = host_updates_->submit(
         [this, layer, range = update_range(lease), statistics = statistics_of(lease),
-         found = micro_batches_of_step(), update = scalars_.step + 1 - scalars_.skipped_updates,
-         learning_rate = scalars_.learning_rate] {
+         found = micro_batches_of_step(), step] {
           const double begin = now_seconds();
           const ThreadPoolScope scope(*host_threads_);
-          optimizer_->update(range, update, learning_rate);
-          move_statistics(statistics, found);
+          optimizer_->update(range, step);
+          move_statistics(statistics, found, step);
           if (lane_trace_) lane_trace_->add({LaneKind::kUpdate, layer, begin, now_seconds()});
         },
         std::move(pending));

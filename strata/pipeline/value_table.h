@@ -16,6 +16,17 @@
 
 namespace strata {
 
+/// Writes tensors to those of the same key, where they are not the same.
+void write_to(const at::Tensor& from, const at::Tensor& to);
+template <typename Key>
+void copy_entries(const std::map<Key, at::Tensor>& from, const std::map<Key, at::Tensor>& to) {
+  STRATA_CHECK_EQ(from.size(), to.size(), "pipeline.copy_tables");
+  for (const auto& [key, tensor] : from) write_to(tensor, to.at(key));
+}
+
+/// A copy where elements share memory.
+at::Tensor dense_form(const at::Tensor& tensor);
+
 /// A value's bytes are let go by whoever takes it last: a consuming layer's forward or a send.
 /// Layers that will run backward keep their inputs themselves.
 class ValueTable {
@@ -34,7 +45,10 @@ class ValueTable {
     return tensor;
   }
 
-  void clear() { entries_.clear(); }
+  /// Writes the values to where `to`, which has the same, has them.
+  void copy_to(ValueTable& to) const;
+  /// Copies values whose elements share memory.
+  void make_dense();
 
  private:
   struct Entry {
@@ -55,7 +69,10 @@ class GradientTable {
   at::Tensor take_sum(const Value& value, int index, int micro_batch);
 
   bool empty() const { return entries_.empty(); }
-  void clear() { entries_.clear(); }
+  void copy_to(GradientTable& to) const { copy_entries(entries_, to.entries_); }
+  void make_dense() {
+    for (auto& [key, tensor] : entries_) tensor = dense_form(tensor);
+  }
 
  private:
   std::map<std::tuple<int, int, int>, at::Tensor> entries_;

@@ -21,7 +21,8 @@ at::Tensor logits_behind(Decoder& decoder, std::span<const std::int64_t> text) {
 }  // namespace
 
 std::int64_t TokenSampler::choose(const at::Tensor& logits, std::uint32_t number) const {
-  const float* z = logits.const_data_ptr<float>();
+  const at::Tensor host = logits.cpu();
+  const float* z = host.const_data_ptr<float>();
   const std::int64_t count = logits.numel();
   const float* top = std::max_element(z, z + count);
   if (temperature_ == 0) return top - z;

@@ -115,6 +115,8 @@ StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
                        .gradient_buffers = c.gradient_buffers};
   for (std::size_t layer = 0; c.some_activations && layer < decisions.tiers.layers.size(); ++layer)
     if (layer % 3 != 1) decisions.tiers.layers[layer].activations = Tier::kDevice;
+  for (std::size_t layer = 0; c.some_layers && layer < decisions.tiers.layers.size(); ++layer)
+    if (layer % 3 != 1) decisions.tiers.layers[layer] = {};
   for (int stage = 0; stage <= stages; ++stage)
     decisions.partition.bounds.push_back(model.num_layers() * stage / stages);
   for (int layer = 0; layer < model.num_layers(); ++layer) {
@@ -151,6 +153,7 @@ MeshRecord train_on_mesh(const MeshCase& c, const std::function<void(TrainerOpti
       record.norms.push_back(outcome.gradient_norm);
     }
     const std::lock_guard lock(mutex);
+    record.replayed += trainer.recorded_use().replayed;
     for (const int layer : trainer.layers()) {
       assemble(trainer.owned_weights(layer), record.weights);
       assemble(trainer.owned_slots(layer), record.slots);

@@ -36,6 +36,7 @@ struct MeshCase {
   double clip = 0.5;
   LayerTiers tiers = {};          ///< of every layer
   bool some_activations = false;  ///< those of every third layer alone live where `tiers` says
+  bool some_layers = false;       ///< of all kinds: every third layer alone
   int window = 2;
   bool updates_at_once = false;  ///< needs clip 0
   int gradient_buffers = 0;      ///< of layers updated at once
@@ -59,6 +60,7 @@ struct MeshRecord {
   std::vector<double> norms;
   std::map<std::string, at::Tensor> weights;  ///< whole
   std::map<std::string, at::Tensor> slots;    ///< the same, of the optimizer
+  std::int64_t replayed = 0;                  ///< segments of all ranks
 };
 
 /// As threads of this process; `change` has the last word on the options.

@@ -238,6 +238,7 @@ TrainerOptions trainer_options(const Recipe& recipe) {
           .host_bytes = recipe.memory.host.count,
           .link = {.bytes_per_second = static_cast<double>(recipe.memory.link.bandwidth.count),
                    .latency_seconds = recipe.memory.link.latency},
+          .graph = {.mode = recipe.train.graph},
           .disk = {
               .path = recipe.memory.disk.path,
               .bytes = recipe.memory.disk.bytes.count,

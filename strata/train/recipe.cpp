@@ -174,6 +174,17 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
           {.help = "Newest checkpoints that are kept; 0: all.", .minimum = 0});
   set.add(prefix + ".tensorboard", &options.tensorboard,
           {.help = "Folder of TensorBoard event files; empty: none are written."});
+  set.add(
+      prefix + ".graph", &options.graph, named({GraphMode::kAuto, GraphMode::kOn, GraphMode::kOff}),
+      {.help = "Whether steps are recorded and replayed (CUDA graphs; on a CPU actions are only "
+               "repeated); auto: on GPUs of one rank each; on: refused where a step cannot be."});
+  set.add(
+      prefix + ".log_lag", &options.log_lag,
+      {.help = "Steps that may run before the loss of one is read; 1: a GPU never waits for the "
+               "host.",
+       .unit = "steps",
+       .minimum = 0,
+       .maximum = 1});
 }
 
 LearningRateSchedule Recipe::learning_rate() const {

@@ -16,6 +16,7 @@
 #include "strata/models/decoder_options.h"
 #include "strata/optim/learning_rate.h"
 #include "strata/optim/optimizer.h"
+#include "strata/pipeline/graph_options.h"
 #include "strata/plan/mesh_check.h"
 #include "strata/plan/plan_options.h"
 #include "strata/train/recommender_recipe.h"
@@ -40,6 +41,8 @@ struct TrainOptions {
   std::int64_t checkpoint_every = 0;
   std::int64_t keep_checkpoints = 2;
   std::string tensorboard;
+  GraphMode graph = GraphMode::kAuto;
+  std::int64_t log_lag = 0;
 };
 
 void describe(OptionSet& set, const std::string& prefix, TrainOptions& options);

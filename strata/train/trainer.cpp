@@ -89,11 +89,10 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
           std::make_unique<MemoryAccount>("host memory of rank " + std::to_string(world.rank()),
                                           options_.host_bytes, "memory.host")),
       store_(make_medium(), options_.residency, world.device(), host_account_.get()),
-      loss_scale_(options_.precision == at::kHalf ? LossScale::half() : LossScale::fixed()),
+      batch_buffers_(world.device()),
       scale_state_(at::zeros({3}, host_options(at::kFloat))) {
   STRATA_CHECK_EQ(plan_.dataflow().num_layers, model.num_layers(), "train.trainer");
   STRATA_CHECK_EQ(plan_.decisions().sequence_parallel, model.split().sequence, "train.trainer");
-  remember_scale();
   for (const int layer : layers_) store_.insert(layer, model.layout(layer), placement_of(layer));
   make_gradient_buffers();
   if (host_medium_)
@@ -102,6 +101,9 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   machine_ =
       std::make_unique<StageMachine>(model, plan_, options_.machine, store_, optimizer_.get(),
                                      groups_, offloaded_.get(), &lane_trace_, options_.rows);
+  recorded_ = std::make_unique<RecordedMachine>(*machine_, plan_, world.device(), options_.graph);
+  if (options_.precision == at::kHalf) machine_->set_loss_scale(LossScale::half());
+  remember_scale();
   store_.trace_waits(&trace_);
 }
 
@@ -184,19 +186,22 @@ void Trainer::initialise_layer(const Lease& lease) {
 }
 
 void Trainer::remember_scale() {
+  const LossScale scale = machine_->loss_scale();
   float* state = scale_state_.data_ptr<float>();
-  state[0] = static_cast<float>(loss_scale_.scale);
-  state[1] = static_cast<float>(loss_scale_.good_steps);
-  state[2] = static_cast<float>(loss_scale_.skipped);
+  state[0] = static_cast<float>(scale.scale);
+  state[1] = static_cast<float>(scale.good_steps);
+  state[2] = static_cast<float>(scale.skipped);
 }
 
 void Trainer::loaded() {
   bring_weights(/*round=*/true);
-  if (!loss_scale_.dynamic) return;
+  LossScale scale = machine_->loss_scale();
+  if (!scale.dynamic) return;
   const float* state = scale_state_.const_data_ptr<float>();
-  loss_scale_.scale = state[0];
-  loss_scale_.good_steps = static_cast<std::int64_t>(state[1]);
-  loss_scale_.skipped = static_cast<std::int64_t>(state[2]);
+  scale.scale = state[0];
+  scale.good_steps = static_cast<std::int64_t>(state[1]);
+  scale.skipped = static_cast<std::int64_t>(state[2]);
+  machine_->set_loss_scale(scale);
 }
 
 void Trainer::round_weights() {
@@ -252,8 +257,9 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
   }
   const int replicas = groups_.dp.size();
   const std::int64_t samples = plan_.decisions().micro_batch;
-  const MiniBatch part =
-      replica_batch(padded(batch, replicas, samples), groups_.dp.rank(), replicas);
+  MiniBatch part = replica_batch(padded(batch, replicas, samples), groups_.dp.rank(), replicas);
+  if (recorded_->records() || groups_.world.device().kind != DeviceKind::kCpu)
+    part = batch_buffers_.place(std::move(part));
   const SampleRange own = replica_samples(batch.samples, groups_.dp.rank(), replicas, samples);
   first_sample_ = own.first;
   samples_ = own.samples;
@@ -263,32 +269,33 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
   const Schedule& schedule = training ? plan_.training(count) : plan_.evaluation(count);
   Program program = schedule.programs[groups_.pp.rank()];
   if (training && !update) program = without_updates(program);
-  machine_->begin(program, {.micro_batches = std::move(micro_batches),
-                            .step = steps_done_,
-                            .valid_tokens = batch.valid_tokens,
-                            .learning_rate = learning_rate,
-                            .loss_scale = training ? loss_scale_.scale : 1,
-                            .may_skip = loss_scale_.dynamic,
-                            .skipped_updates = loss_scale_.skipped,
-                            .training = training,
-                            .scores = scores});
-  execute_located(program, *machine_, trace_, groups_.world);
+  recorded_->begin(program, {.micro_batches = std::move(micro_batches),
+                             .step = steps_done_,
+                             .valid_tokens = batch.valid_tokens,
+                             .learning_rate = learning_rate,
+                             .updates = update,
+                             .training = training,
+                             .scores = scores});
+  execute_located(program, *recorded_, trace_, groups_.world);
 }
 
 const StepOutcome& Trainer::step(const MiniBatch& batch, double learning_rate) {
-  run(batch, learning_rate, /*training=*/true, /*update=*/true);
-  ++steps_done_;
-  if (machine_->outcome().skipped) {
-    loss_scale_.skip();
-  } else {
-    loss_scale_.good();
-  }
-  return machine_->outcome();
+  begin_step(batch, learning_rate);
+  return end_step();
 }
+
+void Trainer::begin_step(const MiniBatch& batch, double learning_rate) {
+  run(batch, learning_rate, /*training=*/true, /*update=*/true);
+  machine_->end();
+  ++steps_done_;
+}
+
+const StepOutcome& Trainer::end_step() { return outcome_ = machine_->take_outcome(); }
 
 const StepOutcome& Trainer::gradient_step(const MiniBatch& batch) {
   run(batch, 0, /*training=*/true, /*update=*/false);
-  return machine_->outcome();
+  machine_->end();
+  return end_step();
 }
 
 ReplicaTensor Trainer::input_gradient(const std::string& batch_input) const {
@@ -303,7 +310,7 @@ ReplicaScores Trainer::score(const MiniBatch& batch) {
   ReplicaScores scores;
   std::vector<at::Tensor> made;
   run(batch, 0, /*training=*/false, /*update=*/false, &made);
-  machine_->reduce_loss();
+  scores.loss = machine_->reduce_loss();
   for (const at::Tensor& part : made) {
     const at::Tensor values = part.cpu().contiguous();
     const float* first = values.const_data_ptr<float>();
@@ -311,7 +318,6 @@ ReplicaScores Trainer::score(const MiniBatch& batch) {
   }
   if (!scores.values.empty()) scores.values.resize(static_cast<std::size_t>(samples_));
   scores.first_sample = first_sample_;
-  scores.loss = machine_->outcome().loss;
   return scores;
 }
 
@@ -319,8 +325,7 @@ double Trainer::evaluate(const std::vector<MiniBatch>& batches) {
   double sum = 0, tokens = 0;
   for (const MiniBatch& batch : batches) {
     run(batch, 0, /*training=*/false, /*update=*/false);
-    machine_->reduce_loss();
-    sum += machine_->outcome().loss * static_cast<double>(batch.valid_tokens);
+    sum += machine_->reduce_loss() * static_cast<double>(batch.valid_tokens);
     tokens += static_cast<double>(batch.valid_tokens);
   }
   return sum / tokens;

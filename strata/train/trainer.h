@@ -29,7 +29,8 @@
 #include "strata/nn/sequential.h"
 #include "strata/optim/loss_scale.h"
 #include "strata/optim/optimizer.h"
-#include "strata/pipeline/stage_machine.h"
+#include "strata/pipeline/batch_buffers.h"
+#include "strata/pipeline/recorded_machine.h"
 #include "strata/schedule/step_plan.h"
 #include "strata/schedule/trace.h"
 #include "strata/tier/disk_medium.h"
@@ -72,6 +73,7 @@ struct TrainerOptions {
   std::int64_t host_bytes =
       0;             ///< budget of a rank's host memory, for what the plan keeps there; 0: none
   LinkOptions link;  ///< between device and host memory
+  GraphOptions graph;
   TrainerDisk disk;
   BatchRows* rows =
       nullptr;  ///< of a model that reads rows, on the ranks that do; null: batches have them
@@ -90,6 +92,11 @@ class Trainer {
 
   /// One update of all ranks.
   const StepOutcome& step(const MiniBatch& batch, double learning_rate);
+
+  /// The same in halves: the first gives the device what it shall do, the second waits for the oldest
+  /// step that was begun. At most one step more may be begun before.
+  void begin_step(const MiniBatch& batch, double learning_rate);
+  const StepOutcome& end_step();
 
   /// Forward and backward without an update; gradients stay for gradients().
   const StepOutcome& gradient_step(const MiniBatch& batch);
@@ -140,6 +147,9 @@ class Trainer {
   std::vector<NamedState> owned_slots(int layer) { return slot_states({layer}, true); }
 
   MeshGroups& groups() { return groups_; }
+
+  /// Segments that were recorded, and replayed.
+  const RecordedMachine::Use& recorded_use() const { return recorded_->use(); }
 
   /// What the rank keeps in host memory, and what it has moved and waited for since it was made.
   struct OffloadUse {
@@ -198,10 +208,12 @@ class Trainer {
   LayerStore store_;
   std::unique_ptr<OffloadedActivations> offloaded_;  // null: everything is on the device
   std::unique_ptr<StageMachine> machine_;
+  std::unique_ptr<RecordedMachine> recorded_;  // in front of it
+  BatchBuffers batch_buffers_;
   std::int64_t steps_done_ = 0;
   // Of the last mini-batch, the samples that this replica had of it, without padding.
   std::int64_t first_sample_ = 0, samples_ = 0;
-  LossScale loss_scale_;
+  StepOutcome outcome_;
   at::Tensor scale_state_;  ///< the loss scale as checkpoints have it
 };
 

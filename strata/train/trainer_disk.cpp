@@ -145,7 +145,7 @@ void Trainer::commit(DiskCommit commit) {
   STRATA_CHECK(disk_ != nullptr, kDiskOperation);
   if (committed_.query()) committed_.synchronize();  // it may have failed
   commit.layout = disk_layout();
-  commit.scale = loss_scale_;
+  commit.scale = machine_->loss_scale();
   commit.ranks = groups_.world.size();
   commit.first = !options_.disk.resume && !has_committed_;
   has_committed_ = true;
@@ -162,9 +162,11 @@ TrainingPosition Trainer::resume() {
       parse_commit(*file.committed_step(), file.user_text(), options_.disk.path);
   for (const int layer : layers_) disk_->restore(store_.state(layer));
   steps_done_ = commit.position.steps_done;
-  loss_scale_.scale = commit.scale.scale;
-  loss_scale_.good_steps = commit.scale.good_steps;
-  loss_scale_.skipped = commit.scale.skipped;
+  LossScale scale = machine_->loss_scale();
+  scale.scale = commit.scale.scale;
+  scale.good_steps = commit.scale.good_steps;
+  scale.skipped = commit.scale.skipped;
+  machine_->set_loss_scale(scale);
   remember_scale();
   bring_weights(/*round=*/false);
   return commit.position;

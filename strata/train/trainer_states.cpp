@@ -94,7 +94,7 @@ std::vector<NamedState> Trainer::slot_states(const std::vector<int>& layers, boo
               state_of(name + "." + names[slot], lease, i, {slots[slot]}, wanted, groups_.tp));
       });
   const bool first = !layers.empty() && !layers_.empty() && layers.front() == layers_.front();
-  if (first && loss_scale_.dynamic && (!owned || groups_.pp.rank() == 0)) {
+  if (first && options_.precision == at::kHalf && (!owned || groups_.pp.rank() == 0)) {
     remember_scale();
     NamedState scale{.name = "loss_scale", .shape = {3}, .local = {}, .runs = {}};
     if (!owned || groups_.world.rank() == 0) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iostream>
 #include <optional>
 #include <span>
 
@@ -37,22 +38,26 @@ CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run
           .threads_per_rank = run.threads_per_rank};
 }
 
-TrainerOptions options_of(const Recipe& recipe, const TrainingRequest& request, BatchRows* rows) {
-  TrainerOptions options = trainer_options(recipe);
-  options.rows = rows;
-  options.disk.resume = holds_commits(request.resume);
-  return options;
-}
-
 // What the ranks of one run have in common; rank 0 fills in the result.
 struct RunState {
   const Recipe& recipe;
   const PlannedRun& run;
   const TrainingRequest& request;
   std::unique_ptr<const RunData> data;
+  bool shares_device = false;                        // with other ranks of this process
   std::unique_ptr<RecommenderRun> recommender = {};  // null: a model of text
   TrainingResult result = {};
 };
+
+TrainerOptions options_of(const RunState& state, BatchRows* rows, bool is_root) {
+  TrainerOptions options = trainer_options(state.recipe);
+  options.rows = rows;
+  options.disk.resume = holds_commits(state.request.resume);
+  options.graph.shares_device = state.shares_device;
+  if (is_root)
+    options.graph.say = [](const std::string& text) { std::cerr << "graph: " + text + "\n"; };
+  return options;
+}
 
 // One rank's part of the loop.
 class RankLoop {
@@ -64,7 +69,7 @@ class RankLoop {
         account_(account),
         rows_(state.recommender ? state.recommender->rows_of(group.rank()) : nullptr),
         trainer_(state.run.model, state.run.plan.steps, group,
-                 options_of(state.recipe, state.request, rows_.get())),
+                 options_of(state, rows_.get(), group.rank() == 0)),
         saver_(checkpoint_options(state.recipe, state.run, *state.data), group,
                group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
         learning_rate_(state.recipe.learning_rate()) {
@@ -120,27 +125,57 @@ class RankLoop {
         state_.recommender ? state_.recommender->mini_batch(step, seen, group_.rank(), rows_.get())
                            : state_.data->at(seen);
     const double learning_rate = learning_rate_.at(step);
-    const StepOutcome& outcome = trainer_.step(batch, learning_rate);
+    trainer_.begin_step(batch, learning_rate);
     samples_seen_ = state_.data->seen_after(seen);
-    StepRecord record{.step = step + 1,
-                      .loss = outcome.loss,
-                      .gradient_norm = outcome.gradient_norm,
-                      .learning_rate = learning_rate,
-                      .samples_seen = samples_seen_};
-    if (!outcome.skipped) require_finite(record);  // else the loss scale has given way
+    tell();  // of the step before, while this one runs
+    untold_ =
+        StepRecord{.step = step + 1, .learning_rate = learning_rate, .samples_seen = samples_seen_};
+    StepRecord& record = *untold_;
+    if (options_.log_lag == 0 || is_read_at_once(record.step)) read_outcome();
     if (record.step % state_.recipe.memory.disk.commit_every == 0) commit();
     const bool stop = exchange(record, begin, batch);
-    if (options_.validate_every > 0 && record.step % options_.validate_every == 0 &&
-        record.step < options_.steps)
-      validate(record);
-    if (is_root()) {
-      state_.result.records.push_back(record);
-      if (state_.request.on_step) state_.request.on_step(record);
-    }
-    if (options_.checkpoint_every > 0 && record.step % options_.checkpoint_every == 0 &&
-        record.step < options_.steps && !stop)
-      save();
+    if (validates_behind(record.step)) validate(record);
+    if (stop) read_outcome();
+    if (is_read_) tell();
+    if (saves_behind(step + 1) && !stop) save();
     return stop;
+  }
+
+  bool validates_behind(std::int64_t step) const {
+    return options_.validate_every > 0 && step % options_.validate_every == 0 &&
+           step < options_.steps;
+  }
+
+  bool saves_behind(std::int64_t step) const {
+    return options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0 &&
+           step < options_.steps;
+  }
+
+  // What is saved, or measured of the weights, is of a step whose loss is known to be finite.
+  bool is_read_at_once(std::int64_t step) const {
+    return step == options_.steps || validates_behind(step) || saves_behind(step) ||
+           (trainer_.on_disk() && step % state_.recipe.memory.disk.commit_every == 0);
+  }
+
+  // Of the step that is not told yet; waits for the device.
+  void read_outcome() {
+    if (is_read_) return;
+    is_read_ = true;
+    const StepOutcome& outcome = trainer_.end_step();
+    untold_->loss = outcome.loss;
+    untold_->gradient_norm = outcome.gradient_norm;
+    if (!outcome.skipped) require_finite(*untold_);  // else the loss scale has given way
+  }
+
+  void tell() {
+    if (!untold_) return;
+    read_outcome();
+    if (is_root()) {
+      state_.result.records.push_back(*untold_);
+      if (state_.request.on_step) state_.request.on_step(*untold_);
+    }
+    untold_.reset();
+    is_read_ = false;
   }
 
   // Every rank's busy time, peak and events; returns whether rank 0 was asked to stop.
@@ -311,7 +346,9 @@ class RankLoop {
   std::int64_t samples_seen_ = 0;
   LearningRateSchedule learning_rate_;
   std::vector<MiniBatch> validation_;
-  std::vector<MeasuredStep> kept_;  // of this rank alone, until they are gathered
+  std::vector<MeasuredStep> kept_;    // of this rank alone, until they are gathered
+  std::optional<StepRecord> untold_;  // of the last step
+  bool is_read_ = false;              // its loss
 };
 
 }  // namespace
@@ -328,7 +365,9 @@ std::uint64_t nanoseconds_now() {
 
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request) {
-  RunState state{recipe, run, request, open_data(recipe, request.resume)};
+  const Device device = recipe.rank_device();
+  RunState state{recipe, run, request, open_data(recipe, request.resume),
+                 device.kind != DeviceKind::kCpu && world.local_ranks() > cuda_backend().count()};
   if (const auto* logs = dynamic_cast<const LogData*>(state.data.get()))
     state.recommender = std::make_unique<RecommenderRun>(
         recipe, run.plan.steps, *logs,

@@ -1,0 +1,28 @@
+#include "strata/device/recording.h"
+
+#include <utility>
+
+namespace strata {
+namespace {
+
+class Closure final : public Recording {
+ public:
+  void record(std::function<void()> work) override {
+    work();
+    work_ = std::move(work);
+  }
+  void replay() override { work_(); }
+  bool does_as_it_records() const override { return true; }
+
+ private:
+  std::function<void()> work_;
+};
+
+}  // namespace
+
+std::unique_ptr<Recording> make_recording(Device device) {
+  if (device.kind == DeviceKind::kCuda) return make_cuda_recording();
+  return std::make_unique<Closure>();
+}
+
+}  // namespace strata

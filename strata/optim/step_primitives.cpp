@@ -1,0 +1,61 @@
+#include "strata/optim/step_primitives.h"
+
+#include "strata/base/errors.h"
+#include "strata/optim/gradient_norm.h"
+
+namespace strata {
+namespace {
+
+std::span<double> doubles_of(const at::Tensor& sums) {
+  STRATA_CHECK(sums.is_cpu() && sums.is_contiguous(), "optim.step_primitives");
+  return {sums.mutable_data_ptr<double>(), static_cast<std::size_t>(sums.numel())};
+}
+
+class HostStepPrimitives final : public StepPrimitives {
+ public:
+  void block_sums(const at::Tensor& gradients, FlatRange part, std::span<const FlatRange> counted,
+                  const at::Tensor& sums) const override {
+    strata::block_sums(gradients, part, counted, doubles_of(sums));
+  }
+
+  void sum_layers(const at::Tensor& blocks, std::span<const LayerBlocks> layers,
+                  const at::Tensor& sums) const override {
+    strata::sum_layers(doubles_of(blocks).data(), layers, doubles_of(sums).data());
+  }
+
+  void end_step(const at::Tensor& sums, double clip, StepScalars& scalars) const override {
+    strata::end_step(doubles_of(sums), clip, scalars);
+  }
+
+  void update(const OptimizerOptions& options, const UpdateRange& range,
+              const StepScalars& scalars) const override {
+    if (scalars.skip != 0) return;
+    UpdateRange scaled = range;
+    scaled.gradient_factor = scalars.factor;
+    Optimizer(options).update(scaled, scalars.step + 1 - scalars.skipped_updates,
+                              scalars.learning_rate);
+  }
+
+  void move_statistic(const StatisticRange& range, double found,
+                      const StepScalars& scalars) const override {
+    if (scalars.skip != 0) return;
+    float* values = range.values.mutable_data_ptr<float>();
+    const float* sums = range.sums.const_data_ptr<float>();
+    for (std::int64_t e = 0; e < range.values.numel(); ++e)
+      values[e] =
+          static_cast<float>((1 - range.momentum) * values[e] + range.momentum * (sums[e] / found));
+  }
+};
+
+}  // namespace
+
+const StepPrimitives& host_step_primitives() {
+  static const HostStepPrimitives primitives;
+  return primitives;
+}
+
+const StepPrimitives& step_primitives(c10::DeviceType kind) {
+  return kind == c10::DeviceType::CPU ? host_step_primitives() : cuda_step_primitives();
+}
+
+}  // namespace strata

@@ -1,0 +1,53 @@
+/// Computes what the end of a step is made of on one kind of device: norm, clip factor, update. The host
+/// gives tensors and the step's block of numbers; it is told nothing.
+///
+/// Shapes   contiguous; sums fp64. `scalars` is in the device's memory.
+/// Threads  const; work is shared among the caller's pool, or given to the device's current stream.
+/// Errors   UserError from step_primitives(): this build has none for that kind. InternalError: tensors
+///          that don't belong together.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceType.h>
+
+#include <span>
+
+#include "strata/base/flat_range.h"
+#include "strata/optim/optimizer.h"
+#include "strata/optim/step_end.h"
+
+namespace strata {
+
+/// What a part of a layer has of a running statistic, and what the step's micro-batches found, added up.
+struct StatisticRange {
+  at::Tensor values, sums;  ///< fp32
+  double momentum = 0;
+};
+
+class StepPrimitives {
+ public:
+  virtual ~StepPrimitives() = default;
+
+  /// As block_sums() of gradient_norm.h: `sums` of a layer's blocks, all of them written.
+  virtual void block_sums(const at::Tensor& gradients, FlatRange part,
+                          std::span<const FlatRange> counted, const at::Tensor& sums) const = 0;
+  /// As of step_end.h.
+  virtual void sum_layers(const at::Tensor& blocks, std::span<const LayerBlocks> layers,
+                          const at::Tensor& sums) const = 0;
+  virtual void end_step(const at::Tensor& sums, double clip, StepScalars& scalars) const = 0;
+
+  virtual void update(const OptimizerOptions& options, const UpdateRange& range,
+                      const StepScalars& scalars) const = 0;
+
+  /// Towards the mean of what `found` micro-batches did; in fp64, rounded once. Not if the update is
+  /// skipped.
+  virtual void move_statistic(const StatisticRange& range, double found,
+                              const StepScalars& scalars) const = 0;
+};
+
+const StepPrimitives& step_primitives(c10::DeviceType kind);
+
+const StepPrimitives& host_step_primitives();
+const StepPrimitives& cuda_step_primitives();
+
+}  // namespace strata

@@ -1,0 +1,35 @@
+#include "strata/pipeline/batch_buffers.h"
+
+#include <ATen/ops/empty.h>
+
+namespace strata {
+
+void BatchBuffers::fill(Buffer& buffer, const at::Tensor& input) {
+  if (device_.kind == DeviceKind::kCpu || !input.is_cpu()) {
+    buffer.tensor.copy_(input);
+    return;
+  }
+  Staging& staging = buffer.staging[static_cast<std::size_t>(buffer.next)];
+  buffer.next = 1 - buffer.next;
+  if (!staging.bytes.defined())
+    staging.bytes = at::empty(input.sizes(), host_options(input.scalar_type()).pinned_memory(true));
+  staging.copied.synchronize();
+  staging.bytes.copy_(input);
+  buffer.tensor.copy_(staging.bytes, /*non_blocking=*/true);
+  staging.copied = stream_.record();
+}
+
+MiniBatch BatchBuffers::place(MiniBatch batch) {
+  for (std::size_t i = 0; i < batch.inputs.size(); ++i) {
+    at::Tensor& input = batch.inputs[i];
+    const auto [entry, is_new] =
+        buffers_.try_emplace(Key{static_cast<int>(i), input.scalar_type(), input.sizes().vec()});
+    Buffer& buffer = entry->second;
+    if (is_new) buffer.tensor = at::empty(input.sizes(), device_.options(input.scalar_type()));
+    fill(buffer, input);
+    input = buffer.tensor;
+  }
+  return batch;
+}
+
+}  // namespace strata

@@ -1,0 +1,137 @@
+// Everything that decides about an update stays on the device: sums, norm, factor and skip are made by what
+// the device is given, in the order in which it is given, and the host reads one block behind it.
+#include "strata/pipeline/step_end.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <cstring>
+
+#include "strata/base/errors.h"
+#include "strata/comm/collectives.h"
+#include "strata/optim/step_primitives.h"
+
+namespace strata {
+namespace {
+
+constexpr auto kBlockBytes = static_cast<std::int64_t>(sizeof(StepScalars));
+constexpr auto kBegunBytes = static_cast<std::int64_t>(kStepBegunBytes);
+
+// What a device reads or writes while the host does something else.
+at::Tensor pinned_bytes(std::int64_t numel) {
+  return at::empty({numel}, host_options(at::kByte).pinned_memory(true));
+}
+
+}  // namespace
+
+StepEnd::StepEnd(MeshGroups& groups, int num_layers, double clip)
+    : groups_(groups), clip_(clip), device_(groups.world.device()), stream_(Stream::compute(device_)) {
+  const std::int64_t numbers = std::int64_t{num_layers} * groups.tp.size() + 1;
+  sums_ = at::zeros({numbers}, device_.options(at::kDouble));
+  if (device_.kind == DeviceKind::kCpu) return;
+  block_ = at::zeros({kBlockBytes}, device_.options(at::kByte));
+  for (Begun& begun : begun_) begun.bytes = pinned_bytes(kBegunBytes);
+  carry({});
+}
+
+StepScalars& StepEnd::scalars() {
+  return block_.defined() ? *static_cast<StepScalars*>(block_.mutable_data_ptr()) : known_;
+}
+
+const StepScalars* StepEnd::on_device() { return block_.defined() ? &scalars() : nullptr; }
+
+const StepScalars& StepEnd::read() const {
+  if (block_.defined()) {
+    const at::Tensor bytes = block_.cpu();
+    std::memcpy(&known_, bytes.const_data_ptr(), sizeof known_);
+  }
+  return known_;
+}
+
+void StepEnd::carry(const LossScale& scale) {
+  strata::carry(scale, known_);
+  known_.factor = 1 / known_.loss_scale;
+  known_.skip = 0;
+  if (!block_.defined()) return;
+  at::Tensor bytes = at::empty({kBlockBytes}, host_options(at::kByte));
+  std::memcpy(bytes.mutable_data_ptr(), &known_, sizeof known_);
+  block_.copy_(bytes);
+}
+
+void StepEnd::begin(const StepScalars& step) {
+  std::memcpy(&known_, &step, kStepBegunBytes);
+  if (!block_.defined()) {
+    known_.loss = known_.squares = known_.norm = 0;
+    // Of layers that are updated before the norm is known: nothing is clipped then.
+    known_.factor = 1 / known_.loss_scale;
+    known_.skip = 0;
+    return;
+  }
+  Begun& begun = begun_[static_cast<std::size_t>(next_begun_)];
+  next_begun_ = (next_begun_ + 1) % kUnderWay;
+  begun.copied.synchronize();  // of two steps ago: the bytes may be written again
+  std::memcpy(begun.bytes.mutable_data_ptr(), &step, kStepBegunBytes);
+  block_.narrow(0, 0, kBegunBytes).copy_(begun.bytes, /*non_blocking=*/true);
+  begun.copied = stream_.record();
+}
+
+at::Tensor StepEnd::blocks(std::int64_t count) {
+  if (!blocks_.defined() || blocks_.numel() != count)
+    blocks_ = at::zeros({count}, device_.options(at::kDouble));
+  return blocks_;
+}
+
+// Of tensors on the host as of numbers: one message a rank.
+void StepEnd::add_over(Group& group, const at::Tensor& sums) const {
+  if (group.size() == 1) return;
+  if (!sums.is_cpu()) {
+    at::Tensor all = sums;
+    return all_reduce_sum(group, all);
+  }
+  group.all_reduce({sums.mutable_data_ptr<double>(), static_cast<std::size_t>(sums.numel())});
+}
+
+void StepEnd::end(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
+                  const at::Tensor& loss) {
+  const StepPrimitives& primitives = step_primitives(sums_.device().type());
+  add_over(groups_.dp, blocks);
+  // One entry a layer and tensor-parallel rank, filled by one rank alone (adding zeros is exact),
+  // and the loss behind them.
+  sums_.zero_();
+  if (groups_.dp.rank() == 0) {
+    for (LayerBlocks& layer : layers)
+      layer.target = layer.target * groups_.tp.size() + groups_.tp.rank();
+    primitives.sum_layers(blocks, layers, sums_);
+  }
+  if (groups_.tp.rank() == 0) sums_.narrow(0, sums_.numel() - 1, 1).copy_(loss);
+  add_over(groups_.world, sums_);
+  primitives.end_step(sums_, clip_, scalars());
+}
+
+void StepEnd::post(std::int64_t valid_tokens) {
+  Posted posted{.found = known_, .bytes = {}, .arrived = {}, .valid_tokens = valid_tokens};
+  if (block_.defined()) {
+    if (free_.empty()) free_.push_back(pinned_bytes(kBlockBytes));
+    posted.bytes = std::move(free_.back());
+    free_.pop_back();
+    posted.bytes.copy_(block_, /*non_blocking=*/true);
+    posted.arrived = stream_.record();
+  }
+  posted_.push_back(std::move(posted));
+}
+
+StepOutcome StepEnd::take() {
+  STRATA_CHECK(!posted_.empty(), "pipeline.step_outcome");
+  Posted posted = std::move(posted_.front());
+  posted_.pop_front();
+  posted.arrived.synchronize();
+  if (posted.bytes.defined()) {
+    std::memcpy(&posted.found, posted.bytes.const_data_ptr(), sizeof posted.found);
+    free_.push_back(std::move(posted.bytes));
+  }
+  return {.loss = posted.found.loss / static_cast<double>(posted.valid_tokens),
+          .gradient_norm = posted.found.norm,
+          .skipped = posted.found.skip != 0};
+}
+
+}  // namespace strata

@@ -1,0 +1,101 @@
+#include "strata/schedule/segments.h"
+
+namespace strata {
+namespace {
+
+bool runs_layers(Op op) {
+  return op == Op::kForward || op == Op::kRecompute || op == Op::kBackward;
+}
+
+bool any_of(const LayerRange& layers, const LayerSet& set) {
+  for (int layer = layers.begin; layer < layers.end; ++layer)
+    if (set.has(layer)) return true;
+  return false;
+}
+
+// Its weights or gradients are not always at one place of the device, or what it keeps leaves it.
+bool comes_and_goes(const StepPlan& plan, int layer) {
+  const LayerShards shards = plan.shards()[layer];
+  const LayerTiers tiers = plan.decisions().tiers[layer];
+  return shards.weights || shards.gradients || tiers.fetches_weights() ||
+         tiers.offloads_gradients() || tiers.updates_on_host() || tiers.offloads_activations() ||
+         layer == plan.dataflow().rows_layer;
+}
+
+const char* why_updated_by_host(const StepPlan& plan, const LayerRange& layers) {
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
+    if (plan.decisions().tiers[layer].updates_on_host())
+      return "its layers are updated on the host";
+    if (plan.shards()[layer].gathers_weights()) return "replicas exchange the weights";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const char* why_performed(const StepPlan& plan, const LayerSet& performed, const Action& action) {
+  if (is_send(action.op) || is_receive(action.op)) return "it is a message to another rank";
+  switch (action.op) {
+    case Op::kForward:
+    case Op::kRecompute:
+    case Op::kBackward:
+      if (plan.decisions().mesh.tp > 1) return "ranks that divide its layers exchange messages";
+      return any_of(action.layers, performed) ? "its layers come from elsewhere, or go there"
+                                              : nullptr;
+    case Op::kAddTiedGradients: {
+      const Tie& tie = plan.dataflow().ties[action.value];
+      bool moves = performed.has(tie.owner);
+      for (const int user : tie.users) moves = moves || performed.has(user);
+      return moves ? "its layers come from elsewhere, or go there" : nullptr;
+    }
+    case Op::kReduceNormAndLoss:
+      if (plan.decisions().mesh.size() > 1) return "ranks add their sums";
+      return why_updated_by_host(plan, {0, plan.dataflow().num_layers});
+    case Op::kUpdate:
+      return why_updated_by_host(plan, action.layers);
+    case Op::kReduceGradients:
+    case Op::kAwaitGradients:
+    case Op::kGatherWeights:
+      return "replicas exchange what it is about";
+    case Op::kPrefetchRows:
+    case Op::kFetchRows:
+    case Op::kSendRowGradients:
+      return "rows live elsewhere";
+    default:
+      return "it moves memory between tiers";
+  }
+}
+
+LayerSet performed_layers(const StepPlan& plan, const Program& program, LayerSet also) {
+  for (int layer = 0; layer < plan.dataflow().num_layers; ++layer)
+    if (comes_and_goes(plan, layer)) also.add(layer);
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (const Action& action : program) {
+      if (!runs_layers(action.op) || !any_of(action.layers, also)) continue;
+      for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+        grows = grows || !also.has(layer);
+        also.add(layer);
+      }
+    }
+  }
+  return also;
+}
+
+std::vector<Segment> segments_of(const StepPlan& plan, const Program& program,
+                                 const LayerSet& performed,
+                                 const std::function<bool(const Action&)>& also) {
+  std::vector<Segment> segments;
+  bool open = false;
+  for (std::size_t position = 0; position < program.size(); ++position) {
+    const Action& action = program[position];
+    const bool records =
+        why_performed(plan, performed, action) == nullptr && (!also || !also(action));
+    if (records && !open) segments.push_back({position, position});
+    if (records) segments.back().end = position + 1;
+    open = records;
+  }
+  return segments;
+}
+
+}  // namespace strata

@@ -1,0 +1,126 @@
+#include "strata/schedule/segments.h"
+
+#include <gtest/gtest.h>
+
+#include "strata/schedule/example_models_test.h"
+
+namespace strata {
+namespace {
+
+StepPlan plan_of(StepDecisions decisions) {
+  const Dataflow dataflow = chain_with_skip_and_tie(4);
+  return StepPlan(dataflow, LayerSet::all(4), std::move(decisions));
+}
+
+std::vector<Segment> segments(const StepPlan& plan, const Program& program, LayerSet also = {}) {
+  return segments_of(plan, program, performed_layers(plan, program, std::move(also)));
+}
+
+// Every position is in one segment, or the host performs it, and no segment touches the next.
+void expect_division(const StepPlan& plan, const Program& program) {
+  const LayerSet performed = performed_layers(plan, program);
+  std::vector<bool> inside(program.size(), false);
+  std::size_t end = 0;
+  for (const Segment& segment : segments_of(plan, program, performed)) {
+    EXPECT_LT(segment.begin, segment.end);
+    EXPECT_TRUE(end == 0 ? true : segment.begin > end);
+    end = segment.end;
+    for (std::size_t i = segment.begin; i < segment.end; ++i) inside[i] = true;
+  }
+  for (std::size_t i = 0; i < program.size(); ++i)
+    EXPECT_EQ(inside[i], why_performed(plan, performed, program[i]) == nullptr)
+        << to_string(program[i]);
+}
+
+TEST(Segments, AStepOfOneRankIsOne) {
+  const StepPlan plan = plan_of({.partition = equal_stages(1, 4), .recompute = LayerSet::all(4)});
+  const Program& program = plan.training(3).programs[0];
+  EXPECT_EQ(segments(plan, program), (std::vector<Segment>{{0, program.size()}}));
+  const Program& evaluation = plan.evaluation(3).programs[0];
+  EXPECT_EQ(segments(plan, evaluation), (std::vector<Segment>{{0, evaluation.size()}}));
+}
+
+TEST(Segments, EndWhereRanksSendOneAnotherSomething) {
+  const StepPlan plan = plan_of({.partition = equal_stages(2, 2)});
+  for (const Program& program : plan.training(2).programs) {
+    expect_division(plan, program);
+    EXPECT_GT(segments(plan, program).size(), 2u);
+    for (const Segment& segment : segments(plan, program))
+      for (std::size_t i = segment.begin; i < segment.end; ++i)
+        EXPECT_FALSE(is_send(program[i].op) || is_receive(program[i].op) ||
+                     program[i].op == Op::kReduceNormAndLoss);
+  }
+}
+
+TEST(Segments, OfReplicasEndWhereTheyExchangeGradients) {
+  const StepPlan plan =
+      plan_of({.mesh = {.dp = 2}, .partition = equal_stages(1, 4), .zero = {.stage = 1}});
+  const Program& program = plan.training(2).programs[0];
+  expect_division(plan, program);
+  for (const Segment& segment : segments(plan, program))
+    for (std::size_t i = segment.begin; i < segment.end; ++i)
+      EXPECT_TRUE(program[i].op != Op::kReduceGradients && program[i].op != Op::kAwaitGradients &&
+                  program[i].op != Op::kUpdate && program[i].op != Op::kGatherWeights)
+          << to_string(program[i]);
+}
+
+// With weights that come and go, no layer has a place that could be recorded.
+TEST(Segments, HaveNoLayerThatComesFromPeersOrTheHost) {
+  const StepPlan sharded =
+      plan_of({.mesh = {.dp = 2}, .partition = equal_stages(1, 4), .zero = {.stage = 3}});
+  const Program& program = sharded.training(2).programs[0];
+  const LayerSet performed = performed_layers(sharded, program);
+  for (const Action& action : program)
+    if (action.op == Op::kForward)
+      EXPECT_EQ(why_performed(sharded, performed, action) != nullptr,
+                performed.has(action.layers.begin));
+  EXPECT_TRUE(performed.has(1));  // ends and ties stay whole
+  StepDecisions tiers{.partition = equal_stages(1, 4), .recompute = LayerSet::all(4)};
+  tiers.tiers.layers = std::vector(4, LayerTiers{});
+  tiers.tiers.layers[2].activations = Tier::kHost;
+  const StepPlan offloaded = plan_of(tiers);
+  const Program& offloads = offloaded.training(2).programs[0];
+  expect_division(offloaded, offloads);
+  EXPECT_TRUE(performed_layers(offloaded, offloads).has(2));
+}
+
+// A backward needs what its forward left: on the host, or where it was recorded.
+TEST(Segments, PerformALayerInAllOfItsActionsOrInNone) {
+  const StepPlan plan = plan_of({.partition = equal_stages(1, 4)});
+  const Program& program = plan.training(2).programs[0];
+  const LayerSet performed = performed_layers(plan, program, {3});
+  EXPECT_TRUE(performed.has(3));
+  for (const Action& action : program) {
+    bool one = false, all = true;
+    for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
+      one = one || performed.has(layer);
+      all = all && performed.has(layer);
+    }
+    if (action.op == Op::kForward || action.op == Op::kBackward) {
+      EXPECT_TRUE(!one || all) << to_string(action);
+      EXPECT_EQ(why_performed(plan, performed, action) != nullptr, one);
+    }
+  }
+}
+
+TEST(Segments, OfTensorParallelRanksHaveNoLayers) {
+  const StepPlan plan = plan_of({.mesh = {.tp = 2}, .partition = equal_stages(1, 4)});
+  const Program& program = plan.training(2).programs[0];
+  for (const Segment& segment : segments(plan, program))
+    for (std::size_t i = segment.begin; i < segment.end; ++i)
+      EXPECT_TRUE(program[i].op != Op::kForward && program[i].op != Op::kBackward);
+}
+
+TEST(Segments, LeaveOutWhatTheCallerKeeps) {
+  const StepPlan plan = plan_of({.partition = equal_stages(1, 4)});
+  const Program& program = plan.training(1).programs[0];
+  const auto keeps_norm = [](const Action& action) { return action.op == Op::kReduceNormAndLoss; };
+  const std::vector<Segment> parts =
+      segments_of(plan, program, performed_layers(plan, program), keeps_norm);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(program[parts[0].end].op, Op::kReduceNormAndLoss);
+  EXPECT_EQ(parts[1].begin, parts[0].end + 1);
+}
+
+}  // namespace
+}  // namespace strata

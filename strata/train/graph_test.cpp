@@ -1,0 +1,248 @@
+// A recorded step has the bits of a performed one. On a CPU a recording repeats the actions, held to what a
+// device's can see: inputs, tables and numbers of the step where they were recorded.
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <stdexcept>
+
+#include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
+#include "strata/comm/ranks.h"
+#include "strata/pipeline/recorded_machine.h"
+#include "strata/train/mesh_run_test.h"
+#include "strata/train/training_run.h"
+
+namespace strata {
+namespace {
+
+void recorded(TrainerOptions& options) { options.graph.mode = GraphMode::kOn; }
+
+// Two steps are performed, one is recorded, two are replayed.
+void expect_recorded_is_performed(MeshCase c) {
+  c.steps = 5;
+  const MeshRecord performed = train_on_mesh(c);
+  const MeshRecord replayed = train_on_mesh(c, recorded);
+  EXPECT_EQ(performed.replayed, 0) << c;
+  EXPECT_GT(replayed.replayed, 0) << c;
+  expect_same_bits(replayed, performed);
+  if (testing::Test::HasFailure()) FAIL() << c;
+}
+
+TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsForEveryScheduleAndRecompute) {
+  for (const ScheduleKind schedule : {ScheduleKind::kGpipe, ScheduleKind::kVertical,
+                                      ScheduleKind::k1f1b, ScheduleKind::kInterleaved})
+    for (const char* recompute : {"none", "cheap", "mixed", "full"})
+      for (const Mesh mesh : {Mesh{}, Mesh{.pp = 2}}) {
+        MeshCase c = small_mesh_case(mesh);
+        c.model.layers = 4;
+        c.schedule = schedule;
+        c.recompute = recompute;
+        if (schedule == ScheduleKind::kInterleaved && mesh.pp == 1) continue;
+        expect_recorded_is_performed(c);
+      }
+}
+
+TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsForReplicas) {
+  for (const int zero : {0, 1})
+    for (const Mesh mesh : {Mesh{.dp = 2}, Mesh{.pp = 2, .dp = 2}})
+      for (const bool tie : {false, true}) {
+        MeshCase c = small_mesh_case(mesh, zero, tie);
+        c.schedule = mesh.pp > 1 ? ScheduleKind::k1f1b : ScheduleKind::kGpipe;
+        expect_recorded_is_performed(c);
+      }
+}
+
+TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsInEveryPrecision) {
+  for (const at::ScalarType precision : {at::kBFloat16, at::kHalf}) {
+    MeshCase c = small_mesh_case({.pp = 2});
+    c.precision = precision;
+    expect_recorded_is_performed(c);
+  }
+}
+
+// Layers that come from the host are performed, those beside them are recorded.
+TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsBesideAWindow) {
+  const LayerTiers host{.weights = Tier::kHost, .gradients = Tier::kHost, .states = Tier::kHost};
+  const LayerTiers offload{.gradients = Tier::kHost, .states = Tier::kHost};
+  const LayerTiers activations{.activations = Tier::kHost};
+  for (const LayerTiers& tiers : {host, offload, activations})
+    for (const int window : {1, 2})
+      for (const int pp : {1, 2}) {
+        MeshCase c = small_mesh_case({.pp = pp}, 0, /*tie=*/false);
+        c.model.layers = 5;
+        c.recompute = "full";
+        c.tiers = tiers;
+        c.window = window;
+        c.some_layers = true;
+        expect_recorded_is_performed(c);
+      }
+}
+
+// Steps of two sizes, and the loss of other samples in between: each has a recording of its own.
+MeshRecord train_in_turns(const MeshCase& c, const GraphOptions& graph) {
+  const Sequential model = mesh_model(c);
+  const StepPlan plan = mesh_plan(c, model);
+  MeshRecord record;
+  std::mutex mutex;
+  run_thread_ranks({.ranks = c.mesh.size()}, [&](Group& group, MemoryAccount&) {
+    TrainerOptions options = mesh_options(c);
+    options.graph = graph;
+    Trainer trainer(model, plan, group, options);
+    trainer.initialise();
+    for (int step = 0; step < 12; ++step) {
+      MeshCase other = c;
+      if (step % 2 == 1) other.mini_batch = c.mini_batch - 1;
+      const double loss = trainer.step(mesh_batch(other, step), 1e-2 / (1 + step)).loss;
+      const double evaluated =
+          trainer.evaluate({mesh_batch(c, 100 + step), mesh_batch(c, 200 + step)});
+      if (group.rank() > 0) continue;
+      record.losses.push_back(loss);
+      record.losses.push_back(evaluated);
+    }
+    const std::lock_guard lock(mutex);
+    record.replayed += trainer.recorded_use().replayed;
+    for (const int layer : trainer.layers()) {
+      assemble(trainer.owned_weights(layer), record.weights);
+      assemble(trainer.owned_slots(layer), record.slots);
+    }
+  });
+  return record;
+}
+
+TEST(Graph, OfAShortBatchAndOfAnEvaluationIsAnother) {
+  for (const int pp : {1, 2}) {
+    const MeshCase c = small_mesh_case({.pp = pp});
+    const MeshRecord performed = train_in_turns(c, {.mode = GraphMode::kOff});
+    const MeshRecord replayed = train_in_turns(c, {.mode = GraphMode::kOn});
+    EXPECT_GT(replayed.replayed, 0);
+    expect_same_bits(replayed, performed);
+  }
+}
+
+TEST(Graph, AutoRecordsNothingOnACpu) {
+  MeshCase c = small_mesh_case();
+  c.steps = 4;
+  EXPECT_EQ(train_on_mesh(c).replayed, 0);
+}
+
+TEST(Graph, OnRefusesAStepOfWhichNothingCanBeRecordedAndNamesTheAction) {
+  MeshCase c = small_mesh_case({.tp = 2});
+  try {
+    train_on_mesh(c, recorded);
+    FAIL() << "was not refused";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().operation, "pipeline.record");
+    EXPECT_NE(error.text().where.find("F s0 m0"), std::string::npos) << error.what();
+    EXPECT_NE(error.text().what.find("exchange messages"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Graph, OnRefusesRanksThatShareADevice) {
+  MeshCase c = small_mesh_case();
+  EXPECT_THROW(train_on_mesh(c,
+                             [](TrainerOptions& options) {
+                               options.graph = {.mode = GraphMode::kOn, .shares_device = true};
+                             }),
+               UserError);
+}
+
+// As of a device that refuses a call while it records: nothing was done.
+class FailingRecording final : public Recording {
+ public:
+  void record(std::function<void()>) override { throw std::runtime_error("may not be recorded"); }
+  void replay() override { FAIL() << "was never recorded"; }
+};
+
+TEST(Graph, AutoPerformsWhatCannotBeRecordedAndSaysSoOnce) {
+  MeshCase c = small_mesh_case();
+  c.steps = 5;
+  std::vector<std::string> said;
+  const MeshRecord given_up = train_on_mesh(c, [&](TrainerOptions& options) {
+    options.graph = {.on_every_device = true,
+                     .say = [&](const std::string& text) { said.push_back(text); },
+                     .make_recording = [](Device) { return std::make_unique<FailingRecording>(); }};
+  });
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("may not be recorded"), std::string::npos) << said[0];
+  expect_same_bits(given_up, train_on_mesh(c));
+  try {
+    train_on_mesh(c, [&](TrainerOptions& options) {
+      options.graph = {.mode = GraphMode::kOn, .make_recording = [](Device) {
+                         return std::make_unique<FailingRecording>();
+                       }};
+    });
+    FAIL() << "was not refused";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().fix, "set train.graph=off");
+    EXPECT_EQ(error.text().got, "may not be recorded");
+  }
+}
+
+// What a recipe does in a few steps, with the sizes that tests have time for.
+struct RecipeCase {
+  const char* name;
+  std::vector<std::string> overrides;
+  const char* refused = nullptr;  // why nothing of it is recorded
+};
+
+const std::vector<std::string> kSmallBatches = {"train.mini_batch=4", "train.micro_batch=2",
+                                                "model.context=32"};
+
+class GraphOfRecipe : public testing::TestWithParam<RecipeCase> {
+ protected:
+  std::vector<StepRecord> records(const std::string& mode) const {
+    const std::string root = STRATA_SOURCE_DIR;
+    std::vector<std::string> overrides = GetParam().overrides;
+    overrides.push_back("train.graph=" + mode);
+    overrides.push_back("train.steps=5");
+    overrides.push_back("mesh.threads=1");
+    Recipe recipe = load_recipe(root + "/recipes/" + GetParam().name + ".yaml", overrides);
+    recipe.train.checkpoint_folder.clear();
+    if (!recipe.recommender) recipe.data.train = root + "/README.md";
+    World world = join_world(recipe);
+    return train(world, recipe, plan_run(recipe, /*probe=*/false), {}).records;
+  }
+};
+
+TEST_P(GraphOfRecipe, HasTheBitsOfPerformedSteps) {
+  const std::vector<StepRecord> performed = records("off");
+  ASSERT_EQ(performed.size(), 5u);
+  if (GetParam().refused) {
+    try {
+      records("on");
+      FAIL() << "was not refused";
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find(GetParam().refused), std::string::npos)
+          << error.what();
+    }
+    return;
+  }
+  const std::vector<StepRecord> replayed = records("on");
+  ASSERT_EQ(replayed.size(), performed.size());
+  for (std::size_t i = 0; i < performed.size(); ++i) {
+    EXPECT_EQ(replayed[i].loss, performed[i].loss) << "step " << i + 1;
+    EXPECT_EQ(replayed[i].gradient_norm, performed[i].gradient_norm) << "step " << i + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, GraphOfRecipe,
+    testing::Values(
+        RecipeCase{"tiny", {}}, RecipeCase{"demo", {"train.mini_batch=8"}},
+        RecipeCase{"gpt-10m", kSmallBatches}, RecipeCase{"bench", kSmallBatches},
+        RecipeCase{"bench-mesh", kSmallBatches},
+        RecipeCase{"mesh", {"mesh.pp=2", "mesh.dp=1", "mesh.zero=0"}, "exchange messages"},
+        RecipeCase{"finetune-offload",
+                   {"model.kind=gpt", "model.layers=2", "model.width=32", "model.heads=2",
+                    "model.vocab=256", "model.context=16"},
+                   "come from elsewhere"},
+        RecipeCase{"clicks", {"train.epochs=0", "data.synthetic.samples=8000",
+                              "data.synthetic.validation_samples=64", "train.mini_batch=64"}}),
+    [](const auto& info) {
+      std::string name = info.param.name;
+      std::erase(name, '-');
+      return name;
+    });
+
+}  // namespace
+}  // namespace strata
