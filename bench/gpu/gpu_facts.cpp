@@ -35,9 +35,7 @@ using at::Tensor;
 const auto kGpu16 = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
 const auto kGpu32 = at::TensorOptions().device(at::kCUDA).dtype(at::kFloat);
 
-void cuda(cudaError_t error) {
-  TORCH_CHECK(error == cudaSuccess, cudaGetErrorString(error));
-}
+void cuda(cudaError_t error) { TORCH_CHECK(error == cudaSuccess, cudaGetErrorString(error)); }
 
 // Median seconds of f by events, after three warm-ups.
 double seconds(const std::function<void()>& f, int runs = 20) {
@@ -71,7 +69,9 @@ double host_seconds(const std::function<void()>& f) {
 
 bool same(const Tensor& a, const Tensor& b) { return at::equal(a, b); }
 const char* yes(bool value) { return value ? "same" : "DIFFER"; }
-void line(const char* name, const std::string& text) { std::printf("%-28s %s\n", name, text.c_str()); }
+void line(const char* name, const std::string& text) {
+  std::printf("%-28s %s\n", name, text.c_str());
+}
 std::string text(const char* format, auto... values) {
   std::array<char, 400> buffer;
   std::snprintf(buffer.data(), buffer.size(), format, values...);
@@ -125,8 +125,8 @@ void gemm_bits() {
     const Tensor flat = at::empty({n * k + shift}, kGpu16);
     const Tensor moved = flat.narrow(0, shift, n * k).view({n, k});
     moved.copy_(w);
-    line("bits: weight shifted by", text("%3d bytes: %s", static_cast<int>(2 * shift),
-                                         yes(same(once, at::mm(x, moved.t())))));
+    line("bits: weight shifted by",
+         text("%3d bytes: %s", static_cast<int>(2 * shift), yes(same(once, at::mm(x, moved.t())))));
   }
   line("bits: rows in halves",
        yes(same(once, at::cat({at::mm(x.narrow(0, 0, m / 2), w.t()),
@@ -169,9 +169,8 @@ void attention() {
     const auto saved = forward();
     const auto backward = [&] {
       return at::_scaled_dot_product_flash_attention_backward(
-          dy, part(0), part(1), part(2), std::get<0>(saved), std::get<1>(saved),
-          std::get<2>(saved), std::get<3>(saved), length, length, 0.0, true, std::get<6>(saved),
-          std::get<7>(saved));
+          dy, part(0), part(1), part(2), std::get<0>(saved), std::get<1>(saved), std::get<2>(saved),
+          std::get<3>(saved), length, length, 0.0, true, std::get<6>(saved), std::get<7>(saved));
     };
     const auto first = backward();
     bool equal = true;
@@ -191,16 +190,16 @@ void attention() {
     const auto saved = forward();
     const auto backward = [&] {
       return at::_scaled_dot_product_cudnn_attention_backward(
-          dy, part(0), part(1), part(2), std::get<0>(saved), std::get<1>(saved),
-          std::get<6>(saved), std::get<7>(saved), Tensor(), std::get<2>(saved),
-          std::get<3>(saved), length, length, 0.0, true);
+          dy, part(0), part(1), part(2), std::get<0>(saved), std::get<1>(saved), std::get<6>(saved),
+          std::get<7>(saved), Tensor(), std::get<2>(saved), std::get<3>(saved), length, length, 0.0,
+          true);
     };
     const auto first = backward();
     bool equal = true;
     for (int i = 0; i < 20; ++i) equal = equal && same(std::get<0>(first), std::get<0>(backward()));
     const double f = seconds([&] { forward(); }), b = seconds([&] { backward(); });
-    line("cuDNN attention", text("forward %.0f TFLOP/s, backward %.0f; dq of 20 runs %s",
-                                 flops / f, 2.5 * flops / b, yes(equal)));
+    line("cuDNN attention", text("forward %.0f TFLOP/s, backward %.0f; dq of 20 runs %s", flops / f,
+                                 2.5 * flops / b, yes(equal)));
   } catch (const std::exception& error) {
     line("cuDNN attention", std::string("refused: ") + error.what());
   }
@@ -247,7 +246,10 @@ void graph() {
   bool equal = true;
   for (int i = 0; i < layers; ++i) equal = equal && same(eager[i], gradients[i]);
   const int kernels_a_step = layers * 3 + layers * 2;
-  const double launch = host_seconds([&] { for (int i = 0; i < 20; ++i) step(); }) / 20;
+  const double launch = host_seconds([&] {
+                          for (int i = 0; i < 20; ++i) step();
+                        }) /
+                        20;
   const double eager_seconds = seconds(step), replayed = seconds([&] { recorded.replay(); });
   line("graph of 12 small layers",
        text("bits of eager: %s; %d kernels: eager %.2f ms (host %.2f us a kernel), replay %.2f ms",
@@ -275,8 +277,8 @@ void memory() {
         }
       });
   Tensor one = at::empty({1}, kGpu32), many = at::empty({1000003}, kGpu32);
-  line("tracker", text("%ld events for two tensors of 4 and 4000012 bytes: %ld bytes", events,
-                       allocated));
+  line("tracker",
+       text("%ld events for two tensors of 4 and 4000012 bytes: %ld bytes", events, allocated));
   std::thread([&] { many.reset(); }).join();
   one.reset();
   line("tracker, freed elsewhere", text("%ld bytes left", allocated));
@@ -298,16 +300,18 @@ void transfers() {
   cuda(cudaMalloc(&device2, bytes));
   const auto copy = [&](void* to, const void* from, cudaMemcpyKind kind) {
     const double s = seconds(
-        [&] { cuda(cudaMemcpyAsync(to, from, bytes, kind, c10::cuda::getCurrentCUDAStream().stream())); },
+        [&] {
+          cuda(cudaMemcpyAsync(to, from, bytes, kind, c10::cuda::getCurrentCUDAStream().stream()));
+        },
         8);
     return bytes / s / 1e9;
   };
   line("host to device", text("pinned %.1f GB/s, registered %.1f (registering 256 MB: %.0f ms)",
                               copy(device, pinned, cudaMemcpyHostToDevice),
                               copy(device, registered, cudaMemcpyHostToDevice), registering * 1e3));
-  line("device to host", text("pinned %.1f GB/s, registered %.1f",
-                              copy(pinned, device, cudaMemcpyDeviceToHost),
-                              copy(registered, device, cudaMemcpyDeviceToHost)));
+  line("device to host",
+       text("pinned %.1f GB/s, registered %.1f", copy(pinned, device, cudaMemcpyDeviceToHost),
+            copy(registered, device, cudaMemcpyDeviceToHost)));
   const auto down = c10::cuda::getStreamFromPool();
   const double both = host_seconds([&] {
     for (int i = 0; i < 8; ++i) {
@@ -318,8 +322,8 @@ void transfers() {
     c10::cuda::device_synchronize();
   });
   line("both at once", text("%.1f GB/s each way", 8 * bytes / both / 1e9));
-  line("device to device", text("%.0f GB/s read and written",
-                                2 * copy(device, device2, cudaMemcpyDeviceToDevice)));
+  line("device to device",
+       text("%.0f GB/s read and written", 2 * copy(device, device2, cudaMemcpyDeviceToDevice)));
 }
 
 // ---- Ranks
@@ -359,8 +363,8 @@ int main() {
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
   const std::pair<const char*, void (*)()> all[] = {
       {"gemm_bits", gemm_bits}, {"gemm_rates", gemm_rates}, {"attention", attention},
-      {"graph", graph},         {"memory", memory},
-      {"transfers", transfers}, {"ranks", ranks}};
+      {"graph", graph},         {"memory", memory},         {"transfers", transfers},
+      {"ranks", ranks}};
   for (const auto& [name, facts] : all) {
     try {
       facts();

@@ -72,7 +72,8 @@ TEST_F(CudaAccounts, OfARankThatHasTheGpuForItselfAreHeldByTheAllocator) {
 TEST_F(CudaAccounts, LinkCopiesBothWaysBesideCompute) {
   LaneTrace trace;
   const std::int64_t bytes = std::int64_t{64} << 20;
-  const at::Tensor in = pinned_bytes(bytes, kFirst, nullptr), out = pinned_bytes(bytes, kFirst, nullptr);
+  const at::Tensor in = pinned_bytes(bytes, kFirst, nullptr),
+                   out = pinned_bytes(bytes, kFirst, nullptr);
   in.fill_(5);
   {
     Link link({}, &trace, kFirst);

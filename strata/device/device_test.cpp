@@ -70,6 +70,30 @@ TEST(DeviceNames, OfAMissingBackendAreRefusedByIt) {
   EXPECT_THROW(Stream(Device{DeviceKind::kCuda, 0}), UserError);
 }
 
+TEST(Backends, SayWhyTheyHaveNoDevice) {
+  EXPECT_EQ(cpu_backend().why_none(), "");
+  EXPECT_EQ(cpu_backend().facts(0).multiprocessors > 0, true);
+  EXPECT_EQ(cuda_backend().why_none().empty(), cuda_backend().count() > 0);
+  if (cuda_backend().count() > 0) GTEST_SKIP() << "a GPU is there";
+  EXPECT_THROW(cuda_backend().facts(0), UserError);
+  EXPECT_THROW(DeviceScope({DeviceKind::kCuda, 0}), UserError);
+  EXPECT_THROW(Stream::compute({DeviceKind::kCuda, 0}), UserError);
+  EXPECT_THROW(device_of_rank(DeviceKind::kCuda, 0), UserError);
+}
+
+TEST(Ranks, OfACpuAllHaveTheOne) {
+  for (const int rank : {0, 1, 17}) EXPECT_EQ(device_of_rank(DeviceKind::kCpu, rank), Device{});
+}
+
+TEST(CpuStreams, KnowWhenAnEventHappenedIfTheyAreAsked) {
+  const Stream stream = Stream::compute({});
+  const Event begin = stream.record(EventTime::kKnown), end = stream.record(EventTime::kKnown);
+  EXPECT_TRUE(end.query());
+  EXPECT_GE(end.seconds_since(begin), 0);
+  EXPECT_LT(begin.seconds_since(end), 1e-9);
+  EXPECT_THROW(end.seconds_since(stream.record()), InternalError);
+}
+
 TEST(Factories, TakeTheDevicesOptions) {
   const at::Tensor x = at::empty({2}, Device{}.options(at::kBFloat16));
   EXPECT_TRUE(x.is_cpu());
