@@ -6,28 +6,33 @@
 ///
 /// Shapes   arrays as in update_kernels.h, in device memory; pointers at 16 bytes are fast, others right.
 /// Cost     bytes an element: squares 4; AdamW in fp32 16 + 12, with a 16-bit copy + 2, with the gradient
-///          cleared + 4. A step_end() or begin_update() is one thread's work, some microseconds.
+///          cleared + 4. An end_step() or begin_update() is one thread's work, some microseconds.
 /// Threads  `stream` is the device's (a cudaStream_t); nothing waits for it.
 /// Errors   InternalError: the device refused a launch.
 #pragma once
 
 #include <cstdint>
 
+#include "strata/optim/step_end.h"
 #include "strata/optim/update_kernels.h"
-
-namespace strata {
-struct StepScalars;
-}
 
 namespace strata::cuda {
 
 /// sums[b] = squares of block b of x (kFlatBlock), in fp64, the last block cut at n; `add`: += it.
 void block_squares(const float* x, double* sums, std::int64_t n, bool add, void* stream);
 
-/// From the layers' squares, added in ascending order: squares, norm, factor and skip. If the step updates,
-/// the loss scale and its counts, too.
-void step_end(const double* squares, std::int64_t count, double clip, StepScalars* scalars,
+/// As step_end.h has them, `layers` on the device. A layer's blocks are added in the order of a block of 1,024
+/// threads (thread t those t, t + 1,024, ...; then the tree): within rounding of the host's, and the same for
+/// every cut of the layer.
+void sum_layers(const double* blocks, const LayerBlocks* layers, std::int64_t count, double* sums,
+                void* stream);
+/// `count` sums, the loss the last of them.
+void end_step(const double* sums, std::int64_t count, double clip, StepScalars* scalars,
               void* stream);
+/// values = (1 - momentum) values + momentum (sums / found), in fp64, rounded once; not if the scalars say
+/// skip.
+void move_statistic(float* values, const float* sums, double momentum, double found, std::int64_t n,
+                    const StepScalars* scalars, void* stream);
 
 /// What the steps of an optimizer have in common: OptimizerOptions without names.
 struct UpdateConstants {

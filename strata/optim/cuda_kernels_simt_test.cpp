@@ -3,14 +3,13 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "strata/device/simt_array_test.h"
 #include "strata/device/step_scalars.h"
 #include "strata/optim/cuda_kernels.h"
 #include "strata/optim/gradient_norm.h"
-#include "strata/optim/loss_scale.h"
 #include "strata/optim/optimizer_options.h"
+#include "strata/optim/step_end.h"
 
 namespace strata {
 namespace {
@@ -50,34 +49,50 @@ TEST_F(CudaOptim, BlockSquaresHaveTheHostsBits) {
   });
 }
 
-StepScalars end_on_machine(StepScalars scalars, const std::vector<double>& squares, double clip) {
+StepScalars end_on_machine(StepScalars scalars, const std::vector<double>& found, double clip) {
   SimtVector<StepScalars> step(1, scalars);
-  SimtVector<double> sums(squares);
-  cuda::step_end(sums.device(), static_cast<std::int64_t>(squares.size()), clip, step.device(),
+  SimtVector<double> sums(found);
+  cuda::end_step(sums.device(), static_cast<std::int64_t>(found.size()), clip, step.device(),
                  nullptr);
   step.fetch();
   return step[0];
 }
 
-// What StageMachine and Trainer do on the host.
-StepScalars end_on_host(StepScalars scalars, const std::vector<double>& squares, double clip) {
-  scalars.squares = std::accumulate(squares.begin(), squares.end(), 0.0);
-  scalars.norm = std::sqrt(scalars.squares) / scalars.loss_scale;
-  scalars.factor = clip_factor(scalars.norm, clip) / scalars.loss_scale;
-  scalars.skip =
-      scalars.has_gradients == 0 || (scalars.may_skip != 0 && !std::isfinite(scalars.norm));
-  if (scalars.updates == 0) return scalars;
-  LossScale scale{scalars.loss_scale, scalars.may_skip != 0, scalars.good_steps,
-                  scalars.skipped_updates};
-  if (scalars.skip != 0) {
-    scale.skip();
-  } else {
-    scale.good();
+TEST_F(CudaOptim, LayersAreSummedInAnOrderOfTheirOwn) {
+  simt::in_every_order([&] {
+    std::vector<double> blocks(5000);
+    std::normal_distribution<double> normal(3, 1);
+    for (double& block : blocks) block = normal(generator_);
+    const std::vector<LayerBlocks> layers = {{0, 0, 2}, {0, 1, 0}, {1, 3000, 3}, {3000, 5000, 1}};
+    SimtVector<double> on_machine(blocks), sums(5, 7.0);
+    SimtVector<LayerBlocks> of(layers);
+    cuda::sum_layers(on_machine.device(), of.device(), 4, sums.device(), nullptr);
+    sums.fetch();
+    std::vector<double> right(5, 7.0);
+    sum_layers(blocks.data(), layers, right.data());
+    for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(sums[i], right[i], 1e-14 * right[i]) << i;
+    // Alone it is the same, wherever its blocks stand.
+    SimtVector<double> again(std::vector<double>(blocks.begin() + 3000, blocks.end())), sum(1, 0.0);
+    SimtVector<LayerBlocks> whole(1, LayerBlocks{0, 2000, 0});
+    cuda::sum_layers(again.device(), whole.device(), 1, sum.device(), nullptr);
+    sum.fetch();
+    EXPECT_EQ(sum[0], sums[1]);
+  });
+}
+
+TEST_F(CudaOptim, StatisticsMoveAsOnTheHost) {
+  for (const std::int64_t skip : {0, 1}) {
+    SimtArray values = random(Element::kFp32, 300), found = random(Element::kFp32, 300);
+    std::vector<float> right = values.floats();
+    for (std::size_t i = 0; i < right.size() && skip == 0; ++i)
+      right[i] = static_cast<float>((1 - 0.1) * right[i] +
+                                    0.1 * (found[static_cast<std::int64_t>(i)] / 3.0));
+    SimtVector<StepScalars> scalars(1, StepScalars{.skip = skip});
+    cuda::move_statistic(values.device_floats(), found.device_floats(), 0.1, 3, 300,
+                         scalars.device(), nullptr);
+    values.fetch();
+    EXPECT_TRUE(same_bits(values, SimtArray::of(Element::kFp32, right)));
   }
-  scalars.loss_scale = scale.scale;
-  scalars.good_steps = scale.good_steps;
-  scalars.skipped_updates = scale.skipped;
-  return scalars;
 }
 
 TEST_F(CudaOptim, AStepEndsAsOnTheHost) {
@@ -97,10 +112,12 @@ TEST_F(CudaOptim, AStepEndsAsOnTheHost) {
                                         .loss_scale = loss_scale,
                                         .may_skip = may_skip,
                                         .good_steps = good_steps,
-                                        .skipped_updates = 2,
-                                        .loss = 1.5};
-                const StepScalars found = end_on_machine(begun, squares, clip);
-                const StepScalars right = end_on_host(begun, squares, clip);
+                                        .skipped_updates = 2};
+                std::vector<double> sums = squares;
+                sums.push_back(1.5);  // the loss
+                const StepScalars found = end_on_machine(begun, sums, clip);
+                StepScalars right = begun;
+                end_step(sums, clip, right);
                 const auto same = [](double a, double b) {
                   return a == b || (std::isnan(a) && std::isnan(b));
                 };

@@ -11,9 +11,31 @@ namespace {
 using kernels::UpdateRule;
 using kernels::UpdateStep;
 
-struct StepEnd {
+struct SumLayers {
+  static constexpr int kThreads = 1024;
+  const double* blocks;
+  const LayerBlocks* layers;
+  double* sums;
+
+  STRATA_DEVICE void operator()(simt::Block<kThreads>& block) const {
+    const LayerBlocks layer = layers[block.index()];
+    auto partial = block.per_thread(0.0);
+    block.each([&](int thread) {
+      double total = 0;
+      STRATA_UNROLL_4
+      for (std::int64_t i = layer.begin + thread; i < layer.end; i += kThreads) total += blocks[i];
+      partial[thread] = total;
+    });
+    const double total = block.sum(partial);
+    block.each([&](int thread) {
+      if (thread == 0) sums[layer.target] = total;
+    });
+  }
+};
+
+struct EndStep {
   static constexpr int kThreads = simt::kWarp;
-  const double* squares;
+  const double* sums;
   std::int64_t count;
   double clip;
   StepScalars* scalars;
@@ -23,7 +45,8 @@ struct StepEnd {
       if (thread != 0) return;
       StepScalars& step = *scalars;
       double sum = 0;
-      for (std::int64_t i = 0; i < count; ++i) sum += squares[i];
+      for (std::int64_t i = 0; i < count - 1; ++i) sum += sums[i];
+      step.loss = sums[count - 1];
       step.squares = sum;
       step.norm = sqrt(sum) / step.loss_scale;
       step.factor = clip_factor(step.norm, clip) / step.loss_scale;
@@ -43,6 +66,23 @@ struct StepEnd {
       step.loss_scale = scale.scale;
       step.good_steps = scale.good_steps;
       step.skipped_updates = scale.skipped;
+    });
+  }
+};
+
+struct MoveStatistic {
+  static constexpr int kThreads = 256;
+  float* values;
+  const float* sums;
+  double momentum, found;
+  std::int64_t n;
+  const StepScalars* scalars;
+
+  STRATA_DEVICE void operator()(simt::Block<kThreads>& block) const {
+    block.each([&](int thread) {
+      const std::int64_t i = block.index() * kThreads + thread;
+      if (i >= n || scalars->skip != 0) return;
+      values[i] = static_cast<float>((1 - momentum) * values[i] + momentum * (sums[i] / found));
     });
   }
 };
@@ -82,9 +122,20 @@ struct BeginUpdate {
 
 }  // namespace
 
-void step_end(const double* squares, std::int64_t count, double clip, StepScalars* scalars,
+void sum_layers(const double* blocks, const LayerBlocks* layers, std::int64_t count, double* sums,
+                void* stream) {
+  simt::launch(SumLayers{blocks, layers, sums}, count, stream);
+}
+
+void end_step(const double* sums, std::int64_t count, double clip, StepScalars* scalars,
               void* stream) {
-  simt::launch(StepEnd{squares, count, clip, scalars}, 1, stream);
+  simt::launch(EndStep{sums, count, clip, scalars}, 1, stream);
+}
+
+void move_statistic(float* values, const float* sums, double momentum, double found, std::int64_t n,
+                    const StepScalars* scalars, void* stream) {
+  simt::launch(MoveStatistic{values, sums, momentum, found, n, scalars},
+               simt::blocks_for(n, MoveStatistic::kThreads), stream);
 }
 
 void begin_update(const UpdateConstants& constants, const StepScalars* scalars, UpdateStep* step,
