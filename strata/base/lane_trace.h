@@ -1,5 +1,5 @@
 /// Records what is done beside a rank and when: transfers to and from its device, updates on its host,
-/// reads and writes of its disk.
+/// reads and writes of its disk; of a device that works behind the rank's back, its work itself.
 ///
 /// Threads  any: every lane adds what it has done, the rank takes it.
 /// Units    seconds of now_seconds() (measurement.h).
@@ -14,12 +14,20 @@
 namespace strata {
 
 /// A lane does one thing after another, at the same time as the others.
-enum class LaneKind : std::uint8_t { kToDevice, kToHost, kUpdate, kDiskRead, kDiskWrite };
-inline constexpr int kNumLaneKinds = 5;
+enum class LaneKind : std::uint8_t {
+  kToDevice,
+  kToHost,
+  kUpdate,
+  kDiskRead,
+  kDiskWrite,
+  kCompute,      ///< a device's work for the rank's actions, by its own events
+  kCommunicate,  ///< what it exchanges with other devices
+};
+inline constexpr int kNumLaneKinds = 7;
 
 inline const char* name_of(LaneKind lane) {
-  constexpr const char* kNames[kNumLaneKinds] = {"link in", "link out", "host update", "disk read",
-                                                 "disk write"};
+  constexpr const char* kNames[kNumLaneKinds] = {
+      "link in", "link out", "host update", "disk read", "disk write", "device", "collectives"};
   return kNames[static_cast<int>(lane)];
 }
 

@@ -32,6 +32,7 @@ int tick_decimals(const std::vector<double>& ticks);
 // Sections; each is "" without its data.
 std::string timeline_section(const ReportInput& input);    ///< timeline.cpp
 std::string idle_section(const ReportInput& input);        ///< rank_bars.cpp
+std::string device_section(const ReportInput& input);      ///< device_time.cpp
 std::string memory_section(const ReportInput& input);      ///< rank_bars.cpp
 std::string loss_curve_section(const ReportInput& input);  ///< loss_curve.cpp
 

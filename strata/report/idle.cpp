@@ -11,6 +11,8 @@
 #include <tuple>
 #include <utility>
 
+#include "strata/report/device_time.h"
+
 namespace strata {
 namespace {
 
@@ -106,6 +108,8 @@ class BusyLanes {
   explicit BusyLanes(std::vector<LaneEvent> events) {
     std::ranges::sort(events, {}, &LaneEvent::begin_seconds);
     for (const LaneEvent& event : events) {
+      if (is_device_work(event.lane))
+        continue;  // what the rank's own actions gave it (device_time.h)
       std::vector<Stretch>& busy = stretches_[rank_of(event.lane)];
       if (busy.empty() || busy.back().end < event.begin_seconds) {
         busy.push_back({event.begin_seconds, event.end_seconds});

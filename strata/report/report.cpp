@@ -164,9 +164,9 @@ std::string to_html(const ReportInput& input) {
          "<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
          escape_html(input.title) + " \u00b7 Strata</title>\n<style>" +
          std::string(kReportStyleSheet) + "</style>\n</head>\n<body>\n<main>\n" + header(input) +
-         tiles(input) + timeline_section(input) + idle_section(input) + "<div class=\"" +
-         (text.empty() ? "" : "columns") + "\">" + loss_curve_section(input) + text + "</div>\n" +
-         memory_section(input) + comparison(input) + appendices(input) +
+         tiles(input) + timeline_section(input) + idle_section(input) + device_section(input) +
+         "<div class=\"" + (text.empty() ? "" : "columns") + "\">" + loss_curve_section(input) +
+         text + "</div>\n" + memory_section(input) + comparison(input) + appendices(input) +
          "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>" +
          std::string(kReportScript) + "</script>\n</body>\n</html>\n";
 }

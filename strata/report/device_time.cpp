@@ -1,0 +1,108 @@
+// Begins and ends of all events are walked in order; between two of them nothing changes.
+#include "strata/report/device_time.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "strata/base/measurement.h"
+#include "strata/base/units.h"
+#include "strata/report/html.h"
+
+namespace strata {
+namespace {
+
+struct Change {
+  double seconds = 0;
+  int lane = 0;
+  int by = 0;  // 1: begins, -1: ends
+  int layer = -1;
+};
+
+std::vector<Change> changes_of(const std::vector<LaneEvent>& lanes, double begin, double end) {
+  std::vector<Change> changes;
+  for (const LaneEvent& event : lanes) {
+    const double from = std::clamp(event.begin_seconds, begin, end);
+    const double to = std::clamp(event.end_seconds, begin, end);
+    if (to <= from) continue;
+    const int lane = static_cast<int>(event.lane);
+    changes.push_back({from, lane, 1, event.layer});
+    changes.push_back({to, lane, -1, event.layer});
+  }
+  std::ranges::sort(changes, {},
+                    [](const Change& change) { return std::pair(change.seconds, change.by); });
+  return changes;
+}
+
+}  // namespace
+
+DeviceTime device_time(const std::vector<LaneEvent>& lanes, double begin_seconds,
+                       double end_seconds) {
+  DeviceTime time;
+  if (std::ranges::none_of(lanes, is_device_work, &LaneEvent::lane)) return time;
+  std::array<int, kNumLaneKinds> busy{};
+  const auto is_busy = [&](LaneKind lane) { return busy[static_cast<int>(lane)] > 0; };
+  double at = begin_seconds, gap = 0;
+  const auto walk_to = [&](double seconds) {
+    const double length = seconds - at;
+    at = seconds;
+    if (is_busy(LaneKind::kCompute)) {
+      time.busy += length;
+    } else if (is_busy(LaneKind::kCommunicate)) {
+      time.exposed_communication += length;
+    } else if (is_busy(LaneKind::kToDevice) || is_busy(LaneKind::kToHost)) {
+      time.exposed_copies += length;
+    } else {
+      time.gaps += length;
+      gap += length;
+      return;
+    }
+    gap = 0;
+  };
+  const auto end_gap = [&](int layer) {
+    if (gap <= time.longest_gap) return;
+    time.longest_gap = gap;
+    time.longest_gap_layer = layer;
+  };
+  for (const Change& change : changes_of(lanes, begin_seconds, end_seconds)) {
+    walk_to(change.seconds);
+    if (change.by > 0 && is_device_work(static_cast<LaneKind>(change.lane))) end_gap(change.layer);
+    busy[change.lane] += change.by;
+  }
+  walk_to(end_seconds);
+  end_gap(-1);
+  return time;
+}
+
+std::string device_section(const ReportInput& input) {
+  const ReportTimeline& run = input.measured;
+  std::string rows;
+  for (std::size_t rank = 0; rank < run.lanes.size(); ++rank) {
+    const DeviceTime time =
+        device_time(run.lanes[rank], run.begin_seconds, run.begin_seconds + run.step_seconds);
+    if (time.busy + time.exposed_communication <= 0) continue;
+    const auto cell = [&](double seconds) {
+      return "<td>" + format_seconds(seconds) + ", " + percent(seconds / run.step_seconds) +
+             "</td>";
+    };
+    rows +=
+        "<tr><th scope=\"row\">rank " + std::to_string(rank) + "</th>" + cell(time.busy) +
+        cell(time.exposed_communication) + cell(time.exposed_copies) + cell(time.gaps) + "<td>" +
+        format_seconds(time.longest_gap) +
+        (time.longest_gap_layer >= 0 ? ", before layer " + std::to_string(time.longest_gap_layer)
+                                     : "") +
+        "</td></tr>";
+  }
+  if (rows.empty()) return "";
+  return "<section class=\"card\" id=\"devices\"><div class=\"head\"><div><h2>Devices</h2>"
+         "<p>What each did with step " +
+         std::to_string(input.measured_step) +
+         ", by its own clock. In gaps it waited for its rank to give it something.</p></div></div>"
+         "<div class=\"scroll\"><table><thead><tr><td></td><th scope=\"col\">computes</th>"
+         "<th scope=\"col\">only communicates</th><th scope=\"col\">only copies</th>"
+         "<th scope=\"col\">gaps</th><th scope=\"col\">longest gap</th></tr></thead><tbody>" +
+         rows + "</tbody></table></div></section>\n";
+}
+
+}  // namespace strata

@@ -1,0 +1,61 @@
+#include "strata/report/device_time.h"
+
+#include <gtest/gtest.h>
+
+#include "strata/report/chrome_trace.h"
+#include "strata/report/html.h"
+#include "strata/report/idle.h"
+
+namespace strata {
+namespace {
+
+// A step from 10 to 20: computes 11-13, 13-14 and 16-18; sums 12-15; copies in 15-16.5; and an update on the
+// host that nobody asks here.
+const std::vector<LaneEvent> kLanes{
+    {LaneKind::kCompute, 0, 11, 13},     {LaneKind::kCompute, 1, 13, 14},
+    {LaneKind::kCommunicate, 1, 12, 15}, {LaneKind::kToDevice, 3, 15, 16.5},
+    {LaneKind::kCompute, 2, 16, 18},     {LaneKind::kUpdate, 2, 10, 20},
+    {LaneKind::kCompute, 7, 4, 9},       {LaneKind::kCompute, 8, 19.5, 30}};
+
+TEST(DeviceTime, CountsEveryInstantOnce) {
+  const DeviceTime time = device_time(kLanes, 10, 20);
+  EXPECT_DOUBLE_EQ(time.busy, 3 + 2 + 0.5);
+  EXPECT_DOUBLE_EQ(time.exposed_communication, 1);
+  EXPECT_DOUBLE_EQ(time.exposed_copies, 1);
+  EXPECT_DOUBLE_EQ(time.gaps, 1 + 1.5);
+  EXPECT_DOUBLE_EQ(time.busy + time.exposed_communication + time.exposed_copies + time.gaps, 10);
+  EXPECT_DOUBLE_EQ(time.longest_gap, 1.5);
+  EXPECT_EQ(time.longest_gap_layer, 8);
+}
+
+TEST(DeviceTime, IsNoneWithoutADevicesLanes) {
+  const DeviceTime time = device_time({{LaneKind::kToDevice, 0, 1, 2}}, 0, 10);
+  EXPECT_EQ(time.busy + time.gaps + time.exposed_copies, 0);
+}
+
+TEST(DeviceTime, StandsInReportAndTrace) {
+  ReportInput input{.title = "t"};
+  input.measured = {.ranks = {{}}, .lanes = {kLanes}, .begin_seconds = 10, .step_seconds = 10};
+  const std::string section = device_section(input);
+  EXPECT_NE(section.find("before layer 8"), std::string::npos) << section;
+  EXPECT_NE(section.find("55.0 %"), std::string::npos) << section;
+  EXPECT_NE(to_html(input).find("id=\"devices\""), std::string::npos);
+  input.measured.lanes = {{{LaneKind::kToDevice, 0, 11, 12}}};
+  EXPECT_EQ(device_section(input), "");
+  const std::string trace =
+      to_chrome_trace({{.name = "p", .origin_seconds = 10, .ranks = {{}}, .lanes = {kLanes}}});
+  EXPECT_NE(trace.find("rank 0, device"), std::string::npos);
+  EXPECT_NE(trace.find("rank 0, collectives"), std::string::npos);
+}
+
+// What a device does for the rank's own action is no reason why the rank waits for something else.
+TEST(DeviceTime, IsNoReasonToWait) {
+  const std::vector<std::vector<TraceEvent>> ranks{{{Op::kPrefetchWeights, 0, -1, 0, 0, 4}}};
+  const std::vector<LaneEvent> compute{{LaneKind::kCompute, 0, 0, 4}};
+  const TimeSplit with = attribute_time(ranks, 0, 4, {compute})[0],
+                  without = attribute_time(ranks, 0, 4)[0];
+  EXPECT_EQ(with.seconds, without.seconds);
+}
+
+}  // namespace
+}  // namespace strata
