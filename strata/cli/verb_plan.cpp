@@ -17,7 +17,7 @@ namespace {
 struct PlanArguments {
   RecipeArguments recipe;
   bool estimate = false;
-  std::string machine;     // file; empty: this one
+  std::string machine;     // a known GPU or a file; empty: this one
   std::string convention;  // of bytes a parameter; empty: ours
   bool program = false;
   std::string json;
@@ -44,7 +44,7 @@ void run_plan(const PlanArguments& arguments) {
   }
   Recipe recipe = arguments.recipe.load();
   const bool here = arguments.machine.empty();
-  const MachineProfile machine = here ? this_machine() : load_machine(arguments.machine);
+  const MachineProfile machine = here ? this_machine() : find_machine(arguments.machine);
   if (!here) recipe = on_machine(std::move(recipe), machine);
   if (recipe.mesh.automatic) {
     const MeshSearch search = search_mesh(recipe);
@@ -55,7 +55,11 @@ void run_plan(const PlanArguments& arguments) {
       arguments.convention.empty() ? nullptr : &precision_convention(arguments.convention);
   const PlannedRun run = here ? plan_run(recipe, /*probe=*/!arguments.estimate)
                               : plan_run(recipe, machine, convention);
-  if (!here) std::cout << "on " << machine.name << '\n';
+  if (!here) {
+    std::cout << "on " << machine.name << '\n';
+    if (!machine.source.empty())
+      std::cout << "seconds    from " << machine.source << " rates, not measured\n";
+  }
   std::cout << plan_text(run.plan);
   const std::vector<TierDepth> depths = largest_depths(recipe, machine, convention);
   if (!depths.empty()) std::cout << "depth      " << depths_sentence(depths) << '\n';
@@ -92,8 +96,10 @@ void add_plan_verb(CLI::App& app) {
   CLI::Option* rows = arguments->rows.add_to(*verb)->excludes(recipe)->excludes(parameters);
   verb->add_flag("--estimate", arguments->estimate, "take seconds from FLOPs, measure nothing");
   CLI::Option* machine =
-      verb->add_option("--machine", arguments->machine,
-                       "plan for the machine that this file describes; measure nothing")
+      verb->add_option(
+              "--machine", arguments->machine,
+              "plan for a GPU that is not here (a100, h100, h200), by published rates, or for "
+              "the machine that a file describes; measure nothing")
           ->check(refuse_empty_path);
   verb->add_option("--convention", arguments->convention,
                    "with --machine: reckon with another system's bytes a parameter, by a name that "

@@ -41,6 +41,10 @@ Traits traits_of(const Schedule& schedule) {
   return traits;
 }
 
+std::int64_t rounded_up(std::int64_t bytes, std::int64_t block) {
+  return (bytes + block - 1) / block * block;
+}
+
 class Bookkeeper {
  public:
   Bookkeeper(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
@@ -62,7 +66,10 @@ class Bookkeeper {
         activations_leaving_(schedule.num_ranks(), {-1, -1}),
         host_activations_(schedule.num_ranks()),
         leaving_(schedule.num_ranks(), -1) {
-    for (ByteTable& table : now_) table[ByteKind::kBatch] = costs.batch_bytes;
+    for (ByteTable& table : now_) {
+      table[ByteKind::kBatch] = costs.batch_bytes;
+      table[ByteKind::kWorkspaces] = costs.workspace_bytes;
+    }
     find_copies();
     for (int l = 0; l < dataflow.num_layers; ++l) add_fixed(l);
     add_tiers(ledger_, dataflow, placement_, shards_, shards, tiers, traits_.trains);
@@ -144,6 +151,8 @@ class Bookkeeper {
     table[ByteKind::kStates] += shards.states;
     if (copies_[layer]) table[ByteKind::kReplicas] += cost.replica_bytes;
     if (traits_.trains) table[ByteKind::kBatch] += cost.batch_gradient_bytes;
+    for (const std::int64_t bytes : {shards.weights, shards.gradients, shards.states})
+      table[ByteKind::kRounding] += rounded_up(bytes, costs_.allocation_block) - bytes;
   }
 
   void walk(const Action& action, double end_seconds) {
@@ -406,9 +415,9 @@ class Bookkeeper {
 }  // namespace
 
 const char* name_of(ByteKind kind) {
-  constexpr const char* kNames[kNumByteKinds] = {"weights",    "gradients", "states",
-                                                 "replicas",   "saved",     "values",
-                                                 "transients", "buffers",   "batch"};
+  constexpr const char* kNames[kNumByteKinds] = {"weights", "gradients",  "states",     "replicas",
+                                                 "saved",   "values",     "transients", "buffers",
+                                                 "batch",   "workspaces", "rounding"};
   return kNames[static_cast<int>(kind)];
 }
 

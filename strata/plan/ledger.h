@@ -53,8 +53,10 @@ enum class ByteKind : std::uint8_t {
   kTransients,
   kBuffers,
   kBatch,
+  kWorkspaces,  ///< a GPU's context and what its libraries keep
+  kRounding,    ///< of the buffers that stay, to the blocks of a GPU's allocator
 };
-inline constexpr int kNumByteKinds = 9;
+inline constexpr int kNumByteKinds = 11;
 const char* name_of(ByteKind kind);
 
 struct ByteTable {

@@ -13,8 +13,48 @@ namespace {
 constexpr double kMostCores = 1 << 16;
 constexpr double kMostLinkLatency = 1;
 constexpr double kMostOperations = 1e18;
+constexpr double kMostLaunch = 1e-2;
+constexpr std::int64_t kMostDevices = 1 << 12, kMostMultiprocessors = 1 << 16;
+
+// NVIDIA's data sheets of the SXM modules: dense products, each way of NVLink and PCIe. Launches, context and
+// workspace are what is commonly seen; nothing here was measured by us.
+struct PublishedGpu {
+  const char* name;
+  const char* description;
+};
+constexpr PublishedGpu kPublished[] = {
+    {"a100", R"(
+name: an A100 SXM of 80 GB, eight a machine
+source: published
+device: {kind: cuda, bytes: 80GB, bandwidth: 2.039TB, fp32: 19.5e12, bf16: 312e12, fp16: 312e12,
+         multiprocessors: 108, context: 512MiB, workspace: 32MiB, launch: 4e-6}
+link: {to_device: 32GB, to_host: 32GB, latency: 1e-5}
+peers: {devices: 8, bandwidth: 300GB}
+network: {bandwidth: 25GB}
+)"},
+    {"h100", R"(
+name: an H100 SXM of 80 GB, eight a machine
+source: published
+device: {kind: cuda, bytes: 80GB, bandwidth: 3.35TB, fp32: 67e12, bf16: 989e12, fp16: 989e12,
+         multiprocessors: 132, context: 512MiB, workspace: 32MiB, launch: 4e-6}
+link: {to_device: 64GB, to_host: 64GB, latency: 1e-5}
+peers: {devices: 8, bandwidth: 450GB}
+network: {bandwidth: 50GB}
+)"},
+    {"h200", R"(
+name: an H200 SXM of 141 GB, eight a machine
+source: published
+device: {kind: cuda, bytes: 141GB, bandwidth: 4.8TB, fp32: 67e12, bf16: 989e12, fp16: 989e12,
+         multiprocessors: 132, context: 512MiB, workspace: 32MiB, launch: 4e-6}
+link: {to_device: 64GB, to_host: 64GB, latency: 1e-5}
+peers: {devices: 8, bandwidth: 450GB}
+network: {bandwidth: 50GB}
+)"},
+};
 
 }  // namespace
+
+const char* name_of(MachineKind kind) { return kind == MachineKind::kCuda ? "cuda" : "cpu"; }
 
 void describe(OptionSet& set, MachineProfile& machine) {
   const auto bytes = [&](const std::string& path, Bytes* target, const std::string& help) {
@@ -28,11 +68,28 @@ void describe(OptionSet& set, MachineProfile& machine) {
              .maximum = kMostOperations});
   };
   set.add("name", &machine.name, {.help = "What the machine is"});
+  set.add("source", &machine.source, {.help = "Of rates that were not measured"});
+  set.add("device.kind", &machine.device.kind, named({MachineKind::kCpu, MachineKind::kCuda}),
+          {.help = "What ranks compute on"});
   bytes("device.bytes", &machine.device.bytes, "Memory of one device");
   bytes("device.bandwidth", &machine.device.bandwidth, "Of its memory, a second");
   operations("device.fp32", &machine.device.fp32);
   operations("device.bf16", &machine.device.bf16);
   operations("device.fp16", &machine.device.fp16);
+  set.add("device.multiprocessors", &machine.device.multiprocessors,
+          {.help = "Of a GPU", .minimum = 0, .maximum = kMostMultiprocessors});
+  bytes("device.context", &machine.device.context, "Of a GPU's driver and libraries");
+  bytes("device.workspace", &machine.device.workspace, "Of a GPU's products, a stream");
+  set.add(
+      "device.launch", &machine.device.launch,
+      {.help = "To give one kernel to a GPU", .unit = "s", .minimum = 0, .maximum = kMostLaunch});
+  set.add(
+      "peers.devices", &machine.peers.devices,
+      {.help = "Devices of one machine", .unit = "devices", .minimum = 0, .maximum = kMostDevices});
+  bytes("peers.bandwidth", &machine.peers.bandwidth,
+        "From one of its devices to another, a second");
+  bytes("network.bandwidth", &machine.network.bandwidth,
+        "From a device to another machine, a second");
   bytes("link.to_device", &machine.link.to_device, "From host memory, a second");
   bytes("link.to_host", &machine.link.to_host, "To host memory, a second");
   set.add("link.latency", &machine.link.latency,
@@ -62,6 +119,22 @@ MachineProfile parse_machine(const std::string& text, const std::string& name) {
   return machine;
 }
 
+MachineProfile find_machine(const std::string& name_or_path) {
+  std::string names;
+  for (const PublishedGpu& gpu : kPublished) {
+    if (name_or_path == gpu.name) return parse_machine(gpu.description, gpu.name);
+    names += std::string(names.empty() ? "" : ", ") + gpu.name;
+  }
+  if (std::ifstream(name_or_path).is_open()) return load_machine(name_or_path);
+  throw UserError(
+      {.operation = "plan.machine",
+       .where = name_or_path,
+       .what = "neither a known GPU nor a machine's file",
+       .expected = names + ", or a YAML file, or what `strata doctor --save` has written",
+       .got = "no readable file",
+       .fix = "name an existing one, such as machines/v100-stronghold.yaml"});
+}
+
 MachineProfile load_machine(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -83,11 +156,21 @@ nlohmann::json to_json(const MachineProfile& machine) {
     if (value > 0) json[section][field] = value;
   };
   if (!machine.name.empty()) json["name"] = machine.name;
+  if (!machine.source.empty()) json["source"] = machine.source;
   put("device", "bytes", machine.device.bytes.count);
   put("device", "bandwidth", machine.device.bandwidth.count);
   put("device", "fp32", machine.device.fp32);
   put("device", "bf16", machine.device.bf16);
   put("device", "fp16", machine.device.fp16);
+  if (machine.device.kind != MachineKind::kCpu)
+    json["device"]["kind"] = name_of(machine.device.kind);
+  put("device", "multiprocessors", machine.device.multiprocessors);
+  put("device", "context", machine.device.context.count);
+  put("device", "workspace", machine.device.workspace.count);
+  put("device", "launch", machine.device.launch);
+  put("peers", "devices", machine.peers.devices);
+  put("peers", "bandwidth", machine.peers.bandwidth.count);
+  put("network", "bandwidth", machine.network.bandwidth.count);
   put("link", "to_device", machine.link.to_device.count);
   put("link", "to_host", machine.link.to_host.count);
   put("link", "latency", machine.link.latency);

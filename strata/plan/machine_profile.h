@@ -14,12 +14,29 @@
 
 namespace strata {
 
+/// A GPU's device has bytes and seconds of its own beside those of the model (plan/gpu_costs.h).
+enum class MachineKind : std::uint8_t { kCpu, kCuda };
+const char* name_of(MachineKind kind);  ///< "cpu", "cuda"
+
 struct MachineProfile {
   std::string name;
+  std::string source;  ///< of the rates, if nobody has measured them here: "published"
   struct {
     Bytes bytes, bandwidth;               ///< of one rank's device
     double fp32 = 0, bf16 = 0, fp16 = 0;  ///< operations a second, of large products
+    MachineKind kind = MachineKind::kCpu;
+    std::int64_t multiprocessors = 0;
+    Bytes context;      ///< of the driver and its libraries, before the first tensor
+    Bytes workspace;    ///< of products, a stream
+    double launch = 0;  ///< seconds that giving one kernel to the device takes
   } device = {};
+  struct {
+    std::int64_t devices = 0;  ///< of one machine
+    Bytes bandwidth;           ///< that one sends to another, a second
+  } peers = {};
+  struct {
+    Bytes bandwidth;  ///< that one device sends to another machine, a second
+  } network = {};
   struct {
     Bytes to_device, to_host;
     double latency = 0;  ///< seconds of every transfer
@@ -36,6 +53,9 @@ struct MachineProfile {
 };
 
 void describe(OptionSet& set, MachineProfile& machine);
+
+/// A GPU that everybody knows, "h100", by its published rates; or a file. Errors name both.
+MachineProfile find_machine(const std::string& name_or_path);
 
 /// YAML, or the JSON that to_json() made.
 MachineProfile parse_machine(const std::string& text, const std::string& name);

@@ -46,6 +46,24 @@ TEST(MachineProfile, RefusesFieldsAndFilesThatAreNone) {
   EXPECT_THROW(load_machine("/nowhere/m.yaml"), UserError);
 }
 
+TEST(MachineProfile, KnowsGpusByName) {
+  for (const char* name : {"a100", "h100", "h200"}) {
+    const MachineProfile machine = find_machine(name);
+    EXPECT_EQ(machine.source, "published");
+    EXPECT_EQ(machine.device.kind, MachineKind::kCuda);
+    EXPECT_GT(machine.device.bf16, machine.device.fp32);
+    EXPECT_GT(machine.device.bandwidth.count, 1'000'000'000'000);
+    EXPECT_GT(machine.peers.bandwidth.count, machine.network.bandwidth.count);
+    EXPECT_EQ(to_json(parse_machine(to_json(machine).dump(), "m")), to_json(machine));
+  }
+  try {
+    find_machine("h300");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(error.text().expected.find("a100, h100, h200"), std::string::npos);
+  }
+}
+
 // What the repository ships can be planned for.
 TEST(MachineProfile, FilesThatComeWithStrataHaveBudgetsAndRates) {
   int files = 0;

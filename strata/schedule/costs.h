@@ -44,6 +44,8 @@ struct CostTable {
   std::vector<double> micro_batch_scale;  ///< per micro-batch, 1 = full size; empty: all full
   int weight_element_bytes = 4;
   std::int64_t batch_bytes = 0;  ///< the mini-batch's own tensors, on every rank that reads them
+  std::int64_t workspace_bytes = 0;   ///< of a GPU's context and libraries, on every rank
+  std::int64_t allocation_block = 1;  ///< a GPU's allocator rounds every buffer up to these, bytes
   /// Of a model that reads rows of embeddings: from the last backward of a step to the rows that its
   /// update has made, on the rank that reads them; and how many updates rows may lack.
   double rows_seconds = 0;
