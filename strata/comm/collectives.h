@@ -4,6 +4,10 @@
 /// An ordered sum is an all-to-all of shards and a local sum: the bytes of a ring, one wait. The
 /// started forms return at once and overlap with whatever the rank does until finish().
 ///
+/// Tensors of a rank's device are added and copied there, in the order of its stream, and nothing here
+/// waits for it; in what way they travel is the group's (ExchangeWay). Where a communicator carries
+/// them and the recipe says mesh.reduction: native, its own sums replace the ordered ones.
+///
 /// Shapes   contiguous tensors of one shape and dtype on all ranks (fp32, fp64, bf16).
 /// Threads  collective: all ranks of the group call the same functions in the same order.
 /// Cost     per rank, n ranks, x bytes: sums 2 (n-1)/n x, gather and scatter (n-1)/n x.
@@ -49,7 +53,15 @@ class ReduceScatter {
 
  private:
   friend void all_reduce_sum(Group& group, at::Tensor& x);
+  friend void all_reduce_on_device(Group& group, at::Tensor& x);
+  void start_by_communicator(const at::Tensor& flat, const Shards& shards);
+  void sum(const at::Tensor& into);
+
+  Group* group_ = nullptr;
   std::vector<ImportedChunks> terms_;  // in rank order
+  at::Tensor flat_;                    // what a communicator sends
+  Event received_;                     // by the communication stream
+  bool through_host_ = false;
 };
 
 /// Collects all ranks' shards in a flat buffer. The same rule for the shard.
@@ -62,6 +74,8 @@ class AllGather {
 
  private:
   friend void all_reduce_sum(Group& group, at::Tensor& x);
+  friend void all_reduce_on_device(Group& group, at::Tensor& x);
+  void finish_by_communicator(const at::Tensor& flat, const at::Tensor& own);
   static AllGather prepare(Group& group, at::Tensor shard, Shards shards);
   void export_part(std::int64_t begin, std::int64_t end);
 
@@ -69,6 +83,8 @@ class AllGather {
   MessageTag tag_;
   at::Tensor shard_;
   Shards shards_;
+  Event ready_;  // the shard, for the communication stream
+  bool through_host_ = false;
 };
 
 /// Performs an action on every rank of a group, so that all go on or all fail. What the actions

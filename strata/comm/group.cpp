@@ -4,6 +4,7 @@
 #include "strata/comm/group.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "strata/base/errors.h"
 #include "strata/base/philox.h"
@@ -27,11 +28,16 @@ std::uint64_t id_of(std::uint64_t parent, const std::vector<int>& members,
 
 Group::Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
              std::uint64_t id, MemoryAccount* account, Device device)
+    : Group(std::move(mailboxes), std::move(members), world_rank, id, account,
+            std::make_shared<RankDevice>(device)) {}
+
+Group::Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
+             std::uint64_t id, MemoryAccount* account, std::shared_ptr<RankDevice> device)
     : mailboxes_(std::move(mailboxes)),
       members_(std::move(members)),
       id_(id),
       account_(account),
-      device_(device) {
+      device_(std::move(device)) {
   const auto self = std::find(members_.begin(), members_.end(), world_rank);
   STRATA_CHECK(self != members_.end(), "comm.group");
   rank_ = static_cast<int>(self - members_.begin());
@@ -41,7 +47,8 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& purpose)
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(members_.at(rank));
   const std::uint64_t id = id_of(id_, members, purpose);
-  return Group(mailboxes_, std::move(members), members_[rank_], id, account_, device_);
+  const int self = members_[rank_];
+  return Group(mailboxes_, std::move(members), self, id, account_, device_);
 }
 
 Address Group::to(int peer, const MessageTag& tag) const {
@@ -54,28 +61,109 @@ Address Group::from(int peer, const MessageTag& tag) const {
   return {members_[peer], members_[rank_], id_, tag};
 }
 
+void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent) {
+  const Address address = to(peer, tag);
+  const bool local = mailboxes_->is_local(address.to), on_device = device_->owns(tensor);
+  if (!on_device && !(local && lent)) return mailboxes_->post(address, {std::move(tensor), {}});
+  if (!local) {
+    return device_->pass_to_host(
+        tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous(),
+        [mailboxes = mailboxes_, address](at::Tensor host) {
+          mailboxes->post(address, {.tensor = std::move(host), .numbers = {}, .of_device = true});
+        },
+        [mailboxes = mailboxes_](const Error& error) { mailboxes->fail_everywhere(error); });
+  }
+  Message message{.tensor = std::move(tensor), .numbers = {}};
+  // Its memory would be given out again in the order of this rank's stream, not of its reader's.
+  const bool elsewhere = on_device && mailboxes_->device_of(address.to) != device();
+  if (on_device) message.ready = device_->stream.record();
+  if (lent || elsewhere) message.loan = device_->loans.lend(message.tensor, address.to, elsewhere);
+  mailboxes_->post(address, std::move(message));
+}
+
 void Group::send(int peer, const MessageTag& tag, at::Tensor tensor) {
-  mailboxes_->post(to(peer, tag), {std::move(tensor), {}});
+  post(peer, tag, std::move(tensor), /*lent=*/false);
 }
 
 at::Tensor Group::receive(int peer, const MessageTag& tag) {
-  at::Tensor tensor = import_buffer(peer, tag).tensor();
+  const ImportedBuffer buffer = import_buffer(peer, tag);
+  at::Tensor tensor = buffer.tensor();
+  if (buffer.lent()) {  // the bytes are another device's
+    at::Tensor own = device_->ops->empty_like(device_->stream, tensor);
+    device_->ops->copy(device_->stream, own, tensor);
+    tensor = std::move(own);
+  }
   if (account_) charge_to(tensor, *account_);
   return tensor;
 }
 
 void Group::export_buffer(int peer, const MessageTag& tag, at::Tensor tensor) {
-  mailboxes_->post(to(peer, tag), {std::move(tensor), {}});
+  device_->loans.reclaim(device_->stream);
+  post(peer, tag, std::move(tensor), /*lent=*/true);
 }
 
 ImportedBuffer Group::import_buffer(int peer, const MessageTag& tag) {
-  return ImportedBuffer(mailboxes_->take(from(peer, tag)));
+  Message message = mailboxes_->take(from(peer, tag));
+  device_->loans.reclaim(device_->stream);
+  device_->stream.wait(message.ready);
+  if (message.of_device && device_->ops)
+    return ImportedBuffer(device_->on_device(ImportedBuffer(std::move(message)).tensor()));
+  return ImportedBuffer(std::move(message), device_->stream);
+}
+
+void Group::before_write(const at::Tensor& bytes) {
+  if (mailboxes_->failed()) throw Cancelled();  // who has failed doesn't end what it has borrowed
+  device_->loans.before_write(bytes, device_->stream);
 }
 
 bool Group::reads_in_place(int peer) const { return mailboxes_->reads_in_place(members_[peer]); }
 
 MessageTag Group::next_collective() {
   return {.kind = kCollective, .value = static_cast<std::int32_t>(collectives_++)};
+}
+
+struct Group::Exchange {
+  ExchangeWay way = ExchangeWay::kPeers;
+  std::unique_ptr<Communicator> communicator;
+};
+
+ExchangeWay Group::exchange_way() {
+  if (exchange_) return exchange_->way;
+  exchange_ = std::make_shared<Exchange>();
+  if (std::ranges::all_of(members_, [&](int rank) { return mailboxes_->is_local(rank); }))
+    return exchange_->way;
+  const CommunicatorBackend& backend = device_->backend;
+  const RankPlace here{.process = world_rank(rank_) / mailboxes_->local_ranks(),
+                       .device = backend.present() ? backend.device_id(device()) : 0,
+                       .has_backend = backend.present()};
+  const MessageTag tag = next_collective();
+  const auto bytes = byte_tensor(std::as_bytes(std::span(&here, 1)));
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank_) send(peer, tag, bytes);
+  std::vector<RankPlace> places(members_.size(), here);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    const at::Tensor theirs = receive(peer, tag);
+    STRATA_CHECK_EQ(theirs.nbytes(), sizeof(RankPlace), "comm.exchange_way");
+    std::memcpy(&places[static_cast<std::size_t>(peer)], theirs.const_data_ptr(), sizeof here);
+  }
+  return exchange_->way = strata::exchange_way(places);
+}
+
+Communicator& Group::communicator() {
+  STRATA_CHECK(exchange_way() == ExchangeWay::kCommunicator, "comm.communicator");
+  if (exchange_->communicator) return *exchange_->communicator;
+  const MessageTag tag = next_collective();
+  std::string id;
+  if (rank_ == 0) {
+    id = device_->backend.unique_id();
+    for (int peer = 1; peer < size(); ++peer) send(peer, tag, byte_tensor(id));
+  } else {
+    id = text_of(receive(0, tag));
+  }
+  exchange_->communicator = device_->backend.join(
+      id, rank_, size(), device(), [mailboxes = mailboxes_] { return mailboxes->failed(); });
+  return *exchange_->communicator;
 }
 
 void Group::doing(const char* what, int position, int micro_batch) {

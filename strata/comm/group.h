@@ -3,6 +3,10 @@
 ///
 /// In a group of one, collectives return at once, and send and receive are bugs.
 ///
+/// Where a device works behind the caller's back, a message carries the event behind which its bytes
+/// are there, and the receiver's stream waits for it: no call here waits for a device, but for what
+/// leaves or enters a process through its memory.
+///
 /// Threads  one Group object belongs to one rank; different ranks' objects are used concurrently.
 /// Errors   Cancelled when another rank failed: the first error is the one that is reported.
 #pragma once
@@ -16,6 +20,7 @@
 #include <vector>
 
 #include "strata/comm/message.h"
+#include "strata/comm/rank_device.h"
 #include "strata/comm/shared_buffer.h"
 #include "strata/device/device.h"
 #include "strata/schedule/mesh.h"
@@ -31,27 +36,33 @@ class Group {
   /// what the rank receives. `device`: where its tensors live.
   Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
         std::uint64_t id, MemoryAccount* account, Device device = {});
+  /// `device`: the rank's, the same object in all its groups.
+  Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
+        std::uint64_t id, MemoryAccount* account, std::shared_ptr<RankDevice> device);
 
   int rank() const { return rank_; }  ///< within the group
   int size() const { return static_cast<int>(members_.size()); }
   int world_rank(int rank) const { return members_[rank]; }
-  Device device() const { return device_; }  ///< this rank's: it takes tensors from no other
+  Device device() const { return device_->device(); }  ///< this rank's
+  RankDevice& rank_device() const { return *device_; }
 
   /// Some of the ranks of this group, this one among them, in ascending order. Every member makes
   /// it by itself with the same arguments; `purpose` tells groups of the same ranks apart.
   Group subgroup(const std::vector<int>& ranks, const std::string& purpose) const;
 
-  /// Hands a tensor to `peer`; never waits. Ranks of one process share the storage: the sender must
-  /// not write to it again. Bytes stay charged to the sender until the receiver takes them.
+  /// Hands a tensor to `peer`; never waits. Ranks of one process and device share the storage: the
+  /// sender must not write to it again. Bytes stay charged to the sender until the receiver takes them.
   void send(int peer, const MessageTag& tag, at::Tensor tensor);
 
   /// Waits for the message and charges its bytes to this rank's account.
   at::Tensor receive(int peer, const MessageTag& tag);
 
   /// Lets `peer` read a tensor where it is: as send, but the bytes stay the sender's, who must not
-  /// write to them before something later tells it that the peer has read them.
+  /// write to them before something later tells it that the peer has read them. before_write() checks
+  /// that, within a process, and makes this rank's stream wait for those that have.
   void export_buffer(int peer, const MessageTag& tag, at::Tensor tensor);
   ImportedBuffer import_buffer(int peer, const MessageTag& tag);
+  void before_write(const at::Tensor& bytes);
 
   /// Whether `peer` reads large tensors where they are: on this machine, and able to.
   bool reads_in_place(int peer) const;
@@ -68,16 +79,24 @@ class Group {
   /// A tag for the next collective: ranks of a group start them in the same order.
   MessageTag next_collective();
 
+  /// How the ranks exchange tensors of their devices. Collective, once: it asks them where they are.
+  ExchangeWay exchange_way();
+  /// Of exchange_way() kCommunicator. Collective, once.
+  Communicator& communicator();
+
  private:
   Address to(int peer, const MessageTag& tag) const;
   Address from(int peer, const MessageTag& tag) const;
+  void post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent);
 
   std::shared_ptr<Mailboxes> mailboxes_;
   std::vector<int> members_;
   int rank_ = 0;
   std::uint64_t id_ = 0;
   MemoryAccount* account_ = nullptr;
-  Device device_;
+  std::shared_ptr<RankDevice> device_;
+  struct Exchange;
+  std::shared_ptr<Exchange> exchange_;  // of this rank; null: not known yet
   std::uint32_t collectives_ = 0;
 };
 

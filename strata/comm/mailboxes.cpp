@@ -13,7 +13,10 @@
 namespace strata {
 
 Mailboxes::Mailboxes(int world_size, int first_rank, int local_ranks)
-    : world_size_(world_size), first_rank_(first_rank), progress_(world_size) {
+    : world_size_(world_size),
+      first_rank_(first_rank),
+      devices_(static_cast<std::size_t>(local_ranks)),
+      progress_(world_size) {
   for (int i = 0; i < local_ranks; ++i) mailboxes_.push_back(std::make_unique<Mailbox>());
 }
 
@@ -75,6 +78,11 @@ bool Mailboxes::fail(std::exception_ptr error, int precedence) {
     mailbox->arrived.notify_all();
   }
   return true;
+}
+
+void Mailboxes::fail_everywhere(const Error& error) {
+  if (remote_) return remote_->fail(error);
+  fail(to_exception(error));
 }
 
 void Mailboxes::rethrow_failure() const {

@@ -14,9 +14,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "strata/base/errors.h"
 #include "strata/comm/message.h"
+#include "strata/device/device.h"
 #include "strata/transport/watchdog.h"
 
 namespace strata {
@@ -30,6 +33,7 @@ class RemoteRanks {
   virtual ~RemoteRanks() = default;
   virtual void send(const Address& address, Message message) = 0;  ///< never waits
   virtual bool reads_in_place(int rank) const = 0;  ///< the tensors of this process's ranks
+  virtual void fail(const Error& error) = 0;        ///< ends all ranks, here and elsewhere
 };
 
 class Mailboxes {
@@ -46,6 +50,10 @@ class Mailboxes {
   /// Sends to the ranks of other processes; must outlive the last post.
   void set_remote(RemoteRanks* remote) { remote_ = remote; }
 
+  /// Where the tensors of this process's ranks live, before the ranks start; by default on the CPU.
+  void set_devices(std::vector<Device> devices) { devices_ = std::move(devices); }
+  Device device_of(int rank) const { return devices_[rank - first_rank_]; }
+
   ProgressTable& progress() { return progress_; }
 
   void post(const Address& address, Message message);
@@ -56,6 +64,8 @@ class Mailboxes {
   /// Ends every wait, now and later. Of several errors the one of the lowest precedence is kept, of
   /// these the first: then all processes report the same one. False if it was not kept.
   bool fail(std::exception_ptr error, int precedence = 0);
+  /// The same, in the other processes, too.
+  void fail_everywhere(const Error& error);
   bool failed() const { return failed_; }
   void rethrow_failure() const;
 
@@ -70,6 +80,7 @@ class Mailboxes {
   int world_size_;
   int first_rank_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
+  std::vector<Device> devices_;
   ProgressTable progress_;
   RemoteRanks* remote_ = nullptr;
   std::atomic<bool> failed_ = false;

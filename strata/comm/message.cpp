@@ -16,6 +16,13 @@ namespace {
 static_assert(std::is_trivially_copyable_v<Frame> && sizeof(Frame) <= kMessageHeaderBytes);
 
 void describe_tensor(Frame& frame, at::Tensor& tensor) {
+  if (!tensor.is_cpu()) {
+    throw InternalError({.operation = "comm.send",
+                         .what = "a device's address would be sent to another process",
+                         .expected = "a tensor in host memory",
+                         .got = tensor.device().str(),
+                         .fix = ""});
+  }
   if (!tensor.is_non_overlapping_and_dense()) tensor = tensor.contiguous();
   STRATA_CHECK(tensor.dim() <= Frame::kDims, "comm.send");
   frame.has_tensor = true;
@@ -56,6 +63,8 @@ Frame frame_of(const Address& address, Message& message) {
   frame.kind = FrameKind::kMessage;
   frame.address = address;
   frame.numbers = message.numbers.size();
+  frame.of_device = message.of_device;
+  STRATA_CHECK(message.ready.query() && !message.loan, "comm.send");
   STRATA_CHECK(!message.tensor.defined() || message.numbers.empty(), "comm.send");
   if (message.tensor.defined()) describe_tensor(frame, message.tensor);
   if (frame.fits()) put_inside(frame, message);
@@ -77,6 +86,7 @@ Frame frame_of(FrameKind kind, std::span<const std::byte> bytes, Message& messag
 
 Message message_of(const Frame& frame) {
   Message message;
+  message.of_device = frame.of_device;
   message.numbers.resize(frame.numbers);
   if (frame.has_tensor) {
     message.tensor = at::empty_strided({frame.sizes, static_cast<std::size_t>(frame.dims)},

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "strata/device/device.h"
+
 namespace strata {
 
 /// Identifies a message between two ranks of a group; a tag may be used again once it was taken.
@@ -37,11 +39,15 @@ struct Address {
 };
 
 class RemoteBuffer;
+class Loan;
 
 struct Message {
   at::Tensor tensor;            ///< undefined: numbers only, or a remote buffer
   std::vector<double> numbers;  ///< charged to nobody; only without a tensor
   std::shared_ptr<const RemoteBuffer> remote = nullptr;  ///< still in a same-host peer's memory
+  Event ready = {};                      ///< behind which the tensor's bytes are there
+  std::shared_ptr<Loan> loan = nullptr;  ///< the bytes stay the sender's: ended when they are read
+  bool of_device = false;  ///< the bytes are a copy of a device's, and belong on one again
 };
 
 /// A flat tensor of bytes, and a text that travelled in one.
@@ -66,6 +72,7 @@ struct Frame {
   FrameKind kind = FrameKind::kShutdown;
   std::int8_t dtype = 0;
   bool has_tensor = false;
+  bool of_device = false;  ///< as Message::of_device
   std::int16_t dims = 0;
   Address address;
   std::int64_t sizes[kDims] = {};
@@ -82,7 +89,8 @@ struct Frame {
   bool fits() const { return bytes() <= kInside; }
 };
 
-/// The header of a message. `message.tensor` becomes the dense tensor whose bytes are to be sent.
+/// The header of a message. `message.tensor` becomes the dense tensor whose bytes are to be sent; they are
+/// in host memory and there, for what sends them knows neither devices nor events.
 Frame frame_of(const Address& address, Message& message);
 
 /// Makes of a message's frame one that only says where the tensor is.

@@ -136,6 +136,7 @@ void PeerProtocol::deliver_export(int process, const Frame& frame) {
     if (mailboxes_.failed()) throw Cancelled();
   };
   Message message;
+  message.of_device = frame.of_device;
   message.remote = std::make_shared<RemoteBuffer>(frame, RemoteBuffer::Source{read, release});
   mailboxes_.post(frame.address, std::move(message));
 }

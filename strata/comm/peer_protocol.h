@@ -47,7 +47,7 @@ class PeerProtocol : public RemoteRanks, private TransportReceiver {
   bool reads_in_place(int rank) const override;
 
   /// Ends all ranks here and, with the same error, in the other processes.
-  void fail(const Error& error);
+  void fail(const Error& error) override;
 
   /// To every peer that still listens.
   void send_status(std::span<const std::byte> status);

@@ -96,6 +96,7 @@ struct World::Parts {
   Rendezvous rendezvous;
   std::shared_ptr<Mailboxes> mailboxes;
   std::vector<MemoryAccount*> accounts;
+  std::vector<std::shared_ptr<RankDevice>> devices;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<PeerProtocol> peers;  // null: alone
   std::unique_ptr<Watchdog> watchdog;
@@ -139,6 +140,17 @@ struct World::Parts {
                                     update_progress(process, status);
                                   }});
     mailboxes->set_remote(peers.get());
+  }
+
+  void make_devices() {
+    std::vector<Device> places;
+    for (int rank = first_rank(); rank < first_rank() + mailboxes->local_ranks(); ++rank) {
+      devices.push_back(options.rank_device
+                            ? options.rank_device(rank)
+                            : std::make_shared<RankDevice>(device_of(rank), options.reduction));
+      places.push_back(devices.back()->device());
+    }
+    mailboxes->set_devices(std::move(places));
   }
 
   void update_progress(int process, std::span<const std::byte> status) {
@@ -192,7 +204,7 @@ struct World::Parts {
       mailboxes->progress().bind(rank);
       std::vector<int> members(options.ranks);
       std::iota(members.begin(), members.end(), 0);
-      Group group(mailboxes, std::move(members), rank, 0, &account, device_of(rank));
+      Group group(mailboxes, std::move(members), rank, 0, &account, devices[rank - first_rank()]);
       function(group, account);
       mailboxes->progress().end(rank);
     } catch (const Cancelled&) {
@@ -246,6 +258,7 @@ World::World(RanksOptions options) : parts_(std::make_unique<Parts>()) {
                                                  parts_->options.device_bytes,
                                                  parts_->options.device.kind));
   parts_->limit_devices();
+  parts_->make_devices();
   if (!rendezvous.alone()) parts_->connect();
   parts_->start_watchdog();
 }
@@ -280,6 +293,7 @@ void World::run(const RankFunction& function) {
   for (int i = 0; i < local_ranks(); ++i)
     threads.emplace_back([&, rank = first_rank() + i] { parts_->run_rank(rank, function); });
   threads.clear();
+  for (const std::shared_ptr<RankDevice>& device : parts_->devices) device->finish_passing();
   parts_->finish();
   parts_->mailboxes->rethrow_failure();
 }

@@ -40,6 +40,9 @@ struct RanksOptions {
   double stall_seconds = 10;        ///< a rank without progress is named after these; 0: never
   double stall_fatal_seconds = 60;  ///< and ends the run after these; 0: never
   TransportKind transport = TransportKind::kSockets;
+  Reduction reduction = Reduction::kOrdered;  ///< of devices; a CPU's is always ordered
+  /// What each rank of this process computes on; empty: what the build has for `device`.
+  std::function<std::shared_ptr<RankDevice>(int rank)> rank_device;
   std::optional<Rendezvous> rendezvous;  ///< default: from the environment
   /// How the processes are connected; empty: they join at the rendezvous (transport/join.h).
   std::function<std::unique_ptr<Transport>(const Rendezvous& rendezvous)> connect;

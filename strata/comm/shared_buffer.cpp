@@ -55,8 +55,10 @@ at::Tensor RemoteBuffer::copy() const {
   return tensor;
 }
 
-ImportedBuffer::ImportedBuffer(Message message)
-    : local_(std::move(message.tensor)), remote_(std::move(message.remote)) {}
+ImportedBuffer::ImportedBuffer(Message message, const Stream& stream)
+    : reading_(reading(std::move(message.loan), stream)),
+      local_(std::move(message.tensor)),
+      remote_(std::move(message.remote)) {}
 
 std::int64_t ImportedBuffer::numel() const { return remote_ ? remote_->numel() : local_.numel(); }
 
@@ -122,6 +124,13 @@ const void* ImportedChunks::next(std::int64_t count, at::ScalarType dtype, void*
            static_cast<std::size_t>(first) * c10::elementSize(dtype);
   chunk.read(first, count, buffer);
   return buffer;
+}
+
+at::Tensor ImportedChunks::whole(at::ScalarType dtype) {
+  const ImportedBuffer& chunk = await(dtype);
+  STRATA_CHECK(position_ == 0 && chunk.numel() == numel_ && chunk.data(), "comm.chunks");
+  position_ = numel_;
+  return chunk.tensor();
 }
 
 void ImportedChunks::read_rest(at::ScalarType dtype, void* to) {

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "strata/comm/loan.h"
 #include "strata/comm/message.h"
 
 namespace strata {
@@ -70,11 +71,14 @@ class RemoteBuffer {
 
 class ImportedBuffer {
  public:
-  explicit ImportedBuffer(Message message);
+  /// `stream`: of the reader, if the message is a loan: it ends behind what the stream has when the last
+  /// copy of this object goes.
+  explicit ImportedBuffer(Message message, const Stream& stream = Stream());
   explicit ImportedBuffer(at::Tensor tensor) : local_(std::move(tensor)) {}
 
   std::int64_t numel() const;
   at::ScalarType dtype() const;
+  bool lent() const { return reading_ != nullptr; }  ///< the bytes are the sender's
 
   /// Its elements, if they are in this process; else null.
   const void* data() const;
@@ -87,7 +91,8 @@ class ImportedBuffer {
   operator at::Tensor() const { return tensor(); }  // NOLINT: for those who read all of it anyway
 
  private:
-  at::Tensor local_;  // undefined: remote
+  std::shared_ptr<const void> reading_;  // null: no loan
+  at::Tensor local_;                     // undefined: remote
   std::shared_ptr<const RemoteBuffer> remote_;
 };
 
@@ -113,6 +118,9 @@ class ImportedChunks {
   /// The next elements, which must not cross a multiple of kChunkElements: where they are, or read
   /// to `buffer`. Valid until the next call. Waits for them.
   const void* next(std::int64_t count, at::ScalarType dtype, void* buffer);
+
+  /// All of it at once, where it is in this process; valid until this object goes.
+  at::Tensor whole(at::ScalarType dtype);
 
   /// Copies all that is left.
   void read_rest(at::ScalarType dtype, void* to);

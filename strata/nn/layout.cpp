@@ -11,9 +11,8 @@
 namespace strata {
 namespace {
 
-std::int64_t align(std::int64_t numel, at::ScalarType dtype) {
-  const std::int64_t unit =
-      kWeightAlignmentBytes / static_cast<std::int64_t>(c10::elementSize(dtype));
+std::int64_t align(std::int64_t numel, at::ScalarType dtype, std::int64_t alignment_bytes) {
+  const std::int64_t unit = alignment_bytes / static_cast<std::int64_t>(c10::elementSize(dtype));
   return (numel + unit - 1) / unit * unit;
 }
 
@@ -47,7 +46,7 @@ void append(std::vector<Run>& runs, const Run& run) {
 }  // namespace
 
 LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed, int ranks,
-                        at::ScalarType dtype) {
+                        at::ScalarType dtype, std::int64_t alignment_bytes) {
   STRATA_CHECK_EQ(specs.size(), borrowed.size(), "nn.make_layout");
   LayerLayout layout;
   layout.placements.resize(specs.size());
@@ -59,7 +58,7 @@ LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& 
       const std::int64_t numel = TensorSpec{shape}.numel();
       layout.placements[i] = {
           .shape = std::move(shape), .offset = offset, .numel = numel, .borrowed = borrowed[i]};
-      offset += align(numel, dtype);
+      offset += align(numel, dtype, alignment_bytes);
     }
     return offset;
   };

@@ -5,9 +5,9 @@
 /// end in padding, which belongs to no run and stays zero.
 ///
 /// Order: weights with decay, weights without, running statistics, then (in the gradient buffer only,
-/// or in a replica) uses of weights that another layer owns. Each starts at a multiple of 64 bytes, in the buffer of
-/// the weights' own type and in those of fp32; padding is zero, so one optimizer pass covers a range
-/// and its bits don't depend on how it is cut.
+/// or in a replica) uses of weights that another layer owns. Each starts at a multiple of 64 bytes (256 for a GPU,
+/// whose libraries choose algorithms by it), in the buffer of the weights' own type and in those of fp32;
+/// padding is zero, so one optimizer pass covers a range and its bits don't depend on how it is cut.
 ///
 /// Units  offsets and lengths in elements, row-major.
 #pragma once
@@ -20,6 +20,7 @@
 namespace strata {
 
 inline constexpr std::int64_t kWeightAlignmentBytes = 64;
+inline constexpr std::int64_t kCudaWeightAlignmentBytes = 256;
 
 struct WeightPlacement {
   std::vector<std::int64_t> shape;  ///< of this rank's slice
@@ -40,7 +41,8 @@ struct LayerLayout {
 /// `borrowed[i]`: specs[i] is tied and owned by another layer. `ranks`: among which split weights
 /// are divided; the layout is the same on all of them. `dtype`: of the weights.
 LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& borrowed,
-                        int ranks = 1, at::ScalarType dtype = at::kFloat);
+                        int ranks = 1, at::ScalarType dtype = at::kFloat,
+                        std::int64_t alignment_bytes = kWeightAlignmentBytes);
 
 /// Elements that are contiguous both in the slice and in the whole weight.
 struct Run {

@@ -137,6 +137,14 @@ void Sequential::resolve_ties(int layer, std::vector<WeightSpec> specs) {
   layouts_.push_back(make_layout(std::move(specs), borrowed, split_.ranks, precision_));
 }
 
+void Sequential::align_weights(std::int64_t bytes) {
+  for (LayerLayout& layout : layouts_) {
+    std::vector<bool> borrowed;
+    for (const WeightPlacement& place : layout.placements) borrowed.push_back(place.borrowed);
+    layout = make_layout(std::move(layout.specs), borrowed, split_.ranks, precision_, bytes);
+  }
+}
+
 std::vector<TensorSpec> Sequential::value_specs(const std::vector<TensorSpec>& batch_inputs) const {
   std::vector<TensorSpec> values(dataflow_.values.size());
   for (int layer = 0; layer < num_layers(); ++layer) {

@@ -44,6 +44,9 @@ class Sequential {
           const std::vector<std::string>& inputs = {"x"},
           const std::vector<std::string>& outputs = {"x"});
 
+  /// Where weights begin in the flat buffers of layers (nn/layout.h); when all layers are added.
+  void align_weights(std::int64_t bytes);
+
   /// The gradient of this input of the mini-batch, rows of embeddings, is handed out; before layers are
   /// added, and of one input.
   void want_gradient(const std::string& batch_input);

@@ -30,6 +30,27 @@ std::shared_ptr<Identity> layer(std::vector<WeightSpec> weights = {}) {
   return std::make_shared<Identity>(std::move(weights));
 }
 
+// A GPU's libraries choose an algorithm by the alignment of what they are given, up to 256 bytes.
+TEST(Sequential, AlignsWeightsOfAGpuTo256BytesInEveryPrecision) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    Sequential model({"tokens"}, {}, dtype);
+    model.add("layer",
+              layer({{.name = "a", .shape = {3, 5}, .decay = true},
+                     {.name = "b", .shape = {129}},
+                     {.name = "c", .shape = {1}}}),
+              {"tokens"});
+    EXPECT_LT(model.layout(0).own_numel, 250);
+    model.align_weights(kCudaWeightAlignmentBytes);
+    const LayerLayout& layout = model.layout(0);
+    const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
+    for (const WeightPlacement& place : layout.placements)
+      EXPECT_EQ(place.offset * element % 256, 0);
+    EXPECT_EQ(layout.own_numel, dtype == at::kFloat ? 64 + 192 + 64 : 128 + 256 + 128);
+    EXPECT_EQ(layout.specs[1].name, "b");
+    EXPECT_EQ(layout.placements[1].numel, 129);
+  }
+}
+
 TEST(Sequential, WiresSkipsBetweenAnyTwoLayers) {
   Sequential model({"tokens"});
   model.add("a", layer(), {"tokens"}, {"early"});

@@ -266,6 +266,7 @@ UpdateRange StageMachine::update_range(const Lease& lease) const {
 
 void StageMachine::update_shard(const Lease& lease) {
   if (lease.placement().shard.size() == 0) return;
+  groups_.world.before_write(lease.weight_shard());  // which peers have gathered
   optimizer_->update(update_range(lease), step_end_.scalars());
   move_statistics(statistics_of(lease), micro_batches_of_step(), step_end_.scalars());
 }
@@ -313,6 +314,7 @@ void StageMachine::gather_from_host(int layer) {
   const Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kWeights);
   const FlatRange shard = lease.placement().shard;
   at::Tensor own = lease.flat_weights().narrow(0, shard.begin, shard.size());
+  groups_.world.before_write(own);
   own.copy_(lease.weight_shard());
   AllGather::start(groups_.shard, own, cuts_of(layer).shards).finish(lease.flat_weights());
 }

@@ -53,6 +53,11 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
           named({ReduceMode::kAuto, ReduceMode::kOnce, ReduceMode::kEach}),
           {.help = "When replicas add their gradients: once a step, after each micro-batch (less "
                    "memory with zero 2 and 3, more communication), or what fits"});
+  set.add(
+      prefix + ".reduction", &options.reduction, named({Reduction::kOrdered, Reduction::kNative}),
+      {.help = "In which order sums between ranks are made; ordered: that of ranks, the same bits "
+               "however they are connected; native: what NCCL is fastest with, between processes "
+               "with GPUs (elsewhere ordered)"});
   set.add(prefix + ".sequence_parallel", &options.sequence_parallel,
           {.help = "Divide what tensor-parallel ranks would all keep along the sequence"});
   set.add(prefix + ".virtual_stages", &options.virtual_stages,

@@ -24,6 +24,7 @@ struct MeshOptions {
   std::int64_t zero = 0;         ///< 1: shards states, 2: and gradients, 3: and weights
   std::int64_t shard_ranks = 0;  ///< replicas that share one set of shards; 0: all of dp
   ReduceMode reduce = ReduceMode::kAuto;
+  Reduction reduction = Reduction::kOrdered;
   bool sequence_parallel = false;  ///< with tp: activations between split regions divided too
   std::int64_t virtual_stages = 1;
   ScheduleKind schedule = ScheduleKind::k1f1b;        ///< not kForward

@@ -11,6 +11,10 @@ std::string axis(const char* name, int place, int size) {
 
 }  // namespace
 
+const char* name_of(Reduction reduction) {
+  return reduction == Reduction::kNative ? "native" : "ordered";
+}
+
 std::vector<int> Mesh::pp_line(int rank) const {
   MeshPlace at = place(rank);
   std::vector<int> line;

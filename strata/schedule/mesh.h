@@ -4,10 +4,18 @@
 /// stage, then the stages: rank = (pp * DP + dp) * TP + tp.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace strata {
+
+/// In which order ranks add.
+enum class Reduction : std::uint8_t {
+  kOrdered,  ///< that of ranks: the bits don't depend on how they are connected
+  kNative,   ///< whatever the devices' own library is fastest with, where ranks need one
+};
+const char* name_of(Reduction reduction);  ///< "ordered", "native"
 
 /// A rank's place on each axis.
 struct MeshPlace {

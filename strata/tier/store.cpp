@@ -198,9 +198,9 @@ std::vector<at::Tensor> Lease::slots() const {
   return slots;
 }
 
-LayerStore::LayerStore(std::unique_ptr<Medium> medium, Residency residency, Device device,
+LayerStore::LayerStore(std::unique_ptr<Medium> medium, Residency residency, Stream compute,
                        MemoryAccount* host)
-    : medium_(std::move(medium)), residency_(residency), host_(host), stream_(device) {}
+    : medium_(std::move(medium)), residency_(residency), host_(host), stream_(std::move(compute)) {}
 
 void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlacement& placement) {
   Entry entry;

@@ -18,6 +18,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strata/device/device.h"
@@ -90,7 +91,11 @@ class LayerStore {
   /// `host`: charged for what lives there; null: nobody.
   explicit LayerStore(std::unique_ptr<Medium> medium,
                       Residency residency = Residency::kUntilReleased, Device device = {},
-                      MemoryAccount* host = nullptr);
+                      MemoryAccount* host = nullptr)
+      : LayerStore(std::move(medium), residency, Stream::compute(device), host) {}
+  /// `compute`: where the rank's work is done; it waits for transfers.
+  LayerStore(std::unique_ptr<Medium> medium, Residency residency, Stream compute,
+             MemoryAccount* host = nullptr);
 
   /// Makes the (zeroed) buffers of a layer. A tied weight whose owner was inserted before is a view
   /// of the owner's bytes; otherwise its use gets a replica of its own, which stays.

@@ -47,7 +47,8 @@ std::string division_text(const Recipe& recipe) {
          field("tp", mesh.tp) + field("zero", mesh.zero) + field("shard_ranks", mesh.shard_ranks) +
          field("virtual_stages", mesh.virtual_stages) + "memory.weights " +
          name_of(memory.weights) + ", memory.gradients " + name_of(memory.gradients) +
-         ", memory.states " + name_of(memory.states);
+         ", memory.states " + name_of(memory.states) +
+         (recipe.device_kind() == DeviceKind::kCuda ? ", mesh.device cuda" : "");
 }
 
 [[noreturn]] void refuse_resume(const std::string& where, const std::string& what,

@@ -13,6 +13,7 @@
 #include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/probe.h"
 #include "strata/pipeline/processor.h"
+#include "strata/plan/gpu_costs.h"
 #include "strata/train/trained_model.h"
 
 namespace strata {
@@ -111,30 +112,44 @@ Sequential model_of(const Recipe& recipe) {
   return training_model(recipe, {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel});
 }
 
+// What a rank's attention computes at a time. In fp32 it is another algorithm, without workspaces.
+AttentionShape attention_of(const Recipe& recipe) {
+  if (recipe.recommender || recipe.train.precision == at::kFloat) return {};
+  const DecoderOptions& model = recipe.model;
+  return {.samples = recipe.train.micro_batch,
+          .heads = std::max<std::int64_t>(1, model.heads / recipe.mesh.tp),
+          .tokens = model.context,
+          .head_width = model.head_width > 0 ? model.head_width : model.width / model.heads};
+}
+
 PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
                          const MachineProfile& machine, int processes = 1) {
   const TrainOptions& train = recipe.train;
-  PlanRequest request{.dataflow = model.dataflow(),
-                      .costs_none = byte_costs(model, cost_request(recipe, true, machine)),
-                      .costs_cheap = byte_costs(model, cost_request(recipe, false, machine)),
-                      .shape = {.ranks = as_int(recipe.mesh.pp),
-                                .micro_batches = as_int(count_micro_batches(
-                                    train.mini_batch, as_int(recipe.mesh.dp), train.micro_batch)),
-                                .virtual_stages = as_int(recipe.mesh.virtual_stages)},
-                      .schedule = recipe.mesh.schedule,
-                      .memory = recipe.memory,
-                      .micro_batch = train.micro_batch,
-                      .mesh = mesh_request(recipe.mesh),
-                      .sample_tokens = sample_tokens(recipe),
-                      .updates_at_once = train.clip == 0 && train.precision != at::kHalf,
-                      .machine = machine,
-                      .updates_measured = false};
+  PlanRequest request{
+      .dataflow = model.dataflow(),
+      .costs_none = with_gpu_costs(byte_costs(model, cost_request(recipe, true, machine)), machine,
+                                   attention_of(recipe)),
+      .costs_cheap = with_gpu_costs(byte_costs(model, cost_request(recipe, false, machine)),
+                                    machine, attention_of(recipe)),
+      .shape = {.ranks = as_int(recipe.mesh.pp),
+                .micro_batches = as_int(count_micro_batches(
+                    train.mini_batch, as_int(recipe.mesh.dp), train.micro_batch)),
+                .virtual_stages = as_int(recipe.mesh.virtual_stages)},
+      .schedule = recipe.mesh.schedule,
+      .memory = recipe.memory,
+      .micro_batch = train.micro_batch,
+      .mesh = mesh_request(recipe.mesh),
+      .sample_tokens = sample_tokens(recipe),
+      .updates_at_once = train.clip == 0 && train.precision != at::kHalf,
+      .machine = machine,
+      .updates_measured = false};
   check_bytes(request.costs_none);
   if (processes > 1) {
     request.mesh.rates = kProcessRates;
     // Processes of one machine read each other's memory unless they are told not to.
     request.mesh.reads_in_place = std::getenv("STRATA_SOCKETS") == nullptr;
   }
+  request.mesh.rates = gpu_axis_rates(machine, recipe.mesh.mesh(), request.mesh.rates);
   request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, request.mesh);
   return request;
 }
@@ -200,6 +215,8 @@ MachineProfile this_machine() {
 }
 
 Recipe on_machine(Recipe recipe, const MachineProfile& machine) {
+  if (recipe.device == DeviceChoice::kAuto && machine.device.kind == MachineKind::kCuda)
+    recipe.device = DeviceChoice::kCuda;
   const auto open = [](Bytes& budget, Bytes has) {
     if (budget.count == 0) budget = has;
   };
@@ -304,7 +321,8 @@ RanksOptions ranks_options(const Recipe& given) {
           .fingerprint = given.text,
           .stall_seconds = recipe.mesh.stall_seconds,
           .stall_fatal_seconds = recipe.mesh.stall_fatal_seconds,
-          .transport = recipe.mesh.transport};
+          .transport = recipe.mesh.transport,
+          .reduction = recipe.mesh.reduction};
 }
 
 World join_world(const Recipe& recipe) { return World(ranks_options(recipe)); }

@@ -221,6 +221,11 @@ Device Recipe::rank_device() const {
   return found;
 }
 
+DeviceKind Recipe::device_kind() const {
+  if (device == DeviceChoice::kAuto) return Device::parse(name_of(device)).kind;
+  return device == DeviceChoice::kCuda ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
+
 Recipe parse_recipe(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides, const Recipe& defaults) {
   Recipe recipe = defaults;

@@ -63,6 +63,7 @@ struct Recipe {
   /// Of the kind that ranks compute on, the first one; refused if it is not there. The process is set up
   /// for it (device/determinism.h).
   Device rank_device() const;
+  DeviceKind device_kind() const;  ///< the same of one that need not be there
 };
 
 /// Reads `path`, or standard input for "-", and applies `overrides` ("a.b=c"). Fields that neither

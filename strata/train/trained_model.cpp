@@ -5,10 +5,14 @@
 namespace strata {
 
 Sequential training_model(const Recipe& recipe, TensorSplit split) {
-  if (recipe.recommender)
-    return make_recommender(recipe.recommender->model, inputs_of(*recipe.recommender),
-                            RecommenderOutput::kLoss, split, recipe.train.precision);
-  return make_model(recipe.model, DecoderOutput::kLoss, split, recipe.train.precision);
+  Sequential model =
+      recipe.recommender
+          ? make_recommender(recipe.recommender->model, inputs_of(*recipe.recommender),
+                             RecommenderOutput::kLoss, split, recipe.train.precision)
+          : make_model(recipe.model, DecoderOutput::kLoss, split, recipe.train.precision);
+  // Elsewhere weights lie where they did: sums of squares, and so losses, keep their bits.
+  if (recipe.device_kind() == DeviceKind::kCuda) model.align_weights(kCudaWeightAlignmentBytes);
+  return model;
 }
 
 std::vector<TensorSpec> batch_specs(const Recipe& recipe, std::int64_t samples) {

@@ -1,0 +1,299 @@
+// Collectives of ranks whose devices work behind their back: every wait that the order of the callers
+// does not imply is missed here as a wrong number, or as NaN where memory was freed too early. What
+// kernels compute is theirs; this is about when, and on which bytes.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
+#include <gtest/gtest.h>
+
+#include "strata/base/errors.h"
+#include "strata/comm/collectives.h"
+#include "strata/comm/delayed_ranks_test.h"
+#include "strata/comm/rank_cases_test.h"
+#include "strata/comm/ranks.h"
+#include "strata/transport/faulty_transport.h"
+
+namespace strata {
+namespace {
+
+// As threads of one process.
+void run_delayed(int ranks, DelayedDevices& devices, const std::function<void(Group&)>& function) {
+  run_ranks({.ranks = ranks,
+             .stall_seconds = 0,
+             .rank_device = [&](int rank) { return devices.of(rank); },
+             .rendezvous = Rendezvous{}},
+            [&](Group& group, MemoryAccount&) { function(group); });
+}
+
+// As threads of `processes`.
+void run_processes(int processes, int ranks, DelayedDevices& devices,
+                   const std::function<void(Group&)>& function, bool reads_in_place = true) {
+  FaultyNetwork network(processes, {.seed = 3,
+                                    .most_delay = std::chrono::microseconds(300),
+                                    .reorder = true,
+                                    .reads_in_place = reads_in_place});
+  std::vector<std::jthread> threads;
+  for (int process = 0; process < processes; ++process)
+    threads.emplace_back([&, process] {
+      try {
+        run_ranks({.ranks = ranks,
+                   .rank_device = [&](int rank) { return devices.of(rank); },
+                   .rendezvous = Rendezvous{.process = process, .processes = processes},
+                   .connect = [&](const Rendezvous&) { return network.transport(process); }},
+                  [&](Group& group, MemoryAccount&) { function(group); });
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+}
+
+// Writes to x at once, as the next micro-batch would.
+void overwrite(Group& group, const at::Tensor& x) {
+  const at::Tensor other = at::full(x.sizes(), -5.0, host_options(at::kFloat));
+  group.rank_device().ops->copy(group.rank_device().stream, x, other);
+  delayed(group.rank_device().stream).give([other] {});
+}
+
+at::Tensor reversed_sum(int ranks, std::int64_t numel) {
+  at::Tensor sum = example_values(ranks - 1, numel);
+  for (int rank = ranks - 1; rank-- > 0;) sum = sum + example_values(rank, numel);
+  return sum;
+}
+
+void expect_sums(Group& group, const std::function<at::Tensor(int, std::int64_t)>& sum_of) {
+  for (const std::int64_t numel : {1, 1000, 8193, 60000}) {
+    const at::Tensor expected = sum_of(group.size(), numel);
+    for (int round = 0; round < 2; ++round) {
+      at::Tensor x = upload(group, example_values(group.rank(), numel));
+      all_reduce_sum(group, x);
+      const at::Tensor sum = download(group, x);
+      overwrite(group, x);
+      EXPECT_TRUE(at::equal(sum, expected)) << numel << " on rank " << group.rank();
+    }
+  }
+}
+
+// The same without a look in between: nothing but events orders one round behind the other.
+void expect_sums_in_a_row(Group& group) {
+  for (const std::int64_t numel : {30000, 1 << 20}) {
+    const at::Tensor expected = ordered_sum(group.size(), numel);
+    std::vector<at::Tensor> kept;
+    for (int round = 0; round < 3; ++round) {
+      at::Tensor x = upload(group, example_values(group.rank(), numel));
+      all_reduce_sum(group, x);
+      RankDevice& device = group.rank_device();
+      kept.push_back(device.ops->empty_like(device.stream, x));
+      device.ops->copy(device.stream, kept.back(), x);
+      overwrite(group, x);
+    }
+    for (const at::Tensor& sum : kept) EXPECT_TRUE(at::equal(download(group, sum), expected));
+  }
+}
+
+void expect_gathers(Group& group) {
+  const int ranks = group.size(), rank = group.rank();
+  const at::Tensor whole = example_values(0, 3 * 4 * ranks * 5).view({3, 4 * ranks, 5});
+  const at::Tensor part = upload(group, whole.narrow(1, rank * 4, 4).contiguous());
+  EXPECT_TRUE(at::equal(download(group, all_gather(group, part, 1)), whole));
+  at::Tensor sum = whole.clone();
+  for (int i = 1; i < ranks; ++i) sum = sum + whole;
+  EXPECT_TRUE(at::equal(download(group, reduce_scatter(group, upload(group, whole), 1)),
+                        sum.narrow(1, rank * 4, 4)));
+  at::Tensor most = upload(group, example_values(rank, 50));
+  all_reduce_max(group, most);
+  at::Tensor expected = example_values(0, 50);
+  for (int i = 1; i < ranks; ++i) expected = at::maximum(expected, example_values(i, 50));
+  EXPECT_TRUE(at::equal(download(group, most), expected));
+}
+
+// Uneven and even shards; two sums on their way at once; in place and accumulating.
+void expect_shards(Group& group) {
+  const int ranks = group.size(), rank = group.rank();
+  for (const bool even : {false, true}) {
+    const std::int64_t numel = even ? 4096 * ranks : 5000;
+    Shards shards;
+    for (int i = 0; i < ranks; ++i)
+      shards.push_back(even ? FlatRange{i * 4096, (i + 1) * 4096}
+                            : FlatRange{i == 0 ? 0 : 2048, i == 0 || i + 1 < ranks ? 2048 : 5000});
+    const at::Tensor expected = ordered_sum(ranks, numel);
+    const auto own = [&](const at::Tensor& x) {
+      return x.narrow(0, shards[rank].begin, shards[rank].size());
+    };
+    const at::Tensor a = upload(group, example_values(rank, numel)),
+                     b = upload(group, example_values(rank, numel));
+    ReduceScatter first = ReduceScatter::start(group, a, shards);
+    ReduceScatter second = ReduceScatter::start(group, b, shards);
+    const at::Tensor into = upload(group, own(at::full({numel}, 0.5, host_options(at::kFloat))));
+    second.finish(into, /*accumulate=*/true);
+    first.finish(own(a));
+    EXPECT_TRUE(at::equal(download(group, own(a)), own(expected)));
+    at::Tensor accumulated = at::full({numel}, 0.5, host_options(at::kFloat));
+    for (int i = 0; i < ranks; ++i) accumulated = accumulated + example_values(i, numel);
+    EXPECT_TRUE(at::equal(download(group, into), own(accumulated)));
+    const at::Tensor gathered = upload(group, at::full({numel}, -1.0, host_options(at::kFloat)));
+    AllGather::start(group, own(a), shards).finish(gathered);
+    group.barrier();
+    group.before_write(a);
+    overwrite(group, a);
+    EXPECT_TRUE(at::equal(download(group, gathered), expected));
+  }
+}
+
+TEST(DeviceMessages, ArriveBehindTheBytesThatTheyCarry) {
+  for (const int devices : {1, 2}) {
+    DelayedDevices all(7, devices);
+    run_delayed(2, all, [](Group& group) {
+      RankDevice& device = group.rank_device();
+      if (group.rank() == 0) {
+        delayed(device.stream).hold();
+        at::Tensor x = upload(group, example_values(0, 100));
+        group.send(1, {}, x);
+        x.reset();  // freed behind the copy that the reader makes, or handed over
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        delayed(device.stream).release();
+        group.barrier();
+        group.import_buffer(1, {.value = 2});  // forgets what was read
+      } else {
+        const at::Tensor x = group.receive(0, {});
+        EXPECT_TRUE(at::equal(download(group, x), example_values(0, 100)));
+        group.barrier();
+        group.export_buffer(0, {.value = 2}, x);
+      }
+    });
+  }
+}
+
+TEST(DeviceMessages, MakeTheLenderWaitBeforeItWrites) {
+  DelayedDevices all(8);
+  run_delayed(2, all, [](Group& group) {
+    RankDevice& device = group.rank_device();
+    const at::Tensor x = upload(group, example_values(0, 100));
+    if (group.rank() == 0) {
+      group.export_buffer(1, {}, x);
+      group.barrier();  // the reader has given its work to its stream, which has not begun
+      group.before_write(x);
+      overwrite(group, x);
+    } else {
+      at::Tensor copy = device.ops->empty_like(device.stream, x);
+      delayed(device.stream).hold();
+      device.ops->copy(device.stream, copy, group.import_buffer(0, {}).tensor());
+      group.barrier();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      delayed(device.stream).release();
+      EXPECT_TRUE(at::equal(download(group, copy), example_values(0, 100)));
+    }
+  });
+}
+
+TEST(DeviceCollectives, AreThoseOfTheHost) {
+  for (const int ranks : {2, 3}) {
+    for (const int devices : {0, 1, 2}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, devices " + std::to_string(devices));
+      DelayedDevices all(static_cast<std::uint64_t>(ranks * 10 + devices), devices);
+      run_delayed(ranks, all, [](Group& group) {
+        expect_sums(group, ordered_sum);
+        expect_sums_in_a_row(group);
+        expect_gathers(group);
+        expect_shards(group);
+      });
+    }
+  }
+}
+
+TEST(DeviceCollectives, NeedNoCommunicatorWithinAProcess) {
+  FakeCommunicators backend;
+  DelayedDevices all(5, 0, backend, Reduction::kNative);
+  run_delayed(3, all, [](Group& group) {
+    EXPECT_EQ(group.exchange_way(), ExchangeWay::kPeers);
+    expect_sums(group, ordered_sum);
+  });
+  EXPECT_EQ(backend.ids(), 0);
+}
+
+// What leaves a process is bytes in host memory that are there; what enters one is on the device again.
+TEST(DeviceProcesses, PassThroughTheHostWithoutACommunicator) {
+  for (const bool reads_in_place : {false, true}) {
+    DelayedDevices all(9);
+    run_processes(
+        2, 4, all,
+        [](Group& group) {
+          EXPECT_EQ(group.exchange_way(), ExchangeWay::kThroughHost);
+          const int next = (group.rank() + 1) % 4, previous = (group.rank() + 3) % 4;
+          for (const std::int64_t numel : {10, 100000}) {
+            const MessageTag tag{.value = static_cast<std::int32_t>(numel)};
+            at::Tensor x = upload(group, example_values(group.rank(), numel));
+            group.send(next, tag, x);
+            const at::Tensor y = group.receive(previous, tag);
+            EXPECT_TRUE(DelayedQueue::owns(y));
+            EXPECT_TRUE(at::equal(download(group, y), example_values(previous, numel)));
+          }
+          expect_sums(group, ordered_sum);
+          expect_gathers(group);
+          expect_shards(group);
+        },
+        reads_in_place);
+  }
+}
+
+TEST(DeviceProcesses, SumInRankOrderByACommunicator) {
+  FakeCommunicators backend;
+  DelayedDevices all(10, 0, backend);
+  run_processes(2, 4, all, [](Group& world) {
+    MeshGroups groups = make_mesh_groups(world, {.pp = 2, .dp = 2});
+    EXPECT_EQ(groups.dp.exchange_way(), ExchangeWay::kPeers);  // of one process
+    EXPECT_EQ(groups.pp.exchange_way(), ExchangeWay::kCommunicator);
+    expect_sums(groups.dp, ordered_sum);
+    expect_sums(world, ordered_sum);
+    expect_sums_in_a_row(world);
+    expect_gathers(world);
+    expect_shards(world);
+  });
+  EXPECT_EQ(backend.ids(), 1);  // the world's; lazily, so none for pp
+  EXPECT_GT(backend.calls("exchange"), 0);
+  EXPECT_GT(backend.calls("all_gather"), 0);
+  EXPECT_EQ(backend.calls("all_reduce_sum") + backend.calls("reduce_scatter_sum"), 0);
+}
+
+TEST(DeviceProcesses, SumAsTheCommunicatorDoesIfThatIsAskedFor) {
+  FakeCommunicators backend;
+  DelayedDevices all(11, 0, backend, Reduction::kNative);
+  run_processes(2, 4, all, [](Group& group) {
+    expect_sums(group, reversed_sum);
+    const Shards shards = {{0, 100}, {100, 100}, {100, 350}, {350, 400}};
+    const at::Tensor flat = upload(group, example_values(group.rank(), 400));
+    const FlatRange own = shards[static_cast<std::size_t>(group.rank())];
+    ReduceScatter sum = ReduceScatter::start(group, flat, shards);
+    sum.finish(flat.narrow(0, own.begin, own.size()));
+    EXPECT_TRUE(at::equal(download(group, flat.narrow(0, own.begin, own.size())),
+                          reversed_sum(4, 400).narrow(0, own.begin, own.size())));
+  });
+  EXPECT_EQ(backend.ids(), 1);
+  EXPECT_GT(backend.calls("all_reduce_sum"), 0);
+  EXPECT_EQ(backend.calls("reduce_scatter_sum"), 4);
+}
+
+TEST(DeviceProcesses, WithRanksThatShareADeviceUseNoCommunicator) {
+  FakeCommunicators backend;
+  backend.id_of = [](Device device) { return static_cast<std::uint64_t>(device.index / 2); };
+  DelayedDevices all(12, 0, backend);
+  run_processes(2, 4, all, [](Group& group) {
+    EXPECT_EQ(group.exchange_way(), ExchangeWay::kThroughHost);
+    expect_shards(group);
+  });
+  EXPECT_EQ(backend.ids(), 0);
+}
+
+TEST(ExchangeWays, AreTheSameForAllRanks) {
+  const RankPlace a{0, 1, true}, b{0, 2, true}, c{1, 3, true}, shared{1, 1, true},
+      without{1, 3, false};
+  using Places = std::vector<RankPlace>;
+  EXPECT_EQ(exchange_way(Places{a, b}), ExchangeWay::kPeers);
+  EXPECT_EQ(exchange_way(Places{a, a}), ExchangeWay::kPeers);
+  EXPECT_EQ(exchange_way(Places{a, b, c}), ExchangeWay::kCommunicator);
+  EXPECT_EQ(exchange_way(Places{a, b, shared}), ExchangeWay::kThroughHost);
+  EXPECT_EQ(exchange_way(Places{a, b, without}), ExchangeWay::kThroughHost);
+}
+
+}  // namespace
+}  // namespace strata

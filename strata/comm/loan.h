@@ -1,0 +1,63 @@
+/// Remembers which bytes a rank has lent to others, until they have read them and its stream knows it.
+///
+/// A reader ends a loan with the event behind which it has read; the lender's stream waits for that
+/// event before it writes to the bytes or gives them back. A write to bytes that somebody may still
+/// read is refused: the rule of Group::export_buffer() is checked, not promised.
+///
+/// Between processes a tensor is a copy, or is read in place by a processor; these are no loans.
+///
+/// Threads  Loans: any; a Loan is ended by its reader's thread.
+/// Errors   InternalError: bytes are written that a rank has not finished reading.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "strata/device/device.h"
+
+namespace strata {
+
+class Loan {
+ public:
+  /// `keep`: the reader's work is ordered by another stream than the lender's, so that the bytes must
+  /// not be freed before that has happened.
+  Loan(const at::Tensor& tensor, int reader, bool keep);
+
+  void end(Event read);                ///< once
+  std::optional<Event> ended() const;  ///< none: not yet
+  bool overlaps(const at::Tensor& bytes) const;
+  int reader() const { return reader_; }
+
+ private:
+  const std::byte *begin_, *end_;
+  at::Tensor kept_;
+  int reader_;
+  mutable std::mutex mutex_;
+  std::optional<Event> read_;
+};
+
+/// What one rank has lent.
+class Loans {
+ public:
+  std::shared_ptr<Loan> lend(const at::Tensor& tensor, int reader, bool keep);
+
+  /// Makes the stream wait for the readers that have ended, and forgets them.
+  void reclaim(const Stream& stream);
+
+  /// The same, before a write to `bytes`: all their readers must have ended.
+  void before_write(const at::Tensor& bytes, const Stream& stream);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Loan>> open_;
+};
+
+/// Ends a loan, behind what its reader has given to the stream by then, when the last copy goes.
+std::shared_ptr<const void> reading(std::shared_ptr<Loan> loan, Stream stream);
+
+}  // namespace strata

@@ -1,0 +1,58 @@
+/// Adds and copies tensors of one kind of device in the order of a stream: all that collectives need of
+/// a device whose work is done behind the caller's back. On a CPU there are none: loops over host
+/// memory do it (comm/collectives.cpp).
+///
+/// Nothing here waits: what a call reads must be there, and stay, in the order of its stream.
+///
+/// Shapes   dense tensors; those of one call have one shape and dtype (fp64, fp32, bf16, fp16).
+/// Threads  any; a stream has one user at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+#include "strata/device/device.h"
+
+namespace strata {
+
+class StreamOps {
+ public:
+  virtual ~StreamOps() = default;
+
+  /// Whether its bytes are on a device of this kind, not in host memory.
+  virtual bool owns(const at::Tensor& x) const = 0;
+
+  /// Uninitialised and contiguous: on the stream's device, freed in the order of the stream; or in host
+  /// memory that the device copies from and to by itself.
+  virtual at::Tensor empty(const Stream& stream, at::IntArrayRef sizes,
+                           at::ScalarType dtype) const = 0;
+  virtual at::Tensor host_empty(at::IntArrayRef sizes, at::ScalarType dtype) const = 0;
+
+  /// The same with the strides of `like`, which is dense.
+  at::Tensor empty_like(const Stream& stream, const at::Tensor& like) const {
+    return empty(stream, {like.numel()}, like.scalar_type())
+        .as_strided(like.sizes(), like.strides());
+  }
+  at::Tensor host_empty_like(const at::Tensor& like) const {
+    return host_empty({like.numel()}, like.scalar_type()).as_strided(like.sizes(), like.strides());
+  }
+
+  /// Between devices of this process, and between them and host_empty_like(); any strides.
+  virtual void copy(const Stream& stream, const at::Tensor& to, const at::Tensor& from) const = 0;
+
+  /// out = terms[0] + terms[1] + ..., each element in that order, 16-bit floats in fp32 until the last;
+  /// out may be one of the terms. Terms may lie on other devices of this process.
+  virtual void sum_in_order(const Stream& stream, std::span<const at::Tensor> terms,
+                            const at::Tensor& out) const = 0;
+  virtual void max_of(const Stream& stream, std::span<const at::Tensor> terms,
+                      const at::Tensor& out) const = 0;
+};
+
+/// Null: the caller does the work, in host memory.
+const StreamOps* stream_ops(DeviceKind kind);
+
+/// Of the build's backend; throws a UserError in a build without one.
+const StreamOps& cuda_stream_ops();
+
+}  // namespace strata
