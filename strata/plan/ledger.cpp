@@ -41,8 +41,9 @@ Traits traits_of(const Schedule& schedule) {
   return traits;
 }
 
-std::int64_t rounded_up(std::int64_t bytes, std::int64_t block) {
-  return (bytes + block - 1) / block * block;
+// Of a buffer, up to whole blocks.
+std::int64_t padding(std::int64_t bytes, std::int64_t block) {
+  return (bytes + block - 1) / block * block - bytes;
 }
 
 class Bookkeeper {
@@ -152,7 +153,7 @@ class Bookkeeper {
     if (copies_[layer]) table[ByteKind::kReplicas] += cost.replica_bytes;
     if (traits_.trains) table[ByteKind::kBatch] += cost.batch_gradient_bytes;
     for (const std::int64_t bytes : {shards.weights, shards.gradients, shards.states})
-      table[ByteKind::kRounding] += rounded_up(bytes, costs_.allocation_block) - bytes;
+      table[ByteKind::kRounding] += padding(bytes, costs_.allocation_block);
   }
 
   void walk(const Action& action, double end_seconds) {
