@@ -12,6 +12,7 @@
 #include "strata/embed/row_layout.h"
 #include "strata/plan/text_table.h"
 #include "strata/plan/zero_bytes.h"
+#include "strata/train/rows_cost.h"
 
 namespace strata {
 namespace {
@@ -36,29 +37,6 @@ CLI::Option* add_named(CLI::App& verb, const std::string& flag, E& target,
         return names;
       }()))
       ->default_str(name_of(target));
-}
-
-// Of one sample, by table: the most ids that the recipe lets it have, and the features of which it says none.
-struct SampleIds {
-  std::vector<double> of_table;
-  std::vector<std::string> unbounded;
-};
-
-SampleIds sample_ids(const RecommenderRecipe& recipe, const WorkerOptions& worker) {
-  const TabularOptions data = complete(recipe.data);
-  SampleIds ids{.of_table = std::vector<double>(worker.tables.size())};
-  for (std::size_t i = 0; i < data.categorical.size(); ++i) {
-    const CategoricalOptions& feature = data.categorical[i];
-    std::int64_t most = feature.last;
-    for (const SyntheticFeature& made : data.synthetic.features)
-      if (data.format == SampleFormat::kSynthetic && made.name == feature.source() && most == 0)
-        most = made.most_ids;
-    const bool several = !feature.separator.empty() || data.format == SampleFormat::kLibsvm;
-    if (several && most == 0) ids.unbounded.push_back(feature.name);
-    ids.of_table[static_cast<std::size_t>(worker.features[i].table)] +=
-        static_cast<double>(several ? std::max<std::int64_t>(1, most) : 1);
-  }
-  return ids;
 }
 
 struct TablesPlan {

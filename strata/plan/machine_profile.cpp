@@ -108,6 +108,13 @@ void describe(OptionSet& set, MachineProfile& machine) {
   bytes("disk.bytes", &machine.disk.bytes, "Space of one rank");
   bytes("disk.read", &machine.disk.read, "Past the page cache, a second");
   bytes("disk.write", &machine.disk.write, "The same, written");
+  bytes("network.bandwidth", &machine.network.bandwidth,
+        "Between a rank and servers of rows, each way, a second");
+  set.add("network.latency", &machine.network.latency,
+          {.help = "Of a message there, one way",
+           .unit = "s",
+           .minimum = 0,
+           .maximum = kMostLinkLatency});
 }
 
 MachineProfile parse_machine(const std::string& text, const std::string& name) {
@@ -183,6 +190,8 @@ nlohmann::json to_json(const MachineProfile& machine) {
   put("disk", "bytes", machine.disk.bytes.count);
   put("disk", "read", machine.disk.read.count);
   put("disk", "write", machine.disk.write.count);
+  put("network", "bandwidth", machine.network.bandwidth.count);
+  put("network", "latency", machine.network.latency);
   return json;
 }
 

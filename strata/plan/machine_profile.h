@@ -50,6 +50,10 @@ struct MachineProfile {
   struct {
     Bytes bytes, read, write;
   } disk = {};
+  struct {
+    Bytes bandwidth;     ///< each way, between a rank and servers of rows
+    double latency = 0;  ///< seconds, one way
+  } network = {};
 };
 
 void describe(OptionSet& set, MachineProfile& machine);

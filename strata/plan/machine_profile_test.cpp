@@ -16,6 +16,7 @@ device: {bytes: 32GiB, bandwidth: 900GB, fp32: 1.5e13, bf16: 2e13, fp16: 3e13}
 link: {to_device: 12GB, to_host: 11GB, latency: 1e-5}
 host: {bytes: 90GB, cores: 12, copy: 80GB, triad: 70GB, update: 60GB, update_one_core: 9GB}
 disk: {bytes: 1TB, read: 3GB, write: 2GB}
+network: {bandwidth: 1.25GB, latency: 1e-4}
 )";
 
 TEST(MachineProfile, IsTheSameReadBackAsJson) {
@@ -29,6 +30,8 @@ TEST(MachineProfile, IsTheSameReadBackAsJson) {
   EXPECT_EQ(json["link"].size(), 3u);
   EXPECT_EQ(json["host"].size(), 6u);
   EXPECT_EQ(json["disk"].size(), 3u);
+  EXPECT_EQ(json["network"].size(), 2u);
+  EXPECT_EQ(machine.network.bandwidth.count, 1'250'000'000);
   EXPECT_EQ(to_json(parse_machine(json.dump(), "m.json")), json);
 }
 
@@ -43,6 +46,7 @@ TEST(MachineProfile, RefusesFieldsAndFilesThatAreNone) {
   EXPECT_THROW(parse_machine("device: {size: 3}", "m"), UserError);
   EXPECT_THROW(parse_machine("device: {bytes: -3}", "m"), UserError);
   EXPECT_THROW(parse_machine("link: {latency: 9}", "m"), UserError);
+  EXPECT_THROW(parse_machine("network: {latency: 9}", "m"), UserError);
   EXPECT_THROW(load_machine("/nowhere/m.yaml"), UserError);
 }
 

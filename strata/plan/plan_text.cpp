@@ -324,6 +324,24 @@ std::string tiers_text(const Plan& plan) {
   return text + "binding    " + binding_sentence(plan.bounds) + "\n";
 }
 
+// Of a model that reads rows of embeddings: where the seconds of its steps go beside the net.
+std::string rows_line(const Plan& plan) {
+  const RowsCost& rows = plan.costs.rows;
+  if (rows.beside_seconds <= 0) return "";
+  double waited = 0;
+  for (const RankTimeline& rank : plan.simulation.ranks)
+    for (const TraceEvent& event : rank.events)
+      if (event.op == Op::kFetchRows)
+        waited = std::max(waited, event.end_seconds - event.begin_seconds - rows.rank_seconds);
+  std::string text = "rows       " + format_seconds(rows.rank_seconds) + " a step on the rank, " +
+                     format_seconds(rows.beside_seconds) + " beside it, " +
+                     format_seconds(rows.wait_seconds) + " from gradients to the rows behind them";
+  if (rows.staleness > 0)
+    text +=
+        ", which " + counted(rows.staleness, "step") + (rows.staleness == 1 ? " hides" : " hide");
+  return text + "; waits " + format_seconds(std::max(0.0, waited)) + "\n";
+}
+
 }  // namespace
 
 std::string plan_text(const Plan& plan, int columns) {
@@ -335,6 +353,7 @@ std::string plan_text(const Plan& plan, int columns) {
   const std::string disk = disk_table(plan.ledger, plan.memory.disk.bytes.count);
   if (!disk.empty()) text += disk + "\n";
   text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan) + offloaded_line(plan);
+  text += rows_line(plan);
   text += "memory     " + format_bytes(peak_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.device.count > 0) text += ", budget " + format_bytes(plan.memory.device.count);
   text += "\npredicted  " + format_seconds(simulation.step_seconds) + " a step, bubble " +

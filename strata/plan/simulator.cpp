@@ -308,7 +308,7 @@ class Clock : public Machine {
         break;
       }
       case Op::kFetchRows:
-        seconds = shared_->rows_wait_seconds;
+        seconds = shared_->costs->rows.rank_seconds + shared_->rows_wait_seconds;
         break;
       case Op::kReduceNormAndLoss:
         return shared_->collectives[left_++].last_seconds + overhead;
@@ -412,15 +412,25 @@ void sort_by_time(const Schedule& schedule, Simulation& simulation) {
   }
 }
 
-// Of steps that all take equally long. The rows of a step were asked for `rows_staleness` steps before it
+// Of steps that all take equally long. The rows of a step were asked for `staleness` steps before it
 // and have those steps to come, each of which waits in turn; what a step does behind the last backward of
-// the layer that reads them hides some of it, too.
+// the layer that reads them hides some of it, too. However early rows are asked for, what makes them needs
+// its time in every step, and where all of it shares too few processors, theirs.
 double rows_wait(const CostTable& costs, const Simulation& step) {
-  double hidden = costs.rows_staleness * step.step_seconds;
-  for (const RankTimeline& rank : step.ranks)
-    for (const TraceEvent& event : rank.events)
+  const RowsCost& rows = costs.rows;
+  double hidden = rows.staleness * step.step_seconds;
+  double used = rows.beside_seconds;
+  for (const RankTimeline& rank : step.ranks) {
+    used += rows.rank_threads * rank.busy_seconds;
+    for (const TraceEvent& event : rank.events) {
       if (event.op == Op::kSendRowGradients) hidden += step.step_seconds - event.end_seconds;
-  return std::max(0.0, (costs.rows_seconds - hidden) / (costs.rows_staleness + 1));
+      if (event.op == Op::kFetchRows) used += event.end_seconds - event.begin_seconds;
+    }
+  }
+  double least = rows.beside_seconds;
+  if (rows.processors > 0) least = std::max(least, used / rows.processors);
+  return std::max(
+      {0.0, (rows.wait_seconds - hidden) / (rows.staleness + 1), least - step.step_seconds});
 }
 
 // One step behind what another has left on the ranks' lanes.

@@ -129,13 +129,37 @@ TEST(Simulation, WaitsForRowsThatTheStepsBetweenDoNotHide) {
         std::pair(3, 3.5), std::pair(8, 3.5)}) {
     CostTable costs = equal_costs(
         dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.5}, {});
-    costs.rows_seconds = 10;
-    costs.rows_staleness = staleness;
+    costs.rows = {.wait_seconds = 10, .staleness = staleness};
     // A read of step t begins behind the update of t - 1 - staleness: so many steps take those 10 s
     // and one forward and backward, or are as long as their own work.
     EXPECT_NEAR(simulate(schedule, dataflow, {{0, 1}}, costs).step_seconds, step, 1e-12)
         << staleness;
   }
+}
+
+// The same layer, 3.5 s of work, with rows whose wait is hidden.
+TEST(Simulation, IsNoShorterThanWhatMakesTheRows) {
+  Dataflow dataflow = chain(1);
+  dataflow.rows_layer = 0;
+  const Schedule schedule = lower(build_schedule(kGpipe, {1, 1}), dataflow, {{0, 1}}, {});
+  CostTable costs = equal_costs(
+      dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.5}, {});
+  const auto step = [&](const RowsCost& rows) {
+    costs.rows = rows;
+    return simulate(schedule, dataflow, {{0, 1}}, costs).step_seconds;
+  };
+  EXPECT_DOUBLE_EQ(step({.rank_seconds = 0.25, .staleness = 3}), 3.75);
+  EXPECT_DOUBLE_EQ(step({.beside_seconds = 3, .staleness = 3}), 3.5);
+  EXPECT_DOUBLE_EQ(step({.beside_seconds = 5, .staleness = 3}), 5);
+  EXPECT_DOUBLE_EQ(step({.rank_seconds = 0.25, .beside_seconds = 5, .staleness = 3}), 5);
+  // One processor for both threads: 3.5 + 0.5 + 2 s of work; two have room for them.
+  const RowsCost rows{.rank_seconds = 0.5, .beside_seconds = 2, .processors = 1, .staleness = 3};
+  EXPECT_DOUBLE_EQ(step(rows), 6);
+  RowsCost more = rows;
+  more.processors = 2;
+  EXPECT_DOUBLE_EQ(step(more), 4);
+  more.rank_threads = 2;  // of compute
+  EXPECT_DOUBLE_EQ(step(more), (2 * 3.5 + 0.5 + 2) / 2);
 }
 
 TEST(Simulation, SendsWithoutWaiting) {

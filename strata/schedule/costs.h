@@ -37,6 +37,17 @@ struct ValueCost {
   double transfer_seconds = 0;  ///< between two ranks; its gradient costs the same
 };
 
+/// What the rows of embeddings cost a replica in a step, where a model reads any.
+struct RowsCost {
+  double wait_seconds = 0;    ///< from the last backward to the rows that its update has made
+  double rank_seconds = 0;    ///< of the rank's own thread: samples to tensors, pooling
+  double beside_seconds = 0;  ///< of the thread beside it, or of the network: no step is shorter
+  /// Processors of the machine for each replica, where its threads need more than that; 0: they don't.
+  double processors = 0;
+  double rank_threads = 1;  ///< that a rank's compute keeps busy
+  int staleness = 0;        ///< updates that rows may lack
+};
+
 struct CostTable {
   std::vector<LayerCost> layers;
   std::vector<ValueCost> values;          ///< as Dataflow::values
@@ -46,10 +57,7 @@ struct CostTable {
   std::int64_t batch_bytes = 0;  ///< the mini-batch's own tensors, on every rank that reads them
   std::int64_t workspace_bytes = 0;   ///< of a GPU's context and libraries, on every rank
   std::int64_t allocation_block = 1;  ///< a GPU's allocator rounds every buffer up to these, bytes
-  /// Of a model that reads rows of embeddings: from the last backward of a step to the rows that its
-  /// update has made, on the rank that reads them; and how many updates rows may lack.
-  double rows_seconds = 0;
-  int rows_staleness = 0;
+  RowsCost rows;
   double scale(int micro_batch) const {
     return micro_batch_scale.empty() || micro_batch < 0 ? 1.0 : micro_batch_scale[micro_batch];
   }

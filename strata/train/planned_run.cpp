@@ -12,8 +12,10 @@
 #include "strata/base/units.h"
 #include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/probe.h"
+#include "strata/pipeline/probe_cache.h"
 #include "strata/pipeline/processor.h"
 #include "strata/plan/gpu_costs.h"
+#include "strata/train/rows_cost.h"
 #include "strata/train/trained_model.h"
 
 namespace strata {
@@ -143,6 +145,8 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
       .updates_at_once = train.clip == 0 && train.precision != at::kHalf,
       .machine = machine,
       .updates_measured = false};
+  if (recipe.recommender)
+    request.costs_none.rows = request.costs_cheap.rows = estimated_rows(recipe, machine);
   check_bytes(request.costs_none);
   if (processes > 1) {
     request.mesh.rates = kProcessRates;
@@ -278,6 +282,9 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
   const bool keep = recipe.memory.recompute == RecomputeMode::kNone;
   const CostRequest costs = cost_request(recipe, keep, request.machine);
   probe_seconds(keep ? request.costs_none : request.costs_cheap, run.model, costs, options);
+  if (recipe.recommender)
+    request.costs_none.rows = request.costs_cheap.rows =
+        probed_rows(recipe, request.machine, default_cache_file("rows.json"));
   request.updates_measured =
       recipe.rank_device().kind == DeviceKind::kCpu;  // else it was the device's
   run.plan = make_plan(request);

@@ -1,0 +1,97 @@
+#include <gtest/gtest.h>
+
+#include "strata/base/scratch_folder.h"
+#include "strata/train/rows_cost.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kRecipe =
+    "model: {kind: dlrm, bottom: [16, 8], top: [16]}\n"
+    "data:\n"
+    "  format: synthetic\n"
+    "  synthetic: {samples: 5000, validation_samples: 100, numeric: 2, features: [\n"
+    "    {name: user, cardinality: 400}, {name: words, cardinality: 300, most_ids: 3}]}\n"
+    "embedding: {staleness: 4}\n"
+    "train: {steps: 10, mini_batch: 64}\n"
+    "mesh:  {threads: 1}\n";
+
+Recipe recipe_with(const std::vector<std::string>& overrides) {
+  return parse_recipe(kRecipe, "recipe.yaml", overrides);
+}
+
+MachineProfile machine_with(double bandwidth, double latency) {
+  MachineProfile machine;
+  machine.host.cores = 64;
+  machine.network.bandwidth.count = static_cast<std::int64_t>(bandwidth);
+  machine.network.latency = latency;
+  return machine;
+}
+
+TEST(RowsCost, OfServersHasRoundTripsAndBytes) {
+  const Recipe local = recipe_with({}), remote = recipe_with({"embedding.servers=['a:1', 'b:1']"});
+  const RowsCost none = estimated_rows(local, machine_with(1e9, 1e-3));
+  EXPECT_EQ(none.staleness, 3);
+  EXPECT_EQ(none.processors, 0) << "64 cores are enough";
+  EXPECT_EQ(none.wait_seconds, estimated_rows(local, machine_with(1e6, 1)).wait_seconds);
+  const RowsCost near = estimated_rows(remote, machine_with(1e9, 1e-3));
+  const RowsCost far = estimated_rows(remote, machine_with(1e9, 6e-3));
+  EXPECT_NEAR(far.wait_seconds - near.wait_seconds, 2 * 5e-3, 1e-12);
+  EXPECT_EQ(far.beside_seconds, near.beside_seconds) << "a wait keeps nobody busy";
+  const double bytes = (near.wait_seconds - none.wait_seconds - 2e-3) * 1e9;
+  // Two rows of 64 samples are at least as many bytes as their fp32 values there and back, and less than twice.
+  EXPECT_GT(bytes, 64 * 4 * 16 * 2);
+  const RowsCost slow = estimated_rows(remote, machine_with(1e5, 1e-3));
+  EXPECT_NEAR(slow.wait_seconds - none.wait_seconds - 2e-3, bytes / 1e5, 1e-9);
+  EXPECT_GT(slow.beside_seconds, bytes / 2 / 1e5) << "the network is busy with every step";
+}
+
+TEST(RowsCost, SharesTheProcessorsThatThereAre) {
+  MachineProfile machine = machine_with(0, 0);
+  machine.host.cores = 2;
+  EXPECT_EQ(estimated_rows(recipe_with({}), machine).processors, 0);
+  EXPECT_EQ(estimated_rows(recipe_with({"mesh.dp=2"}), machine).processors, 1);
+  EXPECT_EQ(estimated_rows(recipe_with({"mesh.threads=2"}), machine).processors, 2);
+}
+
+TEST(RowsCost, IsMeasuredOnceAndKept) {
+  const ScratchFolder folder;
+  const std::string cache = folder.path("rows.json");
+  for (const char* mesh : {"mesh.dp=1", "mesh.dp=2"}) {
+    const Recipe recipe = recipe_with({mesh});
+    const RowsCost measured = probed_rows(recipe, machine_with(0, 0), cache);
+    for (const double seconds :
+         {measured.rank_seconds, measured.beside_seconds, measured.wait_seconds}) {
+      EXPECT_GT(seconds, 0) << mesh;
+      EXPECT_LT(seconds, 0.5) << mesh;
+    }
+    const RowsCost known = probed_rows(recipe, machine_with(0, 0), cache);
+    EXPECT_EQ(known.beside_seconds, measured.beside_seconds);
+    EXPECT_EQ(known.wait_seconds, measured.wait_seconds);
+    EXPECT_EQ(known.rank_seconds, measured.rank_seconds);
+  }
+  const RowsCost one = probed_rows(recipe_with({"mesh.dp=1"}), machine_with(0, 0), cache);
+  const RowsCost two = probed_rows(recipe_with({"mesh.dp=2"}), machine_with(0, 0), cache);
+  EXPECT_NE(one.beside_seconds, two.beside_seconds) << "another mesh is another measurement";
+}
+
+// Samples cost what they cost: four times as many take about as much longer.
+TEST(RowsCost, GrowsWithTheMiniBatch) {
+  const auto beside = [](const char* mini_batch) {
+    return probed_rows(recipe_with({mini_batch}), machine_with(0, 0), "").beside_seconds;
+  };
+  const double few = beside("train.mini_batch=128"), many = beside("train.mini_batch=1024");
+  EXPECT_GT(many, 2 * few);
+  EXPECT_LT(many, 20 * few);
+}
+
+TEST(RowsCost, WithoutDataIsEstimated) {
+  const Recipe recipe =
+      recipe_with({"data.format=csv", "data.train=none.csv", "data.synthetic.features=[]",
+                   "data.categorical=[{name: user, width: 8}]"});
+  EXPECT_EQ(probed_rows(recipe, machine_with(0, 0), "").beside_seconds,
+            estimated_rows(recipe, machine_with(0, 0)).beside_seconds);
+}
+
+}  // namespace
+}  // namespace strata
