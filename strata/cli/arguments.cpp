@@ -61,6 +61,8 @@ void TrainArguments::add_to(CLI::App& verb) {
   path("--metrics", metrics, "write a JSON object a step to this file");
   path("--trace", trace, "write a Chrome trace of the last steps");
   path("--report", report, "write a self-contained HTML report");
+  verb.add_flag("--importance", importance,
+                "of a recommender: measure what each feature carries, on the validation samples");
 }
 
 Recipe TrainArguments::load() const { return recipe.load(defaults_of(from, resume)); }
@@ -76,6 +78,7 @@ std::vector<std::string> TrainArguments::resume_command(const std::string& check
   add("--metrics", metrics);
   add("--trace", trace);
   add("--report", report);
+  if (importance) words.emplace_back("--importance");
   return words;
 }
 

@@ -31,6 +31,7 @@ struct RecipeArguments {
 struct TrainArguments {
   RecipeArguments recipe;
   std::string resume, from, metrics, trace, report;
+  bool importance = false;
 
   void add_to(CLI::App& verb);
 

@@ -76,6 +76,7 @@ int run_verb(int argc, char** argv) {
   app.require_subcommand(1);
   add_plan_verb(app);
   add_train_verb(app);
+  add_evaluate_verb(app);
   add_generate_verb(app);
   add_verify_verb(app);
   add_launch_verb(app);
@@ -83,6 +84,7 @@ int run_verb(int argc, char** argv) {
   add_doctor_verb(app);
   add_convert_verb(app);
   add_embed_server_verb(app);
+  add_row_verb(app);
   try {
     app.parse(arguments_of(argc, argv));
     require_output();

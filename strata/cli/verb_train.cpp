@@ -31,6 +31,8 @@ namespace {
 
 std::atomic<bool> stop_requested{false};
 
+constexpr int kHotIds = 10;  // of a table, in reports
+
 // The first Ctrl-C ends training after the step; the second ends the program.
 void request_stop(int) {
   stop_requested = true;
@@ -179,6 +181,8 @@ TextSample sample(const Recipe& recipe, const TrainingResult& result) {
 void write_results(const TrainArguments& arguments, const Recipe& recipe, const PlannedRun& run,
                    const TrainingResult& result) {
   print_end(recipe, run, result);
+  std::cout << text_of(RecommenderFindings{.evaluation = result.findings.evaluation,
+                                           .importance = result.findings.importance});
   if (!arguments.trace.empty() && !result.last_steps.empty())
     write_trace(arguments.trace, run, result);
   if (!arguments.report.empty()) {
@@ -234,6 +238,8 @@ void run_train(const TrainArguments& arguments) {
              .on_step = [&](const StepRecord& record) { output->write(record); },
              .on_checkpoint =
                  [&](const std::string& folder) { output->progress.note("saved " + folder); },
+             .importance = arguments.importance,
+             .hot_ids = arguments.report.empty() ? 0 : kHotIds,
              .stop = &stop_requested});
   if (output) write_results(arguments, recipe, run, result);
 }

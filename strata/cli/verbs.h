@@ -15,6 +15,8 @@ void add_launch_verb(CLI::App& app);
 void add_doctor_verb(CLI::App& app);
 void add_convert_verb(CLI::App& app);
 void add_embed_server_verb(CLI::App& app);
+void add_evaluate_verb(CLI::App& app);
+void add_row_verb(CLI::App& app);
 
 /// Flushes the standard output and refuses to go on if anything printed so far was lost: a full
 /// disk shows no earlier. SystemError where it cannot be written.

@@ -139,10 +139,16 @@ struct EmbedServer::Parts {
       const int feature = feature_named(first);
       const auto count = static_cast<int>(std::min<std::uint64_t>(number_in(second), 10'000));
       return inspect(-1, [&](LiveShard& live) {
+        const HotRows hot = live.state->hottest(feature, count);
         nlohmann::json ids = nlohmann::json::array();
-        for (const auto& [id, hits] : live.state->hottest(feature, count))
-          ids.push_back({{"id", id}, {"updates", hits}});
-        return ids.dump();
+        for (const HotId& id : hot.ids())
+          ids.push_back({{"id", id.id}, {"updates", id.hits}, {"tier", name_of(id.tier)}});
+        return nlohmann::json{{"rows", hot.rows},
+                              {"cold_rows", hot.cold_rows},
+                              {"updates", hot.updates},
+                              {"cold_updates", hot.cold_updates},
+                              {"ids", ids}}
+            .dump();
       });
     }
     throw UserError({.operation = "embed.ask",

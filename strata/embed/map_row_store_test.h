@@ -108,7 +108,7 @@ class MapShardState : public ShardState {
   }
   std::int64_t bytes() override { return 0; }
   std::string describe(int, std::uint64_t) override { return "{}"; }
-  std::vector<std::pair<std::uint64_t, std::int64_t>> hottest(int, int) override { return {}; }
+  HotRows hottest(int, int) override { return HotRows(); }
 
  private:
   MapRowStore::Rows loaded_;

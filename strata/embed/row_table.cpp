@@ -209,24 +209,9 @@ std::int64_t RowTable::bytes() const {
 
 std::int64_t RowTable::used_bytes() const { return budget_.used_bytes; }
 
-std::vector<HotId> RowTable::hottest(int feature, int count) const {
-  std::vector<HotId> hot;
-  const auto hotter = [](const HotId& a, const HotId& b) {
-    return a.hits != b.hits ? a.hits > b.hits : a.id < b.id;
-  };
-  const auto most = static_cast<std::size_t>(std::max(count, 0));
-  const auto keep = [&] {
-    const std::size_t kept = std::min(most, hot.size());
-    std::partial_sort(hot.begin(), hot.begin() + static_cast<std::ptrdiff_t>(kept), hot.end(),
-                      hotter);
-    hot.resize(kept);
-  };
-  rows_of(feature).for_each([&](const RowRecord& row) {
-    if (row.candidate || row.tier != RowTier::kMemory) return;
-    hot.push_back({row.id, row.hits});
-    if (hot.size() >= 2 * most + 1024) keep();
-  });
-  keep();
+HotRows RowTable::hottest(int feature, int count) const {
+  HotRows hot(count);
+  rows_of(feature).for_each([&](const RowRecord& row) { hot.add(row); });
   return hot;
 }
 

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "strata/embed/feature_table.h"
+#include "strata/embed/hot_rows.h"
 #include "strata/embed/row_store.h"
 
 namespace strata {
@@ -45,11 +46,6 @@ struct RowInfo {
   std::vector<float> states;
 };
 
-struct HotId {
-  std::uint64_t id = 0;
-  std::int64_t hits = 0;
-};
-
 class RowTable final : public RowStore {
  public:
   explicit RowTable(std::vector<FeatureSpec> features, RowTableOptions options = {});
@@ -70,8 +66,8 @@ class RowTable final : public RowStore {
   FeatureCounts counts(int feature) const;
   std::int64_t bytes() const;       ///< of memory that was allocated
   std::int64_t used_bytes() const;  ///< of the budget
-  /// The ids in memory with the most updates, descending.
-  std::vector<HotId> hottest(int feature, int count) const;
+  /// Reads all rows of the feature, cold ones too.
+  HotRows hottest(int feature, int count) const;
   /// Of all rows and candidates, whatever their order and tier: equal digests, equal rows.
   std::uint64_t digest(int feature) const;
   std::uint64_t digest() const;

@@ -74,22 +74,23 @@ class RowTableState : public ShardState {
     nlohmann::json json{{"feature", table_.features()[static_cast<std::size_t>(feature)].name},
                         {"id", id},
                         {"there", info.has_value()}};
+    const auto width =
+        static_cast<std::size_t>(table_.features()[static_cast<std::size_t>(feature)].width);
+    std::vector<float> value(width);  // an id without a row reads as something, too
+    const std::uint64_t ids[] = {id};
+    table_.read(feature, ids, value);
+    json["value"] = value;
     if (info) {
       json["tier"] = name_of(info->tier);
       json["candidate"] = info->candidate;
       json["last_update"] = info->step;
       json["hits"] = info->hits;
-      json["value"] = info->values;
       json["state"] = info->states;
     }
     return json.dump();
   }
 
-  std::vector<std::pair<std::uint64_t, std::int64_t>> hottest(int feature, int count) override {
-    std::vector<std::pair<std::uint64_t, std::int64_t>> ids;
-    for (const HotId& hot : table_.hottest(feature, count)) ids.emplace_back(hot.id, hot.hits);
-    return ids;
-  }
+  HotRows hottest(int feature, int count) override { return table_.hottest(feature, count); }
 
   std::int64_t bytes() override { return table_.bytes(); }
 

@@ -334,11 +334,13 @@ TEST(RowTable, TellsWhatThereIsToKnowAboutARow) {
   EXPECT_EQ(info.hits, 6);
   EXPECT_EQ(info.values, read(table, 0, {8}));
   EXPECT_EQ(info.states, std::vector<float>(2, 6.0f));
-  const std::vector<HotId> hot = table.hottest(0, 5);
+  const std::vector<HotId> hot = table.hottest(0, 5).ids();
   ASSERT_EQ(hot.size(), 2u);
   EXPECT_EQ(hot[0].id, 8u);
   EXPECT_EQ(hot[0].hits, 6);
-  EXPECT_EQ(table.hottest(0, 1).size(), 1u);
+  EXPECT_EQ(table.hottest(0, 1).ids().size(), 1u);
+  EXPECT_EQ(table.hottest(0, 1).rows, 2);
+  EXPECT_EQ(table.hottest(0, 1).updates, 7);
 }
 
 TEST(RowTable, HasADigestOfItsRowsWhateverTheirOrder) {

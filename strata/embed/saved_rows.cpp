@@ -8,6 +8,7 @@
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
 #include "strata/embed/snapshot.h"
+#include "strata/embed/update_part.h"
 
 namespace strata {
 namespace {
@@ -50,30 +51,47 @@ void SavedRows::save(std::int64_t version, int shard, int shards, ShardState& st
   }
 }
 
-void SavedRows::load(std::int64_t version, int shard, int shards, ShardState& state) const {
+int SavedRows::shards_of(std::int64_t version) const {
   const std::string first = shard_folder(0) + "/" + snapshot_name(version);
   std::error_code none;
   if (!fs::exists(first, none))
     refuse(folder_, "the rows of this checkpoint are not there",
            "snapshots of version " + std::to_string(version), "no " + first,
            "resume from a checkpoint of a run whose rows lie beside it");
-  const int written = read_snapshot_header(first).shards;
+  return read_snapshot_header(first).shards;
+}
+
+void SavedRows::read(const std::string& path, std::int64_t version, int shard, int shards,
+                     ShardState& state, const std::function<bool(const StateRecord&)>& keep) const {
+  const SnapshotHeader header = read_snapshot(path, state, keep);
+  if (header.fingerprint != fingerprint_ || header.shard != shard || header.shards != shards ||
+      header.version != version)
+    refuse(path, "the rows belong to another recipe or shard",
+           "shard " + std::to_string(shard) + " of " + std::to_string(shards) +
+               " of this recipe's features and seed",
+           "shard " + std::to_string(header.shard) + " of " + std::to_string(header.shards) +
+               ", version " + std::to_string(header.version),
+           "resume with the features and the seed that trained them");
+}
+
+void SavedRows::load(std::int64_t version, int shard, int shards, ShardState& state) const {
+  const int written = shards_of(version);
   std::function<bool(const StateRecord&)> mine;  // all of them, of the same number of shards
   if (written != shards) mine = records_of(shard, shards);
   for (int other = 0; other < written; ++other) {
     if (written == shards && other != shard) continue;
-    const std::string path = shard_folder(other) + "/" + snapshot_name(version);
-    const SnapshotHeader header = read_snapshot(path, state, mine);
-    if (header.fingerprint != fingerprint_ || header.shard != other || header.shards != written ||
-        header.version != version)
-      refuse(path, "the rows belong to another recipe or shard",
-             "shard " + std::to_string(other) + " of " + std::to_string(written) +
-                 " of this recipe's features and seed",
-             "shard " + std::to_string(header.shard) + " of " + std::to_string(header.shards) +
-                 ", version " + std::to_string(header.version),
-             "resume with the features and the seed that trained them");
+    read(shard_folder(other) + "/" + snapshot_name(version), version, other, written, state, mine);
   }
   state.finish(version, written == shards);
+}
+
+void SavedRows::load_row(std::int64_t version, int feature, std::uint64_t id,
+                         ShardState& state) const {
+  const int written = shards_of(version), shard = shard_of(feature, id, written);
+  read(shard_folder(shard) + "/" + snapshot_name(version), version, shard, written, state,
+       [&](const StateRecord& record) {
+         return record.kind < kOfShard && record.feature == feature && record.id == id;
+       });
 }
 
 }  // namespace strata

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "strata/embed/shard_state.h"
@@ -25,7 +26,13 @@ class SavedRows {
   /// Into rows that are new; from any number of shards.
   void load(std::int64_t version, int shard, int shards, ShardState& state) const;
 
+  /// The row of one id alone, if there is one; not to be trained on.
+  void load_row(std::int64_t version, int feature, std::uint64_t id, ShardState& state) const;
+
  private:
+  int shards_of(std::int64_t version) const;
+  void read(const std::string& path, std::int64_t version, int shard, int shards, ShardState& state,
+            const std::function<bool(const StateRecord&)>& keep) const;
   std::string shard_folder(int shard) const;
 
   std::string folder_;

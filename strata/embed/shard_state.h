@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "strata/embed/hot_rows.h"
 #include "strata/embed/row_store.h"
 
 namespace strata {
@@ -46,8 +47,8 @@ class ShardState {
   virtual std::int64_t row_count(int feature) = 0;
   virtual std::int64_t bytes() = 0;                                 ///< of memory
   virtual std::string describe(int feature, std::uint64_t id) = 0;  ///< JSON
-  /// Ids with the most updates, and how many.
-  virtual std::vector<std::pair<std::uint64_t, std::int64_t>> hottest(int feature, int count) = 0;
+  /// The so many ids with the most updates.
+  virtual HotRows hottest(int feature, int count) = 0;
 };
 
 using MakeShardState = std::function<std::unique_ptr<ShardState>()>;

@@ -7,6 +7,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
+#include "strata/base/processor_time.h"
 
 namespace strata {
 
@@ -233,6 +234,16 @@ void EmbeddingWorker::read(std::int64_t version, const SampleBatch& samples,
   pool_step(*step, pooled);
 }
 
+double EmbeddingWorker::take_worked_seconds() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(worked_seconds_, 0);
+}
+
+void EmbeddingWorker::await(std::int64_t version) {
+  finish_tasks();
+  servers_.await(version);
+}
+
 void EmbeddingWorker::save(std::int64_t version) {
   finish_tasks();
   servers_.save(version);
@@ -263,12 +274,15 @@ void EmbeddingWorker::work() {
     busy_ = true;
     lock.unlock();
     std::exception_ptr failure;
+    const double began = thread_cpu_seconds();
     try {
       task();
     } catch (...) {
       failure = std::current_exception();
     }
+    const double worked = thread_cpu_seconds() - began;
     lock.lock();
+    worked_seconds_ += worked;
     busy_ = false;
     if (failure) {
       failure_ = std::move(failure);

@@ -70,6 +70,9 @@ class EmbeddingWorker {
   /// Rows as they are after `version` updates, which this waits for, pooled: for evaluation.
   void read(std::int64_t version, const SampleBatch& samples, std::span<float> pooled);
 
+  /// Returns when the rows have all of `version` updates.
+  void await(std::int64_t version);
+
   /// Has every shard save the rows as `version` updates have left them; waits until that is durable.
   void save(std::int64_t version);
 
@@ -77,6 +80,8 @@ class EmbeddingWorker {
   /// all steps before: as many counts as the table's staleness.
   std::vector<std::vector<std::int64_t>> take_staleness_counts();
   double take_waited_seconds() { return std::exchange(waited_seconds_, 0); }
+  /// Of a processor, that the thread beside the rank has used since it was taken last.
+  double take_worked_seconds();
 
  private:
   // The ids of a step and the rows that they have got, by table.
@@ -125,6 +130,7 @@ class EmbeddingWorker {
   std::deque<std::function<void()>> tasks_;
   std::exception_ptr failure_;
   bool busy_ = false, stopped_ = false;
+  double worked_seconds_ = 0;
   std::thread thread_;
 };
 

@@ -146,6 +146,27 @@ std::string sample(const ReportInput& input) {
          "</blockquote></section>\n";
 }
 
+std::string table_sections(const ReportInput& input) {
+  std::string all;
+  for (const ReportTable& table : input.tables) {
+    all += "<section class=\"card\"><div class=\"head\"><div><h2>" + escape_html(table.title) +
+           "</h2><p>" + escape_html(table.note) +
+           "</p></div></div><div class=\"scroll\"><table><thead><tr>";
+    for (const std::string& column : table.columns)
+      all += "<th scope=\"col\">" + escape_html(column) + "</th>";
+    all += "</tr></thead><tbody>";
+    for (const std::vector<std::string>& cells : table.rows) {
+      all += "<tr>";
+      for (std::size_t i = 0; i < cells.size(); ++i)
+        all += i == 0 ? "<th scope=\"row\">" + escape_html(cells[i]) + "</th>"
+                      : "<td>" + escape_html(cells[i]) + "</td>";
+      all += "</tr>";
+    }
+    all += "</tbody></table></div></section>\n";
+  }
+  return all;
+}
+
 std::string appendices(const ReportInput& input) {
   std::string all;
   for (const auto& [title, text] : input.appendices) {
@@ -166,7 +187,8 @@ std::string to_html(const ReportInput& input) {
          std::string(kReportStyleSheet) + "</style>\n</head>\n<body>\n<main>\n" + header(input) +
          tiles(input) + timeline_section(input) + idle_section(input) + device_section(input) +
          "<div class=\"" + (text.empty() ? "" : "columns") + "\">" + loss_curve_section(input) +
-         text + "</div>\n" + memory_section(input) + comparison(input) + appendices(input) +
+         text + "</div>\n" + memory_section(input) + comparison(input) + table_sections(input) +
+         appendices(input) +
          "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>" +
          std::string(kReportScript) + "</script>\n</body>\n</html>\n";
 }

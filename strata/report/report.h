@@ -42,6 +42,13 @@ struct ReportTimeline {
   double step_seconds = 0;                       ///< where the step ends, on the axis
 };
 
+/// Anything else that a run has found out.
+struct ReportTable {
+  std::string title, note;
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::string>> rows;
+};
+
 struct ReportInput {
   std::string title;                                         ///< "GPT, 10.7 M weights"
   std::vector<std::pair<std::string, std::string>> facts{};  ///< mesh, schedule, machine, ...
@@ -58,6 +65,7 @@ struct ReportInput {
   std::vector<ReportMemory>
       host_memory{};              ///< the same of its host memory; empty: nothing is there
   std::int64_t budget_bytes = 0;  ///< of a rank's device; 0: no limit
+  std::vector<ReportTable> tables{};
   std::string prompt{};
   std::string sample{};  ///< what the model wrote behind the prompt
   std::vector<std::pair<std::string, std::string>> appendices{};  ///< title and text: plan, recipe

@@ -42,6 +42,20 @@ TEST(Report, ClosesWhatItOpens) {
   }
 }
 
+TEST(Report, ShowsTablesOfWhatARunHasFoundOut) {
+  ReportInput input = example_report();
+  input.tables = {{.title = "Hot ids of <user>",
+                   .note = "7 rows & more.",
+                   .columns = {"id", "updates"},
+                   .rows = {{"42", "17"}, {"43", "<b>"}}}};
+  const std::string html = to_html(input);
+  EXPECT_TRUE(contains(html, "<h2>Hot ids of &lt;user&gt;</h2><p>7 rows &amp; more.</p>"));
+  EXPECT_TRUE(contains(html, "<th scope=\"col\">id</th><th scope=\"col\">updates</th>"));
+  EXPECT_TRUE(contains(html, "<tr><th scope=\"row\">42</th><td>17</td></tr>"));
+  EXPECT_FALSE(contains(html, "<b>"));
+  EXPECT_EQ(count(html, "<table>"), count(html, "</table>"));
+}
+
 TEST(Report, DrawsEveryComputeActionPredictedAndMeasured) {
   const std::string html = to_html(example_report(2, 8));
   EXPECT_EQ(count(html, "class=\"span forward\""), 2u * 2 * 8);

@@ -84,6 +84,12 @@ std::vector<T> take_list(std::span<const std::byte>& from) {
 
 double label_entropy(double p) { return -p * std::log(p) - (1 - p) * std::log1p(-p); }
 
+// The same sum in any order: 2^47 samples of the largest fit into 127 bits.
+constexpr double kUnits = 0x1p50;
+constexpr double kLargestLoss = 0x1p30;
+__int128 in_units(double value) { return static_cast<__int128>(std::nearbyint(value * kUnits)); }
+double from_units(__int128 sum) { return static_cast<double>(sum) / kUnits; }
+
 // log(1 + exp(x)) without overflow.
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
@@ -197,8 +203,8 @@ void ClickMetrics::add(std::span<const float> logits, std::span<const float> lab
     STRATA_CHECK(!std::isnan(logit), "tabular.metrics");
     ++sums_.samples;
     sums_.labels += label ? 1 : 0;
-    sums_.probabilities += 1 / (1 + std::exp(-logit));
-    sums_.losses += softplus(label ? -logit : logit);
+    sums_.probabilities += in_units(1 / (1 + std::exp(-logit)));
+    sums_.losses += in_units(std::min(softplus(label ? -logit : logit), kLargestLoss));
     curve_.add(logits[i], label);
     if (groups.empty() || !is_kept(groups[i])) continue;
     grouped_.push_back({groups[i], logits[i], label ? 1U : 0U});
@@ -244,16 +250,17 @@ double ClickMetrics::grouped_auc() const {
 
 ClickQuality ClickMetrics::quality() const {
   const auto samples = static_cast<double>(sums_.samples);
-  const double rate = sums_.labels / samples;  // NaN of none
-  const bool both = sums_.labels > 0 && sums_.labels < samples;
-  const double loss = sums_.losses / samples;
+  const auto labels = static_cast<double>(sums_.labels);
+  const double rate = labels / samples;  // NaN of none
+  const bool both = sums_.labels > 0 && sums_.labels < sums_.samples;
+  const double loss = from_units(sums_.losses) / samples;
   return {.samples = sums_.samples,
           .auc = curve_.value(),
           .auc_error = both ? curve_.error() : kUndefined,
           .grouped_auc = grouped_auc(),
           .log_loss = loss,
           .normalized_entropy = both ? loss / label_entropy(rate) : kUndefined,
-          .calibration = sums_.labels > 0 ? sums_.probabilities / sums_.labels : kUndefined};
+          .calibration = sums_.labels > 0 ? from_units(sums_.probabilities) / labels : kUndefined};
 }
 
 std::vector<std::byte> ClickMetrics::encode() const {

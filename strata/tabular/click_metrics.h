@@ -10,6 +10,9 @@
 /// Normalised entropy  log loss over the entropy of the mean label: 1 is what a constant reaches.
 /// Calibration  mean predicted probability over mean label.
 ///
+/// Sums are of whole multiples of 2^-50, so that all of these are the same numbers in whatever order
+/// samples and ranks come. A log loss of a sample above 2^30 counts as 2^30.
+///
 /// Source   normalised entropy: He et al., "Practical lessons from predicting clicks on ads" (2014).
 /// Threads  one thread.
 /// Cost     5 bytes a sample up to exact_samples, then 16 MiB; 13 bytes for each that is grouped.
@@ -80,8 +83,8 @@ class ClickMetrics {
     std::uint32_t label = 0;
   };
   struct Sums {
-    std::int64_t samples = 0;
-    double labels = 0, probabilities = 0, losses = 0;
+    std::int64_t samples = 0, labels = 0;
+    __int128 probabilities = 0, losses = 0;  // in kUnits
   };
   bool is_kept(std::uint64_t group) const;
   void thin();

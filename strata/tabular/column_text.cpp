@@ -31,7 +31,7 @@ double ColumnText::number(std::string_view part) const {
   if (parse_finite(part, value) && std::fabs(value) <= std::numeric_limits<float>::max())
     return value;
   refuse("this is no number", "a finite number of 32 bits, or nothing", part,
-         "correct or remove the line");
+         "correct or remove the line; a number that is missing is an empty column");
 }
 
 std::uint64_t ColumnText::id(std::string_view part) const {

@@ -102,8 +102,15 @@ TabularValidationLoader::TabularValidationLoader(SampleReader reader, std::int64
 SampleBatch TabularValidationLoader::at(std::int64_t first, std::int64_t mini_batch) const {
   STRATA_CHECK(first >= 0 && mini_batch > 0, "tabular.validation_batch");
   std::vector<std::int64_t> which;
-  for (std::int64_t k = first; k < std::min(count_, first + mini_batch); ++k)
-    which.push_back(begin_ + k);
+  for (std::int64_t k = first; k < std::min(count_, first + mini_batch); ++k) which.push_back(k);
+  return read(std::move(which));
+}
+
+SampleBatch TabularValidationLoader::read(std::vector<std::int64_t> which) const {
+  for (std::int64_t& sample : which) {
+    STRATA_CHECK(sample >= 0 && sample < count_, "tabular.validation_batch");
+    sample += begin_;
+  }
   return reader_.read(which);
 }
 

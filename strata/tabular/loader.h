@@ -78,6 +78,9 @@ class TabularValidationLoader {
   /// Samples [first, first + mini_batch), cut at the end; none beyond it (samples == 0).
   SampleBatch at(std::int64_t first, std::int64_t mini_batch) const;
 
+  /// Samples `which` of them, in this order.
+  SampleBatch read(std::vector<std::int64_t> which) const;
+
  private:
   SampleReader reader_;
   std::int64_t begin_, count_;

@@ -278,5 +278,42 @@ TEST_F(TabularLoaderTest, FillsInTheFeaturesOfAFormat) {
   EXPECT_EQ(batch.categorical[0].weights, (Floats{0.5, 2, 1}));
 }
 
+// Who looks a row up by what the log says finds the one that training used.
+TEST_F(TabularLoaderTest, ATextHasTheIdThatItsSampleHas) {
+  const TabularOptions options{
+      .train = write("ids.csv", "label,user,city,shop,age\n1,ann,Rome,7,30\n0,bob,Oslo,9,40\n"
+                                "1,cid,Rome,11,50\n"),
+      .validation_fraction = 0,
+      .categorical = {{.name = "user"},
+                      {.name = "city", .ids = IdSource::kVocabulary},
+                      {.name = "shop", .ids = IdSource::kNumber},
+                      {.name = "age", .ids = IdSource::kBuckets, .buckets = 3}},
+      .shuffle = false};
+  const TabularData data = open_tabular(options, 1);
+  const SampleBatch batch = data.train.at(0, 3);
+  const std::vector<std::vector<std::string>> texts = {
+      {"ann", "bob", "cid"}, {"Rome", "Oslo", "Rome"}, {"7", "9", "11"}, {"30", "40", "50"}};
+  for (std::size_t feature = 0; feature < texts.size(); ++feature)
+    for (std::size_t sample = 0; sample < 3; ++sample)
+      EXPECT_EQ(data.preprocessing->id_of(feature, texts[feature][sample]),
+                batch.categorical[feature].ids[sample])
+          << feature << ' ' << sample;
+  EXPECT_EQ(data.preprocessing->id_of(1, "Bonn"), 2u) << "behind the last that is known";
+  EXPECT_EQ(data.preprocessing->id_of(3, ""), 3u);
+  EXPECT_FALSE(data.preprocessing->id_of(2, "many"));
+  EXPECT_FALSE(data.preprocessing->id_of(3, "old"));
+}
+
+// A permutation of the validation samples, and the same ones one by one.
+TEST_F(TabularLoaderTest, ReadsValidationSamplesInAnyOrder) {
+  TabularOptions options = numbered(50);
+  options.validation_fraction = 0.4;
+  const TabularData data = open_tabular(options, 1);
+  ASSERT_EQ(data.validation.samples(), 20);
+  EXPECT_EQ(data.validation.read({19, 0, 7}).numeric, (Floats{49, 30, 37}));
+  EXPECT_EQ(data.validation.read({}).samples, 0);
+  EXPECT_EQ(data.validation.at(5, 3).numeric, data.validation.read({5, 6, 7}).numeric);
+}
+
 }  // namespace
 }  // namespace strata

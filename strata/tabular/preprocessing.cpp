@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "strata/base/errors.h"
@@ -85,10 +86,36 @@ float Preprocessing::number(std::size_t i, const ColumnText& text) const {
   return 0;
 }
 
+std::optional<std::uint64_t> Preprocessing::id_of(std::size_t i, std::string_view text) const {
+  const Categorical& learnt = categorical_[i];
+  switch (options_.categorical[i].ids) {
+    case IdSource::kHash:
+      return hash_seeded(learnt.seed, text);
+    case IdSource::kVocabulary: {
+      const auto found = learnt.places.find(text);
+      return found == learnt.places.end() ? learnt.vocabulary.size() : found->second;
+    }
+    case IdSource::kNumber: {
+      const std::string_view number = trim_blanks(text);
+      std::uint64_t id = 0;
+      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
+      if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
+      return id;
+    }
+    case IdSource::kBuckets: {
+      if (trim_blanks(text).empty())
+        return static_cast<std::uint64_t>(options_.categorical[i].buckets);
+      double value = 0;
+      if (!parse_finite(text, value)) return std::nullopt;
+      return bucket_of(learnt.edges, value);
+    }
+  }
+  return std::nullopt;
+}
+
 void Preprocessing::append_id(std::size_t i, const ColumnText& text, std::string_view part,
                               IdLists& lists) const {
   const CategoricalOptions& options = options_.categorical[i];
-  const Categorical& learnt = categorical_[i];
   if (options.pool == Pooling::kWeighted) {
     const std::size_t colon = part.rfind(':');
     const bool weighted = colon != std::string_view::npos;
@@ -98,19 +125,15 @@ void Preprocessing::append_id(std::size_t i, const ColumnText& text, std::string
   }
   switch (options.ids) {
     case IdSource::kHash:
-      lists.ids.push_back(hash_seeded(learnt.seed, part));
+    case IdSource::kVocabulary:
+      lists.ids.push_back(*id_of(i, part));
       break;
     case IdSource::kNumber:
       lists.ids.push_back(text.id(part));
       break;
-    case IdSource::kVocabulary: {
-      const auto found = learnt.places.find(part);
-      lists.ids.push_back(found == learnt.places.end() ? learnt.vocabulary.size() : found->second);
-      break;
-    }
     case IdSource::kBuckets:
       lists.ids.push_back(text.is_missing() ? static_cast<std::uint64_t>(options.buckets)
-                                            : bucket_of(learnt.edges, text.number(part)));
+                                            : bucket_of(categorical_[i].edges, text.number(part)));
       break;
   }
 }

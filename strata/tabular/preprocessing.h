@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -42,6 +43,9 @@ class Preprocessing {
 
   /// What the model reads of numeric feature `i`.
   float number(std::size_t i, const ColumnText& text) const;
+
+  /// The id that a text has as one of categorical feature `i`; none where it has to be a number and is not.
+  std::optional<std::uint64_t> id_of(std::size_t i, std::string_view text) const;
 
   /// Adds what one sample has of categorical feature `i`.
   void append_ids(std::size_t i, const ColumnText& text, IdLists& lists) const;

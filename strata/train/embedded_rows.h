@@ -35,6 +35,7 @@ class EmbeddedRows final : public BatchRows {
   std::shared_ptr<const SampleBatch> samples(std::int64_t step) { return worker_.samples(step); }
 
   void save(std::int64_t version) { worker_.save(version); }
+  void await(std::int64_t version) { worker_.await(version); }
 
   /// The samples that are evaluated next, and after how many updates.
   void evaluate(std::int64_t version, SampleBatch part);
@@ -44,6 +45,7 @@ class EmbeddedRows final : public BatchRows {
     double wait_seconds = 0;
     std::vector<std::vector<std::int64_t>> lacked;  ///< by table
   };
+  double take_worked_seconds() { return worker_.take_worked_seconds(); }
   Use take_use() { return {worker_.take_waited_seconds(), worker_.take_staleness_counts()}; }
 
  private:

@@ -5,10 +5,13 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "strata/base/errors.h"
 #include "strata/base/philox.h"
 #include "strata/base/scratch_folder.h"
+#include "strata/train/row_lookup.h"
 #include "strata/train/training_run.h"
 
 namespace strata {
@@ -175,6 +178,104 @@ TEST_F(EmbeddingTraining, LearnsFromRows) {
   const TrainingResult frozen =
       train({"train.steps=60", "embedding.optimizer.learning_rate=0", "embedding.init.kind=zeros"});
   EXPECT_LT(frozen.validation_metrics[0].second, 0.6) << "what rows alone can tell";
+}
+
+// Of a checkpoint, so that all meshes have the same weights.
+TEST_F(EmbeddingTraining, EvaluatesTheSameNumbersOnAnyMesh) {
+  const std::string grouped = "data.group=user";
+  train({grouped, "train.checkpoint_folder=" + folder_.path("saved"), "train.steps=12"});
+  const auto evaluate = [&](std::vector<std::string> overrides) {
+    overrides.push_back(grouped);
+    overrides.push_back("train.steps=12");
+    overrides.push_back("data.validation_fraction=0.1075");  // 215: no part is like the other
+    return train(overrides, {.resume = folder_.path("saved"), .importance = true});
+  };
+  const TrainingResult one = evaluate({});
+  ASSERT_TRUE(one.records.empty());
+  ASSERT_EQ(one.validation_metrics.size(), 4u);
+  EXPECT_EQ(one.validation_metrics[1].first, "grouped_auc");
+  ASSERT_EQ(one.findings.importance.size(), 4u);
+  for (const std::vector<std::string>& mesh :
+       std::vector<std::vector<std::string>>{{"mesh.dp=2"},
+                                             {"mesh.dp=3", "embedding.shards=2"},
+                                             {"mesh.pp=2"},
+                                             {"mesh.dp=2", "mesh.pp=2"}}) {
+    const TrainingResult other = evaluate(mesh);
+    EXPECT_EQ(other.validation_loss, one.validation_loss) << mesh[0];
+    EXPECT_EQ(other.validation_metrics, one.validation_metrics) << mesh[0];
+    ASSERT_EQ(other.findings.importance.size(), one.findings.importance.size());
+    for (std::size_t i = 0; i < one.findings.importance.size(); ++i) {
+      const FeatureImportance& mine = one.findings.importance[i];
+      EXPECT_EQ(other.findings.importance[i].feature, mine.feature);
+      EXPECT_EQ(other.findings.importance[i].permuted.loss, mine.permuted.loss)
+          << mesh[0] << ' ' << mine.feature;
+      EXPECT_EQ(other.findings.importance[i].permuted.metrics, mine.permuted.metrics)
+          << mesh[0] << ' ' << mine.feature;
+    }
+  }
+}
+
+TEST_F(EmbeddingTraining, AFeatureIsAsImportantAsWhatItTells) {
+  const TrainingResult result =
+      train({"train.steps=60",
+             "data.categorical=[{name: user, width: 8}, {name: words, width: 8, "
+             "pool: mean, separator: ' '}, {name: other, column: age, width: 8}]"},
+            {.importance = true});
+  ASSERT_EQ(result.findings.importance.size(), 5u);
+  const auto auc = [](const Evaluation& of) { return of.metrics.at(0).second; };
+  const double whole = auc(result.findings.evaluation);
+  EXPECT_EQ(whole, result.validation_metrics.at(0).second);
+  std::map<std::string, double> lost;
+  for (const FeatureImportance& of : result.findings.importance)
+    lost[of.feature] = whole - auc(of.permuted);
+  EXPECT_GT(lost.at("user"), 0.05);
+  EXPECT_GT(lost.at("words"), 0.05);
+  for (const char* noise : {"price", "age", "other"})
+    EXPECT_LT(std::abs(lost.at(noise)), 0.03) << noise;
+  const std::string text = text_of(result.findings);
+  EXPECT_LT(text.find("user"), text.find("price")) << text;
+  const auto json = to_json(result.findings);
+  EXPECT_EQ(json["importance"].size(), 5u);
+  EXPECT_LT(json["importance"][0]["auc_change"].get<double>(), -0.05);
+}
+
+TEST_F(EmbeddingTraining, KnowsItsHotIdsAndEachRow) {
+  const std::string saved = folder_.path("saved");
+  const TrainingResult result =
+      train({"train.checkpoint_folder=" + saved, "embedding.shards=3"}, {.hot_ids = 4});
+  ASSERT_EQ(result.findings.hot.size(), 2u);
+  for (std::size_t table = 0; table < 2; ++table) {
+    std::int64_t reads = 0;
+    for (const StepRecord& record : result.records)
+      for (const std::int64_t count : record.embedding->staleness[table].second) reads += count;
+    const HotRows& rows = result.findings.hot[table].rows;
+    EXPECT_EQ(rows.updates, reads) << "each row that a step has read it updates";
+    EXPECT_EQ(rows.cold_updates, 0);
+    EXPECT_EQ(rows.rows, table == 0 ? 40 : 60);
+    const std::vector<HotId> ids = rows.ids();
+    ASSERT_EQ(ids.size(), 4u);
+    EXPECT_LE(ids[0].hits, 24);
+    for (std::size_t i = 1; i < ids.size(); ++i) EXPECT_GE(ids[i - 1].hits, ids[i].hits);
+    const FoundRow row = find_row({.where = saved,
+                                   .feature = result.findings.hot[table].table,
+                                   .id = std::to_string(ids[0].id)});
+    EXPECT_TRUE(row.there);
+    EXPECT_EQ(row.hits, ids[0].hits);
+    EXPECT_EQ(row.tier, "memory");
+    EXPECT_EQ(row.value.size(), 8u);
+    EXPECT_EQ(row.state.size(), 8u);
+    EXPECT_LE(row.last_update, 24);
+  }
+  const auto ask = [&](const std::string& feature, const std::string& text) {
+    return find_row({.where = saved, .feature = feature, .id = text, .is_text = true});
+  };
+  EXPECT_TRUE(ask("user", "u3").there);
+  EXPECT_NE(ask("user", "u3").value, ask("user", "u4").value);
+  const FoundRow unknown = ask("user", "nobody");
+  EXPECT_FALSE(unknown.there);
+  EXPECT_EQ(unknown.value.size(), 8u) << "what it would begin with";
+  EXPECT_THROW(ask("usr", "u3"), UserError);
+  EXPECT_THROW(find_row({.where = saved, .feature = "user", .id = "u3"}), UserError);
 }
 
 TEST_F(EmbeddingTraining, AnAsynchronousNetUpdatesWithOldGradients) {

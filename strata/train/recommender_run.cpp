@@ -1,29 +1,30 @@
 #include "strata/train/recommender_run.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/checkpoint/folder.h"
+#include "strata/base/sampler.h"
+#include "strata/device/device.h"
+#include "strata/embed/grpc_transport.h"
 #include "strata/embed/remote_servers.h"
 #include "strata/embed/row_table_state.h"
 #include "strata/embed/saved_rows.h"
 #include "strata/embed/wire_messages.h"
 #include "strata/tabular/click_metrics.h"
+#include "strata/train/row_lookup.h"
 
 namespace strata {
 namespace {
 
-namespace fs = std::filesystem;
-
-// Beside the checkpoints of the folder, or of the one that holds this checkpoint.
-std::string rows_beside(const std::string& checkpoints) {
-  const fs::path path = fs::path(checkpoints).lexically_normal();
-  const fs::path folder = path.has_filename() ? path : path.parent_path();
-  return (step_of_folder_name(folder.filename()) ? folder.parent_path() : folder) / "rows";
-}
+constexpr std::uint64_t kPermutationKey = 0x696D706F7274;  // "import"
+constexpr double kHotIdsSeconds = 60;
 
 // What the samples define; an AUC that isn't exact says by how much.
 NamedMetrics named(const ClickQuality& quality) {
@@ -37,6 +38,60 @@ NamedMetrics named(const ClickQuality& quality) {
   add("normalized_entropy", quality.normalized_entropy);
   add("calibration", quality.calibration);
   return metrics;
+}
+
+Evaluation evaluation_of(const ClickQuality& quality) {
+  return {.loss = quality.log_loss, .metrics = named(quality)};
+}
+
+// Of the samples of all ranks, on every rank. Collective.
+ClickQuality quality_of_all(Group& group, const ClickMetrics& mine) {
+  const MessageTag tag = group.next_collective();
+  ClickQuality all;
+  if (group.rank() > 0) {
+    const std::vector<std::byte> bytes = mine.encode();
+    const at::Tensor message =
+        at::empty({static_cast<std::int64_t>(bytes.size())}, host_options(at::kByte));
+    std::memcpy(message.data_ptr(), bytes.data(), bytes.size());
+    group.send(0, tag, message);
+  } else {
+    ClickMetrics merged = mine;
+    for (int peer = 1; peer < group.size(); ++peer) {
+      const at::Tensor message = group.receive(peer, tag);
+      merged.merge(ClickMetrics::decode({static_cast<const std::byte*>(message.const_data_ptr()),
+                                         static_cast<std::size_t>(message.numel())}));
+    }
+    all = merged.quality();
+  }
+  std::vector<double> numbers = {static_cast<double>(all.samples),
+                                 all.auc,
+                                 all.auc_error,
+                                 all.grouped_auc,
+                                 all.log_loss,
+                                 all.normalized_entropy,
+                                 all.calibration};
+  group.all_reduce(numbers);
+  return {.samples = static_cast<std::int64_t>(numbers[0]),
+          .auc = numbers[1],
+          .auc_error = numbers[2],
+          .grouped_auc = numbers[3],
+          .log_loss = numbers[4],
+          .normalized_entropy = numbers[5],
+          .calibration = numbers[6]};
+}
+
+// As a server answers.
+HotRows hot_rows_of(const std::string& answer, int count) {
+  const auto json = nlohmann::json::parse(answer);
+  HotRows hot(count);
+  hot.rows = json.at("rows"), hot.cold_rows = json.at("cold_rows");
+  hot.updates = json.at("updates"), hot.cold_updates = json.at("cold_updates");
+  for (const auto& id : json.at("ids"))
+    hot.add(HotId{
+        .id = id.at("id"),
+        .hits = id.at("updates"),
+        .tier = id.at("tier") == name_of(RowTier::kDisk) ? RowTier::kDisk : RowTier::kMemory});
+  return hot;
 }
 
 }  // namespace
@@ -90,17 +145,15 @@ void RecommenderRun::make_local_rows(const RowsStart& start) {
     shards_.push_back(make_row_table_state(
         tables_, {.seed = seed, .memory_bytes = embedding.memory.count, .cold = cold}));
     if (start.version > 0) {
-      const std::string folder =
-          embedding.folder.empty() ? rows_beside(start.resume) : embedding.folder;
-      SavedRows(folder, fingerprint, 0).load(start.version, shard, shards, *shards_.back());
+      SavedRows(saved_rows_folder(recipe_, start.resume), fingerprint, 0)
+          .load(start.version, shard, shards, *shards_.back());
     }
     stores.push_back({shards_.back(), &shards_.back()->rows()});
   }
   LocalServersOptions options{.ranks = mesh_.dp, .wire = embedding.wire, .version = start.version};
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
-  const std::string folder = embedding.folder.empty() && !checkpoints.empty()
-                                 ? rows_beside(checkpoints)
-                                 : embedding.folder;
+  const std::string folder =
+      checkpoints.empty() ? embedding.folder : saved_rows_folder(recipe_, checkpoints);
   if (!folder.empty())
     options.save = [this, shards,
                     saved = SavedRows(folder, fingerprint, recipe_.train.keep_checkpoints)](
@@ -179,28 +232,87 @@ EmbeddingRecord RecommenderRun::exchange(EmbeddedRows* rows, Group& group) const
   return record;
 }
 
-Evaluation RecommenderRun::evaluate(Trainer& trainer, EmbeddedRows* rows, Group& group) const {
+std::int64_t RecommenderRun::validation_samples() const {
+  const std::int64_t all = data_.tabular().validation.samples();
+  const std::int64_t most = recipe_.train.validation_samples;
+  return most == 0 ? all : std::min(most, all);
+}
+
+// Whose feature a sample has is a function of its number alone, so that no rank has to know of another.
+SampleBatch RecommenderRun::validation_part(std::int64_t first, std::int64_t count,
+                                            const Permuted* permuted) const {
   const TabularValidationLoader& loader = data_.tabular().validation;
-  const TrainOptions& train = recipe_.train;
-  const std::int64_t samples = train.validation_samples == 0
-                                   ? loader.samples()
-                                   : std::min(train.validation_samples, loader.samples());
+  std::vector<std::int64_t> which(static_cast<std::size_t>(count));
+  std::iota(which.begin(), which.end(), first);
+  SampleBatch part = loader.read(which);
+  if (permuted == nullptr) return part;
+  const Permutation order(validation_samples());
+  for (std::int64_t& sample : which) sample = order.at(sample, kPermutationKey);
+  SampleBatch others = loader.read(std::move(which));
+  if (!permuted->numeric) {
+    part.categorical[permuted->feature] = std::move(others.categorical[permuted->feature]);
+    return part;
+  }
+  const std::size_t width = data_.tabular().preprocessing->options().numeric.size();
+  for (std::size_t i = permuted->feature; i < part.numeric.size(); i += width)
+    part.numeric[i] = others.numeric[i];
+  return part;
+}
+
+Evaluation RecommenderRun::evaluate(Trainer& trainer, EmbeddedRows* rows, Group& group) const {
+  return evaluate(trainer, rows, group, nullptr);
+}
+
+Evaluation RecommenderRun::evaluate(Trainer& trainer, EmbeddedRows* rows, Group& group,
+                                    const Permuted* permuted) const {
+  const std::int64_t samples = validation_samples();
+  const std::int64_t mini_batch = recipe_.train.mini_batch;
   const int replica = mesh_.place(group.rank()).dp;
   ClickMetrics clicks;
-  double loss = 0;
-  for (std::int64_t first = 0; first < samples; first += train.mini_batch) {
-    const SampleBatch batch = loader.at(first, std::min(train.mini_batch, samples - first));
-    const SampleRange part =
-        replica_samples(batch.samples, replica, mesh_.dp, steps_.decisions().micro_batch);
-    if (rows) rows->evaluate(trainer.steps_done(), part_of(batch, part.first, part.samples));
-    const ReplicaScores mine = trainer.score(data_.tensors_of(batch, 0, batch.samples));
-    std::vector<double> scores(static_cast<std::size_t>(batch.samples), 0.0);
-    std::ranges::copy(mine.values, scores.begin() + mine.first_sample);
-    group.all_reduce(scores);
-    clicks.add(std::vector<float>(scores.begin(), scores.end()), batch.labels, batch.groups);
-    loss += mine.loss * static_cast<double>(batch.samples);
+  for (std::int64_t first = 0; first < samples; first += mini_batch) {
+    const std::int64_t count = std::min(mini_batch, samples - first);
+    const SampleRange mine =
+        replica_samples(count, replica, mesh_.dp, steps_.decisions().micro_batch);
+    SampleBatch part = validation_part(first + mine.first, mine.samples, permuted);
+    const MiniBatch batch = data_.tensors_of(part, mine.first, count);
+    const std::vector<float> labels = part.labels;
+    const std::vector<std::uint64_t> groups = part.groups;
+    if (rows) rows->evaluate(trainer.steps_done(), std::move(part));
+    const ReplicaScores scores = trainer.score(batch);
+    if (!scores.values.empty()) clicks.add(scores.values, labels, groups);
   }
-  return {.loss = loss / static_cast<double>(samples), .metrics = named(clicks.quality())};
+  return evaluation_of(quality_of_all(group, clicks));
+}
+
+std::vector<FeatureImportance> RecommenderRun::importance(Trainer& trainer, EmbeddedRows* rows,
+                                                          Group& group) const {
+  const TabularOptions& features = data_.tabular().preprocessing->options();
+  std::vector<FeatureImportance> all;
+  for (std::size_t i = 0; i < features.numeric.size(); ++i) {
+    const Permuted permuted{.numeric = true, .feature = i};
+    all.push_back({features.numeric[i].name, evaluate(trainer, rows, group, &permuted)});
+  }
+  for (std::size_t i = 0; i < features.categorical.size(); ++i) {
+    const Permuted permuted{.numeric = false, .feature = i};
+    all.push_back({features.categorical[i].name, evaluate(trainer, rows, group, &permuted)});
+  }
+  return all;
+}
+
+std::vector<HotTable> RecommenderRun::hot_ids(int count) const {
+  std::vector<HotTable> all;
+  for (int table = 0; table < static_cast<int>(tables_.size()); ++table) {
+    HotTable& hot =
+        all.emplace_back(HotTable{tables_[static_cast<std::size_t>(table)].name, HotRows(count)});
+    for (const auto& shard : shards_) hot.rows.add(shard->hottest(table, count));
+    if (recipe_.recommender->embedding.is_local()) continue;
+    for (const std::string& server : recipe_.recommender->embedding.servers)
+      hot.rows.add(
+          hot_rows_of(grpc_ask(server, tls_from_environment(),
+                               "hot " + hot.table + " " + std::to_string(count), kHotIdsSeconds),
+                      count));
+  }
+  return all;
 }
 
 }  // namespace strata

@@ -13,18 +13,12 @@
 #include "strata/comm/group.h"
 #include "strata/embed/local_servers.h"
 #include "strata/embed/shard_state.h"
-#include "strata/report/metrics.h"
 #include "strata/train/embedded_rows.h"
+#include "strata/train/recommender_findings.h"
 #include "strata/train/run_data.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
-
-/// What the validation samples say, the same on every rank.
-struct Evaluation {
-  double loss = 0;  ///< mean, nats a sample
-  NamedMetrics metrics;
-};
 
 /// Where a run begins.
 struct RowsStart {
@@ -50,13 +44,33 @@ class RecommenderRun {
   /// What ranks have read since they were asked last; the same on every rank.
   EmbeddingRecord exchange(EmbeddedRows* rows, Group& group) const;
 
-  /// With the rows as the steps so far have left them. `rows`: of rows_of().
+  /// With the rows as the steps so far have left them. `rows`: of rows_of(). Each replica reads and scores
+  /// its own part of the samples; the results are the same numbers on any mesh that gives the same scores.
   Evaluation evaluate(Trainer& trainer, EmbeddedRows* rows, Group& group) const;
+
+  /// The same with one feature after the other permuted among the samples: what the net loses with it.
+  /// Numeric features first, then categorical ones.
+  std::vector<FeatureImportance> importance(Trainer& trainer, EmbeddedRows* rows,
+                                            Group& group) const;
+
+  /// By table, its `count` ids with the most updates; after all ranks' await(). One rank asks.
+  std::vector<HotTable> hot_ids(int count) const;
 
  private:
   SampleBatch part_of_mini_batch(std::int64_t samples_seen, int replica) const;
 
   void make_local_rows(const RowsStart& start);
+
+  // A feature that a sample has of another one.
+  struct Permuted {
+    bool numeric = true;
+    std::size_t feature = 0;
+  };
+  std::int64_t validation_samples() const;
+  SampleBatch validation_part(std::int64_t first, std::int64_t count,
+                              const Permuted* permuted) const;
+  Evaluation evaluate(Trainer& trainer, EmbeddedRows* rows, Group& group,
+                      const Permuted* permuted) const;
 
   const Recipe& recipe_;
   RowsStart start_;

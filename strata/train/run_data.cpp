@@ -82,10 +82,13 @@ MiniBatch LogData::tensors_of(const SampleBatch& part, std::int64_t first,
           .valid_tokens = samples};  // a log's labels are 0 and 1
 }
 
+std::string saved_preprocessing(const std::string& checkpoint) {
+  return CheckpointReader::open(checkpoint).text(kPreprocessingName);
+}
+
 std::unique_ptr<RunData> open_data(const Recipe& recipe, const std::string& resume) {
   if (recipe.recommender) {
-    const std::string state =
-        resume.empty() ? "" : CheckpointReader::open(resume).text(kPreprocessingName);
+    const std::string state = resume.empty() ? "" : saved_preprocessing(resume);
     return std::make_unique<LogData>(recipe, state);
   }
   return std::make_unique<TextData>(recipe);

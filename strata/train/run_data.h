@@ -69,6 +69,9 @@ class LogData final : public RunData {
   std::int64_t epochs_;
 };
 
+/// What a checkpoint, or the newest of a folder, has kept of the preprocessing.
+std::string saved_preprocessing(const std::string& checkpoint);
+
 /// `resume`: the checkpoint, or its folder, that the run goes on from; what it had learnt of numbers and
 /// texts holds on.
 std::unique_ptr<RunData> open_data(const Recipe& recipe, const std::string& resume = "");

@@ -148,6 +148,7 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
   if (recipe.recommender) input.appendices.push_back({"Rows", staleness_text(result.records)});
   if (!result.stopped && result.validation_loss > 0) input.validation_loss = result.validation_loss;
   input.validation_metrics = result.validation_metrics;
+  input.tables = tables_of(result.findings);
   add_timelines(input, run, result);
   add_memory(input, recipe, run, result);
   write_report(path, input);

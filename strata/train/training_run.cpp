@@ -308,6 +308,24 @@ class RankLoop {
     saver_.save(position(), trainer_.owned_weights(), trainer_.owned_slots());
   }
 
+  // What the request asks of a recommender that is trained.
+  void find_out(const StepRecord& validated) {
+    if (!state_.recommender) return;
+    RecommenderFindings findings{
+        .steps = trainer_.steps_done(),
+        .evaluation = {validated.validation_loss.value_or(0), validated.validation_metrics}};
+    if (state_.request.importance && validates()) {
+      group_.doing("feature importance");
+      findings.importance = state_.recommender->importance(trainer_, rows_.get(), group_);
+    }
+    if (state_.request.hot_ids > 0) {
+      if (rows_) rows_->await(trainer_.steps_done());
+      group_.barrier();
+      if (is_root()) findings.hot = state_.recommender->hot_ids(state_.request.hot_ids);
+    }
+    if (is_root()) state_.result.findings = std::move(findings);
+  }
+
   void announce(const std::string& folder) {
     if (!is_root() || folder.empty()) return;
     state_.result.checkpoint = folder;
@@ -318,7 +336,10 @@ class RankLoop {
     commit();
     if (!options_.checkpoint_folder.empty()) save();
     StepRecord last;
-    if (!stopped) validate(last);
+    if (!stopped) {
+      validate(last);
+      find_out(last);
+    }
     announce(saver_.wait());
     trainer_.await_commit();
     gather_steps(group_, kept_);

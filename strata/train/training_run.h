@@ -14,6 +14,7 @@
 #include "strata/report/metrics.h"
 #include "strata/train/measurements.h"
 #include "strata/train/planned_run.h"
+#include "strata/train/recommender_findings.h"
 
 namespace strata {
 
@@ -23,6 +24,8 @@ struct TrainingRequest {
   std::string from;  ///< Hugging Face folder or checkpoint whose weights are the first values
   std::function<void(const StepRecord&)> on_step;         ///< after every step
   std::function<void(const std::string&)> on_checkpoint;  ///< its folder, once it is complete
+  bool importance = false;                  ///< of a recommender: measure each feature's at the end
+  int hot_ids = 0;                          ///< of a recommender: of each table, at the end
   const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
 };
 
@@ -31,6 +34,7 @@ struct TrainingResult {
   std::vector<MeasuredStep> last_steps;  ///< the last few, for timelines
   double validation_loss = 0;            ///< at the end; 0 without validation data
   NamedMetrics validation_metrics;       ///< the same
+  RecommenderFindings findings;          ///< what was asked for
   double median_step_seconds = 0;        ///< without the first step
   double median_bubble = 0;
   std::vector<LayerSeconds> layers;  ///< what each layer needed, mean of the ranks that have it

@@ -1,5 +1,6 @@
 """Recommenders as a user trains them: local rows, rows on servers that are killed, going on, refusals."""
 
+import json
 import os
 import random
 import signal
@@ -118,6 +119,49 @@ class Recommender(ProgramTest):
                    for name in "ab"]
         self.assertTrue(all("digest" in answer for answer in answers), answers)
         self.assertIn("strata", self.succeed("embed-server", "--ask", "metrics", "--listen", "unix:a.sock"))
+
+    def test_one_row_wherever_it_lives(self):
+        for shard in (0, 1):
+            self.serve(shard)
+        self.train("remote")
+        self.train("local", *LOCAL, "--set", "train.checkpoint_folder=saved")
+        self.assertEqual([line["loss_hex"] for line in self.metrics("remote")],
+                         [line["loss_hex"] for line in self.metrics("local")])
+        for feature, text in (("user", "u7"), ("words", "w11")):
+            remote = json.loads(self.succeed("row", "recipe.yaml", feature, text, "--text", "--json"))
+            local = json.loads(self.succeed("row", "saved", feature, text, "--text", "--json"))
+            self.assertTrue(local["there"] and local["hits"] > 0, local)
+            self.assertEqual(remote, local)
+        asked = [self.succeed("row", "recipe.yaml", "user", str(number), "--json") for number in range(4)]
+        self.assertEqual([json.loads(line)["there"] for line in asked], [False] * 4)
+        shown = self.succeed("row", "saved", "user", "u7", "--text")
+        self.assertIn("hits     ", shown)
+        self.assertIn("tier     memory", shown)
+        self.refuse("row", "saved", "usr", "1", says="'user'")
+        self.refuse("row", "saved", "user", "u7", says="--text")
+        self.refuse("row", "recipe.yaml", "user", "1", *LOCAL, says="checkpoint")
+        self.refuse("row", "unix:a.sock", "user", "u7", "--text", says="number")
+
+    def test_a_checkpoint_is_evaluated_again(self):
+        out = self.succeed("train", "recipe.yaml", *LOCAL, "--set", "train.checkpoint_folder=saved", "--importance",
+                           "--report", "report.html")
+        for words in ("Feature importance", "user", "price"):
+            self.assertIn(words, out)
+        report = (self.folder / "report.html").read_text()
+        for words in ("Feature importance", "Hot ids of user", "Hot ids of words"):
+            self.assertIn(words, report)
+        asked = ("--importance", "--hot-ids", "3", "--set", "train.micro_batch=16")
+        again = self.succeed("evaluate", "saved", *asked, "--json", "found.json")
+        loss = next(line for line in out.splitlines() if line.startswith("loss"))
+        self.assertIn(loss, again)
+        found = json.loads((self.folder / "found.json").read_text())
+        self.assertEqual([table["table"] for table in found["hot_ids"]], ["user", "words"])
+        self.assertEqual([len(table["ids"]) for table in found["hot_ids"]], [3, 3])
+        self.assertEqual({of["feature"] for of in found["importance"]}, {"price", "user", "words"})
+        self.succeed("evaluate", "saved", *asked, "--json", "again.json", "--set", "mesh.dp=2")
+        self.assertEqual(found, json.loads((self.folder / "again.json").read_text()))
+        # A run that is over says the same when it is asked to go on.
+        self.assertIn(loss, self.succeed("train", "recipe.yaml", *LOCAL, "--resume", "saved", "--importance"))
 
     def test_refusals(self):
         self.serve(0)

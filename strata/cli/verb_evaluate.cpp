@@ -1,0 +1,125 @@
+// Evaluating is a run that goes on from a checkpoint and has no step left: data, mesh and rows come to be as
+// in training, and nothing is written.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "strata/base/durable_file.h"
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/checkpoint/loader.h"
+#include "strata/checkpoint/reader.h"
+#include "strata/cli/arguments.h"
+#include "strata/cli/verbs.h"
+#include "strata/train/trained_model.h"
+#include "strata/train/training_run.h"
+
+namespace strata {
+namespace {
+
+struct EvaluateArguments {
+  std::string checkpoint, json, report;
+  std::vector<std::string> overrides;
+  bool importance = false;
+  int hot_ids = 0;
+};
+
+Recipe recipe_of(const EvaluateArguments& arguments) {
+  const CheckpointReader checkpoint = CheckpointReader::open(arguments.checkpoint);
+  if (checkpoint.is_pretrained())
+    throw UserError({.operation = "cli.evaluate",
+                     .where = arguments.checkpoint,
+                     .what = "another program's folder says nothing of data to evaluate on",
+                     .expected = "a checkpoint of strata train",
+                     .got = "a Hugging Face folder",
+                     .fix = "name a checkpoint"});
+  Recipe recipe =
+      parse_recipe(checkpoint.manifest().recipe, arguments.checkpoint, arguments.overrides);
+  if (recipe.recommender && !recipe.recommender->embedding.is_local())
+    throw UserError({.operation = "cli.evaluate",
+                     .where = "embedding.servers",
+                     .what = "servers would go back to this checkpoint, whoever trains with them",
+                     .expected = "a run whose rows are saved beside its checkpoints",
+                     .got = recipe.recommender->embedding.servers.front(),
+                     .fix = "go on with strata train RECIPE --resume " + arguments.checkpoint +
+                            " --importance, which evaluates at its end"});
+  recipe.train.steps = position_at(arguments.checkpoint, checkpoint_model(recipe)).steps_done;
+  recipe.train.checkpoint_folder.clear();
+  recipe.train.tensorboard.clear();
+  return recipe;
+}
+
+void print(const EvaluateArguments& arguments, const Recipe& recipe, const TrainingResult& result) {
+  std::cout << "step     " << recipe.train.steps << " of " << arguments.checkpoint << '\n'
+            << "loss     validation " << format_double(result.validation_loss, 4) << " nats a "
+            << (recipe.recommender ? "sample" : "token")
+            << (result.validation_metrics.empty() ? "" : ", ")
+            << metrics_text(result.validation_metrics) << '\n'
+            << text_of(result.findings);
+}
+
+void run_evaluate(const EvaluateArguments& arguments) {
+  const Recipe recipe = recipe_of(arguments);
+  for (const auto& [option, path] :
+       {std::pair("--json", &arguments.json), std::pair("--report", &arguments.report)})
+    if (!path->empty()) require_writable_file(*path, option);
+  World world = join_world(recipe);
+  const std::string decided = world.agree(
+      [&] { return decisions_text(plan_run(recipe, /*probe=*/false, world.processes()).plan); });
+  const PlannedRun run = plan_run(world, recipe, decided);
+  const TrainingResult result = train(world, recipe, run,
+                                      {.resume = arguments.checkpoint,
+                                       .importance = arguments.importance,
+                                       .hot_ids = arguments.hot_ids});
+  if (world.process() > 0) return;
+  if (result.validation_loss <= 0)
+    throw UserError({.operation = "cli.evaluate",
+                     .where = arguments.checkpoint,
+                     .what = "its recipe has no samples to evaluate on",
+                     .expected = "data.validation, or a data.validation_fraction above 0",
+                     .got = "neither",
+                     .fix = "pass --set data.validation=FILE"});
+  print(arguments, recipe, result);
+  if (!arguments.json.empty()) {
+    nlohmann::ordered_json json = to_json(result.findings);
+    if (!recipe.recommender)
+      json = {{"loss", result.validation_loss}, {"steps", recipe.train.steps}};
+    write_file(arguments.json, json.dump(2) + "\n");
+    std::cout << "json     " << arguments.json << '\n';
+  }
+  if (!arguments.report.empty()) {
+    write_run_report(arguments.report, recipe, run, result, {});
+    std::cout << "report   " << arguments.report << '\n';
+  }
+}
+
+}  // namespace
+
+void add_evaluate_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand(
+      "evaluate", "measure a checkpoint on the samples of its recipe's validation");
+  auto arguments = std::make_shared<EvaluateArguments>();
+  verb->add_option("checkpoint", arguments->checkpoint,
+                   "checkpoint, or the folder that holds several")
+      ->required()
+      ->check(refuse_empty_path);
+  verb->add_flag("--importance", arguments->importance,
+                 "of a recommender: what each feature carries, by permuting it among the samples");
+  verb->add_option("--hot-ids", arguments->hot_ids,
+                   "of a recommender: so many ids of each table with the most updates")
+      ->check(CLI::Range(0, 10000));
+  verb->add_option("--json", arguments->json, "write everything to this file, too")
+      ->check(refuse_empty_path);
+  verb->add_option("--report", arguments->report, "write a self-contained HTML report")
+      ->check(refuse_empty_path);
+  verb->add_option("--set", arguments->overrides,
+                   "override a field of the recipe: --set data.validation=later.tsv")
+      ->allow_extra_args(false);
+  verb->callback([arguments] { run_evaluate(*arguments); });
+}
+
+}  // namespace strata

@@ -1,0 +1,129 @@
+#include "strata/train/recommender_findings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "strata/base/units.h"
+#include "strata/plan/text_table.h"
+
+namespace strata {
+namespace {
+
+double metric(const Evaluation& evaluation, const std::string& name) {
+  for (const auto& [known, value] : evaluation.metrics)
+    if (known == name) return value;
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+// Permuted less whole: of an AUC what is lost is negative, of an entropy positive.
+double change(const RecommenderFindings& findings, const FeatureImportance& of,
+              const std::string& name) {
+  return metric(of.permuted, name) - metric(findings.evaluation, name);
+}
+
+std::string signed_text(double value) {
+  if (std::isnan(value)) return "";
+  return (value < 0 ? "" : "+") + format_double(value, 4);
+}
+
+std::string share(double part, double whole) {
+  return whole > 0 ? format_double(100 * part / whole, 2) + " %" : "";
+}
+
+// What matters most first.
+std::vector<FeatureImportance> by_importance(const RecommenderFindings& findings) {
+  std::vector<FeatureImportance> sorted = findings.importance;
+  std::ranges::stable_sort(sorted, [&](const FeatureImportance& a, const FeatureImportance& b) {
+    return a.permuted.loss > b.permuted.loss;
+  });
+  return sorted;
+}
+
+ReportTable importance_table(const RecommenderFindings& findings) {
+  ReportTable table{
+      .title = "Feature importance",
+      .note = "What the validation samples lose when a feature is permuted among them.",
+      .columns = {"feature", "AUC", "normalized entropy", "log loss"},
+      .rows = {}};
+  for (const FeatureImportance& of : by_importance(findings))
+    table.rows.push_back({of.feature, signed_text(change(findings, of, "auc")),
+                          signed_text(change(findings, of, "normalized_entropy")),
+                          signed_text(of.permuted.loss - findings.evaluation.loss)});
+  return table;
+}
+
+ReportTable hot_table(const RecommenderFindings& findings, const HotTable& hot) {
+  const HotRows& rows = hot.rows;
+  const auto all = static_cast<double>(rows.updates + rows.cold_updates);
+  ReportTable table{
+      .title = "Hot ids of " + hot.table,
+      .note = format_count(static_cast<double>(rows.rows)) + " rows in memory, " +
+              format_count(static_cast<double>(rows.cold_rows)) + " on disk" +
+              (rows.cold_rows > 0 ? " with " + share(static_cast<double>(rows.cold_updates), all) +
+                                        " of the updates"
+                                  : "") +
+              ".",
+      .columns = {"id", "updates", "of all updates", "of the steps", "lives in"},
+      .rows = {}};
+  for (const HotId& id : rows.ids()) {
+    const auto hits = static_cast<double>(id.hits);
+    table.rows.push_back({std::to_string(id.id), std::to_string(id.hits), share(hits, all),
+                          share(hits, static_cast<double>(findings.steps)), name_of(id.tier)});
+  }
+  return table;
+}
+
+nlohmann::ordered_json metrics_json(const Evaluation& evaluation) {
+  nlohmann::ordered_json json{{"log_loss", evaluation.loss}};
+  for (const auto& [name, value] : evaluation.metrics) json[name] = value;
+  return json;
+}
+
+}  // namespace
+
+std::vector<ReportTable> tables_of(const RecommenderFindings& findings) {
+  std::vector<ReportTable> tables;
+  if (!findings.importance.empty()) tables.push_back(importance_table(findings));
+  for (const HotTable& hot : findings.hot) tables.push_back(hot_table(findings, hot));
+  return tables;
+}
+
+std::string text_of(const RecommenderFindings& findings) {
+  std::string text;
+  for (const ReportTable& table : tables_of(findings)) {
+    TextTable lines("l" + std::string(table.columns.size() - 1, 'r'));
+    lines.add_row(table.columns);
+    for (const std::vector<std::string>& row : table.rows) lines.add_row(row);
+    text += "\n" + table.title + ": " + table.note + "\n" + lines.text();
+  }
+  return text;
+}
+
+nlohmann::ordered_json to_json(const RecommenderFindings& findings) {
+  nlohmann::ordered_json json = metrics_json(findings.evaluation);
+  json["steps"] = findings.steps;
+  for (const FeatureImportance& of : by_importance(findings)) {
+    nlohmann::ordered_json feature{{"feature", of.feature},
+                                   {"permuted", metrics_json(of.permuted)}};
+    for (const char* name : {"auc", "normalized_entropy"})
+      if (const double by = change(findings, of, name); !std::isnan(by))
+        feature[std::string(name) + "_change"] = by;
+    json["importance"].push_back(std::move(feature));
+  }
+  for (const HotTable& hot : findings.hot) {
+    nlohmann::ordered_json table{{"table", hot.table},
+                                 {"rows", hot.rows.rows},
+                                 {"cold_rows", hot.rows.cold_rows},
+                                 {"updates", hot.rows.updates + hot.rows.cold_updates},
+                                 {"cold_updates", hot.rows.cold_updates},
+                                 {"ids", nlohmann::ordered_json::array()}};
+    for (const HotId& id : hot.rows.ids())
+      table["ids"].push_back({{"id", id.id}, {"updates", id.hits}, {"tier", name_of(id.tier)}});
+    json["hot_ids"].push_back(std::move(table));
+  }
+  return json;
+}
+
+}  // namespace strata

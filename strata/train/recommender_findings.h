@@ -1,0 +1,50 @@
+/// Holds what a trained recommender shows, and writes it for people, programs and the report: how well it
+/// predicts, how much of that each feature carries, and which ids are hot.
+///
+/// Importance  a feature's values are permuted among the validation samples, always the same way; what the
+///             predictions lose is what the feature carries beyond the others. Of two features that tell
+///             the same each seems to carry little.
+/// Source      permutation importance: Breiman, "Random forests" (2001).
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "strata/embed/hot_rows.h"
+#include "strata/report/metrics.h"
+#include "strata/report/report.h"
+
+namespace strata {
+
+/// What the validation samples say, the same on every rank.
+struct Evaluation {
+  double loss = 0;  ///< mean log loss, nats a sample
+  NamedMetrics metrics;
+};
+
+struct FeatureImportance {
+  std::string feature;
+  Evaluation permuted;
+};
+
+struct HotTable {
+  std::string table;
+  HotRows rows;
+};
+
+struct RecommenderFindings {
+  std::int64_t steps = 0;  ///< done
+  Evaluation evaluation;
+  std::vector<FeatureImportance> importance;  ///< empty: nobody asked
+  std::vector<HotTable> hot;                  ///< the same
+};
+
+/// Tables for a terminal; empty where there is neither importance nor a hot id.
+std::string text_of(const RecommenderFindings& findings);
+
+nlohmann::ordered_json to_json(const RecommenderFindings& findings);
+
+std::vector<ReportTable> tables_of(const RecommenderFindings& findings);
+
+}  // namespace strata
