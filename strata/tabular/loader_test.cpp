@@ -281,8 +281,9 @@ TEST_F(TabularLoaderTest, FillsInTheFeaturesOfAFormat) {
 // Who looks a row up by what the log says finds the one that training used.
 TEST_F(TabularLoaderTest, ATextHasTheIdThatItsSampleHas) {
   const TabularOptions options{
-      .train = write("ids.csv", "label,user,city,shop,age\n1,ann,Rome,7,30\n0,bob,Oslo,9,40\n"
-                                "1,cid,Rome,11,50\n"),
+      .train = write("ids.csv",
+                     "label,user,city,shop,age\n1,ann,Rome,7,30\n0,bob,Oslo,9,40\n"
+                     "1,cid,Rome,11,50\n"),
       .validation_fraction = 0,
       .categorical = {{.name = "user"},
                       {.name = "city", .ids = IdSource::kVocabulary},

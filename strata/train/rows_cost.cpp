@@ -13,6 +13,7 @@
 #include "strata/base/processor_time.h"
 #include "strata/comm/ranks.h"
 #include "strata/data/batch.h"
+#include "strata/device/device.h"
 #include "strata/embed/capacity.h"
 #include "strata/embed/local_servers.h"
 #include "strata/embed/row_table.h"
@@ -163,11 +164,11 @@ class RowsProbe {
       const MiniBatch batch = data_.tensors_of(*mine, part(seen, replica).first, samples);
       if (step > 0) rows.send_gradients(step - 1, gradients);
       rows.prefetch(step);
-      const at::TensorOptions options(at::kFloat);
-      const at::Tensor pooled = at::full({mine->samples, rows.width()}, 0.0, options);
+      const at::Tensor pooled =
+          at::full({mine->samples, rows.width()}, 0.0, host_options(at::kFloat));
       rows.fetch(step, /*training=*/true, pooled);
       const double used = thread_cpu_seconds() - began;
-      gradients = at::full({mine->samples, rows.width()}, kGradient, options);
+      gradients = at::full({mine->samples, rows.width()}, kGradient, host_options(at::kFloat));
       rows.await(step);
       const EmbeddedRows::Use use = rows.take_use();
       const double worked = rows.take_worked_seconds();
