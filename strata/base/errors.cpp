@@ -111,6 +111,7 @@ bool is_of_the_system(int error) {
   switch (error) {
     case EAGAIN:
     case EDQUOT:
+    case EFBIG:
     case EIO:
     case EMFILE:
     case ENFILE:

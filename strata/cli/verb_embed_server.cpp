@@ -25,7 +25,7 @@ namespace {
 
 struct EmbedServerArguments {
   ServerOptions options;
-  std::string recipe, features, memory, ask;
+  std::string recipe, features, memory, log_limit, ask;
   std::vector<std::string> overrides;
 };
 
@@ -55,7 +55,19 @@ void take_from_recipe(EmbedServerArguments& arguments) {
   options.ranks = recipe.mesh.mesh().dp;
   options.shards = shards;
   options.memory_bytes = embedding.memory.count;
+  options.log_limit = embedding.log_limit.count;
   const std::string name = "shard-" + std::to_string(options.shard);
+  if (!options.follow.empty()) {
+    // Rows that the primary has on disk must not be forgotten here.
+    if (!embedding.cold.empty() && options.cold_folder.empty())
+      throw UserError({.operation = "cli.embed_server",
+                       .where = "--cold",
+                       .what = "a replica needs a folder of its own for cold rows",
+                       .expected = "--cold FOLDER, as the recipe has embedding.cold",
+                       .got = "none",
+                       .fix = "give it one that no other server has"});
+    return;
+  }
   if (options.listen.empty()) options.listen = embedding.servers[options.shard];
   if (options.folder.empty() && !embedding.folder.empty())
     options.folder = embedding.folder + "/" + name;
@@ -66,11 +78,15 @@ void take_from_recipe(EmbedServerArguments& arguments) {
 constexpr const char* kDefaultAddress = "127.0.0.1:7001";
 
 void print_answer(const EmbedServerArguments& arguments) {
+  const std::string& address = arguments.options.listen;
+  const TlsFiles& tls = arguments.options.tls;
+  const bool health = arguments.ask == "health";
   const std::string answer =
-      arguments.ask == "health"
-          ? grpc_health(arguments.options.listen, arguments.options.tls)
-          : grpc_ask(arguments.options.listen, arguments.options.tls, arguments.ask, 60);
+      health ? grpc_health(address, tls) : grpc_ask(address, tls, arguments.ask, 60);
   std::cout << answer << (answer.ends_with('\n') ? "" : "\n");
+  if (!health) return;
+  const std::string lag = grpc_ask(address, tls, "lag", 60);
+  if (!lag.empty()) std::cout << lag << '\n';
 }
 
 // Ends the server at SIGINT and SIGTERM, as long as it lives.
@@ -115,7 +131,15 @@ void run_embed_server(EmbedServerArguments arguments) {
                      .expected = "a recipe, or --features FILE, and --folder FOLDER",
                      .fix = "give both, or --ask a server that runs"});
   if (!arguments.features.empty()) options.features = read_features(arguments.features);
+  if (!options.follow.empty() && options.listen.empty())
+    throw UserError({.operation = "cli.embed_server",
+                     .where = "--follow",
+                     .what = "a replica needs an address of its own",
+                     .expected = "--listen HOST:PORT or unix:PATH",
+                     .got = "none",
+                     .fix = "give it one that is not the primary's"});
   if (options.listen.empty()) options.listen = kDefaultAddress;
+  if (!arguments.log_limit.empty()) options.log_limit = parse_bytes(arguments.log_limit).count;
   if (!arguments.memory.empty()) options.memory_bytes = parse_bytes(arguments.memory).count;
   SignalWait signals;
   EmbedServer server(options);
@@ -161,9 +185,13 @@ void add_embed_server_verb(CLI::App& app) {
   verb->add_option("--sync-milliseconds", options.sync.milliseconds, "that the first of them waits")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  verb->add_option("--keep", options.kept_snapshots, "snapshots")
-      ->check(CLI::PositiveNumber)
+  verb->add_option("--keep", options.kept_snapshots, "snapshots of checkpoints, 2 at least")
       ->capture_default_str();
+  verb->add_option("--log-limit", arguments->log_limit,
+                   "of the log: 4GiB; else the recipe's; beyond it the server makes a snapshot");
+  verb->add_option(
+      "--follow", options.follow,
+      "be a replica of the server at HOST:PORT or unix:PATH: its rows, a little later");
   verb->add_option("--tls-certificate", options.tls.certificate,
                    "PEM file; without these three, what STRATA_TLS_CERTIFICATE names")
       ->check(refuse_empty_path);
@@ -173,9 +201,10 @@ void add_embed_server_verb(CLI::App& app) {
   verb->add_option("--tls-authority", options.tls.authority,
                    "PEM file with the certificates that trainers' have to be signed by")
       ->check(refuse_empty_path);
-  verb->add_option("--ask", arguments->ask,
-                   "ask a server that runs: metrics, digest [VERSION], row FEATURE ID, hot FEATURE "
-                   "COUNT, health");
+  verb->add_option(
+      "--ask", arguments->ask,
+      "ask a server that runs: metrics, digest [VERSION], row FEATURE ID, rows FEATURE "
+      "ID..., hot FEATURE COUNT, lag, health");
   verb->callback([arguments] { run_embed_server(*arguments); });
 }
 

@@ -14,9 +14,11 @@
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
 #include "strata/embed/persistent_shard.h"
+#include "strata/embed/replica.h"
 #include "strata/embed/row_table_state.h"
 #include "strata/embed/server_metrics.h"
 #include "strata/embed/shard_sessions.h"
+#include "strata/embed/update_stream.h"
 
 namespace strata {
 namespace {
@@ -29,6 +31,7 @@ PersistentShardOptions shard_options(const ServerOptions& options) {
   of.shard = options.shard, of.shards = options.shards, of.ranks = options.ranks;
   of.sync = options.sync;
   of.kept_snapshots = options.kept_snapshots;
+  of.log_limit = options.log_limit;
   of.from = options.from;
   return of;
 }
@@ -52,6 +55,14 @@ void check(const ServerOptions& options) {
            std::to_string(options.shard));
   if (options.ranks < 1) refuse("nobody trains", "1 rank or more", std::to_string(options.ranks));
   if (options.folder.empty()) refuse("rows have no folder", "a folder", "none");
+  if (options.kept_snapshots < 2)
+    refuse("the snapshot of the last checkpoint would go before the next one is written",
+           "2 kept snapshots or more", std::to_string(options.kept_snapshots));
+  if (options.log_limit < 0)
+    refuse("the log has no such limit", "0 or more bytes", std::to_string(options.log_limit));
+  if (!options.follow.empty() && !options.from.empty())
+    refuse("a replica has its rows from the server that it follows", "no other folders",
+           options.from.front());
 }
 
 std::uint64_t number_in(const std::string& word) {
@@ -67,18 +78,47 @@ struct EmbedServer::Parts {
   explicit Parts(ServerOptions given)
       : options((check(given), std::move(given))),
         rows(shard_options(options), make_table(options)),
-        sessions(rows),
+        sessions(options.follow.empty() ? std::make_unique<ShardSessions>(rows) : nullptr),
+        replica(options.follow.empty() ? nullptr : make_replica()),
         server(options.listen, options.tls,
-               {.session = [this](FrameStream& stream) { sessions.serve(stream); },
+               {.session = [this](FrameStream& stream) { serve(stream); },
                 .ask = [this](const std::string& question) { return ask(question); },
-                .follow = [this](const std::string&, FrameStream& stream) { follow(stream); }}) {
-    server.set_serving(true);
+                .follow =
+                    [this](const std::string& request, FrameStream& stream) {
+                      serve_updates(rows, request, stream, [this] { return ended(); });
+                    }}) {
+    // Old rows are better than none where the primary is away, too.
+    server.set_serving(sessions != nullptr || rows.log().head() > 0);
+    if (replica) replica->start();
+  }
+
+  std::unique_ptr<Replica> make_replica() {
+    return std::make_unique<Replica>(
+        rows,
+        [this](const std::string& request) {
+          return grpc_follow(options.follow, options.tls, request);
+        },
+        [this] { server.set_serving(true); });
+  }
+
+  void serve(FrameStream& stream) {
+    if (sessions) return sessions->serve(stream);
+    WireFrame hello;
+    if (!stream.receive(hello)) return;
+    stream.send(
+        MessageBody::refused(UserError({.operation = "embed.hello",
+                                        .what = "this server is a replica: it takes no "
+                                                "updates",
+                                        .expected = "the server that it follows, " + options.follow,
+                                        .got = "the replica's address",
+                                        .fix = "name that one in embedding.servers"}))
+            .frame(0));
   }
 
   // At the version that rows have, or at the one asked for.
   template <typename Look>
   std::string inspect(std::int64_t version, const Look& look) {
-    sessions.catch_up();
+    if (sessions) sessions->catch_up();
     const std::shared_ptr<LiveShard> live = rows.live();
     std::promise<std::string> promise;
     const auto done = [&](const std::exception_ptr& error) {
@@ -135,6 +175,8 @@ struct EmbedServer::Parts {
                          .fix = "ask that one"});
       return inspect(-1, [&](LiveShard& live) { return live.state->describe(feature, id); });
     }
+    if (what == "rows") return rows_of(feature_named(first), question);
+    if (what == "lag") return lag();
     if (what == "hot") {
       const int feature = feature_named(first);
       const auto count = static_cast<int>(std::min<std::uint64_t>(number_in(second), 10'000));
@@ -153,18 +195,53 @@ struct EmbedServer::Parts {
     }
     throw UserError({.operation = "embed.ask",
                      .what = "the server does not know this question",
-                     .expected = "metrics, digest [VERSION], row FEATURE ID or hot FEATURE COUNT",
+                     .expected =
+                         "metrics, digest [VERSION], row FEATURE ID, rows FEATURE ID..., hot "
+                         "FEATURE COUNT or lag",
                      .got = quote(question)});
+  }
+
+  // All at one version.
+  std::string rows_of(int feature, const std::string& question) {
+    std::istringstream in(question);
+    std::string word;
+    in >> word >> word;
+    std::vector<std::uint64_t> ids;
+    while (in >> word) ids.push_back(number_in(word));
+    const auto width =
+        static_cast<std::size_t>(options.features[static_cast<std::size_t>(feature)].width);
+    return inspect(-1, [&](LiveShard& live) {
+      std::vector<float> values(ids.size() * width);
+      live.state->rows().read(feature, ids, values);
+      nlohmann::json all = nlohmann::json::array();
+      for (auto row = values.begin(); row != values.end();
+           row += static_cast<std::ptrdiff_t>(width))
+        all.push_back(std::vector<float>(row, row + static_cast<std::ptrdiff_t>(width)));
+      return nlohmann::json{{"version", live.server->version()}, {"rows", all}}.dump();
+    });
+  }
+
+  std::string lag() {
+    if (!replica) return "";
+    const ReplicaCounts counts = replica->counts();
+    const std::int64_t version = rows.live()->server->version();
+    return nlohmann::json{{"version", version},
+                          {"primary", counts.primary_version},
+                          {"lag", std::max<std::int64_t>(0, counts.primary_version - version)},
+                          {"following", counts.following}}
+        .dump();
   }
 
   std::string metrics() {
     ServerMetrics of{.shard = options.shard,
                      .shards = options.shards,
                      .gate = rows.live()->server->counts(),
-                     .sessions = sessions.counts(),
+                     .sessions = sessions ? sessions->counts() : SessionCounts{},
                      .features = options.features,
                      .durable_version = rows.log().durable(),
-                     .log_bytes = rows.log().bytes()};
+                     .log_bytes = rows.log().bytes(),
+                     .compactions = rows.compactions()};
+    if (replica) of.replica = replica->counts();
     inspect(-1, [&](LiveShard& live) {
       for (int feature = 0; feature < static_cast<int>(options.features.size()); ++feature)
         of.rows.push_back(live.state->row_count(feature));
@@ -172,16 +249,6 @@ struct EmbedServer::Parts {
       return std::string();
     });
     return prometheus_text(of);
-  }
-
-  // Every update from the first one that the log has, as it becomes durable.
-  void follow(FrameStream& stream) {
-    std::int64_t next = rows.log().first();
-    while (stream.alive() && !ended()) {
-      rows.log().wait_durable_for(next, 200);
-      while (next <= rows.log().durable())
-        if (!stream.send(rows.log().record(next++))) return;
-    }
   }
 
   bool ended() {
@@ -194,7 +261,8 @@ struct EmbedServer::Parts {
   std::condition_variable changed;
   bool over = false;
   PersistentShard rows;
-  ShardSessions sessions;
+  std::unique_ptr<ShardSessions> sessions;  // or
+  std::unique_ptr<Replica> replica;
   GrpcServer server;
 };
 
@@ -211,6 +279,7 @@ std::string EmbedServer::recovery() const {
                      std::to_string(found.snapshot) + " and " +
                      std::to_string(found.head - found.snapshot) + " updates in " +
                      format_seconds(found.seconds);
+  if (parts_->replica) text += ", follows " + parts_->options.follow;
   if (found.cut_bytes > 0) text += ", " + format_bytes(found.cut_bytes) + " half written cut off";
   return text;
 }
@@ -221,6 +290,9 @@ void EmbedServer::wait() {
   std::unique_lock lock(parts_->mutex);
   while (!parts_->over) {
     parts_->changed.wait_for(lock, std::chrono::milliseconds(100));
+    if (parts_->replica)
+      if (const std::exception_ptr error = parts_->replica->failure())
+        std::rethrow_exception(error);
     if (const std::exception_ptr error = parts_->rows.live()->server->failure())
       if (!parts_->rows.log().healthy()) std::rethrow_exception(error);
   }
@@ -232,7 +304,8 @@ void EmbedServer::shut_down() {
     if (std::exchange(parts_->over, true)) return;
   }
   parts_->changed.notify_all();
-  parts_->sessions.stop();
+  if (parts_->sessions) parts_->sessions->stop();
+  if (parts_->replica) parts_->replica->stop();
   parts_->server.shut_down();
 }
 

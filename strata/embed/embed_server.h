@@ -1,4 +1,5 @@
-/// Serves the rows of one shard to the ranks of a run, over gRPC, and keeps them in a folder.
+/// Serves the rows of one shard to the ranks of a run, over gRPC, and keeps them in a folder; or follows
+/// such a server as a replica, which answers questions and takes no updates.
 ///
 /// Source   Lian et al., "Persia" (arXiv 2111.05897): embedding parameter servers
 /// Threads  any.
@@ -31,6 +32,8 @@ struct ServerOptions {
   TlsFiles tls = {};
   SyncPolicy sync = {};
   int kept_snapshots = 2;
+  std::int64_t log_limit = kDefaultLogLimit;  ///< bytes; 0: none (persistent_shard.h)
+  std::string follow;                         ///< the server to be a replica of; empty: none
 };
 
 class EmbedServer {
@@ -51,6 +54,8 @@ class EmbedServer {
   ///   digest VERSION     waits for that version; an error if it is gone
   ///   row FEATURE ID     value, state, hits, last update, tier
   ///   hot FEATURE COUNT  ids with the most updates
+  ///   rows FEATURE ID... {"version", "rows"}: values of the newest version, as a reader gets them
+  ///   lag                of a replica: {"version", "primary", "lag", "following"}; empty of others
   std::string ask(const std::string& question);
 
   /// Returns at shut_down(), or throws what ended the server.

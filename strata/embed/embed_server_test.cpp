@@ -39,6 +39,15 @@ ServerOptions options_for_test(const std::string& folder, int shard, int shards,
   return options;
 }
 
+// Of that shard's server.
+ServerOptions replica_for_test(const std::string& folder, int shard, int shards, int ranks) {
+  ServerOptions options = options_for_test(folder, shard, shards, ranks);
+  options.follow = options.listen;
+  options.folder = folder + "/replica" + std::to_string(shard);
+  options.listen = "unix:" + folder + "/replica-socket" + std::to_string(shard);
+  return options;
+}
+
 // Before main(): what was asked for by environment is all that this process does.
 const bool kIsServer = [] {
   const char* asked = std::getenv("STRATA_TEST_SERVER");
@@ -50,8 +59,10 @@ const bool kIsServer = [] {
     ::_exit(3);
   }).detach();
   try {
-    EmbedServer server(
-        options_for_test(json["folder"], json["shard"], json["shards"], json["ranks"]));
+    const auto options = json["replica"] ? replica_for_test : options_for_test;
+    ServerOptions mine = options(json["folder"], json["shard"], json["shards"], json["ranks"]);
+    mine.log_limit = json["log_limit"];
+    EmbedServer server(std::move(mine));
     std::cout << "server " << json["shard"] << ": " << server.recovery() << std::endl;
     server.wait();
   } catch (const std::exception& error) {
@@ -63,8 +74,13 @@ const bool kIsServer = [] {
 
 class ServerProcesses {
  public:
-  ServerProcesses(std::string folder, int shards, int ranks)
-      : folder_(std::move(folder)), ranks_(ranks), pids_(static_cast<std::size_t>(shards), -1) {
+  ServerProcesses(std::string folder, int shards, int ranks, bool replicas = false,
+                  std::int64_t log_limit = 0)
+      : folder_(std::move(folder)),
+        ranks_(ranks),
+        replicas_(replicas),
+        log_limit_(log_limit),
+        pids_(static_cast<std::size_t>(shards), -1) {
     for (int shard = 0; shard < shards; ++shard) start(shard);
   }
   ~ServerProcesses() {
@@ -75,15 +91,16 @@ class ServerProcesses {
 
   int shards() const { return static_cast<int>(pids_.size()); }
   std::string address(int shard) const {
-    return options_for_test(folder_, shard, shards(), ranks_).listen;
+    return (replicas_ ? replica_for_test : options_for_test)(folder_, shard, shards(), ranks_)
+        .listen;
   }
   void start(int shard) {
-    const std::string asked = "STRATA_TEST_SERVER=" + nlohmann::json{{"folder", folder_},
-                                                                     {"shard", shard},
-                                                                     {"shards", shards()},
-                                                                     {"ranks", ranks_},
-                                                                     {"parent", ::getpid()}}
-                                                          .dump();
+    const std::string asked =
+        "STRATA_TEST_SERVER=" + nlohmann::json{{"folder", folder_},    {"shard", shard},
+                                               {"shards", shards()},   {"ranks", ranks_},
+                                               {"replica", replicas_}, {"log_limit", log_limit_},
+                                               {"parent", ::getpid()}}
+                                    .dump();
     const pid_t pid = ::vfork();
     if (pid == 0) {
       const char* const argv[] = {"embed_test", nullptr};
@@ -104,6 +121,8 @@ class ServerProcesses {
  private:
   std::string folder_;
   int ranks_;
+  bool replicas_;
+  std::int64_t log_limit_;
   std::vector<pid_t> pids_;
 };
 
@@ -245,6 +264,97 @@ TEST(EmbedServer, KilledAtRandomMomentsLosesAndDoublesNothing) {
     std::cout << killed << " kills at staleness " << ahead << ", longest recovery " << longest
               << " s\n";
   }
+}
+
+// Until a server answers; how long that took.
+double await_answer(const std::string& address) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  };
+  while (seconds() < 60) {
+    try {
+      ask_server(address, {}, "lag");
+      return seconds();
+    } catch (const SystemError&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  ADD_FAILURE() << address << " does not answer";
+  return seconds();
+}
+
+nlohmann::json ask_json(const std::string& address, const std::string& question) {
+  return nlohmann::json::parse(ask_server(address, {}, question));
+}
+
+TEST(EmbedServer, ReplicasFollowWhoeverIsKilled) {
+  constexpr int kShards = 2;
+  const int kills = std::max(kills_wanted(), 6);
+  const std::int64_t versions = 60 + 12 * kills;
+  const ScratchFolder scratch;
+  // Limits so low that replicas that were away find no log.
+  ServerProcesses primaries(scratch.path(), kShards, 1, false, 40 << 10);
+  ServerProcesses replicas(scratch.path(), kShards, 1, true, 40 << 10);
+  for (int shard = 0; shard < kShards; ++shard) await_answer(replicas.address(shard));
+  std::atomic<int> killed = 0;
+  double longest = 0;
+  std::thread killer([&] {
+    std::mt19937_64 random(7);
+    for (; killed < kills; ++killed) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 250));
+      const int shard = static_cast<int>(random() % kShards);
+      ServerProcesses& which = random() % 2 == 0 ? primaries : replicas;
+      which.kill(shard);
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 100));
+      which.start(shard);
+      longest = std::max(longest, await_answer(which.address(shard)));
+    }
+  });
+  {
+    const auto mine = make_remote_servers(remote_options(primaries, 0, 1));
+    train(*mine, 0, 0, versions, 3, [&](std::int64_t step) {
+      while (killed < kills && step > 60 + 12 * killed)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  }
+  killer.join();
+  for (int shard = 0; shard < kShards; ++shard) {
+    const auto theirs = ask_json(primaries.address(shard), "digest");
+    EXPECT_EQ(theirs["version"], versions);
+    // Waits for that version.
+    EXPECT_EQ(ask_json(replicas.address(shard), "digest " + std::to_string(versions)), theirs);
+    EXPECT_EQ(ask_json(replicas.address(shard), "lag")["version"], versions);
+    EXPECT_EQ(grpc_health(replicas.address(shard), {}), "SERVING");
+    const std::string metrics = ask_server(replicas.address(shard), {}, "metrics");
+    EXPECT_NE(metrics.find("strata_embed_lag_updates 0\n"), std::string::npos) << metrics;
+    EXPECT_NE(metrics.find("strata_embed_different_digests_total 0\n"), std::string::npos);
+    const std::string rows = "rows user 1 2 " + std::to_string(~std::uint64_t{0});
+    EXPECT_EQ(ask_json(replicas.address(shard), rows), ask_json(primaries.address(shard), rows));
+  }
+  EXPECT_EQ(digest_of(replicas, versions), undisturbed_digest(kShards, 1, versions, 3));
+  std::cout << killed << " kills of servers and replicas, longest recovery " << longest << " s\n";
+}
+
+TEST(EmbedServer, AReplicaTakesNoUpdatesAndFollowsOnlyItsOwnKind) {
+  const ScratchFolder scratch;
+  EmbedServer primary(options_for_test(scratch.path(), 0, 1, 1));
+  EmbedServer replica(replica_for_test(scratch.path(), 0, 1, 1));
+  RemoteServersOptions remote;
+  remote.addresses = {replica.address()};
+  remote.features = options_for_test("", 0, 1, 1).features, remote.seed = 3;
+  try {
+    make_remote_servers(remote)->await(0);
+    FAIL() << "a replica was trained";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("replica"), std::string::npos) << error.what();
+  }
+  ServerOptions other = replica_for_test(scratch.path(), 0, 1, 1);
+  other.folder += "-other", other.listen += "-other", other.seed = 4;
+  EmbedServer stranger(other);
+  EXPECT_THROW(stranger.wait(), UserError);
+  other.kept_snapshots = 1;
+  EXPECT_THROW(EmbedServer{other}, UserError);
 }
 
 TEST(EmbedServer, ATrainerThatIsGoneIsFollowedByOneThatResumes) {

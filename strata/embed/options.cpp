@@ -109,6 +109,10 @@ void describe(OptionSet& set, const std::string& prefix, EmbeddingOptions& optio
           {.help = "Folder for rows that memory has no room for; empty: they are forgotten."});
   set.add(prefix + ".folder", &options.folder,
           {.help = "Where shards keep log and snapshots; empty: beside checkpoints."});
+  set.add(
+      prefix + ".log_limit", &options.log_limit,
+      {.help = "Of a server's log of updates, or the size of its snapshot if that is more: beyond "
+               "it the server makes a snapshot by itself; 0: no limit."});
 }
 
 FeatureSpec feature_spec(const std::string& name, std::int64_t width, const RowOptions& options) {

@@ -9,6 +9,7 @@
 #include "strata/base/options.h"
 #include "strata/base/units.h"
 #include "strata/embed/feature.h"
+#include "strata/embed/update_log.h"
 #include "strata/embed/wire_values.h"
 
 namespace strata {
@@ -41,6 +42,7 @@ struct EmbeddingOptions {
   Bytes memory;        ///< of a shard's rows; 0: no limit
   std::string cold;    ///< folder for rows that memory has no room for; empty: they are forgotten
   std::string folder;  ///< where shards keep their log and snapshots; empty: nowhere
+  Bytes log_limit{kDefaultLogLimit};  ///< of a server's log; 0: none
 
   bool is_local() const { return servers.size() == 1 && servers[0] == "local"; }
 };

@@ -2,7 +2,12 @@
 // a new file, then what lies behind the oldest kept snapshot goes. Whenever the process ends in between,
 // the newest snapshot and the log behind it are whole.
 //
-// The order of going back: snapshots of later versions go first, then the log's newest files.
+// The order of going back: snapshots of later versions go first, then the log's newest files. Where the log
+// does not reach back so far, the oldest snapshot that it goes on from stays until the log is gone, so that
+// the folder can be opened whenever the process ends in between.
+//
+// A log that is too long is replaced by a snapshot between two updates, by the thread that applies them:
+// they wait for it as they wait for a checkpoint. Nobody else has those rows at one version.
 #include "strata/embed/persistent_shard.h"
 
 #include <algorithm>
@@ -11,7 +16,6 @@
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/embed/snapshot.h"
 #include "strata/embed/wire_messages.h"
 
 namespace strata {
@@ -28,9 +32,30 @@ namespace {
                    .fix = fix});
 }
 
+struct Snapshot {
+  std::int64_t version;
+  std::string path;
+};
+
+// Of both uses, ascending.
+std::vector<Snapshot> all_snapshots(const std::string& folder) {
+  std::vector<Snapshot> all;
+  for (const SnapshotUse use : {SnapshotUse::kCheckpoint, SnapshotUse::kLogBase})
+    for (const std::int64_t version : list_snapshots(folder, use))
+      all.push_back({version, folder + "/" + snapshot_name(version, use)});
+  std::ranges::stable_sort(all, {}, &Snapshot::version);
+  return all;
+}
+
+// The newest one of at most a version; null if there is none.
+const Snapshot* newest_of(const std::vector<Snapshot>& ascending, std::int64_t at_most) {
+  const auto after = std::ranges::upper_bound(ascending, at_most, {}, &Snapshot::version);
+  return after == ascending.begin() ? nullptr : &*(after - 1);
+}
+
 std::int64_t newest_snapshot(const std::string& folder) {
-  const std::vector<std::int64_t> versions = list_snapshots(folder);
-  return versions.empty() ? 0 : versions.back();
+  const std::vector<Snapshot> all = all_snapshots(folder);
+  return all.empty() ? 0 : all.back().version;
 }
 
 std::exception_ptr replaced_error() {
@@ -79,13 +104,13 @@ std::shared_ptr<LiveShard> PersistentShard::live() const {
 
 // Rows of the newest snapshot up to a version, or none.
 std::unique_ptr<ShardState> PersistentShard::load(std::int64_t at_most, std::int64_t& version) {
-  const std::vector<std::int64_t> versions = list_snapshots(options_.folder);
-  const auto after = std::upper_bound(versions.begin(), versions.end(), at_most);
+  const std::vector<Snapshot> snapshots = all_snapshots(options_.folder);
+  const Snapshot* const newest = newest_of(snapshots, at_most);
   std::unique_ptr<ShardState> state = make_();
   version = 0;
-  if (after == versions.begin()) return state;
-  version = *(after - 1);
-  const std::string path = options_.folder + "/" + snapshot_name(version);
+  if (newest == nullptr) return state;
+  version = newest->version;
+  const std::string& path = newest->path;
   const SnapshotHeader header = read_snapshot_header(path);
   if (header.fingerprint != fingerprint_ || header.shard != options_.shard ||
       header.shards != options_.shards || header.version != version)
@@ -114,6 +139,7 @@ void PersistentShard::replace(std::int64_t at_most, bool held) {
                       std::to_string(version + 1) + " on",
                   "updates from " + std::to_string(log_->first()) + " on",
                   "resume at a later checkpoint, or keep more snapshots");
+  compact_at_ = log_limit();
   fresh->server = std::make_unique<ShardServer>(fresh->state->rows(),
                                                 ShardServer::Options{.shard = options_.shard,
                                                                      .shards = options_.shards,
@@ -134,27 +160,94 @@ void PersistentShard::begin_run(std::uint64_t run, std::int64_t begin) {
         "a run that goes on from them, or a folder without snapshots",
         "a run that begins anew, and snapshots up to version " + std::to_string(versions.back()),
         "pass --resume to strata train, or give the server an empty folder");
-  live()->server->stop(replaced_error());
-  const bool whole_log = log_->first() == 1;
-  const bool snapshot_before = !versions.empty() && versions.front() <= begin;
-  const bool there =
-      begin == 0 ||
-      (snapshot_before && std::binary_search(versions.begin(), versions.end(), begin)) ||
-      (begin <= log_->head() && (snapshot_before || whole_log));
-  if (!there)
+  go_to({.number = run, .begin = begin});
+}
+
+// Without updates the next one's number is as good as the first's.
+bool PersistentShard::reachable(std::int64_t version) const {
+  const std::vector<Snapshot> snapshots = all_snapshots(options_.folder);
+  const Snapshot* const before = newest_of(snapshots, version);
+  const std::int64_t from = before ? before->version : 0;
+  return from == version || (log_->first() <= from + 1 && version <= log_->head());
+}
+
+void PersistentShard::go_to(LogRun run) {
+  const std::int64_t begin = run.begin;
+  if (!reachable(begin)) {
+    std::string there;
+    for (const Snapshot& snapshot : all_snapshots(options_.folder))
+      there += std::to_string(snapshot.version) + ", ";
     refuse_folder(options_.folder, "rows of a version are not there",
-                  versions.empty() && !whole_log
-                      ? "version 0"
-                      : "version " + std::to_string(whole_log ? 0 : versions.front()) + " to " +
-                            std::to_string(log_->head()),
+                  "version " + there + std::to_string(log_->first() - 1) + " to " +
+                      std::to_string(log_->head()),
                   "version " + std::to_string(begin), "resume at a checkpoint of those steps");
-  for (const std::int64_t version : versions)
-    if (version > begin)
-      remove_folder(options_.folder + "/" + snapshot_name(version), *options_.files);
-  sync_folder(options_.folder, *options_.files);
-  log_->begin_run({.number = run, .begin = begin}, begin);
+  }
+  live()->server->stop(replaced_error());
+  std::vector<Snapshot> later = all_snapshots(options_.folder);
+  std::erase_if(later, [&](const Snapshot& snapshot) { return snapshot.version <= begin; });
+  const auto remove_beyond = [&](std::int64_t version) {
+    for (; !later.empty() && later.back().version > version; later.pop_back())
+      remove_folder(later.back().path, *options_.files);
+    sync_folder(options_.folder, *options_.files);
+  };
+  std::int64_t openable = begin;
+  if (log_->first() > begin + 1)
+    for (const Snapshot& snapshot : later)
+      if (openable == begin && log_->first() <= snapshot.version + 1) openable = snapshot.version;
+  remove_beyond(openable);
+  log_->cut_for_run(run, begin);
+  remove_beyond(begin);
+  log_->begin_run(run, begin);
   replace(begin, false);
   live()->server->release();
+}
+
+void PersistentShard::take_update(std::int64_t version,
+                                  const std::vector<std::vector<std::byte>>& parts) {
+  log_->append(version, {parts.begin(), parts.end()});
+  live()->server->replay_to(version);
+  limit_log();
+}
+
+void PersistentShard::follow_run(LogRun run) {
+  if (run.begin == log_->head())
+    log_->begin_run(run, run.begin);
+  else
+    go_to(run);
+}
+
+void PersistentShard::install(const std::string& path, std::int64_t version, LogRun run) {
+  live()->server->stop(replaced_error());
+  log_->cut_for_run(run, -1);
+  for (const Snapshot& snapshot : all_snapshots(options_.folder))
+    remove_folder(snapshot.path, *options_.files);
+  if (!path.empty())
+    rename_durably(path, options_.folder + "/" + snapshot_name(version, SnapshotUse::kLogBase),
+                   *options_.files);
+  log_->restart(run, version);
+  {
+    const std::lock_guard lock(mutex_);
+    digests_.clear();
+  }
+  replace(version, false);
+}
+
+PersistentShard::Base PersistentShard::newest_base() const {
+  const std::vector<Snapshot> all = all_snapshots(options_.folder);
+  if (all.empty()) return {};
+  return {.path = all.back().path, .version = all.back().version};
+}
+
+std::optional<std::uint64_t> PersistentShard::digest_at(std::int64_t version) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = digests_.find(version);
+  if (found == digests_.end()) return std::nullopt;
+  return found->second;
+}
+
+PersistentShard::Compactions PersistentShard::compactions() const {
+  const std::lock_guard lock(mutex_);
+  return compactions_;
 }
 
 void PersistentShard::rewind(std::int64_t oldest) {
@@ -169,15 +262,63 @@ bool PersistentShard::saved(std::int64_t version) const {
 
 void PersistentShard::save(std::int64_t version) {
   if (saved(version)) return;
+  write(version, SnapshotUse::kCheckpoint);
+}
+
+void PersistentShard::write(std::int64_t version, SnapshotUse use) {
   log_->wait_durable(version);
   const SnapshotHeader header{.fingerprint = fingerprint_,
                               .shard = options_.shard,
                               .shards = options_.shards,
                               .version = version,
                               .run = log_->run().number};
-  write_snapshot(options_.folder, header, *live()->state, *options_.files);
+  const std::uint64_t digest =
+      write_snapshot(options_.folder, header, *live()->state, *options_.files, use);
+  {
+    const std::lock_guard lock(mutex_);
+    digests_[version] = digest;
+    if (digests_.size() > 8) digests_.erase(digests_.begin());
+  }
   if (log_->head() == version) log_->begin_file();
   remove_old();
+}
+
+std::int64_t PersistentShard::log_limit() const {
+  const Base base = newest_base();
+  std::error_code none;
+  const auto bytes = base.path.empty()
+                         ? 0
+                         : static_cast<std::int64_t>(std::filesystem::file_size(base.path, none));
+  return none ? options_.log_limit : std::max(options_.log_limit, bytes);
+}
+
+// By the thread that applies updates, before it applies the next one: what is asked for here is done
+// behind that.
+void PersistentShard::limit_log() {
+  if (options_.log_limit == 0 || log_->bytes() <= compact_at_) return;
+  compact_at_ = INT64_MAX;
+  live()->server->inspect([this](const std::exception_ptr& error) {
+    if (error)
+      compact_at_ = log_limit();
+    else
+      compact();
+  });
+}
+
+// That a snapshot cannot be made does not end training: the log is whole. It is tried again when that has
+// grown some more.
+void PersistentShard::compact() {
+  const std::int64_t version = live()->server->version();
+  bool made = true;
+  try {
+    if (newest_snapshot(options_.folder) < version) write(version, SnapshotUse::kLogBase);
+  } catch (const Error&) {
+    made = false;
+  }
+  const std::int64_t limit = log_limit();
+  compact_at_ = std::max(limit, log_->bytes() + limit / 4);
+  const std::lock_guard lock(mutex_);
+  ++(made ? compactions_.made : compactions_.failed);
 }
 
 void PersistentShard::keep_versions(std::function<std::int64_t()> oldest) {
@@ -185,7 +326,9 @@ void PersistentShard::keep_versions(std::function<std::int64_t()> oldest) {
   oldest_ = std::move(oldest);
 }
 
-// The empty rows of version 0 count as a snapshot as long as the log goes back to them.
+// The empty rows of version 0 count as a snapshot as long as the log goes back to them. Behind what rows
+// have to be made from again a log is of use to someone who goes back further than a checkpoint, and
+// to replicas; beyond its limit it goes, and checkpoints there stand for themselves.
 void PersistentShard::remove_old() {
   std::function<std::int64_t()> oldest;
   {
@@ -193,13 +336,21 @@ void PersistentShard::remove_old() {
     oldest = oldest_;
   }
   const std::int64_t needed = oldest ? oldest() : INT64_MAX;
-  std::vector<std::int64_t> versions = list_snapshots(options_.folder);
-  while (static_cast<int>(versions.size()) > options_.kept_snapshots && versions[1] <= needed) {
-    remove_folder(options_.folder + "/" + snapshot_name(versions.front()), *options_.files);
-    versions.erase(versions.begin());
+  const std::vector<Snapshot> all = all_snapshots(options_.folder);
+  const Snapshot* const newest = newest_of(all, needed);
+  const std::int64_t start = newest ? newest->version : 0;  // where recovery starts
+  for (const std::int64_t version : list_snapshots(options_.folder, SnapshotUse::kLogBase))
+    if (version < start)
+      remove_folder(options_.folder + "/" + snapshot_name(version, SnapshotUse::kLogBase),
+                    *options_.files);
+  std::vector<std::int64_t> kept = list_snapshots(options_.folder);
+  while (static_cast<int>(kept.size()) > options_.kept_snapshots && kept.front() < start) {
+    remove_folder(options_.folder + "/" + snapshot_name(kept.front()), *options_.files);
+    kept.erase(kept.begin());
   }
-  if (static_cast<int>(versions.size()) >= options_.kept_snapshots && versions.front() <= needed)
-    log_->remove_up_to(versions.front());
+  if (static_cast<int>(kept.size()) >= options_.kept_snapshots)
+    log_->remove_up_to(std::min(kept.front(), start));
+  if (options_.log_limit > 0 && log_->bytes() > log_limit()) log_->remove_up_to(start);
 }
 
 void PersistentShard::append(std::int64_t version, const std::vector<UpdatePart>& parts) {
@@ -212,6 +363,7 @@ void PersistentShard::append(std::int64_t version, const std::vector<UpdatePart>
     wires.push_back(came ? part.wire.bytes : std::span<const std::byte>(encoded.back()));
   }
   log_->append(version, wires);
+  limit_log();
 }
 
 std::vector<UpdatePart> PersistentShard::replay(std::int64_t version) {

@@ -11,8 +11,10 @@
 ///          SystemError: disk full, a failing medium.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +24,7 @@
 #include "strata/base/folder_lock.h"
 #include "strata/embed/shard_server.h"
 #include "strata/embed/shard_state.h"
+#include "strata/embed/snapshot.h"
 #include "strata/embed/update_log.h"
 #include "strata/embed/wire_values.h"
 
@@ -34,7 +37,11 @@ struct PersistentShardOptions {
   int shard = 0, shards = 1, ranks = 1;
   WirePrecision gradients = WirePrecision::kFp32;  ///< of parts that did not come by wire
   SyncPolicy sync = {};
+  /// Of those that checkpoints refer to. Two at least: that of the newest may not be written yet.
   int kept_snapshots = 2;
+  /// The log may have so many bytes, or as many as the newest snapshot if these are more: beyond that the
+  /// shard makes a snapshot by itself and drops what lies behind it. 0: no limit.
+  std::int64_t log_limit = 0;
   /// Folders of the shards of another number of servers, whose newest common snapshot an empty folder
   /// starts with.
   std::vector<std::string> from = {};
@@ -63,6 +70,25 @@ class PersistentShard : public UpdateJournal {
   /// Rows go back so far that reads of version `oldest` can be answered; they are held.
   void rewind(std::int64_t oldest);
 
+  // Of a replica, which has its updates from another shard:
+
+  /// The next one, its parts as they lie in a log.
+  void take_update(std::int64_t version, const std::vector<std::vector<std::byte>>& parts);
+  /// Updates after version `begin` are of this run; rows go back to it if they are further on. A
+  /// UserError if folder and log don't reach back so far; then nothing is changed.
+  void follow_run(LogRun run);
+  /// Instead of all that is there, the snapshot in this file; "": the empty rows of version 0.
+  void install(const std::string& path, std::int64_t version, LogRun run);
+
+  struct Base {
+    std::string path;  ///< "": the empty rows of version 0
+    std::int64_t version = 0;
+  };
+  /// The newest snapshot.
+  Base newest_base() const;
+  /// Of the rows of a version, where a snapshot was made of them lately.
+  std::optional<std::uint64_t> digest_at(std::int64_t version) const;
+
   /// Within ShardServer::at(version). A version that is saved already is left as it is.
   void save(std::int64_t version);
   bool saved(std::int64_t version) const;
@@ -80,11 +106,22 @@ class PersistentShard : public UpdateJournal {
   };
   const Recovery& recovery() const { return recovery_; }
 
+  struct Compactions {
+    std::int64_t made = 0, failed = 0;  ///< snapshots because of log_limit
+  };
+  Compactions compactions() const;
+
  private:
   std::unique_ptr<ShardState> load(std::int64_t at_most, std::int64_t& version);
   void load_from_others();
   void replace(std::int64_t at_most, bool held);
   void remove_old();
+  bool reachable(std::int64_t version) const;
+  void go_to(LogRun run);
+  void write(std::int64_t version, SnapshotUse use);
+  void limit_log();
+  void compact();
+  std::int64_t log_limit() const;
 
   const PersistentShardOptions options_;
   const MakeShardState make_;
@@ -95,6 +132,9 @@ class PersistentShard : public UpdateJournal {
   mutable std::mutex mutex_;
   std::shared_ptr<LiveShard> live_;
   std::function<std::int64_t()> oldest_;
+  std::map<std::int64_t, std::uint64_t> digests_;  // of the last snapshots
+  Compactions compactions_;
+  std::atomic<std::int64_t> compact_at_ = 0;  // bytes of the log
 };
 
 }  // namespace strata

@@ -311,6 +311,188 @@ TEST_F(PersistentShardTest, AFullDiskIsOneErrorAndLosesNothing) {
   EXPECT_EQ(digest(*shard), digest_of(reference.at(30).rows()));
 }
 
+// ---- The limit of the log
+
+std::int64_t bytes_in(const std::string& folder) {
+  std::int64_t bytes = 0;
+  for (const std::string& name : files_in(folder))
+    bytes += static_cast<std::int64_t>(fs::file_size(folder + "/" + name));
+  return bytes;
+}
+
+std::int64_t log_bytes_in(const std::string& folder) {
+  std::int64_t bytes = 0;
+  for (const std::string& name : files_in(folder))
+    if (name.ends_with(".log"))
+      bytes += static_cast<std::int64_t>(fs::file_size(folder + "/" + name));
+  return bytes;
+}
+
+class LogLimitTest : public PersistentShardTest {
+ protected:
+  static constexpr std::int64_t kLimit = 8 << 10, kVersions = 400;
+  std::unique_ptr<PersistentShard> open_limited(FileSystem* files = &posix_file_system()) {
+    PersistentShardOptions options = options_for_test(folder);
+    options.log_limit = kLimit;
+    options.files = files;
+    auto shard = std::make_unique<PersistentShard>(options, make_map_state());
+    shard->live()->server->release();
+    return shard;
+  }
+  ReferenceRows long_reference{1, kVersions};
+};
+
+TEST_F(LogLimitTest, ALongRunWithoutCheckpointsNeedsABoundedFolder) {
+  std::int64_t most = 0, all = 0;
+  {
+    const auto shard = open_limited();
+    shard->begin_run(1, 0);
+    for (std::int64_t version = 1; version <= kVersions; ++version) {
+      const std::int64_t before = log_bytes_in(folder);
+      update_to(*shard, version, version);
+      const std::int64_t now = log_bytes_in(folder);
+      all += std::max<std::int64_t>(0, now - before);
+      most = std::max(most, now);
+    }
+    EXPECT_GT(shard->compactions().made, 5);
+    EXPECT_EQ(shard->compactions().failed, 0);
+  }
+  EXPECT_GT(all, 10 * kLimit) << "what the log would be";
+  EXPECT_LE(most, kLimit + (4 << 10)) << "one update more, and the heads of files";
+  EXPECT_LE(bytes_in(folder), 2 * kLimit);
+  EXPECT_EQ(list_snapshots(folder, SnapshotUse::kLogBase).size(), 1u);
+  EXPECT_TRUE(list_snapshots(folder).empty());
+  const auto shard = open_limited();
+  EXPECT_EQ(shard->log().head(), kVersions);
+  EXPECT_EQ(digest(*shard), digest_of(long_reference.at(kVersions).rows()));
+  // These are nobody's checkpoints: a run may begin anew.
+  shard->begin_run(2, 0);
+  update_to(*shard, 1, 3);
+  EXPECT_EQ(digest(*shard), digest_of(long_reference.at(3).rows()));
+}
+
+TEST_F(LogLimitTest, CheckpointsStayUntilThereAreNewerOnes) {
+  {
+    const auto shard = open_limited();
+    shard->begin_run(1, 0);
+    update_to(*shard, 1, 10);
+    save(*shard, 10);
+    update_to(*shard, 11, 20);
+    save(*shard, 20);
+    update_to(*shard, 21, kVersions);
+    EXPECT_GT(shard->log().first(), 21);
+    EXPECT_EQ(list_snapshots(folder), (std::vector<std::int64_t>{10, 20}));
+    EXPECT_THROW(shard->begin_run(2, 15), UserError) << "the log does not reach back to it";
+    EXPECT_EQ(shard->live()->server->version(), kVersions) << "and nothing has changed";
+    EXPECT_THROW(shard->begin_run(2, 0), UserError);
+  }
+  const auto shard = open_limited();
+  shard->begin_run(2, 10);
+  EXPECT_EQ(digest(*shard), digest_of(long_reference.at(10).rows()));
+  EXPECT_TRUE(list_snapshots(folder, SnapshotUse::kLogBase).empty());
+  update_to(*shard, 11, kVersions);
+  EXPECT_EQ(digest(*shard), digest_of(long_reference.at(kVersions).rows()));
+}
+
+TEST_F(LogLimitTest, WhatIsAskedForAgainStays) {
+  const auto shard = open_limited();
+  shard->begin_run(1, 0);
+  shard->keep_versions([] { return 120; });
+  update_to(*shard, 1, kVersions);
+  EXPECT_LE(shard->log().first(), 121);
+  shard->rewind(120);
+  EXPECT_LE(shard->live()->server->version(), 120);
+  shard->keep_versions({});
+}
+
+// Fails everything from the n-th change of the disk on, as when the power goes.
+class PowerCut : public FileSystem {
+ public:
+  explicit PowerCut(int changes) : left(changes) {}
+  int create(const std::string& path) override { return cut() ? -1 : FileSystem::create(path); }
+  ::ssize_t write(int file, std::span<const std::byte> bytes) override {
+    return cut() ? -1 : FileSystem::write(file, bytes);
+  }
+  int rename(const std::string& from, const std::string& to) override {
+    return cut() ? -1 : FileSystem::rename(from, to);
+  }
+  int remove_all(const std::string& path) override {
+    return cut() ? -1 : FileSystem::remove_all(path);
+  }
+  std::atomic<int> left;
+
+ private:
+  bool cut() {
+    if (left.fetch_sub(1) > 0) return false;
+    errno = EIO;
+    return true;
+  }
+};
+
+TEST_F(LogLimitTest, GoingBackMayEndAtAnyMoment) {
+  const std::string whole = scratch.path("whole");
+  {
+    const auto shard = open_limited();
+    shard->begin_run(1, 0);
+    update_to(*shard, 1, 10);
+    save(*shard, 10);
+    update_to(*shard, 11, 300);
+    save(*shard, 300);
+    update_to(*shard, 301, 320);
+    shard->log().begin_file();
+    update_to(*shard, 321, 330);
+  }
+  fs::copy(folder, whole);
+  bool through = false;
+  int changes = 0;
+  for (; !through; ++changes) {
+    fs::remove_all(folder);
+    fs::copy(whole, folder);
+    {
+      PowerCut disk(1 << 20);
+      const auto shard = open_limited(&disk);
+      disk.left = changes;
+      try {
+        shard->begin_run(2, 10);
+        through = true;
+      } catch (const Error&) {
+      }
+      disk.left = 1 << 20;
+    }
+    const auto shard = open_limited();
+    const std::int64_t head = shard->log().head();
+    ASSERT_EQ(digest(*shard), digest_of(long_reference.at(head).rows())) << changes;
+    shard->begin_run(3, 10);
+    ASSERT_EQ(digest(*shard), digest_of(long_reference.at(10).rows())) << changes;
+    update_to(*shard, 11, 12);
+    ASSERT_EQ(digest(*shard), digest_of(long_reference.at(12).rows())) << changes;
+  }
+  EXPECT_GT(changes, 5);
+}
+
+TEST_F(LogLimitTest, ASnapshotThatCannotBeMadeDoesNotEndTraining) {
+  class NoRoom : public FileSystem {
+   public:
+    int create(const std::string& path) override {
+      if (!full || !path.ends_with(".part")) return FileSystem::create(path);
+      errno = ENOSPC;
+      return -1;
+    }
+    std::atomic<bool> full = true;
+  } disk;
+  const auto shard = open_limited(&disk);
+  shard->begin_run(1, 0);
+  std::int64_t version = 1;
+  for (; shard->compactions().failed < 2; ++version) update_to(*shard, version, version);
+  EXPECT_GT(shard->log().bytes(), kLimit);
+  EXPECT_EQ(shard->log().first(), 1);
+  disk.full = false;
+  update_to(*shard, version, kVersions);
+  EXPECT_LE(shard->log().bytes(), 2 * kLimit);
+  EXPECT_GT(shard->compactions().made, 0);
+  EXPECT_EQ(digest(*shard), digest_of(long_reference.at(kVersions).rows()));
+}
+
 TEST_F(PersistentShardTest, LoadsOnAnotherNumberOfShards) {
   const auto part_of = [](std::int64_t version, int shard, int shards) {
     UpdatePart whole = part_for_test(0, version),

@@ -1,5 +1,6 @@
 #include "strata/embed/server_metrics.h"
 
+#include <algorithm>
 #include <sstream>
 
 namespace strata {
@@ -72,7 +73,25 @@ std::string prometheus_text(const ServerMetrics& metrics) {
   one("received_bytes_total", "counter", metrics.sessions.received_bytes, "of messages");
   one("sent_bytes_total", "counter", metrics.sessions.sent_bytes, "of messages");
   one("log_bytes", "gauge", metrics.log_bytes, "of the log of updates on disk");
+  one("log_snapshots_total", "counter", metrics.compactions.made,
+      "snapshots that were made because the log was too long");
+  one("log_snapshot_failures_total", "counter", metrics.compactions.failed, "of those");
   one("memory_bytes", "gauge", metrics.memory_bytes, "of rows and index");
+  if (metrics.replica) {
+    const ReplicaCounts& replica = *metrics.replica;
+    one("following", "gauge", replica.following ? 1 : 0, "whether there is a stream of updates");
+    one("primary_version", "gauge", replica.primary_version,
+        "updates that the primary had when it was heard last");
+    one("lag_updates", "gauge",
+        std::max<std::int64_t>(0, replica.primary_version - metrics.gate.version),
+        "that the primary has and the rows here lack");
+    one("follow_streams_total", "counter", replica.connections, "streams of updates");
+    one("fetched_snapshots_total", "counter", replica.snapshots, "from the primary");
+    one("equal_digests_total", "counter", replica.equal_digests,
+        "versions whose rows were those of the primary");
+    one("different_digests_total", "counter", replica.different_digests,
+        "versions whose rows were not, which a new snapshot replaced");
+  }
   head(out, "rows", "gauge", "rows of a feature");
   for (std::size_t i = 0; i < metrics.features.size(); ++i)
     out << "strata_embed_rows{feature=\"" << label(metrics.features[i].name) << "\"} "

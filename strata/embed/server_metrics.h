@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "strata/embed/feature.h"
+#include "strata/embed/replica.h"
 #include "strata/embed/shard_server.h"
 #include "strata/embed/shard_sessions.h"
 
@@ -17,7 +19,9 @@ struct ServerMetrics {
   SessionCounts sessions;
   std::vector<FeatureSpec> features;
   std::int64_t durable_version = 0, log_bytes = 0, memory_bytes = 0;
-  std::vector<std::int64_t> rows;  ///< by feature
+  PersistentShard::Compactions compactions;
+  std::optional<ReplicaCounts> replica = {};
+  std::vector<std::int64_t> rows = {};  ///< by feature
 };
 
 std::string prometheus_text(const ServerMetrics& metrics);

@@ -56,6 +56,7 @@ ShardServer::ShardServer(RowStore& rows, Options options, UpdateJournal* journal
       options_(options),
       journal_(journal),
       version_(options.version),
+      replayed_(options.replayed),
       held_(options.held),
       sent_(static_cast<std::size_t>(options.ranks), std::max(options.version, options.replayed)),
       left_(static_cast<std::size_t>(options.ranks), 0) {
@@ -265,7 +266,7 @@ bool ShardServer::do_what_waits(Lock& lock) {
 
 bool ShardServer::next_is_there() const {
   if (held_ || reading_ > 0) return false;
-  if (version_ < options_.replayed) return true;
+  if (version_ < replayed_) return true;
   return std::all_of(sent_.begin(), sent_.end(),
                      [&](std::int64_t sent) { return sent > version_; });
 }
@@ -273,7 +274,7 @@ bool ShardServer::next_is_there() const {
 void ShardServer::apply_next(Lock& lock) {
   const std::int64_t next = version_ + 1;
   std::vector<UpdatePart> parts;
-  const bool replays = next <= options_.replayed;
+  const bool replays = next <= replayed_;
   if (const auto found = parts_.find(next); found != parts_.end()) {
     for (std::optional<UpdatePart>& part : found->second) parts.push_back(*std::move(part));
     parts_.erase(found);
@@ -340,6 +341,13 @@ void ShardServer::leave(int rank) {
   left_[index] = 1;
   if (const std::exception_ptr error = left_error(sent_[index] + 1))
     drop_beyond(lock, sent_[index], error);
+}
+
+void ShardServer::replay_to(std::int64_t version) {
+  Lock lock(mutex_);
+  require_running();
+  replayed_ = std::max(replayed_, version);
+  pump(lock);
 }
 
 void ShardServer::release() {

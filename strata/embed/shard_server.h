@@ -78,6 +78,9 @@ class ShardServer {
   /// False for a part that is there already, which is left out.
   bool update(int rank, std::int64_t version, UpdatePart part);
 
+  /// Updates up to this version are in the journal now: those after the ones there are replayed.
+  void replay_to(std::int64_t version);
+
   /// Calls at exactly this version of the rows.
   void at(std::int64_t version, Done done);
 
@@ -127,6 +130,7 @@ class ShardServer {
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   std::int64_t version_;
+  std::int64_t replayed_;
   bool held_;
   bool pumping_ = false;
   int reading_ = 0;  // threads that read this version on their own

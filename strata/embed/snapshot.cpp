@@ -135,20 +135,21 @@ std::uint64_t digest_of(ShardState& state) {
   return digest;
 }
 
-std::string snapshot_name(std::int64_t version) {
+std::string snapshot_name(std::int64_t version, SnapshotUse use) {
   char name[40];
-  std::snprintf(name, sizeof name, "rows-%020lld.snapshot", static_cast<long long>(version));
+  std::snprintf(name, sizeof name, "%s-%020lld.snapshot",
+                use == SnapshotUse::kCheckpoint ? "rows" : "base", static_cast<long long>(version));
   return name;
 }
 
-std::vector<std::int64_t> list_snapshots(const std::string& folder) {
+std::vector<std::int64_t> list_snapshots(const std::string& folder, SnapshotUse use) {
   std::vector<std::int64_t> versions;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename();
     long long version = -1;
-    if (std::sscanf(name.c_str(), "rows-%20lld.snapshot", &version) == 1 &&
-        name == snapshot_name(version))
+    if (std::sscanf(name.c_str(), "%*4[a-z]-%20lld.snapshot", &version) == 1 &&
+        name == snapshot_name(version, use))
       versions.push_back(version);
   }
   std::sort(versions.begin(), versions.end());
@@ -156,8 +157,8 @@ std::vector<std::int64_t> list_snapshots(const std::string& folder) {
 }
 
 std::uint64_t write_snapshot(const std::string& folder, const SnapshotHeader& header,
-                             ShardState& state, FileSystem& files) {
-  const std::string path = folder + "/" + snapshot_name(header.version);
+                             ShardState& state, FileSystem& files, SnapshotUse use) {
+  const std::string path = folder + "/" + snapshot_name(header.version, use);
   DurableFile file(path + ".part", files);
   file.write(header_bytes(header));
   ByteWriter block;

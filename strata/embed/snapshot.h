@@ -25,14 +25,19 @@ struct SnapshotHeader {
   std::uint64_t run = 0;
 };
 
-std::string snapshot_name(std::int64_t version);
+/// What a snapshot is for: a checkpoint of a trainer refers to it, or a log goes on from it.
+enum class SnapshotUse : std::uint8_t { kCheckpoint, kLogBase };
+
+std::string snapshot_name(std::int64_t version, SnapshotUse use = SnapshotUse::kCheckpoint);
 
 /// Versions of the snapshots in a folder, ascending; whether they are whole is seen by reading.
-std::vector<std::int64_t> list_snapshots(const std::string& folder);
+std::vector<std::int64_t> list_snapshots(const std::string& folder,
+                                         SnapshotUse use = SnapshotUse::kCheckpoint);
 
 /// Returns the digest.
 std::uint64_t write_snapshot(const std::string& folder, const SnapshotHeader& header,
-                             ShardState& state, FileSystem& files = posix_file_system());
+                             ShardState& state, FileSystem& files = posix_file_system(),
+                             SnapshotUse use = SnapshotUse::kCheckpoint);
 
 SnapshotHeader read_snapshot_header(const std::string& path);
 

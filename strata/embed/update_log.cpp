@@ -148,8 +148,10 @@ UpdateLog::UpdateLog(UpdateLogOptions options, std::int64_t version)
     : options_(std::move(options)) {
   make_folders_durably(options_.folder, *options_.files);
   read_all();
+  if (head_ < version)
+    for (; !files_.empty(); files_.pop_back()) remove_folder(files_.back().path, *options_.files);
   if (files_.empty()) head_ = version;
-  if (head_ < version || first() > version + 1)
+  if (first() > version + 1)
     kUse.refuse(options_.folder, "log and snapshots don't fit together",
                 "updates up to version " + std::to_string(version) + " at least",
                 "updates " + std::to_string(first()) + " to " + std::to_string(head_));
@@ -171,7 +173,7 @@ void UpdateLog::read_all() {
     const std::string name = entry.path().filename();
     long long first = -1;
     if (std::sscanf(name.c_str(), "updates-%20lld.log", &first) == 1 && name == log_name(first))
-      files_.push_back({.path = entry.path(), .first = first, .offsets = {}, .end = 0});
+      files_.push_back({.path = entry.path(), .first = first, .run = {}, .offsets = {}, .end = 0});
   }
   std::sort(files_.begin(), files_.end(),
             [](const File& a, const File& b) { return a.first < b.first; });
@@ -215,6 +217,7 @@ void UpdateLog::read_one(File& file, bool last) {
     if (static_cast<std::int64_t>(from.fixed64()) != file.first) from.refuse("it was renamed");
     run_.number = from.fixed64();
     run_.begin = static_cast<std::int64_t>(from.fixed64());
+    file.run = run_;
   } catch (const SystemError& error) {
     if (error.text().operation != "embed.decode") throw;
     kUse.refuse(file.path, error.text().what, "the log of this server", error.text().where);
@@ -293,6 +296,26 @@ LogRun UpdateLog::run() const {
   const std::lock_guard lock(mutex_);
   return run_;
 }
+LogRun UpdateLog::run_of(std::int64_t version) const {
+  const std::lock_guard lock(mutex_);
+  if (version > head_ || files_.empty() || version < files_.front().first) return run_;
+  return file_of(version).run;
+}
+
+// Every run since then is known as long as the files go back to one that is not later: a file goes for a
+// run that begins before it, or from the old end of the log.
+std::int64_t UpdateLog::shared_with(std::uint64_t run, std::int64_t version) const {
+  const std::lock_guard lock(mutex_);
+  if (run > run_.number) return -1;
+  if (run == run_.number) return version <= durable_ ? version : -1;
+  if (version == 0) return 0;
+  if (run == 0 || files_.empty() || files_.front().run.number > run) return -1;
+  std::int64_t shared = std::min({version, durable_, run_.begin});
+  for (const File& file : files_)
+    if (file.run.number > run) shared = std::min(shared, file.run.begin);
+  return shared;
+}
+
 std::int64_t UpdateLog::cut_bytes() const { return cut_bytes_; }
 std::int64_t UpdateLog::bytes() const {
   const std::lock_guard lock(mutex_);
@@ -453,8 +476,26 @@ void UpdateLog::begin_file() {
   begin_run(run(), head());
 }
 
-void UpdateLog::begin_run(LogRun run, std::int64_t version) {
+// The run first: who follows must not take what is cut off for updates that are still to come.
+void UpdateLog::cut_for_run(LogRun run, std::int64_t version) {
+  {
+    const std::lock_guard lock(mutex_);
+    run_ = run;
+  }
   cut_after(version);
+}
+
+void UpdateLog::restart(LogRun run, std::int64_t version) {
+  cut_for_run(run, -1);
+  {
+    const std::lock_guard lock(mutex_);
+    head_ = durable_ = version;
+  }
+  begin_run(run, version);
+}
+
+void UpdateLog::begin_run(LogRun run, std::int64_t version) {
+  cut_for_run(run, version);
   const std::string path = options_.folder + "/" + log_name(version + 1);
   auto file = std::make_shared<Descriptor>(path, *options_.files);
   file->write(header_bytes(options_, version + 1, run));
@@ -462,9 +503,9 @@ void UpdateLog::begin_run(LogRun run, std::int64_t version) {
   sync_folder(options_.folder, *options_.files);
   const std::lock_guard lock(mutex_);
   if (!files_.empty() && files_.back().path == path) files_.pop_back();
-  files_.push_back({.path = path, .first = version + 1, .offsets = {}, .end = kHeaderBytes});
+  files_.push_back(
+      {.path = path, .first = version + 1, .run = run, .offsets = {}, .end = kHeaderBytes});
   open_ = std::move(file);
-  run_ = run;
 }
 
 // The newest file goes first: whenever the process ends, the updates that are left have no gap.

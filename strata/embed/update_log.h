@@ -8,7 +8,8 @@
 /// Source   write-ahead logging; format: docs/formats.md
 /// Threads  append() and what changes files: one at a time; the rest: any.
 /// Errors   UserError that names the file: damaged anywhere but at the very end, where a record that a
-///          crash left half written is cut off; of another shard or recipe; a gap. SystemError: disk
+///          crash left half written is cut off; of another shard or recipe; a gap. A log that ends
+///          before the newest snapshot is what going back left half done: it is removed. SystemError: disk
 ///          full, which ends the log.
 #pragma once
 
@@ -27,6 +28,8 @@
 #include "strata/base/durable_file.h"
 
 namespace strata {
+
+inline constexpr std::int64_t kDefaultLogLimit = std::int64_t{4} << 30;  ///< bytes
 
 /// When updates are made durable: at once, or when so many wait or the first has waited so long.
 struct SyncPolicy {
@@ -61,6 +64,11 @@ class UpdateLog {
   std::int64_t head() const;
   std::int64_t durable() const;
   LogRun run() const;
+  /// Of an update that is there, or of the next one.
+  LogRun run_of(std::int64_t version) const;
+  /// Up to which version someone who has the first `version` updates of run `run` has the same ones as
+  /// this log, durably: a later run may have begun before them. -1: that cannot be known any more.
+  std::int64_t shared_with(std::uint64_t run, std::int64_t version) const;
   std::int64_t bytes() const;      ///< of the records there
   std::int64_t cut_bytes() const;  ///< of a record that was half written when it was opened
 
@@ -86,7 +94,10 @@ class UpdateLog {
 
   /// Updates after `version` never were; the next one is version + 1, of run `run`.
   void begin_run(LogRun run, std::int64_t version);
-  void cut_after(std::int64_t version);
+  /// Only the first half of begin_run().
+  void cut_for_run(LogRun run, std::int64_t version);
+  /// There are no updates, and the next one is version + 1, of run `run`.
+  void restart(LogRun run, std::int64_t version);
   /// Later updates go to a new file.
   void begin_file();
   /// Removes files whose updates are all up to `version`.
@@ -96,6 +107,7 @@ class UpdateLog {
   struct File {
     std::string path;
     std::int64_t first = 0;
+    LogRun run = {};
     std::vector<std::uint64_t> offsets;  // of records, from first on
     std::uint64_t end = 0;
   };
@@ -105,6 +117,7 @@ class UpdateLog {
   void read_one(File& file, bool last);
   void read_records(File& file, bool last);
   void require_running() const;
+  void cut_after(std::int64_t version);
   void sync_loop();
   File& file_of(std::int64_t version);
   const File& file_of(std::int64_t version) const;

@@ -46,7 +46,7 @@ PooledFeature EmbeddingWorker::pooled_feature(std::size_t feature) const {
   return {.pooling = of.pooling, .row_width = options_.tables[of.table].width, .length = of.length};
 }
 
-void EmbeddingWorker::begin(std::int64_t step) {
+void EmbeddingWorker::begin(std::int64_t step, std::vector<StepRows> ahead) {
   finish_tasks();
   steps_.clear();
   asked_.clear();
@@ -55,10 +55,44 @@ void EmbeddingWorker::begin(std::int64_t step) {
   for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
     for (int ahead = 0; ahead + 1 < options_.staleness[table]; ++ahead)
       wanted.push_back({step + ahead, table});
-  submit([=, this] {
+  submit([=, this, ahead = std::move(ahead)]() mutable {
     load(step);
+    std::erase_if(wanted, [&](const TableOfStep& of) { return take_known(of, ahead); });
     if (!wanted.empty()) read_ahead(step, wanted);
   });
+}
+
+// On the thread beside the rank. Several ranks may have read for the same step.
+bool EmbeddingWorker::take_known(const TableOfStep& of, const std::vector<StepRows>& ahead) {
+  const std::int64_t oldest = of.step - options_.staleness[of.table] + 1;
+  const std::shared_ptr<Step> step = load(of.step);
+  const auto width = static_cast<std::size_t>(options_.tables[of.table].width);
+  const std::vector<std::uint64_t>& ids = step->distinct[of.table].ids;
+  std::vector<float> rows(ids.size() * width);
+  std::vector<char> found(ids.size(), 0);
+  std::int64_t version = -1;
+  for (const StepRows& known : ahead) {
+    if (known.step != of.step || known.rows.feature != of.table || known.rows.version < oldest)
+      continue;
+    if (version >= 0 && version != known.rows.version) return false;
+    version = known.rows.version;
+    for (std::size_t i = 0, j = 0; i < ids.size(); ++i) {
+      while (j < known.rows.ids.size() && known.rows.ids[j] < ids[i]) ++j;
+      if (j == known.rows.ids.size()) break;
+      if (known.rows.ids[j] != ids[i]) continue;
+      std::copy_n(known.rows.values.data() + j * width, width, rows.data() + i * width);
+      found[i] = 1;
+    }
+  }
+  if (version < 0 || std::ranges::find(found, 0) != found.end()) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    step->rows[of.table] = std::move(rows);
+    step->versions[of.table] = version;
+    ++asked_[of.step];
+  }
+  changed_.notify_all();
+  return true;
 }
 
 void EmbeddingWorker::prefetch(std::int64_t step) {
@@ -114,7 +148,7 @@ std::shared_ptr<EmbeddingWorker::Step> EmbeddingWorker::make_step(SampleBatch sa
     step->distinct.push_back(distinct_ids(lists));
   }
   step->rows.resize(options_.tables.size());
-  step->versions.resize(options_.tables.size());
+  step->versions.resize(options_.tables.size(), -1);
   return step;
 }
 
@@ -153,6 +187,17 @@ void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
     std::erase_if(requests_, serves);
     asked_.erase(number);
   }
+  await_rows(requests);
+  waited_seconds_ += now_seconds() - began;
+  for (std::size_t table = 0; table < options_.tables.size(); ++table) {
+    const auto lacks = static_cast<std::size_t>(number - step->versions[table]);
+    STRATA_CHECK(lacks < lacked_[table].size(), "embed.worker");
+    lacked_[table][lacks] += static_cast<std::int64_t>(step->distinct[table].ids.size());
+  }
+  pool_step(*step, pooled);
+}
+
+void EmbeddingWorker::await_rows(const std::vector<std::shared_ptr<Request>>& requests) {
   for (const auto& request : requests) {
     std::vector<FeatureRows> answers = request->pending->wait();
     const std::lock_guard lock(mutex_);
@@ -163,13 +208,27 @@ void EmbeddingWorker::fetch(std::int64_t number, std::span<float> pooled) {
       served.versions[table] = answers[i].version;
     }
   }
-  waited_seconds_ += now_seconds() - began;
-  for (std::size_t table = 0; table < options_.tables.size(); ++table) {
-    const auto lacks = static_cast<std::size_t>(number - step->versions[table]);
-    STRATA_CHECK(lacks < lacked_[table].size(), "embed.worker");
-    lacked_[table][lacks] += static_cast<std::int64_t>(step->distinct[table].ids.size());
+}
+
+std::vector<StepRows> EmbeddingWorker::rows_ahead(std::int64_t step) {
+  finish_tasks();
+  std::vector<std::shared_ptr<Request>> requests;
+  {
+    const std::lock_guard lock(mutex_);
+    requests.assign(requests_.begin(), requests_.end());
+    requests_.clear();
   }
-  pool_step(*step, pooled);
+  await_rows(requests);
+  std::vector<StepRows> ahead;
+  for (auto known = steps_.lower_bound(step); known != steps_.end(); ++known)
+    for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
+      if (const Step& of = *known->second; of.versions[table] >= 0)
+        ahead.push_back({.step = known->first,
+                         .rows = {.feature = table,
+                                  .version = of.versions[table],
+                                  .ids = of.distinct[table].ids,
+                                  .values = of.rows[table]}});
+  return ahead;
 }
 
 void EmbeddingWorker::pool_step(const Step& step, std::span<float> pooled) const {

@@ -26,6 +26,7 @@
 
 #include "strata/embed/pooling.h"
 #include "strata/embed/row_servers.h"
+#include "strata/embed/rows_ahead.h"
 #include "strata/tabular/sample_batch.h"
 
 namespace strata {
@@ -55,8 +56,9 @@ class EmbeddingWorker {
 
   std::int64_t width() const { return width_; }
 
-  /// The run goes on at this step: rows have its version.
-  void begin(std::int64_t step);
+  /// The run goes on at this step: rows have its version. `ahead`: what steps from there on had read in
+  /// the run before it, which they read no more where it has all their ids and is not too old.
+  void begin(std::int64_t step, std::vector<StepRows> ahead = {});
 
   /// Starts to read what the step allows to be read; before fetch() of the same step.
   void prefetch(std::int64_t step);
@@ -76,6 +78,9 @@ class EmbeddingWorker {
   /// Has every shard save the rows as `version` updates have left them; waits until that is durable.
   void save(std::int64_t version);
 
+  /// What steps from `step` on have read by now, which this waits for.
+  std::vector<StepRows> rows_ahead(std::int64_t step);
+
   /// Rows that were used since it was taken last, per table, by how many updates they lacked those of
   /// all steps before: as many counts as the table's staleness.
   std::vector<std::vector<std::int64_t>> take_staleness_counts();
@@ -89,7 +94,7 @@ class EmbeddingWorker {
     SampleBatch samples;
     std::vector<DistinctIds> distinct;
     std::vector<std::vector<float>> rows;
-    std::vector<std::int64_t> versions;
+    std::vector<std::int64_t> versions;  // -1: not read yet
   };
   struct TableOfStep {
     std::int64_t step;
@@ -104,6 +109,8 @@ class EmbeddingWorker {
   std::shared_ptr<Step> load(std::int64_t number);
   std::shared_ptr<Step> make_step(SampleBatch samples) const;
   void read_ahead(std::int64_t version, const std::vector<TableOfStep>& wanted);
+  bool take_known(const TableOfStep& of, const std::vector<StepRows>& ahead);
+  void await_rows(const std::vector<std::shared_ptr<Request>>& requests);
   void pool_step(const Step& step, std::span<float> pooled) const;
   std::vector<FeatureRows> row_gradients(const Step& step, std::span<const float> gradients) const;
 

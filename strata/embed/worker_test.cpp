@@ -183,6 +183,60 @@ TEST(EmbeddingWorker, SendsWhatTheGradientsMeanForEachRow) {
     for (const auto& [id, row] : sequential[table]) EXPECT_EQ(servers.now_[table].at(id), row);
 }
 
+// Steps `from` to `to`; the pooled values of each.
+std::vector<std::vector<float>> steps_of(EmbeddingWorker& worker, std::int64_t from,
+                                         std::int64_t to) {
+  std::vector<std::vector<float>> all;
+  for (std::int64_t step = from; step < to; ++step) {
+    std::vector<float>& pooled = all.emplace_back(2 * worker.width());
+    worker.prefetch(step);
+    worker.fetch(step, pooled);
+    worker.send_gradients(step, gradients_of(pooled, step));
+  }
+  return all;
+}
+
+TEST(EmbeddingWorker, GoesOnWithWhatItsStepsHadReadBefore) {
+  constexpr std::int64_t kMiddle = 5, kEnd = 12;
+  for (const std::vector<int>& staleness : {std::vector{1, 1}, {3, 1}, {2, 5}}) {
+    RememberingServers whole(2);
+    EmbeddingWorker worker(options_of(staleness), whole, ids_of);
+    worker.begin(0);
+    std::vector<std::vector<float>> expected = steps_of(worker, 0, kMiddle);
+    const std::vector<StepRows> ahead = worker.rows_ahead(kMiddle);
+    EXPECT_EQ(static_cast<int>(ahead.size()), staleness[0] + staleness[1] - 2);
+    expected = steps_of(worker, kMiddle, kEnd);  // they are there as before
+
+    const auto resume = [&](const std::vector<int>& with, const std::vector<StepRows>& known) {
+      RememberingServers servers(2, kMiddle);
+      servers.now_ = whole.versions_.at(kMiddle);
+      servers.versions_[kMiddle] = servers.now_;
+      EmbeddingWorker second(options_of(with), servers, ids_of);
+      second.begin(kMiddle, known);
+      std::vector<std::vector<float>> all = steps_of(second, kMiddle, kEnd);
+      second.take_staleness_counts();
+      return all;
+    };
+    EXPECT_EQ(resume(staleness, ahead), expected);
+    // Another number of ranks: what they have read lies in several pieces.
+    std::vector<StepRows> pieces;
+    for (const StepRows& rows : ahead)
+      for (std::size_t i = 0; i < rows.rows.ids.size(); ++i) {
+        StepRows& piece = pieces.emplace_back(rows);
+        piece.rows.ids = {rows.rows.ids[i]};
+        piece.rows.values.assign(rows.rows.values.begin() + i * kWidth,
+                                 rows.rows.values.begin() + (i + 1) * kWidth);
+      }
+    EXPECT_EQ(resume(staleness, pieces), expected);
+    // What is older than the run allows, or is not all there, is read anew.
+    EXPECT_EQ(resume({1, 1}, ahead), resume({1, 1}, {}));
+    if (pieces.empty()) continue;
+    pieces.pop_back();
+    EXPECT_NE(resume(staleness, pieces), expected);
+    EXPECT_NE(resume(staleness, {}), expected);
+  }
+}
+
 TEST(EmbeddingWorker, FailuresReachWhoeverWaitsForRows) {
   RememberingServers servers(2);
   servers.fails_at_read_ = 1;

@@ -7,15 +7,21 @@
 namespace strata {
 
 EmbeddedRows::EmbeddedRows(WorkerOptions options, std::unique_ptr<RowServers> servers,
-                           SampleOrder order)
+                           SampleOrder order, RowsAheadOptions ahead)
     : order_(std::move(order)),
+      ahead_(std::move(ahead)),
       servers_(std::move(servers)),
       worker_(std::move(options), *servers_,
               [this](std::int64_t step) { return part_of_step(step); }) {}
 
 void EmbeddedRows::begin(std::int64_t step, std::int64_t samples_seen) {
   seen_at_ = {{step, samples_seen}};
-  worker_.begin(step);
+  worker_.begin(step, ahead_.load(step));
+}
+
+void EmbeddedRows::save(std::int64_t version) {
+  worker_.save(version);
+  ahead_.save(version, worker_.rows_ahead(version));
 }
 
 // A step begins where the one before it ends; they are asked for in their order.

@@ -21,7 +21,8 @@ struct SampleOrder {
 
 class EmbeddedRows final : public BatchRows {
  public:
-  EmbeddedRows(WorkerOptions options, std::unique_ptr<RowServers> servers, SampleOrder order);
+  EmbeddedRows(WorkerOptions options, std::unique_ptr<RowServers> servers, SampleOrder order,
+               RowsAheadOptions ahead = {});
 
   std::int64_t width() const override { return worker_.width(); }
   void prefetch(std::int64_t step) override { worker_.prefetch(step); }
@@ -34,7 +35,8 @@ class EmbeddedRows final : public BatchRows {
   /// This replica's part of a step.
   std::shared_ptr<const SampleBatch> samples(std::int64_t step) { return worker_.samples(step); }
 
-  void save(std::int64_t version) { worker_.save(version); }
+  /// With what later steps have read of older versions.
+  void save(std::int64_t version);
   void await(std::int64_t version) { worker_.await(version); }
 
   /// The samples that are evaluated next, and after how many updates.
@@ -53,6 +55,7 @@ class EmbeddedRows final : public BatchRows {
 
   SampleOrder order_;
   std::map<std::int64_t, std::int64_t> seen_at_;  // by step, of those that are still to come
+  const RowsAhead ahead_;
   std::unique_ptr<RowServers> servers_;
   EmbeddingWorker worker_;
   SampleBatch evaluated_;

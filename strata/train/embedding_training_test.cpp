@@ -147,6 +147,35 @@ TEST_F(EmbeddingTraining, AFeatureMayHaveAStalenessAnOptimizerOrATableOfItsOwn) 
             "features of one table have rows of different widths");
 }
 
+TEST_F(EmbeddingTraining, GoesOnBitByBitWithRowsThatAreOlderThanTheCheckpoint) {
+  for (const char* replicas : {"mesh.dp=1", "mesh.dp=2"}) {
+    const std::string name = std::string("saved-") + replicas;
+    const std::vector<std::string> late = {"embedding.staleness=5", replicas,
+                                           "train.checkpoint_folder=" + folder_.path(name)};
+    const std::vector<double> whole = losses({late[0], late[1]});
+    std::vector<std::string> first = late;
+    first.emplace_back("train.steps=12");
+    const std::vector<double> half = losses_of(train(first));
+    EXPECT_EQ(std::vector<double>(whole.begin(), whole.begin() + 12),
+              std::vector<double>(half.begin(), half.end() - 1));
+    const std::string resume = folder_.path(name + "/step-00000012");
+    const std::vector<double> rest(whole.begin() + 12, whole.end());
+    const auto go_on = [&](const char* more) {
+      return train({late[0], late[1], more}, {.resume = resume});
+    };
+    EXPECT_EQ(losses_of(go_on("embedding.shards=1")), rest) << replicas;
+    EXPECT_EQ(losses_of(go_on("embedding.shards=3")), rest) << replicas;
+    if (late[1] == "mesh.dp=1") EXPECT_EQ(losses_of(go_on("mesh.pp=2")), rest);
+    const auto counts = go_on("embedding.shards=1").records.front().embedding->staleness[0].second;
+    EXPECT_GT(counts[4], 0);
+    EXPECT_EQ(counts[0], 0);
+    // From the second one on, other mini-batches have other ids.
+    const auto other = go_on("train.mini_batch=32").records.at(1).embedding->staleness[0].second;
+    EXPECT_GT(other[1], 0);
+    EXPECT_EQ(other[4], 0);
+  }
+}
+
 TEST_F(EmbeddingTraining, GoesOnFromACheckpointWithItsRowsOnAnyShards) {
   const std::string saved = "train.checkpoint_folder=" + folder_.path("saved");
   const std::vector<double> whole =

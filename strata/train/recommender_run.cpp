@@ -187,11 +187,21 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .version = start_.version,
                                  .wire = embedding.wire,
                                  .tls = tls_from_environment()});
+  const std::string& checkpoints = recipe_.train.checkpoint_folder;
+  RowsAheadOptions ahead{
+      .from = start_.version > 0 ? rows_beside(start_.resume) : "",
+      .to = checkpoints.empty() ? "" : rows_beside(checkpoints),
+      .fingerprint = fingerprint_of(tables_, static_cast<std::uint64_t>(recipe_.train.seed)),
+      .rank = place.dp,
+      .ranks = mesh_.dp,
+      .keep = recipe_.train.keep_checkpoints,
+      .tables = tables_};
   return std::make_unique<EmbeddedRows>(
       worker_options(*recipe_.recommender), std::move(servers),
       SampleOrder{.seen_after = [this](std::int64_t seen) { return data_.seen_after(seen); },
                   .part = [this, replica = place.dp](
-                              std::int64_t seen) { return part_of_mini_batch(seen, replica); }});
+                              std::int64_t seen) { return part_of_mini_batch(seen, replica); }},
+      std::move(ahead));
 }
 
 MiniBatch RecommenderRun::mini_batch(std::int64_t step, std::int64_t samples_seen, int rank,

@@ -121,6 +121,12 @@ class Manifests(unittest.TestCase):
             port = all_of["Service"][service]["ports"][0]["port"]
             self.assertEqual(pod["containers"][0]["ports"][0]["containerPort"], port)
             (recipe,) = [yaml.safe_load(each["recipe.yaml"]) for each in all_of["ConfigMap"].values()]
+            command = pod["containers"][0]["command"][-1]
+            following = re.search(r'--follow "(\S+)\$\{HOSTNAME##\*-\}(\S+)"', command)
+            if following:
+                self.assertEqual(recipe["embedding"]["servers"],
+                                 [f"{following[1]}{shard}{following[2]}" for shard in range(spec["replicas"])])
+                return
             self.assertEqual(recipe["embedding"]["servers"],
                              [f"{name}-{shard}.{service}:{port}" for shard in range(spec["replicas"])])
 
@@ -128,7 +134,7 @@ class Manifests(unittest.TestCase):
 CERTIFICATES = """\
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=rows -keyout authority.key -out authority.pem
 openssl req -newkey rsa:2048 -nodes -subj /CN=rows -keyout tls.key -out tls.csr
-printf 'subjectAltName=DNS:*.strata-rows,DNS:localhost' > names
+printf 'subjectAltName=DNS:*.strata-rows,DNS:*.strata-copies,DNS:localhost' > names
 openssl x509 -req -in tls.csr -CA authority.pem -CAkey authority.key -CAcreateserial -days 2 -extfile names -out tls.pem
 """
 
@@ -138,7 +144,7 @@ class Commands(ProgramTest):
         text = (DEPLOY / "kubernetes-recommender.yaml").read_text()
         block = re.search(r"  recipe\.yaml: \|\n((?:    .*\n)+)", text)[1]
         recipe = "".join(line[4:] for line in block.splitlines(keepends=True))
-        serve = re.search(r"- (exec strata embed-server .*)\n", text)[1]
+        serve, copy = re.findall(r"- (exec strata embed-server .*)\n", text)
         health = re.search(r'sh, -c, "(strata embed-server .*)"\]', text)[1]
         (self.folder / "clicks.tsv").write_text("click\tprice\tage\tuser\twords\n" + "".join(
             f"{i % 3 // 2}\t{i % 7}\t{i % 50}\tu{i % 40}\tw{i % 5} w{i % 9}\n" for i in range(4000)))
@@ -169,6 +175,14 @@ class Commands(ProgramTest):
             servers.append(server)
             line = server.stdout.readline()
             self.assertIn(f"embed-server shard {shard} of 2", line, "" if line else server.stderr.read())
+        command = (copy.replace("/recipe/", "").replace("/rows/", "").replace("0.0.0.0:7001", f"0.0.0.0:{ports[1] + 1}")
+                   .replace('strata-rows-${HOSTNAME##*-}.strata-rows:7001', f"localhost:{ports[1]}"))
+        replica = subprocess.Popen(["sh", "-c", command], cwd=self.folder, text=True,
+                                   env=dict(self.environment, HOSTNAME="strata-copies-1"),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(replica.communicate)
+        self.addCleanup(replica.kill)
+        self.assertIn("embed-server shard 1 of 2", replica.stdout.readline())
 
         def is_healthy(port):
             return subprocess.run(["sh", "-c", health.replace("localhost:7001", f"localhost:{port}")], cwd=self.folder,
@@ -180,6 +194,10 @@ class Commands(ProgramTest):
         self.assertIn("on 2 shards of 10.00 GiB", out)
         self.succeed("train", "recipe.yaml", "--metrics", "metrics.jsonl", *steps)
         self.assertEqual(len(self.metrics("metrics.jsonl")), 5)
+        digests = [self.succeed("embed-server", "--ask", "digest 5", "--listen", f"localhost:{port}")
+                   for port in (ports[1], ports[1] + 1)]
+        self.assertEqual(*digests)
+        self.assertTrue(is_healthy(ports[1] + 1))
         servers[0].send_signal(signal.SIGTERM)  # what stops a pod reaches the server through the shell
         self.assertEqual(servers[0].wait(timeout=60), 0)
         self.assertFalse(is_healthy(ports[0]))

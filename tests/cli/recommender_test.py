@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import signal
 import time
 import unittest
@@ -41,8 +42,8 @@ class Recommender(ProgramTest):
             server.kill()
             server.communicate()
 
-    def serve(self, shard, *arguments):
-        server = self.start("embed-server", "recipe.yaml", "--shard", str(shard), "--folder", f"rows-{shard}",
+    def serve(self, shard, *arguments, folder="rows"):
+        server = self.start("embed-server", "recipe.yaml", "--shard", str(shard), "--folder", f"{folder}-{shard}",
                             *arguments)
         self.servers[shard] = server
         line = server.stdout.readline()
@@ -81,6 +82,158 @@ class Recommender(ProgramTest):
         self.assertEqual(training.returncode, 0, out + err)
         killed = [line["loss_hex"] for line in self.metrics("killed")]
         self.assertEqual(killed, self.train("undisturbed", *LOCAL, *setting))
+
+    def ask(self, address, question):
+        return self.succeed("embed-server", "--ask", question, "--listen", address)
+
+    def test_a_resumed_run_is_the_uninterrupted_one_at_staleness_5(self):
+        late = ("--set", "embedding.staleness=5", "--set", "mesh.dp=2")
+        saving = ("--set", "train.checkpoint_folder=saved")
+        for shard in (0, 1):
+            self.serve(shard, *late)
+        whole = self.train("whole", *late)
+        digests = [json.loads(self.ask(f"unix:{name}.sock", "digest 40"))["digest"] for name in "ab"]
+        self.tearDown()
+        for shard in (0, 1):
+            self.serve(shard, *late, folder="fresh")
+        first = self.train("first", *late, *saving, "--set", "train.steps=20")
+        self.assertEqual(first, whole[:20])
+        second = self.train("second", *late, *saving, "--resume", "saved")
+        self.assertEqual(second[-20:], whole[20:])
+        self.assertEqual(
+            [json.loads(self.ask(f"unix:{name}.sock", "digest 40"))["digest"] for name in "ab"], digests)
+        # Local rows, of other shards, from the same place: they are the same, too.
+        self.assertEqual(self.train("local", *LOCAL, *late, *saving, "--set", "train.checkpoint_folder=here",
+                                    "--set", "train.steps=20"), whole[:20])
+        self.assertEqual(self.train("local-rest", *late, "--set", "embedding.servers=[local]", "--set",
+                                    "embedding.shards=3", "--resume", "here")[-20:], whole[20:])
+        # Three servers start with the rows of two.
+        self.tearDown()
+        (self.folder / "recipe.yaml").write_text(RECIPE.replace("'unix:b.sock'", "'unix:b.sock', 'unix:c.sock'"))
+        for shard in (0, 1):
+            self.remove_beyond(20, self.folder / f"fresh-{shard}")
+        for shard in (0, 1, 2):
+            self.servers[shard] = self.start("embed-server", "recipe.yaml", "--shard", str(shard), "--folder",
+                                             f"three-{shard}", "--from", "fresh-0", "--from", "fresh-1", *late)
+            self.assertIn("version 20", self.servers[shard].stdout.readline())
+        self.assertEqual(self.train("three", *late, "--resume", "saved/step-00000020")[-20:], whole[20:])
+
+    def remove_beyond(self, version, folder):
+        for path in folder.glob("rows-*.snapshot"):
+            if int(path.name.split("-")[1].split(".")[0]) > version:
+                path.unlink()
+
+    def test_a_trainer_that_is_killed_at_random_moments_trains_the_same(self):
+        kills = int(os.environ.get("STRATA_KILLS", "3"))
+        steps = 40 + 40 * kills
+        setting = ("--set", "embedding.staleness=5", "--set", f"train.steps={steps}")
+        saving = ("--set", "train.checkpoint_folder=saved", "--set", "train.checkpoint_every=15")
+        for shard in (0, 1):
+            self.serve(shard)
+        draw = random.Random(5)
+        metrics = self.folder / "killed"
+        longest, target = 0, 0
+
+        def done():
+            lines = metrics.read_text().splitlines() if metrics.exists() else []
+            return sum(line.endswith("}") for line in lines)
+
+        def saved():
+            return [path for path in (self.folder / "saved").glob("step-*/manifest.json")
+                    if not path.parent.name.endswith(".partial")]
+
+        for kill in range(kills):
+            began, before = time.time(), metrics.stat().st_mtime_ns if metrics.exists() else 0
+            resume = ("--resume", "saved") if saved() else ()
+            training = self.start("train", "recipe.yaml", "--metrics", "killed", *setting, *saving, *resume)
+            target = max(target, done()) + draw.randrange(1, 40)
+            # Now and then whatever it does at that time: it may not have begun.
+            deadline = began + (draw.uniform(0, 2) if kill % 4 == 3 else 100)
+            while training.poll() is None and done() < min(target, steps - 10) and time.time() < deadline:
+                if before >= 0 and metrics.exists() and metrics.stat().st_mtime_ns != before:
+                    before, longest = -1, max(longest, time.time() - began)
+                time.sleep(0.005)
+            while not saved() and training.poll() is None:  # before it, a run begins anew
+                time.sleep(0.002)
+            self.assertIsNone(training.poll(), "it ended by itself")
+            training.send_signal(signal.SIGKILL)
+            training.communicate()
+        killed = self.train("killed", *setting, *saving, "--resume", "saved")
+        digests = [json.loads(self.ask(f"unix:{name}.sock", f"digest {steps}"))["digest"] for name in "ab"]
+        self.tearDown()
+        for shard in (0, 1):
+            self.serve(shard, folder="undisturbed")
+        self.assertEqual(killed, self.train("undisturbed", *setting))
+        self.assertEqual(
+            digests, [json.loads(self.ask(f"unix:{name}.sock", f"digest {steps}"))["digest"] for name in "ab"])
+        print(f"{kills} kills of the trainer, longest time to the first step again {longest:.2f} s")
+
+    def test_a_replica_follows_a_server(self):
+        for shard in (0, 1):
+            self.serve(shard)
+        following = ("--follow", "unix:a.sock", "--listen", "unix:replica.sock")
+        self.refuse("embed-server", "recipe.yaml", "--shard", "0", "--folder", "copy-0", *following[:2],
+                    says="--listen")
+        replica = self.start("embed-server", "recipe.yaml", "--shard", "0", "--folder", "copy-0", *following)
+        self.servers["replica"] = replica
+        self.assertIn("follows unix:a.sock", replica.stdout.readline())
+        self.train("metrics")
+        digest = self.ask("unix:a.sock", "digest 40")
+        self.assertEqual(self.ask("unix:replica.sock", "digest 40"), digest)
+        health = self.ask("unix:replica.sock", "health").splitlines()
+        self.assertEqual(health[0], "SERVING")
+        self.assertEqual(json.loads(health[1])["lag"], 0)
+        self.assertEqual(self.ask("unix:a.sock", "health").splitlines(), ["SERVING"])
+        self.assertIn("strata_embed_lag_updates 0\n", self.ask("unix:replica.sock", "metrics"))
+        self.assertEqual(self.ask("unix:replica.sock", "rows user 1 2"), self.ask("unix:a.sock", "rows user 1 2"))
+        self.refuse("train", "recipe.yaml", "--set", "embedding.servers=['unix:replica.sock', 'unix:b.sock']",
+                    says=["replica", "unix:a.sock"])
+        replica.kill()
+        replica.communicate()
+        self.servers[0].kill()  # the replica answers alone
+        self.servers[0].communicate()
+        replica = self.start("embed-server", "recipe.yaml", "--shard", "0", "--folder", "copy-0", *following)
+        self.servers["replica"] = replica
+        self.assertIn("version 40", replica.stdout.readline())
+        self.assertEqual(self.ask("unix:replica.sock", "digest"), digest)
+        self.assertFalse(json.loads(self.ask("unix:replica.sock", "lag"))["following"])
+        self.serve(0)
+        self.refuse("embed-server", "recipe.yaml", "--shard", "1", "--folder", "copy-1", "--follow", "unix:a.sock",
+                    "--listen", "unix:other.sock", says="shard 0 of 2")
+        self.refuse("embed-server", "recipe.yaml", "--shard", "0", "--folder", "copy-2", "--follow", "unix:a.sock",
+                    "--listen", "unix:other.sock", "--set", "train.seed=9", says="recipe")
+
+    def test_the_log_of_a_run_without_checkpoints_is_limited(self):
+        setting = ("--set", "embedding.log_limit=200KiB", "--set", "train.steps=300")
+        for shard in (0, 1):
+            self.serve(shard, *setting)
+        losses = self.train("limited", *setting)
+        for shard in (0, 1):
+            self.assertLess(sum(path.stat().st_size for path in (self.folder / f"rows-{shard}").iterdir()), 500 << 10)
+            self.assertEqual(len(list((self.folder / f"rows-{shard}").glob("base-*.snapshot"))), 1)
+        self.assertIn("strata_embed_log_snapshots_total", self.ask("unix:a.sock", "metrics"))
+        self.assertEqual(losses, self.train("again", *setting))  # nobody's checkpoints are in the way
+
+    def test_a_full_disk_of_a_server_is_one_error_and_loses_nothing(self):
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails, as on a full disk
+            resource.setrlimit(resource.RLIMIT_FSIZE, (150 << 10, 150 << 10))
+
+        setting = ("--set", "train.steps=200")
+        self.serve(1)
+        self.servers[0] = self.start("embed-server", "recipe.yaml", "--shard", "0", "--folder", "rows-0",
+                                     preexec_fn=small_files)
+        self.assertIn("shard 0 of 2", self.servers[0].stdout.readline())
+        training = self.start("train", "recipe.yaml", "--metrics", "full", *setting)
+        out, err = self.servers[0].communicate(timeout=100)
+        self.assertEqual(self.servers[0].returncode, 3, err)
+        self.assertEqual(len([line for line in err.splitlines() if line.startswith("[embed.")]), 1, err)
+        self.assertIn("updates-", err)
+        out, err = training.communicate(timeout=200)
+        self.assertEqual(training.returncode, 3, err)
+        # There is room again. Every update that was there is there, and what was half written is not.
+        self.assertRegex(self.serve(0), r"version [1-9]\d* from snapshot 0")
+        self.assertEqual(self.train("room", *setting), self.train("local", *LOCAL, *setting))
 
     def test_a_killed_trainer_goes_on_from_its_checkpoint(self):
         for shard in (0, 1):

@@ -31,10 +31,10 @@ class ProgramTest(unittest.TestCase):
         (self.folder / "text.txt").write_text("In the beginning was the word. " * 400)
         self.environment = dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache"))
 
-    def start(self, *arguments):
+    def start(self, *arguments, **options):
         return subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, env=self.environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                errors="replace")
+                                errors="replace", **options)
 
     def run_program(self, *arguments):
         process = self.start(*arguments)
