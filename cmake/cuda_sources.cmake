@@ -11,7 +11,8 @@
 #   PREFIX_sources     all others but *_main.cpp
 #
 # *_no_nccl.cpp stands in for nccl_*.cpp wherever NCCL isn't there, with or without CUDA: it is among the
-# sources unless STRATA_NCCL is on.
+# sources unless STRATA_NCCL is on. *_no_cublaslt.cpp stands in for *_cublaslt.cpp in a build with CUDA where
+# cuBLASLt's headers aren't there.
 function(strata_cuda_sources prefix)
   foreach(kind sources tests cuda cuda_tests stand_ins on_host simt_tests)
     set(${kind} "")
@@ -28,6 +29,8 @@ function(strata_cuda_sources prefix)
       set(kind on_host)
     elseif(file MATCHES "_test\\.cpp$")
       set(kind tests)
+    elseif(STRATA_CUDA_HEADER_cublasLt.h AND file MATCHES "_no_cublaslt\\.cpp$")
+      continue()
     elseif(file MATCHES "(^|/|_)main\\.cpp$" OR (STRATA_NCCL AND file MATCHES "_no_nccl\\.cpp$"))
       continue()
     elseif(file MATCHES "\\.cu$|_cuda\\.cpp$|(^|/)cuda/[^/]*\\.cpp$|(^|/)nccl_[^/]*\\.cpp$")

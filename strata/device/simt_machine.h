@@ -9,6 +9,7 @@ namespace strata::simt {
 
 /// False: no device answers, and nothing can be tried.
 bool has_machine();
+bool on_gpu();  ///< whether it is nvcc's form that the program is linked with
 
 void* allocate(std::size_t bytes);  ///< at a border of 256 bytes
 void release(void* memory);

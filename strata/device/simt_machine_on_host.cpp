@@ -7,6 +7,7 @@
 namespace strata::simt {
 
 bool has_machine() { return true; }
+bool on_gpu() { return false; }
 
 void* allocate(std::size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
 void release(void* memory) { std::free(memory); }

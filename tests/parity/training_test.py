@@ -64,10 +64,13 @@ class TrainingTest(unittest.TestCase):
         return done.stdout
 
     def recipe(self, kind, mesh, model=(), train=()):
-        """JSON is YAML."""
         recipe = dict(model=dict(MODELS[kind], **dict(model)),
                       data=dict(train="text.txt", tokenizer="bytes", validation_fraction=0.25),
                       train=dict(TRAIN, **dict(train)), mesh=MESHES[mesh])
+        return self.write(recipe)
+
+    def write(self, recipe):
+        """JSON is YAML."""
         (self.folder / "recipe.yaml").write_text(json.dumps(recipe))
         return recipe
 

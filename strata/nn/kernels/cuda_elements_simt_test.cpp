@@ -214,11 +214,7 @@ TEST_F(CudaElements, DropoutHasTheHostsBits) {
           kernels::DropoutMask mask{0x1234567890ABCDEFull, 18, 0x60000000u, 1.6f};
           const cuda::SampleMask of{mask, 5, before};
           SimtVector<StepScalars> scalars(1, StepScalars{.step = 41, .first_sample = 1000});
-          std::int64_t first = of.first_sample;
-          if (from_scalars) {
-            mask.key = mix_key(mask.key, 41);
-            first += 1000;
-          }
+          if (from_scalars) mask.key = mix_key(mask.key, 41);
           SimtArray x = random(element, samples * n), residual = random(element, samples * n);
           for (const bool adds : {false, true}) {
             SimtArray y = SimtArray::poisoned(element, samples * n);
@@ -232,7 +228,8 @@ TEST_F(CudaElements, DropoutHasTheHostsBits) {
                 return static_cast<char*>(array.host()) + at;
               };
               kernels::dropout_add(element, adds ? from(residual) : nullptr, from(x), from(right),
-                                   mask, static_cast<std::uint32_t>(first + sample), before, n);
+                                   mask, static_cast<std::uint32_t>(of.first_sample + sample),
+                                   before, n);
             }
             ASSERT_TRUE(same_bits(y, right)) << "element " << int(element) << ", n " << n;
           }

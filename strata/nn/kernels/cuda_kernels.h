@@ -58,8 +58,8 @@ void narrow(Element element, const float* x, void* y, std::int64_t n, void* stre
 
 // ---- Dropout: the host's bits
 
-/// The mask of a micro-batch. Without scalars its key and first sample are complete; with them the key is
-/// mixed with their step, and the sample counts from their first.
+/// The mask of a micro-batch. With scalars the key is mixed with their step, else it is complete; the first
+/// sample is the mini-batch's either way: a recorded step's micro-batches stay where they are.
 struct SampleMask {
   kernels::DropoutMask mask;
   std::int64_t first_sample;

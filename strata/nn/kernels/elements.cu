@@ -114,7 +114,6 @@ struct DropoutAdd {
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
     const std::uint64_t key =
         scalars ? mix_key(of.mask.key, static_cast<std::uint64_t>(scalars->step)) : of.mask.key;
-    const std::int64_t first = of.first_sample + (scalars ? scalars->first_sample : 0);
     vectors.each<T>(block, [&](std::int64_t sample, std::int64_t element, std::int64_t left) {
       const std::int64_t at = sample * vectors.columns + element;
       const auto in = load<kWide<T>>(x + at, left);
@@ -124,7 +123,7 @@ struct DropoutAdd {
       for (int quad = 0; quad < kWide<T>; quad += 4) {
         const auto counter = static_cast<std::uint32_t>((of.first_element + element + quad) / 4);
         const PhiloxBlock words =
-            philox({counter, static_cast<std::uint32_t>(first + sample), of.mask.site, 0},
+            philox({counter, static_cast<std::uint32_t>(of.first_sample + sample), of.mask.site, 0},
                    {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
         STRATA_UNROLL
         for (int k = 0; k < 4; ++k) {

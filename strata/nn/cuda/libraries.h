@@ -1,0 +1,50 @@
+/// Says what the CUDA primitives ask of libraries: the stream, products and attention. Everything else is
+/// kernels of our own, so that tests can put a host's libraries here and run the rest on a host.
+///
+/// Shapes   as in primitives.h; attention's q, k, v, dy, y are [B, heads, T, width] views of [B, T, heads,
+///          width], with as many heads of keys as of queries, width a multiple of 8.
+/// Threads  const, callable from any thread; the tensors' device is the calling thread's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace strata {
+
+/// What attention's backward takes beside its inputs, as the library that made it wants it.
+struct AttentionOutput {
+  at::Tensor y, log_sum;
+};
+
+struct AttentionGradients {
+  at::Tensor q, k, v;
+};
+
+class CudaLibraries {
+ public:
+  virtual ~CudaLibraries() = default;
+
+  /// The cudaStream_t on which the caller's work goes to the tensor's device.
+  virtual void* stream(const at::Tensor& x) const = 0;
+
+  // ---- Products: operands of one type, sums fp32 inside
+  /// x weightᵀ, plus the bias if it is defined, in the type of x.
+  virtual at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& bias) const = 0;
+  /// dx = dy weight
+  virtual void input_gradient(at::Tensor& dx, const at::Tensor& dy,
+                              const at::Tensor& weight) const = 0;
+  /// sum += dyᵀ x; sum fp32, not rounded to the type of the operands in between.
+  virtual void add_weight_gradient(at::Tensor& sum, const at::Tensor& dy,
+                                   const at::Tensor& x) const = 0;
+
+  // ---- Attention, causal, scores times `scale`
+  virtual AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 double scale) const = 0;
+  virtual AttentionGradients attend_gradient(const at::Tensor& dy, const at::Tensor& q,
+                                             const at::Tensor& k, const at::Tensor& v,
+                                             const AttentionOutput& made, double scale) const = 0;
+};
+
+}  // namespace strata
