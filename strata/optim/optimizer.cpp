@@ -12,7 +12,7 @@ constexpr std::int64_t kLine = 64;               // elements: no two threads wri
 
 // Of what the kernels read or write.
 void check_flat(const at::Tensor& flat, std::int64_t numel) {
-  STRATA_CHECK(flat.device().is_cpu() && flat.is_contiguous(), "optim.update");
+  STRATA_CHECK(flat.is_contiguous(), "optim.update");
   STRATA_CHECK_EQ(flat.numel(), numel, "optim.update");
 }
 
@@ -37,9 +37,13 @@ std::uint16_t* halves_of(const at::Tensor& flat, at::ScalarType type, std::int64
   return static_cast<std::uint16_t*>(flat.data_ptr());
 }
 
-kernels::UpdateArrays arrays_of(const UpdateRange& range, std::size_t num_slots) {
+}  // namespace
+
+kernels::UpdateArrays update_arrays(const UpdateRange& range, int num_slots) {
   const std::int64_t numel = range.weights.numel();
-  STRATA_CHECK_EQ(range.slots.size(), num_slots, "optim.update");
+  STRATA_CHECK_EQ(static_cast<int>(range.slots.size()), num_slots, "optim.update");
+  for (const at::Tensor& other : {range.gradients, range.rounded, range.remainder})
+    STRATA_CHECK(!other.defined() || other.device() == range.weights.device(), "optim.update");
   STRATA_CHECK(range.decay_numel >= 0 && range.decay_numel <= numel, "optim.update");
   STRATA_CHECK(!range.remainder.defined() || !range.rounded.defined(), "optim.update");
   kernels::UpdateArrays arrays{.gradients = range.gradients.const_data_ptr(),
@@ -51,7 +55,10 @@ kernels::UpdateArrays arrays_of(const UpdateRange& range, std::size_t num_slots)
   } else {
     arrays.weights = floats_of(range.weights, numel);
   }
-  for (std::size_t i = 0; i < num_slots; ++i) arrays.slots[i] = floats_of(range.slots[i], numel);
+  for (std::size_t i = 0; i < range.slots.size(); ++i) {
+    STRATA_CHECK(range.slots[i].device() == range.weights.device(), "optim.update");
+    arrays.slots[i] = floats_of(range.slots[i], numel);
+  }
   if (range.rounded.defined()) {
     arrays.rounded_element = element_of(range.rounded, numel);
     STRATA_CHECK(arrays.rounded_element != kernels::Element::kFp32, "optim.update");
@@ -59,8 +66,6 @@ kernels::UpdateArrays arrays_of(const UpdateRange& range, std::size_t num_slots)
   }
   return arrays;
 }
-
-}  // namespace
 
 void update_on_threads(const kernels::UpdateStep& step, const kernels::UpdateArrays& arrays,
                        std::int64_t numel) {
@@ -73,8 +78,9 @@ void update_on_threads(const kernels::UpdateStep& step, const kernels::UpdateArr
 void Optimizer::update(const UpdateRange& range, std::int64_t step, double learning_rate) const {
   const kernels::UpdateStep constants =
       update_step(options_, step, learning_rate, range.gradient_factor);
-  const auto num_slots = static_cast<std::size_t>(kernels::num_slots(constants.rule));
-  update_on_threads(constants, arrays_of(range, num_slots), range.weights.numel());
+  STRATA_CHECK(range.weights.is_cpu(), "optim.update");
+  update_on_threads(constants, update_arrays(range, kernels::num_slots(constants.rule)),
+                    range.weights.numel());
 }
 
 void Optimizer::update(const UpdateRange& range, const StepScalars& scalars) const {

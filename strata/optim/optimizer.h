@@ -29,6 +29,9 @@ struct UpdateRange {
   at::Tensor remainder = {};   ///< int16: what bf16 weights lack (master_weights.h)
 };
 
+/// Of tensors that belong together, on one device.
+kernels::UpdateArrays update_arrays(const UpdateRange& range, int num_slots);
+
 class Optimizer {
  public:
   explicit Optimizer(OptimizerOptions options) : options_(options) {}

@@ -161,8 +161,7 @@ class ProbedLayer {
         optimizer_.update(range, runs_ + 1, 0.0);
       } else {
         const FlatRange whole{0, own.numel()};
-        const at::Tensor sums =
-            at::zeros({num_blocks(own.numel())}, device_.options(at::kDouble));
+        const at::Tensor sums = at::zeros({num_blocks(own.numel())}, device_.options(at::kDouble));
         step_primitives(own.device().type()).block_sums(own, whole, {&whole, 1}, sums);
         optimizer_.update(range, scalars());
       }

@@ -32,6 +32,12 @@ bool same_kind(const StepInputs& a, const StepInputs& b) {
                             [](auto& x, auto& y) { return same_place(x, y); });
 }
 
+bool runs_layers(const Program& program, const Segment& range) {
+  return std::any_of(program.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                     program.begin() + static_cast<std::ptrdiff_t>(range.end),
+                     [](const Action& action) { return is_compute(action.op); });
+}
+
 }  // namespace
 
 const char* name_of(GraphMode mode) {
@@ -74,6 +80,11 @@ RecordedMachine::Recorded& RecordedMachine::find(const Program& program, const S
   const auto needs_host = [&](const Action& action) { return machine_.needs_host(action); };
   for (const Segment& range : segments_of(plan_, program, performed, needs_host))
     recorded.segments.push_back({.range = range});
+  // What is left of a step without its layers is not worth a recording.
+  if (std::ranges::none_of(recorded.segments, [&](const RecordedSegment& segment) {
+        return runs_layers(program, segment.range);
+      }))
+    recorded.segments.clear();
   return recorded;
 }
 
@@ -191,12 +202,13 @@ void RecordedMachine::give_up(const RecordedSegment& segment, const std::excepti
   const auto* known = dynamic_cast<const Error*>(&error);
   if (options_.mode == GraphMode::kOn || performed_any_) {
     const ErrorText text = known ? known->text() : ErrorText{.got = error.what()};
-    throw UserError({.operation = kOperation,
-                     .where = text.where,
-                     .what = "the step cannot be recorded" + (text.what.empty() ? "" : ": " + text.what),
-                     .expected = text.expected,
-                     .got = text.got,
-                     .fix = "set train.graph=off"});
+    throw UserError(
+        {.operation = kOperation,
+         .where = text.where,
+         .what = "the step cannot be recorded" + (text.what.empty() ? "" : ": " + text.what),
+         .expected = text.expected,
+         .got = text.got,
+         .fix = "set train.graph=off"});
   }
   if (options_.say) options_.say(std::string("steps are not recorded: ") + error.what());
   records_ = false;

@@ -75,7 +75,7 @@ class RecordedMachine final : public Machine {
   StepInputs begun_;               // to begin anew if a recording fails
   std::size_t position_ = 0;
   std::size_t performed_until_ = 0;  // by a step that began anew
-  bool performed_any_ = false;  // of the step that runs
+  bool performed_any_ = false;       // of the step that runs
   Use use_;
 };
 

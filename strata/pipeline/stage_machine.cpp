@@ -96,7 +96,7 @@ void StageMachine::keep_input_gradient(int batch_input, int micro_batch,
   at::Tensor part = input_gradients_[batch_input].narrow(
       0, batches[micro_batch].first_sample - batches.front().first_sample, gradient.size(0));
   part.copy_(gradient);
-  if (const double scale = step_end_.known().loss_scale; scale != 1) part.div_(scale);
+  step_end_.take_out_scale(part);
 }
 
 void StageMachine::perform(const Action& action) {

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <cstddef>
 #include <cstring>
 
 #include "strata/base/errors.h"
@@ -25,7 +26,10 @@ at::Tensor pinned_bytes(std::int64_t numel) {
 }  // namespace
 
 StepEnd::StepEnd(MeshGroups& groups, int num_layers, double clip)
-    : groups_(groups), clip_(clip), device_(groups.world.device()), stream_(Stream::compute(device_)) {
+    : groups_(groups),
+      clip_(clip),
+      device_(groups.world.device()),
+      stream_(Stream::compute(device_)) {
   const std::int64_t numbers = std::int64_t{num_layers} * groups.tp.size() + 1;
   sums_ = at::zeros({numbers}, device_.options(at::kDouble));
   if (device_.kind == DeviceKind::kCpu) return;
@@ -46,6 +50,16 @@ const StepScalars& StepEnd::read() const {
     std::memcpy(&known_, bytes.const_data_ptr(), sizeof known_);
   }
   return known_;
+}
+
+void StepEnd::take_out_scale(at::Tensor gradient) const {
+  constexpr auto kPlace =
+      static_cast<std::int64_t>(offsetof(StepScalars, loss_scale) / sizeof(double));
+  if (block_.defined()) {
+    gradient.div_(block_.view(at::kDouble).select(0, kPlace));
+  } else if (known_.loss_scale != 1) {
+    gradient.div_(known_.loss_scale);
+  }
 }
 
 void StepEnd::carry(const LossScale& scale) {

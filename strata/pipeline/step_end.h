@@ -44,6 +44,8 @@ class StepEnd {
   /// In the memory of the rank's device; the same block for ever.
   StepScalars& scalars();
   const StepScalars* on_device();  ///< the same; null on a CPU
+  /// gradient / loss scale, in place.
+  void take_out_scale(at::Tensor gradient) const;
   /// As far as the host knows it without waiting: what was set, and on a CPU all of it.
   const StepScalars& known() const { return known_; }
   /// All of it, when the device has done what it was given.

@@ -227,17 +227,18 @@ TEST_P(GraphOfRecipe, HasTheBitsOfPerformedSteps) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, GraphOfRecipe,
-    testing::Values(
-        RecipeCase{"tiny", {}}, RecipeCase{"demo", {"train.mini_batch=8"}},
-        RecipeCase{"gpt-10m", kSmallBatches}, RecipeCase{"bench", kSmallBatches},
-        RecipeCase{"bench-mesh", kSmallBatches},
-        RecipeCase{"mesh", {"mesh.pp=2", "mesh.dp=1", "mesh.zero=0"}, "exchange messages"},
-        RecipeCase{"finetune-offload",
-                   {"model.kind=gpt", "model.layers=2", "model.width=32", "model.heads=2",
-                    "model.vocab=256", "model.context=16"},
-                   "come from elsewhere"},
-        RecipeCase{"clicks", {"train.epochs=0", "data.synthetic.samples=8000",
-                              "data.synthetic.validation_samples=64", "train.mini_batch=64"}}),
+    testing::Values(RecipeCase{"tiny", {}}, RecipeCase{"demo", {"train.mini_batch=8"}},
+                    RecipeCase{"gpt-10m", kSmallBatches}, RecipeCase{"bench", kSmallBatches},
+                    RecipeCase{"bench-mesh", kSmallBatches},
+                    RecipeCase{
+                        "mesh", {"mesh.pp=2", "mesh.dp=1", "mesh.zero=0"}, "exchange messages"},
+                    RecipeCase{"finetune-offload",
+                               {"model.kind=gpt", "model.layers=2", "model.width=32",
+                                "model.heads=2", "model.vocab=256", "model.context=16"},
+                               "come from elsewhere"},
+                    RecipeCase{"clicks",
+                               {"train.epochs=0", "data.synthetic.samples=8000",
+                                "data.synthetic.validation_samples=64", "train.mini_batch=64"}}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::erase(name, '-');

@@ -16,7 +16,8 @@ namespace {
 constexpr const char* kRecipe =
     "model: {kind: gpt, layers: 1, width: 32, heads: 2, vocab: 256, context: 16}\n"
     "data:  {validation_fraction: 0.2}\n"
-    "train: {steps: 7, mini_batch: 4, micro_batch: 2, warmup: 1, clip: 0.1, validation_samples: 4,\n"
+    "train: {steps: 7, mini_batch: 4, micro_batch: 2, warmup: 1, clip: 0.1, validation_samples: "
+    "4,\n"
     "        optimizer: {kind: adamw, learning_rate: 1e-2, epsilon: 1e-3}}\n"
     "mesh:  {pp: 2, threads: 1}\n";
 
@@ -79,8 +80,7 @@ TEST_F(LogLag, GoesOnFromACheckpointAsIfItHadNotStopped) {
   const std::string saved = folder_.path("saved");
   const std::vector<std::string> all = lines({});
   const std::vector<std::string> saving = {"train.log_lag=1", "train.checkpoint_folder=" + saved,
-                                           "train.checkpoint_every=3",
-                                           "train.keep_checkpoints=0"};
+                                           "train.checkpoint_every=3", "train.keep_checkpoints=0"};
   EXPECT_EQ(lines(saving), all);
   const std::string at_three = saved + "/step-00000003";
   ASSERT_TRUE(std::filesystem::exists(at_three));
@@ -98,11 +98,11 @@ TEST_F(LogLag, NamesTheStepThatDivergedAndSavesNothingBehindIt) {
       TrainingRequest request;
       request.on_step = [&](const StepRecord& record) { told.push_back(record.step); };
       try {
-        train({"train.log_lag=" + std::to_string(lag), "train.clip=0", "train.warmup=0",
-               "train.optimizer.kind=sgd", "train.optimizer.learning_rate=1e30",
-               "train.checkpoint_folder=" + saved,
-               "train.checkpoint_every=" + std::to_string(every)},
-              request);
+        train(
+            {"train.log_lag=" + std::to_string(lag), "train.clip=0", "train.warmup=0",
+             "train.optimizer.kind=sgd", "train.optimizer.learning_rate=1e30",
+             "train.checkpoint_folder=" + saved, "train.checkpoint_every=" + std::to_string(every)},
+            request);
         FAIL() << "did not diverge";
       } catch (const UserError& error) {
         EXPECT_NE(error.text().what.find("no longer finite"), std::string::npos) << error.what();
@@ -110,7 +110,7 @@ TEST_F(LogLag, NamesTheStepThatDivergedAndSavesNothingBehindIt) {
         EXPECT_EQ(error.text().where, diverged);
       }
       ASSERT_FALSE(told.empty());
-      EXPECT_EQ("step " + std::to_string(told.back() + 1), diverged);
+      EXPECT_NE(diverged.find("step " + std::to_string(told.back() + 1)), std::string::npos);
       for (const auto& entry : std::filesystem::directory_iterator(saved)) {
         const std::string name = entry.path().filename();
         if (name.starts_with("step-")) EXPECT_LE(std::stoll(name.substr(5)), told.back()) << name;
