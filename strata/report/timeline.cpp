@@ -41,7 +41,9 @@ LaneLook look_of(LaneKind lane) {
                                                      {"offload", "gradients to the host"},
                                                      {"update", "update on the host"},
                                                      {"disk-read", "read from the disk"},
-                                                     {"disk-write", "written to the disk"}};
+                                                     {"disk-write", "written to the disk"},
+                                                     {"forward", "work of the device"},
+                                                     {"reduce", "exchanged with other devices"}};
   return kLooks[static_cast<int>(lane)];
 }
 
