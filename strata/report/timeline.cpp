@@ -43,7 +43,7 @@ LaneLook look_of(LaneKind lane) {
                                                      {"disk-read", "read from the disk"},
                                                      {"disk-write", "written to the disk"},
                                                      {"forward", "work of the device"},
-                                                     {"reduce", "exchanged with other devices"}};
+                                                     {"send", "exchanged with other devices"}};
   return kLooks[static_cast<int>(lane)];
 }
 
