@@ -10,6 +10,15 @@ namespace strata {
 
 at::Tensor CudaPrimitives::rows(const at::Tensor& tokens, const at::Tensor& weight,
                                 std::int64_t first) const {
+  const std::int64_t width = weight.size(1);
+  at::Tensor y = at::empty({tokens.size(0), tokens.size(1), width}, weight.options());
+  cuda::gather_rows(element_of(weight), kernel_input<std::int64_t>(tokens), kernel_input(weight),
+                    kernel_output(y), tokens.numel(), width, first, weight.size(0), stream(weight));
+  return y;
+}
+
+void CudaPrimitives::add_rows(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& sum,
+                              std::int64_t first) const {
   const std::int64_t positions = tokens.numel(), count = sum.size(0);
   const at::Tensor rows = empty_beside(dy, {positions}, at::kInt);
   const at::Tensor order = empty_beside(dy, {positions}, at::kInt);
@@ -20,20 +29,6 @@ at::Tensor CudaPrimitives::rows(const at::Tensor& tokens, const at::Tensor& weig
   cuda::add_rows(element_of(dy), kernel_input<std::int32_t>(rows),
                  kernel_input<std::int32_t>(order), kernel_input(dy), kernel_output<float>(sum),
                  positions, sum.size(1), count, stream(dy));
-}
-
-void CudaPrimitives::add_rows(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& sum,
-                              std::int64_t first) const {
-  const std::int64_t positions = tokens.numel();
-  const at::Tensor sorted = empty_beside(dy, {positions}, at::kLong);
-  const at::Tensor order = empty_beside(dy, {positions}, at::kInt);
-  const at::Tensor workspace = empty_beside(dy, {cuda::sort_workspace(positions)}, at::kByte);
-  cuda::sort_tokens(kernel_input<std::int64_t>(tokens), kernel_output<std::int64_t>(sorted),
-                    kernel_output<std::int32_t>(order), positions, kernel_output(workspace),
-                    stream(dy));
-  cuda::add_rows(element_of(dy), kernel_input<std::int64_t>(sorted),
-                 kernel_input<std::int32_t>(order), kernel_input(dy), kernel_output<float>(sum),
-                 positions, sum.size(1), first, sum.size(0), stream(dy));
 }
 
 void CudaPrimitives::add_positions(const at::Tensor& x, const at::Tensor& positions) const {
