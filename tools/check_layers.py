@@ -52,7 +52,7 @@ def bare_factories(text):
         while depth and end < len(text):
             depth += {"(": 1, ")": -1}.get(text[end], 0)
             end += 1
-        if "options(" not in text[found.end():end]:
+        if not re.search(r"options\b", text[found.end():end]):
             lines.append(text.count("\n", 0, found.start()) + 1)
     return lines
 

@@ -20,8 +20,8 @@ std::int64_t TensorSpec::bytes() const {
   return numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
-at::Tensor zero_loss(const at::TensorOptions& like) {
-  return at::zeros({1}, like.dtype(at::kDouble).requires_grad(std::nullopt));
+at::Tensor zero_loss(const at::TensorOptions& options) {
+  return at::zeros({1}, options.dtype(at::kDouble).requires_grad(std::nullopt));
 }
 
 double LossSink::value() const { return sum.item<double>(); }

@@ -71,7 +71,7 @@ struct LayerBytes {
 };
 
 /// A loss of nothing yet, fp64 [1]; `like` says where.
-at::Tensor zero_loss(const at::TensorOptions& like = {});
+at::Tensor zero_loss(const at::TensorOptions& options = {});
 
 /// Where a loss layer reports: sums over the tokens of a micro-batch, added in micro-batch order. They
 /// stay on the device until somebody reads them, so that a step need not wait for it.

@@ -119,7 +119,7 @@ void measure_host(MachineProfile& machine, const MachineRatesOptions& options) {
 
 void measure_link(MachineProfile& machine, const MachineRatesOptions& options) {
   constexpr std::int64_t kSmall = 16;
-  Link link;
+  Link link({}, nullptr, options.device);
   const auto pair_of = [&](std::int64_t elements) {
     return std::pair(at::zeros({elements}, options.device.options(at::kFloat)),
                      at::zeros({elements}, host_options(at::kFloat)));

@@ -100,6 +100,9 @@ void StageMachine::keep_input_gradient(int batch_input, int micro_batch,
 }
 
 void StageMachine::perform(const Action& action) {
+  // A GPU's allocator asks no account first: what the last action took too much ends the run here.
+  if (const MemoryAccount* account = current_memory_account(groups_.world.device().kind))
+    account->require_within_budget();
   switch (action.op) {
     case Op::kForward:
       return forward(action);

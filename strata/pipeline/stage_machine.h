@@ -48,8 +48,8 @@ struct StepInputs {
   std::int64_t step = 0;  ///< counts from 0
   std::int64_t valid_tokens = 0;
   double learning_rate = 0;
-  bool updates = true;                   ///< false: gradients alone are wanted
-  bool training = true;                  ///< false: forward only
+  bool updates = true;                        ///< false: gradients alone are wanted
+  bool training = true;                       ///< false: forward only
   std::vector<at::Tensor>* scores = nullptr;  ///< as LossSink::scores
 };
 

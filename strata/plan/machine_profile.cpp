@@ -88,8 +88,6 @@ void describe(OptionSet& set, MachineProfile& machine) {
       {.help = "Devices of one machine", .unit = "devices", .minimum = 0, .maximum = kMostDevices});
   bytes("peers.bandwidth", &machine.peers.bandwidth,
         "From one of its devices to another, a second");
-  bytes("network.bandwidth", &machine.network.bandwidth,
-        "From a device to another machine, a second");
   bytes("link.to_device", &machine.link.to_device, "From host memory, a second");
   bytes("link.to_host", &machine.link.to_host, "To host memory, a second");
   set.add("link.latency", &machine.link.latency,
@@ -109,7 +107,7 @@ void describe(OptionSet& set, MachineProfile& machine) {
   bytes("disk.read", &machine.disk.read, "Past the page cache, a second");
   bytes("disk.write", &machine.disk.write, "The same, written");
   bytes("network.bandwidth", &machine.network.bandwidth,
-        "Between a rank and servers of rows, each way, a second");
+        "From a device or rank to another machine, a second");
   set.add("network.latency", &machine.network.latency,
           {.help = "Of a message there, one way",
            .unit = "s",
@@ -177,7 +175,6 @@ nlohmann::json to_json(const MachineProfile& machine) {
   put("device", "launch", machine.device.launch);
   put("peers", "devices", machine.peers.devices);
   put("peers", "bandwidth", machine.peers.bandwidth.count);
-  put("network", "bandwidth", machine.network.bandwidth.count);
   put("link", "to_device", machine.link.to_device.count);
   put("link", "to_host", machine.link.to_host.count);
   put("link", "latency", machine.link.latency);

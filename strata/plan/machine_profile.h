@@ -35,9 +35,6 @@ struct MachineProfile {
     Bytes bandwidth;           ///< that one sends to another, a second
   } peers = {};
   struct {
-    Bytes bandwidth;  ///< that one device sends to another machine, a second
-  } network = {};
-  struct {
     Bytes to_device, to_host;
     double latency = 0;  ///< seconds of every transfer
   } link = {};
@@ -51,7 +48,7 @@ struct MachineProfile {
     Bytes bytes, read, write;
   } disk = {};
   struct {
-    Bytes bandwidth;     ///< each way, between a rank and servers of rows
+    Bytes bandwidth;     ///< that one device or rank sends to another machine, a second
     double latency = 0;  ///< seconds, one way
   } network = {};
 };

@@ -188,8 +188,7 @@ std::string to_html(const ReportInput& input) {
          tiles(input) + timeline_section(input) + idle_section(input) + device_section(input) +
          "<div class=\"" + (text.empty() ? "" : "columns") + "\">" + loss_curve_section(input) +
          text + "</div>\n" + memory_section(input) + comparison(input) + table_sections(input) +
-         appendices(input) +
-         "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>" +
+         appendices(input) + "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>" +
          std::string(kReportScript) + "</script>\n</body>\n</html>\n";
 }
 

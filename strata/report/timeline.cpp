@@ -37,13 +37,11 @@ struct LaneLook {
 };
 
 LaneLook look_of(LaneKind lane) {
-  static constexpr LaneLook kLooks[kNumLaneKinds] = {{"fetch", "weights to the device"},
-                                                     {"offload", "gradients to the host"},
-                                                     {"update", "update on the host"},
-                                                     {"disk-read", "read from the disk"},
-                                                     {"disk-write", "written to the disk"},
-                                                     {"forward", "work of the device"},
-                                                     {"send", "exchanged with other devices"}};
+  static constexpr LaneLook kLooks[kNumLaneKinds] = {
+      {"fetch", "weights to the device"},      {"offload", "gradients to the host"},
+      {"update", "update on the host"},        {"disk-read", "read from the disk"},
+      {"disk-write", "written to the disk"},   {"forward", "work of the device"},
+      {"send", "exchanged with other devices"}};
   return kLooks[static_cast<int>(lane)];
 }
 

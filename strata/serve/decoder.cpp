@@ -106,7 +106,7 @@ class Decoder::Stage final : public Machine {
   /// The last layer's output; undefined on other stages.
   at::Tensor run(const Program& program, at::Tensor tokens) {
     tokens_ = std::move(tokens);
-    values_.clear();
+    values_ = {};
     output_.reset();
     ++pass_;
     execute(program, *this);

@@ -21,8 +21,11 @@ class Arrival final : public Transfer {
 
 }  // namespace
 
-HostMedium::HostMedium(LinkOptions link, std::unique_ptr<DiskMedium> disk, LaneTrace* trace)
-    : link_(link, trace), below_(std::move(disk)), disk_(static_cast<DiskMedium*>(below_.get())) {}
+HostMedium::HostMedium(LinkOptions link, std::unique_ptr<DiskMedium> disk, LaneTrace* trace,
+                       Device device)
+    : link_(link, trace, device),
+      below_(std::move(disk)),
+      disk_(static_cast<DiskMedium*>(below_.get())) {}
 
 HostMedium::~HostMedium() = default;
 

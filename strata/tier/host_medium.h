@@ -30,9 +30,10 @@ class HostMedium final : public Medium {
  public:
   /// `below`: of what the layers keep on the device. `trace`, of the copies, outlives the medium.
   explicit HostMedium(LinkOptions link = {}, std::unique_ptr<Medium> below = device_medium(),
-                      LaneTrace* trace = nullptr)
-      : link_(link, trace), below_(std::move(below)) {}
-  HostMedium(LinkOptions link, std::unique_ptr<DiskMedium> disk, LaneTrace* trace = nullptr);
+                      LaneTrace* trace = nullptr, Device device = {})
+      : link_(link, trace, device), below_(std::move(below)) {}
+  HostMedium(LinkOptions link, std::unique_ptr<DiskMedium> disk, LaneTrace* trace = nullptr,
+             Device device = {});
   ~HostMedium() override;
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;

@@ -189,8 +189,8 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .tls = tls_from_environment()});
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
   RowsAheadOptions ahead{
-      .from = start_.version > 0 ? rows_beside(start_.resume) : "",
-      .to = checkpoints.empty() ? "" : rows_beside(checkpoints),
+      .from = start_.version > 0 ? saved_rows_folder(recipe_, start_.resume) : "",
+      .to = checkpoints.empty() ? "" : saved_rows_folder(recipe_, checkpoints),
       .fingerprint = fingerprint_of(tables_, static_cast<std::uint64_t>(recipe_.train.seed)),
       .rank = place.dp,
       .ranks = mesh_.dp,

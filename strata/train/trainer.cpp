@@ -114,8 +114,10 @@ std::unique_ptr<Medium> Trainer::make_medium() {
     return_large_blocks();
     std::unique_ptr<DiskMedium> disk = make_disk();
     disk_ = disk.get();
-    auto host = disk ? std::make_unique<HostMedium>(options_.link, std::move(disk), &lane_trace_)
-                     : std::make_unique<HostMedium>(options_.link, std::move(medium), &lane_trace_);
+    const Device device = groups_.world.device();
+    auto host =
+        disk ? std::make_unique<HostMedium>(options_.link, std::move(disk), &lane_trace_, device)
+             : std::make_unique<HostMedium>(options_.link, std::move(medium), &lane_trace_, device);
     host_medium_ = host.get();
     medium = std::move(host);
   }
