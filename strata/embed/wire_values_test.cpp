@@ -42,6 +42,22 @@ std::vector<float> values_for_test(int rows, int width, float most) {
   return values;
 }
 
+// More than is looked at at a time, and from any address.
+TEST(WireValues, ManyRowsComeBackAsTheyAreRounded) {
+  for (const WirePrecision precision : kPrecisions)
+    for (const int width : {1, 7, 64, 4096}) {
+      const int rows = width == 4096 ? 3 : 9000 / width;
+      const std::vector<float> values = values_for_test(rows, width, 100.0f);
+      std::vector<float> rounded = values;
+      round_values(precision, rounded, width);
+      std::vector<std::byte> bytes(3);
+      encode_values(precision, values, width, bytes);
+      ASSERT_EQ(bytes.size(), 3 + values_bytes(precision, static_cast<std::size_t>(rows), width));
+      EXPECT_EQ(decoded_values(precision, std::span(bytes).subspan(3), width), rounded)
+          << name_of(precision) << ", width " << width;
+    }
+}
+
 TEST(WireValues, StayWithinTheirBounds) {
   for (const WirePrecision precision : kPrecisions)
     for (const float most : {1e-30f, 1e-6f, 1.0f, 6e4f, 3e38f}) {
