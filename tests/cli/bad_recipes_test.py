@@ -109,7 +109,7 @@ class BadRecipes(ProgramTest):
         if code == 0:
             self.skipTest("this build and machine have CUDA")
         for verb in ("train", "verify", "plan"):
-            self.refuse(verb, *cuda, says=["device.cuda", "CPUs alone", "set mesh.device=cpu"])
+            self.refuse(verb, *cuda, says=["device.cuda", "this build has no CUDA", "set mesh.device=cpu"])
         self.assertIn("rank 1", self.succeed("plan", *cuda, "--estimate"))
 
     def test_a_message_quotes_at_most_a_line(self):
