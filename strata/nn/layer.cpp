@@ -8,6 +8,7 @@
 #include <numeric>
 #include <typeinfo>
 
+#include "strata/device/account.h"
 #include "strata/nn/measured_bytes.h"
 
 namespace strata {
@@ -20,7 +21,9 @@ std::int64_t TensorSpec::bytes() const {
   return numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
+// On a CPU a number of the host's, which no rank's budget pays for.
 at::Tensor zero_loss(const at::TensorOptions& options) {
+  const AccountScope nobody(nullptr);
   return at::zeros({1}, options.dtype(at::kDouble).requires_grad(std::nullopt));
 }
 

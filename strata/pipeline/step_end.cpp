@@ -10,6 +10,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/comm/collectives.h"
+#include "strata/device/account.h"
 #include "strata/optim/step_primitives.h"
 
 namespace strata {
@@ -30,6 +31,8 @@ StepEnd::StepEnd(MeshGroups& groups, int num_layers, double clip)
       clip_(clip),
       device_(groups.world.device()),
       stream_(Stream::compute(device_)) {
+  const AccountScope nobody(
+      nullptr);  // on a CPU these are the host's numbers, no tensors of a model
   const std::int64_t numbers = std::int64_t{num_layers} * groups.tp.size() + 1;
   sums_ = at::zeros({numbers}, device_.options(at::kDouble));
   if (device_.kind == DeviceKind::kCpu) return;
@@ -90,6 +93,7 @@ void StepEnd::begin(const StepScalars& step) {
 }
 
 at::Tensor StepEnd::blocks(std::int64_t count) {
+  const AccountScope nobody(nullptr);
   if (!blocks_.defined() || blocks_.numel() != count)
     blocks_ = at::zeros({count}, device_.options(at::kDouble));
   return blocks_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "strata/base/measurement.h"
+#include "strata/device/account.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/step_primitives.h"
 #include "strata/pipeline/stage_machine.h"
@@ -123,6 +124,7 @@ void part_squares(const LayerLayout& layout, FlatRange part, FlatRange shard, in
 void StageMachine::add_squares_on_host(int layer) {
   std::vector<Event> pending;
   const Lease lease = store_.acquire(layer, StateKind::kGradientShard, pending);
+  const AccountScope nobody(nullptr);  // the host's numbers
   const at::Tensor blocks =
       at::empty({num_blocks(lease.layout().own_numel)}, host_options(at::kDouble));
   Event added = host_updates_->submit(

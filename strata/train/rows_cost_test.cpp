@@ -7,7 +7,7 @@ namespace strata {
 namespace {
 
 constexpr const char* kRecipe =
-    "model: {kind: dlrm, bottom: [16, 8], top: [16]}\n"
+    "model: {kind: dlrm, bottom: [16, 16], top: [16]}\n"
     "data:\n"
     "  format: synthetic\n"
     "  synthetic: {samples: 5000, validation_samples: 100, numeric: 2, features: [\n"
