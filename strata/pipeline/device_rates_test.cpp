@@ -28,7 +28,7 @@ TEST(DeviceRatesText, HasALineForEverything) {
             "GPU 0         a GPU, 80.00 GiB, 132 multiprocessors, capability 9.0\n"
             "  GEMM        798.0 TFLOP/s bf16, 801.2 fp16, 51.0 fp32\n"
             "  memory      3000.0 GB/s copied\n"
-            "  link        55.0 GB/s to the device, 54.0 to the host, 5.0 us a transfer\n"
+            "  link        55.0 GB/s to the device, 54.0 to the host, 5 us a transfer\n"
             "  peers       GPU 1 380.0 GB/s, GPU 2 381.0 GB/s\n");
   DeviceRates alone = made_up();
   alone.facts.peers.clear();

@@ -209,6 +209,15 @@ TEST_F(EmbeddingTraining, LearnsFromRows) {
   EXPECT_LT(frozen.validation_metrics[0].second, 0.6) << "what rows alone can tell";
 }
 
+// Micro-batches of a few samples are products of other shapes on other meshes: a score may differ in its last bit.
+void expect_near(const NamedMetrics& got, const NamedMetrics& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].first, expected[i].first);
+    EXPECT_NEAR(got[i].second, expected[i].second, 1e-6) << got[i].first;
+  }
+}
+
 // Of a checkpoint, so that all meshes have the same weights.
 TEST_F(EmbeddingTraining, EvaluatesTheSameNumbersOnAnyMesh) {
   const std::string grouped = "data.group=user";
@@ -230,16 +239,15 @@ TEST_F(EmbeddingTraining, EvaluatesTheSameNumbersOnAnyMesh) {
                                              {"mesh.pp=2"},
                                              {"mesh.dp=2", "mesh.pp=2"}}) {
     const TrainingResult other = evaluate(mesh);
-    EXPECT_EQ(other.validation_loss, one.validation_loss) << mesh[0];
-    EXPECT_EQ(other.validation_metrics, one.validation_metrics) << mesh[0];
+    EXPECT_NEAR(other.validation_loss, one.validation_loss, 1e-8) << mesh[0];
+    expect_near(other.validation_metrics, one.validation_metrics);
     ASSERT_EQ(other.findings.importance.size(), one.findings.importance.size());
     for (std::size_t i = 0; i < one.findings.importance.size(); ++i) {
       const FeatureImportance& mine = one.findings.importance[i];
-      EXPECT_EQ(other.findings.importance[i].feature, mine.feature);
-      EXPECT_EQ(other.findings.importance[i].permuted.loss, mine.permuted.loss)
-          << mesh[0] << ' ' << mine.feature;
-      EXPECT_EQ(other.findings.importance[i].permuted.metrics, mine.permuted.metrics)
-          << mesh[0] << ' ' << mine.feature;
+      const FeatureImportance& theirs = other.findings.importance[i];
+      EXPECT_EQ(theirs.feature, mine.feature);
+      EXPECT_NEAR(theirs.permuted.loss, mine.permuted.loss, 1e-8) << mesh[0] << ' ' << mine.feature;
+      expect_near(theirs.permuted.metrics, mine.permuted.metrics);
     }
   }
 }

@@ -238,7 +238,8 @@ INSTANTIATE_TEST_SUITE_P(
                                "come from elsewhere"},
                     RecipeCase{"clicks",
                                {"train.epochs=0", "data.synthetic.samples=8000",
-                                "data.synthetic.validation_samples=64", "train.mini_batch=64"}}),
+                                "data.synthetic.validation_samples=64", "train.mini_batch=64"},
+                               "come from elsewhere"}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::erase(name, '-');

@@ -86,9 +86,9 @@ TEST(RowsCost, GrowsWithTheMiniBatch) {
 }
 
 TEST(RowsCost, WithoutDataIsEstimated) {
-  const Recipe recipe =
-      recipe_with({"data.format=csv", "data.train=none.csv", "data.synthetic.features=[]",
-                   "data.categorical=[{name: user, width: 8}]"});
+  const Recipe recipe = recipe_with({"model.bottom=[]", "model.interaction=cat", "data.format=csv",
+                                     "data.train=none.csv", "data.synthetic.features=[]",
+                                     "data.categorical=[{name: user, width: 8}]"});
   EXPECT_EQ(probed_rows(recipe, machine_with(0, 0), "").beside_seconds,
             estimated_rows(recipe, machine_with(0, 0)).beside_seconds);
 }
