@@ -109,7 +109,8 @@ class SignalWait {
     waiting_ = std::thread([this, &server] {
       int signal = 0;
       sigwait(&signals_, &signal);
-      server.shut_down();
+      // SIGUSR2 is ours: the server ended by itself, and is gone.
+      if (signal != SIGUSR2) server.shut_down();
     });
   }
 

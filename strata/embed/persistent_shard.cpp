@@ -43,7 +43,7 @@ std::vector<Snapshot> all_snapshots(const std::string& folder) {
   for (const SnapshotUse use : {SnapshotUse::kCheckpoint, SnapshotUse::kLogBase})
     for (const std::int64_t version : list_snapshots(folder, use))
       all.push_back({version, folder + "/" + snapshot_name(version, use)});
-  std::ranges::stable_sort(all, {}, &Snapshot::version);
+  std::ranges::sort(all, {}, &Snapshot::version);
   return all;
 }
 

@@ -210,7 +210,8 @@ class Recommender(ProgramTest):
         losses = self.train("limited", *setting)
         for shard in (0, 1):
             self.assertLess(sum(path.stat().st_size for path in (self.folder / f"rows-{shard}").iterdir()), 500 << 10)
-            self.assertEqual(len(list((self.folder / f"rows-{shard}").glob("base-*.snapshot"))), 1)
+            # The one before stays as long as the trainer may ask for an answer of its versions again.
+            self.assertIn(len(list((self.folder / f"rows-{shard}").glob("base-*.snapshot"))), (1, 2))
         self.assertIn("strata_embed_log_snapshots_total", self.ask("unix:a.sock", "metrics"))
         self.assertEqual(losses, self.train("again", *setting))  # nobody's checkpoints are in the way
 
