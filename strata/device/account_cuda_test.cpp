@@ -14,24 +14,24 @@
 namespace strata {
 namespace {
 
-constexpr Device kFirst{DeviceKind::kCuda, 0};
+constexpr Device kGpu{DeviceKind::kCuda, 0};
 
 class CudaAccounts : public ::testing::Test {
  protected:
   CudaAccounts() { install_accounting_allocator(); }
   MemoryAccount account_{"rank 0", 0, "memory.device", DeviceKind::kCuda};
-  DeviceScope on_device_{kFirst};
+  DeviceScope on_device_{kGpu};
 };
 
 TEST_F(CudaAccounts, CountTheBytesAskedForAndNotTheAllocators) {
   at::Tensor one, many;
   {
     const AccountScope scope(account_);
-    one = at::empty({1}, kFirst.options(at::kFloat));
-    many = at::empty({1'000'003}, kFirst.options(at::kFloat));
+    one = at::empty({1}, kGpu.options(at::kFloat));
+    many = at::empty({1'000'003}, kGpu.options(at::kFloat));
   }
   EXPECT_EQ(account_.current_bytes(), 4 + 4'000'012);
-  const DeviceMemory memory = device_memory(kFirst);
+  const DeviceMemory memory = device_memory(kGpu);
   EXPECT_GE(memory.allocated_bytes, memory.requested_bytes);
   EXPECT_GE(memory.reserved_bytes, memory.allocated_bytes);
   EXPECT_GT(memory.total_bytes, memory.reserved_bytes);
@@ -46,7 +46,7 @@ TEST_F(CudaAccounts, MoveWithATensor) {
   at::Tensor tensor;
   {
     const AccountScope scope(account_);
-    tensor = at::empty({256}, kFirst.options(at::kFloat));
+    tensor = at::empty({256}, kGpu.options(at::kFloat));
   }
   charge_to(tensor.view({16, 16}), receiver);
   EXPECT_EQ(account_.current_bytes(), 0);
@@ -57,28 +57,28 @@ TEST_F(CudaAccounts, MoveWithATensor) {
 
 TEST_F(CudaAccounts, OfARankThatHasTheGpuForItselfAreHeldByTheAllocator) {
   constexpr std::int64_t kBudget = std::int64_t{1} << 30;
-  limit_device_memory(kFirst, kBudget);
+  limit_device_memory(kGpu, kBudget);
   try {
-    at::empty({2 * kBudget}, kFirst.options(at::kByte));
+    at::empty({2 * kBudget}, kGpu.options(at::kByte));
     ADD_FAILURE() << "twice the budget was allocated";
   } catch (const c10::Error& error) {
     const Error ours = device_error(error, account_);
     EXPECT_EQ(ours.kind(), ErrorKind::kSystem);
     EXPECT_EQ(ours.text().where, "rank 0");
   }
-  limit_device_memory(kFirst, device_memory(kFirst).total_bytes);
+  limit_device_memory(kGpu, device_memory(kGpu).total_bytes);
 }
 
 TEST_F(CudaAccounts, LinkCopiesBothWaysBesideCompute) {
   LaneTrace trace;
   const std::int64_t bytes = std::int64_t{64} << 20;
-  const at::Tensor in = pinned_bytes(bytes, kFirst, nullptr),
-                   out = pinned_bytes(bytes, kFirst, nullptr);
+  const at::Tensor in = pinned_bytes(bytes, kGpu, nullptr),
+                   out = pinned_bytes(bytes, kGpu, nullptr);
   in.fill_(5);
   {
-    Link link({}, &trace, kFirst);
-    const at::Tensor device = at::empty({bytes}, kFirst.options(at::kByte));
-    const Stream compute = Stream::compute(kFirst);
+    Link link({}, &trace, kGpu);
+    const at::Tensor device = at::empty({bytes}, kGpu.options(at::kByte));
+    const Stream compute = Stream::compute(kGpu);
     const Event there = link.to_device(device, in, {compute.record()}, 3);
     compute.wait(there);
     device.add_(2);
