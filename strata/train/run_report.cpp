@@ -39,6 +39,13 @@ std::string mesh_text(const PlannedRun& run) {
   return text + (mesh.zero > 0 ? ", ZeRO " + std::to_string(mesh.zero) : "");
 }
 
+// A file, or what makes the samples up.
+std::string data_text(const Recipe& recipe) {
+  if (!recipe.recommender) return recipe.data.train;
+  const TabularOptions& data = recipe.recommender->data;
+  return data.train.empty() ? name_of(data.format) : data.train;
+}
+
 // Where the layers' state lives.
 std::string memory_text(const PlannedRun& run) {
   const TierPlacement& placement = run.plan.placement;
@@ -137,7 +144,7 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
                           ? ""
                           : " of " + std::to_string(recipe.model.context) + " tokens")},
                 {"micro-batch", std::to_string(train.micro_batch) + " samples"},
-                {"data", recipe.recommender ? recipe.recommender->data.train : recipe.data.train}},
+                {"data", data_text(recipe)}},
       .records = result.records,
       .step_seconds = {run.plan.simulation.step_seconds, result.median_step_seconds},
       .step_miss = text_of(step_miss(run.plan, result.layers, result.median_step_seconds)),
