@@ -224,13 +224,13 @@ void run_train(const TrainArguments& arguments) {
   });
   recipe.train.steps = std::stoll(steps);
   const PlannedRun run = plan_run(world, recipe, decisions);
+  std::signal(SIGINT, request_stop);  // before there is a file that says that training runs
   std::optional<Output> output;
   if (world.process() == 0) {
     print_start(recipe, run, world);
     require_output();
     output.emplace(arguments, recipe, steps_done);
   }
-  std::signal(SIGINT, request_stop);
   const TrainingResult result =
       train(world, recipe, run,
             {.resume = arguments.resume,
