@@ -134,6 +134,8 @@ class ReplicaTest : public testing::Test {
 TEST_F(ReplicaTest, HasEveryVersionAndProvesItByDigest) {
   start_primary();
   start_replica();
+  for (int i = 0; i < 2000 && !replica->counts().following; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   primary->begin_run(5, 0);
   update(1, 1);
   expect_follows(1);  // it is there before a snapshot drops what it would miss
