@@ -85,7 +85,7 @@ class ReplicaTest : public testing::Test {
 
   void update(std::int64_t from, std::int64_t to) {
     for (std::int64_t version = from; version <= to; ++version)
-      primary->live()->server->update(0, version, part_for_test(0, version));
+      primary->live()->server->update(0, version, part_for_test(variant, version));
   }
   void save(std::int64_t version) {
     primary->live()->server->at(version, [&](const std::exception_ptr& error) {
@@ -104,7 +104,7 @@ class ReplicaTest : public testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     ASSERT_EQ(rows->live()->server->version(), version);
-    ASSERT_EQ(digest(*rows), digest_of(reference.at(version).rows()));
+    if (variant == 0) ASSERT_EQ(digest(*rows), digest_of(reference.at(version).rows()));
     ASSERT_EQ(digest(*primary), digest(*rows));
   }
   std::string refusal() {
@@ -127,6 +127,7 @@ class ReplicaTest : public testing::Test {
   std::vector<std::thread> serving;
   std::uint64_t seed = 0;
   int faults = 0;
+  int variant = 0;  // of the updates
   std::unique_ptr<PersistentShard> rows;
   std::unique_ptr<Replica> replica;
 };
@@ -217,6 +218,7 @@ TEST_F(ReplicaTest, GoesBackWithTheTrainer) {
   // Two runs that it does not see: what it shares with the last one ends where the first of them began.
   end_replica();
   primary->begin_run(8, 15);
+  variant = 1;
   update(16, 25);
   primary->begin_run(9, 22);
   update(23, 38);
