@@ -25,6 +25,7 @@ if [ ! -x "$wheels/bin/nvcc" ] && [ "$mode" != --no-install ]; then
   "$python" -m pip install --quiet --no-compile --disable-pip-version-check --no-deps --upgrade \
     --target build/cuda-toolkit -r tools/cuda_toolkit.txt >&2 ||
     { echo "cuda_toolkit: no nvcc on this machine, and the wheels of one cannot be installed" >&2; exit 77; }
+  ln -sfn lib "$wheels/lib64"  # where nvcc looks for them
 fi
 [ -x "$wheels/bin/nvcc" ] ||
   { echo "cuda_toolkit: no nvcc on this machine; tools/cuda_toolkit.sh installs one in build/" >&2; exit 77; }

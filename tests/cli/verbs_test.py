@@ -157,8 +157,8 @@ class Verbs(ProgramTest):
         self.assertIn("'tags' may have any number of ids", out)
         plan = json.loads((self.folder / "plan.json").read_text())["embedding"]
         self.assertEqual([table["row_bytes"] for table in plan["tables"]], [90, 62])
-        # 2 ranks of 200 samples read 400 and 1000 rows each; an id takes 8 bytes or so.
-        self.assertAlmostEqual(plan["step_bytes_sent"] / (2 * (400 * 24 + 1000 * 20)), 1, delta=0.05)
+        # 2 ranks of 200 samples read 400 and 1000 rows each; answers have no ids.
+        self.assertAlmostEqual(plan["step_bytes_sent"] / (2 * (400 * 16 + 1000 * 12)), 1, delta=0.05)
 
     def test_verify_finds_every_layer_equal(self):
         for recompute in ("none", "cheap", "full"):
