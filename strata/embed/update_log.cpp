@@ -248,7 +248,7 @@ void UpdateLog::read_records(File& file, bool last) {
       torn = true;
       break;
     }
-    ByteReader plain(std::span(head).first(12), "");
+    ByteReader plain{std::span(head).first(12), ""};
     const std::uint32_t size = plain.fixed32();
     const auto version = static_cast<std::int64_t>(plain.fixed64());
     if (ByteReader(std::span(head).last(8), "").fixed64() != checksum(std::span(head).first(12)))

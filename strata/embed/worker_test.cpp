@@ -230,7 +230,9 @@ TEST(EmbeddingWorker, GoesOnWithWhatItsStepsHadReadBefore) {
     EXPECT_EQ(resume(staleness, pieces), expected);
     // What is older than the run allows, or is not all there, is read anew.
     EXPECT_EQ(resume({1, 1}, ahead), resume({1, 1}, {}));
-    if (staleness[1] == 5) EXPECT_EQ(resume({1, 3}, ahead), resume({1, 3}, {}));
+    if (staleness[1] == 5) {
+      EXPECT_EQ(resume({1, 3}, ahead), resume({1, 3}, {}));
+    }
     if (pieces.empty()) continue;
     pieces.pop_back();
     EXPECT_NE(resume(staleness, pieces), expected);

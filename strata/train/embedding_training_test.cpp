@@ -165,7 +165,9 @@ TEST_F(EmbeddingTraining, GoesOnBitByBitWithRowsThatAreOlderThanTheCheckpoint) {
     };
     EXPECT_EQ(losses_of(go_on("embedding.shards=1")), rest) << replicas;
     EXPECT_EQ(losses_of(go_on("embedding.shards=3")), rest) << replicas;
-    if (late[1] == "mesh.dp=1") EXPECT_EQ(losses_of(go_on("mesh.pp=2")), rest);
+    if (late[1] == "mesh.dp=1") {
+      EXPECT_EQ(losses_of(go_on("mesh.pp=2")), rest);
+    }
     const auto counts = go_on("embedding.shards=1").records.front().embedding->staleness[0].second;
     EXPECT_GT(counts[4], 0);
     EXPECT_EQ(counts[0], 0);
