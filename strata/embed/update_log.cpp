@@ -135,8 +135,8 @@ struct UpdateLog::Descriptor {
   }
   [[noreturn]] void refuse(const std::string& what) const {
     throw_error(file_error("embed.log", path, what, errno,
-                           "free space there and start the server again: trainers send again what "
-                           "is not durable"));
+                           "free space there, start the server again and go on with --resume: what "
+                           "is durable is there"));
   }
 
   std::string path;
