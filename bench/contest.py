@@ -204,5 +204,5 @@ def write(folder, options, result, rounds):
     output = folder / "results" / time.strftime("%Y%m%d-%H%M%S.json")
     output.parent.mkdir(exist_ok=True)
     output.write_text(json.dumps({"machine": machine, "options": vars(options), **result,
-                                  "rounds": rounds}, indent=1) + "\n")
+                                  "rounds": rounds}, indent=1, default=str) + "\n")
     print(f"\n{output.relative_to(ROOT)}")

@@ -8,13 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
-#include <fstream>
 #include <iostream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "process_use.h"
 #include "strata/base/philox.h"
 #include "strata/embed/row_table.h"
 #include "strata/tabular/synthetic.h"
@@ -34,19 +33,6 @@ struct Options {
   double uniform_share;
   std::int64_t steps_of_an_id;  // before another one has its rank
 };
-
-double processor_seconds() {
-  timespec time;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-double resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  double all = 0, resident = 0;
-  file >> all >> resident;
-  return resident * 4096;
-}
 
 // Numbers in (0, 1).
 class Draws {

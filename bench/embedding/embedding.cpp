@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -19,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "process_use.h"
 #include "strata/base/philox.h"
 #include "strata/embed/row_table.h"
 
@@ -38,20 +38,6 @@ struct Options {
 
 // Ids of logs are hashes; rows lie as they came, in no order of ids.
 std::uint64_t id_of(std::uint64_t number) { return mix_key(number, 99); }
-
-// Of this process: what others do beside it is not counted.
-double processor_seconds() {
-  timespec time;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-double resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  double all = 0, resident = 0;
-  file >> all >> resident;
-  return resident * 4096;
-}
 
 FeatureSpec spec_of(const Options& options) {
   FeatureSpec spec;

@@ -15,10 +15,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import contest  # noqa: E402
+from resident import ROOT  # noqa: E402
+
 PROGRAM = os.environ.get("STRATA", str(ROOT / "build/release/strata"))
 PROXY = os.environ.get("DELAY_PROXY", str(ROOT / "build/release/bench/rows_delay/delay_proxy"))
 RECIPE = str(ROOT / "bench/rows_delay/recipe.yaml")
@@ -125,12 +128,8 @@ def main():
             print(f"| {delay} ms | {name} | {statistics.median(run['rate'] for run in runs):.0f} | "
                   f"{statistics.median(shares):.2f} | {shares[0]:.2f} - {shares[-1]:.2f} | "
                   f"{100 * statistics.median(run['waits'] for run in runs):.1f} % | {', '.join(sorted(aucs))} |")
-    folder = Path(__file__).resolve().parent / "results"
-    folder.mkdir(exist_ok=True)
-    path = folder / time.strftime("%Y%m%d-%H%M%S.json")
-    path.write_text(json.dumps([{"training": name, "delay_ms": delay, "runs": runs}
-                                for (name, delay), runs in found.items()], indent=1))
-    print(f"\n{path.relative_to(ROOT)}")
+    contest.write(HERE, options, {}, [{"training": name, "delay_ms": delay, "runs": runs}
+                                      for (name, delay), runs in found.items()])
 
 
 if __name__ == "__main__":

@@ -7,15 +7,17 @@ What is claimed and how it is measured: bench/staleness/README.md.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import contest  # noqa: E402
+from resident import ROOT  # noqa: E402
+
 PROGRAM = ROOT / "build/release/strata"
 RECIPE = ROOT / "recipes/adult.yaml"
 
@@ -111,11 +113,7 @@ def main():
     print(table(results))
     if options.plot:
         options.plot.write_text(plot(results))
-    folder = Path(__file__).resolve().parent / "results"
-    folder.mkdir(exist_ok=True)
-    path = folder / time.strftime("%Y%m%d-%H%M%S.json")
-    path.write_text(json.dumps(results, indent=1))
-    print(f"\n{path.relative_to(ROOT)}")
+    contest.write(HERE, options, {"trainings": results}, [])
 
 
 if __name__ == "__main__":

@@ -7,17 +7,19 @@ What is claimed and how it is measured: bench/staleness/README.md.
 """
 
 import argparse
-import json
 import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import contest  # noqa: E402
+from resident import ROOT  # noqa: E402
+
 PROGRAM = os.environ.get("STRATA", str(ROOT / "build/release/strata"))
 RECIPE = str(ROOT / "bench/staleness/teacher.yaml")
 
@@ -112,11 +114,7 @@ def main():
     print(table(results))
     if options.plot:
         options.plot.write_text(plot(results))
-    folder = Path(__file__).resolve().parent / "results"
-    folder.mkdir(exist_ok=True)
-    path = folder / time.strftime("teacher-%Y%m%d-%H%M%S.json")
-    path.write_text(json.dumps(results, indent=1))
-    print(f"\n{path.relative_to(ROOT)}")
+    contest.write(HERE, options, {"trainings": results}, [])
 
 
 if __name__ == "__main__":
