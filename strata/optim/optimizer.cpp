@@ -75,9 +75,9 @@ void update_on_threads(const kernels::UpdateStep& step, const kernels::UpdateArr
       kLine);
 }
 
-void Optimizer::update(const UpdateRange& range, std::int64_t step, double learning_rate) const {
-  const kernels::UpdateStep constants =
-      update_step(options_, step, learning_rate, range.gradient_factor);
+void Optimizer::update(const UpdateRange& range, std::int64_t step, double learning_rate,
+                       double gradient_factor) const {
+  const kernels::UpdateStep constants = update_step(options_, step, learning_rate, gradient_factor);
   STRATA_CHECK(range.weights.is_cpu(), "optim.update");
   update_on_threads(constants, update_arrays(range, kernels::num_slots(constants.rule)),
                     range.weights.numel());

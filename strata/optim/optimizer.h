@@ -24,9 +24,8 @@ struct UpdateRange {
   at::Tensor gradients;           ///< fp32 or 16 bit; read only
   std::vector<at::Tensor> slots;  ///< fp32
   std::int64_t decay_numel = 0;
-  double gradient_factor = 1;  ///< what gradients are multiplied by
-  at::Tensor rounded = {};     ///< 16 bit: becomes the updated weights; undefined: none
-  at::Tensor remainder = {};   ///< int16: what bf16 weights lack (master_weights.h)
+  at::Tensor rounded = {};    ///< 16 bit: becomes the updated weights; undefined: none
+  at::Tensor remainder = {};  ///< int16: what bf16 weights lack (master_weights.h)
 };
 
 /// Of tensors that belong together, on one device.
@@ -38,11 +37,13 @@ class Optimizer {
 
   std::vector<std::string> slot_names() const { return strata::slot_names(rule_of(options_)); }
 
-  /// `step` counts from 1; `learning_rate` is the one of this step.
-  void update(const UpdateRange& range, std::int64_t step, double learning_rate) const;
+  /// `step` counts from 1; `learning_rate` is the one of this step; gradients are multiplied by their
+  /// factor.
+  void update(const UpdateRange& range, std::int64_t step, double learning_rate,
+              double gradient_factor = 1) const;
 
   /// The same with the step's numbers where the tensors are, on whatever device: nothing happens if
-  /// they say that the update is skipped. range.gradient_factor counts for nothing.
+  /// they say that the update is skipped.
   void update(const UpdateRange& range, const StepScalars& scalars) const;
 
  private:

@@ -140,11 +140,10 @@ TEST_P(OptimizerTest, ScalesAndRoundsInTheBitsOfSeparatePasses) {
       UpdateRange apart = random_range(kLong, kDecayed, optimizer->slot_names().size());
       UpdateRange together = random_range(kLong, kDecayed, optimizer->slot_names().size());
       apart.gradients.mul_(0.3);
-      together.gradient_factor = 0.3;
       const at::Tensor given = together.gradients.clone();
       together.rounded = at::full({kLong}, -1, dtype);
       optimizer->update(apart, 2, 0.01);
-      optimizer->update(together, 2, 0.01);
+      optimizer->update(together, 2, 0.01, /*gradient_factor=*/0.3);
       EXPECT_TRUE(at::equal(apart.weights, together.weights));
       EXPECT_TRUE(at::equal(given, together.gradients));  // read only
       for (std::size_t i = 0; i < apart.slots.size(); ++i)

@@ -118,8 +118,7 @@ TEST(StepPrimitives, UpdateByTheNumbersOfTheBlock) {
   scalars.learning_rate = 1e-2;
   scalars.factor = 0.25;
   UpdateRange expected = fresh(), range = fresh();
-  expected.gradient_factor = 0.25;
-  Optimizer(options).update(expected, /*step=*/5, 1e-2);
+  Optimizer(options).update(expected, /*step=*/5, 1e-2, /*gradient_factor=*/0.25);
   Optimizer(options).update(range, scalars);
   EXPECT_TRUE(range.weights.equal(expected.weights));
   EXPECT_TRUE(range.slots[1].equal(expected.slots[1]));

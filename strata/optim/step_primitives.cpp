@@ -30,10 +30,8 @@ class HostStepPrimitives final : public StepPrimitives {
   void update(const OptimizerOptions& options, const UpdateRange& range,
               const StepScalars& scalars) const override {
     if (scalars.skip != 0) return;
-    UpdateRange scaled = range;
-    scaled.gradient_factor = scalars.factor;
-    Optimizer(options).update(scaled, scalars.step + 1 - scalars.skipped_updates,
-                              scalars.learning_rate);
+    Optimizer(options).update(range, scalars.step + 1 - scalars.skipped_updates,
+                              scalars.learning_rate, scalars.factor);
   }
 
   void move_statistic(const StatisticRange& range, double found,

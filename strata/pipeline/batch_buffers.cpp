@@ -2,17 +2,29 @@
 
 #include <ATen/ops/empty.h>
 
+#include "strata/device/pinned.h"
+
 namespace strata {
+
+BatchBuffers::~BatchBuffers() {
+  try {
+    if (device_.kind != DeviceKind::kCpu) stream_.synchronize();  // it may still read what is freed
+  } catch (...) {  // a device that has failed reads nothing
+  }
+}
 
 void BatchBuffers::fill(Buffer& buffer, const at::Tensor& input) {
   if (device_.kind == DeviceKind::kCpu || !input.is_cpu()) {
     buffer.tensor.copy_(input);
     return;
   }
+  if (input.numel() == 0) return;
   Staging& staging = buffer.staging[static_cast<std::size_t>(buffer.next)];
   buffer.next = 1 - buffer.next;
   if (!staging.bytes.defined())
-    staging.bytes = at::empty(input.sizes(), host_options(input.scalar_type()).pinned_memory(true));
+    staging.bytes = pinned_bytes(static_cast<std::int64_t>(input.nbytes()), device_, nullptr)
+                        .view(input.scalar_type())
+                        .view(input.sizes());
   staging.copied.synchronize();
   staging.bytes.copy_(input);
   buffer.tensor.copy_(staging.bytes, /*non_blocking=*/true);

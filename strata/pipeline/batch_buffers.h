@@ -19,6 +19,9 @@ namespace strata {
 class BatchBuffers {
  public:
   explicit BatchBuffers(Device device) : device_(device), stream_(Stream::compute(device)) {}
+  ~BatchBuffers();
+  BatchBuffers(const BatchBuffers&) = delete;
+  BatchBuffers& operator=(const BatchBuffers&) = delete;
 
   /// The same mini-batch; what was placed before is gone for whoever is given work behind this.
   MiniBatch place(MiniBatch batch);

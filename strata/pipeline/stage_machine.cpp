@@ -48,9 +48,6 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
 
 void StageMachine::begin(const Program& program, StepInputs inputs) {
   inputs_ = std::move(inputs);
-  for (MicroBatch& batch : inputs_.micro_batches)  // read on the host
-    for (at::Tensor& input : batch.inputs)
-      input = input.to(groups_.world.device().options(input.scalar_type()));
   step_end_.begin(
       {.step = inputs_.step,
        .learning_rate = inputs_.learning_rate,

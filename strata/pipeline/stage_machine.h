@@ -44,8 +44,8 @@ struct MachineOptions {
 
 /// One step's inputs.
 struct StepInputs {
-  std::vector<MicroBatch> micro_batches;
-  std::int64_t step = 0;  ///< counts from 0
+  std::vector<MicroBatch> micro_batches;  ///< on the rank's device
+  std::int64_t step = 0;                  ///< counts from 0
   std::int64_t valid_tokens = 0;
   double learning_rate = 0;
   bool updates = true;                        ///< false: gradients alone are wanted

@@ -11,6 +11,7 @@
 #include "strata/base/errors.h"
 #include "strata/comm/collectives.h"
 #include "strata/device/account.h"
+#include "strata/device/pinned.h"
 #include "strata/optim/step_primitives.h"
 
 namespace strata {
@@ -18,11 +19,6 @@ namespace {
 
 constexpr auto kBlockBytes = static_cast<std::int64_t>(sizeof(StepScalars));
 constexpr auto kBegunBytes = static_cast<std::int64_t>(kStepBegunBytes);
-
-// What a device reads or writes while the host does something else.
-at::Tensor pinned_bytes(std::int64_t numel) {
-  return at::empty({numel}, host_options(at::kByte).pinned_memory(true));
-}
 
 }  // namespace
 
@@ -37,8 +33,15 @@ StepEnd::StepEnd(MeshGroups& groups, int num_layers, double clip)
   sums_ = at::zeros({numbers}, device_.options(at::kDouble));
   if (device_.kind == DeviceKind::kCpu) return;
   block_ = at::zeros({kBlockBytes}, device_.options(at::kByte));
-  for (Begun& begun : begun_) begun.bytes = pinned_bytes(kBegunBytes);
+  for (Begun& begun : begun_) begun.bytes = pinned_bytes(kBegunBytes, device_, nullptr);
   carry({});
+}
+
+StepEnd::~StepEnd() {
+  try {
+    if (block_.defined()) stream_.synchronize();  // it may still read or write what is freed
+  } catch (...) {                                 // a device that has failed does neither
+  }
 }
 
 StepScalars& StepEnd::scalars() {
@@ -129,7 +132,7 @@ void StepEnd::end(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
 void StepEnd::post(std::int64_t valid_tokens) {
   Posted posted{.found = known_, .bytes = {}, .arrived = {}, .valid_tokens = valid_tokens};
   if (block_.defined()) {
-    if (free_.empty()) free_.push_back(pinned_bytes(kBlockBytes));
+    if (free_.empty()) free_.push_back(pinned_bytes(kBlockBytes, device_, nullptr));
     posted.bytes = std::move(free_.back());
     free_.pop_back();
     posted.bytes.copy_(block_, /*non_blocking=*/true);

@@ -33,6 +33,9 @@ class StepEnd {
  public:
   /// `clip`: largest gradient norm; 0: no clipping.
   StepEnd(MeshGroups& groups, int num_layers, double clip);
+  ~StepEnd();
+  StepEnd(const StepEnd&) = delete;
+  StepEnd& operator=(const StepEnd&) = delete;
 
   /// The loss scale of the next step, and as the last one has left it; waits for that.
   void carry(const LossScale& scale);
