@@ -88,22 +88,26 @@ RecordedMachine::Recorded& RecordedMachine::find(const Program& program, const S
   return recorded;
 }
 
-// Refused once, when the first program comes: nobody would find out otherwise.
-void RecordedMachine::require_segments(const Recorded& recorded) const {
-  if (!recorded.segments.empty()) return;
+// When the first program comes, for nobody would find out otherwise: refused, or said.
+void RecordedMachine::record_nothing(const Recorded& recorded) {
   const LayerSet performed =
       performed_layers(plan_, recorded.program, machine_.layers_with_host_inputs());
   const auto first = std::ranges::find_if(recorded.program, [&](const Action& action) {
     return action.op == Op::kForward && why_performed(plan_, performed, action) != nullptr;
   });
   const bool found = first != recorded.program.end();
-  throw UserError(
-      {.operation = kOperation,
-       .where = found ? to_string(*first) : "train.graph",
-       .what = std::string("nothing of the step can be recorded: ") +
-               (found ? why_performed(plan_, performed, *first) : "all of it is done by the host"),
-       .expected = "layers that stay on their device, on one rank",
-       .fix = "set train.graph=auto"});
+  const std::string where = found ? to_string(*first) : "train.graph";
+  const std::string why =
+      found ? why_performed(plan_, performed, *first) : "all of it is done by the host";
+  if (options_.mode == GraphMode::kOn)
+    throw UserError({.operation = kOperation,
+                     .where = where,
+                     .what = "nothing of the step can be recorded: " + why,
+                     .expected = "layers that stay on their device, on one rank",
+                     .fix = "set train.graph=auto"});
+  if (options_.say) options_.say("steps are not recorded: " + where + ": " + why);
+  records_ = false;
+  programs_.clear();
 }
 
 void RecordedMachine::begin(const Program& program, StepInputs inputs) {
@@ -113,8 +117,9 @@ void RecordedMachine::begin(const Program& program, StepInputs inputs) {
   // Scores go to the host one by one.
   if (records_ && inputs.scores == nullptr) {
     Recorded& recorded = find(program, inputs);
-    if (options_.mode == GraphMode::kOn) require_segments(recorded);
-    if (recorded.performed++ >= kWarmUp && !recorded.segments.empty()) {
+    if (recorded.segments.empty()) {
+      record_nothing(recorded);
+    } else if (recorded.performed++ >= kWarmUp) {
       current_ = &recorded;
       begun_ = inputs;
     }

@@ -8,7 +8,8 @@
 ///
 /// Threads  the rank's.
 /// Errors   UserError: recording is asked for and nothing of the program, or some call of it, can be
-///          recorded; names the action. What actions throw, with the action's place in front.
+///          recorded; names the action, as does what `auto` says once. What actions throw, with the
+///          action's place in front.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,7 @@ class RecordedMachine final : public Machine {
   static constexpr std::size_t kPrograms = 4;  // recordings of more are too seldom replayed
 
   Recorded& find(const Program& program, const StepInputs& inputs);
-  void require_segments(const Recorded& recorded) const;
+  void record_nothing(const Recorded& recorded);
   RecordedSegment* segment_at(std::size_t position);
   void record(RecordedSegment& segment, Recording& recording);
   void replay(RecordedSegment& segment);

@@ -137,6 +137,23 @@ TEST(Graph, OnRefusesAStepOfWhichNothingCanBeRecordedAndNamesTheAction) {
   }
 }
 
+// And performs, without asking again.
+TEST(Graph, AutoSaysOnceWhyNothingOfAStepCanBeRecorded) {
+  MeshCase c = small_mesh_case({}, 0, /*tie=*/false);
+  c.tiers = {.weights = Tier::kHost, .gradients = Tier::kHost, .states = Tier::kHost};
+  c.steps = 5;
+  std::vector<std::string> said;
+  const MeshRecord performed = train_on_mesh(c, [&](TrainerOptions& options) {
+    options.graph = {.on_every_device = true,
+                     .say = [&](const std::string& text) { said.push_back(text); }};
+  });
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("steps are not recorded: F s0 m0"), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find("come from elsewhere"), std::string::npos) << said[0];
+  EXPECT_EQ(performed.replayed, 0);
+  expect_same_bits(performed, train_on_mesh(c));
+}
+
 TEST(Graph, OnRefusesRanksThatShareADevice) {
   MeshCase c = small_mesh_case();
   EXPECT_THROW(train_on_mesh(c,
