@@ -110,6 +110,7 @@ nlohmann::json gpus_json(const std::vector<DeviceRates>& gpus) {
 }
 
 void run_doctor(const DoctorArguments& arguments) {
+  if (!arguments.save.empty()) require_writable_file(arguments.save, "--save");
   const ProcessorIdentity processor = ProcessorIdentity::of_this_machine();
   MachineProfile machine =
       measure_machine({.cores = processor.cores, .disk_folder = arguments.disk});
@@ -121,7 +122,8 @@ void run_doctor(const DoctorArguments& arguments) {
   machine.name = processor.model;
   save_profile(file, processor, machine);
   if (!arguments.save.empty()) {
-    const MachineProfile known = file.empty() ? machine : load_profile(file, processor);
+    const MachineProfile known =
+        file.empty() ? machine : load_profile(file, processor, machine.device.kind);
     write_file(arguments.save, to_json(known).dump(1) + "\n");
   }
   const auto space = std::filesystem::space(arguments.disk.empty() ? "." : arguments.disk);

@@ -43,8 +43,9 @@ void run_plan(const PlanArguments& arguments) {
     return;
   }
   Recipe recipe = arguments.recipe.load();
+  if (!arguments.json.empty()) require_writable_file(arguments.json, "--json");
   const bool here = arguments.machine.empty();
-  const MachineProfile machine = here ? this_machine() : find_machine(arguments.machine);
+  const MachineProfile machine = here ? this_machine(recipe) : find_machine(arguments.machine);
   if (!here) recipe = on_machine(std::move(recipe), machine);
   if (recipe.mesh.automatic) {
     const MeshSearch search = search_mesh(recipe);

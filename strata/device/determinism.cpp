@@ -14,7 +14,7 @@ namespace strata {
 namespace {
 
 constexpr const char* kWorkspace = "CUBLAS_WORKSPACE_CONFIG";
-constexpr const char* kFixedWorkspace = ":4096:8";  // 8 of 4 MiB
+constexpr const char* kFixedWorkspace = ":4096:8";  // kFixedWorkspaceBytes: 8 of 4 MiB
 
 bool is_fixed(std::string_view workspace) {
   return workspace == kFixedWorkspace || workspace == ":16:8";

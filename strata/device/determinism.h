@@ -11,6 +11,7 @@
 /// Errors   UserError: the environment asks for what is not deterministic.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@
 #include "strata/device/device.h"
 
 namespace strata {
+
+/// Of cuBLAS, for each stream.
+constexpr std::int64_t kFixedWorkspaceBytes = std::int64_t{8} * 4 << 20;
 
 /// Nothing happens for a CPU.
 void prepare_device(DeviceKind kind, bool deterministic);

@@ -12,6 +12,7 @@
 
 #include "strata/base/measurement.h"
 #include "strata/base/units.h"
+#include "strata/device/determinism.h"
 #include "strata/device/pinned.h"
 
 namespace strata {
@@ -39,6 +40,21 @@ double product_rate(Device device, at::ScalarType dtype, const DeviceRatesOption
   at::Tensor c = at::empty({n, n}, device.options(dtype));
   const auto size = static_cast<double>(n);
   return 2 * size * size * size / seconds_of(device, options.rounds, [&] { at::mm_out(c, a, b); });
+}
+
+// Of the host, to give the device the smallest kernel: not so many that its queue is full.
+double launch_seconds(Device device, int rounds) {
+  constexpr int kLaunches = 200;
+  const at::Tensor x = at::empty({1}, device.options(at::kFloat));
+  const Stream stream = Stream::compute(device);
+  std::vector<double> seconds;
+  for (int round = 0; round <= rounds; ++round) {
+    stream.synchronize();
+    const double begin = now_seconds();
+    for (int i = 0; i < kLaunches; ++i) x.fill_(i);
+    seconds.push_back((now_seconds() - begin) / kLaunches);
+  }
+  return median(std::move(seconds));
 }
 
 void copy(Device device, const at::Tensor& to, const at::Tensor& from, std::int64_t bytes) {
@@ -87,12 +103,18 @@ DeviceRates measure_device(Device device, const DeviceRatesOptions& options) {
   rates.fp32 = product_rate(device, at::kFloat, options);
   rates.bf16 = product_rate(device, at::kBFloat16, options);
   rates.fp16 = product_rate(device, at::kHalf, options);
+  rates.launch_seconds = launch_seconds(device, options.rounds);
   measure_copies(rates, device, options);
   return rates;
 }
 
 void set_device(MachineProfile& machine, const DeviceRates& rates) {
   const auto count = [](double value) { return Bytes{static_cast<std::int64_t>(value)}; };
+  const bool is_gpu = !rates.facts.capability.empty();
+  machine.device.kind = is_gpu ? MachineKind::kCuda : MachineKind::kCpu;
+  machine.device.multiprocessors = is_gpu ? rates.facts.multiprocessors : 0;
+  machine.device.workspace.count = is_gpu ? kFixedWorkspaceBytes : 0;
+  machine.device.launch = is_gpu ? rates.launch_seconds : 0;
   machine.device.bytes.count = rates.facts.bytes;
   machine.device.bandwidth = count(rates.copy);
   machine.device.fp32 = rates.fp32;
@@ -101,18 +123,23 @@ void set_device(MachineProfile& machine, const DeviceRates& rates) {
   machine.link.to_device = count(rates.to_device);
   machine.link.to_host = count(rates.to_host);
   machine.link.latency = rates.transfer_seconds;
+  if (rates.peers.empty()) return;
+  machine.peers.devices = static_cast<std::int64_t>(rates.peers.size()) + 1;
+  machine.peers.bandwidth =
+      count(std::ranges::min(rates.peers, {}, &PeerRate::bytes_per_second).bytes_per_second);
 }
 
 std::string device_text(int index, const DeviceRates& rates) {
   const std::string name = "GPU " + std::to_string(index);
-  std::string text = name + std::string(14 - name.size(), ' ') + rates.facts.name + ", " +
-                     format_bytes(rates.facts.bytes) + ", " +
-                     std::to_string(rates.facts.multiprocessors) + " multiprocessors, capability " +
-                     rates.facts.capability + "\n  GEMM        " + tera(rates.bf16) +
-                     " TFLOP/s bf16, " + tera(rates.fp16) + " fp16, " + tera(rates.fp32) +
-                     " fp32\n  memory      " + giga(rates.copy) + " GB/s copied\n  link        " +
-                     giga(rates.to_device) + " GB/s to the device, " + giga(rates.to_host) +
-                     " to the host, " + format_seconds(rates.transfer_seconds) + " a transfer\n";
+  std::string text =
+      name + std::string(14 - name.size(), ' ') + rates.facts.name + ", " +
+      format_bytes(rates.facts.bytes) + ", " + std::to_string(rates.facts.multiprocessors) +
+      " multiprocessors, capability " + rates.facts.capability + "\n  GEMM        " +
+      tera(rates.bf16) + " TFLOP/s bf16, " + tera(rates.fp16) + " fp16, " + tera(rates.fp32) +
+      " fp32\n  memory      " + giga(rates.copy) + " GB/s copied\n  link        " +
+      giga(rates.to_device) + " GB/s to the device, " + giga(rates.to_host) + " to the host, " +
+      format_seconds(rates.transfer_seconds) + " a transfer\n  launch      " +
+      format_seconds(rates.launch_seconds) + " a kernel\n";
   if (rates.facts.peers.empty()) return text + "  peers       none\n";
   text += "  peers       ";
   for (std::size_t i = 0; i < rates.peers.size(); ++i)
@@ -133,6 +160,7 @@ nlohmann::json device_json(const DeviceRates& rates) {
           {"to_device_bytes_per_second", rates.to_device},
           {"to_host_bytes_per_second", rates.to_host},
           {"transfer_seconds", rates.transfer_seconds},
+          {"launch_seconds", rates.launch_seconds},
           {"peer_bytes_per_second", peers}};
 }
 

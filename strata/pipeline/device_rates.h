@@ -24,6 +24,7 @@ struct DeviceRates {
   double fp32 = 0, bf16 = 0, fp16 = 0;  ///< of large products
   double copy = 0, to_device = 0, to_host = 0;
   double transfer_seconds = 0;  ///< of a small transfer
+  double launch_seconds = 0;    ///< of the host, to give it a kernel
   std::vector<PeerRate> peers;
 };
 
@@ -36,10 +37,10 @@ struct DeviceRatesOptions {
 /// On a CPU, too, for tests.
 DeviceRates measure_device(Device device, const DeviceRatesOptions& options = {});
 
-/// What plans read: the device and its link.
+/// What plans read: the device, its link and its peers.
 void set_device(MachineProfile& machine, const DeviceRates& rates);
 
-/// Lines of 14 columns and a text: GPU, GEMM, memory, link, peers.
+/// Lines of 14 columns and a text: GPU, GEMM, memory, link, launch, peers.
 std::string device_text(int index, const DeviceRates& rates);
 nlohmann::json device_json(const DeviceRates& rates);
 

@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "strata/device/determinism.h"
+#include "strata/plan/gpu_costs.h"
+
 namespace strata {
 namespace {
 
@@ -20,6 +23,7 @@ DeviceRates made_up() {
           .to_device = 55e9,
           .to_host = 54e9,
           .transfer_seconds = 5e-6,
+          .launch_seconds = 3e-6,
           .peers = {{1, 380e9}, {2, 381e9}}};
 }
 
@@ -29,6 +33,7 @@ TEST(DeviceRatesText, HasALineForEverything) {
             "  GEMM        798.0 TFLOP/s bf16, 801.2 fp16, 51.0 fp32\n"
             "  memory      3000.0 GB/s copied\n"
             "  link        55.0 GB/s to the device, 54.0 to the host, 5 us a transfer\n"
+            "  launch      3 us a kernel\n"
             "  peers       GPU 1 380.0 GB/s, GPU 2 381.0 GB/s\n");
   DeviceRates alone = made_up();
   alone.facts.peers.clear();
@@ -53,6 +58,35 @@ TEST(DeviceRates, AreWhatAPlanKnowsOfTheMachine) {
   EXPECT_EQ(machine.name, "here");
 }
 
+// What plan/gpu_costs.h reckons with: nothing of it is a CPU's.
+TEST(DeviceRates, HaveTheCostsOfAGpuAndItsPeersInPlans) {
+  MachineProfile machine{.name = "here"};
+  set_device(machine, made_up());
+  machine = parse_machine(to_json(machine).dump(), "saved");
+  EXPECT_EQ(machine.device.kind, MachineKind::kCuda);
+  EXPECT_EQ(machine.device.multiprocessors, 132);
+  EXPECT_EQ(machine.device.launch, 3e-6);
+  EXPECT_EQ(machine.peers.devices, 3);
+  EXPECT_EQ(machine.peers.bandwidth.count, 380'000'000'000);  // of the slowest
+  const AttentionShape attention{.samples = 1, .heads = 2, .tokens = 128, .head_width = 64};
+  const CostTable costs = with_gpu_costs({.layers = {{}}}, machine, attention);
+  EXPECT_EQ(costs.workspace_bytes,
+            kFixedWorkspaceBytes + attention_workspace_bytes(attention, 132));
+  EXPECT_GE(costs.layers[0].forward_seconds, machine.device.launch);
+  const AxisRates rates = gpu_axis_rates(machine, {.pp = 2, .tp = 3}, {.pp = 1, .dp = 1, .tp = 1});
+  EXPECT_EQ(rates.tp, 380e9);
+  EXPECT_EQ(rates.pp, 1);  // to another machine, of which nothing is known
+  DeviceRates cpu = made_up();
+  cpu.facts.capability.clear();
+  cpu.peers.clear();
+  MachineProfile none;
+  set_device(none, cpu);
+  EXPECT_EQ(none.device.kind, MachineKind::kCpu);
+  EXPECT_EQ(none.device.multiprocessors, 0);
+  EXPECT_EQ(none.device.launch, 0);
+  EXPECT_EQ(none.peers.devices, 0);
+}
+
 // The same code with the clock of a CPU.
 TEST(DeviceRates, AreMeasuredOnAnyDevice) {
   const DeviceRates rates = measure_device({}, {.product_size = 64, .bytes = 1 << 20, .rounds = 3});
@@ -61,6 +95,8 @@ TEST(DeviceRates, AreMeasuredOnAnyDevice) {
   for (const double rate :
        {rates.fp32, rates.bf16, rates.fp16, rates.copy, rates.to_device, rates.to_host})
     EXPECT_GT(rate, 1e3);
+  EXPECT_GT(rates.launch_seconds, 0);
+  EXPECT_LT(rates.launch_seconds, 1e-2);
   EXPECT_TRUE(rates.peers.empty());
 }
 

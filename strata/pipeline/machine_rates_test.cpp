@@ -93,5 +93,34 @@ TEST(MachineProfile, IsSavedForTheProcessorBesideItsRates) {
   fs::remove_all(fs::path(file).parent_path());
 }
 
+TEST(MachineProfile, OfAGpuIsSeenByRanksOnGpusAlone) {
+  const std::string file = testing::TempDir() + "strata_profile_gpu_test/doctor.json";
+  fs::remove_all(fs::path(file).parent_path());
+  const ProcessorIdentity here{.model = "a processor", .cores = 2, .instruction_set = "AVX2"};
+  MachineProfile saved;
+  saved.device.kind = MachineKind::kCuda;
+  saved.device.bytes = {80'000'000'000};
+  saved.device.bf16 = 8e14;
+  saved.link.to_device = {55'000'000'000};
+  saved.peers.devices = 8;
+  saved.host.update = {30'000'000'000};
+  save_profile(file, here, saved);
+  save_rates(file, here, {{at::kFloat, 1e11, 2e11}, {at::kBFloat16, 1e9, 2e9}, {at::kHalf, 1, 2}});
+  const MachineProfile gpu = load_profile(file, here, MachineKind::kCuda);
+  EXPECT_EQ(gpu.device.kind, MachineKind::kCuda);
+  EXPECT_EQ(gpu.device.bf16, 8e14);
+  EXPECT_EQ(gpu.link.to_device.count, 55'000'000'000);
+  EXPECT_EQ(gpu.peers.devices, 8);
+  EXPECT_EQ(gpu.host.update.count, 30'000'000'000);
+  const MachineProfile cpu = load_profile(file, here);
+  EXPECT_EQ(cpu.device.kind, MachineKind::kCpu);
+  EXPECT_EQ(cpu.device.bytes.count, 0);
+  EXPECT_EQ(cpu.device.bf16, 2e9);
+  EXPECT_EQ(cpu.link.to_device.count, 0);
+  EXPECT_EQ(cpu.peers.devices, 0);
+  EXPECT_EQ(cpu.host.update.count, 30'000'000'000);
+  fs::remove_all(fs::path(file).parent_path());
+}
+
 }  // namespace
 }  // namespace strata

@@ -189,7 +189,8 @@ void save_profile(const std::string& file, const ProcessorIdentity& identity,
   write_cache_file(file, all);
 }
 
-MachineProfile load_profile(const std::string& file, const ProcessorIdentity& identity) {
+MachineProfile load_profile(const std::string& file, const ProcessorIdentity& identity,
+                            MachineKind device) {
   MachineProfile machine;
   const nlohmann::json all = read_cache_file(file);
   const auto entry = all.find(identity.text());
@@ -201,6 +202,10 @@ MachineProfile load_profile(const std::string& file, const ProcessorIdentity& id
     } catch (const Error&) {
       machine = {};  // it only costs the time of measuring again
     }
+  }
+  if (machine.device.kind == MachineKind::kCuda) {
+    if (device == MachineKind::kCuda) return machine;
+    machine.device = {}, machine.link = {}, machine.peers = {};
   }
   const auto rates = load_rates(file, identity);
   const auto flops = [&](at::ScalarType precision) {

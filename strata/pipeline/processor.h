@@ -63,7 +63,9 @@ std::optional<PrecisionRates> load_rates(const std::string& file,
 void save_profile(const std::string& file, const ProcessorIdentity& identity,
                   const MachineProfile& machine);
 
-/// What was saved, with the rates as those of its device; nothing known where there is none.
-MachineProfile load_profile(const std::string& file, const ProcessorIdentity& identity);
+/// What was saved, for ranks that compute on such a device: a processor's rates are those above, and device,
+/// link and peers of a GPU count for ranks on GPUs alone. Nothing known where there is none.
+MachineProfile load_profile(const std::string& file, const ProcessorIdentity& identity,
+                            MachineKind device = MachineKind::kCpu);
 
 }  // namespace strata

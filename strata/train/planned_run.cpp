@@ -214,8 +214,10 @@ MeshSearch search_mesh(const Recipe& recipe) {
   });
 }
 
-MachineProfile this_machine() {
-  return load_profile(default_rates_file(), ProcessorIdentity::of_this_machine());
+MachineProfile this_machine(const Recipe& recipe) {
+  return load_profile(
+      default_rates_file(), ProcessorIdentity::of_this_machine(),
+      recipe.device_kind() == DeviceKind::kCuda ? MachineKind::kCuda : MachineKind::kCpu);
 }
 
 Recipe on_machine(Recipe recipe, const MachineProfile& machine) {
@@ -270,7 +272,7 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
   if (probe) given.rank_device();  // nothing is measured on another
   const Recipe recipe = with_mesh(given);
   PlannedRun run = unplanned_run(recipe);
-  PlanRequest request = plan_request(recipe, run.model, this_machine(), processes);
+  PlanRequest request = plan_request(recipe, run.model, this_machine(recipe), processes);
   request.update_threads = run.threads_per_rank;
   // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.
   run.plan = make_plan(request);

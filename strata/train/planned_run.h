@@ -28,8 +28,9 @@ struct PlannedRun {
 /// What a recipe asks of a trainer beside its plan.
 TrainerOptions trainer_options(const Recipe& recipe);
 
-/// What `strata doctor` has measured of this processor; of what it has not, nothing is known.
-MachineProfile this_machine();
+/// What `strata doctor` has measured here of the recipe's device and of what is beside it; of what it has
+/// not, nothing is known.
+MachineProfile this_machine(const Recipe& recipe);
 
 /// The recipe on that machine: what it has is the budget where the recipe gives none.
 Recipe on_machine(Recipe recipe, const MachineProfile& machine);
