@@ -156,6 +156,7 @@ TEST(DeviceMessages, ArriveBehindTheBytesThatTheyCarry) {
         group.import_buffer(1, {.value = 2});  // forgets what was read
       } else {
         const at::Tensor x = group.receive(0, {});
+        EXPECT_TRUE(delayed(device.stream).has(x));  // on this device, whatever the sender's is
         EXPECT_TRUE(at::equal(download(group, x), example_values(0, 100)));
         group.barrier();
         group.export_buffer(0, {.value = 2}, x);

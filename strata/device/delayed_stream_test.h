@@ -86,18 +86,22 @@ class DelayedQueue final : public StreamQueue {
     return at::from_blob(memory, sizes, free, host_options(dtype));
   }
 
-  /// Whether the tensor's memory is of any of these queues.
-  static bool owns(const at::Tensor& x) {
-    const std::lock_guard lock(memory_mutex());
-    const auto* const address = static_cast<const std::byte*>(x.const_data_ptr());
-    const auto after = memory().upper_bound(address);
-    if (after == memory().begin()) return false;
-    const auto& [begin, bytes] = *std::prev(after);
-    return address < begin + bytes;
-  }
+  /// Whether the tensor's memory is of any of these queues, or of this one.
+  static bool owns(const at::Tensor& x) { return owner_of(x) != nullptr; }
+  bool has(const at::Tensor& x) const { return owner_of(x) == state_.get(); }
 
  private:
   static constexpr int kPoison = 0xff;
+  struct State;
+
+  static const State* owner_of(const at::Tensor& x) {
+    const std::lock_guard lock(memory_mutex());
+    const auto* const address = static_cast<const std::byte*>(x.const_data_ptr());
+    const auto after = memory().upper_bound(address);
+    if (after == memory().begin()) return nullptr;
+    const auto& [begin, block] = *std::prev(after);
+    return address < begin + block.bytes ? block.owner : nullptr;
+  }
 
   class Mark final : public PendingEvent {
    public:
@@ -158,7 +162,7 @@ class DelayedQueue final : public StreamQueue {
       auto* const memory = new std::byte[bytes + 1];
       std::memset(memory, kPoison, bytes);
       const std::lock_guard lock(memory_mutex());
-      DelayedQueue::memory().emplace(memory, bytes + 1);
+      DelayedQueue::memory().emplace(memory, Block{bytes + 1, this});
       return memory;
     }
   };
@@ -167,8 +171,12 @@ class DelayedQueue final : public StreamQueue {
     static auto& mutex = *new std::mutex;
     return mutex;
   }
-  static std::map<const std::byte*, std::size_t>& memory() {
-    static auto& all = *new std::map<const std::byte*, std::size_t>;
+  struct Block {
+    std::size_t bytes;
+    const State* owner;
+  };
+  static std::map<const std::byte*, Block>& memory() {
+    static auto& all = *new std::map<const std::byte*, Block>;
     return all;
   }
 
