@@ -1,5 +1,6 @@
 // Evaluating is a run that goes on from a checkpoint and has no step left: data, mesh and rows come to be as
-// in training, and nothing is written.
+// in training, and nothing is written. What the recipe has on a disk goes to a folder beside it, which is
+// removed: the run's own may be ahead of the checkpoint.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "strata/checkpoint/reader.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
+#include "strata/train/temporary_disk.h"
 #include "strata/train/trained_model.h"
 #include "strata/train/training_run.h"
 
@@ -62,27 +64,37 @@ void print(const EvaluateArguments& arguments, const Recipe& recipe, const Train
             << text_of(result.findings);
 }
 
+// Refused in every process before anything is planned.
+void require_samples(const EvaluateArguments& arguments, const RunData& data) {
+  if (data.evaluates()) return;
+  throw UserError({.operation = "cli.evaluate",
+                   .where = arguments.checkpoint,
+                   .what = "its recipe has no samples to evaluate on",
+                   .expected = "data.validation, or a data.validation_fraction above 0",
+                   .got = "neither",
+                   .fix = "pass --set data.validation=FILE"});
+}
+
 void run_evaluate(const EvaluateArguments& arguments) {
-  const Recipe recipe = recipe_of(arguments);
-  for (const auto& [option, path] :
-       {std::pair("--json", &arguments.json), std::pair("--report", &arguments.report)})
-    if (!path->empty()) require_writable_file(*path, option);
+  Recipe recipe = recipe_of(arguments);
+  const TrainingRequest request{.resume = arguments.checkpoint,
+                                .importance = arguments.importance,
+                                .hot_ids = arguments.hot_ids};
   World world = join_world(recipe);
-  const std::string decided = world.agree(
-      [&] { return decisions_text(plan_run(recipe, /*probe=*/false, world.processes()).plan); });
+  const std::string decided = world.agree([&] {
+    for (const auto& [option, path] :
+         {std::pair("--json", &arguments.json), std::pair("--report", &arguments.report)})
+      if (!path->empty()) require_writable_file(*path, option);
+    const std::unique_ptr<const RunData> data = open_data(recipe, arguments.checkpoint);
+    require_samples(arguments, *data);
+    require_findings(recipe, *data, request);
+    return decisions_text(plan_run(recipe, /*probe=*/false, world.processes()).plan);
+  });
   const PlannedRun run = plan_run(world, recipe, decided);
-  const TrainingResult result = train(world, recipe, run,
-                                      {.resume = arguments.checkpoint,
-                                       .importance = arguments.importance,
-                                       .hot_ids = arguments.hot_ids});
+  const TemporaryDisk disk(recipe.memory.disk.path, "evaluate", world.process());
+  recipe.memory.disk.path = disk.path();
+  const TrainingResult result = train(world, recipe, run, request);
   if (world.process() > 0) return;
-  if (result.validation_loss <= 0)
-    throw UserError({.operation = "cli.evaluate",
-                     .where = arguments.checkpoint,
-                     .what = "its recipe has no samples to evaluate on",
-                     .expected = "data.validation, or a data.validation_fraction above 0",
-                     .got = "neither",
-                     .fix = "pass --set data.validation=FILE"});
   print(arguments, recipe, result);
   if (!arguments.json.empty()) {
     nlohmann::ordered_json json = to_json(result.findings);

@@ -126,11 +126,15 @@ void write_trace(const std::string& path, const PlannedRun& run, const TrainingR
 }
 
 // Before training, so that no result of hours is lost to a folder that can't be made.
-void require_outputs(const TrainArguments& arguments) {
+void require_outputs(const TrainArguments& arguments, const Recipe& recipe) {
   for (const auto& [option, path] :
        {std::pair("--metrics", &arguments.metrics), std::pair("--trace", &arguments.trace),
         std::pair("--report", &arguments.report)})
     if (!path->empty()) require_writable_file(*path, option);
+  for (const auto& [field, path] :
+       {std::pair("train.checkpoint_folder", &recipe.train.checkpoint_folder),
+        std::pair("train.tensorboard", &recipe.train.tensorboard)})
+    if (!path->empty()) require_writable_folder(*path, field);
 }
 
 // What one process of the run shows and writes: that of rank 0.
@@ -205,11 +209,21 @@ void run_train(const TrainArguments& arguments) {
          .got = "--from " + arguments.from,
          .fix = "pass --resume " + arguments.from});
   World world = join_world(recipe);
+  std::optional<Output> output;
+  const TrainingRequest request{
+      .resume = arguments.resume,
+      .from = arguments.resume.empty() ? arguments.from : "",
+      .on_step = [&](const StepRecord& record) { output->write(record); },
+      .on_checkpoint = [&](const std::string& folder) { output->progress.note("saved " + folder); },
+      .importance = arguments.importance,
+      .hot_ids = recipe.recommender && !arguments.report.empty() ? kHotIds : 0,
+      .stop = &stop_requested};
   std::int64_t steps_done = 0;
   std::string decisions;
   // Bad data and checkpoints are refused before anything is measured.
   const std::string steps = world.agree([&] {
     const std::unique_ptr<const RunData> data = open_data(recipe, arguments.resume);
+    require_findings(recipe, *data, request);
     if (holds_commits(arguments.resume)) {
       const DiskCommit commit = last_commit(arguments.resume);
       require_resumable(commit, recipe, arguments.resume);
@@ -219,28 +233,18 @@ void run_train(const TrainArguments& arguments) {
       steps_done = position_at(arguments.resume, checkpoint_model(recipe)).steps_done;
     }
     require_no_later_checkpoint(recipe.train.checkpoint_folder, steps_done);
-    require_outputs(arguments);
+    require_outputs(arguments, recipe);
     return std::to_string(data->steps());
   });
   recipe.train.steps = std::stoll(steps);
   const PlannedRun run = plan_run(world, recipe, decisions);
   std::signal(SIGINT, request_stop);  // before there is a file that says that training runs
-  std::optional<Output> output;
   if (world.process() == 0) {
     print_start(recipe, run, world);
     require_output();
     output.emplace(arguments, recipe, steps_done);
   }
-  const TrainingResult result =
-      train(world, recipe, run,
-            {.resume = arguments.resume,
-             .from = arguments.resume.empty() ? arguments.from : "",
-             .on_step = [&](const StepRecord& record) { output->write(record); },
-             .on_checkpoint =
-                 [&](const std::string& folder) { output->progress.note("saved " + folder); },
-             .importance = arguments.importance,
-             .hot_ids = arguments.report.empty() ? 0 : kHotIds,
-             .stop = &stop_requested});
+  const TrainingResult result = train(world, recipe, run, request);
   if (output) write_results(arguments, recipe, run, result);
 }
 

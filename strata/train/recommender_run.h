@@ -35,8 +35,6 @@ class RecommenderRun {
   /// For the rank that reads rows; null for others.
   std::unique_ptr<EmbeddedRows> rows_of(int rank);
 
-  bool validates() const { return data_.tabular().validation.samples() > 0; }
-
   /// The mini-batch of a step, of which a rank has its own part alone. `rows`: of rows_of().
   MiniBatch mini_batch(std::int64_t step, std::int64_t samples_seen, int rank,
                        EmbeddedRows* rows) const;

@@ -39,7 +39,7 @@ std::int64_t TextData::seen_after(std::int64_t samples_seen) const {
 
 std::vector<MiniBatch> TextData::validation() const {
   std::vector<MiniBatch> batches;
-  if (corpus_.validation.count == 0) return batches;
+  if (!evaluates()) return batches;
   const ValidationLoader loader(corpus_.validation);
   const std::int64_t samples = options_.validation_samples == 0
                                    ? loader.samples()

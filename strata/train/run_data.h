@@ -28,6 +28,8 @@ class RunData {
 
   /// Of the whole run: the recipe's, or as many as its epochs take.
   virtual std::int64_t steps() const = 0;
+  /// Whether there are samples that the model is evaluated on.
+  virtual bool evaluates() const = 0;
   /// Whose mean loss is that of validation; none where a model is evaluated otherwise.
   virtual std::vector<MiniBatch> validation() const { return {}; }
   /// What a run that goes on has to know of these data: files of a checkpoint, by name.
@@ -40,6 +42,7 @@ class TextData final : public RunData {
   MiniBatch at(std::int64_t samples_seen) const override;
   std::int64_t seen_after(std::int64_t samples_seen) const override;
   std::int64_t steps() const override { return options_.steps; }
+  bool evaluates() const override { return corpus_.validation.count > 0; }
   std::vector<MiniBatch> validation() const override;
 
  private:
@@ -56,6 +59,7 @@ class LogData final : public RunData {
   MiniBatch at(std::int64_t samples_seen) const override;
   std::int64_t seen_after(std::int64_t samples_seen) const override;
   std::int64_t steps() const override;
+  bool evaluates() const override { return data_.validation.samples() > 0; }
   std::map<std::string, std::string> texts() const override;
   const TabularData& tabular() const { return data_; }
 

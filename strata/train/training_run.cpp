@@ -18,7 +18,6 @@
 #include "strata/schedule/trace.h"
 #include "strata/train/disk_commit.h"
 #include "strata/train/recommender_run.h"
-#include "strata/train/run_data.h"
 #include "strata/train/trained_model.h"
 #include "strata/train/trainer.h"
 
@@ -284,7 +283,7 @@ class RankLoop {
   }
 
   void validate(StepRecord& record) {
-    if (!validates()) return;
+    if (!state_.data->evaluates()) return;
     if (!state_.recommender) {
       record.validation_loss = trainer_.evaluate(validation_);
       return;
@@ -293,10 +292,6 @@ class RankLoop {
     Evaluation found = state_.recommender->evaluate(trainer_, rows_.get(), group_);
     record.validation_loss = found.loss;
     record.validation_metrics = std::move(found.metrics);
-  }
-
-  bool validates() const {
-    return state_.recommender ? state_.recommender->validates() : !validation_.empty();
   }
 
   // Goes on in the background; the step after next finds it complete.
@@ -314,7 +309,7 @@ class RankLoop {
     RecommenderFindings findings{
         .steps = trainer_.steps_done(),
         .evaluation = {validated.validation_loss.value_or(0), validated.validation_metrics}};
-    if (state_.request.importance && validates()) {
+    if (state_.request.importance) {
       group_.doing("feature importance");
       findings.importance = state_.recommender->importance(trainer_, rows_.get(), group_);
     }
@@ -333,7 +328,7 @@ class RankLoop {
   }
 
   void finish(bool stopped) {
-    commit();
+    if (trainer_.steps_done() > begun_at_.steps_done) commit();
     if (!options_.checkpoint_folder.empty()) save();
     StepRecord last;
     if (!stopped) {
@@ -384,11 +379,28 @@ std::uint64_t nanoseconds_now() {
 
 }  // namespace
 
+void require_findings(const Recipe& recipe, const RunData& data, const TrainingRequest& request) {
+  if (!request.importance && request.hot_ids == 0) return;
+  const std::string asked = request.importance ? "--importance" : "--hot-ids";
+  const auto refuse = [&](const std::string& what, const std::string& expected,
+                          const std::string& got, const std::string& fix) {
+    throw UserError({"train.findings", asked, what, expected, got, fix});
+  };
+  if (!recipe.recommender)
+    refuse("a model of text has neither features nor tables of ids", "a recommender",
+           std::string("model.kind ") + name_of(recipe.model.kind), "leave out " + asked);
+  if (request.importance && !data.evaluates())
+    refuse("there are no samples to permute the features of",
+           "data.validation, or a data.validation_fraction above 0", "neither",
+           "pass --set data.validation=FILE");
+}
+
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request) {
   const Device device = recipe.rank_device();
   RunState state{recipe, run, request, open_data(recipe, request.resume),
                  device.kind != DeviceKind::kCpu && world.local_ranks() > cuda_backend().count()};
+  require_findings(recipe, *state.data, request);
   if (const auto* logs = dynamic_cast<const LogData*>(state.data.get()))
     state.recommender = std::make_unique<RecommenderRun>(
         recipe, run.plan.steps, *logs,

@@ -15,6 +15,7 @@
 #include "strata/train/measurements.h"
 #include "strata/train/planned_run.h"
 #include "strata/train/recommender_findings.h"
+#include "strata/train/run_data.h"
 
 namespace strata {
 
@@ -45,6 +46,10 @@ struct TrainingResult {
 
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request);
+
+/// Refuses importance and hot ids of a model that has none, and importance without samples to find it on.
+/// train() asks, too; whoever asks before it has planned nothing in vain.
+void require_findings(const Recipe& recipe, const RunData& data, const TrainingRequest& request);
 
 /// What the trained model wrote behind a prompt; empty: no sample.
 struct TextSample {

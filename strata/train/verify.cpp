@@ -2,11 +2,8 @@
 // micro-batches, because sums over them are part of what is compared.
 #include "strata/train/verify.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,42 +13,16 @@
 #include "strata/comm/ranks.h"
 #include "strata/train/recommender_run.h"
 #include "strata/train/run_data.h"
+#include "strata/train/temporary_disk.h"
 #include "strata/train/trained_model.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct Gradients {
   double loss = 0;
   std::map<std::string, at::Tensor> by_name;
-};
-
-// A folder beside what a run keeps on its disk, which a replay leaves as it was.
-class ReplayFolder {
- public:
-  explicit ReplayFolder(const std::string& disk) {
-    if (disk.empty()) return;
-    path_ = fs::path(disk) / ("verify-" + std::to_string(::getpid()));
-    for (fs::path folder = path_; !folder.empty() && !fs::exists(folder);
-         folder = folder.parent_path())
-      made_.push_back(folder);
-  }
-  ~ReplayFolder() {
-    std::error_code error;
-    if (!path_.empty()) fs::remove_all(path_, error);
-    for (const fs::path& folder : made_) fs::remove(folder, error);  // if it is empty
-  }
-  ReplayFolder(const ReplayFolder&) = delete;
-  ReplayFolder& operator=(const ReplayFolder&) = delete;
-
-  std::string path() const { return path_.string(); }
-
- private:
-  fs::path path_;
-  std::vector<fs::path> made_;  // the deepest first
 };
 
 Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& plan,
@@ -63,7 +34,7 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
         recipe, plan, *logs,
         RowsStart{.version = position_at(resume, checkpoint_model(recipe)).steps_done,
                   .resume = resume});
-  const ReplayFolder folder(recipe.memory.disk.path);
+  const TemporaryDisk disk(recipe.memory.disk.path, "verify");
   Gradients result;
   std::mutex mutex;
   run_thread_ranks({.ranks = plan.decisions().mesh.size(),
@@ -71,7 +42,7 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
                     .device = recipe.rank_device()},
                    [&](Group& group, MemoryAccount&) {
                      TrainerOptions options = trainer_options(recipe);
-                     options.disk.path = folder.path();
+                     options.disk.path = disk.path();
                      options.disk.file.replace = true;
                      const std::unique_ptr<EmbeddedRows> rows =
                          recommender ? recommender->rows_of(group.rank()) : nullptr;

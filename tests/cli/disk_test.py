@@ -196,6 +196,34 @@ class Disk(ProgramTest):
         self.succeed("verify", "recipe.yaml", *fields)
         self.assertEqual(sorted(path.name for path in (self.folder / "disk").iterdir()), before)
 
+    def bytes_of(self, folder):
+        return {str(path.relative_to(self.folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in (self.folder / folder).rglob("*") if path.is_file()}
+
+    def test_evaluating_leaves_the_disk_as_it_was(self):
+        self.train("run", *PLACEMENTS["all"], "train.checkpoint_folder=saved")
+        before = self.bytes_of("disk")
+        evaluate = ("evaluate", "saved", "--json", "found.json")
+        self.succeed(*evaluate)
+        found = (self.folder / "found.json").read_text()
+        self.assertEqual(self.bytes_of("disk"), before)
+        self.assertEqual([path.name for path in (self.folder / "disk").iterdir()], ["rank-00000"])
+        # The run goes on from it.
+        self.assertEqual(len(self.train("more", *PLACEMENTS["all"], "train.steps=14",
+                                        more=("--resume", "disk"))), 2)
+        # Nor is it made where it is gone, or elsewhere.
+        self.forget()
+        self.succeed(*evaluate)
+        self.assertFalse((self.folder / "disk").exists())
+        self.succeed(*evaluate, *settings("memory.disk.path=deep/elsewhere"))
+        self.assertFalse((self.folder / "deep").exists())
+        self.assertEqual((self.folder / "found.json").read_text(), found)
+
+    def test_a_run_without_a_step_commits_none(self):
+        self.train("run", "train.checkpoint_folder=saved")
+        self.train("none", *PLACEMENTS["all"], "train.steps=12", more=("--resume", "saved"))
+        self.assertFalse((self.folder / "disk/rank-00000/manifest.json").exists())
+
     def test_what_cannot_work_is_refused_before_the_first_step(self):
         place = PLACEMENTS["all"]
         refuse = lambda *fields, says, code=2: self.refuse(

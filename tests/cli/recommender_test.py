@@ -316,6 +316,11 @@ class Recommender(ProgramTest):
         self.assertEqual(found, json.loads((self.folder / "again.json").read_text()))
         # A run that is over says the same when it is asked to go on.
         self.assertIn(loss, self.succeed("train", "recipe.yaml", *LOCAL, "--resume", "saved", "--importance"))
+        none = ("--set", "data.validation_fraction=0")
+        self.refuse("evaluate", "saved", *none, says="no samples to evaluate on")
+        self.refuse("train", "recipe.yaml", *LOCAL, *none, "--importance", "--metrics", "none.jsonl",
+                    says=["--importance", "no samples"])
+        self.assertFalse((self.folder / "none.jsonl").exists())
 
     def test_refusals(self):
         self.serve(0)
