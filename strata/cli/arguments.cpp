@@ -2,11 +2,16 @@
 // the others are repeated, and `--from` stays, because it says which model the weights belong to.
 #include "strata/cli/arguments.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "strata/base/errors.h"
+#include "strata/base/units.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/train/disk_commit.h"
 
@@ -41,6 +46,28 @@ bool is_plain(char c) {
 }
 
 }  // namespace
+
+CLI::Validator at_least(double least) {
+  return {[least](std::string& text) {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= least) return std::string();
+            return "expected a number of at least " + format_double(least, 0) + ", got " + text;
+          },
+          "NUMBER"};
+}
+
+void require_writable_folder(const std::string& path, const std::string& field) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  fs::path there = fs::absolute(path, none);
+  while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
+  const int error = !fs::is_directory(there, none)              ? ENOTDIR
+                    : ::access(there.c_str(), W_OK | X_OK) != 0 ? errno
+                                                                : 0;
+  if (error != 0)
+    throw_error(file_error("cli.arguments", field + " " + path,
+                           "the folder cannot be made or written to", error));
+}
 
 void RecipeArguments::add_to(CLI::App& verb) {
   verb.add_option("recipe", path, "YAML file that describes the run")->required();

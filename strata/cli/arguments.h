@@ -18,6 +18,12 @@ inline const CLI::Validator refuse_empty_path(
     [](const std::string& path) { return path.empty() ? std::string("the path is empty") : ""; },
     "PATH");
 
+/// For numbers of `least` or more.
+CLI::Validator at_least(double least);
+
+/// Refuses a folder that cannot be made or written to; makes none. `field` names it in errors.
+void require_writable_folder(const std::string& path, const std::string& field);
+
 /// What every verb with a recipe takes: the file and `--set`.
 struct RecipeArguments {
   std::string path;

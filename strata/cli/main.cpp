@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/base/user_text.h"
 #include "strata/cli/verbs.h"
 #include "strata/train/recipe.h"
 
@@ -25,6 +26,21 @@ void require_output() {
                      .where = "standard output",
                      .what = "what the verb printed cannot be written",
                      .fix = "free space on its disk, or send it elsewhere"});
+}
+
+void require_verb(const CLI::App& app, const std::string& name) {
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands(nullptr)) verbs.push_back(verb->get_name());
+  if (std::ranges::find(verbs, name) != verbs.end()) return;
+  std::string expected;
+  for (const std::string& verb : verbs) expected += (expected.empty() ? "" : ", ") + verb;
+  const std::string nearest = nearest_name(name, verbs);
+  throw UserError(
+      {.operation = "cli.arguments",
+       .where = name,
+       .what = "there is no such verb",
+       .expected = expected,
+       .fix = nearest.empty() ? "see strata --help" : "did you mean '" + nearest + "'?"});
 }
 
 namespace {
@@ -85,8 +101,10 @@ int run_verb(int argc, char** argv) {
   add_convert_verb(app);
   add_embed_server_verb(app);
   add_row_verb(app);
+  std::vector<std::string> arguments = arguments_of(argc, argv);
+  if (!arguments.empty() && !arguments.back().starts_with("-")) require_verb(app, arguments.back());
   try {
-    app.parse(arguments_of(argc, argv));
+    app.parse(std::move(arguments));
     require_output();
     return 0;
   } catch (const CLI::RuntimeError& error) {

@@ -181,10 +181,10 @@ void add_embed_server_verb(CLI::App& app) {
       ->check(refuse_empty_path);
   verb->add_option("--sync-updates", options.sync.updates,
                    "updates that wait to be durable together")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(1))
       ->capture_default_str();
   verb->add_option("--sync-milliseconds", options.sync.milliseconds, "that the first of them waits")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(1))
       ->capture_default_str();
   verb->add_option("--keep", options.kept_snapshots, "snapshots of checkpoints, 2 at least")
       ->capture_default_str();

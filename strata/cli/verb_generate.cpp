@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 
+#include "strata/cli/arguments.h"
 #include "strata/cli/generation.h"
 #include "strata/cli/verbs.h"
 
@@ -33,9 +34,10 @@ void add_generate_verb(CLI::App& app) {
   verb->add_option("--prompt", request->prompt,
                    "text to continue; may be left out if the tokenizer has a token of begin");
   verb->add_option("--bytes,--tokens", request->tokens, "how many tokens to write, at most")
+      ->check(at_least(0))
       ->capture_default_str();
   verb->add_option("--temperature", request->temperature, "0: always the likeliest token")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str();
   verb->add_option("--seed", request->seed, "of the draws")->capture_default_str();
   verb->add_option("--set", *overrides, "override a field of the recipe")->allow_extra_args(false);

@@ -40,6 +40,7 @@ struct LaunchResult {
 };
 
 constexpr std::chrono::seconds kGrace{15};
+constexpr int kMostProcesses = 1024;
 constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 volatile std::sig_atomic_t last_signal = 0;
@@ -220,16 +221,20 @@ void add_launch_verb(CLI::App& app) {
   auto arguments = std::make_shared<LaunchArguments>();
   verb->add_option("-n,--processes", arguments->processes,
                    "how many; ranks are divided evenly among them")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostProcesses))
       ->capture_default_str();
   verb->add_option("--restarts", arguments->restarts,
                    "after a system error, go on from the last checkpoint so many times")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str();
   verb->add_flag("--shrink", arguments->shrink,
                  "restart without the processes that were killed, with fewer replicas (mesh.dp)");
   verb->prefix_command();
-  verb->callback([arguments, verb] { run_launch(*arguments, verb->remaining()); });
+  verb->callback([arguments, verb, &app] {
+    const std::vector<std::string> command = verb->remaining();
+    if (!command.empty()) require_verb(app, command.front());
+    run_launch(*arguments, command);
+  });
 }
 
 }  // namespace strata

@@ -1,6 +1,8 @@
 /// Lists the verbs of the program, each in a file of its own, and what they share.
 #pragma once
 
+#include <string>
+
 namespace CLI {
 class App;
 }
@@ -17,6 +19,9 @@ void add_convert_verb(CLI::App& app);
 void add_embed_server_verb(CLI::App& app);
 void add_evaluate_verb(CLI::App& app);
 void add_row_verb(CLI::App& app);
+
+/// Refuses a name that is no verb's.
+void require_verb(const CLI::App& app, const std::string& name);
 
 /// Flushes the standard output and refuses to go on if anything printed so far was lost: a full
 /// disk shows no earlier. SystemError where it cannot be written.

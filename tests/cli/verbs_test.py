@@ -31,6 +31,43 @@ class Verbs(ProgramTest):
         self.assertIn("<svg", report)
         self.assertNotIn("http://", report.replace("http://www.w3.org", ""))
 
+    def test_what_cannot_be_found_out_is_refused_before_anything_is_done(self):
+        train = ("train", "recipe.yaml", "--metrics", "m.jsonl", "--set", "train.checkpoint_folder=saved")
+        self.refuse(*train, "--importance", says=["--importance", "a model of text", "a recommender"])
+        for name in ("m.jsonl", "saved"):
+            self.assertFalse((self.folder / name).exists(), name)
+        self.succeed(*train, "--report", "r.html")
+        for asked in (["--importance"], ["--hot-ids", "3"]):
+            self.refuse("evaluate", "saved", *asked, "--json", "found.json", says=[asked[0], "a model of text"])
+        none = ("--set", "data.validation_fraction=0")
+        self.refuse("evaluate", "saved", *none, "--json", "found.json", says="no samples to evaluate on")
+        self.assertFalse((self.folder / "found.json").exists())
+        self.succeed("evaluate", "saved", "--json", "found.json")
+
+    def test_a_verb_or_a_number_that_is_none_is_named(self):
+        for launched in ((), ("launch", "-n", "2")):
+            err = self.refuse(*launched, "trian", "recipe.yaml", says=["trian", "evaluate", "did you mean 'train'"])
+            self.assertEqual(err.count("no such verb"), 1)  # not by each process
+        for words, limit in ((("launch", "-n", "0", "plan", "recipe.yaml"), "1024"),
+                             (("generate", "saved", "--temperature", "-1"), "at least 0"),
+                             (("generate", "saved", "--bytes", "-1"), "at least 0"),
+                             (("embed-server", "recipe.yaml", "--sync-updates", "0"), "at least 1")):
+            err = self.refuse(*words, says=[words[-3] if words[0] == "launch" else words[-2], limit])
+            self.assertLess(len(err), 200, err)
+
+    def test_what_cannot_be_written_is_refused_before_anything_is_done(self):
+        train = ("train", "recipe.yaml", "--metrics", "m.jsonl")
+        for field in ("train.checkpoint_folder", "train.tensorboard"):
+            for path in ("text.txt", "text.txt/deeper"):
+                self.refuse(*train, "--set", f"{field}={path}", says=[field, "text.txt", "a folder"])
+        self.assertFalse((self.folder / "m.jsonl").exists())
+        for words in (("plan", "recipe.yaml", "--json", "."), ("doctor", "--save", "."),
+                      ("verify", "recipe.yaml", "--resume", "none")):
+            code, out, err = self.run_program(*words)
+            self.assertEqual((code, out), (2, ""), err)
+            self.assertIn(words[-2] if words[-1] == "." else "none", err)
+        self.assertFalse((self.folder / "cache").exists())
+
     def probed(self):
         entries = json.loads((self.folder / "cache/strata/probe.json").read_text())
         self.assertTrue(entries)
