@@ -196,11 +196,15 @@ void UpdateRow(const RowUpdate& update, const float* values, const float* gradie
 void DrawWords(std::uint64_t key, std::uint64_t id, std::uint32_t step, std::uint32_t* words,
                int count) {
   const hn::CappedTag<std::uint64_t, 8> d;
-  const hn::Repartition<std::uint32_t, decltype(d)> narrow;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const auto lower = hn::Set(d, 0xFFFFFFFFull);
   const auto product = [&](auto x, std::uint32_t factor) {
+#if HWY_TARGET == HWY_SCALAR  // which has one lane of either width; g++ compiles it
+    return hn::Mul(x, hn::Set(d, factor));
+#else
+    const hn::Repartition<std::uint32_t, decltype(d)> narrow;
     return hn::MulEven(hn::BitCast(narrow, x), hn::Set(narrow, factor));
+#endif
   };
   const auto word = [&](std::uint64_t value) { return hn::Set(d, value & 0xFFFFFFFFull); };
   for (int block = 0; block * 4 < count; block += lanes) {
