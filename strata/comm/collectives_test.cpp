@@ -96,6 +96,22 @@ TEST(MeshGroups, JoinTheRanksOfEachAxis) {
   });
 }
 
+// Between one and the other nobody waits: a rank may be a collective ahead.
+TEST(MeshGroups, KeepTheMessagesOfTheMeshFromTheWorlds) {
+  const Mesh mesh{.pp = 4};
+  run_thread_ranks({.ranks = mesh.size()}, [&](Group& world, MemoryAccount&) {
+    MeshGroups groups = make_mesh_groups(world, mesh);
+    for (int round = 0; round < 500; ++round) {
+      at::Tensor x = at::full({3}, static_cast<float>(world.rank()));
+      all_reduce_sum(groups.world, x);
+      double number[] = {1.0};
+      world.all_reduce(number);
+      ASSERT_EQ(x[2].item<float>(), 6.0f);
+      ASSERT_EQ(number[0], 4.0);
+    }
+  });
+}
+
 // How many of four ranks get the error of type E that starts with `what`.
 template <typename E>
 int ranks_that_fail(const std::string& what, const std::function<void(int rank)>& action) {

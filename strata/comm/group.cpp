@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/base/philox.h"
@@ -201,19 +203,21 @@ MeshGroups make_mesh_groups(const Group& world, const Mesh& mesh, int shard_rank
   STRATA_CHECK_EQ(world.size(), mesh.size(), "comm.make_mesh_groups");
   const int rank = world.rank(), shards = shard_ranks == 0 ? mesh.dp : shard_ranks;
   STRATA_CHECK_EQ(mesh.dp % shards, 0, "comm.make_mesh_groups");
-  const Group dp = world.subgroup(mesh.dp_line(rank), "dp");
-  std::vector<int> shard, replica;
+  Group dp = world.subgroup(mesh.dp_line(rank), "dp");
+  std::vector<int> all(static_cast<std::size_t>(mesh.size())), shard, replica;
+  std::iota(all.begin(), all.end(), 0);
   for (int i = 0; i < mesh.dp; ++i) {
     if (i / shards == dp.rank() / shards) shard.push_back(i);
     if (i % shards == dp.rank() % shards) replica.push_back(i);
   }
+  Group of_shard = dp.subgroup(shard, "shard"), of_replica = dp.subgroup(replica, "replica");
   return {.mesh = mesh,
-          .world = world,
+          .world = world.subgroup(all, "mesh"),
           .pp = world.subgroup(mesh.pp_line(rank), "pp"),
-          .dp = dp,
+          .dp = std::move(dp),
           .tp = world.subgroup(mesh.tp_line(rank), "tp"),
-          .shard = dp.subgroup(shard, "shard"),
-          .replica = dp.subgroup(replica, "replica")};
+          .shard = std::move(of_shard),
+          .replica = std::move(of_replica)};
 }
 
 }  // namespace strata

@@ -40,6 +40,12 @@ class Group {
   Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
         std::uint64_t id, MemoryAccount* account, std::shared_ptr<RankDevice> device);
 
+  /// Not copied: what a copy numbers by itself would be taken for the other's.
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  Group(Group&&) = default;
+  Group& operator=(Group&&) = default;
+
   int rank() const { return rank_; }  ///< within the group
   int size() const { return static_cast<int>(members_.size()); }
   int world_rank(int rank) const { return members_[rank]; }
