@@ -52,28 +52,29 @@ void train(const Recipe& recipe, const std::string& folder) {
                               static_cast<std::uint64_t>(recipe.train.seed));
   Weights first, last;
   std::mutex mutex;
-  run_thread_ranks({.ranks = run.ranks}, [&](Group& group, MemoryAccount&) {
-    const auto gather = [&](Trainer& trainer, Weights& weights) {
-      const std::lock_guard lock(mutex);
-      assemble(trainer.owned_weights(), weights);
-    };
-    Trainer trainer(run.model, run.plan.steps, group, trainer_options(recipe));
-    trainer.initialise();
-    gather(trainer, first);
-    for (std::int64_t step = 0; step < recipe.train.steps; ++step) {
-      MiniBatch batch = loader.at(step * recipe.train.mini_batch, recipe.train.mini_batch);
-      ignore_some(batch);
-      const StepOutcome& outcome = trainer.step(batch, recipe.learning_rate().at(step));
-      if (group.rank() > 0) continue;
-      std::puts(nlohmann::json{{"tokens", rows(batch.inputs[0])},
-                               {"targets", rows(batch.inputs[1])},
-                               {"loss", outcome.loss},
-                               {"gradient_norm", outcome.gradient_norm}}
-                    .dump()
-                    .c_str());
-    }
-    gather(trainer, last);
-  });
+  run_thread_ranks(
+      {.ranks = run.ranks, .device = recipe.rank_device()}, [&](Group& group, MemoryAccount&) {
+        const auto gather = [&](Trainer& trainer, Weights& weights) {
+          const std::lock_guard lock(mutex);
+          assemble(trainer.owned_weights(), weights);
+        };
+        Trainer trainer(run.model, run.plan.steps, group, trainer_options(recipe));
+        trainer.initialise();
+        gather(trainer, first);
+        for (std::int64_t step = 0; step < recipe.train.steps; ++step) {
+          MiniBatch batch = loader.at(step * recipe.train.mini_batch, recipe.train.mini_batch);
+          ignore_some(batch);
+          const StepOutcome& outcome = trainer.step(batch, recipe.learning_rate().at(step));
+          if (group.rank() > 0) continue;
+          std::puts(nlohmann::json{{"tokens", rows(batch.inputs[0])},
+                                   {"targets", rows(batch.inputs[1])},
+                                   {"loss", outcome.loss},
+                                   {"gradient_norm", outcome.gradient_norm}}
+                        .dump()
+                        .c_str());
+        }
+        gather(trainer, last);
+      });
   write(folder + "/first.safetensors", first);
   write(folder + "/last.safetensors", last);
 }
