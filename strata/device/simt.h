@@ -262,6 +262,25 @@ void in_host_order(std::int64_t n, F f) {
   for (std::int64_t i = 0; i < n; ++i) f(host_order == HostOrder::kAscending ? i : n - 1 - i);
 }
 
+/// What launches on the host stand inside of: an emulated device opens its memory there (tests/emulated_gpu).
+struct HostDevice {
+  void (*begin_launch)() = nullptr;
+  void (*end_launch)() = nullptr;
+};
+inline HostDevice host_device;
+
+class HostLaunch {
+ public:
+  HostLaunch() {
+    if (host_device.begin_launch) host_device.begin_launch();
+  }
+  ~HostLaunch() {
+    if (host_device.end_launch) host_device.end_launch();
+  }
+  HostLaunch(const HostLaunch&) = delete;
+  HostLaunch& operator=(const HostLaunch&) = delete;
+};
+
 template <typename T, int kThreads>
 class PerThread {
  public:
@@ -331,6 +350,7 @@ void launch(const Kernel& kernel, std::int64_t blocks, void* /*stream*/) {
   static_assert(kThreads >= kWarp && kThreads <= 1024 && (kThreads & (kThreads - 1)) == 0);
   STRATA_CHECK(blocks >= 0, "device.launch");
   using Shared = typename SharedOf<Kernel>::Type;
+  const HostLaunch launch;
   in_host_order(blocks, [&](std::int64_t index) {
     Block<kThreads> block(index);
     if constexpr (std::is_same_v<Shared, NothingShared>) {

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "strata/device/simt.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata::cuda {
@@ -12,6 +13,7 @@ std::int64_t sort_workspace(std::int64_t /*positions*/) { return 0; }
 void sort_tokens(const std::int64_t* tokens, std::int64_t positions, std::int64_t first,
                  std::int64_t count, std::int32_t* rows, std::int32_t* order, void* /*workspace*/,
                  void* /*stream*/) {
+  const simt::HostLaunch launch;
   const auto row_of = [&](std::int32_t position) {
     const std::int64_t row = tokens[position] - first;
     return static_cast<std::int32_t>(row >= 0 && row < count ? row : count);

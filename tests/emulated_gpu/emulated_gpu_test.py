@@ -1,0 +1,91 @@
+"""Training on emulated GPUs: the CUDA backend's own code, end to end, on a machine that has none.
+
+What docs/cuda.md promises of one GPU is compared bit by bit with one rank; a processor that touches a
+device's memory ends with a segmentation fault, and a copy that nobody waits for comes too late.
+"""
+
+import pathlib
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/cli"))
+from strata_program import ProgramTest  # pylint: disable=wrong-import-position
+
+SETTINGS = {"mesh.device": "cuda", "mesh.pp": 1, "train.steps": 3}
+
+
+def settings(**changes):
+    values = {**SETTINGS, **{name.replace("__", "."): value for name, value in changes.items()}}
+    return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+
+
+class EmulatedGpu(ProgramTest):
+    def train_losses(self, *arguments, gpus=1, launch=(), **changes):
+        """`loss_hex` of every step."""
+        self.environment["STRATA_EMULATED_GPUS"] = str(gpus)
+        self.succeed(*launch, "train", "recipe.yaml", *settings(**changes), "--metrics", "m.jsonl", *arguments)
+        losses = [step["loss_hex"] for step in self.metrics("m.jsonl")]
+        (self.folder / "m.jsonl").unlink()
+        return losses
+
+    def expect_equal(self, reference, *cases, **common):
+        for case in cases:
+            with self.subTest(**case):
+                self.assertEqual(self.train_losses(**{**common, **case}), reference)
+
+    def test_cuts_schedules_recompute_windows_and_recording_do_not_show(self):
+        one = self.train_losses()
+        self.assertEqual(len(one), 3)
+        self.expect_equal(
+            one,
+            {"mesh__pp": 2}, {"mesh__pp": 2, "mesh__schedule": "gpipe"},
+            {"mesh__pp": 2, "mesh__schedule": "interleaved"}, {"mesh__pp": 4, "gpus": 2},
+            {"memory__recompute": "none"}, {"memory__recompute": "full"},
+            {"memory__recompute": "full", "memory__activations": "host"},
+            {"train__graph": "on"}, {"train__graph": "off"}, {"train__log_lag": 1},
+            {"memory__window": 2}, {"memory__window": 2, "train__graph": "on"})
+
+    def test_zero_and_the_number_of_gpus_do_not_show(self):
+        two = self.train_losses(mesh__dp=2)
+        self.expect_equal(
+            two, {}, {"mesh__zero": 1}, {"mesh__zero": 2}, {"mesh__zero": 3}, {"mesh__zero": 3, "gpus": 2},
+            {"mesh__pp": 2, "mesh__zero": 3, "gpus": 2}, mesh__dp=2)
+        all_axes = self.train_losses(mesh__tp=2, mesh__dp=2, mesh__pp=2)
+        self.expect_equal(all_axes, {"gpus": 2, "mesh__zero": 3}, mesh__tp=2, mesh__dp=2, mesh__pp=2)
+
+    def test_16_bits(self):
+        for precision in ("bf16", "fp16"):
+            one = self.train_losses(train__precision=precision)
+            self.expect_equal(one, {"mesh__pp": 2}, {"train__graph": "on"}, {"memory__recompute": "full"},
+                              train__precision=precision)
+
+    def test_the_losses_are_a_processors_but_for_rounding(self):
+        for kind in ("gpt", "llama"):
+            changes = {"model__kind": kind}
+            if kind == "llama":
+                changes["model__dropout"] = 0
+            ours = self.train_losses(**changes)
+            for a, b in zip(ours, self.train_losses(mesh__device="cpu", **changes)):
+                a, b = float.fromhex(a), float.fromhex(b)
+                self.assertLess(abs(a - b), 1e-6 * b)
+
+    def test_processes_without_nccl_give_what_threads_give(self):
+        threads = self.train_losses(mesh__pp=2, mesh__dp=2)
+        self.assertEqual(self.train_losses(mesh__pp=2, mesh__dp=2, launch=("launch", "-n", "2", "--")), threads)
+
+    def test_a_saved_run_goes_on_and_speaks(self):
+        whole = self.train_losses(train__steps=4)
+        first = self.train_losses(train__steps=4, train__checkpoint_folder="saved", train__checkpoint_every=2)[:2]
+        rest = self.train_losses("--resume", "saved/step-00000002", train__steps=4)
+        self.assertEqual(first + rest, whole)
+        self.assertEqual(self.train_losses("--resume", "saved/step-00000002", train__steps=4, mesh__pp=2), rest)
+        self.succeed("generate", "saved", "--prompt", "The", "--tokens", "4", "--set", "mesh.device=cuda")
+        self.succeed("evaluate", "saved", "--set", "mesh.device=cuda")
+
+    def test_verify(self):
+        self.succeed("verify", "recipe.yaml", *settings(mesh__pp=2))
+
+
+if __name__ == "__main__":
+    unittest.main()
