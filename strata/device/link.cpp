@@ -11,16 +11,17 @@
 
 namespace strata {
 
-Link::Link(LinkOptions options, LaneTrace* trace, Device device)
+Link::Link(LinkOptions options, LaneTrace* trace, Stream to_device, Stream to_host)
     : options_(options), trace_(trace) {
-  constexpr LaneKind kKinds[] = {LaneKind::kToDevice, LaneKind::kToHost};
-  for (const int i : {0, 1}) {
-    if (device.kind == DeviceKind::kCpu) {
-      lanes_[i] = std::make_unique<Lane>();
+  const auto make = [&](int i, LaneKind kind, Stream stream) {
+    if (stream.queue()) {
+      copy_lanes_[i] = std::make_unique<CopyLane>(std::move(stream), kind, trace);
     } else {
-      copy_lanes_[i] = std::make_unique<CopyLane>(Stream(device), kKinds[i], trace);
+      lanes_[i] = std::make_unique<Lane>();
     }
-  }
+  };
+  make(0, LaneKind::kToDevice, std::move(to_device));
+  make(1, LaneKind::kToHost, std::move(to_host));
 }
 
 Event Link::copy(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Event> after,

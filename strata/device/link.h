@@ -32,7 +32,10 @@ struct LinkOptions {
 class Link {
  public:
   /// `trace` outlives the link.
-  explicit Link(LinkOptions options = {}, LaneTrace* trace = nullptr, Device device = {});
+  explicit Link(LinkOptions options = {}, LaneTrace* trace = nullptr, Device device = {})
+      : Link(options, trace, Stream(device), Stream(device)) {}
+  /// On streams that are there already, of one device.
+  Link(LinkOptions options, LaneTrace* trace, Stream to_device, Stream to_host);
 
   /// Contiguous tensors of one size and type. Begins when `after` have happened. `layer`: for the trace.
   Event to_device(at::Tensor device, at::Tensor host, std::vector<Event> after = {},

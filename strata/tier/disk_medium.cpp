@@ -39,7 +39,7 @@ std::vector<FlatBuffer*> buffers_of(LayerState& state, StateKind kind) {
 
 DiskMedium::DiskMedium(std::unique_ptr<ChunkFile> file, const std::map<int, LayerOnDisk>& layers,
                        MemoryAccount* host, std::function<void()> agree, LaneTrace* trace,
-                       std::unique_ptr<Medium> below)
+                       std::unique_ptr<Medium> below, Device device)
     : file_(std::move(file)), agree_(std::move(agree)), trace_(trace), below_(std::move(below)) {
   const std::vector<LayerOnDisk> all = values(layers);
   const ChunkTable table = chunk_table(all);
@@ -54,8 +54,8 @@ DiskMedium::DiskMedium(std::unique_ptr<ChunkFile> file, const std::map<int, Laye
     if (place.chunks.states >= 0) place.stored[1] = file_->has(place.chunks.states);
   }
   const DiskStaging staging = disk_staging(all);
-  updates_ = SlabRing(staging.update_slabs, staging.update_slab_bytes, host);
-  fetches_ = SlabRing(staging.fetch_slabs, staging.fetch_slab_bytes, host);
+  updates_ = SlabRing(staging.update_slabs, staging.update_slab_bytes, host, device);
+  fetches_ = SlabRing(staging.fetch_slabs, staging.fetch_slab_bytes, host, device);
 }
 
 DiskMedium::~DiskMedium() = default;

@@ -39,11 +39,11 @@ class DiskMedium final : public Medium {
  public:
   /// `layers`: by number, what the rank keeps of each. `staging`: charged to `host` (null: nobody).
   /// `agree`: returns when all ranks have called it; called on a thread of the medium's. `trace`, of
-  /// reads and writes, outlives the medium.
+  /// reads and writes, outlives the medium. `device`: what copies from its slabs.
   DiskMedium(
       std::unique_ptr<ChunkFile> file, const std::map<int, LayerOnDisk>& layers,
       MemoryAccount* host, std::function<void()> agree = [] {}, LaneTrace* trace = nullptr,
-      std::unique_ptr<Medium> below = device_medium());
+      std::unique_ptr<Medium> below = device_medium(), Device device = {});
   ~DiskMedium() override;
 
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;

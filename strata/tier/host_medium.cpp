@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "strata/device/account.h"
+#include "strata/device/pinned.h"
 #include "strata/tier/disk_medium.h"
 
 namespace strata {
@@ -21,11 +23,18 @@ class Arrival final : public Transfer {
 
 }  // namespace
 
+HostMedium::HostMedium(LinkOptions link, std::unique_ptr<Medium> below, LaneTrace* trace,
+                       const CopyStreams& streams)
+    : compute_(streams.compute),
+      slots_(streams.compute),
+      link_(link, trace, streams.to_device, streams.to_host),
+      below_(std::move(below)) {}
+
 HostMedium::HostMedium(LinkOptions link, std::unique_ptr<DiskMedium> disk, LaneTrace* trace,
-                       Device device)
-    : link_(link, trace, device),
-      below_(std::move(disk)),
-      disk_(static_cast<DiskMedium*>(below_.get())) {}
+                       const CopyStreams& streams)
+    : HostMedium(link, std::unique_ptr<Medium>(std::move(disk)), trace, streams) {
+  disk_ = static_cast<DiskMedium*>(below_.get());
+}
 
 HostMedium::~HostMedium() = default;
 
@@ -37,43 +46,55 @@ std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
   if (!weights || state.own().size() == 0) return nullptr;
   // Replicas that hold a part each exchange them (the machine does); there is nothing to fetch here.
   if (state.placement.shard.size() < state.own().size()) return nullptr;
-  if (!state.weights.present())
-    state.weights.install(
-        at::empty(state.weights.tensor().sizes(), state.weights.tensor().options()));
+  Event free = state.used;
+  if (!state.weights.present()) {
+    DeviceSlots::Slot slot =
+        slots_.take(state.weights.tensor().numel(), state.weights.tensor().scalar_type());
+    state.weights.install(std::move(slot.bytes));
+    free = std::move(slot.free);
+  }
   if (state.placement.on_disk(StateKind::kWeightShard)) {
     return std::make_unique<Arrival>(
         disk_->pass_weights(state, [&](const at::Tensor& bytes, std::vector<Event> after) {
+          after.push_back(free);
           return link_.to_device(state.weights.bytes(), bytes, std::move(after), state.layer);
         }));
   }
   return std::make_unique<Arrival>(
       link_.to_device(state.weights.bytes(), state.weight_shard.bytes(),
-                      {state.pending_on(StateKind::kWeightShard)}, state.layer));
+                      {state.pending_on(StateKind::kWeightShard), free}, state.layer));
 }
 
 std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
   if (!state.placement.tiers.updates_on_host() || state.placement.on_disk(kind))
     return below_->evict(state, kind);
   if (kind == StateKind::kWeights) {
-    if (!state.placement.whole_weights && state.weights.present()) state.weights.remove();
+    if (!state.placement.whole_weights && state.weights.present())
+      slots_.give_back(state.weights.remove(), state.used);
     return nullptr;
   }
   if (kind != StateKind::kGradients || !state.gradients.present()) return nullptr;
-  offloaded_.synchronize();
+  compute_.wait(offloaded_);  // a device does; on a CPU the rank
+  leaving_ = at::Tensor();
   if (state.placement.borrows_gradients) lend_gradient_buffer(state);
   const FlatRange shard = state.placement.shard;
   const at::Tensor bytes =
       state.placement.whole_gradients ? state.gradients.bytes() : state.gradients.remove();
   offloaded_ =
       link_.to_host(state.gradient_shard.bytes(), bytes.narrow(0, shard.begin, shard.size()),
-                    {state.pending_on(StateKind::kGradientShard)}, state.layer);
+                    {state.pending_on(StateKind::kGradientShard), compute_.record()}, state.layer);
+  // The link holds host memory alone.
+  if (compute_.queue()) leaving_ = bytes;
   state.pending_on(StateKind::kGradientShard) = offloaded_;
   return std::make_unique<Arrival>(offloaded_);
 }
 
 void HostMedium::make_gradient_buffers(int buffers, std::int64_t numel) {
   for (int i = 0; i < buffers; ++i)
-    gradient_buffers_.push_back({at::empty({numel}, host_options(at::kFloat))});
+    gradient_buffers_.push_back(
+        {compute_.queue()
+             ? pinned_bytes(numel * 4, compute_.device(), current_memory_account()).view(at::kFloat)
+             : at::empty({numel}, host_options(at::kFloat))});
 }
 
 // The link waits, not the rank, until the update of the layer before has read its gradient.

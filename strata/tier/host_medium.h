@@ -5,6 +5,11 @@
 /// Device bytes follow the program, not the clock: a fetch takes its bytes when it starts, and an offload
 /// waits for the one before, so that one leaving gradient is there beside the next.
 ///
+/// A device that works behind the rank's back waits in its place: nothing here makes the rank wait for it.
+/// Copies go behind each other and behind events of the compute stream:
+///   - weights come into a place (device_slots.h) behind its last use, and are used behind their arrival;
+///   - a gradient leaves behind what made it, and its memory is given out again behind its copy.
+///
 /// Source   Ren et al. 2021 (ZeRO-Offload); Sun et al. 2022 (STRONGHOLD).
 /// Threads  a rank's; the copies run on the link's lanes.
 /// Cost     a step and layer: its weights in twice (once with a window that keeps it), its gradients out
@@ -16,9 +21,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "strata/device/link.h"
+#include "strata/tier/device_slots.h"
 #include "strata/tier/layer_state.h"
 #include "strata/tier/medium.h"
 
@@ -26,14 +33,23 @@ namespace strata {
 
 class DiskMedium;
 
+/// Of a rank: where it computes, and where copies to and from its device run.
+struct CopyStreams {
+  CopyStreams(Device device = {})  // NOLINT: any device has them
+      : CopyStreams(Stream::compute(device), Stream(device), Stream(device)) {}
+  CopyStreams(Stream compute, Stream to_device, Stream to_host)
+      : compute(std::move(compute)), to_device(std::move(to_device)), to_host(std::move(to_host)) {}
+
+  Stream compute, to_device, to_host;
+};
+
 class HostMedium final : public Medium {
  public:
   /// `below`: of what the layers keep on the device. `trace`, of the copies, outlives the medium.
   explicit HostMedium(LinkOptions link = {}, std::unique_ptr<Medium> below = device_medium(),
-                      LaneTrace* trace = nullptr, Device device = {})
-      : link_(link, trace, device), below_(std::move(below)) {}
+                      LaneTrace* trace = nullptr, const CopyStreams& streams = {});
   HostMedium(LinkOptions link, std::unique_ptr<DiskMedium> disk, LaneTrace* trace = nullptr,
-             Device device = {});
+             const CopyStreams& streams = {});
   ~HostMedium() override;
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
@@ -41,7 +57,8 @@ class HostMedium final : public Medium {
     return below_->written(state, kind, event);
   }
 
-  /// Makes the buffers, of `numel` elements each, that layers borrow for their gradients.
+  /// Makes the buffers, of `numel` elements each, that layers borrow for their gradients; charged to the
+  /// calling thread's account.
   void make_gradient_buffers(int buffers, std::int64_t numel);
 
   Link& link() { return link_; }
@@ -56,8 +73,11 @@ class HostMedium final : public Medium {
 
   void lend_gradient_buffer(LayerState& state);
 
-  Link link_;
-  Event offloaded_;  // the last one
+  Stream compute_;
+  DeviceSlots slots_;
+  at::Tensor leaving_;  // of a device that works behind the rank's back: what is offloaded
+  Event offloaded_;     // the last one
+  Link link_;           // behind what it copies from and to
   std::vector<GradientBuffer> gradient_buffers_;
   std::size_t next_buffer_ = 0;
   std::unique_ptr<Medium> below_;

@@ -79,6 +79,10 @@ struct LayerState {
   /// What reads weights on the host for a commit; updates wait for it, fetches need not.
   Event busy;
 
+  /// Of weights that come from the host, where the device works behind the rank's back: its last use of
+  /// them. Who writes over them does so behind it.
+  Event used;
+
   FlatRange own() const { return {0, layout->own_numel}; }
 };
 

@@ -7,6 +7,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/device/account.h"
+#include "strata/device/pinned.h"
 #include "strata/disk/aligned_buffer.h"
 
 namespace strata {
@@ -24,8 +25,12 @@ at::Tensor aligned_bytes(std::int64_t bytes, MemoryAccount* account) {
       host_options(at::kByte));
 }
 
-SlabRing::SlabRing(int slabs, std::int64_t bytes, MemoryAccount* account) {
-  for (int i = 0; i < slabs; ++i) slabs_.push_back({.bytes = aligned_bytes(bytes, account)});
+// Pinned memory begins at a page, too.
+SlabRing::SlabRing(int slabs, std::int64_t bytes, MemoryAccount* account, Device device) {
+  for (int i = 0; i < slabs; ++i)
+    slabs_.push_back({.bytes = device.kind == DeviceKind::kCpu
+                                   ? aligned_bytes(bytes, account)
+                                   : pinned_bytes(bytes, device, account)});
 }
 
 Slab& SlabRing::take(int layer) {

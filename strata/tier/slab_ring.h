@@ -35,7 +35,8 @@ struct Slab {
 class SlabRing {
  public:
   SlabRing() = default;
-  SlabRing(int slabs, std::int64_t bytes, MemoryAccount* account);
+  /// `device`: what copies from them.
+  SlabRing(int slabs, std::int64_t bytes, MemoryAccount* account, Device device = {});
 
   /// The slab that was given out longest ago and is not leased, for another layer. `busy` stays.
   Slab& take(int layer);

@@ -9,6 +9,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/device/account.h"
+#include "strata/device/pinned.h"
 
 namespace strata {
 namespace {
@@ -22,12 +23,30 @@ FlatBuffer zeroed(std::int64_t numel, at::ScalarType dtype, Device device) {
   return buffer;
 }
 
-void make_buffers(LayerState& state, Device device, MemoryAccount* host) {
+// What only the host has, though the device brings it there or fetches copies of it.
+bool lives_on_host(const LayerState& state, StateKind kind) {
+  return state.placement.tiers.updates_on_host() && kind != StateKind::kWeights &&
+         kind != StateKind::kGradients;
+}
+
+// What a device copies from and to beside other work.
+FlatBuffer pinned(std::int64_t numel, at::ScalarType dtype, Device device, MemoryAccount* account) {
+  FlatBuffer buffer(numel, dtype, Device{});
+  const auto bytes = static_cast<std::int64_t>(buffer.tensor().nbytes());
+  buffer.install(pinned_bytes(bytes, device, account).view(dtype));
+  return buffer;
+}
+
+void make_buffers(LayerState& state, const Stream& compute, MemoryAccount* host) {
+  const Device device = compute.device();
   const ShardPlacement& placement = state.placement;
   const LayerLayout& layout = *state.layout;
   const bool on_host = placement.tiers.updates_on_host();
   const auto shard = [&](StateKind kind, at::ScalarType dtype) {
     if (placement.on_disk(kind)) return FlatBuffer(placement.shard.size(), dtype, Device{});
+    const bool travels = kind != StateKind::kOptimizer && placement.shard.size() > 0;
+    if (on_host && travels && compute.queue())
+      return pinned(placement.shard.size(), dtype, device, host);
     const AccountScope account(on_host ? host : current_memory_account());
     return zeroed(placement.shard.size(), dtype, on_host ? Device{} : device);
   };
@@ -202,13 +221,29 @@ LayerStore::LayerStore(std::unique_ptr<Medium> medium, Residency residency, Stre
                        MemoryAccount* host)
     : medium_(std::move(medium)), residency_(residency), host_(host), stream_(std::move(compute)) {}
 
+// Memory that a copy still writes to is given out again behind it. What peers send may never come.
+LayerStore::~LayerStore() {
+  if (!stream_.queue()) return;
+  for (auto& [layer, entry] : entries_) {
+    const ShardPlacement& placement = entry.state.placement;
+    if (!placement.tiers.updates_on_host() || placement.gathered_weights) continue;
+    for (const StateKind kind : kKinds) {
+      try {
+        finish(entry, kind);
+      } catch (const std::exception&) {
+        // Whoever asked for it knows.
+      }
+    }
+  }
+}
+
 void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlacement& placement) {
   Entry entry;
   LayerState& state = entry.state;
   state.layer = layer;
   state.layout = &layout;
   state.placement = placement;
-  make_buffers(state, stream_.device(), host_);
+  make_buffers(state, stream_, host_);
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
     const std::string& tie = layout.specs[i].tie;
@@ -277,9 +312,11 @@ void LayerStore::finish(Entry& entry, StateKind kind) {
 }
 
 void LayerStore::wait(const LayerState& state, StateKind kind, const Event& event) {
-  if (event.query()) return stream_.wait(event);  // it may have failed
+  const bool on_host = lives_on_host(state, kind);
+  const auto wait = [&] { on_host ? event.synchronize() : stream_.wait(event); };
+  if (event.query()) return wait();  // it may have failed
   const double begin = now_seconds();
-  stream_.wait(event);
+  wait();
   waited(state, kind, begin);
 }
 
@@ -388,9 +425,13 @@ void LayerStore::end_lease(int layer, StateKinds kinds) noexcept {
   for (const StateKind kind : kKinds) {
     if (!kinds.contains(kind)) continue;
     if (--entry.status[static_cast<int>(kind)].leases > 0) continue;
-    if (residency_ == Residency::kUntilReleased && !entry.state.placement.on_disk(kind)) continue;
+    const bool stays =
+        residency_ == Residency::kUntilReleased && !entry.state.placement.on_disk(kind);
     try {
-      leave(entry, kind);
+      // Such layers are no part of a recording (schedule/segments.cpp): the event is.
+      if (kind == StateKind::kWeights && entry.state.placement.tiers.updates_on_host())
+        entry.state.used = stream_.record();
+      if (!stays) leave(entry, kind);
     } catch (...) {
       failed_ = std::current_exception();
     }

@@ -96,6 +96,9 @@ class LayerStore {
   /// `compute`: where the rank's work is done; it waits for transfers.
   LayerStore(std::unique_ptr<Medium> medium, Residency residency, Stream compute,
              MemoryAccount* host = nullptr);
+  LayerStore(LayerStore&&) = default;
+  LayerStore& operator=(LayerStore&&) = delete;
+  ~LayerStore();
 
   /// Makes the (zeroed) buffers of a layer. A tied weight whose owner was inserted before is a view
   /// of the owner's bytes; otherwise its use gets a replica of its own, which stays.
@@ -114,7 +117,7 @@ class LayerStore {
   /// nothing was leased since.
   void written(int layer, StateKinds kinds, const Event& event);
 
-  /// Waits for what the host does with a kind of a layer.
+  /// Waits for what is done with a kind of a layer: where the device has it, the device does.
   void wait(int layer, StateKind kind, const Event& event) {
     wait(entry(layer).state, kind, event);
   }

@@ -1,0 +1,97 @@
+// Weights on a disk, for a device that works behind the rank's back: a slab is filled again behind the copy
+// from it, and a layer computes behind the copy of what was read.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "strata/disk/disk_forms_test.h"
+#include "strata/tier/delayed_device_test.h"
+#include "strata/tier/disk_medium.h"
+#include "strata/tier/store.h"
+
+namespace strata {
+namespace {
+
+constexpr int kLayers = 6;
+
+const LayerLayout& layout() {
+  static const LayerLayout layout =
+      make_layout({{.name = "w", .shape = {64, 32}, .decay = true}}, {false});
+  return layout;
+}
+double times_numel(double value) { return value * static_cast<double>(layout().own_numel); }
+
+struct DelayedDisk : testing::Test, DelayedDevice {
+  DelayedDisk() {
+    std::map<int, LayerOnDisk> layers;
+    std::vector<LayerOnDisk> values;
+    for (int layer = 0; layer < kLayers; ++layer) {
+      layers[layer] = {.weights = layout().own_numel * 4,
+                       .states = layout().own_numel * 4,
+                       .fetches_weights = true};
+      values.push_back(layers[layer]);
+    }
+    ChunkFileOptions options;
+    options.file.depth = 2;
+    auto medium = std::make_unique<DiskMedium>(
+        ChunkFile::create(folder.path("run"), chunk_table(values).bytes, options), layers, &host);
+    store = std::make_unique<LayerStore>(
+        std::make_unique<HostMedium>(LinkOptions{}, std::move(medium), nullptr, streams),
+        Residency::kUntilReleased, streams.compute, &host);
+    for (int layer = 0; layer < kLayers; ++layer)
+      store->insert(layer, layout(),
+                    {.shard = {0, layout().own_numel},
+                     .whole_weights = false,
+                     .whole_gradients = false,
+                     .tiers = {Tier::kDisk, Tier::kHost, Tier::kDisk},
+                     .optimizer_slots = 1});
+    for (int layer = 0; layer < kLayers; ++layer) {
+      store->acquire(layer, StateKind::kWeightShard).weight_shard().fill_(layer + 1);
+      store->written(layer, StateKind::kWeightShard, {});
+    }
+  }
+  void use(int layer, double& sum) {
+    add_up(store->acquire(layer, StateKind::kWeights).flat_weights(), sum);
+  }
+
+  DiskScratch folder;
+  MemoryAccount host{"host"};
+  std::unique_ptr<LayerStore> store;
+};
+
+// More layers on their way than there are slabs: each waits for the copy from its slab, the rank for none.
+TEST_F(DelayedDisk, ASlabIsFilledAgainBehindTheCopyFromIt) {
+  in->hold();
+  for (int layer = 0; layer < kLayers; ++layer) store->prefetch(layer, StateKind::kWeights);
+  let_others_run();
+  in->release();
+  std::vector<double> sums(kLayers);
+  for (int layer = 0; layer < kLayers; ++layer) use(layer, sums[layer]);
+  compute->synchronize();
+  for (int layer = 0; layer < kLayers; ++layer) EXPECT_EQ(sums[layer], times_numel(layer + 1));
+}
+
+TEST_F(DelayedDisk, APlaceIsFilledBehindItsLastUse) {
+  double first = 0, second = 0;
+  store->prefetch(0, StateKind::kWeights);
+  store->prefetch(1, StateKind::kWeights);
+  use(1, second);
+  compute->synchronize();
+  compute->hold();
+  const std::jthread later([this] {
+    let_others_run();
+    compute->release();
+  });
+  use(0, first);
+  store->release(0, StateKind::kWeights);
+  store->prefetch(2, StateKind::kWeights);
+  use(2, second);
+  compute->synchronize();
+  EXPECT_EQ(first, times_numel(1));
+  EXPECT_EQ(second, times_numel(3));
+}
+
+}  // namespace
+}  // namespace strata

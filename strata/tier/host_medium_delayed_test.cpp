@@ -1,0 +1,365 @@
+// The same on a device that works behind the rank's back: every wait is the device's, and each that is
+// missing shows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "strata/device/account.h"
+#include "strata/device/lane.h"
+#include "strata/tier/delayed_device_test.h"
+#include "strata/tier/device_slots.h"
+#include "strata/tier/store.h"
+
+namespace strata {
+namespace {
+
+constexpr LayerTiers kAllOnHost{Tier::kHost, Tier::kHost, Tier::kHost};
+constexpr LayerTiers kZeroOffload{Tier::kDevice, Tier::kHost, Tier::kHost};
+constexpr StateKinds kUpdated = StateKind::kWeightShard | StateKind::kGradientShard;
+
+const LayerLayout& layout() {
+  static const LayerLayout layout =
+      make_layout({{.name = "w", .shape = {32, 32}, .decay = true}}, {false});
+  return layout;
+}
+double times_numel(double value) { return value * static_cast<double>(layout().own_numel); }
+
+struct DelayedHostTier : testing::Test, DelayedDevice {
+  DelayedHostTier() { make(kAllOnHost); }
+
+  void make(const LayerTiers& tiers, int gradient_buffers = 0) {
+    auto medium = std::make_unique<HostMedium>(LinkOptions{}, device_medium(), nullptr, streams);
+    if (gradient_buffers > 0) medium->make_gradient_buffers(gradient_buffers, layout().own_numel);
+    store = std::make_unique<LayerStore>(std::move(medium), Residency::kUntilReleased,
+                                         streams.compute, &host);
+    for (int layer = 0; layer < kLayers; ++layer)
+      store->insert(layer, layout(),
+                    {.shard = {0, layout().own_numel},
+                     .whole_weights = !tiers.fetches_weights(),
+                     .whole_gradients = !tiers.offloads_gradients(),
+                     .borrows_gradients = gradient_buffers > 0,
+                     .tiers = tiers});
+  }
+
+  void set_weights(int layer, float value) {
+    store->acquire(layer, StateKind::kWeightShard).weight_shard().fill_(value);
+    store->written(layer, StateKind::kWeightShard, {});
+  }
+  // As a forward: the kernel runs later.
+  void use(int layer, double& sum) {
+    add_up(store->acquire(layer, StateKind::kWeights).flat_weights(), sum);
+  }
+  // As a backward and its offload.
+  void make_gradient(int layer, float value) {
+    {
+      const Lease lease = store->acquire(layer, StateKind::kGradients);
+      lease.open_gradients();
+      fill(lease.flat_gradients(), value);
+    }
+    store->release(layer, StateKind::kGradients);
+  }
+  // By the host, when it is there.
+  double gradient(int layer) {
+    return store->acquire(layer, StateKind::kGradientShard).gradient_shard().sum().item<double>();
+  }
+  void compute_done() const { compute->synchronize(); }
+
+  static constexpr int kLayers = 6;
+  MemoryAccount host{"host"};
+  std::unique_ptr<LayerStore> store;
+};
+
+TEST_F(DelayedHostTier, WeightsAreUsedBehindTheirArrival) {
+  set_weights(0, 3);
+  in->hold();
+  store->prefetch(0, StateKind::kWeights);
+  double sum = 0;
+  use(0, sum);
+  let_others_run();
+  in->release();
+  compute_done();
+  EXPECT_EQ(sum, times_numel(3));
+}
+
+TEST_F(DelayedHostTier, APlaceIsFilledBehindItsLastUse) {
+  set_weights(0, 3);
+  set_weights(1, 5);
+  double first = 0, second = 0;
+  store->prefetch(0, StateKind::kWeights);
+  compute_done();
+  compute->hold();
+  const void* place = nullptr;
+  {
+    const Lease lease = store->acquire(0, StateKind::kWeights);
+    place = lease.flat_weights().const_data_ptr();
+    add_up(lease.flat_weights(), first);
+  }
+  store->release(0, StateKind::kWeights);
+  store->prefetch(1, StateKind::kWeights);
+  EXPECT_EQ(store->state(1).weights.bytes().const_data_ptr(), place);
+  let_others_run();
+  compute->release();
+  use(1, second);
+  compute_done();
+  EXPECT_EQ(first, times_numel(3));
+  EXPECT_EQ(second, times_numel(5));
+}
+
+// A window of two: the fetch of a layer waits for the layer that had its place, not for the one that is computed.
+TEST_F(DelayedHostTier, AFetchRunsAheadOfTheComputeStream) {
+  std::vector<double> sums(kLayers);
+  for (int layer = 0; layer < 3; ++layer) set_weights(layer, 1);
+  use(0, sums[0]);
+  use(1, sums[1]);
+  compute_done();
+  compute->hold();
+  double again = 0;
+  use(1, again);
+  store->release(0, StateKind::kWeights);
+  store->prefetch(2, StateKind::kWeights);
+  in->synchronize();  // would wait for ever behind what the compute stream does now
+  compute->release();
+  compute_done();
+  EXPECT_EQ(again, times_numel(1));
+}
+
+TEST_F(DelayedHostTier, WeightsThatStayAreWrittenOverBehindTheirLastUse) {
+  make(kZeroOffload);
+  set_weights(0, 3);
+  double before = 0, after = 0;
+  store->prefetch(0, StateKind::kWeights);
+  compute_done();
+  compute->hold();
+  use(0, before);
+  set_weights(0, 5);
+  store->prefetch(0, StateKind::kWeights);
+  let_others_run();
+  compute->release();
+  use(0, after);
+  compute_done();
+  EXPECT_EQ(before, times_numel(3));
+  EXPECT_EQ(after, times_numel(5));
+}
+
+TEST_F(DelayedHostTier, AGradientLeavesBehindWhatMadeIt) {
+  for (const LayerTiers& tiers : {kAllOnHost, kZeroOffload}) {
+    make(tiers);
+    compute->hold();
+    make_gradient(0, 3);
+    let_others_run();
+    compute->release();
+    EXPECT_EQ(gradient(0), times_numel(3));
+  }
+}
+
+TEST_F(DelayedHostTier, AGradientsMemoryIsGivenOutAgainBehindItsCopy) {
+  out->hold();
+  make_gradient(1, 3);
+  make_gradient(0, 5);  // the device waits here, and lets the first one go
+  let_others_run();
+  out->release();
+  EXPECT_EQ(gradient(1), times_numel(3));
+  EXPECT_EQ(gradient(0), times_numel(5));
+}
+
+// Where gradients stay on the device, too: the next step's is written over the one that leaves.
+TEST_F(DelayedHostTier, AGradientThatStaysIsWrittenOverBehindItsCopy) {
+  ShardPlacement placement{.shard = {0, layout().own_numel}, .tiers = kZeroOffload};
+  store->insert(0, layout(), placement);
+  out->hold();
+  make_gradient(0, 3);
+  {
+    const Lease lease = store->acquire(0, StateKind::kGradients);
+    fill(lease.flat_gradients(), 5);
+  }
+  let_others_run();
+  out->release();
+  EXPECT_EQ(gradient(0), times_numel(3));
+}
+
+TEST_F(DelayedHostTier, TheHostReadsAGradientWhenItHasArrived) {
+  out->hold();
+  make_gradient(0, 3);
+  const std::jthread later([this] {
+    let_others_run();
+    out->release();
+  });
+  EXPECT_EQ(gradient(0), times_numel(3));
+}
+
+TEST_F(DelayedHostTier, TheRankWaitsForNothingButItsHost) {
+  for (int layer = 0; layer < kLayers; ++layer) set_weights(layer, 1);
+  std::vector<double> sums(kLayers);
+  for (const auto& queue : {compute, in, out}) queue->hold();
+  for (int layer = 0; layer < kLayers; ++layer) {
+    store->prefetch(layer, StateKind::kWeights);
+    use(layer, sums[layer]);
+    store->release(layer, StateKind::kWeights);
+    make_gradient(layer, 2);
+  }
+  for (const auto& queue : {compute, in, out}) queue->release();
+  compute_done();
+  for (int layer = 0; layer < kLayers; ++layer) {
+    EXPECT_EQ(sums[layer], times_numel(1));
+    EXPECT_EQ(gradient(layer), times_numel(2));
+  }
+}
+
+// It is torn down while copies run: what they write to is no longer anybody's before they end.
+TEST_F(DelayedHostTier, EndsBehindItsCopies) {
+  make(kZeroOffload);
+  set_weights(0, 3);
+  in->hold();
+  out->hold();
+  store->prefetch(0, StateKind::kWeights);
+  make_gradient(1, 2);
+  const auto* const weights = store->state(0).weights.bytes().const_data_ptr<float>();
+  const at::Tensor gradient = store->state(1).gradient_shard.bytes();
+  const std::jthread later([this] {
+    let_others_run();
+    in->release();
+    out->release();
+  });
+  store.reset();
+  compute_done();
+  EXPECT_NE(weights[0], 3.0f);  // it was freed behind the copy, not before
+  EXPECT_EQ(gradient.sum().item<double>(), times_numel(2));
+}
+
+// Steps of a window: fetch ahead, compute, offload, update on the host. All is a function of what came before,
+// so one early copy or late wait changes the end.
+std::vector<double> train(LayerStore& store, int layers, int window,
+                          const std::function<void(std::function<void()>)>& give) {
+  const auto numel = layout().own_numel;
+  Lane updates;
+  const auto activation = std::make_shared<double>(1.0);
+  for (int layer = 0; layer < layers; ++layer) {
+    const Lease lease = store.acquire(layer, kUpdated);
+    lease.weight_shard().fill_(layer + 1);
+  }
+  for (int layer = 0; layer < layers; ++layer) store.written(layer, kUpdated, {});
+  std::vector<int> here;
+  const auto fetch = [&](int layer, int keep) {
+    if (layer < 0 || layer >= layers || std::ranges::count(here, layer)) return;
+    if (static_cast<int>(here.size()) == window) {
+      const auto victim = std::ranges::find_if(here, [&](int other) { return other != keep; });
+      store.release(*victim, StateKind::kWeights);
+      here.erase(victim);
+    }
+    store.prefetch(layer, StateKind::kWeights);
+    here.push_back(layer);
+  };
+  for (int step = 0; step < 6; ++step) {
+    for (int layer = 0; layer < layers; ++layer) {
+      fetch(layer, layer);
+      fetch(layer + 1, layer);
+      const Lease lease = store.acquire(layer, StateKind::kWeights);
+      give([=, w = lease.flat_weights().const_data_ptr<float>()] {
+        double sum = 0;
+        for (std::int64_t i = 0; i < numel; ++i) sum += w[i];
+        *activation = 0.5 * *activation + sum / static_cast<double>(numel);
+      });
+    }
+    for (int layer = layers - 1; layer >= 0; --layer) {
+      fetch(layer, layer);
+      fetch(layer - 1, layer);
+      {
+        const Lease lease = store.acquire(layer, StateKind::kWeights | StateKind::kGradients);
+        lease.open_gradients();
+        give([=, w = lease.flat_weights().const_data_ptr<float>(),
+              g = lease.flat_gradients().data_ptr<float>()] {
+          for (std::int64_t i = 0; i < numel; ++i)
+            g[i] += 0.25f * w[i] + static_cast<float>(0.01 * *activation);
+        });
+      }
+      store.release(layer, StateKind::kGradients);
+    }
+    for (int layer = 0; layer < layers; ++layer) {
+      std::vector<Event> pending;
+      Event updated;
+      {
+        const Lease lease = store.acquire(layer, kUpdated, pending);
+        updated = updates.submit(
+            [w = lease.weight_shard(), g = lease.gradient_shard()] { w.sub_(g, 0.1); },
+            std::move(pending));
+      }
+      store.written(layer, kUpdated, updated);
+      std::erase(here, layer);  // the past
+    }
+  }
+  std::vector<double> sums;
+  for (int layer = 0; layer < layers; ++layer)
+    sums.push_back(
+        store.acquire(layer, StateKind::kWeightShard).weight_shard().sum().item<double>());
+  return sums;
+}
+
+TEST_F(DelayedHostTier, TrainsToTheSameBitsAsADeviceThatIsTheHost) {
+  std::map<int, std::vector<double>> expected;
+  for (const int window : {2, 3}) {
+    LayerStore store(std::make_unique<HostMedium>());
+    for (int layer = 0; layer < kLayers; ++layer)
+      store.insert(layer, layout(),
+                   {.shard = {0, layout().own_numel},
+                    .whole_weights = false,
+                    .whole_gradients = false,
+                    .tiers = kAllOnHost});
+    expected[window] =
+        train(store, kLayers, window, [](const std::function<void()>& work) { work(); });
+  }
+  EXPECT_EQ(expected[2], expected[3]);
+  for (int round = 0; round < 8; ++round) {
+    make(kAllOnHost);
+    const int window = 2 + round % 2;
+    EXPECT_EQ(train(*store, kLayers, window,
+                    [this](std::function<void()> work) { compute->give(std::move(work)); }),
+              expected[window]);
+  }
+}
+
+struct DelayedSlots : testing::Test, DelayedDevice {};
+
+TEST_F(DelayedSlots, AreWrittenToBehindWhoeverHadTheMemoryBefore) {
+  DeviceSlots slots(streams.compute);
+  compute->hold();
+  const DeviceSlots::Slot fresh = slots.take(8, at::kFloat);
+  EXPECT_FALSE(fresh.free.query());
+  compute->release();
+  fresh.free.synchronize();
+  slots.give_back(fresh.bytes, {});
+  EXPECT_TRUE(slots.take(8, at::kFloat).free.query());
+}
+
+TEST_F(DelayedSlots, MakeRoomBehindTheirLastUse) {
+  DeviceSlots slots(streams.compute);
+  at::Tensor bytes = slots.take(8, at::kFloat).bytes;
+  bytes.fill_(3);
+  in->hold();
+  const auto* const place = bytes.const_data_ptr<float>();
+  slots.give_back(std::move(bytes), streams.to_device.record());
+  const DeviceSlots::Slot other = slots.take(16, at::kFloat);  // the first makes room
+  let_others_run();
+  EXPECT_EQ(place[0], 3.0f);
+  in->release();
+  compute->synchronize();
+  EXPECT_NE(place[0], 3.0f);
+}
+
+TEST(DeviceSlots, AreMemoryAsAnyOtherWhereTheCallerDoesTheWork) {
+  install_accounting_allocator();
+  MemoryAccount account("device");
+  const AccountScope scope(account);
+  DeviceSlots slots{Stream()};
+  DeviceSlots::Slot slot = slots.take(256, at::kFloat);
+  EXPECT_EQ(account.current_bytes(), 1024);
+  slots.give_back(std::move(slot.bytes), {});
+  EXPECT_EQ(account.current_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace strata
