@@ -6,28 +6,42 @@
 #include "strata/base/measurement.h"
 #include "strata/device/account.h"
 #include "strata/device/device.h"
+#include "strata/device/pinned.h"
 
 namespace strata {
 
+OffloadedActivations::~OffloadedActivations() {
+  try {
+    clear();
+  } catch (const std::exception&) {
+    // Whoever waited for a copy knows.
+  }
+}
+
 // The smallest free one that is long enough: the last micro-batch may be shorter than the others.
-at::Tensor OffloadedActivations::host_buffer(const at::Tensor& input) {
+OffloadedActivations::HostBuffer OffloadedActivations::host_buffer(const at::Tensor& input) {
   auto best = free_.end();
   for (auto free = free_.begin(); free != free_.end(); ++free) {
-    if (free->scalar_type() != input.scalar_type() || free->numel() < input.numel()) continue;
-    if (best == free_.end() || free->numel() < best->numel()) best = free;
+    if (free->bytes.scalar_type() != input.scalar_type() || free->bytes.numel() < input.numel())
+      continue;
+    if (best == free_.end() || free->bytes.numel() < best->bytes.numel()) best = free;
   }
   if (best != free_.end()) {
-    at::Tensor found = std::move(*best);
+    HostBuffer found = std::move(*best);
     free_.erase(best);
     return found;
   }
+  if (compute_.queue() && input.numel() > 0) {
+    const auto bytes = static_cast<std::int64_t>(input.nbytes());
+    return {pinned_bytes(bytes, compute_.device(), host_).view(input.scalar_type()), {}};
+  }
   const AccountScope account(host_);
-  return at::empty({input.numel()}, host_options(input.scalar_type()));
+  return {at::empty({input.numel()}, host_options(input.scalar_type())), {}};
 }
 
 double OffloadedActivations::wait(const Event& event) {
   const double begin = now_seconds();
-  event.synchronize();
+  compute_.wait(event);  // a device does; on a CPU the rank
   waited_seconds_ += now_seconds() - begin;
   return begin;
 }
@@ -37,7 +51,7 @@ void OffloadedActivations::end_offload() {
   Run& run = *std::exchange(leaving_, nullptr);
   wait(run.moved);
   for (std::size_t i = 0; i < run.inputs.size(); ++i)
-    if (run.host[i].defined()) run.inputs[i] = at::Tensor();
+    if (run.host[i].bytes.defined()) run.inputs[i] = at::Tensor();
 }
 
 void OffloadedActivations::offload(int layer, int micro_batch, std::vector<at::Tensor> inputs) {
@@ -46,12 +60,17 @@ void OffloadedActivations::offload(int layer, int micro_batch, std::vector<at::T
   STRATA_CHECK(is_new, "pipeline.offload");
   Run& run = entry->second;
   run.host.resize(inputs.size());
+  for (at::Tensor& input : inputs) {
+    run.shapes.push_back(input.sizes().vec());
+    if (input.is_floating_point()) input = input.detach().contiguous();
+  }
+  const Event made = compute_.record();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    run.shapes.push_back(inputs[i].sizes().vec());
     if (!inputs[i].is_floating_point()) continue;
-    inputs[i] = inputs[i].detach().contiguous();
-    run.host[i] = host_buffer(inputs[i]);
-    run.moved = link_.to_host(run.host[i].narrow(0, 0, inputs[i].numel()), inputs[i], {}, layer);
+    HostBuffer& host = run.host[i] = host_buffer(inputs[i]);
+    host.busy = link_.to_host(host.bytes.narrow(0, 0, inputs[i].numel()), inputs[i],
+                              {made, host.busy}, layer);
+    run.moved = host.busy;
   }
   run.inputs = std::move(inputs);
   leaving_ = &run;
@@ -60,11 +79,16 @@ void OffloadedActivations::offload(int layer, int micro_batch, std::vector<at::T
 void OffloadedActivations::fetch(int layer, int micro_batch) {
   end_offload();
   Run& run = runs_.at({layer, micro_batch});
+  for (std::size_t i = 0; i < run.inputs.size(); ++i)
+    if (const at::Tensor& bytes = run.host[i].bytes; bytes.defined())
+      run.inputs[i] = at::empty(run.shapes[i], compute_.device().options(bytes.scalar_type()));
+  const Event free = compute_.record();  // whoever had the memory before is done
   for (std::size_t i = 0; i < run.inputs.size(); ++i) {
-    if (!run.host[i].defined()) continue;
-    run.inputs[i] = at::empty(run.shapes[i], device_.options(run.host[i].scalar_type()));
-    run.moved =
-        link_.to_device(run.inputs[i], run.host[i].narrow(0, 0, run.inputs[i].numel()), {}, layer);
+    HostBuffer& host = run.host[i];
+    if (!host.bytes.defined()) continue;
+    host.busy = link_.to_device(run.inputs[i], host.bytes.narrow(0, 0, run.inputs[i].numel()),
+                                {free, host.busy}, layer);
+    run.moved = host.busy;
   }
 }
 
@@ -73,14 +97,17 @@ std::vector<at::Tensor> OffloadedActivations::take(int layer, int micro_batch) {
   STRATA_CHECK(entry != runs_.end(), "pipeline.take_activations");
   const double began = wait(entry->second.moved);
   if (trace_) trace_->add_wait(Op::kFetchActivations, layer, began);
-  for (at::Tensor& host : entry->second.host)
-    if (host.defined()) free_.push_back(std::move(host));
+  for (HostBuffer& host : entry->second.host)
+    if (host.bytes.defined()) free_.push_back(std::move(host));
   std::vector<at::Tensor> inputs = std::move(entry->second.inputs);
   runs_.erase(entry);
   return inputs;
 }
 
 void OffloadedActivations::clear() {
+  // A CPU's copies hold what they copy.
+  if (compute_.queue())
+    for (const auto& [place, run] : runs_) compute_.wait(run.moved);
   leaving_ = nullptr;
   runs_.clear();
 }

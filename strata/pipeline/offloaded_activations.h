@@ -3,6 +3,10 @@
 /// Device bytes follow the program, not the clock: an offload waits for the one before and lets its bytes
 /// go; a fetch takes its bytes when it starts. Host memory is kept for the next ones of the same size.
 ///
+/// A device that works behind the rank's back waits in the rank's place. Its memory is given out in the
+/// order of the compute stream: a copy into it goes behind what was given to that stream, and it is given
+/// out again behind the copies from and to it.
+///
 /// Source   Rajbhandari et al. 2021 (ZeRO-Infinity), section 5.1.
 /// Threads  the rank's; copies run on the link's lanes.
 /// Errors   InternalError: inputs that are not there, or there twice.
@@ -25,10 +29,13 @@ class MemoryAccount;
 class OffloadedActivations {
  public:
   /// `host`: charged for what lies there; null: nobody.
-  /// `trace`: of waits within a recompute; null: nobody draws them.
-  explicit OffloadedActivations(Link& link, Device device = {}, MemoryAccount* host = nullptr,
-                                TraceLog* trace = nullptr)
-      : link_(link), device_(device), host_(host), trace_(trace) {}
+  /// `compute`: where the rank's work is done. `trace`: of waits within a recompute; null: nobody draws them.
+  explicit OffloadedActivations(Link& link, Stream compute = Stream::compute({}),
+                                MemoryAccount* host = nullptr, TraceLog* trace = nullptr)
+      : link_(link), compute_(std::move(compute)), host_(host), trace_(trace) {}
+  ~OffloadedActivations();
+  OffloadedActivations(const OffloadedActivations&) = delete;
+  OffloadedActivations& operator=(const OffloadedActivations&) = delete;
 
   /// Integers, which all layers share, stay where they are.
   void offload(int layer, int micro_batch, std::vector<at::Tensor> inputs);
@@ -40,24 +47,28 @@ class OffloadedActivations {
   double waited_seconds() const { return waited_seconds_; }
 
  private:
+  struct HostBuffer {
+    at::Tensor bytes;  // flat, as long as the input or longer; undefined: it stays
+    Event busy;        // the last copy from or to it
+  };
   struct Run {
     std::vector<at::Tensor> inputs;  // on the device: leaving, or coming back; else undefined
-    std::vector<at::Tensor> host;    // flat, as long or longer; undefined: the input stays
+    std::vector<HostBuffer> host;
     std::vector<std::vector<std::int64_t>> shapes;
     Event moved;  // the last of their copies
   };
 
   void end_offload();
-  at::Tensor host_buffer(const at::Tensor& input);
+  HostBuffer host_buffer(const at::Tensor& input);
   double wait(const Event& event);  // returns when that began
 
   Link& link_;
-  Device device_;
+  Stream compute_;
   MemoryAccount* host_;
   TraceLog* trace_;
   std::map<std::pair<int, int>, Run> runs_;  // (layer, micro-batch)
   Run* leaving_ = nullptr;
-  std::vector<at::Tensor> free_;  // of the host
+  std::vector<HostBuffer> free_;
   double waited_seconds_ = 0;
 };
 

@@ -96,8 +96,8 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   for (const int layer : layers_) store_.insert(layer, model.layout(layer), placement_of(layer));
   make_gradient_buffers();
   if (host_medium_)
-    offloaded_ = std::make_unique<OffloadedActivations>(host_medium_->link(), world.device(),
-                                                        host_account_.get(), &trace_);
+    offloaded_ = std::make_unique<OffloadedActivations>(
+        host_medium_->link(), Stream::compute(world.device()), host_account_.get(), &trace_);
   machine_ =
       std::make_unique<StageMachine>(model, plan_, options_.machine, store_, optimizer_.get(),
                                      groups_, offloaded_.get(), &lane_trace_, options_.rows);
