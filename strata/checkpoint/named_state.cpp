@@ -3,6 +3,7 @@
 // write. What the runs fill is counted, which finds gaps and overlaps together.
 #include "strata/checkpoint/named_state.h"
 
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -13,7 +14,9 @@
 
 #include "strata/base/errors.h"
 #include "strata/comm/group.h"
+#include "strata/device/account.h"
 #include "strata/device/device.h"
+#include "strata/device/pinned.h"
 #include "strata/optim/master_weights.h"
 
 namespace strata {
@@ -91,6 +94,16 @@ class WholeState {
     }
   }
 
+  bool is_all(const std::vector<Run>& runs) const {
+    return runs.size() == 1 && runs[0].global == 0 && runs[0].numel == state_.numel();
+  }
+
+  // Of all of it, and nobody else's.
+  void become(const at::Tensor& local) {
+    whole_ = local.view(state_.shape);
+    filled_ += local.numel();
+  }
+
   at::Tensor take() {
     if (filled_ != state_.numel()) {
       throw InternalError({.operation = kAssembleOperation,
@@ -151,6 +164,10 @@ std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& st
     for (int peer = 0; peer < group.size(); ++peer) {
       const std::vector<Run> runs = theirs[static_cast<std::size_t>(peer)].take();
       if (runs.empty()) continue;
+      if (peer == group.rank() && states[i].is_copy && whole.is_all(runs)) {
+        whole.become(spanned(states[i]));
+        continue;
+      }
       whole.add(peer == group.rank()
                     ? spanned(states[i])
                     : group.import_buffer(peer, tag_of(static_cast<std::int64_t>(i))),
@@ -160,6 +177,46 @@ std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& st
   }
   group.barrier();  // all exported bytes were read
   return assembled;
+}
+
+// The copies are the compute stream's own work: an update that it is given later can't overtake them, and
+// one piece of pinned memory holds all, because each costs calls of the driver.
+HostStates copy_to_host(const std::vector<NamedState>& states, const Stream& compute) {
+  constexpr std::int64_t kAlignment = 64;
+  const auto type = compute.device().options(at::kByte).device().type();
+  const auto is_device = [&](const at::Tensor& x) {
+    return compute.queue() != nullptr && x.device().type() == type;
+  };
+  const auto room = [](const at::Tensor& x) {
+    return (static_cast<std::int64_t>(x.nbytes()) + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  std::int64_t bytes = 0;
+  for (const NamedState& state : states)
+    for (const at::Tensor& x : {state.local, state.remainder})
+      if (x.defined() && is_device(x)) bytes += room(x);
+  const at::Tensor pinned =
+      bytes > 0 ? pinned_bytes(bytes, compute.device(), current_memory_account()) : at::Tensor();
+  std::int64_t next = 0;
+  const auto copy = [&](const at::Tensor& x) {
+    if (!x.defined()) return x;
+    STRATA_CHECK(x.is_contiguous(), "checkpoint.copy_to_host");
+    if (!is_device(x) || x.numel() == 0) return x.cpu().clone();
+    const auto size = static_cast<std::int64_t>(x.nbytes());
+    at::Tensor host = pinned.narrow(0, next, size).view(x.scalar_type());
+    next += room(x);
+    compute.queue()->copy(host.data_ptr(), x.const_data_ptr(), x.nbytes());
+    return host;
+  };
+  HostStates copies;
+  for (const NamedState& state : states) {
+    NamedState& made = copies.states.emplace_back(state);
+    made.local = copy(state.local);
+    made.remainder = copy(state.remainder);
+    made.lease = {};
+    made.is_copy = true;
+  }
+  copies.copied = compute.record();
+  return copies;
 }
 
 std::int64_t NamedState::numel() const {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/device/device.h"
 #include "strata/nn/layout.h"
 
 namespace strata {
@@ -26,6 +27,7 @@ struct NamedState {
   std::vector<Run> runs;            ///< elements of `local` and where they lie in the whole
   at::Tensor remainder = {};  ///< beside bf16 weights: what they lack (optim/master_weights.h)
   std::shared_ptr<const Lease> lease = {};  ///< keeps the bytes here while the state is used
+  bool is_copy = false;  ///< nobody else has the bytes: they may become a part of something else
 
   std::int64_t numel() const;  ///< of the whole
 
@@ -36,6 +38,19 @@ struct NamedState {
   /// values() in the whole's shape; InternalError where this rank hasn't all of it.
   at::Tensor tensor() const;
 };
+
+/// States as they are when what the compute stream was given so far is done, in host memory of the calling
+/// thread's account.
+struct HostStates {
+  std::vector<NamedState> states;
+  Event copied;  ///< of a device's: nobody may read them before
+};
+
+/// Never waits for the device; its states may change when this returns, for what it is given later comes
+/// behind the copies. `compute`: the stream in whose order they change.
+///
+/// Cost  pinned memory of exactly their size; the compute stream is busy with the copies.
+HostStates copy_to_host(const std::vector<NamedState>& states, const Stream& compute);
 
 /// Copies the elements of `states` into the whole tensors of the same names, which it makes (zero)
 /// where they aren't there yet.

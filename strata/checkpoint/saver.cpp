@@ -1,5 +1,8 @@
 // save() copies, and a thread writes: training goes on while bytes go to the disk. That thread
-// talks to the other ranks' threads in groups of its own, for a group belongs to one thread. Every
+// talks to the other ranks' threads in groups of its own, for a group belongs to one thread. What a
+// device has is copied by the device. Where a rank has all of its stage, that thread waits for the copies
+// and puts them together; what ranks of a stage exchange is their own threads', because it may have streams
+// wait, and nobody else may do that to a stream that is being recorded. Every
 // step of a save is done by all or by none (run_on_all, gather); digests of the files reach rank 0,
 // which commits, in the same messages.
 #include "strata/checkpoint/saver.h"
@@ -77,8 +80,12 @@ struct CheckpointSaver::Work {
   std::vector<NamedTensor> slots;
 };
 
-CheckpointSaver::CheckpointSaver(CheckpointOptions options, const Group& world, const Group& stage)
-    : options_(std::move(options)), stage_(with_all(stage)), world_(with_all(world)) {
+CheckpointSaver::CheckpointSaver(CheckpointOptions options, const Group& world, const Group& stage,
+                                 Stream compute)
+    : options_(std::move(options)),
+      compute_(std::move(compute)),
+      stage_(with_all(stage)),
+      world_(with_all(world)) {
   if (options_.folder.empty()) return;
   run_on_all(world_, [&] {
     if (world_.rank() != 0) return;
@@ -118,7 +125,31 @@ void CheckpointSaver::save(TrainingPosition position, const std::vector<NamedSta
                            const std::vector<NamedState>& slots) {
   STRATA_CHECK(!options_.folder.empty(), "checkpoint.save");
   if (under_way_.valid()) complete_ = under_way_.get();
-  Work work = assembled({weights, slots});
+  Part part{weights, slots};
+  if (compute_.queue()) {
+    HostStates copies;
+    {
+      const AccountScope scope(copies_account());
+      std::vector<NamedState> states = weights;
+      states.insert(states.end(), slots.begin(), slots.end());
+      copies = copy_to_host(states, compute_);
+    }
+    const auto first_slot = copies.states.begin() + static_cast<std::ptrdiff_t>(weights.size());
+    part = {{copies.states.begin(), first_slot}, {first_slot, copies.states.end()}};
+    if (stage_.size() == 1) {
+      under_way_ = std::async(std::launch::async, [this, position, part = std::move(part),
+                                                   copied = std::move(copies.copied)]() mutable {
+        copied.synchronize();
+        Work work = assembled(std::exchange(part, {}));
+        work.position = position;
+        return write(work);
+      });
+      return;
+    }
+    copies.copied.synchronize();
+  }
+  Work work = assembled(part);
+  part = {};
   work.position = position;
   under_way_ =
       std::async(std::launch::async, [this, work = std::move(work)] { return write(work); });

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strata/checkpoint/folder.h"
@@ -49,14 +50,20 @@ struct TrainingPosition {
 ///
 /// Threads  one rank's thread; the work of a save goes on in a thread of its own.
 /// Cost     save(): a copy of the stage's states, divided among its ranks, charged to no rank's
-///          account; it lives until the bytes are on the medium.
+///          account; it lives until the bytes are on the medium. Of a device that works behind the rank's
+///          back save() first makes a copy of the rank's own in pinned memory; a rank that has all of its
+///          stage does not wait for it.
 /// Errors   UserError at once: a folder that can't be made or written to, or that another run saves
 ///          to. SystemError: disk full; the same on every rank, at the next call.
 class CheckpointSaver {
  public:
   /// Collective. `stage`: the ranks that hold the same stage (dp x tp). Both groups get subgroups
   /// here. Keeps the folder locked as long as it lives.
-  CheckpointSaver(CheckpointOptions options, const Group& world, const Group& stage);
+  CheckpointSaver(CheckpointOptions options, const Group& world, const Group& stage)
+      : CheckpointSaver(std::move(options), world, stage, Stream::compute(world.device())) {}
+  /// `compute`: the stream in whose order the states change.
+  CheckpointSaver(CheckpointOptions options, const Group& world, const Group& stage,
+                  Stream compute);
   ~CheckpointSaver();  ///< waits; an error is dropped
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
@@ -95,6 +102,7 @@ class CheckpointSaver {
                      const std::function<std::vector<std::string>()>& write);
 
   CheckpointOptions options_;
+  Stream compute_;
   Group stage_;
   Group world_;                               // the background threads' own
   std::unique_ptr<CheckpointLock> lock_;      // on rank 0

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
@@ -23,7 +24,9 @@
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/comm/ranks.h"
+#include "strata/device/delayed_stream_test.h"
 #include "strata/models/hugging_face.h"
+#include "strata/optim/master_weights.h"
 
 namespace strata {
 namespace {
@@ -176,6 +179,76 @@ TEST_F(SavingTest, CopiesTheStatesBeforeTheyChange) {
   load_states(root_, model(), states.weights, states.slots);
   for (const NamedState& state : states.slots)
     EXPECT_TRUE(at::equal(state.local, at::full_like(state.local, -1)));
+}
+
+// A device that works behind the rank's back: save() comes before what makes the states and returns, and
+// what it is given later changes them again.
+TEST_F(SavingTest, CopiesADevicesStatesWithoutWaitingForIt) {
+  for (const int ranks : {1, 2}) {
+    const std::int64_t step = 10 + ranks;
+    run_thread_ranks({.ranks = ranks}, [&](Group& group, MemoryAccount& account) {
+      const auto queue = std::make_shared<DelayedQueue>(group.rank());
+      const std::int64_t rows = 12 / ranks, numel = (1 << 16) / ranks;
+      const auto state_of = [&](const std::string& name, std::int64_t size) {
+        NamedState state{.name = name, .shape = {size * ranks}, .local = {}, .runs = {}};
+        state.local = queue->empty({size}, at::kFloat);
+        state.runs = {{0, size * group.rank(), size}};
+        return state;
+      };
+      const NamedState weight = state_of("head.norm.weight", rows);
+      const NamedState slot = state_of("slot", numel);
+      const auto fill = [&](float value) {
+        for (const NamedState* state : {&weight, &slot})
+          queue->give([x = state->local.data_ptr<float>(), size = state->local.numel(), value,
+                       rank = group.rank()] {
+            for (std::int64_t i = 0; i < size; ++i)
+              x[i] = value + static_cast<float>(rank * size + i);
+          });
+      };
+      CheckpointSaver saver(options(), group, group, Stream({}, queue));
+      if (ranks == 1) queue->hold();  // others of a stage wait for one another's copies
+      fill(1000);
+      account.reset_peak();
+      saver.save(at_step(step), {weight}, {slot});
+      EXPECT_LT(account.peak_bytes() - account.current_bytes(), 1 << 12);
+      fill(-5);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (ranks == 1) EXPECT_EQ(saver.poll(), "");
+      queue->release();
+      saver.wait();
+      queue->synchronize();
+      EXPECT_EQ(slot.local[0].item<float>(), -5.0f + static_cast<float>(group.rank() * numel));
+    });
+    const CheckpointReader saved = CheckpointReader::open(list_checkpoints(root_).back());
+    const at::Tensor slot = saved.tensor("slot");
+    EXPECT_TRUE(at::equal(slot, at::arange(1000, 1000 + slot.numel(), at::kFloat)));
+    EXPECT_EQ(saved.names().size(), 2u);
+  }
+}
+
+// Beside bf16 weights what they lack, and states that the host has: a copy is what they were.
+TEST_F(SavingTest, CopiesStatesToTheHostWithAllTheirParts) {
+  const auto queue = std::make_shared<DelayedQueue>();
+  const MasterWeights split{at::empty({8}, at::kBFloat16), at::empty({8}, at::kShort)};
+  const at::Tensor values = at::arange(8, at::kFloat).div(3);
+  split.assign(values);
+  const NamedState state{.name = "w",
+                         .shape = {2, 4},
+                         .local = split.weights,
+                         .runs = {{0, 0, 8}},
+                         .remainder = split.remainder};
+  const HostStates copies =
+      copy_to_host({state, {.name = "none", .shape = {3}}}, Stream({}, queue));
+  copies.copied.synchronize();
+  split.assign(at::zeros({8}));
+  EXPECT_TRUE(at::equal(copies.states[0].tensor().view(-1), values));
+  EXPECT_TRUE(copies.states[0].is_copy);
+  EXPECT_FALSE(copies.states[1].local.defined());
+  run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
+    const at::Tensor whole = assemble(group, {copies.states[0]})[0];
+    EXPECT_TRUE(at::equal(whole.view(-1), values));
+    EXPECT_EQ(whole.dim(), 2);
+  });
 }
 
 TEST_F(SavingTest, TellsOnceWhenASaveIsComplete) {
