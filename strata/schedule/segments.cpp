@@ -1,3 +1,10 @@
+// A device repeats kernels on the addresses that were recorded, and waits only for what was recorded beside
+// them. Weights of a window lie in one of several places (tier/device_slots.h), and which it is depends on
+// what left before; a gradient that leaves has other memory each time. So layers that come and go are
+// performed, and what is recorded reads and writes only memory that stays where it is. The copies
+// of a window are actions between segments, given to streams of their own: the compute stream's wait for an
+// arrival and the event behind a layer's last use, for which the next copy waits, are then outside of
+// every recording. Inside, a wait would be for the copy of the step that was recorded.
 #include "strata/schedule/segments.h"
 
 namespace strata {
@@ -69,6 +76,12 @@ const char* why_performed(const StepPlan& plan, const LayerSet& performed, const
 LayerSet performed_layers(const StepPlan& plan, const Program& program, LayerSet also) {
   for (int layer = 0; layer < plan.dataflow().num_layers; ++layer)
     if (comes_and_goes(plan, layer)) also.add(layer);
+  // Whoever uses a weight of such a layer reads it where that lies; on another rank it has its own.
+  for (const Tie& tie : plan.dataflow().ties)
+    for (const int user : tie.users)
+      if (comes_and_goes(plan, tie.owner) &&
+          plan.pipeline_rank(user) == plan.pipeline_rank(tie.owner))
+        also.add(user);
   for (bool grows = true; grows;) {
     grows = false;
     for (const Action& action : program) {

@@ -84,6 +84,23 @@ TEST(Segments, HaveNoLayerThatComesFromPeersOrTheHost) {
   EXPECT_TRUE(performed_layers(offloaded, offloads).has(2));
 }
 
+// A tied weight lies where its owner's do.
+TEST(Segments, HaveNoLayerThatUsesAWeightOfOneThatComesAndGoes) {
+  const Tie tie = chain_with_skip_and_tie(4).ties.at(0);
+  for (const LayerTiers& tiers :
+       {LayerTiers{.weights = Tier::kHost, .gradients = Tier::kHost, .states = Tier::kHost},
+        LayerTiers{.gradients = Tier::kHost, .states = Tier::kHost}}) {
+    StepDecisions decisions{.partition = equal_stages(1, 4)};
+    decisions.tiers.layers = std::vector(4, LayerTiers{});
+    decisions.tiers.layers[tie.owner] = tiers;
+    const StepPlan plan = plan_of(decisions);
+    const LayerSet performed = performed_layers(plan, plan.training(2).programs[0]);
+    EXPECT_TRUE(performed.has(tie.owner));
+    for (const int user : tie.users) EXPECT_TRUE(performed.has(user));
+    EXPECT_FALSE(performed.has(1));
+  }
+}
+
 // A backward needs what its forward left: on the host, or where it was recorded.
 TEST(Segments, PerformALayerInAllOfItsActionsOrInNone) {
   const StepPlan plan = plan_of({.partition = equal_stages(1, 4)});
