@@ -217,6 +217,7 @@ void run_train(const TrainArguments& arguments) {
       .on_checkpoint = [&](const std::string& folder) { output->progress.note("saved " + folder); },
       .importance = arguments.importance,
       .hot_ids = recipe.recommender && !arguments.report.empty() ? kHotIds : 0,
+      .timeline = !arguments.trace.empty() || !arguments.report.empty(),
       .stop = &stop_requested};
   std::int64_t steps_done = 0;
   std::string decisions;

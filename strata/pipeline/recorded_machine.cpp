@@ -142,6 +142,10 @@ void RecordedMachine::perform(const Action& action) {
     return machine_.perform(action);
   }
   if (position != segment->range.begin) return;  // done with the first one
+  // One pair of events a segment: what is recorded knows no times.
+  const LayerRange layers = current_->program[position].layers;
+  const auto span =
+      machine_.device_span(LaneKind::kCompute, layers.begin < layers.end ? layers.begin : -1);
   if (segment->recording) return replay(*segment);
   auto recording = options_.make_recording(device_);
   try {

@@ -47,6 +47,7 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
 }
 
 void StageMachine::begin(const Program& program, StepInputs inputs) {
+  if (device_lanes_) device_lanes_->settle();  // of the steps before
   inputs_ = std::move(inputs);
   step_end_.begin(
       {.step = inputs_.step,
@@ -202,6 +203,7 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
     inputs.push_back(ref.value >= 0 ? tables_.values.take(ref.value, micro_batch)
                                     : inputs_.micro_batches[micro_batch].inputs[ref.batch_input]);
   const Lease lease = store_.acquire(layer, StateKind::kWeights);
+  const auto span = device_span(LaneKind::kCompute, layer);  // behind the weights' arrival
   const ForwardContext context = this->context(layer, micro_batch);
   std::vector<at::Tensor> outputs;
   if (!inputs_.training) {
@@ -250,6 +252,7 @@ void StageMachine::recompute(const Action& action) {
       graph.inputs = make_inputs(offloaded_->take(layer, action.micro_batch),
                                  model_.differentiable_inputs(layer));
     const Lease lease = store_.acquire(layer, StateKind::kWeights);
+    const auto span = device_span(LaneKind::kCompute, layer);
     // The outputs went to their consumers in the first forward; only the graph is wanted.
     forward_with_graph(model_.layer(layer), context(layer, action.micro_batch), lease.weights(),
                        graph);
@@ -271,6 +274,7 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   LayerGraph graph = std::move(entry->second);
   graphs_.erase(entry);
   const Lease lease = store_.acquire(layer, StateKind::kWeights | StateKind::kGradients);
+  const auto span = device_span(LaneKind::kCompute, layer);
   const double begin = now_seconds();
   lease.open_gradients();  // where it was offloaded: takes and clears a new one
   std::vector<at::Tensor> gradients =
@@ -287,16 +291,19 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
 }
 
 void StageMachine::send_activation(const Action& action) {
+  const auto span = device_span(LaneKind::kCommunicate, -1);
   groups_.pp.send(action.peer, tag_of(Op::kSendActivation, action),
                   tables_.values.take(action.value, action.micro_batch));
 }
 
 void StageMachine::send_gradient(const Action& action) {
+  const auto span = device_span(LaneKind::kCommunicate, -1);
   groups_.pp.send(action.peer, tag_of(Op::kSendGradient, action),
                   tables_.gradients.take(action.value, action.consumer, action.micro_batch));
 }
 
 void StageMachine::receive(const Action& action) {
+  const auto span = device_span(LaneKind::kCommunicate, -1);
   if (action.op == Op::kReceiveActivation) {
     tables_.values.put(action.value, action.micro_batch,
                        groups_.pp.receive(action.peer, tag_of(Op::kSendActivation, action)),

@@ -19,6 +19,7 @@
 #include "strata/nn/sequential.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/batch_rows.h"
+#include "strata/pipeline/device_lanes.h"
 #include "strata/pipeline/layer_graph.h"
 #include "strata/pipeline/layer_seconds.h"
 #include "strata/pipeline/offloaded_activations.h"
@@ -82,6 +83,14 @@ class StageMachine final : public Machine {
   /// After a step's last backward of its reader: the gradient of an input of the mini-batch, of all
   /// samples that begin() got, without the loss scale. Undefined where no layer of the rank reads it.
   const at::Tensor& input_gradient(int batch_input) const { return input_gradients_[batch_input]; }
+
+  /// From now on it is written down what the device does for each layer, message and end of a step. Null: no
+  /// longer. `lanes` outlives the machine, or what comes next here.
+  void trace_device(DeviceLanes* lanes) { device_lanes_ = lanes; }
+  /// What is given to the device while it lives is of this lane.
+  DeviceLanes::Span device_span(LaneKind lane, int layer) {
+    return device_lanes_ ? device_lanes_->span(lane, layer) : DeviceLanes::Span();
+  }
 
   /// What waits between two actions for a later one. A copy has the same tensors.
   struct Tables {
@@ -180,6 +189,7 @@ class StageMachine final : public Machine {
   std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
   std::deque<std::vector<at::Tensor>> delayed_;         // by step, layer by layer; the oldest first
   LaneTrace* lane_trace_;
+  DeviceLanes* device_lanes_ = nullptr;  // null: nobody asks
   BatchRows* rows_;
   // Null: no layer is updated on the host.
   std::unique_ptr<ThreadPool> host_threads_;

@@ -23,6 +23,7 @@ std::size_t tied_weight(const LayerLayout& layout, const std::string& tie) {
 }  // namespace
 
 void StageMachine::send_tied(const Action& action) {
+  const auto span = device_span(LaneKind::kCommunicate, -1);
   const Tie& tie = model_.dataflow().ties[action.value];
   const bool is_gradient = action.op == Op::kSendTiedGradient;
   const Lease lease = store_.acquire(is_gradient ? action.consumer : tie.owner,
@@ -38,6 +39,7 @@ void StageMachine::send_tied(const Action& action) {
 }
 
 void StageMachine::receive_tied(const Action& action) {
+  const auto span = device_span(LaneKind::kCommunicate, -1);
   const bool is_gradient = action.op == Op::kReceiveTiedGradient;
   const Op send = is_gradient ? Op::kSendTiedGradient : Op::kSendTiedWeight;
   at::Tensor tensor = groups_.pp.receive(action.peer, {.kind = static_cast<std::int32_t>(send),
@@ -56,6 +58,7 @@ void StageMachine::receive_tied(const Action& action) {
 void StageMachine::add_ties(const Action& action) {
   const Tie& tie = model_.dataflow().ties[action.value];
   const Lease owner = store_.acquire(tie.owner, StateKind::kGradients);
+  const auto span = device_span(LaneKind::kCompute, tie.owner);
   at::Tensor sum = owner.weight_gradient(tied_weight(owner.layout(), tie.name));
   for (const int user : tie.users) {
     if (is_local(user)) {
@@ -77,6 +80,7 @@ const LayerCuts& StageMachine::cuts_of(int layer) {
 
 void StageMachine::reduce_gradients(const Action& action) {
   const int layer = action.layers.begin;
+  const auto span = device_span(LaneKind::kCommunicate, layer);
   reductions_.emplace(
       layer, GradientReduction::start(
                  groups_, store_.acquire(layer, StateKind::kGradients | StateKind::kGradientShard),
@@ -86,6 +90,7 @@ void StageMachine::reduce_gradients(const Action& action) {
 void StageMachine::await_gradients(const Action& action) {
   const int layer = action.layers.begin;
   const int last = static_cast<int>(inputs_.micro_batches.size()) - 1;
+  const auto span = device_span(LaneKind::kCommunicate, layer);
   reductions_.at(layer).finish(/*first=*/action.micro_batch <= 0,
                                /*last=*/action.micro_batch < 0 || action.micro_batch == last);
   reductions_.erase(layer);
@@ -148,6 +153,7 @@ void StageMachine::sum_squares_of(int layer, const at::Tensor& blocks) {
   }
   const double began = now_seconds();
   const Lease lease = store_.acquire(layer, StateKind::kGradientShard);
+  const auto span = device_span(LaneKind::kCompute, layer);
   part_squares(lease.layout(), part_of(layer), lease.placement().shard, groups_.tp.rank(),
                lease.gradient_shard(), blocks);
   layer_times_.add_update(layer, now_seconds() - began);
@@ -185,6 +191,8 @@ void StageMachine::reduce_norm_and_loss() {
     sum_squares_of(static_cast<int>(layer.target),
                    blocks.narrow(0, layer.begin, layer.end - layer.begin));
   host_squares_.clear();
+  const auto span =
+      device_span(groups_.world.size() > 1 ? LaneKind::kCommunicate : LaneKind::kCompute, -1);
   step_end_.end(blocks, std::move(layers), loss_.sum);
 }
 
@@ -269,6 +277,7 @@ UpdateRange StageMachine::update_range(const Lease& lease) const {
 void StageMachine::update_shard(const Lease& lease) {
   if (lease.placement().shard.size() == 0) return;
   groups_.world.before_write(lease.weight_shard());  // which peers have gathered
+  const auto span = device_span(LaneKind::kCompute, lease.layer());
   optimizer_->update(update_range(lease), step_end_.scalars());
   move_statistics(statistics_of(lease), micro_batches_of_step(), step_end_.scalars());
 }
@@ -307,6 +316,7 @@ void StageMachine::gather_weights(const Action& action) {
     const auto found = gathers_.find(layer);
     STRATA_CHECK(found != gathers_.end(), "pipeline.gather_weights");
     auto& [lease, gather] = found->second;
+    const auto span = device_span(LaneKind::kCommunicate, layer);
     gather.finish(lease.flat_weights());
     gathers_.erase(found);
   }

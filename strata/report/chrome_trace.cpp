@@ -54,9 +54,10 @@ Json span_of(const TraceEvent& event, double origin, std::size_t pid, std::size_
 }
 
 Json span_of(const LaneEvent& event, double origin, std::size_t pid, std::size_t tid) {
-  return span("layer " + std::to_string(event.layer), name_of(event.lane),
-              {event.begin_seconds - origin, event.end_seconds - origin}, pid, tid,
-              {{"layer", event.layer}});
+  const bool of_layer = event.layer >= 0;
+  return span(of_layer ? "layer " + std::to_string(event.layer) : name_of(event.lane),
+              name_of(event.lane), {event.begin_seconds - origin, event.end_seconds - origin}, pid,
+              tid, of_layer ? Json{{"layer", event.layer}} : Json::object());
 }
 
 }  // namespace

@@ -166,10 +166,10 @@ class Drawing {
     const double begin = event.begin_seconds - side.begin_seconds;
     const double end = event.end_seconds - side.begin_seconds;
     styles_.insert(look.style);
-    const std::string layer = std::to_string(event.layer);
+    const std::string layer = event.layer >= 0 ? std::to_string(event.layer) : "";
     draw({.style = look.style,
-          .title =
-              "rank " + std::to_string(rank) + ", " + name + ": " + look.words + "\nlayer " + layer,
+          .title = "rank " + std::to_string(rank) + ", " + name + ": " + look.words +
+                   (layer.empty() ? "" : "\nlayer " + layer),
           .number = layer,
           .begin = begin,
           .end = end,

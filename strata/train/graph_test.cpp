@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <set>
 #include <stdexcept>
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/comm/ranks.h"
+#include "strata/device/timed_queue_test.h"
 #include "strata/pipeline/recorded_machine.h"
 #include "strata/train/mesh_run_test.h"
 #include "strata/train/training_run.h"
@@ -117,6 +119,39 @@ TEST(Graph, OfAShortBatchAndOfAnEvaluationIsAnother) {
     EXPECT_GT(replayed.replayed, 0);
     expect_same_bits(replayed, performed);
   }
+}
+
+// By events of a device's: of every layer and update of a step that is performed, of one pair a segment that is
+// repeated; none of them is recorded, and nobody waits for the device.
+TEST(Graph, IsOnePieceOfTheDevicesWorkASegment) {
+  const MeshCase c = small_mesh_case();
+  const Sequential model = mesh_model(c);
+  const StepPlan plan = mesh_plan(c, model);
+  run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
+    TrainerOptions options = mesh_options(c);
+    recorded(options);
+    Trainer trainer(model, plan, group, options);
+    const auto queue = std::make_shared<TimedQueue>();
+    trainer.trace_device(Stream({}, queue));
+    trainer.initialise();
+    std::size_t performed = 0;
+    for (int step = 0; step < 5; ++step) {
+      trainer.step(mesh_batch(c, step), 1e-2);
+      EXPECT_TRUE(trainer.take_lanes().empty());
+      queue->perform();
+      const std::vector<LaneEvent> lanes = trainer.take_lanes();
+      for (const LaneEvent& event : lanes) EXPECT_EQ(event.lane, LaneKind::kCompute);
+      if (step == 0) {
+        performed = lanes.size();
+        std::set<int> layers;
+        for (const LaneEvent& event : lanes) layers.insert(event.layer);
+        EXPECT_EQ(layers.size(), static_cast<std::size_t>(model.num_layers()) + 1);  // and the norm
+        EXPECT_GE(performed, 3u * static_cast<std::size_t>(model.num_layers()));
+      }
+      EXPECT_EQ(lanes.size(), step < 2 ? performed : 1u) << "step " << step;
+    }
+    EXPECT_EQ(trainer.recorded_use().replayed, 2);
+  });
 }
 
 TEST(Graph, AutoRecordsNothingOnACpu) {

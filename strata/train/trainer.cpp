@@ -124,6 +124,17 @@ std::unique_ptr<Medium> Trainer::make_medium() {
   return std::make_unique<PeerMedium>(groups_.shard, std::move(medium));
 }
 
+void Trainer::trace_device(Stream compute) {
+  if (!compute.queue()) return;
+  device_lanes_ = std::make_unique<DeviceLanes>(std::move(compute), lane_trace_);
+  machine_->trace_device(device_lanes_.get());
+}
+
+std::vector<LaneEvent> Trainer::take_lanes() {
+  if (device_lanes_) device_lanes_->settle();
+  return lane_trace_.take();
+}
+
 Trainer::OffloadUse Trainer::offload_use() const {
   if (!host_medium_) return {};
   return {.host_peak_bytes = host_account_->peak_bytes(),

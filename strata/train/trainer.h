@@ -169,7 +169,9 @@ class Trainer {
   const LayerTimes& layer_times() const { return machine_->layer_times(); }
   TraceLog& trace() { return trace_; }  ///< of everything performed; clear() it when read
   /// What has ended beside the rank since the last call: transfers, updates on the host.
-  std::vector<LaneEvent> take_lanes() { return lane_trace_.take(); }
+  std::vector<LaneEvent> take_lanes();
+  /// From now on what the device does is among them, by its own clock, if `compute` has a queue.
+  void trace_device(Stream compute);
 
  private:
   std::unique_ptr<Medium> make_medium();
@@ -200,7 +202,9 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<MemoryAccount> host_account_;
   TraceLog trace_;
-  LaneTrace lane_trace_;               // behind those who write to it
+  LaneTrace lane_trace_;  // behind those who write to it
+  std::unique_ptr<DeviceLanes>
+      device_lanes_;  // null: nobody asks, or there is nothing behind the rank's back
   HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
   DiskMedium* disk_ = nullptr;         // of the store; null: nothing is on a disk
   Event committed_;                    // the last one

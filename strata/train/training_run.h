@@ -27,6 +27,7 @@ struct TrainingRequest {
   std::function<void(const std::string&)> on_checkpoint;  ///< its folder, once it is complete
   bool importance = false;                  ///< of a recommender: measure each feature's at the end
   int hot_ids = 0;                          ///< of a recommender: of each table, at the end
+  bool timeline = false;                    ///< devices say when they do what they are given
   const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
 };
 

@@ -1,0 +1,57 @@
+// The device's clock is compared with the host's once, while it is idle; from then on two bounds keep them
+// together without a wait: nothing begins before it was given, and nothing ends after it was seen to have ended.
+// Each end is what the next is measured from, for a difference of events has the precision of a float.
+#include "strata/pipeline/device_lanes.h"
+
+#include <algorithm>
+
+#include "strata/base/errors.h"
+#include "strata/base/measurement.h"
+
+namespace strata {
+
+DeviceLanes::DeviceLanes(Stream compute, LaneTrace& trace)
+    : compute_(std::move(compute)), trace_(trace) {
+  STRATA_CHECK(compute_.queue(), "pipeline.device_lanes");
+  compute_.synchronize();
+  compared_ = compute_.record(EventTime::kKnown);
+  compared_.synchronize();
+  compared_seconds_ = now_seconds();
+}
+
+DeviceLanes::Span::Span(DeviceLanes& lanes, LaneKind kind, int layer) {
+  if (lanes.open_) return;
+  lanes.running_.push_back({.kind = kind,
+                            .layer = layer,
+                            .given_seconds = now_seconds(),
+                            .begin = lanes.compute_.record(EventTime::kKnown),
+                            .end = {}});
+  lanes.open_ = true;
+  lanes_ = &lanes;
+}
+
+DeviceLanes::Span::~Span() {
+  if (!lanes_) return;
+  lanes_->open_ = false;
+  try {
+    lanes_->running_.back().end = lanes_->compute_.record(EventTime::kKnown);
+  } catch (const std::exception&) {  // the device's next call says so
+    lanes_->running_.pop_back();
+  }
+}
+
+void DeviceLanes::settle() {
+  while (running_.size() > (open_ ? 1U : 0U) && running_.front().end.query()) {
+    const Running& done = running_.front();
+    double begin = compared_seconds_ + done.begin.seconds_since(compared_);
+    begin = std::max(begin, done.given_seconds);
+    const double seconds = done.end.seconds_since(done.begin);
+    const double end = std::min(begin + seconds, now_seconds());
+    trace_.add({done.kind, done.layer, end - seconds, end});
+    compared_ = done.end;
+    compared_seconds_ = end;
+    running_.pop_front();
+  }
+}
+
+}  // namespace strata

@@ -1,0 +1,90 @@
+#include "strata/pipeline/device_lanes.h"
+
+#include <gtest/gtest.h>
+
+#include "strata/base/measurement.h"
+#include "strata/device/timed_queue_test.h"
+
+namespace strata {
+namespace {
+
+struct Lanes : testing::Test {
+  std::shared_ptr<TimedQueue> queue = std::make_shared<TimedQueue>();
+  LaneTrace trace;
+  double before = now_seconds();
+  DeviceLanes lanes{Stream({}, queue), trace};
+};
+
+TEST_F(Lanes, WriteDownWhatTheDeviceDidWhenItDidIt) {
+  const double compared = now_seconds();
+  queue->give(0.001);  // the rank was late, or another's
+  {
+    const auto span = lanes.span(LaneKind::kCompute, 3);
+    queue->give(0.002);
+  }
+  queue->give(0.004);
+  {
+    const auto span = lanes.span(LaneKind::kCommunicate, -1);
+    queue->give(0.008);
+  }
+  lanes.settle();
+  EXPECT_TRUE(trace.take().empty());  // it has not begun, and nobody waits
+  queue->perform();
+  while (now_seconds() < compared + 0.02) {
+  }
+  lanes.settle();
+  const std::vector<LaneEvent> events = trace.take();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].lane, LaneKind::kCompute);
+  EXPECT_EQ(events[0].layer, 3);
+  EXPECT_NEAR(events[0].end_seconds - events[0].begin_seconds, 0.002, 1e-9);
+  EXPECT_GE(events[0].begin_seconds, before + 0.001);
+  EXPECT_LE(events[0].begin_seconds, compared + 0.002);
+  EXPECT_EQ(events[1].lane, LaneKind::kCommunicate);
+  EXPECT_EQ(events[1].layer, -1);
+  EXPECT_NEAR(events[1].begin_seconds - events[0].end_seconds, 0.004, 1e-9);
+  EXPECT_NEAR(events[1].end_seconds - events[1].begin_seconds, 0.008, 1e-9);
+}
+
+TEST_F(Lanes, WriteDownTheOuterOfTwoSpans) {
+  {
+    const auto outer = lanes.span(LaneKind::kCompute, 0);
+    queue->give(0.001);
+    {
+      const auto inner = lanes.span(LaneKind::kCompute, 1);
+      queue->give(0.002);
+    }
+    queue->perform();
+    lanes.settle();  // the open one stays
+  }
+  queue->perform();
+  lanes.settle();
+  const std::vector<LaneEvent> events = trace.take();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].layer, 0);
+  EXPECT_NEAR(events[0].end_seconds - events[0].begin_seconds, 0.003, 1e-9);
+  EXPECT_EQ(queue->recorded(), 3);  // the comparison's and one pair
+}
+
+// A device's clock that is slow or fast: nothing begins before it was given, or ends after it was seen.
+TEST_F(Lanes, KeepTheClocksTogether) {
+  for (const double drift : {5.0, -5.0}) {
+    queue->give(drift);
+    queue->perform();
+    const double given = now_seconds();
+    {
+      const auto span = lanes.span(LaneKind::kCompute, 0);
+      queue->give(1e-6);
+    }
+    queue->perform();
+    lanes.settle();
+    const double seen = now_seconds();
+    const std::vector<LaneEvent> events = trace.take();
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_GE(events[0].begin_seconds, given - 1e-6);
+    EXPECT_LE(events[0].end_seconds, seen);
+  }
+}
+
+}  // namespace
+}  // namespace strata
