@@ -19,24 +19,23 @@ OffloadedActivations::~OffloadedActivations() {
 }
 
 // The smallest free one that is long enough: the last micro-batch may be shorter than the others.
-OffloadedActivations::HostBuffer OffloadedActivations::host_buffer(const at::Tensor& input) {
+at::Tensor OffloadedActivations::host_buffer(const at::Tensor& input) {
   auto best = free_.end();
   for (auto free = free_.begin(); free != free_.end(); ++free) {
-    if (free->bytes.scalar_type() != input.scalar_type() || free->bytes.numel() < input.numel())
-      continue;
-    if (best == free_.end() || free->bytes.numel() < best->bytes.numel()) best = free;
+    if (free->scalar_type() != input.scalar_type() || free->numel() < input.numel()) continue;
+    if (best == free_.end() || free->numel() < best->numel()) best = free;
   }
   if (best != free_.end()) {
-    HostBuffer found = std::move(*best);
+    at::Tensor found = std::move(*best);
     free_.erase(best);
     return found;
   }
   if (compute_.queue() && input.numel() > 0) {
     const auto bytes = static_cast<std::int64_t>(input.nbytes());
-    return {pinned_bytes(bytes, compute_.device(), host_).view(input.scalar_type()), {}};
+    return pinned_bytes(bytes, compute_.device(), host_).view(input.scalar_type());
   }
   const AccountScope account(host_);
-  return {at::empty({input.numel()}, host_options(input.scalar_type())), {}};
+  return at::empty({input.numel()}, host_options(input.scalar_type()));
 }
 
 double OffloadedActivations::wait(const Event& event) {
@@ -51,7 +50,7 @@ void OffloadedActivations::end_offload() {
   Run& run = *std::exchange(leaving_, nullptr);
   wait(run.moved);
   for (std::size_t i = 0; i < run.inputs.size(); ++i)
-    if (run.host[i].bytes.defined()) run.inputs[i] = at::Tensor();
+    if (run.host[i].defined()) run.inputs[i] = at::Tensor();
 }
 
 void OffloadedActivations::offload(int layer, int micro_batch, std::vector<at::Tensor> inputs) {
@@ -64,13 +63,13 @@ void OffloadedActivations::offload(int layer, int micro_batch, std::vector<at::T
     run.shapes.push_back(input.sizes().vec());
     if (input.is_floating_point()) input = input.detach().contiguous();
   }
+  // Behind what made them, and behind the arrival of what the host's memory had before: take() waits for that.
   const Event made = compute_.record();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].is_floating_point()) continue;
-    HostBuffer& host = run.host[i] = host_buffer(inputs[i]);
-    host.busy = link_.to_host(host.bytes.narrow(0, 0, inputs[i].numel()), inputs[i],
-                              {made, host.busy}, layer);
-    run.moved = host.busy;
+    run.host[i] = host_buffer(inputs[i]);
+    run.moved =
+        link_.to_host(run.host[i].narrow(0, 0, inputs[i].numel()), inputs[i], {made}, layer);
   }
   run.inputs = std::move(inputs);
   leaving_ = &run;
@@ -80,15 +79,15 @@ void OffloadedActivations::fetch(int layer, int micro_batch) {
   end_offload();
   Run& run = runs_.at({layer, micro_batch});
   for (std::size_t i = 0; i < run.inputs.size(); ++i)
-    if (const at::Tensor& bytes = run.host[i].bytes; bytes.defined())
-      run.inputs[i] = at::empty(run.shapes[i], compute_.device().options(bytes.scalar_type()));
-  const Event free = compute_.record();  // whoever had the memory before is done
+    if (run.host[i].defined())
+      run.inputs[i] =
+          at::empty(run.shapes[i], compute_.device().options(run.host[i].scalar_type()));
+  // Behind whoever had the memory before, and behind their own leaving: an offload that ended was waited for.
+  const Event free = compute_.record();
   for (std::size_t i = 0; i < run.inputs.size(); ++i) {
-    HostBuffer& host = run.host[i];
-    if (!host.bytes.defined()) continue;
-    host.busy = link_.to_device(run.inputs[i], host.bytes.narrow(0, 0, run.inputs[i].numel()),
-                                {free, host.busy}, layer);
-    run.moved = host.busy;
+    if (!run.host[i].defined()) continue;
+    run.moved = link_.to_device(run.inputs[i], run.host[i].narrow(0, 0, run.inputs[i].numel()),
+                                {free}, layer);
   }
 }
 
@@ -97,8 +96,8 @@ std::vector<at::Tensor> OffloadedActivations::take(int layer, int micro_batch) {
   STRATA_CHECK(entry != runs_.end(), "pipeline.take_activations");
   const double began = wait(entry->second.moved);
   if (trace_) trace_->add_wait(Op::kFetchActivations, layer, began);
-  for (HostBuffer& host : entry->second.host)
-    if (host.bytes.defined()) free_.push_back(std::move(host));
+  for (at::Tensor& host : entry->second.host)
+    if (host.defined()) free_.push_back(std::move(host));
   std::vector<at::Tensor> inputs = std::move(entry->second.inputs);
   runs_.erase(entry);
   return inputs;

@@ -47,19 +47,15 @@ class OffloadedActivations {
   double waited_seconds() const { return waited_seconds_; }
 
  private:
-  struct HostBuffer {
-    at::Tensor bytes;  // flat, as long as the input or longer; undefined: it stays
-    Event busy;        // the last copy from or to it
-  };
   struct Run {
     std::vector<at::Tensor> inputs;  // on the device: leaving, or coming back; else undefined
-    std::vector<HostBuffer> host;
+    std::vector<at::Tensor> host;    // flat, as long or longer; undefined: the input stays
     std::vector<std::vector<std::int64_t>> shapes;
     Event moved;  // the last of their copies
   };
 
   void end_offload();
-  HostBuffer host_buffer(const at::Tensor& input);
+  at::Tensor host_buffer(const at::Tensor& input);
   double wait(const Event& event);  // returns when that began
 
   Link& link_;
@@ -68,7 +64,7 @@ class OffloadedActivations {
   TraceLog* trace_;
   std::map<std::pair<int, int>, Run> runs_;  // (layer, micro-batch)
   Run* leaving_ = nullptr;
-  std::vector<HostBuffer> free_;
+  std::vector<at::Tensor> free_;  // of the host
   double waited_seconds_ = 0;
 };
 

@@ -66,8 +66,9 @@ TEST_F(Offloaded, ComeBackBehindTheirLeavingAndWhoeverHadTheMemory) {
   out->synchronize();
   compute->hold();
   activations.fetch(1, 0);
+  const Event arrived = in->record();
   let_others_run();
-  EXPECT_FALSE(in->record().query());  // the memory may still be in use
+  EXPECT_FALSE(arrived.query());  // the memory may still be in use
   compute->release();
   use(1, other);
   compute->synchronize();
@@ -108,6 +109,7 @@ TEST_F(Offloaded, GoBehindTheirCopiesWhenAStepEndsWithoutThem) {
   EXPECT_THROW(activations.take(0, 0), InternalError);
   let_others_run();
   in->release();
+  in->synchronize();
   compute->synchronize();
   EXPECT_NE(place[0], 3.0f);  // freed behind the copy, not before
   offload(0, 4);
