@@ -26,20 +26,30 @@ bool parse_finite(std::string_view text, double& value) {
   return error == std::errc() && stop == end && std::isfinite(value);
 }
 
-double ColumnText::number(std::string_view part) const {
+std::optional<double> feature_number(std::string_view text) {
   double value = 0;
-  if (parse_finite(part, value) && std::fabs(value) <= std::numeric_limits<float>::max())
-    return value;
+  if (!parse_finite(text, value) || std::fabs(value) > std::numeric_limits<float>::max())
+    return std::nullopt;
+  return value;
+}
+
+std::optional<std::uint64_t> whole_number(std::string_view text) {
+  const std::string_view digits = trim_blanks(text);
+  std::uint64_t value = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+double ColumnText::number(std::string_view part) const {
+  if (const std::optional<double> value = feature_number(part)) return *value;
   refuse("this is no number", "a finite number of 32 bits, or nothing", part,
          "correct or remove the line; a number that is missing is an empty column");
 }
 
 std::uint64_t ColumnText::id(std::string_view part) const {
-  const std::string_view digits = trim_blanks(part);
-  std::uint64_t value = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, value);
-  if (error == std::errc() && stop == end) return value;
+  if (const std::optional<std::uint64_t> value = whole_number(part)) return *value;
   refuse("this is no id", "a whole number below 2^64", part,
          "correct or remove the line, or set ids: hash");
 }

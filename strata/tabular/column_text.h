@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,10 @@ std::string_view trim_blanks(std::string_view text);
 
 /// False unless all of `text` is a finite number; a sign in front may be a plus.
 bool parse_finite(std::string_view text, double& value);
+
+/// The same of a number that 32 bits hold, and of a whole number below 2^64; blanks around it are nothing.
+std::optional<double> feature_number(std::string_view text);
+std::optional<std::uint64_t> whole_number(std::string_view text);
 
 /// One column of one sample.
 struct ColumnText {

@@ -303,6 +303,7 @@ TEST_F(TabularLoaderTest, ATextHasTheIdThatItsSampleHas) {
   EXPECT_EQ(data.preprocessing->id_of(3, ""), 3u);
   EXPECT_FALSE(data.preprocessing->id_of(2, "many"));
   EXPECT_FALSE(data.preprocessing->id_of(3, "old"));
+  EXPECT_FALSE(data.preprocessing->id_of(3, "1e300")) << "a log with it is refused";
 }
 
 // A permutation of the validation samples, and the same ones one by one.

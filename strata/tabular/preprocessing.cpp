@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "strata/base/errors.h"
@@ -95,19 +94,14 @@ std::optional<std::uint64_t> Preprocessing::id_of(std::size_t i, std::string_vie
       const auto found = learnt.places.find(text);
       return found == learnt.places.end() ? learnt.vocabulary.size() : found->second;
     }
-    case IdSource::kNumber: {
-      const std::string_view number = trim_blanks(text);
-      std::uint64_t id = 0;
-      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
-      if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
-      return id;
-    }
+    case IdSource::kNumber:
+      return whole_number(text);
     case IdSource::kBuckets: {
       if (trim_blanks(text).empty())
         return static_cast<std::uint64_t>(options_.categorical[i].buckets);
-      double value = 0;
-      if (!parse_finite(text, value)) return std::nullopt;
-      return bucket_of(learnt.edges, value);
+      const std::optional<double> value = feature_number(text);
+      if (!value) return std::nullopt;
+      return bucket_of(learnt.edges, *value);
     }
   }
   return std::nullopt;
@@ -123,19 +117,13 @@ void Preprocessing::append_id(std::size_t i, const ColumnText& text, std::string
                                      : 1.0F);
     if (weighted) part = part.substr(0, colon);
   }
-  switch (options.ids) {
-    case IdSource::kHash:
-    case IdSource::kVocabulary:
-      lists.ids.push_back(*id_of(i, part));
-      break;
-    case IdSource::kNumber:
-      lists.ids.push_back(text.id(part));
-      break;
-    case IdSource::kBuckets:
-      lists.ids.push_back(text.is_missing() ? static_cast<std::uint64_t>(options.buckets)
-                                            : bucket_of(categorical_[i].edges, text.number(part)));
-      break;
+  if (const std::optional<std::uint64_t> id = id_of(i, part)) {
+    lists.ids.push_back(*id);
+    return;
   }
+  // Says what is wrong with it, and where.
+  if (options.ids == IdSource::kNumber) text.id(part);
+  text.number(part);
 }
 
 void Preprocessing::append_ids(std::size_t i, const ColumnText& text, IdLists& lists) const {
