@@ -95,22 +95,6 @@ std::string unit_suffix(const FieldInfo& info) {
   return info.unit.empty() ? "" : " (" + info.unit + ")";
 }
 
-void check_choice(const FieldInfo& info, const std::string& path, const std::string& text,
-                  const std::string& where) {
-  if (info.choices.empty()) return;
-  for (const std::string& choice : info.choices) {
-    if (choice == text) return;
-  }
-  const std::string nearest = nearest_name(text, info.choices);
-  throw UserError({.operation = "base.options",
-                   .where = where,
-                   .what = quote(text) + " is not a choice of '" + path + "'",
-                   .expected = join(info.choices, ", "),
-                   .got = quote(text),
-                   .fix = nearest.empty() ? "set '" + path + "' to one of these"
-                                          : "did you mean '" + nearest + "'?"});
-}
-
 void check_range(const OptionSet::Target& target, const FieldInfo& info, double value,
                  const std::string& path, const std::string& text, const std::string& where) {
   if (value >= info.minimum && value <= info.maximum) return;
@@ -145,7 +129,7 @@ std::string OptionSet::write_value(const Target& target) {
 void OptionSet::read_value(const Target& target, const FieldInfo& info, const std::string& path,
                            const std::string& text, const std::string& where) {
   if (const auto* named = std::get_if<NamedValues>(&target)) {
-    check_choice(info, path, text, where);
+    if (!info.choices.empty()) check_choice(path, text, info.choices, where);
     const auto found = std::ranges::find(named->names, text);
     return named->choose(static_cast<std::size_t>(found - named->names.begin()));
   }
@@ -160,7 +144,7 @@ void OptionSet::read_value(const Target& target, const FieldInfo& info, const st
                        .fix = "write a value like its default, " + write(*field)});
     }
     if constexpr (std::is_same_v<decltype(value), std::string>) {
-      check_choice(info, path, text, where);
+      if (!info.choices.empty()) check_choice(path, text, info.choices, where);
     } else if constexpr (!std::is_same_v<decltype(value), bool>) {
       check_range(target, info, magnitude(value), path, text, where);
     }

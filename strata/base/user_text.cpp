@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "strata/base/errors.h"
+
 namespace strata {
 namespace {
 
@@ -111,6 +113,21 @@ std::string nearest_path(std::string_view path, const std::vector<std::string>& 
     const std::size_t steps = edit_distance(name, other) + (apart > 0 ? 1 : 0);
     return steps * kStep + std::min(apart, kStep - 1);
   });
+}
+
+void check_choice(const std::string& path, const std::string& text,
+                  const std::vector<std::string>& choices, const std::string& where) {
+  if (std::ranges::find(choices, text) != choices.end()) return;
+  std::string names;
+  for (const std::string& choice : choices) names += (names.empty() ? "" : ", ") + choice;
+  const std::string nearest = nearest_name(text, choices);
+  throw UserError({.operation = "base.options",
+                   .where = where,
+                   .what = quote(text) + " is not a choice of '" + path + "'",
+                   .expected = names,
+                   .got = quote(text),
+                   .fix = nearest.empty() ? "set '" + path + "' to one of these"
+                                          : "did you mean '" + nearest + "'?"});
 }
 
 }  // namespace strata

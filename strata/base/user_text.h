@@ -33,4 +33,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 /// "train.layers" finds "model.layers".
 std::string nearest_path(std::string_view path, const std::vector<std::string>& candidates);
 
+/// Refuses a text that is none of a field's choices, and names the nearest one.
+void check_choice(const std::string& path, const std::string& text,
+                  const std::vector<std::string>& choices, const std::string& where);
+
 }  // namespace strata

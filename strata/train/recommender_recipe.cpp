@@ -19,18 +19,9 @@ bool is_recommender(const std::string& kind, const std::string& where) {
   if (std::ranges::any_of(kKinds, [&](RecommenderKind each) { return kind == name_of(each); }))
     return true;
   std::vector<std::string> all = {name_of(DecoderKind::kGpt), name_of(DecoderKind::kLlama)};
-  if (std::ranges::find(all, kind) != all.end()) return false;
   for (const RecommenderKind each : kKinds) all.emplace_back(name_of(each));
-  std::string names;
-  for (const std::string& one : all) names += (names.empty() ? "" : ", ") + one;
-  const std::string nearest = nearest_name(kind, all);
-  throw UserError({.operation = "train.recipe",
-                   .where = where,
-                   .what = quote(kind) + " is not a choice of 'model.kind'",
-                   .expected = names,
-                   .got = quote(kind),
-                   .fix = nearest.empty() ? "set 'model.kind' to one of these"
-                                          : "did you mean '" + nearest + "'?"});
+  check_choice("model.kind", kind, all, where);
+  return false;
 }
 
 constexpr double kMostEpochs = 1e6;
