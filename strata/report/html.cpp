@@ -53,7 +53,9 @@ std::string coordinate(double value) {
   return format_double_exactly(std::round(value * 100) / 100);
 }
 
-std::string percent(double ratio) { return format_double(100 * ratio, 1) + " %"; }
+std::string percent(double ratio, int decimals) {
+  return format_double(100 * ratio, decimals) + " %";
+}
 
 std::string signed_percent(double ratio) {
   const std::string text = format_double(std::fabs(100 * ratio), 1) + "\u00a0%";

@@ -17,7 +17,7 @@ std::string escape_html(std::string_view text);
 /// Two decimals at most, for coordinates.
 std::string coordinate(double value);
 
-std::string percent(double ratio);  ///< "12.5 %"
+std::string percent(double ratio, int decimals = 1);  ///< "12.5 %"
 
 /// "+2.1 %" with its sign.
 std::string signed_percent(double ratio);

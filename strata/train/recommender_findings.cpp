@@ -7,6 +7,7 @@
 
 #include "strata/base/units.h"
 #include "strata/plan/text_table.h"
+#include "strata/report/html.h"
 
 namespace strata {
 namespace {
@@ -28,9 +29,7 @@ std::string signed_text(double value) {
   return (value < 0 ? "" : "+") + format_double(value, 4);
 }
 
-std::string share(double part, double whole) {
-  return whole > 0 ? format_double(100 * part / whole, 2) + " %" : "";
-}
+std::string share(double part, double whole) { return whole > 0 ? percent(part / whole, 2) : ""; }
 
 // What matters most first.
 std::vector<FeatureImportance> by_importance(const RecommenderFindings& findings) {
