@@ -268,7 +268,7 @@ TrainerOptions trainer_options(const Recipe& recipe) {
               .file = {.setting = "memory.disk.path", .file = {.backend = recipe.memory.disk.io}}}};
 }
 
-PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
+PlannedRun plan_run(const Recipe& given, bool probe, int processes, const LogData* data) {
   if (probe) given.rank_device();  // nothing is measured on another
   const Recipe recipe = with_mesh(given);
   PlannedRun run = unplanned_run(recipe);
@@ -286,7 +286,7 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes) {
   probe_seconds(keep ? request.costs_none : request.costs_cheap, run.model, costs, options);
   if (recipe.recommender)
     request.costs_none.rows = request.costs_cheap.rows =
-        probed_rows(recipe, request.machine, default_cache_file("rows.json"));
+        probed_rows(recipe, request.machine, default_cache_file("rows.json"), data);
   request.updates_measured =
       recipe.rank_device().kind == DeviceKind::kCpu;  // else it was the device's
   run.plan = make_plan(request);
@@ -336,11 +336,12 @@ RanksOptions ranks_options(const Recipe& given) {
 
 World join_world(const Recipe& recipe) { return World(ranks_options(recipe)); }
 
-PlannedRun plan_run(World& world, const Recipe& given, const std::string& follow) {
+PlannedRun plan_run(World& world, const Recipe& given, const std::string& follow,
+                    const LogData* data) {
   std::optional<PlannedRun> run;
   const std::string decided = world.agree([&] {
     if (!follow.empty()) return follow;
-    run = plan_run(given, /*probe=*/true, world.processes());
+    run = plan_run(given, /*probe=*/true, world.processes(), data);
     return decisions_text(run->plan);
   });
   if (run) return std::move(*run);

@@ -15,6 +15,8 @@
 
 namespace strata {
 
+class LogData;
+
 struct PlannedRun {
   Sequential model;
   Plan plan;
@@ -45,7 +47,9 @@ std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile
 
 /// `probe`: measure the layers' seconds (cached) on the recipe's device, which must be there; else
 /// estimate them from FLOPs. `processes`: among which the ranks are divided.
-PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1);
+/// `data`: a recommender's, if they are open already.
+PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1,
+                    const LogData* data = nullptr);
 
 /// For another machine, by what its profile says: nothing is measured.
 PlannedRun plan_run(const Recipe& recipe, const MachineProfile& machine,
@@ -64,6 +68,7 @@ World join_world(const Recipe& recipe);
 
 /// The same plan in every process: process 0 measures and decides. `follow`: decisions_text() of the run
 /// that this one goes on with; empty: none.
-PlannedRun plan_run(World& world, const Recipe& recipe, const std::string& follow = "");
+PlannedRun plan_run(World& world, const Recipe& recipe, const std::string& follow = "",
+                    const LogData* data = nullptr);
 
 }  // namespace strata

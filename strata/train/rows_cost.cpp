@@ -6,8 +6,11 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <thread>
 
+#include "strata/base/checksum.h"
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/base/processor_time.h"
@@ -37,7 +40,7 @@ constexpr int kWarmProbeSteps = 3;
 constexpr int kMostProbeSteps = 60;
 constexpr double kRowsProbeSeconds = 0.4;
 constexpr const char* kProbeKey =
-    "rows 1 ";  // another number: what was measured before is not compared
+    "rows 2 ";  // another number: what was measured before is not compared
 
 std::int64_t replica_mini_batch(const Recipe& recipe) {
   return (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp;
@@ -59,7 +62,7 @@ RowsCost completed(RowsCost cost, const Recipe& recipe, const MachineProfile& ma
   const auto threads = static_cast<double>(recipe.threads_per_rank());
   const auto replicas = static_cast<double>(recipe.mesh.dp);
   // Of a device, what it computes takes no processor.
-  cost.rank_threads = recipe.device == DeviceChoice::kCuda ? 0 : threads;
+  cost.rank_threads = recipe.device_kind() == DeviceKind::kCuda ? 0 : threads;
   const double wanted = static_cast<double>(pipeline_ranks(recipe)) * threads + 1;
   if (replicas * wanted > cores) cost.processors = cores / replicas;
   if (embedding.is_local()) return cost;
@@ -89,9 +92,9 @@ std::vector<double> most_rows(const Recipe& recipe) {
 // Steps of all replicas at once, without a net.
 class RowsProbe {
  public:
-  explicit RowsProbe(const Recipe& recipe)
+  RowsProbe(const Recipe& recipe, const LogData& data)
       : recipe_(recipe),
-        data_(recipe),
+        data_(data),
         replicas_(static_cast<int>(recipe.mesh.dp)),
         worker_(worker_options(*recipe.recommender)) {
     worker_.staleness.assign(worker_.tables.size(), 1);
@@ -196,25 +199,11 @@ class RowsProbe {
   static constexpr double kGradient = 1e-4;
 
   const Recipe& recipe_;
-  LogData data_;
+  const LogData& data_;
   int replicas_;
   WorkerOptions worker_;
   std::vector<std::unique_ptr<RowServers>> servers_;
 };
-
-// What the seconds depend on.
-std::string key_of(const Recipe& recipe) {
-  const RecommenderRecipe& recommender = *recipe.recommender;
-  std::string key = kProbeKey + ProcessorIdentity::of_this_machine().text() + " " +
-                    network_fields(recommender) + " " + recommender.data.train + " " +
-                    std::to_string(recipe.train.mini_batch) + " samples of " +
-                    std::to_string(recipe.mesh.dp) + " " +
-                    name_of(recommender.embedding.wire.rows) + " " +
-                    name_of(recommender.embedding.wire.gradients);
-  for (const CategoricalOptions& feature : complete(recommender.data).categorical)
-    key += " " + feature.source() + " " + name_of(feature.ids);
-  return key;
-}
 
 }  // namespace
 
@@ -245,9 +234,26 @@ RowsCost estimated_rows(const Recipe& recipe, const MachineProfile& machine) {
                    recipe, machine, rows);
 }
 
+// All of `data` counts: how samples are read, how many ids they have, and what ids and tables become of them.
+std::string rows_probe_key(const Recipe& recipe) {
+  RecommenderRecipe recommender = *recipe.recommender;
+  OptionSet set;
+  describe(set, "data", recommender.data);
+  const std::string data = set.to_yaml();
+  std::string tables;
+  for (const CategoricalOptions& feature : complete(recommender.data).categorical)
+    tables += " " + row_options(recommender.embedding.rows, feature.embedding).table;
+  return kProbeKey + ProcessorIdentity::of_this_machine().text() + " " +
+         network_fields(recommender) + " tables" + tables + " " + recommender.data.train + " " +
+         checksum_text(checksum(std::as_bytes(std::span(data)))) + " " +
+         std::to_string(recipe.train.mini_batch) + " samples of " + std::to_string(recipe.mesh.dp) +
+         " " + name_of(recommender.embedding.wire.rows) + " " +
+         name_of(recommender.embedding.wire.gradients);
+}
+
 RowsCost probed_rows(const Recipe& recipe, const MachineProfile& machine,
-                     const std::string& cache_file) {
-  const std::string key = key_of(recipe);
+                     const std::string& cache_file, const LogData* data) {
+  const std::string key = rows_probe_key(recipe);
   nlohmann::json cache =
       cache_file.empty() ? nlohmann::json::object() : read_cache_file(cache_file);
   if (const auto known = cache.find(key); known != cache.end() && known->is_object()) {
@@ -258,7 +264,8 @@ RowsCost probed_rows(const Recipe& recipe, const MachineProfile& machine,
   }
   RowsProbe::Measured measured;
   try {
-    measured = RowsProbe(recipe).run();
+    const std::optional<LogData> opened = data ? std::nullopt : std::make_optional<LogData>(recipe);
+    measured = RowsProbe(recipe, data ? *data : *opened).run();
   } catch (const UserError&) {  // a plan needs no data; who trains has been told of it
     return estimated_rows(recipe, machine);
   }

@@ -5,7 +5,8 @@
 /// read, pooled and updated, on as many replicas at once as will train. Seconds of a processor count, so
 /// that what else the machine does is not in them.
 ///
-/// Cost    of the probe, at most a second and one opening of the data; kept in the cache of probes.
+/// Cost    of the probe, at most a second and, unless they are open, one opening of the data; kept in the
+///         cache of probes.
 /// Units   seconds.
 #pragma once
 
@@ -18,6 +19,8 @@
 
 namespace strata {
 
+class LogData;
+
 /// Ids of one sample, by table: the most that the recipe lets it have; and the features of which it says
 /// none.
 struct SampleIds {
@@ -29,8 +32,11 @@ SampleIds sample_ids(const RecommenderRecipe& recipe, const WorkerOptions& worke
 /// What nobody has measured: a processor's seconds are assumed.
 RowsCost estimated_rows(const Recipe& recipe, const MachineProfile& machine);
 
-/// `cache_file`: of probes; empty: none.
+/// `cache_file`: of probes; empty: none. `data`: the recipe's, if somebody has opened them already.
 RowsCost probed_rows(const Recipe& recipe, const MachineProfile& machine,
-                     const std::string& cache_file);
+                     const std::string& cache_file, const LogData* data = nullptr);
+
+/// What a measurement depends on, in one line: another recipe's counts if this is the same.
+std::string rows_probe_key(const Recipe& recipe);
 
 }  // namespace strata

@@ -75,6 +75,37 @@ TEST(RowsCost, IsMeasuredOnceAndKept) {
   EXPECT_NE(one.beside_seconds, two.beside_seconds) << "another mesh is another measurement";
 }
 
+TEST(RowsCost, AreMeasuredAgainWhereTheDataAreOthers) {
+  const std::string key = rows_probe_key(recipe_with({}));
+  EXPECT_TRUE(key.starts_with("rows 2 ")) << key;
+  EXPECT_EQ(key,
+            rows_probe_key(recipe_with({"train.steps=11", "train.optimizer.learning_rate=0.1"})));
+  const std::string feature = "data.categorical=[{name: words, width: 8";
+  std::vector<std::vector<std::string>> all = {{},
+                                               {"data.synthetic.samples=6000"},
+                                               {"data.synthetic.drift_every=10"},
+                                               {"embedding.wire.rows=fp32"}};
+  for (const char* more :
+       {"}]", ", last: 2, separator: ' '}]", ", last: 3, separator: ' '}]",
+        ", last: 3, separator: ','}]", ", pool: mean}]", ", embedding: {table: shared}}]"})
+    all.push_back(
+        {"data.synthetic.numeric=0", "model.bottom=[]", "model.interaction=cat", feature + more});
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      EXPECT_NE(rows_probe_key(recipe_with(all[i])), rows_probe_key(recipe_with(all[j])))
+          << i << ' ' << j;
+  const std::vector<std::string> log = {"data.train=log",
+                                        "data.label=click",
+                                        "data.synthetic.numeric=0",
+                                        "data.synthetic.features=[]",
+                                        "model.bottom=[]",
+                                        "model.interaction=cat",
+                                        feature + "}]"};
+  std::vector<std::string> csv = log, tsv = log;
+  csv.push_back("data.format=csv"), tsv.push_back("data.format=tsv");
+  EXPECT_NE(rows_probe_key(recipe_with(csv)), rows_probe_key(recipe_with(tsv)));
+}
+
 // Samples cost what they cost: four times as many take about as much longer.
 TEST(RowsCost, GrowsWithTheMiniBatch) {
   const auto beside = [](const char* mini_batch) {
