@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -89,33 +90,33 @@ void print_answer(const EmbedServerArguments& arguments) {
   if (!lag.empty()) std::cout << lag << '\n';
 }
 
-// Ends the server at SIGINT and SIGTERM, as long as it lives.
+sigset_t signals_waited_for() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&signals, signal);
+  return signals;
+}
+
+// Ends the server, which outlives it, at SIGINT and SIGTERM; they are blocked in every thread.
 class SignalWait {
  public:
-  SignalWait() {
-    sigemptyset(&signals_);
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&signals_, signal);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-  }
+  explicit SignalWait(EmbedServer& server)
+      : waiting_([this, &server] {
+          const sigset_t signals = signals_waited_for();
+          // SIGUSR2 wakes this thread when the server has ended by itself; from others it is nothing.
+          for (int signal = SIGUSR2; signal == SIGUSR2 && !over_;) sigwait(&signals, &signal);
+          if (!over_) server.shut_down();
+        }) {}
   ~SignalWait() {
-    if (!waiting_.joinable()) return;
+    over_ = true;
     pthread_kill(waiting_.native_handle(), SIGUSR2);
     waiting_.join();
   }
   SignalWait(const SignalWait&) = delete;
   SignalWait& operator=(const SignalWait&) = delete;
 
-  void end_at_signal(EmbedServer& server) {
-    waiting_ = std::thread([this, &server] {
-      int signal = 0;
-      sigwait(&signals_, &signal);
-      // SIGUSR2 is ours: the server ended by itself, and is gone.
-      if (signal != SIGUSR2) server.shut_down();
-    });
-  }
-
  private:
-  sigset_t signals_{};
+  std::atomic<bool> over_ = false;
   std::thread waiting_;
 };
 
@@ -142,11 +143,12 @@ void run_embed_server(EmbedServerArguments arguments) {
   if (options.listen.empty()) options.listen = kDefaultAddress;
   if (!arguments.log_limit.empty()) options.log_limit = parse_bytes(arguments.log_limit).count;
   if (!arguments.memory.empty()) options.memory_bytes = parse_bytes(arguments.memory).count;
-  SignalWait signals;
+  const sigset_t signals = signals_waited_for();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   EmbedServer server(options);
   std::cout << "embed-server shard " << options.shard << " of " << options.shards << " at "
             << server.address() << ": " << server.recovery() << std::endl;
-  signals.end_at_signal(server);
+  const SignalWait waiting(server);
   server.wait();
 }
 

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -141,22 +142,27 @@ void require_outputs(const TrainArguments& arguments, const Recipe& recipe) {
 class Output {
  public:
   Output(const TrainArguments& arguments, const Recipe& recipe, std::int64_t steps_done)
-      : progress(std::cerr, progress_to_stderr(recipe.train.steps, 0)),
+      : progress_(std::cerr, progress_to_stderr(recipe.train.steps, 0)),
         metrics_path_(arguments.metrics),
         tensorboard_folder_(recipe.train.tensorboard) {
     go_on_behind(steps_done);
   }
 
+  // Above the line of the last step.
+  void note(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    progress_.note(text);
+  }
+
   void write(const StepRecord& record) {
+    const std::lock_guard lock(mutex_);
     // The disks of other processes may be a commit behind those that are seen from here.
     if (record.step <= steps_done_) go_on_behind(record.step - 1);
     steps_done_ = record.step;
-    progress.update(record, now_seconds());
+    progress_.update(record, now_seconds());
     if (metrics_) metrics_->write(record);
     if (tensorboard_) tensorboard_->write(record);
   }
-
-  Progress progress;
 
  private:
   void go_on_behind(std::int64_t steps_done) {
@@ -165,6 +171,8 @@ class Output {
     if (!tensorboard_folder_.empty()) tensorboard_.emplace(tensorboard_folder_, steps_done);
   }
 
+  std::mutex mutex_;  // servers of rows are waited for by threads of their own
+  Progress progress_;
   std::string metrics_path_, tensorboard_folder_;
   std::int64_t steps_done_ = 0;
   std::optional<MetricsFile> metrics_;
@@ -210,11 +218,18 @@ void run_train(const TrainArguments& arguments) {
          .fix = "pass --resume " + arguments.from});
   World world = join_world(recipe);
   std::optional<Output> output;
-  const TrainingRequest request{
+  TrainingRequest request{
       .resume = arguments.resume,
       .from = arguments.resume.empty() ? arguments.from : "",
       .on_step = [&](const StepRecord& record) { output->write(record); },
-      .on_checkpoint = [&](const std::string& folder) { output->progress.note("saved " + folder); },
+      .on_checkpoint = [&](const std::string& folder) { output->note("saved " + folder); },
+      .on_notice =
+          [&](const std::string& text) {
+            if (output)
+              output->note(text);
+            else
+              std::cerr << text + "\n";
+          },
       .importance = arguments.importance,
       .hot_ids = recipe.recommender && !arguments.report.empty() ? kHotIds : 0,
       .timeline = !arguments.trace.empty() || !arguments.report.empty(),
@@ -222,8 +237,9 @@ void run_train(const TrainArguments& arguments) {
   std::int64_t steps_done = 0;
   std::string decisions;
   // Bad data and checkpoints are refused before anything is measured.
+  std::unique_ptr<const RunData> data;  // of this process, if it is the one that looks
   const std::string steps = world.agree([&] {
-    const std::unique_ptr<const RunData> data = open_data(recipe, arguments.resume);
+    data = open_data(recipe, arguments.resume);
     require_findings(recipe, *data, request);
     if (holds_commits(arguments.resume)) {
       const DiskCommit commit = last_commit(arguments.resume);
@@ -238,13 +254,15 @@ void run_train(const TrainArguments& arguments) {
     return std::to_string(data->steps());
   });
   recipe.train.steps = std::stoll(steps);
-  const PlannedRun run = plan_run(world, recipe, decisions);
+  const PlannedRun run =
+      plan_run(world, recipe, decisions, dynamic_cast<const LogData*>(data.get()));
   std::signal(SIGINT, request_stop);  // before there is a file that says that training runs
   if (world.process() == 0) {
     print_start(recipe, run, world);
     require_output();
     output.emplace(arguments, recipe, steps_done);
   }
+  request.data = data.get();
   const TrainingResult result = train(world, recipe, run, request);
   if (output) write_results(arguments, recipe, run, result);
 }

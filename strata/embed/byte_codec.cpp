@@ -62,6 +62,12 @@ void unpack(const std::byte* in, int width, std::span<std::uint64_t> numbers) {
 
 }  // namespace
 
+std::size_t most_bytes_of_ids(std::span<const std::uint64_t> ascending) {
+  const std::size_t blocks = (ascending.size() + kBlock - 1) / kBlock;
+  const int width = ascending.empty() ? 0 : std::bit_width(ascending.back() | 1);
+  return 10 + 2 * blocks + packed_bytes(ascending.size(), width);
+}
+
 void ByteWriter::put(const void* value, std::size_t size) {
   const auto* from = static_cast<const std::byte*>(value);
   out_.insert(out_.end(), from, from + size);

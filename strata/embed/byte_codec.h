@@ -19,6 +19,9 @@
 
 namespace strata {
 
+/// That ids() may need of these.
+std::size_t most_bytes_of_ids(std::span<const std::uint64_t> ascending);
+
 class ByteWriter {
  public:
   void fixed32(std::uint32_t value) { put(&value, 4); }

@@ -65,6 +65,8 @@ void check(const ServerOptions& options) {
            options.from.front());
 }
 
+constexpr std::uint64_t kMostIds = 10'000;  // of an answer
+
 std::uint64_t number_in(const std::string& word) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
@@ -165,21 +167,14 @@ struct EmbedServer::Parts {
     }
     if (what == "row") {
       const int feature = feature_named(first);
-      const std::uint64_t id = number_in(second);
-      if (const int shard = shard_of(feature, id, options.shards); shard != options.shard)
-        throw UserError({.operation = "embed.ask",
-                         .where = "feature " + quote(first),
-                         .what = "another server has this row",
-                         .expected = "shard " + std::to_string(shard),
-                         .got = "shard " + std::to_string(options.shard),
-                         .fix = "ask that one"});
+      const std::uint64_t id = id_here(feature, second);
       return inspect(-1, [&](LiveShard& live) { return live.state->describe(feature, id); });
     }
     if (what == "rows") return rows_of(feature_named(first), question);
     if (what == "lag") return lag();
     if (what == "hot") {
       const int feature = feature_named(first);
-      const auto count = static_cast<int>(std::min<std::uint64_t>(number_in(second), 10'000));
+      const auto count = static_cast<int>(std::min<std::uint64_t>(number_in(second), kMostIds));
       return inspect(-1, [&](LiveShard& live) {
         const HotRows hot = live.state->hottest(feature, count);
         nlohmann::json ids = nlohmann::json::array();
@@ -201,13 +196,34 @@ struct EmbedServer::Parts {
                      .got = quote(question)});
   }
 
+  std::uint64_t id_here(int feature, const std::string& word) const {
+    const std::uint64_t id = number_in(word);
+    const int shard = shard_of(feature, id, options.shards);
+    if (shard == options.shard) return id;
+    throw UserError(
+        {.operation = "embed.ask",
+         .where = "feature " + quote(options.features[static_cast<std::size_t>(feature)].name),
+         .what = "another server has the row of id " + word,
+         .expected = "shard " + std::to_string(shard),
+         .got = "shard " + std::to_string(options.shard),
+         .fix = "ask that one"});
+  }
+
   // All at one version.
   std::string rows_of(int feature, const std::string& question) {
     std::istringstream in(question);
     std::string word;
     in >> word >> word;
     std::vector<std::uint64_t> ids;
-    while (in >> word) ids.push_back(number_in(word));
+    while (in >> word) {
+      if (ids.size() == kMostIds)
+        throw UserError({.operation = "embed.ask",
+                         .what = "too many rows are asked for at once",
+                         .expected = "at most " + std::to_string(kMostIds),
+                         .got = "more",
+                         .fix = "ask for the others in another question"});
+      ids.push_back(id_here(feature, word));
+    }
     const auto width =
         static_cast<std::size_t>(options.features[static_cast<std::size_t>(feature)].width);
     return inspect(-1, [&](LiveShard& live) {

@@ -53,8 +53,9 @@ class EmbedServer {
   ///   digest             {"version", "digest"} of the rows as they are
   ///   digest VERSION     waits for that version; an error if it is gone
   ///   row FEATURE ID     value, state, hits, last update, tier
-  ///   hot FEATURE COUNT  ids with the most updates
-  ///   rows FEATURE ID... {"version", "rows"}: values of the newest version, as a reader gets them
+  ///   hot FEATURE COUNT  ids with the most updates, 10'000 at most
+  ///   rows FEATURE ID... {"version", "rows"}: values of the newest version, as a reader gets them; of at
+  ///                      most 10'000 ids of this shard
   ///   lag                of a replica: {"version", "primary", "lag", "following"}; empty of others
   std::string ask(const std::string& question);
 

@@ -329,7 +329,10 @@ TEST(EmbedServer, ReplicasFollowWhoeverIsKilled) {
     const std::string metrics = ask_server(replicas.address(shard), {}, "metrics");
     EXPECT_NE(metrics.find("strata_embed_lag_updates 0\n"), std::string::npos) << metrics;
     EXPECT_NE(metrics.find("strata_embed_different_digests_total 0\n"), std::string::npos);
-    const std::string rows = "rows user 1 2 " + std::to_string(~std::uint64_t{0});
+    std::string rows = "rows user";
+    for (const std::uint64_t id : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3},
+                                   std::uint64_t{4}, ~std::uint64_t{0}})
+      if (shard_of(0, id, kShards) == shard) rows += " " + std::to_string(id);
     EXPECT_EQ(ask_json(replicas.address(shard), rows), ask_json(primaries.address(shard), rows));
   }
   EXPECT_EQ(digest_of(replicas, versions), undisturbed_digest(kShards, 1, versions, 3));
@@ -402,6 +405,28 @@ TEST(EmbedServer, TellsPeopleAboutItsRows) {
   EXPECT_THROW(ask_server(server.address(), {}, "row usr 1"), UserError);
   EXPECT_THROW(ask_server(server.address(), {}, "digest 3"), UserError);  // gone
   EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");
+}
+
+TEST(EmbedServer, AnswersForItsOwnIdsAlone) {
+  const ScratchFolder scratch;
+  EmbedServer server(options_for_test(scratch.path(), 0, 2, 1));
+  std::uint64_t mine = 0, other = 0;
+  while (shard_of(0, mine, 2) != 0) ++mine;
+  while (shard_of(0, other, 2) != 1) ++other;
+  const auto asked = [&](std::uint64_t id) { return "rows user " + std::to_string(id); };
+  EXPECT_EQ(nlohmann::json::parse(server.ask(asked(mine)))["rows"].size(), 1u);
+  for (const std::string& question : {asked(other), asked(mine) + " " + std::to_string(other),
+                                      "row user " + std::to_string(other)})
+    try {
+      server.ask(question);
+      ADD_FAILURE() << question;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("shard 1"), std::string::npos) << error.what();
+    }
+  std::string many = "rows user";
+  for (int i = 0; i < 10'000; ++i) many += " " + std::to_string(mine);
+  EXPECT_EQ(nlohmann::json::parse(server.ask(many))["rows"].size(), 10'000u);
+  EXPECT_THROW(server.ask(many + " " + std::to_string(mine)), UserError);
 }
 
 TEST(EmbedServer, AddressesThatCannotBe) {

@@ -173,7 +173,7 @@ bool to_frame(const grpc::ByteBuffer& buffer, WireFrame& frame) {
       length |= std::uint64_t{*at & 0x7fu} << shift;
       shift += 7;
       if (*at >= 0x80) continue;
-      if (length > kLargestMessage) return false;
+      if (length > kLargestMessage || length > buffer.Length()) return false;
       frame.reserve(static_cast<std::size_t>(length));
       head = -1;
     }

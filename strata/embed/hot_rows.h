@@ -23,14 +23,13 @@ class HotRows {
 
   void add(const RowRecord& row);  ///< a candidate has no row, and is left out
   void add(const HotRows& other);  ///< of another shard
+  void add(HotId id);              ///< that is counted already
 
   /// Those with the most updates, descending; of equals the lower id first.
   std::vector<HotId> ids() const;
 
   std::int64_t rows = 0, cold_rows = 0;        ///< in memory, on disk
   std::int64_t updates = 0, cold_updates = 0;  ///< of rows in memory, of those on disk
-
-  void add(HotId id);
 
  private:
   void keep();

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -140,6 +141,7 @@ void PersistentShard::replace(std::int64_t at_most, bool held) {
                   "updates from " + std::to_string(log_->first()) + " on",
                   "resume at a later checkpoint, or keep more snapshots");
   compact_at_ = log_limit();
+  taken_ = {};
   fresh->server = std::make_unique<ShardServer>(fresh->state->rows(),
                                                 ShardServer::Options{.shard = options_.shard,
                                                                      .shards = options_.shards,
@@ -152,14 +154,17 @@ void PersistentShard::replace(std::int64_t at_most, bool held) {
   live_ = std::move(fresh);
 }
 
-void PersistentShard::begin_run(std::uint64_t run, std::int64_t begin) {
-  const std::vector<std::int64_t> versions = list_snapshots(options_.folder);
-  if (begin == 0 && !versions.empty() && versions.back() > 0)
-    refuse_folder(
-        options_.folder, "the folder holds the saved rows of another run",
-        "a run that goes on from them, or a folder without snapshots",
-        "a run that begins anew, and snapshots up to version " + std::to_string(versions.back()),
-        "pass --resume to strata train, or give the server an empty folder");
+void PersistentShard::begin_run(std::uint64_t run, std::int64_t begin,
+                                const std::vector<std::uint64_t>& abandoned) {
+  for (const std::int64_t version : list_snapshots(options_.folder)) {
+    if (begin > 0 || version == 0) continue;
+    const std::string path = options_.folder + "/" + snapshot_name(version);
+    if (std::ranges::find(abandoned, read_snapshot_header(path).run) != abandoned.end()) continue;
+    refuse_folder(options_.folder, "the folder holds the saved rows of another run",
+                  "a run that goes on from them, or a folder without snapshots",
+                  "a run that begins anew, and rows of version " + std::to_string(version),
+                  "pass --resume to strata train, or give the server an empty folder");
+  }
   go_to({.number = run, .begin = begin});
 }
 
@@ -183,6 +188,11 @@ void PersistentShard::go_to(LogRun run) {
                   "version " + std::to_string(begin), "resume at a checkpoint of those steps");
   }
   live()->server->stop(replaced_error());
+  {
+    // Those versions will be other rows.
+    const std::lock_guard lock(mutex_);
+    digests_.erase(digests_.upper_bound(begin), digests_.end());
+  }
   std::vector<Snapshot> later = all_snapshots(options_.folder);
   std::erase_if(later, [&](const Snapshot& snapshot) { return snapshot.version <= begin; });
   const auto remove_beyond = [&](std::int64_t version) {
@@ -202,22 +212,44 @@ void PersistentShard::go_to(LogRun run) {
   live()->server->release();
 }
 
-void PersistentShard::take_update(std::int64_t version,
-                                  const std::vector<std::vector<std::byte>>& parts) {
-  log_->append(version, {parts.begin(), parts.end()});
-  live()->server->replay_to(version);
-  limit_log();
+// Where the log changes neither beside an update nor beside a snapshot, which whoever asks the shard may
+// happen to make.
+void PersistentShard::between_updates(const std::function<void()>& change) {
+  const auto done = std::make_shared<std::promise<void>>();
+  live()->server->inspect([&, done](const std::exception_ptr& error) {
+    try {
+      if (error) std::rethrow_exception(error);
+      change();
+      done->set_value();
+    } catch (...) {
+      done->set_exception(std::current_exception());
+    }
+  });
+  done->get_future().get();
+}
+
+void PersistentShard::take_update(const UpdateLog::Record& record, MessageBytes bytes) {
+  between_updates([&] {
+    log_->append_record(record.version, bytes.bytes);
+    taken_ = {.version = record.version, .parts = record.parts, .bytes = std::move(bytes)};
+    limit_log();
+  });
+  live()->server->replay_to(record.version);
 }
 
 void PersistentShard::follow_run(LogRun run) {
   if (run.begin == log_->head())
-    log_->begin_run(run, run.begin);
+    between_updates([&] { log_->begin_run(run, run.begin); });
   else
     go_to(run);
 }
 
 void PersistentShard::install(const std::string& path, std::int64_t version, LogRun run) {
   live()->server->stop(replaced_error());
+  {
+    const std::lock_guard lock(mutex_);
+    digests_.clear();
+  }
   log_->cut_for_run(run, -1);
   for (const Snapshot& snapshot : all_snapshots(options_.folder))
     remove_folder(snapshot.path, *options_.files);
@@ -225,10 +257,6 @@ void PersistentShard::install(const std::string& path, std::int64_t version, Log
     rename_durably(path, options_.folder + "/" + snapshot_name(version, SnapshotUse::kLogBase),
                    *options_.files);
   log_->restart(run, version);
-  {
-    const std::lock_guard lock(mutex_);
-    digests_.clear();
-  }
   replace(version, false);
 }
 
@@ -292,12 +320,11 @@ std::int64_t PersistentShard::log_limit() const {
   return none ? options_.log_limit : std::max(options_.log_limit, bytes);
 }
 
-// By the thread that applies updates, before it applies the next one: what is asked for here is done
-// behind that.
+// By the thread that appends an update, before that is applied: the snapshot is made behind it.
 void PersistentShard::limit_log() {
   if (options_.log_limit == 0 || log_->bytes() <= compact_at_) return;
   compact_at_ = INT64_MAX;
-  live()->server->inspect([this](const std::exception_ptr& error) {
+  live()->server->when_reached(log_->head(), [this](const std::exception_ptr& error) {
     if (error)
       compact_at_ = log_limit();
     else
@@ -368,7 +395,13 @@ void PersistentShard::append(std::int64_t version, const std::vector<UpdatePart>
 
 std::vector<UpdatePart> PersistentShard::replay(std::int64_t version) {
   std::vector<UpdatePart> parts;
-  for (const std::vector<std::byte>& bytes : log_->parts(version)) {
+  Taken update = std::exchange(taken_, {});
+  UpdateLog::Bytes record;
+  if (update.version != version) {
+    record = log_->record(version);
+    update.parts = UpdateLog::parse_record(record).parts;
+  }
+  for (const std::span<const std::byte> bytes : update.parts) {
     parts.push_back(decode_part(bytes, version, options_.features));
     check_part(options_.features, version, parts.back(), options_.shard, options_.shards);
   }

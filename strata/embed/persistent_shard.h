@@ -64,16 +64,18 @@ class PersistentShard : public UpdateJournal {
   UpdateLog& log() { return *log_; }
   std::shared_ptr<LiveShard> live() const;
 
-  /// A run starts at version `begin`: rows become that version, and whatever came later is removed.
-  void begin_run(std::uint64_t run, std::int64_t begin);
+  /// A run starts at version `begin`: rows become that version, and whatever came later is removed. At
+  /// version 0 that is refused while there are saved rows, unless all of them are of `abandoned` runs.
+  void begin_run(std::uint64_t run, std::int64_t begin,
+                 const std::vector<std::uint64_t>& abandoned = {});
 
   /// Rows go back so far that reads of version `oldest` can be answered; they are held.
   void rewind(std::int64_t oldest);
 
   // Of a replica, which has its updates from another shard:
 
-  /// The next one, its parts as they lie in a log.
-  void take_update(std::int64_t version, const std::vector<std::vector<std::byte>>& parts);
+  /// The next one: a record of another log, and the message that it lies in.
+  void take_update(const UpdateLog::Record& record, MessageBytes bytes);
   /// Updates after version `begin` are of this run; rows go back to it if they are further on. A
   /// UserError if folder and log don't reach back so far; then nothing is changed.
   void follow_run(LogRun run);
@@ -118,6 +120,7 @@ class PersistentShard : public UpdateJournal {
   void remove_old();
   bool reachable(std::int64_t version) const;
   void go_to(LogRun run);
+  void between_updates(const std::function<void()>& change);
   void write(std::int64_t version, SnapshotUse use);
   void limit_log();
   void compact();
@@ -133,6 +136,12 @@ class PersistentShard : public UpdateJournal {
   std::shared_ptr<LiveShard> live_;
   std::function<std::int64_t()> oldest_;
   std::map<std::int64_t, std::uint64_t> digests_;  // of the last snapshots
+  struct Taken {
+    std::int64_t version = -1;
+    std::vector<std::span<const std::byte>> parts = {};
+    MessageBytes bytes = {};
+  };
+  Taken taken_;  // the update that is applied next, unless it has to come from the log
   Compactions compactions_;
   std::atomic<std::int64_t> compact_at_ = 0;  // bytes of the log
 };

@@ -204,35 +204,42 @@ TEST_F(PersistentShardTest, AFlippedBitAnywhereIsRefusedByName) {
   EXPECT_EQ(digest(*open()), digest_of(reference.at(9).rows()));
 }
 
-// Parts that are written one by one, beside those that go together.
-TEST_F(PersistentShardTest, PartsOfAnySizeComeBackFromTheLog) {
-  std::mt19937_64 random(4);
-  std::vector<std::vector<UpdateLog::Bytes>> updates;
-  for (const std::size_t size : {0u, 1u, 1000u, 70'000u, 300'000u, 10u}) {
-    std::vector<UpdateLog::Bytes> parts;
-    for (const std::size_t more : {std::size_t{0}, size, std::size_t{5}}) {
-      UpdateLog::Bytes part(more);
-      for (std::byte& byte : part) byte = static_cast<std::byte>(random());
-      parts.push_back(std::move(part));
-    }
-    updates.push_back(std::move(parts));
+TEST_F(PersistentShardTest, DigestsAreThoseOfTheRowsThatThereAre) {
+  const auto shard = open();
+  shard->begin_run(1, 0);
+  for (std::int64_t version = 1; version <= 9; ++version) {
+    update_to(*shard, version, version);
+    save(*shard, version);
   }
-  const UpdateLogOptions options{.folder = folder};
-  {
-    UpdateLog log(options, 0);
-    log.begin_run({.number = 1, .begin = 0}, 0);
-    for (std::size_t i = 0; i < updates.size(); ++i)
-      log.append(static_cast<std::int64_t>(i) + 1, {updates[i].begin(), updates[i].end()});
-    log.wait_durable(static_cast<std::int64_t>(updates.size()));
-  }
-  const UpdateLog log(options, 0);
-  ASSERT_EQ(log.head(), static_cast<std::int64_t>(updates.size()));
-  EXPECT_EQ(log.cut_bytes(), 0);
-  for (std::size_t i = 0; i < updates.size(); ++i) {
-    const auto version = static_cast<std::int64_t>(i) + 1;
-    EXPECT_EQ(log.parts(version), updates[i]) << version;
-    EXPECT_EQ(UpdateLog::parse_record(log.record(version)).parts, updates[i]) << version;
-  }
+  EXPECT_EQ(shard->digest_at(9), digest(*shard));
+  shard->begin_run(2, 8);
+  EXPECT_FALSE(shard->digest_at(9)) << "of rows that never were";
+  EXPECT_EQ(shard->digest_at(8), digest_of(reference.at(8).rows()));
+  update_to(*shard, 9, 10);
+  save(*shard, 10);
+  EXPECT_EQ(shard->digest_at(10), digest(*shard)) << "the newest one is not what goes";
+}
+
+TEST_F(PersistentShardTest, RowsThatOnlyAnAbandonedRunHasSavedAreBegunAnew) {
+  const auto shard = open();
+  shard->begin_run(3, 0, {1, 2});
+  update_to(*shard, 1, 5);
+  save(*shard, 5);
+  EXPECT_THROW(shard->begin_run(4, 0), UserError);
+  EXPECT_THROW(shard->begin_run(4, 0, {1, 2}), UserError);
+  EXPECT_EQ(list_snapshots(folder), std::vector<std::int64_t>{5}) << "nothing is lost";
+  EXPECT_EQ(digest(*shard), digest_of(reference.at(5).rows()));
+  shard->begin_run(4, 0, {1, 3});
+  EXPECT_TRUE(list_snapshots(folder).empty());
+  update_to(*shard, 1, 8);
+  EXPECT_EQ(digest(*shard), digest_of(reference.at(8).rows()));
+  // Rows that a run went on from are somebody's, whoever has saved others since.
+  save(*shard, 8);
+  shard->begin_run(5, 8);
+  update_to(*shard, 9, 12);
+  save(*shard, 12);
+  EXPECT_THROW(shard->begin_run(6, 0, {5}), UserError);
+  EXPECT_EQ(list_snapshots(folder), (std::vector<std::int64_t>{8, 12}));
 }
 
 TEST_F(PersistentShardTest, AMissingFileOfTheLogIsRefused) {

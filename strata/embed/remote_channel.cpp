@@ -3,7 +3,10 @@
 // of what it received, which comes with every status, twice a second.
 #include "strata/embed/remote_channel.h"
 
+#include <time.h>
+
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -19,6 +22,7 @@ RemoteChannel::RemoteChannel(RemoteChannelOptions options, ConnectStream connect
     : options_(std::move(options)),
       connect_(std::move(connect)),
       durable_(options_.hello.begin),
+      lost_(Clock::now()),
       working_([this] { work(); }) {}
 
 RemoteChannel::~RemoteChannel() {
@@ -31,12 +35,16 @@ RemoteChannel::~RemoteChannel() {
 }
 
 void RemoteChannel::ask(MessageKind kind, Request request, std::int64_t oldest, Answer answer) {
+  {
+    const std::lock_guard lock(mutex_);
+    request.id = next_id_++;
+    request.answered_below = order_of_.empty() ? request.id : order_of_.begin()->first;
+  }
+  // Megabytes of ids, while answers come.
+  MessageBody body = MessageBody::of(kind, request);
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
-  request.id = next_id_++;
-  request.answered_below = order_of_.empty() ? request.id : order_of_.begin()->first;
   order_of_[request.id] = next_order_;
-  MessageBody body = MessageBody::of(kind, request);
   entries_.emplace(
       next_order_++,
       Entry{.body = std::move(body),
@@ -113,7 +121,6 @@ void RemoteChannel::fail(const std::exception_ptr& error) {
 }
 
 void RemoteChannel::work() {
-  Clock::time_point lost = Clock::now();
   std::chrono::milliseconds pause = kFirstPause;
   std::string reason = "no answer";
   while (true) {
@@ -124,7 +131,8 @@ void RemoteChannel::work() {
     try {
       const std::unique_ptr<FrameStream> stream = connect_();
       if (converse(*stream)) {
-        lost = Clock::now();
+        lost_ = Clock::now();
+        told_ = false;
         pause = kFirstPause;
       }
     } catch (const UserError&) {
@@ -134,7 +142,7 @@ void RemoteChannel::work() {
     }
     Lock lock(mutex_);
     if (stopped_ || failure_) return;
-    if (Clock::now() - lost > options_.deadline) {
+    if (Clock::now() - lost_ > options_.deadline) {
       lock.unlock();
       const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options_.deadline);
       return fail(to_exception(
@@ -145,9 +153,28 @@ void RemoteChannel::work() {
                        .got = reason,
                        .fix = "start strata embed-server there again, with the same folder"})));
     }
+    lock.unlock();
+    tell_who_is_awaited(reason);
+    lock.lock();
     changed_.wait_for(lock, pause, [&] { return stopped_; });
     pause = std::min(2 * pause, kLongestPause);
   }
+}
+
+// Without the mutex: whoever is told may wait for a terminal.
+void RemoteChannel::tell_who_is_awaited(const std::string& why) {
+  if (told_ || !options_.notice || Clock::now() - lost_ < options_.notice_after) return;
+  told_ = true;
+  const auto left = lost_ + options_.deadline - Clock::now();
+  const std::time_t until = std::chrono::system_clock::to_time_t(
+      std::chrono::system_clock::now() +
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
+  std::tm local{};
+  ::localtime_r(&until, &local);
+  char time[16];
+  std::strftime(time, sizeof time, "%H:%M:%S", &local);
+  options_.notice("waiting for the server of rows at " + options_.address + " until " + time +
+                  ": " + why);
 }
 
 WireFrame RemoteChannel::hello_frame() const {
@@ -194,6 +221,11 @@ void RemoteChannel::send_all(FrameStream& stream, Lock& lock) {
       // A server that waits for other ranks after a restart is silent before its welcome.
       if (welcomed_ && Clock::now() - heard_ > options_.silence) return;
       if (!welcomed_ && Clock::now() - heard_ > options_.deadline) return;
+      if (!welcomed_) {
+        lock.unlock();
+        tell_who_is_awaited("it has not let this rank in yet");
+        lock.lock();
+      }
       continue;
     }
     next_send_ = next->first + 1;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,8 @@ struct RemoteChannelOptions {
   std::chrono::milliseconds silence{5'000};    ///< of a connection, before it counts as lost
   /// Of updates that are not durable yet; the next one waits. One is always under way.
   std::int64_t credit_bytes = std::int64_t{64} << 20;
+  std::function<void(const std::string&)> notice = {};  ///< who is waited for, and until when
+  std::chrono::milliseconds notice_after{3'000};        ///< of waiting; once until it is over
 };
 
 struct ChannelCounts {
@@ -71,6 +74,7 @@ class RemoteChannel : public ShardChannel {
   void settle(const WireMessage& message);
   void take_status(const Status& status);
   void fail(const std::exception_ptr& error);
+  void tell_who_is_awaited(const std::string& why);
   WireFrame hello_frame() const;
 
   const RemoteChannelOptions options_;
@@ -85,6 +89,9 @@ class RemoteChannel : public ShardChannel {
   bool welcomed_ = false, broken_ = false, stopped_ = false;
   std::int64_t sent_ = 0, sent_at_mark_ = 0;  // messages of this stream
   Clock::time_point heard_, marked_;
+  // Of the thread that connects.
+  Clock::time_point lost_;
+  bool told_ = false;  // that the server is waited for
   std::exception_ptr failure_;
   ChannelCounts counts_;
   std::thread working_;

@@ -27,6 +27,8 @@ std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& opti
     channel.hello.rank = options.rank, channel.hello.ranks = options.ranks;
     channel.hello.run = options.run, channel.hello.begin = options.version;
     channel.hello.wire = options.wire;
+    channel.hello.abandoned = options.abandoned;
+    channel.notice = options.notice;
     channel.deadline = options.deadline;
     channel.credit_bytes = options.credit_bytes;
     channels.push_back(

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,11 +25,13 @@ struct RemoteServersOptions {
   /// The same for all ranks of a run, and higher for every later run, resumed or new: the time in
   /// nanoseconds that rank 0 saw when it began will do.
   std::uint64_t run = 1;
-  std::int64_t version = 0;  ///< at which the run begins: servers go back to it
+  std::int64_t version = 0;                   ///< at which the run begins: servers go back to it
+  std::vector<std::uint64_t> abandoned = {};  ///< earlier runs without a checkpoint (Hello)
   WireOptions wire = {};
   TlsFiles tls = {};
   std::chrono::milliseconds deadline{60'000};  ///< that a server may be away
   std::int64_t credit_bytes = std::int64_t{64} << 20;
+  std::function<void(const std::string&)> notice = {};  ///< whom a rank waits for; from any thread
 };
 
 /// One rank's. Its end tells the servers that this rank sends no more.

@@ -116,14 +116,18 @@ void Replica::follow_once() {
   try {
     std::unique_ptr<Download> download;
     std::int64_t number = 0;
-    for (WireFrame bytes; stream->receive(bytes); ++number) {
-      StreamFrame frame = decode(bytes, number);
+    auto bytes = std::make_shared<WireFrame>();
+    for (;; ++number) {
+      // An update that is not applied yet keeps its message.
+      if (bytes.use_count() > 1) bytes = std::make_shared<WireFrame>();
+      if (!stream->receive(*bytes)) break;
+      const StreamFrame frame = decode(bytes, number);
       if (number == 0) {
         const std::lock_guard lock(mutex_);
         counts_.following = true;
         ++counts_.connections;
       }
-      take(std::move(frame), download);
+      take(frame, download);
       if (anew_ && !download) break;
     }
   } catch (...) {
@@ -133,9 +137,9 @@ void Replica::follow_once() {
   forget();
 }
 
-StreamFrame Replica::decode(const WireFrame& bytes, std::int64_t expected) {
+StreamFrame Replica::decode(std::shared_ptr<const WireFrame> bytes, std::int64_t expected) {
   try {
-    StreamFrame frame = decode_stream_frame(bytes);
+    StreamFrame frame = decode_stream_frame(std::move(bytes));
     unreadable_ = 0;
     if (frame.number != expected && frame.kind != StreamKind::kRefused)
       throw out_of_order("frame " + std::to_string(expected), std::to_string(frame.number));
@@ -151,7 +155,30 @@ StreamFrame Replica::decode(const WireFrame& bytes, std::int64_t expected) {
   }
 }
 
-void Replica::take(StreamFrame frame, std::unique_ptr<Download>& download) {
+void Replica::take_update(const MessageBytes& bytes) {
+  UpdateLog::Record record;
+  try {
+    record = UpdateLog::parse_record(bytes.bytes);
+    damaged_ = 0;
+  } catch (const SystemError&) {
+    // Once may be damage on the way.
+    if (++damaged_ < 3) throw;
+    throw UserError({.operation = "embed.follow",
+                     .what = "the primary sends a damaged update",
+                     .expected = "update " + std::to_string(shard_.log().head() + 1),
+                     .got = "bytes that its checksum does not fit",
+                     .fix = "restore the primary's folder from a copy"});
+  }
+  const std::int64_t next = shard_.log().head() + 1;
+  if (record.version != next)
+    throw out_of_order("update " + std::to_string(next),
+                       "update " + std::to_string(record.version));
+  shard_.take_update(record, bytes);
+  const std::lock_guard lock(mutex_);
+  counts_.primary_version = std::max(counts_.primary_version, record.version);
+}
+
+void Replica::take(const StreamFrame& frame, std::unique_ptr<Download>& download) {
   UpdateLog& log = shard_.log();
   if (download && frame.kind != StreamKind::kChunk && frame.kind != StreamKind::kSnapshotEnd &&
       frame.kind != StreamKind::kRefused)
@@ -163,7 +190,7 @@ void Replica::take(StreamFrame frame, std::unique_ptr<Download>& download) {
     case StreamKind::kChunk:
       if (!download) throw out_of_order("the head of a snapshot", "its bytes");
       download->empty = false;
-      return download->file.write(frame.bytes);
+      return download->file.write(frame.bytes.bytes);
     case StreamKind::kSnapshotEnd: {
       if (!download) throw out_of_order("the head of a snapshot", "its end");
       download->file.close();
@@ -184,23 +211,15 @@ void Replica::take(StreamFrame frame, std::unique_ptr<Download>& download) {
         anew_ = true;  // the folder does not reach back so far
       }
       return;
-    case StreamKind::kUpdate: {
-      const UpdateLog::Record record = UpdateLog::parse_record(frame.bytes);
-      if (record.version != log.head() + 1)
-        throw out_of_order("update " + std::to_string(log.head() + 1),
-                           "update " + std::to_string(record.version));
-      shard_.take_update(record.version, record.parts);
-      const std::lock_guard lock(mutex_);
-      counts_.primary_version = std::max(counts_.primary_version, record.version);
-      return;
-    }
+    case StreamKind::kUpdate:
+      return take_update(frame.bytes);
     case StreamKind::kDigest:
       return compare(frame.version, frame.digest);
     case StreamKind::kStatus:
       return note_primary(frame.version);
     case StreamKind::kRefused: {
-      const auto* text = reinterpret_cast<const char*>(frame.bytes.data());
-      throw_error(decode_error({text, frame.bytes.size()}));
+      const std::span<const std::byte> text = frame.bytes.bytes;
+      throw_error(decode_error({reinterpret_cast<const char*>(text.data()), text.size()}));
     }
   }
 }

@@ -54,8 +54,9 @@ class Replica {
 
   void work();
   void follow_once();
-  StreamFrame decode(const WireFrame& bytes, std::int64_t expected);
-  void take(StreamFrame frame, std::unique_ptr<Download>& download);
+  StreamFrame decode(std::shared_ptr<const WireFrame> bytes, std::int64_t expected);
+  void take_update(const MessageBytes& bytes);
+  void take(const StreamFrame& frame, std::unique_ptr<Download>& download);
   void compare(std::int64_t version, std::uint64_t digest);
   void note_primary(std::int64_t version);
   bool pause(std::int64_t milliseconds);
@@ -65,6 +66,7 @@ class Replica {
   const std::function<void()> call_;
   bool anew_ = false;   // what is there is of no use
   int unreadable_ = 0;  // streams one after the other whose first frame was none
+  int damaged_ = 0;     // records of the next update, one after the other
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ = false;

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -257,6 +259,144 @@ TEST_F(ReplicaTest, RowsThatDifferAreSeenAndReplaced) {
   expect_follows(25);
 }
 
+// Whoever asks meanwhile does what waits for the rows, snapshots of a log that is too long, too.
+TEST_F(ReplicaTest, AnswersWhileUpdatesComeAndItsLogIsCut) {
+  start_primary(2 << 10);
+  start_replica(2 << 10);
+  primary->begin_run(5, 0);
+  std::atomic<bool> over = false;
+  std::vector<std::thread> asking;
+  for (int i = 0; i < 2; ++i)
+    asking.emplace_back([&] {
+      while (!over) {
+        const auto done = std::make_shared<std::promise<void>>();
+        const std::shared_ptr<LiveShard> live = rows->live();
+        try {
+          live->server->inspect([done](const std::exception_ptr&) { done->set_value(); });
+          done->get_future().wait();
+        } catch (const Error&) {
+        }
+      }
+    });
+  for (std::int64_t version = 1; version <= kVersions; ++version) {
+    update(version, version);
+    if (version % 20 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  for (int i = 0; i < 3000 && !replica->failure() && rows->live()->server->version() < kVersions;
+       ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  over = true;
+  for (std::thread& thread : asking) thread.join();
+  expect_follows(kVersions);
+  EXPECT_GT(rows->compactions().made, 3);
+  EXPECT_EQ(rows->compactions().failed, 0);
+  end_replica();
+  start_replica(2 << 10);
+  EXPECT_EQ(rows->log().head(), kVersions);
+  expect_follows(kVersions);
+  EXPECT_EQ(replica->counts().snapshots, 0) << "its own folder is whole";
+}
+
+// Versions of two runs are other rows, and so are their digests.
+TEST_F(ReplicaTest, DigestsOfARunThatIsOverAreNotCompared) {
+  const auto compared = [&](std::int64_t digests) {
+    for (int i = 0; i < 1000 && replica->counts().equal_digests < digests; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return replica->counts().equal_digests;
+  };
+  start_primary();
+  start_replica();
+  primary->begin_run(5, 0);
+  update(1, 20);
+  expect_follows(20);
+  update(21, 30);
+  expect_follows(30);
+  save(30);
+  EXPECT_EQ(compared(1), 1);
+  primary->begin_run(6, 20);
+  variant = 1;
+  update(21, 30);
+  expect_follows(30);
+  save(30);
+  EXPECT_EQ(compared(2), 2) << "of the same version of another run";
+  EXPECT_EQ(replica->counts().different_digests, 0);
+}
+
+// Frames that are played to a replica, once.
+class PlayedFrames : public FrameStream {
+ public:
+  explicit PlayedFrames(std::vector<StreamFrame> frames) : frames_(std::move(frames)) {}
+  bool send(const WireFrame&) override { return true; }
+  bool receive(WireFrame& frame) override {
+    if (next_ == frames_.size()) return false;
+    frame = encode_stream_frame(frames_[next_++]).joined();
+    return true;
+  }
+  void cancel() override {}
+  bool alive() override { return next_ < frames_.size(); }
+
+ private:
+  std::vector<StreamFrame> frames_;
+  std::size_t next_ = 0;
+};
+
+TEST_F(ReplicaTest, AFrameThatIsMissingEndsTheStream) {
+  start_primary();
+  primary->begin_run(5, 0);
+  update(1, 3);
+  const auto record = [&](std::int64_t version) {
+    const auto bytes =
+        std::make_shared<const std::vector<std::byte>>(primary->log().record(version));
+    return MessageBytes{.message = bytes, .bytes = *bytes};
+  };
+  // That of number 2 said that the third update is of another run.
+  const std::vector<StreamFrame> frames = {
+      {.kind = StreamKind::kRun, .run = {.number = 5, .begin = 0}, .number = 0},
+      {.kind = StreamKind::kUpdate, .bytes = record(1), .number = 1},
+      {.kind = StreamKind::kUpdate, .bytes = record(2), .number = 3}};
+  rows =
+      std::make_unique<PersistentShard>(options_of(scratch.path("replica"), 0), make_map_state());
+  std::atomic<int> streams = 0;
+  replica = std::make_unique<Replica>(*rows, [&](const std::string&) {
+    return std::make_unique<PlayedFrames>(streams++ == 0 ? frames : std::vector<StreamFrame>());
+  });
+  replica->start();
+  for (int i = 0; i < 2000 && streams < 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_GE(streams, 2);
+  EXPECT_EQ(rows->log().head(), 1) << "what came behind the gap was taken";
+  end_replica();
+}
+
+// Once is damage on the way, again and again is what the primary has.
+TEST_F(ReplicaTest, ADamagedLogOfThePrimaryIsRefused) {
+  start_primary();
+  primary->begin_run(5, 0);
+  update(1, 3);
+  primary->log().wait_durable(3);
+  const std::string path = scratch.path("primary") + "/updates-00000000000000000001.log";
+  const auto flip = [&](std::int64_t from_end) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-from_end, std::ios::end);
+    const char byte = static_cast<char>(file.get());
+    file.seekp(-from_end, std::ios::end), file.put(static_cast<char>(byte ^ 16));
+  };
+  flip(20);
+  start_replica();
+  EXPECT_NE(refusal().find("damaged update"), std::string::npos) << refusal();
+  EXPECT_EQ(rows->log().head(), 2);
+  end_replica();
+  flip(20);
+  start_replica();
+  expect_follows(3);
+  end_replica();
+  // What nobody has removed but is not there is said once, and not tried for ever.
+  std::filesystem::remove(path);
+  std::filesystem::remove_all(scratch.path("replica"));
+  start_replica();
+  EXPECT_NE(refusal().find("updates-"), std::string::npos) << refusal();
+}
+
 TEST_F(ReplicaTest, APrimaryThatDoesNotFitIsRefusedOnce) {
   start_primary();
   start_replica(0, [](PersistentShardOptions& options) { options.seed = 2; });
@@ -279,8 +419,8 @@ TEST_F(ReplicaTest, APrimaryThatDoesNotFitIsRefusedOnce) {
   EXPECT_NE(refusal().find("another version"), std::string::npos) << refusal();
   FollowRequest other{.wire_version = kWireVersion + 1, .fingerprint = primary->fingerprint()};
   const auto stream = follow(other.text());
-  WireFrame frame;
-  ASSERT_TRUE(stream->receive(frame));
+  const auto frame = std::make_shared<WireFrame>();
+  ASSERT_TRUE(stream->receive(*frame));
   EXPECT_EQ(decode_stream_frame(frame).kind, StreamKind::kRefused);
 }
 

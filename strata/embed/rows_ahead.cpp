@@ -33,18 +33,31 @@ std::string file_name(std::int64_t version, int rank) {
   return name;
 }
 
-std::vector<std::int64_t> versions_of(const std::string& folder, int rank) {
-  std::vector<std::int64_t> versions;
+struct AheadFile {
+  std::int64_t version;
+  int rank;
+};
+
+// Of this rank, and, as rank 0, of ranks that there are no more; by version.
+std::vector<AheadFile> files_of(const RowsAheadOptions& options) {
+  std::vector<AheadFile> files;
   std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
+  for (const auto& entry : fs::directory_iterator(options.to, none)) {
     long long version = -1;
+    int rank = -1;
     const std::string name = entry.path().filename();
-    if (std::sscanf(name.c_str(), "ahead-%20lld-", &version) == 1 &&
-        name == file_name(version, rank))
-      versions.push_back(version);
+    if (std::sscanf(name.c_str(), "ahead-%20lld-rank-%d.rows", &version, &rank) == 2 &&
+        name == file_name(version, rank) &&
+        (rank == options.rank || (options.rank == 0 && rank >= options.ranks)))
+      files.push_back({version, rank});
   }
-  std::sort(versions.begin(), versions.end());
-  return versions;
+  std::ranges::sort(files, {}, &AheadFile::version);
+  return files;
+}
+
+void remove_file(const RowsAheadOptions& options, const AheadFile& file) {
+  std::error_code none;
+  fs::remove(options.to + "/" + file_name(file.version, file.rank), none);
 }
 
 std::vector<std::byte> encode(const RowsAheadOptions& options, std::int64_t version,
@@ -110,18 +123,27 @@ int decode(const RowsAheadOptions& options, const std::string& path, std::int64_
 void RowsAhead::save(std::int64_t version, const std::vector<StepRows>& rows) const {
   if (options_.to.empty()) return;
   make_folders_durably(options_.to);
+  // A run that ended before its checkpoint was complete has left what is not to be counted, or found, as if
+  // it belonged to this one.
+  for (const AheadFile& file : files_of(options_))
+    if (file.version > version || (file.version == version && file.rank != options_.rank))
+      remove_file(options_, file);
   const std::string path = options_.to + "/" + file_name(version, options_.rank);
   DurableFile file(path + ".part");
   file.write(encode(options_, version, rows));
   file.close();
   rename_durably(path + ".part", path);
   if (options_.keep == 0) return;
-  // The checkpoint of this version is not written yet.
-  const std::vector<std::int64_t> versions = versions_of(options_.to, options_.rank);
-  for (std::size_t i = 0; i + static_cast<std::size_t>(options_.keep) + 1 < versions.size(); ++i) {
-    std::error_code none;
-    fs::remove(options_.to + "/" + file_name(versions[i], options_.rank), none);
+  // One more, for the checkpoint of this version is not written yet.
+  const std::vector<AheadFile> files = files_of(options_);
+  std::int64_t kept = 0, oldest = version;
+  for (auto file = files.rbegin(); file != files.rend() && kept <= options_.keep; ++file) {
+    if (file->rank != options_.rank) continue;
+    oldest = file->version;
+    ++kept;
   }
+  for (const AheadFile& file : files)
+    if (file.version < oldest) remove_file(options_, file);
 }
 
 std::vector<StepRows> RowsAhead::load(std::int64_t version) const {

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
+#include "strata/embed/map_row_store_test.h"
+#include "strata/embed/saved_rows.h"
+#include "strata/embed/snapshot.h"
 
 namespace strata {
 namespace {
@@ -69,6 +73,41 @@ TEST_F(RowsAheadTest, GoWithTheirCheckpoints) {
   for (const std::int64_t version : {10, 20, 30, 40}) ahead.save(version, {rows(version, 0, {1})});
   EXPECT_TRUE(ahead.load(10).empty());
   for (const std::int64_t version : {20, 30, 40}) EXPECT_EQ(ahead.load(version).size(), 1u);
+}
+
+TEST_F(RowsAheadTest, WhatARunLeftThatEndedBeforeItsCheckpointGoesFirst) {
+  for (const int rank : {0, 1})
+    for (const std::int64_t version : {10, 20, 300, 400})
+      RowsAhead(options(rank, 2)).save(version, {rows(version, 0, {1})});
+  const auto there = [&](std::int64_t version, int rank) {
+    char name[64];
+    std::snprintf(name, sizeof name, "/ahead-%020lld-rank-%d.rows", static_cast<long long>(version),
+                  rank);
+    return fs::exists(folder + name);
+  };
+  // Goes on at 10 with one rank; its checkpoint of 20 is still to come.
+  const RowsAhead alone(options(0, 1, 1));
+  alone.save(20, {rows(20, 0, {1})});
+  for (const std::int64_t version : {300, 400})
+    EXPECT_FALSE(there(version, 0) || there(version, 1)) << version;
+  EXPECT_FALSE(there(20, 1));
+  EXPECT_TRUE(there(10, 0) && there(10, 1)) << "the checkpoint of two ranks that there is";
+  EXPECT_EQ(alone.load(10).size(), 2u);
+  EXPECT_EQ(alone.load(20).size(), 1u);
+  alone.save(30, {rows(30, 0, {1})});
+  EXPECT_FALSE(there(10, 0) || there(10, 1));
+  EXPECT_EQ(alone.load(20).size(), 1u);
+}
+
+// A snapshot that no checkpoint refers to does not count as one of the newest.
+TEST_F(RowsAheadTest, SavedRowsBehindAnEndedRunStay) {
+  const SavedRows saved(folder, 7, 1);
+  MapShardState state;
+  for (const std::int64_t version : {10, 300}) saved.save(version, 0, 1, state);
+  saved.save(20, 0, 1, state);
+  EXPECT_EQ(list_snapshots(folder + "/shard-0"), (std::vector<std::int64_t>{10, 20, 300}));
+  saved.save(30, 0, 1, state);
+  EXPECT_EQ(list_snapshots(folder + "/shard-0"), (std::vector<std::int64_t>{20, 30, 300}));
 }
 
 TEST_F(RowsAheadTest, WhatDoesNotFitIsRefusedByName) {

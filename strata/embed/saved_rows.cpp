@@ -45,6 +45,8 @@ void SavedRows::save(std::int64_t version, int shard, int shards, ShardState& st
       state);
   if (keep_ == 0) return;
   std::vector<std::int64_t> versions = list_snapshots(folder);
+  // Later ones are of a run that ended before its checkpoint was complete.
+  std::erase_if(versions, [&](std::int64_t other) { return other > version; });
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) + 1 < versions.size(); ++i) {
     std::error_code none;
     fs::remove(folder + "/" + snapshot_name(versions[i]), none);

@@ -75,7 +75,8 @@ std::string prometheus_text(const ServerMetrics& metrics) {
   one("log_bytes", "gauge", metrics.log_bytes, "of the log of updates on disk");
   one("log_snapshots_total", "counter", metrics.compactions.made,
       "snapshots that were made because the log was too long");
-  one("log_snapshot_failures_total", "counter", metrics.compactions.failed, "of those");
+  one("log_snapshot_failures_total", "counter", metrics.compactions.failed,
+      "snapshots for that reason that could not be made");
   one("memory_bytes", "gauge", metrics.memory_bytes, "of rows and index");
   if (metrics.replica) {
     const ReplicaCounts& replica = *metrics.replica;

@@ -157,11 +157,6 @@ void ShardSessions::catch_up() {
   shard_.live()->server->release();
 }
 
-bool ShardSessions::ready() const {
-  const std::lock_guard lock(mutex_);
-  return !rejoining_;
-}
-
 SessionCounts ShardSessions::counts() const {
   const std::lock_guard lock(mutex_);
   SessionCounts counts = counts_;
@@ -308,7 +303,7 @@ void ShardSessions::begin_run(const Hello& hello) {
     changed_.notify_all();
   }
   try {
-    shard_.begin_run(hello.run, hello.begin);
+    shard_.begin_run(hello.run, hello.begin, hello.abandoned);
   } catch (...) {
     const std::lock_guard lock(mutex_);
     run_ = hello.run - 1;

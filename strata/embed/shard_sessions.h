@@ -44,7 +44,6 @@ class ShardSessions {
   void stop();
   /// Brings rows up to the end of the log, where no rank has come back yet: for who only looks.
   void catch_up();
-  bool ready() const;  ///< no ranks are waited for
   SessionCounts counts() const;
 
  private:

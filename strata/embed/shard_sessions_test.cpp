@@ -89,6 +89,7 @@ class Servers {
       options.hello.rank = rank, options.hello.ranks = ranks_;
       options.hello.run = run, options.hello.begin = begin;
       options.hello.wire = wire;
+      options.hello.abandoned = abandoned;
       options.silence = std::chrono::milliseconds(600);
       options.deadline = deadline;
       channels.push_back(
@@ -97,6 +98,7 @@ class Servers {
     return make_sharded_servers(features_for_test(), std::move(channels));
   }
   std::chrono::milliseconds deadline{20'000};
+  std::vector<std::uint64_t> abandoned;  // that ranks name
 
  private:
   struct Running {
@@ -275,6 +277,53 @@ TEST(ShardSessions, RefuseWhoDoesNotFit) {
   EXPECT_NE(refused([](auto& o) { o.hello.ranks = 3; }).find("rank 0 of 3"), std::string::npos);
   EXPECT_NE(refused([](auto& o) { o.hello.begin = 3; }).find("version 3"), std::string::npos);
   EXPECT_EQ(refused([](auto&) {}), "");
+}
+
+// A trainer that ended before its first checkpoint was complete begins anew: it says that this run is its.
+TEST(ShardSessions, ARunWithoutACheckpointIsBegunAnewByWhoseItWas) {
+  ReferenceRows reference(1, 40);
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), 2, 1, 0);
+  {
+    const auto first = servers.join(0, 1, 0);
+    EXPECT_EQ(train(*first, 0, 0, 25, 3, reference, 10), -1);
+  }
+  EXPECT_THROW(servers.join(0, 2, 0)->await(0), UserError);
+  servers.abandoned = {7, 8};
+  EXPECT_THROW(servers.join(0, 3, 0)->await(0), UserError);
+  EXPECT_TRUE(servers.shard(0).saved(20));
+  servers.abandoned = {7, 1};
+  const auto next = servers.join(0, 4, 0);
+  EXPECT_EQ(train(*next, 0, 0, 40, 3, reference, 0), -1);
+  EXPECT_EQ(digest_of_all(servers, 2, 40), digest_of(reference.at(40).rows()));
+  EXPECT_FALSE(servers.shard(0).saved(20));
+}
+
+TEST(ShardSessions, WhoIsWaitedForIsSaidOnce) {
+  std::mutex mutex;
+  std::vector<std::string> said;
+  RemoteChannelOptions options;
+  options.address = "host1:7001";
+  options.features = features_for_test();
+  options.deadline = std::chrono::milliseconds(900);
+  options.notice_after = std::chrono::milliseconds(100);
+  options.notice = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    said.push_back(text);
+  };
+  std::promise<void> failed;
+  {
+    RemoteChannel channel(options, []() -> std::unique_ptr<FrameStream> {
+      throw SystemError({.operation = "test.connect", .what = "nobody is there"});
+    });
+    channel.when_reached(1, [&](const std::exception_ptr& error) {
+      if (error) failed.set_value();
+    });
+    failed.get_future().wait();
+  }
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("host1:7001 until "), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find("nobody is there"), std::string::npos) << said[0];
 }
 
 TEST(ShardSessions, AServerThatStaysAwayIsAnErrorAfterTheDeadline) {

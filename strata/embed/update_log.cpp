@@ -325,22 +325,31 @@ std::int64_t UpdateLog::bytes() const {
 }
 
 void UpdateLog::append(std::int64_t version, const std::vector<std::span<const std::byte>>& parts) {
+  const RecordPieces record(version, parts);
+  write_record(version, record.pieces, record.size);
+}
+
+void UpdateLog::append_record(std::int64_t version, std::span<const std::byte> record) {
+  write_record(version, {&record, 1}, record.size());
+}
+
+void UpdateLog::write_record(std::int64_t version,
+                             std::span<const std::span<const std::byte>> pieces, std::size_t size) {
   {
     const std::lock_guard lock(mutex_);
     require_running();
     STRATA_CHECK_EQ(version, head_ + 1, "embed.log");
   }
   if (!open_) begin_file();
-  const RecordPieces record(version, parts);
   try {
-    if (record.size <= kWrittenAtOnce) {
+    if (pieces.size() > 1 && size <= kWrittenAtOnce) {
       Bytes whole;
-      whole.reserve(record.size);
-      for (const std::span<const std::byte> piece : record.pieces)
+      whole.reserve(size);
+      for (const std::span<const std::byte> piece : pieces)
         whole.insert(whole.end(), piece.begin(), piece.end());
       open_->write(whole);
     } else {
-      for (const std::span<const std::byte> piece : record.pieces) open_->write(piece);
+      for (const std::span<const std::byte> piece : pieces) open_->write(piece);
     }
   } catch (...) {
     const std::lock_guard lock(mutex_);
@@ -349,7 +358,7 @@ void UpdateLog::append(std::int64_t version, const std::vector<std::span<const s
   }
   const std::lock_guard lock(mutex_);
   files_.back().offsets.push_back(files_.back().end);
-  files_.back().end += record.size;
+  files_.back().end += size;
   head_ = version;
   changed_.notify_all();
 }
@@ -387,28 +396,31 @@ UpdateLog::Bytes UpdateLog::record(std::int64_t version) const {
   return bytes;
 }
 
-UpdateLog::Record UpdateLog::parse_record(std::span<const std::byte> record) {
+std::int64_t UpdateLog::version_of(std::span<const std::byte> record) {
   ByteReader head(record, "a record of updates");
   const std::uint32_t size = head.fixed32();
-  Record parsed{.version = static_cast<std::int64_t>(head.fixed64()), .parts = {}};
-  const std::uint64_t head_sum = head.fixed64();
-  if (head_sum != checksum(record.first(12))) head.refuse("it is damaged");
+  const auto version = static_cast<std::int64_t>(head.fixed64());
+  if (head.fixed64() != checksum(record.first(12))) head.refuse("it is damaged");
   if (head.left() != size + kTailBytes) head.refuse("it has another length");
-  const std::span<const std::byte> body = head.bytes(size);
+  return version;
+}
+
+UpdateLog::Record UpdateLog::parse_record(std::span<const std::byte> record) {
+  Record parsed{.version = version_of(record), .parts = {}};
+  ByteReader head(record.subspan(kHeadBytes), "a record of updates");
+  const std::span<const std::byte> body = head.bytes(head.left() - kTailBytes);
   if (head.fixed64() != checksum(body)) head.refuse("it is damaged");
   ByteReader from(body, "update " + std::to_string(parsed.version));
   const std::uint64_t count = from.varint();
   if (count > from.left()) from.refuse("it is cut off");
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const std::span<const std::byte> part = from.blob();
-    parsed.parts.emplace_back(part.begin(), part.end());
-  }
+  for (std::uint64_t i = 0; i < count; ++i) parsed.parts.push_back(from.blob());
   from.require_end();
   return parsed;
 }
 
-std::vector<UpdateLog::Bytes> UpdateLog::parts(std::int64_t version) const {
-  return parse_record(record(version)).parts;
+std::int64_t UpdateLog::changes() const {
+  const std::lock_guard lock(mutex_);
+  return changes_;
 }
 
 void UpdateLog::wait_durable(std::int64_t version) {
@@ -430,7 +442,8 @@ bool UpdateLog::healthy() const {
 }
 
 void UpdateLog::on_durable(std::function<void(std::int64_t, std::exception_ptr)> call) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !calling_; });
   call_ = std::move(call);
 }
 
@@ -456,24 +469,32 @@ void UpdateLog::sync_loop() {
     }
     lock.lock();
     if (error) failure_ = error;
-    if (!error) durable_ = std::max(durable_, std::min(target, head_));
+    // What was cut off and written anew meanwhile lies in another file.
+    if (!error && file == open_) durable_ = std::max(durable_, std::min(target, head_));
     const auto call = call_;
     const std::int64_t durable = durable_;
+    calling_ = true;
     changed_.notify_all();
     lock.unlock();
     if (call) call(durable, error);
     lock.lock();
+    calling_ = false;
+    changed_.notify_all();
   }
 }
 
+// Before another file is the open one, which is all that the thread beside syncs.
+void UpdateLog::sync_open() {
+  if (!open_) return;
+  open_->sync();
+  const std::lock_guard lock(mutex_);
+  durable_ = head_;
+}
+
 void UpdateLog::begin_file() {
-  if (open_) {
-    open_->sync();
-    const std::lock_guard lock(mutex_);
-    durable_ = head_;
-    if (files_.back().offsets.empty()) return;  // nothing in it yet
-  }
-  begin_run(run(), head());
+  sync_open();
+  // Unless there is nothing in it yet.
+  if (!open_ || !files_.back().offsets.empty()) begin_run(run(), head());
 }
 
 // The run first: who follows must not take what is cut off for updates that are still to come.
@@ -481,6 +502,7 @@ void UpdateLog::cut_for_run(LogRun run, std::int64_t version) {
   {
     const std::lock_guard lock(mutex_);
     run_ = run;
+    ++changes_;
   }
   cut_after(version);
 }
@@ -495,6 +517,7 @@ void UpdateLog::restart(LogRun run, std::int64_t version) {
 }
 
 void UpdateLog::begin_run(LogRun run, std::int64_t version) {
+  if (version == head()) sync_open();
   cut_for_run(run, version);
   const std::string path = options_.folder + "/" + log_name(version + 1);
   auto file = std::make_shared<Descriptor>(path, *options_.files);
@@ -513,6 +536,7 @@ void UpdateLog::cut_after(std::int64_t version) {
   const std::lock_guard lock(mutex_);
   require_running();
   if (version >= head_) return;
+  ++changes_;
   open_.reset();
   while (!files_.empty() && files_.back().first > version) {
     remove_folder(files_.back().path, *options_.files);
@@ -534,6 +558,7 @@ void UpdateLog::cut_after(std::int64_t version) {
 
 void UpdateLog::remove_up_to(std::int64_t version) {
   const std::lock_guard lock(mutex_);
+  ++changes_;
   while (files_.size() > 1 && files_[1].first <= version + 1) {
     remove_folder(files_.front().path, *options_.files);
     files_.pop_front();

@@ -74,22 +74,29 @@ class UpdateLog {
 
   /// The parts of update head() + 1, in rank order.
   void append(std::int64_t version, const std::vector<std::span<const std::byte>>& parts);
-  std::vector<Bytes> parts(std::int64_t version) const;
+  /// The same, as a record of another log that parse_record() has checked.
+  void append_record(std::int64_t version, std::span<const std::byte> record);
 
-  /// The record of an update as it lies in the file; parse_record() takes it apart.
+  /// The record of an update as it lies in the file; parse_record() takes it apart. The parts lie in it.
   Bytes record(std::int64_t version) const;
   struct Record {
     std::int64_t version;
-    std::vector<Bytes> parts;
+    std::vector<std::span<const std::byte>> parts;
   };
   static Record parse_record(std::span<const std::byte> record);
+  /// Of a record whose parts nobody looks at here.
+  static std::int64_t version_of(std::span<const std::byte> record);
+  /// Changes of the files that may take away what somebody reads; their number grows before a file is
+  /// touched, and whoever asks for it waits until that is over.
+  std::int64_t changes() const;
 
   /// Returns when that update is durable. Throws what went wrong.
   void wait_durable(std::int64_t version);
   /// The same for at most so long.
   void wait_durable_for(std::int64_t version, std::int64_t milliseconds);
   bool healthy() const;  ///< nothing went wrong
-  /// Called from the thread that syncs; an error once, as the last call.
+  /// Called from the thread that syncs; an error once, as the last call. The one before is not called
+  /// any more when this returns; not from within it.
   void on_durable(std::function<void(std::int64_t, std::exception_ptr)> call);
 
   /// Updates after `version` never were; the next one is version + 1, of run `run`.
@@ -113,6 +120,9 @@ class UpdateLog {
   };
   struct Descriptor;
 
+  void write_record(std::int64_t version, std::span<const std::span<const std::byte>> pieces,
+                    std::size_t size);
+  void sync_open();
   void read_all();
   void read_one(File& file, bool last);
   void read_records(File& file, bool last);
@@ -129,7 +139,8 @@ class UpdateLog {
   std::shared_ptr<Descriptor> open_;
   LogRun run_;
   std::int64_t head_ = 0, durable_ = 0, cut_bytes_ = 0;
-  bool stopped_ = false;
+  std::int64_t changes_ = 0;
+  bool stopped_ = false, calling_ = false;
   std::exception_ptr failure_;
   std::function<void(std::int64_t, std::exception_ptr)> call_;
   std::thread syncing_;

@@ -1,15 +1,17 @@
 // What a follower has is known by (run, version): runs begin at versions of older ones, so that the same
-// version may be other rows. The log changes while it is sent; so a record counts only if its run is still
-// the same when it was read.
+// version may be other rows. The log changes while it is sent; so what was read of it counts only if nothing
+// has changed meanwhile, and so does that it could not be read.
 #include "strata/embed/update_stream.h"
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
+#include "strata/base/checksum.h"
 #include "strata/base/errors.h"
 #include "strata/base/random_access_file.h"
 #include "strata/embed/byte_codec.h"
@@ -45,6 +47,11 @@ void check(const PersistentShard& shard, const FollowRequest& request) {
            "follow the server of this shard");
 }
 
+MessageBytes whole(std::vector<std::byte> bytes) {
+  const auto message = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  return {.message = message, .bytes = *message};
+}
+
 class Sender {
  public:
   Sender(PersistentShard& shard, const FollowRequest& request, FrameStream& stream)
@@ -53,12 +60,14 @@ class Sender {
   // False: the stream is broken.
   bool step() {
     UpdateLog& log = shard_.log();
+    const std::int64_t changes = log.changes();
     const std::int64_t shared = version_ < 0 ? -1 : log.shared_with(run_, version_);
     if (shared < 0 || shared + 1 < log.first() || (shared == 0 && shard_.newest_base().version > 0))
       return send_snapshot(shard_.newest_base());
+    if (changes != log.changes()) return true;
     const LogRun next = log.run_of(shared + 1);
     if (next.number != run_) {
-      run_ = next.number, version_ = std::min(shared, next.begin);
+      run_ = next.number, version_ = std::min(shared, next.begin), digested_ = -1;
       return send({.kind = StreamKind::kRun, .run = next});
     }
     if (shared < version_) {  // a run is just beginning
@@ -78,34 +87,50 @@ class Sender {
       log.wait_durable_for(version_ + 1, 100);
       return true;
     }
-    UpdateLog::Bytes record = log.record(version_ + 1);
-    if (UpdateLog::parse_record(record).version != version_ + 1 ||
-        log.run_of(version_ + 1).number != run_)
-      return true;
+    UpdateLog::Bytes record;
+    try {
+      record = log.record(version_ + 1);
+      if (UpdateLog::version_of(record) != version_ + 1) refuse_damaged();
+    } catch (const Error& error) {
+      if (log.changes() != changes) return true;  // what was read is gone
+      if (error.text().operation == "embed.decode") refuse_damaged();
+      throw;
+    }
+    if (log.changes() != changes) return true;
     ++version_;
-    return send({.kind = StreamKind::kUpdate, .bytes = std::move(record)});
+    return send({.kind = StreamKind::kUpdate, .bytes = whole(std::move(record))});
   }
 
  private:
   bool send(StreamFrame frame) {
     frame.number = sent_++;
-    return stream_.send(encode_stream_frame(frame));
+    return stream_.send_pieces(encode_stream_frame(frame));
+  }
+
+  [[noreturn]] void refuse_damaged() const {
+    refuse("the log of the primary is damaged", "update " + std::to_string(version_ + 1),
+           "another record", "restore its folder from a copy");
   }
 
   bool send_snapshot(const PersistentShard::Base& base) {
     std::shared_ptr<const RandomAccessFile> file;
-    if (!base.path.empty())
-      file = RandomAccessFile::open(base.path, {.operation = "embed.follow", .fix = ""});
+    if (!base.path.empty()) {
+      try {
+        file = RandomAccessFile::open(base.path, {.operation = "embed.follow", .fix = ""});
+      } catch (const UserError&) {
+        if (shard_.newest_base().path != base.path) return true;  // there is a newer one
+        throw;
+      }
+    }
     const LogRun run = shard_.log().run_of(base.version + 1);
     if (!send({.kind = StreamKind::kSnapshot, .version = base.version, .run = run})) return false;
-    StreamFrame chunk{.kind = StreamKind::kChunk};
-    for (std::uint64_t at = 0; file && at < file->size(); at += chunk.bytes.size()) {
-      chunk.bytes.resize(
+    for (std::uint64_t at = 0; file && at < file->size(); at += kChunkBytes) {
+      std::vector<std::byte> chunk(
           static_cast<std::size_t>(std::min<std::uint64_t>(kChunkBytes, file->size() - at)));
-      file->read(at, chunk.bytes);
-      if (!send(chunk)) return false;
+      file->read(at, chunk);
+      if (!send({.kind = StreamKind::kChunk, .bytes = whole(std::move(chunk))})) return false;
     }
-    run_ = run.number, version_ = base.version;
+    run_ = run.number, version_ = base.version, digested_ = -1;
     return send({.kind = StreamKind::kSnapshotEnd});
   }
 
@@ -141,22 +166,29 @@ FollowRequest FollowRequest::parse(const std::string& text) {
   }
 }
 
-WireFrame encode_stream_frame(const StreamFrame& frame) {
+FramePieces encode_stream_frame(const StreamFrame& frame) {
+  static const auto kNone = std::make_shared<const std::vector<std::byte>>();
   ByteWriter to;
-  to.out().reserve(frame.bytes.size() + 64);
   to.varint(static_cast<std::uint64_t>(frame.kind));
   to.varint(static_cast<std::uint64_t>(frame.number));
   to.varint(static_cast<std::uint64_t>(frame.version));
   to.fixed64(frame.run.number);
   to.varint(static_cast<std::uint64_t>(frame.run.begin));
   to.fixed64(frame.digest);
-  to.blob(frame.bytes);
-  to.seal();
-  return to.take();
+  to.varint(frame.bytes.bytes.size());
+  Checksum sum;
+  sum.add(to.out());
+  if (frame.kind != StreamKind::kUpdate) sum.add(frame.bytes.bytes);
+  FramePieces pieces{.head = to.take(),
+                     .fields = frame.bytes.message ? frame.bytes.message : kNone,
+                     .checksum = {}};
+  const std::uint64_t value = sum.value();
+  std::memcpy(pieces.checksum.data(), &value, sizeof(value));
+  return pieces;
 }
 
-StreamFrame decode_stream_frame(std::span<const std::byte> bytes) {
-  ByteReader from = ByteReader::sealed(bytes, "a frame of a stream of updates");
+StreamFrame decode_stream_frame(std::shared_ptr<const WireFrame> bytes) {
+  ByteReader from(*bytes, "a frame of a stream of updates");
   const std::uint64_t kind = from.varint();
   if (kind < 1 || kind > static_cast<std::uint64_t>(StreamKind::kRefused))
     from.refuse("there is no such frame");
@@ -166,9 +198,15 @@ StreamFrame decode_stream_frame(std::span<const std::byte> bytes) {
   frame.run.number = from.fixed64();
   frame.run.begin = from.number();
   frame.digest = from.fixed64();
-  const std::span<const std::byte> blob = from.blob();
-  frame.bytes.assign(blob.begin(), blob.end());
-  from.require_end();
+  const std::uint64_t size = from.varint();
+  if (from.left() < 8 || size != from.left() - 8) from.refuse("it has another length");
+  const auto head = static_cast<std::size_t>(bytes->size() - from.left());
+  const std::span<const std::byte> blob = from.bytes(static_cast<std::size_t>(size));
+  Checksum sum;
+  sum.add(std::span(*bytes).first(head));
+  if (frame.kind != StreamKind::kUpdate) sum.add(blob);
+  if (from.fixed64() != sum.value()) from.refuse("it is damaged: its checksum differs");
+  frame.bytes = {.message = std::move(bytes), .bytes = blob};
   return frame;
 }
 
@@ -178,19 +216,13 @@ void serve_updates(PersistentShard& shard, const std::string& request, FrameStre
     const FollowRequest who = FollowRequest::parse(request);
     check(shard, who);
     Sender sender(shard, who, stream);
-    while (stream.alive() && !ended()) {
-      try {
-        if (!sender.step()) return;
-      } catch (const UserError&) {
-        // What lay in a file that a run that begins, or a limit of the log, has just removed.
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      }
-    }
+    while (stream.alive() && !ended())
+      if (!sender.step()) return;
   } catch (const std::exception& error) {
     const std::string text = encode_error(to_error(error));
     const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-    stream.send(
-        encode_stream_frame({.kind = StreamKind::kRefused, .bytes = {bytes.begin(), bytes.end()}}));
+    stream.send_pieces(encode_stream_frame(
+        {.kind = StreamKind::kRefused, .bytes = whole({bytes.begin(), bytes.end()})}));
   }
 }
 

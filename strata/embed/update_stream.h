@@ -1,14 +1,18 @@
 /// Sends a shard's updates to whoever follows it, from the version that he has on, as they become durable;
 /// a snapshot first where the log does not reach back to it.
 ///
-/// A frame is its kind, its number in the stream, its fields and their checksum:
+/// Of every frame the same fields, whose kinds leave those at 0 that they have no use for: kind, number in the
+/// stream, version (varints), number of the run (8 bytes), the version it began at (varint), digest (8 bytes),
+/// then bytes with their length, then the checksum of all of it. By kind:
 ///
-///     snapshot   version, run and the version it began at; chunks of the file; the end
-///     run        its number and the version it began at: rows go back to that, if they are further on
-///     update     its record as it lies in the log
-///     digest     of the rows of the version that was reached
-///     status     the version that is durable, twice a second
-///     refused    why this shard cannot be followed
+///     snapshot   version, run: the file follows in chunks
+///     chunk      bytes: of that file
+///     end        of that file
+///     run        run: rows go back to where it began, if they are further on
+///     update     bytes: its record as it lies in the log, which the checksum leaves out: it has its own
+///     digest     version, digest: of the rows of the version that was reached
+///     status     version: that is durable, twice a second
+///     refused    bytes: why this shard cannot be followed; its number is 0
 ///
 /// Threads  serve_updates(): one for each stream.
 /// Errors   SystemError: a frame that is damaged.
@@ -50,16 +54,17 @@ enum class StreamKind : std::uint8_t {
 
 struct StreamFrame {
   StreamKind kind = StreamKind::kStatus;
-  std::int64_t version = 0;           ///< kSnapshot, kDigest, kStatus
-  LogRun run = {};                    ///< kSnapshot, kRun
-  std::uint64_t digest = 0;           ///< kDigest
-  std::vector<std::byte> bytes = {};  ///< kChunk, kUpdate; kRefused: encode_error()
-  std::int64_t number = 0;            ///< from 0 on; kRefused: always 0
+  std::int64_t version = 0;  ///< kSnapshot, kDigest, kStatus
+  LogRun run = {};           ///< kSnapshot, kRun
+  std::uint64_t digest = 0;  ///< kDigest
+  MessageBytes bytes = {};   ///< kChunk, kUpdate; kRefused: encode_error()
+  std::int64_t number = 0;   ///< from 0 on; kRefused: always 0
 };
-WireFrame encode_stream_frame(const StreamFrame& frame);
-StreamFrame decode_stream_frame(std::span<const std::byte> frame);
+FramePieces encode_stream_frame(const StreamFrame& frame);
+/// Its bytes keep the frame.
+StreamFrame decode_stream_frame(std::shared_ptr<const WireFrame> frame);
 
-/// Returns when the stream breaks or `ended` says so.
+/// Returns when the stream breaks or `ended` says so, or has told the follower why it ends.
 void serve_updates(PersistentShard& shard, const std::string& request, FrameStream& stream,
                    const std::function<bool()>& ended);
 

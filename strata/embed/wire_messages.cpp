@@ -21,8 +21,11 @@ enum class Ids : bool { kLeftOut, kSent };
 void write_rows(ByteWriter& to, const std::vector<FeatureRows>& all,
                 const std::vector<FeatureSpec>& features, WirePrecision precision, Ids ids) {
   std::size_t most = 16;
-  for (const FeatureRows& rows : all)
-    most += 32 + 9 * rows.ids.size() + rows.values.size() * sizeof(float);
+  for (const FeatureRows& rows : all) {
+    const int width = features[static_cast<std::size_t>(rows.feature)].width;
+    most += 32 + values_bytes(precision, rows.ids.size(), width);
+    if (ids == Ids::kSent) most += most_bytes_of_ids(rows.ids);
+  }
   to.out().reserve(to.out().size() + most);
   to.varint(static_cast<std::uint64_t>(precision));
   to.varint(all.size());
@@ -97,6 +100,8 @@ MessageBody MessageBody::of(const Hello& hello) {
     to.varint(static_cast<std::uint64_t>(number));
   to.varint(static_cast<std::uint64_t>(hello.wire.rows));
   to.varint(static_cast<std::uint64_t>(hello.wire.gradients));
+  to.varint(hello.abandoned.size());
+  for (const std::uint64_t run : hello.abandoned) to.fixed64(run);
   return MessageBody(MessageKind::kHello, to.take());
 }
 
@@ -114,6 +119,9 @@ Hello WireMessage::hello() const {
   --hello.oldest;
   hello.wire.rows = read_precision(from);
   hello.wire.gradients = read_precision(from);
+  const std::uint64_t abandoned = from.varint();
+  if (abandoned > from.left() / 8) from.refuse("it is cut off");
+  for (std::uint64_t i = 0; i < abandoned; ++i) hello.abandoned.push_back(from.fixed64());
   from.require_end();
   return hello;
 }

@@ -24,7 +24,7 @@ namespace strata {
 
 using WireFrame = std::vector<std::byte>;
 
-inline constexpr std::uint32_t kWireVersion = 2;
+inline constexpr std::uint32_t kWireVersion = 3;
 
 enum class MessageKind : std::uint8_t {
   kHello = 1,  ///< rank to server
@@ -52,6 +52,8 @@ struct Hello {
   std::int64_t requests = 0;  ///< without an answer, which follow again
   std::int64_t oldest = -1;   ///< version that one of them names; -1: none
   WireOptions wire = {};
+  /// Earlier runs of this trainer that no checkpoint is left of: what they saved belongs to nobody.
+  std::vector<std::uint64_t> abandoned = {};
 };
 
 struct Welcome {

@@ -53,8 +53,8 @@ void EmbeddingWorker::begin(std::int64_t step, std::vector<StepRows> ahead) {
   requests_.clear();
   std::vector<TableOfStep> wanted;
   for (int table = 0; table < static_cast<int>(options_.tables.size()); ++table)
-    for (int ahead = 0; ahead + 1 < options_.staleness[table]; ++ahead)
-      wanted.push_back({step + ahead, table});
+    for (int later = 0; later + 1 < options_.staleness[table]; ++later)
+      wanted.push_back({step + later, table});
   submit([=, this, ahead = std::move(ahead)]() mutable {
     load(step);
     std::erase_if(wanted, [&](const TableOfStep& of) { return take_known(of, ahead); });

@@ -185,8 +185,10 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .ranks = mesh_.dp,
                                  .run = start_.run,
                                  .version = start_.version,
+                                 .abandoned = start_.abandoned,
                                  .wire = embedding.wire,
-                                 .tls = tls_from_environment()});
+                                 .tls = tls_from_environment(),
+                                 .notice = place.dp == 0 ? start_.notice : nullptr});
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
   RowsAheadOptions ahead{
       .from = start_.version > 0 ? saved_rows_folder(recipe_, start_.resume) : "",

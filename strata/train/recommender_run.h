@@ -6,6 +6,7 @@
 ///          servers and saved rows refuse.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct RowsStart {
   std::uint64_t run = 1;     ///< higher than of every run before, the same in all processes
   std::int64_t version = 0;  ///< steps done
   std::string resume = "";   ///< the checkpoint, or its folder, that they were read from
+  std::vector<std::uint64_t> abandoned = {};            ///< earlier runs (abandoned_runs.h)
+  std::function<void(const std::string&)> notice = {};  ///< which server is waited for; any thread
 };
 
 class RecommenderRun {

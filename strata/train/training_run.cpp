@@ -8,6 +8,7 @@
 #include <iostream>
 #include <optional>
 #include <span>
+#include <sstream>
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
@@ -16,6 +17,7 @@
 #include "strata/pipeline/probe_cache.h"
 #include "strata/report/idle.h"
 #include "strata/schedule/trace.h"
+#include "strata/train/abandoned_runs.h"
 #include "strata/train/disk_commit.h"
 #include "strata/train/recommender_run.h"
 #include "strata/train/trained_model.h"
@@ -42,7 +44,7 @@ struct RunState {
   const Recipe& recipe;
   const PlannedRun& run;
   const TrainingRequest& request;
-  std::unique_ptr<const RunData> data;
+  const RunData* data;
   bool shares_device = false;                        // with other ranks of this process
   std::unique_ptr<RecommenderRun> recommender = {};  // null: a model of text
   TrainingResult result = {};
@@ -325,6 +327,7 @@ class RankLoop {
   void announce(const std::string& folder) {
     if (!is_root() || folder.empty()) return;
     state_.result.checkpoint = folder;
+    if (state_.recommender) forget_runs(options_.checkpoint_folder);
     if (state_.request.on_checkpoint) state_.request.on_checkpoint(folder);
   }
 
@@ -378,6 +381,16 @@ std::uint64_t nanoseconds_now() {
                                         .count());
 }
 
+// The number of this run, then those that it may follow as if they had never been.
+std::string runs_text(const Recipe& recipe, std::int64_t steps_done) {
+  const std::uint64_t run = nanoseconds_now();
+  std::string text = std::to_string(run);
+  const std::string& folder = recipe.train.checkpoint_folder;
+  if (steps_done > 0 || folder.empty() || recipe.recommender->embedding.is_local()) return text;
+  for (const std::uint64_t before : note_run(folder, run)) text += " " + std::to_string(before);
+  return text;
+}
+
 }  // namespace
 
 void require_findings(const Recipe& recipe, const RunData& data, const TrainingRequest& request) {
@@ -399,16 +412,22 @@ void require_findings(const Recipe& recipe, const RunData& data, const TrainingR
 TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                      const TrainingRequest& request) {
   const Device device = recipe.rank_device();
-  RunState state{recipe, run, request, open_data(recipe, request.resume),
+  const std::unique_ptr<const RunData> opened =
+      request.data != nullptr ? nullptr : open_data(recipe, request.resume);
+  RunState state{recipe, run, request, request.data != nullptr ? request.data : opened.get(),
                  device.kind != DeviceKind::kCpu && world.local_ranks() > cuda_backend().count()};
   require_findings(recipe, *state.data, request);
-  if (const auto* logs = dynamic_cast<const LogData*>(state.data.get()))
-    state.recommender = std::make_unique<RecommenderRun>(
-        recipe, run.plan.steps, *logs,
-        RowsStart{.processes = world.processes(),
-                  .run = std::stoull(world.agree([] { return std::to_string(nanoseconds_now()); })),
-                  .version = position_at(request.resume, checkpoint_model(recipe)).steps_done,
-                  .resume = request.resume});
+  if (const auto* logs = dynamic_cast<const LogData*>(state.data)) {
+    RowsStart start{.processes = world.processes(),
+                    .version = position_at(request.resume, checkpoint_model(recipe)).steps_done,
+                    .resume = request.resume,
+                    .notice = request.on_notice};
+    std::istringstream runs(world.agree([&] { return runs_text(recipe, start.version); }));
+    runs >> start.run;
+    for (std::uint64_t run = 0; runs >> run;) start.abandoned.push_back(run);
+    state.recommender =
+        std::make_unique<RecommenderRun>(recipe, run.plan.steps, *logs, std::move(start));
+  }
   world.run([&](Group& group, MemoryAccount& account) { RankLoop(state, group, account).run(); });
   TrainingResult& result = state.result;
   std::vector<double> seconds, bubbles;

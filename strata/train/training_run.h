@@ -25,6 +25,8 @@ struct TrainingRequest {
   std::string from;  ///< Hugging Face folder or checkpoint whose weights are the first values
   std::function<void(const StepRecord&)> on_step;         ///< after every step
   std::function<void(const std::string&)> on_checkpoint;  ///< its folder, once it is complete
+  std::function<void(const std::string&)> on_notice;      ///< for people; from any thread, any time
+  const RunData* data = nullptr;                          ///< the run's, if they are open already
   bool importance = false;                  ///< of a recommender: measure each feature's at the end
   int hot_ids = 0;                          ///< of a recommender: of each table, at the end
   bool timeline = false;                    ///< devices say when they do what they are given

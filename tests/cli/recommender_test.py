@@ -254,6 +254,46 @@ class Recommender(ProgramTest):
         self.assertEqual([line["loss_hex"] for line in self.metrics("killed")],
                          self.train("whole", *LOCAL, "--set", f"train.steps={steps + 20}"))
 
+    def test_a_trainer_that_ends_before_its_first_checkpoint_begins_anew(self):
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails, as on a full disk
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 10, 2 << 10))
+
+        for shard in (0, 1):
+            self.serve(shard)
+        saving = ("--set", "train.checkpoint_folder=saved", "--set", "train.checkpoint_every=10")
+        training = self.start("train", "recipe.yaml", *saving, preexec_fn=small_files)
+        out, err = training.communicate(timeout=200)
+        self.assertEqual(training.returncode, 3, out + err)
+        self.assertEqual(list((self.folder / "saved").glob("step-*/manifest.json")), [])
+        self.assertTrue(list((self.folder / "rows-0").glob("rows-*.snapshot")), "servers had saved rows")
+        self.refuse("train", "recipe.yaml", says=["saved rows of another run", "--resume"])
+        self.refuse("train", "recipe.yaml", "--set", "train.checkpoint_folder=other", says="another run")
+        losses = self.train("anew", *saving)
+        self.assertEqual(losses, self.train("local", *LOCAL))
+        self.assertFalse((self.folder / "saved/runs-without-checkpoint.json").exists())
+
+    def test_a_server_that_is_away_is_named(self):
+        training = self.start("train", "recipe.yaml", "--metrics", "waits")
+        line = training.stderr.readline()
+        while line and "waiting" not in line:
+            line = training.stderr.readline()
+        self.assertRegex(line, r"waiting for the server of rows at unix:[ab]\.sock until \d\d:\d\d:\d\d")
+        for shard in (0, 1):
+            self.serve(shard)
+        out, err = training.communicate(timeout=200)
+        self.assertEqual(training.returncode, 0, err)
+        self.assertLessEqual(err.count("waiting"), 1, "once a server")
+
+    def test_a_server_ends_at_its_signals_alone(self):
+        for shard in (0, 1):
+            self.serve(shard)
+        self.servers[0].send_signal(signal.SIGUSR2)
+        self.ask("unix:a.sock", "metrics")
+        self.servers[0].send_signal(signal.SIGTERM)
+        out, err = self.servers[0].communicate(timeout=20)
+        self.assertEqual(self.servers[0].returncode, 0, err)
+
     def test_saved_rows_are_neither_begun_anew_nor_replayed_upon(self):
         for shard in (0, 1):
             self.serve(shard)
