@@ -3,14 +3,8 @@
 #include <algorithm>
 
 namespace strata {
-namespace {
-
-std::int64_t blocks_of(std::int64_t numel) { return (numel + kFlatBlock - 1) / kFlatBlock; }
-
-}  // namespace
-
 std::vector<FlatRange> cut(FlatRange whole, int parts) {
-  const std::int64_t blocks = blocks_of(whole.size());
+  const std::int64_t blocks = num_blocks(whole.size());
   std::vector<FlatRange> ranges;
   for (int part = 0; part < parts; ++part) {
     const auto edge = [&](std::int64_t i) {
@@ -22,7 +16,16 @@ std::vector<FlatRange> cut(FlatRange whole, int parts) {
 }
 
 std::int64_t largest_cut(std::int64_t numel, int parts) {
-  return std::min(numel, (blocks_of(numel) + parts - 1) / parts * kFlatBlock);
+  return std::min(numel, (num_blocks(numel) + parts - 1) / parts * kFlatBlock);
+}
+
+bool are_even(std::span<const FlatRange> parts) {
+  std::int64_t end = 0;
+  return std::ranges::all_of(parts, [&](const FlatRange& part) {
+    const bool behind = part.begin == end && part.size() == parts[0].size();
+    end = part.end;
+    return behind;
+  });
 }
 
 }  // namespace strata

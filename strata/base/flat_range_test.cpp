@@ -24,5 +24,15 @@ TEST(FlatRange, CutsCoverEachElementOnceAtWholeBlocks) {
   }
 }
 
+TEST(FlatRange, PartsAreEvenIfTheyHaveOneSizeAndStandSideBySide) {
+  using Parts = std::vector<FlatRange>;
+  EXPECT_TRUE(are_even(Parts{{0, 4}, {4, 8}, {8, 12}}));
+  EXPECT_TRUE(are_even(Parts{{0, 4}}));
+  EXPECT_FALSE(are_even(Parts{{0, 4}, {4, 8}, {8, 11}}));
+  EXPECT_FALSE(are_even(Parts{{0, 4}, {5, 9}}));
+  EXPECT_FALSE(are_even(Parts{{4, 8}, {8, 12}}));
+  EXPECT_FALSE(are_even(Parts{{4, 8}, {0, 4}}));
+}
+
 }  // namespace
 }  // namespace strata

@@ -225,14 +225,14 @@ void all_reduce_on_device(Group& group, at::Tensor& x) {
 
 namespace {
 
-// Performs a collective on copies in host memory; `writes`: it changes x.
+// Performs a collective on a copy in host memory; one that returns nothing changes x.
 template <typename Collective>
-auto on_host(Group& group, const at::Tensor& x, bool writes, const Collective& collective) {
+auto on_host(Group& group, const at::Tensor& x, const Collective& collective) {
   RankDevice& device = group.rank_device();
   at::Tensor host = device.on_host(x);
   if constexpr (std::is_void_v<decltype(collective(host))>) {
     collective(host);
-    if (writes) device.copy_to_device(x, host);
+    device.copy_to_device(x, host);
   } else {
     return device.on_device(collective(host));
   }
@@ -244,7 +244,7 @@ void all_reduce_sum(Group& group, at::Tensor& x) {
   if (group.size() == 1) return;
   STRATA_CHECK(x.is_contiguous(), "comm.all_reduce_sum");
   if (through_host(group, x))
-    return on_host(group, x, true, [&](at::Tensor& host) { all_reduce_sum(group, host); });
+    return on_host(group, x, [&](at::Tensor& host) { all_reduce_sum(group, host); });
   if (group.rank_device().owns(x)) return all_reduce_on_device(group, x);
   // The others may still read what was exported when the caller writes to x: small tensors export a copy,
   // middling ones a sum of their own. Large ones are summed in place, where until then nobody else
@@ -270,7 +270,7 @@ void all_reduce_sum(Group& group, at::Tensor& x) {
 void all_reduce_max(Group& group, at::Tensor& x) {
   if (group.size() == 1) return;
   if (through_host(group, x))
-    return on_host(group, x, true, [&](at::Tensor& host) { all_reduce_max(group, host); });
+    return on_host(group, x, [&](at::Tensor& host) { all_reduce_max(group, host); });
   RankDevice& device = group.rank_device();
   max_of(device, exchange(group, copy_of(device, x)), x);
 }
@@ -278,7 +278,7 @@ void all_reduce_max(Group& group, at::Tensor& x) {
 at::Tensor all_gather(Group& group, const at::Tensor& x, int dim) {
   if (group.size() == 1) return x;
   if (through_host(group, x))
-    return on_host(group, contiguous(group.rank_device(), x), false,
+    return on_host(group, contiguous(group.rank_device(), x),
                    [&](at::Tensor& host) { return all_gather(group, host, dim); });
   RankDevice& device = group.rank_device();
   const std::vector<ImportedBuffer> parts = exchange(group, contiguous(device, x));
@@ -306,7 +306,7 @@ at::Tensor reduce_scatter(Group& group, const at::Tensor& x, int dim) {
   STRATA_CHECK_EQ(size * group.size(), x.size(dim), "comm.reduce_scatter");
   RankDevice& device = group.rank_device();
   if (through_host(group, x))
-    return on_host(group, contiguous(device, x), false,
+    return on_host(group, contiguous(device, x),
                    [&](at::Tensor& host) { return reduce_scatter(group, host, dim); });
   const auto part = [&](int rank) { return contiguous(device, x.narrow(dim, rank * size, size)); };
   if (by_communicator(group, x)) {
@@ -455,11 +455,7 @@ void AllGather::finish_by_communicator(const at::Tensor& flat, const at::Tensor&
   device.communication.wait(ready_);
   device.communication.wait(
       device.stream.record());  // the memory of `flat` may have had another use
-  bool even = flat.numel() > 0;
-  for (std::size_t rank = 0; rank < shards_.size(); ++rank)
-    even = even && shards_[rank].size() == own.numel() &&
-           shards_[rank].begin == static_cast<std::int64_t>(rank) * own.numel();
-  if (even) {
+  if (flat.numel() > 0 && are_even(shards_)) {
     communicator.all_gather(shard_, flat, device.communication);
   } else {
     std::vector<Communicator::Part> sends, receives;

@@ -113,13 +113,9 @@ class NcclCommunicator final : public Communicator {
   // Shards of one size go to ncclReduceScatter, which the network may do; others each to its rank.
   void reduce_scatter_sum(const at::Tensor& flat, std::span<const FlatRange> shards,
                           const at::Tensor& own, const Stream& stream) override {
-    bool even = true;
-    for (std::size_t rank = 0; rank < shards.size(); ++rank)
-      even = even && shards[rank].size() == own.numel() &&
-             shards[rank].begin == static_cast<std::int64_t>(rank) * own.numel();
     group([&] {
       const ncclDataType_t type = type_of(flat.scalar_type());
-      if (even) {
+      if (are_even(shards)) {
         check("ncclReduceScatter",
               ncclReduceScatter(flat.const_data_ptr(), own.data_ptr(), count(own), type, ncclSum,
                                 communicator_, native(stream)));
