@@ -9,27 +9,10 @@
 #include "strata/base/errors.h"
 #include "strata/comm/cuda_kernels.h"
 #include "strata/comm/stream_ops.h"
+#include "strata/device/element_of.h"
 
 namespace strata {
 namespace {
-
-kernels::Element element_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return kernels::Element::kFp32;
-    case at::kBFloat16:
-      return kernels::Element::kBf16;
-    case at::kHalf:
-      return kernels::Element::kFp16;
-    default:
-      throw InternalError({.operation = "comm.sum",
-                           .where = "",
-                           .what = "a type that sums are not made of",
-                           .expected = "fp64, fp32, bf16 or fp16",
-                           .got = c10::toString(dtype),
-                           .fix = ""});
-  }
-}
 
 class CudaOps final : public StreamOps {
  public:
@@ -65,7 +48,7 @@ class CudaOps final : public StreamOps {
     at::Tensor workspace;
     if (near.size() > cuda::kTermsInAPass && out.scalar_type() != at::kFloat)
       workspace = at::empty({out.numel()}, stream.device().options(at::kFloat));
-    cuda::sum_in_order(element_of(out.scalar_type()), addresses, out.data_ptr(), out.numel(),
+    cuda::sum_in_order(element_of(out), addresses, out.data_ptr(), out.numel(),
                        workspace.defined() ? workspace.data_ptr<float>() : nullptr,
                        stream.native());
   }

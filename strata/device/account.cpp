@@ -102,9 +102,10 @@ void MemoryAccount::raise_peak(std::int64_t now) {
   }
 }
 
-AccountScope::AccountScope(MemoryAccount* account)
-    : kind_(account ? account->kind() : DeviceKind::kCpu),
-      previous_(std::exchange(current_accounts[static_cast<int>(kind_)], account)) {}
+AccountScope::AccountScope(MemoryAccount* account, DeviceKind kind) : kind_(kind) {
+  STRATA_CHECK(!account || account->kind() == kind, "device.account_scope");
+  previous_ = std::exchange(current_accounts[static_cast<int>(kind)], account);
+}
 
 AccountScope::~AccountScope() { current_accounts[static_cast<int>(kind_)] = previous_; }
 

@@ -68,8 +68,9 @@ class MemoryAccount {
 /// must outlive the tensors charged to them.
 class AccountScope {
  public:
-  explicit AccountScope(MemoryAccount& account) : AccountScope(&account) {}
-  explicit AccountScope(MemoryAccount* account);  ///< null: nobody pays for those in host memory
+  explicit AccountScope(MemoryAccount& account) : AccountScope(&account, account.kind()) {}
+  /// Null: nobody pays for those on that kind of device.
+  AccountScope(MemoryAccount* account, DeviceKind kind);
   ~AccountScope();
   AccountScope(const AccountScope&) = delete;
   AccountScope& operator=(const AccountScope&) = delete;
@@ -77,6 +78,11 @@ class AccountScope {
  private:
   DeviceKind kind_;
   MemoryAccount* previous_;
+};
+
+/// Nobody pays for this thread's new tensors, wherever they are: what a process keeps for all of its ranks.
+class UnchargedScope {
+  AccountScope on_host_{nullptr, DeviceKind::kCpu}, on_device_{nullptr, DeviceKind::kCuda};
 };
 
 /// The one that the calling thread's new tensors are charged to; null: none.

@@ -9,8 +9,6 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
-
 #include "strata/device/account.h"
 #include "strata/device/charge_map.h"
 #include "strata/device/cuda_memory.h"
@@ -46,10 +44,7 @@ DeviceMemory cuda_memory(int index) {
 }
 
 void limit_cuda_memory(int index, std::int64_t bytes) {
-  // The allocator holds pages of 2 and 20 MiB that are partly used; accounts are exact.
-  const double room = std::max(64.0 * (1 << 20), static_cast<double>(bytes) / 32);
-  const double total = static_cast<double>(cuda_memory(index).total_bytes);
-  allocator::setMemoryFraction(std::min(1.0, (static_cast<double>(bytes) + room) / total),
+  allocator::setMemoryFraction(memory_fraction(bytes, cuda_memory(index).total_bytes),
                                static_cast<c10::DeviceIndex>(index));
 }
 

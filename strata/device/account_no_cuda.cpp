@@ -1,18 +1,12 @@
+// Stands for the trace of libtorch's CUDA allocator in a build that has no CUDA.
 #include "strata/device/account.h"
 #include "strata/device/cuda_memory.h"
+#include "strata/device/no_cuda.h"
 
 namespace strata {
-namespace {
 
-[[noreturn]] void refuse() {
-  cuda_backend().require(0);
-  throw InternalError({.operation = "device.cuda_memory", .what = "this build has no CUDA"});
-}
-
-}  // namespace
-
-void trace_cuda_memory(ChargeMap&) { refuse(); }
-DeviceMemory cuda_memory(int) { refuse(); }
-void limit_cuda_memory(int, std::int64_t) { refuse(); }
+void trace_cuda_memory(ChargeMap&) { refuse_cuda("device.trace_memory"); }
+DeviceMemory cuda_memory(int) { refuse_cuda("device.memory"); }
+void limit_cuda_memory(int, std::int64_t) { refuse_cuda("device.limit_memory"); }
 
 }  // namespace strata

@@ -36,15 +36,6 @@ void ChargeMap::move(const void* address, MemoryAccount& account) {
   at->second.account = &account;
 }
 
-std::int64_t ChargeMap::blocks() const {
-  std::int64_t blocks = 0;
-  for (const Shard& shard : shards_) {
-    const std::lock_guard lock(shard.mutex);
-    blocks += static_cast<std::int64_t>(shard.charges.size());
-  }
-  return blocks;
-}
-
 ChargeMap::Shard& ChargeMap::shard_of(const void* address) {
   // Blocks begin at multiples of 512 bytes.
   return shards_[reinterpret_cast<std::uintptr_t>(address) / 512 % shards_.size()];

@@ -25,15 +25,13 @@ class ChargeMap {
   /// the charge stays where it is then.
   void move(const void* address, MemoryAccount& account);
 
-  std::int64_t blocks() const;  ///< that live
-
  private:
   struct Charge {
     MemoryAccount* account;
     std::int64_t bytes;
   };
   struct Shard {
-    mutable std::mutex mutex;
+    std::mutex mutex;
     std::unordered_map<std::uintptr_t, Charge> charges;
   };
 

@@ -9,6 +9,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/device/account.h"
+#include "strata/device/cuda_memory.h"
 
 namespace strata {
 namespace {
@@ -28,14 +29,14 @@ TEST(ChargeMaps, ChargeWhoAllocatedAndCreditHimWhoeverFrees) {
   map.allocated(address(2), 24, &account);
   map.allocated(address(3), 5000, nullptr);
   EXPECT_EQ(account.current_bytes(), 1024);
-  EXPECT_EQ(map.blocks(), 3);
   std::thread([&] { map.freed(address(1)); }).join();
   EXPECT_EQ(account.current_bytes(), 24);
   EXPECT_EQ(account.peak_bytes(), 1024);
   map.freed(address(3));
   map.freed(address(2));
   EXPECT_EQ(account.current_bytes(), 0);
-  EXPECT_EQ(map.blocks(), 0);
+  map.freed(address(2));  // nobody's by now
+  EXPECT_EQ(account.current_bytes(), 0);
 }
 
 TEST(ChargeMaps, IgnoreBlocksFromBeforeTheTrace) {
@@ -140,6 +141,15 @@ TEST(ChargeMaps, AreExactWhateverHappensAtOnce) {
   for (int i = 0; i < kThreads; ++i) EXPECT_EQ(accounts[i]->current_bytes(), expected[i]);
 }
 
+// An allocator's pages are partly used, and a device has no more than it has.
+TEST(Accounts, AreHeldByAnAllocatorWithALittleRoom) {
+  constexpr std::int64_t kMiB = 1 << 20, kTotal = 4096 * kMiB;
+  EXPECT_EQ(memory_fraction(64 * kMiB, kTotal), 128.0 / 4096);
+  EXPECT_EQ(memory_fraction(2048 * kMiB, kTotal), 2112.0 / 4096);  // where both rooms are one
+  EXPECT_EQ(memory_fraction(3200 * kMiB, kTotal), 3300.0 / 4096);
+  EXPECT_EQ(memory_fraction(4000 * kMiB, kTotal), 1.0);
+}
+
 // What a rank on a GPU makes on the host is not its GPU's.
 TEST(Accounts, AreOfOneKindOfDevice) {
   install_accounting_allocator();
@@ -154,11 +164,38 @@ TEST(Accounts, AreOfOneKindOfDevice) {
     const at::Tensor hosts = at::empty({256}, host_options(at::kFloat));
     EXPECT_EQ(host.current_bytes(), 1024);
     EXPECT_EQ(current_memory_account(DeviceKind::kCuda), &gpu);
-    const AccountScope nobody(nullptr);
+    const AccountScope nobody(nullptr, DeviceKind::kCpu);
     EXPECT_EQ(current_memory_account(), nullptr);
     EXPECT_EQ(current_memory_account(DeviceKind::kCuda), &gpu);
   }
   EXPECT_EQ(current_memory_account(), nullptr);
+}
+
+// A table that a process makes for all of its ranks is on the host first, then on the device.
+TEST(Accounts, OfNobodyAreOfNoKindOfDevice) {
+  install_accounting_allocator();
+  ChargeMap map;
+  MemoryAccount gpu = cuda_account("rank 0"), host("host");
+  const AccountScope on_gpu(gpu), on_host(host);
+  // As the trace of a device's allocator does it.
+  const auto allocate = [&](std::uintptr_t block) {
+    map.allocated(address(block), 512, current_memory_account(DeviceKind::kCuda));
+    return at::empty({256}, host_options(at::kFloat));
+  };
+  {
+    const UnchargedScope nobody;
+    const at::Tensor table = allocate(1);
+    EXPECT_EQ(gpu.current_bytes(), 0);
+    EXPECT_EQ(host.current_bytes(), 0);
+  }
+  const at::Tensor own = allocate(2);
+  EXPECT_EQ(gpu.current_bytes(), 512);
+  EXPECT_EQ(host.current_bytes(), 1024);
+}
+
+TEST(Accounts, AreNotTakenForThoseOfAnotherKindOfDevice) {
+  MemoryAccount gpu = cuda_account("rank 0");
+  EXPECT_THROW(AccountScope(&gpu, DeviceKind::kCpu), InternalError);
 }
 
 }  // namespace

@@ -41,15 +41,10 @@ bool needs_no_thread(const Event& event) {
   return pending->on_device() || event.query();
 }
 
-bool is_recording(Device device) {
-  const StreamQueue* queue = Stream::compute(device).queue();
-  return queue && queue->recording();
-}
-
 }  // namespace
 
-CopyLane::CopyLane(Stream stream, LaneKind kind, LaneTrace* trace)
-    : stream_(std::move(stream)), kind_(kind), trace_(trace) {
+CopyLane::CopyLane(Stream stream, LaneKind kind, LaneTrace* trace, Stream compute)
+    : stream_(std::move(stream)), compute_(std::move(compute)), kind_(kind), trace_(trace) {
   STRATA_CHECK(stream_.queue(), "device.copy_lane");
   settle();
 }
@@ -87,7 +82,7 @@ Event CopyLane::give(const at::Tensor& to, const at::Tensor& from, const std::ve
                      int layer) {
   const std::lock_guard lock(mutex_);
   // What is recorded is not done now, has no time, and must not be asked for.
-  const bool recording = is_recording(stream_.device());
+  const bool recording = is_recording();
   if (!recording) settle();
   for (const Event& event : after) stream_.wait(event);
   const EventTime time = trace_ && !recording ? EventTime::kKnown : EventTime::kUnknown;

@@ -32,8 +32,10 @@ namespace strata {
 
 class CopyLane {
  public:
-  /// `trace` (null: none) outlives the lane.
-  CopyLane(Stream stream, LaneKind kind, LaneTrace* trace = nullptr);
+  /// `trace` (null: none) outlives the lane. What is given while `compute` is recorded is recorded with it.
+  CopyLane(Stream stream, LaneKind kind, LaneTrace* trace, Stream compute);
+  explicit CopyLane(const Stream& stream, LaneKind kind, LaneTrace* trace = nullptr)
+      : CopyLane(stream, kind, trace, Stream::compute(stream.device())) {}
   ~CopyLane();  ///< when everything submitted is done
   CopyLane(const CopyLane&) = delete;
   CopyLane& operator=(const CopyLane&) = delete;
@@ -51,8 +53,9 @@ class CopyLane {
   Event give(const at::Tensor& to, const at::Tensor& from, const std::vector<Event>& after,
              int layer);
   void settle();  // what has ended
+  bool is_recording() const { return compute_.queue() && compute_.queue()->recording(); }
 
-  Stream stream_;
+  Stream stream_, compute_;
   LaneKind kind_;
   LaneTrace* trace_;
   std::mutex mutex_;

@@ -21,7 +21,10 @@ class FakeQueue final : public StreamQueue {
   class FakeEvent final : public PendingEvent {
    public:
     FakeEvent(FakeQueue& queue, EventTime time) : queue_(queue), time_(time) {}
-    bool query() const override { return happened_; }
+    bool query() const override {
+      EXPECT_FALSE(queue_.recording_) << "asked for an event of a recording";
+      return happened_;
+    }
     void synchronize() const override {
       queue_.perform();
       ASSERT_TRUE(happened_);
@@ -64,7 +67,9 @@ class FakeQueue final : public StreamQueue {
     });
   }
   void* native() override { return nullptr; }
+  bool recording() const override { return recording_; }
 
+  void record_from_now_on(bool on) { recording_ = on; }
   void perform() {
     for (const std::function<void()>& work : std::exchange(given_, {})) work();
   }
@@ -75,6 +80,7 @@ class FakeQueue final : public StreamQueue {
   std::vector<std::function<void()>> given_;
   std::vector<Event> waits_;
   std::atomic<int> copies_ = 0;
+  bool recording_ = false;
   double clock_ = 100;
 };
 
@@ -185,6 +191,31 @@ TEST(CopyLanes, AreDoneWhenTheyEnd) {
   }
   EXPECT_TRUE(to.equal(numbers(5)));
   EXPECT_EQ(trace.take().size(), 1);
+}
+
+// What a recording is told of happens when it is replayed: it has no time, and the lane neither asks for it nor
+// holds what it copies.
+TEST(CopyLanes, AreRecordedWithTheComputeStream) {
+  auto queue = std::make_shared<FakeQueue>();
+  LaneTrace trace;
+  CopyLane lane(Stream({}, queue), LaneKind::kToDevice, &trace, Stream({}, queue));
+  const at::Tensor before = numbers(2), recorded = numbers(3), behind = numbers(4);
+  lane.copy(numbers(0), before, {}, 2);
+  queue->record_from_now_on(true);
+  const at::Tensor to = numbers(0);
+  const Event earlier = queue->record(EventTime::kUnknown);
+  lane.copy(to, recorded, {earlier}, 3);
+  EXPECT_EQ(queue->copies(), 2);
+  EXPECT_EQ(recorded.use_count(), 1);
+  EXPECT_EQ(before.use_count(), 2);  // is settled later
+  queue->record_from_now_on(false);
+  queue->perform();
+  EXPECT_TRUE(to.equal(numbers(3)));
+  lane.copy(numbers(0), behind, {}, 4);
+  EXPECT_EQ(before.use_count(), 1);
+  const std::vector<LaneEvent> events = trace.take();
+  ASSERT_EQ(events.size(), 1);
+  EXPECT_EQ(events[0].layer, 2);
 }
 
 }  // namespace

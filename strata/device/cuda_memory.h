@@ -4,6 +4,7 @@
 /// Errors  UserError: a build without CUDA.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace strata {
@@ -15,5 +16,12 @@ struct DeviceMemory;
 void trace_cuda_memory(ChargeMap& charges);
 DeviceMemory cuda_memory(int index);
 void limit_cuda_memory(int index, std::int64_t bytes);
+
+/// Share of a device of `total` bytes that an allocator may hold for tensors of `bytes`: it holds pages of 2 and 20
+/// MiB that are partly used, while accounts are exact.
+constexpr double memory_fraction(std::int64_t bytes, std::int64_t total) {
+  const std::int64_t room = std::max(std::int64_t{64} << 20, bytes / 32);
+  return std::min(1.0, static_cast<double>(bytes + room) / static_cast<double>(total));
+}
 
 }  // namespace strata

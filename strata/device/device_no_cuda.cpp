@@ -1,7 +1,10 @@
 // Stands for the CUDA backend in a build that has none: a missing kind of device is a source file
 // that refuses, not an #ifdef.
+#include <utility>
+
 #include "strata/base/errors.h"
 #include "strata/device/device.h"
+#include "strata/device/no_cuda.h"
 
 namespace strata {
 namespace {
@@ -19,16 +22,18 @@ class NoCudaBackend final : public DeviceBackend {
   void unregister_host_memory(void*) const override { refuse(); }
 
  private:
-  [[noreturn]] static void refuse() {
-    throw UserError({.operation = "device.cuda",
-                     .what = "this build has no CUDA",
-                     .expected = "cpu",
-                     .got = "cuda",
-                     .fix = "set mesh.device=cpu, or build with a CUDA libtorch (docs/cuda.md)"});
-  }
+  [[noreturn]] static void refuse() { refuse_cuda("device.cuda"); }
 };
 
 }  // namespace
+
+void refuse_cuda(std::string operation) {
+  throw UserError({.operation = std::move(operation),
+                   .what = "this build has no CUDA",
+                   .expected = "cpu",
+                   .got = "cuda",
+                   .fix = "set mesh.device=cpu, or build with a CUDA libtorch (docs/cuda.md)"});
+}
 
 const DeviceBackend& cuda_backend() {
   static const NoCudaBackend backend;

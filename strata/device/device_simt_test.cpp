@@ -1,6 +1,7 @@
 // What simt.h and simt_vector.h promise, on the machine that this program is compiled for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -92,7 +93,8 @@ struct SumOfBlock {
   void operator()(Block<kThreads>& block) const {
     auto values = block.per_thread(0.0f);
     block.each([&](int thread) { values[thread] = x[block.index() * kThreads + thread]; });
-    const float total = block.sum(values), largest = block.max(values);
+    const float total = block.sum(values);
+    const float largest = block.reduce(values, [](float a, float b) { return std::max(a, b); });
     block.each([&](int thread) {
       if (thread != 0) return;
       sum[block.index()] = total;

@@ -20,8 +20,8 @@
 ///
 /// Between phases the threads of a block wait for each other, so a phase may read what others wrote to
 /// `shared` in earlier ones, never in its own. What stands between phases every thread does for itself (the
-/// host once), from values that all have and memory that no thread writes. Blocks know nothing of each other. A block of 32 threads is
-/// one warp: it waits by __syncwarp, reduces by shuffles alone, and four share a CUDA block.
+/// host once), from values that all have and memory that no thread writes. Blocks know nothing of each other. A
+/// block of 32 threads is one warp: it waits by __syncwarp, reduces by shuffles alone, and four share a CUDA block.
 ///
 /// On the host threads of a phase and blocks run one after another, in either order (HostOrder), and
 /// shared memory begins as NaNs: what depends on an order or on a missing phase shows.
@@ -75,9 +75,6 @@ struct Sum {
   STRATA_DEVICE T operator()(T a, T b) const {
     return a + b;
   }
-};
-struct Max {
-  STRATA_DEVICE float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
 /// a * b + c, rounded once.
@@ -166,9 +163,6 @@ class Block {
   template <typename T>
   __device__ __forceinline__ T sum(const PerThread<T>& values) {
     return reduce(values, Sum());
-  }
-  __device__ __forceinline__ float max(const PerThread<float>& values) {
-    return reduce(values, Max());
   }
 
  private:
@@ -329,7 +323,6 @@ class Block {
   T sum(const PerThread<T, kThreads>& values) {
     return reduce(values, Sum());
   }
-  float max(const PerThread<float, kThreads>& values) { return reduce(values, Max()); }
 
  private:
   template <typename T, std::size_t kLanes, typename Combine>

@@ -78,14 +78,6 @@ inline void narrow(float x, Fp16& to) {
 
 #endif
 
-/// x as a T holds it.
-template <typename T>
-STRATA_DEVICE float rounded_as(float x) {
-  T narrowed;
-  narrow(x, narrowed);
-  return widen(narrowed);
-}
-
 // ---- Several
 
 /// Elements of a T in 16 bytes.

@@ -130,7 +130,7 @@ void ThreadPool::take_pieces(std::uint32_t number) {
 void ThreadPool::perform(std::int64_t piece) {
   inside_piece = true;
   try {
-    const AccountScope scope(job_.account);
+    const AccountScope scope(job_.account, DeviceKind::kCpu);
     const at::NoGradGuard no_grad;
     (*job_.f)(piece);
   } catch (...) {

@@ -21,9 +21,9 @@ std::int64_t TensorSpec::bytes() const {
   return numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
-// On a CPU a number of the host's, which no rank's budget pays for.
+// A number of the step, which no rank's budget pays for.
 at::Tensor zero_loss(const at::TensorOptions& options) {
-  const AccountScope nobody(nullptr);
+  const UnchargedScope nobody;
   return at::zeros({1}, options.dtype(at::kDouble).requires_grad(std::nullopt));
 }
 

@@ -34,7 +34,7 @@ at::Tensor OffloadedActivations::host_buffer(const at::Tensor& input) {
     const auto bytes = static_cast<std::int64_t>(input.nbytes());
     return pinned_bytes(bytes, compute_.device(), host_).view(input.scalar_type());
   }
-  const AccountScope account(host_);
+  const AccountScope account(host_, DeviceKind::kCpu);
   return at::empty({input.numel()}, host_options(input.scalar_type()));
 }
 

@@ -27,8 +27,7 @@ StepEnd::StepEnd(MeshGroups& groups, int num_layers, double clip)
       clip_(clip),
       device_(groups.world.device()),
       stream_(Stream::compute(device_)) {
-  const AccountScope nobody(
-      nullptr);  // on a CPU these are the host's numbers, no tensors of a model
+  const UnchargedScope nobody;  // numbers of the step, no tensors of a model
   const std::int64_t numbers = std::int64_t{num_layers} * groups.tp.size() + 1;
   sums_ = at::zeros({numbers}, device_.options(at::kDouble));
   if (device_.kind == DeviceKind::kCpu) return;
@@ -96,7 +95,7 @@ void StepEnd::begin(const StepScalars& step) {
 }
 
 at::Tensor StepEnd::blocks(std::int64_t count) {
-  const AccountScope nobody(nullptr);
+  const UnchargedScope nobody;
   if (!blocks_.defined() || blocks_.numel() != count)
     blocks_ = at::zeros({count}, device_.options(at::kDouble));
   return blocks_;

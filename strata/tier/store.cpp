@@ -47,7 +47,7 @@ void make_buffers(LayerState& state, const Stream& compute, MemoryAccount* host)
     const bool travels = kind != StateKind::kOptimizer && placement.shard.size() > 0;
     if (on_host && travels && compute.queue())
       return pinned(placement.shard.size(), dtype, device, host);
-    const AccountScope account(on_host ? host : current_memory_account());
+    const AccountScope account(on_host ? host : current_memory_account(), DeviceKind::kCpu);
     return zeroed(placement.shard.size(), dtype, on_host ? Device{} : device);
   };
   state.weights = placement.whole_weights ? zeroed(layout.own_numel, placement.dtype, device)
@@ -350,7 +350,7 @@ void LayerStore::prefetch(int layer, StateKinds kinds) {
       // Peers copy this rank's shard, so it is here when theirs are asked for.
       const Lease shard = acquire(layer, StateKind::kWeightShard);
       const bool on_disk = entry.state.placement.on_disk(StateKind::kWeightShard);
-      const AccountScope account(on_disk ? host_ : current_memory_account());
+      const AccountScope account(on_disk ? host_ : current_memory_account(), DeviceKind::kCpu);
       start(entry, kind);
     } else {
       start(entry, kind);

@@ -75,7 +75,7 @@ class RankLoop {
                group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
         learning_rate_(state.recipe.learning_rate()) {
     if (state.request.timeline) trainer_.trace_device(Stream::compute(group.device()));
-    const AccountScope on_host(nullptr);  // the device has one micro-batch of them at a time
+    const UnchargedScope nobody;  // on the host: the device has one micro-batch of them at a time
     validation_ = state_.data->validation();
   }
 

@@ -42,7 +42,7 @@ def why_none():
         done = subprocess.run([os.environ["STRATA_PROGRAM"], "plan", "recipe.yaml"],
                               cwd=folder, capture_output=True, text=True)
     # Any other failure is the test's to report.
-    return "this build of Strata has no GPU" if "CPUs alone" in done.stderr else ""
+    return "this build of Strata has no GPU" if "this build has no CUDA" in done.stderr else ""
 
 
 class OnAGpu(training_test.TrainingTest):

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "strata/base/errors.h"
-#include "strata/nn/element_of.h"
+#include "strata/device/element_of.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata {

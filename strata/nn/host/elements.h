@@ -7,8 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "strata/device/element_of.h"
 #include "strata/device/parallel.h"
-#include "strata/nn/element_of.h"
+#include "strata/nn/kernels/kernels.h"
 
 namespace strata {
 
