@@ -14,7 +14,6 @@ struct BlockSquares {
   const float* x;
   double* sums;
   std::int64_t n;
-  bool add;
 
   STRATA_DEVICE void operator()(simt::Block<kThreads>& block, Shared& shared) const {
     block.each([&](int thread) {
@@ -39,8 +38,7 @@ struct BlockSquares {
       double all[kSums];
       STRATA_UNROLL
       for (int j = 0; j < kSums; ++j) all[j] = shared.sums[thread + j / kOwn][j % kOwn];
-      const double sum = simt::tree_sum(all);
-      sums[at] = add ? sums[at] + sum : sum;
+      sums[at] += simt::tree_sum(all);
     });
   }
 
@@ -51,9 +49,9 @@ struct BlockSquares {
 
 }  // namespace
 
-void block_squares(const float* x, double* sums, std::int64_t n, bool add, void* stream) {
+void add_block_squares(const float* x, double* sums, std::int64_t n, void* stream) {
   constexpr std::int64_t kPerBlock = BlockSquares::kThreads / BlockSquares::kTogether * kFlatBlock;
-  simt::launch(BlockSquares{x, sums, n, add}, simt::blocks_for(n, kPerBlock), stream);
+  simt::launch(BlockSquares{x, sums, n}, simt::blocks_for(n, kPerBlock), stream);
 }
 
 }  // namespace strata::cuda

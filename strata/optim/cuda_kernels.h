@@ -5,8 +5,8 @@
 /// loss_scale.h), but for powers of beta, whose last bit in fp64 is each machine's library's.
 ///
 /// Shapes   arrays as in update_kernels.h, in device memory; pointers at 16 bytes are fast, others right.
-/// Cost     bytes an element: squares 4; AdamW in fp32 16 + 12, with a 16-bit copy + 2, with the gradient
-///          cleared + 4. An end_step() or begin_update() is one thread's work, some microseconds.
+/// Cost     bytes an element: squares 4; AdamW in fp32 16 + 12, with a 16-bit copy + 2. An end_step() or
+///          begin_update() is one thread's work, some microseconds.
 /// Threads  `stream` is the device's (a cudaStream_t); nothing waits for it.
 /// Errors   InternalError: the device refused a launch.
 #pragma once
@@ -18,8 +18,8 @@
 
 namespace strata::cuda {
 
-/// sums[b] = squares of block b of x (kFlatBlock), in fp64, the last block cut at n; `add`: += it.
-void block_squares(const float* x, double* sums, std::int64_t n, bool add, void* stream);
+/// sums[b] += squares of block b of x (kFlatBlock), in fp64, the last block cut at n.
+void add_block_squares(const float* x, double* sums, std::int64_t n, void* stream);
 
 /// As step_end.h has them, `layers` on the device. A layer's blocks are added in the order of a block of 1,024
 /// threads (thread t those t, t + 1,024, ...; then the tree): within rounding of the host's, and the same for
@@ -34,19 +34,13 @@ void end_step(const double* sums, std::int64_t count, double clip, StepScalars* 
 void move_statistic(float* values, const float* sums, double momentum, double found, std::int64_t n,
                     const StepScalars* scalars, void* stream);
 
-/// What the steps of an optimizer have in common: OptimizerOptions without names.
-struct UpdateConstants {
-  kernels::UpdateRule rule = kernels::UpdateRule::kAdamW;
-  double beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0, momentum = 0;
-};
 /// *step = update_step() of the scalars' learning rate, factor and count of updates.
-void begin_update(const UpdateConstants& constants, const StepScalars* scalars,
+void begin_update(const kernels::UpdateConstants& constants, const StepScalars* scalars,
                   kernels::UpdateStep* step, void* stream);
 
-/// Updates elements [0, n) by `step`, on the device, whose rule is `rule`. If the scalars say skip, weights
-/// and slots stay. `cleared` is null, or the gradients, which become 0 in either case.
+/// Updates elements [0, n) by `step`, on the device, whose rule is `rule`; not if the scalars say skip.
 void update(kernels::UpdateRule rule, const kernels::UpdateStep* step,
-            const kernels::UpdateArrays& arrays, std::int64_t n, void* cleared,
-            const StepScalars* scalars, void* stream);
+            const kernels::UpdateArrays& arrays, std::int64_t n, const StepScalars* scalars,
+            void* stream);
 
 }  // namespace strata::cuda

@@ -19,11 +19,6 @@ class Tensor;  // no torch in here: block_squares.cpp compiles once for each ins
 
 namespace strata {
 
-/// Of a layer of so many elements.
-constexpr std::int64_t num_blocks(std::int64_t numel) {
-  return (numel + kFlatBlock - 1) / kFlatBlock;
-}
-
 /// Writes sums[b], in fp64, of the squares of block b of x (kFlatBlock), the last block cut at n; the
 /// same bits on every instruction set.
 void block_squares(const float* x, double* sums, std::int64_t n);

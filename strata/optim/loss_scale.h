@@ -41,14 +41,14 @@ struct LossScale {
 };
 
 /// As steps carry it.
-inline LossScale loss_scale_of(const StepScalars& scalars) {
+constexpr LossScale loss_scale_of(const StepScalars& scalars) {
   return {.scale = scalars.loss_scale,
           .dynamic = scalars.may_skip != 0,
           .good_steps = scalars.good_steps,
           .skipped = scalars.skipped_updates};
 }
 
-inline void carry(const LossScale& scale, StepScalars& scalars) {
+constexpr void carry(const LossScale& scale, StepScalars& scalars) {
   scalars.loss_scale = scale.scale;
   scalars.may_skip = scale.dynamic ? 1 : 0;
   scalars.good_steps = scale.good_steps;

@@ -1,6 +1,7 @@
 #include "strata/optim/optimizer.h"
 
 #include "strata/base/errors.h"
+#include "strata/device/element_of.h"
 #include "strata/device/parallel.h"
 #include "strata/optim/step_primitives.h"
 
@@ -22,15 +23,6 @@ float* floats_of(const at::Tensor& flat, std::int64_t numel) {
   return flat.data_ptr<float>();
 }
 
-kernels::Element element_of(const at::Tensor& flat, std::int64_t numel) {
-  check_flat(flat, numel);
-  const at::ScalarType type = flat.scalar_type();
-  STRATA_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf, "optim.update");
-  return type == at::kFloat      ? kernels::Element::kFp32
-         : type == at::kBFloat16 ? kernels::Element::kBf16
-                                 : kernels::Element::kFp16;
-}
-
 std::uint16_t* halves_of(const at::Tensor& flat, at::ScalarType type, std::int64_t numel) {
   check_flat(flat, numel);
   STRATA_CHECK_EQ(flat.scalar_type(), type, "optim.update");
@@ -46,8 +38,9 @@ kernels::UpdateArrays update_arrays(const UpdateRange& range, int num_slots) {
     STRATA_CHECK(!other.defined() || other.device() == range.weights.device(), "optim.update");
   STRATA_CHECK(range.decay_numel >= 0 && range.decay_numel <= numel, "optim.update");
   STRATA_CHECK(!range.remainder.defined() || !range.rounded.defined(), "optim.update");
+  check_flat(range.gradients, numel);
   kernels::UpdateArrays arrays{.gradients = range.gradients.const_data_ptr(),
-                               .gradient_element = element_of(range.gradients, numel),
+                               .gradient_element = element_of(range.gradients),
                                .decay_numel = range.decay_numel};
   if (range.remainder.defined()) {
     arrays.split = {.high = halves_of(range.weights, at::kBFloat16, numel),
@@ -60,7 +53,8 @@ kernels::UpdateArrays update_arrays(const UpdateRange& range, int num_slots) {
     arrays.slots[i] = floats_of(range.slots[i], numel);
   }
   if (range.rounded.defined()) {
-    arrays.rounded_element = element_of(range.rounded, numel);
+    check_flat(range.rounded, numel);
+    arrays.rounded_element = element_of(range.rounded);
     STRATA_CHECK(arrays.rounded_element != kernels::Element::kFp32, "optim.update");
     arrays.rounded = range.rounded.data_ptr();
   }
@@ -83,8 +77,14 @@ void Optimizer::update(const UpdateRange& range, std::int64_t step, double learn
                     range.weights.numel());
 }
 
-void Optimizer::update(const UpdateRange& range, const StepScalars& scalars) const {
-  step_primitives(range.weights.device().type()).update(options_, range, scalars);
+BegunUpdate Optimizer::begin_update(const StepScalars& scalars, Device device) const {
+  return step_primitives(device.options(at::kByte).device().type())
+      .begin_update(constants_of(options_), scalars, device);
+}
+
+void Optimizer::update(const UpdateRange& range, const BegunUpdate& step) const {
+  STRATA_CHECK(step.constants.device() == range.weights.device(), "optim.update");
+  step_primitives(range.weights.device().type()).update(rule_of(options_), range, step);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {

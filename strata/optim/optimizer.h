@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/device/device.h"
 #include "strata/optim/optimizer_options.h"
 
 namespace strata {
@@ -26,6 +27,13 @@ struct UpdateRange {
   std::int64_t decay_numel = 0;
   at::Tensor rounded = {};    ///< 16 bit: becomes the updated weights; undefined: none
   at::Tensor remainder = {};  ///< int16: what bf16 weights lack (master_weights.h)
+};
+
+/// The update of a step, begun: what its ranges have in common, made once and where they are.
+struct BegunUpdate {
+  /// Where they were when it began, and are as long as ranges are updated.
+  const StepScalars* scalars;
+  at::Tensor constants;  ///< the bytes of a kernels::UpdateStep
 };
 
 /// Of tensors that belong together, on one device.
@@ -44,7 +52,8 @@ class Optimizer {
 
   /// The same with the step's numbers where the tensors are, on whatever device: nothing happens if
   /// they say that the update is skipped.
-  void update(const UpdateRange& range, const StepScalars& scalars) const;
+  BegunUpdate begin_update(const StepScalars& scalars, Device device) const;
+  void update(const UpdateRange& range, const BegunUpdate& step) const;
 
  private:
   OptimizerOptions options_;

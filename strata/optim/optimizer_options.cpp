@@ -76,25 +76,26 @@ std::vector<std::string> slot_names(UpdateRule rule) {
   return {};
 }
 
+kernels::UpdateConstants constants_of(const OptimizerOptions& options) {
+  return {.rule = rule_of(options),
+          .beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .epsilon = options.epsilon,
+          .weight_decay = options.weight_decay,
+          .momentum = options.momentum};
+}
+
+kernels::UpdateStep update_step(const kernels::UpdateConstants& constants, std::int64_t step,
+                                double learning_rate, double gradient_factor) {
+  const auto n = static_cast<double>(step);
+  return kernels::update_step(
+      constants, {1 - std::pow(constants.beta1, n), std::sqrt(1 - std::pow(constants.beta2, n))},
+      learning_rate, gradient_factor);
+}
+
 kernels::UpdateStep update_step(const OptimizerOptions& options, std::int64_t step,
                                 double learning_rate, double gradient_factor) {
-  const auto rounded = [](double value) { return static_cast<float>(value); };
-  kernels::UpdateStep result{.rule = rule_of(options),
-                             .gradient_factor = rounded(gradient_factor),
-                             .size = rounded(learning_rate),
-                             .penalty = rounded(options.weight_decay),
-                             .epsilon = rounded(options.epsilon),
-                             .momentum = rounded(options.momentum)};
-  if (result.rule != UpdateRule::kAdamW) return result;
-  const auto n = static_cast<double>(step);
-  result.size = rounded(learning_rate / (1 - std::pow(options.beta1, n)));
-  result.kept = rounded(1 - learning_rate * options.weight_decay);
-  result.mean_kept = rounded(options.beta1);
-  result.mean_share = rounded(1 - options.beta1);
-  result.square_kept = rounded(options.beta2);
-  result.square_share = rounded(1 - options.beta2);
-  result.root_scale = rounded(1 / std::sqrt(1 - std::pow(options.beta2, n)));
-  return result;
+  return update_step(constants_of(options), step, learning_rate, gradient_factor);
 }
 
 }  // namespace strata

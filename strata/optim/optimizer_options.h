@@ -28,10 +28,14 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
 
 kernels::UpdateRule rule_of(const OptimizerOptions& options);
 
+kernels::UpdateConstants constants_of(const OptimizerOptions& options);
+
 /// Names in checkpoints, e.g. {"exp_avg", "exp_avg_sq"}.
 std::vector<std::string> slot_names(kernels::UpdateRule rule);
 
-/// `step` counts from 1; `learning_rate` is the one of this step. Computed in fp64, rounded once.
+/// `step` counts from 1; `learning_rate` is the one of this step.
+kernels::UpdateStep update_step(const kernels::UpdateConstants& constants, std::int64_t step,
+                                double learning_rate, double gradient_factor = 1);
 kernels::UpdateStep update_step(const OptimizerOptions& options, std::int64_t step,
                                 double learning_rate, double gradient_factor = 1);
 

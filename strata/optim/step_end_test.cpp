@@ -119,11 +119,17 @@ TEST(StepPrimitives, UpdateByTheNumbersOfTheBlock) {
   scalars.factor = 0.25;
   UpdateRange expected = fresh(), range = fresh();
   Optimizer(options).update(expected, /*step=*/5, 1e-2, /*gradient_factor=*/0.25);
-  Optimizer(options).update(range, scalars);
+  const Optimizer optimizer(options);
+  const BegunUpdate begun = optimizer.begin_update(scalars, Device{});
+  optimizer.update(range, begun);
   EXPECT_TRUE(range.weights.equal(expected.weights));
   EXPECT_TRUE(range.slots[1].equal(expected.slots[1]));
+  // What is begun is for all ranges of the step.
+  UpdateRange another = fresh();
+  optimizer.update(another, begun);
+  EXPECT_TRUE(another.weights.equal(expected.weights));
   scalars.skip = 1;
-  Optimizer(options).update(range, scalars);
+  optimizer.update(range, begun);
   EXPECT_TRUE(range.weights.equal(expected.weights));
 }
 

@@ -1,6 +1,12 @@
 #include "strata/optim/step_primitives.h"
 
+#include <ATen/ops/empty.h>
+
+#include <new>
+
 #include "strata/base/errors.h"
+#include "strata/device/account.h"
+#include "strata/device/device.h"
 #include "strata/optim/gradient_norm.h"
 
 namespace strata {
@@ -27,11 +33,20 @@ class HostStepPrimitives final : public StepPrimitives {
     strata::end_step(doubles_of(sums), clip, scalars);
   }
 
-  void update(const OptimizerOptions& options, const UpdateRange& range,
-              const StepScalars& scalars) const override {
-    if (scalars.skip != 0) return;
-    Optimizer(options).update(range, scalars.step + 1 - scalars.skipped_updates,
-                              scalars.learning_rate, scalars.factor);
+  BegunUpdate begin_update(const kernels::UpdateConstants& constants, const StepScalars& scalars,
+                           Device) const override {
+    const UnchargedScope nobody;
+    BegunUpdate begun{&scalars, at::empty({sizeof(kernels::UpdateStep)}, host_options(at::kByte))};
+    new (begun.constants.mutable_data_ptr()) kernels::UpdateStep(
+        update_step(constants, update_number(scalars), scalars.learning_rate, scalars.factor));
+    return begun;
+  }
+
+  void update(kernels::UpdateRule rule, const UpdateRange& range,
+              const BegunUpdate& step) const override {
+    if (step.scalars->skip != 0) return;
+    update_on_threads(*static_cast<const kernels::UpdateStep*>(step.constants.const_data_ptr()),
+                      update_arrays(range, kernels::num_slots(rule)), range.weights.numel());
   }
 
   void move_statistic(const StatisticRange& range, double found,
@@ -40,8 +55,7 @@ class HostStepPrimitives final : public StepPrimitives {
     float* values = range.values.mutable_data_ptr<float>();
     const float* sums = range.sums.const_data_ptr<float>();
     for (std::int64_t e = 0; e < range.values.numel(); ++e)
-      values[e] =
-          static_cast<float>((1 - range.momentum) * values[e] + range.momentum * (sums[e] / found));
+      values[e] = moved_statistic(values[e], sums[e], range.momentum, found);
   }
 };
 

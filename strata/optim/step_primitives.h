@@ -36,8 +36,11 @@ class StepPrimitives {
                           const at::Tensor& sums) const = 0;
   virtual void end_step(const at::Tensor& sums, double clip, StepScalars& scalars) const = 0;
 
-  virtual void update(const OptimizerOptions& options, const UpdateRange& range,
-                      const StepScalars& scalars) const = 0;
+  /// What every range's update needs, once: behind end_step(), if the step has one.
+  virtual BegunUpdate begin_update(const kernels::UpdateConstants& constants,
+                                   const StepScalars& scalars, Device device) const = 0;
+  virtual void update(kernels::UpdateRule rule, const UpdateRange& range,
+                      const BegunUpdate& step) const = 0;
 
   /// Towards the mean of what `found` micro-batches did; in fp64, rounded once. Not if the update is
   /// skipped.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/device/account.h"
 #include "strata/device/device.h"
 #include "strata/optim/cuda_kernels.h"
 #include "strata/optim/gradient_norm.h"
@@ -34,8 +35,8 @@ class CudaStepPrimitives final : public StepPrimitives {
     sums.zero_();
     const auto add = [&](std::int64_t begin, std::int64_t end) {
       if (begin < end)
-        cuda::block_squares(values + begin - part.begin, blocks + begin / kFlatBlock, end - begin,
-                            /*add=*/true, stream);
+        cuda::add_block_squares(values + begin - part.begin, blocks + begin / kFlatBlock,
+                                end - begin, stream);
     };
     for (const FlatRange range : counted) {
       const std::int64_t begin = std::max(range.begin, part.begin);
@@ -58,22 +59,22 @@ class CudaStepPrimitives final : public StepPrimitives {
     cuda::end_step(sums.const_data_ptr<double>(), sums.numel(), clip, &scalars, stream_of(sums));
   }
 
-  void update(const OptimizerOptions& options, const UpdateRange& range,
-              const StepScalars& scalars) const override {
-    void* stream = stream_of(range.weights);
-    const kernels::UpdateRule rule = rule_of(options);
-    const at::Tensor constants = at::empty({static_cast<std::int64_t>(sizeof(kernels::UpdateStep))},
-                                           range.weights.options().dtype(at::kByte));
-    auto* step = static_cast<kernels::UpdateStep*>(constants.mutable_data_ptr());
-    cuda::begin_update({.rule = rule,
-                        .beta1 = options.beta1,
-                        .beta2 = options.beta2,
-                        .epsilon = options.epsilon,
-                        .weight_decay = options.weight_decay,
-                        .momentum = options.momentum},
-                       &scalars, step, stream);
-    cuda::update(rule, step, update_arrays(range, kernels::num_slots(rule)), range.weights.numel(),
-                 /*cleared=*/nullptr, &scalars, stream);
+  BegunUpdate begin_update(const kernels::UpdateConstants& constants, const StepScalars& scalars,
+                           Device device) const override {
+    const UnchargedScope nobody;
+    BegunUpdate begun{&scalars,
+                      at::empty({sizeof(kernels::UpdateStep)}, device.options(at::kByte))};
+    cuda::begin_update(constants, &scalars,
+                       static_cast<kernels::UpdateStep*>(begun.constants.mutable_data_ptr()),
+                       stream_of(begun.constants));
+    return begun;
+  }
+
+  void update(kernels::UpdateRule rule, const UpdateRange& range,
+              const BegunUpdate& step) const override {
+    cuda::update(rule, static_cast<const kernels::UpdateStep*>(step.constants.const_data_ptr()),
+                 update_arrays(range, kernels::num_slots(rule)), range.weights.numel(),
+                 step.scalars, stream_of(range.weights));
   }
 
   void move_statistic(const StatisticRange& range, double found,
@@ -92,6 +93,7 @@ class CudaStepPrimitives final : public StepPrimitives {
     const std::lock_guard lock(mutex_);
     at::Tensor& table = tables_[key];
     if (!table.defined()) {
+      const UnchargedScope nobody;  // ranks that share the device read it, and it outlives them
       const auto bytes = static_cast<std::int64_t>(layers.size_bytes());
       const at::Tensor host = at::empty({bytes}, host_options(at::kByte));
       std::memcpy(host.mutable_data_ptr(), layers.data(), layers.size_bytes());

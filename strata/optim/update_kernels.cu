@@ -103,11 +103,9 @@ STRATA_DEVICE Vector load_as(Element element, const void* from, std::int64_t i, 
   return load<kOwn>(static_cast<const Fp16*>(from) + i, left);
 }
 
-STRATA_DEVICE void store_as(Element element, const Vector& x, void* to, std::int64_t i,
-                            std::int64_t left) {
-  if (element == Element::kFp32) {
-    store(x, static_cast<float*>(to) + i, left);
-  } else if (element == Element::kBf16) {
+STRATA_DEVICE void store_half_as(Element element, const Vector& x, void* to, std::int64_t i,
+                                 std::int64_t left) {
+  if (element == Element::kBf16) {
     store(x, static_cast<Bf16*>(to) + i, left);
   } else {
     store(x, static_cast<Fp16*>(to) + i, left);
@@ -120,15 +118,12 @@ struct Update {
   const UpdateStep* step;
   UpdateArrays arrays;
   std::int64_t n;
-  void* cleared;
   const StepScalars* scalars;
 
   STRATA_DEVICE void operator()(simt::Block<kThreads>& block) const {
     block.each([&](int thread) {
       const std::int64_t i = (block.index() * kThreads + thread) * kOwn;
-      if (i >= n) return;
-      if (!scalars || scalars->skip == 0) update(i, n - i);
-      if (cleared) store_as(arrays.gradient_element, simt::zeros<kOwn>(), cleared, i, n - i);
+      if (i < n && scalars->skip == 0) update(i, n - i);
     });
   }
 
@@ -150,7 +145,7 @@ struct Update {
     } else {
       store(w, arrays.weights + i, left);
     }
-    if (arrays.rounded) store_as(arrays.rounded_element, w, arrays.rounded, i, left);
+    if (arrays.rounded) store_half_as(arrays.rounded_element, w, arrays.rounded, i, left);
     if constexpr (kSlots > 0) store(one_nan(first), arrays.slots[0] + i, left);
     if constexpr (kSlots > 1) store(one_nan(second), arrays.slots[1] + i, left);
   }
@@ -158,24 +153,24 @@ struct Update {
 
 template <UpdateRule kRule>
 void launch_update(const UpdateStep* step, const UpdateArrays& arrays, std::int64_t n,
-                   void* cleared, const StepScalars* scalars, void* stream) {
-  simt::launch(Update<kRule>{step, arrays, n, cleared, scalars},
+                   const StepScalars* scalars, void* stream) {
+  simt::launch(Update<kRule>{step, arrays, n, scalars},
                simt::blocks_for(n, std::int64_t{Update<kRule>::kThreads} * kOwn), stream);
 }
 
 }  // namespace
 
 void update(UpdateRule rule, const UpdateStep* step, const UpdateArrays& arrays, std::int64_t n,
-            void* cleared, const StepScalars* scalars, void* stream) {
+            const StepScalars* scalars, void* stream) {
   switch (rule) {
     case UpdateRule::kAdamW:
-      return launch_update<UpdateRule::kAdamW>(step, arrays, n, cleared, scalars, stream);
+      return launch_update<UpdateRule::kAdamW>(step, arrays, n, scalars, stream);
     case UpdateRule::kSgd:
-      return launch_update<UpdateRule::kSgd>(step, arrays, n, cleared, scalars, stream);
+      return launch_update<UpdateRule::kSgd>(step, arrays, n, scalars, stream);
     case UpdateRule::kSgdMomentum:
-      return launch_update<UpdateRule::kSgdMomentum>(step, arrays, n, cleared, scalars, stream);
+      return launch_update<UpdateRule::kSgdMomentum>(step, arrays, n, scalars, stream);
     case UpdateRule::kAdagrad:
-      return launch_update<UpdateRule::kAdagrad>(step, arrays, n, cleared, scalars, stream);
+      return launch_update<UpdateRule::kAdagrad>(step, arrays, n, scalars, stream);
   }
 }
 

@@ -26,7 +26,7 @@ constexpr int num_slots(UpdateRule rule) {
   return rule == UpdateRule::kAdamW ? 2 : rule == UpdateRule::kSgd ? 0 : 1;
 }
 
-/// What a step does to every element. strata/optim/optimizer_options.h computes it.
+/// What a step does to every element; update_step() computes it.
 ///
 ///     g = gradient * gradient_factor
 ///     AdamW     m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g g
@@ -46,6 +46,38 @@ struct UpdateStep {
   float epsilon = 0;
   float momentum = 0;
 };
+
+/// What the steps of an optimizer have in common.
+struct UpdateConstants {
+  UpdateRule rule = UpdateRule::kAdamW;
+  double beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0, momentum = 0;
+};
+
+/// Of AdamW's means, which began at zero, after n updates.
+struct BiasCorrection {
+  double mean = 1;         ///< 1 - beta1^n
+  double square_root = 1;  ///< sqrt(1 - beta2^n)
+};
+
+/// Computed in fp64, rounded once; by the host or the device, each with its own powers and roots.
+constexpr UpdateStep update_step(const UpdateConstants& of, const BiasCorrection& correction,
+                                 double learning_rate, double gradient_factor) {
+  UpdateStep step{.rule = of.rule,
+                  .gradient_factor = static_cast<float>(gradient_factor),
+                  .size = static_cast<float>(learning_rate),
+                  .penalty = static_cast<float>(of.weight_decay),
+                  .epsilon = static_cast<float>(of.epsilon),
+                  .momentum = static_cast<float>(of.momentum)};
+  if (of.rule != UpdateRule::kAdamW) return step;
+  step.size = static_cast<float>(learning_rate / correction.mean);
+  step.kept = static_cast<float>(1 - learning_rate * of.weight_decay);
+  step.mean_kept = static_cast<float>(of.beta1);
+  step.mean_share = static_cast<float>(1 - of.beta1);
+  step.square_kept = static_cast<float>(of.beta2);
+  step.square_share = static_cast<float>(1 - of.beta2);
+  step.root_scale = static_cast<float>(1 / correction.square_root);
+  return step;
+}
 
 /// An fp32 weight in two halves, 4 bytes in all. `high` is the weight as a bf16 that may be sent and
 /// computed with as it is, rounded to nearest, ties away from zero: other than rounding to nearest

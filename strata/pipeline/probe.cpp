@@ -163,7 +163,7 @@ class ProbedLayer {
         const FlatRange whole{0, own.numel()};
         const at::Tensor sums = at::zeros({num_blocks(own.numel())}, device_.options(at::kDouble));
         step_primitives(own.device().type()).block_sums(own, whole, {&whole, 1}, sums);
-        optimizer_.update(range, scalars());
+        optimizer_.update(range, optimizer_.begin_update(scalars(), device_));
       }
     }
     lease.zero_gradients();

@@ -152,7 +152,7 @@ class StageMachine final : public Machine {
   bool updates_on_host(int layer) const;
   UpdateRange update_range(const Lease& lease) const;
   double micro_batches_of_step() const;  // of all replicas
-  void update_shard(const Lease& lease);
+  void update_shard(const Lease& lease, const BegunUpdate& step);
   void update_on_host(int layer);
   void gather_weights(const Action& action);
   const LayerCuts& cuts_of(int layer);

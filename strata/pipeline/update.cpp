@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "strata/base/measurement.h"
 #include "strata/device/account.h"
@@ -129,7 +130,7 @@ void part_squares(const LayerLayout& layout, FlatRange part, FlatRange shard, in
 void StageMachine::add_squares_on_host(int layer) {
   std::vector<Event> pending;
   const Lease lease = store_.acquire(layer, StateKind::kGradientShard, pending);
-  const AccountScope nobody(nullptr);  // the host's numbers
+  const UnchargedScope nobody;  // numbers of the step
   const at::Tensor blocks =
       at::empty({num_blocks(lease.layout().own_numel)}, host_options(at::kDouble));
   Event added = host_updates_->submit(
@@ -201,6 +202,7 @@ bool StageMachine::updates_on_host(int layer) const {
 }
 
 void StageMachine::update(const Action& action) {
+  std::optional<BegunUpdate> begun;
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
     if (store_.layout(layer).own_numel == 0) continue;
     if (updates_on_host(layer)) {
@@ -209,8 +211,10 @@ void StageMachine::update(const Action& action) {
     }
     const double began = now_seconds();
     if (step_end_.known().skip == 0) {  // else the device finds out by itself
-      update_shard(store_.acquire(
-          layer, StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard));
+      if (!begun) begun = optimizer_->begin_update(step_end_.scalars(), groups_.world.device());
+      update_shard(store_.acquire(layer, StateKind::kGradientShard | StateKind::kOptimizer |
+                                             StateKind::kWeightShard),
+                   *begun);
     }
     layer_times_.add_update(layer, now_seconds() - began);
     if (plan_.shards()[layer].gathers_weights()) {
@@ -274,11 +278,11 @@ UpdateRange StageMachine::update_range(const Lease& lease) const {
           .remainder = master.remainder};
 }
 
-void StageMachine::update_shard(const Lease& lease) {
+void StageMachine::update_shard(const Lease& lease, const BegunUpdate& step) {
   if (lease.placement().shard.size() == 0) return;
   groups_.world.before_write(lease.weight_shard());  // which peers have gathered
   const auto span = device_span(LaneKind::kCompute, lease.layer());
-  optimizer_->update(update_range(lease), step_end_.scalars());
+  optimizer_->update(update_range(lease), step);
   move_statistics(statistics_of(lease), micro_batches_of_step(), step_end_.scalars());
 }
 
@@ -298,7 +302,7 @@ void StageMachine::update_on_host(int layer) {
          found = micro_batches_of_step(), step] {
           const double begin = now_seconds();
           const ThreadPoolScope scope(*host_threads_);
-          optimizer_->update(range, step);
+          optimizer_->update(range, optimizer_->begin_update(step, Device{}));
           move_statistics(statistics, found, step);
           if (lane_trace_) lane_trace_->add({LaneKind::kUpdate, layer, begin, now_seconds()});
         },
