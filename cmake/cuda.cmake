@@ -42,7 +42,7 @@ add_library(strata_cuda INTERFACE)
 add_library(strata::cuda ALIAS strata_cuda)
 
 # STRATA_CUDA_HEADER_name.h: its folder, or nothing.
-foreach(header cuda_runtime.h nccl.h cublasLt.h cublas_v2.h)
+foreach(header cuda_runtime.h nccl.h cublasLt.h)
   unset(folder)
   find_path(folder ${header} PATHS ${include_folders} NO_DEFAULT_PATH NO_CACHE)
   set(STRATA_CUDA_HEADER_${header} "")

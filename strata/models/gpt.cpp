@@ -136,11 +136,10 @@ class GptBlock final : public DecoderLayer {
     x = linear(attend(x, {.head_width = options_.head_width}, context), out, out_bias, rows);
     x = residual_dropout(inputs[0], x, {options_.dropout, 0}, context);
     // Temporaries die as soon as they are read: a name would keep their bytes to the end.
-    return {residual_dropout(
-        x,
-        activation_linear(Activation::kGelu, norm_linear(x, norm2, up, up_bias, keep, columns),
-                          down, down_bias, keep, rows),
-        {options_.dropout, 1}, context)};
+    return {residual_dropout(x,
+                             feed_forward(x, norm2, {up, up_bias}, Activation::kGelu,
+                                          {down, down_bias}, keep, context.tensor),
+                             {options_.dropout, 1}, context)};
   }
 
   std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t positions) const override {

@@ -133,10 +133,8 @@ class LlamaBlock final : public DecoderLayer {
     at::Tensor x = norm_linear(inputs[0], norm(norm1), qkv, qkv_bias(weights), keep, columns);
     x = residual_add(inputs[0], linear(attend(x, attention(weights), context), out, {}, rows));
     // Temporaries die as soon as they are read: a name would keep their bytes to the end.
-    return {
-        residual_add(x, activation_linear(Activation::kSwiglu,
-                                          norm_linear(x, norm(norm2), gate_up, {}, keep, columns),
-                                          down, {}, keep, rows))};
+    return {residual_add(x, feed_forward(x, norm(norm2), {gate_up}, Activation::kSwiglu, {down},
+                                         keep, context.tensor))};
   }
 
   std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t positions) const override {

@@ -21,70 +21,11 @@
 #include "strata/device/simt_machine.h"
 #include "strata/device/step_scalars.h"
 #include "strata/nn/cuda/cuda_primitives.h"
+#include "strata/nn/cuda/formula_libraries_test.h"
 #include "strata/nn/tensor_parallel.h"
 
 namespace strata {
 namespace {
-
-at::Tensor fp64(const at::Tensor& x) { return x.cpu().to(at::kDouble); }
-
-at::Tensor causal_scores(const at::Tensor& q, const at::Tensor& k, double scale) {
-  const std::int64_t length = q.size(2);
-  const at::Tensor later = at::ones({length, length}, at::kBool).triu(1);
-  return at::matmul(fp64(q), fp64(k).transpose(2, 3))
-      .mul(scale)
-      .masked_fill(later, -std::numeric_limits<double>::infinity());
-}
-
-// Formulas in fp64, laid out as ATen's CUDA operators lay them out; refuses what those would.
-class FormulaLibraries final : public CudaLibraries {
- public:
-  void* stream(const at::Tensor&) const override { return nullptr; }
-
-  at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
-                     const at::Tensor& bias) const override {
-    at::Tensor y = fp64(x).mm(fp64(weight).t());
-    if (bias.defined()) y = y + fp64(bias);
-    return y.to(x.scalar_type());
-  }
-  void input_gradient(at::Tensor& dx, const at::Tensor& dy,
-                      const at::Tensor& weight) const override {
-    dx.copy_(fp64(dy).mm(fp64(weight)));
-  }
-  void add_weight_gradient(at::Tensor& sum, const at::Tensor& dy,
-                           const at::Tensor& x) const override {
-    STRATA_CHECK(dy.scalar_type() == x.scalar_type(), "test.add_weight_gradient");
-    sum.add_(fp64(dy).t().mm(fp64(x)));
-  }
-
-  AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         double scale) const override {
-    check({q, k, v});
-    const at::Tensor scores = causal_scores(q, k, scale);
-    const at::Tensor y = at::matmul(scores.softmax(3), fp64(v)).to(q.scalar_type());
-    return {y.transpose(1, 2).contiguous().transpose(1, 2), scores.logsumexp(3).to(at::kFloat)};
-  }
-  AttentionGradients attend_gradient(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
-                                     const at::Tensor& v, const AttentionOutput& made,
-                                     double scale) const override {
-    check({dy, q, k, v, made.y});
-    const at::Tensor shares = (causal_scores(q, k, scale) - fp64(made.log_sum).unsqueeze(3)).exp();
-    const at::Tensor delta = (fp64(dy) * fp64(made.y)).sum(3, /*keepdim=*/true);
-    const at::Tensor dscores = shares * (at::matmul(fp64(dy), fp64(v).transpose(2, 3)) - delta);
-    const at::ScalarType dtype = q.scalar_type();
-    return {at::matmul(dscores, fp64(k)).mul(scale).to(dtype),
-            at::matmul(dscores.transpose(2, 3), fp64(q)).mul(scale).to(dtype),
-            at::matmul(shares.transpose(2, 3), fp64(dy)).to(dtype)};
-  }
-
- private:
-  static void check(const std::vector<at::Tensor>& heads) {
-    for (const at::Tensor& x : heads)
-      STRATA_CHECK(x.size(1) == heads[0].size(1) && x.size(3) % 8 == 0 && x.stride(3) == 1 &&
-                       x.scalar_type() == heads[0].scalar_type(),
-                   "test.attend");
-  }
-};
 
 // What the program can reach: where the kernels are the host's form, it is the host's memory.
 bool on_gpu() { return simt::on_gpu(); }

@@ -95,6 +95,20 @@ class Primitives {
   /// sum += column sums of x, rows in a fixed order: on a host the ascending one.
   virtual void add_column_sums(const at::Tensor& sum, const at::Tensor& x) const = 0;
 
+  // ---- Products and what stands beside them: one after the other unless a device makes both at once
+  /// product(). Where it makes what an activation behind it wants in passing, that is put into `activated`: as
+  /// exact as activate() of the result, but not its bits.
+  virtual at::Tensor product_ahead_of(Activation kind, const at::Tensor& x,
+                                      const at::Tensor& weight, const at::Tensor& bias,
+                                      at::Tensor& activated) const;
+  /// activation_gradient() at x [rows, in] of dy weight.
+  virtual at::Tensor input_gradient_behind(Activation kind, const at::Tensor& x,
+                                           const at::Tensor& dy, const at::Tensor& weight,
+                                           at::Tensor* again) const;
+  /// add_weight_gradient(), and add_column_sums() of dy to `bias_sum`.
+  virtual void add_linear_gradients(const at::Tensor& sum, const at::Tensor& bias_sum,
+                                    const at::Tensor& dy, const at::Tensor& x) const;
+
   // ---- Norms; statistics are made by the first and read by the others
   virtual at::Tensor norm(const at::Tensor& x, const Norm& norm,
                           NormStatistics& statistics) const = 0;
@@ -182,6 +196,15 @@ class Primitives {
 /// Those of the tensor's kind of device.
 /// Errors  UserError: the build has none for it.
 const Primitives& primitives(const at::Tensor& x);
+
+/// For tests: while one lives, what tensors on the host are given to in this thread.
+class HostPrimitivesScope {
+ public:
+  explicit HostPrimitivesScope(const Primitives& primitives);
+  ~HostPrimitivesScope();
+  HostPrimitivesScope(const HostPrimitivesScope&) = delete;
+  HostPrimitivesScope& operator=(const HostPrimitivesScope&) = delete;
+};
 
 const Primitives& host_primitives();
 const Primitives& cuda_primitives();

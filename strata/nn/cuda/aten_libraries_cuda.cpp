@@ -1,5 +1,5 @@
-// The first form of what libraries do: ATen's operators, which call cuBLASLt, flash attention and cuDNN with
-// the process's handles and workspaces.
+// The first form of what libraries do: ATen's operators, which call cuBLAS, flash attention and cuDNN with the
+// process's handles and workspaces. Products may be cuBLASLt's own (lt_products.h) instead.
 //
 // Attention in 16 bit is flash attention where torch's deterministic algorithms are on (its backward then adds
 // in a fixed order), else cuDNN's; flash takes 16 bit alone, so fp32 is ATen's memory-efficient kernel.
@@ -19,12 +19,16 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 #include "strata/base/errors.h"
 #include "strata/device/device.h"
 #include "strata/nn/cuda/cuda_primitives.h"
+#include "strata/nn/cuda/lt_products.h"
 
 namespace strata {
 namespace {
@@ -46,13 +50,8 @@ at::Tensor no_offset(const at::Tensor& like) {
   return at::empty({}, like.options().dtype(at::kUInt64));
 }
 
-class AtenLibraries final : public CudaLibraries {
+class AtenProducts final : public CudaProducts {
  public:
-  void* stream(const at::Tensor& x) const override {
-    STRATA_CHECK(x.device().index() == c10::cuda::current_device(), "nn.cuda_stream");
-    return c10::cuda::getCurrentCUDAStream(x.device().index()).stream();
-  }
-
   at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
                      const at::Tensor& bias) const override {
     const at::NoGradGuard no_grad;
@@ -76,6 +75,41 @@ class AtenLibraries final : public CudaLibraries {
       sum.add_(at::mm(dy.t(), x, at::kFloat));
     }
   }
+
+ private:
+  // Whether ATen adds 16-bit products to an fp32 sum inside the product: releases before the summand's type
+  // was set free refuse it. Found out once, by asking.
+  static bool accumulates_wider(const at::Tensor& like) {
+    static const bool known = [&] {
+      constexpr std::int64_t kSize = 16;
+      const at::Tensor ones = at::ones({kSize, kSize}, like.options());
+      at::Tensor sum = at::zeros({kSize, kSize}, like.options().dtype(at::kFloat));
+      try {
+        at::addmm_out(sum, sum, ones, ones, at::kFloat, 1, 1);
+      } catch (const c10::Error&) {
+        return false;
+      }
+      return true;
+    }();
+    return known;
+  }
+};
+
+const CudaProducts& aten_products() {
+  static const AtenProducts products;
+  return products;
+}
+
+std::atomic<const CudaProducts*> products_in_use = &aten_products();
+
+class AtenLibraries final : public CudaLibraries {
+ public:
+  void* stream(const at::Tensor& x) const override {
+    STRATA_CHECK(x.device().index() == c10::cuda::current_device(), "nn.cuda_stream");
+    return c10::cuda::getCurrentCUDAStream(x.device().index()).stream();
+  }
+
+  const CudaProducts& products() const override { return *products_in_use; }
 
   AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          double scale) const override {
@@ -135,30 +169,38 @@ class AtenLibraries final : public CudaLibraries {
     STRATA_CHECK(false, "nn.cuda_attend_gradient");
     return {};
   }
-
- private:
-  // Whether ATen adds 16-bit products to an fp32 sum inside the product: releases before the summand's type
-  // was set free refuse it. Found out once, by asking.
-  static bool accumulates_wider(const at::Tensor& like) {
-    static const bool known = [&] {
-      constexpr std::int64_t kSize = 16;
-      const at::Tensor ones = at::ones({kSize, kSize}, like.options());
-      at::Tensor sum = at::zeros({kSize, kSize}, like.options().dtype(at::kFloat));
-      try {
-        at::addmm_out(sum, sum, ones, ones, at::kFloat, 1, 1);
-      } catch (const c10::Error&) {
-        return false;
-      }
-      return true;
-    }();
-    return known;
-  }
 };
+
+}  // namespace
+
+void multiply_by(ProductLibrary library) {
+  const CudaProducts* products =
+      library == ProductLibrary::kAten ? &aten_products() : lt_products();
+  STRATA_CHECK(products, "nn.multiply_by");
+  products_in_use = products;
+}
+
+namespace {
+
+// So that a run may be measured with either library (bench/gpu).
+bool take_products_of_environment() {
+  const char* name = std::getenv("STRATA_CUDA_PRODUCTS");
+  if (!name || std::string_view(name) == "aten") return true;
+  if (std::string_view(name) != "cublaslt")
+    throw UserError({.operation = "nn.cuda_products",
+                     .where = "STRATA_CUDA_PRODUCTS",
+                     .what = "no library of that name multiplies",
+                     .expected = "aten or cublaslt",
+                     .got = name});
+  multiply_by(ProductLibrary::kCublasLt);
+  return true;
+}
 
 }  // namespace
 
 const Primitives& cuda_primitives() {
   [[maybe_unused]] static const bool there = (cuda_backend().require(0), true);
+  [[maybe_unused]] static const bool taken = take_products_of_environment();
   static const AtenLibraries libraries;
   static const CudaPrimitives primitives(libraries);
   return primitives;

@@ -1,12 +1,11 @@
 // Stands for the CUDA primitives in a build that has none.
-#include "strata/device/device.h"
+#include "strata/device/no_cuda.h"
+#include "strata/nn/cuda/libraries.h"
 #include "strata/nn/primitives.h"
 
 namespace strata {
 
-const Primitives& cuda_primitives() {
-  cuda_backend().require(0);  // refuses with its reason
-  return host_primitives();
-}
+const Primitives& cuda_primitives() { refuse_cuda("nn.cuda"); }
+void multiply_by(ProductLibrary) { refuse_cuda("nn.multiply_by"); }
 
 }  // namespace strata

@@ -28,6 +28,12 @@ class CudaPrimitives final : public Primitives {
   void add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
                            const at::Tensor& x) const override;
   void add_column_sums(const at::Tensor& sum, const at::Tensor& x) const override;
+  at::Tensor product_ahead_of(Activation kind, const at::Tensor& x, const at::Tensor& weight,
+                              const at::Tensor& bias, at::Tensor& activated) const override;
+  at::Tensor input_gradient_behind(Activation kind, const at::Tensor& x, const at::Tensor& dy,
+                                   const at::Tensor& weight, at::Tensor* again) const override;
+  void add_linear_gradients(const at::Tensor& sum, const at::Tensor& bias_sum, const at::Tensor& dy,
+                            const at::Tensor& x) const override;
 
   at::Tensor norm(const at::Tensor& x, const Norm& norm, NormStatistics& statistics) const override;
   at::Tensor norm_again(const at::Tensor& x, const Norm& norm,
@@ -81,6 +87,7 @@ class CudaPrimitives final : public Primitives {
 
  private:
   void* stream(const at::Tensor& x) const { return libraries_.stream(x); }
+  const CudaProducts& products() const { return libraries_.products(); }
 
   const CudaLibraries& libraries_;
 };

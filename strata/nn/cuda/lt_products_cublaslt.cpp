@@ -1,16 +1,20 @@
 // cuBLASLt reads matrices by columns, so every product is written transposed: yᵀ = w xᵀ, dxᵀ = wᵀ dyᵀ,
-// dwᵀ += xᵀ dy. Its heuristic sees alignment; it is told 16 bytes wherever operands have them, not more, so that
-// layers in other places get the same algorithm. Partial sums of a split product are added in fp32, in a fixed
-// order: the scheme that adds in the type of the output is not allowed.
+// dwᵀ += xᵀ dy. What its epilogues call a row of the result is our column.
+//
+// Its heuristic sees alignment; it is told 16 bytes wherever operands have them, not more, so that layers in other
+// places get the same algorithm. Partial sums of a split product are added in fp32, in a fixed order: the schemes
+// that add in place or in the type of the output are not allowed.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cublasLt.h>
 
 #include <array>
+#include <compare>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
+#include <optional>
 
 #include "strata/base/errors.h"
 #include "strata/nn/cuda/lt_products.h"
@@ -89,35 +93,92 @@ void set_attribute(const Preference& to, cublasLtMatmulPreferenceAttributes_t wh
                "cublasLtMatmulPreferenceSetAttribute");
 }
 
-class CublasLtProducts final : public LtProducts {
+// What is made beside a product; `beside` is the bias, or becomes the sums; `input` is the GELU's, written in
+// forward and read in backward.
+struct Epilogue {
+  cublasLtEpilogue_t kind = CUBLASLT_EPILOGUE_DEFAULT;
+  at::Tensor beside = {};
+  at::Tensor input = {};
+
+  void write_to(const Multiplication& multiplication) const {
+    set_attribute(multiplication, CUBLASLT_MATMUL_DESC_EPILOGUE, kind);
+    if (beside.defined()) {
+      set_attribute(multiplication, CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside.const_data_ptr());
+      set_attribute(multiplication, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                    type_of(beside.scalar_type()));
+    }
+    if (input.defined()) {
+      set_attribute(multiplication, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                    input.const_data_ptr());
+      set_attribute(multiplication, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, Operand{input}.lead());
+    }
+  }
+};
+
+// Where cuBLASLt may be asked for GELU.
+bool takes_gelu(const at::Tensor& x) {
+  return x.scalar_type() != at::kFloat && Operand{x}.alignment() == kAlignment;
+}
+
+class CublasLtProducts final : public CudaProducts {
  public:
-  at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                     void* stream) const override {
+  at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
+                     const at::Tensor& bias) const override {
     at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
-    multiply({weight, /*transposed=*/true}, {x}, y, bias, /*add=*/false, stream);
+    const Epilogue epilogue = bias.defined() ? Epilogue{CUBLASLT_EPILOGUE_BIAS, bias} : Epilogue{};
+    must(multiply({weight, /*transposed=*/true}, {x}, y, epilogue, /*add=*/false));
     return y;
   }
 
-  void input_gradient(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& weight,
-                      void* stream) const override {
-    multiply({weight}, {dy}, dx, {}, /*add=*/false, stream);
+  void input_gradient(at::Tensor& dx, const at::Tensor& dy,
+                      const at::Tensor& weight) const override {
+    must(multiply({weight}, {dy}, dx, {}, /*add=*/false));
   }
 
-  void add_weight_gradient(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& x,
-                           void* stream) const override {
+  void add_weight_gradient(at::Tensor& sum, const at::Tensor& dy,
+                           const at::Tensor& x) const override {
     STRATA_CHECK(sum.scalar_type() == at::kFloat, "nn.lt_product");
-    multiply({x}, {dy, /*transposed=*/true}, sum, {}, /*add=*/true, stream);
+    must(multiply({x}, {dy, /*transposed=*/true}, sum, {}, /*add=*/true));
+  }
+
+  bool product_and_gelu(at::Tensor& y, at::Tensor& activated, const at::Tensor& x,
+                        const at::Tensor& weight, const at::Tensor& bias) const override {
+    if (!bias.defined() || !takes_gelu(y) || !takes_gelu(activated)) return false;
+    return multiply({weight, /*transposed=*/true}, {x}, activated,
+                    {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, bias, y}, /*add=*/false);
+  }
+
+  bool input_gradient_of_gelu(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& weight,
+                              const at::Tensor& x) const override {
+    if (!takes_gelu(dx) || !takes_gelu(x)) return false;
+    return multiply({weight}, {dy}, dx, {CUBLASLT_EPILOGUE_DGELU, {}, x}, /*add=*/false);
+  }
+
+  bool add_weight_gradient_and_sum(at::Tensor& sum, at::Tensor& columns, const at::Tensor& dy,
+                                   const at::Tensor& x) const override {
+    STRATA_CHECK(sum.scalar_type() == at::kFloat && columns.scalar_type() == at::kFloat,
+                 "nn.lt_product");
+    return multiply({x}, {dy, /*transposed=*/true}, sum, {CUBLASLT_EPILOGUE_BGRADB, columns},
+                    /*add=*/true);
   }
 
  private:
   // All that an algorithm may depend on.
-  using Key = std::tuple<int, std::array<std::int64_t, 9>, std::array<int, 5>,
-                         std::array<std::uint32_t, 4>>;
+  struct Key {
+    int device;
+    std::array<std::int64_t, 10> sizes;
+    std::array<int, 6> types;  // and what is done with them
+    std::array<std::uint32_t, 4> alignments;
+    auto operator<=>(const Key&) const = default;
+  };
 
-  // to (+)= a b, columns of `to` plus the bias.
-  void multiply(const Operand& a, const Operand& b, const at::Tensor& to, const at::Tensor& bias,
-                bool add, void* stream) const {
+  static void must(bool multiplied) { STRATA_CHECK(multiplied, "nn.lt_product"); }
+
+  // to (+)= a b and its epilogue; false: cuBLASLt has no algorithm for that.
+  bool multiply(const Operand& a, const Operand& b, const at::Tensor& to, const Epilogue& epilogue,
+                bool add) const {
     const Operand result{to};
+    const int device = to.device().index();
     cublasLtMatmulDesc_t made = nullptr;
     check_status(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
@@ -126,39 +187,41 @@ class CublasLtProducts final : public LtProducts {
                   a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set_attribute(multiplication, CUBLASLT_MATMUL_DESC_TRANSB,
                   b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (bias.defined()) {
-      set_attribute(multiplication, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set_attribute(multiplication, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.const_data_ptr());
-      set_attribute(multiplication, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-                    type_of(bias.scalar_type()));
-    }
+    epilogue.write_to(multiplication);
     const Layout layout_a = a.layout(), layout_b = b.layout(), layout_to = result.layout();
     const std::uint32_t alignments[] = {a.alignment(), b.alignment(), result.alignment()};
-    const Key key{to.device().index(),
-                  {a.tensor.size(0), a.tensor.size(1), a.lead(), b.tensor.size(0), b.tensor.size(1),
-                   b.lead(), to.size(0), to.size(1), result.lead()},
-                  {a.transposed, b.transposed, add, static_cast<int>(a.tensor.scalar_type()),
-                   static_cast<int>(to.scalar_type())},
-                  {alignments[0], alignments[1], alignments[2], bias.defined() ? 1u : 0u}};
-    const cublasLtMatmulAlgo_t algorithm = algorithm_for(key, to.device().index(), multiplication,
-                                                         layout_a, layout_b, layout_to, alignments);
+    const bool has_input = epilogue.input.defined();
+    const Key key{
+        device,
+        {a.tensor.size(0), a.tensor.size(1), a.lead(), b.tensor.size(0), b.tensor.size(1), b.lead(),
+         to.size(0), to.size(1), result.lead(), has_input ? Operand{epilogue.input}.lead() : 0},
+        {a.transposed, b.transposed, add, static_cast<int>(epilogue.kind),
+         static_cast<int>(a.tensor.scalar_type()), static_cast<int>(to.scalar_type())},
+        {alignments[0], alignments[1], alignments[2],
+         has_input ? Operand{epilogue.input}.alignment() : 0}};
+    const std::optional<cublasLtMatmulAlgo_t> algorithm =
+        algorithm_for(key, multiplication, layout_a, layout_b, layout_to, alignments);
+    if (!algorithm) return false;
     const at::Tensor workspace =
         at::empty({static_cast<std::int64_t>(kWorkspaceBytes)}, to.options().dtype(at::kByte));
     const float alpha = 1, beta = add ? 1 : 0;
     check_status(
-        cublasLtMatmul(handle(to.device().index()), multiplication.get(), &alpha,
-                       a.tensor.const_data_ptr(), layout_a.get(), b.tensor.const_data_ptr(),
-                       layout_b.get(), &beta, to.data_ptr(), layout_to.get(), to.data_ptr(),
-                       layout_to.get(), &algorithm, workspace.data_ptr(), kWorkspaceBytes,
-                       static_cast<cudaStream_t>(stream)),
+        cublasLtMatmul(handle(device), multiplication.get(), &alpha, a.tensor.const_data_ptr(),
+                       layout_a.get(), b.tensor.const_data_ptr(), layout_b.get(), &beta,
+                       to.data_ptr(), layout_to.get(), to.data_ptr(), layout_to.get(), &*algorithm,
+                       workspace.data_ptr(), kWorkspaceBytes,
+                       c10::cuda::getCurrentCUDAStream(to.device().index()).stream()),
         "cublasLtMatmul");
+    return true;
   }
 
-  cublasLtMatmulAlgo_t algorithm_for(const Key& key, int device,
-                                     const Multiplication& multiplication, const Layout& a,
-                                     const Layout& b, const Layout& to,
-                                     const std::uint32_t (&alignments)[3]) const {
-    const cublasLtHandle_t lt = handle(device);
+  // That there is none is remembered, too.
+  std::optional<cublasLtMatmulAlgo_t> algorithm_for(const Key& key,
+                                                    const Multiplication& multiplication,
+                                                    const Layout& a, const Layout& b,
+                                                    const Layout& to,
+                                                    const std::uint32_t (&alignments)[3]) const {
+    const cublasLtHandle_t lt = handle(key.device);
     const std::scoped_lock lock(mutex_);
     if (const auto known = algorithms_.find(key); known != algorithms_.end()) return known->second;
     cublasLtMatmulPreference_t made = nullptr;
@@ -174,12 +237,15 @@ class CublasLtProducts final : public LtProducts {
     set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[2]);
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
-    check_status(
+    const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(lt, multiplication.get(), a.get(), b.get(), to.get(),
-                                       to.get(), preference.get(), 1, &found, &count),
-        "cublasLtMatmulAlgoGetHeuristic");
-    STRATA_CHECK(count == 1, "nn.lt_product");
-    return algorithms_.emplace(key, found.algo).first->second;
+                                       to.get(), preference.get(), 1, &found, &count);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED)
+      check_status(status, "cublasLtMatmulAlgoGetHeuristic");
+    std::optional<cublasLtMatmulAlgo_t> algorithm;
+    if (status == CUBLAS_STATUS_SUCCESS && count == 1 && found.state == CUBLAS_STATUS_SUCCESS)
+      algorithm = found.algo;
+    return algorithms_.emplace(key, algorithm).first->second;
   }
 
   // Never destroyed: the device may be gone at the end.
@@ -192,12 +258,12 @@ class CublasLtProducts final : public LtProducts {
 
   mutable std::mutex mutex_;
   mutable std::map<int, cublasLtHandle_t> handles_;
-  mutable std::map<Key, cublasLtMatmulAlgo_t> algorithms_;
+  mutable std::map<Key, std::optional<cublasLtMatmulAlgo_t>> algorithms_;
 };
 
 }  // namespace
 
-const LtProducts* lt_products() {
+const CudaProducts* lt_products() {
   static const CublasLtProducts products;
   return &products;
 }

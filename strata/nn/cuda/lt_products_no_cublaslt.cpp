@@ -3,6 +3,6 @@
 
 namespace strata {
 
-const LtProducts* lt_products() { return nullptr; }
+const CudaProducts* lt_products() { return nullptr; }
 
 }  // namespace strata

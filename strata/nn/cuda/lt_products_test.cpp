@@ -30,7 +30,6 @@ class CublasLtProducts : public testing::TestWithParam<at::ScalarType> {
     const double error = (fp64(ours) - right).abs().max().item<double>();
     EXPECT_LE(error, tolerance * right.abs().max().item<double>()) << what;
   }
-  static void* stream() { return Stream::compute({DeviceKind::kCuda, 0}).native(); }
 };
 
 TEST_P(CublasLtProducts, AreThoseOfFp64) {
@@ -39,14 +38,13 @@ TEST_P(CublasLtProducts, AreThoseOfFp64) {
        {std::array<std::int64_t, 3>{64, 128, 256}, {1, 64, 32}, {100, 40, 24}, {7, 9, 11}}) {
     const at::Tensor x = random(rows, in, 0), w = random(out, in, 0), dy = random(rows, out, 0);
     const at::Tensor bias = at::randn({out}).to(GetParam()).to(at::kCUDA);
-    expect(lt_products()->product(x, w, {}, stream()), fp64(x).mm(fp64(w).t()), "product");
-    expect(lt_products()->product(x, w, bias, stream()), fp64(x).mm(fp64(w).t()) + fp64(bias),
-           "bias");
+    expect(lt_products()->product(x, w, {}), fp64(x).mm(fp64(w).t()), "product");
+    expect(lt_products()->product(x, w, bias), fp64(x).mm(fp64(w).t()) + fp64(bias), "bias");
     at::Tensor dx = at::full({rows, in}, std::nan(""), x.options());
-    lt_products()->input_gradient(dx, dy, w, stream());
+    lt_products()->input_gradient(dx, dy, w);
     expect(dx, fp64(dy).mm(fp64(w)), "input gradient");
     at::Tensor sum = at::ones({out, in}, x.options().dtype(at::kFloat));
-    lt_products()->add_weight_gradient(sum, dy, x, stream());
+    lt_products()->add_weight_gradient(sum, dy, x);
     EXPECT_EQ(sum.scalar_type(), at::kFloat);
     const at::Tensor right = fp64(dy).t().mm(fp64(x)) + 1;
     EXPECT_LE((fp64(sum) - right).abs().max().item<double>(),
@@ -57,12 +55,47 @@ TEST_P(CublasLtProducts, AreThoseOfFp64) {
 TEST_P(CublasLtProducts, HaveTheSameBitsWhereverOperandsLie) {
   const DeviceScope scope({DeviceKind::kCuda, 0});
   const at::Tensor x = random(96, 128, 0), w = random(64, 128, 0);
-  const at::Tensor y = lt_products()->product(x, w, {}, stream());
+  const at::Tensor y = lt_products()->product(x, w, {});
   for (const std::int64_t shift : {8, 64, 1000}) {
     const at::Tensor there = random(96, 128, shift);
     there.copy_(x);
-    EXPECT_TRUE(at::equal(lt_products()->product(there, w, {}, stream()), y)) << shift;
+    EXPECT_TRUE(at::equal(lt_products()->product(there, w, {}), y)) << shift;
   }
+}
+
+TEST_P(CublasLtProducts, MakeWhatStandsBesideThem) {
+  const DeviceScope scope({DeviceKind::kCuda, 0});
+  int made = 0;
+  for (const auto& [rows, in, out] :
+       {std::array<std::int64_t, 3>{64, 128, 256}, {100, 40, 24}, {7, 9, 11}}) {
+    const at::Tensor x = random(rows, in, 0), w = random(out, in, 0), dy = random(rows, out, 0);
+    const at::Tensor bias = at::randn({out}).to(GetParam()).to(at::kCUDA);
+    const auto poisoned = [&](at::IntArrayRef shape, at::ScalarType dtype) {
+      return at::full(shape, std::nan(""), x.options().dtype(dtype));
+    };
+    const at::Tensor exact = fp64(x).mm(fp64(w).t()) + fp64(bias);
+    at::Tensor y = poisoned({rows, out}, GetParam()), activated = poisoned({rows, out}, GetParam());
+    if (lt_products()->product_and_gelu(y, activated, x, w, bias)) {
+      expect(y, exact, "GELU's input");
+      expect(activated, at::gelu(exact, "tanh"), "GELU");
+      ++made;
+    }
+    at::Tensor dx = poisoned({rows, in}, GetParam());
+    if (lt_products()->input_gradient_of_gelu(dx, dy, w, x)) {
+      expect(dx, at::gelu_backward(fp64(dy).mm(fp64(w)), fp64(x), "tanh"), "GELU's gradient");
+      ++made;
+    }
+    at::Tensor sum = at::ones({out, in}, x.options().dtype(at::kFloat)),
+               columns = poisoned({out}, at::kFloat);
+    if (lt_products()->add_weight_gradient_and_sum(sum, columns, dy, x)) {
+      expect(sum, fp64(dy).t().mm(fp64(x)) + 1, "weight gradient");
+      expect(columns, fp64(dy).sum({0}), "bias gradient");
+      ++made;
+    }
+  }
+  // Of the even shape at least, in 16 bit.
+  if (GetParam() != at::kFloat) EXPECT_GE(made, 3);
+  RecordProperty("epilogues", made);
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, CublasLtProducts,

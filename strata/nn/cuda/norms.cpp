@@ -36,10 +36,9 @@ at::Tensor CudaPrimitives::norm(const at::Tensor& x, const Norm& norm,
   at::Tensor y = at::empty_like(x);
   if (weights.bias) statistics.mean = empty_beside(x, {rows.count}, at::kFloat);
   statistics.rstd = empty_beside(x, {rows.count}, at::kFloat);
-  cuda::norm(element_of(x), kernel_input(x), /*residual=*/nullptr, /*sum=*/nullptr, weights,
-             kernel_output(y), kernel_output<float>(statistics.mean),
-             kernel_output<float>(statistics.rstd), rows.count, rows.columns,
-             static_cast<float>(norm.epsilon), stream(x));
+  cuda::norm(element_of(x), kernel_input(x), weights, kernel_output(y),
+             kernel_output<float>(statistics.mean), kernel_output<float>(statistics.rstd),
+             rows.count, rows.columns, static_cast<float>(norm.epsilon), stream(x));
   return y;
 }
 

@@ -1,4 +1,7 @@
-// All products are the libraries'. A gradient of logits has the type of the other operands already.
+// All products are the libraries'; what stands beside one is a kernel where the library has no epilogue for it. A
+// gradient of logits has the type of the other operands already.
+#include <ATen/ops/empty_like.h>
+
 #include "strata/nn/cuda/arguments.h"
 #include "strata/nn/cuda/cuda_primitives.h"
 
@@ -6,11 +9,11 @@ namespace strata {
 
 at::Tensor CudaPrimitives::product(const at::Tensor& x, const at::Tensor& weight,
                                    const at::Tensor& bias) const {
-  return libraries_.product(x, weight, bias);
+  return products().product(x, weight, bias);
 }
 
 at::Tensor CudaPrimitives::logits(const at::Tensor& x, const at::Tensor& weight) const {
-  return libraries_.product(x, weight, {});
+  return products().product(x, weight, {});
 }
 
 at::Tensor CudaPrimitives::as_operand(const at::Tensor& gradient, at::ScalarType dtype) const {
@@ -20,13 +23,13 @@ at::Tensor CudaPrimitives::as_operand(const at::Tensor& gradient, at::ScalarType
 
 void CudaPrimitives::input_gradient(at::Tensor& dx, const at::Tensor& dy,
                                     const at::Tensor& weight) const {
-  libraries_.input_gradient(dx, dy, weight);
+  products().input_gradient(dx, dy, weight);
 }
 
 void CudaPrimitives::add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
                                          const at::Tensor& x) const {
   at::Tensor to = sum;
-  libraries_.add_weight_gradient(to, dy, x);
+  products().add_weight_gradient(to, dy, x);
 }
 
 void CudaPrimitives::add_column_sums(const at::Tensor& sum, const at::Tensor& x) const {
@@ -34,6 +37,42 @@ void CudaPrimitives::add_column_sums(const at::Tensor& sum, const at::Tensor& x)
   const at::Tensor workspace = column_sums_beside(x, rows);
   cuda::add_column_sums(element_of(x), kernel_input(x), kernel_output<float>(sum), rows.count,
                         rows.columns, kernel_output<float>(workspace), stream(x));
+}
+
+at::Tensor CudaPrimitives::product_ahead_of(Activation kind, const at::Tensor& x,
+                                            const at::Tensor& weight, const at::Tensor& bias,
+                                            at::Tensor& activated) const {
+  if (kind == Activation::kGelu) {
+    at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+    at::Tensor made = at::empty_like(y);
+    if (products().product_and_gelu(y, made, x, weight, bias)) {
+      activated = made;
+      return y;
+    }
+  }
+  return product(x, weight, bias);
+}
+
+at::Tensor CudaPrimitives::input_gradient_behind(Activation kind, const at::Tensor& x,
+                                                 const at::Tensor& dy, const at::Tensor& weight,
+                                                 at::Tensor* again) const {
+  if (kind == Activation::kGelu) {
+    at::Tensor dx = at::empty({dy.size(0), weight.size(1)}, dy.options());
+    if (products().input_gradient_of_gelu(dx, dy, weight, x.view(dx.sizes()))) {
+      if (again) *again = activate(kind, x);
+      return dx;
+    }
+  }
+  return Primitives::input_gradient_behind(kind, x, dy, weight, again);
+}
+
+void CudaPrimitives::add_linear_gradients(const at::Tensor& sum, const at::Tensor& bias_sum,
+                                          const at::Tensor& dy, const at::Tensor& x) const {
+  at::Tensor to = sum, columns = empty_beside(dy, {dy.size(1)}, at::kFloat);
+  if (!products().add_weight_gradient_and_sum(to, columns, dy, x))
+    return Primitives::add_linear_gradients(sum, bias_sum, dy, x);
+  cuda::add(kernels::Element::kFp32, kernel_input(bias_sum), kernel_input(columns),
+            kernel_output(bias_sum), bias_sum.numel(), stream(dy));
 }
 
 }  // namespace strata

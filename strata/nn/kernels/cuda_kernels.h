@@ -41,7 +41,7 @@ void relu(Element element, const void* x, void* y, std::int64_t n, void* stream)
 void relu_backward(Element element, const void* x, const void* dy, void* dx, std::int64_t n,
                    void* stream);
 
-// ---- Sums and conversions: the host's bits
+// ---- Sums and products: the host's bits
 
 /// y = a + b; y may be the same memory as either.
 void add(Element element, const void* a, const void* b, void* y, std::int64_t n, void* stream);
@@ -51,10 +51,6 @@ void add_repeated(Element element, void* x, const void* table, std::int64_t rows
 /// y = a * b + c, rounded once; c null: 0.
 void multiply_add(Element element, const void* a, const void* b, const void* c, void* y,
                   std::int64_t n, void* stream);
-/// sum += x
-void add_to(Element element, const void* x, float* sum, std::int64_t n, void* stream);
-void widen(Element element, const void* x, float* y, std::int64_t n, void* stream);
-void narrow(Element element, const float* x, void* y, std::int64_t n, void* stream);
 
 // ---- Dropout: the host's bits
 
@@ -77,11 +73,10 @@ struct NormWeights {
   const void* gain;
   const void* bias;  ///< null: RMSNorm, which has no mean either
 };
-/// y = norm(x); writes mean and rstd, [R] each. With a residual, norm(x + residual), which is written to
-/// `sum` as add() rounds it. Sums in the order of a block's tree: statistics within 4 ulp of fp64.
-void norm(Element element, const void* x, const void* residual, void* sum, NormWeights weights,
-          void* y, float* mean, float* rstd, std::int64_t rows, std::int64_t columns, float epsilon,
-          void* stream);
+/// y = norm(x); writes mean and rstd, [R] each. Sums in the order of a block's tree: statistics within 4 ulp
+/// of fp64.
+void norm(Element element, const void* x, NormWeights weights, void* y, float* mean, float* rstd,
+          std::int64_t rows, std::int64_t columns, float epsilon, void* stream);
 /// y from the statistics: the bits of the forward, and the host's where it has the same statistics.
 void norm_again(Element element, const void* x, NormWeights weights, const float* mean,
                 const float* rstd, void* y, std::int64_t rows, std::int64_t columns, void* stream);

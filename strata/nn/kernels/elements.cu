@@ -72,36 +72,6 @@ struct MultiplyAdd {
 };
 
 template <typename T>
-struct AddTo {
-  static constexpr int kThreads = kBlockThreads;
-  const T* x;
-  float* sum;
-  std::int64_t n;
-
-  STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    each_vector<T>(block, n, [&](std::int64_t i, std::int64_t left) {
-      const auto total = load<kWide<T>>(sum + i, left), more = load<kWide<T>>(x + i, left);
-      store(floats<kWide<T>>([&](int k) { return total[k] + more[k]; }), sum + i, left);
-    });
-  }
-};
-
-template <typename From, typename To>
-struct Convert {
-  static constexpr int kThreads = kBlockThreads;
-  using Narrower = std::conditional_t<(sizeof(To) < sizeof(From)), To, From>;
-  const From* x;
-  To* y;
-  std::int64_t n;
-
-  STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    each_vector<Narrower>(block, n, [&](std::int64_t i, std::int64_t left) {
-      store(load<kWide<Narrower>>(x + i, left), y + i, left);
-    });
-  }
-};
-
-template <typename T>
 struct DropoutAdd {
   static constexpr int kThreads = kBlockThreads;
   const T* residual;
@@ -160,21 +130,6 @@ void multiply_add(Element element, const void* a, const void* b, const void* c, 
       element, simt::launch(MultiplyAdd<T>{static_cast<const T*>(a), static_cast<const T*>(b),
                                            static_cast<const T*>(c), static_cast<T*>(y), n},
                             simt::vector_blocks<T>(n, kBlockThreads), stream));
-}
-
-void add_to(Element element, const void* x, float* sum, std::int64_t n, void* stream) {
-  STRATA_WITH_ELEMENT(element, simt::launch(AddTo<T>{static_cast<const T*>(x), sum, n},
-                                            simt::vector_blocks<T>(n, kBlockThreads), stream));
-}
-
-void widen(Element element, const void* x, float* y, std::int64_t n, void* stream) {
-  STRATA_WITH_ELEMENT(element, simt::launch(Convert<T, float>{static_cast<const T*>(x), y, n},
-                                            simt::vector_blocks<T>(n, kBlockThreads), stream));
-}
-
-void narrow(Element element, const float* x, void* y, std::int64_t n, void* stream) {
-  STRATA_WITH_ELEMENT(element, simt::launch(Convert<float, T>{x, static_cast<T*>(y), n},
-                                            simt::vector_blocks<T>(n, kBlockThreads), stream));
 }
 
 void dropout_add(Element element, const void* residual, const void* x, void* y,

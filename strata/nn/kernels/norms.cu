@@ -67,8 +67,6 @@ struct RowPart {
 template <typename T>
 struct ForwardArguments {
   const T* x;
-  const T* residual;
-  T* sum;
   const T* gain;
   const T* bias;
   T* y;
@@ -100,28 +98,24 @@ struct Forward {
     const std::int64_t columns = of.columns, first = block.index() * columns;
     auto part = block.per_thread(RowPart<Vector, kThreads, kHeld, kVector>());
     auto partial = block.per_thread(0.0f);
+    const auto read = [&](std::int64_t column, std::int64_t left) {
+      return load<kVector>(of.x + first + column, left);
+    };
     block.each([&](int thread) {
       float sum = 0;
-      part[thread].read(
-          thread, columns,
-          [&](std::int64_t column, std::int64_t left) { return read(first + column, left); },
-          [&](const Vector& x, std::int64_t, std::int64_t) {
-            STRATA_UNROLL
-            for (int k = 0; k < kVector; ++k)
-              sum = of.bias ? sum + x[k] : simt::fma(x[k], x[k], sum);
-          });
+      part[thread].read(thread, columns, read, [&](const Vector& x, std::int64_t, std::int64_t) {
+        STRATA_UNROLL
+        for (int k = 0; k < kVector; ++k) sum = of.bias ? sum + x[k] : simt::fma(x[k], x[k], sum);
+      });
       partial[thread] = sum;
     });
-    const auto reread = [&](std::int64_t column, std::int64_t left) {
-      return load<kVector>((of.residual ? of.sum : of.x) + first + column, left);
-    };
     const float total = block.sum(partial), inverse = 1.0f / static_cast<float>(columns);
     float mean = 0, variance = total / static_cast<float>(columns);
     if (of.bias) {
       mean = total * inverse;
       block.each([&](int thread) {
         float squares = 0;
-        part[thread].again(thread, columns, reread,
+        part[thread].again(thread, columns, read,
                            [&](const Vector& x, std::int64_t, std::int64_t left) {
                              STRATA_UNROLL
                              for (int k = 0; k < kVector; ++k) {
@@ -139,23 +133,12 @@ struct Forward {
         if (of.bias) of.mean[block.index()] = mean;
         of.rstd[block.index()] = rstd;
       }
-      part[thread].again(thread, columns, reread,
+      part[thread].again(thread, columns, read,
                          [&](const Vector& x, std::int64_t column, std::int64_t left) {
                            store(normalised<T>(x, of.gain, of.bias, mean, rstd, column, left),
                                  of.y + first + column, left);
                          });
     });
-  }
-
- private:
-  // x, or x + residual as it is written.
-  STRATA_DEVICE Vector read(std::int64_t at, std::int64_t left) const {
-    const auto in = load<kVector>(of.x + at, left);
-    if (!of.residual) return in;
-    const auto more = load<kVector>(of.residual + at, left);
-    const auto sum = floats<kVector>([&](int k) { return simt::rounded_as<T>(in[k] + more[k]); });
-    store(sum, of.sum + at, left);
-    return sum;
   }
 };
 
@@ -264,16 +247,15 @@ void launch_rows(const Arguments& of, std::int64_t rows, void* stream) {
 
 }  // namespace
 
-void norm(Element element, const void* x, const void* residual, void* sum, NormWeights weights,
-          void* y, float* mean, float* rstd, std::int64_t rows, std::int64_t columns, float epsilon,
-          void* stream) {
+void norm(Element element, const void* x, NormWeights weights, void* y, float* mean, float* rstd,
+          std::int64_t rows, std::int64_t columns, float epsilon, void* stream) {
   STRATA_WITH_ELEMENT(
-      element, launch_rows<Forward, T>(
-                   ForwardArguments<T>{static_cast<const T*>(x), static_cast<const T*>(residual),
-                                       static_cast<T*>(sum), static_cast<const T*>(weights.gain),
-                                       static_cast<const T*>(weights.bias), static_cast<T*>(y),
-                                       mean, rstd, columns, epsilon},
-                   rows, stream));
+      element,
+      launch_rows<Forward, T>(
+          ForwardArguments<T>{static_cast<const T*>(x), static_cast<const T*>(weights.gain),
+                              static_cast<const T*>(weights.bias), static_cast<T*>(y), mean, rstd,
+                              columns, epsilon},
+          rows, stream));
 }
 
 void norm_again(Element element, const void* x, NormWeights weights, const float* mean,

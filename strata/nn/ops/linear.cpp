@@ -22,11 +22,29 @@ void accumulate_bias_gradient(const at::Tensor& bias, const at::Tensor& dy) {
 
 namespace {
 
+// For what follows a product; what it makes in passing goes to `made`.
+struct Ahead {
+  Activation kind;
+  at::Tensor* made;
+};
+
 // x weightᵀ, plus the bias if it is defined.
-at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                   const std::optional<Ahead>& ahead = std::nullopt) {
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
-  return primitives(x).product(as_rows(x), weight, bias).view(shape);
+  const Primitives& compute = primitives(x);
+  if (!ahead) return compute.product(as_rows(x), weight, bias).view(shape);
+  at::Tensor y = compute.product_ahead_of(ahead->kind, as_rows(x), weight, bias, *ahead->made);
+  if (ahead->made->defined()) *ahead->made = ahead->made->view(shape);
+  return y.view(shape);
+}
+
+// gradient(weight) += dyᵀ x, and gradient(bias) += column sums of dy if there is a bias.
+void accumulate_gradients(const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& dy,
+                          const at::Tensor& x) {
+  if (!bias.defined()) return accumulate_weight_gradient(weight, dy, x);
+  primitives(x).add_linear_gradients(weight.grad(), bias.grad(), dy, x);
 }
 
 // dy weight
@@ -44,11 +62,14 @@ at::Tensor leave(const TensorParallel* group, at::Tensor partial, const at::Tens
 }
 
 // The gradient behind a row-parallel product, whole and as rows. The bias was added to what the
-// rank has, so its gradient is made of that.
+// rank has, so its gradient is made of that; `bias` then is undefined: who has all is left to do it.
 at::Tensor gradient_behind(const TensorParallel* group, const at::Tensor& gradient,
-                           const at::Tensor& bias) {
+                           at::Tensor& bias) {
   const at::Tensor dy = gradient.contiguous();
-  if (bias.defined()) accumulate_bias_gradient(bias, as_rows(dy));
+  if (group && bias.defined()) {
+    accumulate_bias_gradient(bias, as_rows(dy));
+    bias.reset();
+  }
   return as_rows(leave_backward(group, dy));
 }
 
@@ -104,8 +125,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[kX], &weight = saved[kWeight];
-    const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], saved[kBias]);
-    accumulate_weight_gradient(weight, dy, as_rows(x));
+    at::Tensor bias = saved[kBias];
+    const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], bias);
+    accumulate_gradients(weight, bias, dy, as_rows(x));
     if (!context->needs_input_grad(0)) return {{}, {}, {}, {}};
     return {input_gradient(dy, weight).view(x.sizes()), {}, {}, {}};
   }
@@ -117,7 +139,7 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gain,
                             const std::optional<at::Tensor>& norm_bias, const at::Tensor& weight,
                             const std::optional<at::Tensor>& given_bias, double epsilon, bool keep,
-                            ColumnParallel split) {
+                            ColumnParallel split, const std::optional<Ahead>& ahead) {
     const Norm norm{gain, norm_bias.value_or(at::Tensor()), epsilon};
     const at::Tensor bias = given_bias.value_or(at::Tensor());
     NormStatistics statistics;
@@ -125,7 +147,7 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
     context->save_for_backward({x, gain, norm.bias, statistics.mean, statistics.rstd, weight, bias,
                                 keep ? normed : at::Tensor()});
     save_pointer(context, "group", split.group);
-    return product(enter_forward(split.group, normed), weight, bias);
+    return product(enter_forward(split.group, normed), weight, bias, ahead);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -140,13 +162,12 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
       const at::Tensor normed = enter_forward(
           group, saved[kNormed].defined() ? saved[kNormed]
                                           : primitives(x).norm_again(x, norm, statistics));
-      accumulate_weight_gradient(weight, dy, as_rows(normed));
+      accumulate_gradients(weight, bias, dy, as_rows(normed));
       entered = normed.sizes().vec();
     }
-    if (bias.defined()) accumulate_bias_gradient(bias, dy);
     at::Tensor dx = enter_backward(group, input_gradient(dy, weight).view(entered));
     dx = norm_backward(x, std::move(dx), norm, statistics);
-    return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}, {}};
+    return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}, {}, {}};
   }
 };
 
@@ -171,9 +192,12 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& given_bias, Activation activation,
-                            bool keep, RowParallel split) {
+                            bool keep, RowParallel split, at::Tensor* made) {
     const at::Tensor bias = given_bias.value_or(at::Tensor());
-    at::Tensor activated = primitives(x).activate(activation, x);
+    // What a product made ahead is not what backward makes again: gradients must not depend on `keep`.
+    const bool is_made = made && made->defined();
+    keep = keep && !is_made;
+    at::Tensor activated = is_made ? std::move(*made) : primitives(x).activate(activation, x);
     context->save_for_backward({x, weight, bias, keep ? activated : at::Tensor()});
     context->saved_data["activation"] = static_cast<std::int64_t>(activation);
     save_pointer(context, "group", split.group);
@@ -187,13 +211,14 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[kX], &weight = saved[kWeight], &kept = saved[kActivated];
     const auto activation = static_cast<Activation>(context->saved_data.at("activation").toInt());
-    const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], saved[kBias]);
-    if (kept.defined()) accumulate_weight_gradient(weight, dy, as_rows(kept));
+    at::Tensor bias = saved[kBias];
+    const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], bias);
+    if (kept.defined()) accumulate_gradients(weight, bias, dy, as_rows(kept));
     at::Tensor activated;
-    const at::Tensor dx = primitives(x).activation_gradient(
-        activation, x, input_gradient(dy, weight), kept.defined() ? nullptr : &activated);
-    if (!kept.defined()) accumulate_weight_gradient(weight, dy, as_rows(activated));
-    return {dx.view(x.sizes()), {}, {}, {}, {}, {}};
+    const at::Tensor dx = primitives(x).input_gradient_behind(
+        activation, x, dy, weight, kept.defined() ? nullptr : &activated);
+    if (!kept.defined()) accumulate_gradients(weight, bias, dy, as_rows(activated));
+    return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}};
   }
 };
 
@@ -215,12 +240,25 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 at::Tensor norm_linear(const at::Tensor& x, const Norm& norm, const at::Tensor& weight,
                        const at::Tensor& bias, bool keep, ColumnParallel split) {
   return NormLinearFunction::apply(x, norm.gain, if_defined(norm.bias), weight, if_defined(bias),
-                                   norm.epsilon, keep, split);
+                                   norm.epsilon, keep, split, std::optional<Ahead>());
 }
 
 at::Tensor activation_linear(Activation activation, const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& bias, bool keep, RowParallel split) {
-  return ActivationLinearFunction::apply(x, weight, if_defined(bias), activation, keep, split);
+  at::Tensor* const nothing = nullptr;
+  return ActivationLinearFunction::apply(x, weight, if_defined(bias), activation, keep, split,
+                                         nothing);
+}
+
+at::Tensor feed_forward(const at::Tensor& x, const Norm& norm, const Affine& in,
+                        Activation activation, const Affine& out, bool keep,
+                        const TensorParallel* group) {
+  at::Tensor made;
+  return ActivationLinearFunction::apply(
+      NormLinearFunction::apply(x, norm.gain, if_defined(norm.bias), in.weight, if_defined(in.bias),
+                                norm.epsilon, keep, ColumnParallel{group},
+                                std::optional<Ahead>({activation, &made})),
+      out.weight, if_defined(out.bias), activation, keep, RowParallel{group}, &made);
 }
 
 }  // namespace strata

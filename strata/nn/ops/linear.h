@@ -56,6 +56,16 @@ at::Tensor norm_linear(const at::Tensor& x, const Norm& norm, const at::Tensor& 
 at::Tensor activation_linear(Activation activation, const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& bias, bool keep, RowParallel split = {});
 
+struct Affine {
+  at::Tensor weight;
+  at::Tensor bias = {};
+};
+
+/// activation_linear(norm_linear(x)), whose first product may make the activation's output in passing.
+at::Tensor feed_forward(const at::Tensor& x, const Norm& norm, const Affine& in,
+                        Activation activation, const Affine& out, bool keep,
+                        const TensorParallel* group = nullptr);
+
 /// The one place where a linear weight's gradient is made, now or later: gradient(weight) += dyᵀ x
 /// and gradient(bias) += column sums of dy, in fp32 whatever dy and x are.
 ///
