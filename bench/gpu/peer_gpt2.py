@@ -1,47 +1,31 @@
 #!/usr/bin/env python3
 """Trains GPT-2 124M in plain PyTorch, every way that PyTorch has to run it: the peers on a GPU.
 
-    python3 bench/gpu/peer_gpt2.py [--modes eager,compile,reduce-overhead,graph] [--batches 1,4,16,32]
+    python3 bench/gpu/peer_gpt2.py [--modes eager,compile,reduce-overhead,graph,compile-graph] [--batches 1,4,16,32]
 
 One training step is forward, backward, clipping at 1.0 and fused AdamW, bf16 autocast over fp32
 weights, SDPA. Medians of CUDA events over --steps steps after --warmup. MFU is of 989.4 TFLOP/s with
 6 N + 6 L C T operations a token (causal), N without the positions. --deterministic allows
-deterministic algorithms alone. Prints one line a combination, with --json a JSON object; a mode that fails says so.
+deterministic algorithms alone; graph and compile-graph record a whole step by hand. Prints one line a
+combination, with --json a JSON object; a mode that fails says so.
 """
 
 import argparse
 import json
 import os
 import statistics
+import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from torch_gpt import ADAMW, Block, weight_groups  # noqa: E402
+
 PEAK = 989.4e12
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1 = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.norm2 = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = (
-            part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
-            for part in self.qkv(self.norm1(x)).split(width, dim=2)
-        )
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
 class Gpt(nn.Module):
@@ -69,27 +53,21 @@ def measure(mode, batch, args, device):
     flops = 6 * (sum(p.numel() for p in model.parameters()) - model.positions.numel())
     flops += 6 * args.layers * args.width * args.length
     cuda = device == "cuda"
-    decayed = [p for p in model.parameters() if p.dim() > 1]
-    others = [p for p in model.parameters() if p.dim() <= 1]
+    recorded = mode in ("graph", "compile-graph")
     optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
-        lr=torch.tensor(3e-4, device=device) if mode == "graph" else 3e-4,
-        betas=(0.9, 0.95),
-        fused=True,
-        capturable=mode == "graph",
+        weight_groups(model),
+        **{**ADAMW, "lr": torch.tensor(3e-4, device=device) if recorded else 3e-4, "capturable": recorded},
     )
     loss_of = model
-    if mode == "compile":
+    if mode in ("compile", "compile-graph"):
         loss_of = torch.compile(model)
     elif mode == "reduce-overhead":
         loss_of = torch.compile(model, mode="reduce-overhead")
-    elif mode == "compile-graph":
-        loss_of = torch.compile(model)
     tokens = torch.randint(args.vocab, (batch, args.length), device=device)
     targets = torch.randint(args.vocab, (batch, args.length), device=device)
 
     def step():
-        optimizer.zero_grad(set_to_none=mode != "graph")
+        optimizer.zero_grad(set_to_none=not recorded)
         with torch.autocast(device, torch.bfloat16):
             loss = loss_of(tokens, targets)
         loss.backward()
@@ -98,17 +76,17 @@ def measure(mode, batch, args, device):
         return loss
 
     run = step
-    if mode == "graph":
+    if recorded:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
                 step()
         torch.cuda.current_stream().wait_stream(side)
-        recorded = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(recorded):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             step()
-        run = recorded.replay
+        run = graph.replay
     began = time.time()
     for _ in range(args.warmup):
         run()

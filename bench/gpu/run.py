@@ -10,6 +10,7 @@ PyTorch finds no GPU.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -21,10 +22,11 @@ ROOT = HERE.parent.parent
 LENGTH = 1024
 WARMUP = 5
 
-# name: settings of ours, or (mode, deterministic) of PyTorch's
+# name: settings of ours and variables of their environment, or (mode, deterministic) of PyTorch's
 OURS = {
-    "strata": ("train.deterministic=true",),
-    "strata, not deterministic": ("train.deterministic=false",),
+    "strata": (("train.deterministic=true",), {}),
+    "strata, products by cuBLASLt": (("train.deterministic=true",), {"STRATA_CUDA_PRODUCTS": "cublaslt"}),
+    "strata, not deterministic": (("train.deterministic=false",), {}),
 }
 PEERS = {
     "torch eager": ("eager", False),
@@ -32,18 +34,20 @@ PEERS = {
     "torch graph, deterministic": ("graph", True),
     "torch compile": ("compile", False),
     "torch compile, deterministic": ("compile", True),
+    "torch compile, graph, deterministic": ("compile-graph", True),
     "torch reduce-overhead": ("reduce-overhead", False),
 }
 
 
-def run_ours(options, settings, batch):
+def run_ours(options, settings, environment, batch):
     with tempfile.TemporaryDirectory() as folder:
         metrics = Path(folder) / "metrics.jsonl"
         command = [options.strata, "train", str(HERE / "gpt2-124m.yaml"), "--metrics", str(metrics)]
         for setting in (*settings, f"train.mini_batch={batch}", f"train.micro_batch={batch}",
                         f"train.steps={WARMUP + options.steps}", *options.set):
             command += ["--set", setting]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
+                              check=False)
         if done.returncode:
             return {"failed": done.stderr.strip()[-400:]}
         return {"seconds": [json.loads(line)["step_seconds"] for line in metrics.read_text().splitlines()][WARMUP:]}
@@ -80,7 +84,7 @@ def main():
     for batch in map(int, options.batches.split(",")):
         for number in range(options.rounds):
             for name in sorted({**OURS, **PEERS}, reverse=number % 2 == 1):
-                result = (run_ours(options, OURS[name], batch) if name in OURS
+                result = (run_ours(options, *OURS[name], batch) if name in OURS
                           else run_peer(options, *PEERS[name], batch))
                 results.append({"name": name, "batch": batch, "round": number, **result})
                 print(json.dumps(results[-1])[:200], file=sys.stderr, flush=True)
