@@ -52,6 +52,7 @@ constexpr Finding kFindings[] = {
     {"CUDA_LAUNCH_BLOCKING", nullptr, "every kernel is waited for: slow, and no step is recorded"},
     {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", nullptr, "fp32 products are computed in TF32"},
     {"NVIDIA_TF32_OVERRIDE", "1", "fp32 products are computed in TF32"},
+    {"STRATA_CUDA_PRODUCTS", "cublaslt", "products have other bits than ATen's, the default"},
     {"NCCL_ALGO", nullptr, "mesh.reduction=native adds in another order than elsewhere"},
     {"NCCL_PROTO", nullptr, "mesh.reduction=native adds in another order than elsewhere"},
 };

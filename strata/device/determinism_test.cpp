@@ -70,6 +70,7 @@ TEST(EnvironmentFindings, NameWhatChangesBitsBytesOrSeconds) {
   EXPECT_TRUE(find({}).empty());
   EXPECT_TRUE(find({{"CUDA_LAUNCH_BLOCKING", "0"},
                     {"NCCL_ALGO", ""},
+                    {"STRATA_CUDA_PRODUCTS", "aten"},
                     {"NVIDIA_TF32_OVERRIDE", "0"},
                     {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"}})
                   .empty());
@@ -77,8 +78,9 @@ TEST(EnvironmentFindings, NameWhatChangesBitsBytesOrSeconds) {
                                                {"CUDA_LAUNCH_BLOCKING", "1"},
                                                {"NCCL_ALGO", "Ring"},
                                                {"NVIDIA_TF32_OVERRIDE", "1"},
-                                               {"PYTORCH_NO_CUDA_MEMORY_CACHING", "1"}});
-  ASSERT_EQ(found.size(), 5);
+                                               {"PYTORCH_NO_CUDA_MEMORY_CACHING", "1"},
+                                               {"STRATA_CUDA_PRODUCTS", "cublaslt"}});
+  ASSERT_EQ(found.size(), 6);
   EXPECT_EQ(found[0], "CUBLAS_WORKSPACE_CONFIG=:0:0: refused unless train.deterministic=false");
 }
 

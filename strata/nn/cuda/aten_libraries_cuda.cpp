@@ -176,7 +176,13 @@ class AtenLibraries final : public CudaLibraries {
 void multiply_by(ProductLibrary library) {
   const CudaProducts* products =
       library == ProductLibrary::kAten ? &aten_products() : lt_products();
-  STRATA_CHECK(products, "nn.multiply_by");
+  if (!products)
+    throw UserError(
+        {.operation = "nn.cuda_products",
+         .what = "this build was made without cuBLASLt's headers",
+         .expected = "aten",
+         .got = "cublaslt",
+         .fix = "unset STRATA_CUDA_PRODUCTS, or build where cublasLt.h is (docs/cuda.md)"});
   products_in_use = products;
 }
 

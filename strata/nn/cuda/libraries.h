@@ -81,7 +81,7 @@ class CudaLibraries {
 /// shape; it is not the default before it has run and was measured there (bench/gpu).
 enum class ProductLibrary : std::uint8_t { kAten, kCublasLt };
 
-/// For tests and benches. Errors  InternalError: built without that library's headers.
+/// For tests and benches. Errors  UserError: built without that library's headers.
 void multiply_by(ProductLibrary library);
 
 }  // namespace strata

@@ -17,13 +17,14 @@
 #include <optional>
 
 #include "strata/base/errors.h"
+#include "strata/device/determinism.h"
 #include "strata/nn/cuda/lt_products.h"
 
 namespace strata {
 namespace {
 
-constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-constexpr std::uint32_t kAlignment = 16;  // bytes
+constexpr std::size_t kWorkspaceBytes = kFixedWorkspaceBytes;  // as a plan counts a handle's
+constexpr std::uint32_t kAlignment = 16;                       // bytes
 
 void check_status(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
