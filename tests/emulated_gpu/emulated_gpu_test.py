@@ -70,6 +70,17 @@ class EmulatedGpu(ProgramTest):
                 a, b = float.fromhex(a), float.fromhex(b)
                 self.assertLess(abs(a - b), 1e-6 * b)
 
+    def test_what_products_make_in_passing_changes_roundings_alone(self):
+        plain = self.train_losses()
+        self.environment["STRATA_CUDA_PRODUCTS"] = "cublaslt"
+        ours = self.train_losses()
+        self.assertNotEqual(ours, plain)
+        for a, b in zip(ours, plain):
+            a, b = float.fromhex(a), float.fromhex(b)
+            self.assertLess(abs(a - b), 1e-6 * b)
+        self.expect_equal(ours, {"memory__recompute": "none"}, {"memory__recompute": "full"}, {"mesh__pp": 2},
+                          {"train__graph": "on"})
+
     def test_processes_without_nccl_give_what_threads_give(self):
         threads = self.train_losses(mesh__pp=2, mesh__dp=2)
         self.assertEqual(self.train_losses(mesh__pp=2, mesh__dp=2, launch=("launch", "-n", "2", "--")), threads)

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <atomic>
 #include <limits>
 
 #include "strata/base/errors.h"
@@ -30,12 +31,10 @@ at::Tensor laid_out(const at::Tensor& heads, const at::Tensor& like) {
       .transpose(1, 2);
 }
 
-class CpuLibraries final : public CudaLibraries {
+// With epilogues it stands for cuBLASLt, whose GELU takes what the product is before it is rounded.
+class CpuProducts final : public CudaProducts {
  public:
-  void* stream(const at::Tensor& x) const override {
-    STRATA_CHECK(x.is_cuda(), "emulated.stream");
-    return Stream::compute({DeviceKind::kCuda, x.device().index()}).native();
-  }
+  explicit CpuProducts(bool epilogues) : epilogues_(epilogues) {}
 
   at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
                      const at::Tensor& bias) const override {
@@ -54,6 +53,51 @@ class CpuLibraries final : public CudaLibraries {
     const at::NoGradGuard no_grad;
     sum.copy_(sum.cpu().addmm(fp32(dy).t(), fp32(x)));
   }
+
+  bool product_and_gelu(at::Tensor& y, at::Tensor& activated, const at::Tensor& x,
+                        const at::Tensor& weight, const at::Tensor& bias) const override {
+    if (!epilogues_ || !bias.defined()) return false;
+    const at::NoGradGuard no_grad;
+    const at::Tensor exact = fp32(x).mm(fp32(weight).t()) + fp32(bias);
+    y.copy_(exact);
+    activated.copy_(at::gelu(exact, "tanh"));
+    return true;
+  }
+  bool input_gradient_of_gelu(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& weight,
+                              const at::Tensor& x) const override {
+    if (!epilogues_) return false;
+    const at::NoGradGuard no_grad;
+    dx.copy_(at::gelu_backward(fp32(dy).mm(fp32(weight)), fp32(x), "tanh"));
+    return true;
+  }
+  bool add_weight_gradient_and_sum(at::Tensor& sum, at::Tensor& columns, const at::Tensor& dy,
+                                   const at::Tensor& x) const override {
+    if (!epilogues_) return false;
+    const at::NoGradGuard no_grad;
+    add_weight_gradient(sum, dy, x);
+    columns.copy_(fp32(dy).sum({0}));
+    return true;
+  }
+
+ private:
+  bool epilogues_;
+};
+
+std::atomic<bool> with_epilogues = false;
+
+const CudaProducts& products_in_use() {
+  static const CpuProducts plain(false), fused(true);
+  return with_epilogues ? fused : plain;
+}
+
+class CpuLibraries final : public CudaLibraries {
+ public:
+  void* stream(const at::Tensor& x) const override {
+    STRATA_CHECK(x.is_cuda(), "emulated.stream");
+    return Stream::compute({DeviceKind::kCuda, x.device().index()}).native();
+  }
+
+  const CudaProducts& products() const override { return products_in_use(); }
 
   AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          double scale) const override {
@@ -77,8 +121,11 @@ class CpuLibraries final : public CudaLibraries {
 
 }  // namespace
 
+void multiply_by(ProductLibrary library) { with_epilogues = library == ProductLibrary::kCublasLt; }
+
 const Primitives& cuda_primitives() {
   static const CpuLibraries libraries;
+  [[maybe_unused]] static const bool taken = (multiply_as_environment_says(), true);
   static const CudaPrimitives primitives(libraries);
   return primitives;
 }

@@ -20,9 +20,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <optional>
-#include <string_view>
 #include <tuple>
 
 #include "strata/base/errors.h"
@@ -186,28 +184,10 @@ void multiply_by(ProductLibrary library) {
   products_in_use = products;
 }
 
-namespace {
-
-// So that a run may be measured with either library (bench/gpu).
-bool take_products_of_environment() {
-  const char* name = std::getenv("STRATA_CUDA_PRODUCTS");
-  if (!name || std::string_view(name) == "aten") return true;
-  if (std::string_view(name) != "cublaslt")
-    throw UserError({.operation = "nn.cuda_products",
-                     .where = "STRATA_CUDA_PRODUCTS",
-                     .what = "no library of that name multiplies",
-                     .expected = "aten or cublaslt",
-                     .got = name});
-  multiply_by(ProductLibrary::kCublasLt);
-  return true;
-}
-
-}  // namespace
-
 const Primitives& cuda_primitives() {
   [[maybe_unused]] static const bool there = (cuda_backend().require(0), true);
-  [[maybe_unused]] static const bool taken = take_products_of_environment();
   static const AtenLibraries libraries;
+  [[maybe_unused]] static const bool taken = (multiply_as_environment_says(), true);
   static const CudaPrimitives primitives(libraries);
   return primitives;
 }

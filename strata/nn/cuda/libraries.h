@@ -84,4 +84,8 @@ enum class ProductLibrary : std::uint8_t { kAten, kCublasLt };
 /// For tests and benches. Errors  UserError: built without that library's headers.
 void multiply_by(ProductLibrary library);
 
+/// By the one that STRATA_CUDA_PRODUCTS names (aten, cublaslt), so that a run may be measured with either; without
+/// it nothing happens. Errors  UserError: it names none, or see above.
+void multiply_as_environment_says();
+
 }  // namespace strata

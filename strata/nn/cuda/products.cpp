@@ -2,6 +2,9 @@
 // gradient of logits has the type of the other operands already.
 #include <ATen/ops/empty_like.h>
 
+#include <cstdlib>
+#include <string_view>
+
 #include "strata/nn/cuda/arguments.h"
 #include "strata/nn/cuda/cuda_primitives.h"
 
@@ -73,6 +76,20 @@ void CudaPrimitives::add_linear_gradients(const at::Tensor& sum, const at::Tenso
     return Primitives::add_linear_gradients(sum, bias_sum, dy, x);
   cuda::add(kernels::Element::kFp32, kernel_input(bias_sum), kernel_input(columns),
             kernel_output(bias_sum), bias_sum.numel(), stream(dy));
+}
+
+void multiply_as_environment_says() {
+  const char* name = std::getenv("STRATA_CUDA_PRODUCTS");
+  if (!name) return;
+  const std::string_view library = name;
+  if (library != "aten" && library != "cublaslt")
+    throw UserError({.operation = "nn.cuda_products",
+                     .where = "STRATA_CUDA_PRODUCTS",
+                     .what = "no library of that name multiplies",
+                     .expected = "aten or cublaslt",
+                     .got = name,
+                     .fix = "unset STRATA_CUDA_PRODUCTS"});
+  multiply_by(library == "aten" ? ProductLibrary::kAten : ProductLibrary::kCublasLt);
 }
 
 }  // namespace strata
