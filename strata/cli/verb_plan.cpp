@@ -8,6 +8,8 @@
 #include "strata/cli/verbs.h"
 #include "strata/plan/plan_text.h"
 #include "strata/plan/zero_bytes.h"
+#include "strata/report/device_time.h"
+#include "strata/report/idle.h"
 #include "strata/schedule/grid.h"
 #include "strata/train/planned_run.h"
 
@@ -32,6 +34,34 @@ void print_programs(const Plan& plan) {
     std::cout << "\nrank " << rank << '\n' << list_actions(plan.schedule().programs[rank]);
 }
 
+// Where each rank's step goes, as a report of the run would say it.
+void add_times(nlohmann::json& json, const Plan& plan) {
+  const double step = plan.simulation.step_seconds;
+  std::vector<std::vector<TraceEvent>> rows;
+  std::vector<std::vector<LaneEvent>> lanes;
+  for (const RankTimeline& rank : plan.simulation.ranks) {
+    rows.push_back(row_of(rank));
+    lanes.push_back(lanes_within(rank, step));
+  }
+  const std::vector<TimeSplit> splits = attribute_time(rows, 0, step, lanes);
+  for (std::size_t rank = 0; rank < splits.size(); ++rank) {
+    const TimeSums sums = sums_of(splits[rank]);
+    const DeviceTime device = device_time(lanes[rank], 0, step);
+    json["ranks"][rank]["time"] = {{"work_seconds", sums.work},
+                                   {"exposed_communication_seconds", sums.exposed_communication},
+                                   {"rank_wait_seconds", sums.rank_waits},
+                                   {"memory_wait_seconds", sums.memory_waits},
+                                   {"other_seconds", sums.other}};
+    if (plan.costs.launch.kernel > 0)
+      json["ranks"][rank]["device_time"] = {
+          {"busy_seconds", device.busy},
+          {"exposed_communication_seconds", device.exposed_communication},
+          {"exposed_copy_seconds", device.exposed_copies},
+          {"gap_seconds", device.gaps},
+          {"longest_gap_seconds", device.longest_gap}};
+  }
+}
+
 void run_plan(const PlanArguments& arguments) {
   if (!arguments.parameters.empty()) {
     std::cout << zero_table(parse_count(arguments.parameters),
@@ -48,7 +78,7 @@ void run_plan(const PlanArguments& arguments) {
   const MachineProfile machine = here ? this_machine(recipe) : find_machine(arguments.machine);
   if (!here) recipe = on_machine(std::move(recipe), machine);
   if (recipe.mesh.automatic) {
-    const MeshSearch search = search_mesh(recipe);
+    const MeshSearch search = search_mesh(recipe, here ? MachineProfile{} : machine);
     std::cout << search_text(search) << '\n';
     recipe.mesh = search.best();
   }
@@ -71,6 +101,7 @@ void run_plan(const PlanArguments& arguments) {
   if (arguments.program) print_programs(run.plan);
   if (arguments.json.empty()) return;
   nlohmann::json json = to_json(run.plan);
+  add_times(json, run.plan);
   json["largest"] = to_json(depths);
   if (recipe.recommender) json["embedding"] = table_rows_json(recipe);
   write_file(arguments.json, json.dump(1) + "\n");

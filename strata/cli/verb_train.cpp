@@ -91,7 +91,7 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
     for (int rank = 0; rank < run.ranks; ++rank)
       std::cout << mesh.name(rank) << "   peak "
                 << format_bytes(result.records.back().peak_bytes[rank]) << " (predicted "
-                << format_bytes(run.plan.ledger[mesh.place(rank).pp].peak_bytes) << ")\n";
+                << format_bytes(run.plan.ledger[mesh.place(rank).pp].at_peak.charged()) << ")\n";
   }
   if (const std::string disk = disk_text(result.records); !disk.empty())
     std::cout << "disk     " << disk << '\n';

@@ -68,17 +68,22 @@ std::int64_t DecoderLayer::bytes_of(std::int64_t numel) const {
 
 std::int64_t DecoderLayer::product_bytes(std::int64_t rows, std::int64_t in,
                                          std::int64_t out) const {
-  return host_product_bytes(precision_, rows, in, out);
+  return device_ == DeviceKind::kCpu ? host_product_bytes(precision_, rows, in, out) : 0;
 }
 
 std::int64_t DecoderLayer::weight_gradient_bytes(std::int64_t rows, std::int64_t in,
                                                  std::int64_t out) const {
-  return host_weight_gradient_bytes(precision_, rows, in, out);
+  return device_ == DeviceKind::kCpu ? host_weight_gradient_bytes(precision_, rows, in, out) : 0;
 }
 
 std::int64_t DecoderLayer::logit_bytes(std::int64_t rows) const {
-  const std::int64_t chunk = std::min(rows, head_chunk_rows(DeviceKind::kCpu)),
-                     logits = chunk * columns();
+  const std::int64_t chunk = std::min(rows, head_chunk_rows(device_));
+  const std::int64_t logits = chunk * columns();
+  if (device_ != DeviceKind::kCpu) {
+    // Losses in fp64; between ranks also two maxima and three sums of each row.
+    const std::int64_t row = 8 + (split_.ranks > 1 ? 5 * 4 : 0);
+    return bytes_of(logits) + row * chunk;
+  }
   const std::int64_t width = options_.width, fp32 = (logits + 3 * chunk) * 4;
   if (precision_ == at::kFloat) return fp32;
   if (widens_products(precision_)) {

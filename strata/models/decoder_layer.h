@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/device/device.h"
 #include "strata/models/decoder_options.h"
 #include "strata/nn/layer.h"
 #include "strata/nn/tensor_parallel.h"
@@ -22,6 +23,7 @@ struct DecoderSetup {
   const DecoderOptions& options;
   TensorSplit split;
   at::ScalarType precision = at::kFloat;
+  DeviceKind device = DeviceKind::kCpu;  ///< that bytes are said of
 };
 
 inline constexpr double kWeightStddev = 0.02;
@@ -35,7 +37,7 @@ WeightSpec vector_spec(std::string name, std::int64_t size, Init::Kind kind,
 class DecoderLayer : public Layer {
  public:
   explicit DecoderLayer(const DecoderSetup& setup)
-      : options_(setup.options), split_(setup.split), precision_(setup.precision) {}
+      : options_(setup.options), split_(setup.split), precision_(setup.precision), device_(setup.device) {}
 
  protected:
   /// A signature: kind, sizes, split, precision.
@@ -63,18 +65,20 @@ class DecoderLayer : public Layer {
 
   /// Bytes of so many weights or activations.
   std::int64_t bytes_of(std::int64_t numel) const;
-  /// In 16 bit, 0 otherwise: what a product of so many rows, in either direction, or its weight's
-  /// gradient takes beside operands and result.
+  /// In 16 bit on a host, 0 otherwise: what a product of so many rows, in either direction, or its
+  /// weight's gradient takes beside operands and result.
   std::int64_t product_bytes(std::int64_t rows, std::int64_t in, std::int64_t out) const;
   std::int64_t weight_gradient_bytes(std::int64_t rows, std::int64_t in, std::int64_t out) const;
 
   /// While a chunk of at most so many rows of logits becomes loss and gradient: the logits and
-  /// three numbers a row; in 16 bit beside what products take.
+  /// three numbers a row; in 16 bit beside what products take. A GPU's chunks are larger, its logits in the
+  /// precision's type, and its losses in fp64.
   std::int64_t logit_bytes(std::int64_t rows) const;
 
   DecoderOptions options_;
   TensorSplit split_;
   at::ScalarType precision_;
+  DeviceKind device_;
 };
 
 enum class HeadNorm : std::uint8_t { kLayerNorm, kRmsNorm };

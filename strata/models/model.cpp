@@ -47,11 +47,11 @@ void check_split(const DecoderOptions& options, TensorSplit split) {
 }  // namespace
 
 Sequential make_model(const DecoderOptions& given, DecoderOutput output, TensorSplit split,
-                      at::ScalarType precision) {
+                      at::ScalarType precision, DeviceKind device) {
   const DecoderOptions options = completed(given);
   split.sequence = split.sequence && split.ranks > 1;
   check_split(options, split);
-  const DecoderSetup setup{.options = options, .split = split, .precision = precision};
+  const DecoderSetup setup{.options = options, .split = split, .precision = precision, .device = device};
   const DecoderParts parts =
       options.kind == DecoderKind::kLlama ? llama_parts(setup) : gpt_parts(setup);
   const bool loss = output == DecoderOutput::kLoss;
@@ -72,15 +72,15 @@ Sequential make_model(const DecoderOptions& given, DecoderOutput output, TensorS
 }
 
 Sequential make_gpt(DecoderOptions options, DecoderOutput output, TensorSplit split,
-                    at::ScalarType precision) {
+                    at::ScalarType precision, DeviceKind device) {
   options.kind = DecoderKind::kGpt;
-  return make_model(options, output, split, precision);
+  return make_model(options, output, split, precision, device);
 }
 
 Sequential make_llama(DecoderOptions options, DecoderOutput output, TensorSplit split,
-                      at::ScalarType precision) {
+                      at::ScalarType precision, DeviceKind device) {
   options.kind = DecoderKind::kLlama;
-  return make_model(options, output, split, precision);
+  return make_model(options, output, split, precision, device);
 }
 
 }  // namespace strata

@@ -17,14 +17,18 @@ enum class DecoderOutput { kLoss, kLogits };
 
 /// kLoss: batch inputs "tokens" and "targets", the last layer is the loss. kLogits: batch input
 /// "tokens", the last layer gives [B, V] logits of the last position; the same weights by name.
-/// Costs are those of one rank of the split. `precision` of weights and values: fp32, bf16 or fp16.
+/// Costs are those of one rank of the split, its bytes those on `device`. `precision` of weights and
+/// values: fp32, bf16 or fp16.
 Sequential make_model(const DecoderOptions& options, DecoderOutput output = DecoderOutput::kLoss,
-                      TensorSplit split = {}, at::ScalarType precision = at::kFloat);
+                      TensorSplit split = {}, at::ScalarType precision = at::kFloat,
+                      DeviceKind device = DeviceKind::kCpu);
 
 /// The same whatever kind the options name.
 Sequential make_gpt(DecoderOptions options, DecoderOutput output = DecoderOutput::kLoss,
-                    TensorSplit split = {}, at::ScalarType precision = at::kFloat);
+                    TensorSplit split = {}, at::ScalarType precision = at::kFloat,
+                    DeviceKind device = DeviceKind::kCpu);
 Sequential make_llama(DecoderOptions options, DecoderOutput output = DecoderOutput::kLoss,
-                      TensorSplit split = {}, at::ScalarType precision = at::kFloat);
+                      TensorSplit split = {}, at::ScalarType precision = at::kFloat,
+                      DeviceKind device = DeviceKind::kCpu);
 
 }  // namespace strata

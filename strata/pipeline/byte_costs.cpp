@@ -12,6 +12,7 @@ namespace strata {
 namespace {
 
 constexpr std::int64_t kFloatBytes = 4;
+constexpr double kForwardPasses = 2, kBackwardPasses = 6;
 constexpr std::int64_t kScalarBytes = 64;  // of a rank: the loss, its gradient and its scale
 
 std::int64_t borrowed_numel(const LayerLayout& layout) {
@@ -76,11 +77,24 @@ void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostReques
   }
 }
 
+// Bytes between products that are read or written each time that something passes over them.
+double passed_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs, double flops,
+                    std::int64_t kept_bytes) {
+  auto bytes = static_cast<double>(kept_bytes);
+  for (const TensorSpec& output : layer.outputs(inputs))
+    bytes += static_cast<double>(output.bytes());
+  // Logits are nobody's value: as many as its product has.
+  if (layer.is_loss() && !inputs.empty() && inputs[0].shape.back() > 0)
+    bytes += flops / (2 * static_cast<double>(inputs[0].shape.back())) *
+             static_cast<double>(c10::elementSize(inputs[0].dtype));
+  return bytes;
+}
+
 }  // namespace
 
 CostTable byte_costs(const Sequential& model, const CostRequest& request) {
   CostTable costs;
-  LayerBytesTable table;
+  LayerBytesTable table, kept;
   const auto weight_bytes = static_cast<std::int64_t>(c10::elementSize(request.precision));
   costs.weight_element_bytes = static_cast<int>(weight_bytes);
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
@@ -89,7 +103,14 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const LayerLayout& layout = model.layout(layer);
     const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
     const LayerBytes& bytes = table.of(model.layer(layer), inputs, request.keep_intermediates);
-    const double forward = model.layer(layer).forward_flops(inputs) / request.flops_per_second;
+    const double flops = model.layer(layer).forward_flops(inputs);
+    const double forward = flops / request.flops_per_second;
+    double pass = 0;  // seconds
+    if (request.counts_passes) {
+      const std::int64_t saved = kept.of(model.layer(layer), inputs, /*keep=*/true).saved;
+      pass = passed_bytes(model.layer(layer), inputs, flops, saved) /
+             request.memory_bytes_per_second;
+    }
     const std::int64_t own = layout.own_numel;
     std::int64_t input_bytes = 0;
     for (const InputRef& input : model.inputs(layer))
@@ -102,8 +123,8 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes;
     costs.layers.push_back(
         {.name = model.name(layer),
-         .forward_seconds = forward,
-         .backward_seconds = 2 * forward,
+         .forward_seconds = forward + kForwardPasses * pass,
+         .backward_seconds = 2 * forward + kBackwardPasses * pass,
          .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second,
          .weight_bytes = own * weight_bytes,
          .gradient_bytes = layout.total_numel * kFloatBytes,
@@ -114,7 +135,8 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .saved_bytes = bytes.saved,
          .forward_transient_bytes = bytes.forward_transient,
          .backward_transient_bytes = bytes.backward_transient + input_gradients,
-         .recomputable = model.layer(layer).recomputable()});
+         .recomputable = model.layer(layer).recomputable(),
+         .forward_flops = flops});
   }
   for (std::int64_t first = 0; first < request.samples; first += request.micro_batch) {
     const std::int64_t samples = std::min(request.micro_batch, request.samples - first);

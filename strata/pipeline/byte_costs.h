@@ -27,10 +27,16 @@ struct CostRequest {
   bool keep_intermediates = false;        ///< recompute: none
   double flops_per_second = kAssumedFlopsPerSecond;
   double memory_bytes_per_second = kAssumedMemoryRate;  ///< of the device, for updates
+  /// Whether what operators beside products read and write counts at that rate: on a GPU, which is as fast
+  /// with products as it takes to see it.
+  bool counts_passes = false;
 };
 
 /// Bytes exactly; seconds as FLOPs and, of updates, bytes at the given rates: enough to refuse what
-/// can't fit before anything is allocated.
+/// can't fit before anything is allocated. With passes, also what lies between products: each number that
+/// backward could need is written and read again in forward, and passes six times in backward: read, computed
+/// again, its gradient written, read and added up. By the count of a GPT's block with its operators as they are
+/// (strata/nn/ops): 34 and 94 times its width a token, of 16 such numbers.
 CostTable byte_costs(const Sequential& model, const CostRequest& request);
 
 }  // namespace strata

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,11 @@ constexpr double kProbeSeconds = 0.1;  // a layer, beyond the first round
 constexpr double kPatience = 4;        // times as long while rounds disagree
 constexpr double kSteadySpread = 0.1;
 constexpr int kMinRounds = 4, kMaxRounds = 100;
+
+// Of a device: copied so often before each part of a layer, which takes an H100 about 0.7 ms: longer than a host
+// gives a block's kernels, and more than its cache holds.
+constexpr std::int64_t kAheadBytes = std::int64_t{128} << 20;
+constexpr int kAheadCopies = 8;
 
 std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs, Device device) {
   std::vector<at::Tensor> inputs;
@@ -58,6 +64,23 @@ class LoneSlice final : public TensorParallel {
   TensorSplit split_;
 };
 
+// Work for a device that has nothing to do with what is measured; none for a caller who does all work himself.
+class Ahead {
+ public:
+  Ahead(const Stream& stream, Device device) : queue_(stream.queue()) {
+    if (!queue_) return;
+    for (at::Tensor& side : sides_) side = at::zeros({kAheadBytes}, device.options(at::kByte));
+  }
+  void copy() const {
+    for (int i = 0; queue_ && i < kAheadCopies; ++i)
+      queue_->copy(sides_[i % 2].data_ptr(), sides_[1 - i % 2].const_data_ptr(), kAheadBytes);
+  }
+
+ private:
+  StreamQueue* queue_;
+  std::array<at::Tensor, 2> sides_;
+};
+
 // A moment of the caller, or of a device behind what it was given.
 struct Moment {
   double seconds = 0;
@@ -68,12 +91,14 @@ struct Moment {
 class ProbedLayer {
  public:
   ProbedLayer(const Layer& layer, const LayerLayout& layout, const std::vector<TensorSpec>& specs,
-              const CostRequest& request, const TensorSplit& split, const Optimizer& optimizer)
+              const CostRequest& request, const TensorSplit& split, const Optimizer& optimizer,
+              const Stream& stream, const Ahead& ahead)
       : layer_(layer),
         layout_(layout),
         optimizer_(optimizer),
         device_(request.device),
-        stream_(Stream::compute(request.device)),
+        stream_(stream),
+        ahead_(ahead),
         store_(device_medium(), Residency::kUntilReleased, request.device),
         slice_(split),
         inputs_(random_inputs(specs, request.device)) {
@@ -103,6 +128,7 @@ class ProbedLayer {
   void run(const std::function<double()>& clock) {
     const Lease lease = store_.acquire(0, StateKinds::all());
     lease.open_gradients();
+    ahead_.copy();
     const Moment start = moment(clock);
     LayerGraph graph{.inputs = make_inputs(inputs_)};
     std::vector<at::Tensor> outputs = forward_with_graph(layer_, context_, lease.weights(), graph);
@@ -111,15 +137,18 @@ class ProbedLayer {
     for (const at::Tensor& output : outputs)
       gradients.push_back(at::ones(output.sizes(), output.options()));
     outputs.clear();
+    ahead_.copy();
     const Moment backward_start = moment(clock);
     backward(std::move(graph), std::move(gradients));
     const Moment backward_end = moment(clock);
+    ahead_.copy();
+    const Moment update_start = moment(clock);
     update(lease);
     const Moment update_end = moment(clock);
     if (++runs_ == 1) return;  // it pays for page faults and the libraries' start
     seconds_[0].push_back(between(start, forward_end));
     seconds_[1].push_back(between(backward_start, backward_end));
-    seconds_[2].push_back(between(backward_end, update_end));
+    seconds_[2].push_back(between(update_start, update_end));
   }
 
   LayerSeconds seconds() const {
@@ -140,10 +169,10 @@ class ProbedLayer {
   StepScalars& scalars() { return *static_cast<StepScalars*>(scalars_.mutable_data_ptr()); }
 
   Moment moment(const std::function<double()>& clock) const {
-    return on_host() ? Moment{clock()} : Moment{.event = stream_.record(EventTime::kKnown)};
+    return stream_.queue() ? Moment{.event = stream_.record(EventTime::kKnown)} : Moment{clock()};
   }
   double between(const Moment& begin, const Moment& end) const {
-    return on_host() ? end.seconds - begin.seconds : end.event.seconds_since(begin.event);
+    return stream_.queue() ? end.event.seconds_since(begin.event) : end.seconds - begin.seconds;
   }
 
   void update(const Lease& lease) {
@@ -173,7 +202,8 @@ class ProbedLayer {
   const LayerLayout& layout_;
   const Optimizer& optimizer_;
   Device device_;
-  Stream stream_;
+  const Stream& stream_;
+  const Ahead& ahead_;
   at::Tensor scalars_;  // of a device: a step's, at a learning rate of 0
   LayerStore store_;
   LoneSlice slice_;
@@ -239,7 +269,10 @@ std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& 
       std::string(" ") + c10::toString(request.precision) +
       (request.keep_intermediates ? " none " : " cheap ") + name_of(options.optimizer) + " " +
       std::to_string(options.ranks) + "x" + std::to_string(options.threads_per_rank) + " of " +
-      std::to_string(model.split().ranks) + (model.split().sequence ? " sequence" : "");
+      std::to_string(model.split().ranks) + (model.split().sequence ? " sequence" : "") +
+      (request.device.kind == DeviceKind::kCpu
+           ? ""
+           : " on " + backend_of(request.device.kind).facts(request.device.index).name);
   std::vector<std::string> keys;
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     std::string key = model.layer(layer).signature();
@@ -269,12 +302,14 @@ void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest&
                       .threads_per_rank = options.threads_per_rank,
                       .device = request.device},
                      [&](Group& group, MemoryAccount&) {
+                       const Stream stream = options.stream(request.device);
+                       const Ahead ahead(stream, request.device);
                        ProbedLayers layers;
                        for (const int layer : portion)
                          layers.push_back(std::make_unique<ProbedLayer>(
                              model.layer(layer), model.layout(layer),
                              model.input_specs(layer, request.batch_inputs, values), request,
-                             model.split(), *optimizer));
+                             model.split(), *optimizer, stream, ahead));
                        run_rounds(layers, options.clock, group);
                        const std::lock_guard lock(mutex);
                        for (std::size_t i = 0; i < layers.size(); ++i)

@@ -1,5 +1,9 @@
 /// Measures what each distinct layer of a model costs, in rounds over all of them, and caches it.
 ///
+/// A device that works behind its rank's back is timed by its own events: each part of a layer between two of
+/// them, behind copies that keep the device busy until the host has given all of it. So what is measured is the
+/// layer's work without launches, and none of it finds its data in a cache.
+///
 /// A round runs every layer once, forward, backward and update, on as many ranks at once as will
 /// train: what disturbs the machine for a while disturbs a few rounds of all layers, not one layer
 /// in all of them. The lower quartile of the rounds counts. Where they disagree, more rounds follow.
@@ -27,10 +31,12 @@ struct ProbeOptions {
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   std::string cache_file;                       ///< empty: no cache
   std::function<double()> clock = now_seconds;  ///< seconds; called by all ranks
+  std::function<Stream(Device)> stream = &Stream::compute;  ///< with a queue: its events are the clock
 };
 
 /// What a layer's seconds are cached under, by layer: signature and shapes, precision, optimizer,
-/// ranks and threads. The cache adds the processor and libtorch.
+/// ranks and threads, the model of the device if it isn't the processor. The cache adds the processor and
+/// libtorch.
 std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& request,
                                     const ProbeOptions& options);
 

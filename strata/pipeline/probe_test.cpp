@@ -127,6 +127,57 @@ TEST_F(Probe, TakesTheCachedSecondsOfTheSameWorkOnly) {
   EXPECT_EQ(runs([] {}), 0u);
 }
 
+// A device whose clock only the layers and copies move: what it is given takes time there, whatever the host's
+// clock says.
+class FakeQueue final : public StreamQueue {
+ public:
+  explicit FakeQueue(FakeMachine& machine) : machine_(machine) {}
+  Event record(EventTime time) override {
+    known_ = known_ && time == EventTime::kKnown;
+    return Event(std::make_shared<Mark>(machine_.now));
+  }
+  void wait(const Event&) override {}
+  void synchronize() override {}
+  void copy(void*, const void*, std::size_t bytes) override {
+    machine_.now += kCopySeconds;
+    copied_bytes += bytes;
+  }
+  void* native() override { return nullptr; }
+
+  static constexpr double kCopySeconds = 7;  // far more than a layer takes
+  std::size_t copied_bytes = 0;
+  bool known() const { return known_; }
+
+ private:
+  class Mark final : public PendingEvent {
+   public:
+    explicit Mark(double seconds) : seconds_(seconds) {}
+    bool query() const override { return true; }
+    void synchronize() const override {}
+    double seconds_since(const PendingEvent& earlier) const override {
+      return seconds_ - dynamic_cast<const Mark&>(earlier).seconds_;
+    }
+
+   private:
+    double seconds_;
+  };
+  FakeMachine& machine_;
+  bool known_ = true;
+};
+
+TEST_F(Probe, TimesADeviceByItsEventsBehindOtherWork) {
+  const auto queue = std::make_shared<FakeQueue>(machine_);
+  options_.stream = [&](Device device) { return Stream(device, queue); };
+  options_.clock = [] { return 0.0; };  // a host's, which says nothing of the device
+  const CostTable costs = probe();
+  EXPECT_NEAR(costs.layers[0].forward_seconds, kQuick, 1e-9);
+  EXPECT_NEAR(costs.layers[1].forward_seconds, kSlow, 1e-9);
+  EXPECT_NEAR(costs.layers[1].update_seconds, 0, 1e-9);
+  EXPECT_TRUE(queue->known());
+  // In front of the three parts of each run of a layer: more than an L2 cache of 50 MB.
+  EXPECT_GT(queue->copied_bytes, machine_.order.size() * 3 * (std::size_t{50} << 20));
+}
+
 TEST_F(Probe, LeavesEntriesOfOtherProcessorsAndLibraries) {
   const std::vector<std::string> keys = probe_keys(model_, request_, options_);
   probe();

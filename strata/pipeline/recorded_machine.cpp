@@ -32,12 +32,6 @@ bool same_kind(const StepInputs& a, const StepInputs& b) {
                             [](auto& x, auto& y) { return same_place(x, y); });
 }
 
-bool runs_layers(const Program& program, const Segment& range) {
-  return std::any_of(program.begin() + static_cast<std::ptrdiff_t>(range.begin),
-                     program.begin() + static_cast<std::ptrdiff_t>(range.end),
-                     [](const Action& action) { return is_compute(action.op); });
-}
-
 }  // namespace
 
 const char* name_of(GraphMode mode) {

@@ -96,6 +96,7 @@ struct Communication {
 
 /// Of a training step; `costs` without mesh seconds.
 Communication communication_of(const StepPlan& steps, int micro_batches, const CostTable& costs,
-                               const MeshRequest& mesh, const LaneSeconds& lanes = {});
+                               const MeshRequest& mesh, const LaneSeconds& lanes = {},
+                               const RecordedPrograms& recorded = {});
 
 }  // namespace strata

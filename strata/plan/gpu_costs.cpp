@@ -8,12 +8,87 @@ namespace {
 constexpr std::int64_t kAllocationBlock = 512;
 constexpr std::int64_t kTile = 128;  // attention's kernels work on whole tiles of tokens
 
-// Of one transformer block, counted in its operators: norms, products, attention, activation, additions. A
-// layer that has fewer is over-estimated, and is none that a step waits for.
-constexpr double kForwardLaunches = 12, kBackwardLaunches = 24;
+// Of a machine that does not say. A launch: 7 µs is what a host needs to perform an operator and launch its
+// kernel; 5 of them were measured on a host without a GPU, 2 are the driver's (docs/planning.md).
+constexpr std::int64_t kContext = std::int64_t{512} << 20, kWorkspace = std::int64_t{32} << 20;
+constexpr double kLaunch = 7e-6, kGraphLaunch = 10e-6;
+
+// Of the rate of products: 306 and 166 of 798 TFLOP/s, of heads of 128 and 8,192 tokens, causal. Backward is
+// five products where forward is two.
+constexpr double kAttentionForward = 0.38, kAttentionBackward = 0.21;
+constexpr double kBackwardProducts = 2.5;
+
+template <typename T>
+T known(T stated, T assumed) {
+  return stated > 0 ? stated : assumed;
+}
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t unit) {
   return (count + unit - 1) / unit * unit;
+}
+
+// Between an embedding and a head, and with something to compute again.
+bool is_block(const LayerCost& layer) {
+  return layer.recomputable && layer.input_bytes > 0 && layer.saved_bytes > 0;
+}
+
+double product_rate(const MachineProfile& machine, int element_bytes) {
+  return element_bytes == 2 ? machine.device.bf16 : machine.device.fp32;
+}
+
+// Beside what a block holds while its attention goes back: the library's gradients and sums, packed ones,
+// the copies of keys and values that heads share; less what its MLP has let go by then.
+std::int64_t attention_peak_bytes(const AttentionShape& attention, std::int64_t sums,
+                                  std::int64_t element_bytes, const LayerCost& layer) {
+  const std::int64_t heads = attention.samples * attention.tokens * attention.heads *
+                             attention.head_width * element_bytes;
+  return sums + (attention.shares_keys ? 5 : 3) * heads - layer.input_bytes;
+}
+
+void add_attention(CostTable& costs, const MachineProfile& machine,
+                   const AttentionShape& attention) {
+  if (attention.heads == 0) return;
+  const std::int64_t sums =
+      attention_workspace_bytes(attention, machine.device.multiprocessors);
+  // However short a micro-batch is, its groups fill the GPU.
+  AttentionShape one = attention;
+  one.samples = 1;
+  const std::int64_t least = attention_workspace_bytes(one, machine.device.multiprocessors);
+  const double tokens = static_cast<double>(attention.tokens);
+  const double flops = 2 * tokens * tokens *
+                       static_cast<double>(attention.samples * attention.heads) *
+                       static_cast<double>(attention.head_width);
+  const double seconds = flops / product_rate(machine, costs.weight_element_bytes);
+  for (LayerCost& layer : costs.layers) {
+    if (!is_block(layer)) continue;
+    if (layer.forward_seconds > 0) {
+      layer.forward_seconds += seconds * (1 / kAttentionForward - 1);
+      layer.backward_seconds += seconds * (kBackwardProducts / kAttentionBackward - 2);
+    }
+    const std::int64_t peak =
+        attention_peak_bytes(attention, sums, costs.weight_element_bytes, layer);
+    layer.backward_transient_bytes = std::max(layer.backward_transient_bytes, peak);
+    layer.backward_fixed_bytes =
+        std::max(layer.backward_fixed_bytes, std::min(least, layer.backward_transient_bytes));
+  }
+}
+
+// The norm reads a layer's gradient, and the next step begins with zeros.
+double gradient_seconds(const CostTable& costs, const LayerCost& layer, double bandwidth) {
+  const double elements =
+      static_cast<double>(layer.weight_bytes) / costs.weight_element_bytes;
+  return bandwidth > 0 ? 2 * elements * sizeof(float) / bandwidth : 0;
+}
+
+void add_launches(LayerCost& layer) {
+  const bool block = is_block(layer);
+  layer.forward_launches = block ? kBlockForwardLaunches : kEndForwardLaunches;
+  layer.backward_launches = block ? kBlockBackwardLaunches : kEndBackwardLaunches;
+  layer.update_launches = layer.weight_bytes > 0 ? kUpdateLaunches : 0;
+  layer.forward_seconds = std::max(layer.forward_seconds, layer.forward_launches * kShortestKernel);
+  layer.backward_seconds =
+      std::max(layer.backward_seconds, layer.backward_launches * kShortestKernel);
+  layer.update_seconds = std::max(layer.update_seconds, layer.update_launches * kShortestKernel);
 }
 
 }  // namespace
@@ -31,13 +106,15 @@ CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine,
                          const AttentionShape& attention) {
   if (machine.device.kind != MachineKind::kCuda) return costs;
   costs.allocation_block = kAllocationBlock;
-  costs.workspace_bytes = machine.device.context.count + machine.device.workspace.count +
-                          attention_workspace_bytes(attention, machine.device.multiprocessors);
+  costs.context_bytes = known(machine.device.context.count, kContext);
+  costs.workspace_bytes = known(machine.device.workspace.count, kWorkspace);
+  costs.launch = {.kernel = known(machine.device.launch, kLaunch),
+                  .segment = known(machine.device.graph_launch, kGraphLaunch)};
+  add_attention(costs, machine, attention);
+  const auto bandwidth = static_cast<double>(machine.device.bandwidth.count);
   for (LayerCost& layer : costs.layers) {
-    layer.forward_seconds =
-        std::max(layer.forward_seconds, kForwardLaunches * machine.device.launch);
-    layer.backward_seconds =
-        std::max(layer.backward_seconds, kBackwardLaunches * machine.device.launch);
+    layer.update_seconds += gradient_seconds(costs, layer, bandwidth);
+    add_launches(layer);
   }
   return costs;
 }

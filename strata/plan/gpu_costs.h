@@ -1,12 +1,14 @@
 /// Adds what a GPU costs beside the model's own bytes and operations, and says how fast ranks on GPUs reach
 /// each other.
 ///
-/// Bytes: the context of the driver, workspaces of products and of attention's deterministic backward, and
-/// the allocator's blocks of 512 bytes, a line of the ledger each. Seconds: no layer is faster than its
-/// launches. All of it by a machine's description: nothing of it was compared with a running GPU yet.
+/// Bytes: the driver's context, what libraries of products keep, the sums of attention's deterministic
+/// backward, and the allocator's blocks of 512 bytes. Seconds: attention is slower than products, the norm and
+/// the clearing of gradients are passes over them, and every kernel is launched. All of it by reckoning: nothing
+/// was compared with a running GPU yet.
 ///
-/// Source   PyTorch's CUDACachingAllocator (512); cuBLAS (32 MiB a handle and stream on Hopper);
-///          FlashAttention 2's backward (fp32 dQ, once a group of multiprocessors where it is deterministic).
+/// Source   PyTorch's CUDACachingAllocator (512); cuBLAS (32 MiB a handle and stream: CUBLAS_WORKSPACE_CONFIG
+///          of device/determinism.h); FlashAttention 2's backward (fp32 dQ, once a group of multiprocessors
+///          where it is deterministic) and its rates on an H100, github.com/Dao-AILab/flash-attention/pull/1893.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +20,35 @@
 
 namespace strata {
 
-/// What attention of one micro-batch is on a rank; 0 heads: the model has none.
+/// What attention of one micro-batch is on a rank, in 16 bit; 0 heads: the model has none.
 struct AttentionShape {
   std::int64_t samples = 0;
   std::int64_t heads = 0;
   std::int64_t tokens = 0;
   std::int64_t head_width = 0;
+  bool shares_keys = false;  ///< heads get copies of the keys and values that they share
 };
 
 /// fp32 sums of dQ, by so many groups of blocks at once as fill the GPU.
 std::int64_t attention_workspace_bytes(const AttentionShape& attention,
                                        std::int64_t multiprocessors);
 
-/// The same costs on a CPU.
+// Kernels that a device is given where operators are performed one by one; counted in strata/nn/ops and
+// strata/nn/cuda, of micro-batches of more than 256 rows and without dropout.
+
+/// Of a transformer block. Forward: 2 norms, 4 products, attention, activation, 2 additions. Backward: 4
+/// products for inputs and 4 for weights, 2 for each of 4 biases, the activation, 2 norms again, 4 for the
+/// gradients of each, attention 4, 3 copies of its gradients, 2 additions.
+inline constexpr int kBlockForwardLaunches = 10, kBlockBackwardLaunches = 36;
+/// Of what stands at a model's ends: an embedding, a head. At most.
+inline constexpr int kEndForwardLaunches = 3, kEndBackwardLaunches = 14;
+/// Of a layer's update: its squares, the constants of the step, the optimizer, the gradient cleared.
+inline constexpr int kUpdateLaunches = 5;
+
+/// Device seconds: no kernel is shorter.
+inline constexpr double kShortestKernel = 2e-6;
+
+/// The same costs on a CPU. What `machine` leaves out is assumed.
 CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine,
                          const AttentionShape& attention);
 

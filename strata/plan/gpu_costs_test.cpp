@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "strata/base/errors.h"
 #include "strata/plan/example_models_test.h"
 #include "strata/plan/planner.h"
 
@@ -30,10 +33,17 @@ PlanRequest on(const char* machine) {
 
 TEST(GpuCosts, AreNoneOfACpu) {
   const CostTable costs = on(nullptr).costs_none;
-  EXPECT_EQ(costs.workspace_bytes, 0);
-  const Plan plan = make_plan(on(nullptr));
-  EXPECT_EQ(plan.ledger[0].at_peak[ByteKind::kWorkspaces], 0);
-  EXPECT_EQ(plan.ledger[0].at_peak[ByteKind::kRounding], 0);
+  EXPECT_EQ(costs.workspace_bytes + costs.context_bytes, 0);
+  EXPECT_EQ(costs.launch.kernel, 0);
+  EXPECT_EQ(costs.layers[0].forward_launches + costs.layers[0].update_launches, 0);
+  PlanRequest request = on(nullptr);
+  request.recording = RecordingPlan::kAlways;
+  const Plan plan = make_plan(request);
+  EXPECT_TRUE(plan.recorded.empty());
+  EXPECT_TRUE(plan.simulation.ranks[0].lanes.empty());
+  for (const ByteKind kind :
+       {ByteKind::kContext, ByteKind::kWorkspaces, ByteKind::kPools, ByteKind::kRounding})
+    EXPECT_EQ(plan.ledger[0].at_peak[kind], 0) << name_of(kind);
 }
 
 // 132 multiprocessors over 4 blocks: 33 groups of 4 heads of 128 tokens of 64 numbers.
@@ -50,23 +60,218 @@ TEST(GpuCosts, StandInTheLedgerInLinesOfTheirOwn) {
   const Plan cpu = make_plan(on(nullptr)), gpu = make_plan(on("h100"));
   const ByteTable& without = cpu.ledger[0].at_peak;
   const ByteTable& with = gpu.ledger[0].at_peak;
-  EXPECT_EQ(with[ByteKind::kWorkspaces], (std::int64_t{512 + 32} << 20) + 33 * 4 * 128 * 64 * 4);
+  EXPECT_EQ(with[ByteKind::kContext], std::int64_t{512} << 20);
+  EXPECT_EQ(with[ByteKind::kWorkspaces], std::int64_t{32} << 20);
   constexpr std::int64_t rounding = 4 * (24 + 0 + 47);
   EXPECT_EQ(with[ByteKind::kRounding], rounding);
-  for (const ByteKind kind : {ByteKind::kWeights, ByteKind::kGradients, ByteKind::kStates,
-                              ByteKind::kSaved, ByteKind::kValues})
+  for (const ByteKind kind : {ByteKind::kWeights, ByteKind::kGradients, ByteKind::kStates})
     EXPECT_EQ(with[kind], without[kind]) << name_of(kind);
-  EXPECT_EQ(gpu.ledger[0].peak_bytes,
-            cpu.ledger[0].peak_bytes + with[ByteKind::kWorkspaces] + rounding);
+  EXPECT_EQ(gpu.ledger[0].peak_bytes, with.total());
+  // What the account of the rank is charged: neither the driver's nor the allocator's.
+  EXPECT_EQ(with.charged(), with.total() - (std::int64_t{512} << 20) - rounding);
+  EXPECT_EQ(without.charged(), without.total());
 }
 
-TEST(GpuCosts, LetNoLayerBeFasterThanItsLaunches) {
+// 4 heads of 100 tokens of 60 numbers of 4 bytes: their gradients as the library makes them, and packed ones less
+// what went before; the sums need not shrink with the micro-batch.
+TEST(GpuCosts, CountAttentionsBackwardAsThePeakOfABlock) {
+  CostTable costs = costs_of_four();
+  costs.layers[1].input_bytes = 100;
+  costs.layers[1].backward_transient_bytes = costs.layers[2].backward_transient_bytes = 77;
+  const AttentionShape attention{.samples = 1, .heads = 4, .tokens = 100, .head_width = 60};
+  const CostTable gpu = with_gpu_costs(costs, find_machine("h100"), attention);
+  constexpr std::int64_t sums = 33 * 4 * 128 * 64 * 4, heads = 4 * 100 * 60 * 4;
+  EXPECT_EQ(gpu.layers[1].backward_transient_bytes, sums + 3 * heads - 100);
+  EXPECT_EQ(gpu.layers[1].backward_fixed_bytes, sums);
+  EXPECT_EQ(gpu.layers[2].backward_transient_bytes, 77);  // no block
+  AttentionShape shared = attention;
+  shared.shares_keys = true;
+  EXPECT_EQ(with_gpu_costs(costs, find_machine("h100"), shared).layers[1].backward_transient_bytes,
+            sums + 5 * heads - 100);
+}
+
+TEST(GpuCosts, MakeAttentionSlowerThanProducts) {
+  CostTable costs = costs_of_four();
+  costs.layers[1].input_bytes = 100;
+  const AttentionShape attention{.samples = 2, .heads = 4, .tokens = 1000, .head_width = 64};
+  MachineProfile machine = find_machine("h100");
+  const CostTable with = with_gpu_costs(costs, machine, attention);
+  const CostTable without = with_gpu_costs(costs, machine, {});
+  // Causal: half of 4 T C a token.
+  const double seconds = 2.0 * 1000 * 1000 * 2 * 4 * 64 / machine.device.fp32;
+  EXPECT_NEAR(with.layers[1].forward_seconds - without.layers[1].forward_seconds,
+              seconds * (1 / 0.38 - 1), 1e-12);
+  EXPECT_NEAR(with.layers[1].backward_seconds - without.layers[1].backward_seconds,
+              seconds * (2.5 / 0.21 - 2), 1e-12);
+  EXPECT_EQ(with.layers[2].forward_seconds, without.layers[2].forward_seconds);
+}
+
+TEST(GpuCosts, LetNoKernelBeShorterThanAKernelCanBe) {
   CostTable costs = costs_of_four();
   costs.layers[0].forward_seconds = 1e-9;
   costs.layers[1].forward_seconds = 1;
+  costs.layers[2].input_bytes = 8;  // a block
+  costs.layers[2].backward_seconds = 1e-9;
   const CostTable gpu = with_gpu_costs(costs, find_machine("h100"), {});
-  EXPECT_DOUBLE_EQ(gpu.layers[0].forward_seconds, 12 * 4e-6);
+  EXPECT_DOUBLE_EQ(gpu.layers[0].forward_seconds, kEndForwardLaunches * 2e-6);
   EXPECT_DOUBLE_EQ(gpu.layers[1].forward_seconds, 1);
+  EXPECT_DOUBLE_EQ(gpu.layers[2].backward_seconds, kBlockBackwardLaunches * 2e-6);
+}
+
+// 1,000 bytes are 250 weights, whose gradients are read for the norm and cleared: 2,000 bytes.
+TEST(GpuCosts, CountThePassesOfTheNormAndOfClearing) {
+  MachineProfile machine = find_machine("h100");
+  machine.device.bandwidth.count = 1'000'000;
+  CostTable costs = costs_of_four();
+  costs.layers[0].update_seconds = 0.5;
+  EXPECT_DOUBLE_EQ(with_gpu_costs(costs, machine, {}).layers[0].update_seconds, 0.5 + 2e-3);
+}
+
+// ---- Launches. Four layers on one rank: 1 ms forward, 2 ms backward, 0.5 ms update of work.
+constexpr double kTransfer = 0.25e-3;
+struct Step {
+  double launch = 7e-6, segment = 10e-6;
+  RecordingPlan recording = RecordingPlan::kNever;
+  int ranks = 1, micro_batches = 2;
+  std::int64_t device_bytes = 0;
+
+  PlanRequest request() const {
+    PlanRequest request = on("h100");
+    request.shape = {.ranks = ranks, .micro_batches = micro_batches};
+    request.recording = recording;
+    request.memory.device.count = device_bytes;
+    request.memory.states = request.memory.weights = request.memory.gradients = TierChoice::kDevice;
+    for (CostTable* costs : {&request.costs_none, &request.costs_cheap}) {
+      costs->launch = {launch, segment};
+      for (LayerCost& layer : costs->layers) layer.update_seconds = 0.5e-3;
+      for (ValueCost& value : costs->values) value.transfer_seconds = kTransfer;
+    }
+    return request;
+  }
+  Plan plan() const { return make_plan(request()); }
+};
+
+constexpr int kForward = kEndForwardLaunches, kBackward = kEndBackwardLaunches,
+              kUpdate = kUpdateLaunches;
+constexpr double kWork = 4 * (2 * 1e-3 + 2 * 2e-3 + 0.5e-3);
+
+TEST(Launches, OfAPerformedStepHideBehindTheWorkButTheFirst) {
+  const Plan plan = Step().plan();
+  EXPECT_NEAR(plan.simulation.step_seconds, 7e-6 + kWork, 1e-12);
+  const RankTimeline& rank = plan.simulation.ranks[0];
+  EXPECT_NEAR(rank.launch_wait_seconds, 7e-6, 1e-12);
+  EXPECT_NEAR(rank.busy_seconds, kWork, 1e-12);
+  EXPECT_EQ(launches_of(plan, 0), 4 * (2 * kForward + 2 * kBackward + kUpdate));
+}
+
+// The last action's kernels: of equal length, and the last one behind its launch.
+TEST(Launches, BindAStepWhoseHostIsSlower) {
+  const Plan plan = Step{.launch = 1e-3}.plan();
+  const double host = 1e-3 * 4 * (2 * kForward + 2 * kBackward + kUpdate);
+  EXPECT_NEAR(plan.simulation.step_seconds, host + 0.5e-3 / kUpdate, 1e-12);
+  EXPECT_NEAR(plan.simulation.ranks[0].launch_wait_seconds,
+              plan.simulation.step_seconds - kWork, 1e-12);
+  double lanes = 0;
+  for (const LaneEvent& event : plan.simulation.ranks[0].lanes) {
+    EXPECT_EQ(event.lane, LaneKind::kCompute);
+    lanes += event.end_seconds - event.begin_seconds;
+  }
+  EXPECT_NEAR(lanes, kWork, 1e-12);
+}
+
+TEST(Launches, OfARecordedStepAreOne) {
+  const Plan plan = Step{.launch = 1e-3, .recording = RecordingPlan::kAlways}.plan();
+  ASSERT_EQ(plan.recorded.size(), 1u);
+  EXPECT_EQ(plan.recorded[0].size(), 1u);
+  EXPECT_NEAR(plan.simulation.step_seconds, 10e-6 + kWork, 1e-12);
+  EXPECT_EQ(launches_of(plan, 0), 0);
+  EXPECT_EQ(plan.ledger[0].at_peak[ByteKind::kPools], 0);
+}
+
+// Messages part a pipeline's steps: of each of two ranks a segment a forward and backward, then the update's.
+TEST(Launches, OfAPipelineAreSegmentsBetweenMessages) {
+  Step step{.launch = 1e-3, .recording = RecordingPlan::kAlways, .ranks = 2};
+  const Plan plan = step.plan();
+  EXPECT_EQ(plan.recorded[0].size(), 5u);
+  // The second rank's device has on its lane of messages the two values on their way, with its work beside it.
+  double messages = 0, work = 0;
+  for (const LaneEvent& event : plan.simulation.ranks[1].lanes)
+    (event.lane == LaneKind::kCompute ? work : messages) += event.end_seconds - event.begin_seconds;
+  EXPECT_NEAR(messages, 2 * kTransfer, 1e-12);
+  EXPECT_NEAR(work, kWork / 2, 1e-12);
+  // Nothing waits for its host but the first forward; then the second rank waits for the value.
+  const double forward = 2e-3, backward = 4e-3, update = 1e-3;
+  EXPECT_NEAR(plan.simulation.step_seconds,
+              10e-6 + forward + kTransfer + 2 * (forward + backward) + kTransfer + backward + update,
+              1e-9);
+}
+
+// What the sender's host has not given, the receiver's cannot give on: behind 6 ms of launches there are 34 more.
+TEST(Launches, OfTheSecondRankBeginWhenTheFirstHasSent) {
+  const Plan plan = Step{.launch = 1e-3, .ranks = 2, .micro_batches = 1}.plan();
+  const TraceEvent& backward = *std::ranges::find(plan.simulation.ranks[1].events, Op::kBackward,
+                                                  &TraceEvent::op);
+  const double host = 1e-3 * 2 * (kForward + kForward + kBackward);
+  EXPECT_NEAR(backward.end_seconds, host + 4e-3 / (2 * kBackward), 1e-12);
+}
+
+// Rank 0 of two, two layers: a micro-batch's forward keeps 2 x 300 saved and the value between its layers, 100, and
+// holds that on its way out, 100; a backward makes the gradient of the value between, 100. In 1F1B the first two
+// forwards and the last two backwards are segments of their own, all others a backward and the forward behind it,
+// which cannot use what that let go.
+TEST(Launches, OfSegmentsKeepPoolsThatAddUp) {
+  const auto peak = [](RecordingPlan recording, int micro_batches) {
+    return Step{.recording = recording, .ranks = 2, .micro_batches = micro_batches}.plan().ledger[0];
+  };
+  for (const int micro_batches : {2, 8}) {
+    const RankLedger performed = peak(RecordingPlan::kNever, micro_batches);
+    const RankLedger recorded = peak(RecordingPlan::kAlways, micro_batches);
+    const std::int64_t fixed = performed.timeline.front().bytes;
+    const std::int64_t pools = std::int64_t{micro_batches} * 800 + 2 * 100;
+    EXPECT_EQ(recorded.peak_bytes - fixed, pools) << micro_batches;
+    EXPECT_EQ(recorded.at_peak[ByteKind::kPools], pools - (performed.peak_bytes - fixed));
+    EXPECT_EQ(recorded.at_peak.total(), recorded.peak_bytes);
+    EXPECT_EQ(recorded.at_peak.charged(), performed.at_peak.charged());
+    std::int64_t most = 0;
+    for (const MemoryPoint& point : recorded.timeline) most = std::max(most, point.bytes);
+    EXPECT_EQ(most, recorded.peak_bytes);
+  }
+}
+
+TEST(Launches, AreGivenOneByOneWherePoolsDoNotFit) {
+  const std::int64_t performed = Step{.ranks = 2, .micro_batches = 8}.plan().ledger[0].peak_bytes;
+  Step step{.recording = RecordingPlan::kIfItFits, .ranks = 2, .micro_batches = 8};
+  EXPECT_FALSE(step.plan().recorded.empty());
+  step.device_bytes = performed + 512;
+  EXPECT_TRUE(step.plan().recorded.empty());
+  step.recording = RecordingPlan::kAlways;
+  try {
+    step.plan();
+    FAIL() << "it fits";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().fix, "set train.graph=auto");
+  }
+}
+
+TEST(Launches, ThatAnotherProcessDecidedOnAreFollowed) {
+  Step step{.recording = RecordingPlan::kIfItFits, .ranks = 2, .micro_batches = 8};
+  const std::string recorded = decisions_text(step.plan());
+  EXPECT_FALSE(follow_plan(step.request(), recorded).recorded.empty());
+  step.recording = RecordingPlan::kNever;
+  const std::string performed = decisions_text(step.plan());
+  step.recording = RecordingPlan::kIfItFits;
+  EXPECT_TRUE(follow_plan(step.request(), performed).recorded.empty());
+}
+
+// 3 x 1e9 operations a layer and micro-batch, two micro-batches, four layers, by what the GPU could do.
+TEST(Utilisation, IsOfTheDataSheet) {
+  PlanRequest request = Step().request();
+  for (LayerCost& layer : request.costs_cheap.layers) layer.forward_flops = 1e9;
+  request.costs_cheap.weight_element_bytes = 2;
+  const Plan plan = make_plan(request);
+  EXPECT_NEAR(flops_utilisation(plan), 3e9 * 2 * 4 / (989e12 * plan.simulation.step_seconds), 1e-12);
+  request.costs_cheap.weight_element_bytes = 4;  // the sheet's number is one of 16 bit
+  EXPECT_EQ(flops_utilisation(make_plan(request)), 0);
 }
 
 TEST(GpuRates, AreTheNetworksWhereAnAxisLeavesTheMachine) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/plan/segment_pools.h"
 #include "strata/plan/value_holders.h"
 #include "strata/schedule/dataflow.h"
 #include "strata/schedule/messages.h"
@@ -50,7 +51,7 @@ class Bookkeeper {
  public:
   Bookkeeper(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
              const CostTable& costs, const ShardLayout& shards, bool reads_in_place,
-             const TierLayout& tiers)
+             const TierLayout& tiers, const RecordedPrograms& recorded)
       : dataflow_(dataflow),
         costs_(costs),
         placement_(dataflow, partition, schedule.rank_of_stage),
@@ -66,9 +67,11 @@ class Bookkeeper {
         open_(dataflow.num_layers),
         activations_leaving_(schedule.num_ranks(), {-1, -1}),
         host_activations_(schedule.num_ranks()),
-        leaving_(schedule.num_ranks(), -1) {
+        leaving_(schedule.num_ranks(), -1),
+        pools_(schedule.num_ranks()) {
     for (ByteTable& table : now_) {
       table[ByteKind::kBatch] = costs.batch_bytes;
+      table[ByteKind::kContext] = costs.context_bytes;
       table[ByteKind::kWorkspaces] = costs.workspace_bytes;
     }
     find_copies();
@@ -77,6 +80,7 @@ class Bookkeeper {
     for (int r = 0; r < schedule.num_ranks(); ++r) {
       change(r, 0, now_[r].total());
       look(r, -1);
+      if (!recorded.empty()) pools_[r] = SegmentPools(recorded[r], now_[r].total());
     }
   }
 
@@ -98,6 +102,7 @@ class Bookkeeper {
     const std::int64_t before = now_[rank_].total();
     action_peak_ = before;
     walk(action, event.end_seconds);
+    pools_[rank_].perform(ref.position, before, action_peak_, now_[rank_].total());
     const bool receive = is_receive(action.op);  // waits first
     change(rank_, receive ? event.end_seconds : event.begin_seconds, action_peak_ - before);
     change(rank_, event.end_seconds, now_[rank_].total() - action_peak_);
@@ -105,6 +110,11 @@ class Bookkeeper {
 
   Ledger take() {
     for (std::size_t r = 0; r < ledger_.size(); ++r) {
+      if (const std::int64_t more = pools_[r].beyond(ledger_[r].peak_bytes); more > 0) {
+        ledger_[r].peak_bytes += more;
+        ledger_[r].at_peak[ByteKind::kPools] = more;
+        change(static_cast<int>(r), 0, more);
+      }
       std::int64_t level = 0;
       std::sort(changes_[r].begin(), changes_[r].end(), [](const Change& a, const Change& b) {
         return std::pair(a.seconds, a.order) < std::pair(b.seconds, b.order);
@@ -407,6 +417,7 @@ class Bookkeeper {
   std::vector<std::pair<int, int>> activations_leaving_;  // per rank: the same, being offloaded
   std::vector<std::int64_t> host_activations_;            // per rank
   std::vector<int> leaving_;  // per rank: the layer whose gradient is being offloaded
+  std::vector<SegmentPools> pools_;  // per rank
   int rank_ = 0;              // of the action being performed
   int position_ = 0;
   int micro_batch_ = -1;
@@ -418,7 +429,8 @@ class Bookkeeper {
 const char* name_of(ByteKind kind) {
   constexpr const char* kNames[kNumByteKinds] = {"weights", "gradients",  "states",     "replicas",
                                                  "saved",   "values",     "transients", "buffers",
-                                                 "batch",   "workspaces", "rounding"};
+                                                 "batch",   "context",    "workspaces",
+                                                 "pools",   "rounding"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -426,10 +438,15 @@ std::int64_t ByteTable::total() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
+std::int64_t ByteTable::charged() const {
+  const ByteTable& all = *this;
+  return total() - all[ByteKind::kContext] - all[ByteKind::kPools] - all[ByteKind::kRounding];
+}
+
 Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                    const CostTable& costs, const Simulation& simulation, const ShardLayout& shards,
-                   bool reads_in_place, const TierLayout& tiers) {
-  Bookkeeper books(schedule, dataflow, partition, costs, shards, reads_in_place, tiers);
+                   bool reads_in_place, const TierLayout& tiers, const RecordedPrograms& recorded) {
+  Bookkeeper books(schedule, dataflow, partition, costs, shards, reads_in_place, tiers, recorded);
   for (const ActionRef& ref : simulation.order) {
     books.perform(ref, schedule.programs[ref.rank][ref.position],
                   simulation.ranks[ref.rank].events[ref.position]);

@@ -30,6 +30,11 @@
 /// On the host: weights, gradients and states of layers that it updates, for the whole step, but for those
 /// that live on disk, which pass through its staging (disk/staging.h).
 ///
+/// On a GPU (plan/gpu_costs.h), beside all that: the driver's context, what libraries keep, and the rounding of
+/// buffers that stay to the allocator's blocks. A recorded segment has a pool of its own, as large as what the
+/// segment at most held of its own making, for ever: where a program is several segments, their pools together
+/// may be more than what it holds at a time.
+///
 /// Units   bytes; those of a micro-batch scale with its size and are rounded to whole ones.
 /// Cost    linear in the number of (action, layer) pairs.
 #pragma once
@@ -53,10 +58,12 @@ enum class ByteKind : std::uint8_t {
   kTransients,
   kBuffers,
   kBatch,
-  kWorkspaces,  ///< a GPU's context and what its libraries keep
+  kContext,     ///< of a GPU's driver
+  kWorkspaces,  ///< what a GPU's libraries keep
+  kPools,       ///< of recorded segments, beyond what is held at a time
   kRounding,    ///< of the buffers that stay, to the blocks of a GPU's allocator
 };
-inline constexpr int kNumByteKinds = 11;
+inline constexpr int kNumByteKinds = 13;
 const char* name_of(ByteKind kind);
 
 struct ByteTable {
@@ -64,6 +71,8 @@ struct ByteTable {
   std::int64_t& operator[](ByteKind kind) { return bytes[static_cast<int>(kind)]; }
   std::int64_t operator[](ByteKind kind) const { return bytes[static_cast<int>(kind)]; }
   std::int64_t total() const;
+  /// Of it, what tensors asked for: the rest is no account's (device/account.h), but takes room on the device.
+  std::int64_t charged() const;
 };
 
 struct MemoryPoint {
@@ -88,7 +97,7 @@ using Ledger = std::vector<RankLedger>;
 Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                    const CostTable& costs, const Simulation& simulation,
                    const ShardLayout& shards = {}, bool reads_in_place = true,
-                   const TierLayout& tiers = {});
+                   const TierLayout& tiers = {}, const RecordedPrograms& recorded = {});
 
 /// Adds what lives off the device, of layers that hold `layers`.
 void add_tiers(Ledger& ledger, const Dataflow& dataflow, const LayerPlacement& placement,

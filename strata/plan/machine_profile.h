@@ -28,7 +28,9 @@ struct MachineProfile {
     std::int64_t multiprocessors = 0;
     Bytes context;      ///< of the driver and its libraries, before the first tensor
     Bytes workspace;    ///< of products, a stream
-    double launch = 0;  ///< seconds that giving one kernel to the device takes
+    double launch = 0;        ///< seconds of the host to give it one kernel of an operator
+    double graph_launch = 0;  ///< and a recorded segment
+    double peak = 0;          ///< operations a second in 16 bit by its data sheet, which nobody reaches
   } device = {};
   struct {
     std::int64_t devices = 0;  ///< of one machine

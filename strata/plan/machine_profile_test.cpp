@@ -57,6 +57,7 @@ TEST(MachineProfile, KnowsGpusByName) {
     EXPECT_EQ(machine.device.kind, MachineKind::kCuda);
     EXPECT_GT(machine.device.bf16, machine.device.fp32);
     EXPECT_GT(machine.device.bandwidth.count, 1'000'000'000'000);
+    EXPECT_LT(machine.device.bf16, machine.device.peak);  // nobody reaches it
     EXPECT_GT(machine.peers.bandwidth.count, machine.network.bandwidth.count);
     EXPECT_EQ(to_json(parse_machine(to_json(machine).dump(), "m")), to_json(machine));
   }

@@ -139,6 +139,9 @@ json to_json(const Plan& plan) {
                      {"idle_seconds", rank.idle_seconds},
                      {"fetch_wait_seconds", rank.fetch_wait_seconds},
                      {"offload_wait_seconds", rank.offload_wait_seconds},
+                     {"launch_wait_seconds", rank.launch_wait_seconds},
+                     {"launches", launches_of(plan, r)},
+                     {"recorded_segments", plan.recorded.empty() ? 0 : plan.recorded[r].size()},
                      {"timeline", timeline_of(rank)},
                      {"lanes", lanes_of(rank)},
                      {"memory", memory_of(plan.ledger[r], plan.schedule().programs[r])},
@@ -156,6 +159,8 @@ json to_json(const Plan& plan) {
             {"layers", recomputed},
             {"offloaded", offloaded}}},
           {"step_seconds", plan.simulation.step_seconds},
+          {"step_amount", {{"count", step_amount(plan).count}, {"unit", step_amount(plan).unit}}},
+          {"flops_utilisation", flops_utilisation(plan)},
           {"bubble", plan.simulation.bubble},
           {"stages", stages_of(plan)},
           {"ranks", ranks}};

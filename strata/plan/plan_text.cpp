@@ -10,125 +10,6 @@
 namespace strata {
 namespace {
 
-// The unit in which the greatest number has one to four digits.
-struct Unit {
-  const char* name = "B";
-  double bytes = 1;
-
-  explicit Unit(std::int64_t greatest) {
-    for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
-      if (static_cast<double>(greatest) < 1024 * bytes) break;
-      name = larger;
-      bytes *= 1024;
-    }
-  }
-  std::string operator()(std::int64_t count) const {
-    return format_double(static_cast<double>(count) / bytes, bytes == 1 ? 0 : 1);
-  }
-};
-
-std::string share_text(std::int64_t bytes, std::int64_t budget) {
-  const double percent = 100.0 * static_cast<double>(bytes) / static_cast<double>(budget);
-  return format_double(percent, 0) + " %";
-}
-
-std::vector<ByteKind> used_kinds(const Ledger& ledger) {
-  std::vector<ByteKind> kinds;
-  for (int k = 0; k < kNumByteKinds; ++k) {
-    const auto kind = static_cast<ByteKind>(k);
-    const bool used = std::any_of(ledger.begin(), ledger.end(),
-                                  [&](const RankLedger& rank) { return rank.at_peak[kind] != 0; });
-    if (used) kinds.push_back(kind);
-  }
-  return kinds;
-}
-
-}  // namespace
-
-std::string byte_table(const Ledger& ledger, std::int64_t device_bytes) {
-  const std::vector<ByteKind> kinds = used_kinds(ledger);
-  const Unit in_unit(peak_bytes(ledger));
-  std::vector<std::string> head{std::string(in_unit.name) + " on rank"};
-  for (const ByteKind kind : kinds) head.push_back(name_of(kind));
-  head.push_back("peak");
-  if (device_bytes > 0) head.push_back("budget");
-  TextTable table(std::string(head.size(), 'r'));
-  table.add_row(head);
-  for (std::size_t r = 0; r < ledger.size(); ++r) {
-    std::vector<std::string> row{std::to_string(r)};
-    for (const ByteKind kind : kinds) row.push_back(in_unit(ledger[r].at_peak[kind]));
-    row.push_back(in_unit(ledger[r].peak_bytes));
-    if (device_bytes > 0) row.push_back(share_text(ledger[r].peak_bytes, device_bytes));
-    table.add_row(row);
-  }
-  return table.text();
-}
-
-namespace {
-
-// A column of a table by rank, of bytes.
-struct Column {
-  std::string name;
-  std::vector<std::int64_t> bytes;
-};
-
-// Without columns that are empty on every rank but the last, which is the sum and has the budget's share.
-std::string rank_table(const std::string& tier, const std::vector<Column>& columns,
-                       std::int64_t budget) {
-  const std::vector<std::int64_t>& sums = columns.back().bytes;
-  const Unit in_unit(*std::ranges::max_element(sums));
-  std::vector<const Column*> shown;
-  for (const Column& column : columns)
-    if (&column == &columns.back() || std::ranges::any_of(column.bytes, [](auto b) { return b; }))
-      shown.push_back(&column);
-  std::vector<std::string> head{std::string(in_unit.name) + " on " + tier + " of rank"};
-  for (const Column* column : shown) head.push_back(column->name);
-  if (budget > 0) head.emplace_back("budget");
-  TextTable table(std::string(head.size(), 'r'));
-  table.add_row(head);
-  for (std::size_t r = 0; r < sums.size(); ++r) {
-    std::vector<std::string> row{std::to_string(r)};
-    for (const Column* column : shown) row.push_back(in_unit(column->bytes[r]));
-    if (budget > 0) row.push_back(share_text(sums[r], budget));
-    table.add_row(row);
-  }
-  return table.text();
-}
-
-template <typename F>
-Column column_of(const std::string& name, const Ledger& ledger, F bytes) {
-  Column column{.name = name, .bytes = {}};
-  for (const RankLedger& rank : ledger) column.bytes.push_back(bytes(rank));
-  return column;
-}
-
-}  // namespace
-
-std::string host_table(const Ledger& ledger, std::int64_t budget) {
-  if (host_bytes(ledger) == 0) return "";
-  return rank_table(
-      "host",
-      {column_of("weights", ledger, [](const RankLedger& r) { return r.host.weights; }),
-       column_of("gradients", ledger, [](const RankLedger& r) { return r.host.gradients; }),
-       column_of("states", ledger, [](const RankLedger& r) { return r.host.states; }),
-       column_of("activations", ledger, [](const RankLedger& r) { return r.host.activations; }),
-       column_of("staging", ledger, [](const RankLedger& r) { return r.host.staging; }),
-       column_of("all", ledger, [](const RankLedger& r) { return r.host.total(); })},
-      budget);
-}
-
-std::string disk_table(const Ledger& ledger, std::int64_t budget) {
-  if (disk_bytes(ledger) == 0) return "";
-  return rank_table(
-      "disk",
-      {column_of("weights", ledger, [](const RankLedger& r) { return r.on_disk.weights; }),
-       column_of("states", ledger, [](const RankLedger& r) { return r.on_disk.states; }),
-       column_of("twice", ledger, [](const RankLedger& r) { return r.disk_bytes; })},
-      budget);
-}
-
-namespace {
-
 // What the mesh exchanges; nothing for a pipeline alone.
 
 bool is_pipeline_alone(const Plan& plan) { return plan.mesh.dp * plan.mesh.tp == 1; }
@@ -342,6 +223,37 @@ std::string rows_line(const Plan& plan) {
   return text + "; waits " + format_seconds(std::max(0.0, waited)) + "\n";
 }
 
+// Of devices that are given their work: how, and what that costs the step.
+std::string launch_line(const Plan& plan) {
+  if (plan.costs.launch.kernel <= 0) return "";
+  double waited = 0;
+  for (const RankTimeline& rank : plan.simulation.ranks)
+    waited = std::max(waited, rank.launch_wait_seconds);
+  std::size_t segments = 0;
+  for (const std::vector<Segment>& rank : plan.recorded)
+    segments = std::max(segments, rank.size());
+  std::int64_t kernels = 0;
+  for (int rank = 0; rank < plan.schedule().num_ranks(); ++rank)
+    kernels = std::max(kernels, launches_of(plan, rank));
+  return "launches   " +
+         (segments > 0 ? counted(segments, "recorded segment") : std::string("nothing recorded")) +
+         ", " + counted(kernels, "kernel") + " given one by one; the device waits " +
+         format_seconds(waited) + " for them\n";
+}
+
+std::string speed_line(const Plan& plan) {
+  const StepAmount amount = step_amount(plan);
+  if (plan.decisions().micro_batch <= 0 || plan.simulation.step_seconds <= 0) return "";
+  const int devices = plan.decisions().mesh.pp * plan.mesh.dp * plan.mesh.tp;
+  const double rate = amount.count / plan.simulation.step_seconds;
+  const std::string unit = std::string(" ") + amount.unit + "/s";
+  std::string text = "speed      " + format_count(rate) + unit;
+  const double utilisation = flops_utilisation(plan);
+  if (utilisation <= 0) return text + "\n";
+  if (devices > 1) text += ", " + format_count(rate / devices) + unit + " a GPU";
+  return text + ", " + format_double(100 * utilisation, 1) + " % of the GPUs' peak (MFU)\n";
+}
+
 }  // namespace
 
 std::string plan_text(const Plan& plan, int columns) {
@@ -353,11 +265,11 @@ std::string plan_text(const Plan& plan, int columns) {
   const std::string disk = disk_table(plan.ledger, plan.memory.disk.bytes.count);
   if (!disk.empty()) text += disk + "\n";
   text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan) + offloaded_line(plan);
-  text += rows_line(plan);
+  text += rows_line(plan) + launch_line(plan);
   text += "memory     " + format_bytes(peak_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.device.count > 0) text += ", budget " + format_bytes(plan.memory.device.count);
   text += "\npredicted  " + format_seconds(simulation.step_seconds) + " a step, bubble " +
-          format_double(100 * simulation.bubble, 1) + " %\n";
+          format_double(100 * simulation.bubble, 1) + " %\n" + speed_line(plan);
   return text;
 }
 

@@ -2,6 +2,7 @@
 // decisions travel as a line of JSON, and each process makes the same programs of them.
 #include "strata/plan/planner.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "strata/plan/proposal.h"
@@ -33,7 +34,7 @@ TierPlacement placement_of(const json& text) {
 // Checked here, so that whoever runs the plan finds its programs checked.
 Plan completed(Plan plan, const PlanRequest& request) {
   plan.communication = communication_of(plan.steps, plan.micro_batches, costs_for(request),
-                                        plan.mesh, lane_seconds(plan, plan.costs));
+                                        plan.mesh, lane_seconds(plan, plan.costs), plan.recorded);
   if (request.schedule == ScheduleKind::kForward) {
     plan.steps.evaluation(plan.micro_batches);
   } else {
@@ -43,6 +44,47 @@ Plan completed(Plan plan, const PlanRequest& request) {
 }
 
 }  // namespace
+
+StepAmount step_amount(const Plan& plan) {
+  StepAmount amount;
+  for (int m = 0; m < plan.micro_batches; ++m) amount.count += plan.costs.scale(m);
+  const std::int64_t micro_batch = plan.decisions().micro_batch;
+  if (micro_batch <= 0) return amount;
+  const bool tokens = plan.sample_tokens > 0;
+  amount.count *= static_cast<double>(micro_batch * (tokens ? plan.sample_tokens : 1)) *
+                  static_cast<double>(plan.mesh.dp);
+  amount.unit = tokens ? "tokens" : "samples";
+  return amount;
+}
+
+double flops_utilisation(const Plan& plan) {
+  const double peak = plan.machine.device.peak, seconds = plan.simulation.step_seconds;
+  if (peak <= 0 || seconds <= 0 || plan.costs.weight_element_bytes != 2) return 0;
+  double flops = 0, micro_batches = 0;
+  for (const LayerCost& layer : plan.costs.layers) flops += 3 * layer.forward_flops;
+  for (int m = 0; m < plan.micro_batches; ++m) micro_batches += plan.costs.scale(m);
+  // Costs are those of a tensor-parallel rank and of one replica, as are the ranks of the pipeline.
+  return flops * micro_batches / (peak * plan.decisions().mesh.pp * seconds);
+}
+
+std::int64_t launches_of(const Plan& plan, int rank) {
+  const Program& program = plan.schedule().programs[rank];
+  const TierLayout& tiers = plan.decisions().tiers;
+  std::vector<bool> repeated(program.size());
+  if (!plan.recorded.empty())
+    for (const Segment& segment : plan.recorded[rank])
+      std::fill(repeated.begin() + static_cast<std::ptrdiff_t>(segment.begin),
+                repeated.begin() + static_cast<std::ptrdiff_t>(segment.end), true);
+  std::int64_t kernels = 0;
+  for (std::size_t position = 0; position < program.size(); ++position) {
+    if (repeated[position]) continue;
+    const Action& action = program[position];
+    for (int l = action.layers.begin; l < action.layers.end; ++l)
+      if (action.op != Op::kUpdate || !tiers[l].updates_on_host())
+        kernels += launches_of(plan.costs.layers[l], action.op);
+  }
+  return kernels;
+}
 
 LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs) {
   return lane_seconds(costs, plan.steps.shards(), plan.decisions().tiers, plan.rates);
@@ -56,16 +98,19 @@ Plan make_plan(const PlanRequest& request) {
 
 std::string decisions_text(const Plan& plan) {
   const StepDecisions& decisions = plan.decisions();
-  return json{{"bounds", decisions.partition.bounds},
-              {"recompute", decisions.recompute.layers()},
-              {"reduce_each", decisions.zero.reduce == ReduceMode::kEach},
-              {"tiers", placement_json(plan.placement)},
-              {"reduce_reason", plan.reduce_reason}}
-      .dump();
+  json text = {{"bounds", decisions.partition.bounds},
+               {"recompute", decisions.recompute.layers()},
+               {"reduce_each", decisions.zero.reduce == ReduceMode::kEach},
+               {"tiers", placement_json(plan.placement)},
+               {"reduce_reason", plan.reduce_reason}};
+  if (!plan.recorded.empty()) text["recorded"] = true;
+  return text.dump();
 }
 
-Plan follow_plan(const PlanRequest& request, const std::string& decided) {
+Plan follow_plan(const PlanRequest& given, const std::string& decided) {
   const json text = json::parse(decided);
+  PlanRequest request = given;
+  if (!text.value("recorded", false)) request.recording = RecordingPlan::kNever;
   Plan plan = evaluate(
       request,
       {.partition = {text.at("bounds").get<std::vector<int>>()},

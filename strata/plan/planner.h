@@ -26,6 +26,13 @@
 
 namespace strata {
 
+/// Whether devices repeat segments of a step that they were given once.
+enum class RecordingPlan : std::uint8_t {
+  kNever,
+  kIfItFits,  ///< pools of recorded segments take memory
+  kAlways,
+};
+
 struct PlanRequest {
   Dataflow dataflow;
   CostTable costs_none;   ///< operations keep all they need for backward
@@ -40,6 +47,7 @@ struct PlanRequest {
   MachineProfile machine = {};     ///< what its tiers move and update at
   int update_threads = 0;          ///< of a rank's updates on the host; 0: all cores
   bool updates_measured = true;    ///< the costs' update seconds are those of the host
+  RecordingPlan recording = RecordingPlan::kNever;  ///< where devices are given their work
 };
 
 /// What the ranks will run, and what it is predicted to take.
@@ -56,11 +64,29 @@ struct Plan {
   std::vector<TierTraffic> traffic = {};  ///< per rank; empty: nothing leaves the device
   TierBounds bounds = {};                 ///< of that
   std::string reduce_reason = {};         ///< one clause
+  RecordedPrograms recorded = {};         ///< empty: every action is performed
+  MachineProfile machine = {};            ///< for which it was made
+  std::int64_t sample_tokens = 0;         ///< as of the request
   Communication communication = {};       ///< only make_plan() and follow_plan() fill it
 
   const Schedule& schedule() const { return steps.proposed(micro_batches); }
   const StepDecisions& decisions() const { return steps.decisions(); }
 };
+
+/// What a step gets through, of all replicas: tokens, samples, or micro-batches of one where nobody said
+/// how many samples those have.
+struct StepAmount {
+  double count = 0;
+  const char* unit = "micro-batches";
+};
+StepAmount step_amount(const Plan& plan);
+
+/// Model FLOP/s utilisation: the operations of a forward and a backward (twice as many), of products alone
+/// and without what runs again, by what all devices could do by their data sheets in a step. 0: unknown.
+double flops_utilisation(const Plan& plan);
+
+/// Kernels that the rank's device is given one by one in a step, outside of recorded segments.
+std::int64_t launches_of(const Plan& plan, int rank);
 
 /// The table that the recompute mode chooses, without the mesh's seconds.
 const CostTable& costs_for(const PlanRequest& request);

@@ -68,15 +68,21 @@ class Proposer {
         .costs = costs_,
         .mesh = request_.mesh,
         .rates = rates_,
-        .placement = choices.tiers};
+        .placement = choices.tiers,
+        .machine = request_.machine,
+        .sample_tokens = request_.sample_tokens};
     const Schedule& schedule = plan.schedule();
     const ShardLayout& shards = plan.steps.shards();
     const TierLayout& tiers = plan.decisions().tiers;
+    if (request_.recording != RecordingPlan::kNever && costs_.launch.kernel > 0) {
+      for (const Program& program : schedule.programs)
+        plan.recorded.push_back(recorded_segments(plan.steps, program));
+    }
     plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,
                                collective_seconds(costs_, shards, request_.mesh.rates.dp),
-                               lane_seconds(plan, costs_));
+                               lane_seconds(plan, costs_), plan.recorded);
     plan.ledger = make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation,
-                              shards, request_.mesh.reads_in_place, tiers);
+                              shards, request_.mesh.reads_in_place, tiers, plan.recorded);
     if (!tiers.layers.empty()) add_traffic(plan);
     return plan;
   }
@@ -144,17 +150,9 @@ class Proposer {
     const auto layers = shard_bytes(costs_, shards, /*reads_in_place=*/true, tiers);
     for (const Program& program : plan.schedule().programs)
       plan.traffic.push_back(tier_traffic(program, costs_, layers, shards, tiers));
-    double amount = 0;
-    for (int m = 0; m < plan.micro_batches; ++m) amount += costs_.scale(m);
-    std::string unit = "micro-batches";
-    if (request_.micro_batch > 0) {
-      const bool tokens = request_.sample_tokens > 0;
-      const std::int64_t each = tokens ? request_.sample_tokens : 1;
-      amount *= static_cast<double>(request_.micro_batch * each * request_.mesh.dp);
-      unit = tokens ? "tokens" : "samples";
-    }
-    plan.bounds =
-        tier_bounds(plan.simulation, plan.schedule(), tiers.updates_at_once, amount, unit);
+    const StepAmount amount = step_amount(plan);
+    plan.bounds = tier_bounds(plan.simulation, plan.schedule(), tiers.updates_at_once,
+                              amount.count, amount.unit);
   }
 
   // The largest window that fits, where it is open and weights leave. What is computed twice makes
@@ -294,7 +292,9 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
   if (memory.activations != TierChoice::kAuto || memory.device.count == 0 ||
       decided.recompute.empty() || (!may_keep && !offloads))
     return plan;
-  const Proposer proposer(request);
+  PlanRequest same = request;
+  if (plan.recorded.empty()) same.recording = RecordingPlan::kNever;
+  const Proposer proposer(same);
   const auto choices_of = [&](const ActivationChoice& choice) {
     Choices choices{.partition = decided.partition,
                     .recompute = choice.recompute,
@@ -328,12 +328,21 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
 
 Plan propose(const PlanRequest& request) {
   const Proposer proposer(request);
+  PlanRequest performed = request;
+  performed.recording = RecordingPlan::kNever;
+  const Proposer performer(performed);
   const bool trains = request.schedule != ScheduleKind::kForward;
   const std::vector<TierPlacement> placements = tier_placements(request.memory, trains);
   STRATA_CHECK(!placements.empty(), "plan.propose");  // check_memory() refuses those
   std::optional<Plan> best;
   const auto consider = [&](const TierPlacement& tiers) {
     Plan plan = propose(request, proposer, tiers);
+    // The room of pools may be worth more than what launches take.
+    const bool tight = !fits(plan) || !plan.decisions().recompute.empty();
+    if (tight && !plan.recorded.empty() && request.recording == RecordingPlan::kIfItFits) {
+      Plan other = propose(performed, performer, tiers);
+      if (Proposer::better(other, plan)) plan = std::move(other);
+    }
     if (!best || Proposer::better(plan, *best)) best = std::move(plan);
   };
   for (TierPlacement tiers : placements) {

@@ -56,6 +56,13 @@ Alternative with_1f1b(Alternative from) {
   return from;
 }
 
+Alternative with_performed(Alternative from) {
+  if (from.request.recording != RecordingPlan::kAlways) return from;
+  from.request.recording = RecordingPlan::kIfItFits;
+  from.set("train.graph", "auto");
+  return from;
+}
+
 void halve(CostTable& costs, int micro_batches) {
   std::vector<double> halves;
   for (int i = 0; i < micro_batches; ++i) halves.insert(halves.end(), 2, costs.scale(i) / 2);
@@ -120,11 +127,11 @@ Alternative with_ranks(Alternative from, int ranks) {
 // The nearest first.
 std::vector<Alternative> alternatives(const PlanRequest& request) {
   const Alternative same{.request = request, .settings = {}};
-  const Alternative plain = with_auto(with_1f1b(same));
+  const Alternative plain = with_performed(with_auto(with_1f1b(same)));
   const Alternative leanest = with_tiers(plain);
-  std::vector<Alternative> all{with_auto(same), with_1f1b(same),
-                               plain,           with_tiers(same),
-                               leanest,         with_vertical(with_tiers(with_auto(same)))};
+  std::vector<Alternative> all{with_performed(same), with_auto(same),  with_1f1b(same),
+                               plain,                with_tiers(same), leanest,
+                               with_vertical(with_tiers(with_auto(same)))};
   if (trains(request) && request.mesh.dp > 1) {
     for (int zero = request.mesh.zero.stage + 1; zero <= kLastZeroStage; ++zero) {
       all.push_back(with_zero(same, zero));

@@ -58,6 +58,13 @@ class ComputeSeconds {
   std::array<std::unordered_map<std::uint64_t, double>, 2> known_;
 };
 
+// A message on its way.
+struct Arrival {
+  double given = 0;  // by its sender's host
+  double sent = 0;   // by its sender's device
+  double seconds = 0;
+};
+
 // A collective of all ranks: how many have come, and when the last one did.
 struct Collective {
   int ranks = 0;
@@ -75,7 +82,8 @@ struct SharedClock {
   const Dataflow* dataflow = nullptr;
   double rows_wait_seconds = 0;
   ComputeSeconds layer_seconds;
-  std::unordered_map<MessageKey, double, MessageHash> arrivals;
+  const RecordedPrograms* recorded = nullptr;
+  std::unordered_map<MessageKey, Arrival, MessageHash> arrivals;
   std::vector<Collective> collectives;
 };
 
@@ -124,12 +132,16 @@ class Clock : public Machine {
     if (is_compute(action.op)) wait_for_weights(action.layers);
     if (action.op == Op::kRecompute) wait_for_inputs(action);
     const double begin = now_;
+    if (is_receive(action.op)) await(action);
     now_ = end_of(action);
+    const double worked = now_ - begin;
+    if (is_given()) behind_host(action, begin);
     timeline_.events.push_back(event_of(action, begin));
     timeline_.events.back().end_seconds = now_;
-    if (is_compute(action.op) || action.op == Op::kUpdate) timeline_.busy_seconds += now_ - begin;
+    if (is_compute(action.op) || action.op == Op::kUpdate) timeline_.busy_seconds += worked;
     if (is_send(action.op)) {
-      shared_->arrivals[message_key(action, rank_)] = now_ + transfer_seconds(action);
+      shared_->arrivals[message_key(action, rank_)] = {host_, now_,
+                                                       now_ + transfer_seconds(action)};
     }
   }
 
@@ -138,9 +150,59 @@ class Clock : public Machine {
   RankTimeline take_timeline() { return std::move(timeline_); }
 
  private:
+  bool is_given() const { return shared_->costs->launch.kernel > 0; }
+
+  // Of an action that began then and would end now: when it does, given that the host has to give it first.
+  void behind_host(const Action& action, double begin) {
+    const int kernels = launches(action);
+    if (kernels == 0) return;
+    const double work = now_ - begin;
+    if (const Segment* segment = recorded_at(timeline_.events.size())) {
+      if (timeline_.events.size() == segment->begin) host_ += shared_->costs->launch.segment;
+      now_ = std::max(begin, host_) + work;
+    } else {
+      const double first = host_ + shared_->costs->launch.kernel;
+      host_ += kernels * shared_->costs->launch.kernel;
+      now_ = std::max(std::max(begin, first) + work, host_ + work / kernels);
+    }
+    timeline_.launch_wait_seconds += now_ - begin - work;
+    add_lane(LaneKind::kCompute, action.layers.begin, now_ - work, now_);
+  }
+
+  int launches(const Action& action) const {
+    int kernels = 0;
+    for (int l = action.layers.begin; l < action.layers.end; ++l)
+      if (action.op != Op::kUpdate || lanes_of(l) == nullptr)
+        kernels += launches_of(shared_->costs->layers[l], action.op);
+    return kernels;
+  }
+
+  // Of the action at a place of the program, which only moves on; null: it is performed.
+  const Segment* recorded_at(std::size_t position) {
+    if (shared_->recorded->empty()) return nullptr;
+    const std::vector<Segment>& segments = (*shared_->recorded)[rank_];
+    while (segment_ < segments.size() && position >= segments[segment_].end) ++segment_;
+    const bool within = segment_ < segments.size() && position >= segments[segment_].begin;
+    return within ? &segments[segment_] : nullptr;
+  }
+
+  // The host waits until it knows of the message, the device until it is there.
+  void await(const Action& action) {
+    const Arrival& arrival = shared_->arrivals.at(message_key(action, rank_));
+    host_ = std::max(host_, arrival.given);
+    if (is_given())
+      add_lane(LaneKind::kCommunicate, action.consumer, arrival.sent, arrival.seconds);
+  }
+
+  void add_lane(LaneKind lane, int layer, double begin, double end) {
+    if (end > begin) timeline_.lanes.push_back({lane, layer, begin, end});
+  }
+
   // Behind what the channel still has to do.
   double exchange(int layer, const std::vector<double>& seconds, double from) {
-    channel_free_ = std::max(channel_free_, from) + (seconds.empty() ? 0 : seconds[layer]);
+    const double begin = std::max(channel_free_, from);
+    channel_free_ = begin + (seconds.empty() ? 0 : seconds[layer]);
+    if (is_given()) add_lane(LaneKind::kCommunicate, layer, begin, channel_free_);
     return channel_free_;
   }
 
@@ -263,7 +325,9 @@ class Clock : public Machine {
     const std::vector<double>& gather = shared_->collective_seconds->gather;
     double seconds = 0;
     for (int l = layers.begin; !gather.empty() && l < layers.end; ++l) seconds += gather[l];
-    const double end = std::max(latest(layers, state_.updated_at, now_), channel_free_) + seconds;
+    const double begin = std::max(latest(layers, state_.updated_at, now_), channel_free_);
+    const double end = begin + seconds;
+    if (is_given()) add_lane(LaneKind::kCommunicate, layers.begin, begin, end);
     for (int l = layers.begin; l < layers.end; ++l)
       if (lanes_of(l) != nullptr) of_layer(state_.updated_at, l) = end;
     return end;
@@ -273,7 +337,7 @@ class Clock : public Machine {
     const double overhead = shared_->costs->overhead_seconds;
     if (is_compute(action.op)) return now_ + compute_seconds(action) + overhead;
     if (is_receive(action.op)) {
-      return std::max(now_, shared_->arrivals.at(message_key(action, rank_))) + overhead;
+      return std::max(now_, shared_->arrivals.at(message_key(action, rank_)).seconds) + overhead;
     }
     const auto [begin, end] = action.layers;
     double seconds = 0;
@@ -333,7 +397,9 @@ class Clock : public Machine {
 
   int rank_;
   SharedClock* shared_;
-  double now_ = 0;
+  double now_ = 0;   // of a device that is given its work: its own clock
+  double host_ = 0;  // and its host's: when it has given all until here
+  std::size_t segment_ = 0;  // recorded: the last one that was not behind
   LaneState state_;
   double channel_free_ = 0;     // when the last started collective of replicas ends
   double offloads_end_ = 0;     // of those that have been started
@@ -348,13 +414,14 @@ class Clock : public Machine {
 
 SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow,
                               const CostTable& costs, const CollectiveSeconds& collectives,
-                              const LaneSeconds& lanes) {
+                              const LaneSeconds& lanes, const RecordedPrograms& recorded) {
   SharedClock shared{.costs = &costs,
                      .num_ranks = schedule.num_ranks(),
                      .collective_seconds = &collectives,
                      .lanes = &lanes,
                      .dataflow = &dataflow,
-                     .layer_seconds = ComputeSeconds(costs)};
+                     .layer_seconds = ComputeSeconds(costs),
+                     .recorded = &recorded};
   if (!dataflow.ties.empty()) shared.owners.resize(dataflow.num_layers);
   for (const Tie& tie : dataflow.ties)
     for (const int user : tie.users) shared.owners[user].push_back(tie.owner);
@@ -460,6 +527,20 @@ Simulation simulate_step(const Schedule& schedule, SharedClock shared,
 
 }  // namespace
 
+int launches_of(const LayerCost& layer, Op op) {
+  switch (op) {
+    case Op::kForward:
+    case Op::kRecompute:
+      return layer.forward_launches;
+    case Op::kBackward:
+      return layer.backward_launches;
+    case Op::kUpdate:
+      return layer.update_launches;
+    default:
+      return 0;
+  }
+}
+
 std::vector<TraceEvent> row_of(const RankTimeline& rank) {
   std::vector<TraceEvent> row;
   double now = 0;
@@ -491,12 +572,13 @@ std::vector<LaneEvent> lanes_within(const RankTimeline& rank, double step_second
 
 Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const CostTable& costs, const CollectiveSeconds& collectives,
-                    const LaneSeconds& lanes) {
+                    const LaneSeconds& lanes, const RecordedPrograms& recorded) {
   STRATA_CHECK_EQ(costs.layers.size(), static_cast<std::size_t>(dataflow.num_layers),
                   "plan.simulate");
   STRATA_CHECK_EQ(costs.values.size(), dataflow.values.size(), "plan.simulate");
   STRATA_CHECK_EQ(partition.num_stages(), schedule.num_stages(), "plan.simulate");
-  SharedClock shared = make_shared_clock(schedule, dataflow, costs, collectives, lanes);
+  STRATA_CHECK(recorded.empty() || std::ssize(recorded) == schedule.num_ranks(), "plan.simulate");
+  SharedClock shared = make_shared_clock(schedule, dataflow, costs, collectives, lanes, recorded);
   std::vector<LaneState> states(schedule.num_ranks());
   Simulation simulation = simulate_step(schedule, shared, states);
   shared.rows_wait_seconds = rows_wait(costs, simulation);

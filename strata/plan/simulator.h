@@ -14,6 +14,12 @@
 /// and of weights on disk for their write, in the next step, too. So such a step is simulated behind
 /// another one, with what that one leaves on the lanes.
 ///
+/// A device that is given its work (CostTable::launch) has a clock of its own beside its host's. The host
+/// begins a step when the device has ended the one before; it gives an action's kernels one after another, a
+/// recorded segment at once, and a receive not before its sender's host has given what it waits for. An action
+/// begins when its first kernel has been given and the device is free, and ends when its work is done, but not
+/// before the last kernel, which is as long as the others, was given and done.
+///
 /// Units   seconds from the start of the step.
 /// Cost    linear in the number of actions.
 /// Errors  InternalError when the programs block each other; validate() says where and why.
@@ -25,6 +31,7 @@
 #include "strata/schedule/action.h"
 #include "strata/schedule/costs.h"
 #include "strata/schedule/dataflow.h"
+#include "strata/schedule/segments.h"
 #include "strata/schedule/trace.h"
 
 namespace strata {
@@ -35,6 +42,7 @@ struct RankTimeline {
   double idle_seconds = 0;          ///< the rest of the step
   double fetch_wait_seconds = 0;    ///< of it, compute that waited for weights
   double offload_wait_seconds = 0;  ///< of it, waiting for gradients to land on the host
+  double launch_wait_seconds = 0;   ///< of it, in which a device waited to be given work
   std::vector<LaneEvent> lanes;     ///< in the order of their start in the program
   std::vector<TraceEvent> events;   ///< one an action of the program, in its order; a receive's
                                     ///< event is its wait
@@ -78,6 +86,12 @@ struct LayerLanes {
 /// Per layer; empty: the host updates none.
 using LaneSeconds = std::vector<LayerLanes>;
 
+/// Kernels that a device is given for one layer of an action.
+int launches_of(const LayerCost& layer, Op op);
+
+/// Per rank: what its device was given once and repeats; empty: every action is performed.
+using RecordedPrograms = std::vector<std::vector<Segment>>;
+
 /// What the rank's row of a timeline shows: the events, and between them what it waited for, as a fetch
 /// (kPrefetchWeights) or an offload (kOffloadGradients).
 std::vector<TraceEvent> row_of(const RankTimeline& rank);
@@ -88,6 +102,6 @@ std::vector<LaneEvent> lanes_within(const RankTimeline& rank, double step_second
 
 Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                     const CostTable& costs, const CollectiveSeconds& collectives = {},
-                    const LaneSeconds& lanes = {});
+                    const LaneSeconds& lanes = {}, const RecordedPrograms& recorded = {});
 
 }  // namespace strata

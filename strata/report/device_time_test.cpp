@@ -38,6 +38,13 @@ TEST(DeviceTime, StandsInReportAndTrace) {
   input.measured = {.ranks = {{}}, .lanes = {kLanes}, .begin_seconds = 10, .step_seconds = 10};
   const std::string section = device_section(input);
   EXPECT_NE(section.find("before layer 8"), std::string::npos) << section;
+  EXPECT_NE(section.find("rank 0, measured"), std::string::npos) << section;
+  EXPECT_EQ(section.find("rank 0, predicted"), std::string::npos) << section;
+  input.predicted = {.ranks = {{}}, .lanes = {{{LaneKind::kCompute, 0, 0, 3}}}, .step_seconds = 4};
+  EXPECT_NE(device_section(input).find("rank 0, predicted</th><td>3.00 s, 75.0 %</td>"),
+            std::string::npos)
+      << device_section(input);
+  input.predicted = {};
   EXPECT_NE(section.find("55.0 %"), std::string::npos) << section;
   EXPECT_NE(to_html(input).find("id=\"devices\""), std::string::npos);
   input.measured.lanes = {{{LaneKind::kToDevice, 0, 11, 12}}};

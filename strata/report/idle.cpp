@@ -295,6 +295,15 @@ static_assert(std::size(kLooks) == kNumOps && is_in_order());
 
 const EventLook& look_of(Op op) { return kLooks[static_cast<int>(op)].look; }
 
+TimeSums sums_of(const TimeSplit& split) {
+  using enum TimeUse;
+  return {.work = split[kCompute] + split[kUpdate],
+          .exposed_communication = split[kTransfer] + split[kReduction],
+          .rank_waits = split[kFillAndDrain] + split[kImbalance],
+          .memory_waits = split[kLink] + split[kHostUpdate] + split[kDisk],
+          .other = split[kInput] + split[kOther]};
+}
+
 double TimeSplit::idle_seconds() const {
   double idle = 0;
   for (int use = 0; use < kNumTimeUses; ++use)

@@ -73,6 +73,16 @@ struct TimeSplit {
   double idle_seconds() const;
 };
 
+/// The same by what could be done about it; seconds that sum to the step's length, too.
+struct TimeSums {
+  double work = 0;
+  double exposed_communication = 0;  ///< transfers and reductions that no work hid
+  double rank_waits = 0;             ///< for ranks that had not made yet what was needed
+  double memory_waits = 0;           ///< for the link, the host's updates and the disk
+  double other = 0;
+};
+TimeSums sums_of(const TimeSplit& split);
+
 /// One split a rank, of the step from `begin_seconds` to `end_seconds`. `lanes`: of each rank; empty:
 /// none has any.
 std::vector<TimeSplit> attribute_time(const std::vector<std::vector<TraceEvent>>& ranks,

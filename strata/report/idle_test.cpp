@@ -192,5 +192,18 @@ TEST(TimeUse, HasANameForEveryValue) {
   EXPECT_STREQ(name_of(static_cast<TimeUse>(kNumTimeUses - 1)), "other");
 }
 
+TEST(TimeSums, CountEveryUseOnce) {
+  TimeSplit split;
+  double all = 0;
+  for (int use = 0; use < kNumTimeUses; ++use) all += split.seconds[use] = 1 << use;
+  const TimeSums sums = sums_of(split);
+  const auto bit = [](TimeUse use) { return 1 << static_cast<int>(use); };
+  EXPECT_EQ(sums.work, bit(TimeUse::kCompute) + bit(TimeUse::kUpdate));
+  EXPECT_EQ(sums.exposed_communication, bit(TimeUse::kTransfer) + bit(TimeUse::kReduction));
+  EXPECT_EQ(sums.rank_waits, bit(TimeUse::kFillAndDrain) + bit(TimeUse::kImbalance));
+  EXPECT_EQ(sums.work + sums.exposed_communication + sums.rank_waits + sums.memory_waits + sums.other,
+            all);
+}
+
 }  // namespace
 }  // namespace strata

@@ -49,6 +49,36 @@ class TimeBars {
            bars + "</div><div class=\"figures\">" + figures + "</div>";
   }
 
+  // The same as numbers; a column of which nobody has anything is left out.
+  std::string table() const {
+    constexpr std::pair<const char*, double TimeSums::*> kColumns[] = {
+        {"work", &TimeSums::work},
+        {"exposed communication", &TimeSums::exposed_communication},
+        {"waits for other ranks", &TimeSums::rank_waits},
+        {"waits for memory", &TimeSums::memory_waits},
+        {"other", &TimeSums::other}};
+    std::vector<std::pair<std::string, TimeSums>> sums;
+    for (std::size_t number = 0; number < ranks(); ++number)
+      for (const auto& [name, side] :
+           {std::pair{"predicted", &predicted_}, {"measured", &measured_}})
+        if (number < side->size() && total((*side)[number]) > 0)
+          sums.emplace_back("rank " + std::to_string(number) + ", " + name,
+                            sums_of((*side)[number]));
+    std::string head = "<td></td>", rows;
+    for (const auto& [column, seconds] : kColumns)
+      if (std::ranges::any_of(sums, [s = seconds](const auto& row) { return row.second.*s > 0; }))
+        head += "<th scope=\"col\">" + std::string(column) + "</th>";
+    for (const auto& row : sums) {
+      rows += "<tr><th scope=\"row\">" + row.first + "</th>";
+      for (const auto& [column, seconds] : kColumns)
+        if (std::ranges::any_of(sums, [s = seconds](const auto& any) { return any.second.*s > 0; }))
+          rows += "<td>" + format_seconds(row.second.*seconds) + "</td>";
+      rows += "</tr>";
+    }
+    return "<div class=\"scroll\"><table><thead><tr>" + head + "</tr></thead><tbody>" + rows +
+           "</tbody></table></div>";
+  }
+
  private:
   static std::vector<TimeSplit> splits(const ReportTimeline& side) {
     if (side.step_seconds <= 0) return {};
@@ -196,7 +226,8 @@ std::string idle_section(const ReportInput& input) {
          "lives "
          "on the host.</p></div></div>"
          "<div class=\"legend\">" +
-         bars.legend() + "</div><div class=\"memory\">" + rows + "</div></section>\n";
+         bars.legend() + "</div><div class=\"memory\">" + rows + "</div>" + bars.table() +
+         "</section>\n";
 }
 
 std::string memory_section(const ReportInput& input) {

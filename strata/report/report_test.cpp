@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "strata/base/errors.h"
+#include "strata/base/units.h"
 #include "strata/report/example_report_test.h"
 #include "strata/report/html.h"
 #include "strata/report/report.h"
@@ -259,6 +260,19 @@ TEST(TickDecimals, TellNeighboursApart) {
 TEST(SignedPercent, AlwaysHasASign) {
   EXPECT_EQ(signed_percent(0.0312), "+3.1\u00a0%");
   EXPECT_EQ(signed_percent(-0.05), "\u22125.0\u00a0%");
+}
+
+// A pipeline of two: it waits and it exchanges, but for no memory.
+TEST(Report, SaysInNumbersWhatNoWorkHid) {
+  const std::string html = to_html(example_report(2, 8));
+  EXPECT_TRUE(contains(html, "<th scope=\"col\">exposed communication</th>"));
+  EXPECT_TRUE(contains(html, "<th scope=\"col\">waits for other ranks</th>"));
+  EXPECT_FALSE(contains(html, "<th scope=\"col\">waits for memory</th>"));
+  for (const char* row : {"rank 0, predicted", "rank 0, measured", "rank 1, predicted"})
+    EXPECT_EQ(count(html, std::string("<th scope=\"row\">") + row + "</th>"), 1u) << row;
+  // Rank 0's step of the example is 8 x (60 + 126 ms) of work, and 36 of its update.
+  EXPECT_TRUE(contains(html, "<th scope=\"row\">rank 1, predicted</th><td>" +
+                                 format_seconds(8 * (0.06 + 0.126) + 0.036) + "</td>"));
 }
 
 }  // namespace

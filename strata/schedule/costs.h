@@ -30,6 +30,17 @@ struct LayerCost {
   std::int64_t forward_fixed_bytes = 0;
   std::int64_t backward_fixed_bytes = 0;
   bool recomputable = true;  ///< false: saves nothing beyond its inputs, so gains nothing
+  double forward_flops = 0;  ///< of one forward's products; 0: nobody counted them
+  // Kernels that a device is given for it, however small the micro-batch; 0: the rank does the work itself.
+  int forward_launches = 0;
+  int backward_launches = 0;
+  int update_launches = 0;
+};
+
+/// Seconds of a rank's host to give its device work. 0: the rank does the work itself.
+struct LaunchSeconds {
+  double kernel = 0;   ///< each, of an action that is performed
+  double segment = 0;  ///< of a recorded segment, whatever it holds
 };
 
 struct ValueCost {
@@ -55,8 +66,10 @@ struct CostTable {
   std::vector<double> micro_batch_scale;  ///< per micro-batch, 1 = full size; empty: all full
   int weight_element_bytes = 4;
   std::int64_t batch_bytes = 0;  ///< the mini-batch's own tensors, on every rank that reads them
-  std::int64_t workspace_bytes = 0;   ///< of a GPU's context and libraries, on every rank
+  std::int64_t context_bytes = 0;     ///< of a GPU's driver, on every rank; no tensor's
+  std::int64_t workspace_bytes = 0;   ///< what a GPU's libraries keep as tensors, on every rank
   std::int64_t allocation_block = 1;  ///< a GPU's allocator rounds every buffer up to these, bytes
+  LaunchSeconds launch;
   RowsCost rows;
   double scale(int micro_batch) const {
     return micro_batch_scale.empty() || micro_batch < 0 ? 1.0 : micro_batch_scale[micro_batch];

@@ -7,12 +7,10 @@
 // every recording. Inside, a wait would be for the copy of the step that was recorded.
 #include "strata/schedule/segments.h"
 
+#include <algorithm>
+
 namespace strata {
 namespace {
-
-bool runs_layers(Op op) {
-  return op == Op::kForward || op == Op::kRecompute || op == Op::kBackward;
-}
 
 bool any_of(const LayerRange& layers, const LayerSet& set) {
   for (int layer = layers.begin; layer < layers.end; ++layer)
@@ -85,7 +83,7 @@ LayerSet performed_layers(const StepPlan& plan, const Program& program, LayerSet
   for (bool grows = true; grows;) {
     grows = false;
     for (const Action& action : program) {
-      if (!runs_layers(action.op) || !any_of(action.layers, also)) continue;
+      if (!is_compute(action.op) || !any_of(action.layers, also)) continue;
       for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
         grows = grows || !also.has(layer);
         also.add(layer);
@@ -108,6 +106,19 @@ std::vector<Segment> segments_of(const StepPlan& plan, const Program& program,
     if (records) segments.back().end = position + 1;
     open = records;
   }
+  return segments;
+}
+
+bool runs_layers(const Program& program, const Segment& segment) {
+  return std::any_of(program.begin() + static_cast<std::ptrdiff_t>(segment.begin),
+                     program.begin() + static_cast<std::ptrdiff_t>(segment.end),
+                     [](const Action& action) { return is_compute(action.op); });
+}
+
+std::vector<Segment> recorded_segments(const StepPlan& plan, const Program& program) {
+  std::vector<Segment> segments = segments_of(plan, program, performed_layers(plan, program));
+  if (std::ranges::none_of(segments, [&](const Segment& s) { return runs_layers(program, s); }))
+    segments.clear();
   return segments;
 }
 

@@ -35,4 +35,11 @@ std::vector<Segment> segments_of(const StepPlan& plan, const Program& program,
                                  const LayerSet& performed,
                                  const std::function<bool(const Action&)>& also = {});
 
+/// What is recorded of a program that nothing but its plan keeps on the host: none where no segment runs
+/// layers, for the rest of a step is not worth it.
+std::vector<Segment> recorded_segments(const StepPlan& plan, const Program& program);
+
+/// Whether some of it runs layers.
+bool runs_layers(const Program& program, const Segment& segment);
+
 }  // namespace strata

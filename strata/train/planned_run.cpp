@@ -106,7 +106,8 @@ CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
           .keep_intermediates = keep_intermediates,
           .flops_per_second = flops_of(machine, recipe.train.precision),
           .memory_bytes_per_second =
-              known(static_cast<double>(machine.device.bandwidth.count), kAssumedMemoryRate)};
+              known(static_cast<double>(machine.device.bandwidth.count), kAssumedMemoryRate),
+          .counts_passes = machine.device.kind == MachineKind::kCuda};
 }
 
 Sequential model_of(const Recipe& recipe) {
@@ -121,12 +122,23 @@ AttentionShape attention_of(const Recipe& recipe) {
   return {.samples = recipe.train.micro_batch,
           .heads = std::max<std::int64_t>(1, model.heads / recipe.mesh.tp),
           .tokens = model.context,
-          .head_width = model.head_width > 0 ? model.head_width : model.width / model.heads};
+          .head_width = model.head_width > 0 ? model.head_width : model.width / model.heads,
+          .shares_keys = model.kv_heads > 0 && model.kv_heads < model.heads};
+}
+
+// A profile of a machine with a GPU says of its device what is a GPU's, and the other way round.
+MachineProfile with_device_of(const Recipe& recipe, MachineProfile machine) {
+  const MachineKind kind =
+      recipe.device_kind() == DeviceKind::kCuda ? MachineKind::kCuda : MachineKind::kCpu;
+  if (machine.device.kind == MachineKind::kCuda && kind == MachineKind::kCpu) machine.device = {};
+  machine.device.kind = kind;
+  return machine;
 }
 
 PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
-                         const MachineProfile& machine, int processes = 1) {
+                         const MachineProfile& given, int processes = 1) {
   const TrainOptions& train = recipe.train;
+  const MachineProfile machine = with_device_of(recipe, given);
   PlanRequest request{
       .dataflow = model.dataflow(),
       .costs_none = with_gpu_costs(byte_costs(model, cost_request(recipe, true, machine)), machine,
@@ -144,7 +156,10 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
       .sample_tokens = sample_tokens(recipe),
       .updates_at_once = train.clip == 0 && train.precision != at::kHalf,
       .machine = machine,
-      .updates_measured = false};
+      .updates_measured = false,
+      .recording = train.graph == GraphMode::kOff  ? RecordingPlan::kNever
+                   : train.graph == GraphMode::kOn ? RecordingPlan::kAlways
+                                                   : RecordingPlan::kIfItFits};
   if (recipe.recommender)
     request.costs_none.rows = request.costs_cheap.rows = estimated_rows(recipe, machine);
   check_bytes(request.costs_none);
@@ -166,9 +181,9 @@ PlanRequest with_convention(PlanRequest request, const ParameterBytes* bytes) {
 }
 
 // With mesh.auto, the mesh that the search finds; estimates alone, so the same in every process.
-Recipe with_mesh(Recipe recipe) {
+Recipe with_mesh(Recipe recipe, const MachineProfile& machine = {}) {
   if (!recipe.mesh.automatic) return recipe;
-  recipe.mesh = search_mesh(recipe).best();
+  recipe.mesh = search_mesh(recipe, machine).best();
   recipe.mesh.automatic = false;
   return recipe;
 }
@@ -200,17 +215,20 @@ void check_threads(const Recipe& recipe) {
 
 }  // namespace
 
-MeshSearch search_mesh(const Recipe& recipe) {
+MeshSearch search_mesh(const Recipe& recipe, const MachineProfile& machine) {
   MeshOptions asked = recipe.mesh;
   if (asked.ranks == 0 && asked.mesh().size() == 1) {
-    // `mesh: auto` alone: a rank for each process, or for each core of this one.
+    // `mesh: auto` alone: a rank for each process, or for each core of this one, or each GPU of a machine.
     const int processes = rendezvous_from_environment().processes;
-    asked.ranks = processes > 1 ? processes : std::max(1u, std::thread::hardware_concurrency());
+    const std::int64_t devices = machine.device.kind == MachineKind::kCuda
+                                     ? machine.peers.devices
+                                     : std::thread::hardware_concurrency();
+    asked.ranks = processes > 1 ? processes : std::max<std::int64_t>(1, devices);
   }
   return search_mesh(asked, mesh_limits(recipe), [&](const MeshOptions& mesh) {
     Recipe candidate = recipe;
     candidate.mesh = mesh;
-    return plan_request(candidate, model_of(candidate), {});
+    return plan_request(candidate, model_of(candidate), machine);
   });
 }
 
@@ -282,7 +300,8 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes, const LogDat
                              .optimizer = recipe.optimizer.kind,
                              .cache_file = default_probe_cache()};
   const bool keep = recipe.memory.recompute == RecomputeMode::kNone;
-  const CostRequest costs = cost_request(recipe, keep, request.machine);
+  CostRequest costs = cost_request(recipe, keep, request.machine);
+  costs.device = recipe.rank_device();
   probe_seconds(keep ? request.costs_none : request.costs_cheap, run.model, costs, options);
   if (recipe.recommender)
     request.costs_none.rows = request.costs_cheap.rows =
@@ -297,7 +316,7 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes, const LogDat
 
 PlannedRun plan_run(const Recipe& given, const MachineProfile& machine,
                     const ParameterBytes* convention) {
-  const Recipe recipe = with_mesh(given);
+  const Recipe recipe = with_mesh(given, machine);
   PlannedRun run = unplanned_run(recipe);
   run.plan = make_plan(with_convention(plan_request(recipe, run.model, machine), convention));
   return run;

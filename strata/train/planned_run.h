@@ -38,7 +38,7 @@ MachineProfile this_machine(const Recipe& recipe);
 Recipe on_machine(Recipe recipe, const MachineProfile& machine);
 
 /// The meshes that mesh.auto chooses from, best first.
-MeshSearch search_mesh(const Recipe& recipe);
+MeshSearch search_mesh(const Recipe& recipe, const MachineProfile& machine = {});
 
 /// How deep a model of this shape could be, by what leaves the device; empty without a budget.
 /// `convention`: of bytes a parameter (plan/zero_bytes.h), another system's; null: ours.

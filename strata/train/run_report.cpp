@@ -80,7 +80,7 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
   input.budget_bytes = recipe.memory.device.count;
   for (int rank = 0; rank < run.ranks; ++rank) {
     const RankLedger& ledger = run.plan.ledger[planned_rank(run, rank)];
-    ReportMemory memory{.predicted_peak = ledger.peak_bytes};
+    ReportMemory memory{.predicted_peak = ledger.at_peak.charged()};
     for (int kind = 0; kind < kNumByteKinds; ++kind)
       memory.kinds.emplace_back(name_of(static_cast<ByteKind>(kind)), ledger.at_peak.bytes[kind]);
     if (!result.records.empty()) memory.measured_peak = result.records.back().peak_bytes[rank];
@@ -90,6 +90,7 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
     ReportMemory on_host{.kinds = {{"weights", host.weights},
                                    {"gradients", host.gradients},
                                    {"states", host.states},
+                                   {"activations", host.activations},
                                    {"staging", host.staging}},
                          .predicted_peak = host.total()};
     if (!result.records.empty() && result.records.back().offload)

@@ -9,7 +9,8 @@ Sequential training_model(const Recipe& recipe, TensorSplit split) {
       recipe.recommender
           ? make_recommender(recipe.recommender->model, inputs_of(*recipe.recommender),
                              RecommenderOutput::kLoss, split, recipe.train.precision)
-          : make_model(recipe.model, DecoderOutput::kLoss, split, recipe.train.precision);
+          : make_model(recipe.model, DecoderOutput::kLoss, split, recipe.train.precision,
+                       recipe.device_kind());
   // Elsewhere weights lie where they did: sums of squares, and so losses, keep their bits.
   if (recipe.device_kind() == DeviceKind::kCuda) model.align_weights(kCudaWeightAlignmentBytes);
   return model;

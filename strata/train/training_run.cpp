@@ -55,6 +55,11 @@ TrainerOptions options_of(const RunState& state, BatchRows* rows, bool is_root) 
   options.rows = rows;
   options.disk.resume = holds_commits(state.request.resume);
   options.graph.shares_device = state.shares_device;
+  // Pools of recorded steps would not fit.
+  const Plan& plan = state.run.plan;
+  if (plan.costs.launch.kernel > 0 && plan.recorded.empty() &&
+      options.graph.mode == GraphMode::kAuto)
+    options.graph.mode = GraphMode::kOff;
   if (is_root)
     options.graph.say = [](const std::string& text) { std::cerr << "graph: " + text + "\n"; };
   return options;
@@ -438,6 +443,8 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
   }
   result.median_step_seconds = median(std::move(seconds));
   result.median_bubble = median(std::move(bubbles));
+  // Spans of a rank that gives its work to a device are those of giving.
+  if (recipe.device_kind() != DeviceKind::kCpu) result.layers.clear();
   // With tensor parallelism a layer's spans hold its messages, which the probe's don't; replicas
   // share the update, which the probe does whole.
   if (run.model.split().ranks == 1) {
