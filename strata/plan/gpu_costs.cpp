@@ -10,7 +10,7 @@ constexpr std::int64_t kTile = 128;  // attention's kernels work on whole tiles 
 
 // Of a machine that does not say. A launch: 7 µs is what a host needs to perform an operator and launch its
 // kernel; 5 of them were measured on a host without a GPU, 2 are the driver's (docs/planning.md).
-constexpr std::int64_t kContext = std::int64_t{512} << 20, kWorkspace = std::int64_t{32} << 20;
+constexpr std::int64_t kWorkspace = std::int64_t{32} << 20;
 constexpr double kLaunch = 7e-6, kGraphLaunch = 10e-6;
 
 // Of the rate of products: 306 and 166 of 798 TFLOP/s, of heads of 128 and 8,192 tokens, causal. Backward is
@@ -106,7 +106,7 @@ CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine,
                          const AttentionShape& attention) {
   if (machine.device.kind != MachineKind::kCuda) return costs;
   costs.allocation_block = kAllocationBlock;
-  costs.context_bytes = known(machine.device.context.count, kContext);
+  costs.context_bytes = machine.device.context.count;
   costs.workspace_bytes = known(machine.device.workspace.count, kWorkspace);
   costs.launch = {.kernel = known(machine.device.launch, kLaunch),
                   .segment = known(machine.device.graph_launch, kGraphLaunch)};

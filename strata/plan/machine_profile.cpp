@@ -42,6 +42,9 @@ constexpr PublishedGpu kPublished[] = {
 // memory updates reach less.
 constexpr double kReachedProducts = 0.8, kReachedMemory = 0.9, kReachedUpdates = 0.7;
 
+// Of a driver that has loaded libraries of products: of that order, whatever the GPU.
+constexpr std::int64_t kContext = std::int64_t{512} << 20;
+
 MachineProfile profile_of(const PublishedGpu& gpu) {
   const auto rate = [](double bytes) { return Bytes{static_cast<std::int64_t>(bytes)}; };
   MachineProfile machine{.name = std::string(gpu.module) + ", eight a machine",
@@ -53,6 +56,7 @@ MachineProfile profile_of(const PublishedGpu& gpu) {
                     .fp16 = kReachedProducts * gpu.peak,
                     .kind = MachineKind::kCuda,
                     .multiprocessors = gpu.multiprocessors,
+                    .context = {kContext},
                     .peak = gpu.peak};
   machine.link = {.to_device = rate(gpu.pcie), .to_host = rate(gpu.pcie), .latency = 1e-5};
   machine.peers = {.devices = 8, .bandwidth = rate(gpu.nvlink)};

@@ -130,7 +130,8 @@ AttentionShape attention_of(const Recipe& recipe) {
 MachineProfile with_device_of(const Recipe& recipe, MachineProfile machine) {
   const MachineKind kind =
       recipe.device_kind() == DeviceKind::kCuda ? MachineKind::kCuda : MachineKind::kCpu;
-  if (machine.device.kind == MachineKind::kCuda && kind == MachineKind::kCpu) machine.device = {};
+  if (machine.device.kind == MachineKind::kCuda && kind == MachineKind::kCpu)
+    machine.device = {}, machine.link = {}, machine.peers = {};
   machine.device.kind = kind;
   return machine;
 }
