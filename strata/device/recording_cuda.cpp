@@ -1,7 +1,10 @@
 // A capture takes what the calling thread gives to its current stream and does none of it, so the first
 // replay is part of recording. Each recording has a pool of its own: addresses are then nobody else's, at the
-// price that two recordings of one step don't share what they need in turn.
+// price that two recordings of one step don't share what they need in turn. What performed steps have left in the
+// allocator's cache is given back first: a pool may not use it, and while it is filled nothing is given back, so that
+// a step would need its memory twice.
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 
 #include "strata/device/recording.h"
 
@@ -11,6 +14,7 @@ namespace {
 class CudaRecording final : public Recording {
  public:
   void record(std::function<void()> work) override {
+    c10::cuda::CUDACachingAllocator::emptyCache();
     // Of this thread alone: others may allocate and copy meanwhile.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {

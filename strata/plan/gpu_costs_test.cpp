@@ -184,6 +184,9 @@ TEST(Launches, OfARecordedStepAreOne) {
   ASSERT_EQ(plan.recorded.size(), 1u);
   EXPECT_EQ(plan.recorded[0].size(), 1u);
   EXPECT_NEAR(plan.simulation.step_seconds, 10e-6 + kWork, 1e-12);
+  // Only one, or the device would wait for the others, too.
+  const Plan slow = Step{.segment = 0.1, .recording = RecordingPlan::kAlways}.plan();
+  EXPECT_NEAR(slow.simulation.step_seconds, 0.1 + kWork, 1e-12);
   EXPECT_EQ(launches_of(plan, 0), 0);
   EXPECT_EQ(plan.ledger[0].at_peak[ByteKind::kPools], 0);
 }

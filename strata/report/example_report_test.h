@@ -163,6 +163,38 @@ inline ReportTimeline example_offloaded_step(int layers, double stretch, double 
   return timeline;
 }
 
+/// A step of two replicas on devices of their own: hosts give forwards and backwards ahead of the devices, whose
+/// gradients are exchanged behind each layer's backward; in front of the first layer and between two others a
+/// device waits for its host. `stretch` makes all of it slower.
+inline ReportTimeline example_device_step(int layers, double stretch, double begin_seconds) {
+  const double work = 0.004 * stretch, launch = 0.0012 * stretch, exchange = 0.009 * stretch;
+  ReportTimeline timeline{.ranks = {{}, {}}, .lanes = {{}, {}}, .begin_seconds = begin_seconds};
+  for (int rank = 0; rank < 2; ++rank) {
+    std::vector<LaneEvent>& lanes = timeline.lanes[rank];
+    double host = begin_seconds, device = begin_seconds, link = begin_seconds;
+    const auto give = [&](Op op, int layer, double seconds) {
+      timeline.ranks[rank].push_back({op, 0, 0, layer, host, host + launch});
+      host += launch;
+      if (layer == 3 && rank == 1) device += 0.005 * stretch;  // it was given late
+      device = std::max(device, host);
+      lanes.push_back({LaneKind::kCompute, layer, device, device + seconds});
+      device += seconds;
+    };
+    for (int layer = 0; layer < layers; ++layer) give(Op::kForward, layer, work);
+    for (int layer = layers - 1; layer >= 0; --layer) {
+      give(Op::kBackward, layer, 2 * work);
+      link = std::max(link, device);
+      lanes.push_back({LaneKind::kCommunicate, layer, link, link + exchange});
+      link += exchange;
+    }
+    timeline.ranks[rank].push_back({Op::kReduceNormAndLoss, -1, -1, -1, host, link});
+    timeline.ranks[rank].push_back({Op::kUpdate, -1, -1, 0, link, link + work});
+    lanes.push_back({LaneKind::kCompute, 0, link, link + work});
+    timeline.step_seconds = std::max(timeline.step_seconds, link + work - begin_seconds);
+  }
+  return timeline;
+}
+
 inline std::vector<StepRecord> example_records(int steps) {
   std::vector<StepRecord> records;
   for (int i = 1; i <= steps; ++i) {

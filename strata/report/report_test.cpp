@@ -205,12 +205,18 @@ TEST(Report, SaysWhichFileCannotBeWritten) {
   }
 }
 
-// To look at: STRATA_REPORT=/tmp/report.html report_test --gtest_filter=Report.*
+// To look at: STRATA_REPORT=/tmp/report.html report_test --gtest_filter=Report.*; with STRATA_REPORT_DEVICES=1 of
+// ranks on devices of their own.
 TEST(Report, IsWrittenWhereAPersonCanLookAtIt) {
   const char* path = std::getenv("STRATA_REPORT");
   const std::string file = path ? path : testing::TempDir() + "strata_report_test.html";
   const char* ranks = std::getenv("STRATA_REPORT_RANKS");
-  write_report(file, example_report(ranks ? std::atoi(ranks) : 2, 8));
+  ReportInput input = example_report(ranks ? std::atoi(ranks) : 2, 8);
+  if (std::getenv("STRATA_REPORT_DEVICES")) {
+    input.predicted = example_device_step(12, 1.0, 0);
+    input.measured = example_device_step(12, 1.1, 5000);
+  }
+  write_report(file, input);
   EXPECT_TRUE(path || std::remove(file.c_str()) == 0);
 }
 
@@ -260,6 +266,21 @@ TEST(TickDecimals, TellNeighboursApart) {
 TEST(SignedPercent, AlwaysHasASign) {
   EXPECT_EQ(signed_percent(0.0312), "+3.1\u00a0%");
   EXPECT_EQ(signed_percent(-0.05), "\u22125.0\u00a0%");
+}
+
+// Both ranks' devices, predicted and measured; what one did is shown as numbers beside its lanes.
+TEST(Report, ShowsWhatDevicesDid) {
+  ReportInput input = example_report(2);
+  input.predicted = example_device_step(12, 1.0, 0);
+  input.measured = example_device_step(12, 1.1, 5000);
+  const std::string html = to_html(input);
+  EXPECT_EQ(count(html, "class=\"lane measured\""), 2u * 2);
+  EXPECT_EQ(count(html, ">device</text>"), 2u);
+  EXPECT_EQ(count(html, ">collectives</text>"), 2u);
+  const std::string devices = html.substr(html.find("id=\"devices\""));
+  // Twelve forwards of 4 ms, backwards of 8, and the update.
+  EXPECT_TRUE(contains(devices, "rank 0, predicted</th><td>" +
+                                    format_seconds(12 * 0.012 + 0.004) + ", "));
 }
 
 // A pipeline of two: it waits and it exchanges, but for no memory.
