@@ -37,7 +37,10 @@ WeightSpec vector_spec(std::string name, std::int64_t size, Init::Kind kind,
 class DecoderLayer : public Layer {
  public:
   explicit DecoderLayer(const DecoderSetup& setup)
-      : options_(setup.options), split_(setup.split), precision_(setup.precision), device_(setup.device) {}
+      : options_(setup.options),
+        split_(setup.split),
+        precision_(setup.precision),
+        device_(setup.device) {}
 
  protected:
   /// A signature: kind, sizes, split, precision.

@@ -51,7 +51,8 @@ Sequential make_model(const DecoderOptions& given, DecoderOutput output, TensorS
   const DecoderOptions options = completed(given);
   split.sequence = split.sequence && split.ranks > 1;
   check_split(options, split);
-  const DecoderSetup setup{.options = options, .split = split, .precision = precision, .device = device};
+  const DecoderSetup setup{
+      .options = options, .split = split, .precision = precision, .device = device};
   const DecoderParts parts =
       options.kind == DecoderKind::kLlama ? llama_parts(setup) : gpt_parts(setup);
   const bool loss = output == DecoderOutput::kLoss;

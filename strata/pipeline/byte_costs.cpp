@@ -108,8 +108,8 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     double pass = 0;  // seconds
     if (request.counts_passes) {
       const std::int64_t saved = kept.of(model.layer(layer), inputs, /*keep=*/true).saved;
-      pass = passed_bytes(model.layer(layer), inputs, flops, saved) /
-             request.memory_bytes_per_second;
+      pass =
+          passed_bytes(model.layer(layer), inputs, flops, saved) / request.memory_bytes_per_second;
     }
     const std::int64_t own = layout.own_numel;
     std::int64_t input_bytes = 0;

@@ -31,7 +31,8 @@ struct ProbeOptions {
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   std::string cache_file;                       ///< empty: no cache
   std::function<double()> clock = now_seconds;  ///< seconds; called by all ranks
-  std::function<Stream(Device)> stream = &Stream::compute;  ///< with a queue: its events are the clock
+  std::function<Stream(Device)> stream =
+      &Stream::compute;  ///< with a queue: its events are the clock
 };
 
 /// What a layer's seconds are cached under, by layer: signature and shapes, precision, optimizer,

@@ -8,8 +8,8 @@ namespace {
 constexpr std::int64_t kAllocationBlock = 512;
 constexpr std::int64_t kTile = 128;  // attention's kernels work on whole tiles of tokens
 
-// Of a machine that does not say. A launch: 7 µs is what a host needs to perform an operator and launch its
-// kernel; 5 of them were measured on a host without a GPU, 2 are the driver's (docs/planning.md).
+// Of a machine that does not say. A launch: what a host without a GPU took to perform an operator that has next
+// to nothing to compute (docs/planning.md).
 constexpr std::int64_t kWorkspace = std::int64_t{32} << 20;
 constexpr double kLaunch = 7e-6, kGraphLaunch = 10e-6;
 
@@ -40,16 +40,15 @@ double product_rate(const MachineProfile& machine, int element_bytes) {
 // the copies of keys and values that heads share; less what its MLP has let go by then.
 std::int64_t attention_peak_bytes(const AttentionShape& attention, std::int64_t sums,
                                   std::int64_t element_bytes, const LayerCost& layer) {
-  const std::int64_t heads = attention.samples * attention.tokens * attention.heads *
-                             attention.head_width * element_bytes;
+  const std::int64_t heads =
+      attention.samples * attention.tokens * attention.heads * attention.head_width * element_bytes;
   return sums + (attention.shares_keys ? 5 : 3) * heads - layer.input_bytes;
 }
 
 void add_attention(CostTable& costs, const MachineProfile& machine,
                    const AttentionShape& attention) {
   if (attention.heads == 0) return;
-  const std::int64_t sums =
-      attention_workspace_bytes(attention, machine.device.multiprocessors);
+  const std::int64_t sums = attention_workspace_bytes(attention, machine.device.multiprocessors);
   // However short a micro-batch is, its groups fill the GPU.
   AttentionShape one = attention;
   one.samples = 1;
@@ -75,8 +74,7 @@ void add_attention(CostTable& costs, const MachineProfile& machine,
 
 // The norm reads a layer's gradient, and the next step begins with zeros.
 double gradient_seconds(const CostTable& costs, const LayerCost& layer, double bandwidth) {
-  const double elements =
-      static_cast<double>(layer.weight_bytes) / costs.weight_element_bytes;
+  const double elements = static_cast<double>(layer.weight_bytes) / costs.weight_element_bytes;
   return bandwidth > 0 ? 2 * elements * sizeof(float) / bandwidth : 0;
 }
 

@@ -42,8 +42,8 @@ std::int64_t attention_workspace_bytes(const AttentionShape& attention,
 inline constexpr int kBlockForwardLaunches = 10, kBlockBackwardLaunches = 36;
 /// Of what stands at a model's ends: an embedding, a head. At most.
 inline constexpr int kEndForwardLaunches = 3, kEndBackwardLaunches = 14;
-/// Of a layer's update: its squares, the constants of the step, the optimizer, the gradient cleared.
-inline constexpr int kUpdateLaunches = 5;
+/// Of a layer's update: sums of squares cleared and made, the optimizer, the gradient cleared.
+inline constexpr int kUpdateLaunches = 4;
 
 /// Device seconds: no kernel is shorter.
 inline constexpr double kShortestKernel = 2e-6;

@@ -169,8 +169,8 @@ TEST(Launches, BindAStepWhoseHostIsSlower) {
   const Plan plan = Step{.launch = 1e-3}.plan();
   const double host = 1e-3 * 4 * (2 * kForward + 2 * kBackward + kUpdate);
   EXPECT_NEAR(plan.simulation.step_seconds, host + 0.5e-3 / kUpdate, 1e-12);
-  EXPECT_NEAR(plan.simulation.ranks[0].launch_wait_seconds,
-              plan.simulation.step_seconds - kWork, 1e-12);
+  EXPECT_NEAR(plan.simulation.ranks[0].launch_wait_seconds, plan.simulation.step_seconds - kWork,
+              1e-12);
   double lanes = 0;
   for (const LaneEvent& event : plan.simulation.ranks[0].lanes) {
     EXPECT_EQ(event.lane, LaneKind::kCompute);
@@ -204,16 +204,16 @@ TEST(Launches, OfAPipelineAreSegmentsBetweenMessages) {
   EXPECT_NEAR(work, kWork / 2, 1e-12);
   // Nothing waits for its host but the first forward; then the second rank waits for the value.
   const double forward = 2e-3, backward = 4e-3, update = 1e-3;
-  EXPECT_NEAR(plan.simulation.step_seconds,
-              10e-6 + forward + kTransfer + 2 * (forward + backward) + kTransfer + backward + update,
-              1e-9);
+  EXPECT_NEAR(
+      plan.simulation.step_seconds,
+      10e-6 + forward + kTransfer + 2 * (forward + backward) + kTransfer + backward + update, 1e-9);
 }
 
 // What the sender's host has not given, the receiver's cannot give on: behind 6 ms of launches there are 34 more.
 TEST(Launches, OfTheSecondRankBeginWhenTheFirstHasSent) {
   const Plan plan = Step{.launch = 1e-3, .ranks = 2, .micro_batches = 1}.plan();
-  const TraceEvent& backward = *std::ranges::find(plan.simulation.ranks[1].events, Op::kBackward,
-                                                  &TraceEvent::op);
+  const TraceEvent& backward =
+      *std::ranges::find(plan.simulation.ranks[1].events, Op::kBackward, &TraceEvent::op);
   const double host = 1e-3 * 2 * (kForward + kForward + kBackward);
   EXPECT_NEAR(backward.end_seconds, host + 4e-3 / (2 * kBackward), 1e-12);
 }
@@ -224,7 +224,9 @@ TEST(Launches, OfTheSecondRankBeginWhenTheFirstHasSent) {
 // which cannot use what that let go.
 TEST(Launches, OfSegmentsKeepPoolsThatAddUp) {
   const auto peak = [](RecordingPlan recording, int micro_batches) {
-    return Step{.recording = recording, .ranks = 2, .micro_batches = micro_batches}.plan().ledger[0];
+    return Step{.recording = recording, .ranks = 2, .micro_batches = micro_batches}
+        .plan()
+        .ledger[0];
   };
   for (const int micro_batches : {2, 8}) {
     const RankLedger performed = peak(RecordingPlan::kNever, micro_batches);
@@ -272,7 +274,8 @@ TEST(Utilisation, IsOfTheDataSheet) {
   for (LayerCost& layer : request.costs_cheap.layers) layer.forward_flops = 1e9;
   request.costs_cheap.weight_element_bytes = 2;
   const Plan plan = make_plan(request);
-  EXPECT_NEAR(flops_utilisation(plan), 3e9 * 2 * 4 / (989e12 * plan.simulation.step_seconds), 1e-12);
+  EXPECT_NEAR(flops_utilisation(plan), 3e9 * 2 * 4 / (989e12 * plan.simulation.step_seconds),
+              1e-12);
   request.costs_cheap.weight_element_bytes = 4;  // the sheet's number is one of 16 bit
   EXPECT_EQ(flops_utilisation(make_plan(request)), 0);
 }

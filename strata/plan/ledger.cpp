@@ -416,9 +416,9 @@ class Bookkeeper {
   std::set<std::pair<int, int>> fetched_;  // (layer, micro-batch): inputs that came back
   std::vector<std::pair<int, int>> activations_leaving_;  // per rank: the same, being offloaded
   std::vector<std::int64_t> host_activations_;            // per rank
-  std::vector<int> leaving_;  // per rank: the layer whose gradient is being offloaded
+  std::vector<int> leaving_;         // per rank: the layer whose gradient is being offloaded
   std::vector<SegmentPools> pools_;  // per rank
-  int rank_ = 0;              // of the action being performed
+  int rank_ = 0;                     // of the action being performed
   int position_ = 0;
   int micro_batch_ = -1;
   std::int64_t action_peak_ = 0;
@@ -427,10 +427,9 @@ class Bookkeeper {
 }  // namespace
 
 const char* name_of(ByteKind kind) {
-  constexpr const char* kNames[kNumByteKinds] = {"weights", "gradients",  "states",     "replicas",
-                                                 "saved",   "values",     "transients", "buffers",
-                                                 "batch",   "context",    "workspaces",
-                                                 "pools",   "rounding"};
+  constexpr const char* kNames[kNumByteKinds] = {
+      "weights", "gradients", "states",  "replicas",   "saved", "values",  "transients",
+      "buffers", "batch",     "context", "workspaces", "pools", "rounding"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -30,12 +30,12 @@ struct PublishedGpu {
   double host_bandwidth;
 };
 constexpr PublishedGpu kPublished[] = {
-    {"a100", "an A100 SXM of 80 GB", 80'000'000'000, 2.039e12, 19.5e12, 312e12, 108, 32e9, 300e9, 25e9,
-     250'000'000'000, 51e9},
+    {"a100", "an A100 SXM of 80 GB", 80'000'000'000, 2.039e12, 19.5e12, 312e12, 108, 32e9, 300e9,
+     25e9, 250'000'000'000, 51e9},
     {"h100", "an H100 SXM of 80 GB", 80'000'000'000, 3.35e12, 67e12, 989e12, 132, 64e9, 450e9, 50e9,
      250'000'000'000, 77e9},
-    {"h200", "an H200 SXM of 141 GB", 141'000'000'000, 4.8e12, 67e12, 989e12, 132, 64e9, 450e9, 50e9,
-     250'000'000'000, 77e9},
+    {"h200", "an H200 SXM of 141 GB", 141'000'000'000, 4.8e12, 67e12, 989e12, 132, 64e9, 450e9,
+     50e9, 250'000'000'000, 77e9},
 };
 
 // Of the sheet: others have seen an H100 reach 798 of 989 TFLOP/s at 8192³ and copy at 3.0 of 3.35 TB/s. Of a host's

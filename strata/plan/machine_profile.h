@@ -26,11 +26,11 @@ struct MachineProfile {
     double fp32 = 0, bf16 = 0, fp16 = 0;  ///< operations a second, of large products
     MachineKind kind = MachineKind::kCpu;
     std::int64_t multiprocessors = 0;
-    Bytes context;      ///< of the driver and its libraries, before the first tensor
-    Bytes workspace;    ///< of products, a stream
+    Bytes context;            ///< of the driver and its libraries, before the first tensor
+    Bytes workspace;          ///< of products, a stream
     double launch = 0;        ///< seconds of the host to give it one kernel of an operator
     double graph_launch = 0;  ///< and a recorded segment
-    double peak = 0;          ///< operations a second in 16 bit by its data sheet, which nobody reaches
+    double peak = 0;  ///< operations a second in 16 bit by its data sheet, which nobody reaches
   } device = {};
   struct {
     std::int64_t devices = 0;  ///< of one machine

@@ -58,8 +58,9 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
     trial.fits = fits(plan);
     trial.step_seconds = plan.simulation.step_seconds;
     trial.peak_bytes = peak_bytes(plan.ledger);
-    trial.communication = communication_of(plan.steps, plan.micro_batches, costs_for(request),
-                                           plan.mesh, lane_seconds(plan, plan.costs), plan.recorded);
+    trial.communication =
+        communication_of(plan.steps, plan.micro_batches, costs_for(request), plan.mesh,
+                         lane_seconds(plan, plan.costs), plan.recorded);
     const Communication& sent = trial.communication;
     trial.bubble_seconds = std::max(0.0, plan.simulation.bubble * plan.simulation.step_seconds -
                                              sent.exposed_pp_seconds - sent.exposed_dp_seconds);

@@ -230,8 +230,7 @@ std::string launch_line(const Plan& plan) {
   for (const RankTimeline& rank : plan.simulation.ranks)
     waited = std::max(waited, rank.launch_wait_seconds);
   std::size_t segments = 0;
-  for (const std::vector<Segment>& rank : plan.recorded)
-    segments = std::max(segments, rank.size());
+  for (const std::vector<Segment>& rank : plan.recorded) segments = std::max(segments, rank.size());
   std::int64_t kernels = 0;
   for (int rank = 0; rank < plan.schedule().num_ranks(); ++rank)
     kernels = std::max(kernels, launches_of(plan, rank));

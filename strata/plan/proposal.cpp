@@ -151,8 +151,8 @@ class Proposer {
     for (const Program& program : plan.schedule().programs)
       plan.traffic.push_back(tier_traffic(program, costs_, layers, shards, tiers));
     const StepAmount amount = step_amount(plan);
-    plan.bounds = tier_bounds(plan.simulation, plan.schedule(), tiers.updates_at_once,
-                              amount.count, amount.unit);
+    plan.bounds = tier_bounds(plan.simulation, plan.schedule(), tiers.updates_at_once, amount.count,
+                              amount.unit);
   }
 
   // The largest window that fits, where it is open and weights leave. What is computed twice makes

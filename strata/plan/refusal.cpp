@@ -129,8 +129,12 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
   const Alternative same{.request = request, .settings = {}};
   const Alternative plain = with_performed(with_auto(with_1f1b(same)));
   const Alternative leanest = with_tiers(plain);
-  std::vector<Alternative> all{with_performed(same), with_auto(same),  with_1f1b(same),
-                               plain,                with_tiers(same), leanest,
+  std::vector<Alternative> all{with_performed(same),
+                               with_auto(same),
+                               with_1f1b(same),
+                               plain,
+                               with_tiers(same),
+                               leanest,
                                with_vertical(with_tiers(with_auto(same)))};
   if (trains(request) && request.mesh.dp > 1) {
     for (int zero = request.mesh.zero.stage + 1; zero <= kLastZeroStage; ++zero) {

@@ -397,8 +397,8 @@ class Clock : public Machine {
 
   int rank_;
   SharedClock* shared_;
-  double now_ = 0;   // of a device that is given its work: its own clock
-  double host_ = 0;  // and its host's: when it has given all until here
+  double now_ = 0;           // of a device that is given its work: its own clock
+  double host_ = 0;          // and its host's: when it has given all until here
   std::size_t segment_ = 0;  // recorded: the last one that was not behind
   LaneState state_;
   double channel_free_ = 0;     // when the last started collective of replicas ends

@@ -96,12 +96,13 @@ std::string row_of(const ReportTimeline& side, std::size_t rank, const char* nam
 
 std::string device_section(const ReportInput& input) {
   std::string rows;
-  for (std::size_t rank = 0; rank < std::max(input.predicted.lanes.size(), input.measured.lanes.size());
-       ++rank)
+  for (std::size_t rank = 0;
+       rank < std::max(input.predicted.lanes.size(), input.measured.lanes.size()); ++rank)
     rows += row_of(input.predicted, rank, "predicted") + row_of(input.measured, rank, "measured");
   if (rows.empty()) return "";
   return "<section class=\"card\" id=\"devices\"><div class=\"head\"><div><h2>Devices</h2>"
-         "<p>What each did with the step of the timeline, by its own clock. In gaps it waited for its "
+         "<p>What each did with the step of the timeline, by its own clock. In gaps it waited for "
+         "its "
          "rank to give it something.</p></div></div>"
          "<div class=\"scroll\"><table><thead><tr><td></td><th scope=\"col\">computes</th>"
          "<th scope=\"col\">only communicates</th><th scope=\"col\">only copies</th>"

@@ -201,8 +201,9 @@ TEST(TimeSums, CountEveryUseOnce) {
   EXPECT_EQ(sums.work, bit(TimeUse::kCompute) + bit(TimeUse::kUpdate));
   EXPECT_EQ(sums.exposed_communication, bit(TimeUse::kTransfer) + bit(TimeUse::kReduction));
   EXPECT_EQ(sums.rank_waits, bit(TimeUse::kFillAndDrain) + bit(TimeUse::kImbalance));
-  EXPECT_EQ(sums.work + sums.exposed_communication + sums.rank_waits + sums.memory_waits + sums.other,
-            all);
+  EXPECT_EQ(
+      sums.work + sums.exposed_communication + sums.rank_waits + sums.memory_waits + sums.other,
+      all);
 }
 
 }  // namespace

@@ -279,8 +279,8 @@ TEST(Report, ShowsWhatDevicesDid) {
   EXPECT_EQ(count(html, ">collectives</text>"), 2u);
   const std::string devices = html.substr(html.find("id=\"devices\""));
   // Twelve forwards of 4 ms, backwards of 8, and the update.
-  EXPECT_TRUE(contains(devices, "rank 0, predicted</th><td>" +
-                                    format_seconds(12 * 0.012 + 0.004) + ", "));
+  EXPECT_TRUE(
+      contains(devices, "rank 0, predicted</th><td>" + format_seconds(12 * 0.012 + 0.004) + ", "));
 }
 
 // A pipeline of two: it waits and it exchanges, but for no memory.

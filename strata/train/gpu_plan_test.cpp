@@ -41,10 +41,11 @@ TEST(GpuPlan, PredictsWhatARecordedStepGainsFromCountsOfLaunches) {
     first += layer.backward_seconds;
   }
   constexpr int kKernels = 12 * (10 + 36) + 2 * (3 + 14);
-  ASSERT_EQ(launches_of(performed, 0), kKernels + 14 * 5);
+  ASSERT_EQ(launches_of(performed, 0), kKernels + 14 * kUpdateLaunches);
   const double host = 7e-6 * kKernels;
   ASSERT_GT(host, work);
-  const double last = first / (12 * 36 + 2 * 14);  // the last kernel of backward is one of equal ones
+  const double last =
+      first / (12 * 36 + 2 * 14);  // the last kernel of backward is one of equal ones
   EXPECT_NEAR(seconds(performed), host + std::max(last, 7e-6) + updates, 1e-9);
   EXPECT_NEAR(seconds(recorded), 10e-6 + work + updates, 1e-9);
   EXPECT_GE(seconds(performed) / seconds(recorded), 1.3);
@@ -55,7 +56,8 @@ TEST(GpuPlan, PredictsWhatARecordedStepGainsFromCountsOfLaunches) {
 
 TEST(GpuPlan, GainsNothingByRecordingWhereTheDeviceIsFull) {
   const std::string large = "train.mini_batch=32 train.micro_batch=32 train.graph=";
-  const double performed = seconds(plan_of(large + "off")), recorded = seconds(plan_of(large + "on"));
+  const double performed = seconds(plan_of(large + "off")),
+               recorded = seconds(plan_of(large + "on"));
   EXPECT_NEAR(performed, recorded, 1e-4 * recorded);
 }
 
@@ -117,13 +119,14 @@ TEST(GpuPlan, HasTheSumsOfAttention) {
 TEST(GpuPlan, RecordsOnOneRankWithoutPoolsAndSearchesMeshesWithTheMachinesRates) {
   EXPECT_EQ(plan_of("train.graph=on").ledger[0].at_peak[ByteKind::kPools], 0);
   const MachineProfile h100 = find_machine("h100");
-  Recipe recipe = parse_recipe("model: {kind: gpt, layers: 4, width: 256, heads: 4, context: 128}\n"
-                               "train: {mini_batch: 64, micro_batch: 8, precision: bf16}\n"
-                               "mesh: {auto: true}\n",
-                               "test", {});
+  Recipe recipe = parse_recipe(
+      "model: {kind: gpt, layers: 4, width: 256, heads: 4, context: 128}\n"
+      "train: {mini_batch: 64, micro_batch: 8, precision: bf16}\n"
+      "mesh: {auto: true}\n",
+      "test", {});
   recipe = on_machine(std::move(recipe), h100);
   const MeshSearch search = search_mesh(recipe, h100);
-  EXPECT_EQ(search.best().mesh().size(), 8);  // the GPUs of a machine
+  EXPECT_EQ(search.best().mesh().size(), 8);            // the GPUs of a machine
   EXPECT_LT(search.trials.front().step_seconds, 0.05);  // not at a processor's rates
 }
 

@@ -136,8 +136,8 @@ MachineProfile with_device_of(const Recipe& recipe, MachineProfile machine) {
   return machine;
 }
 
-PlanRequest plan_request(const Recipe& recipe, const Sequential& model,
-                         const MachineProfile& given, int processes = 1) {
+PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const MachineProfile& given,
+                         int processes = 1) {
   const TrainOptions& train = recipe.train;
   const MachineProfile machine = with_device_of(recipe, given);
   PlanRequest request{
