@@ -34,9 +34,10 @@ namespace {
 
 // How the processes ended.
 struct LaunchResult {
-  int exit_code = 0;         // the first that was not 0; 3 if a signal ended the process
-  int killed = 0;            // processes that a signal ended
-  bool interrupted = false;  // the launcher got a signal
+  int exit_code = 0;            // the first that was not 0; 3 if a signal ended the process
+  int killed = 0;               // processes that a signal ended
+  bool interrupted = false;     // the launcher got a signal
+  int process = 0, signal = 0;  // of the first that failed, if a signal ended it
 };
 
 constexpr std::chrono::seconds kGrace{15};
@@ -107,30 +108,51 @@ pid_t start(int process, int processes, int port, const std::string& secret,
 class Children {
  public:
   ~Children() { send(SIGKILL), reap(); }
-  void add(pid_t pid) { pids_.push_back(pid); }
-  bool any() const { return !pids_.empty(); }
+  void add(pid_t pid) { running_.push_back({pid, started_++}); }
+  bool any() const { return !running_.empty(); }
   void send(int signal) const {
-    for (const pid_t pid : pids_) ::kill(pid, signal);
+    for (const auto& [pid, process] : running_) ::kill(pid, signal);
   }
 
   // What has ended since; the number of milliseconds between looks is what a user may notice.
   void collect(LaunchResult& result) {
-    std::erase_if(pids_, [&](pid_t pid) {
+    std::erase_if(running_, [&](const Child& child) {
       int status = 0;
-      if (::waitpid(pid, &status, WNOHANG) != pid) return false;
+      if (::waitpid(child.pid, &status, WNOHANG) != child.pid) return false;
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 3;
-      if (WIFSIGNALED(status) && WTERMSIG(status) != SIGPIPE) ++result.killed;
+      const bool killed = WIFSIGNALED(status) && WTERMSIG(status) != SIGPIPE;
+      if (killed) ++result.killed;
+      if (killed && result.exit_code == 0)
+        result.process = child.process, result.signal = WTERMSIG(status);
       if (result.exit_code == 0) result.exit_code = code;
       return true;
     });
   }
 
  private:
+  struct Child {
+    pid_t pid;
+    int process;
+  };
   void reap() {
-    for (const pid_t pid : pids_) ::waitpid(pid, nullptr, 0);
+    for (const auto& [pid, process] : running_) ::waitpid(pid, nullptr, 0);
   }
-  std::vector<pid_t> pids_;
+  std::vector<Child> running_;
+  int started_ = 0;
 };
+
+// A process that a signal ended has not said why.
+[[noreturn]] void fail(const LaunchResult& result) {
+  if (result.signal == 0) throw CLI::RuntimeError(result.exit_code);
+  throw SystemError(
+      {.operation = "cli.launch",
+       .where = "process " + std::to_string(result.process),
+       .what = "a signal ended it",
+       .got = ::strsignal(result.signal),
+       .fix = result.interrupted
+                  ? "start it again"
+                  : "read the system's log: a machine without memory ends processes"});
+}
 
 LaunchResult launch_processes(int processes, const std::vector<std::string>& arguments) {
   using Clock = std::chrono::steady_clock;
@@ -202,8 +224,7 @@ void run_launch(LaunchArguments arguments, std::vector<std::string> command) {
   for (int restart = 0;; ++restart) {
     const LaunchResult result = launch_processes(arguments.processes, command);
     if (result.exit_code == 0) return;
-    if (result.exit_code != 3 || result.interrupted || restart == arguments.restarts)
-      throw CLI::RuntimeError(result.exit_code);
+    if (result.exit_code != 3 || result.interrupted || restart == arguments.restarts) fail(result);
     std::cerr << "launch: restart " << restart + 1 << " of " << arguments.restarts << std::endl;
     if (command.front() != "train") continue;
     TrainArguments train = parse_train_command(command);

@@ -34,10 +34,12 @@ std::atomic<bool> stop_requested{false};
 
 constexpr int kHotIds = 10;  // of a table, in reports
 
-// The first Ctrl-C ends training after the step; the second ends the program.
+constexpr int kStopSignals[] = {SIGINT, SIGTERM};
+
+// The first one ends training after the step; the second ends the program.
 void request_stop(int) {
   stop_requested = true;
-  std::signal(SIGINT, SIG_DFL);
+  for (const int signal : kStopSignals) std::signal(signal, SIG_DFL);
 }
 
 std::string ranks_text(const PlannedRun& run, const World& world) {
@@ -78,7 +80,7 @@ std::string disk_text(const std::vector<StepRecord>& records) {
          ": " + format_bytes(static_cast<std::int64_t>(day)) + " written a day";
 }
 
-void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result) {
+void print_steps(const PlannedRun& run, const TrainingResult& result) {
   const Simulation& predicted = run.plan.simulation;
   std::cout << "step     measured " << format_seconds(result.median_step_seconds) << " (predicted "
             << format_seconds(predicted.step_seconds) << "), bubble "
@@ -86,15 +88,21 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
             << format_double(100 * predicted.bubble, 1) << " %)\n";
   const std::string miss = text_of(step_miss(run.plan, result.layers, result.median_step_seconds));
   if (!miss.empty()) std::cout << "miss     " << miss << '\n';
-  if (!result.records.empty()) {
-    const Mesh mesh = run.mesh.mesh();
-    for (int rank = 0; rank < run.ranks; ++rank)
-      std::cout << mesh.name(rank) << "   peak "
-                << format_bytes(result.records.back().peak_bytes[rank]) << " (predicted "
-                << format_bytes(run.plan.ledger[mesh.place(rank).pp].at_peak.charged()) << ")\n";
-  }
+  const Mesh mesh = run.mesh.mesh();
+  for (int rank = 0; rank < run.ranks; ++rank)
+    std::cout << mesh.name(rank) << "   peak "
+              << format_bytes(result.records.back().peak_bytes[rank]) << " (predicted "
+              << format_bytes(run.plan.ledger[mesh.place(rank).pp].at_peak.charged()) << ")\n";
   if (const std::string disk = disk_text(result.records); !disk.empty())
     std::cout << "disk     " << disk << '\n';
+}
+
+void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result) {
+  if (result.records.empty()) {
+    std::cout << "step     none was left: train.steps is " << recipe.train.steps << '\n';
+  } else {
+    print_steps(run, result);
+  }
   if (!result.stopped && result.validation_loss > 0)
     std::cout << "loss     validation " << format_double(result.validation_loss, 4) << " nats a "
               << (recipe.recommender ? "sample" : "token")
@@ -195,15 +203,22 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
   print_end(recipe, run, result);
   std::cout << text_of(RecommenderFindings{.evaluation = result.findings.evaluation,
                                            .importance = result.findings.importance});
-  if (!arguments.trace.empty() && !result.last_steps.empty())
+  if (!arguments.trace.empty() && result.last_steps.empty()) {
+    std::cout << "trace    none: no step ran\n";
+  } else if (!arguments.trace.empty()) {
     write_trace(arguments.trace, run, result);
+  }
   if (!arguments.report.empty()) {
     write_run_report(arguments.report, recipe, run, result, sample(recipe, result));
     std::cout << "report   " << arguments.report << '\n';
   }
   const std::string from = result.on_disk ? recipe.memory.disk.path : result.checkpoint;
-  if (result.stopped && !from.empty())
+  if (!result.stopped) return;
+  if (from.empty()) {
+    std::cout << "resume   from nothing: train.checkpoint_folder names no place to save to\n";
+  } else {
     std::cout << "resume   strata " << shell_text(arguments.resume_command(from)) << '\n';
+  }
 }
 
 void run_train(const TrainArguments& arguments) {
@@ -256,7 +271,8 @@ void run_train(const TrainArguments& arguments) {
   recipe.train.steps = std::stoll(steps);
   const PlannedRun run =
       plan_run(world, recipe, decisions, dynamic_cast<const LogData*>(data.get()));
-  std::signal(SIGINT, request_stop);  // before there is a file that says that training runs
+  // Before there is a file that says that training runs.
+  for (const int signal : kStopSignals) std::signal(signal, request_stop);
   if (world.process() == 0) {
     print_start(recipe, run, world);
     require_output();

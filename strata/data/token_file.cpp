@@ -20,7 +20,8 @@ static_assert(std::endian::native == std::endian::little, "the formats are littl
 constexpr std::array<char, 8> kMagic = {'\x89', 'S', 'T', 'R', 'A', 'T', 'A', '\n'};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;
-const FileUse kUse{.operation = "data.open", .fix = "set data.train to a text or token file"};
+const FileUse kUse{.operation = "data.open",
+                   .fix = "name a text or token file in data.train or data.validation"};
 const FileUse kTokens{.operation = "data.open", .fix = "write the token file again"};
 
 struct Header {

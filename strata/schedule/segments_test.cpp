@@ -49,6 +49,9 @@ TEST(Segments, EndWhereRanksSendOneAnotherSomething) {
       for (std::size_t i = segment.begin; i < segment.end; ++i)
         EXPECT_FALSE(is_send(program[i].op) || is_receive(program[i].op) ||
                      program[i].op == Op::kReduceNormAndLoss);
+    for (const Action& action : program)
+      if (is_send(action.op) || is_receive(action.op))
+        EXPECT_STREQ(why_performed(plan, {}, action), "it is a message to another rank");
   }
 }
 

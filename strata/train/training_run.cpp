@@ -185,17 +185,15 @@ class RankLoop {
     is_read_ = false;
   }
 
-  // Every rank's busy time, peak and events; returns whether rank 0 was asked to stop.
+  // Every rank's busy time, peak and events; returns whether any process was asked to stop.
   bool exchange(StepRecord& record, double begin, const MiniBatch& batch) {
     const int ranks = group_.size(), rank = group_.rank();
     std::vector<double> numbers(2 * ranks + 2, 0.0);
     for (const TraceEvent& event : trainer_.trace().events())
       if (is_work(look_of(event.op).use)) numbers[rank] += event.end_seconds - event.begin_seconds;
     numbers[ranks + rank] = static_cast<double>(account_.peak_bytes());
-    if (is_root()) {
-      numbers[2 * ranks] = state_.request.stop && *state_.request.stop ? 1 : 0;
-      numbers[2 * ranks + 1] = now_seconds() - begin;
-    }
+    if (state_.request.stop && *state_.request.stop) numbers[2 * ranks] = 1;
+    if (is_root()) numbers[2 * ranks + 1] = now_seconds() - begin;
     keep_events(begin);
     group_.all_reduce(numbers);
     record.offload = exchange_offload();

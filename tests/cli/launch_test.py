@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import time
 import unittest
@@ -110,8 +111,23 @@ class Launch(ProgramTest):
         launcher, children = self.start_long()
         launcher.send_signal(signal.SIGTERM)
         self.assertEqual(launcher.wait(timeout=30), 3)
+        self.assertRegex(launcher.stderr.read(), r"(?m)^\[cli\.launch\] process [01]: a signal ended it\n  got +Terminated")
         for child in children:
             self.assertTrue(gone(child))
+
+    def test_a_signal_to_any_of_the_processes_stops_the_run_and_saves(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                launcher = self.start(*self.LONG, "--metrics", "m.jsonl", "--set", "train.checkpoint_folder=saved")
+                self.addCleanup(launcher.kill)
+                metrics = self.folder / "m.jsonl"  # a line: all processes are in the run
+                self.assertTrue(wait_until(lambda: metrics.exists() and metrics.stat().st_size > 0))
+                os.kill(children_of(launcher.pid)[-1], number)
+                out, err = launcher.communicate(timeout=60)
+                self.assertEqual(launcher.returncode, 0, err)
+                self.assertIn("--resume saved/step-", out)
+                metrics.unlink()
+                shutil.rmtree(self.folder / "saved")
 
 
 class Restart(ProgramTest):

@@ -44,6 +44,14 @@ class Verbs(ProgramTest):
         self.assertFalse((self.folder / "found.json").exists())
         self.succeed("evaluate", "saved", "--json", "found.json")
 
+    def test_a_run_that_is_over_says_so(self):
+        train = ("train", "recipe.yaml", "--set", "train.checkpoint_folder=saved")
+        self.succeed(*train)
+        out = self.succeed(*train, "--resume", "saved", "--trace", "t.json", "--report", "r.html")
+        for words in ("none was left: train.steps is 8", "trace    none", "loss     validation", "report   r.html"):
+            self.assertIn(words, out)
+        self.assertNotIn("measured", out)
+
     def test_a_verb_or_a_number_that_is_none_is_named(self):
         for launched in ((), ("launch", "-n", "2")):
             err = self.refuse(*launched, "trian", "recipe.yaml", says=["trian", "evaluate", "did you mean 'train'"])
