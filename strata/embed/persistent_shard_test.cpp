@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
@@ -218,6 +220,35 @@ TEST_F(PersistentShardTest, DigestsAreThoseOfTheRowsThatThereAre) {
   update_to(*shard, 9, 10);
   save(*shard, 10);
   EXPECT_EQ(shard->digest_at(10), digest(*shard)) << "the newest one is not what goes";
+}
+
+// Whoever asks a replica may be making a snapshot, which cuts the log, when the next update comes.
+TEST_F(PersistentShardTest, AReplicaAppendsNothingBesideASnapshot) {
+  PersistentShard primary(options_for_test(scratch.path("primary")), make_map_state());
+  primary.live()->server->release();
+  primary.begin_run(1, 0);
+  update_to(primary, 1, 6);
+  const auto shard = open();
+  shard->follow_run({.number = 1, .begin = 0});
+  const auto take = [&](std::int64_t version) {
+    const auto bytes = std::make_shared<const UpdateLog::Bytes>(primary.log().record(version));
+    shard->take_update(UpdateLog::parse_record(*bytes), {.message = bytes, .bytes = *bytes});
+  };
+  for (std::int64_t version = 1; version <= 5; ++version) take(version);
+  std::thread beside;
+  std::int64_t behind = 0;
+  shard->keep_versions([&] {  // asked for while a snapshot is made
+    beside = std::thread([&] { take(6); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    behind = shard->log().head();
+    return INT64_MAX;
+  });
+  save(*shard, 5);
+  beside.join();
+  shard->keep_versions({});
+  EXPECT_EQ(behind, 5);
+  EXPECT_EQ(shard->log().head(), 6);
+  EXPECT_EQ(digest(*shard), digest_of(reference.at(6).rows()));
 }
 
 TEST_F(PersistentShardTest, RowsThatOnlyAnAbandonedRunHasSavedAreBegunAnew) {

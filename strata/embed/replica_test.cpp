@@ -368,6 +368,34 @@ TEST_F(ReplicaTest, AFrameThatIsMissingEndsTheStream) {
   end_replica();
 }
 
+// An update's record has a checksum of its own.
+TEST_F(ReplicaTest, AFlippedBitAnywhereInAFrameIsSeen) {
+  start_primary();
+  primary->begin_run(5, 0);
+  update(1, 1);
+  const auto record = std::make_shared<const std::vector<std::byte>>(primary->log().record(1));
+  for (const StreamKind kind : {StreamKind::kUpdate, StreamKind::kChunk}) {
+    const WireFrame whole = encode_stream_frame({.kind = kind,
+                                                 .version = 300,
+                                                 .run = {.number = 5, .begin = 2},
+                                                 .digest = 7,
+                                                 .bytes = {.message = record, .bytes = *record},
+                                                 .number = 1000})
+                                .joined();
+    for (std::size_t at = 0; at <= whole.size(); ++at) {
+      const auto frame = std::make_shared<WireFrame>(whole);
+      if (at < whole.size()) (*frame)[at] ^= std::byte{1} << at % 8;
+      bool seen = false;
+      try {
+        UpdateLog::parse_record(decode_stream_frame(frame).bytes.bytes);
+      } catch (const SystemError&) {
+        seen = true;
+      }
+      ASSERT_EQ(seen, at < whole.size()) << at;
+    }
+  }
+}
+
 // Once is damage on the way, again and again is what the primary has.
 TEST_F(ReplicaTest, ADamagedLogOfThePrimaryIsRefused) {
   start_primary();
