@@ -78,16 +78,19 @@ void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostReques
 }
 
 // Bytes between products that are read or written each time that something passes over them.
-double passed_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs, double flops,
+double passed_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs,
                     std::int64_t kept_bytes) {
   auto bytes = static_cast<double>(kept_bytes);
   for (const TensorSpec& output : layer.outputs(inputs))
     bytes += static_cast<double>(output.bytes());
-  // Logits are nobody's value: as many as its product has.
-  if (layer.is_loss() && !inputs.empty() && inputs[0].shape.back() > 0)
-    bytes += flops / (2 * static_cast<double>(inputs[0].shape.back())) *
-             static_cast<double>(c10::elementSize(inputs[0].dtype));
   return bytes;
+}
+
+// Of a loss behind a product: as many as that has.
+double logit_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs, double flops) {
+  if (!layer.is_loss() || inputs.empty() || inputs[0].shape.back() == 0) return 0;
+  return flops / (2 * static_cast<double>(inputs[0].shape.back())) *
+         static_cast<double>(c10::elementSize(inputs[0].dtype));
 }
 
 }  // namespace
@@ -105,11 +108,11 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     const LayerBytes& bytes = table.of(model.layer(layer), inputs, request.keep_intermediates);
     const double flops = model.layer(layer).forward_flops(inputs);
     const double forward = flops / request.flops_per_second;
-    double pass = 0;  // seconds
+    double pass = 0, logits = 0;  // seconds
     if (request.counts_passes) {
       const std::int64_t saved = kept.of(model.layer(layer), inputs, /*keep=*/true).saved;
-      pass =
-          passed_bytes(model.layer(layer), inputs, flops, saved) / request.memory_bytes_per_second;
+      pass = passed_bytes(model.layer(layer), inputs, saved) / request.memory_bytes_per_second;
+      logits = logit_bytes(model.layer(layer), inputs, flops) / request.memory_bytes_per_second;
     }
     const std::int64_t own = layout.own_numel;
     std::int64_t input_bytes = 0;
@@ -124,7 +127,7 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
     costs.layers.push_back(
         {.name = model.name(layer),
          .forward_seconds = forward + kForwardPasses * pass,
-         .backward_seconds = 2 * forward + kBackwardPasses * pass,
+         .backward_seconds = 2 * forward + kBackwardPasses * (pass + logits),
          .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second,
          .weight_bytes = own * weight_bytes,
          .gradient_bytes = layout.total_numel * kFloatBytes,

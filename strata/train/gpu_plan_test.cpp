@@ -50,8 +50,8 @@ TEST(GpuPlan, PredictsWhatARecordedStepGainsFromCountsOfLaunches) {
   EXPECT_NEAR(seconds(recorded), 10e-6 + work + updates, 1e-9);
   EXPECT_GE(seconds(performed) / seconds(recorded), 1.3);
   EXPECT_EQ(launches_of(recorded, 0), 0);
-  // The same from 5.3 µs a launch on.
-  EXPECT_NEAR((1.3 * seconds(recorded) - updates) / kKernels, 5.3e-6, 0.1e-6);
+  // From 6.0 µs a launch on it is 1.3 times as fast.
+  EXPECT_NEAR((1.3 * seconds(recorded) - updates) / kKernels, 6.0e-6, 0.1e-6);
 }
 
 TEST(GpuPlan, GainsNothingByRecordingWhereTheDeviceIsFull) {
@@ -70,8 +70,8 @@ TEST(GpuPlan, CountsAModelsOperationsAsTheFieldDoes) {
   EXPECT_EQ(step_amount(plan).count, 32 * kTokens);
 }
 
-// Published for one of eight H100s (docs/results.md says how far): a plan is a bound from below, and no more than
-// half again as fast as what others reach.
+// Published for one of eight H100s. A plan reckons with our operators as they are, of which llm.c has fused some, and
+// counts no gaps.
 TEST(GpuPlan, IsWithinReachOfPublishedSpeeds) {
   struct Published {
     const char* model;
@@ -91,8 +91,8 @@ TEST(GpuPlan, IsWithinReachOfPublishedSpeeds) {
   for (const Published& published : all) {
     const Plan plan = plan_of(published.model);
     const double rate = step_amount(plan).count / seconds(plan) / plan.mesh.dp;
-    EXPECT_GT(rate, 0.95 * published.tokens_per_second) << published.model;
-    EXPECT_LT(rate, 1.5 * published.tokens_per_second) << published.model;
+    EXPECT_GT(rate, 0.9 * published.tokens_per_second) << published.model;
+    EXPECT_LT(rate, 1.3 * published.tokens_per_second) << published.model;
   }
 }
 
