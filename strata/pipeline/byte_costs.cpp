@@ -88,7 +88,7 @@ double passed_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs,
 
 // Of a loss behind a product: as many as that has.
 double logit_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs, double flops) {
-  if (!layer.is_loss() || inputs.empty() || inputs[0].shape.back() == 0) return 0;
+  if (!layer.is_loss() || inputs.empty() || inputs[0].shape.empty()) return 0;
   return flops / (2 * static_cast<double>(inputs[0].shape.back())) *
          static_cast<double>(c10::elementSize(inputs[0].dtype));
 }
