@@ -17,7 +17,8 @@ Plan plan_of(const std::string& more, const char* machine = "h100") {
   const std::string text =
       "model: {kind: gpt, layers: 12, width: 768, heads: 12, context: 1024, vocab: 50304}\n"
       "train: {mini_batch: 1, micro_batch: 1, precision: bf16}\n"
-      "memory: {recompute: none}\n";
+      "memory: {recompute: none}\n"
+      "data: {train: none.txt, tokenizer: bytes}\n";
   std::vector<std::string> overrides;
   for (std::size_t at = 0; at < more.size();) {
     const std::size_t end = std::min(more.find(' ', at), more.size());
@@ -122,7 +123,8 @@ TEST(GpuPlan, RecordsOnOneRankWithoutPoolsAndSearchesMeshesWithTheMachinesRates)
   Recipe recipe = parse_recipe(
       "model: {kind: gpt, layers: 4, width: 256, heads: 4, context: 128}\n"
       "train: {mini_batch: 64, micro_batch: 8, precision: bf16}\n"
-      "mesh: {auto: true}\n",
+      "mesh: {auto: true}\n"
+      "data: {train: none.txt, tokenizer: bytes}\n",
       "test", {});
   recipe = on_machine(std::move(recipe), h100);
   const MeshSearch search = search_mesh(recipe, h100);
