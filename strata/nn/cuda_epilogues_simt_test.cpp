@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/device/account.h"
 #include "strata/device/simt_machine.h"
 #include "strata/nn/cuda/cuda_primitives.h"
 #include "strata/nn/cuda/formula_libraries_test.h"
@@ -97,6 +98,25 @@ TEST_P(Epilogues, MakeWhatKernelsMakeBehindProducts) {
   EXPECT_TRUE(at::equal(fused.again, plain.again));
   expect(fused.sum, plain.sum, "weight gradient");
   expect(fused.bias_sum, plain.bias_sum, "bias gradient");
+}
+
+// A library without epilogues costs no memory that a product alone would not.
+TEST_P(Epilogues, TakeNoRoomWhereThereAreNone) {
+  if (simt::on_gpu()) GTEST_SKIP() << "of the host's account";
+  install_accounting_allocator();
+  MemoryAccount account("products");
+  const at::Tensor x = random({24, 16}), weight = random({40, 16}), bias = random({40});
+  FormulaLibraries libraries;
+  const CudaPrimitives compute(libraries);
+  const AccountScope scope(account);
+  const auto peak_of = [&](const auto& product) {
+    account.reset_peak();
+    product();
+    return account.peak_bytes();
+  };
+  at::Tensor made;
+  EXPECT_EQ(peak_of([&] { compute.product_ahead_of(Activation::kGelu, x, weight, bias, made); }),
+            peak_of([&] { compute.product(x, weight, bias); }));
 }
 
 // Without a bias, and of other activations, nothing is made in passing.

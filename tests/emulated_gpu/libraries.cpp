@@ -54,6 +54,7 @@ class CpuProducts final : public CudaProducts {
     sum.copy_(sum.cpu().addmm(fp32(dy).t(), fp32(x)));
   }
 
+  bool has_epilogues() const override { return epilogues_; }
   bool product_and_gelu(at::Tensor& y, at::Tensor& activated, const at::Tensor& x,
                         const at::Tensor& weight, const at::Tensor& bias) const override {
     if (!epilogues_ || !bias.defined()) return false;

@@ -43,6 +43,7 @@ class FormulaProducts final : public CudaProducts {
     sum.add_(fp64(dy).t().mm(fp64(x)));
   }
 
+  bool has_epilogues() const override { return epilogues_; }
   bool product_and_gelu(at::Tensor& y, at::Tensor& activated, const at::Tensor& x,
                         const at::Tensor& weight, const at::Tensor& bias) const override {
     if (!epilogues_ || !bias.defined()) return false;

@@ -32,6 +32,8 @@ class CudaProducts {
                                    const at::Tensor& x) const = 0;
 
   // ---- With epilogues
+  /// Whether it has any: else nobody makes room for their results.
+  virtual bool has_epilogues() const { return false; }
   /// y = product(x, weight, bias), activated = gelu(y) of y before it is rounded.
   virtual bool product_and_gelu(at::Tensor& /*y*/, at::Tensor& /*activated*/,
                                 const at::Tensor& /*x*/, const at::Tensor& /*weight*/,

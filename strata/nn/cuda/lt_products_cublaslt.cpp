@@ -142,6 +142,8 @@ class CublasLtProducts final : public CudaProducts {
     must(multiply({x}, {dy, /*transposed=*/true}, sum, {}, /*add=*/true));
   }
 
+  bool has_epilogues() const override { return true; }
+
   bool product_and_gelu(at::Tensor& y, at::Tensor& activated, const at::Tensor& x,
                         const at::Tensor& weight, const at::Tensor& bias) const override {
     if (!bias.defined() || !takes_gelu(y) || !takes_gelu(activated)) return false;

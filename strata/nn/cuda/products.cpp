@@ -45,7 +45,7 @@ void CudaPrimitives::add_column_sums(const at::Tensor& sum, const at::Tensor& x)
 at::Tensor CudaPrimitives::product_ahead_of(Activation kind, const at::Tensor& x,
                                             const at::Tensor& weight, const at::Tensor& bias,
                                             at::Tensor& activated) const {
-  if (kind == Activation::kGelu) {
+  if (kind == Activation::kGelu && products().has_epilogues()) {
     at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
     at::Tensor made = at::empty_like(y);
     if (products().product_and_gelu(y, made, x, weight, bias)) {
@@ -59,7 +59,7 @@ at::Tensor CudaPrimitives::product_ahead_of(Activation kind, const at::Tensor& x
 at::Tensor CudaPrimitives::input_gradient_behind(Activation kind, const at::Tensor& x,
                                                  const at::Tensor& dy, const at::Tensor& weight,
                                                  at::Tensor* again) const {
-  if (kind == Activation::kGelu) {
+  if (kind == Activation::kGelu && products().has_epilogues()) {
     at::Tensor dx = at::empty({dy.size(0), weight.size(1)}, dy.options());
     if (products().input_gradient_of_gelu(dx, dy, weight, x.view(dx.sizes()))) {
       if (again) *again = activate(kind, x);
@@ -71,6 +71,7 @@ at::Tensor CudaPrimitives::input_gradient_behind(Activation kind, const at::Tens
 
 void CudaPrimitives::add_linear_gradients(const at::Tensor& sum, const at::Tensor& bias_sum,
                                           const at::Tensor& dy, const at::Tensor& x) const {
+  if (!products().has_epilogues()) return Primitives::add_linear_gradients(sum, bias_sum, dy, x);
   at::Tensor to = sum, columns = empty_beside(dy, {dy.size(1)}, at::kFloat);
   if (!products().add_weight_gradient_and_sum(to, columns, dy, x))
     return Primitives::add_linear_gradients(sum, bias_sum, dy, x);
