@@ -18,7 +18,7 @@
 #include "strata/base/random_access_file.h"
 #include "strata/checkpoint/file_tensors.h"
 #include "strata/checkpoint/named_state.h"
-#include "strata/comm/collectives.h"
+#include "strata/comm/run_on_all.h"
 #include "strata/device/account.h"
 #include "strata/models/hugging_face.h"
 #include "strata/tokenizer/tokenizer.h"

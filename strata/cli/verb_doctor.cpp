@@ -5,12 +5,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strata/base/durable_file.h"
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
+#include "strata/comm/library_environment.h"
 #include "strata/device/determinism.h"
 #include "strata/device/device.h"
 #include "strata/pipeline/device_rates.h"
@@ -91,14 +93,18 @@ std::vector<DeviceRates> measure_gpus(MachineProfile& machine) {
 }
 
 std::vector<std::string> findings() {
-  return environment_findings([](const char* name) { return std::getenv(name); });
+  const Environment variable = [](const char* name) { return std::getenv(name); };
+  std::vector<std::string> all = environment_findings(variable);
+  for (std::string& finding : library_findings(variable)) all.push_back(std::move(finding));
+  return all;
 }
 
 std::string gpus_text(const std::vector<DeviceRates>& gpus) {
   if (gpus.empty()) return "GPU           none: " + cuda_backend().why_none() + '\n';
   std::string text;
   for (std::size_t i = 0; i < gpus.size(); ++i) text += device_text(static_cast<int>(i), gpus[i]);
-  text += "NCCL          " + cuda_backend().nccl_version() + '\n';
+  text += "NCCL          " + cuda_backend().nccl_version() + '\n' + "sums          " +
+          library_promise() + '\n';
   for (const std::string& finding : findings()) text += "environment   " + finding + '\n';
   return text;
 }

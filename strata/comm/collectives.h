@@ -16,11 +16,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "strata/base/flat_range.h"
+#include "strata/comm/exchange.h"
 #include "strata/comm/group.h"
 #include "strata/comm/shared_buffer.h"
 
@@ -38,6 +37,7 @@ at::Tensor reduce_scatter(Group& group, const at::Tensor& x, int dim);
 
 /// The part of a flat buffer that each rank of the group has; together they cover it once.
 using Shards = std::vector<FlatRange>;
+at::Tensor shard_of(const at::Tensor& flat, const Shards& shards, int rank);
 
 /// Sums the ranks' flat buffers; each rank gets its shard of the sum.
 ///
@@ -53,48 +53,38 @@ class ReduceScatter {
 
  private:
   friend void all_reduce_sum(Group& group, at::Tensor& x);
-  friend void all_reduce_on_device(Group& group, at::Tensor& x);
   void start_by_communicator(const at::Tensor& flat, const Shards& shards);
-  void sum(const at::Tensor& into);
 
   Group* group_ = nullptr;
   std::vector<ImportedChunks> terms_;  // in rank order
-  at::Tensor flat_;                    // what a communicator sends
-  Event received_;                     // by the communication stream
+  InFlight in_flight_;                 // of a communicator
   bool through_host_ = false;
 };
 
 /// Collects all ranks' shards in a flat buffer. The same rule for the shard.
 class AllGather {
  public:
-  static AllGather start(Group& group, at::Tensor shard, Shards shards);
+  /// `flat`: where to, which may be written to from now on; undefined: a new one.
+  static AllGather start(Group& group, at::Tensor shard, Shards shards, at::Tensor flat = {});
 
-  /// Fills `flat` (own shard included).
-  void finish(const at::Tensor& flat);
+  /// The flat buffer, filled, own shard included.
+  at::Tensor finish();
 
  private:
   friend void all_reduce_sum(Group& group, at::Tensor& x);
-  friend void all_reduce_on_device(Group& group, at::Tensor& x);
-  void finish_by_communicator(const at::Tensor& flat, const at::Tensor& own);
-  static AllGather prepare(Group& group, at::Tensor shard, Shards shards);
+  static AllGather prepare(Group& group, at::Tensor shard, Shards shards, at::Tensor flat);
+  void start_by_communicator();
   void export_part(std::int64_t begin, std::int64_t end);
+  void make_flat();
+  void place_own(const at::Tensor& whole, const at::Tensor& shard);
 
   Group* group_ = nullptr;
   MessageTag tag_;
-  at::Tensor shard_;
+  at::Tensor shard_, flat_;
   Shards shards_;
-  Event ready_;  // the shard, for the communication stream
+  InFlight in_flight_;  // of a communicator
+  at::Tensor host_;     // the shard, if it goes through the host
   bool through_host_ = false;
 };
-
-/// Performs an action on every rank of a group, so that all go on or all fail. What the actions
-/// returned, in order of ranks: on rank 0, nothing on others.
-///
-/// Cost     one message to rank 0 and one back.
-/// Errors   the error of the lowest rank whose action failed, on every rank.
-std::vector<std::string> gather(Group& group, const std::function<std::string()>& action);
-
-/// The same for actions that return nothing; waits for all.
-void run_on_all(Group& group, const std::function<void()>& action);
 
 }  // namespace strata

@@ -18,6 +18,7 @@
 #include "strata/comm/group.h"
 #include "strata/comm/rank_cases_test.h"
 #include "strata/comm/ranks.h"
+#include "strata/comm/run_on_all.h"
 
 namespace strata {
 namespace {
@@ -73,8 +74,9 @@ TEST(Collectives, ShardsOverlapWithOtherWork) {
     EXPECT_TRUE(at::equal(own(a), own(expected)));
     EXPECT_TRUE(at::equal(own(b), own(expected)));
     const at::Tensor gathered = at::empty({numel});
-    AllGather::start(group, own(a), shards).finish(gathered);
+    AllGather::start(group, own(a), shards, gathered).finish();
     EXPECT_TRUE(at::equal(gathered, expected));
+    EXPECT_TRUE(at::equal(AllGather::start(group, own(a), shards).finish(), expected));
     group.barrier();
   });
 }

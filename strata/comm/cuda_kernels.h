@@ -1,7 +1,7 @@
 /// Launches what collectives compute on a GPU: sums in the order of ranks.
 ///
 /// Terms are pointers that the device can read, its own memory or a peer's. Bits are those of
-/// collectives.cpp: each element is added in the order of the terms, 16 bits in fp32, rounded once.
+/// ordered_sum.cpp: each element is added in the order of the terms, 16 bits in fp32, rounded once.
 ///
 /// Cost     each term once, up to eight in a pass.
 /// Threads  `stream` is the device's (a cudaStream_t); nothing waits for it.

@@ -10,50 +10,11 @@
 #include "strata/base/errors.h"
 #include "strata/comm/collectives.h"
 #include "strata/comm/delayed_ranks_test.h"
+#include "strata/comm/fake_library_test.h"
 #include "strata/comm/rank_cases_test.h"
-#include "strata/comm/ranks.h"
-#include "strata/transport/faulty_transport.h"
 
 namespace strata {
 namespace {
-
-// As threads of one process.
-void run_delayed(int ranks, DelayedDevices& devices, const std::function<void(Group&)>& function) {
-  run_ranks({.ranks = ranks,
-             .stall_seconds = 0,
-             .rank_device = [&](int rank) { return devices.of(rank); },
-             .rendezvous = Rendezvous{}},
-            [&](Group& group, MemoryAccount&) { function(group); });
-}
-
-// As threads of `processes`.
-void run_processes(int processes, int ranks, DelayedDevices& devices,
-                   const std::function<void(Group&)>& function, bool reads_in_place = true) {
-  FaultyNetwork network(processes, {.seed = 3,
-                                    .most_delay = std::chrono::microseconds(300),
-                                    .reorder = true,
-                                    .reads_in_place = reads_in_place});
-  std::vector<std::jthread> threads;
-  for (int process = 0; process < processes; ++process)
-    threads.emplace_back([&, process] {
-      try {
-        run_ranks({.ranks = ranks,
-                   .rank_device = [&](int rank) { return devices.of(rank); },
-                   .rendezvous = Rendezvous{.process = process, .processes = processes},
-                   .connect = [&](const Rendezvous&) { return network.transport(process); }},
-                  [&](Group& group, MemoryAccount&) { function(group); });
-      } catch (const std::exception& error) {
-        ADD_FAILURE() << error.what();
-      }
-    });
-}
-
-// Writes to x at once, as the next micro-batch would.
-void overwrite(Group& group, const at::Tensor& x) {
-  const at::Tensor other = at::full(x.sizes(), -5.0, host_options(at::kFloat));
-  group.rank_device().ops->copy(group.rank_device().stream, x, other);
-  delayed(group.rank_device().stream).give([other] {});
-}
 
 at::Tensor reversed_sum(int ranks, std::int64_t numel) {
   at::Tensor sum = example_values(ranks - 1, numel);
@@ -132,59 +93,14 @@ void expect_shards(Group& group) {
     for (int i = 0; i < ranks; ++i) accumulated = accumulated + example_values(i, numel);
     EXPECT_TRUE(at::equal(download(group, into), own(accumulated)));
     const at::Tensor gathered = upload(group, at::full({numel}, -1.0, host_options(at::kFloat)));
-    AllGather::start(group, own(a), shards).finish(gathered);
+    AllGather::start(group, own(a), shards, gathered).finish();
+    EXPECT_TRUE(
+        at::equal(download(group, AllGather::start(group, own(a), shards).finish()), expected));
     group.barrier();
     group.before_write(a);
     overwrite(group, a);
     EXPECT_TRUE(at::equal(download(group, gathered), expected));
   }
-}
-
-TEST(DeviceMessages, ArriveBehindTheBytesThatTheyCarry) {
-  for (const int devices : {1, 2}) {
-    DelayedDevices all(7, devices);
-    run_delayed(2, all, [](Group& group) {
-      RankDevice& device = group.rank_device();
-      if (group.rank() == 0) {
-        delayed(device.stream).hold();
-        at::Tensor x = upload(group, example_values(0, 100));
-        group.send(1, {}, x);
-        x.reset();  // freed behind the copy that the reader makes, or handed over
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        delayed(device.stream).release();
-        group.barrier();
-        group.import_buffer(1, {.value = 2});  // forgets what was read
-      } else {
-        const at::Tensor x = group.receive(0, {});
-        EXPECT_TRUE(delayed(device.stream).has(x));  // on this device, whatever the sender's is
-        EXPECT_TRUE(at::equal(download(group, x), example_values(0, 100)));
-        group.barrier();
-        group.export_buffer(0, {.value = 2}, x);
-      }
-    });
-  }
-}
-
-TEST(DeviceMessages, MakeTheLenderWaitBeforeItWrites) {
-  DelayedDevices all(8);
-  run_delayed(2, all, [](Group& group) {
-    RankDevice& device = group.rank_device();
-    const at::Tensor x = upload(group, example_values(0, 100));
-    if (group.rank() == 0) {
-      group.export_buffer(1, {}, x);
-      group.barrier();  // the reader has given its work to its stream, which has not begun
-      group.before_write(x);
-      overwrite(group, x);
-    } else {
-      at::Tensor copy = device.ops->empty_like(device.stream, x);
-      delayed(device.stream).hold();
-      device.ops->copy(device.stream, copy, group.import_buffer(0, {}).tensor());
-      group.barrier();
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      delayed(device.stream).release();
-      EXPECT_TRUE(at::equal(download(group, copy), example_values(0, 100)));
-    }
-  });
 }
 
 TEST(DeviceCollectives, AreThoseOfTheHost) {
@@ -203,13 +119,13 @@ TEST(DeviceCollectives, AreThoseOfTheHost) {
 }
 
 TEST(DeviceCollectives, NeedNoCommunicatorWithinAProcess) {
-  FakeCommunicators backend;
-  DelayedDevices all(5, 0, backend, Reduction::kNative);
+  FakeLibrary library;
+  DelayedDevices all(5, 0, library, Reduction::kNative);
   run_delayed(3, all, [](Group& group) {
     EXPECT_EQ(group.exchange_way(), ExchangeWay::kPeers);
     expect_sums(group, ordered_sum);
   });
-  EXPECT_EQ(backend.ids(), 0);
+  EXPECT_EQ(library.ids(), 0);
 }
 
 // What leaves a process is bytes in host memory that are there; what enters one is on the device again.
@@ -217,7 +133,7 @@ TEST(DeviceProcesses, PassThroughTheHostWithoutACommunicator) {
   for (const bool reads_in_place : {false, true}) {
     DelayedDevices all(9);
     run_processes(
-        2, 4, all,
+        4, all,
         [](Group& group) {
           EXPECT_EQ(group.exchange_way(), ExchangeWay::kThroughHost);
           const int next = (group.rank() + 1) % 4, previous = (group.rank() + 3) % 4;
@@ -238,9 +154,9 @@ TEST(DeviceProcesses, PassThroughTheHostWithoutACommunicator) {
 }
 
 TEST(DeviceProcesses, SumInRankOrderByACommunicator) {
-  FakeCommunicators backend;
-  DelayedDevices all(10, 0, backend);
-  run_processes(2, 4, all, [](Group& world) {
+  FakeLibrary library;
+  DelayedDevices all(10, 0, library);
+  run_processes(4, all, [](Group& world) {
     MeshGroups groups = make_mesh_groups(world, {.pp = 2, .dp = 2});
     EXPECT_EQ(groups.dp.exchange_way(), ExchangeWay::kPeers);  // of one process
     EXPECT_EQ(groups.pp.exchange_way(), ExchangeWay::kCommunicator);
@@ -250,50 +166,43 @@ TEST(DeviceProcesses, SumInRankOrderByACommunicator) {
     expect_gathers(world);
     expect_shards(world);
   });
-  EXPECT_EQ(backend.ids(), 1);  // the world's; lazily, so none for pp
-  EXPECT_GT(backend.calls("exchange"), 0);
-  EXPECT_GT(backend.calls("all_gather"), 0);
-  EXPECT_EQ(backend.calls("all_reduce_sum") + backend.calls("reduce_scatter_sum"), 0);
+  EXPECT_EQ(library.ids(), 1);  // the world's; lazily, so none for pp
+  EXPECT_GT(library.calls("send"), 0);
+  EXPECT_EQ(library.calls("send"), library.calls("receive"));
+  EXPECT_GT(library.calls("all_gather"), 0);
+  EXPECT_EQ(library.calls("all_reduce") + library.calls("reduce_scatter") + library.calls("reduce"),
+            0);
 }
 
 TEST(DeviceProcesses, SumAsTheCommunicatorDoesIfThatIsAskedFor) {
-  FakeCommunicators backend;
-  DelayedDevices all(11, 0, backend, Reduction::kNative);
-  run_processes(2, 4, all, [](Group& group) {
+  FakeLibrary library;
+  DelayedDevices all(11, 0, library, Reduction::kNative);
+  run_processes(4, all, [](Group& group) {
     expect_sums(group, reversed_sum);
-    const Shards shards = {{0, 100}, {100, 100}, {100, 350}, {350, 400}};
-    const at::Tensor flat = upload(group, example_values(group.rank(), 400));
-    const FlatRange own = shards[static_cast<std::size_t>(group.rank())];
-    ReduceScatter sum = ReduceScatter::start(group, flat, shards);
-    sum.finish(flat.narrow(0, own.begin, own.size()));
-    EXPECT_TRUE(at::equal(download(group, flat.narrow(0, own.begin, own.size())),
-                          reversed_sum(4, 400).narrow(0, own.begin, own.size())));
+    for (const Shards& shards : {Shards{{0, 100}, {100, 200}, {200, 300}, {300, 400}},
+                                 Shards{{0, 100}, {100, 100}, {100, 350}, {350, 400}}}) {
+      const at::Tensor flat = upload(group, example_values(group.rank(), 400));
+      const at::Tensor own = shard_of(flat, shards, group.rank());
+      ReduceScatter::start(group, flat, shards).finish(own);
+      EXPECT_TRUE(
+          at::equal(download(group, own), shard_of(reversed_sum(4, 400), shards, group.rank())));
+    }
   });
-  EXPECT_EQ(backend.ids(), 1);
-  EXPECT_GT(backend.calls("all_reduce_sum"), 0);
-  EXPECT_EQ(backend.calls("reduce_scatter_sum"), 4);
+  EXPECT_EQ(library.ids(), 1);
+  EXPECT_GT(library.calls("all_reduce"), 0);
+  EXPECT_EQ(library.calls("reduce_scatter"), 4);
+  EXPECT_EQ(library.calls("reduce"), 4 * 3);  // one rank's shard is empty
 }
 
 TEST(DeviceProcesses, WithRanksThatShareADeviceUseNoCommunicator) {
-  FakeCommunicators backend;
-  backend.id_of = [](Device device) { return static_cast<std::uint64_t>(device.index / 2); };
-  DelayedDevices all(12, 0, backend);
-  run_processes(2, 4, all, [](Group& group) {
+  FakeLibrary library;
+  library.id_of = [](Device device) { return static_cast<std::uint64_t>(device.index / 2); };
+  DelayedDevices all(12, 0, library);
+  run_processes(4, all, [](Group& group) {
     EXPECT_EQ(group.exchange_way(), ExchangeWay::kThroughHost);
     expect_shards(group);
   });
-  EXPECT_EQ(backend.ids(), 0);
-}
-
-TEST(ExchangeWays, AreTheSameForAllRanks) {
-  const RankPlace a{0, 1, true}, b{0, 2, true}, c{1, 3, true}, shared{1, 1, true},
-      without{1, 3, false};
-  using Places = std::vector<RankPlace>;
-  EXPECT_EQ(exchange_way(Places{a, b}), ExchangeWay::kPeers);
-  EXPECT_EQ(exchange_way(Places{a, a}), ExchangeWay::kPeers);
-  EXPECT_EQ(exchange_way(Places{a, b, c}), ExchangeWay::kCommunicator);
-  EXPECT_EQ(exchange_way(Places{a, b, shared}), ExchangeWay::kThroughHost);
-  EXPECT_EQ(exchange_way(Places{a, b, without}), ExchangeWay::kThroughHost);
+  EXPECT_EQ(library.ids(), 0);
 }
 
 }  // namespace

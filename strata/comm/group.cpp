@@ -4,7 +4,6 @@
 #include "strata/comm/group.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -34,23 +33,27 @@ Group::Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int
             std::make_shared<RankDevice>(device)) {}
 
 Group::Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
-             std::uint64_t id, MemoryAccount* account, std::shared_ptr<RankDevice> device)
+             std::uint64_t id, MemoryAccount* account, std::shared_ptr<RankDevice> device,
+             std::shared_ptr<Communicators> communicators)
     : mailboxes_(std::move(mailboxes)),
       members_(std::move(members)),
       id_(id),
       account_(account),
-      device_(std::move(device)) {
+      device_(std::move(device)),
+      communicators_(std::move(communicators)) {
   const auto self = std::find(members_.begin(), members_.end(), world_rank);
   STRATA_CHECK(self != members_.end(), "comm.group");
   rank_ = static_cast<int>(self - members_.begin());
+  if (device_->ops && !communicators_)
+    communicators_ =
+        std::make_shared<Communicators>(mailboxes_, world_rank, device_->library, device_->device());
 }
 
 Group Group::subgroup(const std::vector<int>& ranks, const std::string& purpose) const {
   std::vector<int> members;
   for (const int rank : ranks) members.push_back(members_.at(rank));
   const std::uint64_t id = id_of(id_, members, purpose);
-  const int self = members_[rank_];
-  return Group(mailboxes_, std::move(members), self, id, account_, device_);
+  return {mailboxes_, std::move(members), members_[rank_], id, account_, device_, communicators_};
 }
 
 Address Group::to(int peer, const MessageTag& tag) const {
@@ -65,9 +68,8 @@ Address Group::from(int peer, const MessageTag& tag) const {
 
 void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent) {
   const Address address = to(peer, tag);
-  const bool local = mailboxes_->is_local(address.to), on_device = device_->owns(tensor);
-  if (!on_device && !(local && lent)) return mailboxes_->post(address, {std::move(tensor), {}});
-  if (!local) {
+  if (!device_->owns(tensor)) return mailboxes_->post(address, {std::move(tensor), {}});
+  if (!mailboxes_->is_local(address.to)) {
     return device_->pass_to_host(
         tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous(),
         [mailboxes = mailboxes_, address](at::Tensor host) {
@@ -77,8 +79,8 @@ void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent) 
   }
   Message message{.tensor = std::move(tensor), .numbers = {}};
   // Its memory would be given out again in the order of this rank's stream, not of its reader's.
-  const bool elsewhere = on_device && mailboxes_->device_of(address.to) != device();
-  if (on_device) message.ready = device_->stream.record();
+  const bool elsewhere = mailboxes_->device_of(address.to) != device();
+  message.ready = device_->stream.record();
   if (lent || elsewhere) message.loan = device_->loans.lend(message.tensor, address.to, elsewhere);
   mailboxes_->post(address, std::move(message));
 }
@@ -108,8 +110,12 @@ ImportedBuffer Group::import_buffer(int peer, const MessageTag& tag) {
   Message message = mailboxes_->take(from(peer, tag));
   device_->loans.reclaim(device_->stream);
   device_->stream.wait(message.ready);
-  if (message.of_device && device_->ops)
-    return ImportedBuffer(device_->on_device(ImportedBuffer(std::move(message)).tensor()));
+  if (message.of_device && device_->ops) {
+    const auto& remote = message.remote;
+    return ImportedBuffer(device_->on_device(
+        remote ? remote->copy(device_->ops->host_empty({remote->numel()}, remote->dtype()))
+               : message.tensor));
+  }
   return ImportedBuffer(std::move(message), device_->stream);
 }
 
@@ -124,48 +130,17 @@ MessageTag Group::next_collective() {
   return {.kind = kCollective, .value = static_cast<std::int32_t>(collectives_++)};
 }
 
-struct Group::Exchange {
-  ExchangeWay way = ExchangeWay::kPeers;
-  std::unique_ptr<Communicator> communicator;
-};
-
 ExchangeWay Group::exchange_way() {
-  if (exchange_) return exchange_->way;
-  exchange_ = std::make_shared<Exchange>();
-  if (std::ranges::all_of(members_, [&](int rank) { return mailboxes_->is_local(rank); }))
-    return exchange_->way;
-  const CommunicatorBackend& backend = device_->backend;
-  const RankPlace here{.process = world_rank(rank_) / mailboxes_->local_ranks(),
-                       .device = backend.present() ? backend.device_id(device()) : 0,
-                       .has_backend = backend.present()};
-  const MessageTag tag = next_collective();
-  const auto bytes = byte_tensor(std::as_bytes(std::span(&here, 1)));
-  for (int peer = 0; peer < size(); ++peer)
-    if (peer != rank_) send(peer, tag, bytes);
-  std::vector<RankPlace> places(members_.size(), here);
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_) continue;
-    const at::Tensor theirs = receive(peer, tag);
-    STRATA_CHECK_EQ(theirs.nbytes(), sizeof(RankPlace), "comm.exchange_way");
-    std::memcpy(&places[static_cast<std::size_t>(peer)], theirs.const_data_ptr(), sizeof here);
-  }
-  return exchange_->way = strata::exchange_way(places);
+  return communicators_ ? communicators_->way(members_) : ExchangeWay::kPeers;
 }
 
 Communicator& Group::communicator() {
-  STRATA_CHECK(exchange_way() == ExchangeWay::kCommunicator, "comm.communicator");
-  if (exchange_->communicator) return *exchange_->communicator;
-  const MessageTag tag = next_collective();
-  std::string id;
-  if (rank_ == 0) {
-    id = device_->backend.unique_id();
-    for (int peer = 1; peer < size(); ++peer) send(peer, tag, byte_tensor(id));
-  } else {
-    id = text_of(receive(0, tag));
-  }
-  exchange_->communicator = device_->backend.join(
-      id, rank_, size(), device(), [mailboxes = mailboxes_] { return mailboxes->failed(); });
-  return *exchange_->communicator;
+  STRATA_CHECK(communicators_, "comm.communicator");
+  return communicators_->of(members_);
+}
+
+void Group::finish_communicators() {
+  if (communicators_) communicators_->finish();
 }
 
 void Group::doing(const char* what, int position, int micro_batch) {

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/comm/communicators.h"
 #include "strata/comm/message.h"
 #include "strata/comm/rank_device.h"
 #include "strata/comm/shared_buffer.h"
@@ -36,9 +37,10 @@ class Group {
   /// what the rank receives. `device`: where its tensors live.
   Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
         std::uint64_t id, MemoryAccount* account, Device device = {});
-  /// `device`: the rank's, the same object in all its groups.
+  /// `device`, `communicators`: the rank's, the same objects in all its groups; null: made here.
   Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
-        std::uint64_t id, MemoryAccount* account, std::shared_ptr<RankDevice> device);
+        std::uint64_t id, MemoryAccount* account, std::shared_ptr<RankDevice> device,
+        std::shared_ptr<Communicators> communicators = nullptr);
 
   /// Not copied: what a copy numbers by itself would be taken for the other's.
   Group(const Group&) = delete;
@@ -64,8 +66,8 @@ class Group {
   at::Tensor receive(int peer, const MessageTag& tag);
 
   /// Lets `peer` read a tensor where it is: as send, but the bytes stay the sender's, who must not
-  /// write to them before something later tells it that the peer has read them. before_write() checks
-  /// that, within a process, and makes this rank's stream wait for those that have.
+  /// write to them before something later tells it that the peer has read them. Of a device's bytes,
+  /// before_write() checks that within a process and makes this rank's stream wait for those that have.
   void export_buffer(int peer, const MessageTag& tag, at::Tensor tensor);
   ImportedBuffer import_buffer(int peer, const MessageTag& tag);
   void before_write(const at::Tensor& bytes);
@@ -89,6 +91,8 @@ class Group {
   ExchangeWay exchange_way();
   /// Of exchange_way() kCommunicator. Collective, once.
   Communicator& communicator();
+  /// Ends those of all groups of the rank, behind the work that they were given. Collective over the world.
+  void finish_communicators();
 
  private:
   Address to(int peer, const MessageTag& tag) const;
@@ -101,8 +105,7 @@ class Group {
   std::uint64_t id_ = 0;
   MemoryAccount* account_ = nullptr;
   std::shared_ptr<RankDevice> device_;
-  struct Exchange;
-  std::shared_ptr<Exchange> exchange_;  // of this rank; null: not known yet
+  std::shared_ptr<Communicators> communicators_;  // of the rank, in all its groups; null: a CPU's
   std::uint32_t collectives_ = 0;
 };
 

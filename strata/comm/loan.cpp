@@ -3,6 +3,7 @@
 #include "strata/comm/loan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -10,22 +11,48 @@
 
 namespace strata {
 
-Loan::Loan(const at::Tensor& tensor, int reader, bool keep)
+Loan::Loan(const at::Tensor& tensor, int reader, bool keep, std::shared_ptr<std::atomic<int>> ended)
     : begin_(static_cast<const std::byte*>(tensor.const_data_ptr())),
       end_(begin_ + tensor.nbytes()),
-      reader_(reader) {
+      reader_(reader),
+      ended_(std::move(ended)) {
   if (keep) kept_ = tensor;
 }
 
+// Counted under the lock: who sees that it has ended finds it counted.
 void Loan::end(Event read) {
   const std::lock_guard lock(mutex_);
-  STRATA_CHECK(!read_, "comm.loan");
+  STRATA_CHECK(!read_ && !failure_, "comm.loan");
   read_ = std::move(read);
+  ++*ended_;
 }
 
-std::optional<Event> Loan::ended() const {
+void Loan::fail(std::exception_ptr failure) {
   const std::lock_guard lock(mutex_);
-  return read_;
+  if (!read_ && !failure_) ++*ended_;
+  failure_ = std::move(failure);
+}
+
+bool Loan::has_ended() const {
+  const std::lock_guard lock(mutex_);
+  return read_ || failure_;
+}
+
+Event Loan::read() const {
+  const std::lock_guard lock(mutex_);
+  try {
+    if (failure_) std::rethrow_exception(failure_);
+  } catch (const std::exception& error) {
+    throw SystemError({.operation = "comm.loan",
+                       .where = "rank " + std::to_string(reader_),
+                       .what = "its device cannot tell when it has read what it was lent",
+                       .expected = "an event of its stream",
+                       .got = error.what(),
+                       .fix =
+                           "look for errors of that GPU in dmesg (Xid), then go on from the last "
+                           "checkpoint with --resume"});
+  }
+  return *read_;
 }
 
 bool Loan::overlaps(const at::Tensor& bytes) const {
@@ -34,21 +61,24 @@ bool Loan::overlaps(const at::Tensor& bytes) const {
 }
 
 std::shared_ptr<Loan> Loans::lend(const at::Tensor& tensor, int reader, bool keep) {
-  auto loan = std::make_shared<Loan>(tensor, reader, keep);
+  auto loan = std::make_shared<Loan>(tensor, reader, keep, ended_);
   const std::lock_guard lock(mutex_);
   return open_.emplace_back(std::move(loan));
 }
 
 void Loans::reclaim(const Stream& stream) {
+  if (*ended_ == 0) return;
   std::vector<std::shared_ptr<Loan>> ended;  // what they keep is freed outside the lock
-  const std::lock_guard lock(mutex_);
-  std::erase_if(open_, [&](const std::shared_ptr<Loan>& loan) {
-    const std::optional<Event> read = loan->ended();
-    if (!read) return false;
-    stream.wait(*read);
-    ended.push_back(loan);
-    return true;
-  });
+  {
+    const std::lock_guard lock(mutex_);
+    const auto begin =
+        std::stable_partition(open_.begin(), open_.end(),
+                              [](const std::shared_ptr<Loan>& loan) { return !loan->has_ended(); });
+    ended.assign(std::move_iterator(begin), std::move_iterator(open_.end()));
+    open_.erase(begin, open_.end());
+    *ended_ -= static_cast<int>(ended.size());
+  }
+  for (const std::shared_ptr<Loan>& loan : ended) stream.wait(loan->read());
 }
 
 void Loans::before_write(const at::Tensor& bytes, const Stream& stream) {
@@ -68,7 +98,11 @@ std::shared_ptr<const void> reading(std::shared_ptr<Loan> loan, Stream stream) {
   if (!loan) return nullptr;
   Loan* const read = loan.get();
   return {read, [loan = std::move(loan), stream = std::move(stream)](const void*) {
-            loan->end(stream.record());
+            try {
+              loan->end(stream.record());
+            } catch (...) {
+              loan->fail(std::current_exception());
+            }
           }};
 }
 

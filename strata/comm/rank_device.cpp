@@ -7,15 +7,15 @@
 namespace strata {
 
 RankDevice::RankDevice(Stream compute, Stream communication, const StreamOps* ops,
-                       const CommunicatorBackend& backend, Reduction reduction)
+                       const CollectiveLibrary& library, Reduction reduction)
     : stream(std::move(compute)),
       communication(std::move(communication)),
       ops(ops),
-      backend(backend),
+      library(library),
       reduction(reduction) {}
 
 RankDevice::RankDevice(Device device, Reduction reduction)
-    : RankDevice(Stream::compute(device), Stream(device), stream_ops(device.kind), nccl_backend(),
+    : RankDevice(Stream::compute(device), Stream(device), stream_ops(device.kind), nccl_library(),
                  reduction) {}
 
 const StreamOps* stream_ops(DeviceKind kind) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
-#include "strata/comm/communicator.h"
+#include "strata/comm/collective_library.h"
 #include "strata/comm/loan.h"
 #include "strata/comm/stream_ops.h"
 #include "strata/device/device.h"
@@ -26,7 +26,7 @@ class RankDevice {
   /// `ops` null: the caller does the work (a CPU). `communication`: where communicators work; the
   /// compute stream waits for it when a collective is finished.
   RankDevice(Stream compute, Stream communication, const StreamOps* ops,
-             const CommunicatorBackend& backend, Reduction reduction);
+             const CollectiveLibrary& library, Reduction reduction);
   /// What the build has for a device.
   explicit RankDevice(Device device, Reduction reduction = Reduction::kOrdered);
 
@@ -46,7 +46,7 @@ class RankDevice {
   const Stream stream;  ///< ranks of one device share its stream
   const Stream communication;
   const StreamOps* const ops;
-  const CommunicatorBackend& backend;
+  const CollectiveLibrary& library;
   const Reduction reduction;
   Loans loans;
 

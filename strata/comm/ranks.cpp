@@ -92,11 +92,15 @@ std::string name_of(const RanksOptions& options, int rank) {
 }  // namespace
 
 struct World::Parts {
+  Parts() = default;
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
   RanksOptions options;
   Rendezvous rendezvous;
   std::shared_ptr<Mailboxes> mailboxes;
   std::vector<MemoryAccount*> accounts;
   std::vector<std::shared_ptr<RankDevice>> devices;
+  std::vector<Device> limited;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<PeerProtocol> peers;  // null: alone
   std::unique_ptr<Watchdog> watchdog;
@@ -112,13 +116,22 @@ struct World::Parts {
   }
 
   // Who has a device for himself is refused by its allocator; who shares one, when an action has ended.
-  void limit_devices() const {
+  void limit_devices() {
     if (options.device_bytes == 0) return;
+    if (!options.limit_memory) options.limit_memory = limit_device_memory;
     std::map<int, int> ranks_on;
     for (int i = 0; i < mailboxes->local_ranks(); ++i)
       ++ranks_on[device_of(first_rank() + i).index];
-    for (const auto& [index, ranks] : ranks_on)
-      if (ranks == 1) limit_device_memory({options.device.kind, index}, options.device_bytes);
+    for (const auto& [index, ranks] : ranks_on) {
+      if (ranks > 1) continue;
+      options.limit_memory({options.device.kind, index}, options.device_bytes);
+      limited.push_back({options.device.kind, index});
+    }
+  }
+
+  // The process may have another run, with another budget or none.
+  ~Parts() {
+    for (const Device device : limited) options.limit_memory(device, 0);
   }
 
   void connect() {
@@ -206,6 +219,7 @@ struct World::Parts {
       std::iota(members.begin(), members.end(), 0);
       Group group(mailboxes, std::move(members), rank, 0, &account, devices[rank - first_rank()]);
       function(group, account);
+      group.finish_communicators();
       mailboxes->progress().end(rank);
     } catch (const Cancelled&) {
     } catch (const std::exception& error) {

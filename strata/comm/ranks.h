@@ -43,6 +43,8 @@ struct RanksOptions {
   Reduction reduction = Reduction::kOrdered;  ///< of devices; a CPU's is always ordered
   /// What each rank of this process computes on; empty: what the build has for `device`.
   std::function<std::shared_ptr<RankDevice>(int rank)> rank_device;
+  /// Of a rank that has its device for itself, until the World ends (0 then); default: limit_device_memory().
+  std::function<void(Device device, std::int64_t bytes)> limit_memory;
   std::optional<Rendezvous> rendezvous;  ///< default: from the environment
   /// How the processes are connected; empty: they join at the rendezvous (transport/join.h).
   std::function<std::unique_ptr<Transport>(const Rendezvous& rendezvous)> connect;

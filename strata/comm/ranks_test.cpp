@@ -5,6 +5,8 @@
 #include <chrono>
 #include <new>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/comm/rank_cases_test.h"
@@ -105,6 +107,29 @@ TEST(ThreadRanks, EnforceTheBudgetOfEachRank) {
                                   group.barrier();
                                 }),
                SystemError);
+}
+
+// The next run of the process has another budget, or none.
+TEST(ThreadRanks, LeaveTheirDeviceWithoutALimit) {
+  std::vector<std::pair<int, std::int64_t>> limits;
+  const auto run = [&](int ranks, const RankFunction& function) {
+    limits.clear();
+    run_ranks(
+        {.ranks = ranks,
+         .device_bytes = 1 << 20,
+         .stall_seconds = 0,
+         .limit_memory = [&](Device device,
+                             std::int64_t bytes) { limits.emplace_back(device.index, bytes); },
+         .rendezvous = Rendezvous{}},
+        function);
+  };
+  const std::vector<std::pair<int, std::int64_t>> held{{0, 1 << 20}, {0, 0}};
+  run(1, [&](Group&, MemoryAccount&) { EXPECT_EQ(limits.size(), 1u); });
+  EXPECT_EQ(limits, held);
+  EXPECT_THROW(run(1, [](Group&, MemoryAccount&) { throw std::bad_alloc(); }), SystemError);
+  EXPECT_EQ(limits, held);
+  run(2, [](Group&, MemoryAccount&) {});
+  EXPECT_TRUE(limits.empty());  // they share it
 }
 
 TEST(ThreadRanks, RefuseNone) {

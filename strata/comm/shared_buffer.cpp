@@ -55,6 +55,11 @@ at::Tensor RemoteBuffer::copy() const {
   return tensor;
 }
 
+at::Tensor RemoteBuffer::copy(at::Tensor flat) const {
+  read(0, numel_, flat.data_ptr());
+  return flat.as_strided(sizes_, strides_);
+}
+
 ImportedBuffer::ImportedBuffer(Message message, const Stream& stream)
     : reading_(reading(std::move(message.loan), stream)),
       local_(std::move(message.tensor)),

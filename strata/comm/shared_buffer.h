@@ -60,6 +60,7 @@ class RemoteBuffer {
   at::ScalarType dtype() const { return dtype_; }
   void read(std::int64_t first, std::int64_t count, void* to) const;
   at::Tensor copy() const;
+  at::Tensor copy(at::Tensor flat) const;  ///< in the memory of `flat`, of as many elements
 
  private:
   std::vector<std::int64_t> sizes_, strides_;

@@ -1,6 +1,6 @@
 /// Adds and copies tensors of one kind of device in the order of a stream: all that collectives need of
 /// a device whose work is done behind the caller's back. On a CPU there are none: loops over host
-/// memory do it (comm/collectives.cpp).
+/// memory do it (comm/ordered_sum.cpp).
 ///
 /// Nothing here waits: what a call reads must be there, and stay, in the order of its stream.
 ///

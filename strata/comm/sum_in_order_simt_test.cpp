@@ -1,4 +1,4 @@
-// Sums in the order of ranks as a GPU makes them, against the order that collectives.cpp has.
+// Sums in the order of ranks as a GPU makes them, against the order that ordered_sum.cpp has.
 #include <gtest/gtest.h>
 
 #include "strata/comm/cuda_kernels.h"

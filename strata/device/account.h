@@ -107,7 +107,8 @@ struct DeviceMemory {
 DeviceMemory device_memory(Device device);
 
 /// From now on libtorch's allocator refuses to hold more of the device than tensors of so many bytes need, and
-/// a little for pages that are partly used; for a rank that has the device for itself. Nothing happens on a CPU.
+/// a little for pages that are partly used; for a rank that has the device for itself. 0: it holds what it likes.
+/// Nothing happens on a CPU.
 void limit_device_memory(Device device, std::int64_t bytes);
 
 /// to_error() of a rank: a device that is out of memory is the system's fault, and says whose account was full.

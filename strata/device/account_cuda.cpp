@@ -44,8 +44,9 @@ DeviceMemory cuda_memory(int index) {
 }
 
 void limit_cuda_memory(int index, std::int64_t bytes) {
-  allocator::setMemoryFraction(memory_fraction(bytes, cuda_memory(index).total_bytes),
-                               static_cast<c10::DeviceIndex>(index));
+  const double fraction =
+      bytes == 0 ? 1.0 : memory_fraction(bytes, cuda_memory(index).total_bytes);
+  allocator::setMemoryFraction(fraction, static_cast<c10::DeviceIndex>(index));
 }
 
 }  // namespace strata

@@ -66,7 +66,8 @@ TEST_F(CudaAccounts, OfARankThatHasTheGpuForItselfAreHeldByTheAllocator) {
     EXPECT_EQ(ours.kind(), ErrorKind::kSystem);
     EXPECT_EQ(ours.text().where, "rank 0");
   }
-  limit_device_memory(kGpu, device_memory(kGpu).total_bytes);
+  limit_device_memory(kGpu, 0);
+  EXPECT_NO_THROW(at::empty({2 * kBudget}, kGpu.options(at::kByte)));
 }
 
 TEST_F(CudaAccounts, LinkCopiesBothWaysBesideCompute) {

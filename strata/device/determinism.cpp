@@ -53,8 +53,6 @@ constexpr Finding kFindings[] = {
     {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", nullptr, "fp32 products are computed in TF32"},
     {"NVIDIA_TF32_OVERRIDE", "1", "fp32 products are computed in TF32"},
     {"STRATA_CUDA_PRODUCTS", "cublaslt", "products have other bits than ATen's, the default"},
-    {"NCCL_ALGO", nullptr, "mesh.reduction=native adds in another order than elsewhere"},
-    {"NCCL_PROTO", nullptr, "mesh.reduction=native adds in another order than elsewhere"},
 };
 
 }  // namespace

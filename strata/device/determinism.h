@@ -29,7 +29,8 @@ void prepare_device(DeviceKind kind, bool deterministic);
 /// Reads a variable; null: it is not set.
 using Environment = std::function<const char*(const char* name)>;
 
-/// What the environment changes about a GPU's bits, bytes or seconds, a sentence each; for `doctor`.
+/// What the environment changes about a GPU's bits, bytes or seconds, a sentence each; for `doctor`. What
+/// concerns NCCL is in comm/library_environment.h.
 std::vector<std::string> environment_findings(const Environment& variable);
 
 }  // namespace strata

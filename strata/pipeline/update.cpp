@@ -219,8 +219,8 @@ void StageMachine::update(const Action& action) {
     layer_times_.add_update(layer, now_seconds() - began);
     if (plan_.shards()[layer].gathers_weights()) {
       Lease lease = store_.acquire(layer, StateKind::kWeights);
-      AllGather gather =
-          AllGather::start(groups_.shard, lease.weight_shard(), cuts_of(layer).shards);
+      AllGather gather = AllGather::start(groups_.shard, lease.weight_shard(),
+                                          cuts_of(layer).shards, lease.flat_weights());
       gathers_.emplace(layer, std::pair(std::move(lease), std::move(gather)));
     }
   }
@@ -319,9 +319,8 @@ void StageMachine::gather_weights(const Action& action) {
     }
     const auto found = gathers_.find(layer);
     STRATA_CHECK(found != gathers_.end(), "pipeline.gather_weights");
-    auto& [lease, gather] = found->second;
     const auto span = device_span(LaneKind::kCommunicate, layer);
-    gather.finish(lease.flat_weights());
+    found->second.second.finish();
     gathers_.erase(found);
   }
 }
@@ -332,7 +331,7 @@ void StageMachine::gather_from_host(int layer) {
   at::Tensor own = lease.flat_weights().narrow(0, shard.begin, shard.size());
   groups_.world.before_write(own);
   own.copy_(lease.weight_shard());
-  AllGather::start(groups_.shard, own, cuts_of(layer).shards).finish(lease.flat_weights());
+  AllGather::start(groups_.shard, own, cuts_of(layer).shards, lease.flat_weights()).finish();
 }
 
 }  // namespace strata

@@ -20,7 +20,7 @@
 namespace strata {
 namespace {
 
-// What a rank adds up at a time of the others' gradients (comm/collectives.cpp).
+// What a rank adds up at a time of the others' gradients (comm/ordered_sum.cpp).
 constexpr std::int64_t kSumBytes = 1 << 17;
 
 struct Traits {

@@ -40,7 +40,7 @@ void GradientReduction::finish(bool first, bool last) {
     const FlatRange other = cuts_->parts[replica * groups_->shard.size() + groups_->shard.rank()];
     parts.push_back({other.begin - shard.begin, other.end - shard.begin});
   }
-  AllGather::start(groups_->replica, own, parts).finish(gradients);
+  AllGather::start(groups_->replica, own, parts, gradients).finish();
 }
 
 }  // namespace strata

@@ -1,8 +1,6 @@
 // Only whole weights are made of peers' shards; whatever else is asked for lies below.
 #include "strata/shard/peer_medium.h"
 
-#include <ATen/ops/empty.h>
-
 #include "strata/base/flat_range.h"
 #include "strata/comm/collectives.h"
 
@@ -19,9 +17,7 @@ class WeightGather final : public Transfer {
 
   // Filled before it is installed: to autograd the weights never changed since the forward.
   Event finish() override {
-    at::Tensor bytes = at::empty({state_.layout->own_numel}, state_.weights.tensor().options());
-    gather_.finish(bytes);
-    state_.weights.install(std::move(bytes));
+    state_.weights.install(gather_.finish());
     return {};
   }
 

@@ -239,10 +239,11 @@ void Trainer::bring_weights(bool round) {
       continue;
     Lease lease = store_.acquire(layer, StateKind::kWeightShard);
     AllGather gather = AllGather::start(groups_.shard, lease.weight_shard(),
-                                        cut({0, lease.layout().own_numel}, groups_.shard.size()));
+                                        cut({0, lease.layout().own_numel}, groups_.shard.size()),
+                                        lease.flat_weights());
     gathers.emplace_back(std::move(lease), std::move(gather));
   }
-  for (auto& [lease, gather] : gathers) gather.finish(lease.flat_weights());
+  for (auto& [lease, gather] : gathers) gather.finish();
   gathers.clear();
   for (const int layer : store_.layers()) {
     if (!store_.placement(layer).tiers.updates_on_host()) continue;

@@ -118,7 +118,7 @@ TEST(SharedBuffer, MakesReductionsNeedNoMemory) {
       const FlatRange own = halves[static_cast<std::size_t>(group.rank())];
       const at::Tensor half = x.narrow(0, own.begin, own.size());
       ReduceScatter::start(group, x, halves).finish(half);
-      AllGather::start(group, half, halves).finish(x);
+      AllGather::start(group, half, halves, x).finish();
       if (group.reads_in_place(1 - group.rank())) {
         EXPECT_EQ(account.peak_bytes(), account.current_bytes());
       }

@@ -1,0 +1,163 @@
+// Sets that overlap cannot be made in another order than that of their first use, such as their numbers':
+// whoever made one that his peers don't need yet would wait for them, and they may wait for what he does next.
+// Ends have no such order, and are all begun before one is waited for.
+#include "strata/comm/communicators.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "strata/base/errors.h"
+#include "strata/base/philox.h"
+#include "strata/comm/mailboxes.h"
+#include "strata/comm/message.h"
+#include "strata/comm/shared_buffer.h"
+
+namespace strata {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int32_t kPlace = -2, kJoin = -3;  // MessageTag::kind
+constexpr auto kWatch = std::chrono::milliseconds(100);
+// A lost process is named by the transport, which knows more than the library that notices it, too.
+constexpr auto kGrace = std::chrono::seconds(2);
+
+std::uint64_t number_of(const std::vector<int>& ranks) {
+  std::uint64_t number = 0;
+  for (const int rank : ranks) number = mix_key(number, static_cast<std::uint64_t>(rank));
+  return number;
+}
+
+std::string version_name(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+}  // namespace
+
+// A library refuses two ranks on one device, and one process without it refuses it for all.
+ExchangeWay exchange_way(std::span<const RankPlace> places) {
+  std::set<std::uint64_t> devices;
+  std::set<int> versions;
+  bool one_process = true;
+  for (const RankPlace& place : places) {
+    one_process = one_process && place.process == places[0].process;
+    devices.insert(place.device);
+    versions.insert(place.library_version);
+  }
+  if (one_process) return ExchangeWay::kPeers;
+  if (versions.contains(0) || devices.size() < places.size()) return ExchangeWay::kThroughHost;
+  if (versions.size() == 1) return ExchangeWay::kCommunicator;
+  throw UserError({.operation = "comm.exchange_way",
+                   .what = "processes have different versions of NCCL",
+                   .expected = version_name(*versions.begin()),
+                   .got = version_name(*versions.rbegin()),
+                   .fix = "install the same PyTorch on all machines"});
+}
+
+Communicators::Communicators(std::shared_ptr<Mailboxes> mailboxes, int world_rank,
+                             const CollectiveLibrary& library, Device device)
+    : mailboxes_(std::move(mailboxes)),
+      world_rank_(world_rank),
+      library_(library),
+      device_(device) {}
+
+Communicators::~Communicators() {
+  stop_watching();
+  for (const auto& [ranks, communicator] : made_) communicator->abort();
+}
+
+// What the first of the ranks answers to what all say, joined in their order.
+std::string Communicators::meet(const std::vector<int>& ranks, int kind, const std::string& own,
+                                const std::function<std::string(const std::string&)>& answer) {
+  const std::uint64_t group = number_of(ranks);
+  const auto address = [&](int from, int to) {
+    return Address{.from = from, .to = to, .group = group, .tag = {.kind = kind}};
+  };
+  const auto post = [&](int to, const std::string& text) {
+    mailboxes_->post(address(world_rank_, to), {.tensor = byte_tensor(text), .numbers = {}});
+  };
+  const auto take = [&](int from) {
+    return text_of(ImportedBuffer(mailboxes_->take(address(from, world_rank_))).tensor());
+  };
+  if (world_rank_ != ranks[0]) {
+    post(ranks[0], own);
+    return take(ranks[0]);
+  }
+  std::string all = own;
+  for (std::size_t i = 1; i < ranks.size(); ++i) all += take(ranks[i]);
+  const std::string said = answer(all);
+  for (std::size_t i = 1; i < ranks.size(); ++i) post(ranks[i], said);
+  return said;
+}
+
+ExchangeWay Communicators::way(const std::vector<int>& ranks) {
+  if (const auto known = ways_.find(ranks); known != ways_.end()) return known->second;
+  if (std::ranges::all_of(ranks, [&](int rank) { return mailboxes_->is_local(rank); }))
+    return ways_[ranks] = ExchangeWay::kPeers;
+  const bool present = library_.present();
+  const RankPlace here{.process = world_rank_ / mailboxes_->local_ranks(),
+                       .library_version = present ? library_.version() : 0,
+                       .device = present ? library_.device_id(device_) : 0};
+  const std::string bytes = meet(ranks, kPlace, {reinterpret_cast<const char*>(&here), sizeof here},
+                                 [](const std::string& all) { return all; });
+  std::vector<RankPlace> places(ranks.size());
+  STRATA_CHECK_EQ(bytes.size(), places.size() * sizeof(RankPlace), "comm.exchange_way");
+  std::memcpy(places.data(), bytes.data(), bytes.size());
+  return ways_[ranks] = exchange_way(places);
+}
+
+Communicator& Communicators::of(const std::vector<int>& ranks) {
+  STRATA_CHECK(way(ranks) == ExchangeWay::kCommunicator, "comm.communicator");
+  if (const auto found = made_.find(ranks); found != made_.end()) return *found->second;
+  const auto self = std::find(ranks.begin(), ranks.end(), world_rank_);
+  STRATA_CHECK(self != ranks.end(), "comm.communicator");
+  const std::string id =
+      meet(ranks, kJoin, "", [&](const std::string&) { return library_.unique_id(); });
+  auto made = std::make_unique<Communicator>(
+      library_, id, static_cast<int>(self - ranks.begin()), ranks, device_,
+      [mailboxes = mailboxes_.get()] { return mailboxes->failed(); });
+  const std::lock_guard lock(mutex_);
+  if (!watcher_.joinable()) watcher_ = std::thread([this] { watch(); });
+  return *made_.emplace(ranks, std::move(made)).first->second;
+}
+
+void Communicators::finish() {
+  for (const auto& [ranks, communicator] : made_) communicator->begin_finish();
+  for (const auto& [ranks, communicator] : made_) communicator->finish();
+  stop_watching();
+}
+
+void Communicators::watch() {
+  Clock::time_point failing_since{};
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kWatch, [&] { return stopped_; })) {
+    if (mailboxes_->failed()) {
+      for (const auto& [ranks, communicator] : made_) communicator->abort();
+      return;
+    }
+    for (const auto& [ranks, communicator] : made_) {
+      const LibraryState state = communicator->state();
+      if (state.failure == LibraryFailure::kNone) continue;
+      if (failing_since == Clock::time_point{}) failing_since = Clock::now();
+      if (Clock::now() - failing_since < kGrace) break;
+      mailboxes_->fail_everywhere(located(communicator->error_of(state, "collective"),
+                                          "rank " + std::to_string(world_rank_)));
+      break;
+    }
+  }
+}
+
+void Communicators::stop_watching() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+  if (watcher_.joinable()) watcher_.join();
+}
+
+}  // namespace strata

@@ -1,0 +1,218 @@
+// When communicators are made, in what order they end, and that nobody hangs in one: over a library that needs
+// no GPU (fake_library_test.h).
+#include "strata/comm/communicators.h"
+
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "strata/base/errors.h"
+#include "strata/comm/collectives.h"
+#include "strata/comm/fake_library_test.h"
+#include "strata/comm/mailboxes.h"
+#include "strata/comm/rank_cases_test.h"
+
+namespace strata {
+namespace {
+
+void expect_sum(Group& group) {
+  at::Tensor x = upload(group, example_values(group.rank(), 100));
+  all_reduce_sum(group, x);
+  EXPECT_TRUE(at::equal(download(group, x), ordered_sum(group.size(), 100)));
+}
+
+TEST(Communicators, AreMadeOnceForASetOfRanksWhenItNeedsOne) {
+  FakeLibrary library;
+  DelayedDevices all(1, 0, library);
+  run_processes(4, all, [&](Group& world) {
+    const int line = world.rank() % 2;
+    Group first = world.subgroup({line, line + 2}, "dp"),
+          second = world.subgroup({line, line + 2}, "shard");
+    Group local = world.subgroup({world.rank() / 2 * 2, world.rank() / 2 * 2 + 1}, "tp");
+    EXPECT_EQ(first.exchange_way(), ExchangeWay::kCommunicator);
+    world.barrier();
+    EXPECT_EQ(library.ids(), 0);
+    world.barrier();
+    expect_sum(local);
+    world.barrier();
+    EXPECT_EQ(library.ids(), 0);
+    world.barrier();
+    expect_sum(first);
+    expect_sum(second);
+    world.barrier();
+    EXPECT_EQ(library.ids(), 2);
+    world.barrier();
+    expect_sum(world);
+  });
+  EXPECT_EQ(library.ids(), 3);
+  EXPECT_EQ(library.calls("init_rank"), 2 + 2 + 4);
+  EXPECT_EQ(library.calls("finalize"), 8);
+  EXPECT_EQ(library.calls("destroy"), 8);
+  EXPECT_EQ(library.calls("abort"), 0);
+}
+
+// Each rank has its own: rank 0 needs {0, 2} before {0, 1, 2, 3}, as rank 2 does; {1, 3} comes when it likes.
+TEST(Communicators, OfSetsThatOverlapAreMadeInTheOrderOfTheirUseAndEndedInTheirOwn) {
+  FakeLibrary library;
+  DelayedDevices all(2, 0, library);
+  run_processes(4, all, [&](Group& world) {
+    const int line = world.rank() % 2;
+    Group pair = world.subgroup({line, line + 2}, "pair");
+    if (line == 0) expect_sum(pair);
+    expect_sum(world);
+    if (line == 1) expect_sum(pair);
+  });
+  // No rank destroys one before all of its own are told to end.
+  const std::vector<std::string> log = library.log();
+  EXPECT_EQ(std::ranges::count(log, "finalize"), 8);
+  EXPECT_EQ(std::ranges::count(log, "destroy"), 8);
+}
+
+// The others wait on their devices for a rank that never comes.
+TEST(Communicators, AreAbortedWhenARankFails) {
+  FakeLibrary library;
+  DelayedDevices all(3, 0, library);
+  FaultyNetwork network(2);
+  for (const std::string& outcome :
+       outcomes_of_processes(network, {.ranks = 4}, all, [](Group& world) {
+         expect_sum(world);
+         if (world.rank() == 3) throw UserError({.operation = "test.fail", .what = "on purpose"});
+         at::Tensor x = upload(world, example_values(world.rank(), 100));
+         all_reduce_sum(world, x);
+         world.rank_device().stream.synchronize();
+         expect_sum(world);
+         ADD_FAILURE() << "went on";
+       }))
+    EXPECT_EQ(outcome, "[test.fail] rank 3: on purpose");
+  EXPECT_EQ(library.calls("abort"), 4);
+}
+
+TEST(Communicators, EndTheRunWhenTheLibraryFails) {
+  for (const bool on_device : {false, true}) {  // where the rank waits then
+    FakeLibrary library;
+    std::atomic<bool> broken = false;
+    library.failure_of = [&](int rank) {
+      return broken && rank == 1 ? LibraryState{.failure = LibraryFailure::kPeer,
+                                                .error = "remote error: no route to host"}
+                                 : LibraryState{};
+    };
+    DelayedDevices all(4, 0, library);
+    FaultyNetwork network(2);
+    for (const std::string& outcome :
+         outcomes_of_processes(network, {.ranks = 2}, all, [&](Group& world) {
+           expect_sum(world);
+           if (world.rank() == 0) {
+             at::Tensor x = upload(world, example_values(0, 100));
+             all_reduce_sum(world, x);
+             world.rank_device().stream.synchronize();  // for rank 1, which never comes
+             world.barrier();
+           }
+           broken = true;
+           if (on_device) world.receive(0, {});
+           expect_sum(world);
+         })) {
+      EXPECT_NE(outcome.find("[comm.nccl] rank 1: "), std::string::npos) << outcome;
+      EXPECT_NE(outcome.find("among ranks 0, 1: NCCL failed"), std::string::npos) << outcome;
+      EXPECT_NE(outcome.find("no route to host"), std::string::npos) << outcome;
+      EXPECT_NE(outcome.find("set NCCL_SOCKET_IFNAME"), std::string::npos) << outcome;
+    }
+  }
+}
+
+// Whoever is killed is noticed by the library, too, often before the transport, which knows who it was.
+TEST(Communicators, LeaveItToTheTransportToNameALostProcess) {
+  FakeLibrary library;
+  std::atomic<bool> broken = false;
+  library.failure_of = [&](int) {
+    return broken ? LibraryState{.failure = LibraryFailure::kPeer, .error = "connection closed"}
+                  : LibraryState{};
+  };
+  DelayedDevices all(5, 0, library);
+  FaultyNetwork network(2, {.fate = [&](const Faults::Sent& message) {
+                          return broken && message.from == 1 ? Faults::Fate::kKillSender
+                                                             : Faults::Fate::kDeliver;
+                        }});
+  const std::vector<std::string> outcomes =
+      outcomes_of_processes(network, {.ranks = 2}, all, [&](Group& world) {
+        expect_sum(world);
+        if (world.rank() == 1) {
+          broken = true;
+          std::this_thread::sleep_for(std::chrono::milliseconds(500));
+          world.send(0, {}, at::zeros({4}));
+        }
+        expect_sum(world);
+      });
+  EXPECT_NE(outcomes[0].find("rank 1: lost"), std::string::npos) << outcomes[0];
+}
+
+// One that joins waits on the host, where the watchdog sees for whom.
+TEST(Communicators, AreNotJoinedWithoutAllRanks) {
+  FakeLibrary library;
+  DelayedDevices all(6, 0, library);
+  FaultyNetwork network(2);
+  for (const std::string& outcome : outcomes_of_processes(
+           network, {.ranks = 2, .stall_seconds = 0.2, .stall_fatal_seconds = 0.6}, all,
+           [](Group& world) {
+             EXPECT_EQ(world.exchange_way(), ExchangeWay::kCommunicator);
+             world.doing("loading");
+             if (world.rank() == 1) world.receive(0, {});  // never sent
+             expect_sum(world);
+           }))
+    EXPECT_NE(outcome.find("[comm.wait]"), std::string::npos) << outcome;
+  EXPECT_EQ(library.calls("init_rank"), 0);
+}
+
+TEST(Communicator, ClosesItsGroupWhenACallIsRefused) {
+  FakeLibrary library;
+  const Stream stream(Device{}, std::make_shared<DelayedQueue>());
+  const at::Tensor x = delayed(stream).empty({4}, at::kFloat);
+  Communicator communicator(library, "self", 0, {0}, Device{}, [] { return false; });
+  const std::vector<Communicator::Part> parts{{0, x}};
+  library.refused = "receive";
+  EXPECT_THROW(communicator.exchange(parts, parts, stream), SystemError);
+  library.refused = "";
+  communicator.exchange(parts, parts,
+                        stream);  // else the group that is open already fails the test
+  stream.synchronize();
+}
+
+TEST(Communicator, IsAbortedWhenItCannotJoin) {
+  FakeLibrary library;
+  library.failure_of = [](int) {
+    return LibraryState{.failure = LibraryFailure::kMisuse, .error = "invalid usage"};
+  };
+  try {
+    const Communicator communicator(library, "self", 0, {0}, Device{}, [] { return false; });
+    FAIL() << "it joined";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.text().where, "join among ranks 0");
+    EXPECT_EQ(error.text().fix, "run with NCCL_DEBUG=WARN, which says which call");
+  }
+  EXPECT_EQ(library.calls("abort"), 1);
+  EXPECT_THROW(Communicator(library, "self again", 0, {0}, Device{}, [] { return true; }),
+               Cancelled);
+}
+
+TEST(ExchangeWays, AreTheSameForAllRanks) {
+  const RankPlace a{0, 22809, 1}, b{0, 22809, 2}, c{1, 22809, 3}, shared{1, 22809, 1},
+      without{1, 0, 3}, newer{1, 23203, 3};
+  using Places = std::vector<RankPlace>;
+  EXPECT_EQ(exchange_way(Places{a, b}), ExchangeWay::kPeers);
+  EXPECT_EQ(exchange_way(Places{a, a}), ExchangeWay::kPeers);
+  EXPECT_EQ(exchange_way(Places{a, b, c}), ExchangeWay::kCommunicator);
+  EXPECT_EQ(exchange_way(Places{a, b, shared}), ExchangeWay::kThroughHost);
+  EXPECT_EQ(exchange_way(Places{a, b, without}), ExchangeWay::kThroughHost);
+  try {
+    exchange_way(Places{a, newer});
+    FAIL() << "versions were mixed";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().expected, "2.28.9");
+    EXPECT_EQ(error.text().got, "2.32.3");
+  }
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,116 @@
+// Messages of ranks whose devices work behind their back, within a process and between two.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "strata/base/errors.h"
+#include "strata/comm/delayed_ranks_test.h"
+#include "strata/comm/rank_cases_test.h"
+
+namespace strata {
+namespace {
+
+TEST(DeviceMessages, ArriveBehindTheBytesThatTheyCarry) {
+  for (const int devices : {1, 2}) {
+    DelayedDevices all(7, devices);
+    run_delayed(2, all, [](Group& group) {
+      RankDevice& device = group.rank_device();
+      if (group.rank() == 0) {
+        delayed(device.stream).hold();
+        at::Tensor x = upload(group, example_values(0, 100));
+        group.send(1, {}, x);
+        x.reset();  // freed behind the copy that the reader makes, or handed over
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        delayed(device.stream).release();
+        group.barrier();
+        group.import_buffer(1, {.value = 2});  // forgets what was read
+      } else {
+        const at::Tensor x = group.receive(0, {});
+        EXPECT_TRUE(delayed(device.stream).has(x));  // on this device, whatever the sender's is
+        EXPECT_TRUE(at::equal(download(group, x), example_values(0, 100)));
+        group.barrier();
+        group.export_buffer(0, {.value = 2}, x);
+      }
+    });
+  }
+}
+
+TEST(DeviceMessages, MakeTheLenderWaitBeforeItWrites) {
+  DelayedDevices all(8);
+  run_delayed(2, all, [](Group& group) {
+    RankDevice& device = group.rank_device();
+    const at::Tensor x = upload(group, example_values(0, 100));
+    if (group.rank() == 0) {
+      group.export_buffer(1, {}, x);
+      group.barrier();  // the reader has given its work to its stream, which has not begun
+      group.before_write(x);
+      overwrite(group, x);
+    } else {
+      at::Tensor copy = device.ops->empty_like(device.stream, x);
+      delayed(device.stream).hold();
+      device.ops->copy(device.stream, copy, group.import_buffer(0, {}).tensor());
+      group.barrier();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      delayed(device.stream).release();
+      EXPECT_TRUE(at::equal(download(group, copy), example_values(0, 100)));
+    }
+  });
+}
+
+TEST(DeviceMessages, RefuseAWriteToWhatAnotherRankMayStillRead) {
+  for (const int devices : {1, 2}) {
+    DelayedDevices all(14, devices);
+    run_delayed(2, all, [](Group& group) {
+      const at::Tensor x = upload(group, example_values(0, 8));
+      if (group.rank() == 0) {
+        group.export_buffer(1, {.value = 1}, x);
+        EXPECT_THROW(group.before_write(x), InternalError);
+        group.barrier();  // by which it was read
+        group.before_write(x);
+      } else {
+        EXPECT_TRUE(group.import_buffer(0, {.value = 1}).lent());
+        group.barrier();
+      }
+    });
+  }
+}
+
+// What is sent is what there was, though it is written to or freed at once; what arrives is kept in host memory
+// until the receiver's stream has copied it.
+TEST(DeviceMessages, BetweenProcessesCopyBehindTheirStreamsAlone) {
+  for (const bool reads_in_place : {false, true}) {
+    DelayedDevices all(13);
+    run_processes(
+        2, all,
+        [](Group& group) {
+          const int peer = 1 - group.rank();
+          DelayedQueue& queue = delayed(group.rank_device().stream);
+          const at::Tensor kept = upload(group, example_values(group.rank(), 50000));
+          at::Tensor freed = upload(group, example_values(group.rank() + 2, 50000));
+          queue.hold();
+          group.send(peer, {.value = 1}, kept);
+          overwrite(group, kept);
+          group.send(peer, {.value = 2}, freed);
+          freed.reset();
+          queue.release();
+          group.barrier();
+          queue.synchronize();
+          queue.hold();
+          const at::Tensor first = group.receive(peer, {.value = 1}),
+                           second = group.receive(peer, {.value = 2});
+          std::vector<at::Tensor> others;  // where theirs was, if it was given back
+          for (int i = 0; i < 20; ++i) others.push_back(at::full({50000}, 7.0));
+          queue.release();
+          EXPECT_TRUE(at::equal(download(group, first), example_values(peer, 50000)));
+          EXPECT_TRUE(at::equal(download(group, second), example_values(peer + 2, 50000)));
+        },
+        reads_in_place);
+  }
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,116 @@
+// What a communicator sends or receives is used by another stream than the one in whose order memory is given
+// out again. It is kept until the compute stream has been told to wait, by an error on the way, too.
+#include "strata/comm/exchange.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+namespace strata {
+
+bool by_communicator(Group& group, const at::Tensor& x) {
+  return group.rank_device().owns(x) && group.exchange_way() == ExchangeWay::kCommunicator;
+}
+
+bool through_host(Group& group, const at::Tensor& x) {
+  return group.rank_device().owns(x) && group.exchange_way() == ExchangeWay::kThroughHost;
+}
+
+at::Tensor copy_of(RankDevice& device, const at::Tensor& x) {
+  if (!device.owns(x)) return x.clone();
+  at::Tensor copy = device.ops->empty_like(device.stream, x);
+  device.ops->copy(device.stream, copy, x);
+  return copy;
+}
+
+at::Tensor contiguous(RankDevice& device, const at::Tensor& x) {
+  if (!device.owns(x)) return x.contiguous();
+  if (x.is_contiguous()) return x;
+  at::Tensor dense = device.ops->empty(device.stream, x.sizes(), x.scalar_type());
+  device.ops->copy(device.stream, dense, x);
+  return dense;
+}
+
+at::Tensor empty_beside(RankDevice& device, const at::Tensor& x, at::IntArrayRef sizes) {
+  return device.owns(x) ? device.ops->empty(device.stream, sizes, x.scalar_type())
+                        : at::empty(sizes, x.options());
+}
+
+void copy_to(RankDevice& device, const at::Tensor& to, const at::Tensor& from) {
+  device.owns(to) ? device.ops->copy(device.stream, to, from) : void(to.copy_(from));
+}
+
+struct InFlight::State {
+  State(Stream stream, std::vector<at::Tensor> used)
+      : stream(std::move(stream)), used(std::move(used)) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    try {
+      stream.wait(done);
+    } catch (...) {  // the device is broken: its memory is better lost than given out again
+      (void)new std::vector<at::Tensor>(std::move(used));
+    }
+  }
+
+  Stream stream;
+  Event done;
+  std::vector<at::Tensor> used;
+};
+
+InFlight::InFlight(RankDevice& device, std::vector<at::Tensor> used,
+                   const std::function<void(const Stream& stream)>& collective)
+    : state_(std::make_shared<State>(device.stream, std::move(used))) {
+  device.communication.wait(device.stream.record());
+  try {
+    collective(device.communication);
+  } catch (...) {
+    state_->done = device.communication.record();  // some of it may be under way
+    throw;
+  }
+  state_->done = device.communication.record();
+}
+
+void InFlight::finish() {
+  state_->stream.wait(std::exchange(state_->done, {}));
+  state_.reset();
+}
+
+namespace {
+
+std::vector<ImportedBuffer> exchange_by_communicator(
+    Group& group, const std::function<at::Tensor(int rank)>& part) {
+  RankDevice& device = group.rank_device();
+  std::vector<Communicator::Part> sends, receives;
+  std::vector<at::Tensor> used, all;
+  for (int peer = 0; peer < group.size(); ++peer)
+    if (peer != group.rank()) used.push_back(sends.emplace_back(peer, part(peer)).tensor);
+  const at::Tensor own = part(group.rank());
+  for (int peer = 0; peer < group.size(); ++peer) {
+    all.push_back(peer == group.rank() ? own : device.ops->empty_like(device.stream, own));
+    if (peer != group.rank()) receives.push_back({peer, all.back()});
+  }
+  used.insert(used.end(), all.begin(), all.end());
+  Communicator& communicator = group.communicator();
+  InFlight(device, std::move(used), [&](const Stream& stream) {
+    communicator.exchange(sends, receives, stream);
+  }).finish();
+  return {all.begin(), all.end()};
+}
+
+}  // namespace
+
+std::vector<ImportedBuffer> exchange(Group& group, const at::Tensor& x,
+                                     const std::function<at::Tensor(int rank)>& part) {
+  if (by_communicator(group, x)) return exchange_by_communicator(group, part);
+  const MessageTag tag = group.next_collective();
+  for (int peer = 0; peer < group.size(); ++peer)
+    if (peer != group.rank()) group.export_buffer(peer, tag, part(peer));
+  const at::Tensor own = part(group.rank());
+  std::vector<ImportedBuffer> all;
+  for (int peer = 0; peer < group.size(); ++peer)
+    all.push_back(peer == group.rank() ? ImportedBuffer(own) : group.import_buffer(peer, tag));
+  return all;
+}
+
+}  // namespace strata

@@ -1,0 +1,74 @@
+// Collectives by a communicator that are under way while the rank does other work.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "strata/comm/collectives.h"
+#include "strata/comm/fake_library_test.h"
+#include "strata/comm/rank_cases_test.h"
+
+namespace strata {
+namespace {
+
+// Between start() and finish() the rank does other work, and it is done meanwhile.
+TEST(CollectivesInFlight, BeginWhenTheyAreStarted) {
+  FakeLibrary library;
+  DelayedDevices all(15, 0, library);
+  run_processes(2, all, [](Group& group) {
+    const RankDevice& device = group.rank_device();
+    for (const Shards& shards : {Shards{{0, 50}, {50, 100}}, Shards{{0, 70}, {70, 100}}}) {
+      const at::Tensor whole = example_values(9, 100);
+      const at::Tensor flat = upload(group, at::full({100}, -1.0, host_options(at::kFloat)));
+      AllGather gather = AllGather::start(
+          group, upload(group, shard_of(whole, shards, group.rank()).clone()), shards, flat);
+      device.communication.synchronize();
+      EXPECT_TRUE(at::equal(flat, whole));
+      gather.finish();
+    }
+  });
+}
+
+// They own what they use until the rank's stream waits for them: finished, or given up.
+TEST(CollectivesInFlight, KeepTheirMemoryWhileTheyAreUnderWay) {
+  FakeLibrary library;
+  DelayedDevices all(16, 0, library);
+  run_processes(2, all, [](Group& group) {
+    const RankDevice& device = group.rank_device();
+    const Shards shards{{0, 60}, {60, 100}};
+    (void)all_gather(group, upload(group, example_values(0, 4)), 0);  // joins
+    const auto own = [&] {
+      return upload(group, shard_of(example_values(9, 100), shards, group.rank()).clone());
+    };
+    for (const bool finishes : {true, false}) {
+      device.stream.synchronize();
+      delayed(device.communication).hold();
+      std::optional<AllGather> gather = AllGather::start(group, own(), shards);
+      std::optional<ReduceScatter> sum =
+          ReduceScatter::start(group, upload(group, example_values(group.rank(), 100)), shards);
+      if (finishes) {
+        device.stream.synchronize();  // what was freed is overwritten now
+        delayed(device.communication).release();
+        const at::Tensor into = upload(group, shard_of(at::zeros({100}), shards, group.rank()));
+        sum->finish(into);
+        EXPECT_TRUE(at::equal(download(group, gather->finish()), example_values(9, 100)));
+        EXPECT_TRUE(
+            at::equal(download(group, into), shard_of(ordered_sum(2, 100), shards, group.rank())));
+      } else {
+        gather.reset();
+        sum.reset();
+        const Event behind = device.stream.record();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        EXPECT_FALSE(behind.query());
+        delayed(device.communication).release();
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,71 @@
+#include "strata/comm/library_environment.h"
+
+#include <string_view>
+
+namespace strata {
+namespace {
+
+constexpr std::string_view kOrder =
+    "mesh.reduction=native adds in another order than without it: all processes, and runs that are "
+    "to "
+    "agree, need the same; ordered is not concerned";
+constexpr std::string_view kNetwork =
+    "chooses the network between machines, and with it the order of mesh.reduction=native; ordered "
+    "is "
+    "not concerned";
+constexpr std::string_view kSlow = "a faster way between GPUs is left out";
+
+struct Finding {
+  std::string_view name;
+  bool zero_counts;  // whether 0 says something: it is not the default
+  std::string_view what;
+};
+
+constexpr Finding kFindings[] = {
+    {"NCCL_ALGO", true, kOrder},
+    {"NCCL_PROTO", true, kOrder},
+    {"NCCL_NVLS_ENABLE", true, kOrder},
+    {"NCCL_COLLNET_ENABLE", false, kOrder},
+    {"NCCL_MIN_NCHANNELS", false, kOrder},
+    {"NCCL_MAX_NCHANNELS", false, kOrder},
+    {"NCCL_MIN_CTAS", false, kOrder},
+    {"NCCL_MAX_CTAS", false, kOrder},
+    {"NCCL_NTHREADS", false, kOrder},
+    {"NCCL_BUFFSIZE", false, kOrder},
+    {"NCCL_CROSS_NIC", true, kOrder},
+    {"NCCL_TOPO_FILE", false, kOrder},
+    {"NCCL_GRAPH_FILE", false, kOrder},
+    {"NCCL_TUNER_PLUGIN", false, kOrder},
+    {"NCCL_CONF_FILE", false, "a file sets variables of NCCL that are not seen here"},
+    {"NCCL_SOCKET_IFNAME", false, kNetwork},
+    {"NCCL_IB_HCA", false, kNetwork},
+    {"NCCL_NET", false, kNetwork},
+    {"NCCL_P2P_DISABLE", false, kSlow},
+    {"NCCL_SHM_DISABLE", false, kSlow},
+    {"NCCL_IB_DISABLE", false, kSlow},
+    {"NCCL_COMM_BLOCKING", false,
+     "NCCL's calls wait: a rank that fails may leave the others hanging in one"},
+};
+
+}  // namespace
+
+std::vector<std::string> library_findings(const Environment& variable) {
+  std::vector<std::string> findings;
+  for (const Finding& known : kFindings) {
+    const char* value = variable(std::string(known.name).c_str());
+    if (!value || *value == '\0' || (!known.zero_counts && std::string_view(value) == "0"))
+      continue;
+    findings.push_back(std::string(known.name) + "=" + value + ": " + std::string(known.what));
+  }
+  return findings;
+}
+
+std::string library_promise() {
+  return "mesh.reduction=ordered: rank order, whatever NCCL does; native: the same bits on the "
+         "same "
+         "machines, NCCL and environment, which NCCL_ALGO=Ring NCCL_PROTO=Simple "
+         "NCCL_NVLS_ENABLE=0 "
+         "make the least of";
+}
+
+}  // namespace strata
