@@ -52,6 +52,7 @@ Communicator::Communicator(const CollectiveLibrary& library, const std::string& 
 }
 
 CollectiveLibrary::Handle Communicator::open() const {
+  STRATA_CHECK(!finished_, "comm.communicator");
   if (!handle_) throw Cancelled();
   return handle_;
 }
@@ -99,8 +100,8 @@ void Communicator::group(const char* name, const Calls& calls) {
     try {
       calls(handle);
     } catch (...) {
-      library_
-          .group_end();  // else this thread's next calls, an abort among them, would never begin
+      // Left open, it would hold back all that this thread calls next, an abort, too.
+      library_.group_end();
       throw;
     }
     library_.group_end();
@@ -154,6 +155,7 @@ void Communicator::finish() {
   const std::lock_guard lock(mutex_);
   library_.destroy(open());
   handle_ = nullptr;
+  finished_ = true;
 }
 
 void Communicator::abort() {

@@ -71,6 +71,7 @@ class Communicator {
   std::function<bool()> failed_;
   std::mutex mutex_;                            // of calls with the handle
   CollectiveLibrary::Handle handle_ = nullptr;  // null: aborted or finished
+  bool finished_ = false;
 };
 
 }  // namespace strata

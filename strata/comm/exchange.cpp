@@ -72,7 +72,8 @@ InFlight::InFlight(RankDevice& device, std::vector<at::Tensor> used,
 }
 
 void InFlight::finish() {
-  state_->stream.wait(std::exchange(state_->done, {}));
+  state_->stream.wait(state_->done);
+  state_->done = {};
   state_.reset();
 }
 

@@ -45,8 +45,8 @@ Group::Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int
   STRATA_CHECK(self != members_.end(), "comm.group");
   rank_ = static_cast<int>(self - members_.begin());
   if (device_->ops && !communicators_)
-    communicators_ =
-        std::make_shared<Communicators>(mailboxes_, world_rank, device_->library, device_->device());
+    communicators_ = std::make_shared<Communicators>(mailboxes_, world_rank, device_->library,
+                                                     device_->device());
 }
 
 Group Group::subgroup(const std::vector<int>& ranks, const std::string& purpose) const {
