@@ -44,8 +44,7 @@ DeviceMemory cuda_memory(int index) {
 }
 
 void limit_cuda_memory(int index, std::int64_t bytes) {
-  const double fraction =
-      bytes == 0 ? 1.0 : memory_fraction(bytes, cuda_memory(index).total_bytes);
+  const double fraction = bytes == 0 ? 1.0 : memory_fraction(bytes, cuda_memory(index).total_bytes);
   allocator::setMemoryFraction(fraction, static_cast<c10::DeviceIndex>(index));
 }
 
