@@ -79,7 +79,10 @@ TEST(Communicators, AreAbortedWhenARankFails) {
   for (const std::string& outcome :
        outcomes_of_processes(network, {.ranks = 4}, all, [](Group& world) {
          expect_sum(world);
-         if (world.rank() == 3) throw UserError({.operation = "test.fail", .what = "on purpose"});
+         if (world.rank() == 3) {
+           std::this_thread::sleep_for(std::chrono::milliseconds(300));
+           throw UserError({.operation = "test.fail", .what = "on purpose"});
+         }
          at::Tensor x = upload(world, example_values(world.rank(), 100));
          all_reduce_sum(world, x);
          world.rank_device().stream.synchronize();

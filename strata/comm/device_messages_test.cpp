@@ -96,6 +96,7 @@ TEST(DeviceMessages, BetweenProcessesCopyBehindTheirStreamsAlone) {
           overwrite(group, kept);
           group.send(peer, {.value = 2}, freed);
           freed.reset();
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // what didn't wait has left
           queue.release();
           group.barrier();
           queue.synchronize();

@@ -33,7 +33,24 @@ TEST(CollectivesInFlight, BeginWhenTheyAreStarted) {
   });
 }
 
-// They own what they use until the rank's stream waits for them: finished, or given up.
+TEST(CollectivesInFlight, OwnWhatTheyUse) {
+  DelayedDevices all(17);
+  run_delayed(1, all, [](Group& group) {
+    RankDevice& device = group.rank_device();
+    const at::Tensor to = upload(group, at::zeros({50}));
+    at::Tensor from = upload(group, example_values(0, 50));
+    delayed(device.communication).hold();
+    InFlight copy(device, {from},
+                  [&](const Stream& stream) { device.ops->copy(stream, to, from); });
+    from.reset();
+    device.stream.synchronize();  // what was freed is overwritten now
+    delayed(device.communication).release();
+    copy.finish();
+    EXPECT_TRUE(at::equal(download(group, to), example_values(0, 50)));
+  });
+}
+
+// They keep it until the rank's stream waits for them: finished, or given up.
 TEST(CollectivesInFlight, KeepTheirMemoryWhileTheyAreUnderWay) {
   FakeLibrary library;
   DelayedDevices all(16, 0, library);
