@@ -49,6 +49,8 @@
 #else
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <utility>
 #include <vector>
 #define STRATA_DEVICE inline
 #define STRATA_UNROLL
@@ -256,24 +258,14 @@ void in_host_order(std::int64_t n, F f) {
   for (std::int64_t i = 0; i < n; ++i) f(host_order == HostOrder::kAscending ? i : n - 1 - i);
 }
 
-/// What launches on the host stand inside of: an emulated device opens its memory there (tests/emulated_gpu).
-struct HostDevice {
-  void (*begin_launch)() = nullptr;
-  void (*end_launch)() = nullptr;
-};
-inline HostDevice host_device;
+/// Where a launch on the host goes: null: it is done at once. An emulated device has it done in the order of a
+/// stream (tests/emulated_gpu).
+inline void (*host_device_launch)(std::function<void()> launch) = nullptr;
 
-class HostLaunch {
- public:
-  HostLaunch() {
-    if (host_device.begin_launch) host_device.begin_launch();
-  }
-  ~HostLaunch() {
-    if (host_device.end_launch) host_device.end_launch();
-  }
-  HostLaunch(const HostLaunch&) = delete;
-  HostLaunch& operator=(const HostLaunch&) = delete;
-};
+template <typename Launch>
+void on_host_device(Launch launch) {
+  host_device_launch ? host_device_launch(std::move(launch)) : launch();
+}
 
 template <typename T, int kThreads>
 class PerThread {
@@ -343,17 +335,18 @@ void launch(const Kernel& kernel, std::int64_t blocks, void* /*stream*/) {
   static_assert(kThreads >= kWarp && kThreads <= 1024 && (kThreads & (kThreads - 1)) == 0);
   STRATA_CHECK(blocks >= 0, "device.launch");
   using Shared = typename SharedOf<Kernel>::Type;
-  const HostLaunch launch;
-  in_host_order(blocks, [&](std::int64_t index) {
-    Block<kThreads> block(index);
-    if constexpr (std::is_same_v<Shared, NothingShared>) {
-      kernel(block);
-    } else {
-      static_assert(std::is_trivially_copyable_v<Shared> && sizeof(Shared) <= 48 << 10);
-      std::vector<Shared> shared(1);
-      std::memset(static_cast<void*>(shared.data()), 0xFF, sizeof(Shared));
-      kernel(block, shared[0]);
-    }
+  on_host_device([kernel, blocks] {
+    in_host_order(blocks, [&](std::int64_t index) {
+      Block<kThreads> block(index);
+      if constexpr (std::is_same_v<Shared, NothingShared>) {
+        kernel(block);
+      } else {
+        static_assert(std::is_trivially_copyable_v<Shared> && sizeof(Shared) <= 48 << 10);
+        std::vector<Shared> shared(1);
+        std::memset(static_cast<void*>(shared.data()), 0xFF, sizeof(Shared));
+        kernel(block, shared[0]);
+      }
+    });
   });
 }
 

@@ -4,8 +4,10 @@ What docs/cuda.md promises of one GPU is compared bit by bit with one rank; a pr
 device's memory ends with a segmentation fault, and a copy that nobody waits for comes too late.
 """
 
+import json
 import pathlib
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -45,6 +47,40 @@ class EmulatedGpu(ProgramTest):
             {"memory__recompute": "full", "memory__activations": "host"},
             {"train__graph": "on"}, {"train__graph": "off"}, {"train__log_lag": 1},
             {"memory__window": 2}, {"memory__window": 2, "train__graph": "on"})
+
+    def test_tiers_do_not_show(self):
+        on_host = {"memory__weights": "host", "memory__gradients": "host", "memory__states": "host"}
+        one = self.train_losses(train__steps=5)
+        self.expect_equal(
+            one, on_host, {**on_host, "memory__window": 1}, {**on_host, "memory__weights": "device"},
+            {**on_host, "memory__window": 2, "mesh__pp": 2}, {**on_host, "memory__window": 2, "mesh__pp": 2, "gpus": 2},
+            {**on_host, "memory__window": 2, "memory__recompute": "full", "memory__activations": "host"},
+            {**on_host, "train__graph": "auto"}, {**on_host, "train__log_lag": 1}, train__steps=5)
+        at_once = self.train_losses(train__clip=0)
+        self.expect_equal(at_once, {**on_host, "memory__window": 2}, train__clip=0)
+        two = self.train_losses(mesh__dp=2)
+        self.expect_equal(two, {"mesh__zero": 3}, {"mesh__zero": 2, "gpus": 2}, mesh__dp=2, **on_host)
+        for precision in ("bf16", "fp16"):
+            self.expect_equal(self.train_losses(train__precision=precision), on_host, train__precision=precision)
+
+    def test_a_disk_does_not_show(self):
+        place = tempfile.TemporaryDirectory(dir="/var/tmp")  # the disk has to be one
+        self.addCleanup(place.cleanup)
+        one = self.train_losses()
+        placements = ({"memory__weights": "disk"}, {"memory__weights": "host"}, {"memory__weights": "device"})
+        for i, placement in enumerate(placements):
+            self.expect_equal(one, placement, memory__gradients="host", memory__states="disk",
+                              memory__disk__path=f"{place.name}/{i}")
+
+    def test_a_traced_run_says_what_the_gpu_did(self):
+        for graph in ("off", "on"):
+            self.succeed("train", "recipe.yaml", *settings(train__graph=graph, train__steps=5), "--trace", "trace.json",
+                         "--report", "report.html")
+            self.assertIn('id="devices"', (self.folder / "report.html").read_text())
+            events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+            spans = [event for event in events if event.get("cat") == "device"]
+            self.assertTrue(spans)
+            self.assertTrue(all(span["dur"] >= 0 for span in spans))
 
     def test_zero_and_the_number_of_gpus_do_not_show(self):
         two = self.train_losses(mesh__dp=2)

@@ -11,14 +11,24 @@
 #include <vector>
 
 #include "strata/base/errors.h"
-#include "strata/device/simt.h"
+#include "tests/emulated_gpu/work.h"
 
 namespace strata::emulated {
+
+// Free blocks of one size or another: offset, bytes.
+class Pool {
+ public:
+  ~Pool();
+  std::map<std::size_t, std::size_t> free;
+};
+
 namespace {
 
-constexpr std::size_t kBlock = 512;  // of libtorch's allocator
-constexpr int kPoison = 0xFF;        // NaNs, and large integers
+constexpr std::size_t kBlock = 4096;  // a page, so that large blocks can be unmapped
+constexpr std::size_t kLarge = 1 << 20;
+constexpr int kPoison = 0xFF;  // NaNs, and large integers
 
+thread_local Pool* this_pool = nullptr;
 thread_local int this_device = 0;
 thread_local int work_depth = 0;
 
@@ -36,6 +46,10 @@ class Arena {
 
   bool holds(const void* address) const { return address >= begin_ && address < begin_ + bytes(); }
 
+  int device_of(const void* address) const {
+    return static_cast<int>((static_cast<const std::byte*>(address) - begin_) / kDeviceBytes);
+  }
+
   void open() {
     work_.lock();
     if (work_depth++ == 0) protect(PROT_READ | PROT_WRITE);
@@ -49,6 +63,15 @@ class Arena {
     const std::size_t size = std::max<std::size_t>(1, (asked + kBlock - 1) / kBlock) * kBlock;
     const std::lock_guard lock(mutex_);
     Device& of = devices_.at(device);
+    if (Pool* pool = this_pool) {
+      const auto kept = std::find_if(pool->free.begin(), pool->free.end(),
+                                     [&](const auto& hole) { return hole.second == size; });
+      if (kept != pool->free.end()) {
+        const std::size_t offset = kept->first;
+        pool->free.erase(kept);
+        return take(offset, {device, size, asked, pool});
+      }
+    }
     const auto room = std::find_if(of.free.begin(), of.free.end(),
                                    [&](const auto& hole) { return hole.second >= size; });
     TORCH_CHECK_WITH(
@@ -58,38 +81,34 @@ class Arena {
     const auto [offset, hole] = *room;
     of.free.erase(room);
     if (hole > size) of.free.emplace(offset + size, hole - size);
-    blocks_.emplace(offset, Block{device, size, asked});
-    of.allocated += static_cast<std::int64_t>(asked);
-    void* address = begin_ + offset;
-    if (trace.allocated) trace.allocated(address, static_cast<std::int64_t>(asked));
-    return address;
+    return take(offset, {device, size, asked, this_pool});
   }
 
-  void release(void* address) {
+  /// How many bytes anybody may have now.
+  std::size_t release(void* address) {
     const std::lock_guard lock(mutex_);
     std::size_t offset = static_cast<std::byte*>(address) - begin_;
     const auto block = blocks_.find(offset);
     STRATA_CHECK(block != blocks_.end(), "emulated.release");
-    auto [device, size, asked] = block->second;
+    const Block freed = block->second;
     blocks_.erase(block);
-    Device& of = devices_.at(device);
-    of.allocated -= static_cast<std::int64_t>(asked);
+    devices_.at(freed.device).allocated -= static_cast<std::int64_t>(freed.asked);
     if (trace.freed) trace.freed(address);
-    // One hole with its neighbours.
-    auto after = of.free.lower_bound(offset);
-    if (after != of.free.end() && after->first == offset + size) {
-      size += after->second;
-      after = of.free.erase(after);
+    if (freed.pool) {
+      freed.pool->free.emplace(offset, freed.size);
+      return 0;
     }
-    if (after != of.free.begin()) {
-      const auto before = std::prev(after);
-      if (before->first + before->second == offset) {
-        offset = before->first;
-        size += before->second;
-        of.free.erase(before);
-      }
-    }
-    of.free.emplace(offset, size);
+    give_back(devices_.at(freed.device), offset, freed.size);
+    return freed.size;
+  }
+
+  // The recording is gone: its free blocks are anybody's, the others when they are freed.
+  void dissolve(Pool* pool) {
+    const std::lock_guard lock(mutex_);
+    for (auto& [offset, block] : blocks_)
+      if (block.pool == pool) block.pool = nullptr;
+    for (const auto& [offset, size] : pool->free)
+      give_back(devices_.at(offset / kDeviceBytes), offset, size);
   }
 
   std::int64_t allocated(int device) {
@@ -112,7 +131,34 @@ class Arena {
   struct Block {
     int device;
     std::size_t size, asked;
+    Pool* pool;  // null: nobody's
   };
+
+  void* take(std::size_t offset, Block block) {
+    blocks_.emplace(offset, block);
+    devices_.at(block.device).allocated += static_cast<std::int64_t>(block.asked);
+    void* address = begin_ + offset;
+    if (trace.allocated) trace.allocated(address, static_cast<std::int64_t>(block.asked));
+    return address;
+  }
+
+  static void give_back(Device& of, std::size_t offset, std::size_t size) {
+    // One hole with its neighbours.
+    auto after = of.free.lower_bound(offset);
+    if (after != of.free.end() && after->first == offset + size) {
+      size += after->second;
+      after = of.free.erase(after);
+    }
+    if (after != of.free.begin()) {
+      const auto before = std::prev(after);
+      if (before->first + before->second == offset) {
+        offset = before->first;
+        size += before->second;
+        of.free.erase(before);
+      }
+    }
+    of.free.emplace(offset, size);
+  }
 
   std::size_t bytes() const { return devices_.size() * static_cast<std::size_t>(kDeviceBytes); }
   void protect(int how) { STRATA_CHECK(::mprotect(begin_, bytes(), how) == 0, "emulated.protect"); }
@@ -130,12 +176,15 @@ Arena& arena() {
   return all;
 }
 
-[[maybe_unused]] const bool opened_by_launches =
-    (simt::host_device = {.begin_launch = [] { arena().open(); },
-                          .end_launch = [] { arena().close(); }},
-     true);
-
 }  // namespace
+
+Pool::~Pool() { arena().dissolve(this); }
+std::shared_ptr<Pool> begin_pool() {
+  auto pool = std::make_shared<Pool>();
+  this_pool = pool.get();
+  return pool;
+}
+void end_pool() { this_pool = nullptr; }
 
 int device_count() {
   const char* count = std::getenv("STRATA_EMULATED_GPUS");
@@ -149,11 +198,15 @@ DeviceWork::~DeviceWork() { arena().close(); }
 
 void* allocate(int device, std::size_t bytes) {
   void* address = arena().allocate(device, bytes);
-  const DeviceWork work;
-  std::memset(address, kPoison, bytes);
+  give([=] { std::memset(address, kPoison, bytes); });
   return address;
 }
-void release(void* address) { arena().release(address); }
+// Pages that are there make every protection dearer.
+void release(void* address) {
+  const std::size_t bytes = arena().release(address);
+  if (bytes >= kLarge && !is_recording())
+    give_to(arena().device_of(address), [=] { ::madvise(address, bytes, MADV_DONTNEED); });
+}
 bool is_device_memory(const void* address) { return arena().holds(address); }
 std::int64_t allocated_bytes(int device) { return arena().allocated(device); }
 void limit_bytes(int device, std::int64_t bytes) { arena().limit(device, bytes); }

@@ -9,10 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 namespace strata::emulated {
 
-constexpr std::int64_t kDeviceBytes = std::int64_t{4} << 30;
+constexpr std::int64_t kDeviceBytes = std::int64_t{1} << 30;
 
 int device_count();    ///< STRATA_EMULATED_GPUS, or 1
 int current_device();  ///< of the calling thread
@@ -27,8 +28,13 @@ class DeviceWork {
   DeviceWork& operator=(const DeviceWork&) = delete;
 };
 
+/// What a recording took: given out again in it, and to nobody else while it lives.
+class Pool;
+std::shared_ptr<Pool> begin_pool();  ///< the calling thread's allocations are its from now on
+void end_pool();
+
 void* allocate(int device, std::size_t bytes);
-void release(void* address);
+void release(void* address);  ///< in the order of the compute stream: the next work may use it
 bool is_device_memory(const void* address);
 std::int64_t allocated_bytes(int device);
 void limit_bytes(int device, std::int64_t bytes);

@@ -4,14 +4,17 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/CUDAHooksInterface.h>
-#include <ATen/native/CPUFallback.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
-#include <map>
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "tests/emulated_gpu/memory.h"
+#include "tests/emulated_gpu/work.h"
 
 namespace strata::emulated {
 namespace {
@@ -30,8 +33,7 @@ class Allocator final : public c10::Allocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
-    const DeviceWork work;
-    default_copy_data(to, from, bytes);
+    give([=] { std::memcpy(to, from, bytes); });
   }
 };
 
@@ -62,13 +64,22 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
-// Host memory that is locked is host memory.
+// Host memory that is locked.
 struct PinnedAllocator final : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
-    return at::getCPUAllocator()->allocate(bytes);
+    void* memory = ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t(64));
+    lock_host_memory(memory, bytes);
+    return {memory, memory, &free, c10::Device(c10::DeviceType::CPU)};
   }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
+  }
+  // As libtorch's: not before the device has done what it was given.
+  static void free(void* memory) {
+    give([memory] {
+      unlock_host_memory(memory);
+      ::operator delete(memory, std::align_val_t(64));
+    });
   }
 };
 
@@ -88,90 +99,131 @@ class Hooks final : public at::CUDAHooksInterface {
     return static_cast<c10::DeviceIndex>(emulated::current_device());
   }
   c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
+  bool isPinnedPtr(const void* address) const override { return is_locked(address); }
   c10::Allocator* getPinnedMemoryAllocator() const override {
     static auto& pinned = *new PinnedAllocator;
     return &pinned;
   }
 };
 
-// The same memory as the CPU's tensor; what is of no device stays.
-at::Tensor on_host(const at::Tensor& x) {
-  if (!x.defined() || !x.is_cuda()) return x;
-  return at::from_blob(const_cast<void*>(x.unsafeGetTensorImpl()->data()), x.sizes(), x.strides(),
-                       x.options().device(at::kCPU));
+bool is_device(const at::Tensor& x) { return x.defined() && x.is_cuda(); }
+
+// A value with f of each of its tensors.
+template <typename F>
+c10::IValue with_each(const c10::IValue& value, const F& f) {
+  if (value.isTensor()) return f(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& x : value.toTensorVector()) list.push_back(f(x));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& x : value.toOptionalTensorVector())
+      list.push_back(x ? std::optional(f(*x)) : std::nullopt);
+    return list;
+  }
+  return value;
 }
 
-class OnHost {
- public:
-  at::Tensor operator()(const at::Tensor& x) {
-    const at::Tensor host = on_host(x);
-    if (x.defined() && x.is_cuda()) given_.emplace(host.unsafeGetTensorImpl(), x);
-    return host;
-  }
-  c10::IValue operator()(const c10::IValue& value) {
-    if (value.isTensor()) return (*this)(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& x : value.toTensorVector()) list.push_back((*this)(x));
-      return list;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& x : value.toOptionalTensorVector())
-        list.push_back(x ? std::optional((*this)(*x)) : std::nullopt);
-      return list;
-    }
-    if (value.isDevice()) return c10::Device(c10::DeviceType::CPU);
-    return value;
-  }
+using Values = std::vector<c10::IValue>;
 
-  /// The argument itself where the operator returns it, else a copy on the device.
-  c10::IValue back(const c10::IValue& value) const {
-    if (value.isTensor()) return back(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& x : value.toTensorVector()) list.push_back(back(x));
-      return list;
-    }
-    return value;
-  }
+Values perform(const c10::OperatorHandle& op, Values arguments, c10::DispatchKey key) {
+  op.redispatchBoxed(c10::DispatchKeySet(key), &arguments);
+  return arguments;
+}
 
- private:
-  at::Tensor back(const at::Tensor& host) const {
-    if (!host.defined()) return host;
-    const auto argument = given_.find(host.unsafeGetTensorImpl());
-    if (argument != given_.end()) return argument->second;
-    TORCH_CHECK(!is_device_memory(host.unsafeGetTensorImpl()->data()),
-                "an operator that returns a view has no emulation");
-    const at::Tensor x = at::empty_strided(host.sizes(), host.strides(),
-                                           host.options().device(device_at(current_device())));
-    x.copy_(host);
-    return x;
-  }
+// The arguments with other tensors, and with what says on which device.
+template <typename F>
+Values arguments_on(const Values& arguments, c10::DeviceType type, const F& f) {
+  Values all;
+  for (const c10::IValue& value : arguments)
+    all.push_back(value.isDevice() ? c10::IValue(c10::Device(type)) : with_each(value, f));
+  return all;
+}
 
-  std::map<const c10::TensorImpl*, at::Tensor> given_;
-};
+// Which argument a result is; -1: a tensor of its own.
+int argument_of(const c10::FunctionSchema& schema, std::size_t result) {
+  const c10::AliasInfo* alias = schema.returns()[result].alias_info();
+  if (!alias) return -1;
+  TORCH_CHECK(alias->isWrite(),
+              "an operator that returns a view has no emulation: ", schema.name());
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::AliasInfo* of = schema.arguments()[i].alias_info();
+    if (of && of->beforeSets() == alias->beforeSets()) return static_cast<int>(i);
+  }
+  TORCH_CHECK(false, "an operator's result is no argument: ", schema.name());
+}
+
+at::Tensor as_meta(const at::Tensor& x) {
+  if (!x.defined()) return x;
+  const at::Tensor meta = at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta));
+  meta.unsafeGetTensorImpl()->set_wrapped_number(x.unsafeGetTensorImpl()->is_wrapped_number());
+  return meta;
+}
+
+// The operator's results are numbers, or of shapes that the numbers decide: the host waits.
+void on_cpu_at_once(const c10::OperatorHandle& op, torch::jit::Stack* stack,
+                    const Values& arguments) {
+  synchronize();
+  Values results;
+  {
+    const DeviceWork open;
+    results = perform(op, arguments_on(arguments, at::kCPU, on_host), c10::DispatchKey::CPU);
+  }
+  for (const c10::IValue& result : results)
+    stack->push_back(
+        with_each(result, [](const at::Tensor& x) { return x.to(device_at(current_device())); }));
+}
 
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const std::size_t arguments = op.schema().arguments().size();
-  OnHost on_host;
-  // Keeps what it stands for alive while it is used.
-  std::vector<c10::IValue> kept(stack->end() - static_cast<std::ptrdiff_t>(arguments),
-                                stack->end());
-  for (std::size_t i = 0; i < arguments; ++i)
-    (*stack)[stack->size() - arguments + i] = on_host(kept[i]);
-  std::vector<c10::IValue> hosts(stack->end() - static_cast<std::ptrdiff_t>(arguments),
-                                 stack->end());
-  const DeviceWork work;
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-  const std::size_t results = op.schema().returns().size();
-  for (std::size_t i = stack->size() - results; i < stack->size(); ++i)
-    (*stack)[i] = on_host.back((*stack)[i]);
+  const c10::FunctionSchema& schema = op.schema();
+  const Values arguments = torch::jit::pop(*stack, schema.arguments().size());
+  const std::size_t count = schema.returns().size();
+  bool tensors = true, fresh = false;
+  std::vector<int> argument;
+  for (std::size_t i = 0; i < count; ++i) {
+    tensors = tensors && schema.returns()[i].type()->isSubtypeOf(*c10::TensorType::get());
+    argument.push_back(tensors ? argument_of(schema, i) : -1);
+    fresh = fresh || argument.back() < 0;
+  }
+  if (!tensors) return on_cpu_at_once(op, stack, arguments);
+  Values results(count);
+  if (fresh) {
+    Values shapes;
+    try {
+      shapes = perform(op, arguments_on(arguments, at::kMeta, as_meta), c10::DispatchKey::Meta);
+    } catch (const c10::Error&) {
+      return on_cpu_at_once(op, stack, arguments);
+    }
+    results = arguments_on(shapes, kType, [](const at::Tensor& x) {
+      return x.defined() ? at::empty_strided(x.sizes(), x.strides(),
+                                             x.options().device(device_at(current_device())))
+                         : x;
+    });
+  }
+  std::vector<at::Tensor> places;  // where results that are no argument go
+  for (std::size_t i = 0; i < count; ++i) {
+    if (argument[i] >= 0) results[i] = arguments[static_cast<std::size_t>(argument[i])];
+    places.push_back(argument[i] < 0 ? on_host(results[i].toTensor()) : at::Tensor());
+  }
+  give([op, inputs = arguments_on(arguments, at::kCPU, on_host), places = std::move(places)] {
+    const Values made = perform(op, inputs, c10::DispatchKey::CPU);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (places[i].defined()) at::Tensor(places[i]).copy_(made[i].toTensor());
+  });
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
 }
 
-at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool) {
-  const DeviceWork work;
-  on_host(to).copy_(on_host(from));
+at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  const at::Tensor& host = is_device(to) ? from : to;
+  const bool both = is_device(to) && is_device(from);
+  const bool is_pinned = !both && is_locked(host.const_data_ptr());
+  if (!both && !(non_blocking && is_pinned))
+    refuse_while_recording("a copy that the host waits for");
+  give([to = on_host(to), from = on_host(from)] { at::Tensor(to).copy_(from); });
+  // The driver takes a copy of pageable memory; a blocking copy is waited for.
+  if (!both && !(non_blocking && is_pinned)) synchronize();
   return to;
 }
 
