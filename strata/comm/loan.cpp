@@ -67,7 +67,8 @@ std::shared_ptr<Loan> Loans::lend(const at::Tensor& tensor, int reader, bool kee
 }
 
 void Loans::reclaim(const Stream& stream) {
-  if (*ended_ == 0) return;
+  // What is recorded must not wait for what is not: whoever records has reclaimed before he began.
+  if (*ended_ == 0 || (stream.queue() && stream.queue()->recording())) return;
   std::vector<std::shared_ptr<Loan>> ended;  // what they keep is freed outside the lock
   {
     const std::lock_guard lock(mutex_);

@@ -175,6 +175,7 @@ void RecordedMachine::perform_all(const Segment& range) {
 
 void RecordedMachine::record(RecordedSegment& segment, Recording& recording) {
   current_->inputs = begun_;
+  machine_.reclaim_loans();
   segment.before = machine_.tables().dense();
   machine_.set_tables(segment.before);
   recording.record([this, &segment, done = false]() mutable {
@@ -192,6 +193,7 @@ void RecordedMachine::record(RecordedSegment& segment, Recording& recording) {
 void RecordedMachine::replay(RecordedSegment& segment) {
   machine_.tables().copy_to(segment.before);
   machine_.set_tables(segment.before);
+  machine_.reclaim_loans();
   StepInputs now = machine_.exchange_inputs(current_->inputs);
   segment.recording->replay();
   machine_.exchange_inputs(std::move(now));

@@ -106,6 +106,13 @@ class StageMachine final : public Machine {
   const Tables& tables() const { return tables_; }
   void set_tables(Tables tables) { tables_ = std::move(tables); }
 
+  /// Makes the compute stream wait for whoever has read what this rank lent: a recording writes to it without
+  /// asking again.
+  void reclaim_loans() {
+    RankDevice& device = groups_.world.rank_device();
+    device.loans.reclaim(device.stream);
+  }
+
   /// For a step that is repeated: begin() stays what it was, but the inputs are others. Returns the old ones.
   StepInputs exchange_inputs(StepInputs inputs) {
     return std::exchange(inputs_, std::move(inputs));
