@@ -2,6 +2,8 @@
 // groups hold too are then gathered, so a sum is made once and its order is that of the ranks.
 #include "strata/shard/gradient_reduction.h"
 
+#include <ATen/ops/empty.h>
+
 namespace strata {
 namespace {
 
@@ -23,6 +25,7 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Lease lease, cons
   const Lease& own = reduction.lease_;
   const at::Tensor bytes =
       own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
+  reduction.device_ = bytes.device();
   reduction.sum_ =
       ReduceScatter::start(groups.dp, bytes.narrow(0, 0, own.layout().own_numel), cuts.parts);
   return reduction;
@@ -33,7 +36,14 @@ void GradientReduction::finish(bool first, bool last) {
   const at::Tensor gradients = lease_.gradient_shard();
   const FlatRange part = cuts_->parts[groups_->dp.rank()];
   const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
-  sum_.finish(own, /*accumulate=*/!first);
+  if (own.device() == device_) {
+    sum_.finish(own, /*accumulate=*/!first);
+  } else {  // the sum is the device's work, its place is on the host: waits for the copies
+    const at::Tensor sum =
+        first ? at::empty(own.sizes(), own.options().device(device_)) : own.to(device_);
+    sum_.finish(sum, /*accumulate=*/!first);
+    own.copy_(sum);
+  }
   if (!last || groups_->replica.size() == 1) return;
   Shards parts;
   for (int replica = 0; replica < groups_->replica.size(); ++replica) {

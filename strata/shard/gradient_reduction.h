@@ -35,6 +35,7 @@ class GradientReduction {
   Lease lease_;
   const LayerCuts* cuts_;
   ReduceScatter sum_;
+  c10::Device device_ = c10::DeviceType::CPU;  // of the gradients that are summed
 };
 
 }  // namespace strata

@@ -32,8 +32,12 @@ class WeightGather final : public Transfer {
 std::unique_ptr<Transfer> PeerMedium::fetch(LayerState& state, StateKind kind) {
   if (!made_of_shards(state, kind)) return below_->fetch(state, kind);
   at::Tensor shard = state.weight_shard.bytes();
-  // What passes the host is overwritten before peers have read it.
-  if (state.placement.on_disk(StateKind::kWeightShard)) shard = shard.clone();
+  const c10::Device device = state.weights.tensor().device();
+  if (shard.device() != device) {
+    shard = shard.to(device);  // waits: an update on the host may write to it next
+  } else if (state.placement.on_disk(StateKind::kWeightShard)) {
+    shard = shard.clone();  // what passes the host is overwritten before peers have read it
+  }
   return std::make_unique<WeightGather>(
       state, AllGather::start(group_, std::move(shard), cut(state.own(), group_.size())));
 }
