@@ -30,8 +30,9 @@ constexpr double kSteadySpread = 0.1;
 constexpr int kMinRounds = 4, kMaxRounds = 100;
 
 // Of a device: copied so often before each part of a layer, which takes an H100 about 0.7 ms: longer than a host
-// gives a block's kernels, and more than its cache holds.
+// gives a block's kernels, and more than its cache holds; less on a device that two such buffers would fill.
 constexpr std::int64_t kAheadBytes = std::int64_t{128} << 20;
+constexpr std::int64_t kAheadShare = 512;
 constexpr int kAheadCopies = 8;
 
 std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs, Device device) {
@@ -69,15 +70,18 @@ class Ahead {
  public:
   Ahead(const Stream& stream, Device device) : queue_(stream.queue()) {
     if (!queue_) return;
-    for (at::Tensor& side : sides_) side = at::zeros({kAheadBytes}, device.options(at::kByte));
+    bytes_ = std::min(kAheadBytes, backend_of(device.kind).facts(device.index).bytes / kAheadShare);
+    for (at::Tensor& side : sides_) side = at::zeros({bytes_}, device.options(at::kByte));
   }
   void copy() const {
     for (int i = 0; queue_ && i < kAheadCopies; ++i)
-      queue_->copy(sides_[i % 2].data_ptr(), sides_[1 - i % 2].const_data_ptr(), kAheadBytes);
+      queue_->copy(sides_[i % 2].data_ptr(), sides_[1 - i % 2].const_data_ptr(),
+                   static_cast<std::size_t>(bytes_));
   }
 
  private:
   StreamQueue* queue_;
+  std::int64_t bytes_ = 0;
   std::array<at::Tensor, 2> sides_;
 };
 

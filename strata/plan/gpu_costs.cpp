@@ -32,8 +32,9 @@ bool is_block(const LayerCost& layer) {
   return layer.recomputable && layer.input_bytes > 0 && layer.saved_bytes > 0;
 }
 
+// 0: nobody has measured or described it.
 double product_rate(const MachineProfile& machine, int element_bytes) {
-  return element_bytes == 2 ? machine.device.bf16 : machine.device.fp32;
+  return element_bytes == 2 && machine.device.bf16 > 0 ? machine.device.bf16 : machine.device.fp32;
 }
 
 // Beside what a block holds while its attention goes back: the library's gradients and sums, packed ones,
@@ -57,7 +58,8 @@ void add_attention(CostTable& costs, const MachineProfile& machine,
   const double flops = 2 * tokens * tokens *
                        static_cast<double>(attention.samples * attention.heads) *
                        static_cast<double>(attention.head_width);
-  const double seconds = flops / product_rate(machine, costs.weight_element_bytes);
+  const double rate = product_rate(machine, costs.weight_element_bytes);
+  const double seconds = rate > 0 ? flops / rate : 0;
   for (LayerCost& layer : costs.layers) {
     if (!is_block(layer)) continue;
     if (layer.forward_seconds > 0) {

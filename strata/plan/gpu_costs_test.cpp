@@ -106,6 +106,23 @@ TEST(GpuCosts, MakeAttentionSlowerThanProducts) {
   EXPECT_EQ(with.layers[2].forward_seconds, without.layers[2].forward_seconds);
 }
 
+// Of a GPU that doctor has not measured: the rate of fp32 stands for that of 16 bit, or attention costs nothing.
+TEST(GpuCosts, AreFiniteWhereNobodyKnowsTheRateOfProducts) {
+  const AttentionShape attention{.samples = 1, .heads = 4, .tokens = 100, .head_width = 60};
+  const double flops = 2.0 * 100 * 100 * 4 * 60;
+  for (const double fp32 : {0.0, 1e12}) {
+    MachineProfile machine = find_machine("h100");
+    machine.device.bf16 = 0;
+    machine.device.fp32 = fp32;
+    CostTable costs = costs_of_four();
+    costs.weight_element_bytes = 2;
+    for (LayerCost& layer : costs.layers) layer.recomputable = layer.input_bytes = 1;
+    const CostTable added = with_gpu_costs(costs, machine, attention);
+    const double seconds = fp32 > 0 ? flops / fp32 : 0;
+    EXPECT_NEAR(added.layers[1].forward_seconds, 1e-3 + seconds * (1 / 0.38 - 1), 1e-12);
+  }
+}
+
 TEST(GpuCosts, LetNoKernelBeShorterThanAKernelCanBe) {
   CostTable costs = costs_of_four();
   costs.layers[0].forward_seconds = 1e-9;

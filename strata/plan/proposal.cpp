@@ -93,6 +93,7 @@ class Proposer {
       Plan plan = best_window({.partition = cut, .reduce = reduce, .tiers = tiers});
       if (!best || better(plan, *best)) best = std::move(plan);
     }
+    STRATA_CHECK(best, "plan.best");  // a cut without a cap is always found
     best->reduce_reason = reason;
     return std::move(*best);
   }
