@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "strata/base/units.h"
+#include "strata/report/device_time.h"
 #include "strata/report/html.h"
 #include "strata/report/idle.h"
 
@@ -219,6 +220,10 @@ std::string idle_section(const ReportInput& input) {
   if (bars.empty()) return "";
   std::string rows;
   for (std::size_t rank = 0; rank < bars.ranks(); ++rank) rows += bars.rank(rank);
+  // A rank's own spans are then those of giving work: its numbers would say that the device was idle.
+  const bool devices = std::ranges::any_of(input.measured.lanes, [](const auto& lanes) {
+    return std::ranges::any_of(lanes, is_device_work, &LaneEvent::lane);
+  });
   return "<section class=\"card\" id=\"idle\"><div class=\"head\"><div><h2>Where the time goes</h2>"
          "<p>The step of the timeline, every instant counted once; the upper bar of a rank was "
          "predicted. Fill and drain belong to any pipeline: more micro-batches make them small. "
@@ -226,7 +231,9 @@ std::string idle_section(const ReportInput& input) {
          "lives "
          "on the host.</p></div></div>"
          "<div class=\"legend\">" +
-         bars.legend() + "</div><div class=\"memory\">" + rows + "</div>" + bars.table() +
+         bars.legend() + "</div><div class=\"memory\">" + rows + "</div>" +
+         (devices ? "<p>Measured ranks gave their work to devices: what those did stands below.</p>"
+                  : bars.table()) +
          "</section>\n";
 }
 

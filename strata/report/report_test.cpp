@@ -277,6 +277,8 @@ TEST(Report, ShowsWhatDevicesDid) {
   EXPECT_EQ(count(html, "class=\"lane measured\""), 2u * 2);
   EXPECT_EQ(count(html, ">device</text>"), 2u);
   EXPECT_EQ(count(html, ">collectives</text>"), 2u);
+  EXPECT_TRUE(contains(html, "what those did stands below"));
+  EXPECT_FALSE(contains(html, "exposed communication</th>"));  // of hosts that only give work
   const std::string devices = html.substr(html.find("id=\"devices\""));
   // Twelve forwards of 4 ms, backwards of 8, and the update.
   EXPECT_TRUE(
