@@ -8,6 +8,7 @@
 ///         tensor-parallel ranks.
 #pragma once
 
+#include "strata/device/device.h"
 #include "strata/models/decoder_options.h"
 #include "strata/nn/sequential.h"
 
