@@ -194,24 +194,26 @@ TEST(ShardSessions, ServersThatEndAtAnyMomentComeBackWithEveryVersion) {
     const ScratchFolder scratch;
     Servers servers(scratch.path("rows"), kShards, kRanks, 0);
     std::vector<std::int64_t> wrong(kRanks, -2);
-    std::atomic<bool> over = false;
-    std::atomic<std::int64_t> reached = 0;
+    // Ranks stay until nobody ends servers any more: who comes back asks them for what it has lost.
+    std::atomic<int> trained = 0;
+    std::promise<void> calm;
+    const std::shared_future<void> is_calm = calm.get_future();
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kRanks; ++rank)
       threads.emplace_back([&, rank] {
         const auto mine = servers.join(rank, 7, 0);
         wrong[static_cast<std::size_t>(rank)] =
-            train(*mine, rank, 0, kVersions, ahead, reference, 25, [&](std::int64_t step) {
-              std::this_thread::sleep_for(std::chrono::milliseconds(2));
-              reached = step;
-            });
+            train(*mine, rank, 0, kVersions, ahead, reference, 25,
+                  [](std::int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+        ++trained;
+        is_calm.wait();
+        mine->await(kVersions);
       });
     std::thread killer([&] {
       std::mt19937_64 random(9);
       int ends = 0;
-      while (!over) {
+      while (trained < kRanks) {
         std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
-        if (over) break;
         const int shard = static_cast<int>(random() % kShards);
         servers.end(shard);
         std::this_thread::sleep_for(std::chrono::milliseconds(random() % 10));
@@ -220,9 +222,9 @@ TEST(ShardSessions, ServersThatEndAtAnyMomentComeBackWithEveryVersion) {
       }
       EXPECT_GE(ends, 3);
     });
-    for (std::thread& thread : threads) thread.join();
-    over = true;
     killer.join();
+    calm.set_value();
+    for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(wrong, std::vector<std::int64_t>(kRanks, -1)) << ahead;
     for (int shard = 0; shard < kShards; ++shard) servers.sessions(shard).catch_up();
     EXPECT_EQ(digest_of_all(servers, kShards, kVersions),
