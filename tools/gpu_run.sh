@@ -6,6 +6,7 @@
 #   tools/gpu_run.sh --build          the build alone (what is already built stays)
 #   tools/gpu_run.sh --facts          builds and runs bench/gpu/gpu_facts: what the backend takes for granted
 #   tools/gpu_run.sh --bench [ARG...] bench/gpu/run.py against that machine's PyTorch
+#   tools/gpu_run.sh --curves         bench/gpu/curves.py: losses beside PyTorch's
 #   tools/gpu_run.sh LABEL...         other labels of tests as well, e.g. cuda cpu
 #
 # .gpu travels with the checkout (git ignores it). GPU_DEADLINE: seconds after which a call ends, so that a limit
@@ -83,6 +84,11 @@ case ${1:-} in
   --bench)
     build strata
     timeout "$(left)" python3 bench/gpu/run.py --out "$out/bench.json" "${@:2}" | tee "$out/bench.log"
+    ;;
+  --curves)
+    build parity_training
+    timeout "$(left)" python3 bench/gpu/curves.py --training build/gpu/tests/parity/parity_training --out "$out" \
+      "${@:2}" | tee "$out/curves.log"
     ;;
   *)
     build

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares training of GPT-2 124M on one GPU with PyTorch of the same machine, in the same run.
 
-    python3 bench/gpu/run.py --strata build/gpu/strata [--batches 1,32] [--rounds 2] [--out FILE.json]
+    python3 bench/gpu/run.py --strata build/gpu/strata [--model 124m|1.5b] [--batches 1,32] [--rounds 2]
+                             [--out FILE.json]
 
 Rounds alternate the order of contestants; a figure is the median of all measured steps, beside it the lowest
 and the highest median of a round. What is claimed and what has run: bench/gpu/README.md. Ends with 77 where
@@ -11,6 +12,7 @@ PyTorch finds no GPU.
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -21,10 +23,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LENGTH = 1024
 WARMUP = 5
+PEAK = 989.4e12  # FLOP/s of an H100 in bf16, dense
+MODELS = {"124m": {"layers": 12, "width": 768, "heads": 12}, "1.5b": {"layers": 48, "width": 1600, "heads": 25}}
+VOCAB = 50304
 
 # name: settings of ours and variables of their environment, or (mode, deterministic) of PyTorch's
 OURS = {
     "strata": (("train.deterministic=true",), {}),
+    "strata, not recorded": (("train.deterministic=true", "train.graph=off"), {}),
     "strata, products by cuBLASLt": (("train.deterministic=true",), {"STRATA_CUDA_PRODUCTS": "cublaslt"}),
     "strata, not deterministic": (("train.deterministic=false",), {}),
 }
@@ -43,19 +49,24 @@ def run_ours(options, settings, environment, batch):
     with tempfile.TemporaryDirectory() as folder:
         metrics = Path(folder) / "metrics.jsonl"
         command = [options.strata, "train", str(HERE / "gpt2-124m.yaml"), "--metrics", str(metrics)]
-        for setting in (*settings, f"train.mini_batch={batch}", f"train.micro_batch={batch}",
+        sizes = [f"model.{name}={value}" for name, value in MODELS[options.model].items()]
+        for setting in (*settings, *sizes, f"train.mini_batch={batch}", f"train.micro_batch={batch}",
                         f"train.steps={WARMUP + options.steps}", *options.set):
             command += ["--set", setting]
         done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
                               check=False)
         if done.returncode:
             return {"failed": done.stderr.strip()[-400:]}
-        return {"seconds": [json.loads(line)["step_seconds"] for line in metrics.read_text().splitlines()][WARMUP:]}
+        steps = [json.loads(line) for line in metrics.read_text().splitlines()][WARMUP:]
+        peak = re.search(r"peak (\S+ \S+) \(predicted (\S+ \S+)\)", done.stdout)
+        return {"seconds": [step["step_seconds"] for step in steps], "peak_bytes": steps[-1]["peak_bytes"][0],
+                "peak": f"peak {peak[1]}, planned {peak[2]}" if peak else ""}
 
 
 def run_peer(options, mode, deterministic, batch):
+    sizes = [word for name, value in MODELS[options.model].items() for word in (f"--{name}", str(value))]
     command = [sys.executable, str(HERE / "peer_gpt2.py"), "--modes", mode, "--batches", str(batch), "--steps",
-               str(options.steps), "--warmup", str(WARMUP), "--json"]
+               str(options.steps), "--warmup", str(WARMUP), "--json", *sizes]
     done = subprocess.run(command + ["--deterministic"] * deterministic, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
         if line.startswith("{"):
@@ -63,9 +74,17 @@ def run_peer(options, mode, deterministic, batch):
     return {"failed": (done.stdout + done.stderr).strip()[-400:]}
 
 
+def operations_of_a_token(model):
+    """6 N + 6 L C T, causal, N without the positions: as peer_gpt2.py counts."""
+    layers, width = model["layers"], model["width"]
+    weights = VOCAB * width + layers * (12 * width * width + 13 * width) + 2 * width
+    return 6 * weights + 6 * layers * width * LENGTH
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--strata", default="build/gpu/strata")
+    parser.add_argument("--model", default="124m", choices=MODELS)
     parser.add_argument("--batches", default="1,32")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
@@ -88,15 +107,26 @@ def main():
                           else run_peer(options, *PEERS[name], batch))
                 results.append({"name": name, "batch": batch, "round": number, **result})
                 print(json.dumps(results[-1])[:200], file=sys.stderr, flush=True)
+        medians = {}
         for name in (*OURS, *PEERS):
             rounds = [r["seconds"] for r in results if r["name"] == name and r["batch"] == batch and "seconds" in r]
             if not rounds:
-                print(f"{name:30} batch {batch:3}  failed")
+                print(f"{name:36} batch {batch:3}  failed")
                 continue
             rates = sorted(batch * LENGTH / statistics.median(seconds) for seconds in rounds)
             middle = batch * LENGTH / statistics.median(sum(rounds, []))
-            print(f"{name:30} batch {batch:3}  {middle / 1e3:8.1f} k tokens/s  "
-                  f"({rates[0] / 1e3:.1f} .. {rates[-1] / 1e3:.1f})")
+            medians[name] = middle
+            share = middle * operations_of_a_token(MODELS[options.model]) / PEAK
+            peak = next((r.get("peak") or f"peak {r['peak_bytes'] / 2**30:.2f} GiB" for r in results
+                         if r["name"] == name and r["batch"] == batch and "peak_bytes" in r), "")
+            print(f"{name:36} batch {batch:3}  {middle / 1e3:8.1f} k tokens/s  ({rates[0] / 1e3:.1f} .. "
+                  f"{rates[-1] / 1e3:.1f})  MFU {100 * share:4.1f} %  {peak}")
+        deterministic = [medians[name] for name in PEERS if name in medians and PEERS[name][1]]
+        for what, ours, other in (("recorded / not recorded", "strata", medians.get("strata, not recorded")),
+                                  ("deterministic / not", "strata", medians.get("strata, not deterministic")),
+                                  ("strata / best deterministic PyTorch", "strata", max(deterministic, default=None))):
+            if ours in medians and other:
+                print(f"{what:36} batch {batch:3}  {medians[ours] / other:8.3f}")
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n")
     return 0
