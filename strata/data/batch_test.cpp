@@ -48,7 +48,9 @@ TEST(ReplicaSamples, AreEverySampleOnceInOrderAndWhatPaddedPartsBeginWith) {
           const MiniBatch padded_part = replica_batch(whole, replica, replicas);
           EXPECT_EQ(part.first, padded_part.first_sample);
           EXPECT_LE(part.samples, padded_part.samples);
-          if (part.samples > 0) EXPECT_EQ(part.first, next);
+          if (part.samples > 0) {
+            EXPECT_EQ(part.first, next);
+          }
           next += part.samples;
         }
         EXPECT_EQ(next, samples) << replicas << ' ' << micro_batch;

@@ -270,7 +270,9 @@ TEST(RoundFp16, WidensEveryNumberExactly) {
     std::vector<std::uint16_t> again(bits.size());
     round_fp16(wide.data(), words.data(), again.data(), static_cast<int>(bits.size()));
     for (std::size_t i = 0; i < bits.size(); ++i)
-      if ((i & 0x7FFF) <= 0x7C00) ASSERT_EQ(again[i], bits[i]) << i;
+      if ((i & 0x7FFF) <= 0x7C00) {
+        ASSERT_EQ(again[i], bits[i]) << i;
+      }
   });
 }
 

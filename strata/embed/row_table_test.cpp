@@ -311,8 +311,12 @@ TEST(RowTable, DropsRowsThatWereNotUpdatedForLong) {
   for (std::int64_t step = 2; step <= 14; ++step) {
     update(table, step, 0, {2});
     table.end_step(step);
-    if (step < 8) EXPECT_TRUE(table.info(0, 3).has_value());
-    if (step < 9) EXPECT_TRUE(table.info(0, 1).has_value());
+    if (step < 8) {
+      EXPECT_TRUE(table.info(0, 3).has_value());
+    }
+    if (step < 9) {
+      EXPECT_TRUE(table.info(0, 1).has_value());
+    }
   }
   EXPECT_FALSE(table.info(0, 1).has_value());
   EXPECT_FALSE(table.info(0, 3).has_value());

@@ -40,7 +40,8 @@ struct HostTier : testing::Test {
 
   LayerStore store_of(const LayerTiers& tiers, LinkOptions link = {}) {
     const AccountScope scope(device);
-    LayerStore store(std::make_unique<HostMedium>(link), Residency::kUntilReleased, {}, &host);
+    LayerStore store(std::make_unique<HostMedium>(link), Residency::kUntilReleased, Device(),
+                     &host);
     for (const int layer : {0, 1}) store.insert(layer, layout(), placed(tiers));
     return store;
   }
@@ -147,7 +148,7 @@ TEST_F(HostTier, AGradientArrivesWhenTheUpdateOfTheLastOneHasEnded) {
 TEST_F(HostTier, ABorrowedBufferIsFilledWhenTheUpdateOfItsLastBorrowerHasEnded) {
   auto medium = std::make_unique<HostMedium>();
   medium->make_gradient_buffers(1, layout().own_numel);
-  LayerStore store(std::move(medium), Residency::kUntilReleased, {}, &host);
+  LayerStore store(std::move(medium), Residency::kUntilReleased, Device(), &host);
   ShardPlacement placement = placed(kAllOnHost);
   placement.borrows_gradients = true;
   for (const int layer : {0, 1}) store.insert(layer, layout(), placement);
@@ -200,7 +201,7 @@ TEST_F(HostTier, CountsWhatItMovesAndWaitsForAndSaysWhen) {
   auto medium =
       std::make_unique<HostMedium>(LinkOptions{.latency_seconds = 0.02}, device_medium(), &lanes);
   HostMedium& counted = *medium;
-  LayerStore store(std::move(medium), Residency::kUntilReleased, {}, &host);
+  LayerStore store(std::move(medium), Residency::kUntilReleased, Device(), &host);
   store.insert(0, layout(), placed(kAllOnHost));
   store.trace_waits(&waits);
   EXPECT_EQ(weight(store, 0), 0.0f);

@@ -186,7 +186,9 @@ TEST_F(CudaModel, InteractionsAreRightAndTheirGradientHasTheHostsBits) {
                 right_rest.data() + sample * others * width);
           }
           ASSERT_TRUE(close(y, expected, 4, 1e-5)) << count << " x " << width;
-          if (has_first) ASSERT_TRUE(same_bits(dfirst, SimtArray::of(Element::kFp32, right_first)));
+          if (has_first) {
+            ASSERT_TRUE(same_bits(dfirst, SimtArray::of(Element::kFp32, right_first)));
+          }
           ASSERT_TRUE(same_bits(drest, SimtArray::of(Element::kFp32, right_rest)));
         }
   });

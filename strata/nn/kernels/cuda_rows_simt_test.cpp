@@ -96,7 +96,9 @@ TEST_F(CudaRows, NormsHaveRightStatisticsAndTheHostsBitsFromThem) {
                  rstd.device_floats(), of.rows, of.columns, 1e-5f, nullptr);
       for (SimtArray* array : {&y, &mean, &rstd}) array->fetch();
       const Statistics right(x, of, centered, 1e-5f);
-      if (centered) ASSERT_TRUE(close(mean, right.mean, 4));
+      if (centered) {
+        ASSERT_TRUE(close(mean, right.mean, 4));
+      }
       // One element has no deviation: rstd is epsilon's.
       ASSERT_TRUE(close(rstd, right.rstd, 4));
 
