@@ -29,7 +29,7 @@ SIGHT = [
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"rocksdb/"), "RocksDB",
-     lambda folder, file: (folder, file) == ("embed", "cold_rows.cpp")),
+     lambda folder, file: (folder, file) == ("embed", "rows/cold_rows.cpp")),
     (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"
                 r"|ATen/cuda/|c10/cuda/|torch/csrc/cuda/"), "CUDA",
      lambda folder, file: folder == "device" or IS_CUDA.search(f"{folder}/{file}")),

@@ -30,7 +30,7 @@
 
 #include "strata/base/philox.h"
 #include "strata/embed/feature_file.h"
-#include "strata/embed/remote_servers.h"
+#include "strata/embed/wire/remote_servers.h"
 
 namespace {
 

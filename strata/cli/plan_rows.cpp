@@ -9,7 +9,7 @@
 
 #include "strata/base/units.h"
 #include "strata/embed/capacity.h"
-#include "strata/embed/row_layout.h"
+#include "strata/embed/rows/row_layout.h"
 #include "strata/plan/text_table.h"
 #include "strata/plan/zero_bytes.h"
 #include "strata/train/rows_cost.h"

@@ -6,8 +6,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "strata/embed/codec/wire_values.h"
 #include "strata/embed/feature.h"
-#include "strata/embed/wire_values.h"
 #include "strata/train/recipe.h"
 
 namespace CLI {

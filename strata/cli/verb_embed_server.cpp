@@ -17,8 +17,8 @@
 #include "strata/base/user_text.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
-#include "strata/embed/embed_server.h"
 #include "strata/embed/feature_file.h"
+#include "strata/embed/wire/embed_server.h"
 #include "strata/train/recipe.h"
 
 namespace strata {

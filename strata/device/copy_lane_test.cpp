@@ -11,84 +11,18 @@
 #include <thread>
 
 #include "strata/base/measurement.h"
+#include "strata/device/timed_queue_test.h"
 
 namespace strata {
 namespace {
 
-// A device that does what it was given when the test says so, on its own clock of a second a copy.
-class FakeQueue final : public StreamQueue {
- public:
-  class FakeEvent final : public PendingEvent {
-   public:
-    FakeEvent(FakeQueue& queue, EventTime time) : queue_(queue), time_(time) {}
-    bool query() const override {
-      EXPECT_FALSE(queue_.recording_) << "asked for an event of a recording";
-      return happened_;
-    }
-    void synchronize() const override {
-      queue_.perform();
-      ASSERT_TRUE(happened_);
-    }
-    double seconds_since(const PendingEvent& earlier) const override {
-      const auto& other = dynamic_cast<const FakeEvent&>(earlier);
-      EXPECT_EQ(time_, EventTime::kKnown);
-      EXPECT_EQ(other.time_, EventTime::kKnown);
-      return seconds_ - other.seconds_;
-    }
-    const PendingEvent* on_device() const override { return this; }
-    void happen(double seconds) {
-      happened_ = true;
-      seconds_ = seconds;
-    }
-
-   private:
-    FakeQueue& queue_;
-    EventTime time_;
-    bool happened_ = false;
-    double seconds_ = 0;
-  };
-
-  Event record(EventTime time) override {
-    auto event = std::make_shared<FakeEvent>(*this, time);
-    given_.emplace_back([this, event] { event->happen(clock_); });
-    return Event(event);
-  }
-  void wait(const Event& event) override {
-    if (!event.pending()) return;
-    if (!event.pending()->on_device()) return event.synchronize();
-    waits_.push_back(event);
-  }
-  void synchronize() override { perform(); }
-  void copy(void* to, const void* from, std::size_t bytes) override {
-    ++copies_;
-    given_.emplace_back([=, this] {
-      std::memcpy(to, from, bytes);
-      clock_ += 1;
-    });
-  }
-  void* native() override { return nullptr; }
-  bool recording() const override { return recording_; }
-
-  void record_from_now_on(bool on) { recording_ = on; }
-  void perform() {
-    for (const std::function<void()>& work : std::exchange(given_, {})) work();
-  }
-  int copies() const { return copies_; }
-  int waits() const { return static_cast<int>(waits_.size()); }
-
- private:
-  std::vector<std::function<void()>> given_;
-  std::vector<Event> waits_;
-  std::atomic<int> copies_ = 0;
-  bool recording_ = false;
-  double clock_ = 100;
-};
+std::shared_ptr<TimedQueue> second_a_copy() { return std::make_shared<TimedQueue>(1.0); }
 
 at::Tensor numbers(float value) { return at::full({8}, value); }
 
 TEST(CopyLanes, GiveACopyAtOnceBehindADevicesEvents) {
-  auto queue = std::make_shared<FakeQueue>();
-  FakeQueue compute;
+  auto queue = second_a_copy();
+  TimedQueue compute;
   CopyLane lane(Stream({}, queue), LaneKind::kToDevice);
   const at::Tensor to = numbers(0);
   const Event computed = compute.record(EventTime::kUnknown);
@@ -103,7 +37,7 @@ TEST(CopyLanes, GiveACopyAtOnceBehindADevicesEvents) {
 
 // The lane holds what it copies from, or to, on the host, and the caller nothing.
 TEST(CopyLanes, HoldHostBytesUntilTheyAreCopiedAndNoLonger) {
-  auto queue = std::make_shared<FakeQueue>();
+  auto queue = second_a_copy();
   for (const LaneKind kind : {LaneKind::kToDevice, LaneKind::kToHost}) {
     CopyLane lane(Stream({}, queue), kind);
     at::Tensor device = numbers(0), host = numbers(1);
@@ -118,7 +52,7 @@ TEST(CopyLanes, HoldHostBytesUntilTheyAreCopiedAndNoLonger) {
 }
 
 TEST(CopyLanes, WaitForWorkOfTheHostWithoutTheCaller) {
-  auto queue = std::make_shared<FakeQueue>();
+  auto queue = second_a_copy();
   CopyLane lane(Stream({}, queue), LaneKind::kToDevice);
   Lane host;
   std::promise<void> gate;
@@ -144,7 +78,7 @@ TEST(CopyLanes, WaitForWorkOfTheHostWithoutTheCaller) {
 }
 
 TEST(CopyLanes, ThrowWhatAnEventInFrontThrew) {
-  auto queue = std::make_shared<FakeQueue>();
+  auto queue = second_a_copy();
   CopyLane lane(Stream({}, queue), LaneKind::kToDevice);
   Lane host;
   std::promise<void> gate;
@@ -161,7 +95,7 @@ TEST(CopyLanes, ThrowWhatAnEventInFrontThrew) {
 }
 
 TEST(CopyLanes, WriteDownWhenTheDeviceCopiedOnTheHostsClock) {
-  auto queue = std::make_shared<FakeQueue>();
+  auto queue = second_a_copy();
   LaneTrace trace;
   const double before = now_seconds();
   CopyLane lane(Stream({}, queue), LaneKind::kToHost, &trace);
@@ -182,7 +116,7 @@ TEST(CopyLanes, WriteDownWhenTheDeviceCopiedOnTheHostsClock) {
 }
 
 TEST(CopyLanes, AreDoneWhenTheyEnd) {
-  auto queue = std::make_shared<FakeQueue>();
+  auto queue = second_a_copy();
   LaneTrace trace;
   const at::Tensor to = numbers(0);
   {
@@ -196,7 +130,7 @@ TEST(CopyLanes, AreDoneWhenTheyEnd) {
 // What a recording is told of happens when it is replayed: it has no time, and the lane neither asks for it nor
 // holds what it copies.
 TEST(CopyLanes, AreRecordedWithTheComputeStream) {
-  auto queue = std::make_shared<FakeQueue>();
+  auto queue = second_a_copy();
   LaneTrace trace;
   CopyLane lane(Stream({}, queue), LaneKind::kToDevice, &trace, Stream({}, queue));
   const at::Tensor before = numbers(2), recorded = numbers(3), behind = numbers(4);

@@ -1,22 +1,26 @@
 /// Stands for a device with a clock of its own, in tests: it does what it was given when the test says so, or
 /// somebody waits, and each piece of work takes as long as the test says.
 ///
-/// Threads  one.
+/// Threads  one at a time.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "strata/base/errors.h"
 #include "strata/device/device.h"
 
 namespace strata {
 
 class TimedQueue final : public StreamQueue {
  public:
+  explicit TimedQueue(double seconds_a_copy = 0) : seconds_a_copy_(seconds_a_copy) {}
+
   /// Work of so many seconds.
   void give(double seconds) {
     given_.emplace_back([this, seconds] { clock_ += seconds; });
@@ -24,7 +28,12 @@ class TimedQueue final : public StreamQueue {
   void perform() {
     for (const std::function<void()>& work : std::exchange(given_, {})) work();
   }
+  /// As while a graph is captured: nobody may ask for an event.
+  void record_from_now_on(bool on) { recording_ = on; }
+
   int recorded() const { return recorded_; }  ///< events, so far
+  int waits() const { return waits_; }        ///< for events of devices
+  int copies() const { return copies_; }
 
   Event record(EventTime time) override {
     ++recorded_;
@@ -33,26 +42,38 @@ class TimedQueue final : public StreamQueue {
     return Event(event);
   }
   void wait(const Event& event) override {
+    if (!event.pending()) return;
+    if (!event.pending()->on_device()) return event.synchronize();
+    ++waits_;
     given_.emplace_back([event] { event.synchronize(); });
   }
   void synchronize() override { perform(); }
   void copy(void* to, const void* from, std::size_t bytes) override {
-    given_.emplace_back([=] { std::memcpy(to, from, bytes); });
+    ++copies_;
+    given_.emplace_back([=, this] {
+      std::memcpy(to, from, bytes);
+      clock_ += seconds_a_copy_;
+    });
   }
   void* native() override { return nullptr; }
+  bool recording() const override { return recording_; }
 
  private:
   class Mark final : public PendingEvent {
    public:
     Mark(TimedQueue& queue, EventTime time) : queue_(queue), time_(time) {}
-    bool query() const override { return happened_; }
+    bool query() const override {
+      EXPECT_FALSE(queue_.recording_) << "asked for an event of a recording";
+      return happened_;
+    }
     void synchronize() const override {
       if (!happened_) queue_.perform();
+      ASSERT_TRUE(happened_);
     }
     double seconds_since(const PendingEvent& earlier) const override {
       const auto& other = dynamic_cast<const Mark&>(earlier);
-      STRATA_CHECK(time_ == EventTime::kKnown && other.time_ == EventTime::kKnown,
-                   "device.timed_queue");
+      EXPECT_EQ(time_, EventTime::kKnown);
+      EXPECT_EQ(other.time_, EventTime::kKnown);
       return seconds_ - other.seconds_;
     }
     const PendingEvent* on_device() const override { return this; }
@@ -69,7 +90,9 @@ class TimedQueue final : public StreamQueue {
   };
 
   std::vector<std::function<void()>> given_;
-  int recorded_ = 0;
+  std::atomic<int> recorded_ = 0, waits_ = 0, copies_ = 0;
+  bool recording_ = false;
+  double seconds_a_copy_;
   double clock_ = 100;
 };
 

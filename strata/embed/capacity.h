@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <span>
 
+#include "strata/embed/codec/wire_values.h"
 #include "strata/embed/feature.h"
-#include "strata/embed/wire_values.h"
 
 namespace strata {
 

@@ -9,9 +9,9 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
-#include "strata/embed/row_layout.h"
-#include "strata/embed/row_memory.h"
-#include "strata/embed/wire_messages.h"
+#include "strata/embed/rows/row_layout.h"
+#include "strata/embed/rows/row_memory.h"
+#include "strata/embed/wire/wire_messages.h"
 
 namespace strata {
 namespace {

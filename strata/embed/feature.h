@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace strata {
 
@@ -73,5 +74,8 @@ struct FeatureSpec {
   RowAdmission admission = {};
   RowEviction eviction = {};
 };
+
+/// Of features and seed: what servers and trainers have to agree on.
+std::uint64_t fingerprint_of(const std::vector<FeatureSpec>& features, std::uint64_t seed);
 
 }  // namespace strata

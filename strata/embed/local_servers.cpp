@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/embed/shard_channel.h"
+#include "strata/embed/wire/shard_channel.h"
 
 namespace strata {
 namespace {

@@ -13,10 +13,10 @@
 #include <memory>
 #include <vector>
 
+#include "strata/embed/codec/wire_values.h"
 #include "strata/embed/row_servers.h"
-#include "strata/embed/row_store.h"
-#include "strata/embed/shard_server.h"
-#include "strata/embed/wire_values.h"
+#include "strata/embed/rows/row_store.h"
+#include "strata/embed/shard/shard_server.h"
 
 namespace strata {
 

@@ -8,9 +8,9 @@
 
 #include "strata/base/options.h"
 #include "strata/base/units.h"
+#include "strata/embed/codec/wire_values.h"
 #include "strata/embed/feature.h"
-#include "strata/embed/update_log.h"
-#include "strata/embed/wire_values.h"
+#include "strata/embed/shard/update_log.h"
 
 namespace strata {
 

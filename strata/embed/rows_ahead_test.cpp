@@ -8,9 +8,9 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
-#include "strata/embed/map_row_store_test.h"
 #include "strata/embed/saved_rows.h"
-#include "strata/embed/snapshot.h"
+#include "strata/embed/shard/map_row_store_test.h"
+#include "strata/embed/shard/snapshot.h"
 
 namespace strata {
 namespace {

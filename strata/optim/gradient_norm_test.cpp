@@ -3,13 +3,13 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <array>
 #include <cmath>
 #include <limits>
 
 #include "strata/base/errors.h"
+#include "strata/base/every_target_test.h"
 
 namespace strata {
 namespace {
@@ -54,11 +54,7 @@ TEST(SumOfSquares, HasTheSameBitsOnEveryInstructionSetOfThisMachine) {
   at::manual_seed(5);
   const at::Tensor gradients = at::randn({3 * 1024 + 5});
   const double best = sum_of_squares(gradients);
-  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    EXPECT_EQ(sum_of_squares(gradients), best) << hwy::TargetName(target);
-  }
-  hwy::SetSupportedTargetsForTest(0);
+  on_every_target([&] { EXPECT_EQ(sum_of_squares(gradients), best); });
 }
 
 TEST(SumOfSquares, IsExactWhereFp32WouldOverflowOrVanish) {

@@ -13,6 +13,7 @@
 #include <random>
 #include <vector>
 
+#include "strata/base/every_target_test.h"
 #include "strata/device/thread_pool.h"
 #include "strata/optim/optimizer.h"
 
@@ -244,20 +245,6 @@ void expect_oracle(const Case& c, const UpdateStep& step, const State& before, c
   }
 }
 
-// Every instruction set of this machine, the best one last.
-class EachTarget {
- public:
-  template <typename F>
-  static void run(F f) {
-    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-      hwy::SetSupportedTargetsForTest(target);
-      SCOPED_TRACE(hwy::TargetName(target));
-      f();
-    }
-    hwy::SetSupportedTargetsForTest(0);
-  }
-};
-
 TEST(UpdateKernels, GiveTheBitsOfOneElementAtATimeOnEveryInstructionSet) {
   EXPECT_GE(hwy::SupportedAndGeneratedTargets().size(), 2u);
   for (const Case& c : all_cases()) {
@@ -267,7 +254,7 @@ TEST(UpdateKernels, GiveTheBitsOfOneElementAtATimeOnEveryInstructionSet) {
         SCOPED_TRACE(factor);
         const State before = random_state(2003, wild);
         const UpdateStep step = step_of(c.rule, factor);
-        EachTarget::run([&] {
+        on_every_target([&] {
           State after = before;
           update(step, after.arrays(c), {0, after.numel()});
           expect_oracle(c, step, before, after);
@@ -284,7 +271,7 @@ TEST(UpdateKernels, TouchTheirRangeAloneAtEveryLengthAndPlace) {
     const UpdateStep step = step_of(c.rule);
     State before = random_state(kNumel, false);
     State whole = before;
-    EachTarget::run([&] {
+    on_every_target([&] {
       for (std::int64_t begin = 0; begin < 3; ++begin) {
         for (std::int64_t length = 0; length <= kMost; ++length) {
           before.decay_numel = whole.decay_numel = length / 2;
@@ -354,7 +341,7 @@ TEST(UpdateKernels, GiveLongRangesTheBitsOfShortOnes) {
     State expected = before;
     for (std::int64_t begin = 0; begin < kNumel; begin += 1 << 20)
       update(step, expected.arrays(c), {begin, std::min<std::int64_t>(begin + (1 << 20), kNumel)});
-    EachTarget::run([&] {
+    on_every_target([&] {
       State long_range = before;
       const auto address = reinterpret_cast<std::uintptr_t>(long_range.rounded.data());
       const auto begin = static_cast<std::int64_t>(64 - address % 64) / 2 + behind_line;
@@ -375,7 +362,7 @@ TEST(SplitWeights, LoseNoBitAndRoundTheirUpperHalf) {
       weights.push_back(std::bit_cast<float>(high << 16 | low));
   weights.push_back(1.0f);  // no whole number of vectors
   const auto n = static_cast<std::int64_t>(weights.size());
-  EachTarget::run([&] {
+  on_every_target([&] {
     std::vector<std::uint16_t> high(n, 1), low(n, 1);
     std::vector<float> joined(n, 1);
     split_weights(weights.data(), {high.data(), low.data()}, n);

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/embed/hot_rows.h"
+#include "strata/embed/rows/hot_rows.h"
 #include "strata/report/metrics.h"
 #include "strata/report/report.h"
 

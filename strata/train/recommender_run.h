@@ -13,7 +13,7 @@
 
 #include "strata/comm/group.h"
 #include "strata/embed/local_servers.h"
-#include "strata/embed/shard_state.h"
+#include "strata/embed/rows/shard_state.h"
 #include "strata/train/embedded_rows.h"
 #include "strata/train/recommender_findings.h"
 #include "strata/train/run_data.h"

@@ -19,7 +19,7 @@
 #include "strata/device/device.h"
 #include "strata/embed/capacity.h"
 #include "strata/embed/local_servers.h"
-#include "strata/embed/row_table.h"
+#include "strata/embed/rows/row_table.h"
 #include "strata/pipeline/layer_seconds.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/pipeline/processor.h"

@@ -44,8 +44,6 @@ class Arena {
       devices_[i].free.emplace(i * kDeviceBytes, kDeviceBytes);
   }
 
-  bool holds(const void* address) const { return address >= begin_ && address < begin_ + bytes(); }
-
   int device_of(const void* address) const {
     return static_cast<int>((static_cast<const std::byte*>(address) - begin_) / kDeviceBytes);
   }
@@ -207,7 +205,6 @@ void release(void* address) {
   if (bytes >= kLarge && !is_recording())
     give_to(arena().device_of(address), [=] { ::madvise(address, bytes, MADV_DONTNEED); });
 }
-bool is_device_memory(const void* address) { return arena().holds(address); }
 std::int64_t allocated_bytes(int device) { return arena().allocated(device); }
 void limit_bytes(int device, std::int64_t bytes) { arena().limit(device, bytes); }
 void set_trace(Trace trace) { arena().trace = std::move(trace); }

@@ -35,7 +35,6 @@ void end_pool();
 
 void* allocate(int device, std::size_t bytes);
 void release(void* address);  ///< in the order of the compute stream: the next work may use it
-bool is_device_memory(const void* address);
 std::int64_t allocated_bytes(int device);
 void limit_bytes(int device, std::int64_t bytes);
 

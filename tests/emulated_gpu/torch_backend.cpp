@@ -74,8 +74,10 @@ struct PinnedAllocator final : c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
-  // As libtorch's: not before the device has done what it was given.
+  // As libtorch's: not before the device has done what it was given. While a recording is made nothing of it is
+  // done, and its replays go on using the memory.
   static void free(void* memory) {
+    if (is_recording()) return;
     give([memory] {
       unlock_host_memory(memory);
       ::operator delete(memory, std::align_val_t(64));

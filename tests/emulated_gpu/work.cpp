@@ -117,11 +117,19 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
       tasks_.pop_front();
       busy_ = true;
       lock.unlock();
-      task();
-      lock.lock();
-      busy_ = false;
-      ++done_;
-      changed_.notify_all();
+      const auto over = [&] {
+        lock.lock();
+        busy_ = false;
+        ++done_;
+        changed_.notify_all();
+      };
+      try {
+        task();
+      } catch (...) {
+        over();  // whoever else waits goes on
+        throw;
+      }
+      over();
     }
   }
 

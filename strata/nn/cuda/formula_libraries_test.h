@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <limits>
 #include <vector>
 
@@ -69,7 +70,7 @@ class FormulaProducts final : public CudaProducts {
 
  private:
   bool epilogues_;
-  mutable int made_ = 0;
+  mutable std::atomic<int> made_ = 0;
 };
 
 /// Formulas in fp64, laid out as ATen's CUDA operators lay them out; refuses what those would.

@@ -1,10 +1,10 @@
 // Our operators against ATen's: values, gradients, and bits where they must not move.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <cmath>
 
+#include "strata/base/every_target_test.h"
 #include "strata/base/philox.h"
 #include "strata/device/thread_pool.h"
 #include "strata/nn/kernels/kernels.h"
@@ -100,20 +100,17 @@ TEST(Elements, AreRoundedAndWidenedOnEveryInstructionSet) {
   for (const auto& [element, dtype] : {std::pair{kernels::Element::kBf16, at::kBFloat16},
                                        std::pair{kernels::Element::kFp16, at::kHalf}}) {
     const at::Tensor narrow = x.to(dtype), wide = codes.view(dtype).to(at::kFloat);
-    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-      SCOPED_TRACE(hwy::TargetName(target));
-      hwy::SetSupportedTargetsForTest(target);
+    on_every_target([&] {
       at::Tensor ours = at::empty_like(narrow), ours_wide = at::empty_like(wide);
       kernels::narrow(element, x.const_data_ptr<float>(), ours.data_ptr(), x.numel());
       kernels::widen(element, codes.const_data_ptr(), ours_wide.data_ptr<float>(), codes.numel());
-      hwy::SetSupportedTargetsForTest(0);
       EXPECT_TRUE(at::equal(ours.isnan(), narrow.isnan()));
       EXPECT_TRUE(at::equal(ours.masked_select(~narrow.isnan()).view(at::kShort),
                             narrow.masked_select(~narrow.isnan()).view(at::kShort)));
       EXPECT_TRUE(at::equal(ours_wide.isnan(), wide.isnan()));
       EXPECT_TRUE(at::equal(ours_wide.masked_select(~wide.isnan()).view(at::kInt),
                             wide.masked_select(~wide.isnan()).view(at::kInt)));
-    }
+    });
   }
 }
 

@@ -1,0 +1,328 @@
+#include "strata/embed/wire/embed_server.h"
+
+#include <algorithm>
+#include <charconv>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "strata/base/checksum.h"
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/base/user_text.h"
+#include "strata/embed/rows/row_table_state.h"
+#include "strata/embed/shard/persistent_shard.h"
+#include "strata/embed/wire/replica.h"
+#include "strata/embed/wire/server_metrics.h"
+#include "strata/embed/wire/shard_sessions.h"
+#include "strata/embed/wire/update_stream.h"
+
+namespace strata {
+namespace {
+
+PersistentShardOptions shard_options(const ServerOptions& options) {
+  PersistentShardOptions of;
+  of.folder = options.folder;
+  of.features = options.features;
+  of.seed = options.seed;
+  of.shard = options.shard, of.shards = options.shards, of.ranks = options.ranks;
+  of.sync = options.sync;
+  of.kept_snapshots = options.kept_snapshots;
+  of.log_limit = options.log_limit;
+  of.from = options.from;
+  return of;
+}
+
+MakeShardState make_table(const ServerOptions& options) {
+  RowTableOptions table;
+  table.seed = options.seed;
+  table.memory_bytes = options.memory_bytes;
+  table.cold = options.cold_folder;
+  return [features = options.features, table] { return make_row_table_state(features, table); };
+}
+
+void check(const ServerOptions& options) {
+  const auto refuse = [](const std::string& what, const std::string& expected,
+                         const std::string& got) {
+    throw UserError({.operation = "embed.server", .what = what, .expected = expected, .got = got});
+  };
+  if (options.features.empty()) refuse("no feature has rows", "one at least", "none");
+  if (options.shards < 1 || options.shard < 0 || options.shard >= options.shards)
+    refuse("there is no such shard", "0 to " + std::to_string(options.shards - 1),
+           std::to_string(options.shard));
+  if (options.ranks < 1) refuse("nobody trains", "1 rank or more", std::to_string(options.ranks));
+  if (options.folder.empty()) refuse("rows have no folder", "a folder", "none");
+  if (options.kept_snapshots < 2)
+    refuse("the snapshot of the last checkpoint would go before the next one is written",
+           "2 kept snapshots or more", std::to_string(options.kept_snapshots));
+  if (options.log_limit < 0)
+    refuse("the log has no such limit", "0 or more bytes", std::to_string(options.log_limit));
+  if (!options.follow.empty() && !options.from.empty())
+    refuse("a replica has its rows from the server that it follows", "no other folders",
+           options.from.front());
+}
+
+constexpr std::uint64_t kMostIds = 10'000;  // of an answer
+
+std::uint64_t number_in(const std::string& word) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error == std::errc() && end == word.data() + word.size() && !word.empty()) return number;
+  throw UserError({.operation = "embed.ask", .what = "a number is missing", .got = quote(word)});
+}
+
+}  // namespace
+
+struct EmbedServer::Parts {
+  explicit Parts(ServerOptions given)
+      : options((check(given), std::move(given))),
+        rows(shard_options(options), make_table(options)),
+        sessions(options.follow.empty() ? std::make_unique<ShardSessions>(rows) : nullptr),
+        replica(options.follow.empty() ? nullptr : make_replica()),
+        server(options.listen, options.tls,
+               {.session = [this](FrameStream& stream) { serve(stream); },
+                .ask = [this](const std::string& question) { return ask(question); },
+                .follow =
+                    [this](const std::string& request, FrameStream& stream) {
+                      serve_updates(rows, request, stream, [this] { return ended(); });
+                    }}) {
+    // Old rows are better than none where the primary is away, too.
+    server.set_serving(sessions != nullptr || rows.log().head() > 0);
+    if (replica) replica->start();
+  }
+
+  std::unique_ptr<Replica> make_replica() {
+    return std::make_unique<Replica>(
+        rows,
+        [this](const std::string& request) {
+          return grpc_follow(options.follow, options.tls, request);
+        },
+        [this] { server.set_serving(true); });
+  }
+
+  void serve(FrameStream& stream) {
+    if (sessions) return sessions->serve(stream);
+    WireFrame hello;
+    if (!stream.receive(hello)) return;
+    stream.send(
+        MessageBody::refused(UserError({.operation = "embed.hello",
+                                        .what = "this server is a replica: it takes no "
+                                                "updates",
+                                        .expected = "the server that it follows, " + options.follow,
+                                        .got = "the replica's address",
+                                        .fix = "name that one in embedding.servers"}))
+            .frame(0));
+  }
+
+  // At the version that rows have, or at the one asked for.
+  template <typename Look>
+  std::string inspect(std::int64_t version, const Look& look) {
+    if (sessions) sessions->catch_up();
+    const std::shared_ptr<LiveShard> live = rows.live();
+    std::promise<std::string> promise;
+    const auto done = [&](const std::exception_ptr& error) {
+      try {
+        if (error) std::rethrow_exception(error);
+        promise.set_value(look(*live));
+      } catch (...) {
+        promise.set_exception(std::current_exception());
+      }
+    };
+    if (version < 0)
+      live->server->inspect(done);
+    else
+      live->server->at(version, done);
+    return promise.get_future().get();
+  }
+
+  int feature_named(const std::string& name) const {
+    std::vector<std::string> names;
+    for (int i = 0; i < static_cast<int>(options.features.size()); ++i) {
+      names.push_back(options.features[static_cast<std::size_t>(i)].name);
+      if (names.back() == name) return i;
+    }
+    const std::string nearest = nearest_name(name, names);
+    throw UserError({.operation = "embed.ask",
+                     .where = "feature " + quote(name),
+                     .what = "the server has no such feature",
+                     .expected = nearest.empty() ? names.front() : nearest,
+                     .got = quote(name)});
+  }
+
+  std::string ask(const std::string& question) {
+    std::istringstream in(question);
+    std::string what, first, second;
+    in >> what >> first >> second;
+    if (what == "metrics") return metrics();
+    if (what == "digest") {
+      const std::int64_t version = first.empty() ? -1 : static_cast<std::int64_t>(number_in(first));
+      return inspect(version, [](LiveShard& live) {
+        return nlohmann::json{{"version", live.server->version()},
+                              {"digest", checksum_text(digest_of(*live.state))}}
+            .dump();
+      });
+    }
+    if (what == "row") {
+      const int feature = feature_named(first);
+      const std::uint64_t id = id_here(feature, second);
+      return inspect(-1, [&](LiveShard& live) { return live.state->describe(feature, id); });
+    }
+    if (what == "rows") return rows_of(feature_named(first), question);
+    if (what == "lag") return lag();
+    if (what == "hot") {
+      const int feature = feature_named(first);
+      const auto count = static_cast<int>(std::min<std::uint64_t>(number_in(second), kMostIds));
+      return inspect(-1, [&](LiveShard& live) {
+        const HotRows hot = live.state->hottest(feature, count);
+        nlohmann::json ids = nlohmann::json::array();
+        for (const HotId& id : hot.ids())
+          ids.push_back({{"id", id.id}, {"updates", id.hits}, {"tier", name_of(id.tier)}});
+        return nlohmann::json{{"rows", hot.rows},
+                              {"cold_rows", hot.cold_rows},
+                              {"updates", hot.updates},
+                              {"cold_updates", hot.cold_updates},
+                              {"ids", ids}}
+            .dump();
+      });
+    }
+    throw UserError({.operation = "embed.ask",
+                     .what = "the server does not know this question",
+                     .expected =
+                         "metrics, digest [VERSION], row FEATURE ID, rows FEATURE ID..., hot "
+                         "FEATURE COUNT or lag",
+                     .got = quote(question)});
+  }
+
+  std::uint64_t id_here(int feature, const std::string& word) const {
+    const std::uint64_t id = number_in(word);
+    const int shard = shard_of(feature, id, options.shards);
+    if (shard == options.shard) return id;
+    throw UserError(
+        {.operation = "embed.ask",
+         .where = "feature " + quote(options.features[static_cast<std::size_t>(feature)].name),
+         .what = "another server has the row of id " + word,
+         .expected = "shard " + std::to_string(shard),
+         .got = "shard " + std::to_string(options.shard),
+         .fix = "ask that one"});
+  }
+
+  // All at one version.
+  std::string rows_of(int feature, const std::string& question) {
+    std::istringstream in(question);
+    std::string word;
+    in >> word >> word;
+    std::vector<std::uint64_t> ids;
+    while (in >> word) {
+      if (ids.size() == kMostIds)
+        throw UserError({.operation = "embed.ask",
+                         .what = "too many rows are asked for at once",
+                         .expected = "at most " + std::to_string(kMostIds),
+                         .got = "more",
+                         .fix = "ask for the others in another question"});
+      ids.push_back(id_here(feature, word));
+    }
+    const auto width =
+        static_cast<std::size_t>(options.features[static_cast<std::size_t>(feature)].width);
+    return inspect(-1, [&](LiveShard& live) {
+      std::vector<float> values(ids.size() * width);
+      live.state->rows().read(feature, ids, values);
+      nlohmann::json all = nlohmann::json::array();
+      for (auto row = values.begin(); row != values.end();
+           row += static_cast<std::ptrdiff_t>(width))
+        all.push_back(std::vector<float>(row, row + static_cast<std::ptrdiff_t>(width)));
+      return nlohmann::json{{"version", live.server->version()}, {"rows", all}}.dump();
+    });
+  }
+
+  std::string lag() {
+    if (!replica) return "";
+    const ReplicaCounts counts = replica->counts();
+    const std::int64_t version = rows.live()->server->version();
+    return nlohmann::json{{"version", version},
+                          {"primary", counts.primary_version},
+                          {"lag", std::max<std::int64_t>(0, counts.primary_version - version)},
+                          {"following", counts.following}}
+        .dump();
+  }
+
+  std::string metrics() {
+    ServerMetrics of{.shard = options.shard,
+                     .shards = options.shards,
+                     .gate = rows.live()->server->counts(),
+                     .sessions = sessions ? sessions->counts() : SessionCounts{},
+                     .features = options.features,
+                     .durable_version = rows.log().durable(),
+                     .log_bytes = rows.log().bytes(),
+                     .compactions = rows.compactions()};
+    if (replica) of.replica = replica->counts();
+    inspect(-1, [&](LiveShard& live) {
+      for (int feature = 0; feature < static_cast<int>(options.features.size()); ++feature)
+        of.rows.push_back(live.state->row_count(feature));
+      of.memory_bytes = live.state->bytes();
+      return std::string();
+    });
+    return prometheus_text(of);
+  }
+
+  bool ended() {
+    const std::lock_guard lock(mutex);
+    return over;
+  }
+
+  const ServerOptions options;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  PersistentShard rows;
+  std::unique_ptr<ShardSessions> sessions;  // or
+  std::unique_ptr<Replica> replica;
+  GrpcServer server;
+};
+
+EmbedServer::EmbedServer(ServerOptions options)
+    : parts_(std::make_unique<Parts>(std::move(options))) {}
+
+EmbedServer::~EmbedServer() { shut_down(); }
+
+std::string EmbedServer::address() const { return parts_->server.address(); }
+
+std::string EmbedServer::recovery() const {
+  const PersistentShard::Recovery& found = parts_->rows.recovery();
+  std::string text = "version " + std::to_string(found.head) + " from snapshot " +
+                     std::to_string(found.snapshot) + " and " +
+                     std::to_string(found.head - found.snapshot) + " updates in " +
+                     format_seconds(found.seconds);
+  if (parts_->replica) text += ", follows " + parts_->options.follow;
+  if (found.cut_bytes > 0) text += ", " + format_bytes(found.cut_bytes) + " half written cut off";
+  return text;
+}
+
+std::string EmbedServer::ask(const std::string& question) { return parts_->ask(question); }
+
+void EmbedServer::wait() {
+  std::unique_lock lock(parts_->mutex);
+  while (!parts_->over) {
+    parts_->changed.wait_for(lock, std::chrono::milliseconds(100));
+    if (parts_->replica)
+      if (const std::exception_ptr error = parts_->replica->failure())
+        std::rethrow_exception(error);
+    if (const std::exception_ptr error = parts_->rows.live()->server->failure())
+      if (!parts_->rows.log().healthy()) std::rethrow_exception(error);
+  }
+}
+
+void EmbedServer::shut_down() {
+  {
+    const std::lock_guard lock(parts_->mutex);
+    if (std::exchange(parts_->over, true)) return;
+  }
+  parts_->changed.notify_all();
+  if (parts_->sessions) parts_->sessions->stop();
+  if (parts_->replica) parts_->replica->stop();
+  parts_->server.shut_down();
+}
+
+}  // namespace strata

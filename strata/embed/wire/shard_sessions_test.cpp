@@ -1,0 +1,514 @@
+// Ranks and servers over streams that lose messages, and servers that end at any moment. No sockets:
+// streams are queues.
+#include "strata/embed/wire/shard_sessions.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <future>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "strata/base/checksum.h"
+#include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
+#include "strata/embed/codec/byte_codec.h"
+#include "strata/embed/shard/map_shard_test.h"
+#include "strata/embed/wire/faulty_stream_test.h"
+#include "strata/embed/wire/remote_channel.h"
+
+namespace strata {
+namespace {
+
+// Servers of some shards in this process, any of which may be ended and started again.
+class Servers {
+ public:
+  Servers(std::string folder, int shards, int ranks, int faults)
+      : folder_(std::move(folder)),
+        shards_(shards),
+        ranks_(ranks),
+        faults_(faults),
+        running_(static_cast<std::size_t>(shards)) {
+    for (int shard = 0; shard < shards; ++shard) start(shard);
+  }
+  ~Servers() {
+    for (int shard = 0; shard < shards_; ++shard) end(shard);
+  }
+  Servers(const Servers&) = delete;
+  Servers& operator=(const Servers&) = delete;
+
+  void start(int shard) {
+    PersistentShardOptions options = options_for_test(folder_ + std::to_string(shard), ranks_);
+    options.shard = shard, options.shards = shards_;
+    auto fresh = std::make_shared<Running>(options);
+    const std::lock_guard lock(mutex_);
+    running_[static_cast<std::size_t>(shard)] = std::move(fresh);
+  }
+  // What lies on the disk stays as it is; nobody is told.
+  void end(int shard) {
+    std::shared_ptr<Running> old;
+    {
+      const std::lock_guard lock(mutex_);
+      old = std::move(running_[static_cast<std::size_t>(shard)]);
+    }
+    if (!old) return;
+    old->sessions.stop();
+    old->close();
+  }
+  PersistentShard& shard(int shard) { return running_[static_cast<std::size_t>(shard)]->rows; }
+  ShardSessions& sessions(int shard) { return running_[static_cast<std::size_t>(shard)]->sessions; }
+
+  std::unique_ptr<FrameStream> connect(int shard) {
+    std::shared_ptr<Running> to;
+    std::uint64_t seed = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      to = running_[static_cast<std::size_t>(shard)];
+      seed = ++seed_;
+    }
+    if (!to) throw SystemError({.operation = "test.connect", .what = "nobody is there"});
+    auto there = std::make_shared<FaultyPipe>(2 * seed, faults_);
+    auto back = std::make_shared<FaultyPipe>(2 * seed + 1, faults_);
+    to->serve(std::make_unique<PipeStream>(back, there));
+    return std::make_unique<PipeStream>(there, back);
+  }
+
+  // One rank's.
+  std::unique_ptr<RowServers> join(int rank, std::uint64_t run, std::int64_t begin,
+                                   WireOptions wire = {}) {
+    std::vector<std::unique_ptr<ShardChannel>> channels;
+    for (int shard = 0; shard < shards_; ++shard) {
+      RemoteChannelOptions options;
+      options.address = "shard " + std::to_string(shard);
+      options.features = features_for_test();
+      options.hello.fingerprint = fingerprint_of(options.features, 1);
+      options.hello.shard = shard, options.hello.shards = shards_;
+      options.hello.rank = rank, options.hello.ranks = ranks_;
+      options.hello.run = run, options.hello.begin = begin;
+      options.hello.wire = wire;
+      options.hello.abandoned = abandoned;
+      options.silence = std::chrono::milliseconds(600);
+      options.deadline = deadline;
+      channels.push_back(
+          std::make_unique<RemoteChannel>(options, [this, shard] { return connect(shard); }));
+    }
+    return make_sharded_servers(features_for_test(), std::move(channels));
+  }
+  std::chrono::milliseconds deadline{20'000};
+  std::vector<std::uint64_t> abandoned;  // that ranks name
+
+ private:
+  struct Running {
+    explicit Running(const PersistentShardOptions& options)
+        : rows(options, make_map_state()), sessions(rows) {}
+    ~Running() { close(); }
+    void serve(std::unique_ptr<FrameStream> stream) {
+      const std::lock_guard lock(mutex);
+      streams.push_back(std::move(stream));
+      threads.emplace_back([this, s = streams.back().get()] {
+        sessions.serve(*s);
+        s->cancel();
+      });
+    }
+    void close() {
+      const std::lock_guard lock(mutex);
+      for (const auto& stream : streams) stream->cancel();
+      for (std::thread& thread : threads) thread.join();
+      threads.clear();
+      streams.clear();
+    }
+    PersistentShard rows;
+    ShardSessions sessions;
+    std::mutex mutex;
+    std::vector<std::unique_ptr<FrameStream>> streams;
+    std::vector<std::thread> threads;
+  };
+
+  std::string folder_;
+  int shards_, ranks_, faults_;
+  std::uint64_t seed_ = 0;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Running>> running_;
+};
+
+// A rank that trains from version `from`, and reads `ahead`. Returns the first version whose rows were
+// wrong, or -1.
+std::int64_t train(RowServers& servers, int rank, std::int64_t from, std::int64_t to,
+                   std::int64_t ahead, ReferenceRows& reference, std::int64_t save_every,
+                   const std::function<void(std::int64_t)>& at_step = {}) {
+  std::deque<std::unique_ptr<PendingRows>> pending;
+  std::int64_t wrong = -1, sent = from;
+  const auto version_of = [&](std::int64_t step) { return std::max(from, step - ahead); };
+  for (std::int64_t step = from + 1; step <= to; ++step) {
+    while (sent < std::min(to, step + ahead - 1))
+      pending.push_back(servers.read(reads_for_test(version_of(++sent))));
+    if (at_step) at_step(step);
+    const std::int64_t version = version_of(step);
+    if (!same_rows(pending.front()->wait(), reference.read(version)) && wrong < 0) wrong = version;
+    pending.pop_front();
+    servers.update(step, gradients_for_test(rank, step, version), kRateFactorForTest);
+    if (save_every > 0 && step % save_every == 0) servers.save(step);
+  }
+  servers.await(to);
+  return wrong;
+}
+
+std::uint64_t digest_of_all(Servers& servers, int shards, std::int64_t version) {
+  std::uint64_t sum = 0;
+  for (int shard = 0; shard < shards; ++shard) {
+    EXPECT_EQ(servers.shard(shard).live()->server->version(), version);
+    sum += digest(servers.shard(shard));
+  }
+  return sum;
+}
+
+TEST(ShardSessions, StreamsThatLoseRepeatDamageAndBreakChangeNothing) {
+  constexpr int kShards = 2, kRanks = 3;
+  constexpr std::int64_t kVersions = 80;
+  ReferenceRows reference(kRanks, kVersions);
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), kShards, kRanks, 30);
+  std::vector<std::int64_t> wrong(kRanks, -2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto mine = servers.join(rank, 7, 0);
+      wrong[static_cast<std::size_t>(rank)] = train(*mine, rank, 0, kVersions, 4, reference, 0);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<std::int64_t>(kRanks, -1));
+  EXPECT_EQ(digest_of_all(servers, kShards, kVersions), digest_of(reference.at(kVersions).rows()));
+  std::int64_t streams = 0;
+  for (int shard = 0; shard < kShards; ++shard) streams += servers.sessions(shard).counts().streams;
+  EXPECT_GT(streams, kShards * kRanks);
+}
+
+TEST(ShardSessions, ServersThatEndAtAnyMomentComeBackWithEveryVersion) {
+  constexpr int kShards = 2, kRanks = 2;
+  constexpr std::int64_t kVersions = 120;
+  for (const std::int64_t ahead : {1, 6}) {
+    ReferenceRows reference(kRanks, kVersions);
+    const ScratchFolder scratch;
+    Servers servers(scratch.path("rows"), kShards, kRanks, 0);
+    std::vector<std::int64_t> wrong(kRanks, -2);
+    // Ranks stay until nobody ends servers any more: who comes back asks them for what it has lost.
+    std::atomic<int> trained = 0;
+    std::promise<void> calm;
+    const std::shared_future<void> is_calm = calm.get_future();
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank)
+      threads.emplace_back([&, rank] {
+        const auto mine = servers.join(rank, 7, 0);
+        wrong[static_cast<std::size_t>(rank)] =
+            train(*mine, rank, 0, kVersions, ahead, reference, 25,
+                  [](std::int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+        ++trained;
+        is_calm.wait();
+        mine->await(kVersions);
+      });
+    std::thread killer([&] {
+      std::mt19937_64 random(9);
+      int ends = 0;
+      while (trained < kRanks) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
+        const int shard = static_cast<int>(random() % kShards);
+        servers.end(shard);
+        std::this_thread::sleep_for(std::chrono::milliseconds(random() % 10));
+        servers.start(shard);
+        ++ends;
+      }
+      EXPECT_GE(ends, 3);
+    });
+    killer.join();
+    calm.set_value();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, std::vector<std::int64_t>(kRanks, -1)) << ahead;
+    for (int shard = 0; shard < kShards; ++shard) servers.sessions(shard).catch_up();
+    EXPECT_EQ(digest_of_all(servers, kShards, kVersions),
+              digest_of(reference.at(kVersions).rows()));
+  }
+}
+
+TEST(ShardSessions, ATrainerThatResumesGoesBackToItsCheckpoint) {
+  ReferenceRows reference(1, 40);
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), 2, 1, 0);
+  const auto first = servers.join(0, 1, 0);
+  EXPECT_EQ(train(*first, 0, 0, 25, 3, reference, 10), -1);
+  const auto second = servers.join(0, 2, 20);
+  EXPECT_EQ(train(*second, 0, 20, 40, 3, reference, 0), -1);
+  EXPECT_EQ(digest_of_all(servers, 2, 40), digest_of(reference.at(40).rows()));
+  // The first one is told.
+  EXPECT_THROW(first->await(26), SystemError);
+}
+
+TEST(ShardSessions, RefuseWhoDoesNotFit) {
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), 1, 2, 0);
+  const auto refused = [&](const std::function<void(RemoteChannelOptions&)>& change) {
+    RemoteChannelOptions options;
+    options.features = features_for_test();
+    options.hello.fingerprint = fingerprint_of(options.features, 1);
+    options.hello.ranks = 2, options.hello.run = 5;
+    change(options);
+    RemoteChannel channel(options, [&] { return servers.connect(0); });
+    std::promise<std::string> said;
+    try {
+      channel.when_reached(0, [&](const std::exception_ptr& error) {
+        try {
+          if (error) std::rethrow_exception(error);
+          said.set_value("");
+        } catch (const UserError& known) {
+          said.set_value(known.what());
+        }
+      });
+    } catch (const UserError& known) {
+      return std::string(known.what());
+    }
+    return said.get_future().get();
+  };
+  EXPECT_NE(
+      refused([](auto& o) { o.hello.wire_version = kWireVersion - 1; }).find("another version"),
+      std::string::npos);
+  EXPECT_NE(refused([](auto& o) { o.hello.fingerprint ^= 1; }).find("another recipe"),
+            std::string::npos);
+  EXPECT_NE(refused([](auto& o) { o.hello.shards = 2; }).find("shard 0 of 2"), std::string::npos);
+  EXPECT_NE(refused([](auto& o) { o.hello.ranks = 3; }).find("rank 0 of 3"), std::string::npos);
+  EXPECT_NE(refused([](auto& o) { o.hello.begin = 3; }).find("version 3"), std::string::npos);
+  EXPECT_EQ(refused([](auto&) {}), "");
+}
+
+// A trainer that ended before its first checkpoint was complete begins anew: it says that this run is its.
+TEST(ShardSessions, ARunWithoutACheckpointIsBegunAnewByWhoseItWas) {
+  ReferenceRows reference(1, 40);
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), 2, 1, 0);
+  {
+    const auto first = servers.join(0, 1, 0);
+    EXPECT_EQ(train(*first, 0, 0, 25, 3, reference, 10), -1);
+  }
+  EXPECT_THROW(servers.join(0, 2, 0)->await(0), UserError);
+  servers.abandoned = {7, 8};
+  EXPECT_THROW(servers.join(0, 3, 0)->await(0), UserError);
+  EXPECT_TRUE(servers.shard(0).saved(20));
+  servers.abandoned = {7, 1};
+  const auto next = servers.join(0, 4, 0);
+  EXPECT_EQ(train(*next, 0, 0, 40, 3, reference, 0), -1);
+  EXPECT_EQ(digest_of_all(servers, 2, 40), digest_of(reference.at(40).rows()));
+  EXPECT_FALSE(servers.shard(0).saved(20));
+}
+
+TEST(ShardSessions, WhoIsWaitedForIsSaidOnce) {
+  std::mutex mutex;
+  std::vector<std::string> said;
+  RemoteChannelOptions options;
+  options.address = "host1:7001";
+  options.features = features_for_test();
+  options.deadline = std::chrono::milliseconds(900);
+  options.notice_after = std::chrono::milliseconds(100);
+  options.notice = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    said.push_back(text);
+  };
+  std::promise<void> failed;
+  {
+    RemoteChannel channel(options, []() -> std::unique_ptr<FrameStream> {
+      throw SystemError({.operation = "test.connect", .what = "nobody is there"});
+    });
+    channel.when_reached(1, [&](const std::exception_ptr& error) {
+      if (error) failed.set_value();
+    });
+    failed.get_future().wait();
+  }
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("host1:7001 until "), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find("nobody is there"), std::string::npos) << said[0];
+}
+
+TEST(ShardSessions, AServerThatStaysAwayIsAnErrorAfterTheDeadline) {
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), 1, 1, 0);
+  servers.deadline = std::chrono::milliseconds(300);
+  const auto mine = servers.join(0, 1, 0);
+  mine->update(1, gradients_for_test(0, 1, 0), kRateFactorForTest);
+  mine->await(1);
+  servers.end(0);
+  EXPECT_THROW(mine->await(2), SystemError);
+}
+
+// ---- Messages
+
+TEST(WireMessages, LengthsBeyondTheBytesAreRefusedBeforeMemoryIsTaken) {
+  for (const std::uint64_t length : {std::uint64_t{3}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    ByteWriter liar;
+    liar.varint(length);
+    liar.varint(1);
+    EXPECT_THROW(ByteReader(liar.out(), "test").ids(), SystemError);
+    EXPECT_THROW(ByteReader(liar.out(), "test").blob(), SystemError);
+    EXPECT_THROW(ByteReader(liar.out(), "test").text(), SystemError);
+  }
+}
+
+std::vector<FeatureRead> reads_of(const std::vector<FeatureRows>& rows) {
+  std::vector<FeatureRead> reads;
+  for (const FeatureRows& of : rows)
+    reads.push_back({.feature = of.feature, .version = of.version, .ids = of.ids});
+  return reads;
+}
+
+TEST(WireMessages, IdsOfAnyDistanceAreRead) {
+  std::mt19937_64 random(3);
+  for (int bits = 0; bits <= 64; ++bits)
+    for (const std::size_t count : {0u, 1u, 2u, 127u, 128u, 129u, 1000u}) {
+      std::set<std::uint64_t> distinct = {0, ~std::uint64_t{0}};
+      if (bits < 64) distinct = {random() >> 60};
+      std::uint64_t last = *distinct.begin();
+      // Differences of so many bits, and a smaller one here and there.
+      while (distinct.size() < count) {
+        const std::uint64_t mask = bits == 0 ? 0 : ~std::uint64_t{0} >> (64 - bits);
+        const std::uint64_t id =
+            bits >= 54 ? random() >> (64 - bits) : last + 1 + (random() & mask);
+        distinct.insert(id);
+        last = id;
+      }
+      std::vector<std::uint64_t> ids(distinct.begin(), distinct.end());
+      ids.resize(std::min(ids.size(), count));
+      ByteWriter to;
+      to.ids(ids);
+      to.varint(77);  // what comes next is found
+      ByteReader from(to.out(), "test");
+      ASSERT_EQ(from.ids(), ids) << bits << " bits, " << count << " ids";
+      ASSERT_EQ(from.varint(), 77u);
+      from.require_end();
+    }
+}
+
+TEST(WireMessages, IdsThatDoNotAscendAreRefused) {
+  using Ids = std::vector<std::uint64_t>;
+  Ids late(200);
+  for (std::size_t i = 0; i < late.size(); ++i) late[i] = 7 * i;
+  Ids repeated = late, back = late;
+  repeated[150] = repeated[149];
+  back[128] = 3;  // the first of a block
+  for (const Ids& ids : {Ids{5, 5}, Ids{5, 4}, Ids{0, 0}, repeated, back}) {
+    ByteWriter to;
+    to.ids(ids);
+    EXPECT_THROW(ByteReader(to.out(), "test").ids(), SystemError);
+  }
+  for (const int width : {0, 65, 255}) {
+    ByteWriter to;
+    to.varint(1);
+    to.out().push_back(static_cast<std::byte>(width));
+    to.fixed64(1), to.fixed64(1);
+    EXPECT_THROW(ByteReader(to.out(), "test").ids(), SystemError) << width;
+  }
+}
+
+TEST(WireMessages, AnAnswerBelongsToItsRequest) {
+  const std::vector<FeatureSpec> features = features_for_test();
+  const std::vector<FeatureRows> rows = gradients_for_test(1, 2, 1);
+  const WireFrame frame = MessageBody::of_rows(7, rows, features, WirePrecision::kFp32).frame(7);
+  const WireMessage message(frame);
+  std::vector<FeatureRead> asked = reads_of(rows);
+  const std::vector<FeatureRows> got = message.rows(features, asked);
+  ASSERT_EQ(got.size(), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(got[i].feature, rows[i].feature);
+    EXPECT_EQ(got[i].version, rows[i].version);
+    EXPECT_EQ(got[i].ids, rows[i].ids);
+    EXPECT_EQ(got[i].values, rows[i].values);
+  }
+  const auto refused = [&](const std::function<void(std::vector<FeatureRead>&)>& change) {
+    std::vector<FeatureRead> other = reads_of(rows);
+    change(other);
+    const std::vector<FeatureRead> before = other;
+    EXPECT_THROW(message.rows(features, other), SystemError);
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(other[i].ids, before[i].ids);
+  };
+  refused([](auto& reads) { reads.pop_back(); });
+  refused([](auto& reads) { ++reads.back().version; });
+  refused([](auto& reads) { std::swap(reads.front().feature, reads.back().feature); });
+  refused([](auto& reads) { ++reads.back().ids.back(); });  // as many ids, another one
+  refused([](auto& reads) { reads.back().ids.push_back(~std::uint64_t{0}); });
+}
+
+TEST(WireMessages, PiecesAreTheWhole) {
+  const std::vector<FeatureSpec> features = features_for_test();
+  const MessageBody body =
+      MessageBody::of_part(4, part_for_test(0, 4), features, WirePrecision::kFp16);
+  for (const std::int64_t number : {std::int64_t{0}, std::int64_t{300}, std::int64_t{1} << 40}) {
+    const FramePieces pieces = body.pieces(number);
+    EXPECT_EQ(pieces.joined().size(), pieces.size());
+    EXPECT_EQ(pieces.fields, body.pieces(1).fields) << "copied";
+    const WireFrame frame = body.frame(number);
+    const WireMessage message(frame);
+    EXPECT_EQ(message.number(), number);
+    EXPECT_EQ(message.part(features).part.gradients.size(), part_for_test(0, 4).gradients.size());
+  }
+}
+
+TEST(WireMessages, HostileBytesAreRefused) {
+  const std::vector<FeatureSpec> features = features_for_test();
+  const std::vector<FeatureRead> asked = reads_of(gradients_for_test(1, 2, 1));
+  std::vector<WireFrame> frames;
+  Request request{.id = 9, .answered_below = 4, .version = 3, .reads = reads_for_test(3)};
+  frames.push_back(MessageBody::of(MessageKind::kRead, request).frame(5));
+  for (const WirePrecision precision : {WirePrecision::kFp32, WirePrecision::kScaledInt8}) {
+    frames.push_back(MessageBody::of_part(4, part_for_test(0, 4), features, precision).frame(6));
+    frames.push_back(
+        MessageBody::of_rows(7, gradients_for_test(1, 2, 1), features, precision).frame(7));
+  }
+  frames.push_back(MessageBody::of(Hello{}).frame(0));
+  const auto read_all = [&](const WireFrame& frame) {
+    const WireMessage message(frame);
+    switch (message.kind()) {
+      case MessageKind::kHello:
+        message.hello();
+        break;
+      case MessageKind::kPart:
+        message.part(features);
+        break;
+      case MessageKind::kRows: {
+        std::vector<FeatureRead> mine = asked;
+        message.rows(features, mine);
+        break;
+      }
+      default:
+        message.request();
+    }
+  };
+  for (const WireFrame& frame : frames) EXPECT_NO_THROW(read_all(frame));
+  std::mt19937_64 random(1);
+  // As they come: the checksum finds whatever changed.
+  for (int trial = 0; trial < 3000; ++trial) {
+    WireFrame frame = frames[random() % frames.size()];
+    if (trial % 2 == 0)
+      frame.resize(random() % frame.size());
+    else
+      frame[random() % frame.size()] ^= static_cast<std::byte>(1 << (random() % 8));
+    EXPECT_THROW(read_all(frame), SystemError);
+  }
+  // With a checksum that fits, as a liar would send: an error or something well formed, no crash.
+  int refused = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    WireFrame frame = frames[random() % frames.size()];
+    frame.resize(frame.size() - 8);
+    for (std::uint64_t n = 1 + random() % 3; n > 0; --n)
+      frame[random() % frame.size()] = static_cast<std::byte>(random());
+    if (trial % 3 == 0) frame.resize(random() % frame.size());
+    const std::uint64_t sum = checksum(frame);
+    for (int i = 0; i < 8; ++i) frame.push_back(static_cast<std::byte>(sum >> (8 * i)));
+    try {
+      read_all(frame);
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 5000);
+}
+
+}  // namespace
+}  // namespace strata
