@@ -1,8 +1,8 @@
 /// Charges every tensor's bytes to an owner, exactly, and refuses what breaks the owner's budget.
 ///
 /// On a CPU the owner stands in the header of each block, so a free from any thread credits the right
-/// account and a hand-over between ranks moves the charge with the tensor. Raw memory, which
-/// oneDNN's products ask for, is charged like a tensor. On CUDA the trace of libtorch's allocator says which
+/// account and a hand-over between ranks moves the charge with the tensor. What libraries take while they
+/// multiply is charged to nobody (nn/host/products.cpp). On CUDA the trace of libtorch's allocator says which
 /// block came and went (ChargeMap); the bytes are those asked for, the allocator's rounding isn't ours.
 ///
 /// An account is of one kind of device. A thread has one of each: what a rank on a GPU makes on the host is
@@ -80,7 +80,8 @@ class AccountScope {
   MemoryAccount* previous_;
 };
 
-/// Nobody pays for this thread's new tensors, wherever they are: what a process keeps for all of its ranks.
+/// Nobody pays for this thread's new tensors, wherever they are: what a process keeps for all of its ranks, or a
+/// library for itself.
 class UnchargedScope {
   AccountScope on_host_{nullptr, DeviceKind::kCpu}, on_device_{nullptr, DeviceKind::kCuda};
 };

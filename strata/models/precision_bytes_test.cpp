@@ -3,6 +3,7 @@
 
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
+#include "strata/nn/host/host_primitives.h"
 #include "strata/nn/initialise.h"
 
 namespace strata {
@@ -20,6 +21,7 @@ class PrecisionBytes : public testing::TestWithParam<Kind> {
   static std::vector<TensorSpec> batch() {
     return std::vector<TensorSpec>(2, {.shape = {8, 128}, .dtype = at::kLong});
   }
+  static void expect_what_layers_allocate();
 };
 
 std::vector<at::Tensor> leaves(const LayerLayout& layout, at::ScalarType precision) {
@@ -52,9 +54,18 @@ LayerBytes measure(const Layer& layer, const ForwardContext& context,
   return bytes;
 }
 
+// With products of either kind, whatever this processor is fast in.
 TEST_P(PrecisionBytes, AreWhatLayersAllocate) {
+  for (const bool widen : {true, false}) {
+    SCOPED_TRACE(widen ? "widened products" : "products in 16 bit");
+    const WidenProducts products(widen);
+    expect_what_layers_allocate();
+  }
+}
+
+void PrecisionBytes::expect_what_layers_allocate() {
   const at::ScalarType precision = std::get<1>(GetParam());
-  const Sequential model = this->model();
+  const Sequential model = PrecisionBytes::model();
   const std::vector<TensorSpec> values = model.value_specs(batch());
   EXPECT_EQ(values[0].dtype, precision);
   EXPECT_EQ(values.back().dtype, at::kFloat);  // the loss

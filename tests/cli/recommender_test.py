@@ -155,7 +155,8 @@ class Recommender(ProgramTest):
                 time.sleep(0.005)
             while not saved() and training.poll() is None:  # before it, a run begins anew
                 time.sleep(0.002)
-            self.assertIsNone(training.poll(), "it ended by itself")
+            if training.poll() is not None:
+                self.fail(f"it ended by itself: {training.communicate()}")
             training.send_signal(signal.SIGKILL)
             training.communicate()
         killed = self.train("killed", *setting, *saving, "--resume", "saved")

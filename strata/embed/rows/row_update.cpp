@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace strata::kernels::HWY_NAMESPACE {
 
 HWY_INLINE V one_nan(V x) {
-  const Words words;
+  const hn::RebindToUnsigned<D> words;
   return hn::IfThenElse(hn::IsNaN(x), hn::BitCast(D(), hn::Set(words, 0x7FC00000u)), x);
 }
 

@@ -79,9 +79,9 @@ PersistentShard::PersistentShard(PersistentShardOptions options, MakeShardState 
   const auto began = std::chrono::steady_clock::now();
   if (!options_.from.empty()) load_from_others();
   log_ = std::make_unique<UpdateLog>(UpdateLogOptions{.folder = options_.folder,
-                                                      .fingerprint = fingerprint_,
-                                                      .shard = options_.shard,
-                                                      .shards = options_.shards,
+                                                      .owner = {.fingerprint = fingerprint_,
+                                                                .shard = options_.shard,
+                                                                .shards = options_.shards},
                                                       .sync = options_.sync,
                                                       .files = options_.files},
                                      newest_snapshot(options_.folder));
@@ -227,7 +227,7 @@ void PersistentShard::between_updates(const std::function<void()>& change) {
   done->get_future().get();
 }
 
-void PersistentShard::take_update(const UpdateLog::Record& record, MessageBytes bytes) {
+void PersistentShard::take_update(const LogRecord& record, MessageBytes bytes) {
   between_updates([&] {
     log_->append_record(record.version, bytes.bytes);
     taken_ = {.version = record.version, .parts = record.parts, .bytes = std::move(bytes)};
@@ -398,7 +398,7 @@ std::vector<UpdatePart> PersistentShard::replay(std::int64_t version) {
   UpdateLog::Bytes record;
   if (update.version != version) {
     record = log_->record(version);
-    update.parts = UpdateLog::parse_record(record).parts;
+    update.parts = parse_log_record(record).parts;
   }
   for (const std::span<const std::byte> bytes : update.parts) {
     parts.push_back(decode_part(bytes, version, options_.features));

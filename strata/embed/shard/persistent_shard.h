@@ -24,6 +24,7 @@
 #include "strata/base/folder_lock.h"
 #include "strata/embed/codec/wire_values.h"
 #include "strata/embed/rows/shard_state.h"
+#include "strata/embed/shard/log_record.h"
 #include "strata/embed/shard/shard_server.h"
 #include "strata/embed/shard/snapshot.h"
 #include "strata/embed/shard/update_log.h"
@@ -75,7 +76,7 @@ class PersistentShard : public UpdateJournal {
   // Of a replica, which has its updates from another shard:
 
   /// The next one: a record of another log, and the message that it lies in.
-  void take_update(const UpdateLog::Record& record, MessageBytes bytes);
+  void take_update(const LogRecord& record, MessageBytes bytes);
   /// Updates after version `begin` are of this run; rows go back to it if they are further on. A
   /// UserError if folder and log don't reach back so far; then nothing is changed.
   void follow_run(LogRun run);

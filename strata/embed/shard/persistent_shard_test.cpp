@@ -232,7 +232,7 @@ TEST_F(PersistentShardTest, AReplicaAppendsNothingBesideASnapshot) {
   shard->follow_run({.number = 1, .begin = 0});
   const auto take = [&](std::int64_t version) {
     const auto bytes = std::make_shared<const UpdateLog::Bytes>(primary.log().record(version));
-    shard->take_update(UpdateLog::parse_record(*bytes), {.message = bytes, .bytes = *bytes});
+    shard->take_update(parse_log_record(*bytes), {.message = bytes, .bytes = *bytes});
   };
   for (std::int64_t version = 1; version <= 5; ++version) take(version);
   std::thread beside;

@@ -5,12 +5,10 @@
 /// behind the oldest snapshot goes by removing whole files. append() returns when the system has the
 /// bytes, which outlive the process; a thread beside it makes them durable.
 ///
-/// Source   write-ahead logging; format: docs/formats.md
+/// Source   write-ahead logging
 /// Threads  append() and what changes files: one at a time; the rest: any.
-/// Errors   UserError that names the file: damaged anywhere but at the very end, where a record that a
-///          crash left half written is cut off; of another shard or recipe; a gap. A log that ends
-///          before the newest snapshot is what going back left half done: it is removed. SystemError: disk
-///          full, which ends the log.
+/// Errors   UserError that names the file: log_file.h, or a gap between files. A log that ends before the newest
+///          snapshot is what going back left half done: it is removed. SystemError: disk full, which ends the log.
 #pragma once
 
 #include <condition_variable>
@@ -26,6 +24,7 @@
 #include <vector>
 
 #include "strata/base/durable_file.h"
+#include "strata/embed/shard/log_file.h"
 
 namespace strata {
 
@@ -37,15 +36,9 @@ struct SyncPolicy {
   std::int64_t milliseconds = 100;  ///< at most
 };
 
-struct LogRun {
-  std::uint64_t number = 0;  ///< 0: none yet
-  std::int64_t begin = 0;    ///< the version it began at
-};
-
 struct UpdateLogOptions {
   std::string folder;
-  std::uint64_t fingerprint = 0;
-  std::int32_t shard = 0, shards = 1;
+  LogOwner owner = {};
   SyncPolicy sync = {};
   FileSystem* files = &posix_file_system();
 };
@@ -74,18 +67,11 @@ class UpdateLog {
 
   /// The parts of update head() + 1, in rank order.
   void append(std::int64_t version, const std::vector<std::span<const std::byte>>& parts);
-  /// The same, as a record of another log that parse_record() has checked.
+  /// The same, as a record of another log that parse_log_record() has checked.
   void append_record(std::int64_t version, std::span<const std::byte> record);
 
-  /// The record of an update as it lies in the file; parse_record() takes it apart. The parts lie in it.
+  /// The record of an update as it lies in the file (log_record.h).
   Bytes record(std::int64_t version) const;
-  struct Record {
-    std::int64_t version;
-    std::vector<std::span<const std::byte>> parts;
-  };
-  static Record parse_record(std::span<const std::byte> record);
-  /// Of a record whose parts nobody looks at here.
-  static std::int64_t version_of(std::span<const std::byte> record);
   /// Changes of the files that may take away what somebody reads; their number grows before a file is
   /// touched, and whoever asks for it waits until that is over.
   std::int64_t changes() const;
@@ -111,32 +97,20 @@ class UpdateLog {
   void remove_up_to(std::int64_t version);
 
  private:
-  struct File {
-    std::string path;
-    std::int64_t first = 0;
-    LogRun run = {};
-    std::vector<std::uint64_t> offsets;  // of records, from first on
-    std::uint64_t end = 0;
-  };
-  struct Descriptor;
-
   void write_record(std::int64_t version, std::span<const std::span<const std::byte>> pieces,
                     std::size_t size);
   void sync_open();
   void read_all();
-  void read_one(File& file, bool last);
-  void read_records(File& file, bool last);
   void require_running() const;
   void cut_after(std::int64_t version);
   void sync_loop();
-  File& file_of(std::int64_t version);
-  const File& file_of(std::int64_t version) const;
+  const LogFile& file_of(std::int64_t version) const;
 
   const UpdateLogOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<File> files_;
-  std::shared_ptr<Descriptor> open_;
+  std::deque<LogFile> files_;
+  std::shared_ptr<LogWriter> open_;
   LogRun run_;
   std::int64_t head_ = 0, durable_ = 0, cut_bytes_ = 0;
   std::int64_t changes_ = 0;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "strata/base/scratch_folder.h"
+#include "strata/embed/shard/log_record.h"
 
 namespace strata {
 namespace {
@@ -49,9 +50,9 @@ TEST_F(UpdateLogTest, PartsOfAnySizeComeBackFromTheLog) {
   for (std::size_t i = 0; i < updates.size(); ++i) {
     const auto version = static_cast<std::int64_t>(i) + 1;
     const UpdateLog::Bytes record = log.record(version);
-    EXPECT_EQ(UpdateLog::version_of(record), version);
+    EXPECT_EQ(version_of_record(record), version);
     std::vector<UpdateLog::Bytes> parts;
-    for (const auto part : UpdateLog::parse_record(record).parts)
+    for (const auto part : parse_log_record(record).parts)
       parts.emplace_back(part.begin(), part.end());
     EXPECT_EQ(parts, updates[i]) << version;
   }

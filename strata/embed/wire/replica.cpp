@@ -156,9 +156,9 @@ StreamFrame Replica::decode(std::shared_ptr<const WireFrame> bytes, std::int64_t
 }
 
 void Replica::take_update(const MessageBytes& bytes) {
-  UpdateLog::Record record;
+  LogRecord record;
   try {
-    record = UpdateLog::parse_record(bytes.bytes);
+    record = parse_log_record(bytes.bytes);
     damaged_ = 0;
   } catch (const SystemError&) {
     // Once may be damage on the way.

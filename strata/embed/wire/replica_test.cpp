@@ -387,7 +387,7 @@ TEST_F(ReplicaTest, AFlippedBitAnywhereInAFrameIsSeen) {
       if (at < whole.size()) (*frame)[at] ^= std::byte{1} << at % 8;
       bool seen = false;
       try {
-        UpdateLog::parse_record(decode_stream_frame(frame).bytes.bytes);
+        parse_log_record(decode_stream_frame(frame).bytes.bytes);
       } catch (const SystemError&) {
         seen = true;
       }

@@ -90,7 +90,7 @@ class Sender {
     UpdateLog::Bytes record;
     try {
       record = log.record(version_ + 1);
-      if (UpdateLog::version_of(record) != version_ + 1) refuse_damaged();
+      if (version_of_record(record) != version_ + 1) refuse_damaged();
     } catch (const Error& error) {
       if (log.changes() != changes) return true;  // what was read is gone
       if (error.text().operation == "embed.decode") refuse_damaged();
