@@ -2,6 +2,8 @@
 #
 # STRATA_CUDA_TOOLKIT (or environment): folder of bin/nvcc; else the machine's (tools/cuda_toolkit.sh). Headers
 # and libraries of cuBLAS and NCCL come from there or from the wheels beside PyTorch's (site-packages/nvidia/*).
+# Libraries that PyTorch brings are taken before the toolkit's: a process loads one of a name, and PyTorch's cuBLAS
+# asks for the cuBLASLt that it was made with.
 #
 # Where libtorch has no CUDA, sources for it compile all the same: PyTorch's CPU wheel carries the headers.
 # That is what the preset cuda-compile does (cmake/cuda_compile.cmake).
@@ -28,15 +30,18 @@ list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
+# PyTorch's runtime, linked below: one in a process.
+set(CMAKE_CUDA_RUNTIME_LIBRARY None)
 
 # The wheels of CUDA 13 share one folder; NCCL has its own.
 file(GLOB wheels "${STRATA_TORCH}/../nvidia/*")
 set(include_folders "${STRATA_CUDA_TOOLKIT}/include" "${STRATA_CUDA_TOOLKIT}/../nccl/include")
-set(library_folders "${STRATA_CUDA_TOOLKIT}/lib64" "${STRATA_CUDA_TOOLKIT}/lib")
+set(library_folders "")
 foreach(wheel ${wheels})
   list(APPEND include_folders "${wheel}/include")
   list(APPEND library_folders "${wheel}/lib")
 endforeach()
+list(APPEND library_folders "${STRATA_CUDA_TOOLKIT}/lib64" "${STRATA_CUDA_TOOLKIT}/lib")
 
 add_library(strata_cuda INTERFACE)
 add_library(strata::cuda ALIAS strata_cuda)
@@ -57,10 +62,15 @@ if(NOT STRATA_CUDA_HEADER_cuda_runtime.h)
 endif()
 
 # No contraction, as on the host: kernels write fma where they mean it. Constexpr functions are the device's, too.
-# -Werror reaches the host compiler as well: clang counts CUDA's headers among the source (functions that it
-# doesn't use), and nvcc hands it designated initialisers in an older form.
+# Warnings are errors where sources are checked, not where they are used, with whatever compiler is there. -Werror
+# reaches the host compiler as well: clang counts CUDA's headers among the source (functions that it doesn't use),
+# and nvcc hands it designated initialisers in an older form.
+set(strict "-Werror all-warnings")
+if(STRATA_CUDA)
+  set(strict "")
+endif()
 target_compile_options(strata_cuda INTERFACE
-  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-fmad=false --expt-relaxed-constexpr -lineinfo -Werror all-warnings -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-Wno-gnu-designator,-ffp-contract=off>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-fmad=false --expt-relaxed-constexpr -lineinfo ${strict} -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-Wno-gnu-designator,-ffp-contract=off>")
 
 if(NOT STRATA_CUDA)
   # Stands for a header of PyTorch that its CPU wheel lacks.

@@ -18,10 +18,11 @@ function(strata_folder name)
     set(sources ${all_sources} ${all_cuda})
   endif()
   set(tests ${all_tests})
-  # Objects of their own, which the linker leaves out where those that they stand for are there (cuda_link.py).
-  set(stand_ins ${all_stand_ins} ${all_sources})
-  list(FILTER stand_ins INCLUDE REGEX "_no_(cuda|nccl)\\.cpp$")
-  set_source_files_properties(${stand_ins} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  # Objects of their own, which the linker leaves out where those that they stand for are there (cuda_link.py);
+  # and kernels, which share names: CMake joins CUDA sources, too, from 3.31 on.
+  set(alone ${all_stand_ins} ${all_sources} ${all_cuda})
+  list(FILTER alone INCLUDE REGEX "_no_(cuda|nccl)\\.cpp$|\\.cu$")
+  set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
   list(TRANSFORM ARG_DEPENDS PREPEND strata_)
   add_library(strata_${name} STATIC ${sources})
@@ -60,6 +61,7 @@ function(strata_folder name)
     target_link_libraries(${name}_cuda_test PRIVATE strata_${name} strata_device GTest::gtest)
     target_compile_definitions(${name}_cuda_test PRIVATE STRATA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     target_precompile_headers(${name}_cuda_test REUSE_FROM strata_torch_pch)
+    add_dependencies(cuda_tests ${name}_cuda_test)
     add_test(NAME ${name}_cuda COMMAND ${name}_cuda_test --gtest_brief=1)
     set_tests_properties(${name}_cuda PROPERTIES LABELS cuda TIMEOUT 600 RUN_SERIAL ON SKIP_RETURN_CODE 77)
   endif()
