@@ -2,7 +2,7 @@
 # Builds Strata on a machine that has a GPU, PyTorch and nvcc but no network, and runs what needs the GPU.
 #
 #   tools/gpu_run.sh --collect        elsewhere, once: Debian packages into .gpu/debs, the text into .gpu/data
-#   tools/gpu_run.sh                  there: configure, build with all cores, ctest -L cuda
+#   tools/gpu_run.sh                  there: configure, build what that needs with all cores, ctest -L cuda
 #   tools/gpu_run.sh --build          the build alone (what is already built stays)
 #   tools/gpu_run.sh --facts          builds and runs bench/gpu/gpu_facts: what the backend takes for granted
 #   tools/gpu_run.sh --bench [ARG...] bench/gpu/run.py against that machine's PyTorch
@@ -10,7 +10,8 @@
 #   tools/gpu_run.sh LABEL...         other labels of tests as well, e.g. cuda cpu
 #
 # .gpu travels with the checkout (git ignores it). GPU_DEADLINE: seconds after which a call ends, so that a limit
-# of ten minutes a command is kept; a build that was cut goes on where it stopped. GPU_TARGETS: what to build.
+# of ten minutes a command is kept; a build that was cut goes on where it stopped. GPU_TARGETS: what to build
+# (cuda_tests: all that needs the GPU).
 # Logs: $OUT, or build/gpu-out. Nothing of this script has met a GPU yet (docs/cuda.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -51,6 +52,8 @@ if [ ! -e "$prefix/done" ]; then
 fi
 libraries=$prefix/usr/lib/x86_64-linux-gnu
 export PKG_CONFIG_PATH=$libraries/pkgconfig:$prefix/usr/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$prefix
+# Where Debian keeps headers of one architecture; no package's own files name it.
+export C_INCLUDE_PATH=$prefix/usr/include/x86_64-linux-gnu CPLUS_INCLUDE_PATH=$prefix/usr/include/x86_64-linux-gnu
 export LD_LIBRARY_PATH=$libraries:$prefix/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 # Its own tools first, if it has them: protoc and its plugin alone must be the packages'.
 export PATH=$PATH:$prefix/usr/bin
@@ -68,18 +71,20 @@ build() {
       -D CMAKE_C_COMPILER=gcc -D CMAKE_CXX_COMPILER=g++ -D STRATA_TORCH="$torch" \
       -D STRATA_CUDA_TOOLKIT="$toolkit" -D CMAKE_PREFIX_PATH="$prefix/usr" -D OPENSSL_ROOT_DIR="$prefix/usr" \
       -D STRATA_PROTOC="$prefix/usr/bin/protoc" -D STRATA_GRPC_PLUGIN="$prefix/usr/bin/grpc_cpp_plugin" \
+      -D Python3_EXECUTABLE="$(command -v python3)" \
       -D CMAKE_BUILD_RPATH="$libraries;$torch/lib" -D CMAKE_POLICY_VERSION_MINIMUM=3.5 \
       >"$out/configure.log" 2>&1 || { rm -f build/gpu/build.ninja; tail -30 "$out/configure.log"; exit 1; }
   say configured
+  # All that fails is told at once: the machine is there for minutes.
   # shellcheck disable=SC2086  # several targets
-  timeout --signal=INT "$(left)" cmake --build build/gpu -j "$(nproc)" --target ${1:-${GPU_TARGETS:-all}} \
+  timeout --signal=INT "$(left)" cmake --build build/gpu -j "$(nproc)" --target ${GPU_TARGETS:-$1} -- -k 0 \
     >"$out/build.log" 2>&1 ||
-    { grep -nE -A12 'error:|Error |FAILED' "$out/build.log" | head -80; tail -2 "$out/build.log"; exit 1; }
+    { grep -nE -A12 'error:|Error |FAILED|undefined' "$out/build.log" | head -120; tail -2 "$out/build.log"; exit 1; }
   say built
 }
 
 case ${1:-} in
-  --build) build ;;
+  --build) build cuda_tests ;;
   --facts) build gpu_facts && timeout "$(left)" build/gpu/bench/gpu/gpu_facts | tee "$out/gpu_facts.log" ;;
   --bench)
     build strata
@@ -91,10 +96,10 @@ case ${1:-} in
       "${@:2}" | tee "$out/curves.log"
     ;;
   *)
-    build
+    if [ $# -le 1 ] && [ "${1:-cuda}" = cuda ]; then build cuda_tests; else build all; fi
     labels=$(IFS='|'; echo "${*:-cuda}")
     rc=0
-    timeout --signal=INT "$(left)" ctest --test-dir build/gpu -L "^($labels)\$" --no-tests=error \
+    timeout --signal=INT "$(left)" ctest --test-dir build/gpu -j 6 -L "^($labels)\$" --no-tests=error \
       --output-on-failure -O "$out/ctest.log" || rc=$?
     say "tests ended with $rc"
     exit $rc
