@@ -4,6 +4,7 @@
 //   exit 77              no CUDA device: nothing was tried
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
@@ -21,9 +22,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -68,6 +71,18 @@ double host_seconds(const std::function<void()>& f) {
 }
 
 bool same(const Tensor& a, const Tensor& b) { return at::equal(a, b); }
+
+// sum += dy^T x, inside the product where libtorch does that.
+void add_weight_gradient(Tensor& sum, const Tensor& dy, const Tensor& x) {
+  static bool inside = true;
+  if (inside) try {
+      at::addmm_out(sum, sum, dy.t(), x, at::kFloat, /*beta=*/1, /*alpha=*/1);
+      return;
+    } catch (const c10::Error&) {
+      inside = false;
+    }
+  sum.add_(at::mm(dy.t(), x, at::kFloat));
+}
 const char* yes(bool value) { return value ? "same" : "DIFFER"; }
 void line(const char* name, const std::string& text) {
   std::printf("%-28s %s\n", name, text.c_str());
@@ -76,6 +91,17 @@ std::string text(const char* format, auto... values) {
   std::array<char, 400> buffer;
   std::snprintf(buffer.data(), buffer.size(), format, values...);
   return buffer.data();
+}
+
+// Which of those that come twice, with PyTorch and with a toolkit, the process has loaded.
+void libraries() {
+  std::ifstream maps("/proc/self/maps");
+  std::set<std::string> paths;
+  for (std::string line; std::getline(maps, line);)
+    for (const char* name : {"libcudart", "libcublas", "libcudnn.", "libnccl", "libcuda."})
+      if (line.find(std::string("/") + name) != std::string::npos)
+        paths.insert(line.substr(line.find('/')));
+  for (const std::string& path : paths) line("library", path);
 }
 
 // ---- GEMMs
@@ -121,12 +147,17 @@ void gemm_bits() {
   const Tensor x = at::randn({m, k}, kGpu16), w = at::randn({n, k}, kGpu16);
   const Tensor once = at::mm(x, w.t());
   line("bits: GEMM again", yes(same(once, at::mm(x, w.t()))));
+  const Tensor bias = at::randn({n}, kGpu16), biased = at::addmm(bias, x, w.t());
   for (const std::int64_t shift : {8, 16, 32, 64, 128}) {  // elements of 2 bytes
-    const Tensor flat = at::empty({n * k + shift}, kGpu16);
+    const Tensor flat = at::empty({n * k + shift + n}, kGpu16);
     const Tensor moved = flat.narrow(0, shift, n * k).view({n, k});
+    const Tensor moved_bias = flat.narrow(0, shift + n * k, n);
     moved.copy_(w);
+    moved_bias.copy_(bias);
     line("bits: weight shifted by",
-         text("%3d bytes: %s", static_cast<int>(2 * shift), yes(same(once, at::mm(x, moved.t())))));
+         text("%3d bytes: %s; with its bias: %s", static_cast<int>(2 * shift),
+              yes(same(once, at::mm(x, moved.t()))),
+              yes(same(biased, at::addmm(moved_bias, x, moved.t())))));
   }
   line("bits: rows in halves",
        yes(same(once, at::cat({at::mm(x.narrow(0, 0, m / 2), w.t()),
@@ -141,11 +172,11 @@ void gemm_bits() {
   const Tensor dy = at::randn({m, n}, kGpu16);
   Tensor a = at::zeros({n, k}, kGpu32), b = at::zeros({n, k}, kGpu32);
   for (Tensor* sum : {&a, &b})
-    for (int i = 0; i < 2; ++i) at::addmm_out(*sum, *sum, dy.t(), x, at::kFloat, 1, 1);
+    for (int i = 0; i < 2; ++i) add_weight_gradient(*sum, dy, x);
   line("bits: dw into fp32, again", yes(same(a, b)));
   const Tensor c = at::mm(dy.t(), x, at::kFloat);
   Tensor d = c.clone();
-  at::addmm_out(d, d, dy.t(), x, at::kFloat, 1, 1);
+  add_weight_gradient(d, dy, x);
   line("bits: beta 1 against add", yes(same(d, c + c)));
 }
 
@@ -227,7 +258,7 @@ void graph() {
     }
     Tensor dy = x;
     for (int i = layers - 1; i >= 0; --i) {
-      at::addmm_out(gradients[i], gradients[i], dy.t(), kept[i], at::kFloat, 1, 1);
+      add_weight_gradient(gradients[i], dy, kept[i]);
       dy = at::mm(dy, weights[i]);
     }
   };
@@ -257,14 +288,55 @@ void graph() {
             replayed * 1e3));
 }
 
+// What a thread may ask while it captures; what it may not ends the capture.
+void legal_in_capture() {
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
+  Tensor x = at::zeros({1024}, kGpu32);
+  cudaEvent_t before;
+  cuda(cudaEventCreateWithFlags(&before, cudaEventDisableTiming));
+  cuda(cudaEventRecord(before, stream));
+  c10::cuda::device_synchronize();
+  const std::pair<const char*, std::function<cudaError_t()>> calls[] = {
+      {"nothing", [] { return cudaSuccess; }},
+      {"query an event from before", [&] { return cudaEventQuery(before); }},
+      {"wait for an event from before", [&] { return cudaStreamWaitEvent(stream, before, 0); }},
+      {"make and destroy an event",
+       [] {
+         cudaEvent_t event;
+         const cudaError_t made = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+         return made == cudaSuccess ? cudaEventDestroy(event) : made;
+       }},
+      {"make a stream",
+       [] {
+         cudaStream_t made;
+         return cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+       }},
+      {"lock host memory", [] {
+         return cudaHostRegister(std::aligned_alloc(4096, 4096), 4096, cudaHostRegisterPortable);
+       }}};
+  for (const auto& [name, call] : calls) {
+    cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    x.add_(1);
+    const cudaError_t answer = call();
+    cudaGraph_t graph = nullptr;
+    const cudaError_t end = cudaStreamEndCapture(stream, &graph);
+    (void)cudaGetLastError();
+    if (graph) cuda(cudaGraphDestroy(graph));
+    line("while capturing",
+         text("%s: %s, the end: %s", name, cudaGetErrorName(answer), cudaGetErrorName(end)));
+  }
+}
+
 // ---- Memory
 
 void memory() {
-  std::mutex mutex;
-  std::map<std::int64_t, std::int64_t> live;
-  std::int64_t allocated = 0, events = 0;
+  // A tracker stays for as long as the process.
+  static std::mutex& mutex = *new std::mutex;
+  static auto& live = *new std::map<std::int64_t, std::int64_t>;
+  static std::int64_t allocated = 0, events = 0;
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(
-      [&](const c10::cuda::CUDACachingAllocator::TraceEntry& entry) {
+      [](const c10::cuda::CUDACachingAllocator::TraceEntry& entry) {
         using Action = c10::cuda::CUDACachingAllocator::TraceEntry::Action;
         const std::lock_guard lock(mutex);
         ++events;
@@ -272,6 +344,7 @@ void memory() {
           live[static_cast<std::int64_t>(entry.addr_)] = static_cast<std::int64_t>(entry.size_);
           allocated += static_cast<std::int64_t>(entry.size_);
         } else if (entry.action_ == Action::FREE_COMPLETED) {
+          // What was there before the tracker counts for nothing.
           allocated -= live[static_cast<std::int64_t>(entry.addr_)];
           live.erase(static_cast<std::int64_t>(entry.addr_));
         }
@@ -361,10 +434,16 @@ int main() {
   line("device", text("%s, %d multiprocessors, %.1f GiB, torch " TORCH_VERSION, properties.name,
                       properties.multiProcessorCount, properties.totalGlobalMem / 1073741824.0));
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
-  const std::pair<const char*, void (*)()> all[] = {
-      {"gemm_bits", gemm_bits}, {"gemm_rates", gemm_rates}, {"attention", attention},
-      {"graph", graph},         {"memory", memory},         {"transfers", transfers},
-      {"ranks", ranks}};
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  const std::pair<const char*, void (*)()> all[] = {{"gemm_bits", gemm_bits},
+                                                    {"gemm_rates", gemm_rates},
+                                                    {"attention", attention},
+                                                    {"graph", graph},
+                                                    {"legal_in_capture", legal_in_capture},
+                                                    {"memory", memory},
+                                                    {"transfers", transfers},
+                                                    {"ranks", ranks},
+                                                    {"libraries", libraries}};
   for (const auto& [name, facts] : all) {
     try {
       facts();

@@ -26,6 +26,7 @@ WARMUP = 5
 PEAK = 989.4e12  # FLOP/s of an H100 in bf16, dense
 MODELS = {"124m": {"layers": 12, "width": 768, "heads": 12}, "1.5b": {"layers": 48, "width": 1600, "heads": 25}}
 VOCAB = 50304
+LIMIT = 300  # seconds of a run: who hangs leaves time for the others
 
 # name: settings of ours and variables of their environment, or (mode, deterministic) of PyTorch's
 OURS = {
@@ -53,8 +54,11 @@ def run_ours(options, settings, environment, batch):
         for setting in (*settings, *sizes, f"train.mini_batch={batch}", f"train.micro_batch={batch}",
                         f"train.steps={WARMUP + options.steps}", *options.set):
             command += ["--set", setting]
-        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
-                              check=False)
+        try:
+            done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
+                                  check=False, timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            return {"failed": f"not done after {LIMIT} s"}
         if done.returncode:
             return {"failed": done.stderr.strip()[-400:]}
         steps = [json.loads(line) for line in metrics.read_text().splitlines()][WARMUP:]
@@ -67,7 +71,11 @@ def run_peer(options, mode, deterministic, batch):
     sizes = [word for name, value in MODELS[options.model].items() for word in (f"--{name}", str(value))]
     command = [sys.executable, str(HERE / "peer_gpt2.py"), "--modes", mode, "--batches", str(batch), "--steps",
                str(options.steps), "--warmup", str(WARMUP), "--json", *sizes]
-    done = subprocess.run(command + ["--deterministic"] * deterministic, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command + ["--deterministic"] * deterministic, capture_output=True, text=True,
+                              check=False, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done after {LIMIT} s"}
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             return json.loads(line)
@@ -79,6 +87,21 @@ def operations_of_a_token(model):
     layers, width = model["layers"], model["width"]
     weights = VOCAB * width + layers * (12 * width * width + 13 * width) + 2 * width
     return 6 * weights + 6 * layers * width * LENGTH
+
+
+def row_of(options, results, name, batch):
+    """Tokens a second, the median of all measured steps (None: all failed), and the line that says so."""
+    own = [result for result in results if result["name"] == name and result["batch"] == batch]
+    rounds = [result["seconds"] for result in own if "seconds" in result]
+    if not rounds:
+        return None, f"{name:36} batch {batch:3}  failed: {own[-1]['failed'] if own else ''}"
+    rates = sorted(batch * LENGTH / statistics.median(seconds) for seconds in rounds)
+    middle = batch * LENGTH / statistics.median(sum(rounds, []))
+    share = middle * operations_of_a_token(MODELS[options.model]) / PEAK
+    peak = next((result.get("peak") or f"peak {result['peak_bytes'] / 2**30:.2f} GiB" for result in own
+                 if "peak_bytes" in result), "")
+    return middle, (f"{name:36} batch {batch:3}  {middle / 1e3:8.1f} k tokens/s  ({rates[0] / 1e3:.1f} .. "
+                    f"{rates[-1] / 1e3:.1f})  MFU {100 * share:4.1f} %  {peak}")
 
 
 def main():
@@ -106,29 +129,22 @@ def main():
                 result = (run_ours(options, *OURS[name], batch) if name in OURS
                           else run_peer(options, *PEERS[name], batch))
                 results.append({"name": name, "batch": batch, "round": number, **result})
-                print(json.dumps(results[-1])[:200], file=sys.stderr, flush=True)
+                # At once: the machine may be gone before the last one.
+                print(f"round {number + 1}  {row_of(options, results, name, batch)[1]}", file=sys.stderr, flush=True)
+                if options.out:
+                    options.out.write_text(json.dumps(results, indent=1) + "\n")
         medians = {}
         for name in (*OURS, *PEERS):
-            rounds = [r["seconds"] for r in results if r["name"] == name and r["batch"] == batch and "seconds" in r]
-            if not rounds:
-                print(f"{name:36} batch {batch:3}  failed")
-                continue
-            rates = sorted(batch * LENGTH / statistics.median(seconds) for seconds in rounds)
-            middle = batch * LENGTH / statistics.median(sum(rounds, []))
-            medians[name] = middle
-            share = middle * operations_of_a_token(MODELS[options.model]) / PEAK
-            peak = next((r.get("peak") or f"peak {r['peak_bytes'] / 2**30:.2f} GiB" for r in results
-                         if r["name"] == name and r["batch"] == batch and "peak_bytes" in r), "")
-            print(f"{name:36} batch {batch:3}  {middle / 1e3:8.1f} k tokens/s  ({rates[0] / 1e3:.1f} .. "
-                  f"{rates[-1] / 1e3:.1f})  MFU {100 * share:4.1f} %  {peak}")
+            middle, row = row_of(options, results, name, batch)
+            print(row)
+            if middle:
+                medians[name] = middle
         deterministic = [medians[name] for name in PEERS if name in medians and PEERS[name][1]]
         for what, ours, other in (("recorded / not recorded", "strata", medians.get("strata, not recorded")),
                                   ("deterministic / not", "strata", medians.get("strata, not deterministic")),
                                   ("strata / best deterministic PyTorch", "strata", max(deterministic, default=None))):
             if ours in medians and other:
-                print(f"{what:36} batch {batch:3}  {medians[ours] / other:8.3f}")
-    if options.out:
-        options.out.write_text(json.dumps(results, indent=1) + "\n")
+                print(f"{what:36} batch {batch:3}  {medians[ours] / other:8.3f}", flush=True)
     return 0
 
 

@@ -60,7 +60,10 @@ class PoisonedTensors {
   ~PoisonedTensors() { set(false); }
 
  private:
-  static void set(bool on) { at::globalContext().setDeterministicAlgorithms(on, false); }
+  static void set(bool on) {
+    at::globalContext().setDeterministicAlgorithms(on, false);
+    at::globalContext().setDeterministicFillUninitializedMemory(on);
+  }
 };
 
 class CudaPrimitivesTest : public testing::TestWithParam<at::ScalarType> {

@@ -2,9 +2,12 @@
 
 What docs/cuda.md promises of one GPU is compared bit by bit with one rank; a processor that touches a
 device's memory ends with a segmentation fault, and a copy that nobody waits for comes too late.
+
+With STRATA_REAL_GPU=1 the same is asked of the program of a CUDA build, on the GPUs that are there.
 """
 
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -13,6 +16,9 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/cli"))
 from strata_program import ProgramTest  # pylint: disable=wrong-import-position
+
+REAL = os.environ.get("STRATA_REAL_GPU") == "1"
+ROUNDING = 1e-4 if REAL else 1e-6  # relative, of a loss: cuBLAS sums in another order
 
 SETTINGS = {"mesh.device": "cuda", "mesh.pp": 1, "train.steps": 3}
 
@@ -104,16 +110,17 @@ class EmulatedGpu(ProgramTest):
             ours = self.train_losses(**changes)
             for a, b in zip(ours, self.train_losses(mesh__device="cpu", **changes)):
                 a, b = float.fromhex(a), float.fromhex(b)
-                self.assertLess(abs(a - b), 1e-6 * b)
+                self.assertLess(abs(a - b), ROUNDING * b)
 
     def test_what_products_make_in_passing_changes_roundings_alone(self):
         plain = self.train_losses()
         self.environment["STRATA_CUDA_PRODUCTS"] = "cublaslt"
         ours = self.train_losses()
-        self.assertNotEqual(ours, plain)
+        if not REAL:  # in fp32 cuBLASLt makes no GELU, and may do what ATen does
+            self.assertNotEqual(ours, plain)
         for a, b in zip(ours, plain):
             a, b = float.fromhex(a), float.fromhex(b)
-            self.assertLess(abs(a - b), 1e-6 * b)
+            self.assertLess(abs(a - b), ROUNDING * b)
         self.expect_equal(ours, {"memory__recompute": "none"}, {"memory__recompute": "full"}, {"mesh__pp": 2},
                           {"train__graph": "on"})
 
@@ -134,5 +141,16 @@ class EmulatedGpu(ProgramTest):
         self.succeed("verify", "recipe.yaml", *settings(mesh__pp=2))
 
 
+class Machine(ProgramTest):
+    def runTest(self):
+        """Not a test: asks the program whether there is a GPU."""
+        code, _, err = self.run_program("plan", "recipe.yaml", "--set", "mesh.device=cuda")
+        self.has_none = code != 0 and "this machine has no CUDA device" in err
+
+
 if __name__ == "__main__":
+    machine = Machine()
+    if REAL and machine.run().wasSuccessful() and machine.has_none:
+        print("skipped: this machine has no CUDA device")
+        sys.exit(77)
     unittest.main()

@@ -154,6 +154,7 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
 
 void QueueEvent::done() const { queue_->done_until(place_); }
 bool QueueEvent::query() const {
+  refuse_while_recording("cudaEventQuery");
   if (asked_) done();
   asked_ = true;
   return queue_->is_done(place_);
