@@ -11,10 +11,9 @@
 namespace strata {
 namespace {
 
-constexpr Device kGpu{DeviceKind::kCuda, 0};
-
 class CudaRecordings : public ::testing::Test {
  protected:
+  static constexpr Device kGpu{DeviceKind::kCuda, 0};
   CudaRecordings() { install_accounting_allocator(); }
   DeviceScope on_device_{kGpu};
 };
