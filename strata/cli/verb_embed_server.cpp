@@ -19,6 +19,7 @@
 #include "strata/cli/verbs.h"
 #include "strata/embed/feature_file.h"
 #include "strata/embed/wire/embed_server.h"
+#include "strata/embed/wire/grpc_client.h"
 #include "strata/train/recipe.h"
 
 namespace strata {

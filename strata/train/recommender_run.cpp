@@ -14,7 +14,7 @@
 #include "strata/device/device.h"
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/saved_rows.h"
-#include "strata/embed/wire/grpc_transport.h"
+#include "strata/embed/wire/grpc_client.h"
 #include "strata/embed/wire/remote_servers.h"
 #include "strata/embed/wire/wire_messages.h"
 #include "strata/tabular/click_metrics.h"

@@ -12,7 +12,7 @@
 #include "strata/checkpoint/reader.h"
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/saved_rows.h"
-#include "strata/embed/wire/grpc_transport.h"
+#include "strata/embed/wire/grpc_client.h"
 #include "strata/embed/wire/wire_messages.h"
 #include "strata/tabular/preprocessing.h"
 #include "strata/train/run_data.h"

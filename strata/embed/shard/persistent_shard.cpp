@@ -21,40 +21,8 @@
 namespace strata {
 namespace {
 
-[[noreturn]] void refuse_folder(const std::string& folder, const std::string& what,
-                                const std::string& expected, const std::string& got,
-                                const std::string& fix) {
-  throw UserError({.operation = "embed.recover",
-                   .where = folder,
-                   .what = what,
-                   .expected = expected,
-                   .got = got,
-                   .fix = fix});
-}
-
-struct Snapshot {
-  std::int64_t version;
-  std::string path;
-};
-
-// Of both uses, ascending.
-std::vector<Snapshot> all_snapshots(const std::string& folder) {
-  std::vector<Snapshot> all;
-  for (const SnapshotUse use : {SnapshotUse::kCheckpoint, SnapshotUse::kLogBase})
-    for (const std::int64_t version : list_snapshots(folder, use))
-      all.push_back({version, folder + "/" + snapshot_name(version, use)});
-  std::ranges::sort(all, {}, &Snapshot::version);
-  return all;
-}
-
-// The newest one of at most a version; null if there is none.
-const Snapshot* newest_of(const std::vector<Snapshot>& ascending, std::int64_t at_most) {
-  const auto after = std::ranges::upper_bound(ascending, at_most, {}, &Snapshot::version);
-  return after == ascending.begin() ? nullptr : &*(after - 1);
-}
-
 std::int64_t newest_snapshot(const std::string& folder) {
-  const std::vector<Snapshot> all = all_snapshots(folder);
+  const std::vector<SnapshotFile> all = all_snapshots(folder);
   return all.empty() ? 0 : all.back().version;
 }
 
@@ -77,7 +45,12 @@ PersistentShard::PersistentShard(PersistentShardOptions options, MakeShardState 
              .fix = "give each server a folder of its own"},
             *options_.files) {
   const auto began = std::chrono::steady_clock::now();
-  if (!options_.from.empty()) load_from_others();
+  if (!options_.from.empty() && list_snapshots(options_.folder).empty()) {
+    const std::unique_ptr<ShardState> state = make_();
+    reshard(options_.from, *state, options_.folder,
+            {.fingerprint = fingerprint_, .shard = options_.shard, .shards = options_.shards},
+            *options_.files);
+  }
   log_ = std::make_unique<UpdateLog>(UpdateLogOptions{.folder = options_.folder,
                                                       .owner = {.fingerprint = fingerprint_,
                                                                 .shard = options_.shard,
@@ -104,8 +77,8 @@ std::shared_ptr<LiveShard> PersistentShard::live() const {
 
 // Rows of the newest snapshot up to a version, or none.
 std::unique_ptr<ShardState> PersistentShard::load(std::int64_t at_most, std::int64_t& version) {
-  const std::vector<Snapshot> snapshots = all_snapshots(options_.folder);
-  const Snapshot* const newest = newest_of(snapshots, at_most);
+  const std::vector<SnapshotFile> snapshots = all_snapshots(options_.folder);
+  const SnapshotFile* const newest = newest_of(snapshots, at_most);
   std::unique_ptr<ShardState> state = make_();
   version = 0;
   if (newest == nullptr) return state;
@@ -169,8 +142,8 @@ void PersistentShard::begin_run(std::uint64_t run, std::int64_t begin,
 
 // Without updates the next one's number is as good as the first's.
 bool PersistentShard::reachable(std::int64_t version) const {
-  const std::vector<Snapshot> snapshots = all_snapshots(options_.folder);
-  const Snapshot* const before = newest_of(snapshots, version);
+  const std::vector<SnapshotFile> snapshots = all_snapshots(options_.folder);
+  const SnapshotFile* const before = newest_of(snapshots, version);
   const std::int64_t from = before ? before->version : 0;
   return from == version || (log_->first() <= from + 1 && version <= log_->head());
 }
@@ -179,7 +152,7 @@ void PersistentShard::go_to(LogRun run) {
   const std::int64_t begin = run.begin;
   if (!reachable(begin)) {
     std::string there;
-    for (const Snapshot& snapshot : all_snapshots(options_.folder))
+    for (const SnapshotFile& snapshot : all_snapshots(options_.folder))
       there += std::to_string(snapshot.version) + ", ";
     refuse_folder(options_.folder, "rows of a version are not there",
                   "version " + there + std::to_string(log_->first() - 1) + " to " +
@@ -192,8 +165,8 @@ void PersistentShard::go_to(LogRun run) {
     const std::lock_guard lock(mutex_);
     digests_.erase(digests_.upper_bound(begin), digests_.end());
   }
-  std::vector<Snapshot> later = all_snapshots(options_.folder);
-  std::erase_if(later, [&](const Snapshot& snapshot) { return snapshot.version <= begin; });
+  std::vector<SnapshotFile> later = all_snapshots(options_.folder);
+  std::erase_if(later, [&](const SnapshotFile& snapshot) { return snapshot.version <= begin; });
   const auto remove_beyond = [&](std::int64_t version) {
     for (; !later.empty() && later.back().version > version; later.pop_back())
       remove_folder(later.back().path, *options_.files);
@@ -201,7 +174,7 @@ void PersistentShard::go_to(LogRun run) {
   };
   std::int64_t openable = begin;
   if (log_->first() > begin + 1)
-    for (const Snapshot& snapshot : later)
+    for (const SnapshotFile& snapshot : later)
       if (openable == begin && log_->first() <= snapshot.version + 1) openable = snapshot.version;
   remove_beyond(openable);
   log_->cut_for_run(run, begin);
@@ -250,7 +223,7 @@ void PersistentShard::install(const std::string& path, std::int64_t version, Log
     digests_.clear();
   }
   log_->cut_for_run(run, -1);
-  for (const Snapshot& snapshot : all_snapshots(options_.folder))
+  for (const SnapshotFile& snapshot : all_snapshots(options_.folder))
     remove_folder(snapshot.path, *options_.files);
   if (!path.empty())
     rename_durably(path, options_.folder + "/" + snapshot_name(version, SnapshotUse::kLogBase),
@@ -260,7 +233,7 @@ void PersistentShard::install(const std::string& path, std::int64_t version, Log
 }
 
 PersistentShard::Base PersistentShard::newest_base() const {
-  const std::vector<Snapshot> all = all_snapshots(options_.folder);
+  const std::vector<SnapshotFile> all = all_snapshots(options_.folder);
   if (all.empty()) return {};
   return {.path = all.back().path, .version = all.back().version};
 }
@@ -362,8 +335,8 @@ void PersistentShard::remove_old() {
     oldest = oldest_;
   }
   const std::int64_t needed = oldest ? oldest() : INT64_MAX;
-  const std::vector<Snapshot> all = all_snapshots(options_.folder);
-  const Snapshot* const newest = newest_of(all, needed);
+  const std::vector<SnapshotFile> all = all_snapshots(options_.folder);
+  const SnapshotFile* const newest = newest_of(all, needed);
   const std::int64_t start = newest ? newest->version : 0;  // where recovery starts
   for (const std::int64_t version : list_snapshots(options_.folder, SnapshotUse::kLogBase))
     if (version < start)
@@ -408,46 +381,6 @@ std::vector<UpdatePart> PersistentShard::replay(std::int64_t version) {
     refuse_folder(options_.folder, "an update has no parts", "one of each rank", "none",
                   "restore the log from a copy");
   return parts;
-}
-
-// The newest version that all of them have; each gives the records whose ids are this shard's.
-void PersistentShard::load_from_others() {
-  if (!list_snapshots(options_.folder).empty()) return;  // it has rows of its own by now
-  std::vector<std::int64_t> common = list_snapshots(options_.from.front());
-  for (const std::string& folder : options_.from)
-    std::erase_if(common, [&](std::int64_t version) {
-      const std::vector<std::int64_t> there = list_snapshots(folder);
-      return !std::binary_search(there.begin(), there.end(), version);
-    });
-  if (common.empty())
-    refuse_folder(options_.from.front(), "no version is saved in all folders",
-                  "one snapshot in common", "none",
-                  "save with the servers that keep their rows there");
-  const std::unique_ptr<ShardState> state = make_();
-  const int shards = options_.shards;
-  const auto mine = records_of(options_.shard, shards);
-  std::vector<char> seen(options_.from.size(), 0);
-  for (const std::string& folder : options_.from) {
-    const SnapshotHeader header =
-        read_snapshot(folder + "/" + snapshot_name(common.back()), *state, mine);
-    if (header.fingerprint != fingerprint_)
-      refuse_folder(folder, "its rows belong to another recipe", "", "",
-                    "name folders of this recipe");
-    if (header.shards != static_cast<int>(options_.from.size()) || header.shard < 0 ||
-        header.shard >= header.shards ||
-        std::exchange(seen[static_cast<std::size_t>(header.shard)], 1))
-      refuse_folder(folder, "these are not the folders of all shards",
-                    "shard 0 to " + std::to_string(header.shards - 1) + ", each once",
-                    "shard " + std::to_string(header.shard), "name the folder of each server once");
-  }
-  state->finish(common.back(), false);
-  write_snapshot(options_.folder,
-                 {.fingerprint = fingerprint_,
-                  .shard = options_.shard,
-                  .shards = shards,
-                  .version = common.back(),
-                  .run = 0},
-                 *state, *options_.files);
 }
 
 }  // namespace strata

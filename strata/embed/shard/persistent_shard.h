@@ -116,7 +116,6 @@ class PersistentShard : public UpdateJournal {
 
  private:
   std::unique_ptr<ShardState> load(std::int64_t at_most, std::int64_t& version);
-  void load_from_others();
   void replace(std::int64_t at_most, bool held);
   void remove_old();
   bool reachable(std::int64_t version) const;

@@ -156,6 +156,30 @@ std::vector<std::int64_t> list_snapshots(const std::string& folder, SnapshotUse 
   return versions;
 }
 
+std::vector<SnapshotFile> all_snapshots(const std::string& folder) {
+  std::vector<SnapshotFile> all;
+  for (const SnapshotUse use : {SnapshotUse::kCheckpoint, SnapshotUse::kLogBase})
+    for (const std::int64_t version : list_snapshots(folder, use))
+      all.push_back({version, folder + "/" + snapshot_name(version, use)});
+  std::ranges::sort(all, {}, &SnapshotFile::version);
+  return all;
+}
+
+const SnapshotFile* newest_of(const std::vector<SnapshotFile>& ascending, std::int64_t at_most) {
+  const auto after = std::ranges::upper_bound(ascending, at_most, {}, &SnapshotFile::version);
+  return after == ascending.begin() ? nullptr : &*(after - 1);
+}
+
+void refuse_folder(const std::string& folder, const std::string& what, const std::string& expected,
+                   const std::string& got, const std::string& fix) {
+  throw UserError({.operation = "embed.recover",
+                   .where = folder,
+                   .what = what,
+                   .expected = expected,
+                   .got = got,
+                   .fix = fix});
+}
+
 std::uint64_t write_snapshot(const std::string& folder, const SnapshotHeader& header,
                              ShardState& state, FileSystem& files, SnapshotUse use) {
   const std::string path = folder + "/" + snapshot_name(header.version, use);

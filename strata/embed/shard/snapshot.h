@@ -34,6 +34,21 @@ std::string snapshot_name(std::int64_t version, SnapshotUse use = SnapshotUse::k
 std::vector<std::int64_t> list_snapshots(const std::string& folder,
                                          SnapshotUse use = SnapshotUse::kCheckpoint);
 
+struct SnapshotFile {
+  std::int64_t version;
+  std::string path;
+};
+
+/// Of both uses, ascending.
+std::vector<SnapshotFile> all_snapshots(const std::string& folder);
+/// The newest one of at most a version; null if there is none.
+const SnapshotFile* newest_of(const std::vector<SnapshotFile>& ascending, std::int64_t at_most);
+
+/// A folder whose rows cannot be had: UserError.
+[[noreturn]] void refuse_folder(const std::string& folder, const std::string& what,
+                                const std::string& expected, const std::string& got,
+                                const std::string& fix);
+
 /// Returns the digest.
 std::uint64_t write_snapshot(const std::string& folder, const SnapshotHeader& header,
                              ShardState& state, FileSystem& files = posix_file_system(),
@@ -48,5 +63,10 @@ SnapshotHeader read_snapshot(const std::string& path, ShardState& state,
 
 /// Of the records of any shards, those that this one of so many has, and what is of shards as wholes.
 std::function<bool(const StateRecord&)> records_of(int shard, int shards);
+
+/// Makes a shard of those of another number of shards: writes into `folder` a snapshot of the newest version that all
+/// folders `from` have. `as`: the new one's; its version is not used.
+void reshard(const std::vector<std::string>& from, ShardState& state, const std::string& folder,
+             SnapshotHeader as, FileSystem& files);
 
 }  // namespace strata

@@ -15,6 +15,8 @@
 #include "strata/base/user_text.h"
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/shard/persistent_shard.h"
+#include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/grpc_server.h"
 #include "strata/embed/wire/replica.h"
 #include "strata/embed/wire/server_metrics.h"
 #include "strata/embed/wire/shard_sessions.h"

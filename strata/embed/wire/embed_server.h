@@ -14,7 +14,7 @@
 
 #include "strata/embed/feature.h"
 #include "strata/embed/shard/update_log.h"
-#include "strata/embed/wire/grpc_transport.h"
+#include "strata/embed/wire/tls_files.h"
 
 namespace strata {
 

@@ -23,6 +23,7 @@
 #include "strata/embed/local_servers.h"
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/shard/map_row_store_test.h"
+#include "strata/embed/wire/grpc_client.h"
 #include "strata/embed/wire/remote_servers.h"
 
 namespace strata {

@@ -1,6 +1,6 @@
 /// Carries whole messages between a rank and a server, in order, until it breaks.
 ///
-/// It is a seam: gRPC is one form (grpc_transport.h), tests have others that lose and repeat messages.
+/// It is a seam: gRPC is one form (grpc_client.h), tests have others that lose and repeat messages.
 ///
 /// Threads  one sends, one receives; cancel() and alive() from any.
 #pragma once

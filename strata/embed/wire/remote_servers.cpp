@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/embed/wire/grpc_client.h"
 #include "strata/embed/wire/remote_channel.h"
 
 namespace strata {

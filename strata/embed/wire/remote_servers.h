@@ -13,7 +13,7 @@
 
 #include "strata/embed/codec/wire_values.h"
 #include "strata/embed/row_servers.h"
-#include "strata/embed/wire/grpc_transport.h"
+#include "strata/embed/wire/tls_files.h"
 
 namespace strata {
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,8 +10,6 @@
 
 namespace strata {
 namespace {
-
-constexpr std::chrono::milliseconds kHeartbeat{500};
 
 SystemError another_run() {
   return SystemError(
@@ -26,81 +23,6 @@ SystemError another_run() {
 }
 
 }  // namespace
-
-// What waits to be sent on a stream, and the thread that sends it.
-class ShardSessions::Outbox {
- public:
-  explicit Outbox(ShardSessions& sessions) : sessions_(sessions) {}
-
-  void push(std::shared_ptr<const MessageBody> body) {
-    const std::lock_guard lock(mutex_);
-    if (closed_) return;
-    waiting_.push_back(std::move(body));
-    changed_.notify_all();
-  }
-  void set_durable(std::int64_t durable) {
-    const std::lock_guard lock(mutex_);
-    durable_ = durable;
-    status_due_ = true;
-    changed_.notify_all();
-  }
-  void note_received() {
-    const std::lock_guard lock(mutex_);
-    ++received_;
-  }
-  // Nothing is sent any more, but for what is given.
-  void close(std::shared_ptr<const MessageBody> last = nullptr) {
-    const std::lock_guard lock(mutex_);
-    if (closed_) return;
-    waiting_.clear();
-    last_word_ = last != nullptr;
-    if (last) waiting_.push_back(std::move(last));
-    closed_ = true;
-    changed_.notify_all();
-  }
-
-  void send_all(FrameStream& stream) {
-    std::int64_t number = 0;
-    std::unique_lock lock(mutex_);
-    while (true) {
-      const bool due = changed_.wait_for(
-          lock, kHeartbeat, [&] { return closed_ || status_due_ || !waiting_.empty(); });
-      std::shared_ptr<const MessageBody> body;
-      if (!waiting_.empty()) {
-        body = std::move(waiting_.front());
-        waiting_.pop_front();
-      } else if (closed_) {
-        break;
-      } else if (status_due_ || !due) {
-        status_due_ = false;
-        body = std::make_shared<MessageBody>(
-            MessageBody::of(Status{.durable = durable_, .received = received_}));
-      }
-      if (!body) continue;
-      lock.unlock();
-      const FramePieces frame = body->pieces(number++);
-      if (!stream.send_pieces(frame)) break;
-      {
-        const std::lock_guard counting(sessions_.mutex_);
-        ++sessions_.counts_.sent_messages;
-        sessions_.counts_.sent_bytes += static_cast<std::int64_t>(frame.size());
-      }
-      lock.lock();
-    }
-    // Who is told why closes the stream; a cancelled one might lose the words.
-    const bool told = lock.owns_lock() && last_word_;
-    if (lock.owns_lock()) lock.unlock();
-    if (!told) stream.cancel();
-  }
-
- private:
-  ShardSessions& sessions_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::shared_ptr<const MessageBody>> waiting_;
-  std::int64_t durable_ = 0, received_ = 0;
-  bool status_due_ = false, closed_ = false, last_word_ = false;
-};
 
 ShardSessions::ShardSessions(PersistentShard& shard)
     : shard_(shard),
@@ -190,7 +112,11 @@ void ShardSessions::check(const Hello& hello) const {
 void ShardSessions::serve(FrameStream& stream) {
   auto frame = std::make_shared<WireFrame>();
   if (!stream.receive(*frame)) return;
-  const auto outbox = std::make_shared<Outbox>(*this);
+  const auto outbox = std::make_shared<Outbox>([this](std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    ++counts_.sent_messages;
+    counts_.sent_bytes += static_cast<std::int64_t>(bytes);
+  });
   int rank = -1;
   std::thread sending;
   try {

@@ -20,6 +20,7 @@
 
 #include "strata/embed/shard/persistent_shard.h"
 #include "strata/embed/wire/frame_stream.h"
+#include "strata/embed/wire/outbox.h"
 #include "strata/embed/wire/wire_messages.h"
 
 namespace strata {
@@ -47,7 +48,6 @@ class ShardSessions {
   SessionCounts counts() const;
 
  private:
-  class Outbox;
   struct Rank {
     std::shared_ptr<Outbox> outbox;  // of the stream that it has
     // Without an answer, or with one that the rank may not have yet.

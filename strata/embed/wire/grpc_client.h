@@ -1,0 +1,28 @@
+/// Reaches servers of rows by gRPC (grpc_server.h): sessions of ranks, streams of updates, questions.
+///
+/// Threads  a connection: one sends, one receives; the rest: any.
+/// Errors   UserError: an address beyond the machine without TLS, certificates that cannot be read or are not
+///          accepted. SystemError: nobody answers.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "strata/embed/wire/frame_stream.h"
+#include "strata/embed/wire/tls_files.h"
+
+namespace strata {
+
+/// Ways to a server: each call opens a session.
+ConnectStream grpc_sessions(const std::string& address, const TlsFiles& tls);
+
+std::string grpc_ask(const std::string& address, const TlsFiles& tls, const std::string& question,
+                     double seconds = 10);
+
+std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const TlsFiles& tls,
+                                         const std::string& question);
+
+/// What the server's health service says of it: "SERVING", "NOT_SERVING".
+std::string grpc_health(const std::string& address, const TlsFiles& tls);
+
+}  // namespace strata

@@ -1,0 +1,149 @@
+// The synchronous interface: a stream has a thread of the server while it lasts, of which there are as
+// many as ranks.
+//
+// A server greets with initial metadata, so that connecting either finds it there or says why not: a
+// certificate that is not accepted must not look like a server that is away.
+#include "strata/embed/wire/grpc_server.h"
+
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <chrono>
+#include <utility>
+
+#include "strata/base/errors.h"
+#include "strata/embed/wire/grpc_stream.h"
+
+namespace strata {
+namespace {
+
+using namespace rows_over_grpc;
+using ServerSession = grpc::ServerReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+using ServerFollow = grpc::ServerWriter<grpc::ByteBuffer>;
+
+// What a handler throws, as the status of its call.
+template <typename Call>
+grpc::Status status_of(const Call& call) {
+  try {
+    call();
+    return grpc::Status::OK;
+  } catch (const std::exception& error) {
+    const Error known = to_error(error);
+    return {known.kind() == ErrorKind::kUser ? grpc::StatusCode::INVALID_ARGUMENT
+                                             : grpc::StatusCode::INTERNAL,
+            "the call failed", encode_error(known)};
+  }
+}
+
+// As the generated service, whose frames would be messages of protobuf: these are bytes as they come.
+class RowsService : public grpc::Service {
+ public:
+  explicit RowsService(GrpcHandlers handlers) : handlers_(std::move(handlers)) {
+    using grpc::internal::RpcMethod;
+    using grpc::internal::RpcServiceMethod;
+    AddMethod(new RpcServiceMethod(
+        kSession, RpcMethod::BIDI_STREAMING,
+        new grpc::internal::BidiStreamingHandler<RowsService, grpc::ByteBuffer, grpc::ByteBuffer>(
+            [](RowsService* self, grpc::ServerContext* context, ServerSession* stream) {
+              return self->session(*context, *stream);
+            },
+            this)));
+    AddMethod(new RpcServiceMethod(
+        kAsk, RpcMethod::NORMAL_RPC,
+        new grpc::internal::RpcMethodHandler<RowsService, proto::Text, proto::Text>(
+            [](RowsService* self, grpc::ServerContext*, const proto::Text* question,
+               proto::Text* answer) {
+              return status_of([&] { answer->set_text(self->handlers_.ask(question->text())); });
+            },
+            this)));
+    AddMethod(new RpcServiceMethod(
+        kFollow, RpcMethod::SERVER_STREAMING,
+        new grpc::internal::ServerStreamingHandler<RowsService, proto::Text, grpc::ByteBuffer>(
+            [](RowsService* self, grpc::ServerContext* context, const proto::Text* question,
+               ServerFollow* stream) { return self->follow(*context, question->text(), *stream); },
+            this)));
+  }
+
+ private:
+  grpc::Status session(grpc::ServerContext& context, ServerSession& stream) {
+    context.AddInitialMetadata(kGreeting, "1");
+    stream.SendInitialMetadata();
+    GrpcStream<ServerSession, grpc::ServerContext> frames(stream, context);
+    return status_of([&] { handlers_.session(frames); });
+  }
+  grpc::Status follow(grpc::ServerContext& context, const std::string& question,
+                      ServerFollow& stream) {
+    context.AddInitialMetadata(kGreeting, "1");
+    stream.SendInitialMetadata();
+    GrpcStream<ServerFollow, grpc::ServerContext> frames(stream, context);
+    return status_of([&] { handlers_.follow(question, frames); });
+  }
+
+  GrpcHandlers handlers_;
+};
+
+}  // namespace
+
+struct GrpcServer::Parts {
+  RowsService service;
+  std::string host;
+  int port = 0;
+  std::unique_ptr<grpc::Server> server;
+};
+
+GrpcServer::GrpcServer(const std::string& listen, const TlsFiles& tls, GrpcHandlers handlers)
+    : parts_(new Parts{.service = RowsService(std::move(handlers)),
+                       .host = listen,
+                       .port = 0,
+                       .server = nullptr}) {
+  quieten();
+  require_tls_beyond_machine(listen, tls);
+  grpc::EnableDefaultHealthCheckService(true);
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  if (tls.on()) {
+    grpc::SslServerCredentialsOptions options(
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    const TlsTexts texts = read_tls(tls);
+    options.pem_root_certs = texts.authority;
+    options.pem_key_cert_pairs.push_back({texts.key, texts.certificate});
+    credentials = grpc::SslServerCredentials(options);
+  }
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(listen, credentials, &parts_->port);
+  builder.RegisterService(&parts_->service);
+  builder.SetMaxReceiveMessageSize(kLargestMessage);
+  builder.SetMaxSendMessageSize(kLargestMessage);
+  for (const auto& [name, bytes] : kSizes) builder.AddChannelArgument(name, bytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  parts_->server = builder.BuildAndStart();
+  const bool unix_socket = listen.starts_with("unix:");
+  if (!parts_->server || (!unix_socket && parts_->port == 0))
+    throw UserError(
+        {.operation = "embed.listen",
+         .where = listen,
+         .what = "the server cannot listen there",
+         .expected = "HOST:PORT with a free port, or unix:PATH in a folder that is there",
+         .fix = "end who has it, or choose another address"});
+  if (!unix_socket) parts_->host = listen.substr(0, listen.rfind(':'));
+}
+
+GrpcServer::~GrpcServer() { shut_down(); }
+
+std::string GrpcServer::address() const {
+  return parts_->host.starts_with("unix:") ? parts_->host
+                                           : parts_->host + ":" + std::to_string(parts_->port);
+}
+
+void GrpcServer::set_serving(bool serving) {
+  if (auto* health = parts_->server->GetHealthCheckService()) health->SetServingStatus(serving);
+}
+
+void GrpcServer::shut_down() {
+  parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  parts_->server->Wait();
+}
+
+}  // namespace strata
