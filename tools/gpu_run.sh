@@ -2,6 +2,7 @@
 # Builds Strata on a machine that has a GPU, PyTorch and nvcc but no network, and runs what needs the GPU.
 #
 #   tools/gpu_run.sh --collect        elsewhere, once: Debian packages into .gpu/debs, the text into .gpu/data
+#   tools/gpu_run.sh --pack           elsewhere, behind --build: its programs into .gpu, for GPU_PACKED=1
 #   tools/gpu_run.sh                  there: configure, build what that needs with all cores, ctest -L cuda
 #   tools/gpu_run.sh --build          the build alone (what is already built stays)
 #   tools/gpu_run.sh --facts          builds and runs bench/gpu/gpu_facts: what the backend takes for granted
@@ -11,7 +12,8 @@
 #
 # .gpu travels with the checkout (git ignores it). GPU_DEADLINE: seconds after which a call ends, so that a limit
 # of ten minutes a command is kept; a build that was cut goes on where it stopped. GPU_TARGETS: what to build
-# (cuda_tests: all that needs the GPU).
+# (cuda_tests: all that needs the GPU). GPU_PACKED=1: nothing is built, programs are those that were packed: they run
+# where glibc and the C++ library are as new as where they were built, and PyTorch is the same release.
 # Logs: $OUT, or build/gpu-out. Nothing of this script has met a GPU yet (docs/cuda.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -51,7 +53,8 @@ if [ ! -e "$prefix/done" ]; then
   touch "$prefix/done"
 fi
 libraries=$prefix/usr/lib/x86_64-linux-gnu
-export PKG_CONFIG_PATH=$libraries/pkgconfig:$prefix/usr/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$prefix
+# These packages alone: with a root of their own, others would be looked for in the wrong place.
+export PKG_CONFIG_LIBDIR=$libraries/pkgconfig:$prefix/usr/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$prefix
 # Where Debian keeps headers of one architecture; no package's own files name it.
 export C_INCLUDE_PATH=$prefix/usr/include/x86_64-linux-gnu CPLUS_INCLUDE_PATH=$prefix/usr/include/x86_64-linux-gnu
 export LD_LIBRARY_PATH=$libraries:$prefix/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -61,6 +64,7 @@ command -v ninja >/dev/null && command -v cmake >/dev/null || say "no cmake or n
 
 read -r torch version < <(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__), torch.__version__)')
 toolkit=$(tools/cuda_toolkit.sh --no-install)
+for folder in "$torch/lib" "$torch"/../nvidia/*/lib; do LD_LIBRARY_PATH+=:$folder; done  # packed programs don't know
 say "torch $version at $torch; $("$toolkit/bin/nvcc" --version | tail -1); $(g++ --version | head -1)"
 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm --format=csv,noheader || say "no GPU"
 
@@ -75,6 +79,11 @@ build() {
       -D CMAKE_BUILD_RPATH="$libraries;$torch/lib" -D CMAKE_POLICY_VERSION_MINIMUM=3.5 \
       >"$out/configure.log" 2>&1 || { rm -f build/gpu/build.ninja; tail -30 "$out/configure.log"; exit 1; }
   say configured
+  if [ -n "${GPU_PACKED:-}" ]; then
+    tar -C build/gpu -xzf .gpu/programs.tar.gz
+    say "programs as they were packed: $(tar -tzf .gpu/programs.tar.gz | wc -l)"
+    return
+  fi
   # All that fails is told at once: the machine is there for minutes.
   # shellcheck disable=SC2086  # several targets
   timeout --signal=INT "$(left)" cmake --build build/gpu -j "$(nproc)" --target ${GPU_TARGETS:-$1} -- -k 0 \
@@ -83,8 +92,24 @@ build() {
   say built
 }
 
+# Programs of build/gpu without what only a debugger reads.
+pack() {
+  local folder programs
+  folder=$(mktemp -d)
+  programs=$(cd build/gpu && ls strata bench/gpu/gpu_facts tests/parity/parity_training folders/*/*_cuda_test)
+  for program in $programs; do
+    mkdir -p "$folder/$(dirname "$program")"
+    strip -o "$folder/$program" "build/gpu/$program"
+  done
+  # shellcheck disable=SC2086  # several programs
+  tar -C "$folder" -czf .gpu/programs.tar.gz $programs
+  rm -r "$folder"
+  ls -l .gpu/programs.tar.gz
+}
+
 case ${1:-} in
-  --build) build cuda_tests ;;
+  --pack) pack ;;
+  --build) build "cuda_tests gpu_facts" ;;
   --facts) build gpu_facts && timeout "$(left)" build/gpu/bench/gpu/gpu_facts | tee "$out/gpu_facts.log" ;;
   --bench)
     build strata

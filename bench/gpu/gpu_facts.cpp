@@ -10,6 +10,7 @@
 #include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+#include <c10/core/AllocatorConfig.h>
 #include <c10/core/AutogradState.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -330,6 +331,16 @@ void legal_in_capture() {
 
 // ---- Memory
 
+// As a training sets them; a machine that has none runs with PYTORCH_ALLOC_CONF=expandable_segments:False.
+void segments() {
+  c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
+  const Tensor x = at::ones({1 << 24}, kGpu32);
+  bool expandable = false;
+  for (const auto& segment : c10::cuda::CUDACachingAllocator::snapshot().segments)
+    expandable = expandable || segment.is_expandable;
+  line("expandable segments", expandable && x.sum().item<float>() == 1 << 24 ? "yes" : "NO");
+}
+
 void memory() {
   // A tracker stays for as long as the process.
   static std::mutex& mutex = *new std::mutex;
@@ -435,15 +446,11 @@ int main() {
                       properties.multiProcessorCount, properties.totalGlobalMem / 1073741824.0));
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
-  const std::pair<const char*, void (*)()> all[] = {{"gemm_bits", gemm_bits},
-                                                    {"gemm_rates", gemm_rates},
-                                                    {"attention", attention},
-                                                    {"graph", graph},
-                                                    {"legal_in_capture", legal_in_capture},
-                                                    {"memory", memory},
-                                                    {"transfers", transfers},
-                                                    {"ranks", ranks},
-                                                    {"libraries", libraries}};
+  const std::pair<const char*, void (*)()> all[] = {
+      {"segments", segments},   {"gemm_bits", gemm_bits}, {"gemm_rates", gemm_rates},
+      {"attention", attention}, {"graph", graph},         {"legal_in_capture", legal_in_capture},
+      {"memory", memory},       {"transfers", transfers}, {"ranks", ranks},
+      {"libraries", libraries}};
   for (const auto& [name, facts] : all) {
     try {
       facts();
