@@ -69,6 +69,7 @@ say "torch $version at $torch; $("$toolkit/bin/nvcc" --version | tail -1); $(g++
 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm --format=csv,noheader || say "no GPU"
 
 build() {
+  tools/keep_times.py build/gpu-times.json CMakeLists.txt cmake strata tests bench examples
   # The presets name clang-19, which is not there.
   [ -e build/gpu/build.ninja ] ||
     cmake -S . -B build/gpu -G Ninja -D CMAKE_BUILD_TYPE=Release -D STRATA_UNITY=ON -D STRATA_CUDA=ON \
