@@ -303,6 +303,9 @@ class RankLoop {
   // Goes on in the background; the step after next finds it complete.
   void save() {
     group_.doing("checkpoint");
+    // The one before is complete first: whoever keeps rows keeps those of two versions, and one of them has to be
+    // that of a checkpoint which a run can resume at.
+    announce(saver_.wait());
     if (rows_) rows_->save(trainer_.steps_done());
     if (state_.recommender) group_.barrier();  // a checkpoint is complete with its rows alone
     if (trainer_.on_disk()) return save_layers();

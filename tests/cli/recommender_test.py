@@ -169,6 +169,31 @@ class Recommender(ProgramTest):
             digests, [json.loads(self.ask(f"unix:{name}.sock", f"digest {steps}"))["digest"] for name in "ab"])
         print(f"{kills} kills of the trainer, longest time to the first step again {longest:.2f} s")
 
+    # A checkpoint of some megabytes takes longer than the steps between two, and servers keep two versions: at every
+    # moment one of them has to be that of a checkpoint which is whole.
+    def test_servers_have_the_rows_of_a_whole_checkpoint_at_any_moment(self):
+        for shard in (0, 1):
+            self.serve(shard)
+        training = self.start("train", "recipe.yaml", "--set", "train.checkpoint_folder=saved", "--set",
+                              "train.checkpoint_every=1", "--set", "train.steps=25", "--set", "model.top=[2000, 1000]")
+
+        def whole():
+            return {int(path.parent.name.removeprefix("step-")) for path in self.folder.glob("saved/step-*/manifest.json")
+                    if path.parent.name.removeprefix("step-").isdigit()}
+
+        seen = set()
+        while training.poll() is None:
+            before = whole()
+            kept = [{int(path.name.split("-")[1].split(".")[0]) for path in self.folder.glob(f"rows-{shard}/rows-*.snapshot")}
+                    for shard in (0, 1)]
+            checkpoints = before | whole()
+            for shard in (0, 1):
+                self.assertTrue(not before or checkpoints & kept[shard],
+                                f"checkpoints {sorted(checkpoints)}, rows {sorted(kept[shard])}")
+            seen |= checkpoints
+        self.assertEqual(training.wait(), 0, training.communicate())
+        self.assertGreater(len(seen), 5)
+
     def test_a_replica_follows_a_server(self):
         for shard in (0, 1):
             self.serve(shard)
