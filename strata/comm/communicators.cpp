@@ -122,6 +122,8 @@ Communicator& Communicators::of(const std::vector<int>& ranks) {
       [mailboxes = mailboxes_.get()] { return mailboxes->failed(); });
   const std::lock_guard lock(mutex_);
   if (!watcher_.joinable()) watcher_ = std::thread([this] { watch(); });
+  if (mailboxes_->failed())
+    throw Cancelled();  // it may have aborted what there was, and looks no more
   return *made_.emplace(ranks, std::move(made)).first->second;
 }
 

@@ -151,6 +151,38 @@ TEST(Communicators, LeaveItToTheTransportToNameALostProcess) {
   EXPECT_NE(outcomes[0].find("rank 1: lost"), std::string::npos) << outcomes[0];
 }
 
+// The run fails when a rank has joined one that nobody watches yet.
+TEST(Communicators, AreAbortedThatAreMadeWhileTheRunFails) {
+  FakeLibrary library;
+  std::atomic<bool> fails = false;
+  std::atomic<std::thread::id> joins;
+  std::atomic<int> polls = 0;
+  library.failure_of = [&](int) {
+    const bool joined = joins == std::this_thread::get_id() && library.calls("init_rank") == 6;
+    if (joined && ++polls == 4) {  // then it is complete
+      fails = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+    return LibraryState{};
+  };
+  DelayedDevices all(7, 0, library);
+  FaultyNetwork network(2);
+  for (const std::string& outcome :
+       outcomes_of_processes(network, {.ranks = 4}, all, [&](Group& world) {
+         expect_sum(world);
+         if (world.rank() == 1) {
+           while (!fails) std::this_thread::yield();
+           throw UserError({.operation = "test.fail", .what = "on purpose"});
+         }
+         if (world.rank() == 3) return;
+         Group pair = world.subgroup({0, 2}, "pair");
+         if (world.rank() == 2) return void(pair.communicator());
+         joins = std::this_thread::get_id();
+         EXPECT_THROW(pair.communicator(), Cancelled);
+       }))
+    EXPECT_EQ(outcome, "[test.fail] rank 1: on purpose");
+}
+
 // One that joins waits on the host, where the watchdog sees for whom.
 TEST(Communicators, AreNotJoinedWithoutAllRanks) {
   FakeLibrary library;
@@ -175,7 +207,12 @@ TEST(Communicator, ClosesItsGroupWhenACallIsRefused) {
   Communicator communicator(library, "self", 0, {0}, Device{}, [] { return false; });
   const std::vector<Communicator::Part> parts{{0, x}};
   library.refused = "receive";
-  EXPECT_THROW(communicator.exchange(parts, parts, stream), SystemError);
+  try {
+    communicator.exchange(parts, parts, stream);
+    FAIL() << "the refusal was lost";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.text().what, "receive is refused");  // which the end of the group doesn't say
+  }
   library.refused = "";
   while (!communicator.state().done) std::this_thread::yield();
   communicator.exchange(parts, parts,

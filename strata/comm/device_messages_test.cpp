@@ -1,6 +1,7 @@
 // Messages of ranks whose devices work behind their back, within a process and between two.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -57,6 +58,27 @@ TEST(DeviceMessages, MakeTheLenderWaitBeforeItWrites) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       delayed(device.stream).release();
       EXPECT_TRUE(at::equal(download(group, copy), example_values(0, 100)));
+    }
+  });
+}
+
+// A save in the background takes such messages while the rank's stream is recorded.
+TEST(DeviceMessages, OfTheHostGiveNothingToTheStream) {
+  DelayedDevices all(18);
+  run_delayed(2, all, [](Group& group) {
+    const at::Tensor x = upload(group, example_values(0, 8));
+    if (group.rank() == 0) {
+      group.export_buffer(1, {}, x);
+      group.receive(1, {.value = 1});
+      group.export_buffer(1, {.value = 2}, at::ones({8}));
+      EXPECT_EQ(x.use_count(),
+                2);  // the loan has it, which is forgotten behind the stream's wait for its reader
+      group.before_write(x);
+      EXPECT_EQ(x.use_count(), 1);
+    } else {
+      (void)group.import_buffer(0, {});
+      group.send(0, {.value = 1}, at::ones({8}));
+      group.import_buffer(0, {.value = 2});
     }
   });
 }

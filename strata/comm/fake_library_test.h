@@ -54,7 +54,7 @@ class FakeLibrary final : public CollectiveLibrary {
   std::function<int()> version_of = [] { return 22809; };
   /// What the library reports of a rank's communicator; by default nothing.
   std::function<LibraryState(int rank)> failure_of;
-  /// Calls that are refused at once.
+  /// Calls that are refused at once, and with them the group that they are in.
   std::string refused;
 
   bool present() const override { return true; }
@@ -119,6 +119,10 @@ class FakeLibrary final : public CollectiveLibrary {
   void group_end() const override {
     OpenGroup& group = this->group();
     EXPECT_TRUE(std::exchange(group.open, false));
+    if (std::exchange(group.refused, false)) {
+      group.calls.clear();
+      throw SystemError({.operation = "test.library", .what = "the group was refused"});
+    }
     for (Call& call : group.calls) {
       const std::lock_guard lock(call.joined->meeting->mutex);
       call.joined->given.emplace_back(call.stream, std::move(call.task));
@@ -221,7 +225,7 @@ class FakeLibrary final : public CollectiveLibrary {
     std::function<void()> task;
   };
   struct OpenGroup {
-    bool open = false;
+    bool open = false, refused = false;
     std::vector<Call> calls;
   };
   static OpenGroup& group() {
@@ -233,6 +237,7 @@ class FakeLibrary final : public CollectiveLibrary {
     const std::lock_guard lock(mutex_);
     log_.push_back(call);
     if (call != refused) return;
+    group().refused = group().open;
     throw SystemError({.operation = "test.library", .what = call + " is refused"});
   }
   static Joined& usable(Handle handle) {

@@ -102,12 +102,16 @@ at::Tensor Group::receive(int peer, const MessageTag& tag) {
 }
 
 void Group::export_buffer(int peer, const MessageTag& tag, at::Tensor tensor) {
-  device_->loans.reclaim(device_->stream);
+  if (device_->owns(tensor)) device_->loans.reclaim(device_->stream);
   post(peer, tag, std::move(tensor), /*lent=*/true);
 }
 
 ImportedBuffer Group::import_buffer(int peer, const MessageTag& tag) {
   Message message = mailboxes_->take(from(peer, tag));
+  // What never was on a device is taken by threads beside the rank, too (checkpoint/saver.h): they give nothing
+  // to its stream, which may be recorded meanwhile.
+  if (!message.of_device && !message.loan && !message.ready.pending())
+    return ImportedBuffer(std::move(message));
   device_->loans.reclaim(device_->stream);
   device_->stream.wait(message.ready);
   if (message.of_device && device_->ops) {

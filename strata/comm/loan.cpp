@@ -66,10 +66,12 @@ std::shared_ptr<Loan> Loans::lend(const at::Tensor& tensor, int reader, bool kee
   return open_.emplace_back(std::move(loan));
 }
 
+// Another thread that doesn't find a loan any more writes to its bytes: the stream's wait is given before.
 void Loans::reclaim(const Stream& stream) {
   // What is recorded must not wait for what is not: whoever records has reclaimed before he began.
   if (*ended_ == 0 || (stream.queue() && stream.queue()->recording())) return;
   std::vector<std::shared_ptr<Loan>> ended;  // what they keep is freed outside the lock
+  std::exception_ptr failure;
   {
     const std::lock_guard lock(mutex_);
     const auto begin =
@@ -77,9 +79,16 @@ void Loans::reclaim(const Stream& stream) {
                               [](const std::shared_ptr<Loan>& loan) { return !loan->has_ended(); });
     ended.assign(std::move_iterator(begin), std::move_iterator(open_.end()));
     open_.erase(begin, open_.end());
+    for (const std::shared_ptr<Loan>& loan : ended) {
+      try {
+        stream.wait(loan->read());
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
     *ended_ -= static_cast<int>(ended.size());
   }
-  for (const std::shared_ptr<Loan>& loan : ended) stream.wait(loan->read());
+  if (failure) std::rethrow_exception(failure);
 }
 
 void Loans::before_write(const at::Tensor& bytes, const Stream& stream) {

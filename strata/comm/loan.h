@@ -55,7 +55,7 @@ class Loans {
  public:
   std::shared_ptr<Loan> lend(const at::Tensor& tensor, int reader, bool keep);
 
-  /// Makes the stream wait for the readers that have ended, and forgets them.
+  /// Makes the stream wait for the readers that have ended, and only then forgets them.
   void reclaim(const Stream& stream);
 
   /// The same, before a write to `bytes`: all their readers must have ended.

@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <latch>
+#include <memory>
 #include <stdexcept>
+#include <thread>
 
 #include "strata/base/errors.h"
 #include "strata/comm/group.h"
@@ -88,6 +92,32 @@ TEST(Loans, WhoseReadersStreamFailsFailTheLender) {
   EXPECT_THROW(loans.before_write(bytes, Stream()), InternalError);  // the other is still open
   second->end({});
   loans.before_write(bytes, Stream());
+}
+
+// A save in the background and the rank look at the same loans.
+TEST(Loans, AreForgottenBehindTheWaitForTheirReaders) {
+  struct SlowQueue final : StreamQueue {
+    Event record(EventTime) override { return {}; }
+    void wait(const Event&) override {
+      waiting.count_down();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      given = true;
+    }
+    void synchronize() override {}
+    void copy(void*, const void*, std::size_t) override {}
+    void* native() override { return nullptr; }
+    std::latch waiting{1};
+    std::atomic<bool> given = false;
+  };
+  const auto queue = std::make_shared<SlowQueue>();
+  const Stream stream(Device{}, queue);
+  Loans loans;
+  const at::Tensor bytes = at::zeros({8});
+  loans.lend(bytes, 1, false)->end({});
+  const std::jthread other([&] { loans.reclaim(stream); });
+  queue->waiting.wait();
+  loans.before_write(bytes, stream);
+  EXPECT_TRUE(queue->given);
 }
 
 // As many as a save of a large model exports: what each message costs may not grow with them.
