@@ -66,14 +66,19 @@ AllGather AllGather::prepare(Group& group, at::Tensor shard, Shards shards, at::
   return gather;
 }
 
-AllGather AllGather::start(Group& group, at::Tensor shard, Shards shards, at::Tensor flat) {
+AllGather AllGather::start(Group& group, at::Tensor shard, Shards shards, at::Tensor flat,
+                           Event ready) {
   AllGather gather = prepare(group, std::move(shard), std::move(shards), std::move(flat));
+  gather.ready_ = std::move(ready);
   if (by_communicator(group, gather.shard_)) {
     gather.start_by_communicator();
     return gather;
   }
   gather.through_host_ = through_host(group, gather.shard_);
-  if (gather.through_host_) gather.host_ = group.rank_device().on_host(gather.shard_);
+  if (gather.through_host_) {
+    group.rank_device().stream.wait(gather.ready_);
+    gather.host_ = group.rank_device().on_host(gather.shard_);
+  }
   gather.export_part(0, gather.shard_.numel());
   return gather;
 }
@@ -81,7 +86,7 @@ AllGather AllGather::start(Group& group, at::Tensor shard, Shards shards, at::Te
 void AllGather::export_part(std::int64_t begin, std::int64_t end) {
   for (int peer = 0; peer < group_->size(); ++peer)
     if (peer != group_->rank())
-      export_chunks(*group_, peer, tag_, through_host_ ? host_ : shard_, begin, end);
+      export_chunks(*group_, peer, tag_, through_host_ ? host_ : shard_, begin, end, ready_);
 }
 
 void AllGather::start_by_communicator() {
@@ -89,21 +94,20 @@ void AllGather::start_by_communicator() {
   Communicator& communicator = group_->communicator();
   make_flat();
   if (are_even(shards_) && flat_.numel() > 0) {
-    in_flight_ = InFlight(device, {shard_, flat_}, [&](const Stream& stream) {
-      communicator.all_gather(shard_, flat_, stream);
-    });
+    in_flight_ = InFlight(
+        device, {shard_, flat_},
+        [&](const Stream& stream) { communicator.all_gather(shard_, flat_, stream); }, ready_);
     return;
   }
-  place_own(flat_, shard_);
   std::vector<Communicator::Part> sends, receives;
   for (int peer = 0; peer < group_->size(); ++peer) {
     if (peer == group_->rank()) continue;
     sends.push_back({peer, shard_});
     receives.push_back({peer, shard_of(flat_, shards_, peer)});
   }
-  in_flight_ = InFlight(device, {shard_, flat_}, [&](const Stream& stream) {
-    communicator.exchange(sends, receives, stream);
-  });
+  in_flight_ = InFlight(
+      device, {shard_, flat_},
+      [&](const Stream& stream) { communicator.exchange(sends, receives, stream); }, ready_);
 }
 
 void AllGather::make_flat() {
@@ -119,10 +123,12 @@ void AllGather::place_own(const at::Tensor& whole, const at::Tensor& shard) {
 at::Tensor AllGather::finish() {
   if (in_flight_) {
     in_flight_.finish();
+    if (!are_even(shards_)) place_own(flat_, shard_);
     shard_.reset();
     return std::move(flat_);
   }
   RankDevice& device = group_->rank_device();
+  device.stream.wait(ready_);
   make_flat();
   const at::Tensor whole = through_host_ ? device.ops->host_empty_like(flat_) : flat_;
   place_own(whole, through_host_ ? host_ : shard_);

@@ -59,9 +59,10 @@ struct InFlight::State {
 };
 
 InFlight::InFlight(RankDevice& device, std::vector<at::Tensor> used,
-                   const std::function<void(const Stream& stream)>& collective)
+                   const std::function<void(const Stream& stream)>& collective, const Event& after)
     : state_(std::make_shared<State>(device.stream, std::move(used))) {
   device.communication.wait(device.stream.record());
+  device.communication.wait(after);
   try {
     collective(device.communication);
   } catch (...) {

@@ -32,13 +32,13 @@ void copy_to(RankDevice& device, const at::Tensor& to, const at::Tensor& from);
 std::vector<ImportedBuffer> exchange(Group& group, const at::Tensor& x,
                                      const std::function<at::Tensor(int rank)>& part);
 
-/// A collective that the communication stream performs behind what the rank has given to its compute stream,
-/// and what it uses, until the compute stream waits for it: when it is finished, or when this goes.
+/// A collective that the communication stream performs behind what the rank has given to its compute stream and
+/// behind `after`; and what it uses, until the compute stream waits for it: when it is finished, or when this goes.
 class InFlight {
  public:
   InFlight() = default;  ///< nothing
   InFlight(RankDevice& device, std::vector<at::Tensor> used,
-           const std::function<void(const Stream& stream)>& collective);
+           const std::function<void(const Stream& stream)>& collective, const Event& after = {});
   explicit operator bool() const { return state_ != nullptr; }
   void finish();
 

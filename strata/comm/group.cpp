@@ -66,10 +66,12 @@ Address Group::from(int peer, const MessageTag& tag) const {
   return {members_[peer], members_[rank_], id_, tag};
 }
 
-void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent) {
+void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent,
+                 const Event& ready) {
   const Address address = to(peer, tag);
   if (!device_->owns(tensor)) return mailboxes_->post(address, {std::move(tensor), {}});
   if (!mailboxes_->is_local(address.to)) {
+    device_->stream.wait(ready);
     return device_->pass_to_host(
         tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous(),
         [mailboxes = mailboxes_, address](at::Tensor host) {
@@ -80,13 +82,13 @@ void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent) 
   Message message{.tensor = std::move(tensor), .numbers = {}};
   // Its memory would be given out again in the order of this rank's stream, not of its reader's.
   const bool elsewhere = mailboxes_->device_of(address.to) != device();
-  message.ready = device_->stream.record();
+  message.ready = ready.pending() ? ready : device_->stream.record();
   if (lent || elsewhere) message.loan = device_->loans.lend(message.tensor, address.to, elsewhere);
   mailboxes_->post(address, std::move(message));
 }
 
 void Group::send(int peer, const MessageTag& tag, at::Tensor tensor) {
-  post(peer, tag, std::move(tensor), /*lent=*/false);
+  post(peer, tag, std::move(tensor), /*lent=*/false, /*ready=*/{});
 }
 
 at::Tensor Group::receive(int peer, const MessageTag& tag) {
@@ -101,9 +103,9 @@ at::Tensor Group::receive(int peer, const MessageTag& tag) {
   return tensor;
 }
 
-void Group::export_buffer(int peer, const MessageTag& tag, at::Tensor tensor) {
+void Group::export_buffer(int peer, const MessageTag& tag, at::Tensor tensor, const Event& ready) {
   if (device_->owns(tensor)) device_->loans.reclaim(device_->stream);
-  post(peer, tag, std::move(tensor), /*lent=*/true);
+  post(peer, tag, std::move(tensor), /*lent=*/true, ready);
 }
 
 ImportedBuffer Group::import_buffer(int peer, const MessageTag& tag) {

@@ -68,7 +68,8 @@ class Group {
   /// Lets `peer` read a tensor where it is: as send, but the bytes stay the sender's, who must not
   /// write to them before something later tells it that the peer has read them. Of a device's bytes,
   /// before_write() checks that within a process and makes this rank's stream wait for those that have.
-  void export_buffer(int peer, const MessageTag& tag, at::Tensor tensor);
+  /// `ready`: behind which a device's bytes are there, if not behind what its stream has.
+  void export_buffer(int peer, const MessageTag& tag, at::Tensor tensor, const Event& ready = {});
   ImportedBuffer import_buffer(int peer, const MessageTag& tag);
   void before_write(const at::Tensor& bytes);
 
@@ -97,7 +98,7 @@ class Group {
  private:
   Address to(int peer, const MessageTag& tag) const;
   Address from(int peer, const MessageTag& tag) const;
-  void post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent);
+  void post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent, const Event& ready);
 
   std::shared_ptr<Mailboxes> mailboxes_;
   std::vector<int> members_;

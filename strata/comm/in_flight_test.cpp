@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -27,10 +28,41 @@ TEST(CollectivesInFlight, BeginWhenTheyAreStarted) {
       AllGather gather = AllGather::start(
           group, upload(group, shard_of(whole, shards, group.rank()).clone()), shards, flat);
       device.communication.synchronize();
-      EXPECT_TRUE(at::equal(flat, whole));
-      gather.finish();
+      const int other = 1 - group.rank();
+      EXPECT_TRUE(at::equal(shard_of(flat, shards, other), shard_of(whole, shards, other)));
+      EXPECT_TRUE(at::equal(download(group, gather.finish()), whole));
     }
   });
+}
+
+// A lane beside the rank brings the shard (shard/peer_medium.h), later than the gather is started.
+TEST(CollectivesInFlight, WaitForAShardThatIsNotThere) {
+  FakeLibrary library;
+  for (const Shards& shards : {Shards{{0, 50}, {50, 100}}, Shards{{0, 70}, {70, 100}}}) {
+    const auto gather = [&](Group& group) {
+      const RankDevice& device = group.rank_device();
+      const at::Tensor whole = example_values(9, 100);
+      const at::Tensor host = shard_of(whole, shards, group.rank()).clone();
+      const at::Tensor shard = upload(group, at::full(host.sizes(), -1.0, host.options()));
+      device.stream.synchronize();
+      const Stream lane({}, std::make_shared<DelayedQueue>());
+      delayed(lane).hold();
+      device.ops->copy(lane, shard, host);
+      const std::jthread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(group.rank() == 0 ? 50 : 10));
+        delayed(lane).release();
+      });
+      AllGather gather = AllGather::start(group, shard, shards, {}, lane.record());
+      EXPECT_TRUE(at::equal(download(group, gather.finish()), whole));
+    };
+    for (const int devices : {1, 2}) {
+      DelayedDevices threads(18, devices);
+      run_delayed(2, threads, gather);
+    }
+    DelayedDevices joined(19, 0, library), apart(20);
+    run_processes(2, joined, gather);
+    run_processes(2, apart, gather);
+  }
 }
 
 TEST(CollectivesInFlight, OwnWhatTheyUse) {

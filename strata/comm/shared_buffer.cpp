@@ -97,15 +97,15 @@ MessageTag tag_of_chunk(MessageTag tag, std::int64_t begin) {
 }  // namespace
 
 void export_chunks(Group& group, int peer, const MessageTag& tag, const at::Tensor& flat,
-                   std::int64_t exported, std::int64_t ready) {
+                   std::int64_t exported, std::int64_t ready, const Event& there) {
   if (group.reads_in_place(peer)) {
     if (exported < ready && ready == flat.numel())
-      group.export_buffer(peer, tag_of_chunk(tag, 0), flat);
+      group.export_buffer(peer, tag_of_chunk(tag, 0), flat, there);
     return;
   }
   for (std::int64_t begin = exported; begin < ready; begin += kChunkElements)
     group.export_buffer(peer, tag_of_chunk(tag, begin),
-                        flat.narrow(0, begin, std::min(kChunkElements, ready - begin)));
+                        flat.narrow(0, begin, std::min(kChunkElements, ready - begin)), there);
 }
 
 const ImportedBuffer& ImportedChunks::await(at::ScalarType dtype) {

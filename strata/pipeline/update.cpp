@@ -83,9 +83,10 @@ void StageMachine::reduce_gradients(const Action& action) {
   const int layer = action.layers.begin;
   const auto span = device_span(LaneKind::kCommunicate, layer);
   reductions_.emplace(
-      layer, GradientReduction::start(
-                 groups_, store_.acquire(layer, StateKind::kGradients | StateKind::kGradientShard),
-                 cuts_of(layer), model_.split().sequence));
+      layer,
+      GradientReduction::start(
+          groups_, store_.acquire_to_copy(layer, StateKind::kGradients | StateKind::kGradientShard),
+          cuts_of(layer), model_.split().sequence));
 }
 
 void StageMachine::await_gradients(const Action& action) {
@@ -326,11 +327,15 @@ void StageMachine::gather_weights(const Action& action) {
 }
 
 void StageMachine::gather_from_host(int layer) {
-  const Lease lease = store_.acquire(layer, StateKind::kWeightShard | StateKind::kWeights);
+  const Lease lease = store_.acquire_to_copy(layer, StateKind::kWeightShard | StateKind::kWeights);
   const FlatRange shard = lease.placement().shard;
   at::Tensor own = lease.flat_weights().narrow(0, shard.begin, shard.size());
   groups_.world.before_write(own);
-  own.copy_(lease.weight_shard());
+  if (lease.shards_travel()) {
+    lease.bring_shard(StateKind::kWeightShard, 0, own);
+  } else {
+    own.copy_(lease.weight_shard());
+  }
   AllGather::start(groups_.shard, own, cuts_of(layer).shards, lease.flat_weights()).finish();
 }
 

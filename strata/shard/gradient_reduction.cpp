@@ -25,7 +25,6 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Lease lease, cons
   const Lease& own = reduction.lease_;
   const at::Tensor bytes =
       own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
-  reduction.device_ = bytes.device();
   reduction.sum_ =
       ReduceScatter::start(groups.dp, bytes.narrow(0, 0, own.layout().own_numel), cuts.parts);
   return reduction;
@@ -33,18 +32,24 @@ GradientReduction GradientReduction::start(MeshGroups& groups, Lease lease, cons
 
 void GradientReduction::finish(bool first, bool last) {
   const FlatRange shard = lease_.placement().shard;
-  const at::Tensor gradients = lease_.gradient_shard();
+  // Where the shard lives on the host, its sum is the device's work and goes there behind an event.
+  const bool travels = lease_.shards_travel();
+  const at::Tensor gradients =
+      travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
+              : lease_.gradient_shard();
   const FlatRange part = cuts_->parts[groups_->dp.rank()];
   const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
-  if (own.device() == device_) {
-    sum_.finish(own, /*accumulate=*/!first);
-  } else {  // the sum is the device's work, its place is on the host: waits for the copies
-    const at::Tensor sum =
-        first ? at::empty(own.sizes(), own.options().device(device_)) : own.to(device_);
-    sum_.finish(sum, /*accumulate=*/!first);
-    own.copy_(sum);
-  }
-  if (!last || groups_->replica.size() == 1) return;
+  const std::int64_t begin = part.begin - shard.begin;
+  if (travels && !first) lease_.bring_shard(StateKind::kGradientShard, begin, own);
+  sum_.finish(own, /*accumulate=*/!first);
+  const bool gathers = last && groups_->replica.size() > 1;
+  if (gathers) gather_parts(own, gradients);
+  if (travels) lease_.offload_gradients(gathers ? 0 : begin, gathers ? gradients : own);
+}
+
+// The rest of the shard, from the replicas that keep it, too.
+void GradientReduction::gather_parts(const at::Tensor& own, const at::Tensor& gradients) {
+  const FlatRange shard = lease_.placement().shard;
   Shards parts;
   for (int replica = 0; replica < groups_->replica.size(); ++replica) {
     const FlatRange other = cuts_->parts[replica * groups_->shard.size() + groups_->shard.rank()];

@@ -18,9 +18,9 @@ namespace strata {
 
 class GradientReduction {
  public:
-  /// `lease`: of the layer's gradients and its gradient shard; kept until the reduction goes. Where only a shard stays
-  /// (ShardPlacement::whole_gradients false), the buffer's bytes leave it here and live until the
-  /// last peer has read them.
+  /// `lease`: of the layer's gradients and its gradient shard, to be copied (LayerStore::acquire_to_copy());
+  /// kept until the reduction goes. Where only a shard stays (ShardPlacement::whole_gradients false), the
+  /// buffer's bytes leave it here and live until the last peer has read them.
   static GradientReduction start(MeshGroups& groups, Lease lease, const LayerCuts& cuts,
                                  bool sequence_parallel);
 
@@ -31,11 +31,12 @@ class GradientReduction {
   GradientReduction(MeshGroups& groups, Lease lease, const LayerCuts& cuts)
       : groups_(&groups), lease_(std::move(lease)), cuts_(&cuts) {}
 
+  void gather_parts(const at::Tensor& own, const at::Tensor& gradients);
+
   MeshGroups* groups_;
   Lease lease_;
   const LayerCuts* cuts_;
   ReduceScatter sum_;
-  c10::Device device_ = c10::DeviceType::CPU;  // of the gradients that are summed
 };
 
 }  // namespace strata

@@ -22,6 +22,13 @@ class PeerMedium final : public Medium {
       : group_(group), below_(std::move(below)) {}
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
+  Event bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
+                    const at::Tensor& to) override {
+    return below_->bring_shard(state, kind, begin, to);
+  }
+  Event offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) override {
+    return below_->offload_gradients(state, begin, from);
+  }
   Event written(LayerState& state, StateKind kind, const Event& event) override {
     return below_->written(state, kind, event);
   }

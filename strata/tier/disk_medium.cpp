@@ -157,6 +157,12 @@ Event DiskMedium::pass_weights(LayerState& state, const CopyWeights& copy) {
   return copied;
 }
 
+void DiskMedium::read_until(LayerState& state, const Event& event) {
+  Slab* const slab = updates_.of(state.layer);
+  STRATA_CHECK(slab != nullptr && slab->leases > 0, "tier.disk_medium");
+  slab->busy.push_back(event);
+}
+
 bool DiskMedium::has_weights_on_host(const LayerState& state) const {
   const auto found = places_.find(state.layer);
   return found != places_.end() && found->second.weight_bytes == 0;

@@ -55,6 +55,9 @@ class DiskMedium final : public Medium {
   using CopyWeights = std::function<Event(const at::Tensor& bytes, std::vector<Event> after)>;
   Event pass_weights(LayerState& state, const CopyWeights& copy);
 
+  /// What is leased of a layer is read until then: its slab is filled again behind it.
+  void read_until(LayerState& state, const Event& event);
+
   /// Adds weights that live on the host to the next commit. They may be read meanwhile, and written
   /// behind `state.busy`.
   void keep(LayerState& state);

@@ -74,19 +74,37 @@ std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
     return nullptr;
   }
   if (kind != StateKind::kGradients || !state.gradients.present()) return nullptr;
-  compute_.wait(offloaded_);  // a device does; on a CPU the rank
-  leaving_ = at::Tensor();
   if (state.placement.borrows_gradients) lend_gradient_buffer(state);
   const FlatRange shard = state.placement.shard;
   const at::Tensor bytes =
       state.placement.whole_gradients ? state.gradients.bytes() : state.gradients.remove();
+  return std::make_unique<Arrival>(
+      offload_gradients(state, 0, bytes.narrow(0, shard.begin, shard.size())));
+}
+
+Event HostMedium::bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
+                              const at::Tensor& to) {
+  if (to.numel() == 0) return {};
+  const bool weights = kind == StateKind::kWeightShard;
+  const at::Tensor from = (weights ? state.weight_shard : state.gradient_shard).bytes();
+  // Whoever had the memory before may still use it.
+  Event arrived = link_.to_device(to, from.narrow(0, begin, to.numel()),
+                                  {state.pending_on(kind), compute_.record()}, state.layer);
+  if (state.placement.on_disk(kind)) disk_->read_until(state, arrived);
+  return arrived;
+}
+
+Event HostMedium::offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) {
+  if (from.numel() == 0) return {};
+  compute_.wait(offloaded_);  // a device does; on a CPU the rank
+  leaving_ = at::Tensor();
   offloaded_ =
-      link_.to_host(state.gradient_shard.bytes(), bytes.narrow(0, shard.begin, shard.size()),
+      link_.to_host(state.gradient_shard.bytes().narrow(0, begin, from.numel()), from,
                     {state.pending_on(StateKind::kGradientShard), compute_.record()}, state.layer);
   // The link holds host memory alone.
-  if (compute_.queue()) leaving_ = bytes;
+  if (compute_.queue()) leaving_ = from;
   state.pending_on(StateKind::kGradientShard) = offloaded_;
-  return std::make_unique<Arrival>(offloaded_);
+  return offloaded_;
 }
 
 void HostMedium::make_gradient_buffers(int buffers, std::int64_t numel) {

@@ -53,6 +53,9 @@ class HostMedium final : public Medium {
   ~HostMedium() override;
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
+  Event bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
+                    const at::Tensor& to) override;
+  Event offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) override;
   Event written(LayerState& state, StateKind kind, const Event& event) override {
     return below_->written(state, kind, event);
   }

@@ -110,6 +110,24 @@ TEST_F(DelayedHostTier, APlaceIsFilledBehindItsLastUse) {
   EXPECT_EQ(second, times_numel(5));
 }
 
+// As of weights that stay on the device and are updated on the host, part by part.
+TEST_F(DelayedHostTier, APartIsBroughtBehindItsLastUseAndUsedBehindItsArrival) {
+  set_weights(0, 3);
+  const at::Tensor x = compute->empty({100}, at::kFloat);
+  fill(x, 1);
+  double before = 0, behind = 0;
+  compute->hold();
+  add_up(x, before);
+  store->acquire_to_copy(0, StateKind::kWeightShard)
+      .bring_shard(StateKind::kWeightShard, 10, x.narrow(0, 50, 50));
+  add_up(x, behind);
+  let_others_run();
+  compute->release();
+  compute_done();
+  EXPECT_EQ(before, 100);
+  EXPECT_EQ(behind, 50 + 3 * 50);
+}
+
 // A window of two: the fetch of a layer waits for the layer that had its place, not for the one that is computed.
 TEST_F(DelayedHostTier, AFetchRunsAheadOfTheComputeStream) {
   std::vector<double> sums(kLayers);

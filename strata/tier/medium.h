@@ -7,6 +7,8 @@
 /// Threads  a medium belongs to one rank's thread; transfers may go on beside it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 
@@ -72,6 +74,16 @@ class Medium {
 
   /// Starts to take it away, to where fetch() finds it; nobody leases it. Null: that is done.
   virtual std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) = 0;
+
+  /// Starts to copy a part of a shard that lives elsewhere, from element `begin` on, to the device: into `to`,
+  /// which was taken in the order of the compute stream. Whoever gives that back makes the stream wait for the
+  /// event first. The shard is leased, but may still be made: the copy waits.
+  virtual Event bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
+                            const at::Tensor& to);
+
+  /// And of a gradient to where it lives, behind what the compute stream was given. `from` is kept until it has
+  /// left.
+  virtual Event offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from);
 
   /// What was leased is another when `event` has happened; returns when fetch() would find it so. Nothing
   /// was leased since.

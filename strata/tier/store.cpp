@@ -68,6 +68,15 @@ void make_buffers(LayerState& state, const Stream& compute, MemoryAccount* host)
     state.slots.push_back(shard(StateKind::kOptimizer, at::kFloat));
 }
 
+[[noreturn]] void refuse_copy(const LayerState& state) {
+  throw InternalError({.operation = "tier.medium",
+                       .where = "layer " + std::to_string(state.layer),
+                       .what = "a copy of a shard is asked for that lives nowhere else",
+                       .expected = "a shard on the host",
+                       .got = "",
+                       .fix = ""});
+}
+
 // The part of a layer's flat buffer that is a weight's, in its shape.
 at::Tensor view_of(const FlatBuffer& flat, const WeightPlacement& place) {
   return flat.tensor().narrow(0, place.offset, place.numel).view(place.shape);
@@ -79,6 +88,14 @@ const char* name_of(StateKind kind) {
   constexpr const char* kNames[kNumStateKinds] = {"weights", "weight shard", "gradients",
                                                   "gradient shard", "optimizer states"};
   return kNames[static_cast<int>(kind)];
+}
+
+Event Medium::bring_shard(LayerState& state, StateKind, std::int64_t, const at::Tensor&) {
+  refuse_copy(state);
+}
+
+Event Medium::offload_gradients(LayerState& state, std::int64_t, const at::Tensor&) {
+  refuse_copy(state);
 }
 
 ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayout& layout,
@@ -191,6 +208,18 @@ at::Tensor Lease::gradient_shard() const {
   return state_->placement.updates_from_gradients()
              ? state_->gradients.bytes().narrow(0, shard.begin, shard.size())
              : state_->gradient_shard.bytes();
+}
+
+bool Lease::shards_travel() const { return store_->shards_travel(*state_); }
+
+void Lease::bring_shard(StateKind kind, std::int64_t begin, const at::Tensor& to) const {
+  require(kind);
+  store_->bring_shard(*state_, kind, begin, to);
+}
+
+void Lease::offload_gradients(std::int64_t begin, const at::Tensor& from) const {
+  require(StateKind::kGradientShard);
+  store_->offload_gradients(*state_, begin, from);
 }
 
 void Lease::zero_gradients() const {
@@ -328,6 +357,20 @@ void LayerStore::waited(const LayerState& state, StateKind kind, double begin_se
                      begin_seconds);
 }
 
+// The stream waits for a copy here until the host has done what goes before it.
+void LayerStore::bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
+                             const at::Tensor& to) {
+  const double began = now_seconds();
+  stream_.wait(medium_->bring_shard(state, kind, begin, to));
+  waited(state, kind, began);
+}
+
+void LayerStore::offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) {
+  const double began = now_seconds();
+  medium_->offload_gradients(state, begin, from);  // may wait for the one before
+  waited(state, StateKind::kGradientShard, began);
+}
+
 void LayerStore::leave(Entry& entry, StateKind kind) {
   Status& status = entry.status[static_cast<int>(kind)];
   STRATA_CHECK_EQ(status.leases, 0, "tier.release");
@@ -348,7 +391,7 @@ void LayerStore::prefetch(int layer, StateKinds kinds) {
     const bool away = entry.status[static_cast<int>(kind)].where == Where::kAway;
     if (kind == StateKind::kWeights && entry.state.placement.gathered_weights && away) {
       // Peers copy this rank's shard, so it is here when theirs are asked for.
-      const Lease shard = acquire(layer, StateKind::kWeightShard);
+      const Lease shard = acquire_to_copy(layer, StateKind::kWeightShard);
       const bool on_disk = entry.state.placement.on_disk(StateKind::kWeightShard);
       const AccountScope account(on_disk ? host_ : current_memory_account(), DeviceKind::kCpu);
       start(entry, kind);
@@ -369,6 +412,16 @@ Lease LayerStore::acquire(int layer, StateKinds kinds) {
     if (kind == StateKind::kOptimizer) wait(state, kind, state.busy);
   }
   return lease;
+}
+
+Lease LayerStore::acquire_to_copy(int layer, StateKinds kinds) {
+  if (!shards_travel(entry(layer).state)) return acquire(layer, kinds);
+  std::vector<Event> pending;
+  return acquire(layer, kinds, pending);
+}
+
+bool LayerStore::shards_travel(const LayerState& state) const {
+  return stream_.queue() && state.placement.tiers.updates_on_host();
 }
 
 Lease LayerStore::acquire(int layer, StateKinds kinds, std::vector<Event>& pending) {

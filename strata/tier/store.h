@@ -62,6 +62,13 @@ class [[nodiscard]] Lease {
   /// kGradientShard. The whole step's, where backwards and replicas are done with it.
   at::Tensor gradient_shard() const;  ///< [shard]
 
+  /// Whether the shards live in host memory beside a device that works behind the rank's back, so that only
+  /// copies of them go between the two, behind events: a part of kWeightShard or kGradientShard from element
+  /// `begin` on comes to `to`, for which the device waits; or gradients `from` the device become it.
+  bool shards_travel() const;
+  void bring_shard(StateKind kind, std::int64_t begin, const at::Tensor& to) const;
+  void offload_gradients(std::int64_t begin, const at::Tensor& from) const;
+
   /// kOptimizer and kWeightShard. What the update writes: fp32 weights, of which the weight shard is all or
   /// a half; where it is neither, it becomes the rounded ones.
   MasterWeights master() const;
@@ -112,6 +119,9 @@ class LayerStore {
   /// `pending` have happened.
   Lease acquire(int layer, StateKinds kinds, std::vector<Event>& pending);
 
+  /// For shards of which only copies are wanted: where they travel (Lease::shards_travel()), the copies wait.
+  Lease acquire_to_copy(int layer, StateKinds kinds);
+
   /// Kinds of a layer that is updated on the host are complete when `event` has happened; weights on the
   /// device are then the past, and are fetched again. Of what lives on disk, what the last lease has left:
   /// nothing was leased since.
@@ -155,6 +165,9 @@ class LayerStore {
 
   Entry& entry(int layer);
   const Entry& entry(int layer) const;
+  bool shards_travel(const LayerState& state) const;
+  void bring_shard(LayerState& state, StateKind kind, std::int64_t begin, const at::Tensor& to);
+  void offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from);
   StateKinds kinds_of(const Entry& entry, StateKinds asked) const;
   void start(Entry& entry, StateKind kind);
   void finish(Entry& entry, StateKind kind);

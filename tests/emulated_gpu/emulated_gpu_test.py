@@ -65,7 +65,12 @@ class EmulatedGpu(ProgramTest):
         at_once = self.train_losses(train__clip=0)
         self.expect_equal(at_once, {**on_host, "memory__window": 2}, train__clip=0)
         two = self.train_losses(mesh__dp=2)
-        self.expect_equal(two, {"mesh__zero": 3}, {"mesh__zero": 2, "gpus": 2}, mesh__dp=2, **on_host)
+        self.expect_equal(
+            two, {"mesh__zero": 1, "memory__weights": "device"}, {"mesh__zero": 3}, {"mesh__zero": 2, "gpus": 2},
+            {"mesh__zero": 3, "gpus": 2, "memory__window": 2, "mesh__pp": 2}, mesh__dp=2, **on_host)
+        hybrid = {"mesh__dp": 4, "mesh__shard_ranks": 2, "mesh__reduce": "each"}
+        four = self.train_losses(mesh__zero=3, **hybrid)
+        self.expect_equal(four, {"gpus": 2}, mesh__zero=3, **hybrid, **on_host)
         for precision in ("bf16", "fp16"):
             self.expect_equal(self.train_losses(train__precision=precision), on_host, train__precision=precision)
 
@@ -77,6 +82,12 @@ class EmulatedGpu(ProgramTest):
         for i, placement in enumerate(placements):
             self.expect_equal(one, placement, memory__gradients="host", memory__states="disk",
                               memory__disk__path=f"{place.name}/{i}")
+
+        two = self.train_losses(mesh__dp=2)
+        for weights, zero in (("disk", 3), ("host", 1)):
+            self.expect_equal(two, {"memory__weights": weights, "mesh__zero": zero}, mesh__dp=2,
+                              memory__gradients="host", memory__states="disk",
+                              memory__disk__path=f"{place.name}/{weights}")
 
     def test_a_traced_run_says_what_the_gpu_did(self):
         for graph in ("off", "on"):
