@@ -42,6 +42,21 @@ if [ "${1:-}" = --collect ]; then
   exit
 fi
 
+# Programs of build/gpu without what only a debugger reads.
+if [ "${1:-}" = --pack ]; then
+  stripped=$(mktemp -d)
+  trap 'rm -r "$stripped"' EXIT
+  cd build/gpu
+  programs=(strata bench/gpu/gpu_facts tests/parity/parity_training folders/*/*_cuda_test)
+  for program in "${programs[@]}"; do
+    mkdir -p "$stripped/$(dirname "$program")"
+    strip -o "$stripped/$program" "$program"
+  done
+  tar -C "$stripped" -czf ../../.gpu/programs.tar.gz "${programs[@]}"
+  ls -l ../../.gpu/programs.tar.gz
+  exit
+fi
+
 mkdir -p "$out" data
 [ -e data/kjv.txt ] || cp .gpu/data/kjv.txt data/ 2>/dev/null || say "no data/kjv.txt: the bench needs it"
 
@@ -93,23 +108,7 @@ build() {
   say built
 }
 
-# Programs of build/gpu without what only a debugger reads.
-pack() {
-  local folder programs
-  folder=$(mktemp -d)
-  programs=$(cd build/gpu && ls strata bench/gpu/gpu_facts tests/parity/parity_training folders/*/*_cuda_test)
-  for program in $programs; do
-    mkdir -p "$folder/$(dirname "$program")"
-    strip -o "$folder/$program" "build/gpu/$program"
-  done
-  # shellcheck disable=SC2086  # several programs
-  tar -C "$folder" -czf .gpu/programs.tar.gz $programs
-  rm -r "$folder"
-  ls -l .gpu/programs.tar.gz
-}
-
 case ${1:-} in
-  --pack) pack ;;
   --build) build "cuda_tests gpu_facts" ;;
   --facts) build gpu_facts && timeout "$(left)" build/gpu/bench/gpu/gpu_facts | tee "$out/gpu_facts.log" ;;
   --bench)
