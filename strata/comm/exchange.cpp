@@ -61,7 +61,8 @@ struct InFlight::State {
 InFlight::InFlight(RankDevice& device, std::vector<at::Tensor> used,
                    const std::function<void(const Stream& stream)>& collective, const Event& after)
     : state_(std::make_shared<State>(device.stream, std::move(used))) {
-  device.communication.wait(device.stream.record());
+  const Event begun = device.stream.record();
+  device.communication.wait(begun);
   device.communication.wait(after);
   try {
     collective(device.communication);
@@ -70,6 +71,7 @@ InFlight::InFlight(RankDevice& device, std::vector<at::Tensor> used,
     throw;
   }
   state_->done = device.communication.record();
+  if (device.marks) device.marks->collective(begun, state_->done);
 }
 
 void InFlight::finish() {

@@ -150,6 +150,7 @@ void Group::finish_communicators() {
 }
 
 void Group::doing(const char* what, int position, int micro_batch) {
+  if (device_->marks) device_->marks->doing(what, position, micro_batch);
   mailboxes_->progress().doing(members_[rank_], what, position, micro_batch);
 }
 

@@ -13,6 +13,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/comm/collective_library.h"
+#include "strata/comm/device_marks.h"
 #include "strata/comm/loan.h"
 #include "strata/comm/stream_ops.h"
 #include "strata/device/device.h"
@@ -49,6 +50,7 @@ class RankDevice {
   const CollectiveLibrary& library;
   const Reduction reduction;
   Loans loans;
+  std::unique_ptr<DeviceMarks> marks;  ///< null: nobody asks, or the caller does the work
 
   /// Waits until all that was passed is handed over.
   void finish_passing() { departures_.reset(); }

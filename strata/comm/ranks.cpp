@@ -186,6 +186,11 @@ struct World::Parts {
                                                         << std::flush; },
         .fail = [this](const Error& error) { fail(error); },
         .failed = [this] { return mailboxes->failed(); }};
+    for (const std::shared_ptr<RankDevice>& device : devices)
+      if (device->stream.queue()) device->marks = std::make_unique<DeviceMarks>(device->stream);
+    watching.look_at_device = [this](int rank, RankProgress& progress) {
+      if (const auto& marks = devices[rank - first_rank()]->marks) marks->look(progress);
+    };
     if (peers)
       watching.tell_others = [this](std::span<const RankProgress> ranks) {
         peers->send_status(std::as_bytes(ranks));

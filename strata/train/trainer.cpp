@@ -39,6 +39,7 @@ void execute_located(const Program& program, Machine& stages, TraceLog& trace, G
   };
   try {
     execution.advance();
+    world.doing("the end of the step");
   } catch (const Error& error) {
     ErrorText text = error.text();
     text.where += (text.where.empty() ? "" : ", ") + place();

@@ -85,6 +85,7 @@ RankProgress ProgressTable::of(int rank) const {
   RankProgress progress = entry.progress;
   progress.unchanged_seconds = since(entry.changed);
   progress.silent_seconds = entry.local ? 0 : since(entry.heard);
+  if (progress.device.seconds > 0) progress.device.seconds += progress.silent_seconds;
   return progress;
 }
 
@@ -107,11 +108,31 @@ bool silent(const RankProgress& progress) {
   return !progress.ended && progress.silent_seconds > kSilence;
 }
 
-// "forward of micro-batch 4"
-std::string subject(const RankProgress& progress) {
-  std::string text = progress.what;
-  if (progress.micro_batch >= 0) text += " of micro-batch " + std::to_string(progress.micro_batch);
+// "forward of micro-batch 4"; of a rank or its device.
+template <typename Work>
+std::string subject(const Work& work) {
+  std::string text = work.what;
+  if (work.micro_batch >= 0) text += " of micro-batch " + std::to_string(work.micro_batch);
   return text;
+}
+
+std::string in_seconds(double value) { return std::to_string(std::lround(value)) + " s"; }
+
+// " waits for its device for 61 s, at position 17 in backward of micro-batch 1"
+std::string wait_for_device(const DeviceWork& work) {
+  std::string text = " waits for its device";
+  if (work.collective) text += ", which waits in a collective,";
+  text += " for " + in_seconds(work.seconds);
+  if (!*work.what) return text;
+  text += work.position >= 0 ? ", at position " + std::to_string(work.position) + " in " : ", in ";
+  return text + subject(work);
+}
+
+// Of a rank that waits for no other: how long it, or its device, has been at the same.
+double stands_still(const RankProgress& progress) {
+  if (progress.ended) return 0;
+  if (progress.device.seconds > 0) return progress.device.seconds;
+  return progress.waits_for >= 0 ? 0 : progress.unchanged_seconds;
 }
 
 std::string wait_of(const RankProgress& progress, const std::string& from) {
@@ -123,14 +144,23 @@ std::string wait_of(const RankProgress& progress, const std::string& from) {
 }
 
 std::string state_of(const RankProgress& progress) {
-  const auto seconds = [](double value) { return std::to_string(std::lround(value)) + " s"; };
   if (progress.ended) return ", which has ended";
   if (silent(progress))
-    return ", not heard from for " + seconds(progress.silent_seconds) +
+    return ", not heard from for " + in_seconds(progress.silent_seconds) +
            (*progress.what ? ", last seen in " + subject(progress) : "");
   if (progress.waits_for >= 0) return ", which waits in turn: a deadlock";
   return (*progress.what ? ", last seen in " + subject(progress) : std::string(", which is busy")) +
-         " for " + seconds(progress.unchanged_seconds);
+         " for " + in_seconds(progress.unchanged_seconds);
+}
+
+// Of ranks that have stood still for `seconds`, one of them because of its device: who holds the others up.
+int blocking_rank(const std::vector<RankProgress>& ranks, double seconds) {
+  const auto blocks = [&](const RankProgress& progress) {
+    const double still = stands_still(progress);
+    const bool waits = progress.device.seconds > 0 && progress.device.collective;
+    return still < seconds ? std::pair(0, still) : std::pair(waits ? 1 : 2, still);
+  };
+  return static_cast<int>(std::ranges::max_element(ranks, {}, blocks) - ranks.begin());
 }
 
 }  // namespace
@@ -142,6 +172,17 @@ std::optional<Stall> diagnose(const std::vector<RankProgress>& ranks, int waiter
   std::string text = name_of(waiter);
   while (true) {
     const RankProgress& last = ranks[chain.back()];
+    if (last.device.seconds >= seconds && !last.ended) {
+      const int blocking = blocking_rank(ranks, seconds);
+      text += (chain.size() > 1 ? ", which" : "") + wait_for_device(last.device);
+      if (blocking != chain.back())
+        text += "; " + name_of(blocking) +
+                (ranks[blocking].device.seconds > 0 ? wait_for_device(ranks[blocking].device)
+                                                    : state_of(ranks[blocking]).substr(1));
+      return Stall{
+          blocking, ranks[blocking].device.seconds > 0,
+          std::min(chain.size() > 1 ? unchanged : last.device.seconds, last.device.seconds), text};
+    }
     if (last.waits_for < 0 || (chain.size() > 1 && silent(last))) break;
     const int next = last.waits_for;
     text += (chain.size() > 1 ? ", which" : "") + wait_of(last, name_of(next));
@@ -151,7 +192,7 @@ std::optional<Stall> diagnose(const std::vector<RankProgress>& ranks, int waiter
     if (seen) break;
   }
   if (chain.size() == 1 || unchanged < seconds) return std::nullopt;
-  return Stall{chain.back(), unchanged, text + state_of(ranks[chain.back()])};
+  return Stall{chain.back(), /*on_device=*/false, unchanged, text + state_of(ranks[chain.back()])};
 }
 
 Watchdog::Watchdog(ProgressTable& table, Options options)
@@ -184,18 +225,24 @@ void Watchdog::watch() {
 void Watchdog::tell() {
   if (!options_.tell_others) return;
   std::vector<RankProgress> ranks;
-  for (int i = 0; i < options_.local_ranks; ++i)
-    ranks.push_back(table_.of(options_.first_rank + i));
+  for (int i = 0; i < options_.local_ranks; ++i) ranks.push_back(of(options_.first_rank + i));
   options_.tell_others(ranks);
+}
+
+RankProgress Watchdog::of(int rank) const {
+  RankProgress progress = table_.of(rank);
+  const bool local =
+      rank >= options_.first_rank && rank < options_.first_rank + options_.local_ranks;
+  if (local && !progress.ended && options_.look_at_device) options_.look_at_device(rank, progress);
+  return progress;
 }
 
 void Watchdog::look() {
   if (options_.stall_seconds <= 0) return;
   std::vector<RankProgress> ranks;
-  for (int rank = 0; rank < table_.size(); ++rank) ranks.push_back(table_.of(rank));
+  for (int rank = 0; rank < table_.size(); ++rank) ranks.push_back(of(rank));
   for (int i = 0; i < options_.local_ranks; ++i) {
     const int rank = options_.first_rank + i;
-    if (ranks[rank].waits_for < 0) continue;
     const auto stall = diagnose(ranks, rank, options_.stall_seconds, options_.name_of);
     if (stall) report(*stall);
   }
@@ -212,9 +259,10 @@ void Watchdog::report(const Stall& stall) {
        .where = "",
        .what = stall.text,
        .expected = "progress within " + std::to_string(std::lround(options_.fatal_seconds)) + " s",
-       .fix = "look at what " + options_.name_of(stall.blocking_rank) +
-              " does (a slow disk, a debugger, a layer that takes longer: "
-              "mesh.stall_fatal_seconds), then go on from the last checkpoint with --resume"}));
+       .fix = "look at what " + options_.name_of(stall.blocking_rank) + " does (" +
+              (stall.on_device ? "errors of its GPU in dmesg: Xid" : "a slow disk, a debugger") +
+              ", a layer that takes longer: mesh.stall_fatal_seconds), then go on from the last "
+              "checkpoint with --resume"}));
 }
 
 }  // namespace strata

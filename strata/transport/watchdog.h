@@ -24,6 +24,15 @@
 
 namespace strata {
 
+/// What a rank's device has not done yet, the oldest of it.
+struct DeviceWork {
+  char what[48] = "";  ///< as the rank said when it gave the work
+  std::int32_t position = -1;
+  std::int32_t micro_batch = -1;
+  bool collective = false;  ///< it has come to a collective, which waits for others
+  double seconds = 0;       ///< that it is at this; 0: it has done all, or is nobody's business
+};
+
 /// What a rank is doing. Plain bytes: ranks of other processes send theirs as they are.
 struct RankProgress {
   char what[48] = "";             ///< "forward", "data loading", "activation"
@@ -34,6 +43,7 @@ struct RankProgress {
   bool ended = false;             ///< the rank's function has returned
   double unchanged_seconds = 0;   ///< since it last said anything new
   double silent_seconds = 0;      ///< since its process was last heard of
+  DeviceWork device;
 };
 
 class ProgressTable {
@@ -75,11 +85,13 @@ class ProgressTable {
 
 struct Stall {
   int blocking_rank = 0;
-  double seconds = 0;  ///< without any progress of waiter and blocking rank
-  std::string text;    ///< "rank 3 waits at position 17 for ... from rank 7, last seen in ..."
+  bool on_device = false;  ///< it is its device that does not go on
+  double seconds = 0;      ///< without any progress of waiter and blocking rank
+  std::string text;        ///< "rank 3 waits at position 17 for ... from rank 7, last seen in ..."
 };
 
-/// A wait is no stall as long as the rank waited for makes progress.
+/// A wait is no stall as long as the rank waited for makes progress. A rank whose device is at one thing for so
+/// long waits for it; as devices wait for one another in collectives, whoever stands still elsewhere blocks them.
 std::optional<Stall> diagnose(const std::vector<RankProgress>& ranks, int waiter, double seconds,
                               const std::function<std::string(int rank)>& name_of);
 
@@ -91,6 +103,8 @@ class Watchdog {
     double fatal_seconds = 60;            ///< 0: never
     std::function<std::string(int rank)> name_of;
     std::function<void(std::span<const RankProgress>)> tell_others;  ///< may be empty
+    /// Fills in what the device of a rank of this process is at; may be empty.
+    std::function<void(int rank, RankProgress& progress)> look_at_device;
     std::function<void(const std::string& line)> warn;
     std::function<void(const Error&)> fail;
     std::function<bool()> failed;  ///< nothing is looked for any more
@@ -104,6 +118,7 @@ class Watchdog {
  private:
   void watch();
   void look();
+  RankProgress of(int rank) const;
   void report(const Stall& stall);
 
   ProgressTable& table_;

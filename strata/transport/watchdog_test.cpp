@@ -61,5 +61,61 @@ TEST(Stall, SeesEndedAndSilentRanks) {
   EXPECT_EQ(diagnose(ranks, 0, 10, name)->text, "rank 0 waits for rank 1, which has ended");
 }
 
+// Rank 3's device hangs, those of ranks 0 and 1 wait for it, and rank 2 for a message of rank 1.
+struct HungDevice : testing::Test {
+  HungDevice() {
+    ranks = {at_work("reduction", 20, 4, 60.2), at_work("reduction", 20, 4, 62.4),
+             progress("activation", 3, 5, 1, 60.1), at_work("backward", 17, 1, 61.3)};
+    ranks[0].device.collective = ranks[1].device.collective = true;
+  }
+  // The rank gave its device work behind that, and waits for it or for others.
+  static RankProgress at_work(const char* what, int position, int micro_batch, double seconds) {
+    RankProgress it = progress("gradient", 25, 6, 2, 59);
+    std::strncpy(it.device.what, what, sizeof it.device.what - 1);
+    it.device.position = position;
+    it.device.micro_batch = micro_batch;
+    it.device.seconds = seconds;
+    return it;
+  }
+  std::vector<RankProgress> ranks;
+};
+
+TEST_F(HungDevice, IsSaidByItsRank) {
+  const auto stall = diagnose(ranks, 3, 10, name);
+  EXPECT_EQ(stall->text,
+            "rank 3 waits for its device for 61 s, at position 17 in backward of micro-batch 1");
+  EXPECT_EQ(stall->blocking_rank, 3);
+  EXPECT_TRUE(stall->on_device);
+  EXPECT_DOUBLE_EQ(stall->seconds, 61.3);
+  EXPECT_FALSE(diagnose(ranks, 3, 63, name));
+}
+
+TEST_F(HungDevice, IsNamedByRanksWhoseDevicesWaitForIt) {
+  const std::string named =
+      "; rank 3 waits for its device for 61 s, at position 17 in backward of micro-batch 1";
+  EXPECT_EQ(diagnose(ranks, 0, 10, name)->text,
+            "rank 0 waits for its device, which waits in a collective, for 60 s, at position 20 in "
+            "reduction of micro-batch 4" +
+                named);
+  EXPECT_EQ(
+      diagnose(ranks, 2, 10, name)->text,
+      "rank 2 waits at position 3 for the activation of micro-batch 5 from rank 1, which waits for "
+      "its device, which waits in a collective, for 62 s, at position 20 in reduction of "
+      "micro-batch 4" +
+          named);
+  EXPECT_EQ(diagnose(ranks, 2, 10, name)->blocking_rank, 3);
+}
+
+// Devices wait for a rank that has not given its own the work that they wait for.
+TEST_F(HungDevice, IsNoneWhereARankIsBusy) {
+  ranks[3] = progress("data loading", -1, -1, -1, 61);
+  const auto stall = diagnose(ranks, 0, 10, name);
+  EXPECT_EQ(stall->blocking_rank, 3);
+  EXPECT_FALSE(stall->on_device);
+  EXPECT_NE(stall->text.find("; rank 3 last seen in data loading for 61 s"), std::string::npos)
+      << stall->text;
+  EXPECT_FALSE(diagnose(ranks, 3, 10, name));  // nobody knows that it is too long
+}
+
 }  // namespace
 }  // namespace strata

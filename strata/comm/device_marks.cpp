@@ -1,0 +1,50 @@
+#include "strata/comm/device_marks.h"
+
+#include <cstring>
+#include <exception>
+#include <utility>
+
+namespace strata {
+
+void DeviceMarks::doing(const char* what, int position, int micro_batch) {
+  const std::lock_guard lock(mutex_);
+  const DeviceWork before =
+      std::exchange(now_, DeviceWork{.position = position, .micro_batch = micro_batch});
+  std::strncpy(now_.what, what, sizeof now_.what - 1);
+  if (stream_.queue()->recording()) return;  // it is not done now
+  if (open_.empty()) since_ = Clock::now();
+  open_.push_back({before, stream_.record()});
+}
+
+void DeviceMarks::collective(Event begun, Event done) {
+  const std::lock_guard lock(mutex_);
+  collectives_.push_back({std::move(begun), std::move(done)});
+}
+
+// They are done one after another.
+bool DeviceMarks::waits_in_collective() {
+  while (!collectives_.empty() && collectives_.front().done.query()) collectives_.pop_front();
+  return !collectives_.empty() && collectives_.front().begun.query();
+}
+
+void DeviceMarks::look(RankProgress& progress) {
+  const DeviceScope on_device(stream_.device());
+  const std::lock_guard lock(mutex_);
+  bool collective = false;
+  try {
+    collective = waits_in_collective();
+    while (!open_.empty() && open_.front().done.query()) {
+      open_.pop_front();
+      since_ = Clock::now();
+    }
+  } catch (const std::exception&) {  // the rank hears of it itself
+    open_.clear();
+    collectives_.clear();
+  }
+  if (open_.empty()) return;
+  progress.device = open_.front().work;
+  progress.device.collective = collective;
+  progress.device.seconds = std::chrono::duration<double>(Clock::now() - since_).count();
+}
+
+}  // namespace strata

@@ -1,0 +1,113 @@
+// A rank whose device hangs says so, and is named by those that wait for it: on the host, or on their devices.
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "strata/comm/collectives.h"
+#include "strata/comm/device_marks.h"
+#include "strata/comm/fake_library_test.h"
+#include "strata/comm/mailboxes.h"
+#include "strata/comm/rank_cases_test.h"
+
+namespace strata {
+namespace {
+
+// What is said of rank 1, whatever the seconds.
+void expect_named(const std::string& outcome) {
+  for (const char* part :
+       {"waits for its device for ", " s, at position 17 in backward of micro-batch 4",
+        "look at what rank 1 does (errors of its GPU"})
+    EXPECT_NE(outcome.find(part), std::string::npos) << outcome;
+}
+
+// In what it was given there.
+void hang(Group& group) {
+  group.doing("forward", 16, 4);
+  group.doing("backward", 17, 4);
+  group.rank_device().stream.synchronize();  // forward is done
+  delayed(group.rank_device().stream).hold();
+  const at::Tensor x = upload(group, example_values(1, 8));
+  group.doing("gradient", 18, 4);
+}
+
+// For a device that hangs until the run has failed: then the test may end.
+void wait_for_device(Group& group) {
+  const at::Tensor nothing = at::zeros({1});
+  const std::jthread later([&] {
+    try {
+      while (true) {
+        group.before_write(nothing);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    } catch (const Cancelled&) {
+      delayed(group.rank_device().stream).release();
+    }
+  });
+  group.rank_device().stream.synchronize();
+}
+
+std::vector<std::string> outcomes(DelayedDevices& devices,
+                                  const std::function<void(Group&)>& function) {
+  FaultyNetwork network(2);
+  return outcomes_of_processes(
+      network, {.ranks = 2, .stall_seconds = 0.2, .stall_fatal_seconds = 0.8}, devices, function);
+}
+
+TEST(HungDevice, IsNamedByItsRankAndByWhoeverWaitsForIt) {
+  DelayedDevices all(31);
+  for (const std::string& outcome : outcomes(all, [](Group& group) {
+         if (group.rank() == 0) {
+           group.doing("gradient", 18, 4);
+           group.receive(1, {});
+         }
+         hang(group);
+         wait_for_device(group);
+       }))
+    expect_named(outcome);
+}
+
+TEST(HungDevice, IsNamedByRanksWhoseDevicesWaitForIt) {
+  FakeLibrary library;
+  DelayedDevices all(32, 0, library);
+  for (const std::string& outcome : outcomes(all, [](Group& group) {
+         at::Tensor x = upload(group, example_values(group.rank(), 100));
+         all_reduce_sum(group, x);
+         if (group.rank() == 1) hang(group);
+         group.doing("reduction", 20, 4);
+         all_reduce_sum(group, x);
+         group.doing("update", 21);
+         wait_for_device(group);
+         group.barrier();
+       }))
+    expect_named(outcome);
+}
+
+TEST(DeviceMarks, AreOfTheOldestThatIsNotDone) {
+  const auto queue = std::make_shared<DelayedQueue>();
+  DeviceMarks marks(Stream({}, queue));
+  const auto look = [&] {
+    RankProgress progress;
+    marks.look(progress);
+    return progress.device;
+  };
+  marks.doing("forward", 1, 0);
+  queue->synchronize();
+  EXPECT_EQ(look().seconds, 0);
+  queue->hold();
+  for (int i = 0; i < 3; ++i) marks.doing("backward", 2 + i, i);
+  EXPECT_STREQ(look().what, "forward");
+  EXPECT_EQ(look().position, 1);
+  EXPECT_GT(look().seconds, 0);
+  queue->release();
+  queue->synchronize();
+  EXPECT_EQ(look().seconds, 0);
+}
+
+}  // namespace
+}  // namespace strata
