@@ -5,7 +5,7 @@
 #   tools/gpu_run.sh --pack           elsewhere, behind --build: its programs into .gpu, for GPU_PACKED=1
 #   tools/gpu_run.sh                  there: configure, build what that needs with all cores, ctest -L cuda
 #   tools/gpu_run.sh --build          the build alone (what is already built stays)
-#   tools/gpu_run.sh --facts          builds and runs bench/gpu/gpu_facts: what the backend takes for granted
+#   tools/gpu_run.sh --facts          builds and runs bench/gpu/gpu_facts, what the backend takes for granted, and doctor
 #   tools/gpu_run.sh --bench [ARG...] bench/gpu/run.py against that machine's PyTorch
 #   tools/gpu_run.sh --curves         bench/gpu/curves.py: losses beside PyTorch's
 #   tools/gpu_run.sh LABEL...         other labels of tests as well, e.g. cuda cpu
@@ -110,7 +110,11 @@ build() {
 
 case ${1:-} in
   --build) build "cuda_tests gpu_facts" ;;
-  --facts) build gpu_facts && timeout "$(left)" build/gpu/bench/gpu/gpu_facts | tee "$out/gpu_facts.log" ;;
+  --facts)
+    build "gpu_facts strata"
+    timeout "$(left)" build/gpu/bench/gpu/gpu_facts | tee "$out/gpu_facts.log" || say "gpu_facts ended with $?"
+    timeout "$(left)" build/gpu/strata doctor | tee -a "$out/gpu_facts.log"
+    ;;
   --bench)
     build strata
     timeout "$(left)" python3 bench/gpu/run.py --out "$out/bench.json" "${@:2}" | tee "$out/bench.log"
