@@ -36,11 +36,14 @@ constexpr std::int64_t kMostTriedActions = 400'000;
 // One is filled while the other is read.
 constexpr int kGradientBuffers = 2;
 
+enum class Goal : std::uint8_t { kFastest, kAnyThatFits };
+
 // One request, however many plans are tried out for it.
 class Proposer {
  public:
-  explicit Proposer(const PlanRequest& request)
+  explicit Proposer(const PlanRequest& request, Goal goal = Goal::kFastest)
       : request_(request),
+        goal_(goal),
         dataflow_(std::make_shared<const Dataflow>(request.dataflow)),
         costs_(with_mesh_seconds(costs_for(request), request.mesh)),
         with_weights_(layers_with_weights(costs_)),
@@ -92,6 +95,7 @@ class Proposer {
     for (const Partition& cut : all_cuts(reduce, tiers)) {
       Plan plan = best_window({.partition = cut, .reduce = reduce, .tiers = tiers});
       if (!best || better(plan, *best)) best = std::move(plan);
+      if (is_enough(*best)) break;
     }
     STRATA_CHECK(best, "plan.best");  // a cut without a cap is always found
     best->reduce_reason = reason;
@@ -117,6 +121,8 @@ class Proposer {
                      share(host_bytes(plan.ledger), plan.memory.host),
                      share(disk_bytes(plan.ledger), plan.memory.disk.bytes)});
   }
+
+  bool is_enough(const Plan& plan) const { return goal_ == Goal::kAnyThatFits && fits(plan); }
 
   RecomputeMode mode() const { return request_.memory.recompute; }
   std::int64_t device_bytes() const { return request_.memory.device.count; }
@@ -194,7 +200,11 @@ class Proposer {
     if (mode() != RecomputeMode::kAuto || fits(plan)) return plan;
     choices.recompute = recompute_all(costs_);
     Plan full = evaluate(choices);
-    if (peak_bytes(full.ledger) > kHopeless * static_cast<double>(device_bytes())) return full;
+    if (is_enough(full)) return full;
+    const auto peak = static_cast<double>(peak_bytes(full.ledger));
+    if (peak > kHopeless * static_cast<double>(device_bytes())) return full;
+    if (goal_ == Goal::kAnyThatFits && peak_bytes(full.ledger) - most_run_again() > device_bytes())
+      return full;
 
     std::vector<int> rank_of_layer;
     for (int l = 0; l < dataflow_->num_layers; ++l)
@@ -206,6 +216,16 @@ class Proposer {
     choices.recompute =
         choose_recompute(costs_for(request_), rank_of_layer, device_bytes(), ledger_of);
     return evaluate(choices);
+  }
+
+  // What a layer needs at most while it runs again, and would not if it did not: beyond that nothing is freed by
+  // keeping more.
+  std::int64_t most_run_again() const {
+    std::vector<std::int64_t> bytes;
+    for (const LayerCost& layer : costs_.layers) bytes.push_back(layer.forward_transient_bytes);
+    for (std::size_t v = 0; v < costs_.values.size(); ++v)
+      bytes[dataflow_->values[v].producer] += costs_.values[v].bytes;
+    return std::ranges::max(bytes);
   }
 
   std::vector<Partition> all_cuts(ReduceMode reduce, const TierPlacement& tiers) const {
@@ -242,6 +262,7 @@ class Proposer {
   }
 
   const PlanRequest& request_;
+  Goal goal_;
   std::shared_ptr<const Dataflow> dataflow_;
   CostTable costs_;  // with the mesh's seconds
   LayerSet with_weights_;
@@ -327,11 +348,13 @@ Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
   return chosen;
 }
 
-Plan propose(const PlanRequest& request) {
-  const Proposer proposer(request);
+namespace {
+
+Plan propose(const PlanRequest& request, Goal goal) {
+  const Proposer proposer(request, goal);
   PlanRequest performed = request;
   performed.recording = RecordingPlan::kNever;
-  const Proposer performer(performed);
+  const Proposer performer(performed, goal);
   const bool trains = request.schedule != ScheduleKind::kForward;
   const std::vector<TierPlacement> placements = tier_placements(request.memory, trains);
   STRATA_CHECK(!placements.empty(), "plan.propose");  // check_memory() refuses those
@@ -357,5 +380,11 @@ Plan propose(const PlanRequest& request) {
   }
   return std::move(*best);
 }
+
+}  // namespace
+
+Plan propose(const PlanRequest& request) { return propose(request, Goal::kFastest); }
+
+Plan first_that_fits(const PlanRequest& request) { return propose(request, Goal::kAnyThatFits); }
 
 }  // namespace strata

@@ -184,7 +184,7 @@ bool is_hopeless(const PlanRequest& request) {
 
 bool fits_in(Alternative& alternative, std::int64_t device_bytes) {
   alternative.request.memory.device.count = device_bytes;
-  return !is_hopeless(alternative.request) && fits(propose(alternative.request));
+  return !is_hopeless(alternative.request) && fits(first_that_fits(alternative.request));
 }
 
 // Where no device is large enough for what has to live on the host and the disk.
@@ -206,7 +206,7 @@ Alternative with_enough_beside(Alternative from) {
 // By bisection between what is known not to fit and what is, to half a per cent.
 Alternative with_smallest_budget(Alternative from) {
   from = with_enough_beside(std::move(from));
-  if (!is_hopeless(from.request) && fits(propose(from.request))) return from;
+  if (!is_hopeless(from.request) && fits(first_that_fits(from.request))) return from;
   std::int64_t low = from.request.memory.device.count;
   std::int64_t high = rounded_up(peak_bytes(propose(from.request).ledger));
   while (!fits_in(from, high)) high += high / 64 + 1;
@@ -224,7 +224,7 @@ Alternative with_smallest_budget(Alternative from) {
 
 std::string nearest_fix(const PlanRequest& request) {
   for (const Alternative& alternative : alternatives(request)) {
-    if (!is_hopeless(alternative.request) && fits(propose(alternative.request)))
+    if (!is_hopeless(alternative.request) && fits(first_that_fits(alternative.request)))
       return alternative.text();
   }
   const Alternative same{.request = request, .settings = {}};

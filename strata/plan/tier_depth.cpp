@@ -3,6 +3,7 @@
 #include "strata/plan/tier_depth.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -96,24 +97,86 @@ TierChoice choice_of(Tier tier) {
                                : TierChoice::kDisk;
 }
 
+// What a model of more layers needs of each tier that has a budget.
+struct Probe {
+  int copies = 0;
+  std::array<std::int64_t, 3> bytes{};
+};
+
+// Bytes grow almost evenly with the layers, so two models say where a budget ends, and a few beside that place are
+// tried instead of all that bisection would try: those that nearly fit take longest.
+class DepthSearch {
+ public:
+  DepthSearch(const PlanRequest& request, const Block& block)
+      : request_(request),
+        block_(block),
+        budgets_{request.memory.device.count, request.memory.host.count,
+                 request.memory.disk.bytes.count},
+        most_(std::max(1, kMostLayers - request.dataflow.num_layers)),
+        high_(most_ + 1) {}
+
+  // Copies of the block that fit, at most; -1: not even none.
+  int operator()() {
+    if (!holds(0)) return -1;
+    const Probe none = last_;
+    if (holds(std::min(std::max(kFirst, request_.dataflow.num_layers), most_))) {
+      for (int i = 0; i < kEstimates && is_open(); ++i) holds(reach(none));
+    }
+    const bool from_above = !is_open();
+    for (int step = 1; high_ - low_ > 1; step *= 2) {
+      const int tried = from_above ? high_ - step : low_ + step;
+      if (holds(std::clamp(tried, low_ + 1, high_ - 1)) == from_above) break;
+    }
+    while (high_ - low_ > 1) holds(low_ + (high_ - low_) / 2);
+    return low_;
+  }
+
+  bool holds_all() const { return low_ == most_; }
+
+ private:
+  static constexpr int kFirst = 32;
+  static constexpr int kEstimates = 4;
+
+  // Whether nothing was found yet that does not fit.
+  bool is_open() const { return high_ > most_ && low_ < most_; }
+
+  bool holds(int copies) {
+    const Plan plan = first_that_fits(with_copies(request_, block_, copies));
+    last_ = {copies, {peak_bytes(plan.ledger), host_bytes(plan.ledger), disk_bytes(plan.ledger)}};
+    const bool fit = fits(plan);
+    (fit ? low_ : high_) = copies;
+    return fit;
+  }
+
+  // By the bytes of two that fit, `none` and the last one.
+  int reach(const Probe& none) const {
+    double copies = most_;
+    for (std::size_t tier = 0; tier < budgets_.size(); ++tier) {
+      const auto grown = static_cast<double>(last_.bytes[tier] - none.bytes[tier]);
+      if (budgets_[tier] == 0 || grown <= 0) continue;
+      const auto room = static_cast<double>(budgets_[tier] - none.bytes[tier]);
+      copies = std::min(copies, last_.copies * room / grown);
+    }
+    return std::clamp(static_cast<int>(copies), low_ + 1, high_ - 1);
+  }
+
+  const PlanRequest& request_;
+  const Block& block_;
+  std::array<std::int64_t, 3> budgets_;  // device, host, disk; 0: none
+  int most_;
+  int low_ = 0, high_;  // what fits, and what does not or is not tried
+  Probe last_;
+};
+
 TierDepth depth_of(const PlanRequest& request, const Block& block) {
   TierDepth depth;
-  const int own = request.dataflow.num_layers;
-  const auto holds = [&](int copies) { return fits(propose(with_copies(request, block, copies))); };
-  if (!holds(0)) return depth;
-  int low = 0, high = std::max(1, own);
-  while (own + high <= kMostLayers && holds(high)) {
-    low = high;
-    high *= 2;
-  }
-  depth.any = own + high > kMostLayers;
-  while (!depth.any && high - low > 1) {
-    const int middle = low + (high - low) / 2;
-    (holds(middle) ? low : high) = middle;
-  }
-  depth.layers = own + low;
+  DepthSearch search(request, block);
+  const int copies = search();
+  if (copies < 0) return depth;
+  depth.any = search.holds_all();
+  depth.layers = request.dataflow.num_layers + copies;
   const CostTable& costs = costs_for(request);
-  std::int64_t bytes = low * costs.layers[block.layer].weight_bytes;
+  std::int64_t bytes = copies * costs.layers[block.layer].weight_bytes;
   for (const LayerCost& layer : costs.layers) bytes += layer.weight_bytes;
   depth.parameters = static_cast<double>(bytes) / costs.weight_element_bytes;
   return depth;

@@ -1,7 +1,7 @@
 /// Finds the deepest model of a request's own shape that each tier holds: more of the layers that it
 /// has most of, under the same budgets.
 ///
-/// Cost  about 2 log2(depth) proposals a tier.
+/// Cost  about six proposals a tier, each to the first plan that fits.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -4,6 +4,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/plan/example_models_test.h"
+#include "strata/plan/proposal.h"
 
 namespace strata {
 namespace {
@@ -90,6 +91,62 @@ TEST(LargestDepths, GoOnOnTheDisk) {
   EXPECT_EQ(depths[3].layers, (80000 - 32 * 1024) / 1000 + 2);
   request.memory.disk.bytes.count = 30 * 4 * 4096;
   EXPECT_EQ(largest_depths(request)[3].layers, 30 + 2);
+}
+
+// Whatever the search tries on the way: what propose() plans of it fits, and of one block more does not.
+TEST(LargestDepths, AreTheLastOnesThatArePlanned) {
+  for (const int ranks : {1, 2})
+    for (const std::int64_t device : {23, 41, 160, 307}) {
+      PlanRequest request = request_of(5);
+      request.shape = {ranks, 4};
+      request.memory.device.count = device * 1000;
+      request.memory.host.count = 3 * device * 1000;
+      request.memory.recompute = RecomputeMode::kAuto;
+      for (LayerCost& layer : request.costs_cheap.layers) layer.forward_transient_bytes = 700;
+      for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
+        const std::size_t index = tier == Tier::kDevice ? 0 : 1;
+        PlanRequest fixed = request;
+        fixed.memory.weights = TierChoice::kDevice;
+        fixed.memory.gradients = fixed.memory.states =
+            tier == Tier::kDevice ? TierChoice::kDevice : TierChoice::kHost;
+        const int copies = largest_depths(request)[index].layers - 7;
+        ASSERT_GE(copies, 0) << ranks << " " << device;
+        EXPECT_TRUE(fits(propose(deepened(fixed, copies)))) << ranks << " " << device;
+        EXPECT_FALSE(fits(propose(deepened(fixed, copies + 1)))) << ranks << " " << device;
+      }
+    }
+}
+
+TEST(LargestDepths, EndWhereNoMoreAreTried) {
+  PlanRequest request = request_of(2);
+  request.memory.device.count = 100'000'000;
+  const TierDepth depth = largest_depths(request)[0];
+  EXPECT_TRUE(depth.any);
+  EXPECT_EQ(depth.layers, 1 << 12);
+}
+
+// In front of one budget after another. One block keeps little and needs much while it runs, again more than at first:
+// where nothing else can be kept, it alone has to be.
+TEST(FirstThatFits, FitsWheneverAPlanDoes) {
+  int fit = 0, tried = 0;
+  for (const int ranks : {1, 2})
+    for (std::int64_t device = 50'000; device <= 150'000; device += 500, ++tried) {
+      PlanRequest request = request_of(4);
+      request.shape = {ranks, 4};
+      request.memory.device.count = device;
+      MemoryOptions& memory = request.memory;
+      memory.recompute = RecomputeMode::kAuto;
+      memory.weights = memory.gradients = memory.states = memory.activations = TierChoice::kDevice;
+      for (LayerCost& layer : request.costs_cheap.layers) layer.saved_bytes = 20'000;
+      request.costs_cheap.layers[2].saved_bytes = 300;
+      request.costs_cheap.layers[2].forward_transient_bytes = 50'000;
+      for (ValueCost& value : request.costs_cheap.values) value.bytes = 1000;
+      const bool fits_somehow = fits(propose(request));
+      EXPECT_EQ(fits(first_that_fits(request)), fits_somehow) << ranks << " " << device;
+      fit += fits_somehow;
+    }
+  EXPECT_GT(fit, tried / 4);
+  EXPECT_LT(fit, tried);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 // its way: choosing among the others costs a few more fetches and lets every one of them overlap.
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include "strata/schedule/passes.h"
@@ -194,31 +193,36 @@ Schedule with_prefetches(Schedule schedule, const Dataflow& dataflow, const Part
 }
 
 Schedule with_activation_offloads(Schedule schedule, const TierLayout& tiers) {
+  if (std::ranges::none_of(tiers.layers, &LayerTiers::offloads_activations)) return schedule;
+  constexpr std::size_t kNone = -1;
+  const auto layers = tiers.layers.size();
   for (Program& program : schedule.programs) {
-    std::map<std::pair<int, int>, std::size_t>
-        forwards;                                 // (layer, micro-batch): its compute action
-    std::vector<std::size_t> computes;            // positions
-    std::map<std::size_t, Action> behind, ahead;  // of a position
+    std::vector<std::size_t> forwards(layers * schedule.num_micro_batches);  // compute actions
+    std::vector<std::size_t> computes;                                       // positions
+    // Per position: that of the recompute whose inputs leave behind it, or come back ahead of it.
+    std::vector<std::size_t> behind(program.size(), kNone), ahead(program.size(), kNone);
     for (std::size_t i = 0; i < program.size(); ++i) {
-      Action action = program[i];
+      const Action& action = program[i];
       if (!is_compute(action.op)) continue;
       computes.push_back(i);
       if (!tiers[action.layers.begin].offloads_activations()) continue;
-      const std::pair run(action.layers.begin, action.micro_batch);
-      if (action.op == Op::kForward) forwards[run] = computes.size() - 1;
-      if (action.op != Op::kRecompute) continue;
-      const std::size_t forward = forwards.at(run), recompute = computes.size() - 1;
-      if (recompute == forward + 1) continue;
-      action.op = Op::kOffloadActivations;
-      behind[computes[forward]] = action;
-      action.op = Op::kFetchActivations;
-      ahead[computes[recompute - 1]] = action;
+      std::size_t& forward = forwards[action.micro_batch * layers + action.layers.begin];
+      const std::size_t here = computes.size() - 1;
+      if (action.op == Op::kForward) forward = here;
+      if (action.op != Op::kRecompute || here == forward + 1) continue;
+      behind[computes[forward]] = i;
+      ahead[computes[here - 1]] = i;
     }
     Program full;
+    const auto add = [&](Op op, std::size_t recompute) {
+      if (recompute == kNone) return;
+      full.push_back(program[recompute]);
+      full.back().op = op;
+    };
     for (std::size_t i = 0; i < program.size(); ++i) {
-      if (const auto found = ahead.find(i); found != ahead.end()) full.push_back(found->second);
+      add(Op::kFetchActivations, ahead[i]);
       full.push_back(program[i]);
-      if (const auto found = behind.find(i); found != behind.end()) full.push_back(found->second);
+      add(Op::kOffloadActivations, behind[i]);
     }
     program = std::move(full);
   }
