@@ -30,55 +30,22 @@
 /// On the host: weights, gradients and states of layers that it updates, for the whole step, but for those
 /// that live on disk, which pass through its staging (disk/staging.h).
 ///
-/// On a GPU (plan/gpu_costs.h), beside all that: the driver's context, what libraries keep, and the rounding of
-/// buffers that stay to the allocator's blocks. A recorded segment has a pool of its own, as large as what the
-/// segment at most held of its own making, for ever: where a program is several segments, their pools together
-/// may be more than what it holds at a time.
+/// On a GPU (plan/gpu_costs.h), beside all that: the driver's context, what libraries keep, the pools of
+/// recorded segments (segment_pools.h), and the rounding of buffers that stay to the allocator's blocks.
 ///
 /// Units   bytes; those of a micro-batch scale with its size and are rounded to whole ones.
 /// Cost    linear in the number of (action, layer) pairs.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "strata/plan/byte_changes.h"
+#include "strata/plan/byte_kinds.h"
 #include "strata/plan/shard_bytes.h"
 #include "strata/plan/simulator.h"
 
 namespace strata {
-
-enum class ByteKind : std::uint8_t {
-  kWeights,
-  kGradients,
-  kStates,
-  kReplicas,
-  kSaved,
-  kValues,
-  kTransients,
-  kBuffers,
-  kBatch,
-  kContext,     ///< of a GPU's driver
-  kWorkspaces,  ///< what a GPU's libraries keep
-  kPools,       ///< of recorded segments, beyond what is held at a time
-  kRounding,    ///< of the buffers that stay, to the blocks of a GPU's allocator
-};
-inline constexpr int kNumByteKinds = 13;
-const char* name_of(ByteKind kind);
-
-struct ByteTable {
-  std::array<std::int64_t, kNumByteKinds> bytes{};
-  std::int64_t& operator[](ByteKind kind) { return bytes[static_cast<int>(kind)]; }
-  std::int64_t operator[](ByteKind kind) const { return bytes[static_cast<int>(kind)]; }
-  std::int64_t total() const;
-  /// Of it, what tensors asked for: the rest is no account's (device/account.h), but takes room on the device.
-  std::int64_t charged() const;
-};
-
-struct MemoryPoint {
-  double seconds = 0;
-  std::int64_t bytes = 0;
-};
 
 struct RankLedger {
   std::int64_t peak_bytes = 0;

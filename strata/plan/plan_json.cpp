@@ -140,7 +140,7 @@ json to_json(const Plan& plan) {
                      {"fetch_wait_seconds", rank.fetch_wait_seconds},
                      {"offload_wait_seconds", rank.offload_wait_seconds},
                      {"launch_wait_seconds", rank.launch_wait_seconds},
-                     {"launches", launches_of(plan, r)},
+                     {"launches", rank.launches},
                      {"recorded_segments", plan.recorded.empty() ? 0 : plan.recorded[r].size()},
                      {"timeline", timeline_of(rank)},
                      {"lanes", lanes_of(rank)},

@@ -227,13 +227,13 @@ std::string rows_line(const Plan& plan) {
 std::string launch_line(const Plan& plan) {
   if (plan.costs.launch.kernel <= 0) return "";
   double waited = 0;
-  for (const RankTimeline& rank : plan.simulation.ranks)
+  int kernels = 0;
+  for (const RankTimeline& rank : plan.simulation.ranks) {
     waited = std::max(waited, rank.launch_wait_seconds);
+    kernels = std::max(kernels, rank.launches);
+  }
   std::size_t segments = 0;
   for (const std::vector<Segment>& rank : plan.recorded) segments = std::max(segments, rank.size());
-  std::int64_t kernels = 0;
-  for (int rank = 0; rank < plan.schedule().num_ranks(); ++rank)
-    kernels = std::max(kernels, launches_of(plan, rank));
   return "launches   " +
          (segments > 0 ? counted(segments, "recorded segment") : std::string("nothing recorded")) +
          ", " + counted(kernels, "kernel") + " given one by one; the device waits " +

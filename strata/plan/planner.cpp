@@ -2,7 +2,6 @@
 // decisions travel as a line of JSON, and each process makes the same programs of them.
 #include "strata/plan/planner.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "strata/plan/proposal.h"
@@ -65,25 +64,6 @@ double flops_utilisation(const Plan& plan) {
   for (int m = 0; m < plan.micro_batches; ++m) micro_batches += plan.costs.scale(m);
   // Costs are those of a tensor-parallel rank and of one replica, as are the ranks of the pipeline.
   return flops * micro_batches / (peak * plan.decisions().mesh.pp * seconds);
-}
-
-std::int64_t launches_of(const Plan& plan, int rank) {
-  const Program& program = plan.schedule().programs[rank];
-  const TierLayout& tiers = plan.decisions().tiers;
-  std::vector<bool> repeated(program.size());
-  if (!plan.recorded.empty())
-    for (const Segment& segment : plan.recorded[rank])
-      std::fill(repeated.begin() + static_cast<std::ptrdiff_t>(segment.begin),
-                repeated.begin() + static_cast<std::ptrdiff_t>(segment.end), true);
-  std::int64_t kernels = 0;
-  for (std::size_t position = 0; position < program.size(); ++position) {
-    if (repeated[position]) continue;
-    const Action& action = program[position];
-    for (int l = action.layers.begin; l < action.layers.end; ++l)
-      if (action.op != Op::kUpdate || !tiers[l].updates_on_host())
-        kernels += launches_of(plan.costs.layers[l], action.op);
-  }
-  return kernels;
 }
 
 LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs) {

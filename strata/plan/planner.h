@@ -48,6 +48,8 @@ struct PlanRequest {
   int update_threads = 0;          ///< of a rank's updates on the host; 0: all cores
   bool updates_measured = true;    ///< the costs' update seconds are those of the host
   RecordingPlan recording = RecordingPlan::kNever;  ///< where devices are given their work
+  int validation_shapes =
+      0;  ///< shapes of mini-batches that are evaluated beside training, and recorded
 };
 
 /// What the ranks will run, and what it is predicted to take.
@@ -84,9 +86,6 @@ StepAmount step_amount(const Plan& plan);
 /// Model FLOP/s utilisation: the operations of a forward and a backward (twice as many), of products alone
 /// and without what runs again, by what all devices could do by their data sheets in a step. 0: unknown.
 double flops_utilisation(const Plan& plan);
-
-/// Kernels that the rank's device is given one by one in a step, outside of recorded segments.
-std::int64_t launches_of(const Plan& plan, int rank);
 
 /// The table that the recompute mode chooses, without the mesh's seconds.
 const CostTable& costs_for(const PlanRequest& request);

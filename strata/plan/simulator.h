@@ -43,6 +43,7 @@ struct RankTimeline {
   double fetch_wait_seconds = 0;    ///< of it, compute that waited for weights
   double offload_wait_seconds = 0;  ///< of it, waiting for gradients to land on the host
   double launch_wait_seconds = 0;   ///< of it, in which a device waited to be given work
+  int launches = 0;                 ///< kernels given one by one, outside of recorded segments
   std::vector<LaneEvent> lanes;     ///< in the order of their start in the program
   std::vector<TraceEvent> events;   ///< one an action of the program, in its order; a receive's
                                     ///< event is its wait
@@ -85,9 +86,6 @@ struct LayerLanes {
 };
 /// Per layer; empty: the host updates none.
 using LaneSeconds = std::vector<LayerLanes>;
-
-/// Kernels that a device is given for one layer of an action.
-int launches_of(const LayerCost& layer, Op op);
 
 /// Per rank: what its device was given once and repeats; empty: every action is performed.
 using RecordedPrograms = std::vector<std::vector<Segment>>;

@@ -42,7 +42,7 @@ TEST(GpuPlan, PredictsWhatARecordedStepGainsFromCountsOfLaunches) {
     first += layer.backward_seconds;
   }
   constexpr int kKernels = 12 * (10 + 36) + 2 * (3 + 14);
-  ASSERT_EQ(launches_of(performed, 0), kKernels + 14 * kUpdateLaunches);
+  ASSERT_EQ(performed.simulation.ranks[0].launches, kKernels + 14 * kUpdateLaunches);
   const double host = 7e-6 * kKernels;
   ASSERT_GT(host, work);
   const double last =
@@ -50,7 +50,7 @@ TEST(GpuPlan, PredictsWhatARecordedStepGainsFromCountsOfLaunches) {
   EXPECT_NEAR(seconds(performed), host + std::max(last, 7e-6) + updates, 1e-9);
   EXPECT_NEAR(seconds(recorded), 10e-6 + work + updates, 1e-9);
   EXPECT_GE(seconds(performed) / seconds(recorded), 1.3);
-  EXPECT_EQ(launches_of(recorded, 0), 0);
+  EXPECT_EQ(recorded.simulation.ranks[0].launches, 0);
   // From 6.0 µs a launch on it is 1.3 times as fast.
   EXPECT_NEAR((1.3 * seconds(recorded) - updates) / kKernels, 6.0e-6, 0.1e-6);
 }

@@ -1,0 +1,220 @@
+// What each action does to the bytes of its rank. Part of Bookkeeper.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "strata/plan/bookkeeper.h"
+
+namespace strata {
+namespace {
+
+// What a rank adds up at a time of the others' gradients (comm/ordered_sum.cpp).
+constexpr std::int64_t kSumBytes = 1 << 17;
+
+}  // namespace
+
+void Bookkeeper::walk(const Action& action, double end_seconds) {
+  micro_batch_ = action.micro_batch;
+  const auto [begin, end] = action.layers;
+  switch (action.op) {
+    case Op::kForward:
+      for (int l = begin; l < end; ++l) forward(l);
+      break;
+    case Op::kRecompute:
+      for (int l = begin; l < end; ++l) recompute(l);
+      break;
+    case Op::kBackward:
+      for (int l = end; l-- > begin;) backward(l);
+      break;
+    case Op::kReceiveActivation:
+      references(action.value, rank_) = holders_.readers(action.value, rank_);
+      take_over(action, --references(action.value, action.peer) == 0, end_seconds);
+      break;
+    case Op::kReceiveGradient:
+      take_over(action, true, end_seconds);
+      break;
+    case Op::kReceiveTiedGradient:
+      look_with_transients(costs_.layers[action.consumer].replica_bytes);
+      break;
+    case Op::kPrefetchWeights:
+      for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shards_[l].fetched_weights);
+      look(rank_, position_);
+      break;
+    case Op::kReleaseWeights:
+      for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, -shards_[l].fetched_weights);
+      break;
+    case Op::kReduceGradients:
+      for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shards_[l].received);
+      look(rank_, position_);
+      break;
+    case Op::kAwaitGradients:
+      for (int l = begin; l < end; ++l) end_reduction(l);
+      break;
+    case Op::kOffloadActivations:
+      for (int l = begin; l < end; ++l) offload_activations(l);
+      break;
+    case Op::kFetchActivations:
+      for (int l = begin; l < end; ++l) fetch_activations(l);
+      break;
+    case Op::kOffloadGradients:
+      for (int l = begin; l < end; ++l) {
+        end_offload();
+        leaving_[rank_] = l;
+      }
+      break;
+    case Op::kReduceNormAndLoss:
+      end_offload();
+      break;
+    default:
+      break;
+  }
+}
+
+void Bookkeeper::forward(int layer) {
+  const LayerCost& cost = costs_.layers[layer];
+  for (const int v : placement_.outputs[layer]) {
+    add(ByteKind::kValues, value_bytes(v));
+    references(v, rank_) = holders_.readers(v, rank_) + holders_.ranks_served(v);
+  }
+  if (traits_.trains && !traits_.recompute.has(layer)) {
+    add(ByteKind::kSaved, scaled(cost.saved_bytes));
+  }
+  look_with_transients(forward_transients(cost));
+  for (const int v : placement_.outputs[layer]) free_unless_used(v);
+  if (!traits_.trains) release_inputs(layer);
+}
+
+void Bookkeeper::recompute(int layer) {
+  const LayerCost& cost = costs_.layers[layer];
+  if (fetched_.contains({layer, micro_batch_})) host_activations_[rank_] -= input_bytes(layer);
+  add(ByteKind::kSaved, scaled(cost.saved_bytes));
+  std::int64_t transients = forward_transients(cost);
+  for (const int v : placement_.outputs[layer]) transients += value_bytes(v);
+  look_with_transients(transients);
+}
+
+void Bookkeeper::backward(int layer) {
+  const LayerCost& cost = costs_.layers[layer];
+  for (const int v : placement_.inputs[layer]) {
+    if (dataflow_.values[v].differentiable) add(ByteKind::kValues, value_bytes(v));
+  }
+  hold_whole_gradient(layer);
+  look_with_transients(cost.backward_fixed_bytes +
+                       scaled(cost.backward_transient_bytes - cost.backward_fixed_bytes));
+  add(ByteKind::kSaved, -scaled(cost.saved_bytes));
+  for (const int v : placement_.outputs[layer]) {
+    const Value& value = dataflow_.values[v];
+    const auto gradients = static_cast<std::int64_t>(value.consumers.size());
+    if (value.differentiable) add(ByteKind::kValues, -gradients * value_bytes(v));
+  }
+  let_inputs_go(layer);
+}
+
+// The bytes of the one before go now: whoever offloads waits for that.
+void Bookkeeper::offload_activations(int layer) {
+  end_activation_offload();
+  activations_leaving_[rank_] = {layer, micro_batch_};
+  std::int64_t& host = host_activations_[rank_];
+  host += input_bytes(layer);
+  ledger_[rank_].host.activations = std::max(ledger_[rank_].host.activations, host);
+}
+
+void Bookkeeper::end_activation_offload() {
+  const auto [layer, micro_batch] = std::exchange(activations_leaving_[rank_], {-1, -1});
+  if (layer < 0) return;
+  const int now = std::exchange(micro_batch_, micro_batch);
+  release_inputs(layer);
+  micro_batch_ = now;
+}
+
+// A copy of the layer's own, whoever else reads the value.
+void Bookkeeper::fetch_activations(int layer) {
+  end_activation_offload();
+  add(ByteKind::kValues, input_bytes(layer));
+  fetched_.insert({layer, micro_batch_});
+  look(rank_, position_);
+}
+
+void Bookkeeper::let_inputs_go(int layer) {
+  if (fetched_.erase({layer, micro_batch_}) > 0) {
+    add(ByteKind::kValues, -input_bytes(layer));
+  } else {
+    release_inputs(layer);
+  }
+}
+
+std::int64_t Bookkeeper::input_bytes(int layer) const {
+  std::int64_t bytes = 0;
+  for (const int v : placement_.inputs[layer]) bytes += value_bytes(v);
+  return bytes;
+}
+
+// Beside the shard, which waits for the sum or has that of the micro-batches before.
+void Bookkeeper::hold_whole_gradient(int layer) {
+  if (shards_[layer].opened_gradients == 0 || open_[layer]) return;
+  open_[layer] = true;
+  add(whole_gradient_kind(layer), shards_[layer].opened_gradients);
+}
+
+void Bookkeeper::let_whole_gradient_go(int layer) {
+  if (!open_[layer]) return;
+  open_[layer] = false;
+  add(whole_gradient_kind(layer), -shards_[layer].opened_gradients);
+}
+
+void Bookkeeper::end_reduction(int layer) {
+  if (replicas_ > 1) look_with_transients(std::min(kSumBytes, shards_[layer].own_gradients));
+  add(ByteKind::kBuffers, -shards_[layer].received);
+  let_whole_gradient_go(layer);
+}
+
+// Its bytes are on the host; whoever waits for that lets the buffer go.
+void Bookkeeper::end_offload() {
+  if (leaving_[rank_] >= 0) let_whole_gradient_go(leaving_[rank_]);
+  leaving_[rank_] = -1;
+}
+
+ByteKind Bookkeeper::whole_gradient_kind(int layer) const {
+  return shards_[layer].shards.reduced_each ? ByteKind::kBuffers : ByteKind::kGradients;
+}
+
+// The receiver is charged from now on, and the sender no longer if it `lets_go`.
+void Bookkeeper::take_over(const Action& action, bool lets_go, double seconds) {
+  const std::int64_t bytes = value_bytes(action.value);
+  add(ByteKind::kValues, bytes);
+  look(rank_, position_);
+  if (lets_go && !sent_.holds_on(action.peer, rank_, bytes))
+    let_sent_go(action.peer, bytes, seconds);
+}
+
+void Bookkeeper::let_sent_go(int rank, std::int64_t bytes, double seconds) {
+  now_[rank][ByteKind::kValues] -= bytes;
+  changes_[rank].add(seconds, -bytes);
+}
+
+void Bookkeeper::release_inputs(int layer) {
+  for (const int v : placement_.inputs[layer]) {
+    --references(v, rank_);
+    free_unless_used(v);
+  }
+}
+
+void Bookkeeper::free_unless_used(int value) {
+  if (references(value, rank_) == 0) add(ByteKind::kValues, -value_bytes(value));
+}
+
+std::int64_t Bookkeeper::scaled(std::int64_t bytes) const {
+  return std::llround(static_cast<double>(bytes) * costs_.scale(micro_batch_));
+}
+
+std::int64_t Bookkeeper::forward_transients(const LayerCost& cost) const {
+  return cost.forward_fixed_bytes + scaled(cost.forward_transient_bytes - cost.forward_fixed_bytes);
+}
+
+void Bookkeeper::look_with_transients(std::int64_t bytes) {
+  now_[rank_][ByteKind::kTransients] = bytes;
+  look(rank_, position_);
+  now_[rank_][ByteKind::kTransients] = 0;
+}
+
+}  // namespace strata

@@ -1,0 +1,188 @@
+#include "strata/plan/rank_clock.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace strata {
+
+namespace {
+
+int launches_of(const LayerCost& layer, Op op) {
+  switch (op) {
+    case Op::kForward:
+    case Op::kRecompute:
+      return layer.forward_launches;
+    case Op::kBackward:
+      return layer.backward_launches;
+    case Op::kUpdate:
+      return layer.update_launches;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+RankClock::RankClock(int rank, SharedClock& shared, LaneState state)
+    : rank_(rank),
+      shared_(&shared),
+      launches_(shared.costs->launch,
+                shared.recorded->empty() ? nullptr : &(*shared.recorded)[rank]),
+      lanes_(shared, std::move(state), launches_.gives()) {}
+
+RankTimeline RankClock::take_timeline() {
+  timeline_.lanes = lanes_.take_events();
+  timeline_.launches = launches_.one_by_one();
+  return std::move(timeline_);
+}
+
+bool RankClock::ready(const Action& action) {
+  if (is_receive(action.op)) return shared_->arrivals.count(message_key(action, rank_)) != 0;
+  if (action.op != Op::kReduceNormAndLoss) return true;
+  if (shared_->collectives.size() == left_) shared_->collectives.emplace_back();
+  Collective& collective = shared_->collectives[left_];
+  if (came_ == left_) {
+    ++came_;
+    ++collective.ranks;
+    // The norm is that of the gradients where they are updated.
+    wait_for_offload(lanes_.offloads_end());
+    collective.last_seconds = std::max(collective.last_seconds, now_);
+  }
+  return collective.ranks == shared_->num_ranks;
+}
+
+void RankClock::perform(const Action& action) {
+  if (is_compute(action.op)) wait_for_fetch(lanes_.weights_of(action.layers, now_));
+  if (action.op == Op::kRecompute)
+    wait_for_fetch(lanes_.inputs_of(action.layers, action.micro_batch, now_));
+  const double begin = now_;
+  if (is_receive(action.op)) await(action);
+  now_ = end_of(action);
+  const double worked = now_ - begin;
+  if (launches_.gives()) behind_host(action, begin);
+  timeline_.events.push_back(event_of(action, begin));
+  timeline_.events.back().end_seconds = now_;
+  if (is_compute(action.op) || action.op == Op::kUpdate) timeline_.busy_seconds += worked;
+  if (is_send(action.op)) {
+    shared_->arrivals[message_key(action, rank_)] = {launches_.given(), now_,
+                                                     now_ + transfer_seconds(action)};
+  }
+}
+
+// Of an action that began then and would end now.
+void RankClock::behind_host(const Action& action, double begin) {
+  const int kernels = kernels_of(action);
+  if (kernels == 0) return;
+  const double work = now_ - begin;
+  now_ = launches_.end_of(timeline_.events.size(), kernels, begin, work);
+  timeline_.launch_wait_seconds += now_ - begin - work;
+  lanes_.add(LaneKind::kCompute, action.layers.begin, now_ - work, now_);
+}
+
+int RankClock::kernels_of(const Action& action) const {
+  int kernels = 0;
+  for (int l = action.layers.begin; l < action.layers.end; ++l)
+    if (action.op != Op::kUpdate || shared_->lanes_of(l) == nullptr)
+      kernels += launches_of(shared_->costs->layers[l], action.op);
+  return kernels;
+}
+
+// The host waits until it knows of the message, the device until it is there.
+void RankClock::await(const Action& action) {
+  const Arrival& arrival = shared_->arrivals.at(message_key(action, rank_));
+  launches_.wait(arrival.given);
+  if (launches_.gives())
+    lanes_.add(LaneKind::kCommunicate, action.consumer, arrival.sent, arrival.seconds);
+}
+
+double RankClock::end_of(const Action& action) {
+  const double overhead = shared_->costs->overhead_seconds;
+  if (is_compute(action.op)) return now_ + compute_seconds(action) + overhead;
+  if (is_receive(action.op)) {
+    return std::max(now_, shared_->arrivals.at(message_key(action, rank_)).seconds) + overhead;
+  }
+  const auto [begin, end] = action.layers;
+  const double scale = shared_->costs->scale(action.micro_batch);
+  double seconds = 0;
+  switch (action.op) {
+    case Op::kPrefetchWeights:
+      for (int l = begin; l < end; ++l) lanes_.fetch(l, now_);
+      break;
+    // There and back: each waits for the offload before.
+    case Op::kOffloadActivations:
+      wait_for_offload(lanes_.activations_end());
+      lanes_.offload_activations(begin, now_, scale);
+      break;
+    case Op::kFetchActivations:
+      wait_for_offload(lanes_.activations_end());
+      lanes_.fetch_activations(begin, action.micro_batch, now_, scale);
+      break;
+    case Op::kReduceGradients:
+      for (int l = begin; l < end; ++l) lanes_.reduce(l, now_);
+      break;
+    case Op::kAwaitGradients:  // where they live
+      now_ = lanes_.reduced(action.layers, now_);
+      for (int l = begin; l < end; ++l) lanes_.offload(l, now_);
+      break;
+    case Op::kOffloadGradients:
+      wait_for_offload(lanes_.offloads_end());
+      for (int l = begin; l < end; ++l) lanes_.offload(l, now_);
+      break;
+    case Op::kGatherWeights:
+      return lanes_.gather(action.layers, now_) + overhead;
+    case Op::kUpdate:
+      seconds = update(action.layers);
+      break;
+    case Op::kSendTiedWeight: {
+      const int owner = shared_->dataflow->ties[action.value].owner;
+      now_ = lanes_.own_weights_of({owner, owner + 1}, now_);
+      break;
+    }
+    case Op::kFetchRows:
+      seconds = shared_->costs->rows.rank_seconds + shared_->rows_wait_seconds;
+      break;
+    case Op::kReduceNormAndLoss:
+      return shared_->collectives[left_++].last_seconds + overhead;
+    default:
+      break;
+  }
+  return now_ + seconds + overhead;
+}
+
+// The seconds that it takes of the rank's own clock.
+double RankClock::update(LayerRange layers) {
+  double seconds = 0;
+  for (int l = layers.begin; l < layers.end; ++l) {
+    if (shared_->lanes_of(l) != nullptr) {
+      lanes_.update(l, now_, /*early=*/came_ == 0);
+    } else {
+      seconds += shared_->costs->layers[l].update_seconds;
+    }
+  }
+  return seconds;
+}
+
+double RankClock::compute_seconds(const Action& action) const {
+  return shared_->layer_seconds(action.layers, action.op == Op::kBackward) *
+         shared_->costs->scale(action.micro_batch);
+}
+
+double RankClock::transfer_seconds(const Action& action) const {
+  const CostTable& costs = *shared_->costs;
+  if (action.op == Op::kSendTiedGradient || action.op == Op::kSendTiedWeight) {
+    return shared_->tie_seconds_per_byte * costs.layers[action.consumer].replica_bytes;
+  }
+  return costs.values[action.value].transfer_seconds * costs.scale(action.micro_batch);
+}
+
+void RankClock::wait_for_fetch(double until) {
+  const double begin = std::exchange(now_, std::max(now_, until));
+  timeline_.fetch_wait_seconds += now_ - begin;
+}
+
+void RankClock::wait_for_offload(double until) {
+  const double begin = std::exchange(now_, std::max(now_, until));
+  timeline_.offload_wait_seconds += now_ - begin;
+}
+
+}  // namespace strata

@@ -1,0 +1,79 @@
+/// Holds what the clocks of a step's ranks have in common: what the step is made of, and the messages and
+/// collectives through which a rank's clock depends on the others'.
+///
+/// Units  seconds from the start of the step.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "strata/base/philox.h"
+#include "strata/plan/simulator.h"
+#include "strata/schedule/messages.h"
+
+namespace strata {
+
+/// Seconds of ranges of layers. A range of many layers recurs with every micro-batch and is summed
+/// once, in layer order.
+class ComputeSeconds {
+ public:
+  explicit ComputeSeconds(const CostTable& costs) : layers_(costs.layers) {}
+  double operator()(LayerRange range, bool backward);
+
+ private:
+  double sum(LayerRange range, bool backward) const;
+
+  const std::vector<LayerCost>& layers_;
+  std::array<std::unordered_map<std::uint64_t, double>, 2> known_;
+};
+
+struct MessageHash {
+  std::size_t operator()(const MessageKey& message) const {
+    std::uint64_t hash = 0;
+    for (const int part : message) hash = mix_key(hash, static_cast<std::uint64_t>(part));
+    return hash;
+  }
+};
+
+/// A message on its way.
+struct Arrival {
+  double given = 0;  ///< by its sender's host
+  double sent = 0;   ///< by its sender's device
+  double seconds = 0;
+};
+
+/// A collective of all ranks: how many have come, and when the last one did.
+struct Collective {
+  int ranks = 0;
+  double last_seconds = 0;
+};
+
+struct SharedClock {
+  const CostTable* costs = nullptr;
+  int num_ranks = 0;
+  double tie_seconds_per_byte = 0;
+  const CollectiveSeconds* collective_seconds = nullptr;
+  const LaneSeconds* lanes = nullptr;
+  std::vector<std::vector<int>> owners;  ///< per layer: of the tied weights it uses; empty: none
+  const Dataflow* dataflow = nullptr;
+  double rows_wait_seconds = 0;
+  ComputeSeconds layer_seconds;
+  const RecordedPrograms* recorded = nullptr;
+  std::unordered_map<MessageKey, Arrival, MessageHash> arrivals;
+  std::vector<Collective> collectives;
+
+  /// Null: the host does not update the layer.
+  const LayerLanes* lanes_of(int layer) const {
+    return lanes->empty() || !(*lanes)[layer].updates_on_host ? nullptr : &(*lanes)[layer];
+  }
+};
+
+/// All of these outlive it.
+SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow,
+                              const CostTable& costs, const CollectiveSeconds& collectives,
+                              const LaneSeconds& lanes, const RecordedPrograms& recorded);
+
+}  // namespace strata
