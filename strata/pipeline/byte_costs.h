@@ -35,8 +35,8 @@ struct CostRequest {
 /// Bytes exactly; seconds as FLOPs and, of updates, bytes at the given rates: enough to refuse what
 /// can't fit before anything is allocated. With passes, also what lies between products: each number that
 /// backward could need is written and read again in forward, and passes six times in backward: read, computed
-/// again, its gradient written, read and added up; logits six times in all. By the count of a GPT's block with its operators as they are
-/// (strata/nn/ops): 34 and 94 times its width a token, of 16 such numbers.
+/// again, its gradient written, read and added up; logits six times in all. By the count of a GPT's block with
+/// its operators as they are (strata/nn/ops): 34 and 94 times its width a token, of 16 such numbers.
 CostTable byte_costs(const Sequential& model, const CostRequest& request);
 
 }  // namespace strata

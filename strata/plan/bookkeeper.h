@@ -28,7 +28,8 @@ class Bookkeeper {
  public:
   Bookkeeper(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
              const CostTable& costs, const ShardLayout& shards, bool reads_in_place,
-             const TierLayout& tiers, const RecordedPrograms& recorded);
+             const TierLayout& tiers, const RecordedPrograms& recorded,
+             const std::vector<std::int64_t>& other_pools);
 
   void perform(ActionRef ref, const Action& action, const TraceEvent& event);
   Ledger take();

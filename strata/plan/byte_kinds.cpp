@@ -6,14 +6,14 @@ namespace strata {
 
 const char* name_of(ByteKind kind) {
   constexpr const char* kNames[kNumByteKinds] = {
-      "weights", "gradients", "states",  "replicas",   "saved", "values",  "transients",
-      "buffers", "batch",     "context", "workspaces", "pools", "rounding"};
+      "weights", "gradients", "states",  "replicas",   "saved", "values", "transients",
+      "buffers", "batch",     "context", "workspaces", "NCCL",  "pools",  "rounding"};
   return kNames[static_cast<int>(kind)];
 }
 
 bool is_charged(ByteKind kind) {
   using enum ByteKind;
-  return kind != kContext && kind != kPools && kind != kRounding;
+  return kind != kContext && kind != kCommunicators && kind != kPools && kind != kRounding;
 }
 
 std::int64_t ByteTable::total() const {

@@ -16,12 +16,13 @@ enum class ByteKind : std::uint8_t {
   kTransients,
   kBuffers,
   kBatch,
-  kContext,     ///< of a GPU's driver
-  kWorkspaces,  ///< what a GPU's libraries keep
-  kPools,       ///< of recorded segments, beyond what is held at a time
-  kRounding,    ///< of the buffers that stay, to the blocks of a GPU's allocator
+  kContext,        ///< of a GPU's driver
+  kWorkspaces,     ///< what a GPU's libraries keep
+  kCommunicators,  ///< what NCCL keeps
+  kPools,          ///< of recorded segments, beyond what is held at a time
+  kRounding,       ///< of the buffers that stay, to the blocks of a GPU's allocator
 };
-inline constexpr int kNumByteKinds = 13;
+inline constexpr int kNumByteKinds = 14;
 const char* name_of(ByteKind kind);
 
 /// Whether tensors ask for it: the rest is no account's (device/account.h), but takes room on the device.

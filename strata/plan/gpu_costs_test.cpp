@@ -238,7 +238,7 @@ TEST(Launches, OfTheSecondRankBeginWhenTheFirstHasSent) {
 // Rank 0 of two, two layers: a micro-batch's forward keeps 2 x 300 saved and the value between its layers, 100, and
 // holds that on its way out, 100; a backward makes the gradient of the value between, 100. In 1F1B the first two
 // forwards and the last two backwards are segments of their own, all others a backward and the forward behind it,
-// which cannot use what that let go.
+// which cannot use what that let go. Each gradient that it receives, 100, has a recorded place.
 TEST(Launches, OfSegmentsKeepPoolsThatAddUp) {
   const auto peak = [](RecordingPlan recording, int micro_batches) {
     return Step{.recording = recording, .ranks = 2, .micro_batches = micro_batches}
@@ -249,7 +249,7 @@ TEST(Launches, OfSegmentsKeepPoolsThatAddUp) {
     const RankLedger performed = peak(RecordingPlan::kNever, micro_batches);
     const RankLedger recorded = peak(RecordingPlan::kAlways, micro_batches);
     const std::int64_t fixed = performed.timeline.front().bytes;
-    const std::int64_t pools = std::int64_t{micro_batches} * 800 + 2 * 100;
+    const std::int64_t pools = std::int64_t{micro_batches} * (800 + 100) + 2 * 100;
     EXPECT_EQ(recorded.peak_bytes - fixed, pools) << micro_batches;
     EXPECT_EQ(recorded.at_peak[ByteKind::kPools], pools - (performed.peak_bytes - fixed));
     EXPECT_EQ(recorded.at_peak.total(), recorded.peak_bytes);
@@ -258,6 +258,25 @@ TEST(Launches, OfSegmentsKeepPoolsThatAddUp) {
     for (const MemoryPoint& point : recorded.timeline) most = std::max(most, point.bytes);
     EXPECT_EQ(most, recorded.peak_bytes);
   }
+}
+
+// One rank, one segment: a validation's, beside it, holds the value between two layers and the one behind it.
+TEST(Launches, OfValidationsKeepPoolsBesideTrainings) {
+  PlanRequest request = Step{.recording = RecordingPlan::kAlways}.request();
+  const RankLedger without = make_plan(request).ledger[0];
+  for (const int shapes : {1, 2}) {
+    request.validation_shapes = shapes;
+    const RankLedger with = make_plan(request).ledger[0];
+    EXPECT_EQ(with.at_peak[ByteKind::kPools], shapes * 2 * 100);
+    EXPECT_EQ(with.peak_bytes, without.peak_bytes + shapes * 2 * 100);
+    EXPECT_EQ(with.at_peak.charged(), without.at_peak.charged());
+  }
+  // The last layer is a loss: what training needs in its backward, a validation needs in its forward.
+  request.validation_shapes = 1;
+  request.costs_cheap.layers[3].backward_transient_bytes = 5000;
+  EXPECT_EQ(make_plan(request).ledger[0].at_peak[ByteKind::kPools], 100 + 5000);
+  request.recording = RecordingPlan::kNever;
+  EXPECT_EQ(make_plan(request).ledger[0].at_peak[ByteKind::kPools], 0);
 }
 
 // The first layers of a rank have no weights to update: its update's segment is given all the same, while the device

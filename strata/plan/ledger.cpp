@@ -35,7 +35,8 @@ std::int64_t padding(std::int64_t bytes, std::int64_t block) {
 Bookkeeper::Bookkeeper(const Schedule& schedule, const Dataflow& dataflow,
                        const Partition& partition, const CostTable& costs,
                        const ShardLayout& shards, bool reads_in_place, const TierLayout& tiers,
-                       const RecordedPrograms& recorded)
+                       const RecordedPrograms& recorded,
+                       const std::vector<std::int64_t>& other_pools)
     : dataflow_(dataflow),
       costs_(costs),
       placement_(dataflow, partition, schedule.rank_of_stage),
@@ -56,6 +57,7 @@ Bookkeeper::Bookkeeper(const Schedule& schedule, const Dataflow& dataflow,
     table[ByteKind::kBatch] = costs.batch_bytes;
     table[ByteKind::kContext] = costs.context_bytes;
     table[ByteKind::kWorkspaces] = costs.workspace_bytes;
+    table[ByteKind::kCommunicators] = costs.communicator_bytes;
   }
   find_copies();
   for (int l = 0; l < dataflow.num_layers; ++l) add_fixed(l);
@@ -63,7 +65,9 @@ Bookkeeper::Bookkeeper(const Schedule& schedule, const Dataflow& dataflow,
   for (int r = 0; r < schedule.num_ranks(); ++r) {
     changes_[r].add(0, now_[r].total());
     look(r, -1);
-    if (!recorded.empty()) pools_[r] = SegmentPools(recorded[r], now_[r].total());
+    if (!recorded.empty())
+      pools_[r] =
+          SegmentPools(recorded[r], now_[r].total(), other_pools.empty() ? 0 : other_pools[r]);
   }
 }
 
@@ -87,6 +91,7 @@ void Bookkeeper::perform(ActionRef ref, const Action& action, const TraceEvent& 
 
 Ledger Bookkeeper::take() {
   for (std::size_t r = 0; r < ledger_.size(); ++r) {
+    ledger_[r].pool_bytes = pools_[r].bytes();
     if (const std::int64_t more = pools_[r].beyond(ledger_[r].peak_bytes); more > 0) {
       ledger_[r].peak_bytes += more;
       ledger_[r].at_peak[ByteKind::kPools] = more;
@@ -132,8 +137,10 @@ void Bookkeeper::look(int rank, int position) {
 
 Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                    const CostTable& costs, const Simulation& simulation, const ShardLayout& shards,
-                   bool reads_in_place, const TierLayout& tiers, const RecordedPrograms& recorded) {
-  Bookkeeper books(schedule, dataflow, partition, costs, shards, reads_in_place, tiers, recorded);
+                   bool reads_in_place, const TierLayout& tiers, const RecordedPrograms& recorded,
+                   const std::vector<std::int64_t>& other_pools) {
+  Bookkeeper books(schedule, dataflow, partition, costs, shards, reads_in_place, tiers, recorded,
+                   other_pools);
   for (const ActionRef& ref : simulation.order) {
     books.perform(ref, schedule.programs[ref.rank][ref.position],
                   simulation.ranks[ref.rank].events[ref.position]);

@@ -30,7 +30,7 @@
 /// On the host: weights, gradients and states of layers that it updates, for the whole step, but for those
 /// that live on disk, which pass through its staging (disk/staging.h).
 ///
-/// On a GPU (plan/gpu_costs.h), beside all that: the driver's context, what libraries keep, the pools of
+/// On a GPU (plan/gpu_costs.h), beside all that: the driver's context, what libraries and NCCL keep, the pools of
 /// recorded segments (segment_pools.h), and the rounding of buffers that stay to the allocator's blocks.
 ///
 /// Units   bytes; those of a micro-batch scale with its size and are rounded to whole ones.
@@ -51,20 +51,23 @@ struct RankLedger {
   std::int64_t peak_bytes = 0;
   int peak_position = -1;  ///< in the rank's program; -1: before its first action
   ByteTable at_peak;
-  HostBytes host = {};                ///< all of its layers', the same at all times
-  HostBytes on_disk = {};             ///< of them, what lives on disk
-  std::int64_t disk_bytes = 0;        ///< what the disk needs for it, two slots each
+  std::int64_t pool_bytes = 0;  ///< of all recordings, for ever; of it, the peak has a part anyway
+  HostBytes host = {};          ///< all of its layers', the same at all times
+  HostBytes on_disk = {};       ///< of them, what lives on disk
+  std::int64_t disk_bytes = 0;  ///< what the disk needs for it, two slots each
   std::vector<MemoryPoint> timeline;  ///< ascending in time; an action's peak stands at its begin
 };
 
 /// One entry a rank; with replicas, a rank of the pipeline stands for each of its replicas.
 using Ledger = std::vector<RankLedger>;
 
-/// `simulation` is that of `schedule`; which layers run again is read from the programs.
+/// `simulation` is that of `schedule`; which layers run again is read from the programs. `other_pools`: per rank, of
+/// what else its device repeats beside this schedule; empty: nothing.
 Ledger make_ledger(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
                    const CostTable& costs, const Simulation& simulation,
                    const ShardLayout& shards = {}, bool reads_in_place = true,
-                   const TierLayout& tiers = {}, const RecordedPrograms& recorded = {});
+                   const TierLayout& tiers = {}, const RecordedPrograms& recorded = {},
+                   const std::vector<std::int64_t>& other_pools = {});
 
 /// Adds what lives off the device, of layers that hold `layers`.
 void add_tiers(Ledger& ledger, const Dataflow& dataflow, const LayerPlacement& placement,

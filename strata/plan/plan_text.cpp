@@ -240,6 +240,13 @@ std::string launch_line(const Plan& plan) {
          format_seconds(waited) + " for them\n";
 }
 
+std::string communicators_line(const Plan& plan) {
+  const std::int64_t bytes = plan.costs.communicator_bytes;
+  if (bytes == 0) return "";
+  return "NCCL       about " + format_bytes(bytes) +
+         " on every rank, estimated from what others saw\n";
+}
+
 std::string speed_line(const Plan& plan) {
   const StepAmount amount = step_amount(plan);
   if (plan.decisions().micro_batch <= 0 || plan.simulation.step_seconds <= 0) return "";
@@ -264,7 +271,7 @@ std::string plan_text(const Plan& plan, int columns) {
   const std::string disk = disk_table(plan.ledger, plan.memory.disk.bytes.count);
   if (!disk.empty()) text += disk + "\n";
   text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan) + offloaded_line(plan);
-  text += rows_line(plan) + launch_line(plan);
+  text += rows_line(plan) + launch_line(plan) + communicators_line(plan);
   text += "memory     " + format_bytes(peak_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.device.count > 0) text += ", budget " + format_bytes(plan.memory.device.count);
   text += "\npredicted  " + format_seconds(simulation.step_seconds) + " a step, bubble " +

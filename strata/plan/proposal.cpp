@@ -77,15 +77,14 @@ class Proposer {
     const Schedule& schedule = plan.schedule();
     const ShardLayout& shards = plan.steps.shards();
     const TierLayout& tiers = plan.decisions().tiers;
-    if (request_.recording != RecordingPlan::kNever && costs_.launch.kernel > 0) {
-      for (const Program& program : schedule.programs)
-        plan.recorded.push_back(recorded_segments(plan.steps, program));
-    }
+    if (request_.recording != RecordingPlan::kNever && costs_.launch.kernel > 0)
+      plan.recorded = recorded_programs(plan.steps, schedule);
     plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,
                                collective_seconds(costs_, shards, request_.mesh.rates.dp),
                                lane_seconds(plan, costs_), plan.recorded);
-    plan.ledger = make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation,
-                              shards, request_.mesh.reads_in_place, tiers, plan.recorded);
+    plan.ledger =
+        make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation, shards,
+                    request_.mesh.reads_in_place, tiers, plan.recorded, validation_pools(plan));
     if (!tiers.layers.empty()) add_traffic(plan);
     return plan;
   }
@@ -120,6 +119,45 @@ class Proposer {
     return std::max({share(peak_bytes(plan.ledger), plan.memory.device),
                      share(host_bytes(plan.ledger), plan.memory.host),
                      share(disk_bytes(plan.ledger), plan.memory.disk.bytes)});
+  }
+
+  static RecordedPrograms recorded_programs(const StepPlan& steps, const Schedule& schedule) {
+    RecordedPrograms recorded;
+    for (const Program& program : schedule.programs)
+      recorded.push_back(recorded_segments(steps, program));
+    return recorded;
+  }
+
+  // A loss makes in forward what training leaves to its backward.
+  CostTable evaluation_costs() const {
+    CostTable costs = costs_;
+    std::vector<bool> is_read(costs.layers.size());
+    for (const Value& value : dataflow_->values)
+      if (!value.consumers.empty()) is_read[value.producer] = true;
+    for (std::size_t l = 0; l < costs.layers.size(); ++l) {
+      LayerCost& layer = costs.layers[l];
+      if (is_read[l]) continue;
+      layer.forward_transient_bytes =
+          std::max(layer.forward_transient_bytes, layer.backward_transient_bytes);
+      layer.forward_fixed_bytes = std::max(layer.forward_fixed_bytes, layer.backward_fixed_bytes);
+    }
+    return costs;
+  }
+
+  // Per rank: what recordings of validations keep. A last mini-batch that is shorter keeps as much at most.
+  std::vector<std::int64_t> validation_pools(const Plan& plan) const {
+    if (plan.recorded.empty() || request_.validation_shapes == 0) return {};
+    const Schedule& schedule = plan.steps.proposed_evaluation(plan.micro_batches);
+    const RecordedPrograms recorded = recorded_programs(plan.steps, schedule);
+    const Partition& partition = plan.decisions().partition;
+    const CostTable costs = evaluation_costs();
+    const Ledger ledger = make_ledger(
+        schedule, *dataflow_, partition, costs, simulate(schedule, *dataflow_, partition, costs),
+        plan.steps.shards(), request_.mesh.reads_in_place, plan.decisions().tiers, recorded);
+    std::vector<std::int64_t> pools;
+    for (const RankLedger& rank : ledger)
+      pools.push_back(request_.validation_shapes * rank.pool_bytes);
+    return pools;
   }
 
   bool is_enough(const Plan& plan) const { return goal_ == Goal::kAnyThatFits && fits(plan); }

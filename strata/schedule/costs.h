@@ -67,7 +67,8 @@ struct CostTable {
   int weight_element_bytes = 4;
   std::int64_t batch_bytes = 0;    ///< the mini-batch's own tensors, on every rank that reads them
   std::int64_t context_bytes = 0;  ///< of a GPU's driver, on every rank; no tensor's
-  std::int64_t workspace_bytes = 0;   ///< what a GPU's libraries keep as tensors, on every rank
+  std::int64_t communicator_bytes = 0;  ///< of NCCL, on every rank; no tensor's
+  std::int64_t workspace_bytes = 0;     ///< what a GPU's libraries keep as tensors, on every rank
   std::int64_t allocation_block = 1;  ///< a GPU's allocator rounds every buffer up to these, bytes
   LaunchSeconds launch;
   RowsCost rows;

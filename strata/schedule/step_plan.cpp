@@ -97,6 +97,9 @@ const Schedule& StepPlan::evaluation(int micro_batches) const {
 const Schedule& StepPlan::proposed(int micro_batches) const {
   return state_->schedule(decisions().schedule, micro_batches, /*check=*/false);
 }
+const Schedule& StepPlan::proposed_evaluation(int micro_batches) const {
+  return state_->schedule(ScheduleKind::kForward, micro_batches, /*check=*/false);
+}
 
 void check_schedule(const Schedule& schedule, ScheduleKind kind, PipelineShape shape,
                     const ShardLayout& shards, const TierLayout& tiers, const Dataflow& dataflow,

@@ -52,8 +52,9 @@ class StepPlan {
   const Schedule& training(int micro_batches) const;
   const Schedule& evaluation(int micro_batches) const;
 
-  /// training(), not checked: for plans that are compared before one is chosen.
+  /// training() and evaluation(), not checked: for plans that are compared before one is chosen.
   const Schedule& proposed(int micro_batches) const;
+  const Schedule& proposed_evaluation(int micro_batches) const;
 
  private:
   struct State;

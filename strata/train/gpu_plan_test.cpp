@@ -6,6 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/plan/gpu_costs.h"
+#include "strata/plan/plan_text.h"
 #include "strata/train/planned_run.h"
 
 namespace strata {
@@ -117,8 +118,33 @@ TEST(GpuPlan, HasTheSumsOfAttention) {
             11 * std::int64_t{12} * kTokens * 64 * 4 + 2 * values);  // 11 groups of 12 fill 132
 }
 
-TEST(GpuPlan, RecordsOnOneRankWithoutPoolsAndSearchesMeshesWithTheMachinesRates) {
-  EXPECT_EQ(plan_of("train.graph=on").ledger[0].at_peak[ByteKind::kPools], 0);
+// Forward alone needs the logits of a chunk for a while, and what waits there for its turn.
+TEST(GpuPlan, HasThePoolOfAValidationBesideTrainings) {
+  const auto pools = [](const std::string& more) {
+    return plan_of("train.graph=on " + more).ledger[0].at_peak[ByteKind::kPools];
+  };
+  EXPECT_EQ(pools("data.validation_fraction=0"), 0);
+  const std::int64_t logits = std::int64_t{kTokens} * (kVocab * 2 + 8);
+  EXPECT_GE(pools(""), logits);
+  EXPECT_LT(pools(""), 2 * logits);
+  EXPECT_EQ(pools("train.mini_batch=3 train.validation_samples=7"),
+            2 * pools("train.mini_batch=3 train.validation_samples=6"));
+}
+
+// Two machines of eight, a process each: the replicas' sums are those of all ranks, as is the norm's.
+TEST(GpuPlan, HasWhatNcclKeepsBetweenMachines) {
+  const Plan inside = plan_of("train.mini_batch=8 mesh.dp=8");
+  const Plan across = plan_of("train.mini_batch=16 mesh.dp=16");
+  EXPECT_EQ(inside.ledger[0].at_peak[ByteKind::kCommunicators], 0);
+  const std::int64_t bytes = std::int64_t{15 * 2 * 12} << 20;
+  EXPECT_EQ(across.ledger[0].at_peak[ByteKind::kCommunicators], bytes);
+  EXPECT_EQ(across.ledger[0].at_peak.total(), across.ledger[0].peak_bytes);
+  EXPECT_LT(across.ledger[0].at_peak.charged(), across.ledger[0].peak_bytes - bytes);
+  EXPECT_NE(plan_text(across).find("NCCL       about 360.00 MiB on every rank"), std::string::npos);
+  EXPECT_EQ(plan_text(inside).find("NCCL"), std::string::npos);
+}
+
+TEST(GpuPlan, SearchesMeshesWithTheMachinesRates) {
   const MachineProfile h100 = find_machine("h100");
   Recipe recipe = parse_recipe(
       "model: {kind: gpt, layers: 4, width: 256, heads: 4, context: 128}\n"

@@ -14,6 +14,7 @@
 #include "strata/pipeline/probe.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/pipeline/processor.h"
+#include "strata/plan/communicator_bytes.h"
 #include "strata/plan/gpu_costs.h"
 #include "strata/train/rows_cost.h"
 #include "strata/train/trained_model.h"
@@ -136,6 +137,33 @@ MachineProfile with_device_of(const Recipe& recipe, MachineProfile machine) {
   return machine;
 }
 
+// Counted where a whole device is planned, as is the driver's context. Where nobody says how many, there is a process
+// a machine.
+std::int64_t communicators_of(const Recipe& recipe, const MachineProfile& machine, int processes) {
+  if (machine.device.kind != MachineKind::kCuda || machine.device.context.count == 0) return 0;
+  const Mesh mesh = recipe.mesh.mesh();
+  const std::int64_t devices = machine.peers.devices;
+  if (processes == 1 && devices > 0) processes = as_int((mesh.size() + devices - 1) / devices);
+  return communicator_bytes(mesh, as_int(recipe.mesh.shard_ranks),
+                            {.processes = processes, .devices = devices});
+}
+
+// Mini-batches are evaluated whole, but for the last one. Without a number of samples both are expected.
+int validation_shapes(const Recipe& recipe) {
+  if (recipe.recommender) return 0;  // scores go to the host one by one
+  const bool validates = !recipe.data.validation.empty() || recipe.data.validation_fraction > 0;
+  const std::int64_t samples = recipe.train.validation_samples, whole = recipe.train.mini_batch;
+  if (!validates) return 0;
+  return samples == 0 ? 2 : (samples >= whole ? 1 : 0) + (samples % whole > 0 ? 1 : 0);
+}
+
+// Ranks that share a GPU are performed: they would record one another.
+bool shares_device(const Recipe& recipe, int processes) {
+  const int ranks = (recipe.mesh.mesh().size() + processes - 1) / processes;
+  const int devices = recipe.device_kind() == DeviceKind::kCuda ? cuda_backend().count() : 0;
+  return devices > 0 && ranks > devices;
+}
+
 PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const MachineProfile& given,
                          int processes = 1) {
   const TrainOptions& train = recipe.train;
@@ -160,7 +188,10 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const Ma
       .updates_measured = false,
       .recording = train.graph == GraphMode::kOff  ? RecordingPlan::kNever
                    : train.graph == GraphMode::kOn ? RecordingPlan::kAlways
-                                                   : RecordingPlan::kIfItFits};
+                                                   : RecordingPlan::kIfItFits,
+      .validation_shapes = validation_shapes(recipe)};
+  request.costs_none.communicator_bytes = request.costs_cheap.communicator_bytes =
+      communicators_of(recipe, machine, processes);
   if (recipe.recommender)
     request.costs_none.rows = request.costs_cheap.rows = estimated_rows(recipe, machine);
   check_bytes(request.costs_none);
@@ -219,11 +250,12 @@ void check_threads(const Recipe& recipe) {
 MeshSearch search_mesh(const Recipe& recipe, const MachineProfile& machine) {
   MeshOptions asked = recipe.mesh;
   if (asked.ranks == 0 && asked.mesh().size() == 1) {
-    // `mesh: auto` alone: a rank for each process, or for each core of this one, or each GPU of a machine.
+    // `mesh: auto` alone: a rank for each process, or for each GPU of the machine, or each core of this one.
     const int processes = rendezvous_from_environment().processes;
-    const std::int64_t devices = machine.device.kind == MachineKind::kCuda
-                                     ? machine.peers.devices
-                                     : std::thread::hardware_concurrency();
+    const int gpus = recipe.device_kind() == DeviceKind::kCuda ? cuda_backend().count() : 0;
+    const std::int64_t devices = machine.device.kind == MachineKind::kCuda ? machine.peers.devices
+                                 : gpus > 0                                ? gpus
+                                            : std::thread::hardware_concurrency();
     asked.ranks = processes > 1 ? processes : std::max<std::int64_t>(1, devices);
   }
   return search_mesh(asked, mesh_limits(recipe), [&](const MeshOptions& mesh) {
@@ -293,6 +325,8 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes, const LogDat
   PlannedRun run = unplanned_run(recipe);
   PlanRequest request = plan_request(recipe, run.model, this_machine(recipe), processes);
   request.update_threads = run.threads_per_rank;
+  if (request.recording == RecordingPlan::kIfItFits && shares_device(recipe, processes))
+    request.recording = RecordingPlan::kNever;
   // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.
   run.plan = make_plan(request);
   if (!probe) return run;

@@ -82,7 +82,8 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
     const RankLedger& ledger = run.plan.ledger[planned_rank(run, rank)];
     ReportMemory memory{.predicted_peak = ledger.at_peak.charged()};
     for (int kind = 0; kind < kNumByteKinds; ++kind)
-      memory.kinds.emplace_back(name_of(static_cast<ByteKind>(kind)), ledger.at_peak.bytes[kind]);
+      if (is_charged(static_cast<ByteKind>(kind)))
+        memory.kinds.emplace_back(name_of(static_cast<ByteKind>(kind)), ledger.at_peak.bytes[kind]);
     if (!result.records.empty()) memory.measured_peak = result.records.back().peak_bytes[rank];
     input.memory.push_back(std::move(memory));
     if (run.plan.decisions().tiers.layers.empty()) continue;

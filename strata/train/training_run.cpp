@@ -55,9 +55,9 @@ TrainerOptions options_of(const RunState& state, BatchRows* rows, bool is_root) 
   options.rows = rows;
   options.disk.resume = holds_commits(state.request.resume);
   options.graph.shares_device = state.shares_device;
-  // Pools of recorded steps would not fit.
+  // Pools of recorded steps would not fit. Of a device that ranks share the machine says so itself.
   const Plan& plan = state.run.plan;
-  if (plan.costs.launch.kernel > 0 && plan.recorded.empty() &&
+  if (plan.costs.launch.kernel > 0 && plan.recorded.empty() && !state.shares_device &&
       options.graph.mode == GraphMode::kAuto)
     options.graph.mode = GraphMode::kOff;
   if (is_root)

@@ -135,6 +135,19 @@ class EmulatedGpu(ProgramTest):
         self.expect_equal(ours, {"memory__recompute": "none"}, {"memory__recompute": "full"}, {"mesh__pp": 2},
                           {"train__graph": "on"})
 
+    @unittest.skipIf(REAL, "there are as many as there are")
+    def test_plans_know_how_many_gpus_there_are(self):
+        self.environment["STRATA_EMULATED_GPUS"] = "2"
+        for ranks, recorded in ((2, True), (4, False)):  # those that share a GPU are performed
+            with self.subTest(ranks=ranks):
+                plan = self.succeed("plan", "recipe.yaml", "--estimate", *settings(mesh__pp=ranks))
+                self.assertEqual("recorded segments" in plan, recorded, plan)
+        self.environment["STRATA_EMULATED_GPUS"] = "3"  # not the processors
+        self.succeed("plan", "recipe.yaml", "--estimate", *settings(mesh__auto="true"),
+                     "--json", "plan.json")
+        mesh = json.loads((self.folder / "plan.json").read_text())["mesh"]
+        self.assertEqual(mesh["pp"] * mesh["dp"] * mesh["tp"], 3)
+
     def test_processes_without_nccl_give_what_threads_give(self):
         threads = self.train_losses(mesh__pp=2, mesh__dp=2)
         self.assertEqual(self.train_losses(mesh__pp=2, mesh__dp=2, launch=("launch", "-n", "2", "--")), threads)
