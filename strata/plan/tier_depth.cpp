@@ -112,12 +112,13 @@ class DepthSearch {
         block_(block),
         budgets_{request.memory.device.count, request.memory.host.count,
                  request.memory.disk.bytes.count},
-        most_(std::max(1, kMostLayers - request.dataflow.num_layers)),
+        most_(std::max(0, kMostLayers - request.dataflow.num_layers)),
         high_(most_ + 1) {}
 
   // Copies of the block that fit, at most; -1: not even none.
   int operator()() {
     if (!holds(0)) return -1;
+    if (most_ == 0) return 0;
     const Probe none = last_;
     if (holds(std::min(std::max(kFirst, request_.dataflow.num_layers), most_))) {
       for (int i = 0; i < kEstimates && is_open(); ++i) holds(reach(none));

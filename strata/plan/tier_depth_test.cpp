@@ -123,6 +123,10 @@ TEST(LargestDepths, EndWhereNoMoreAreTried) {
   const TierDepth depth = largest_depths(request)[0];
   EXPECT_TRUE(depth.any);
   EXPECT_EQ(depth.layers, 1 << 12);
+  // Of a model that is deeper than that only itself is.
+  const TierDepth deep = largest_depths(deepened(request, 5000))[0];
+  EXPECT_TRUE(deep.any);
+  EXPECT_EQ(deep.layers, 5004);
 }
 
 // In front of one budget after another. One block keeps little and needs much while it runs, again more than at first:
