@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
+#include "strata/device/account.h"
 #include "strata/device/device.h"
 #include "strata/nn/initialise.h"
 #include "strata/shard/peer_medium.h"
@@ -29,6 +30,15 @@ class ProgressReporter final : public Machine {
   int position_ = 0;
 };
 
+// What an action threw; memory and threads that are missing are the system's fault.
+Error error_of_action(const std::exception& error, const Device& device) {
+  const MemoryAccount* const account = current_memory_account(device.kind);
+  const Error found = account ? device_error(error, *account) : to_error(error);
+  if (found.kind() != ErrorKind::kInternal || dynamic_cast<const Error*>(&error)) return found;
+  return InternalError(
+      {.operation = "train.step", .what = "an operator failed", .got = error.what()});
+}
+
 // Runs the program; an error says at which action.
 void execute_located(const Program& program, Machine& stages, TraceLog& trace, Group& world) {
   ProgressReporter machine(stages, world);
@@ -40,15 +50,11 @@ void execute_located(const Program& program, Machine& stages, TraceLog& trace, G
   try {
     execution.advance();
     world.doing("the end of the step");
-  } catch (const Error& error) {
-    ErrorText text = error.text();
-    text.where += (text.where.empty() ? "" : ", ") + place();
-    throw_error({error.kind(), std::move(text)});
   } catch (const std::exception& error) {
-    throw InternalError({.operation = "train.step",
-                         .where = place(),
-                         .what = "an operator failed",
-                         .got = error.what()});
+    const Error found = error_of_action(error, world.device());
+    ErrorText text = found.text();
+    text.where += (text.where.empty() ? "" : ", ") + place();
+    throw_error({found.kind(), std::move(text)});
   }
 }
 

@@ -4,10 +4,17 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
+#include <new>
+#include <span>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
@@ -97,6 +104,30 @@ TEST(Step, FreesAMicroBatchAtItsBackward) {
     });
   }
   EXPECT_LT(peaks[1], peaks[0] + peaks[0] / 20);
+}
+
+// As libtorch's allocators throw it: not our bug, and no wrong recipe.
+TEST(Step, ThatExhaustsMemoryIsTheSystemsFault) {
+  const std::vector<std::pair<std::string, std::function<void()>>> cases{
+      {"the device is out of memory",
+       [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "tried to allocate 20 GiB"); }},
+      {"memory is exhausted", [] { throw std::bad_alloc(); }}};
+  for (const auto& [what, exhaust] : cases) {
+    const MeshCase c = small_gpt(0);
+    const Sequential model =
+        with_wrapped_layer(mesh_model(c), 1, [&](std::span<const at::Tensor>) { exhaust(); });
+    try {
+      run_ranks({.ranks = 1, .rendezvous = Rendezvous{}}, [&](Group& group, MemoryAccount&) {
+        Trainer trainer(model, mesh_plan(c, model), group, mesh_options(c));
+        trainer.initialise();
+        trainer.step(mesh_batch(c, 0), 1e-3);
+      });
+      FAIL() << "the error was lost";
+    } catch (const SystemError& error) {
+      EXPECT_EQ(error.text().what, what);
+      EXPECT_NE(error.text().where.find("position 0"), std::string::npos) << error.text().where;
+    }
+  }
 }
 
 TEST(Step, ThatStallsIsNamedWithRankAndAction) {
