@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -441,6 +442,68 @@ TEST(EmbedServer, AddressesThatCannotBe) {
   second.folder += "b";
   second.listen = server.address();
   EXPECT_THROW(EmbedServer taken(second), UserError);
+}
+
+ServerOptions another_for_test(const std::string& folder, const std::string& listen) {
+  ServerOptions options = options_for_test(folder, 0, 1, 1);
+  options.folder += "-another";
+  options.listen = listen;
+  return options;
+}
+
+std::vector<std::string> errors_of_a_taken_address(const std::vector<std::string>& addresses,
+                                                   const std::string& folder) {
+  std::vector<std::string> errors;
+  for (const std::string& address : addresses) try {
+      const EmbedServer taken(another_for_test(folder, address));
+    } catch (const UserError& error) {
+      const std::string text = error.what();
+      errors.push_back(text.substr(text.find("the server cannot")));
+    }
+  return errors;
+}
+
+TEST(EmbedServer, ATakenSocketIsRefusedAsATakenPortIs) {
+  const ScratchFolder scratch;
+  ServerOptions tcp = options_for_test(scratch.path(), 1, 2, 1);
+  tcp.listen = "127.0.0.1:0";
+  const EmbedServer one(options_for_test(scratch.path(), 0, 1, 1)), two(tcp);
+  const auto errors = errors_of_a_taken_address({two.address(), one.address()}, scratch.path());
+  ASSERT_EQ(errors.size(), 2u);
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_EQ(grpc_health(one.address(), {}), "SERVING");
+}
+
+TEST(EmbedServer, ASocketWithoutAServerIsTakenOver) {
+  const ScratchFolder scratch;
+  ServerProcesses servers(scratch.path(), 1, 1);
+  const std::string path = servers.address(0).substr(5);
+  while (!std::filesystem::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  servers.kill(0);
+  ASSERT_TRUE(std::filesystem::exists(path));
+  {
+    const EmbedServer server(another_for_test(scratch.path(), servers.address(0)));
+    EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(EmbedServer, RemovesItsOwnSocketAlone) {
+  const ScratchFolder scratch;
+  auto first = std::make_unique<EmbedServer>(options_for_test(scratch.path(), 0, 1, 1));
+  const std::string address = first->address();
+  std::filesystem::remove(address.substr(5));
+  const EmbedServer second(another_for_test(scratch.path(), address));
+  first.reset();
+  EXPECT_EQ(grpc_health(address, {}), "SERVING");
+}
+
+TEST(EmbedServer, AFileAtTheAddressStays) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.path() + "/text";
+  std::ofstream(path) << "mine";
+  EXPECT_EQ(errors_of_a_taken_address({"unix:" + path}, scratch.path()).size(), 1u);
+  EXPECT_EQ(std::filesystem::file_size(path), 4u);
 }
 
 // Authority, and a certificate of it for localhost; another authority with one.

@@ -13,6 +13,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/embed/wire/grpc_stream.h"
+#include "strata/embed/wire/socket_name.h"
 
 namespace strata {
 namespace {
@@ -82,12 +83,30 @@ class RowsService : public grpc::Service {
   GrpcHandlers handlers_;
 };
 
+[[noreturn]] void refuse_address(const std::string& listen) {
+  throw UserError({.operation = "embed.listen",
+                   .where = listen,
+                   .what = "the server cannot listen there",
+                   .expected = "HOST:PORT with a free port, or unix:PATH in a folder that is there",
+                   .fix = "end who has it, or choose another address"});
+}
+
+// Null for TCP.
+std::unique_ptr<SocketName> reserve_socket(const std::string& listen) {
+  if (!listen.starts_with("unix:")) return nullptr;
+  const std::string path = listen.substr(listen.starts_with("unix://") ? 7 : 5);
+  std::unique_ptr<SocketName> name = SocketName::reserve(path);
+  if (!name) refuse_address(listen);
+  return name;
+}
+
 }  // namespace
 
 struct GrpcServer::Parts {
   RowsService service;
   std::string host;
   int port = 0;
+  std::unique_ptr<SocketName> socket;
   std::unique_ptr<grpc::Server> server;
 };
 
@@ -95,6 +114,7 @@ GrpcServer::GrpcServer(const std::string& listen, const TlsFiles& tls, GrpcHandl
     : parts_(new Parts{.service = RowsService(std::move(handlers)),
                        .host = listen,
                        .port = 0,
+                       .socket = nullptr,
                        .server = nullptr}) {
   quieten();
   require_tls_beyond_machine(listen, tls);
@@ -108,8 +128,10 @@ GrpcServer::GrpcServer(const std::string& listen, const TlsFiles& tls, GrpcHandl
     options.pem_key_cert_pairs.push_back({texts.key, texts.certificate});
     credentials = grpc::SslServerCredentials(options);
   }
+  parts_->socket = reserve_socket(listen);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(listen, credentials, &parts_->port);
+  builder.AddListeningPort(parts_->socket ? "unix:" + parts_->socket->listen_path() : listen,
+                           credentials, &parts_->port);
   builder.RegisterService(&parts_->service);
   builder.SetMaxReceiveMessageSize(kLargestMessage);
   builder.SetMaxSendMessageSize(kLargestMessage);
@@ -119,15 +141,10 @@ GrpcServer::GrpcServer(const std::string& listen, const TlsFiles& tls, GrpcHandl
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   parts_->server = builder.BuildAndStart();
-  const bool unix_socket = listen.starts_with("unix:");
-  if (!parts_->server || (!unix_socket && parts_->port == 0))
-    throw UserError(
-        {.operation = "embed.listen",
-         .where = listen,
-         .what = "the server cannot listen there",
-         .expected = "HOST:PORT with a free port, or unix:PATH in a folder that is there",
-         .fix = "end who has it, or choose another address"});
-  if (!unix_socket) parts_->host = listen.substr(0, listen.rfind(':'));
+  const bool listens =
+      parts_->server && (parts_->socket ? parts_->socket->take() : parts_->port != 0);
+  if (!listens) refuse_address(listen);
+  if (!parts_->socket) parts_->host = listen.substr(0, listen.rfind(':'));
 }
 
 GrpcServer::~GrpcServer() { shut_down(); }
@@ -142,6 +159,7 @@ void GrpcServer::set_serving(bool serving) {
 }
 
 void GrpcServer::shut_down() {
+  parts_->socket.reset();
   parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   parts_->server->Wait();
 }
