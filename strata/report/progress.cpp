@@ -67,16 +67,20 @@ void Progress::update(const StepRecord& record, double now) {
   const double pause = options_.terminal ? kRewriteSeconds : options_.every_seconds;
   const bool due =
       by_steps ? record.step % options_.every_steps == 0 : now - printed_seconds_ >= pause;
-  if (!first && !last && !due) return;
+  // What was validated is rare, and is what a reader waits for: it stays.
+  const bool validated = record.validation_loss.has_value();
+  if (!first && !last && !due && !validated) return;
   printed_seconds_ = now;
 
   const std::string text = progress_text(record, options_.total_steps, left_seconds(record, now));
-  if (!options_.terminal) {
-    out_ << text << '\n' << std::flush;
+  if (options_.terminal && !validated) {
+    line_ = text;
+    rewrite();
     return;
   }
-  line_ = text;
-  rewrite();
+  clear();
+  line_.clear();
+  out_ << text << '\n' << std::flush;
 }
 
 void Progress::note(const std::string& text) {

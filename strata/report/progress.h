@@ -1,6 +1,7 @@
 /// Tells how training goes: one rewritten line on a terminal, plain lines elsewhere.
 ///
-/// Plain lines come for the first and the last step, and every so many steps or seconds in between.
+/// Plain lines come for the first and the last step, for every validation, on a terminal, too, and every
+/// so many steps or seconds in between.
 /// Nothing but printable text and line breaks ever reaches a pipe or a file.
 #pragma once
 

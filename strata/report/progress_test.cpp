@@ -61,6 +61,25 @@ TEST(Progress, WritesPlainLinesEverySoManySecondsWhenNoStepsAreAskedFor) {
   EXPECT_EQ(lines(out.str()), 5);  // the first, then at 10, 20, 30 and 40 seconds
 }
 
+TEST(Progress, WritesEveryValidationHoweverSoonItComes) {
+  StepRecord validated = at(2);
+  validated.validation_loss = 1.875;
+  for (const bool terminal : {false, true}) {
+    std::ostringstream out;
+    {
+      Progress progress(out, {.total_steps = 100, .terminal = terminal});
+      progress.update(at(1), 1000);
+      progress.update(validated, 1000.01);
+      progress.update(at(3), 1000.02);
+      progress.update(at(4), 1001);
+    }
+    const std::string text = out.str();
+    const std::size_t found = text.find("validation 1.8750");
+    ASSERT_NE(found, std::string::npos) << text;
+    EXPECT_LT(text.find('\n', found), text.find('\r', found)) << "it is not written over";
+  }
+}
+
 TEST(Progress, RewritesOneLineOnATerminal) {
   std::ostringstream out;
   {
