@@ -45,7 +45,7 @@ struct TrainArguments {
   /// else from the checkpoint of --resume.
   Recipe load() const;
 
-  /// The words behind "strata" that go on from `checkpoint` and are otherwise the same.
+  /// The words behind the program that go on from `checkpoint` and are otherwise the same.
   std::vector<std::string> resume_command(const std::string& checkpoint) const;
 };
 

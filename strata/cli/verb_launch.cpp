@@ -83,7 +83,7 @@ class SignalNotes {
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   // Other users of the machine reach loopback, too.
   if (!secret.empty()) ::setenv("STRATA_SECRET", secret.c_str(), 1);
-  std::vector<char*> argv{const_cast<char*>("strata")};
+  std::vector<char*> argv{program_invocation_name};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   ::execv("/proc/self/exe", argv.data());

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <iostream>
 #include <iterator>
@@ -52,6 +53,13 @@ std::string ranks_text(const PlannedRun& run, const World& world) {
   return text;
 }
 
+// What lives on disk is committed to its folder as the run goes.
+bool keeps_model(const Recipe& recipe, const PlannedRun& run) {
+  const bool on_disk = std::ranges::any_of(
+      run.plan.ledger, [](const RankLedger& rank) { return rank.disk_bytes > 0; });
+  return !recipe.train.checkpoint_folder.empty() || (on_disk && !recipe.memory.disk.path.empty());
+}
+
 void print_start(const Recipe& recipe, const PlannedRun& run, const World& world) {
   std::cout << "model    " << format_count(static_cast<double>(run.model.num_weights()))
             << " weights in " << run.model.num_layers() << " layers\n"
@@ -61,6 +69,10 @@ void print_start(const Recipe& recipe, const PlannedRun& run, const World& world
             << "step     predicted " << format_seconds(run.plan.simulation.step_seconds)
             << ", bubble " << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
             << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
+  if (!keeps_model(recipe, run))
+    std::cout << "saved    nothing: the model is lost at the end unless train.checkpoint_folder "
+                 "names a place"
+              << std::endl;
 }
 
 // At the pace of this run: disks wear.
@@ -217,7 +229,8 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
   if (from.empty()) {
     std::cout << "resume   from nothing: train.checkpoint_folder names no place to save to\n";
   } else {
-    std::cout << "resume   strata " << shell_text(arguments.resume_command(from)) << '\n';
+    std::cout << "resume   " << shell_text({program_invocation_name}) << ' '
+              << shell_text(arguments.resume_command(from)) << '\n';
   }
 }
 

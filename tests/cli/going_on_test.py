@@ -48,7 +48,7 @@ class FineTuning(ProgramTest):
         self.assertIn(f"stopped after step {done} of 300", out)
         [line] = [line for line in out.splitlines() if line.startswith("resume ")]
         words = shlex.split(line)
-        self.assertEqual(words[1:3], ["strata", "train"])
+        self.assertEqual(words[1:3], [PROGRAM, "train"])  # as it was started, so a shell finds it
         self.succeed(*words[2:])
         self.assertEqual(self.losses("its metrics.jsonl"), self.losses("whole.jsonl"))
 

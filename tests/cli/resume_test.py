@@ -70,6 +70,14 @@ class Resume(ProgramTest):
         self.succeed("train", "recipe.yaml", "--metrics", "part.jsonl", "--resume", "part", *steps)
         self.assertEqual(self.losses("part.jsonl"), self.losses("whole.jsonl"))
 
+    def test_a_run_that_saves_nothing_says_so_before_its_first_step(self):
+        says = "saved    nothing: the model is lost at the end unless train.checkpoint_folder"
+        self.assertNotIn(says, self.succeed("train", "recipe.yaml", *SAVE))
+        for resumed in ([], ["--resume", "saved/step-00000003"]):
+            out = self.succeed("train", "recipe.yaml", *resumed)
+            self.assertIn(says, out)
+            self.assertLess(out.index(says), out.index("step     measured"))
+
     def test_kill_at_any_moment_leaves_the_last_checkpoint_loadable(self):
         whole = self.train_whole()
         for moment in range(6):
