@@ -30,8 +30,9 @@ class LineWriter {
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
 
-  template <typename Fields>
-  void add(const Fields& fields, const std::string& place) {
+  // `place` is called for a refusal alone: finding a line costs reading all before it.
+  template <typename Fields, typename Place>
+  void add(const Fields& fields, const Place& place) {
     const std::size_t begin = pending_.size();
     bool first = true;
     for (const std::string_view field : fields) {
@@ -55,10 +56,11 @@ class LineWriter {
   }
 
  private:
-  void require_plain(std::string_view field, const std::string& place) const {
+  template <typename Place>
+  void require_plain(std::string_view field, const Place& place) const {
     if (field.find_first_of("\t\n") == std::string_view::npos && !field.ends_with('\r')) return;
     throw UserError({.operation = "tabular.write",
-                     .where = place,
+                     .where = place(),
                      .what = "TSV cannot hold a text with tabs or line ends",
                      .expected = "none of them",
                      .got = quote(field),
@@ -92,9 +94,10 @@ void write_samples(const SampleFile& from, std::int64_t first, std::int64_t coun
     writer.finish();
   } else if (path.ends_with(".csv") || path.ends_with(".tsv")) {
     LineWriter writer(path);
-    writer.add(from.columns(), "the names of the columns");
-    copy(from, first, count,
-         [&](std::int64_t sample, const auto& fields) { writer.add(fields, from.place(sample)); });
+    writer.add(from.columns(), [] { return std::string("the names of the columns"); });
+    copy(from, first, count, [&](std::int64_t sample, const auto& fields) {
+      writer.add(fields, [&] { return from.place(sample); });
+    });
     writer.finish();
   } else {
     throw UserError({.operation = "tabular.write",

@@ -145,6 +145,36 @@ TEST_F(RecordFileTest, LeavesNothingBehindWhereWritingFails) {
             "name it clicks.strata");
 }
 
+// A file that knows where its samples are, and how often that was asked.
+class AskedPlaces final : public SampleFile {
+ public:
+  explicit AskedPlaces(std::shared_ptr<const SampleFile> file) : file_(std::move(file)) {}
+  std::int64_t samples() const override { return file_->samples(); }
+  const std::vector<std::string>& columns() const override { return file_->columns(); }
+  void read(std::int64_t sample, SampleText& text) const override { file_->read(sample, text); }
+  std::string place(std::int64_t sample) const override {
+    ++asked;
+    return file_->place(sample);
+  }
+
+  mutable int asked = 0;
+
+ private:
+  std::string path() const override { return "asked"; }
+  std::shared_ptr<const SampleFile> file_;
+};
+
+// The place of a line of text takes reading every line before it.
+TEST_F(RecordFileTest, WritesTextWithoutLookingForItsLines) {
+  const AskedPlaces from(open_samples(write("a.csv", "a,b\n1,x\n2,y\n3,\"x\ty\"\n"), {}));
+  write_samples(from, 0, 3, folder_.path("out.csv"));
+  EXPECT_EQ(from.asked, 0);
+  EXPECT_TRUE(refusal([&] {
+                write_samples(from, 0, 3, folder_.path("out.tsv"));
+              }).where.ends_with("/a.csv:4"));
+  EXPECT_EQ(from.asked, 1);
+}
+
 TEST_F(RecordFileTest, GoesBackToCsv) {
   const auto records = open_records(converted(100));
   write_samples(*records, 0, 100, folder_.path("back.csv"));
