@@ -56,6 +56,11 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& purpose)
   return {mailboxes_, std::move(members), members_[rank_], id, account_, device_, communicators_};
 }
 
+void Group::fail(const Error& error) {
+  mailboxes_->fail_everywhere(
+      account_ && mailboxes_->world_size() > 1 ? located(error, account_->name()) : error);
+}
+
 Address Group::to(int peer, const MessageTag& tag) const {
   STRATA_CHECK(peer != rank_ && peer >= 0 && peer < size(), "comm.send");
   return {members_[rank_], members_[peer], id_, tag};

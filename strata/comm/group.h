@@ -28,6 +28,7 @@
 
 namespace strata {
 
+class Error;
 class MemoryAccount;
 class Mailboxes;
 
@@ -81,6 +82,10 @@ class Group {
   /// Says what this rank is about to do, e.g. ("forward", 17, 4), or what it is about to receive,
   /// ("activation", 17, 4): ranks that wait for it too long tell it (transport/watchdog.h).
   void doing(const char* what, int position = -1, int micro_batch = -1);
+
+  /// Ends every rank's waits for this one, which has failed. A rank says so before it unwinds: what is ended there may
+  /// wait for a device, and that for ranks which wait for this one.
+  void fail(const Error& error);
 
   /// Sums over ranks in rank order: the same bits on every rank and for any timing.
   void all_reduce(std::span<double> values);

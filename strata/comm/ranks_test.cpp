@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
+#include <future>
 #include <new>
 #include <thread>
 #include <utility>
@@ -85,6 +87,38 @@ TEST(ThreadRanks, AllStopWithTheFirstErrorWhenOneThrows) {
       EXPECT_EQ(error.text().operation, "test.fail");
     }
   }
+}
+
+// As a device whose work waits for another rank's is waited for when a rank unwinds.
+TEST(ThreadRanks, ThatSayTheyFailedEndOthersWaitsBeforeTheyUnwind) {
+  std::promise<void> ended;
+  bool in_time = false;
+  struct AtUnwind {
+    std::function<void()> work;
+    ~AtUnwind() { work(); }
+  };
+  try {
+    run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
+      if (group.rank() == 1) {
+        const AtUnwind say{[&] { ended.set_value(); }};
+        group.receive(0, {});  // never sent
+      }
+      const AtUnwind wait{[&] {
+        in_time =
+            ended.get_future().wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+      }};
+      try {
+        throw UserError({.operation = "test.fail", .what = "on purpose"});
+      } catch (const Error& error) {
+        group.fail(error);
+        throw;
+      }
+    });
+    FAIL() << "the error was lost";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().where, "rank 0");
+  }
+  EXPECT_TRUE(in_time);
 }
 
 TEST(ThreadRanks, TakeExhaustedMemoryForTheSystems) {

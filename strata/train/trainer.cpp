@@ -191,6 +191,8 @@ void Trainer::initialise_layer(const Lease& lease) {
   const LayerLayout& layout = lease.layout();
   const FlatRange shard = lease.placement().shard;
   const MasterWeights master = lease.master();
+  // Numbers on their way to the weights, before there is a step: no plan has room for them.
+  const UnchargedScope nobody;
   const bool in_place =
       shard.size() == layout.own_numel && !master.split() && master.weights.is_cpu();
   const at::Tensor whole =

@@ -85,11 +85,16 @@ class RankLoop {
   }
 
   void run() {
-    begin();
-    account_.reset_peak();
-    bool stopped = false;
-    while (trainer_.steps_done() < options_.steps && !stopped) stopped = step();
-    finish(stopped);
+    try {
+      begin();
+      account_.reset_peak();
+      bool stopped = false;
+      while (trainer_.steps_done() < options_.steps && !stopped) stopped = step();
+      finish(stopped);
+    } catch (const std::exception& error) {
+      group_.fail(device_error(error, account_));
+      throw;
+    }
   }
 
  private:
