@@ -169,7 +169,7 @@ class MemoryBars {
            " <em>predicted</em></span>";
     if (rank.measured_peak > 0) {
       row += "<span>" + format_bytes(rank.measured_peak) + " <em>measured, " +
-             signed_percent(peaks.error()) + "</em></span>";
+             signed_percent(peaks.difference()) + "</em></span>";
     }
     return row + "</div>";
   }

@@ -60,7 +60,7 @@ std::string tile(const std::string& name, const std::string& value, const std::s
 std::string prediction(const Compared& pair, const std::string& predicted) {
   if (pair.predicted <= 0) return "";
   if (pair.measured <= 0) return "predicted";
-  return "predicted " + predicted + ", " + signed_percent(pair.error());
+  return "predicted " + predicted + ", " + signed_percent(pair.difference());
 }
 
 std::string row(const std::string& name, const std::string& predicted, const std::string& measured,
@@ -114,8 +114,8 @@ std::string comparison(const ReportInput& input) {
   const Compared& step = input.step_seconds;
   if (step.predicted > 0 && step.measured > 0) {
     rows += row("Step time", format_seconds(step.predicted), format_seconds(step.measured),
-                signed_percent(step.error()));
-    const double points = 100 * (input.bubble.predicted - input.bubble.measured);
+                signed_percent(step.difference()));
+    const double points = 100 * (input.bubble.measured - input.bubble.predicted);
     rows += row("Bubble", percent(input.bubble.predicted), percent(input.bubble.measured),
                 (points < 0 ? "\u2212" : "+") + format_double(std::fabs(points), 1) + " points");
   }
@@ -125,7 +125,7 @@ std::string comparison(const ReportInput& input) {
                           static_cast<double>((*tier)[rank].measured_peak)};
       if (peak.measured <= 0) continue;
       rows += row("Peak memory, rank " + std::to_string(rank) + where, bytes(peak.predicted),
-                  bytes(peak.measured), signed_percent(peak.error()));
+                  bytes(peak.measured), signed_percent(peak.difference()));
     }
   }
   if (rows.empty()) return "";

@@ -24,9 +24,9 @@ namespace strata {
 struct Compared {
   double predicted = 0;
   double measured = 0;
-  /// Of the prediction, as a fraction of the measurement: +0.1 predicted a tenth too much; 0 if
+  /// Of the measurement, as a fraction of the prediction: +0.1 took a tenth more than predicted; 0 if
   /// unknown.
-  double error() const { return measured > 0 ? predicted / measured - 1 : 0; }
+  double difference() const { return predicted > 0 && measured > 0 ? measured / predicted - 1 : 0; }
 };
 
 struct ReportMemory {

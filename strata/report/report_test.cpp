@@ -118,15 +118,17 @@ TEST(Report, SaysWhereTheTimeOfEveryRankGoes) {
 
 TEST(Report, ComparesThePlanWithTheRun) {
   ReportInput input = example_report();
-  input.step_seconds = {.predicted = 1.05, .measured = 1.0};
+  input.step_seconds = {.predicted = 0.128, .measured = 0.521};
   input.bubble = {.predicted = 0.10, .measured = 0.125};
   input.step_miss = "a miss of <50 ms>";
   input.memory = {{.predicted_peak = 95 << 20, .measured_peak = 100 << 20}};
   const std::string html = to_html(input);
   EXPECT_TRUE(contains(html, "a miss of &lt;50 ms&gt;"));
-  EXPECT_TRUE(contains(html, "<td>1.05 s</td><td>1 s</td><td>+5.0\u00a0%</td>"));
-  EXPECT_TRUE(contains(html, "<td>10.0 %</td><td>12.5 %</td><td>\u22122.5 points</td>"));
-  EXPECT_TRUE(contains(html, "<td>95.00 MiB</td><td>100.00 MiB</td><td>\u22125.0\u00a0%</td>"));
+  EXPECT_TRUE(contains(html, "<td>128 ms</td><td>521 ms</td><td>+307.0\u00a0%</td>"));
+  EXPECT_TRUE(contains(html, "predicted 128 ms, +307.0\u00a0%"));
+  EXPECT_TRUE(contains(html, "<td>10.0 %</td><td>12.5 %</td><td>+2.5 points</td>"));
+  EXPECT_TRUE(contains(html, "<td>95.00 MiB</td><td>100.00 MiB</td><td>+5.3\u00a0%</td>"));
+  EXPECT_TRUE(contains(html, "100.00 MiB <em>measured, +5.3\u00a0%</em>"));
 }
 
 TEST(Report, ShowsWhatARankHasOnItsHostBesideItsDevice) {
