@@ -144,7 +144,7 @@ TEST(Report, ShowsWhatARankHasOnItsHostBesideItsDevice) {
   EXPECT_EQ(count(html, "staging: 200.00 MiB of 600.00 MiB predicted"), 2u * 2);  // tip and title
   EXPECT_EQ(count(html, "<div class=\"budget\""), 2u);                            // the device's
   EXPECT_TRUE(contains(
-      html, "Peak memory, rank 1, host</th><td>600.00 MiB</td><td>500.00 MiB</td><td>+20.0"));
+      html, "Peak memory, rank 1, host</th><td>600.00 MiB</td><td>500.00 MiB</td><td>\u221216.7"));
 }
 
 TEST(Report, ShowsTheSampleWhateverBytesItHolds) {
