@@ -137,7 +137,18 @@ struct EmbedServer::Parts {
       live->server->inspect(done);
     else
       live->server->at(version, done);
-    return promise.get_future().get();
+    try {
+      return promise.get_future().get();
+    } catch (const SystemError&) {
+      const std::int64_t head = live->server->version();
+      if (version <= head) throw;
+      // Whoever asks has no part in the order of updates, which is what the error speaks of.
+      throw UserError({.operation = "embed.ask",
+                       .what = "there is no such version yet, and a rank that trained has left",
+                       .expected = "version " + std::to_string(head),
+                       .got = "version " + std::to_string(version),
+                       .fix = "ask for digest without a version"});
+    }
   }
 
   int feature_named(const std::string& name) const {

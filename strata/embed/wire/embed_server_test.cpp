@@ -409,6 +409,24 @@ TEST(EmbedServer, TellsPeopleAboutItsRows) {
   EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");
 }
 
+TEST(EmbedServer, NamesTheVersionThatItHasWhereALaterOneIsAskedFor) {
+  const ScratchFolder scratch;
+  EmbedServer server(options_for_test(scratch.path(), 0, 1, 1));
+  RemoteServersOptions remote;
+  remote.addresses = {server.address()};
+  remote.features = options_for_test("", 0, 1, 1).features, remote.seed = 3;
+  {
+    const auto mine = make_remote_servers(remote);
+    train(*mine, 0, 0, 12, 3);
+  }
+  try {
+    server.ask("digest 9999");
+    ADD_FAILURE() << "answered";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().expected, "version 12") << error.what();
+  }
+}
+
 TEST(EmbedServer, AnswersForItsOwnIdsAlone) {
   const ScratchFolder scratch;
   EmbedServer server(options_for_test(scratch.path(), 0, 2, 1));
@@ -436,6 +454,12 @@ TEST(EmbedServer, AddressesThatCannotBe) {
   ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
   options.listen = "0.0.0.0:0";  // beyond the machine, without TLS
   EXPECT_THROW(EmbedServer server(options), UserError);
+  for (const char* none : {"nonsense", "host:", ":7001", "host:port", "unix:"}) try {
+      ask_server(none, {}, "metrics");
+      ADD_FAILURE() << none;
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.text().expected, "HOST:PORT or unix:PATH") << error.what();
+    }
   options.listen = "127.0.0.1:0";
   const EmbedServer server(options);
   ServerOptions second = options_for_test(scratch.path(), 0, 1, 1);

@@ -4,6 +4,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/random_access_file.h"
+#include "strata/base/user_text.h"
 
 namespace strata {
 namespace {
@@ -22,6 +23,21 @@ bool is_local(const std::string& address) {
          address.starts_with("localhost:") || address.starts_with("[::1]");
 }
 
+bool has_port(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  return colon != std::string::npos && colon > 0 && colon + 1 < address.size() &&
+         address.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+}
+
+void require_address(const std::string& address) {
+  if (address.starts_with("unix:") ? address.size() > 5 : has_port(address)) return;
+  throw UserError({.operation = "embed.address",
+                   .what = "this is no address of a server",
+                   .expected = "HOST:PORT or unix:PATH",
+                   .got = quote(address),
+                   .fix = "write the port, too: 127.0.0.1:7001"});
+}
+
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -30,6 +46,7 @@ std::string variable(const char* name) {
 }  // namespace
 
 void require_tls_beyond_machine(const std::string& address, const TlsFiles& tls) {
+  require_address(address);
   if (tls.on() || is_local(address)) return;
   throw UserError({.operation = "embed.tls",
                    .where = address,

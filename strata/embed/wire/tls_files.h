@@ -24,7 +24,7 @@ struct TlsTexts {
 };
 TlsTexts read_tls(const TlsFiles& tls);
 
-/// Loopback and unix sockets do without.
+/// Loopback and unix sockets do without. Refuses what is no HOST:PORT or unix:PATH, too.
 void require_tls_beyond_machine(const std::string& address, const TlsFiles& tls);
 
 }  // namespace strata
