@@ -12,6 +12,8 @@
 #include <memory>
 #include <mutex>
 
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
 #include "strata/comm/ranks.h"
 #include "strata/nn/initialise.h"
 #include "strata/optim/gradient_norm.h"
@@ -28,6 +30,7 @@ constexpr double kProbeSeconds = 0.1;  // a layer, beyond the first round
 constexpr double kPatience = 4;        // times as long while rounds disagree
 constexpr double kSteadySpread = 0.1;
 constexpr int kMinRounds = 4, kMaxRounds = 100;
+constexpr double kLongSeconds = 1;  // of a probe, that a user would wonder about
 
 // Of a device: copied so often before each part of a layer, which takes an H100 about 0.7 ms: longer than a host
 // gives a block's kernels, and more than its cache holds; less on a device that two such buffers would fill.
@@ -262,6 +265,75 @@ std::vector<std::vector<int>> in_portions(const std::map<std::string, int>& miss
   return portions;
 }
 
+std::int64_t largest_weight_bytes(const LayerLayout& layout) {
+  std::int64_t most = 0;
+  for (const WeightPlacement& weight : layout.placements) {
+    std::int64_t numel = 1;
+    for (const std::int64_t size : weight.shape) numel *= size;
+    most = std::max(most, numel * static_cast<std::int64_t>(sizeof(float)));
+  }
+  return most;
+}
+
+// What a rank holds while it measures a portion: all state and inputs of its layers, and of one of them what it
+// needs while it runs or, before that, is drawn.
+std::int64_t bytes_of(const std::vector<int>& portion, const Sequential& model,
+                      const CostTable& costs, const CostRequest& request) {
+  const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
+  std::int64_t held = 0, running = 0;
+  for (const int layer : portion) {
+    const LayerCost& cost = costs.layers[layer];
+    const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
+    held += cost.weight_bytes + cost.gradient_bytes + cost.state_bytes + cost.replica_bytes;
+    for (const TensorSpec& input : inputs) held += input.bytes();
+    std::int64_t values_and_gradients = 0;
+    for (const TensorSpec& output : model.layer(layer).outputs(inputs))
+      values_and_gradients += 2 * output.bytes();
+    running = std::max({running, largest_weight_bytes(model.layout(layer)),
+                        cost.saved_bytes + values_and_gradients +
+                            std::max(cost.forward_transient_bytes, cost.backward_transient_bytes)});
+  }
+  return held + running;
+}
+
+std::string names_of(const std::vector<int>& portion, const CostTable& costs) {
+  std::string names;
+  for (const int layer : portion) names += (names.empty() ? "" : ", ") + costs.layers[layer].name;
+  return names;
+}
+
+// A system that has no memory left ends processes without a word, so that it is asked first.
+void require_free_memory(const std::vector<std::vector<int>>& portions, const Sequential& model,
+                         const CostTable& costs, const CostRequest& request,
+                         const ProbeOptions& options) {
+  if (request.device.kind != DeviceKind::kCpu) return;
+  const std::int64_t free = options.free_bytes();
+  for (const std::vector<int>& portion : portions) {
+    const std::int64_t bytes = bytes_of(portion, model, costs, request);
+    if (bytes * options.ranks <= free) continue;
+    const std::string each = format_bytes(bytes);
+    throw SystemError(
+        {.operation = "pipeline.probe",
+         .where = names_of(portion, costs),
+         .what = "to measure it takes more memory than this machine has free",
+         .expected = "at most " + format_bytes(free),
+         .got = options.ranks == 1 ? each : std::to_string(options.ranks) + " ranks of " + each,
+         .fix = "run strata plan with --estimate, which measures nothing, or with --machine for "
+                "another machine"});
+  }
+}
+
+// By what plans assume a layer takes; the first round comes before those that count.
+bool takes_long(const std::vector<int>& portion, const CostTable& costs) {
+  double seconds = 0;
+  for (const int layer : portion) {
+    const LayerCost& cost = costs.layers[layer];
+    seconds += cost.forward_seconds + cost.backward_seconds + cost.update_seconds;
+  }
+  return std::max(kProbeSeconds * static_cast<double>(portion.size()), (kMinRounds + 1) * seconds) >
+         kLongSeconds;
+}
+
 }  // namespace
 
 std::string default_probe_cache() { return default_cache_file("probe.json"); }
@@ -299,7 +371,10 @@ void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest&
     if (!cache.find(keys[layer]) || cache.is_disturbed(keys[layer]))
       missing.emplace(keys[layer], layer);
 
-  for (const std::vector<int>& portion : in_portions(missing, costs, options.ranks)) {
+  const std::vector<std::vector<int>> portions = in_portions(missing, costs, options.ranks);
+  require_free_memory(portions, model, costs, request, options);
+  for (const std::vector<int>& portion : portions) {
+    if (options.tell && takes_long(portion, costs)) options.tell(names_of(portion, costs));
     std::mutex mutex;
     std::vector<std::vector<LayerSeconds>> measured(portion.size());  // of each rank
     run_thread_ranks({.ranks = options.ranks,

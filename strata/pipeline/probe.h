@@ -8,8 +8,9 @@
 /// train: what disturbs the machine for a while disturbs a few rounds of all layers, not one layer
 /// in all of them. The lower quartile of the rounds counts. Where they disagree, more rounds follow.
 ///
-/// Cost  about 0.1 s a distinct layer, four times that where rounds disagree; the bytes of distinct
-///       layers on each rank, kProbeBytes at once (or one layer).
+/// Cost    about 0.1 s a distinct layer, four times that where rounds disagree; the bytes of distinct
+///         layers on each rank, kProbeBytes at once (or one layer).
+/// Errors  SystemError before anything is measured, where a layer needs more than the host has free.
 #pragma once
 
 #include <functional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "strata/base/measurement.h"
+#include "strata/device/host_memory.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/layer_seconds.h"
@@ -33,6 +35,9 @@ struct ProbeOptions {
   std::function<double()> clock = now_seconds;  ///< seconds; called by all ranks
   std::function<Stream(Device)> stream =
       &Stream::compute;  ///< with a queue: its events are the clock
+  std::function<std::int64_t()> free_bytes = free_host_bytes;
+  /// Told what is measured, where that is expected to take longer than a second; empty: nobody.
+  std::function<void(const std::string& layers)> tell = {};
 };
 
 /// What a layer's seconds are cached under, by layer: signature and shapes, precision, optimizer,

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "strata/base/errors.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/pipeline/step_miss.h"
 
@@ -125,6 +126,61 @@ TEST_F(Probe, TakesTheCachedSecondsOfTheSameWorkOnly) {
   EXPECT_GT(runs([&] { request_.batch_inputs[0].shape = {4, 16}; }), 0u);
   EXPECT_GT(runs([&] { request_.keep_intermediates = true; }), 0u);
   EXPECT_EQ(runs([] {}), 0u);
+}
+
+// A product of 4 MiB of weights.
+class WideLayer final : public Layer {
+ public:
+  std::vector<WeightSpec> weights() const override {
+    return {{.name = "w", .shape = {1024, 1024}}};
+  }
+  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
+    return {inputs[0]};
+  }
+  LayerBytes bytes(std::span<const TensorSpec>, bool) const override {
+    return {.saved = 6 << 20, .backward_transient = 2 << 20};
+  }
+  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
+                                  std::span<const at::Tensor> inputs) const override {
+    ADD_FAILURE() << "it ran";
+    return {inputs[0].clone()};
+  }
+};
+
+TEST_F(Probe, RefusesWhatTheMachineHasNoMemoryForBeforeItMeasures) {
+  model_.add("wide", std::make_shared<WideLayer>());
+  // Weights, gradients and AdamW's two states, and what backward holds beside them, on each rank.
+  const std::int64_t needed = (4 * 4 + 8) << 20;
+  options_.ranks = 2;
+  options_.free_bytes = [&] { return 2 * needed; };  // and a few inputs
+  try {
+    probe();
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const SystemError& error) {
+    EXPECT_NE(error.text().where.find("wide"), std::string::npos) << error.what();
+    EXPECT_NE(error.text().got.find("2 ranks of 24"), std::string::npos) << error.what();
+    EXPECT_NE(error.text().fix.find("--estimate"), std::string::npos);
+    EXPECT_NE(error.text().fix.find("--machine"), std::string::npos);
+  }
+  EXPECT_TRUE(machine_.order.empty());  // nor did the other layers
+}
+
+TEST_F(Probe, TellsWhatItMeasuresWhereThatTakesLong) {
+  std::vector<std::string> told;
+  options_.tell = [&](const std::string& layers) { told.push_back(layers); };
+  CostTable costs = byte_costs(model_, request_);
+  costs.layers[1].backward_seconds = 0.15;
+  probe_seconds(costs, model_, request_, options_);
+  EXPECT_TRUE(told.empty());
+  std::filesystem::remove(options_.cache_file);
+  costs.layers[1].backward_seconds = 0.25;  // five times
+  probe_seconds(costs, model_, request_, options_);
+  EXPECT_EQ(told, std::vector<std::string>{"first, second"});
+}
+
+TEST(HostMemory, IsNoMoreThanTheMachineHas) {
+  EXPECT_GT(free_host_bytes(), 0);
+  EXPECT_LE(free_host_bytes(), cpu_backend().facts(0).bytes);
 }
 
 // A device whose clock only the layers and copies move: what it is given takes time there, whatever the host's
