@@ -80,6 +80,10 @@ void run_plan(const PlanArguments& arguments) {
   if (recipe.mesh.automatic) {
     const MeshSearch search = search_mesh(recipe, here ? MachineProfile{} : machine);
     std::cout << search_text(search) << '\n';
+    if (here)
+      std::cout
+          << "compared by assumed rates, the same in every process; the plan of the first one "
+             "by this machine's:\n\n";
     recipe.mesh = search.best();
   }
   const ParameterBytes* convention =
@@ -92,8 +96,13 @@ void run_plan(const PlanArguments& arguments) {
       std::cout << "seconds    from " << machine.source << " rates, not measured\n";
   }
   std::cout << plan_text(run.plan);
+  if (here && arguments.estimate) std::cout << estimate_text(recipe, machine);
+  if (here && recipe.device_kind() == DeviceKind::kCpu)
+    std::cout << shared_host_text(run.plan, shared_host(run));
   const std::vector<TierDepth> depths = largest_depths(recipe, machine, convention);
-  if (!depths.empty()) std::cout << "depth      " << depths_sentence(depths) << '\n';
+  if (!depths.empty())
+    std::cout << "depth      " << depths_sentence(depths, recipe.recommender ? "" : "model.layers")
+              << '\n';
   if (recipe.recommender) std::cout << '\n' << table_rows_text(recipe);
   const bool measure = here && !arguments.estimate;
   const std::string advice = here ? precision_advice(recipe, measure) : "";

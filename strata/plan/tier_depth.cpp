@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -19,6 +20,7 @@ constexpr int kMostLayers = 1 << 12;  // tried; beyond it a proposal takes secon
 struct Block {
   int layer = 0;
   int output = 0;  // value
+  int equals = 0;  // layers of its kind, itself among them
 };
 
 bool are_equal(const LayerCost& a, const LayerCost& b) {
@@ -46,7 +48,7 @@ std::optional<Block> block_of(const PlanRequest& request) {
     if (inputs[l] != 1 || outputs[l] != 1 || tied.has(l) || layers[l].weight_bytes == 0) continue;
     const auto equals = std::ranges::count_if(
         layers, [&](const LayerCost& other) { return are_equal(layers[l], other); });
-    if (equals > most) best = Block{l, output[l]};
+    if (equals > most) best = Block{l, output[l], static_cast<int>(equals)};
     most = std::max(most, equals);
   }
   return best;
@@ -169,17 +171,17 @@ class DepthSearch {
   Probe last_;
 };
 
-TierDepth depth_of(const PlanRequest& request, const Block& block) {
+TierDepth depth_of(const PlanRequest& request, const Block& block,
+                   const std::vector<double>& parameters) {
   TierDepth depth;
   DepthSearch search(request, block);
   const int copies = search();
   if (copies < 0) return depth;
   depth.any = search.holds_all();
   depth.layers = request.dataflow.num_layers + copies;
-  const CostTable& costs = costs_for(request);
-  std::int64_t bytes = copies * costs.layers[block.layer].weight_bytes;
-  for (const LayerCost& layer : costs.layers) bytes += layer.weight_bytes;
-  depth.parameters = static_cast<double>(bytes) / costs.weight_element_bytes;
+  depth.blocks = block.equals + copies;
+  depth.parameters = std::accumulate(parameters.begin(), parameters.end(), 0.0) +
+                     copies * parameters.at(block.layer);
   return depth;
 }
 
@@ -190,7 +192,8 @@ PlanRequest deepened(PlanRequest request, int copies) {
   return block ? with_copies(std::move(request), *block, copies) : request;
 }
 
-std::vector<TierDepth> largest_depths(const PlanRequest& request) {
+std::vector<TierDepth> largest_depths(const PlanRequest& request,
+                                      const std::vector<double>& parameters) {
   const auto block = block_of(request);
   if (!block || request.memory.device.count == 0) return {};
   std::vector<TierDepth> depths;
@@ -205,7 +208,7 @@ std::vector<TierDepth> largest_depths(const PlanRequest& request) {
     memory.gradients = choice_of(tiers.gradients);
     memory.states = choice_of(tiers.states);
     memory.window = tiers.fetches_weights() ? 2 : 0;
-    TierDepth depth = depth_of(fixed, *block);
+    TierDepth depth = depth_of(fixed, *block, parameters);
     const std::string text = placement_text(placement);
     depth.placement = text.empty() ? "on the device" : "with " + text;
     depths.push_back(std::move(depth));
@@ -213,14 +216,16 @@ std::vector<TierDepth> largest_depths(const PlanRequest& request) {
   return depths;
 }
 
-std::string depths_sentence(const std::vector<TierDepth>& depths) {
+std::string depths_sentence(const std::vector<TierDepth>& depths, const std::string& field) {
   std::string text;
   for (const TierDepth& depth : depths) {
     text += text.empty() ? "largest of this shape: " : ", ";
     if (depth.layers == 0) {
       text += "not this one";
     } else {
-      text += (depth.any ? "at least " : "") + std::to_string(depth.layers) + " layers (" +
+      const std::string blocks = std::to_string(depth.blocks);
+      text += (depth.any ? "at least " : "") +
+              (field.empty() ? blocks + " equal layers" : field + "=" + blocks) + " (" +
               format_count(depth.parameters) + ")";
     }
     text += " " + depth.placement;
@@ -233,6 +238,7 @@ nlohmann::json to_json(const std::vector<TierDepth>& depths) {
   for (const TierDepth& depth : depths) {
     all.push_back({{"placement", depth.placement},
                    {"layers", depth.layers},
+                   {"blocks", depth.blocks},
                    {"parameters", depth.parameters},
                    {"at_least", depth.any}});
   }

@@ -27,6 +27,13 @@ PlanRequest request_of(int blocks) {
   return request;
 }
 
+// Of a block 500, whatever its slice weighs.
+std::vector<TierDepth> largest_depths(const PlanRequest& request) {
+  std::vector<double> parameters(request.dataflow.num_layers, 500);
+  parameters.front() = parameters.back() = 0;
+  return largest_depths(request, parameters);
+}
+
 TEST(Deepened, IsTheModelWithMoreBlocks) {
   const PlanRequest deep = deepened(request_of(3), 4);
   const PlanRequest same = request_of(7);
@@ -59,10 +66,12 @@ TEST(LargestDepths, AreThoseThatTheArithmeticGives) {
   request.memory.states = TierChoice::kDevice;
   EXPECT_NO_THROW(make_plan(deepened(request, depths[0].layers - 6)));
   EXPECT_THROW(make_plan(deepened(request, depths[0].layers - 5)), UserError);
-  EXPECT_EQ(
-      depths_sentence(depths).rfind("largest of this shape: 12 layers (2.5 k) on the device, ", 0),
-      0u)
-      << depths_sentence(depths);
+  // The embedding and the head are no blocks.
+  EXPECT_EQ(depths[0].blocks, 10);
+  const std::string text = depths_sentence(depths, "model.layers");
+  EXPECT_EQ(text.rfind("largest of this shape: model.layers=10 (5 k) on the device, ", 0), 0u)
+      << text;
+  EXPECT_EQ(depths_sentence(depths, "").rfind("largest of this shape: 10 equal layers (5", 0), 0u);
 }
 
 TEST(LargestDepths, EndWhereTheHostDoes) {
@@ -73,7 +82,8 @@ TEST(LargestDepths, EndWhereTheHostDoes) {
   request.memory.device.count = 1000;
   EXPECT_EQ(largest_depths(request)[0].layers, 0);
   EXPECT_EQ(
-      depths_sentence(largest_depths(request)).rfind("largest of this shape: not this one", 0), 0u);
+      depths_sentence(largest_depths(request), "").rfind("largest of this shape: not this one", 0),
+      0u);
   request.memory.device.count = 0;
   EXPECT_TRUE(largest_depths(request).empty());
 }

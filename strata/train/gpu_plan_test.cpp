@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kTokens = 1024, kVocab = 50304;
 
-Plan plan_of(const std::string& more, const char* machine = "h100") {
+Recipe recipe_of(const std::string& more) {
   const std::string text =
       "model: {kind: gpt, layers: 12, width: 768, heads: 12, context: 1024, vocab: 50304}\n"
       "train: {mini_batch: 1, micro_batch: 1, precision: bf16}\n"
@@ -26,8 +26,12 @@ Plan plan_of(const std::string& more, const char* machine = "h100") {
     overrides.push_back(more.substr(at, end - at));
     at = end + 1;
   }
+  return parse_recipe(text, "test", overrides);
+}
+
+Plan plan_of(const std::string& more, const char* machine = "h100") {
   const MachineProfile profile = find_machine(machine);
-  return plan_run(on_machine(parse_recipe(text, "test", overrides), profile), profile).plan;
+  return plan_run(on_machine(recipe_of(more), profile), profile).plan;
 }
 
 double seconds(const Plan& plan) { return plan.simulation.step_seconds; }
@@ -54,6 +58,45 @@ TEST(GpuPlan, PredictsWhatARecordedStepGainsFromCountsOfLaunches) {
   EXPECT_EQ(recorded.simulation.ranks[0].launches, 0);
   // From 6.0 µs a launch on it is 1.3 times as fast.
   EXPECT_NEAR((1.3 * seconds(recorded) - updates) / kKernels, 6.0e-6, 0.1e-6);
+}
+
+// The recipe's budget is of its own tensors; only a plan of the whole device counts what its driver keeps.
+TEST(GpuPlan, CountsTheDriverWhereAWholeDeviceIsPlanned) {
+  const auto context = [](const std::string& more) {
+    return plan_of(more).ledger[0].at_peak[ByteKind::kContext];
+  };
+  EXPECT_EQ(context("memory.device=0"), std::int64_t{512} << 20);
+  EXPECT_EQ(context("memory.device=40GiB"), 0);
+  const std::int64_t all = find_machine("h100").device.bytes.count;
+  EXPECT_EQ(context("memory.device=" + std::to_string(all - (512 << 20))), 0);
+  EXPECT_EQ(context("memory.device=" + std::to_string(all)), std::int64_t{512} << 20);
+}
+
+TEST(GpuPlan, CountsTheParametersOfAllSlicesOfTheDeepestModel) {
+  constexpr double kWidth = 768, kBlock = 12 * kWidth * kWidth + 13 * kWidth;
+  const MachineProfile machine = find_machine("h100");
+  std::vector<double> ends;
+  for (const char* tp : {"mesh.tp=1", "mesh.tp=4"}) {
+    const TierDepth depth = largest_depths(on_machine(recipe_of(tp), machine), machine).front();
+    EXPECT_GT(depth.blocks, 12);
+    ends.push_back(depth.parameters - depth.blocks * kBlock);
+  }
+  EXPECT_EQ(ends[0], ends[1]);
+  EXPECT_GT(ends[0], kVocab * kWidth);
+  EXPECT_LT(ends[0], 2 * kVocab * kWidth + 1e7);
+}
+
+TEST(Estimates, SayWhichRatesTheyTake) {
+  const Recipe cpu = recipe_of("mesh.device=cpu"), gpu = recipe_of("mesh.device=cuda");
+  MachineProfile measured;
+  measured.device.fp32 = measured.device.bf16 = 3e12;
+  EXPECT_EQ(estimate_text(cpu, {}),
+            "seconds    from 50 GFLOP/s of bf16 products, assumed: strata doctor measures this "
+            "machine's\n");
+  EXPECT_NE(estimate_text(gpu, {}).find("--machine h100"), std::string::npos);
+  measured.device.kind = MachineKind::kCuda;
+  EXPECT_EQ(estimate_text(gpu, measured),
+            "seconds    from 3 TFLOP/s of bf16 products, as strata doctor has measured here\n");
 }
 
 TEST(GpuPlan, GainsNothingByRecordingWhereTheDeviceIsFull) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iostream>
 #include <optional>
 #include <thread>
 
@@ -16,6 +17,7 @@
 #include "strata/pipeline/processor.h"
 #include "strata/plan/communicator_bytes.h"
 #include "strata/plan/gpu_costs.h"
+#include "strata/report/progress.h"
 #include "strata/train/rows_cost.h"
 #include "strata/train/trained_model.h"
 
@@ -134,10 +136,13 @@ MachineProfile with_device_of(const Recipe& recipe, MachineProfile machine) {
   if (machine.device.kind == MachineKind::kCuda && kind == MachineKind::kCpu)
     machine.device = {}, machine.link = {}, machine.peers = {};
   machine.device.kind = kind;
+  // A budget that leaves the driver its room is of the rank's own tensors, as accounts charge them.
+  if (recipe.memory.device.count + machine.device.context.count <= machine.device.bytes.count)
+    machine.device.context = {};
   return machine;
 }
 
-// Counted where a whole device is planned, as is the driver's context. Where nobody says how many, there is a process
+// Counted where a whole device is planned, as is the driver's context, and not of a rank's own budget. Where nobody says how many, there is a process
 // a machine.
 std::int64_t communicators_of(const Recipe& recipe, const MachineProfile& machine, int processes) {
   if (machine.device.kind != MachineKind::kCuda || machine.device.context.count == 0) return 0;
@@ -285,10 +290,49 @@ Recipe on_machine(Recipe recipe, const MachineProfile& machine) {
   return recipe;
 }
 
+namespace {
+
+// By layer, whatever slice of it a rank has; tied weights are their owner's.
+std::vector<double> parameters_of(const Sequential& model) {
+  std::vector<double> parameters(model.num_layers());
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const LayerLayout& layout = model.layout(layer);
+    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+      if (layout.placements[i].borrowed) continue;
+      double numel = 1;
+      for (const std::int64_t size : layout.specs[i].shape) numel *= static_cast<double>(size);
+      parameters[layer] += numel;
+    }
+  }
+  return parameters;
+}
+
+}  // namespace
+
 std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine,
                                       const ParameterBytes* convention) {
-  return largest_depths(
-      with_convention(plan_request(recipe, model_of(recipe), machine), convention));
+  const Sequential model = model_of(recipe);
+  return largest_depths(with_convention(plan_request(recipe, model, machine), convention),
+                        parameters_of(model));
+}
+
+std::string estimate_text(const Recipe& recipe, const MachineProfile& machine) {
+  const bool gpu = recipe.device_kind() == DeviceKind::kCuda;
+  const double rate = flops_of(with_device_of(recipe, machine), recipe.train.precision);
+  const std::string text = "seconds    from " + format_count(rate) + "FLOP/s of " +
+                           precision_name(recipe.train.precision) + " products, ";
+  const bool known = with_device_of(recipe, machine).device.fp32 > 0;
+  if (known) return text + "as strata doctor has measured here\n";
+  return text + (gpu ? "assumed, not a GPU's: --machine h100 plans by published rates\n"
+                     : "assumed: strata doctor measures this machine's\n");
+}
+
+SharedHost shared_host(const PlannedRun& run, int processes) {
+  const DeviceFacts here = cpu_backend().facts(0);
+  return {.ranks = (run.ranks + processes - 1) / processes,
+          .threads_per_rank = run.threads_per_rank,
+          .cores = std::max(1, here.multiprocessors),
+          .bytes = here.bytes};
 }
 
 namespace {
@@ -298,6 +342,12 @@ int gradient_delay(const Recipe& recipe) {
   if (!recipe.recommender || recipe.recommender->embedding.mode != EmbeddingMode::kAsynchronous)
     return 0;
   return as_int(recipe.recommender->embedding.rows.staleness) - 1;
+}
+
+// Who looks at a terminal wonders what takes so long.
+std::function<void(const std::string&)> tell_on_terminal() {
+  if (!progress_to_stderr(0, 0).terminal) return {};
+  return [](const std::string& layers) { std::cerr << "measuring  " << layers << std::endl; };
 }
 
 }  // namespace
@@ -327,24 +377,35 @@ PlannedRun plan_run(const Recipe& given, bool probe, int processes, const LogDat
   request.update_threads = run.threads_per_rank;
   if (request.recording == RecordingPlan::kIfItFits && shares_device(recipe, processes))
     request.recording = RecordingPlan::kNever;
+  const bool on_cores = recipe.device_kind() == DeviceKind::kCpu;
+  const SharedHost host = shared_host(run, processes);
+  const auto share = [&](CostTable& costs) {
+    if (on_cores) share_cores(costs, host);
+  };
+  share(request.costs_none), share(request.costs_cheap);
   // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.
   run.plan = make_plan(request);
   if (!probe) return run;
-  const ProbeOptions options{.ranks = run.ranks,
+  // Ranks that wait for a core would have the wait measured or not, as the system happens to switch threads: it is
+  // reckoned, and what training then measures is not the layers' own.
+  const ProbeOptions options{.ranks = on_cores ? ranks_side_by_side(host) : run.ranks,
                              .threads_per_rank = run.threads_per_rank,
                              .optimizer = recipe.optimizer.kind,
-                             .cache_file = default_probe_cache()};
+                             .cache_file = default_probe_cache(),
+                             .tell = tell_on_terminal()};
   const bool keep = recipe.memory.recompute == RecomputeMode::kNone;
   CostRequest costs = cost_request(recipe, keep, request.machine);
   costs.device = recipe.rank_device();
-  probe_seconds(keep ? request.costs_none : request.costs_cheap, run.model, costs, options);
+  CostTable& probed = keep ? request.costs_none : request.costs_cheap;
+  probe_seconds(probed, run.model, costs, options);
+  share(probed);
   if (recipe.recommender)
     request.costs_none.rows = request.costs_cheap.rows =
         probed_rows(recipe, request.machine, default_cache_file("rows.json"), data);
   request.updates_measured =
       recipe.rank_device().kind == DeviceKind::kCpu;  // else it was the device's
   run.plan = make_plan(request);
-  run.probe_cache = options.cache_file;
+  if (!on_cores || threads_per_core(host) <= 1) run.probe_cache = options.cache_file;
   run.probe_keys = probe_keys(run.model, costs, options);
   return run;
 }

@@ -8,6 +8,7 @@
 #include "strata/plan/machine_profile.h"
 #include "strata/plan/mesh_search.h"
 #include "strata/plan/planner.h"
+#include "strata/plan/shared_host.h"
 #include "strata/plan/tier_depth.h"
 #include "strata/plan/zero_bytes.h"
 #include "strata/train/recipe.h"
@@ -23,7 +24,8 @@ struct PlannedRun {
   MeshOptions mesh;  ///< the recipe's, or the one found for it
   int ranks = 1;
   int threads_per_rank = 1;
-  std::string probe_cache;              ///< the file that probed seconds are in; empty: estimated
+  /// The file that probed seconds are in; empty: estimated, or of ranks that wait for cores.
+  std::string probe_cache;
   std::vector<std::string> probe_keys;  ///< by layer
 };
 
@@ -50,6 +52,12 @@ std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile
 /// `data`: a recommender's, if they are open already.
 PlannedRun plan_run(const Recipe& recipe, bool probe = true, int processes = 1,
                     const LogData* data = nullptr);
+
+/// Which rates an estimate here takes its seconds from: those of `machine`, or assumed ones; a line of a plan.
+std::string estimate_text(const Recipe& recipe, const MachineProfile& machine);
+
+/// What the ranks of one of the processes ask of this machine's processor, if they compute on it.
+SharedHost shared_host(const PlannedRun& run, int processes = 1);
 
 /// For another machine, by what its profile says: nothing is measured.
 PlannedRun plan_run(const Recipe& recipe, const MachineProfile& machine,

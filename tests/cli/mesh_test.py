@@ -41,6 +41,8 @@ class Mesh(ProgramTest):
         out = self.succeed("plan", RECIPE, *DATA, "--set", "mesh.auto=true", "--set",
                            "mesh.ranks=8", "--estimate")
         self.assertIn("8 ranks", out)
+        # Seconds of the search and of the plan below it are not by the same rates.
+        self.assertIn("compared by assumed rates", out)
         self.assertIn("fastest that fits", out)
         self.assertIn("x as slow: bubble".replace("x", "\u00d7"), out)
 
