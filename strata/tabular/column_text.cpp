@@ -48,6 +48,18 @@ double ColumnText::number(std::string_view part) const {
          "correct or remove the line; a number that is missing is an empty column");
 }
 
+double ColumnText::number_of_feature() const {
+  const std::string_view written = trim_blanks(text);
+  // A word, not a number that came to harm: the whole column will be of them.
+  const bool is_word =
+      written.find_first_of("0123456789") == std::string_view::npos &&
+      written.find_first_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") !=
+          std::string_view::npos;
+  if (!is_word || feature_number(text)) return number(text);
+  refuse("this is no number", "a finite number of 32 bits, or nothing", text,
+         "name a column of texts in data.categorical, not in data.numeric; or correct the line");
+}
+
 std::uint64_t ColumnText::id(std::string_view part) const {
   if (const std::optional<std::uint64_t> value = whole_number(part)) return *value;
   refuse("this is no id", "a whole number below 2^64", part,

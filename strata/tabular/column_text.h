@@ -29,8 +29,8 @@ struct ColumnText {
   std::string_view text;
 
   bool is_missing() const { return trim_blanks(text).empty(); }
-  double number() const { return number(text); }
   double number(std::string_view part) const;
+  double number_of_feature() const;  ///< of a column that data.numeric names
   std::uint64_t id(std::string_view part) const;
 
   /// 1 if it is `positive`; without one, 0 and 1 are themselves, and libsvm's -1 is 0.

@@ -164,6 +164,8 @@ TEST_F(TabularLoaderTest, RefusesWhatIsNoNumberLabelOrId) {
   const ErrorText text = refusal_of("label,n\n1,1\n\n0,abc\n", number);
   EXPECT_TRUE(text.where.ends_with("/bad.csv:4, column 'n'")) << text.where;
   EXPECT_EQ(text.got, "'abc'");
+  EXPECT_TRUE(text.fix.starts_with("name a column of texts in data.categorical")) << text.fix;
+  EXPECT_TRUE(refusal_of("label,n\n1,1.5.2\n", number).fix.starts_with("correct or remove"));
   for (const char* bad : {"nan", "inf", "1e400", "1e39", "0x10", "1,5", "+-1", "1.5.2", "--1"})
     EXPECT_EQ(refusal_of("label,n\n1,\"" + std::string(bad) + "\"\n", number).what,
               "this is no number")

@@ -69,7 +69,7 @@ float Preprocessing::number(std::size_t i, const ColumnText& text) const {
   if (text.is_missing()) return 0;
   const NumericOptions& options = options_.numeric[i];
   const Numeric& learnt = numeric_[i];
-  const double value = text.number();
+  const double value = text.number_of_feature();
   switch (options.transform) {
     case NumericTransform::kNone:
       return static_cast<float>(value);

@@ -110,7 +110,7 @@ class Preprocessing::Fit {
       const NumericOptions& options = options_.numeric[i];
       const ColumnText value = column(sample, numeric_columns_[i], text);
       if (value.is_missing()) continue;
-      const double number = value.number();
+      const double number = value.number_of_feature();
       if (options.transform == NumericTransform::kZScore) moments_[i].add(number);
       if (options.transform == NumericTransform::kBuckets && sample % stride_ == 0)
         numeric_values_[i].push_back(number);
@@ -125,7 +125,7 @@ class Preprocessing::Fit {
       const ColumnText value = column(sample, categorical_columns_[i], text);
       if (!vocabulary) {
         if (!value.is_missing() && sample % stride_ == 0)
-          categorical_values_[i].push_back(value.number());
+          categorical_values_[i].push_back(value.number(value.text));
         continue;
       }
       for (std::string_view part : parts_of(value.text, options.separator)) {
