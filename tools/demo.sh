@@ -18,7 +18,7 @@ say "The text to learn: $text"
 say "Planning: where the model is cut, what every rank holds, how long a step should take"
 "$strata" plan recipes/demo.yaml
 
-say "Training on two stages, each a thread of this process (under four minutes on two cores)"
+say "Training on two stages, each a thread of this process (under three minutes on two free cores)"
 rm -rf "$run"
 mkdir -p "$run"
 "$strata" train recipes/demo.yaml --report "$run/report.html" --metrics "$run/metrics.jsonl" \
