@@ -138,6 +138,19 @@ std::string recompute_line(const Plan& plan) {
          counted(plan.costs.layers.size(), "layer") + some_names(plan, layers) + "\n";
 }
 
+// What was asked for and changes nothing here: a field of a larger mesh or a smaller device may stay in a recipe.
+std::string idle_lines(const Plan& plan) {
+  std::string text;
+  if (plan.mesh.zero.stage > 0 && plan.mesh.dp == 1)
+    text += "no effect  mesh.zero " + std::to_string(plan.mesh.zero.stage) +
+            ": with mesh.dp 1 there is no other replica to share with\n";
+  const bool sharded = plan.mesh.zero.stage == 3 && plan.mesh.dp > 1;
+  if (plan.memory.window > 0 && !plan.placement.tiers.fetches_weights() && !sharded)
+    text += "no effect  memory.window " + std::to_string(plan.memory.window) +
+            ": no weights leave the device\n";
+  return text;
+}
+
 // Of the layers that run again, whose inputs wait on the host; of the rank that moves most.
 std::string offloaded_line(const Plan& plan) {
   std::vector<int> layers;
@@ -270,7 +283,8 @@ std::string plan_text(const Plan& plan, int columns) {
   if (!host.empty()) text += host + "\n";
   const std::string disk = disk_table(plan.ledger, plan.memory.disk.bytes.count);
   if (!disk.empty()) text += disk + "\n";
-  text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan) + offloaded_line(plan);
+  text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan) + offloaded_line(plan) +
+          idle_lines(plan);
   text += rows_line(plan) + launch_line(plan) + communicators_line(plan);
   text += "memory     " + format_bytes(peak_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.device.count > 0) text += ", budget " + format_bytes(plan.memory.device.count);
