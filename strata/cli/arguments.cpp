@@ -53,7 +53,7 @@ CLI::Validator at_least(double least) {
             if (CLI::detail::lexical_cast(text, value) && value >= least) return std::string();
             return "expected a number of at least " + format_double(least, 0) + ", got " + text;
           },
-          "NUMBER"};
+          ""};
 }
 
 void require_writable_folder(const std::string& path, const std::string& field) {

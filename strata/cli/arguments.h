@@ -16,7 +16,7 @@ namespace strata {
 /// set: doing without the option would start a long run anew, or lose its results.
 inline const CLI::Validator refuse_empty_path(
     [](const std::string& path) { return path.empty() ? std::string("the path is empty") : ""; },
-    "PATH");
+    "");
 
 /// For numbers of `least` or more.
 CLI::Validator at_least(double least);

@@ -10,11 +10,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
+#include "strata/cli/said_once.h"
 #include "strata/cli/verbs.h"
 #include "strata/train/recipe.h"
 
@@ -58,8 +60,45 @@ void add_options_verb(CLI::App& app) {
 }
 
 int fail(const std::exception& error) {
-  std::cerr << to_error(error).what() << '\n';
+  say_once(to_error(error).what());
   return exit_code(error);
+}
+
+// The recipe's field that an option is most likely meant to be; "" if none is near.
+std::string nearest_field(const std::string& name) {
+  std::istringstream table(recipe_options_table());
+  std::vector<std::string> fields;
+  for (std::string line; std::getline(table, line);) {
+    const std::string first = line.substr(0, line.find(' '));
+    if (first.find('.') != std::string::npos) fields.push_back(first);
+  }
+  return nearest_path(name, fields);
+}
+
+// Fields of a recipe are no options of their own: `--steps 10` is `--set train.steps=10`.
+std::string fix_of_extra(const CLI::App& verb, const std::string& extra) {
+  const std::string otherwise = "see strata " + verb.get_name() + " --help";
+  if (!extra.starts_with("--")) return otherwise;
+  const std::string name = extra.substr(2, extra.find('=') - 2);
+  std::vector<std::string> options;
+  for (const CLI::Option* option : verb.get_options())
+    for (const std::string& known : option->get_lnames()) options.push_back(known);
+  const std::string option = nearest_name(name, options);
+  if (!option.empty()) return "did you mean '--" + option + "'?";
+  const std::string field = verb.get_option_no_throw("--set") ? nearest_field(name) : "";
+  return field.empty() ? otherwise
+                       : "write --set " + field + "=VALUE, as for every field of a recipe";
+}
+
+// In the order in which they were given.
+UserError refuse_extras(const CLI::App& verb) {
+  const std::vector<std::string> extras = verb.remaining();
+  std::string all;
+  for (const std::string& extra : extras) all += (all.empty() ? "" : " ") + extra;
+  return UserError({.operation = "cli.arguments",
+                    .where = "strata " + verb.get_name(),
+                    .what = "it does not take " + quote(all),
+                    .fix = fix_of_extra(verb, extras.front())});
 }
 
 // What CLI11 refuses, in our shape. Help and version aren't errors.
@@ -69,6 +108,9 @@ int refuse(const CLI::App& app, const CLI::ParseError& error) {
     require_output();
     return 0;
   }
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError))
+    for (const CLI::App* verb : app.get_subcommands())
+      if (!verb->remaining().empty()) return fail(refuse_extras(*verb));
   return fail(UserError({.operation = "cli.arguments",
                          .what = error.what(),
                          .fix = "see strata --help, or strata VERB --help"}));
@@ -102,6 +144,11 @@ int run_verb(int argc, char** argv) {
   add_embed_server_verb(app);
   add_row_verb(app);
   std::vector<std::string> arguments = arguments_of(argc, argv);
+  if (arguments.empty()) {
+    std::cout << app.help();
+    require_output();
+    return 0;
+  }
   if (!arguments.empty() && !arguments.back().starts_with("-")) require_verb(app, arguments.back());
   try {
     app.parse(std::move(arguments));

@@ -30,7 +30,7 @@ struct EvaluateArguments {
   int hot_ids = 0;
 };
 
-Recipe recipe_of(const EvaluateArguments& arguments) {
+Recipe evaluated_recipe(const EvaluateArguments& arguments) {
   const CheckpointReader checkpoint = CheckpointReader::open(arguments.checkpoint);
   if (checkpoint.is_pretrained())
     throw UserError({.operation = "cli.evaluate",
@@ -76,7 +76,7 @@ void require_samples(const EvaluateArguments& arguments, const RunData& data) {
 }
 
 void run_evaluate(const EvaluateArguments& arguments) {
-  Recipe recipe = recipe_of(arguments);
+  Recipe recipe = evaluated_recipe(arguments);
   const TrainingRequest request{.resume = arguments.checkpoint,
                                 .importance = arguments.importance,
                                 .hot_ids = arguments.hot_ids};

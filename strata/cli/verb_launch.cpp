@@ -24,6 +24,7 @@
 #include "strata/base/errors.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/cli/arguments.h"
+#include "strata/cli/said_once.h"
 #include "strata/cli/verbs.h"
 #include "strata/train/disk_commit.h"
 #include "strata/transport/secret.h"
@@ -66,6 +67,21 @@ class SignalNotes {
 
  private:
   std::array<struct sigaction, kForwarded.size()> before_{};
+};
+
+// Where the processes of one launch look what has been said.
+class Said {
+ public:
+  Said() : file_(open_said()) { ::setenv(kLaunchVariable, std::to_string(file_).c_str(), 1); }
+  ~Said() {
+    ::unsetenv(kLaunchVariable);
+    if (file_ >= 0) ::close(file_);
+  }
+  Said(const Said&) = delete;
+  Said& operator=(const Said&) = delete;
+
+ private:
+  int file_;
 };
 
 [[noreturn]] void become(int process, int processes, int port, const std::string& secret,
@@ -160,6 +176,7 @@ LaunchResult launch_processes(int processes, const std::vector<std::string>& arg
   const int port = free_loopback_port();
   const bool given = std::getenv("STRATA_SECRET") || std::getenv("STRATA_SECRET_FILE");
   const std::string secret = given ? "" : make_secret();
+  const Said said;
   Children children;
   for (int process = 0; process < processes; ++process)
     children.add(start(process, processes, port, secret, arguments));
@@ -239,6 +256,9 @@ void run_launch(LaunchArguments arguments, std::vector<std::string> command) {
 void add_launch_verb(CLI::App& app) {
   CLI::App* verb =
       app.add_subcommand("launch", "start a verb as several processes of this machine");
+  verb->footer(
+      "Behind them stands a VERB with what it takes: strata launch -n 2 train RECIPE --set "
+      "train.steps=2");
   auto arguments = std::make_shared<LaunchArguments>();
   verb->add_option("-n,--processes", arguments->processes,
                    "how many; ranks are divided evenly among them")

@@ -132,7 +132,7 @@ void add_plan_verb(CLI::App& app) {
                    "with --parameters: replicas that hold the shards")
       ->needs(parameters);
   verb->add_option("--precision", arguments->precision,
-                   "with --parameters: fp32, mixed, zero-paper or megatron-fp16")
+                   "with --parameters: fp32, mixed, split, zero-paper or megatron-fp16")
       ->needs(parameters);
   CLI::Option* rows = arguments->rows.add_to(*verb)->excludes(recipe)->excludes(parameters);
   verb->add_flag("--estimate", arguments->estimate, "take seconds from FLOPs, measure nothing");

@@ -81,7 +81,7 @@ Rendezvous from_torchrun(const Variables& variables) {
       .port = number_or(variables, "MASTER_PORT", kFirstPort),
       .store_is_running = text_or(variables, "TORCHELASTIC_USE_AGENT_STORE", "") == "True",
       .restart = text_or(variables, "TORCHELASTIC_RESTART_COUNT", "0"),
-      .source = "torchrun"};
+      .source = variables("STRATA_LAUNCH") ? "strata launch" : "torchrun"};
   require_in_world(found, "RANK", "WORLD_SIZE");
   if (found.host.empty() && !found.alone())
     refuse("MASTER_ADDR", "the variable is missing", "the host of process 0", "nothing");

@@ -54,6 +54,9 @@ TEST(Rendezvous, ReadsSlurm) {
   Map torchrun = slurm;  // torchrun inside of a Slurm job
   torchrun.insert({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   EXPECT_TRUE(found(torchrun).alone());
+  EXPECT_EQ(found(torchrun).source, "torchrun");
+  torchrun.insert({"STRATA_LAUNCH", "3"});  // which sets the same variables
+  EXPECT_EQ(found(torchrun).source, "strata launch");
 }
 
 TEST(Rendezvous, ReadsOpenMpi) {

@@ -63,6 +63,18 @@ class Launch(ProgramTest):
         self.assertEqual(process.returncode, 2)
         self.assertIn("missing.yaml", error)
 
+    def test_an_error_that_all_processes_find_is_said_once(self):
+        for arguments in (["missing.yaml"], ["recipe.yaml", "--set", "mesh.pp=9"], ["recipe.yaml"]):
+            with self.subTest(arguments):
+                process = self.start("launch", "-n", "3", "train", *arguments)
+                _, error = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 2, error)
+                self.assertEqual(error.count("[train.") + error.count("[plan.") + error.count("[comm."), 1, error)
+                self.assertNotIn("torchrun", error)
+
+    def test_help_says_what_it_launches(self):
+        self.assertIn("VERB", self.succeed("launch", "--help"))
+
     def test_refuses_to_launch_nothing(self):
         process = self.start("launch", "-n", "2")
         _, error = process.communicate(timeout=60)

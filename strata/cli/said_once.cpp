@@ -1,0 +1,57 @@
+#include "strata/cli/said_once.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+
+namespace strata {
+namespace {
+
+// Whatever the variable says, nothing is written to a file that isn't the launcher's.
+int inherited_said() {
+  const char* given = std::getenv(kLaunchVariable);
+  const int file = given ? std::atoi(given) : -1;
+  return file > STDERR_FILENO && ::fcntl(file, F_GET_SEALS) >= 0 ? file : -1;
+}
+
+std::string read_all(int file) {
+  struct stat status{};
+  ::fstat(file, &status);
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  const ssize_t got = ::pread(file, text.data(), text.size(), 0);
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
+}
+
+}  // namespace
+
+int open_said() { return ::memfd_create("said", 0); }
+
+void say_once(const std::string& error) {
+  const int file = inherited_said();
+  if (file < 0) {
+    std::cerr << error << '\n';
+    return;
+  }
+  // A lock of the process: descriptors that are inherited share those of flock().
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  ::fcntl(file, F_SETLKW, &lock);
+  const std::string said = read_all(file);
+  const std::string entry = error + '\0';
+  if (said.find(entry) == std::string::npos) {
+    std::cerr << error << '\n' << std::flush;
+    // Where this fails, another process says it again.
+    [[maybe_unused]] const ssize_t written =
+        ::pwrite(file, entry.data(), entry.size(), static_cast<::off_t>(said.size()));
+  }
+  lock.l_type = F_UNLCK;
+  ::fcntl(file, F_SETLK, &lock);
+}
+
+}  // namespace strata
