@@ -60,6 +60,18 @@ bool parse(const std::string& text, Bytes& value) {
   }
 }
 
+template <typename Value>
+std::string fix_of(const std::string&, const Value& default_value) {
+  return "write a value like its default, " + write(default_value);
+}
+
+// Most defaults are 0, which shows no suffix; and "8G" lacks only the end of its own.
+std::string fix_of(const std::string& text, Bytes) {
+  Bytes meant;
+  if (parse(text + "iB", meant)) return "did you mean '" + text + "iB'?";
+  return "write it like 2GiB, 512MiB or 0";
+}
+
 double magnitude(std::int64_t value) { return static_cast<double>(value); }
 double magnitude(double value) { return value; }
 double magnitude(Bytes value) { return static_cast<double>(value.count); }
@@ -141,7 +153,7 @@ void OptionSet::read_value(const Target& target, const FieldInfo& info, const st
                        .what = "wrong type of value for '" + path + "'",
                        .expected = type_name(value) + unit_suffix(info),
                        .got = quote(text),
-                       .fix = "write a value like its default, " + write(*field)});
+                       .fix = fix_of(text, *field)});
     }
     if constexpr (std::is_same_v<decltype(value), std::string>) {
       if (!info.choices.empty()) check_choice(path, text, info.choices, where);

@@ -283,6 +283,8 @@ TEST_F(OptionSetTest, RefusesNumbersInOtherForms) {
     EXPECT_EQ(refusal_of_set("model.tied=" + std::string(value)).expected, "true or false");
   }
   EXPECT_EQ(refusal_of_set("memory.device=2 gigs").got, "'2 gigs'");
+  EXPECT_EQ(refusal_of_set("memory.device=2 gigs").fix, "write it like 2GiB, 512MiB or 0");
+  EXPECT_EQ(refusal_of_set("memory.device=8G").fix, "did you mean '8GiB'?");
 }
 
 TEST_F(OptionSetTest, RefusesAValueOutOfRangeWithTheNearestLegalOne) {

@@ -4,6 +4,7 @@
 #include "strata/base/user_text.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "strata/base/errors.h"
 
@@ -60,6 +61,19 @@ std::size_t slip_limit(std::string_view name) { return (name.size() + 1) / 3; }
 
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
+// What other programs call ours: no slip of the fingers, so letters do not tell.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"gpu", "cuda"},           {"lr", "learning_rate"}, {"batch_size", "mini_batch"},
+    {"hidden_size", "width"},  {"n_layer", "layers"},   {"n_head", "heads"},
+    {"seq_length", "context"}, {"max_steps", "steps"},  {"wd", "weight_decay"},
+    {"float32", "fp32"},       {"bfloat16", "bf16"},    {"float16", "fp16"}};
+
+std::string_view our_word(std::string_view name) {
+  for (const auto& [theirs, ours] : kElsewhere)
+    if (name == theirs) return ours;
+  return name;
+}
+
 template <typename Distance>
 std::string nearest(const std::vector<std::string>& candidates, std::size_t limit,
                     Distance distance) {
@@ -96,6 +110,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
   if (name.size() > kLongestName) return "";
+  const std::string ours(our_word(name));
+  if (std::ranges::find(candidates, ours) != candidates.end()) return ours;
   return nearest(candidates, slip_limit(name),
                  [&](const std::string& candidate) { return edit_distance(name, candidate); });
 }
@@ -103,8 +119,12 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 std::string nearest_path(std::string_view path, const std::vector<std::string>& candidates) {
   if (path.size() > kLongestName) return "";
   constexpr std::size_t kStep = 64;  // how near the sections are only decides between equals
-  const std::string_view name = last_part(path);
-  const std::string_view section = path.substr(0, path.size() - name.size());
+  const std::string_view given = last_part(path);
+  const std::string_view section = path.substr(0, path.size() - given.size());
+  const auto is_ours = [&](const std::string& candidate) {
+    return last_part(candidate) == our_word(given);
+  };
+  const std::string_view name = std::ranges::any_of(candidates, is_ours) ? our_word(given) : given;
   const std::size_t limit = std::max(slip_limit(name), std::size_t{1});
   return nearest(candidates, limit * kStep + kStep - 1, [&](const std::string& candidate) {
     const std::string_view other = last_part(candidate);

@@ -27,6 +27,8 @@ TEST(NearestName, DoesNotGuessWhenNothingIsNear) {
   EXPECT_EQ(nearest_name("zigzag", {"gpipe", "1f1b"}), "");
   EXPECT_EQ(nearest_name("x", {"y"}), "");
   EXPECT_EQ(nearest_name("gpipe", {}), "");
+  EXPECT_EQ(nearest_name("gpu", {"auto", "cpu", "cuda"}), "cuda") << "though 'cpu' is nearer";
+  EXPECT_EQ(nearest_name("gpu", {"auto", "cpu"}), "cpu");
 }
 
 TEST(NearestPath, PrefersTheSameSection) {
@@ -37,6 +39,8 @@ TEST(NearestPath, PrefersTheSameSection) {
 TEST(NearestPath, FindsTheNameInAnotherSection) {
   EXPECT_EQ(nearest_path("train.layers", {"train.steps", "model.layers"}), "model.layers");
   EXPECT_EQ(nearest_path("pp", {"mesh.pp", "train.clip"}), "mesh.pp");
+  EXPECT_EQ(nearest_path("train.lr", {"train.clip", "train.optimizer.learning_rate"}),
+            "train.optimizer.learning_rate");
 }
 
 TEST(NearestPath, ChoosesTheNearestOfSeveralSections) {

@@ -22,6 +22,20 @@ struct ConvertArguments {
 
 constexpr std::int64_t kBayesSamples = 1'000'000;
 
+// No recipe names it, so no recipe's field can be what to mend.
+void require_log(const std::string& path) {
+  std::error_code none;
+  const bool folder = std::filesystem::is_directory(path, none);
+  if (!folder && std::filesystem::exists(path, none)) return;
+  throw UserError({.operation = "cli.convert",
+                   .where = path,
+                   .what = folder ? "a folder is no log of samples" : "there is no such file",
+                   .expected = "a log (csv, tsv, criteo, libsvm, records), or a recipe",
+                   .got = folder ? "a folder" : "nothing",
+                   .fix = folder ? "name a file; checkpoints are Hugging Face folders as they are"
+                                 : "name an existing file"});
+}
+
 // The data of a recipe, or of the log alone, with what --set says.
 TabularOptions data_options(const ConvertArguments& arguments) {
   TabularOptions options;
@@ -33,14 +47,24 @@ TabularOptions data_options(const ConvertArguments& arguments) {
     const char* const names[] = {"model", "embedding", "train", "mesh", "memory"};
     for (std::size_t i = 0; i < others.size(); ++i)
       set.add(names[i], &others[i], {.help = "Of the recipe."});
+    std::string tokenizer;  // what recipes of text alone have
+    set.add("data.tokenizer", &tokenizer, {.help = "Of a recipe of text."});
     const FileUse use{.operation = "cli.convert", .fix = "name a recipe or a log of samples"};
     set.load_yaml(read_file(arguments.from, use, std::uint64_t{1} << 20), arguments.from);
+    if (set.is_given("data.tokenizer"))
+      throw UserError({.operation = "cli.convert",
+                       .where = set.where("data.tokenizer"),
+                       .what = "this recipe trains on text, which needs no conversion",
+                       .expected = "a recommender's recipe",
+                       .got = "data.tokenizer",
+                       .fix = "name a log of samples, or a recipe such as recipes/clicks.yaml"});
     for (const std::string& assignment : arguments.overrides) set.set(assignment);
     check(options, "data", [&](const std::string& path) {
       return set.is_given(path) ? set.where(path) : arguments.from;
     });
     return options;
   }
+  require_log(arguments.from);
   for (const std::string& assignment : arguments.overrides) set.set(assignment);
   options.train = arguments.from;
   return options;

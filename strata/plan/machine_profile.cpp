@@ -1,5 +1,7 @@
 #include "strata/plan/machine_profile.h"
 
+#include <strings.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -151,19 +153,23 @@ MachineProfile parse_machine(const std::string& text, const std::string& name) {
 }
 
 MachineProfile find_machine(const std::string& name_or_path) {
-  std::string names;
+  std::string names, meant;
   for (const PublishedGpu& gpu : kPublished) {
     if (name_or_path == gpu.name) return profile_of(gpu);
+    if (::strcasecmp(name_or_path.c_str(), gpu.name) == 0) meant = gpu.name;
     names += std::string(names.empty() ? "" : ", ") + gpu.name;
   }
   if (std::ifstream(name_or_path).is_open()) return load_machine(name_or_path);
+  // Another GPU's name is no slip for one of these, so none that is merely near is proposed.
   throw UserError(
       {.operation = "plan.machine",
        .where = name_or_path,
        .what = "neither a known GPU nor a machine's file",
        .expected = names + ", or a YAML file, or what `strata doctor --save` has written",
        .got = "no readable file",
-       .fix = "name an existing one, such as machines/v100-stronghold.yaml"});
+       .fix = meant.empty()
+                  ? "describe the machine in a file, as machines/v100-stronghold.yaml does one"
+                  : "did you mean '" + meant + "'?"});
 }
 
 MachineProfile load_machine(const std::string& path) {

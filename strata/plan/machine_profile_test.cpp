@@ -61,11 +61,17 @@ TEST(MachineProfile, KnowsGpusByName) {
     EXPECT_GT(machine.peers.bandwidth.count, machine.network.bandwidth.count);
     EXPECT_EQ(to_json(parse_machine(to_json(machine).dump(), "m")), to_json(machine));
   }
-  try {
-    find_machine("h300");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_NE(error.text().expected.find("a100, h100, h200"), std::string::npos);
+  for (const auto& [name, fix] :
+       {std::pair("H100", "did you mean 'h100'?"),
+        std::pair("b200",
+                  "describe the machine in a file, as machines/v100-stronghold.yaml does one")}) {
+    try {
+      find_machine(name);
+      FAIL();
+    } catch (const UserError& error) {
+      EXPECT_NE(error.text().expected.find("a100, h100, h200"), std::string::npos);
+      EXPECT_EQ(error.text().fix, fix);
+    }
   }
 }
 

@@ -34,10 +34,17 @@ std::vector<std::string> criteo_columns() {
   return names;
 }
 
+// The samples of recipes/adult.yaml don't come with the repository.
+FileUse use_of(const std::string& path) {
+  FileUse use = kTextUse;
+  if (path.starts_with("data/adult/")) use.fix = "run `make adult`, which fetches it";
+  return use;
+}
+
 class TextFile final : public SampleFile {
  public:
   TextFile(const std::string& path, SampleFormat format, const TabularOptions& options)
-      : file_(RandomAccessFile::open(path, kTextUse)), format_{.kind = format} {
+      : file_(RandomAccessFile::open(path, use_of(path))), format_{.kind = format} {
     if (format == SampleFormat::kLibsvm) want_indices(options);
     LineScanner lines(*file_, format_.quotes(), kTextUse);
     const bool delimited = format == SampleFormat::kCsv || format == SampleFormat::kTsv;

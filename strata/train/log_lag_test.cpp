@@ -106,6 +106,8 @@ TEST_F(LogLag, NamesTheStepThatDivergedAndSavesNothingBehindIt) {
         FAIL() << "did not diverge";
       } catch (const UserError& error) {
         EXPECT_NE(error.text().what.find("no longer finite"), std::string::npos) << error.what();
+        EXPECT_EQ(error.text().fix,
+                  "lower train.optimizer.learning_rate, which is 1e+30, or set train.clip=1");
         // All ranks find it; the first to say so is named in front.
         const std::string& where = error.text().where;
         const std::string step = where.substr(where.rfind("step "));

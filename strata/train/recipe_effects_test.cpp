@@ -148,6 +148,8 @@ TEST_F(RecipeEffects, ALossThatIsNotFiniteEndsTheRunAndIsNotSaved) {
     FAIL() << "it went on";
   } catch (const UserError& error) {
     EXPECT_NE(error.text().what.find("no longer finite"), std::string::npos) << error.what();
+    EXPECT_EQ(error.text().fix, "lower train.optimizer.learning_rate, which is 1e+30")
+        << "the gradient is clipped already";
   }
   EXPECT_GE(steps, 1);
   EXPECT_LT(steps, 10);

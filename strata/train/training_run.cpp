@@ -258,15 +258,17 @@ class RankLoop {
     kept_.push_back({begin, now_seconds(), {trainer_.trace().events()}, {trainer_.take_lanes()}});
   }
 
-  static void require_finite(const StepRecord& record) {
+  void require_finite(const StepRecord& record) const {
     if (std::isfinite(record.loss) && std::isfinite(record.gradient_norm)) return;
+    const std::string lower = "lower train.optimizer.learning_rate, which is " +
+                              format_double_exactly(learning_rate_.peak);
     throw UserError({.operation = "train.step",
                      .where = "step " + std::to_string(record.step),
                      .what = "the loss or its gradient is no longer finite",
                      .expected = "finite numbers",
                      .got = "loss " + format_double(record.loss, 4) + ", gradient norm " +
                             format_double(record.gradient_norm, 4),
-                     .fix = "lower train.optimizer.learning_rate or set train.clip=1"});
+                     .fix = options_.clip > 0 ? lower : lower + ", or set train.clip=1"});
   }
 
   // No more of what lives on disk is on the host at once.

@@ -1,5 +1,6 @@
 """Every bad recipe gives one clear error with the fix, exit code 2, and nothing half-written."""
 
+import pathlib
 import unittest
 
 from strata_program import RECIPE, ProgramTest
@@ -35,6 +36,10 @@ class BadRecipes(ProgramTest):
     def test_missing_data(self):
         self.refuse_train("data.train=nowhere.txt", says="nowhere.txt")
 
+    def test_missing_data_that_a_recipe_of_ours_names(self):
+        recipe = pathlib.Path(__file__).parents[2] / "recipes/adult.yaml"
+        self.refuse("train", str(recipe), says=["data/adult/train.csv", "make adult"])
+
     def test_empty_data(self):
         (self.folder / "empty.txt").write_text("")
         self.refuse_train("data.train=empty.txt", says="empty.txt")
@@ -56,6 +61,33 @@ class BadRecipes(ProgramTest):
         self.refuse("train", "nowhere.yaml", says="nowhere.yaml")
         self.refuse("trian", says="cli.arguments")
         self.refuse("train", "recipe.yaml", "--metric", "x", says="cli.arguments")
+
+    def test_an_option_that_is_a_field_of_the_recipe_or_nearly_one_of_the_verb(self):
+        for arguments, fix in [(["--steps", "10"], "--set train.steps=VALUE"),
+                               (["--steps=10"], "--set train.steps=VALUE"),
+                               (["--lr", "1"], "--set train.optimizer.learning_rate=VALUE"),
+                               (["--metric", "x"], "did you mean '--metrics'?")]:
+            err = self.refuse("train", "recipe.yaml", *arguments, says=fix)
+            self.assertIn("'" + " ".join(arguments) + "'", err)
+
+    def test_without_a_verb_the_program_says_which_there_are(self):
+        self.assertEqual(self.succeed(), self.succeed("--help"))
+        self.assertNotIn("PATH", self.succeed("train", "--help").replace("PATH=VALUE", ""))
+
+    def test_a_name_that_others_use(self):
+        self.refuse_train("mesh.device=gpu", says="did you mean 'cuda'?")
+        self.refuse_train("train.lr=1e-3", says="did you mean 'train.optimizer.learning_rate'?")
+        self.refuse_train("memory.device=8G", says="did you mean '8GiB'?")
+        self.refuse("plan", "recipe.yaml", "--machine", "H100", says="did you mean 'h100'?")
+
+    def test_a_plan_names_what_changes_nothing(self):
+        idle = self.succeed("plan", "recipe.yaml", "--estimate", "--set", "mesh.zero=3", "--set",
+                            "memory.window=3")
+        self.assertIn("no effect  mesh.zero 3: with mesh.dp 1", idle)
+        self.assertIn("no effect  memory.window 3: no weights leave", idle)
+        busy = self.succeed("plan", "recipe.yaml", "--estimate", "--set", "mesh.zero=3", "--set",
+                            "mesh.dp=2", "--set", "memory.window=3")
+        self.assertNotIn("no effect", busy)
 
     def test_an_override_that_does_not_exist(self):
         self.refuse_train("train.stepz=3", says="train.steps")

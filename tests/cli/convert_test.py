@@ -50,6 +50,12 @@ class Convert(ProgramTest):
         self.assertIn("500 samples",
                       self.succeed("convert", "clicks.yaml", "held.tsv", "--validation"))
 
+    def test_what_is_no_log_is_refused_by_what_it_is(self):
+        self.refuse("convert", "nowhere.csv", "out.strata", says="name an existing file")
+        self.refuse("convert", ".", "out.strata", says="checkpoints are Hugging Face folders")
+        self.refuse("convert", "recipe.yaml", "out.strata",
+                    says=["recipe.yaml:2:", "trains on text", "recipes/clicks.yaml"])
+
     def test_bad_input_is_refused_with_its_place(self):
         self.write("bad.csv", "a,b\n1,2\n\n1,2,3\n")
         self.refuse("convert", "bad.csv", "out.strata",
