@@ -82,14 +82,15 @@ class Verbs(ProgramTest):
         return entries
 
     def test_training_corrects_a_probe_that_was_taken_on_a_busy_machine(self):
-        self.succeed("plan", "recipe.yaml")
+        one = ("recipe.yaml", "--set", "mesh.pp=1")  # more ranks than cores would measure how these are shared
+        self.succeed("plan", *one)
         path = self.folder / "cache/strata/probe.json"
         # Evenly slow, without a spread: an entry with one would be measured again first.
         busy = {key: {part: [100 * seconds, 0, samples]
                       for part, (seconds, _, samples) in entry.items()}
                 for key, entry in self.probed().items()}
         path.write_text(json.dumps(busy))
-        out = self.succeed("train", "recipe.yaml", "--report", "r.html")
+        out = self.succeed("train", *one, "--report", "r.html")
         self.assertRegex(out, r"miss +-.* against the prediction, from the probe: ")
         self.assertIn("from the probe", (self.folder / "r.html").read_text())
         for key, entry in self.probed().items():
@@ -105,6 +106,15 @@ class Verbs(ProgramTest):
         self.assertEqual(len(self.probed()), 2 * count)
         self.succeed("plan", "recipe.yaml", "--set", "mesh.threads=2")
         self.assertEqual(len(self.probed()), 3 * count)
+
+    def test_a_plan_says_which_rates_and_how_many_cores_it_reckons_with(self):
+        def plan(threads):
+            out = self.succeed("plan", "recipe.yaml", "--estimate", "--json", "plan.json", "--set",
+                               f"mesh.threads={threads}")
+            self.assertIn("seconds    from 50 GFLOP/s of fp32 products, assumed", out)
+            return out, json.loads((self.folder / "plan.json").read_text())["step_seconds"]
+        self.assertIn("cores      2 ranks of 1000 threads share ", plan(1000)[0])
+        self.assertGreater(plan(1000)[1], 1.5 * plan(500)[1])
 
     def test_doctor_says_what_plans_then_know(self):
         bf16 = ["plan", "recipe.yaml", "--estimate", "--set", "train.precision=bf16"]
