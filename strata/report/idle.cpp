@@ -234,8 +234,8 @@ class Walk {
 
 const char* name_of(TimeUse use) {
   static constexpr std::array<const char*, kNumTimeUses> kNames{
-      "compute", "update",   "fill and drain", "imbalance", "link", "host update",
-      "disk",    "transfer", "reduction",      "input",     "other"};
+      "compute", "update",   "fill and drain", "imbalance", "link",  "host update",
+      "disk",    "transfer", "reduction",      "rows",      "input", "other"};
   return kNames[static_cast<int>(use)];
 }
 
@@ -277,9 +277,9 @@ constexpr LookedAt kLooks[] = {
     {Op::kReduceNormAndLoss, {TimeUse::kReduction, "wait", "gradient norm, of all ranks"}},
     {Op::kUpdate, {TimeUse::kUpdate, "update", "update"}},
     {Op::kGatherWeights, {TimeUse::kTransfer, "wait", "wait for weights of the replicas"}},
-    {Op::kPrefetchRows, {TimeUse::kTransfer, "wait", "start of a read of embeddings"}},
-    {Op::kFetchRows, {TimeUse::kTransfer, "wait", "wait for rows of embeddings"}},
-    {Op::kSendRowGradients, {TimeUse::kTransfer, "wait", "start of an update of embeddings"}},
+    {Op::kPrefetchRows, {TimeUse::kRows, "wait", "start of a read of embeddings"}},
+    {Op::kFetchRows, {TimeUse::kRows, "wait", "wait for rows of embeddings"}},
+    {Op::kSendRowGradients, {TimeUse::kRows, "wait", "start of an update of embeddings"}},
     {Op::kSendTiedWeight, kSend},
     {Op::kReceiveTiedWeight, kTied},
 };
@@ -300,7 +300,7 @@ TimeSums sums_of(const TimeSplit& split) {
   return {.work = split[kCompute] + split[kUpdate],
           .exposed_communication = split[kTransfer] + split[kReduction],
           .rank_waits = split[kFillAndDrain] + split[kImbalance],
-          .memory_waits = split[kLink] + split[kHostUpdate] + split[kDisk],
+          .memory_waits = split[kLink] + split[kHostUpdate] + split[kDisk] + split[kRows],
           .other = split[kInput] + split[kOther]};
 }
 

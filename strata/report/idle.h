@@ -46,10 +46,11 @@ enum class TimeUse : std::uint8_t {
   kDisk,
   kTransfer,
   kReduction,
+  kRows,
   kInput,
   kOther,
 };
-constexpr int kNumTimeUses = 11;
+constexpr int kNumTimeUses = 12;
 
 const char* name_of(TimeUse use);  ///< "fill and drain"
 
@@ -78,7 +79,7 @@ struct TimeSums {
   double work = 0;
   double exposed_communication = 0;  ///< transfers and reductions that no work hid
   double rank_waits = 0;             ///< for ranks that had not made yet what was needed
-  double memory_waits = 0;           ///< for the link, the host's updates and the disk
+  double memory_waits = 0;  ///< for the link, the host's updates, the disk and rows of embeddings
   double other = 0;
 };
 TimeSums sums_of(const TimeSplit& split);

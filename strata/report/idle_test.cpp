@@ -169,6 +169,16 @@ TEST(AttributeTime, LeavesOutWhatLiesOutsideTheStep) {
   EXPECT_EQ(split[TimeUse::kUpdate], 1);
 }
 
+TEST(AttributeTime, SaysWhatAWaitForRowsWasFor) {
+  const std::vector<Timeline> ranks{
+      {event(Op::kPrefetchRows, 0, -1, 0, 1), event(Op::kFetchRows, 0, -1, 1, 4),
+       event(Op::kForward, 0, 0, 4, 6), event(Op::kSendRowGradients, 0, -1, 6, 7)}};
+  const TimeSplit split = attribute_time(ranks, 0, 7)[0];
+  EXPECT_EQ(split[TimeUse::kRows], 1 + 3 + 1);
+  EXPECT_EQ(split[TimeUse::kTransfer], 0);
+  EXPECT_EQ(sums_of(split).memory_waits, 5);
+}
+
 TEST(AttributeTime, TakesARankThatDidNothing) {
   const std::vector<TimeSplit> splits =
       attribute_time({{}, {event(Op::kForward, 0, 0, 0, 2)}}, 0, 3);

@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-// Styles are "use0" to "use10", in the order of TimeUse.
+// Styles are "use0" to "use11", in the order of TimeUse.
 std::string style_of(int use) { return "use" + std::to_string(use); }
 
 class TimeBars {
