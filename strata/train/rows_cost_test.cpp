@@ -4,6 +4,7 @@
 
 #include "strata/base/scratch_folder.h"
 #include "strata/train/rows_cost.h"
+#include "strata/train/trained_model.h"
 
 namespace strata {
 namespace {
@@ -28,6 +29,10 @@ MachineProfile machine_with(double bandwidth, double latency) {
   machine.network.bandwidth.count = static_cast<std::int64_t>(bandwidth);
   machine.network.latency = latency;
   return machine;
+}
+
+TEST(SampleTokens, OfARecommenderAreNone) {
+  EXPECT_EQ(sample_tokens(recipe_with({})), 0) << "its steps are counted in samples";
 }
 
 TEST(RowsCost, OfServersHasRoundTripsAndBytes) {

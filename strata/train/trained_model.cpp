@@ -23,7 +23,7 @@ std::vector<TensorSpec> batch_specs(const Recipe& recipe, std::int64_t samples) 
 }
 
 std::int64_t sample_tokens(const Recipe& recipe) {
-  return recipe.recommender ? 1 : recipe.model.context;
+  return recipe.recommender ? 0 : recipe.model.context;
 }
 
 CheckpointModel checkpoint_model(const Recipe& recipe) {
