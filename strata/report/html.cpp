@@ -58,8 +58,9 @@ std::string percent(double ratio, int decimals) {
 }
 
 std::string signed_percent(double ratio) {
-  const std::string text = format_double(std::fabs(100 * ratio), 1) + "\u00a0%";
-  return (ratio < 0 ? "\u2212" : "+") + text;
+  const std::string amount = format_double(std::fabs(100 * ratio), 1);
+  const char* const sign = amount == "0.0" ? "" : ratio < 0 ? "\u2212" : "+";
+  return sign + amount + "\u00a0%";
 }
 
 std::vector<double> axis_ticks(double low, double high, int count) {

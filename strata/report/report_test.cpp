@@ -268,6 +268,7 @@ TEST(TickDecimals, TellNeighboursApart) {
 TEST(SignedPercent, AlwaysHasASign) {
   EXPECT_EQ(signed_percent(0.0312), "+3.1\u00a0%");
   EXPECT_EQ(signed_percent(-0.05), "\u22125.0\u00a0%");
+  EXPECT_EQ(signed_percent(-0.0004), "0.0\u00a0%");
 }
 
 // Both ranks' devices, predicted and measured; what one did is shown as numbers beside its lanes.
