@@ -28,6 +28,8 @@ packages=(
   "nlohmann-json3-dev:metrics, traces, checkpoint manifests"
   "libcli11-dev:command line"
   "libhwy-dev:SIMD in host kernels"
+  "libdnnl2:matrix products in fp32 on processors that are not Intel's"
+  "libtcmalloc-minimal4:memory of tensors without holes: processes stay a quarter smaller"
   "libpcre2-dev:regular expressions that cut text into words for a tokenizer"
   "libutf8proc-dev:Unicode normal forms for a tokenizer"
   "bible-kjv:the King James text that the demo trains on"

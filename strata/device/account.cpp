@@ -4,14 +4,13 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
-#include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
-#include <malloc.h>
 
 #include <new>
 #include <utility>
 
 #include "strata/base/units.h"
+#include "strata/device/block_malloc.h"
 #include "strata/device/charge_map.h"
 #include "strata/device/cuda_memory.h"
 
@@ -25,6 +24,7 @@ thread_local MemoryAccount* current_accounts[2] = {};  // by DeviceKind
 struct alignas(c10::gAlignment) BlockHeader {
   std::atomic<MemoryAccount*> account;
   std::int64_t bytes;
+  void (*release)(void* block);
 };
 static_assert(sizeof(BlockHeader) == c10::gAlignment);
 
@@ -35,7 +35,7 @@ void free_block(void* data) {
   BlockHeader* header = header_of(data);
   if (MemoryAccount* account = header->account.load(std::memory_order_acquire))
     account->credit(header->bytes);
-  c10::free_cpu(header);
+  header->release(header);
 }
 
 class AccountingAllocator final : public c10::Allocator {
@@ -46,9 +46,9 @@ class AccountingAllocator final : public c10::Allocator {
     const auto count = static_cast<std::int64_t>(bytes);
     MemoryAccount* account = current_memory_account();
     if (account) account->charge(count);
-    void* block = nullptr;
+    Block block;
     try {
-      block = c10::alloc_cpu(bytes + sizeof(BlockHeader));
+      block = allocate_block(bytes + sizeof(BlockHeader));
     } catch (const std::exception& error) {
       if (account) account->credit(count);
       throw SystemError({.operation = "device.allocate",
@@ -57,7 +57,7 @@ class AccountingAllocator final : public c10::Allocator {
                          .got = error.what(),
                          .fix = "set memory.device so that a plan is made for what is there"});
     }
-    void* data = new (block) BlockHeader{account, count} + 1;
+    void* data = new (block.data) BlockHeader{account, count, block.release} + 1;
     return {data, data, &free_block, cpu};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
@@ -127,12 +127,6 @@ void charge_to(const at::Tensor& tensor, MemoryAccount& account) {
   // The last access to the header: whoever frees the block may do so behind it.
   if (MemoryAccount* previous = header->account.exchange(&account, std::memory_order_acq_rel))
     previous->credit(bytes);
-}
-
-void return_large_blocks() {
-#ifdef __GLIBC__
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // fixed: glibc raises it where such blocks are freed
-#endif
 }
 
 void install_accounting_allocator() {

@@ -115,10 +115,4 @@ void limit_device_memory(Device device, std::int64_t bytes);
 /// to_error() of a rank: a device that is out of memory is the system's fault, and says whose account was full.
 Error device_error(const std::exception& error, const MemoryAccount& account);
 
-/// From now on the process gives blocks of a MiB or more back to the system when they are freed. Weights
-/// that come and go otherwise leave holes between activations that only smaller blocks fill, and the
-/// process grows to the size of the whole model whatever its accounts say. Costs the pages' faults of
-/// every such block.
-void return_large_blocks();
-
 }  // namespace strata

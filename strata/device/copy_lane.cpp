@@ -63,7 +63,7 @@ Event CopyLane::copy(at::Tensor to, at::Tensor from, std::vector<Event> after, i
   STRATA_CHECK_EQ(to.nbytes(), from.nbytes(), "device.copy_lane");
   STRATA_CHECK(to.is_contiguous() && from.is_contiguous(), "device.copy_lane");
   if (given_.query() && std::ranges::all_of(after, needs_no_thread))
-    return give(to, from, after, layer);
+    return give(to, from, after, layer, compute_.queue() && compute_.queue()->recording());
   if (!thread_) thread_ = std::make_unique<Lane>();
   auto later = std::make_shared<GivenLater>();
   std::vector<Event> hosts;
@@ -71,7 +71,8 @@ Event CopyLane::copy(at::Tensor to, at::Tensor from, std::vector<Event> after, i
   // The thread holds the event only as long as its task; nobody reads `copied` before the task has ended.
   given_ = thread_->submit(
       [this, later, to = std::move(to), from = std::move(from), after = std::move(after), layer] {
-        later->set_copied(give(to, from, after, layer));
+        // The rank may record something else meanwhile.
+        later->set_copied(give(to, from, after, layer, /*recorded=*/false));
       },
       std::move(hosts));
   later->set_given(given_);
@@ -79,17 +80,17 @@ Event CopyLane::copy(at::Tensor to, at::Tensor from, std::vector<Event> after, i
 }
 
 Event CopyLane::give(const at::Tensor& to, const at::Tensor& from, const std::vector<Event>& after,
-                     int layer) {
+                     int layer, bool recorded) {
   const std::lock_guard lock(mutex_);
   // What is recorded is not done now, has no time, and must not be asked for.
-  const bool recording = is_recording();
-  if (!recording) settle();
+  if (!recorded) settle();
   for (const Event& event : after) stream_.wait(event);
-  const EventTime time = trace_ && !recording ? EventTime::kKnown : EventTime::kUnknown;
-  const Event begin = trace_ && !recording ? stream_.record(time) : Event();
+  const bool timed = trace_ && !recorded;
+  const EventTime time = timed ? EventTime::kKnown : EventTime::kUnknown;
+  const Event begin = timed ? stream_.record(time) : Event();
   stream_.queue()->copy(to.data_ptr(), from.const_data_ptr(), from.nbytes());
   const Event end = stream_.record(time);
-  if (!recording) running_.push_back({begin, end, kind_ == LaneKind::kToDevice ? from : to, layer});
+  if (!recorded) running_.push_back({begin, end, kind_ == LaneKind::kToDevice ? from : to, layer});
   return end;
 }
 

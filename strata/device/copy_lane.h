@@ -32,7 +32,7 @@ namespace strata {
 
 class CopyLane {
  public:
-  /// `trace` (null: none) outlives the lane. What is given while `compute` is recorded is recorded with it.
+  /// `trace` (null: none) outlives the lane. What is given at once while `compute` is recorded is recorded with it.
   CopyLane(Stream stream, LaneKind kind, LaneTrace* trace, Stream compute);
   explicit CopyLane(const Stream& stream, LaneKind kind, LaneTrace* trace = nullptr)
       : CopyLane(stream, kind, trace, Stream::compute(stream.device())) {}
@@ -51,9 +51,8 @@ class CopyLane {
   };
 
   Event give(const at::Tensor& to, const at::Tensor& from, const std::vector<Event>& after,
-             int layer);
+             int layer, bool recorded);
   void settle();  // what has ended
-  bool is_recording() const { return compute_.queue() && compute_.queue()->recording(); }
 
   Stream stream_, compute_;
   LaneKind kind_;

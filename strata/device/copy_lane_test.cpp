@@ -20,6 +20,12 @@ std::shared_ptr<TimedQueue> second_a_copy() { return std::make_shared<TimedQueue
 
 at::Tensor numbers(float value) { return at::full({8}, value); }
 
+// Of a device: the lane doesn't hold them.
+const at::Tensor& device_numbers() {
+  static const at::Tensor there = numbers(0);
+  return there;
+}
+
 TEST(CopyLanes, GiveACopyAtOnceBehindADevicesEvents) {
   auto queue = second_a_copy();
   TimedQueue compute;
@@ -46,18 +52,18 @@ TEST(CopyLanes, HoldHostBytesUntilTheyAreCopiedAndNoLonger) {
     EXPECT_EQ(host.use_count(), 2);
     EXPECT_EQ(device.use_count(), 1);
     queue->perform();
-    lane.copy(numbers(0), numbers(1));
+    lane.copy(in ? device_numbers() : numbers(0), in ? numbers(1) : device_numbers());
     EXPECT_EQ(host.use_count(), 1);
   }
 }
 
 TEST(CopyLanes, WaitForWorkOfTheHostWithoutTheCaller) {
   auto queue = second_a_copy();
+  const at::Tensor first = numbers(0), second = numbers(0), source = numbers(1);
   CopyLane lane(Stream({}, queue), LaneKind::kToDevice);
   Lane host;
   std::promise<void> gate;
   const Event updated = host.submit([&] { gate.get_future().wait(); });
-  const at::Tensor first = numbers(0), second = numbers(0), source = numbers(1);
   const Event copied = lane.copy(first, source, {updated});
   // What is submitted behind keeps its place.
   const Event behind = lane.copy(second, source);
@@ -100,10 +106,10 @@ TEST(CopyLanes, WriteDownWhenTheDeviceCopiedOnTheHostsClock) {
   const double before = now_seconds();
   CopyLane lane(Stream({}, queue), LaneKind::kToHost, &trace);
   const double after = now_seconds();
-  for (int layer = 0; layer < 3; ++layer) lane.copy(numbers(0), numbers(1), {}, layer);
+  for (int layer = 0; layer < 3; ++layer) lane.copy(numbers(0), device_numbers(), {}, layer);
   EXPECT_TRUE(trace.take().empty());
   queue->perform();
-  lane.copy(numbers(0), numbers(1), {}, 3);
+  lane.copy(numbers(0), device_numbers(), {}, 3);
   const std::vector<LaneEvent> events = trace.take();
   ASSERT_EQ(events.size(), 3);
   for (int layer = 0; layer < 3; ++layer) {
@@ -134,7 +140,7 @@ TEST(CopyLanes, AreRecordedWithTheComputeStream) {
   LaneTrace trace;
   CopyLane lane(Stream({}, queue), LaneKind::kToDevice, &trace, Stream({}, queue));
   const at::Tensor before = numbers(2), recorded = numbers(3), behind = numbers(4);
-  lane.copy(numbers(0), before, {}, 2);
+  lane.copy(device_numbers(), before, {}, 2);
   queue->record_from_now_on(true);
   const at::Tensor to = numbers(0);
   const Event earlier = queue->record(EventTime::kUnknown);
@@ -145,11 +151,34 @@ TEST(CopyLanes, AreRecordedWithTheComputeStream) {
   queue->record_from_now_on(false);
   queue->perform();
   EXPECT_TRUE(to.equal(numbers(3)));
-  lane.copy(numbers(0), behind, {}, 4);
+  lane.copy(device_numbers(), behind, {}, 4);
   EXPECT_EQ(before.use_count(), 1);
   const std::vector<LaneEvent> events = trace.take();
   ASSERT_EQ(events.size(), 1);
   EXPECT_EQ(events[0].layer, 2);
+}
+
+// What a thread gives while the rank records something else is done, and held as ever.
+TEST(CopyLanes, AreNotRecordedWhereAThreadGivesThem) {
+  auto queue = second_a_copy();
+  auto compute = second_a_copy();
+  CopyLane lane(Stream({}, queue), LaneKind::kToDevice, nullptr, Stream({}, compute));
+  Lane host;
+  std::promise<void> gate;
+  const Event updated = host.submit([&] { gate.get_future().wait(); });
+  const at::Tensor to = numbers(0), from = numbers(6);
+  const Event copied = lane.copy(to, from, {updated});
+  compute->record_from_now_on(true);
+  gate.set_value();
+  EXPECT_NE(copied.pending()->on_device(), nullptr);  // it is given
+  compute->record_from_now_on(false);
+  // Behind a second one the thread's task, which held it, too, is gone.
+  lane.copy(device_numbers(), numbers(1));
+  EXPECT_EQ(from.use_count(), 2);
+  queue->perform();
+  EXPECT_TRUE(to.equal(numbers(6)));
+  lane.copy(device_numbers(), numbers(1));
+  EXPECT_EQ(from.use_count(), 1);
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 // however many sockets and cores: threads are the business of each rank's pool.
 #include "strata/device/device.h"
 
-#include <sys/sysinfo.h>
-
 #include <charconv>
 #include <optional>
 #include <thread>
@@ -11,6 +9,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/base/options.h"
+#include "strata/device/host_memory.h"
 
 namespace strata {
 namespace {
@@ -20,12 +19,11 @@ class CpuBackend final : public DeviceBackend {
   int count() const override { return 1; }
   std::string why_none() const override { return ""; }
   DeviceFacts facts(int) const override {
-    struct sysinfo machine{};
-    ::sysinfo(&machine);
     return {.name = "CPU",
-            .bytes = static_cast<std::int64_t>(machine.totalram) * machine.mem_unit,
+            .bytes = host_memory().bytes,
             .multiprocessors = static_cast<int>(std::thread::hardware_concurrency())};
   }
+  std::int64_t free_bytes(int) const override { return host_memory().free_bytes; }
   std::shared_ptr<StreamQueue> make_queue(int) const override { return nullptr; }
   std::shared_ptr<StreamQueue> compute_queue(int) const override { return nullptr; }
   std::unique_ptr<DeviceBinding> bind(int) const override { return nullptr; }

@@ -168,6 +168,8 @@ class DeviceBackend {
   /// Throws a UserError unless there is such a device.
   virtual void require(int index) const;
   virtual DeviceFacts facts(int index) const = 0;
+  /// Of its bytes, what nobody has taken now.
+  virtual std::int64_t free_bytes(int index) const = 0;
   virtual std::string nccl_version() const { return "none"; }  ///< of libtorch's
   /// Null: its work is done by the caller.
   virtual std::shared_ptr<StreamQueue> make_queue(int index) const = 0;

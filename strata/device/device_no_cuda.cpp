@@ -15,6 +15,7 @@ class NoCudaBackend final : public DeviceBackend {
   std::string why_none() const override { return "this build has no CUDA"; }
   void require(int) const override { refuse(); }
   DeviceFacts facts(int) const override { refuse(); }
+  std::int64_t free_bytes(int) const override { refuse(); }
   std::shared_ptr<StreamQueue> make_queue(int) const override { refuse(); }
   std::shared_ptr<StreamQueue> compute_queue(int) const override { refuse(); }
   std::unique_ptr<DeviceBinding> bind(int) const override { refuse(); }

@@ -15,6 +15,7 @@ namespace {
 struct Instructions {
   bool bf16 = false;
   bool fp16 = false;
+  bool others_avx512 = false;  // not Intel's
 };
 
 #if defined(__x86_64__)
@@ -33,9 +34,14 @@ Instructions find_instructions() {
   constexpr std::uint32_t kAvx512State = 0xe6, kTileState = 0x60000;
   std::uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0, vendor[3] = {};
   __get_cpuid(0, &eax, &vendor[0], &vendor[2], &vendor[1]);
-  const bool amd = std::memcmp(vendor, "AuthenticAMD", sizeof(vendor)) == 0;
+  const auto made_by = [&](const char* name) {
+    return std::memcmp(vendor, name, sizeof(vendor)) == 0;
+  };
+  const bool amd = made_by("AuthenticAMD");
   Instructions found;
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return found;
+  const bool avx512 = has_bit(ebx, 16) && has_bit(ebx, 17) && has_bit(ebx, 30) && has_bit(ebx, 31);
+  found.others_avx512 = avx512 && !made_by("GenuineIntel") && keeps_state(kAvx512State);
   const bool tiles = has_bit(edx, 22) && keeps_state(kTileState);
   const std::uint32_t leaves = eax;
   if (leaves < 1 || !__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) {
@@ -50,10 +56,17 @@ Instructions find_instructions() {
 Instructions find_instructions() { return {}; }
 #endif
 
+const Instructions& instructions() {
+  static const Instructions found = find_instructions();
+  return found;
+}
+
 }  // namespace
 
+bool mkl_leaves_avx512() { return instructions().others_avx512; }
+
 bool has_fast_products(c10::ScalarType dtype) {
-  static const Instructions found = find_instructions();
+  const Instructions& found = instructions();
   if (dtype == c10::ScalarType::BFloat16) return found.bf16;
   return dtype == c10::ScalarType::Half ? found.fp16 : true;
 }

@@ -14,4 +14,7 @@ namespace strata {
 /// Whether products of this type run faster in its own instructions than in fp32.
 bool has_fast_products(c10::ScalarType dtype);
 
+/// Whether the processor has AVX-512 and MKL, which asks for Intel's processors, multiplies fp32 by AVX2.
+bool mkl_leaves_avx512();
+
 }  // namespace strata

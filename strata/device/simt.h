@@ -44,6 +44,7 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 #define STRATA_DEVICE __device__ __forceinline__
+#define STRATA_HOST_DEVICE __host__ __device__ inline
 #define STRATA_UNROLL _Pragma("unroll")
 #define STRATA_UNROLL_4 _Pragma("unroll 4")
 #else
@@ -53,6 +54,7 @@
 #include <utility>
 #include <vector>
 #define STRATA_DEVICE inline
+#define STRATA_HOST_DEVICE inline
 #define STRATA_UNROLL
 #define STRATA_UNROLL_4
 #endif
@@ -93,6 +95,14 @@ STRATA_DEVICE double fma(double a, double b, double c) {
 #else
   return std::fma(a, b, c);
 #endif
+}
+
+template <typename To, typename From>
+STRATA_DEVICE To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof(To));
+  return to;
 }
 
 /// values[j] + values[j + half] for j below half of them, and so on: the order of a tree.

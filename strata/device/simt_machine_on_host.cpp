@@ -11,8 +11,11 @@ bool on_gpu() { return false; }
 
 void* allocate(std::size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
 void release(void* memory) { std::free(memory); }
-void to_machine(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
-void from_machine(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+// Arrays without elements have no address.
+void to_machine(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+void from_machine(void* to, const void* from, std::size_t bytes) { to_machine(to, from, bytes); }
 
 void in_every_order(const std::function<void()>& body) {
   for (const HostOrder order : {HostOrder::kAscending, HostOrder::kDescending}) {

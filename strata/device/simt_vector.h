@@ -1,11 +1,15 @@
 /// Moves elements of fp32, bf16 or fp16 between memory and a kernel's registers, where they are fp32.
 ///
-/// A thread moves several at once: 16 bytes where they lie on such a border, else one by one, so that
-/// kernels need no other form for odd rows. What is narrowed is rounded to nearest even; a NaN stays one
-/// (bf16: 0x7FC0).
+/// A thread moves several at once: 16 bytes where they lie on such a border, else one by one. What is narrowed
+/// is rounded to nearest even; a NaN stays one (bf16: 0x7FC0).
 ///
-/// Example  const auto v = simt::load<simt::kWide<T>>(x + i, n - i);   // zeros behind the end
-///          simt::store(v, y + i, n - i);                              // nothing behind it
+/// Which of the two it is, a kernel asks once, of all its arrays, and has a body for each: in the first nothing
+/// branches, so all reads of a body are under way before the first is waited for.
+///
+/// Example  each_vector<T>(block, n, lie_whole(x, y), [&](std::int64_t i, auto left) {
+///            const auto v = load<kWide<T>>(x + i, left);   // zeros behind the end
+///            store(v, y + i, left);                        // nothing behind it
+///          });
 #pragma once
 
 #include <cstdint>
@@ -23,14 +27,6 @@ namespace strata::simt {
 
 using kernels::Bf16;
 using kernels::Fp16;
-
-template <typename To, typename From>
-STRATA_DEVICE To bits_as(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  memcpy(&to, &from, sizeof(To));
-  return to;
-}
 
 // ---- One element
 
@@ -105,47 +101,159 @@ STRATA_DEVICE Floats<kCount> zeros() {
   return floats<kCount>([](int) { return 0.0f; });
 }
 
+/// Elements as they lie in memory. Words, not elements, so that a compiler takes them apart where they are used
+/// and no sooner: what follows a read waits for it.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount <= 16 ? sizeof(T) * kCount : 16) Packed {
-  T at[kCount];
+  static constexpr int kInWord = 4 / static_cast<int>(sizeof(T));
+  static_assert(kCount % kInWord == 0);
+  std::uint32_t words[kCount / kInWord];
+
+  STRATA_DEVICE T get(int i) const {
+    if constexpr (kInWord == 1) {
+      return bits_as<T>(words[i]);
+    } else {
+      return bits_as<T>(static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16)));
+    }
+  }
 };
 
-template <typename T, int kCount>
-STRATA_DEVICE bool is_whole(const T* at, std::int64_t left) {
-  return left >= kCount && reinterpret_cast<std::uintptr_t>(at) % alignof(Packed<T, kCount>) == 0;
+/// Of f(0), f(1), ...
+template <typename T, int kCount, typename F>
+STRATA_DEVICE Packed<T, kCount> packed(F f) {
+  Packed<T, kCount> result;
+  STRATA_UNROLL
+  for (int word = 0; word < kCount / result.kInWord; ++word) {
+    if constexpr (result.kInWord == 1) {
+      result.words[word] = bits_as<std::uint32_t>(f(word));
+    } else {
+      const std::uint32_t low = bits_as<std::uint16_t>(f(2 * word));
+      const std::uint32_t high = bits_as<std::uint16_t>(f(2 * word + 1));
+      result.words[word] = high << 16 | low;
+    }
+  }
+  return result;
 }
 
-/// The first kCount of `left` elements, as fp32; zeros where there are fewer.
-template <int kCount, typename T>
-STRATA_DEVICE Floats<kCount> load(const T* from, std::int64_t left) {
-  if (is_whole<T, kCount>(from, left)) {
-    const auto packed = *reinterpret_cast<const Packed<T, kCount>*>(from);
-    return floats<kCount>([&](int i) { return widen(packed.at[i]); });
+#ifdef __CUDACC__
+
+template <typename P>
+STRATA_DEVICE P read_packed(const void* from) {
+  return *static_cast<const P*>(from);
+}
+
+// By instructions for just that: nvcc takes an assignment apart and, where another branch writes the same
+// addresses one by one, doesn't always put it together again.
+template <typename P>
+STRATA_DEVICE void write_packed(const P& bits, void* to) {
+  constexpr int kWords = sizeof(P) / 4;
+  auto* words = static_cast<std::uint32_t*>(to);
+  if constexpr (kWords % 4 == 0) {
+    STRATA_UNROLL
+    for (int i = 0; i < kWords; i += 4)
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(words + i), "r"(bits.words[i]),
+                   "r"(bits.words[i + 1]), "r"(bits.words[i + 2]), "r"(bits.words[i + 3])
+                   : "memory");
+  } else {
+    static_assert(kWords == 2);
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(words), "r"(bits.words[0]),
+                 "r"(bits.words[1])
+                 : "memory");
   }
-  return floats<kCount>([&](int i) { return i < left ? widen(from[i]) : 0.0f; });
+}
+
+#else
+
+// A GPU faults where it is told of a border that isn't there.
+template <typename P>
+bool lies_on_border(const void* at) {
+  return reinterpret_cast<std::uintptr_t>(at) % alignof(P) == 0;
+}
+
+template <typename P>
+P read_packed(const void* from) {
+  STRATA_CHECK(lies_on_border<P>(from), "device.load");
+  P bits;
+  std::memcpy(&bits, from, sizeof(P));
+  return bits;
+}
+
+template <typename P>
+void write_packed(const P& bits, void* to) {
+  STRATA_CHECK(lies_on_border<P>(to), "device.store");
+  std::memcpy(to, &bits, sizeof(P));
+}
+
+#endif
+
+/// What is left of an array where a vector begins: the number of its elements, or this, all of the vector's, on
+/// a border of 16 bytes.
+struct Whole {
+  STRATA_DEVICE explicit constexpr Whole(std::int64_t /*left*/) {}
+  STRATA_DEVICE constexpr operator std::int64_t() const { return INT64_MAX; }
+};
+
+/// Whether arrays begin on such borders; null ones do.
+template <typename... T>
+STRATA_HOST_DEVICE bool lie_whole(const T*... arrays) {
+  return ((reinterpret_cast<std::uintptr_t>(arrays) | ...) % 16) == 0;
+}
+
+/// The bits of the first kCount of `left` elements; zeros where there are fewer.
+template <int kCount, typename T>
+STRATA_DEVICE Packed<T, kCount> fetch(const T* from, Whole /*left*/) {
+  return read_packed<Packed<T, kCount>>(from);
+}
+template <int kCount, typename T>
+STRATA_DEVICE Packed<T, kCount> fetch(const T* from, std::int64_t left) {
+  return packed<T, kCount>([&](int i) { return i < left ? from[i] : T{}; });
+}
+
+template <typename T, int kCount>
+STRATA_DEVICE Floats<kCount> widened(const Packed<T, kCount>& bits) {
+  return floats<kCount>([&](int i) { return widen(bits.get(i)); });
+}
+
+/// The same as fp32.
+template <int kCount, typename T, typename Left>
+STRATA_DEVICE Floats<kCount> load(const T* from, Left left) {
+  return widened(fetch<kCount>(from, left));
 }
 
 /// The first `left` of them, at most kCount.
 template <int kCount, typename T>
-STRATA_DEVICE void store(const Floats<kCount>& values, T* to, std::int64_t left) {
-  if (is_whole<T, kCount>(to, left)) {
-    Packed<T, kCount> packed;
-    STRATA_UNROLL
-    for (int i = 0; i < kCount; ++i) narrow(values[i], packed.at[i]);
-    *reinterpret_cast<Packed<T, kCount>*>(to) = packed;
-    return;
-  }
+STRATA_DEVICE void put(const Packed<T, kCount>& bits, T* to, Whole /*left*/) {
+  write_packed(bits, to);
+}
+template <int kCount, typename T>
+STRATA_DEVICE void put(const Packed<T, kCount>& bits, T* to, std::int64_t left) {
   STRATA_UNROLL
   for (int i = 0; i < kCount; ++i)
-    if (i < left) narrow(values[i], to[i]);
+    if (i < left) to[i] = bits.get(i);
 }
 
-/// Calls body(i, left) where a thread's own vector of an array of n begins at i, with `left` to the end.
+/// The same of fp32.
+template <int kCount, typename T, typename Left>
+STRATA_DEVICE void store(const Floats<kCount>& values, T* to, Left left) {
+  const auto bits = packed<T, kCount>([&](int i) {
+    T narrowed;
+    narrow(values[i], narrowed);
+    return narrowed;
+  });
+  put(bits, to, left);
+}
+
+/// Calls body(i, left) where a thread's own vector of an array of n begins at i. whole: the arrays lie so.
 template <typename T, int kThreads, typename Body>
-STRATA_DEVICE void each_vector(Block<kThreads>& block, std::int64_t n, Body body) {
+STRATA_DEVICE void each_vector(Block<kThreads>& block, std::int64_t n, bool whole, Body body) {
   block.each([&](int thread) {
     const std::int64_t i = (block.index() * kThreads + thread) * kWide<T>;
-    if (i < n) body(i, n - i);
+    if (i >= n) return;
+    if (whole && n - i >= kWide<T>) {
+      body(i, Whole(n - i));
+    } else {
+      body(i, n - i);
+    }
   });
 }
 
@@ -165,41 +273,20 @@ struct RowVectors {
   }
   std::int64_t blocks(int threads) const { return blocks_for(rows * a_row, threads); }
 
-  /// Calls body(row, column, left), `left` to the end of the row.
+  /// Calls body(row, column, left), `left` to the end of the row. whole: so do arrays and strides of rows lie.
   template <typename T, int kThreads, typename Body>
-  STRATA_DEVICE void each(Block<kThreads>& block, Body body) const {
+  STRATA_DEVICE void each(Block<kThreads>& block, bool whole, Body body) const {
     block.each([&](int thread) {
       const std::int64_t vector = block.index() * kThreads + thread;
       if (vector >= rows * a_row) return;
       const std::int64_t row = vector / a_row, column = (vector - row * a_row) * kWide<T>;
-      body(row, column, columns - column);
+      if (whole && a_row * kWide<T> == columns) {
+        body(row, column, Whole(columns - column));
+      } else {
+        body(row, column, columns - column);
+      }
     });
   }
 };
-
-// ---- Mathematics that is the same on both machines
-
-/// e^x within 1.1 ulp; 0 below -87.3, where results leave the normal numbers, and infinite above 88.37,
-/// half a power of two early. Own, because each machine's library has its own bits.
-/// Source  the split and the polynomial of Cephes' expf (Moshier 1989).
-STRATA_DEVICE float exp(float x) {
-  constexpr float kLog2e = 1.44269504f,
-                  kShift = 12582912.0f;  // 1.5 * 2^23: rounds to whole numbers
-  constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
-  const float shifted = fma(x, kLog2e, kShift), n = shifted - kShift;
-  float r = fma(n, -kLn2High, x);
-  r = fma(n, -kLn2Low, r);
-  float p = 1.9875691500e-4f;
-  p = fma(p, r, 1.3981999507e-3f);
-  p = fma(p, r, 8.3334519073e-3f);
-  p = fma(p, r, 4.1665795894e-2f);
-  p = fma(p, r, 1.6666665459e-1f);
-  p = fma(p, r, 5.0000001201e-1f);
-  p = fma(p, r * r, r) + 1.0f;
-  const float power = bits_as<float>((bits_as<std::uint32_t>(shifted) << 23) + 0x3F800000u);
-  const float result = p * power;
-  // 2^128 has no bits: the last step of the range is left out. A NaN fails both and stays one.
-  return x > 88.3762626647949f ? bits_as<float>(0x7F800000u) : x < -87.3f ? 0.0f : result;
-}
 
 }  // namespace strata::simt

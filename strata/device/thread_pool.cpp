@@ -148,7 +148,10 @@ ThreadPoolScope::~ThreadPoolScope() { current_pool = previous_; }
 
 ThreadPool& thread_pool() {
   if (current_pool) return *current_pool;
-  const int threads = inside_piece ? 1 : at::get_num_threads();
+  // The thread's own is at work.
+  static thread_local ThreadPool alone(1);
+  if (inside_piece) return alone;
+  const int threads = at::get_num_threads();
   if (!own_pool || own_pool->threads() != threads) own_pool = std::make_unique<ThreadPool>(threads);
   return *own_pool;
 }

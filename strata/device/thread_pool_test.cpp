@@ -116,6 +116,18 @@ TEST(ThreadPool, PiecesOfAPieceRunWhereItRuns) {
   EXPECT_EQ(elsewhere, 0);
 }
 
+TEST(ThreadPool, PiecesOfAPieceLeaveAThreadsOwnPoolAlone) {
+  at::set_num_threads(3);
+  std::atomic<int> ran{0};
+  thread_pool().run(6, [&](std::int64_t) {
+    EXPECT_EQ(thread_pool().threads(), 1);
+    thread_pool().run(2, [&](std::int64_t) { ++ran; });
+  });
+  EXPECT_EQ(ran, 12);
+  EXPECT_EQ(thread_pool().threads(), 3);
+  at::set_num_threads(1);
+}
+
 TEST(ThreadPool, BelongsToTheThreadWhileItsScopeLives) {
   at::set_num_threads(3);
   EXPECT_EQ(thread_pool().threads(), 3);  // no scope: one of its own

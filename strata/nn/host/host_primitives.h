@@ -1,8 +1,8 @@
 /// Implements the primitives on a host: MKL's and oneDNN's products, ATen's attention, Highway
 /// kernels for the rest, cut into pieces for the rank's thread pool where cuts don't change bits.
 ///
-/// 16-bit products are made of operands widened to fp32 unless the processor is faster in 16 bit
-/// (device/fast_products.h).
+/// 16-bit products are made of operands widened to fp32 unless the processor is faster in 16 bit; those
+/// of fp32 are MKL's where it uses all of the processor, else oneDNN's (device/fast_products.h).
 #pragma once
 
 #include "strata/nn/primitives.h"
@@ -88,7 +88,20 @@ std::int64_t host_product_bytes(c10::ScalarType dtype, std::int64_t rows, std::i
 std::int64_t host_weight_gradient_bytes(c10::ScalarType dtype, std::int64_t rows, std::int64_t in,
                                         std::int64_t out);
 
-/// For tests of both ways: decides it on every processor while it lives.
+/// Whether oneDNN multiplies fp32 of more than one row here: this processor has AVX-512 that MKL does not use, the system has oneDNN,
+/// and nobody limits libtorch to less (ATEN_CPU_CAPABILITY). Bits depend on it.
+bool multiplies_by_onednn();
+
+/// For tests of both ways: decides it on every processor while it lives, as far as oneDNN is there.
+class MultiplyByOneDnn {
+ public:
+  explicit MultiplyByOneDnn(bool onednn);
+  ~MultiplyByOneDnn();
+  MultiplyByOneDnn(const MultiplyByOneDnn&) = delete;
+  MultiplyByOneDnn& operator=(const MultiplyByOneDnn&) = delete;
+};
+
+/// The same of 16-bit operands.
 class WidenProducts {
  public:
   explicit WidenProducts(bool widen);

@@ -2,22 +2,24 @@
 // pool. Tried with MKL's kernels for AVX2 and AVX-512: rows of a product computed apart have the
 // same bits if there are at least 64, widths and rows are multiples of 16 and sums at least 64
 // long; rows of a weight gradient from 192 on (its sums are longer, and MKL blocks them by the
-// shape), its columns not. Others are not cut. In 16 bit the cuts are constants, so that bits don't
-// depend on the threads whatever the library does. Every piece packs the other operand again (with two
-// pieces a thread a training step took 1.1 times as long), so a thread has one piece while the machine
-// lets all of them work, and two where one is held up.
+// shape), its columns not. Others are not cut. In 16 bit, and by oneDNN, the cuts are constants, so
+// that bits don't depend on the threads whatever the library does. Every piece packs the other
+// operand again (with two pieces a thread a training step took 1.1 times as long), so a thread has
+// one piece while the machine lets all of them work, and two where one is held up.
 //
-// A single row, a token of a text that is being written, is cut by columns of the output: it takes as
-// long as its weight is read. Tried as above, on the same instruction sets: columns computed apart
-// have the same bits if they begin at multiples of 16. Two threads read 1.3 times as fast as one, so
-// pieces are a millisecond long: with shorter ones waking a thread cost more (a token of a model of
-// width 768 then took 1.15 times as long).
+// A single row, a token of a text that is being written, is cut by columns of the output: it takes
+// as long as its weight is read, whoever multiplies, so that is always libtorch. Tried as above, on
+// the same instruction sets: columns computed apart have the same bits if they begin at multiples of
+// 16. Two threads read 1.3 times as fast as one, so pieces are a millisecond long: with shorter ones
+// waking a thread cost more (a token of a model of width 768 then took 1.15 times as long).
 //
 // Widened operands live a piece long, so that they stay in the cache.
 //
-// Products put their results where they are told, and what a library takes beside them is its own: MKL takes it from
-// elsewhere, oneDNN, which multiplies 16 bit, as a tensor, and how much depends on the processor's caches (up to
-// 1.4 MB a thread on an EPYC). No plan could know it.
+// Products put their results where they are told, and what a library takes beside them is its own:
+// MKL and the system's oneDNN take it from elsewhere, libtorch's oneDNN, which multiplies 16 bit, as
+// a tensor, and how much depends on the processor's caches (up to 1.4 MB a thread on an EPYC). No
+// plan could know it.
+#include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
@@ -32,17 +34,26 @@
 #include "strata/device/parallel.h"
 #include "strata/nn/host/elements.h"
 #include "strata/nn/host/host_primitives.h"
+#include "strata/nn/host/sgemm.h"
 
 namespace strata {
 namespace {
 
 constexpr std::int64_t kLeastRows = 64, kLeastSum = 64, kLeastBlock = 192, kUnit = 16;
-constexpr std::int64_t kHalfRows = 256;  // of a piece in 16 bit
+constexpr std::int64_t kConstantRows = 256;  // of a piece where cuts are constants
 constexpr std::int64_t kLeastRead = 1
                                     << 22;  // elements of the weight that a piece of one row reads
 
-enum class Decision { kProcessor, kWiden, kKeep };
-std::atomic<Decision> decision{Decision::kProcessor};
+enum class Decision { kProcessor, kYes, kNo };
+std::atomic<Decision> widening{Decision::kProcessor}, by_onednn{Decision::kProcessor};
+
+Decision decided(bool yes) { return yes ? Decision::kYes : Decision::kNo; }
+
+bool processor_wants_onednn() {
+  static const bool wants =
+      mkl_leaves_avx512() && at::get_cpu_capability() == "AVX512" && has_onednn();
+  return wants;
+}
 
 bool is_fp32(const at::Tensor& x) { return x.scalar_type() == at::kFloat; }
 
@@ -61,8 +72,10 @@ void for_pieces(std::int64_t n, std::int64_t pieces, F f) {
   });
 }
 
-std::int64_t row_pieces(std::int64_t rows, std::int64_t in, std::int64_t out, bool half) {
-  if (half) return std::max<std::int64_t>(1, rows / kHalfRows);
+bool cuts_are_constants(const at::Tensor& x) { return !is_fp32(x) || multiplies_by_onednn(); }
+
+std::int64_t row_pieces(std::int64_t rows, std::int64_t in, std::int64_t out, bool constant) {
+  if (constant) return std::max<std::int64_t>(1, rows / kConstantRows);
   if (!may_cut(in, out) || rows % kUnit != 0 || in < kLeastSum) return 1;
   // A piece may be a unit shorter than the mean.
   return pieces_of(rows, kLeastRows + kUnit, products_per_thread());
@@ -83,8 +96,8 @@ void round_rows(const at::Tensor& wide, const at::Tensor& to) {
 // y[rows] = make(x[rows]), in fp32 for operands that are widened.
 template <typename Make>
 void multiply_rows(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
-  const bool half = !is_fp32(x) || !is_fp32(y);
-  for_pieces(x.size(0), row_pieces(x.size(0), x.size(1), y.size(1), half),
+  const bool constant = cuts_are_constants(x) || !is_fp32(y);
+  for_pieces(x.size(0), row_pieces(x.size(0), x.size(1), y.size(1), constant),
              [&](std::int64_t begin, std::int64_t count) {
                at::Tensor to = y.narrow(0, begin, count);
                if (!widen) return make(x.narrow(0, begin, count), to);
@@ -112,6 +125,20 @@ void multiply_row(const at::Tensor& x, at::Tensor& y, bool widen, Make make) {
   });
 }
 
+// to = a b + summand, which is a row or undefined.
+void multiply_by_libtorch(const at::Tensor& a, const at::Tensor& b, const at::Tensor& summand,
+                          at::Tensor& to) {
+  const UnchargedScope scratch;
+  summand.defined() ? at::addmm_out(to, summand, a, b) : at::mm_out(to, a, b);
+}
+
+void multiply_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& summand,
+                   at::Tensor& to) {
+  if (!is_fp32(a) || !multiplies_by_onednn()) return multiply_by_libtorch(a, b, summand, to);
+  if (summand.defined()) to.copy_(summand.expand_as(to));
+  onednn_sgemm(a, b, to, summand.defined() ? 1 : 0);
+}
+
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
@@ -119,31 +146,27 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(dtype));
   const at::Tensor columns = (widen ? widened(weight) : weight.detach()).t();
   const at::Tensor add = bias.defined() ? (widen ? widened(bias) : bias.detach()) : at::Tensor();
-  const auto make = [](const at::Tensor& from, const at::Tensor& factor, const at::Tensor& summand,
-                       at::Tensor& to) {
-    const UnchargedScope scratch;
-    summand.defined() ? at::addmm_out(to, summand, from, factor) : at::mm_out(to, from, factor);
-  };
   if (x.size(0) == 1) {
     multiply_row(
         x, y, widen,
         [&](const at::Tensor& from, std::int64_t begin, std::int64_t count, at::Tensor& to) {
-          make(from, columns.narrow(1, begin, count),
-               add.defined() ? add.narrow(0, begin, count) : add, to);
+          multiply_by_libtorch(from, columns.narrow(1, begin, count),
+                               add.defined() ? add.narrow(0, begin, count) : add, to);
         });
   } else {
-    multiply_rows(x, y, widen,
-                  [&](const at::Tensor& from, at::Tensor& to) { make(from, columns, add, to); });
+    multiply_rows(x, y, widen, [&](const at::Tensor& from, at::Tensor& to) {
+      multiply_into(from, columns, add, to);
+    });
   }
   return y;
 }
 
 // Blocks of rows of sum [out, in].
 template <typename F>
-void for_blocks(const at::Tensor& sum, bool half, F f) {
+void for_blocks(const at::Tensor& sum, bool constant, F f) {
   const std::int64_t out = sum.size(0), most = std::max<std::int64_t>(1, out / kLeastBlock);
   std::int64_t pieces = most;
-  if (!half)
+  if (!constant)
     pieces = may_cut(sum.size(1), out)
                  ? std::min(most, pieces_of(out, kLeastBlock, products_per_thread()))
                  : 1;
@@ -154,25 +177,35 @@ void for_blocks(const at::Tensor& sum, bool half, F f) {
 
 bool widens_products(at::ScalarType dtype) {
   if (dtype == at::kFloat) return false;
-  const Decision decided = decision.load(std::memory_order_relaxed);
+  const Decision decided = widening.load(std::memory_order_relaxed);
   if (decided == Decision::kProcessor) return !has_fast_products(dtype);
-  return decided == Decision::kWiden;
+  return decided == Decision::kYes;
 }
 
-WidenProducts::WidenProducts(bool widen) { decision = widen ? Decision::kWiden : Decision::kKeep; }
+WidenProducts::WidenProducts(bool widen) { widening = decided(widen); }
 
-WidenProducts::~WidenProducts() { decision = Decision::kProcessor; }
+WidenProducts::~WidenProducts() { widening = Decision::kProcessor; }
+
+bool multiplies_by_onednn() {
+  const Decision decided = by_onednn.load(std::memory_order_relaxed);
+  if (decided == Decision::kProcessor) return processor_wants_onednn();
+  return decided == Decision::kYes && has_onednn();
+}
+
+MultiplyByOneDnn::MultiplyByOneDnn(bool onednn) { by_onednn = decided(onednn); }
+
+MultiplyByOneDnn::~MultiplyByOneDnn() { by_onednn = Decision::kProcessor; }
 
 std::int64_t host_product_bytes(c10::ScalarType dtype, std::int64_t rows, std::int64_t in,
                                 std::int64_t out) {
   if (!widens_products(dtype)) return 0;
-  const std::int64_t pieces = std::max<std::int64_t>(1, rows / kHalfRows);
+  const std::int64_t pieces = std::max<std::int64_t>(1, rows / kConstantRows);
   return (in * out + rows / pieces * (in + out)) * 4;
 }
 
 std::int64_t host_weight_gradient_bytes(c10::ScalarType dtype, std::int64_t rows, std::int64_t in,
                                         std::int64_t out) {
-  if (widens_products(dtype)) return std::min(rows, kHalfRows) * (in + out) * 4;
+  if (widens_products(dtype)) return std::min(rows, kConstantRows) * (in + out) * 4;
   return dtype == at::kFloat ? 0 : in * out * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
@@ -195,31 +228,31 @@ void HostPrimitives::input_gradient(at::Tensor& dx, const at::Tensor& dy,
   const at::NoGradGuard no_grad;
   const bool widen = widens_products(weight.scalar_type());
   const at::Tensor rows = widen ? widened(weight) : weight.detach();
-  multiply_rows(dy, dx, widen, [&](const at::Tensor& from, at::Tensor& to) {
-    const UnchargedScope scratch;
-    at::mm_out(to, from, rows);
-  });
+  multiply_rows(dy, dx, widen,
+                [&](const at::Tensor& from, at::Tensor& to) { multiply_into(from, rows, {}, to); });
 }
 
 void HostPrimitives::add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
                                          const at::Tensor& x) const {
   const at::NoGradGuard no_grad;
   const auto add_product = [&](const at::Tensor& rows, const at::Tensor& columns) {
-    for_blocks(sum, /*half=*/false, [&](std::int64_t begin, std::int64_t count) {
+    const bool onednn = multiplies_by_onednn();
+    for_blocks(sum, /*constant=*/onednn, [&](std::int64_t begin, std::int64_t count) {
       at::Tensor block = sum.narrow(0, begin, count);
-      block.addmm_(rows.narrow(1, begin, count).t(), columns);
+      const at::Tensor factor = rows.narrow(1, begin, count).t();
+      onednn ? onednn_sgemm(factor, columns, block, 1) : void(block.addmm_(factor, columns));
     });
   };
   if (is_fp32(x)) return add_product(dy, x);
   if (widens_products(x.scalar_type())) {
-    for (std::int64_t row = 0; row < x.size(0); row += kHalfRows) {
-      const std::int64_t count = std::min(kHalfRows, x.size(0) - row);
+    for (std::int64_t row = 0; row < x.size(0); row += kConstantRows) {
+      const std::int64_t count = std::min(kConstantRows, x.size(0) - row);
       add_product(widened(dy.narrow(0, row, count)), widened(x.narrow(0, row, count)));
     }
     return;
   }
   const kernels::Element element = element_of(x);
-  for_blocks(sum, /*half=*/true, [&](std::int64_t begin, std::int64_t count) {
+  for_blocks(sum, /*constant=*/true, [&](std::int64_t begin, std::int64_t count) {
     at::Tensor product = at::empty({count, x.size(1)}, x.options());
     {
       const UnchargedScope scratch;

@@ -1,5 +1,6 @@
 // A thread computes 16 bytes of the result. Formulas and their order are those of gelu.cpp, swiglu.cpp and
 // elements.cpp beside this file.
+#include "strata/device/simt_math.h"
 #include "strata/device/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
@@ -9,6 +10,7 @@ namespace {
 using simt::Block;
 using simt::each_vector;
 using simt::kWide;
+using simt::lie_whole;
 using simt::RowVectors;
 
 constexpr int kBlockThreads = 256;
@@ -39,7 +41,7 @@ struct Gelu {
   std::int64_t n;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    each_vector<T>(block, n, [&](std::int64_t i, std::int64_t left) {
+    each_vector<T>(block, n, lie_whole(x, y), [&](std::int64_t i, auto left) {
       const auto in = simt::load<kWide<T>>(x + i, left);
       simt::store(simt::floats<kWide<T>>([&](int k) { return in[k] * gelu_gate(in[k]); }), y + i,
                   left);
@@ -57,7 +59,7 @@ struct GeluBackward {
   std::int64_t n;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    each_vector<T>(block, n, [&](std::int64_t i, std::int64_t left) {
+    each_vector<T>(block, n, lie_whole(x, dy, dx, y), [&](std::int64_t i, auto left) {
       const auto in = simt::load<kWide<T>>(x + i, left),
                  gradient = simt::load<kWide<T>>(dy + i, left);
       const auto gate = simt::floats<kWide<T>>([&](int k) { return gelu_gate(in[k]); });
@@ -79,7 +81,8 @@ struct Swiglu {
   RowVectors vectors;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    vectors.each<T>(block, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
+    const bool whole = lie_whole(gate_up, y);
+    vectors.each<T>(block, whole, [&](std::int64_t row, std::int64_t column, auto left) {
       const T* in = gate_up + 2 * row * vectors.columns + column;
       const auto gate = simt::load<kWide<T>>(in, left);
       const auto up = simt::load<kWide<T>>(in + vectors.columns, left);
@@ -101,7 +104,8 @@ struct SwigluBackward {
   RowVectors vectors;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    vectors.each<T>(block, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
+    const bool whole = lie_whole(gate_up, dy, dgate_up, y);
+    vectors.each<T>(block, whole, [&](std::int64_t row, std::int64_t column, auto left) {
       const std::int64_t width = vectors.columns;
       const std::int64_t in = 2 * row * width + column, out = row * width + column;
       const auto gate = simt::load<kWide<T>>(gate_up + in, left);
@@ -131,7 +135,7 @@ struct Relu {
   std::int64_t n;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    each_vector<T>(block, n, [&](std::int64_t i, std::int64_t left) {
+    each_vector<T>(block, n, lie_whole(x, dy, to), [&](std::int64_t i, auto left) {
       const auto in = simt::load<kWide<T>>(x + i, left);
       const auto through = dy ? simt::load<kWide<T>>(dy + i, left) : in;
       // A NaN stays one.

@@ -8,12 +8,17 @@ namespace {
 using kernels::BatchNormColumns;
 using simt::Block;
 using simt::floats;
+using simt::lie_whole;
 using simt::load;
 using simt::RowVectors;
 
 constexpr int kBlockThreads = 256;
 constexpr int kVector = simt::kWide<float>;
 using Vector = simt::Floats<kVector>;
+
+STRATA_DEVICE bool norm_lies_whole(const BatchNormColumns& norm) {
+  return lie_whole(norm.gain, norm.bias, norm.mean, norm.variance);
+}
 
 // (x - mean)^2
 struct SquareTerms {
@@ -23,7 +28,9 @@ struct SquareTerms {
   const float* mean;
   std::int64_t columns;
 
-  STRATA_DEVICE void add(std::int64_t row, std::int64_t column, std::int64_t left,
+  STRATA_DEVICE bool lies_whole() const { return lie_whole(x, mean); }
+  template <typename Left>
+  STRATA_DEVICE void add(std::int64_t row, std::int64_t column, Left left,
                          Vector (&sums)[kSums]) const {
     const auto in = load<kVector>(x + row * columns + column, left);
     const auto center = load<kVector>(mean + column, left);
@@ -38,7 +45,8 @@ struct SquareTerms {
 // What a thread needs of its columns.
 struct Columns {
   Vector gain, bias, center, scale;
-  STRATA_DEVICE Columns(const BatchNormColumns& norm, std::int64_t column, std::int64_t left)
+  template <typename Left>
+  STRATA_DEVICE Columns(const BatchNormColumns& norm, std::int64_t column, Left left)
       : gain(load<kVector>(norm.gain + column, left)),
         bias(load<kVector>(norm.bias + column, left)),
         center(load<kVector>(norm.mean + column, left)) {
@@ -57,7 +65,9 @@ struct GradientTerms {
   BatchNormColumns norm;
   std::int64_t columns;
 
-  STRATA_DEVICE void add(std::int64_t row, std::int64_t column, std::int64_t left,
+  STRATA_DEVICE bool lies_whole() const { return lie_whole(x, dy) && norm_lies_whole(norm); }
+  template <typename Left>
+  STRATA_DEVICE void add(std::int64_t row, std::int64_t column, Left left,
                          Vector (&sums)[kSums]) const {
     const Columns of(norm, column, left);
     const auto in = load<kVector>(x + row * columns + column, left);
@@ -78,7 +88,8 @@ struct Normalise {
   RowVectors vectors;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    vectors.each<float>(block, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
+    const bool whole = lie_whole(x, y) && norm_lies_whole(norm);
+    vectors.each<float>(block, whole, [&](std::int64_t row, std::int64_t column, auto left) {
       const Columns of(norm, column, left);
       const std::int64_t at = row * vectors.columns + column;
       const auto in = load<kVector>(x + at, left);
@@ -102,7 +113,9 @@ struct Backward {
   RowVectors vectors;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    vectors.each<float>(block, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
+    const bool whole =
+        lie_whole(x, dy, gain_sums, bias_sums, dgain, dbias) && norm_lies_whole(norm);
+    vectors.each<float>(block, whole, [&](std::int64_t row, std::int64_t column, auto left) {
       const Columns of(norm, column, left);
       const std::int64_t at = row * vectors.columns + column;
       const auto in = load<kVector>(x + at, left), gradient = load<kVector>(dy + at, left);
@@ -120,7 +133,8 @@ struct Backward {
     });
   }
 
-  STRATA_DEVICE static void add_to(float* sum, const Vector& more, std::int64_t left) {
+  template <typename Left>
+  STRATA_DEVICE static void add_to(float* sum, const Vector& more, Left left) {
     const auto total = load<kVector>(sum, left);
     simt::store(floats<kVector>([&](int k) { return total[k] + more[k]; }), sum, left);
   }

@@ -16,7 +16,9 @@ struct NormTerms {
   const float* rstd;
   std::int64_t columns;
 
-  STRATA_DEVICE void add(std::int64_t row, std::int64_t column, std::int64_t left,
+  STRATA_DEVICE bool lies_whole() const { return simt::lie_whole(x, dy); }
+  template <typename Left>
+  STRATA_DEVICE void add(std::int64_t row, std::int64_t column, Left left,
                          simt::Floats<kWide<T>> (&sums)[kSums]) const {
     const auto in = simt::load<kWide<T>>(x + row * columns + column, left);
     const auto gradient = simt::load<kWide<T>>(dy + row * columns + column, left);

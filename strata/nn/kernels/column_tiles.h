@@ -14,8 +14,8 @@
 
 namespace strata::cuda {
 
-/// Terms: what is summed. `Element`, `kSums` and add(row, column, left, sums), which adds the terms of the
-/// vector at `column` to kSums Floats.
+/// Terms: what is summed. `Element`, `kSums`, lies_whole(), whether its arrays do, and add(row, column, left,
+/// sums), which adds the terms of the vector at `column` to kSums Floats.
 template <typename Terms>
 struct ColumnTiles {
   static constexpr int kWarps = 8, kThreads = kWarps * simt::kWarp, kSums = Terms::kSums;
@@ -41,10 +41,15 @@ struct ColumnTiles {
       STRATA_UNROLL
       for (int s = 0; s < kSums; ++s) sums[s] = simt::zeros<kVector>();
       const std::int64_t begin = tile * height, end = simt::least(begin + height, rows);
-      if (column < columns) {
+      const auto add_rows = [&](auto left) {
         STRATA_UNROLL_4  // reads of four rows under way
             for (std::int64_t row = begin + warp; row < end; row += kWarps)
-                terms.add(row, column, columns - column, sums);
+                terms.add(row, column, left, sums);
+      };
+      if (column < columns && columns % kVector == 0 && terms.lies_whole()) {
+        add_rows(simt::Whole(columns - column));
+      } else if (column < columns) {
+        add_rows(columns - column);
       }
       STRATA_UNROLL
       for (int s = 0; s < kSums; ++s) {
@@ -75,7 +80,9 @@ struct ColumnValues {
   const T* x;
   std::int64_t columns;
 
-  STRATA_DEVICE void add(std::int64_t row, std::int64_t column, std::int64_t left,
+  STRATA_DEVICE bool lies_whole() const { return simt::lie_whole(x); }
+  template <typename Left>
+  STRATA_DEVICE void add(std::int64_t row, std::int64_t column, Left left,
                          simt::Floats<simt::kWide<T>> (&sums)[kSums]) const {
     const auto more = simt::load<simt::kWide<T>>(x + row * columns + column, left);
     STRATA_UNROLL

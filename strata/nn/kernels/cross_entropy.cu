@@ -3,6 +3,7 @@
 // bits would round them: the gradient makes them again, from logits that the cache still has.
 //
 // Losses are fp64, so that their order is the only thing their sum depends on.
+#include "strata/device/simt_math.h"
 #include "strata/device/simt_vector.h"
 #include "strata/device/step_scalars.h"
 #include "strata/nn/kernels/cuda_kernels.h"
@@ -16,6 +17,7 @@ using kernels::SoftmaxSums;
 using simt::Block;
 using simt::kWide;
 using simt::load;
+using simt::Whole;
 using simt::zeros;
 
 constexpr int kRowThreads = 512;
@@ -56,13 +58,27 @@ STRATA_DEVICE std::int64_t column_of(std::int64_t target, const LogitColumns& at
   return column >= 0 && column < at.valid ? column : -1;
 }
 
-/// Calls body(column, left) for the vectors of [0, columns) that are the thread's own.
+/// Calls body(vector, column, left) for the vectors of logits[0, columns) that are the thread's own. Several are
+/// read before the first is used: where a body writes or branches, the compiler may not read ahead.
 template <typename T, typename Body>
-STRATA_DEVICE void each_vector_of_row(int thread, std::int64_t columns, Body body) {
-  STRATA_UNROLL_4
-  for (std::int64_t column = std::int64_t{thread} * kWide<T>; column < columns;
-       column += kRowThreads * kWide<T>)
-    body(column, columns - column);
+STRATA_DEVICE void each_vector_of_row(int thread, const T* logits, std::int64_t columns,
+                                      Body body) {
+  constexpr int kAhead = 4;
+  constexpr std::int64_t kStep = kRowThreads * kWide<T>;
+  std::int64_t column = std::int64_t{thread} * kWide<T>;
+  if (simt::lie_whole(logits)) {
+    for (; column + (kAhead - 1) * kStep + kWide<T> <= columns; column += kAhead * kStep) {
+      simt::Packed<T, kWide<T>> read[kAhead];
+      STRATA_UNROLL
+      for (int k = 0; k < kAhead; ++k)
+        read[k] = simt::fetch<kWide<T>>(logits + column + k * kStep, Whole(columns - column));
+      STRATA_UNROLL
+      for (int k = 0; k < kAhead; ++k)
+        body(simt::widened(read[k]), column + k * kStep, Whole(columns - column));
+    }
+  }
+  for (; column < columns; column += kStep)
+    body(load<kWide<T>>(logits + column, columns - column), column, columns - column);
 }
 
 template <typename T>
@@ -73,8 +89,7 @@ STRATA_DEVICE RowSums sums_of_row(Block<kRowThreads>& block, const T* logits, st
   block.each([&](int thread) {
     Exponentials mine{minus_infinity(), 0};
     float sum = 0;
-    each_vector_of_row<T>(thread, what.at.valid, [&](std::int64_t column, std::int64_t left) {
-      const auto z = load<kWide<T>>(logits + column, left);
+    each_vector_of_row(thread, logits, what.at.valid, [&](const auto& z, std::int64_t, auto left) {
       float top = z[0];
       STRATA_UNROLL
       for (int k = 1; k < kWide<T>; ++k)
@@ -122,13 +137,16 @@ STRATA_DEVICE void gradient_of_row(Block<kRowThreads>& block, T* logits, std::in
   const float everywhere = scale * what.smoothing / static_cast<float>(what.at.classes);
   const float at_target = scale * (1 - what.smoothing);
   block.each([&](int thread) {
-    each_vector_of_row<T>(thread, what.at.columns, [&](std::int64_t column, std::int64_t left) {
-      auto z = load<kWide<T>>(logits + column, left);
+    each_vector_of_row(thread, logits, what.at.columns, [&](auto z, std::int64_t column, auto left) {
+      // In 32 bits, for the loop asks for every logit.
+      const auto count = static_cast<int>(simt::least(valid - column, kWide<T>));
+      const int own_here =
+          own >= column && own - column < kWide<T> ? static_cast<int>(own - column) : -1;
       STRATA_UNROLL
       for (int k = 0; k < kWide<T>; ++k) {
         float gradient = simt::exp(z[k] - top) * factor - everywhere;
-        if (column + k == own) gradient -= at_target;
-        z[k] = column + k < valid ? gradient : 0.0f;
+        if (k == own_here) gradient -= at_target;
+        z[k] = k < count ? gradient : 0.0f;
       }
       simt::store(z, logits + column, left);
     });

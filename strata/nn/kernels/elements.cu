@@ -12,6 +12,7 @@ using simt::Block;
 using simt::each_vector;
 using simt::floats;
 using simt::kWide;
+using simt::lie_whole;
 using simt::load;
 using simt::RowVectors;
 using simt::store;
@@ -27,7 +28,7 @@ struct Add {
   std::int64_t n;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    each_vector<T>(block, n, [&](std::int64_t i, std::int64_t left) {
+    each_vector<T>(block, n, lie_whole(a, b, y), [&](std::int64_t i, auto left) {
       const auto first = load<kWide<T>>(a + i, left), second = load<kWide<T>>(b + i, left);
       store(floats<kWide<T>>([&](int k) { return first[k] + second[k]; }), y + i, left);
     });
@@ -43,7 +44,8 @@ struct AddRepeated {
   RowVectors vectors;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    vectors.each<T>(block, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
+    const bool whole = lie_whole(x, table);
+    vectors.each<T>(block, whole, [&](std::int64_t row, std::int64_t column, auto left) {
       T* to = x + row * vectors.columns + column;
       const auto first = load<kWide<T>>(to, left);
       const auto second = load<kWide<T>>(table + row % length * vectors.columns + column, left);
@@ -62,7 +64,7 @@ struct MultiplyAdd {
   std::int64_t n;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    each_vector<T>(block, n, [&](std::int64_t i, std::int64_t left) {
+    each_vector<T>(block, n, lie_whole(a, b, c, y), [&](std::int64_t i, auto left) {
       const auto first = load<kWide<T>>(a + i, left), second = load<kWide<T>>(b + i, left);
       const auto third = c ? load<kWide<T>>(c + i, left) : simt::zeros<kWide<T>>();
       store(floats<kWide<T>>([&](int k) { return simt::fma(first[k], second[k], third[k]); }),
@@ -84,7 +86,8 @@ struct DropoutAdd {
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
     const std::uint64_t key =
         scalars ? mix_key(of.mask.key, static_cast<std::uint64_t>(scalars->step)) : of.mask.key;
-    vectors.each<T>(block, [&](std::int64_t sample, std::int64_t element, std::int64_t left) {
+    const bool whole = lie_whole(residual, x, y);
+    vectors.each<T>(block, whole, [&](std::int64_t sample, std::int64_t element, auto left) {
       const std::int64_t at = sample * vectors.columns + element;
       const auto in = load<kWide<T>>(x + at, left);
       const auto before = residual ? load<kWide<T>>(residual + at, left) : simt::zeros<kWide<T>>();

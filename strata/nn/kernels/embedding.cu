@@ -7,6 +7,7 @@ namespace {
 
 using simt::Block;
 using simt::kWide;
+using simt::lie_whole;
 using simt::load;
 using simt::RowVectors;
 using simt::store;
@@ -23,7 +24,8 @@ struct GatherRows {
   RowVectors vectors;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    vectors.each<T>(block, [&](std::int64_t position, std::int64_t column, std::int64_t left) {
+    const bool whole = lie_whole(weight, y);
+    vectors.each<T>(block, whole, [&](std::int64_t position, std::int64_t column, auto left) {
       const std::int64_t row = tokens[position] - first;
       const bool here = row >= 0 && row < count;
       store(here ? load<kWide<T>>(weight + row * vectors.columns + column, left)
@@ -49,28 +51,36 @@ struct AddRows {
     const std::int64_t strip = block.index() - begin * strips;
     const std::int32_t row = rows[begin];
     if (row >= count || (begin > 0 && rows[begin - 1] == row)) return;
+    const bool whole = lie_whole(dy, sum) && width % kWide<T> == 0;
     block.each([&](int thread) {
       const std::int64_t column = (strip * kThreads + thread) * kWide<T>, left = width - column;
       if (left <= 0) return;
-      float* to = sum + row * width + column;
-      auto total = load<kWide<T>>(to, left);
-      for (std::int64_t i = begin; i < positions && rows[i] == row; i += kAhead) {
-        simt::Floats<kWide<T>> more[kAhead];
-        bool is_row[kAhead];
-        STRATA_UNROLL
-        for (int k = 0; k < kAhead; ++k) {
-          is_row[k] = i + k < positions && rows[i + k] == row;
-          if (is_row[k]) more[k] = load<kWide<T>>(dy + order[i + k] * width + column, left);
-        }
-        STRATA_UNROLL
-        for (int k = 0; k < kAhead; ++k) {
-          if (!is_row[k]) continue;
-          STRATA_UNROLL
-          for (int e = 0; e < kWide<T>; ++e) total[e] += more[k][e];
-        }
-      }
-      store(total, to, left);
+      whole ? add(begin, column, simt::Whole(left)) : add(begin, column, left);
     });
+  }
+
+  template <typename Left>
+  STRATA_DEVICE void add(std::int64_t begin, std::int64_t column, Left left) const {
+    const std::int32_t row = rows[begin];
+    float* to = sum + row * width + column;
+    auto total = load<kWide<T>>(to, left);
+    for (std::int64_t i = begin; i < positions && rows[i] == row; i += kAhead) {
+      simt::Packed<T, kWide<T>> more[kAhead];
+      bool is_row[kAhead];
+      STRATA_UNROLL
+      for (int k = 0; k < kAhead; ++k) {
+        is_row[k] = i + k < positions && rows[i + k] == row;
+        if (is_row[k]) more[k] = simt::fetch<kWide<T>>(dy + order[i + k] * width + column, left);
+      }
+      STRATA_UNROLL
+      for (int k = 0; k < kAhead; ++k) {
+        if (!is_row[k]) continue;
+        const auto wide = simt::widened(more[k]);
+        STRATA_UNROLL
+        for (int e = 0; e < kWide<T>; ++e) total[e] += wide[e];
+      }
+    }
+    store(total, to, left);
   }
 };
 
@@ -83,7 +93,8 @@ struct AddPositionGradients {
   RowVectors vectors;  // a row is a position
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    vectors.each<T>(block, [&](std::int64_t position, std::int64_t column, std::int64_t left) {
+    const bool whole = lie_whole(dy, sum);
+    vectors.each<T>(block, whole, [&](std::int64_t position, std::int64_t column, auto left) {
       const std::int64_t at = position * vectors.columns + column;
       auto total = load<kWide<T>>(sum + at, left);
       STRATA_UNROLL_4

@@ -37,17 +37,18 @@ struct Dots {
     float* to = y + sample * out_width(x);
     if (i == 0 && x.first) {
       block.each([&](int thread) {
-        each_own(thread, [&](std::int64_t c, std::int64_t left) {
+        each_own(thread, /*whole=*/false, [&](std::int64_t c, auto left) {
           store(load<kVector>(a + c, left), to + c, left);
         });
       });
     }
+    const bool whole = simt::lie_whole(x.first, x.rest) && x.width % kVector == 0;
     auto partial = block.per_thread(0.0f);
     for (std::int64_t j = 0; j < i; ++j) {
       const float* b = vector_of(x, sample, j);
       block.each([&](int thread) {
         float sum = 0;
-        each_own(thread, [&](std::int64_t c, std::int64_t left) {
+        each_own(thread, whole, [&](std::int64_t c, auto left) {
           const auto first = load<kVector>(a + c, left), second = load<kVector>(b + c, left);
           STRATA_UNROLL
           for (int k = 0; k < kVector; ++k) sum = simt::fma(first[k], second[k], sum);
@@ -62,9 +63,14 @@ struct Dots {
   }
 
   template <typename Body>
-  STRATA_DEVICE void each_own(int thread, Body body) const {
-    for (std::int64_t c = std::int64_t{thread} * kVector; c < x.width; c += kThreads * kVector)
-      body(c, x.width - c);
+  STRATA_DEVICE void each_own(int thread, bool whole, Body body) const {
+    for (std::int64_t c = std::int64_t{thread} * kVector; c < x.width; c += kThreads * kVector) {
+      if (whole) {
+        body(c, simt::Whole(x.width - c));
+      } else {
+        body(c, x.width - c);
+      }
+    }
   }
 };
 
@@ -78,11 +84,14 @@ struct DotsBackward {
   RowVectors vectors;  // a row is a vector of a sample
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    vectors.each<float>(block, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
+    // A sample's output begins anywhere: there is a first vector to load from it for few rows alone.
+    const bool whole = simt::lie_whole(x.first, x.rest, dfirst, drest);
+    vectors.each<float>(block, whole, [&](std::int64_t row, std::int64_t column, auto left) {
       const std::int64_t sample = row / x.count, i = row - sample * x.count;
       const float* gradients = dy + sample * out_width(x);
       const bool is_first = x.first && i == 0;
-      auto total = is_first ? load<kVector>(gradients + column, left) : simt::zeros<kVector>();
+      auto total =
+          is_first ? load<kVector>(gradients + column, std::int64_t{left}) : simt::zeros<kVector>();
       for (std::int64_t j = 0; j < x.count; ++j) {
         if (j == i) continue;
         const float gradient = gradients[before_products(x) + (j < i ? pair(i, j) : pair(j, i))];

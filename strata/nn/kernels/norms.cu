@@ -1,5 +1,6 @@
 // A warp a row up to 2 KiB of it, a block above; what a thread reads of its row stays in its registers until
-// the row is written, so that x moves once. Rows above 16 KiB are read again, from the cache.
+// the row is written, so that x moves once, as it was read: 16 bits take half the registers of fp32, and twice as
+// many rows are under way. Rows above 16 KiB, and those that don't lie whole, are read again, from the cache.
 //
 // The variance takes a second pass over the row, as in layer_norm.cpp. Sums go thread by thread (vectors
 // ascending), then by the block's tree: bits depend on the row's length and element alone.
@@ -10,35 +11,37 @@ namespace strata::cuda {
 namespace {
 
 using simt::Block;
+using simt::fetch;
 using simt::floats;
 using simt::kWide;
+using simt::lie_whole;
 using simt::load;
 using simt::RowVectors;
 using simt::store;
+using simt::Whole;
+using simt::widened;
 
 constexpr int kBlockThreads = 256;
 constexpr int kMostHeld = 4;  // vectors of 16 bytes a thread and array
 
 // What a thread has of a row: kHeld entries, kThreads apart, one for a vector of 16 bytes; kHeld 0: they are
-// read again each time.
-template <typename Entry, int kThreads, int kHeld, int kVector>
+// read each time.
+template <typename Entry, typename Left, int kThreads, int kHeld, int kVector>
 struct RowPart {
   Entry held[kHeld > 0 ? kHeld : 1];
 
-  /// Calls body(entry, column, left) with entry = read(column, left), and holds it.
-  template <typename Read, typename Body>
-  STRATA_DEVICE void read(int thread, std::int64_t columns, Read read, Body body) {
-    each_column(thread, columns, [&](int k, std::int64_t column, std::int64_t left) {
-      const Entry entry = read(column, left);
-      if constexpr (kHeld > 0) held[k] = entry;
-      body(entry, column, left);
-    });
+  /// held = read(column, left): all reads are under way before anything is done with one.
+  template <typename Read>
+  STRATA_DEVICE void read(int thread, std::int64_t columns, Read read) {
+    if constexpr (kHeld > 0)
+      each_column(thread, columns,
+                  [&](int k, std::int64_t column, Left left) { held[k] = read(column, left); });
   }
 
   /// Calls body(entry, column, left) for what was read.
   template <typename Read, typename Body>
-  STRATA_DEVICE void again(int thread, std::int64_t columns, Read read, Body body) const {
-    each_column(thread, columns, [&](int k, std::int64_t column, std::int64_t left) {
+  STRATA_DEVICE void each(int thread, std::int64_t columns, Read read, Body body) const {
+    each_column(thread, columns, [&](int k, std::int64_t column, Left left) {
       if constexpr (kHeld > 0) {
         body(held[k], column, left);
       } else {
@@ -54,12 +57,12 @@ struct RowPart {
       STRATA_UNROLL
       for (int k = 0; k < kHeld; ++k) {
         const std::int64_t column = (k * kThreads + thread) * kVector;
-        if (column < columns) body(k, column, columns - column);
+        if (column < columns) body(k, column, Left(columns - column));
       }
     } else {
       for (std::int64_t column = std::int64_t{thread} * kVector; column < columns;
            column += kThreads * kVector)
-        body(0, column, columns - column);
+        body(0, column, Left(columns - column));
     }
   }
 };
@@ -77,10 +80,10 @@ struct ForwardArguments {
 };
 
 // ((x - mean) rstd) gain + bias; RMSNorm: x rstd gain.
-template <typename T>
+template <typename T, typename Left>
 STRATA_DEVICE simt::Floats<kWide<T>> normalised(const simt::Floats<kWide<T>>& x, const T* gain,
                                                 const T* bias, float mean, float rstd,
-                                                std::int64_t column, std::int64_t left) {
+                                                std::int64_t column, Left left) {
   const auto gains = load<kWide<T>>(gain + column, left);
   if (!bias) return floats<kWide<T>>([&](int k) { return x[k] * rstd * gains[k]; });
   const auto biases = load<kWide<T>>(bias + column, left);
@@ -88,22 +91,24 @@ STRATA_DEVICE simt::Floats<kWide<T>> normalised(const simt::Floats<kWide<T>>& x,
       [&](int k) { return simt::fma((x[k] - mean) * rstd, gains[k], biases[k]); });
 }
 
-template <typename T, int kCount, int kHeld>
+template <typename T, typename Left, int kCount, int kHeld>
 struct Forward {
   static constexpr int kThreads = kCount, kVector = kWide<T>;
-  using Vector = simt::Floats<kVector>;
+  using Entry = simt::Packed<T, kVector>;
   ForwardArguments<T> of;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
     const std::int64_t columns = of.columns, first = block.index() * columns;
-    auto part = block.per_thread(RowPart<Vector, kThreads, kHeld, kVector>());
+    auto part = block.per_thread(RowPart<Entry, Left, kThreads, kHeld, kVector>());
     auto partial = block.per_thread(0.0f);
-    const auto read = [&](std::int64_t column, std::int64_t left) {
-      return load<kVector>(of.x + first + column, left);
+    const auto read = [&](std::int64_t column, Left left) {
+      return fetch<kVector>(of.x + first + column, left);
     };
     block.each([&](int thread) {
+      part[thread].read(thread, columns, read);
       float sum = 0;
-      part[thread].read(thread, columns, read, [&](const Vector& x, std::int64_t, std::int64_t) {
+      part[thread].each(thread, columns, read, [&](const Entry& entry, std::int64_t, Left) {
+        const auto x = widened(entry);
         STRATA_UNROLL
         for (int k = 0; k < kVector; ++k) sum = of.bias ? sum + x[k] : simt::fma(x[k], x[k], sum);
       });
@@ -115,14 +120,14 @@ struct Forward {
       mean = total * inverse;
       block.each([&](int thread) {
         float squares = 0;
-        part[thread].again(thread, columns, read,
-                           [&](const Vector& x, std::int64_t, std::int64_t left) {
-                             STRATA_UNROLL
-                             for (int k = 0; k < kVector; ++k) {
-                               const float off = k < left ? x[k] - mean : 0.0f;
-                               squares = simt::fma(off, off, squares);
-                             }
-                           });
+        part[thread].each(thread, columns, read, [&](const Entry& entry, std::int64_t, Left left) {
+          const auto x = widened(entry);
+          STRATA_UNROLL
+          for (int k = 0; k < kVector; ++k) {
+            const float off = k < left ? x[k] - mean : 0.0f;
+            squares = simt::fma(off, off, squares);
+          }
+        });
         partial[thread] = squares;
       });
       variance = block.sum(partial) * inverse;
@@ -133,11 +138,11 @@ struct Forward {
         if (of.bias) of.mean[block.index()] = mean;
         of.rstd[block.index()] = rstd;
       }
-      part[thread].again(thread, columns, read,
-                         [&](const Vector& x, std::int64_t column, std::int64_t left) {
-                           store(normalised<T>(x, of.gain, of.bias, mean, rstd, column, left),
-                                 of.y + first + column, left);
-                         });
+      part[thread].each(
+          thread, columns, read, [&](const Entry& entry, std::int64_t column, Left left) {
+            store(normalised<T>(widened(entry), of.gain, of.bias, mean, rstd, column, left),
+                  of.y + first + column, left);
+          });
     });
   }
 };
@@ -154,7 +159,8 @@ struct Again {
   RowVectors vectors;
 
   STRATA_DEVICE void operator()(Block<kThreads>& block) const {
-    vectors.each<T>(block, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
+    const bool whole = lie_whole(x, gain, bias, y);
+    vectors.each<T>(block, whole, [&](std::int64_t row, std::int64_t column, auto left) {
       const std::int64_t at = row * vectors.columns + column;
       const float center = bias ? mean[row] : 0.0f;
       store(
@@ -182,11 +188,11 @@ struct Sums {
 
 // With g = dy gain:  LayerNorm  dx = rstd (g - mean(g) - xhat mean(g xhat))
 //                    RMSNorm    dx = rstd (g - x mean(g x) rstd^2)
-template <typename T, int kCount, int kHeld>
+template <typename T, typename Left, int kCount, int kHeld>
 struct Backward {
   static constexpr int kThreads = kCount, kVector = kWide<T>;
-  struct Pair {
-    simt::Floats<kVector> x, dy;
+  struct Entry {
+    simt::Packed<T, kVector> x, dy;
   };
   BackwardArguments<T> of;
 
@@ -194,21 +200,23 @@ struct Backward {
     const std::int64_t columns = of.columns, first = block.index() * columns;
     const float rstd = of.rstd[block.index()], center = of.mean ? of.mean[block.index()] : 0.0f;
     const auto hat = [&](float x) { return of.mean ? (x - center) * rstd : x; };  // RMSNorm: x
-    const auto read = [&](std::int64_t column, std::int64_t left) {
-      return Pair{load<kVector>(of.x + first + column, left),
-                  load<kVector>(of.dy + first + column, left)};
+    const auto read = [&](std::int64_t column, Left left) {
+      return Entry{fetch<kVector>(of.x + first + column, left),
+                   fetch<kVector>(of.dy + first + column, left)};
     };
-    auto part = block.per_thread(RowPart<Pair, kThreads, kHeld, kVector>());
+    auto part = block.per_thread(RowPart<Entry, Left, kThreads, kHeld, kVector>());
     auto partial = block.per_thread(Sums{0, 0});
     block.each([&](int thread) {
+      part[thread].read(thread, columns, read);
       Sums sums{0, 0};
-      part[thread].read(thread, columns, read,
-                        [&](const Pair& at, std::int64_t column, std::int64_t left) {
+      part[thread].each(thread, columns, read,
+                        [&](const Entry& entry, std::int64_t column, Left left) {
                           const auto gain = load<kVector>(of.gain + column, left);
+                          const auto x = widened(entry.x), dy = widened(entry.dy);
                           STRATA_UNROLL
                           for (int k = 0; k < kVector; ++k) {  // behind the end dy and gain are 0
-                            sums.g = simt::fma(at.dy[k], gain[k], sums.g);
-                            sums.gx = simt::fma(at.dy[k] * gain[k], hat(at.x[k]), sums.gx);
+                            sums.g = simt::fma(dy[k], gain[k], sums.g);
+                            sums.gx = simt::fma(dy[k] * gain[k], hat(x[k]), sums.gx);
                           }
                         });
       partial[thread] = sums;
@@ -219,12 +227,13 @@ struct Backward {
     const float mean_gx =
         of.mean ? total.gx * inverse : total.gx * rstd * rstd / static_cast<float>(columns);
     block.each([&](int thread) {
-      part[thread].again(
-          thread, columns, read, [&](const Pair& at, std::int64_t column, std::int64_t left) {
+      part[thread].each(
+          thread, columns, read, [&](const Entry& entry, std::int64_t column, Left left) {
             const auto gain = load<kVector>(of.gain + column, left);
+            const auto x = widened(entry.x), dy = widened(entry.dy);
             store(floats<kVector>([&](int k) {
-                    const float g = at.dy[k] * gain[k];
-                    return rstd * simt::fma(-hat(at.x[k]), mean_gx, of.mean ? g - mean_g : g);
+                    const float g = dy[k] * gain[k];
+                    return rstd * simt::fma(-hat(x[k]), mean_gx, of.mean ? g - mean_g : g);
                   }),
                   of.dx + first + column, left);
           });
@@ -232,16 +241,22 @@ struct Backward {
   }
 };
 
-// A kernel a row, with the threads that the row's length asks for.
-template <template <typename, int, int> class Kernel, typename T, typename Arguments>
-void launch_rows(const Arguments& of, std::int64_t rows, void* stream) {
+// A kernel a row, with the threads that the row's length asks for. whole: the arrays lie so.
+template <template <typename, typename, int, int> class Kernel, typename T, typename Arguments>
+void launch_rows(const Arguments& of, bool whole, std::int64_t rows, void* stream) {
   constexpr std::int64_t kHeld = kMostHeld * kWide<T>;  // elements a thread
-  if (of.columns <= simt::kWarp * kHeld) {
-    simt::launch(Kernel<T, simt::kWarp, kMostHeld>{of}, rows, stream);
-  } else if (of.columns <= kBlockThreads * kHeld) {
-    simt::launch(Kernel<T, kBlockThreads, kMostHeld>{of}, rows, stream);
+  if (whole && of.columns % kWide<T> == 0) {
+    if (of.columns <= simt::kWarp * kHeld) {
+      simt::launch(Kernel<T, Whole, simt::kWarp, kMostHeld>{of}, rows, stream);
+    } else if (of.columns <= kBlockThreads * kHeld) {
+      simt::launch(Kernel<T, Whole, kBlockThreads, kMostHeld>{of}, rows, stream);
+    } else {
+      simt::launch(Kernel<T, Whole, kBlockThreads, 0>{of}, rows, stream);
+    }
+  } else if (of.columns <= simt::kWarp * kHeld) {
+    simt::launch(Kernel<T, std::int64_t, simt::kWarp, 0>{of}, rows, stream);
   } else {
-    simt::launch(Kernel<T, kBlockThreads, 0>{of}, rows, stream);
+    simt::launch(Kernel<T, std::int64_t, kBlockThreads, 0>{of}, rows, stream);
   }
 }
 
@@ -249,13 +264,14 @@ void launch_rows(const Arguments& of, std::int64_t rows, void* stream) {
 
 void norm(Element element, const void* x, NormWeights weights, void* y, float* mean, float* rstd,
           std::int64_t rows, std::int64_t columns, float epsilon, void* stream) {
+  const bool whole = lie_whole(x, weights.gain, weights.bias, y);
   STRATA_WITH_ELEMENT(
       element,
       launch_rows<Forward, T>(
           ForwardArguments<T>{static_cast<const T*>(x), static_cast<const T*>(weights.gain),
                               static_cast<const T*>(weights.bias), static_cast<T*>(y), mean, rstd,
                               columns, epsilon},
-          rows, stream));
+          whole, rows, stream));
 }
 
 void norm_again(Element element, const void* x, NormWeights weights, const float* mean,
@@ -272,12 +288,13 @@ void norm_again(Element element, const void* x, NormWeights weights, const float
 void norm_backward(Element element, const void* x, const void* dy, NormWeights weights,
                    const float* mean, const float* rstd, void* dx, std::int64_t rows,
                    std::int64_t columns, void* stream) {
+  const bool whole = lie_whole(x, dy, weights.gain, dx);
   STRATA_WITH_ELEMENT(element,
                       launch_rows<Backward, T>(
                           BackwardArguments<T>{static_cast<const T*>(x), static_cast<const T*>(dy),
                                                static_cast<const T*>(weights.gain), mean, rstd,
                                                static_cast<T*>(dx), columns},
-                          rows, stream));
+                          whole, rows, stream));
 }
 
 }  // namespace strata::cuda

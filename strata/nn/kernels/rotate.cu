@@ -20,7 +20,9 @@ struct Rotate {
   RowVectors vectors;  // a row is half a head
 
   STRATA_DEVICE void operator()(simt::Block<kThreads>& block) const {
-    vectors.each<T>(block, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
+    const bool whole = simt::lie_whole(x, table) &&
+                       (at.sample_stride | at.token_stride | at.width) % kWide<T> == 0;
+    vectors.each<T>(block, whole, [&](std::int64_t row, std::int64_t column, auto left) {
       const std::int64_t token = row / at.heads, head = row - token * at.heads;
       const std::int64_t sample = token / at.length, position = token - sample * at.length;
       const std::int64_t half = vectors.columns;

@@ -1,0 +1,67 @@
+#include "strata/device/block_malloc.h"
+
+#include <c10/core/alignment.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace strata {
+namespace {
+
+TEST(BlockMalloc, BlocksAreAlignedAndApart) {
+  std::vector<Block> blocks;
+  std::vector<std::size_t> sizes;
+  for (std::size_t bytes = 1; bytes < (8 << 20); bytes = bytes * 3 + 1) {
+    blocks.push_back(allocate_block(bytes));
+    sizes.push_back(bytes);
+    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().data) % c10::gAlignment, 0u) << bytes;
+    std::memset(blocks.back().data, static_cast<int>(blocks.size()), bytes);
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const auto* bytes = static_cast<const unsigned char*>(blocks[i].data);
+    EXPECT_EQ(bytes[0], i + 1);
+    EXPECT_EQ(bytes[sizes[i] - 1], i + 1);
+  }
+  // By threads that did not allocate them.
+  std::thread([&] {
+    for (const Block& block : blocks) block.release(block.data);
+  }).join();
+}
+
+// Two mallocs that move the program's break would give the same addresses to two threads.
+TEST(BlockMalloc, NoBlockLiesWhereTheCLibraryGrows) {
+  if (block_malloc_name() == "the C library's") GTEST_SKIP() << "there is no tcmalloc here";
+  std::vector<Block> blocks;
+  for (int i = 0; i < 64; ++i) blocks.push_back(allocate_block(1 << 20));
+  std::ifstream maps("/proc/self/maps");
+  std::uintptr_t begin = 0, end = 0;
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("[heap]") != std::string::npos)
+      ASSERT_EQ(std::sscanf(line.c_str(), "%lx-%lx", &begin, &end), 2) << line;
+  for (const Block& block : blocks) {
+    const auto at = reinterpret_cast<std::uintptr_t>(block.data);
+    EXPECT_FALSE(begin <= at && at < end);
+    block.release(block.data);
+  }
+}
+
+TEST(BlockMalloc, WhatThereIsNoMemoryForIsRefused) {
+  EXPECT_ANY_THROW(allocate_block(std::size_t{1} << 60));
+}
+
+TEST(BlockMalloc, BlocksOfBeforeAChoiceAreFreedByTheirOwn) {
+  const Block before = allocate_block(3 << 20);
+  return_large_blocks();
+  const Block after = allocate_block(3 << 20);
+  before.release(before.data);
+  after.release(after.data);
+}
+
+}  // namespace
+}  // namespace strata
