@@ -1,9 +1,10 @@
 /// Names the functions of NCCL that communicators are made of, so that what orders and ends them
 /// (comm/communicator.h) can be tested without a GPU.
 ///
-/// No call waits for another rank: init_rank(), group_end() and finalize() return while the library still
-/// works, and state() says when it has done so. Between group_start() and group_end() nothing begins; then
-/// everything does at once.
+/// No call waits for another rank or for room on the device: init_rank(), group_end() and finalize() return while
+/// threads of the library still work, and state() says when they have done so. Between group_start() and
+/// group_end() nothing begins; then everything does at once. abort() alone may wait, for those threads and for the
+/// device, behind its telling the communicator's kernels to end; several may be under way.
 ///
 /// Threads  calls with one handle one at a time; those of a group by one thread, bound to the device.
 /// Errors   SystemError: what the library refuses at once.

@@ -1,8 +1,9 @@
-// Communicators do not block: while a call is not complete we look whether the run has failed, and leave.
-// The library wants one call at a time with a handle, and an abort comes from another thread than the
-// rank's; so every call holds a lock, and none for long.
+// No call of the library waits for another rank or for room on the device (collective_library.h), and the library
+// wants one call at a time with a handle: every call holds the session's lock, and none for long.
 //
-// When a process is lost the library may notice before the transport, but knows less: it is given a while.
+// An abort may wait: for the library's own thread, which gives the device what it has room for, and for the device.
+// Either may be held up by a kernel of another communicator that waits for the same lost rank, so none is aborted
+// behind another: each by the thread that watches it, which calls nothing of the device before.
 #include "strata/comm/communicator.h"
 
 #include <chrono>
@@ -15,6 +16,10 @@ namespace strata {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr auto kWatch = std::chrono::milliseconds(100);
+// A lost process is named by the transport, which knows more than the library that notices it, too.
+constexpr auto kGrace = std::chrono::seconds(2);
 
 // Most calls are complete within microseconds; joining takes seconds.
 void pause(int polls) {
@@ -39,63 +44,89 @@ const char* fix_of(LibraryFailure failure) {
 }  // namespace
 
 Communicator::Communicator(const CollectiveLibrary& library, const std::string& unique_id, int rank,
-                           const std::vector<int>& ranks, Device device,
-                           std::function<bool()> failed)
-    : library_(library), ranks_(ranks), rank_(rank), failed_(std::move(failed)) {
-  handle_ = library_.init_rank(unique_id, rank, static_cast<int>(ranks.size()), device);
+                           const std::vector<int>& ranks, Device device, CommunicatorRun run)
+    : library_(library), ranks_(ranks), rank_(rank), run_(std::move(run)) {
+  session_.change([&](Session& it) {
+    it.handle = library_.init_rank(unique_id, rank, static_cast<int>(ranks.size()), device);
+  });
   try {
+    watcher_ = std::thread([this] { watch(); });
     await("join");
   } catch (...) {
-    abort();
+    end();
     throw;
   }
 }
 
-CollectiveLibrary::Handle Communicator::open() const {
-  STRATA_CHECK(!finished_, "comm.communicator");
-  if (!handle_) throw Cancelled();
-  return handle_;
+Communicator::~Communicator() { end(); }
+
+void Communicator::begin_abort() {
+  session_.change([](Session& it) { it.aborting = true; });
 }
 
-LibraryState Communicator::state() {
-  const std::lock_guard lock(mutex_);
-  return handle_ ? library_.state(handle_) : LibraryState{};
+void Communicator::end() {
+  begin_abort();
+  if (!watcher_.joinable()) return watch();  // it could not be started
+  watcher_.join();
 }
 
-Error Communicator::error_of(const LibraryState& state, const char* call) const {
+CollectiveLibrary::Handle Communicator::open(const Session& session) {
+  STRATA_CHECK(!session.finished, "comm.communicator");
+  if (!session.handle) throw Cancelled();
+  return session.handle;
+}
+
+LibraryState Communicator::state() const {
+  return session_.look(
+      [&](const Session& it) { return it.handle ? library_.state(it.handle) : LibraryState{}; });
+}
+
+Error Communicator::error_of(const LibraryState& state) const {
   std::string names;
   for (const int rank : ranks_) names += (names.empty() ? "" : ", ") + std::to_string(rank);
   return SystemError({.operation = "comm.nccl",
-                      .where = std::string(call) + " among ranks " + names,
+                      .where = std::string(call_) + " among ranks " + names,
                       .what = "NCCL failed",
                       .expected = "",
                       .got = state.error,
                       .fix = fix_of(state.failure)});
 }
 
-void Communicator::await(const char* call) {
-  constexpr auto kGrace = std::chrono::seconds(2);
-  Clock::time_point failed_at{};
-  for (int polls = 0;; ++polls) {
-    LibraryState state;
-    {
-      const std::lock_guard lock(mutex_);
-      state = library_.state(open());
+void Communicator::watch() {
+  Clock::time_point failing_since{};
+  const auto ends = [](const Session& it) { return it.aborting || !it.handle; };
+  while (!session_.wait_for(kWatch, ends) && !run_.failed()) {
+    const LibraryState now = state();
+    if (now.failure == LibraryFailure::kNone) continue;
+    if (failing_since == Clock::time_point{}) failing_since = Clock::now();
+    if (Clock::now() - failing_since >= kGrace) run_.fail(error_of(now));
+  }
+  session_.change([&](Session& it) {
+    if (!it.handle) return;
+    try {
+      library_.abort(it.handle);
+    } catch (const Error&) {  // there is nothing else to end it by, and the run has failed anyway
     }
-    const bool failing = state.failure != LibraryFailure::kNone;
-    if (state.done && !failing) return;
-    if (failed_()) throw Cancelled();
-    if (failing && failed_at == Clock::time_point{}) failed_at = Clock::now();
-    if (failing && Clock::now() - failed_at > kGrace) throw_error(error_of(state, call));
+    it.handle = nullptr;
+  });
+}
+
+// A failure is the watcher's to tell; it may look some time after the run has failed.
+void Communicator::await(const char* call) {
+  call_ = call;
+  for (int polls = 0;; ++polls) {
+    const LibraryState state =
+        session_.look([&](const Session& it) { return library_.state(open(it)); });
+    if (run_.failed()) throw Cancelled();
+    if (state.done && state.failure == LibraryFailure::kNone) return;
     pause(polls);
   }
 }
 
 template <typename Calls>
 void Communicator::group(const char* name, const Calls& calls) {
-  {
-    const std::lock_guard lock(mutex_);
-    const CollectiveLibrary::Handle handle = open();
+  session_.look([&](const Session& it) {
+    const CollectiveLibrary::Handle handle = open(it);
     library_.group_start();
     try {
       calls(handle);
@@ -108,7 +139,7 @@ void Communicator::group(const char* name, const Calls& calls) {
       throw;
     }
     library_.group_end();
-  }
+  });
   await(name);
 }
 
@@ -149,26 +180,15 @@ void Communicator::reduce_scatter_sum(const at::Tensor& flat, std::span<const Fl
 }
 
 void Communicator::begin_finish() {
-  const std::lock_guard lock(mutex_);
-  library_.finalize(open());
+  session_.look([&](const Session& it) { library_.finalize(open(it)); });
 }
 
 void Communicator::finish() {
   await("finish");
-  const std::lock_guard lock(mutex_);
-  library_.destroy(open());
-  handle_ = nullptr;
-  finished_ = true;
-}
-
-void Communicator::abort() {
-  const std::lock_guard lock(mutex_);
-  if (!handle_) return;
-  try {
-    library_.abort(handle_);
-  } catch (const Error&) {  // there is nothing else to end it by, and the run has failed anyway
-  }
-  handle_ = nullptr;
+  session_.change([&](Session& it) {
+    library_.destroy(open(it));
+    it = {.handle = nullptr, .finished = true};
+  });
 }
 
 }  // namespace strata

@@ -2,26 +2,38 @@
 ///
 /// Its calls are rendezvous on the device: all ranks of the group make the same calls in the same order, and
 /// what follows in the stream follows the slowest of them. A call returns when the library has given its work
-/// to the stream. When the run fails, abort() ends the work of those who wait for a rank that will never come.
+/// to the stream.
 ///
-/// Threads  the rank's; state() and abort() any.
-/// Errors   SystemError: what the library reports. Cancelled when the run has failed.
+/// A thread of its own watches it. When the run has failed it aborts the communicator, so that kernels which wait
+/// for a lost rank end, and with them the hosts' waits for those kernels; when the library reports a failure it
+/// ends the run.
+///
+/// Threads  the rank's; state() and begin_abort() any.
+/// Errors   Cancelled when the run has failed; SystemError: what the library refuses at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/base/flat_range.h"
+#include "strata/base/monitor.h"
 #include "strata/comm/collective_library.h"
 #include "strata/device/device.h"
 
 namespace strata {
+
+/// What a communicator knows of the run.
+struct CommunicatorRun {
+  std::function<bool()> failed;
+  std::function<void(const Error&)> fail;
+};
 
 class Communicator {
  public:
@@ -31,10 +43,10 @@ class Communicator {
     at::Tensor tensor;
   };
 
-  /// Joins the others. `ranks`: of the world, for errors; `failed`: whether the run has.
+  /// Joins the others. `ranks`: of the world, for errors.
   Communicator(const CollectiveLibrary& library, const std::string& unique_id, int rank,
-               const std::vector<int>& ranks, Device device, std::function<bool()> failed);
-  ~Communicator() { abort(); }  ///< unless it was finished
+               const std::vector<int>& ranks, Device device, CommunicatorRun run);
+  ~Communicator();  ///< aborts it, unless it was finished
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -53,25 +65,34 @@ class Communicator {
   void begin_finish();
   void finish();
 
-  /// Whether the library has reported a failure.
-  LibraryState state();
-  /// What that means to the user.
-  Error error_of(const LibraryState& state, const char* call) const;
-  void abort();
+  LibraryState state() const;  ///< in the library's words
+
+  /// The destructor waits for the end, and that may wait for the device and what it has of other communicators:
+  /// of several, each is told before one is destroyed.
+  void begin_abort();
 
  private:
+  struct Session {
+    CollectiveLibrary::Handle handle = nullptr;  // null: aborted or finished
+    bool finished = false;
+    bool aborting = false;
+  };
   template <typename Calls>
   void group(const char* name, const Calls& calls);
   void await(const char* call);
-  CollectiveLibrary::Handle open() const;  // throws Cancelled when it was aborted
+  void watch();
+  void end();
+  Error error_of(const LibraryState& state) const;
+  static CollectiveLibrary::Handle open(
+      const Session& session);  // throws Cancelled when it was aborted
 
   const CollectiveLibrary& library_;
   std::vector<int> ranks_;
   int rank_;
-  std::function<bool()> failed_;
-  std::mutex mutex_;                            // of calls with the handle
-  CollectiveLibrary::Handle handle_ = nullptr;  // null: aborted or finished
-  bool finished_ = false;
+  CommunicatorRun run_;
+  std::atomic<const char*> call_ = "join";  // the last, for errors
+  Monitor<Session> session_;                // whose lock calls with the handle hold
+  std::thread watcher_;
 };
 
 }  // namespace strata

@@ -4,13 +4,14 @@
 #include "strata/comm/communicators.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/base/philox.h"
+#include "strata/comm/library_environment.h"
 #include "strata/comm/mailboxes.h"
 #include "strata/comm/message.h"
 #include "strata/comm/shared_buffer.h"
@@ -18,12 +19,7 @@
 namespace strata {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::int32_t kPlace = -2, kJoin = -3;  // MessageTag::kind
-constexpr auto kWatch = std::chrono::milliseconds(100);
-// A lost process is named by the transport, which knows more than the library that notices it, too.
-constexpr auto kGrace = std::chrono::seconds(2);
 
 std::uint64_t number_of(const std::vector<int>& ranks) {
   std::uint64_t number = 0;
@@ -66,8 +62,7 @@ Communicators::Communicators(std::shared_ptr<Mailboxes> mailboxes, int world_ran
       device_(device) {}
 
 Communicators::~Communicators() {
-  stop_watching();
-  for (const auto& [ranks, communicator] : made_) communicator->abort();
+  for (const auto& [ranks, communicator] : made_) communicator->begin_abort();
 }
 
 // What the first of the ranks answers to what all say, joined in their order.
@@ -115,51 +110,22 @@ Communicator& Communicators::of(const std::vector<int>& ranks) {
   if (const auto found = made_.find(ranks); found != made_.end()) return *found->second;
   const auto self = std::find(ranks.begin(), ranks.end(), world_rank_);
   STRATA_CHECK(self != ranks.end(), "comm.communicator");
+  require_calls_that_return([](const char* name) { return std::getenv(name); });
   const std::string id =
       meet(ranks, kJoin, "", [&](const std::string&) { return library_.unique_id(); });
+  const auto fail = [mailboxes = mailboxes_, rank = world_rank_](const Error& error) {
+    mailboxes->fail_everywhere(located(error, "rank " + std::to_string(rank)));
+  };
   auto made = std::make_unique<Communicator>(
       library_, id, static_cast<int>(self - ranks.begin()), ranks, device_,
-      [mailboxes = mailboxes_.get()] { return mailboxes->failed(); });
-  const std::lock_guard lock(mutex_);
-  if (!watcher_.joinable()) watcher_ = std::thread([this] { watch(); });
-  if (mailboxes_->failed())
-    throw Cancelled();  // it may have aborted what there was, and looks no more
+      CommunicatorRun{.failed = [mailboxes = mailboxes_] { return mailboxes->failed(); },
+                      .fail = fail});
   return *made_.emplace(ranks, std::move(made)).first->second;
 }
 
 void Communicators::finish() {
   for (const auto& [ranks, communicator] : made_) communicator->begin_finish();
   for (const auto& [ranks, communicator] : made_) communicator->finish();
-  stop_watching();
-}
-
-void Communicators::watch() {
-  Clock::time_point failing_since{};
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kWatch, [&] { return stopped_; })) {
-    if (mailboxes_->failed()) {
-      for (const auto& [ranks, communicator] : made_) communicator->abort();
-      return;
-    }
-    for (const auto& [ranks, communicator] : made_) {
-      const LibraryState state = communicator->state();
-      if (state.failure == LibraryFailure::kNone) continue;
-      if (failing_since == Clock::time_point{}) failing_since = Clock::now();
-      if (Clock::now() - failing_since < kGrace) break;
-      mailboxes_->fail_everywhere(located(communicator->error_of(state, "collective"),
-                                          "rank " + std::to_string(world_rank_)));
-      break;
-    }
-  }
-}
-
-void Communicators::stop_watching() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-  }
-  changed_.notify_all();
-  if (watcher_.joinable()) watcher_.join();
 }
 
 }  // namespace strata

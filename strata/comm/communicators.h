@@ -1,28 +1,21 @@
-/// Decides how the ranks of a group exchange device tensors, and makes, watches and ends the communicators of
-/// those that need one.
+/// Decides how the ranks of a group exchange device tensors, and makes and ends the communicators of those that
+/// need one.
 ///
 /// A communicator is made when a collective first needs it, one for each set of ranks, however many groups
 /// they form. All its ranks come together on the host first: one that is missing is named by the watchdog,
 /// as in any other wait. Sets that overlap are made in the order in which programs use them, which is the same
 /// for their ranks because their streams need it to be; they are ended in ascending order.
 ///
-/// A thread of its own watches them. When the run fails it aborts them, so that kernels which wait for a lost
-/// rank end, and with them the hosts' waits for those kernels; when the library reports a failure it ends
-/// the run.
-///
 /// Threads  the rank's.
-/// Errors   as of Communicator; UserError: processes with different libraries.
+/// Errors   as of Communicator; UserError: processes with different libraries, or one whose calls would wait.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "strata/comm/communicator.h"
@@ -68,19 +61,13 @@ class Communicators {
  private:
   std::string meet(const std::vector<int>& ranks, int kind, const std::string& own,
                    const std::function<std::string(const std::string& all)>& answer);
-  void watch();
-  void stop_watching();
 
   const std::shared_ptr<Mailboxes> mailboxes_;
   const int world_rank_;
   const CollectiveLibrary& library_;
   const Device device_;
   std::map<std::vector<int>, ExchangeWay> ways_;
-  std::mutex mutex_;  // of the two below
   std::map<std::vector<int>, std::unique_ptr<Communicator>> made_;
-  bool stopped_ = false;
-  std::condition_variable changed_;
-  std::thread watcher_;
 };
 
 }  // namespace strata

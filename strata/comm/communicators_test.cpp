@@ -7,9 +7,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "strata/base/errors.h"
+#include "strata/base/monitor.h"
 #include "strata/comm/collectives.h"
 #include "strata/comm/fake_library_test.h"
 #include "strata/comm/mailboxes.h"
@@ -22,6 +25,17 @@ void expect_sum(Group& group) {
   at::Tensor x = upload(group, example_values(group.rank(), 100));
   all_reduce_sum(group, x);
   EXPECT_TRUE(at::equal(download(group, x), ordered_sum(group.size(), 100)));
+}
+
+// Before one of them fails, and with it what others have not looked at yet.
+void expect_sum_everywhere(Group& world) {
+  expect_sum(world);
+  world.barrier();
+}
+
+CommunicatorRun run_that_goes_on() {
+  return {.failed = [] { return false; },
+          .fail = [](const Error& error) { FAIL() << error.what(); }};
 }
 
 TEST(Communicators, AreMadeOnceForASetOfRanksWhenItNeedsOne) {
@@ -78,7 +92,7 @@ TEST(Communicators, AreAbortedWhenARankFails) {
   FaultyNetwork network(2);
   for (const std::string& outcome :
        outcomes_of_processes(network, {.ranks = 4}, all, [](Group& world) {
-         expect_sum(world);
+         expect_sum_everywhere(world);
          if (world.rank() == 3) {
            std::this_thread::sleep_for(std::chrono::milliseconds(300));
            throw UserError({.operation = "test.fail", .what = "on purpose"});
@@ -91,6 +105,48 @@ TEST(Communicators, AreAbortedWhenARankFails) {
        }))
     EXPECT_EQ(outcome, "[test.fail] rank 3: on purpose");
   EXPECT_EQ(library.calls("abort"), 4);
+}
+
+// What rank 1 has of {1, 3} waits on its device for rank 3, and what it has of all is behind that or finds no room:
+// the abort of either is over when the other's has begun. It fails itself, or another does.
+TEST(Communicators, AreAbortedAllAtOnce) {
+  for (const auto& [failing, full] : {std::pair(3, false), {3, true}, {1, false}}) {
+    SCOPED_TRACE(testing::Message() << failing << (full ? ", full" : ""));
+    FakeLibrary library;
+    Event hung;
+    std::atomic<bool> set_up = false, given = false;
+    library.full = [&](const Stream& stream) {
+      const bool no_room = full && set_up && stream.device().index == 1 && !hung.query();
+      if (no_room) given = true;
+      return no_room;
+    };
+    DelayedDevices all(8, 0, library);
+    FaultyNetwork network(2);
+    for (const std::string& outcome :
+         outcomes_of_processes(network, {.ranks = 4}, all, [&](Group& world) {
+           const int line = world.rank() % 2;
+           Group pair = world.subgroup({line, line + 2}, "pair");
+           expect_sum(pair);
+           expect_sum_everywhere(world);
+           const auto fail_when_given = [&] {
+             while (!given) std::this_thread::yield();
+             throw UserError({.operation = "test.fail", .what = "on purpose"});
+           };
+           if (world.rank() == 3 && failing == 3) fail_when_given();
+           if (world.rank() != 1) world.receive(1, {});  // never sent
+           at::Tensor x = upload(world, example_values(1, 100)), y = upload(world, x.cpu());
+           all_reduce_sum(pair, x);
+           hung = world.rank_device().communication.record();
+           set_up = true;
+           all_reduce_sum(world, y);
+           given = true;
+           if (failing == 1) fail_when_given();
+           world.barrier();
+           ADD_FAILURE() << "went on";
+         }))
+      EXPECT_EQ(outcome, "[test.fail] rank " + std::to_string(failing) + ": on purpose");
+    EXPECT_EQ(library.calls("abort"), 8);
+  }
 }
 
 TEST(Communicators, EndTheRunWhenTheLibraryFails) {
@@ -128,10 +184,11 @@ TEST(Communicators, EndTheRunWhenTheLibraryFails) {
 // Whoever is killed is noticed by the library, too, often before the transport, which knows who it was.
 TEST(Communicators, LeaveItToTheTransportToNameALostProcess) {
   FakeLibrary library;
-  std::atomic<bool> broken = false;
-  library.failure_of = [&](int) {
-    return broken ? LibraryState{.failure = LibraryFailure::kPeer, .error = "connection closed"}
-                  : LibraryState{};
+  std::atomic<bool> broken = false, noticed = false;
+  library.failure_of = [&](int rank) {
+    if (!broken) return LibraryState{};
+    if (rank == 0) noticed = true;
+    return LibraryState{.failure = LibraryFailure::kPeer, .error = "connection closed"};
   };
   DelayedDevices all(5, 0, library);
   FaultyNetwork network(2, {.fate = [&](const Faults::Sent& message) {
@@ -140,28 +197,28 @@ TEST(Communicators, LeaveItToTheTransportToNameALostProcess) {
                         }});
   const std::vector<std::string> outcomes =
       outcomes_of_processes(network, {.ranks = 2}, all, [&](Group& world) {
-        expect_sum(world);
+        expect_sum_everywhere(world);
         if (world.rank() == 1) {
           broken = true;
-          std::this_thread::sleep_for(std::chrono::milliseconds(500));
+          while (!noticed) std::this_thread::yield();
           world.send(0, {}, at::zeros({4}));
         }
+        while (!broken) std::this_thread::yield();  // else the sum is given, and its abort leaves it as it was
         expect_sum(world);
       });
   EXPECT_NE(outcomes[0].find("rank 1: lost"), std::string::npos) << outcomes[0];
 }
 
-// The run fails when a rank has joined one that nobody watches yet.
+// The run fails when a rank has joined one and doesn't know it yet: rank 1 leaves its own behind, and that of
+// another is aborted when he hears of it.
 TEST(Communicators, AreAbortedThatAreMadeWhileTheRunFails) {
   FakeLibrary library;
   std::atomic<bool> fails = false;
   std::atomic<std::thread::id> joins;
-  std::atomic<int> polls = 0;
   library.failure_of = [&](int) {
-    const bool joined = joins == std::this_thread::get_id() && library.calls("init_rank") == 6;
-    if (joined && ++polls == 4) {  // then it is complete
+    if (joins == std::this_thread::get_id() && library.calls("init_rank") == 6) {
       fails = true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      while (library.calls("abort") < 2) std::this_thread::yield();
     }
     return LibraryState{};
   };
@@ -169,7 +226,7 @@ TEST(Communicators, AreAbortedThatAreMadeWhileTheRunFails) {
   FaultyNetwork network(2);
   for (const std::string& outcome :
        outcomes_of_processes(network, {.ranks = 4}, all, [&](Group& world) {
-         expect_sum(world);
+         expect_sum_everywhere(world);
          if (world.rank() == 1) {
            while (!fails) std::this_thread::yield();
            throw UserError({.operation = "test.fail", .what = "on purpose"});
@@ -181,6 +238,18 @@ TEST(Communicators, AreAbortedThatAreMadeWhileTheRunFails) {
          EXPECT_THROW(pair.communicator(), Cancelled);
        }))
     EXPECT_EQ(outcome, "[test.fail] rank 1: on purpose");
+}
+
+TEST(Communicators, AreNotMadeWhereCallsOfTheLibraryWouldWait) {
+  FakeLibrary library;
+  DelayedDevices all(9, 0, library);
+  FaultyNetwork network(2);
+  ::setenv("NCCL_COMM_BLOCKING", "1", 1);
+  for (const std::string& outcome :
+       outcomes_of_processes(network, {.ranks = 2}, all, [](Group& world) { expect_sum(world); }))
+    EXPECT_NE(outcome.find("unset NCCL_COMM_BLOCKING"), std::string::npos) << outcome;
+  ::unsetenv("NCCL_COMM_BLOCKING");
+  EXPECT_EQ(library.calls("init_rank"), 0);
 }
 
 // One that joins waits on the host, where the watchdog sees for whom.
@@ -204,7 +273,7 @@ TEST(Communicator, ClosesItsGroupWhenACallIsRefused) {
   FakeLibrary library;
   const Stream stream(Device{}, std::make_shared<DelayedQueue>());
   const at::Tensor x = delayed(stream).empty({4}, at::kFloat);
-  Communicator communicator(library, "self", 0, {0}, Device{}, [] { return false; });
+  Communicator communicator(library, "self", 0, {0}, Device{}, run_that_goes_on());
   const std::vector<Communicator::Part> parts{{0, x}};
   library.refused = "receive";
   try {
@@ -225,16 +294,16 @@ TEST(Communicator, IsAbortedWhenItCannotJoin) {
   library.failure_of = [](int) {
     return LibraryState{.failure = LibraryFailure::kMisuse, .error = "invalid usage"};
   };
-  try {
-    const Communicator communicator(library, "self", 0, {0}, Device{}, [] { return false; });
-    FAIL() << "it joined";
-  } catch (const SystemError& error) {
-    EXPECT_EQ(error.text().where, "join among ranks 0");
-    EXPECT_EQ(error.text().fix, "run with NCCL_DEBUG=WARN, which says which call");
-  }
+  Monitor<std::optional<ErrorText>> told;
+  const CommunicatorRun run{
+      .failed = [&] { return told.look([](const auto& it) { return it.has_value(); }); },
+      .fail = [&](const Error& error) { told.change([&](auto& it) { it = error.text(); }); }};
+  EXPECT_THROW(Communicator(library, "self", 0, {0}, Device{}, run), Cancelled);
+  const ErrorText text = told.look([](const auto& it) { return *it; });
+  EXPECT_EQ(text.where, "join among ranks 0");
+  EXPECT_EQ(text.fix, "run with NCCL_DEBUG=WARN, which says which call");
   EXPECT_EQ(library.calls("abort"), 1);
-  EXPECT_THROW(Communicator(library, "self again", 0, {0}, Device{}, [] { return true; }),
-               Cancelled);
+  EXPECT_THROW(Communicator(library, "self again", 0, {0}, Device{}, run), Cancelled);
 }
 
 TEST(ExchangeWays, AreTheSameForAllRanks) {

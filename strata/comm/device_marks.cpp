@@ -7,13 +7,16 @@
 namespace strata {
 
 void DeviceMarks::doing(const char* what, int position, int micro_batch) {
+  const bool recording = stream_.queue()->recording();  // then it is not done now
+  // Outside the lock: a device that hangs keeps the rank here when it takes no more work, and somebody looks.
+  Event done = recording ? Event() : stream_.record();
   const std::lock_guard lock(mutex_);
   const DeviceWork before =
       std::exchange(now_, DeviceWork{.position = position, .micro_batch = micro_batch});
   std::strncpy(now_.what, what, sizeof now_.what - 1);
-  if (stream_.queue()->recording()) return;  // it is not done now
+  if (recording) return;
   if (open_.empty()) since_ = Clock::now();
-  open_.push_back({before, stream_.record()});
+  open_.push_back({before, std::move(done)});
 }
 
 void DeviceMarks::collective(Event begun, Event done) {

@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "strata/comm/collectives.h"
@@ -107,6 +109,53 @@ TEST(DeviceMarks, AreOfTheOldestThatIsNotDone) {
   queue->release();
   queue->synchronize();
   EXPECT_EQ(look().seconds, 0);
+}
+
+// A device that has taken as much work as it can: who gives it more waits until it goes on.
+class FullQueue final : public StreamQueue {
+ public:
+  explicit FullQueue(std::shared_future<void> goes_on) : goes_on_(std::move(goes_on)) {}
+  Event record(EventTime) override {
+    if (recorded_++ > 0) goes_on_.wait();
+    return Event(std::make_shared<Mark>(goes_on_));
+  }
+  void wait(const Event&) override {}
+  void synchronize() override { goes_on_.wait(); }
+  void copy(void*, const void*, std::size_t) override {}
+  void* native() override { return nullptr; }
+
+ private:
+  class Mark final : public PendingEvent {
+   public:
+    explicit Mark(std::shared_future<void> goes_on) : goes_on_(std::move(goes_on)) {}
+    bool query() const override {
+      return goes_on_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    }
+    void synchronize() const override { goes_on_.wait(); }
+    const PendingEvent* on_device() const override { return this; }
+
+   private:
+    std::shared_future<void> goes_on_;
+  };
+
+  std::shared_future<void> goes_on_;
+  int recorded_ = 0;
+};
+
+TEST(DeviceMarks, AreLookedAtWhileTheDeviceTakesNoMoreWork) {
+  std::promise<void> goes_on;
+  DeviceMarks marks(Stream({}, std::make_shared<FullQueue>(goes_on.get_future().share())));
+  marks.doing("backward", 1, 0);
+  const std::jthread rank([&] { marks.doing("gradient", 2, 0); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  auto looked = std::async(std::launch::async, [&] {
+    RankProgress progress;
+    marks.look(progress);
+    return progress.device.seconds;
+  });
+  EXPECT_EQ(looked.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  goes_on.set_value();
+  EXPECT_GT(looked.get(), 0);
 }
 
 }  // namespace

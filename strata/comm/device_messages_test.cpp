@@ -130,6 +130,17 @@ TEST(DeviceMessages, BetweenProcessesCopyBehindTheirStreamsAlone) {
           queue.release();
           EXPECT_TRUE(at::equal(download(group, first), example_values(peer, 50000)));
           EXPECT_TRUE(at::equal(download(group, second), example_values(peer + 2, 50000)));
+          // Brought by another stream than the rank's.
+          const Stream lane({}, std::make_shared<DelayedQueue>());
+          delayed(lane).hold();
+          const at::Tensor late = example_values(group.rank() + 4, 50000);
+          group.rank_device().ops->copy(lane, kept, late);
+          group.export_buffer(peer, {.value = 3}, kept, lane.record());
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          delayed(lane).release();
+          EXPECT_TRUE(at::equal(download(group, group.import_buffer(peer, {.value = 3}).tensor()),
+                                example_values(peer + 4, 50000)));
+          group.barrier();
         },
         reads_in_place);
   }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -16,6 +17,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,7 +28,8 @@
 namespace strata {
 
 /// What is given between group_start() and group_end() gets to the stream some time after that, and is done
-/// when its peers have come; a handle that is misused, or left behind, fails the test.
+/// when its peers have come; a handle that is misused, or left behind, fails the test. As NCCL's, an abort tells the
+/// communicator's kernels to end, waits for the thread that gives them to the device, and then for the device.
 class FakeLibrary final : public CollectiveLibrary {
  public:
   ~FakeLibrary() override {
@@ -54,6 +57,8 @@ class FakeLibrary final : public CollectiveLibrary {
   std::function<int()> version_of = [] { return 22809; };
   /// What the library reports of a rank's communicator; by default nothing.
   std::function<LibraryState(int rank)> failure_of;
+  /// Whether a device's stream takes no more: the library's own thread waits for room then.
+  std::function<bool(const Stream& stream)> full;
   /// Calls that are refused at once, and with them the group that they are in.
   std::string refused;
 
@@ -87,7 +92,7 @@ class FakeLibrary final : public CollectiveLibrary {
     if (joined.meeting->joined.size() < all) return {.done = false};
     if (joined.finalized && joined.meeting->finalized < joined.meeting->size)
       return {.done = false};
-    if (joined.polls_left-- > 0) return {.done = false};
+    if (waits_for_room(joined) || joined.polls_left-- > 0) return {.done = false};
     for (const auto& [stream, task] : std::exchange(joined.given, {})) delayed(stream).give(task);
     return {};
   }
@@ -104,6 +109,7 @@ class FakeLibrary final : public CollectiveLibrary {
     Joined& joined = ready(handle);
     EXPECT_TRUE(joined.finalized);
     joined.destroyed = true;
+    joined.streams.clear();
   }
   void abort(Handle handle) const override {
     note("abort");
@@ -113,6 +119,11 @@ class FakeLibrary final : public CollectiveLibrary {
       joined.aborted = true;
     }
     joined.meeting->changed.notify_all();
+    EXPECT_TRUE(in_time([&] { return !waits_for_room(joined); })) << "no room for its last call";
+    for (const Stream& stream : std::exchange(joined.streams, {})) {
+      const Event idle = stream.record();
+      EXPECT_TRUE(in_time([&] { return idle.query(); })) << "a device that is never idle";
+    }
   }
 
   void group_start() const override { EXPECT_FALSE(std::exchange(group().open, true)); }
@@ -217,6 +228,7 @@ class FakeLibrary final : public CollectiveLibrary {
     bool finalized = false;
     std::atomic<bool> aborted = false, destroyed = false;
     std::vector<std::pair<Stream, std::function<void()>>> given;  // not yet to the stream
+    std::vector<Stream> streams;                                  // to which it was given
   };
 
   struct Call {
@@ -252,10 +264,21 @@ class FakeLibrary final : public CollectiveLibrary {
     return joined;
   }
 
+  bool waits_for_room(const Joined& joined) const {
+    return full &&
+           std::ranges::any_of(joined.given, [&](const auto& it) { return full(it.first); });
+  }
+  static bool in_time(const std::function<bool()>& happened) {
+    for (int i = 0; i < 10000 && !happened(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return happened();
+  }
+
   static void add(Handle handle, const Stream& stream, std::function<void(Joined&)> task) {
     Joined& joined = ready(handle);
     EXPECT_TRUE(group().open) << "alone, each would wait for its peer before the next is given";
     joined.polls_left = 3;
+    joined.streams.push_back(stream);
     group().calls.push_back({&joined, stream, [&joined, task = std::move(task)] { task(joined); }});
   }
   static void meet(Handle handle, const at::Tensor& own, const Stream& stream,

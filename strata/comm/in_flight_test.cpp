@@ -11,6 +11,7 @@
 
 #include "strata/comm/collectives.h"
 #include "strata/comm/fake_library_test.h"
+#include "strata/comm/mailboxes.h"
 #include "strata/comm/rank_cases_test.h"
 
 namespace strata {
@@ -78,6 +79,29 @@ TEST(CollectivesInFlight, OwnWhatTheyUse) {
     device.stream.synchronize();  // what was freed is overwritten now
     delayed(device.communication).release();
     copy.finish();
+    EXPECT_TRUE(at::equal(download(group, to), example_values(0, 50)));
+  });
+}
+
+// Some of it is with the device then.
+TEST(CollectivesInFlight, OwnWhatTheyUseWhereTheyAreCutShort) {
+  DelayedDevices all(21);
+  run_delayed(1, all, [](Group& group) {
+    RankDevice& device = group.rank_device();
+    const at::Tensor to = upload(group, at::zeros({50}));
+    at::Tensor from = upload(group, example_values(0, 50));
+    device.stream.synchronize();
+    delayed(device.communication).hold();
+    const auto copy_and_fail = [&](const Stream& stream) {
+      device.ops->copy(stream, to, from);
+      throw Cancelled();
+    };
+    EXPECT_THROW(InFlight(device, {from}, copy_and_fail), Cancelled);
+    from.reset();
+    const Event behind = device.stream.record();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(behind.query());  // what was freed would be overwritten now
+    delayed(device.communication).release();
     EXPECT_TRUE(at::equal(download(group, to), example_values(0, 50)));
   });
 }

@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "strata/base/errors.h"
+
 namespace strata {
 namespace {
 
@@ -14,6 +16,9 @@ constexpr std::string_view kNetwork =
     "is "
     "not concerned";
 constexpr std::string_view kSlow = "a faster way between GPUs is left out";
+
+constexpr std::string_view kBlocking =
+    "NCCL_COMM_BLOCKING";  // goes before what a communicator asks for
 
 struct Finding {
   std::string_view name;
@@ -43,21 +48,38 @@ constexpr Finding kFindings[] = {
     {"NCCL_P2P_DISABLE", false, kSlow},
     {"NCCL_SHM_DISABLE", false, kSlow},
     {"NCCL_IB_DISABLE", false, kSlow},
-    {"NCCL_COMM_BLOCKING", false,
-     "NCCL's calls wait: a rank that fails may leave the others hanging in one"},
+    {kBlocking, false,
+     "refused where NCCL is used: its calls would wait, a run that fails with them"},
 };
+
+const char* value_of(const Finding& known, const Environment& variable) {
+  const char* value = variable(std::string(known.name).c_str());
+  const bool counts =
+      value && *value != '\0' && (known.zero_counts || std::string_view(value) != "0");
+  return counts ? value : nullptr;
+}
 
 }  // namespace
 
 std::vector<std::string> library_findings(const Environment& variable) {
   std::vector<std::string> findings;
   for (const Finding& known : kFindings) {
-    const char* value = variable(std::string(known.name).c_str());
-    if (!value || *value == '\0' || (!known.zero_counts && std::string_view(value) == "0"))
-      continue;
-    findings.push_back(std::string(known.name) + "=" + value + ": " + std::string(known.what));
+    const char* value = value_of(known, variable);
+    if (value)
+      findings.push_back(std::string(known.name) + "=" + value + ": " + std::string(known.what));
   }
   return findings;
+}
+
+void require_calls_that_return(const Environment& variable) {
+  const char* value = value_of({.name = kBlocking, .zero_counts = false, .what = ""}, variable);
+  if (!value) return;
+  throw UserError({.operation = "comm.nccl",
+                   .where = std::string(kBlocking),
+                   .what = "NCCL's calls would wait for other ranks, and a run that fails for them",
+                   .expected = "no such variable, or 0",
+                   .got = value,
+                   .fix = "unset " + std::string(kBlocking)});
 }
 
 std::string library_promise() {

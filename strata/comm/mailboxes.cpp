@@ -1,9 +1,7 @@
 // Invariants:
 //  1. An address (sender, receiver, group, tag) has at most one message at a time; a second one is
 //     a bug of the sender.
-//  2. fail() sets failed_ before it locks each mailbox to notify: a rank that has checked but not
-//     yet begun to wait holds that lock, so none misses it.
-//  3. Messages are dropped outside of the locks: freeing a tensor may call back into an account.
+//  2. Messages are dropped outside of the locks: freeing a tensor may call back into an account.
 #include "strata/comm/mailboxes.h"
 
 #include <utility>
@@ -17,7 +15,7 @@ Mailboxes::Mailboxes(int world_size, int first_rank, int local_ranks)
       first_rank_(first_rank),
       devices_(static_cast<std::size_t>(local_ranks)),
       progress_(world_size) {
-  for (int i = 0; i < local_ranks; ++i) mailboxes_.push_back(std::make_unique<Mailbox>());
+  for (int i = 0; i < local_ranks; ++i) mailboxes_.push_back(std::make_unique<Monitor<Mailbox>>());
 }
 
 void Mailboxes::post(const Address& address, Message message) {
@@ -25,32 +23,25 @@ void Mailboxes::post(const Address& address, Message message) {
     STRATA_CHECK(remote_ != nullptr, "comm.post");
     return remote_->send(address, std::move(message));
   }
-  Mailbox& mailbox = mailbox_of(address.to);
-  {
-    const std::lock_guard lock(mailbox.mutex);
+  mailbox_of(address.to).change([&](Mailbox& mailbox) {
     const bool fresh = mailbox.messages.emplace(address, std::move(message)).second;
     STRATA_CHECK(fresh, "comm.post");
-  }
-  mailbox.arrived.notify_all();
+  });
 }
 
 Message Mailboxes::take(const Address& address) {
-  Mailbox& mailbox = mailbox_of(address.to);
-  std::unique_lock lock(mailbox.mutex);
-  decltype(mailbox.messages.find({})) found;
-  const auto there = [&] {
-    found = mailbox.messages.find(address);
-    return failed_ || found != mailbox.messages.end();
+  bool waits = false;
+  const auto there = [&](const Mailbox& mailbox) {
+    if (mailbox.failed || mailbox.messages.contains(address)) return true;
+    if (!std::exchange(waits, true))
+      progress_.begin_wait(address.to, address.from, address.tag.kind < 0);
+    return false;
   };
-  if (!there()) {
-    progress_.begin_wait(address.to, address.from, address.tag.kind < 0);
-    mailbox.arrived.wait(lock, there);
-    progress_.end_wait(address.to);
-  }
-  if (failed_) throw Cancelled();
-  Message message = std::move(found->second);
-  mailbox.messages.erase(found);
-  return message;
+  return mailbox_of(address.to).when(there, [&](Mailbox& mailbox) {
+    if (waits) progress_.end_wait(address.to);
+    if (mailbox.failed) throw Cancelled();
+    return std::move(mailbox.messages.extract(address).mapped());
+  });
 }
 
 bool Mailboxes::reads_in_place(int rank) const {
@@ -58,11 +49,8 @@ bool Mailboxes::reads_in_place(int rank) const {
 }
 
 void Mailboxes::clear() {
-  for (const std::unique_ptr<Mailbox>& mailbox : mailboxes_) {
-    std::map<Address, Message> dropped;
-    const std::lock_guard lock(mailbox->mutex);
-    dropped.swap(mailbox->messages);
-  }
+  for (const auto& mailbox : mailboxes_)
+    mailbox->change([](Mailbox& it) { return std::exchange(it.messages, {}); });
 }
 
 bool Mailboxes::fail(std::exception_ptr error, int precedence) {
@@ -73,10 +61,7 @@ bool Mailboxes::fail(std::exception_ptr error, int precedence) {
     precedence_ = precedence;
     failed_ = true;
   }
-  for (const std::unique_ptr<Mailbox>& mailbox : mailboxes_) {
-    const std::lock_guard lock(mailbox->mutex);  // a rank between its check and its wait
-    mailbox->arrived.notify_all();
-  }
+  for (const auto& mailbox : mailboxes_) mailbox->change([](Mailbox& it) { it.failed = true; });
   return true;
 }
 

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <map>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/base/monitor.h"
 #include "strata/comm/message.h"
 #include "strata/device/device.h"
 #include "strata/transport/watchdog.h"
@@ -71,15 +71,14 @@ class Mailboxes {
 
  private:
   struct Mailbox {
-    std::mutex mutex;
-    std::condition_variable arrived;
     std::map<Address, Message> messages;
+    bool failed = false;
   };
-  Mailbox& mailbox_of(int rank) { return *mailboxes_[rank - first_rank_]; }
+  Monitor<Mailbox>& mailbox_of(int rank) { return *mailboxes_[rank - first_rank_]; }
 
   int world_size_;
   int first_rank_;
-  std::vector<std::unique_ptr<Mailbox>> mailboxes_;
+  std::vector<std::unique_ptr<Monitor<Mailbox>>> mailboxes_;
   std::vector<Device> devices_;
   ProgressTable progress_;
   RemoteRanks* remote_ = nullptr;

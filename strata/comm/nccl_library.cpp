@@ -105,7 +105,7 @@ class Nccl final : public CollectiveLibrary {
     std::memcpy(id.internal, unique_id.data(), sizeof id.internal);
     check("cudaSetDevice", cudaSetDevice(device.index));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    config.blocking = 0;  // a thread of NCCL's own joins and launches, and a call returns at once
     ncclComm_t made = nullptr;
     check("ncclCommInitRankConfig", ncclCommInitRankConfig(&made, size, id, rank, &config));
     return made;

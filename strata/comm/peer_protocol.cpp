@@ -4,6 +4,7 @@
 // kept until its reader releases it or can read no more.
 #include "strata/comm/peer_protocol.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -36,9 +37,14 @@ PeerProtocol::PeerProtocol(Mailboxes& mailboxes, Transport& transport, Options o
     : mailboxes_(mailboxes),
       transport_(transport),
       options_(std::move(options)),
-      peers_(static_cast<std::size_t>(transport.processes())) {
-  peers_[static_cast<std::size_t>(transport_.process())] = {.sends = false, .speaks = false};
+      ending_(all_of(transport)) {
   transport_.start(*this);
+}
+
+PeerProtocol::Ending PeerProtocol::all_of(const Transport& transport) {
+  Ending ending{.peers = std::vector<Peer>(static_cast<std::size_t>(transport.processes()))};
+  ending.peers[static_cast<std::size_t>(transport.process())] = {.sends = false, .speaks = false};
+  return ending;
 }
 
 PeerProtocol::~PeerProtocol() { finish(); }
@@ -110,17 +116,14 @@ void PeerProtocol::deliver(int process, const Frame& frame, IncomingPayload& pay
       const Message message = receive_message(frame, payload);
       const Failure failure = read_failure(bytes_of(message));
       mailboxes_.fail(failure.error, failure.precedence);
-      break;
+      return ending_.change([](Ending& it) { it.failed = true; });
     }
     case FrameKind::kShutdown: {
       exported_.release_all(process);  // its ranks have ended
-      const std::lock_guard lock(mutex_);
-      peers_[static_cast<std::size_t>(process)].speaks = false;
-      break;
+      return ending_.change(
+          [&](Ending& it) { it.peers[static_cast<std::size_t>(process)].speaks = false; });
     }
   }
-  const std::lock_guard lock(mutex_);  // finish() may be between its check and its wait
-  changed_.notify_all();
 }
 
 void PeerProtocol::deliver_export(int process, const Frame& frame) {
@@ -150,27 +153,22 @@ std::string PeerProtocol::ranks_of(int process) const {
 }
 
 void PeerProtocol::flushed(int process) {
-  const std::lock_guard lock(mutex_);
-  peers_[static_cast<std::size_t>(process)].sends = false;
-  changed_.notify_all();
+  ending_.change([&](Ending& it) { it.peers[static_cast<std::size_t>(process)].sends = false; });
 }
 
 void PeerProtocol::lost(int process) {
-  Peer& peer = peers_[static_cast<std::size_t>(process)];
-  {
-    // After its shutdown frame a process may close at any time, and nothing may be left to tell it.
-    const std::lock_guard lock(mutex_);
-    const bool expected = abandoned_ || !peer.speaks;
-    if (expected) {
-      peer.sends = false;
-      changed_.notify_all();
-      return;
-    }
-  }
+  // After its shutdown frame a process may close at any time, and nothing may be left to tell it.
+  const bool expected = ending_.change([&](Ending& it) {
+    Peer& peer = it.peers[static_cast<std::size_t>(process)];
+    if (!it.abandoned && peer.speaks) return false;
+    peer.sends = false;
+    return true;
+  });
+  if (expected) return;
   report_lost(process);
-  const std::lock_guard lock(mutex_);
-  peer = {.sends = false, .speaks = false};
-  changed_.notify_all();
+  ending_.change([&](Ending& it) {
+    it.peers[static_cast<std::size_t>(process)] = {.sends = false, .speaks = false};
+  });
 }
 
 void PeerProtocol::report_lost(int process) {
@@ -198,8 +196,7 @@ void PeerProtocol::tell_failure(const Error& error, int precedence) {
     const Frame frame = frame_of(FrameKind::kFailure, bytes, message);
     send_frame(process, frame, std::move(message));
   });
-  const std::lock_guard changing(mutex_);
-  changed_.notify_all();
+  ending_.change([](Ending& it) { it.failed = true; });
 }
 
 void PeerProtocol::send_status(std::span<const std::byte> status) {
@@ -217,16 +214,13 @@ void PeerProtocol::finish() {
     const std::lock_guard lock(telling_);
     for_each_peer([&](int process) { send_frame(process, Frame{}); });
   }
-  std::unique_lock lock(mutex_);
-  const auto all_left = [&] {
-    for (const Peer& peer : peers_)
-      if (peer.speaks || peer.sends) return false;
-    return true;
+  const auto all_left = [](const Ending& it) {
+    return std::ranges::none_of(it.peers,
+                                [](const Peer& peer) { return peer.speaks || peer.sends; });
   };
-  changed_.wait(lock, [&] { return all_left() || mailboxes_.failed(); });
-  changed_.wait_for(lock, options_.shutdown_timeout, all_left);
-  abandoned_ = true;
-  lock.unlock();
+  ending_.wait([&](const Ending& it) { return it.failed || all_left(it); });
+  ending_.wait_for(options_.shutdown_timeout, all_left);
+  ending_.change([](Ending& it) { it.abandoned = true; });
   transport_.abort();
   for_each_peer([&](int process) { exported_.release_all(process); });
   mailboxes_.clear();  // imports that no rank took

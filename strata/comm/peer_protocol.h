@@ -11,7 +11,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <span>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/base/monitor.h"
 #include "strata/comm/mailboxes.h"
 #include "strata/comm/message.h"
 #include "strata/comm/shared_buffer.h"
@@ -61,11 +61,17 @@ class PeerProtocol : public RemoteRanks, private TransportReceiver {
     bool sends = true;   // until this process's shutdown frame has left
     bool speaks = true;  // until the peer's has arrived
   };
+  struct Ending {
+    std::vector<Peer> peers;
+    bool failed = false;     // the run
+    bool abandoned = false;  // connections end by our own doing
+  };
 
   void arrived(int process, const MessageHeader& header, IncomingPayload& payload) override;
   void flushed(int process) override;
   void lost(int process) override;
 
+  static Ending all_of(const Transport& transport);
   int process_of(int rank) const { return rank / mailboxes_.local_ranks(); }
   template <typename Action>
   void for_each_peer(const Action& action) const;
@@ -80,10 +86,7 @@ class PeerProtocol : public RemoteRanks, private TransportReceiver {
   Transport& transport_;
   Options options_;
   ExportedBuffers exported_;
-  std::mutex mutex_;  // of the two below
-  std::vector<Peer> peers_;
-  bool abandoned_ = false;  // connections end by our own doing
-  std::condition_variable changed_;
+  Monitor<Ending> ending_;
   std::mutex telling_;
   bool finished_ = false;
 };

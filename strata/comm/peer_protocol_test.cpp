@@ -10,7 +10,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <future>
+#include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include "strata/comm/collectives.h"
@@ -207,6 +210,24 @@ TEST(FailedRank, EndsAllWithItsErrorOverAnyOrderOfMessages) {
   }
 }
 
+// It tells that it has failed, and then hangs where nothing ends it: it says no farewell.
+TEST(FailedProcess, IsNotWaitedForWhereItDoesNotLeave) {
+  FaultyNetwork network(2);
+  Mailboxes of_first(2, 0, 1), of_second(2, 1, 1);
+  const std::unique_ptr<Transport> first = network.transport(0), second = network.transport(1);
+  const PeerProtocol::Options options{
+      .name_of = [](int rank) { return "rank " + std::to_string(rank); },
+      .account_of = [](int) -> MemoryAccount& { throw std::logic_error("nothing was sent"); },
+      .on_status = {},
+      .shutdown_timeout = std::chrono::milliseconds(50)};
+  PeerProtocol hangs(of_first, *first, options), leaves(of_second, *second, options);
+  hangs.fail(UserError({.operation = "test.fail", .what = "on purpose"}));
+  std::future<void> left = std::async(std::launch::async, [&] { leaves.finish(); });
+  EXPECT_EQ(left.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_THROW(of_second.rethrow_failure(), UserError);
+  hangs.finish();
+}
+
 // A message that never comes, which no real connection does: the watchdog ends what would hang.
 TEST(DroppedMessage, IsFoundByTheWatchdog) {
   FaultyNetwork network(kProcesses, {.fate = [](const Faults::Sent& message) {
@@ -256,6 +277,36 @@ TEST(ExportedBuffer, IsKeptUntilItIsReleased) {
     EXPECT_EQ(account.current_bytes(), 0);
   });
   for (const ProtocolOutcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
+// Nobody can read it any more, sent before or after that, and its exporter may train for days.
+TEST(ExportedBuffer, IsGivenBackWhenTheRanksThatMightReadItHaveEnded) {
+  FaultyNetwork network(kProcesses);
+  const auto outcomes = run_simulated(network, {}, [](Group& world, MemoryAccount& account) {
+    if (world.rank() != 0) return;
+    const auto given_back = [&] {
+      for (int i = 0; i < 20000 && account.current_bytes() > 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return account.current_bytes() == 0;
+    };
+    world.send(5, {.value = 1}, at::full({100000}, 7.0));
+    EXPECT_TRUE(given_back());
+    world.send(5, {.value = 2}, at::full({100000}, 7.0));
+    EXPECT_TRUE(given_back());
+  });
+  for (const ProtocolOutcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
+// Its process says so before it leaves, for then it is silent.
+TEST(EndedRank, IsNoSilentOneToWhoeverWaitsForIt) {
+  FaultyNetwork network(kProcesses);
+  const auto outcomes = run_simulated(network, {.stall_seconds = 0.4, .stall_fatal_seconds = 1.2},
+                                      [](Group& world, MemoryAccount&) {
+                                        world.barrier();
+                                        if (world.rank() == 0) world.receive(4, {});  // never sent
+                                      });
+  for (const ProtocolOutcome& outcome : outcomes)
+    EXPECT_NE(outcome.error.find("rank 4, which has ended"), std::string::npos) << outcome.error;
 }
 
 }  // namespace

@@ -5,6 +5,10 @@
 
 #include <c10/core/AutogradState.h>
 
+#include <unistd.h>
+
+#include <array>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -17,7 +21,9 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/base/philox.h"
 #include "strata/comm/agent_store.h"
+#include "strata/comm/collective_library.h"
 #include "strata/comm/mailboxes.h"
 #include "strata/comm/peer_protocol.h"
 #include "strata/device/thread_pool.h"
@@ -84,6 +90,15 @@ JoinOptions join_options(const RanksOptions& options) {
           .broadcast_port = broadcast_number};
 }
 
+// Without NCCL, which knows it, a device is that of its number on the machine.
+std::uint64_t id_of(Device device) {
+  if (device.kind == DeviceKind::kCuda && nccl_library().present())
+    return nccl_library().device_id(device);
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return mix_key(std::hash<std::string>()(host.data()), static_cast<std::uint64_t>(device.index));
+}
+
 std::string name_of(const RanksOptions& options, int rank) {
   return options.mesh.size() == options.ranks ? options.mesh.name(rank)
                                               : "rank " + std::to_string(rank);
@@ -101,6 +116,7 @@ struct World::Parts {
   std::vector<MemoryAccount*> accounts;
   std::vector<std::shared_ptr<RankDevice>> devices;
   std::vector<Device> limited;
+  std::vector<std::uint64_t> device_ids;  // of all ranks
   std::unique_ptr<Transport> transport;
   std::unique_ptr<PeerProtocol> peers;  // null: alone
   std::unique_ptr<Watchdog> watchdog;
@@ -134,11 +150,32 @@ struct World::Parts {
     for (const Device device : limited) options.limit_memory(device, 0);
   }
 
+  std::vector<std::uint64_t> own_device_ids() const {
+    std::vector<std::uint64_t> ids;
+    for (int i = 0; i < mailboxes->local_ranks(); ++i) {
+      ids.push_back(id_of(device_of(first_rank() + i)));
+    }
+    return ids;
+  }
+
+  void gather_device_ids(Bootstrap& bootstrap) {
+    const std::vector<std::uint64_t> own = own_device_ids();
+    const std::size_t bytes = own.size() * sizeof own[0];
+    for (const std::string& ids :
+         bootstrap.all_gather({reinterpret_cast<const char*>(own.data()), bytes})) {
+      STRATA_CHECK_EQ(ids.size(), bytes, "comm.devices");
+      const std::size_t known = device_ids.size();
+      device_ids.resize(known + own.size());
+      std::memcpy(&device_ids[known], ids.data(), bytes);
+    }
+  }
+
   void connect() {
     if (options.connect) {
       transport = options.connect(rendezvous);
     } else {
       Bootstrap bootstrap(rendezvous, join_options(options));
+      gather_device_ids(bootstrap);
       transport = options.transport == TransportKind::kUcx ? connect_ucx(bootstrap)
                                                            : connect_sockets(bootstrap);
     }
@@ -278,7 +315,11 @@ World::World(RanksOptions options) : parts_(std::make_unique<Parts>()) {
                                                  parts_->options.device.kind));
   parts_->limit_devices();
   parts_->make_devices();
-  if (!rendezvous.alone()) parts_->connect();
+  if (rendezvous.alone()) {
+    parts_->device_ids = parts_->own_device_ids();
+  } else {
+    parts_->connect();
+  }
   parts_->start_watchdog();
 }
 
@@ -296,6 +337,8 @@ int World::processes() const { return parts_->rendezvous.processes; }
 int World::first_rank() const { return parts_->first_rank(); }
 int World::local_ranks() const { return parts_->mailboxes->local_ranks(); }
 
+const std::vector<std::uint64_t>& World::device_ids() const { return parts_->device_ids; }
+
 std::string World::agree(const std::function<std::string()>& decide) {
   const MessageTag tag{.value = parts_->agreements++};
   if (process() == 0) return parts_->decide_for_all(decide, tag);
@@ -309,8 +352,12 @@ std::string World::agree(const std::function<std::string()>& decide) {
 
 void World::run(const RankFunction& function) {
   std::vector<std::jthread> threads;
-  for (int i = 0; i < local_ranks(); ++i)
-    threads.emplace_back([&, rank = first_rank() + i] { parts_->run_rank(rank, function); });
+  try {
+    for (int i = 0; i < local_ranks(); ++i)
+      threads.emplace_back([&, rank = first_rank() + i] { parts_->run_rank(rank, function); });
+  } catch (const std::exception& error) {
+    parts_->fail(to_error(error));  // those that run would wait for those that don't
+  }
   threads.clear();
   for (const std::shared_ptr<RankDevice>& device : parts_->devices) device->finish_passing();
   parts_->finish();

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "strata/comm/group.h"
 #include "strata/device/account.h"
@@ -64,6 +65,9 @@ class World {
   int processes() const;
   int first_rank() const;  ///< of this process
   int local_ranks() const;
+
+  /// Of all ranks, what tells their devices from one another, in whatever process; empty: they have not told.
+  const std::vector<std::uint64_t>& device_ids() const;
 
   /// The text that process 0 decides on, in every process; what it throws is thrown in all.
   std::string agree(const std::function<std::string()>& decide);

@@ -1,11 +1,15 @@
 #include "strata/comm/ranks.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <new>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -59,6 +63,28 @@ TEST(ThreadRanks, SumInRankOrder) {
       EXPECT_EQ(values[1], 3.0);
     }
   });
+}
+
+// The system has room for a few more threads: those that run don't wait for those that don't.
+TEST(ThreadRanks, EndWhereOneOfThemCannotBeStarted) {
+#ifdef STRATA_SANITIZED
+  GTEST_SKIP() << "a sanitizer needs memory of its own for a thread";
+#endif
+  rlimit before{};
+  ::getrlimit(RLIMIT_AS, &before);
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlimit low{static_cast<rlim_t>(pages * ::sysconf(_SC_PAGESIZE) + (64 << 20)),
+                   before.rlim_max};
+  ::setrlimit(RLIMIT_AS, &low);
+  std::string what;
+  try {
+    run_thread_ranks({.ranks = 500}, [](Group& group, MemoryAccount&) { group.barrier(); });
+  } catch (const SystemError& error) {
+    what = error.text().what;
+  }
+  ::setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(what, "a thread cannot be started");
 }
 
 TEST(ThreadRanks, RunThirtyTwoOfThem) {

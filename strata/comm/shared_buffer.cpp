@@ -15,7 +15,8 @@ namespace strata {
 
 std::uint64_t ExportedBuffers::add(int process, at::Tensor tensor) {
   const std::lock_guard lock(mutex_);
-  tensors_.emplace(Key{process, ++last_}, std::move(tensor));
+  ++last_;
+  if (!released_.contains(process)) tensors_.emplace(Key{process, last_}, std::move(tensor));
   return last_;
 }
 
@@ -28,6 +29,7 @@ void ExportedBuffers::release(int process, std::uint64_t number) {
 void ExportedBuffers::release_all(int process) {
   std::vector<at::Tensor> released;
   const std::lock_guard lock(mutex_);
+  released_.insert(process);
   const auto begin = tensors_.lower_bound({process, 0}),
              end = tensors_.lower_bound({process + 1, 0});
   for (auto at = begin; at != end; ++at) released.push_back(std::move(at->second));

@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -33,13 +34,14 @@ class ExportedBuffers {
   /// The number under which `process` releases it.
   std::uint64_t add(int process, at::Tensor tensor);
   void release(int process, std::uint64_t number);
-  /// The process reads nothing any more.
+  /// The process reads nothing any more: neither what there is nor what is added later.
   void release_all(int process);
 
  private:
   using Key = std::pair<int, std::uint64_t>;
   std::mutex mutex_;
   std::uint64_t last_ = 0;  // 0: none
+  std::set<int> released_;  // processes
   std::map<Key, at::Tensor> tensors_;
 };
 

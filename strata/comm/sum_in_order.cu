@@ -20,17 +20,21 @@ struct SumInOrder {
 
   STRATA_DEVICE void operator()(simt::Block<kThreads>& block) const {
     constexpr int kOwn = simt::kWide<T>;
-    simt::each_vector<T>(block, n, [&](std::int64_t i, std::int64_t left) {
-      simt::Floats<kOwn> read[kMost];
+    bool whole = simt::lie_whole(before, to);
+    STRATA_UNROLL
+    for (int t = 0; t < kMost; ++t) whole = whole && (t >= count || simt::lie_whole(terms[t]));
+    simt::each_vector<T>(block, n, whole, [&](std::int64_t i, auto left) {
+      simt::Packed<T, kOwn> read[kMost];
       STRATA_UNROLL
       for (int t = 0; t < kMost; ++t)
-        if (t < count) read[t] = simt::load<kOwn>(terms[t] + i, left);
-      auto sum = before ? simt::load<kOwn>(before + i, left) : read[0];
+        if (t < count) read[t] = simt::fetch<kOwn>(terms[t] + i, left);
+      auto sum = before ? simt::load<kOwn>(before + i, left) : simt::widened(read[0]);
       STRATA_UNROLL
       for (int t = 0; t < kMost; ++t) {
         if (t >= count || (t == 0 && !before)) continue;
+        const auto term = simt::widened(read[t]);
         STRATA_UNROLL
-        for (int k = 0; k < kOwn; ++k) sum[k] += read[t][k];
+        for (int k = 0; k < kOwn; ++k) sum[k] += term[k];
       }
       simt::store(sum, to + i, left);
     });

@@ -54,6 +54,7 @@ struct FaultyNetwork::State {
   };
   struct Link {
     bool broken = false;
+    bool closed = false;  // its last message was sent
     Clock::time_point last_due{};
   };
 
@@ -115,13 +116,13 @@ struct FaultyNetwork::State {
 
   void deliver(int from, int to, OutgoingMessage message) {
     Link& on = link(from, to);
-    if (on.broken) return;
+    if (on.broken || on.closed) return;
     const auto most = static_cast<std::uint64_t>(faults.most_delay.count());
     Clock::time_point due =
         Clock::now() + std::chrono::microseconds(most == 0 ? 0 : random() % (most + 1));
     if (!faults.reorder || message.last) due = std::max(due, on.last_due);
     on.last_due = std::max(on.last_due, due);
-    const bool last = message.last;
+    const bool last = on.closed = message.last;
     put(to, due, {.kind = Callback::Kind::kArrived, .peer = from, .message = std::move(message)});
     if (last) put(from, due, {.kind = Callback::Kind::kFlushed, .peer = to});
   }

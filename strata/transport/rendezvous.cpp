@@ -77,6 +77,7 @@ Rendezvous from_torchrun(const Variables& variables) {
       .process = number(variables, "RANK"),
       .processes = number(variables, "WORLD_SIZE"),
       .local_process = number_or(variables, "LOCAL_RANK", 0),
+      .local_processes = number_or(variables, "LOCAL_WORLD_SIZE", 1),
       .host = text_or(variables, "MASTER_ADDR", ""),
       .port = number_or(variables, "MASTER_PORT", kFirstPort),
       .store_is_running = text_or(variables, "TORCHELASTIC_USE_AGENT_STORE", "") == "True",
@@ -88,12 +89,21 @@ Rendezvous from_torchrun(const Variables& variables) {
   return found;
 }
 
+// "4", or "4(x2)": as many on each of two; of nodes that differ, the first one's.
+int tasks_a_node(const Variables& variables) {
+  const std::string list = text_or(variables, "SLURM_STEP_TASKS_PER_NODE", "1");
+  int tasks = 1;
+  std::from_chars(list.data(), list.data() + list.size(), tasks);
+  return tasks;
+}
+
 Rendezvous from_slurm(const Variables& variables) {
   const std::string list = text_or(variables, "SLURM_STEP_NODELIST",
                                    text_or(variables, "SLURM_JOB_NODELIST", "127.0.0.1").c_str());
   Rendezvous found{.process = number(variables, "SLURM_PROCID"),
                    .processes = number(variables, "SLURM_NTASKS"),
                    .local_process = number_or(variables, "SLURM_LOCALID", 0),
+                   .local_processes = tasks_a_node(variables),
                    .host = text_or(variables, "MASTER_ADDR", expand_hosts(list).front().c_str()),
                    .port = port_of_job(variables, "SLURM_JOB_ID"),
                    .restart = text_or(variables, "SLURM_RESTART_COUNT", "0"),
@@ -112,8 +122,8 @@ Rendezvous from_open_mpi(const Variables& variables) {
                    .source = "Open MPI"};
   found.host = text_or(variables, "MASTER_ADDR", "");
   require_in_world(found, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-  const int on_this_machine = number_or(variables, "OMPI_COMM_WORLD_LOCAL_SIZE", found.processes);
-  if (found.host.empty() && on_this_machine < found.processes)
+  found.local_processes = number_or(variables, "OMPI_COMM_WORLD_LOCAL_SIZE", found.processes);
+  if (found.host.empty() && found.local_processes < found.processes)
     refuse("MASTER_ADDR", "processes on several machines do not know where to meet",
            "the host of process 0", "nothing", "add `-x MASTER_ADDR=HOST` to mpirun");
   if (found.host.empty()) found.host = "127.0.0.1";

@@ -17,6 +17,7 @@ struct Rendezvous {
   int process = 0;
   int processes = 1;
   int local_process = 0;           ///< on this machine
+  int local_processes = 1;         ///< there; 1, too, where nobody says
   std::string host = "127.0.0.1";  ///< where process 0 is
   int port = 29500;
   bool store_is_running = false;   ///< torchrun's agent serves the store; process 0 does not

@@ -20,6 +20,7 @@ Rendezvous found(const Map& variables) {
 
 TEST(Rendezvous, IsOneProcessWithoutVariables) {
   EXPECT_TRUE(found({}).alone());
+  EXPECT_EQ(found({}).local_processes, 1);
   EXPECT_EQ(found({}).source, "threads");
 }
 
@@ -27,6 +28,7 @@ TEST(Rendezvous, ReadsTorchrun) {
   const Rendezvous it = found({{"RANK", "5"},
                                {"WORLD_SIZE", "8"},
                                {"LOCAL_RANK", "1"},
+                               {"LOCAL_WORLD_SIZE", "2"},
                                {"MASTER_ADDR", "node4"},
                                {"MASTER_PORT", "1234"},
                                {"TORCHELASTIC_USE_AGENT_STORE", "True"},
@@ -34,6 +36,7 @@ TEST(Rendezvous, ReadsTorchrun) {
   EXPECT_EQ(it.process, 5);
   EXPECT_EQ(it.processes, 8);
   EXPECT_EQ(it.local_process, 1);
+  EXPECT_EQ(it.local_processes, 2);
   EXPECT_EQ(it.host, "node4");
   EXPECT_EQ(it.port, 1234);
   EXPECT_TRUE(it.store_is_running);
@@ -45,9 +48,11 @@ TEST(Rendezvous, ReadsSlurm) {
                   {"SLURM_NTASKS", "4"},
                   {"SLURM_LOCALID", "1"},
                   {"SLURM_JOB_ID", "41007"},
+                  {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
                   {"SLURM_STEP_NODELIST", "gpu[07-09],login"}};
   const Rendezvous it = found(slurm);
   EXPECT_EQ(it.process, 3);
+  EXPECT_EQ(it.local_processes, 2);
   EXPECT_EQ(it.host, "gpu07");
   EXPECT_EQ(it.port, 29500 + 41007 % 4000);
   EXPECT_FALSE(it.store_is_running);
@@ -65,6 +70,7 @@ TEST(Rendezvous, ReadsOpenMpi) {
           {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
           {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
   EXPECT_EQ(found(mpi).process, 1);
+  EXPECT_EQ(found(mpi).local_processes, 2);
   EXPECT_EQ(found(mpi).host, "127.0.0.1");
   mpi["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
   EXPECT_THROW(found(mpi), UserError);

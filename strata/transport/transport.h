@@ -34,7 +34,7 @@ struct OutgoingMessage {
   const void* payload = nullptr;
   std::uint64_t payload_bytes = 0;
   std::shared_ptr<const void> owner;  ///< keeps the payload until it is sent
-  bool last = false;                  ///< to this peer
+  bool last = false;                  ///< to this peer: nothing that is sent later arrives
 };
 
 /// Ends arrived() when the rest of a payload cannot be received; TransportReceiver lets it pass.

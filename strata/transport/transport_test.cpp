@@ -53,6 +53,7 @@ class RecordingReceiver final : public TransportReceiver {
     std::memcpy(&number, header.data(), sizeof number);
     std::memcpy(&bytes, header.data() + sizeof number, sizeof bytes);
     Received received{peer, number, std::vector<char>(bytes)};
+    if (before_payload) before_payload();
     if (bytes > 0 && drops_payloads == 0) {
       payload.receive(received.payload.data(), bytes / 2);  // in two parts, whatever they are
       payload.receive(received.payload.data() + bytes / 2, bytes - bytes / 2);
@@ -77,6 +78,7 @@ class RecordingReceiver final : public TransportReceiver {
   std::vector<Received> messages;
   std::map<int, int> flushes, losses;
   int drops_payloads = 0;
+  std::function<void()> before_payload;
 
  private:
   void note(const std::function<void()>& change) {
@@ -181,6 +183,15 @@ TEST_P(Transported, AnEndedPeerIsLost) {
   transports_[0]->send(1, message_of(1, 1000000));  // nobody gets it, and nobody waits
   transports_[2]->send(0, message_of(2, 100));      // the others go on
   EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].messages.size() == 2; }));
+}
+
+// More than the system keeps on the way.
+TEST_P(Transported, APeerThatEndsWithinAMessageIsLost) {
+  if (!GetParam().tells_losses) GTEST_SKIP() << "UCX's shared memory tells it late, or never";
+  recorders_[0].before_payload = [&] { transports_[1]->abort(); };
+  transports_[1]->send(0, message_of(1, 64 << 20));
+  EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].losses[1] > 0; }));
+  EXPECT_EQ(recorders_[0].losses[2], 0);
 }
 
 TEST_P(Transported, APayloadThatIsNotReceivedIsDropped) {

@@ -199,20 +199,15 @@ Watchdog::Watchdog(ProgressTable& table, Options options)
     : table_(table), options_(std::move(options)), thread_([this] { watch(); }) {}
 
 Watchdog::~Watchdog() {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-  }
-  ending_.notify_all();
+  ended_.change([](bool& ended) { ended = true; });
   thread_.join();
 }
 
 void Watchdog::watch() {
   const double pause = options_.stall_seconds > 0 ? std::min(1.0, options_.stall_seconds / 4) : 1.0;
-  std::unique_lock lock(mutex_);
   while (true) {
     const auto begin = std::chrono::steady_clock::now();
-    if (ending_.wait_for(lock, std::chrono::duration<double>(pause), [&] { return ended_; }))
+    if (ended_.wait_for(std::chrono::duration<double>(pause), [](bool ended) { return ended; }))
       return;
     const double passed =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,6 +20,7 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/base/monitor.h"
 
 namespace strata {
 
@@ -124,9 +124,7 @@ class Watchdog {
   ProgressTable& table_;
   Options options_;
   std::map<int, double> warned_;  // blocking rank: seconds of its stall when last looked at
-  std::mutex mutex_;
-  std::condition_variable ending_;
-  bool ended_ = false;
+  Monitor<bool> ended_;
   std::thread thread_;
 };
 

@@ -2,7 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "strata/base/monitor.h"
 
 namespace strata {
 namespace {
@@ -115,6 +121,76 @@ TEST_F(HungDevice, IsNoneWhereARankIsBusy) {
   EXPECT_NE(stall->text.find("; rank 3 last seen in data loading for 61 s"), std::string::npos)
       << stall->text;
   EXPECT_FALSE(diagnose(ranks, 3, 10, name));  // nobody knows that it is too long
+}
+
+// Its process may hang with its device, and tell nothing more.
+TEST(ProgressTable, CountsOnForADeviceThatNothingIsHeardOf) {
+  ProgressTable table(1);
+  RankProgress told = progress("backward", 3, 0, -1, 0);
+  told.device.seconds = 7;
+  table.update(0, {&told, 1});
+  RankProgress now = table.of(0);
+  while (now.silent_seconds == 0) now = table.of(0);
+  EXPECT_DOUBLE_EQ(now.device.seconds, 7 + now.silent_seconds);
+}
+
+// Of two ranks, the first of which waits for the second.
+struct Watched : testing::Test {
+  struct Seen {
+    int looks = 0;
+    std::vector<std::string> warnings;
+  };
+  Watchdog::Options options(const std::function<bool()>& failed = [] { return false; }) {
+    return {.first_rank = 0,
+            .local_ranks = 1,
+            .stall_seconds = 0.02,
+            .fatal_seconds = 0,
+            .name_of = name,
+            .tell_others = {},
+            .look_at_device = {},
+            .warn =
+                [this](const std::string& line) {
+                  seen.change([&](Seen& it) { it.warnings.push_back(line); });
+                },
+            .fail = [](const Error& error) { FAIL() << error.what(); },
+            .failed =
+                [this, failed] {
+                  seen.change([](Seen& it) { ++it.looks; });
+                  return failed();
+                }};
+  }
+  void stand_still_for(double seconds) {
+    const std::vector<RankProgress> ranks{progress("gradient", 2, 0, 1, seconds),
+                                          progress("forward", 1, 0, -1, seconds)};
+    table.update(0, ranks);
+  }
+  void await_looks(int more) {
+    const int looks = seen.look([](const Seen& it) { return it.looks; });
+    seen.wait([&](const Seen& it) { return it.looks >= looks + more; });
+  }
+  std::size_t warnings() const {
+    return seen.look([](const Seen& it) { return it.warnings.size(); });
+  }
+
+  Monitor<Seen> seen;
+  ProgressTable table{2};
+};
+
+TEST_F(Watched, StallsAreSaidOnceEach) {
+  stand_still_for(500);
+  const Watchdog watchdog(table, options());
+  await_looks(3);
+  EXPECT_EQ(warnings(), 1u);
+  stand_still_for(200);  // it went on in between
+  await_looks(3);
+  EXPECT_EQ(warnings(), 2u);
+}
+
+TEST_F(Watched, NothingIsLookedForWhenTheRunHasFailed) {
+  stand_still_for(500);
+  const Watchdog watchdog(table, options([] { return true; }));
+  await_looks(3);
+  EXPECT_EQ(warnings(), 0u);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ TEST(LostProcess, EndsAllOthersAtOnceByName) {
     ASSERT_NO_FATAL_FAILURE(forked.await_ready());
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));
     forked.send_signal(victim, SIGKILL);
-    const std::vector<Outcome> outcomes = forked.wait(10);
+    const std::vector<Outcome> outcomes = forked.wait();
     for (int process = 0; process < kProcesses; ++process) {
       if (process == victim) continue;
       EXPECT_EQ(outcomes[process].exit_code, 3)
@@ -76,7 +76,7 @@ TEST(FailedRank, EndsAllProcessesWithItsError) {
                          .fix = "none"});
       });
     });
-    for (const Outcome& outcome : forked.wait(10)) {
+    for (const Outcome& outcome : forked.wait()) {
       EXPECT_EQ(outcome.exit_code, 2);
       EXPECT_EQ(outcome.text, "[test.fail] " + kMesh.name(failing) +
                                   ", recipe.yaml:3:9: on purpose\n  fix       none");
@@ -91,7 +91,7 @@ TEST(FailedRank, EndsTwoThatFailTogetherWithOneError) {
       throw SystemError({.operation = "test.fail", .what = "each its own"});
     });
   });
-  for (const Outcome& outcome : forked.wait(10)) {
+  for (const Outcome& outcome : forked.wait()) {
     EXPECT_EQ(outcome.exit_code, 3);
     EXPECT_EQ(outcome.text, "[test.fail] rank 0: each its own");
   }
@@ -108,7 +108,7 @@ TEST(FailedRank, TellsAnExceedingBudgetOfWhatArrives) {
       }
     });
   });
-  for (const Outcome& outcome : forked.wait(10)) {
+  for (const Outcome& outcome : forked.wait()) {
     EXPECT_EQ(outcome.exit_code, 3);
     EXPECT_NE(outcome.text.find("rank 1"), std::string::npos) << outcome.text;
   }
@@ -121,7 +121,7 @@ TEST(FailedDecision, EndsAllProcesses) {
       throw UserError({.operation = "test.plan", .what = "does not fit"});
     });
   });
-  for (const Outcome& outcome : forked.wait(10)) {
+  for (const Outcome& outcome : forked.wait()) {
     EXPECT_EQ(outcome.exit_code, 2);
     EXPECT_EQ(outcome.text, "[test.plan] does not fit");
   }
@@ -133,7 +133,7 @@ TEST(FailedDecision, IsNoticedWhenAProcessLeavesBeforeTheRanksStart) {
     if (self.process() == 1) throw UserError({.operation = "test.disk", .what = "full"});
     world.run([](Group& group, MemoryAccount&) { group.barrier(); });
   });
-  const std::vector<Outcome> outcomes = forked.wait(10);
+  const std::vector<Outcome> outcomes = forked.wait();
   EXPECT_EQ(outcomes[0].exit_code, 3);
   EXPECT_NE(outcomes[0].text.find("process 1: left"), std::string::npos) << outcomes[0].text;
   EXPECT_EQ(outcomes[1].exit_code, 2);

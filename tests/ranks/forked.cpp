@@ -105,13 +105,14 @@ void Forked::await_ready(int processes) {
 
 void Forked::send_signal(int process, int signal) { ::kill(children_[process].pid, signal); }
 
-std::vector<Outcome> Forked::wait(double seconds) {
+std::vector<Outcome> Forked::wait(double seconds, int hung) {
   const Clock::time_point begin = Clock::now();
   std::vector<Outcome> outcomes(children_.size());
   for (std::size_t left = children_.size(); left > 0;) {
-    const bool late = seconds_since(begin) > seconds;
     for (std::size_t i = 0; i < children_.size(); ++i) {
       if (children_[i].pid == 0) continue;
+      const bool late =
+          seconds_since(begin) > seconds || (left == 1 && static_cast<int>(i) == hung);
       int status = 0;
       if (late) ::kill(children_[i].pid, SIGKILL);
       if (::waitpid(children_[i].pid, &status, late ? 0 : WNOHANG) == 0) continue;
@@ -136,7 +137,7 @@ void expect_success(int processes, const Forked::Body& body) {
       ::setenv("STRATA_SOCKETS", sockets, 1);
       body(self);
     };
-    const std::vector<Outcome> outcomes = Forked(processes, either).wait(60);
+    const std::vector<Outcome> outcomes = Forked(processes, either).wait();
     for (std::size_t i = 0; i < outcomes.size(); ++i)
       EXPECT_EQ(outcomes[i].exit_code, 0)
           << "process " << i << ", signal " << outcomes[i].signal << ": " << outcomes[i].text;

@@ -42,8 +42,8 @@ class Forked {
   void await_ready();  ///< all
   void await_ready(int processes);
   void send_signal(int process, int signal);
-  /// Waits for all; kills what is left after `seconds`.
-  std::vector<Outcome> wait(double seconds);
+  /// Waits for all; kills what is left after `seconds`, and `hung` when the others have ended.
+  std::vector<Outcome> wait(double seconds = 60, int hung = -1);
 
  private:
   struct Child {

@@ -22,7 +22,7 @@ void expect_error(const std::vector<Outcome>& outcomes, int code, const std::str
 
 TEST(Join, RefusesAWorldThatIsNoMultiple) {
   Forked forked(3, [](const ForkedProcess&) { run_ranks({.ranks = 8}, nothing); });
-  expect_error(forked.wait(10), 2, "a multiple of 3 ranks");
+  expect_error(forked.wait(), 2, "a multiple of 3 ranks");
 }
 
 TEST(Join, NamesTheProcessThatIsMissing) {
@@ -30,7 +30,7 @@ TEST(Join, NamesTheProcessThatIsMissing) {
     if (self.process() == 2) return;
     run_ranks({.ranks = 4, .join_seconds = 1}, nothing);
   });
-  std::vector<Outcome> outcomes = forked.wait(10);
+  std::vector<Outcome> outcomes = forked.wait();
   outcomes.erase(outcomes.begin() + 2);
   expect_error(outcomes, 3, "process 2 of 4 missing at the start");
 }
@@ -39,7 +39,7 @@ TEST(Join, NoticesThatTheFirstIsMissing) {
   Forked forked(3, [](const ForkedProcess& self) {
     if (self.process() > 0) run_ranks({.ranks = 3, .join_seconds = 1}, nothing);
   });
-  std::vector<Outcome> outcomes = forked.wait(10);
+  std::vector<Outcome> outcomes = forked.wait();
   outcomes.erase(outcomes.begin());
   expect_error(outcomes, 3, "nobody listens at the rendezvous");
 }
@@ -48,7 +48,7 @@ TEST(Join, RefusesMixedVersions) {
   Forked forked(3, [](const ForkedProcess& self) {
     run_ranks({.ranks = 3, .version = self.process() == 1 ? "0.0.9" : "0.1.0"}, nothing);
   });
-  expect_error(forked.wait(10), 2,
+  expect_error(forked.wait(), 2,
                "process 1 of 3: the processes differ in their version of Strata\n"
                "  expected  0.1.0 as process 0\n  got       0.0.9");
 }
@@ -59,7 +59,7 @@ TEST(Join, RefusesDifferentRecipesAndShowsWhere) {
                .fingerprint = self.process() ? "model:\n  width: 32\n" : "model:\n  width: 64\n"},
               nothing);
   });
-  expect_error(forked.wait(10), 2, "width: 64 as process 0\n  got         width: 32");
+  expect_error(forked.wait(), 2, "width: 64 as process 0\n  got         width: 32");
 }
 
 TEST(Join, RefusesAnAddressThatNobodyKnows) {
@@ -95,7 +95,7 @@ TEST(Join, NoticesThatThePortIsTaken) {
   Forked forked(
       3, [](const ForkedProcess&) { run_ranks({.ranks = 3, .join_seconds = 1}, nothing); },
       squatter.port);
-  expect_error(forked.wait(10), 3, "at the rendezvous");
+  expect_error(forked.wait(), 3, "at the rendezvous");
 }
 
 }  // namespace

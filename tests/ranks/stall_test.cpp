@@ -1,4 +1,5 @@
 // A rank that makes no progress is named by the processes that wait for it.
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -29,8 +30,29 @@ TEST(StalledRank, IsNamedWithWhatItWasDoing) {
                 group.receive((group.rank() + 1) % kProcesses, {});
               });
   });
-  for (const Outcome& outcome : forked.wait(12))
+  for (const Outcome& outcome : forked.wait())
     expect_named(outcome, "rank 2 (pp 2/3), last seen in data loading");
+}
+
+// A debugger, or a machine that was suspended: when it goes on nobody has stood still.
+TEST(StoppedProcess, TakesNoStandstillOfItsOwnForAStall) {
+  Forked forked(1, [](const ForkedProcess& self) {
+    const auto begin = std::chrono::steady_clock::now();
+    run_ranks({.ranks = 2, .stall_seconds = 1, .stall_fatal_seconds = 4},
+              [&](Group& group, MemoryAccount&) {
+                if (group.rank() == 0) group.receive(1, {});
+                if (group.rank() == 0) return;
+                self.ready();
+                std::this_thread::sleep_until(begin + std::chrono::seconds(7));
+                group.send(0, {}, at::zeros({1}));
+              });
+  });
+  ASSERT_NO_FATAL_FAILURE(forked.await_ready());
+  forked.send_signal(0, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  forked.send_signal(0, SIGCONT);
+  const Outcome outcome = forked.wait()[0];
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
 }
 
 TEST(StoppedProcess, IsNamed) {
@@ -44,7 +66,7 @@ TEST(StoppedProcess, IsNamed) {
   ASSERT_NO_FATAL_FAILURE(forked.await_ready());
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   forked.send_signal(1, SIGSTOP);
-  const std::vector<Outcome> outcomes = forked.wait(13);
+  const std::vector<Outcome> outcomes = forked.wait(60, /*hung=*/1);
   expect_named(outcomes[0], "rank 1, not heard from");
   expect_named(outcomes[2], "rank 1, not heard from");
 }

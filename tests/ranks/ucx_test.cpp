@@ -121,7 +121,7 @@ TEST(Ucx, IsRefusedWhereItIsMissing) {
   Forked forked(2, [](const ForkedProcess&) {
     run_ranks({.ranks = 2, .transport = TransportKind::kUcx}, [](Group&, MemoryAccount&) {});
   });
-  for (const Outcome& outcome : forked.wait(10)) {
+  for (const Outcome& outcome : forked.wait()) {
     EXPECT_EQ(outcome.exit_code, 2);
     EXPECT_NE(outcome.text.find("apt-get install libucx-dev"), std::string::npos) << outcome.text;
   }

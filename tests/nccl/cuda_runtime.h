@@ -1,0 +1,16 @@
+/// Stands for CUDA's header: what strata/comm/nccl_library.cpp uses of it.
+#pragma once
+
+using cudaStream_t = struct CUstream_st*;
+
+enum cudaError_t { cudaSuccess, cudaErrorInvalidDevice = 101 };
+
+struct cudaDeviceProp {
+  struct {
+    char bytes[16];
+  } uuid;
+};
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaSetDevice(int device);
+const char* cudaGetErrorString(cudaError_t error);
