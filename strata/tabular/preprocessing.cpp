@@ -107,6 +107,13 @@ std::optional<std::uint64_t> Preprocessing::id_of(std::size_t i, std::string_vie
   return std::nullopt;
 }
 
+std::optional<std::string> Preprocessing::vocabulary_text(std::size_t i, std::uint64_t id) const {
+  const std::vector<std::string>& vocabulary = categorical_[i].vocabulary;
+  if (options_.categorical[i].ids != IdSource::kVocabulary || id > vocabulary.size())
+    return std::nullopt;
+  return id < vocabulary.size() ? vocabulary[id] : "(unknown)";
+}
+
 void Preprocessing::append_id(std::size_t i, const ColumnText& text, std::string_view part,
                               IdLists& lists) const {
   const CategoricalOptions& options = options_.categorical[i];

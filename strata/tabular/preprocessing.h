@@ -47,6 +47,9 @@ class Preprocessing {
   /// The id that a text has as one of categorical feature `i`; none where it has to be a number and is not.
   std::optional<std::uint64_t> id_of(std::size_t i, std::string_view text) const;
 
+  /// What stands for an id of categorical feature `i` in its vocabulary; none where it has none, as of a hash.
+  std::optional<std::string> vocabulary_text(std::size_t i, std::uint64_t id) const;
+
   /// Adds what one sample has of categorical feature `i`.
   void append_ids(std::size_t i, const ColumnText& text, IdLists& lists) const;
 

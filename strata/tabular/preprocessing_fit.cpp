@@ -24,26 +24,6 @@ constexpr std::size_t kMostTexts = 1'000'000;
                    .fix = "set ids: hash, or a larger min_count"});
 }
 
-// Welford: mean and squared deviations in one pass.
-class Moments {
- public:
-  void add(double value) {
-    ++count_;
-    const double before = value - mean_;
-    mean_ += before / static_cast<double>(count_);
-    squares_ += before * (value - mean_);
-  }
-  double mean() const { return mean_; }
-  double deviation() const {
-    const double deviation = count_ > 0 ? std::sqrt(squares_ / static_cast<double>(count_)) : 0;
-    return deviation > 0 ? deviation : 1;
-  }
-
- private:
-  std::int64_t count_ = 0;
-  double mean_ = 0, squares_ = 0;
-};
-
 // Edge k is the value that k / buckets of the sorted ones stand before.
 std::vector<double> quantile_edges(std::vector<double> values, std::int64_t buckets) {
   std::ranges::sort(values);
@@ -101,6 +81,26 @@ class Preprocessing::Fit {
   }
 
  private:
+  // Welford: mean and squared deviations in one pass.
+  class Moments {
+   public:
+    void add(double value) {
+      ++count_;
+      const double before = value - mean_;
+      mean_ += before / static_cast<double>(count_);
+      squares_ += before * (value - mean_);
+    }
+    double mean() const { return mean_; }
+    double deviation() const {
+      const double deviation = count_ > 0 ? std::sqrt(squares_ / static_cast<double>(count_)) : 0;
+      return deviation > 0 ? deviation : 1;
+    }
+
+   private:
+    std::int64_t count_ = 0;
+    double mean_ = 0, squares_ = 0;
+  };
+
   ColumnText column(std::int64_t sample, int column, const SampleText& text) const {
     return {file_, sample, column, text.fields[static_cast<std::size_t>(column)]};
   }

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/embed/shard/reshard.h"
 
 namespace strata {
 namespace {

@@ -575,6 +575,9 @@ TEST_F(PersistentShardTest, LoadsOnAnotherNumberOfShards) {
   PersistentShardOptions twice = options_for_test(scratch.path("twice"));
   twice.from = {old_folders[0], old_folders[0], old_folders[1]};
   EXPECT_THROW(PersistentShard(twice, make_map_state()), UserError);
+  PersistentShardOptions fewer = options_for_test(scratch.path("fewer"));
+  fewer.from = {old_folders[0], old_folders[1]};
+  EXPECT_THROW(PersistentShard(fewer, make_map_state()), UserError);
 }
 
 }  // namespace

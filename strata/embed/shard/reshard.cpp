@@ -1,7 +1,7 @@
+#include "strata/embed/shard/reshard.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "strata/embed/shard/snapshot.h"
 
 namespace strata {
 

@@ -64,9 +64,4 @@ SnapshotHeader read_snapshot(const std::string& path, ShardState& state,
 /// Of the records of any shards, those that this one of so many has, and what is of shards as wholes.
 std::function<bool(const StateRecord&)> records_of(int shard, int shards);
 
-/// Makes a shard of those of another number of shards: writes into `folder` a snapshot of the newest version that all
-/// folders `from` have. `as`: the new one's; its version is not used.
-void reshard(const std::vector<std::string>& from, ShardState& state, const std::string& folder,
-             SnapshotHeader as, FileSystem& files);
-
 }  // namespace strata

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -69,6 +70,16 @@ void check(const ServerOptions& options) {
 
 constexpr std::uint64_t kMostIds = 10'000;  // of an answer
 
+// Ranks that lost their stream come back within this time.
+constexpr std::chrono::milliseconds kRejoining{1000};
+constexpr std::chrono::milliseconds kLook{50};  // between two looks who is there
+
+std::string digest_text(LiveShard& live) {
+  return nlohmann::json{{"version", live.server->version()},
+                        {"digest", checksum_text(digest_of(*live.state))}}
+      .dump();
+}
+
 std::uint64_t number_in(const std::string& word) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
@@ -89,7 +100,9 @@ struct EmbedServer::Parts {
                 .ask = [this](const std::string& question) { return ask(question); },
                 .follow =
                     [this](const std::string& request, FrameStream& stream) {
-                      serve_updates(rows, request, stream, [this] { return ended(); });
+                      serve_updates(
+                          rows, request, stream, [this] { return somebody_trains(); },
+                          [this] { return ended(); });
                     }}) {
     // Old rows are better than none where the primary is away, too.
     server.set_serving(sessions != nullptr || rows.log().head() > 0);
@@ -119,36 +132,78 @@ struct EmbedServer::Parts {
             .frame(0));
   }
 
-  // At the version that rows have, or at the one asked for.
+  // At the version that rows have.
   template <typename Look>
-  std::string inspect(std::int64_t version, const Look& look) {
+  std::string inspect(const Look& look) {
     if (sessions) sessions->catch_up();
     const std::shared_ptr<LiveShard> live = rows.live();
     std::promise<std::string> promise;
-    const auto done = [&](const std::exception_ptr& error) {
+    live->server->inspect([&](const std::exception_ptr& error) {
       try {
         if (error) std::rethrow_exception(error);
         promise.set_value(look(*live));
       } catch (...) {
         promise.set_exception(std::current_exception());
       }
-    };
-    if (version < 0)
-      live->server->inspect(done);
-    else
-      live->server->at(version, done);
+    });
+    return promise.get_future().get();
+  }
+
+  // At exactly this version, which may have to be made first.
+  std::string digest_at(std::int64_t version) {
+    if (sessions) sessions->catch_up();
+    const std::shared_ptr<LiveShard> live = rows.live();
+    // Outlives a question that is given up: the server may still reach the version.
+    const auto answer = std::make_shared<std::promise<std::string>>();
+    std::future<std::string> answered = answer->get_future();
+    live->server->at(version, [answer, of = live.get()](const std::exception_ptr& error) {
+      try {
+        if (error) std::rethrow_exception(error);
+        answer->set_value(digest_text(*of));
+      } catch (...) {
+        answer->set_exception(std::current_exception());
+      }
+    });
+    bool left = false;
     try {
-      return promise.get_future().get();
+      if (comes(version, answered, *live->server)) return answered.get();
     } catch (const SystemError&) {
-      const std::int64_t head = live->server->version();
-      if (version <= head) throw;
+      if (version <= live->server->version()) throw;
       // Whoever asks has no part in the order of updates, which is what the error speaks of.
-      throw UserError({.operation = "embed.ask",
-                       .what = "there is no such version yet, and a rank that trained has left",
-                       .expected = "version " + std::to_string(head),
-                       .got = "version " + std::to_string(version),
-                       .fix = "ask for digest without a version"});
+      left = true;
     }
+    const std::string why = left                ? ", and a rank that trained has left"
+                            : somebody_trains() ? " yet"
+                                                : ", and nobody trains";
+    throw UserError({.operation = "embed.ask",
+                     .what = "there is no such version" + why,
+                     .expected = "version " + std::to_string(live->server->version()),
+                     .got = "version " + std::to_string(version),
+                     .fix = "ask for digest without a version"});
+  }
+
+  // False where no update will come, as far as can be seen: no rank is there and the rows stay as they are.
+  bool comes(std::int64_t version, const std::future<std::string>& answered,
+             const ShardServer& server) {
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::duration<double>(options.ask_seconds);
+    auto moved = Clock::now();
+    for (std::int64_t before = server.version(); before < version;) {
+      if (answered.wait_for(kLook) == std::future_status::ready) return true;
+      const std::int64_t now_at = server.version();
+      const auto now = Clock::now();
+      if (somebody_trains() || now_at != before) moved = now;
+      if (now > end || now - moved > kRejoining) return false;
+      before = now_at;
+    }
+    return true;  // the digest of many rows takes its time
+  }
+
+  bool somebody_trains() const {
+    if (sessions) return sessions->counts().connected_ranks > 0;
+    const ReplicaCounts counts = replica->counts();
+    const bool behind = rows.live()->server->version() < counts.primary_version;
+    return counts.following && (counts.primary_trains || behind);
   }
 
   int feature_named(const std::string& name) const {
@@ -171,24 +226,20 @@ struct EmbedServer::Parts {
     in >> what >> first >> second;
     if (what == "metrics") return metrics();
     if (what == "digest") {
-      const std::int64_t version = first.empty() ? -1 : static_cast<std::int64_t>(number_in(first));
-      return inspect(version, [](LiveShard& live) {
-        return nlohmann::json{{"version", live.server->version()},
-                              {"digest", checksum_text(digest_of(*live.state))}}
-            .dump();
-      });
+      if (!first.empty()) return digest_at(static_cast<std::int64_t>(number_in(first)));
+      return inspect([](LiveShard& live) { return digest_text(live); });
     }
     if (what == "row") {
       const int feature = feature_named(first);
       const std::uint64_t id = id_here(feature, second);
-      return inspect(-1, [&](LiveShard& live) { return live.state->describe(feature, id); });
+      return inspect([&](LiveShard& live) { return live.state->describe(feature, id); });
     }
     if (what == "rows") return rows_of(feature_named(first), question);
     if (what == "lag") return lag();
     if (what == "hot") {
       const int feature = feature_named(first);
       const auto count = static_cast<int>(std::min<std::uint64_t>(number_in(second), kMostIds));
-      return inspect(-1, [&](LiveShard& live) {
+      return inspect([&](LiveShard& live) {
         const HotRows hot = live.state->hottest(feature, count);
         nlohmann::json ids = nlohmann::json::array();
         for (const HotId& id : hot.ids())
@@ -239,7 +290,7 @@ struct EmbedServer::Parts {
     }
     const auto width =
         static_cast<std::size_t>(options.features[static_cast<std::size_t>(feature)].width);
-    return inspect(-1, [&](LiveShard& live) {
+    return inspect([&](LiveShard& live) {
       std::vector<float> values(ids.size() * width);
       live.state->rows().read(feature, ids, values);
       nlohmann::json all = nlohmann::json::array();
@@ -271,7 +322,7 @@ struct EmbedServer::Parts {
                      .log_bytes = rows.log().bytes(),
                      .compactions = rows.compactions()};
     if (replica) of.replica = replica->counts();
-    inspect(-1, [&](LiveShard& live) {
+    inspect([&](LiveShard& live) {
       for (int feature = 0; feature < static_cast<int>(options.features.size()); ++feature)
         of.rows.push_back(live.state->row_count(feature));
       of.memory_bytes = live.state->bytes();

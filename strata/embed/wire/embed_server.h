@@ -34,6 +34,7 @@ struct ServerOptions {
   int kept_snapshots = 2;
   std::int64_t log_limit = kDefaultLogLimit;  ///< bytes; 0: none (persistent_shard.h)
   std::string follow;                         ///< the server to be a replica of; empty: none
+  double ask_seconds = 50;                    ///< that a question waits for its version, at most
 };
 
 class EmbedServer {
@@ -51,7 +52,7 @@ class EmbedServer {
   /// Answers one of
   ///   metrics            counts as Prometheus reads them
   ///   digest             {"version", "digest"} of the rows as they are
-  ///   digest VERSION     waits for that version; an error if it is gone
+  ///   digest VERSION     waits for that version while ranks train; an error if it is gone, or nobody makes it
   ///   row FEATURE ID     value, state, hits, last update, tier
   ///   hot FEATURE COUNT  ids with the most updates, 10'000 at most
   ///   rows FEATURE ID... {"version", "rows"}: values of the newest version, as a reader gets them; of at

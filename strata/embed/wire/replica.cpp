@@ -124,7 +124,7 @@ void Replica::follow_once() {
       const StreamFrame frame = decode(bytes, number);
       if (number == 0) {
         const std::lock_guard lock(mutex_);
-        counts_.following = true;
+        counts_.following = counts_.primary_trains = true;
         ++counts_.connections;
       }
       take(frame, download);
@@ -216,7 +216,8 @@ void Replica::take(const StreamFrame& frame, std::unique_ptr<Download>& download
     case StreamKind::kDigest:
       return compare(frame.version, frame.digest);
     case StreamKind::kStatus:
-      return note_primary(frame.version);
+    case StreamKind::kIdle:
+      return note_primary(frame.version, frame.kind == StreamKind::kStatus);
     case StreamKind::kRefused: {
       const std::span<const std::byte> text = frame.bytes.bytes;
       throw_error(decode_error({reinterpret_cast<const char*>(text.data()), text.size()}));
@@ -224,11 +225,12 @@ void Replica::take(const StreamFrame& frame, std::unique_ptr<Download>& download
   }
 }
 
-void Replica::note_primary(std::int64_t version) {
+void Replica::note_primary(std::int64_t version, bool trains) {
   bool call = false;
   {
     const std::lock_guard lock(mutex_);
     counts_.primary_version = version;
+    counts_.primary_trains = trains;
     if (!counts_.caught_up && shard_.log().head() >= version) counts_.caught_up = call = true;
   }
   if (call && call_) call_();

@@ -26,8 +26,9 @@
 namespace strata {
 
 struct ReplicaCounts {
-  bool following = false;  ///< there is a stream
-  bool caught_up = false;  ///< it has been as far as the primary
+  bool following = false;      ///< there is a stream
+  bool caught_up = false;      ///< it has been as far as the primary
+  bool primary_trains = true;  ///< somebody trains on the primary, for all that it has said
   std::int64_t primary_version = 0;
   std::int64_t connections = 0, snapshots = 0;
   std::int64_t equal_digests = 0, different_digests = 0;
@@ -58,7 +59,7 @@ class Replica {
   void take_update(const MessageBytes& bytes);
   void take(const StreamFrame& frame, std::unique_ptr<Download>& download);
   void compare(std::int64_t version, std::uint64_t digest);
-  void note_primary(std::int64_t version);
+  void note_primary(std::int64_t version, bool trains);
   bool pause(std::int64_t milliseconds);
 
   PersistentShard& shard_;

@@ -64,7 +64,9 @@ class ReplicaTest : public testing::Test {
     auto back = std::make_shared<FaultyPipe>(++seed, faults);
     streams.push_back(std::make_unique<PipeStream>(back, there));
     serving.emplace_back([this, request, shard = primary, stream = streams.back().get()] {
-      serve_updates(*shard, request, *stream, [this] { return ended.load(); });
+      serve_updates(
+          *shard, request, *stream, [this] { return trains.load(); },
+          [this] { return ended.load(); });
       // A queue has room for all; what was said last must be heard.
       stream->close();
     });
@@ -125,7 +127,7 @@ class ReplicaTest : public testing::Test {
   ScratchFolder scratch;
   ReferenceRows reference{1, kVersions};
   std::mutex mutex;
-  std::atomic<bool> ended = false;
+  std::atomic<bool> ended = false, trains = true;
   std::shared_ptr<PersistentShard> primary;
   std::vector<std::unique_ptr<PipeStream>> streams;
   std::vector<std::thread> serving;
@@ -450,6 +452,21 @@ TEST_F(ReplicaTest, APrimaryThatDoesNotFitIsRefusedOnce) {
   const auto frame = std::make_shared<WireFrame>();
   ASSERT_TRUE(stream->receive(*frame));
   EXPECT_EQ(decode_stream_frame(frame).kind, StreamKind::kRefused);
+}
+
+TEST_F(ReplicaTest, IsToldWhetherSomebodyTrainsWithThePrimary) {
+  const auto expect = [&](bool told) {
+    for (int i = 0; i < 1000 && replica->counts().primary_trains != told; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(replica->counts().primary_trains, told);
+  };
+  start_primary();
+  primary->begin_run(5, 0);
+  update(1, 3);
+  start_replica();
+  expect_follows(3);
+  EXPECT_TRUE(replica->counts().primary_trains);
+  for (const bool told : {false, true}) trains = told, expect(told);
 }
 
 TEST_F(ReplicaTest, LosesNothingWhoeverEndsAndWhateverGetsLost) {

@@ -30,7 +30,7 @@ bool has_port(const std::string& address) {
 }
 
 void require_address(const std::string& address) {
-  if (address.starts_with("unix:") ? address.size() > 5 : has_port(address)) return;
+  if (is_server_address(address)) return;
   throw UserError({.operation = "embed.address",
                    .what = "this is no address of a server",
                    .expected = "HOST:PORT or unix:PATH",
@@ -44,6 +44,10 @@ std::string variable(const char* name) {
 }
 
 }  // namespace
+
+bool is_server_address(const std::string& text) {
+  return text.starts_with("unix:") ? text.size() > 5 : has_port(text);
+}
 
 void require_tls_beyond_machine(const std::string& address, const TlsFiles& tls) {
   require_address(address);

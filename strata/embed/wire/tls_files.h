@@ -1,4 +1,5 @@
-/// Names the files of mutual TLS, which whoever leaves the machine with rows needs.
+/// Names the files of mutual TLS, which whoever leaves the machine with rows needs, and says what the address of a
+/// server is.
 ///
 /// Errors  UserError: a file that is missing or cannot be read; an address beyond the machine without TLS.
 #pragma once
@@ -23,6 +24,9 @@ struct TlsTexts {
   std::string certificate, key, authority;
 };
 TlsTexts read_tls(const TlsFiles& tls);
+
+/// HOST:PORT or unix:PATH.
+bool is_server_address(const std::string& text);
 
 /// Loopback and unix sockets do without. Refuses what is no HOST:PORT or unix:PATH, too.
 void require_tls_beyond_machine(const std::string& address, const TlsFiles& tls);

@@ -54,8 +54,13 @@ MessageBytes whole(std::vector<std::byte> bytes) {
 
 class Sender {
  public:
-  Sender(PersistentShard& shard, const FollowRequest& request, FrameStream& stream)
-      : shard_(shard), stream_(stream), run_(request.run), version_(request.version) {}
+  Sender(PersistentShard& shard, const FollowRequest& request, FrameStream& stream,
+         const std::function<bool()>& trains)
+      : shard_(shard),
+        stream_(stream),
+        trains_(trains),
+        run_(request.run),
+        version_(request.version) {}
 
   // False: the stream is broken.
   bool step() {
@@ -81,7 +86,8 @@ class Sender {
     }
     if (std::chrono::steady_clock::now() - told_ > kStatusEvery) {
       told_ = std::chrono::steady_clock::now();
-      if (!send({.kind = StreamKind::kStatus, .version = log.durable()})) return false;
+      const StreamKind kind = trains_() ? StreamKind::kStatus : StreamKind::kIdle;
+      if (!send({.kind = kind, .version = log.durable()})) return false;
     }
     if (log.durable() <= version_) {
       log.wait_durable_for(version_ + 1, 100);
@@ -136,6 +142,7 @@ class Sender {
 
   PersistentShard& shard_;
   FrameStream& stream_;
+  const std::function<bool()>& trains_;
   std::uint64_t run_;
   std::int64_t version_;
   std::int64_t digested_ = -1, sent_ = 0;
@@ -190,7 +197,7 @@ FramePieces encode_stream_frame(const StreamFrame& frame) {
 StreamFrame decode_stream_frame(std::shared_ptr<const WireFrame> bytes) {
   ByteReader from(*bytes, "a frame of a stream of updates");
   const std::uint64_t kind = from.varint();
-  if (kind < 1 || kind > static_cast<std::uint64_t>(StreamKind::kRefused))
+  if (kind < 1 || kind > static_cast<std::uint64_t>(StreamKind::kIdle))
     from.refuse("there is no such frame");
   StreamFrame frame{.kind = static_cast<StreamKind>(kind)};
   frame.number = from.number();
@@ -211,11 +218,11 @@ StreamFrame decode_stream_frame(std::shared_ptr<const WireFrame> bytes) {
 }
 
 void serve_updates(PersistentShard& shard, const std::string& request, FrameStream& stream,
-                   const std::function<bool()>& ended) {
+                   const std::function<bool()>& trains, const std::function<bool()>& ended) {
   try {
     const FollowRequest who = FollowRequest::parse(request);
     check(shard, who);
-    Sender sender(shard, who, stream);
+    Sender sender(shard, who, stream, trains);
     while (stream.alive() && !ended())
       if (!sender.step()) return;
   } catch (const std::exception& error) {

@@ -11,7 +11,8 @@
 ///     run        run: rows go back to where it began, if they are further on
 ///     update     bytes: its record as it lies in the log, which the checksum leaves out: it has its own
 ///     digest     version, digest: of the rows of the version that was reached
-///     status     version: that is durable, twice a second
+///     status     version: that is durable, twice a second, while somebody trains
+///     idle       the same, while nobody does
 ///     refused    bytes: why this shard cannot be followed; its number is 0
 ///
 /// Threads  serve_updates(): one for each stream.
@@ -49,12 +50,13 @@ enum class StreamKind : std::uint8_t {
   kUpdate,
   kDigest,
   kStatus,
-  kRefused
+  kRefused,
+  kIdle
 };
 
 struct StreamFrame {
   StreamKind kind = StreamKind::kStatus;
-  std::int64_t version = 0;  ///< kSnapshot, kDigest, kStatus
+  std::int64_t version = 0;  ///< kSnapshot, kDigest, kStatus, kIdle
   LogRun run = {};           ///< kSnapshot, kRun
   std::uint64_t digest = 0;  ///< kDigest
   MessageBytes bytes = {};   ///< kChunk, kUpdate; kRefused: encode_error()
@@ -64,8 +66,9 @@ FramePieces encode_stream_frame(const StreamFrame& frame);
 /// Its bytes keep the frame.
 StreamFrame decode_stream_frame(std::shared_ptr<const WireFrame> frame);
 
-/// Returns when the stream breaks or `ended` says so, or has told the follower why it ends.
+/// Returns when the stream breaks or `ended` says so, or has told the follower why it ends. `trains`: whether somebody
+/// makes updates.
 void serve_updates(PersistentShard& shard, const std::string& request, FrameStream& stream,
-                   const std::function<bool()>& ended);
+                   const std::function<bool()>& trains, const std::function<bool()>& ended);
 
 }  // namespace strata

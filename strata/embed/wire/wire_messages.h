@@ -23,7 +23,7 @@ namespace strata {
 
 using WireFrame = std::vector<std::byte>;
 
-inline constexpr std::uint32_t kWireVersion = 3;
+inline constexpr std::uint32_t kWireVersion = 4;
 
 enum class MessageKind : std::uint8_t {
   kHello = 1,  ///< rank to server

@@ -1,0 +1,150 @@
+// Where servers listen, and whom they let in.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
+#include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/server_processes_test.h"
+
+namespace strata {
+namespace {
+
+TEST(EmbedServer, AddressesThatCannotBe) {
+  const ScratchFolder scratch;
+  ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
+  options.listen = "0.0.0.0:0";  // beyond the machine, without TLS
+  EXPECT_THROW(EmbedServer server(options), UserError);
+  for (const char* none : {"nonsense", "host:", ":7001", "host:port", "unix:"}) try {
+      ask_server(none, {}, "metrics");
+      ADD_FAILURE() << none;
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.text().expected, "HOST:PORT or unix:PATH") << error.what();
+    }
+  options.listen = "127.0.0.1:0";
+  const EmbedServer server(options);
+  ServerOptions second = options_for_test(scratch.path(), 0, 1, 1);
+  second.folder += "b";
+  second.listen = server.address();
+  EXPECT_THROW(EmbedServer taken(second), UserError);
+}
+
+ServerOptions another_for_test(const std::string& folder, const std::string& listen) {
+  ServerOptions options = options_for_test(folder, 0, 1, 1);
+  options.folder += "-another";
+  options.listen = listen;
+  return options;
+}
+
+std::vector<std::string> errors_of_a_taken_address(const std::vector<std::string>& addresses,
+                                                   const std::string& folder) {
+  std::vector<std::string> errors;
+  for (const std::string& address : addresses) try {
+      const EmbedServer taken(another_for_test(folder, address));
+    } catch (const UserError& error) {
+      const std::string text = error.what();
+      errors.push_back(text.substr(text.find("the server cannot")));
+    }
+  return errors;
+}
+
+TEST(EmbedServer, ATakenSocketIsRefusedAsATakenPortIs) {
+  const ScratchFolder scratch;
+  ServerOptions tcp = options_for_test(scratch.path(), 1, 2, 1);
+  tcp.listen = "127.0.0.1:0";
+  const EmbedServer one(options_for_test(scratch.path(), 0, 1, 1)), two(tcp);
+  const auto errors = errors_of_a_taken_address({two.address(), one.address()}, scratch.path());
+  ASSERT_EQ(errors.size(), 2u);
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_EQ(grpc_health(one.address(), {}), "SERVING");
+}
+
+TEST(EmbedServer, ASocketWithoutAServerIsTakenOver) {
+  const ScratchFolder scratch;
+  ServerProcesses servers(scratch.path(), 1, 1);
+  const std::string path = servers.address(0).substr(5);
+  while (!std::filesystem::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  servers.kill(0);
+  ASSERT_TRUE(std::filesystem::exists(path));
+  {
+    const EmbedServer server(another_for_test(scratch.path(), servers.address(0)));
+    EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(EmbedServer, RemovesItsOwnSocketAlone) {
+  const ScratchFolder scratch;
+  auto first = std::make_unique<EmbedServer>(options_for_test(scratch.path(), 0, 1, 1));
+  const std::string address = first->address();
+  std::filesystem::remove(address.substr(5));
+  const EmbedServer second(another_for_test(scratch.path(), address));
+  first.reset();
+  EXPECT_EQ(grpc_health(address, {}), "SERVING");
+}
+
+TEST(EmbedServer, AFileAtTheAddressStays) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.path() + "/text";
+  std::ofstream(path) << "mine";
+  EXPECT_EQ(errors_of_a_taken_address({"unix:" + path}, scratch.path()).size(), 1u);
+  EXPECT_EQ(std::filesystem::file_size(path), 4u);
+}
+
+// Authority, and a certificate of it for localhost; another authority with one.
+void make_certificates(const std::string& folder) {
+  const std::string script =
+      "cd " + folder +
+      " && for a in one two; do "
+      "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=$a -keyout $a-ca.key -out "
+      "$a-ca.pem && "
+      "openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout $a.key -out $a.csr && "
+      "printf 'subjectAltName=DNS:localhost,IP:127.0.0.1' > ext && "
+      "openssl x509 -req -in $a.csr -CA $a-ca.pem -CAkey $a-ca.key -CAcreateserial -days 2 "
+      "-extfile ext "
+      "-out $a.pem; done >/dev/null 2>&1";
+  ASSERT_EQ(std::system(script.c_str()), 0);
+}
+
+TEST(EmbedServer, BothSidesShowCertificates) {
+  if (std::system("openssl version >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "there is no openssl here";
+  const ScratchFolder scratch;
+  make_certificates(scratch.path());
+  const auto files = [&](const std::string& mine, const std::string& authority) {
+    return TlsFiles{.certificate = scratch.path(mine + ".pem"),
+                    .key = scratch.path(mine + ".key"),
+                    .authority = scratch.path(authority + "-ca.pem")};
+  };
+  ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
+  options.listen = "127.0.0.1:0";
+  options.tls = files("one", "one");
+  EmbedServer server(options);
+  const std::string address =
+      "localhost:" + server.address().substr(server.address().rfind(':') + 1);
+  RemoteServersOptions remote;
+  remote.addresses = {address};
+  remote.features = options.features, remote.seed = 3;
+  remote.tls = files("one", "one");
+  make_remote_servers(remote)->await(0);
+  remote.deadline = std::chrono::milliseconds(3000);  // of those that get no answer
+  remote.run = 2, remote.tls = files("one", "two");   // does not know the server's authority
+  EXPECT_THROW(make_remote_servers(remote)->await(0), UserError);
+  remote.run = 3, remote.tls = files("two", "one");  // shows a certificate of another authority
+  EXPECT_THROW(make_remote_servers(remote)->await(0), Error);
+  remote.run = 4, remote.tls = {};
+  EXPECT_THROW(make_remote_servers(remote)->await(0), Error);
+  remote.tls = {.certificate = "nowhere.pem", .key = "nowhere.key", .authority = "nowhere.pem"};
+  EXPECT_THROW(make_remote_servers(remote), UserError);
+}
+
+}  // namespace
+}  // namespace strata

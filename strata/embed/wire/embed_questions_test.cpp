@@ -1,0 +1,142 @@
+// What people ask a server about its rows.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
+#include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/server_processes_test.h"
+
+namespace strata {
+namespace {
+
+TEST(EmbedServer, TellsPeopleAboutItsRows) {
+  const ScratchFolder scratch;
+  ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
+  options.listen = "127.0.0.1:0";
+  EmbedServer server(options);
+  RemoteServersOptions remote;
+  remote.addresses = {server.address()};
+  remote.features = options.features, remote.seed = 3;
+  const auto mine = make_remote_servers(remote);
+  train(*mine, 0, 0, 12, 3);
+  const std::string metrics = ask_server(server.address(), {}, "metrics");
+  for (const char* line : {"strata_embed_version 12\n", "strata_embed_updates_total 12\n",
+                           "strata_embed_staleness_count{feature=\"user\"} 12\n",
+                           "strata_embed_staleness_bucket{feature=\"word\",le=\"1\"} 1\n",
+                           "strata_embed_staleness_bucket{feature=\"word\",le=\"3\"} 12\n",
+                           "strata_embed_connected_ranks 1\n"})
+    EXPECT_NE(metrics.find(line), std::string::npos) << line << metrics;
+  const std::uint64_t id = gradients_for_test(0, 12, 0)[0].ids[0];
+  const auto row =
+      nlohmann::json::parse(ask_server(server.address(), {}, "row user " + std::to_string(id)));
+  EXPECT_TRUE(row["there"]);
+  EXPECT_EQ(row["last_update"], 12);
+  EXPECT_EQ(row["value"].size(), 4u);
+  EXPECT_FALSE(nlohmann::json::parse(ask_server(server.address(), {}, "row user 12345"))["there"]);
+  const auto hot = nlohmann::json::parse(ask_server(server.address(), {}, "hot word 3"));
+  ASSERT_EQ(hot["ids"].size(), 3u);
+  EXPECT_GE(hot["ids"][0]["updates"], hot["ids"][2]["updates"]);
+  EXPECT_GE(hot["updates"], hot["ids"][0]["updates"]);
+  EXPECT_THROW(ask_server(server.address(), {}, "row usr 1"), UserError);
+  EXPECT_THROW(ask_server(server.address(), {}, "digest 3"), UserError);  // gone
+  EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");
+}
+
+std::string expected_by(EmbedServer& server, const std::string& question) {
+  try {
+    return "answered: " + server.ask(question);
+  } catch (const UserError& error) {
+    return error.text().what + ": " + error.text().expected;
+  }
+}
+
+TEST(EmbedServer, NamesTheVersionThatItHasWhereALaterOneIsAskedFor) {
+  const ScratchFolder scratch;
+  ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
+  options.ask_seconds = 0.5;
+  RemoteServersOptions remote;
+  remote.features = options.features, remote.seed = 3;
+  {
+    EmbedServer server(options);
+    remote.addresses = {server.address()};
+    const auto mine = make_remote_servers(remote);
+    train(*mine, 0, 0, 12, 3);
+    mine->await(12);
+    EXPECT_EQ(expected_by(server, "digest 9999"), "there is no such version yet: version 12")
+        << "a rank is there, and makes none";
+  }
+  options.ask_seconds = 1000;
+  {
+    EmbedServer server(options);
+    remote.addresses = {server.address()};
+    remote.run = 2, remote.version = 12;
+    {
+      const auto mine = make_remote_servers(remote);
+      train(*mine, 0, 12, 13, 3);
+      mine->await(13);
+    }
+    EXPECT_EQ(expected_by(server, "digest 9999"),
+              "there is no such version, and a rank that trained has left: version 13");
+  }
+  EmbedServer server(options);
+  EXPECT_EQ(expected_by(server, "digest 9999"),
+            "there is no such version, and nobody trains: version 13")
+      << "nobody has come since it started";
+}
+
+// What a replica waits for is made elsewhere: it refuses as soon as the primary would, whoever it follows.
+TEST(EmbedServer, AReplicaKnowsWhetherAnybodyTrainsWithItsPrimary) {
+  const ScratchFolder scratch;
+  EmbedServer primary(options_for_test(scratch.path(), 0, 1, 1));
+  RemoteServersOptions remote;
+  remote.addresses = {primary.address()};
+  remote.features = options_for_test("", 0, 1, 1).features, remote.seed = 3;
+  auto mine = make_remote_servers(remote);
+  train(*mine, 0, 0, 12, 3);
+  mine->await(12);
+
+  ServerOptions options = replica_for_test(scratch.path(), 0, 1, 1);
+  options.ask_seconds = 1.5;  // longer than it takes to see that nobody trains
+  EmbedServer first(options);
+  options.follow = options.listen, options.listen += "-second", options.folder += "-second";
+  EmbedServer second(options);
+  for (EmbedServer* replica : {&first, &second}) {
+    EXPECT_EQ(nlohmann::json::parse(replica->ask("digest 12"))["version"], 12);
+    EXPECT_EQ(expected_by(*replica, "digest 9999"), "there is no such version yet: version 12");
+  }
+  mine = nullptr;
+  options.follow = options.listen, options.listen += "-third", options.folder += "-third";
+  options.ask_seconds = 1000;
+  EmbedServer third(options);
+  EXPECT_EQ(nlohmann::json::parse(third.ask("digest 12"))["version"], 12);
+  EXPECT_EQ(expected_by(third, "digest 9999"),
+            "there is no such version, and nobody trains: version 12");
+}
+
+TEST(EmbedServer, AnswersForItsOwnIdsAlone) {
+  const ScratchFolder scratch;
+  EmbedServer server(options_for_test(scratch.path(), 0, 2, 1));
+  std::uint64_t mine = 0, other = 0;
+  while (shard_of(0, mine, 2) != 0) ++mine;
+  while (shard_of(0, other, 2) != 1) ++other;
+  const auto asked = [&](std::uint64_t id) { return "rows user " + std::to_string(id); };
+  EXPECT_EQ(nlohmann::json::parse(server.ask(asked(mine)))["rows"].size(), 1u);
+  for (const std::string& question : {asked(other), asked(mine) + " " + std::to_string(other),
+                                      "row user " + std::to_string(other)})
+    try {
+      server.ask(question);
+      ADD_FAILURE() << question;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("shard 1"), std::string::npos) << error.what();
+    }
+  std::string many = "rows user";
+  for (int i = 0; i < 10'000; ++i) many += " " + std::to_string(mine);
+  EXPECT_EQ(nlohmann::json::parse(server.ask(many))["rows"].size(), 10'000u);
+  EXPECT_THROW(server.ask(many + " " + std::to_string(mine)), UserError);
+}
+
+}  // namespace
+}  // namespace strata
