@@ -23,7 +23,10 @@ ManifestFile read_file_entry(const JsonPart& entry) {
     entry.member("name").refuse("a file in the checkpoint's folder", file.name);
   file.digest.bytes = entry.member("bytes").number();
   const std::vector<JsonPart> sums = entry.member("checksums").elements();
-  if ((file.digest.bytes + kChunkBytes - 1) / kChunkBytes != static_cast<std::int64_t>(sums.size()))
+  // Whatever the bytes are said to be: a sum with them could overflow.
+  const std::int64_t chunks =
+      file.digest.bytes / kChunkBytes + (file.digest.bytes % kChunkBytes > 0 ? 1 : 0);
+  if (chunks != static_cast<std::int64_t>(sums.size()))
     entry.member("checksums").refuse("one for every 4 MiB", std::to_string(sums.size()));
   for (const JsonPart& sum : sums) file.digest.checksums.push_back(read_checksum(sum));
   return file;

@@ -1,6 +1,7 @@
 #include "strata/models/decoder_options.h"
 
 #include "strata/base/errors.h"
+#include "strata/base/units.h"
 
 namespace strata {
 namespace {
@@ -21,11 +22,17 @@ constexpr double kMostTokens = 0x7fffffff;
                    .fix = fix});
 }
 
-void refuse_elsewhere(bool given, DecoderKind kind, const std::string& field,
-                      const std::string& fix) {
-  if (given)
-    refuse(field, "a field that model.kind = " + std::string(name_of(kind)) + " doesn't have",
-           "the default", "a value", fix);
+std::string text(bool value) { return value ? "true" : "false"; }
+std::string text(std::int64_t value) { return std::to_string(value); }
+std::string text(double value) { return format_double_exactly(value); }
+
+// Of a field that a kind doesn't have: `expected` is what it is where nobody gives it.
+template <typename T>
+void require_unset(DecoderKind kind, const std::string& field, T expected, T got,
+                   const std::string& fix) {
+  if (got == expected) return;
+  refuse(field, "a field that model.kind = " + std::string(name_of(kind)) + " doesn't have",
+         text(expected), text(got), fix);
 }
 
 void describe_llama(OptionSet& set, const std::string& prefix, DecoderOptions& options) {
@@ -77,17 +84,26 @@ void describe_rope(OptionSet& set, const std::string& prefix, RopeOptions& rope)
 }
 
 DecoderOptions completed_gpt(DecoderOptions o) {
-  const std::string fix = "set model.kind to llama, or leave the field out";
-  refuse_elsewhere(o.kv_heads != 0 && o.kv_heads != o.heads, DecoderKind::kGpt, "kv_heads", fix);
-  refuse_elsewhere(o.head_width != 0 && o.head_width * o.heads != o.width, DecoderKind::kGpt,
-                   "head_width", fix);
-  refuse_elsewhere(o.mlp_width != 0 && o.mlp_width != 4 * o.width, DecoderKind::kGpt, "mlp_width",
-                   fix);
-  refuse_elsewhere(!(o.rope == RopeOptions{}), DecoderKind::kGpt, "rope", fix);
-  refuse_elsewhere(o.norm_epsilon != 1e-5, DecoderKind::kGpt, "norm_epsilon", fix);
-  refuse_elsewhere(o.qkv_bias, DecoderKind::kGpt, "qkv_bias",
-                   "leave it out: a gpt always has these biases");
-  refuse_elsewhere(o.qk_norm, DecoderKind::kGpt, "qk_norm", fix);
+  const DecoderOptions unset;
+  const auto require = [&](const std::string& field, auto expected, auto got,
+                           const std::string& fix =
+                               "set model.kind to llama, or leave the field out") {
+    require_unset(DecoderKind::kGpt, field, expected, got, fix);
+  };
+  // What a gpt has anyway may be said.
+  if (o.kv_heads != o.heads) require("kv_heads", unset.kv_heads, o.kv_heads);
+  if (o.head_width * o.heads != o.width) require("head_width", unset.head_width, o.head_width);
+  if (o.mlp_width != 4 * o.width) require("mlp_width", unset.mlp_width, o.mlp_width);
+  require("rope.theta", unset.rope.theta, o.rope.theta);
+  require("rope.factor", unset.rope.factor, o.rope.factor);
+  require("rope.low_frequency_factor", unset.rope.low_frequency_factor,
+          o.rope.low_frequency_factor);
+  require("rope.high_frequency_factor", unset.rope.high_frequency_factor,
+          o.rope.high_frequency_factor);
+  require("rope.original_context", unset.rope.original_context, o.rope.original_context);
+  require("norm_epsilon", unset.norm_epsilon, o.norm_epsilon);
+  require("qkv_bias", unset.qkv_bias, o.qkv_bias, "leave it out: a gpt always has these biases");
+  require("qk_norm", unset.qk_norm, o.qk_norm);
   o.kv_heads = o.heads;
   o.head_width = o.width / o.heads;
   o.mlp_width = 4 * o.width;
@@ -95,9 +111,9 @@ DecoderOptions completed_gpt(DecoderOptions o) {
 }
 
 DecoderOptions completed_llama(DecoderOptions o) {
-  refuse_elsewhere(o.skip, DecoderKind::kLlama, "skip",
-                   "set model.kind to gpt, or leave the field out");
-  refuse_elsewhere(o.dropout > 0, DecoderKind::kLlama, "dropout", "set model.dropout to 0");
+  require_unset(DecoderKind::kLlama, "skip", false, o.skip,
+                "set model.kind to gpt, or leave the field out");
+  require_unset(DecoderKind::kLlama, "dropout", 0.0, o.dropout, "set model.dropout to 0");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
   if (o.heads % o.kv_heads != 0)
     refuse("kv_heads", "the query heads do not divide among the key and value heads",
@@ -161,13 +177,29 @@ void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options
   describe_rope(set, prefix + ".rope", options.rope);
 }
 
-DecoderOptions completed(DecoderOptions options) {
+namespace {
+
+DecoderOptions completed_by_name(const DecoderOptions& options) {
   if (options.heads < 1 || (options.head_width == 0 && options.width % options.heads != 0))
     refuse("heads", "the width does not divide among the heads",
            "model.width a multiple of model.heads",
            std::to_string(options.width) + " / " + std::to_string(options.heads),
            "set model.heads to a divisor of " + std::to_string(options.width));
   return options.kind == DecoderKind::kLlama ? completed_llama(options) : completed_gpt(options);
+}
+
+}  // namespace
+
+DecoderOptions completed(DecoderOptions options, const FieldPlace& place) {
+  try {
+    return completed_by_name(options);
+  } catch (const UserError& error) {
+    if (!place) throw;
+    ErrorText text = error.text();
+    text.what = text.where + ": " + text.what;
+    text.where = place(error.text().where);
+    throw UserError(text);
+  }
 }
 
 }  // namespace strata

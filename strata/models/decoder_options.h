@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "strata/base/options.h"
@@ -35,8 +36,11 @@ struct DecoderOptions {
 
 void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options);
 
+/// Where a field ("model.heads") was given: "recipe.yaml:3:9".
+using FieldPlace = std::function<std::string(const std::string& field)>;
+
 /// The same with every 0 replaced by what it stands for.
-/// Errors  UserError: fields that contradict the kind or each other.
-DecoderOptions completed(DecoderOptions options);
+/// Errors  UserError: fields that contradict the kind or each other; where `place` says, or by name.
+DecoderOptions completed(DecoderOptions options, const FieldPlace& place = {});
 
 }  // namespace strata

@@ -6,6 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/json_document.h"
+#include "strata/base/json_place.h"
 #include "strata/base/user_text.h"
 #include "strata/models/hugging_face.h"
 
@@ -81,6 +82,7 @@ class Config {
   Config(const std::string& text, std::string where) : where_(std::move(where)) {
     const FileUse use{.operation = "models.hugging_face", .fix = "take a complete config.json"};
     config_ = JsonDocument::parse(text, where_, use).root().value();
+    text_ = text;
   }
 
   bool has(const std::string& key) const {
@@ -106,23 +108,31 @@ class Config {
     const T value = optional<T>(key, known[0]);
     if (std::find(known.begin(), known.end(), value) != known.end()) return;
     refuse("'" + key + "' asks for a model that Strata doesn't have", json(known).dump(),
-           excerpt(json(value).dump()), "take weights of a model without it");
+           excerpt(json(value).dump()), "take weights of a model without it", key);
   }
 
   Config section(const std::string& key) const {
     Config inside = *this;
-    inside.where_ += " '" + key + "'";
     inside.config_ = has(key) ? config_[key] : json::object();
     if (!inside.config_.is_object())
       refuse("the field '" + key + "' is of another type", "an object",
-             excerpt(config_[key].dump()), "take the config.json that came with the weights");
+             excerpt(config_[key].dump()), "take the config.json that came with the weights", key);
+    inside.keys_.push_back(key);
     return inside;
   }
 
+  // "folder/config.json:3:9", of a field that is there.
+  std::string place(const std::string& key) const {
+    std::vector<std::string> keys = keys_;
+    if (!key.empty()) keys.push_back(key);
+    return keys.empty() ? where_ : where_ + json_place(text_, keys);
+  }
+
   [[noreturn]] void refuse(const std::string& what, const std::string& expected,
-                           const std::string& got, const std::string& fix) const {
+                           const std::string& got, const std::string& fix,
+                           const std::string& key = "") const {
     throw UserError({.operation = "models.hugging_face",
-                     .where = where_,
+                     .where = place(key),
                      .what = what,
                      .expected = expected,
                      .got = got,
@@ -145,11 +155,12 @@ class Config {
     }
     if (!fits)
       refuse("the field '" + key + "' has a value that it can't have", "a value of its kind",
-             excerpt(value.dump()), "take the config.json that came with the weights");
+             excerpt(value.dump()), "take the config.json that came with the weights", key);
     return value.get<T>();
   }
 
-  std::string where_;
+  std::string where_, text_;
+  std::vector<std::string> keys_;  // of the section
   json config_;
 };
 
@@ -175,10 +186,13 @@ DecoderOptions read_gpt2(const Config& config, bool skip) {
           .skip = skip};
 }
 
+// Version 5 has everything in one section, version 4 the base beside it.
+Config rope_of(const Config& config) {
+  return config.section(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+}
+
 RopeOptions read_rope(const Config& config) {
-  // Version 5 has everything in one section, version 4 the base beside it.
-  const Config rope =
-      config.section(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  const Config rope = rope_of(config);
   const std::string type =
       rope.optional<std::string>("rope_type", rope.optional<std::string>("type", "default"));
   const double theta = config.optional<double>("rope_theta", 10000);
@@ -186,7 +200,7 @@ RopeOptions read_rope(const Config& config) {
   if (type == "default") return options;
   if (type != "llama3")
     rope.refuse("rotary positions that Strata doesn't have", "default, llama3", type,
-                "take weights of a model without them");
+                "take weights of a model without them", rope.has("rope_type") ? "rope_type" : "type");
   options.factor = rope.required<double>("factor");
   options.low_frequency_factor = rope.required<double>("low_freq_factor");
   options.high_frequency_factor = rope.required<double>("high_freq_factor");
@@ -200,21 +214,27 @@ DecoderOptions read_llama(const Config& config, const std::string& type) {
   config.require<bool>("mlp_bias", {false});
   config.require<bool>("use_sliding_window", {false});
   const auto heads = config.required<std::int64_t>("num_attention_heads");
-  const auto width = config.required<std::int64_t>("hidden_size");
   return {.kind = DecoderKind::kLlama,
           .layers = config.required<std::int64_t>("num_hidden_layers"),
-          .width = width,
+          .width = config.required<std::int64_t>("hidden_size"),
           .heads = heads,
           .vocab = config.required<std::int64_t>("vocab_size"),
           .context = config.required<std::int64_t>("max_position_embeddings"),
           .tie = config.optional<bool>("tie_word_embeddings", false),
           .kv_heads = config.optional<std::int64_t>("num_key_value_heads", heads),
-          .head_width = config.optional<std::int64_t>("head_dim", width / heads),
+          .head_width = config.optional<std::int64_t>("head_dim", 0),
           .mlp_width = config.required<std::int64_t>("intermediate_size"),
           .rope = read_rope(config),
           .norm_epsilon = config.optional<double>("rms_norm_eps", 1e-6),
           .qkv_bias = type == "qwen2",
           .qk_norm = type == "qwen3"};
+}
+
+// Ours, by the name of their field.
+std::string their_name(const std::string& field, bool gpt2) {
+  if (field == "model.heads") return gpt2 ? "n_head" : "num_attention_heads";
+  if (field == "model.kv_heads") return "num_key_value_heads";
+  return field == "model.head_width" ? "head_dim" : "";
 }
 
 }  // namespace
@@ -234,11 +254,16 @@ std::string hugging_face_config(const DecoderOptions& options) {
 DecoderOptions read_hugging_face_config(const std::string& json_text, const std::string& where) {
   const Config config(json_text, where);
   const auto type = config.required<std::string>("model_type");
-  if (type == "gpt2" || type == kWithSkip) return completed(read_gpt2(config, type == kWithSkip));
+  const bool gpt2 = type == "gpt2" || type == kWithSkip;
+  const auto place = [&](const std::string& field) {
+    if (field.starts_with("model.rope.")) return rope_of(config).place("high_freq_factor");
+    return config.place(their_name(field, gpt2));
+  };
+  if (gpt2) return completed(read_gpt2(config, type == kWithSkip), place);
   if (type == "llama" || type == "qwen2" || type == "qwen3")
-    return completed(read_llama(config, type));
+    return completed(read_llama(config, type), place);
   config.refuse("a kind of model that Strata doesn't have", "gpt2, llama, qwen2, qwen3", type,
-                "take weights of one of these");
+                "take weights of one of these", "model_type");
 }
 
 }  // namespace strata

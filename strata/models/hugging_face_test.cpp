@@ -131,6 +131,34 @@ TEST(HuggingFaceConfig, RefusesWhatWeDoNotHave) {
   expect("no JSON", refusal("{", "", llama()));
 }
 
+// As a recipe's errors do: file, line and column of the value.
+TEST(HuggingFaceConfig, SaysWhereTheRefusedValueStands) {
+  const std::string text = hugging_face_config(llama());
+  const auto expect_at = [&](const std::string& key, const std::string& from,
+                             const std::string& to) {
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    const std::size_t value = text.find("\"" + key + "\": ", at) + key.size() + 4;
+    const std::size_t begin = text.rfind('\n', value) + 1;
+    const std::string place =
+        "folder/config.json:" + std::to_string(1 + std::count(&text[0], &text[value], '\n')) + ":" +
+        std::to_string(value - begin + 1);
+    EXPECT_NE(refusal(from, to, llama()).find("] " + place + ": "), std::string::npos)
+        << place << '\n'
+        << refusal(from, to, llama());
+  };
+  expect_at("hidden_act", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"");
+  expect_at("vocab_size", "\"vocab_size\": 100", "\"vocab_size\": -1");
+  expect_at("model_type", "\"model_type\": \"llama\"", "\"model_type\": \"mixtral\"");
+  // Of fields that contradict one another, and in a section.
+  expect_at("num_key_value_heads", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3");
+  expect_at("head_dim", "\"head_dim\": 8", "\"head_dim\": 7");
+  const std::string rope =
+      refusal("\"high_freq_factor\": 4.0", "\"high_freq_factor\": 0.5", llama());
+  EXPECT_NE(rope.find("model.rope.high_frequency_factor"), std::string::npos) << rope;
+  EXPECT_NE(rope.find("folder/config.json:"), std::string::npos) << rope;
+}
+
 TEST(ModelOptions, RefuseFieldsOfTheOtherKind) {
   DecoderOptions skipping = llama();
   skipping.skip = true;

@@ -99,7 +99,9 @@ std::string tera(double value) { return format_double(value / 1e12, 1); }
 
 DeviceRates measure_device(Device device, const DeviceRatesOptions& options) {
   const DeviceScope scope(device);
-  DeviceRates rates{.facts = backend_of(device.kind).facts(device.index)};
+  const DeviceBackend& backend = backend_of(device.kind);
+  DeviceRates rates{.facts = backend.facts(device.index),
+                    .free_bytes = backend.free_bytes(device.index)};
   rates.fp32 = product_rate(device, at::kFloat, options);
   rates.bf16 = product_rate(device, at::kBFloat16, options);
   rates.fp16 = product_rate(device, at::kHalf, options);
@@ -133,13 +135,13 @@ std::string device_text(int index, const DeviceRates& rates) {
   const std::string name = "GPU " + std::to_string(index);
   std::string text =
       name + std::string(14 - name.size(), ' ') + rates.facts.name + ", " +
-      format_bytes(rates.facts.bytes) + ", " + std::to_string(rates.facts.multiprocessors) +
-      " multiprocessors, capability " + rates.facts.capability + "\n  GEMM        " +
-      tera(rates.bf16) + " TFLOP/s bf16, " + tera(rates.fp16) + " fp16, " + tera(rates.fp32) +
-      " fp32\n  memory      " + giga(rates.copy) + " GB/s copied\n  link        " +
-      giga(rates.to_device) + " GB/s to the device, " + giga(rates.to_host) + " to the host, " +
-      format_seconds(rates.transfer_seconds) + " a transfer\n  launch      " +
-      format_seconds(rates.launch_seconds) + " a kernel\n";
+      format_bytes(rates.facts.bytes) + " (" + format_bytes(rates.free_bytes) + " free), " +
+      std::to_string(rates.facts.multiprocessors) + " multiprocessors, capability " +
+      rates.facts.capability + "\n  GEMM        " + tera(rates.bf16) + " TFLOP/s bf16, " +
+      tera(rates.fp16) + " fp16, " + tera(rates.fp32) + " fp32\n  memory      " + giga(rates.copy) +
+      " GB/s copied\n  link        " + giga(rates.to_device) + " GB/s to the device, " +
+      giga(rates.to_host) + " to the host, " + format_seconds(rates.transfer_seconds) +
+      " a transfer\n  launch      " + format_seconds(rates.launch_seconds) + " a kernel\n";
   if (rates.facts.peers.empty()) return text + "  peers       none\n";
   text += "  peers       ";
   for (std::size_t i = 0; i < rates.peers.size(); ++i)
@@ -153,6 +155,7 @@ nlohmann::json device_json(const DeviceRates& rates) {
   for (const PeerRate& peer : rates.peers) peers[std::to_string(peer.peer)] = peer.bytes_per_second;
   return {{"name", rates.facts.name},
           {"bytes", rates.facts.bytes},
+          {"free_bytes", rates.free_bytes},
           {"multiprocessors", rates.facts.multiprocessors},
           {"capability", rates.facts.capability},
           {"flops_per_second", {{"fp32", rates.fp32}, {"bf16", rates.bf16}, {"fp16", rates.fp16}}},

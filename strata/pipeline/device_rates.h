@@ -21,6 +21,7 @@ struct PeerRate {
 
 struct DeviceRates {
   DeviceFacts facts;
+  std::int64_t free_bytes = 0;          ///< of its memory, before anything was measured
   double fp32 = 0, bf16 = 0, fp16 = 0;  ///< of large products
   double copy = 0, to_device = 0, to_host = 0;
   double transfer_seconds = 0;  ///< of a small transfer

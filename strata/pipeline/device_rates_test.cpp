@@ -16,6 +16,7 @@ DeviceRates made_up() {
                     .multiprocessors = 132,
                     .capability = "9.0",
                     .peers = {1, 2}},
+          .free_bytes = std::int64_t{79} << 30,
           .fp32 = 51e12,
           .bf16 = 798e12,
           .fp16 = 801.25e12,
@@ -29,7 +30,7 @@ DeviceRates made_up() {
 
 TEST(DeviceRatesText, HasALineForEverything) {
   EXPECT_EQ(device_text(0, made_up()),
-            "GPU 0         a GPU, 80.00 GiB, 132 multiprocessors, capability 9.0\n"
+            "GPU 0         a GPU, 80.00 GiB (79.00 GiB free), 132 multiprocessors, capability 9.0\n"
             "  GEMM        798.0 TFLOP/s bf16, 801.2 fp16, 51.0 fp32\n"
             "  memory      3000.0 GB/s copied\n"
             "  link        55.0 GB/s to the device, 54.0 to the host, 5 us a transfer\n"
@@ -43,6 +44,7 @@ TEST(DeviceRatesText, HasALineForEverything) {
 TEST(DeviceRatesText, IsInJsonToo) {
   const nlohmann::json json = device_json(made_up());
   EXPECT_EQ(json["name"], "a GPU");
+  EXPECT_EQ(json["free_bytes"], std::int64_t{79} << 30);
   EXPECT_EQ(json["flops_per_second"]["bf16"], 798e12);
   EXPECT_EQ(json["peer_bytes_per_second"]["2"], 381e9);
 }

@@ -16,6 +16,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
+#include "strata/device/device.h"
 #include "strata/device/link.h"
 #include "strata/disk/aligned_buffer.h"
 #include "strata/disk/async_file.h"
@@ -110,7 +111,7 @@ void measure_host(MachineProfile& machine, const MachineRatesOptions& options) {
       options.memory_bytes / (kArrays * static_cast<std::int64_t>(sizeof(float)));
   Arrays arrays(kArrays, std::vector<float>(elements, 1e-3f));
   machine.host.cores = options.cores;
-  machine.host.bytes.count = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGE_SIZE);
+  machine.host.bytes.count = cpu_backend().facts(0).bytes;
   machine.host.copy = copy_rate(arrays);
   machine.host.triad = triad_rate(arrays);
   machine.host.update = update_rate(arrays, options.cores);

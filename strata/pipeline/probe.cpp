@@ -68,12 +68,17 @@ class LoneSlice final : public TensorParallel {
   TensorSplit split_;
 };
 
+// Of each of the two buffers that are copied.
+std::int64_t ahead_bytes(Device device) {
+  return std::min(kAheadBytes, backend_of(device.kind).facts(device.index).bytes / kAheadShare);
+}
+
 // Work for a device that has nothing to do with what is measured; none for a caller who does all work himself.
 class Ahead {
  public:
   Ahead(const Stream& stream, Device device) : queue_(stream.queue()) {
     if (!queue_) return;
-    bytes_ = std::min(kAheadBytes, backend_of(device.kind).facts(device.index).bytes / kAheadShare);
+    bytes_ = ahead_bytes(device);
     for (at::Tensor& side : sides_) side = at::zeros({bytes_}, device.options(at::kByte));
   }
   void copy() const {
@@ -302,24 +307,42 @@ std::string names_of(const std::vector<int>& portion, const CostTable& costs) {
   return names;
 }
 
+// The ranks that measure on a device of the kind, by its index.
+std::map<int, int> ranks_on_devices(DeviceKind kind, int ranks) {
+  std::map<int, int> counts;
+  for (int rank = 0; rank < ranks; ++rank) ++counts[device_of_rank(kind, rank).index];
+  return counts;
+}
+
+void require_free_memory(const std::vector<int>& portion, std::int64_t bytes, Device device,
+                         int ranks, std::int64_t free, const CostTable& costs) {
+  if (bytes * ranks <= free) return;
+  const std::string each = format_bytes(bytes);
+  throw SystemError(
+      {.operation = "pipeline.probe",
+       .where = names_of(portion, costs),
+       .what = "to measure it takes more memory than " +
+               (device.kind == DeviceKind::kCpu ? "this machine" : device.name()) + " has free",
+       .expected = "at most " + format_bytes(free),
+       .got = ranks == 1 ? each : std::to_string(ranks) + " ranks of " + each,
+       .fix = "run strata plan with --estimate, which measures nothing, or with --machine for "
+              "another machine"});
+}
+
 // A system that has no memory left ends processes without a word, so that it is asked first.
 void require_free_memory(const std::vector<std::vector<int>>& portions, const Sequential& model,
                          const CostTable& costs, const CostRequest& request,
                          const ProbeOptions& options) {
-  if (request.device.kind != DeviceKind::kCpu) return;
-  const std::int64_t free = options.free_bytes();
-  for (const std::vector<int>& portion : portions) {
-    const std::int64_t bytes = bytes_of(portion, model, costs, request);
-    if (bytes * options.ranks <= free) continue;
-    const std::string each = format_bytes(bytes);
-    throw SystemError(
-        {.operation = "pipeline.probe",
-         .where = names_of(portion, costs),
-         .what = "to measure it takes more memory than this machine has free",
-         .expected = "at most " + format_bytes(free),
-         .got = options.ranks == 1 ? each : std::to_string(options.ranks) + " ranks of " + each,
-         .fix = "run strata plan with --estimate, which measures nothing, or with --machine for "
-                "another machine"});
+  if (portions.empty()) return;
+  const DeviceKind kind = request.device.kind;
+  for (const auto& [index, ranks] : ranks_on_devices(kind, options.ranks)) {
+    const Device device{kind, index};
+    const std::int64_t free = options.free_bytes(device);
+    const std::int64_t beside =
+        kind == DeviceKind::kCpu ? 0 : costs.workspace_bytes + 2 * ahead_bytes(device);
+    for (const std::vector<int>& portion : portions)
+      require_free_memory(portion, beside + bytes_of(portion, model, costs, request), device, ranks,
+                          free, costs);
   }
 }
 

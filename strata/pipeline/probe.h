@@ -10,7 +10,7 @@
 ///
 /// Cost    about 0.1 s a distinct layer, four times that where rounds disagree; the bytes of distinct
 ///         layers on each rank, kProbeBytes at once (or one layer).
-/// Errors  SystemError before anything is measured, where a layer needs more than the host has free.
+/// Errors  SystemError before anything is measured, where a layer needs more than its device has free.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "strata/base/measurement.h"
-#include "strata/device/host_memory.h"
+#include "strata/device/device.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/layer_seconds.h"
@@ -35,7 +35,9 @@ struct ProbeOptions {
   std::function<double()> clock = now_seconds;  ///< seconds; called by all ranks
   std::function<Stream(Device)> stream =
       &Stream::compute;  ///< with a queue: its events are the clock
-  std::function<std::int64_t()> free_bytes = free_host_bytes;
+  std::function<std::int64_t(Device)> free_bytes = [](Device device) {
+    return backend_of(device.kind).free_bytes(device.index);
+  };
   /// Told what is measured, where that is expected to take longer than a second; empty: nobody.
   std::function<void(const std::string& layers)> tell = {};
 };

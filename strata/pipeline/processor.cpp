@@ -19,6 +19,7 @@
 #include "strata/base/measurement.h"
 #include "strata/base/units.h"
 #include "strata/device/device.h"
+#include "strata/nn/host/host_primitives.h"
 #include "strata/pipeline/probe_cache.h"
 
 namespace strata {
@@ -33,6 +34,16 @@ constexpr double kSlow = 0.95;
 
 struct Product {
   at::Tensor a, b, c;
+
+  // fp32 as layers multiply it, 16 bit by its own instructions, whether layers use them or not.
+  void multiply() {
+    if (a.scalar_type() == at::kFloat) {
+      c = host_primitives().product(a, b, {});
+    } else {
+      at::mm_out(c, a, b);
+    }
+  }
+
   double best_seconds = std::numeric_limits<double>::infinity();
 };
 
@@ -51,7 +62,7 @@ std::vector<double> best_rates(int threads) {
   for (int round = 0; round < kMinProducts || now_seconds() - begin < kRateSeconds; ++round) {
     for (Product& product : products) {
       const double start = now_seconds();
-      at::mm_out(product.c, product.a, product.b);
+      product.multiply();
       // The first one warms up.
       if (round > 0) product.best_seconds = std::min(product.best_seconds, now_seconds() - start);
     }
@@ -100,6 +111,7 @@ ProcessorIdentity ProcessorIdentity::of_this_machine() {
   }
   if (const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA"); limit && *limit)
     identity.instruction_set += std::string(", oneDNN ") + limit;
+  if (multiplies_by_onednn()) identity.instruction_set += ", fp32 by oneDNN";
   return identity;
 }
 

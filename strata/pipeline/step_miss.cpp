@@ -22,6 +22,7 @@ std::string signed_seconds(double seconds) {
 StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
                    double measured_seconds) {
   CostTable costs = plan.costs;
+  if (!trained.empty()) costs.devices = {};  // such spans have in them what others did meanwhile
   for (std::size_t layer = 0; layer < costs.layers.size() && layer < trained.size(); ++layer) {
     const LayerSeconds& own = trained[layer];
     LayerCost& cost = costs.layers[layer];

@@ -196,6 +196,7 @@ void StageMachine::reduce_norm_and_loss() {
   const auto span =
       device_span(groups_.world.size() > 1 ? LaneKind::kCommunicate : LaneKind::kCompute, -1);
   step_end_.end(blocks, std::move(layers), loss_.sum);
+  store_.end_offload();
 }
 
 bool StageMachine::updates_on_host(int layer) const {

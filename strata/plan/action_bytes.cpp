@@ -26,6 +26,10 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
     case Op::kBackward:
       for (int l = end; l-- > begin;) backward(l);
       break;
+    case Op::kSendActivation:
+    case Op::kSendGradient:
+      send(action);
+      break;
     case Op::kReceiveActivation:
       references(action.value, rank_) = holders_.readers(action.value, rank_);
       take_over(action, --references(action.value, action.peer) == 0, end_seconds);
@@ -63,6 +67,7 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
       }
       break;
     case Op::kReduceNormAndLoss:
+      end_loan();
       end_offload();
       break;
     default:
@@ -74,6 +79,7 @@ void Bookkeeper::forward(int layer) {
   const LayerCost& cost = costs_.layers[layer];
   for (const int v : placement_.outputs[layer]) {
     add(ByteKind::kValues, value_bytes(v));
+    make(v, -1);
     references(v, rank_) = holders_.readers(v, rank_) + holders_.ranks_served(v);
   }
   if (traits_.trains && !traits_.recompute.has(layer)) {
@@ -96,7 +102,9 @@ void Bookkeeper::recompute(int layer) {
 void Bookkeeper::backward(int layer) {
   const LayerCost& cost = costs_.layers[layer];
   for (const int v : placement_.inputs[layer]) {
-    if (dataflow_.values[v].differentiable) add(ByteKind::kValues, value_bytes(v));
+    if (!dataflow_.values[v].differentiable) continue;
+    add(ByteKind::kValues, value_bytes(v));
+    make(v, layer);
   }
   hold_whole_gradient(layer);
   look_with_transients(cost.backward_fixed_bytes +
@@ -104,8 +112,11 @@ void Bookkeeper::backward(int layer) {
   add(ByteKind::kSaved, -scaled(cost.saved_bytes));
   for (const int v : placement_.outputs[layer]) {
     const Value& value = dataflow_.values[v];
-    const auto gradients = static_cast<std::int64_t>(value.consumers.size());
-    if (value.differentiable) add(ByteKind::kValues, -gradients * value_bytes(v));
+    if (!value.differentiable) continue;
+    for (const int consumer : value.consumers) {
+      add(ByteKind::kValues, -value_bytes(v));
+      leave(v, consumer);
+    }
   }
   let_inputs_go(layer);
 }
@@ -162,16 +173,47 @@ void Bookkeeper::let_whole_gradient_go(int layer) {
   add(whole_gradient_kind(layer), -shards_[layer].opened_gradients);
 }
 
+// The sum of a shard that travels is made beside the one before it, which may still be leaving.
 void Bookkeeper::end_reduction(int layer) {
+  // Whoever begins another reduction of the same step has awaited the one before; once a step all begin before any
+  // is awaited, so what others read then is theirs until the norm.
+  if (shards_[layer].shards.reduced_each) end_loan();
+  const std::int64_t sum = travelling_bytes(layer);
+  add(ByteKind::kBuffers, sum);
   if (replicas_ > 1) look_with_transients(std::min(kSumBytes, shards_[layer].own_gradients));
   add(ByteKind::kBuffers, -shards_[layer].received);
-  let_whole_gradient_go(layer);
+  if (lends(layer)) {
+    open_[layer] = false;
+    lent_[rank_].first = whole_gradient_kind(layer);
+    lent_[rank_].second += shards_[layer].opened_gradients;
+  } else {
+    let_whole_gradient_go(layer);
+  }
+  if (sum > 0) add(ByteKind::kBuffers, -std::exchange(leaving_sum_[rank_], sum));
+}
+
+// Others may still read it where it is. NCCL is done with it when this rank is.
+bool Bookkeeper::lends(int layer) const {
+  const bool by_library = costs_.launch.kernel > 0 && shards_[layer].received > 0;
+  return open_[layer] && replicas_ > 1 && !by_library;
+}
+
+void Bookkeeper::end_loan() {
+  const auto [kind, bytes] = std::exchange(lent_[rank_], {ByteKind::kBuffers, 0});
+  add(kind, -bytes);
+}
+
+// A device makes the sum of a shard that lives on the host in memory of its own; a processor makes it there.
+std::int64_t Bookkeeper::travelling_bytes(int layer) const {
+  const bool travels = replicas_ > 1 && costs_.launch.kernel > 0;
+  return travels ? shards_[layer].updated.gradients : 0;
 }
 
 // Its bytes are on the host; whoever waits for that lets the buffer go.
 void Bookkeeper::end_offload() {
   if (leaving_[rank_] >= 0) let_whole_gradient_go(leaving_[rank_]);
   leaving_[rank_] = -1;
+  add(ByteKind::kBuffers, -std::exchange(leaving_sum_[rank_], 0));
 }
 
 ByteKind Bookkeeper::whole_gradient_kind(int layer) const {
@@ -182,14 +224,43 @@ ByteKind Bookkeeper::whole_gradient_kind(int layer) const {
 void Bookkeeper::take_over(const Action& action, bool lets_go, double seconds) {
   const std::int64_t bytes = value_bytes(action.value);
   add(ByteKind::kValues, bytes);
+  make(action.value, action.consumer);
   look(rank_, position_);
-  if (lets_go && !sent_.holds_on(action.peer, rank_, bytes))
-    let_sent_go(action.peer, bytes, seconds);
+  const SentValue sent{bytes, made(action.peer, action.value, action.consumer)};
+  if (lets_go && !sent_.holds_on(action.peer, rank_, sent)) let_sent_go(action.peer, sent, seconds);
 }
 
-void Bookkeeper::let_sent_go(int rank, std::int64_t bytes, double seconds) {
-  now_[rank][ByteKind::kValues] -= bytes;
-  changes_[rank].add(seconds, -bytes);
+void Bookkeeper::let_sent_go(int rank, const SentValue& sent, double seconds) {
+  now_[rank][ByteKind::kValues] -= sent.bytes;
+  pools_[rank].let_go(sent.made, sent.bytes);
+  changes_[rank].add(seconds, -sent.bytes);
+}
+
+void Bookkeeper::make(int value, int consumer) {
+  if (!pools_[rank_].empty())
+    made_[{rank_, value, consumer, micro_batch_}] = pools_[rank_].made(value_bytes(value));
+}
+
+int Bookkeeper::made(int rank, int value, int consumer) const {
+  const auto known = made_.find({rank, value, consumer, micro_batch_});
+  return known == made_.end() ? SegmentPools::kOrdinary : known->second;
+}
+
+// Segments that begin from now on do not find it, unless layers here still read it.
+void Bookkeeper::send(const Action& action) {
+  if (pools_[rank_].empty()) return;
+  const bool gradient = action.op == Op::kSendGradient;
+  if (!gradient && holders_.readers(action.value, rank_) > 0) return;
+  int& made = made_.at({rank_, action.value, action.consumer, micro_batch_});
+  pools_[rank_].leaves(made, value_bytes(action.value));
+  made = pools_[rank_].stays(made) ? SegmentPools::kForEver : SegmentPools::kOrdinary;
+}
+
+void Bookkeeper::leave(int value, int consumer) {
+  if (pools_[rank_].empty()) return;
+  const int made = this->made(rank_, value, consumer);
+  pools_[rank_].leaves(made, value_bytes(value));
+  if (pools_[rank_].stays(made)) stays_ += value_bytes(value);
 }
 
 void Bookkeeper::release_inputs(int layer) {
@@ -200,7 +271,9 @@ void Bookkeeper::release_inputs(int layer) {
 }
 
 void Bookkeeper::free_unless_used(int value) {
-  if (references(value, rank_) == 0) add(ByteKind::kValues, -value_bytes(value));
+  if (references(value, rank_) != 0) return;
+  add(ByteKind::kValues, -value_bytes(value));
+  leave(value, -1);
 }
 
 std::int64_t Bookkeeper::scaled(std::int64_t bytes) const {

@@ -4,7 +4,9 @@
 /// The rules themselves, action by action, are in action_bytes.cpp.
 #pragma once
 
+#include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,6 +41,12 @@ class Bookkeeper {
   void add_fixed(int layer);
   void look(int rank, int position);
 
+  // ---- Of what lies where a recording has it
+  void make(int value, int consumer);
+  void send(const Action& action);
+  int made(int rank, int value, int consumer) const;
+  void leave(int value, int consumer);
+
   // ---- Of the action being performed
   void walk(const Action& action, double end_seconds);
   void forward(int layer);
@@ -52,10 +60,13 @@ class Bookkeeper {
   void hold_whole_gradient(int layer);
   void let_whole_gradient_go(int layer);
   void end_reduction(int layer);
+  std::int64_t travelling_bytes(int layer) const;
+  bool lends(int layer) const;
+  void end_loan();
   void end_offload();
   ByteKind whole_gradient_kind(int layer) const;
   void take_over(const Action& action, bool lets_go, double seconds);
-  void let_sent_go(int rank, std::int64_t bytes, double seconds);
+  void let_sent_go(int rank, const SentValue& sent, double seconds);
   void release_inputs(int layer);
   void free_unless_used(int value);
   std::int64_t scaled(std::int64_t bytes) const;
@@ -81,9 +92,18 @@ class Bookkeeper {
   std::set<std::pair<int, int>> fetched_;  // (layer, micro-batch): inputs that came back
   std::vector<std::pair<int, int>> activations_leaving_;  // per rank: the same, being offloaded
   std::vector<std::int64_t> host_activations_;            // per rank
-  std::vector<int> leaving_;         // per rank: the layer whose gradient is being offloaded
+  std::vector<int> leaving_;  // per rank: the layer whose gradient is being offloaded
+  std::vector<std::pair<ByteKind, std::int64_t>>
+      lent_;  // per rank: a reduced gradient that others read
+  std::vector<std::int64_t>
+      leaving_sum_;  // per rank: of a sum of replicas' gradients, on its way to the host
   std::vector<SegmentPools> pools_;  // per rank
-  int rank_ = 0;                     // of the action being performed
+  std::int64_t stays_ = 0;           // SegmentPools::end(), of the action being performed
+  // Where anything is recorded, what SegmentPools::made() has said: of a rank, a value or the gradient that one of
+  // its readers gives (-1: the value), and a micro-batch.
+  using Place = std::tuple<int, int, int, int>;
+  std::map<Place, int> made_;
+  int rank_ = 0;  // of the action being performed
   int position_ = 0;
   int micro_batch_ = -1;
   std::int64_t action_peak_ = 0;

@@ -5,8 +5,11 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
+#include "strata/base/units.h"
 #include "strata/plan/example_models_test.h"
+#include "strata/plan/plan_text.h"
 #include "strata/plan/planner.h"
+#include "strata/plan/shared_devices.h"
 
 namespace strata {
 namespace {
@@ -116,7 +119,10 @@ TEST(GpuCosts, AreFiniteWhereNobodyKnowsTheRateOfProducts) {
     machine.device.fp32 = fp32;
     CostTable costs = costs_of_four();
     costs.weight_element_bytes = 2;
-    for (LayerCost& layer : costs.layers) layer.recomputable = layer.input_bytes = 1;
+    for (LayerCost& layer : costs.layers) {
+      layer.recomputable = true;
+      layer.input_bytes = 1;
+    }
     const CostTable added = with_gpu_costs(costs, machine, attention);
     const double seconds = fp32 > 0 ? flops / fp32 : 0;
     EXPECT_NEAR(added.layers[1].forward_seconds, 1e-3 + seconds * (1 / 0.38 - 1), 1e-12);
@@ -238,7 +244,8 @@ TEST(Launches, OfTheSecondRankBeginWhenTheFirstHasSent) {
 // Rank 0 of two, two layers: a micro-batch's forward keeps 2 x 300 saved and the value between its layers, 100, and
 // holds that on its way out, 100; a backward makes the gradient of the value between, 100. In 1F1B the first two
 // forwards and the last two backwards are segments of their own, all others a backward and the forward behind it,
-// which cannot use what that let go. Each gradient that it receives, 100, has a recorded place.
+// which cannot use what that let go. Each gradient that it receives, 100, has a recorded place, to which the next
+// step's is copied: one of these is there, too.
 TEST(Launches, OfSegmentsKeepPoolsThatAddUp) {
   const auto peak = [](RecordingPlan recording, int micro_batches) {
     return Step{.recording = recording, .ranks = 2, .micro_batches = micro_batches}
@@ -249,7 +256,7 @@ TEST(Launches, OfSegmentsKeepPoolsThatAddUp) {
     const RankLedger performed = peak(RecordingPlan::kNever, micro_batches);
     const RankLedger recorded = peak(RecordingPlan::kAlways, micro_batches);
     const std::int64_t fixed = performed.timeline.front().bytes;
-    const std::int64_t pools = std::int64_t{micro_batches} * (800 + 100) + 2 * 100;
+    const std::int64_t pools = std::int64_t{micro_batches} * (800 + 100) + 3 * 100;
     EXPECT_EQ(recorded.peak_bytes - fixed, pools) << micro_batches;
     EXPECT_EQ(recorded.at_peak[ByteKind::kPools], pools - (performed.peak_bytes - fixed));
     EXPECT_EQ(recorded.at_peak.total(), recorded.peak_bytes);
@@ -257,6 +264,44 @@ TEST(Launches, OfSegmentsKeepPoolsThatAddUp) {
     std::int64_t most = 0;
     for (const MemoryPoint& point : recorded.timeline) most = std::max(most, point.bytes);
     EXPECT_EQ(most, recorded.peak_bytes);
+  }
+}
+
+// A layer without weights stays, and is recorded, beside one that comes and goes, and is performed.
+PlanRequest half_of_a_window(int performed, int micro_batches, RecordingPlan recording) {
+  PlanRequest request =
+      Step{.recording = recording, .ranks = 2, .micro_batches = micro_batches}.request();
+  request.memory.states = request.memory.weights = request.memory.gradients = TierChoice::kHost;
+  request.memory.window = 1;
+  for (CostTable* costs : {&request.costs_none, &request.costs_cheap}) {
+    for (const int stays : {1 - performed, 3 - performed}) {
+      LayerCost& layer = costs->layers[stays];
+      layer.weight_bytes = layer.gradient_bytes = layer.state_bytes = 0;
+    }
+  }
+  return request;
+}
+
+// Of rank 0 and a micro-batch. Where the second layer is performed, the first one's two segments keep what it saves,
+// 300, its value, 100, and the gradient of that, 100, which comes from outside: the value that is sent has no place.
+// Where the first one is, the second's keep its saved 300 and its value, 100, the gradient that it makes, 100, and
+// in places the value that it reads and the gradient that it receives, 100 each.
+TEST(Launches, OfAWindowedPipelineKeepNoPlaceForWhatIsSent) {
+  for (const auto& [performed, each] : {std::pair(1, 500), std::pair(0, 700)}) {
+    const auto pools = [p = performed](int micro_batches) {
+      const Plan plan = make_plan(half_of_a_window(p, micro_batches, RecordingPlan::kAlways));
+      EXPECT_FALSE(plan.recorded[0].empty());
+      EXPECT_EQ(plan.ledger[0].at_peak.total(), plan.ledger[0].peak_bytes);
+      return plan.ledger[0].pool_bytes;
+    };
+    EXPECT_EQ(pools(2), 2 * each) << performed;
+    EXPECT_EQ(pools(8), 8 * each) << performed;
+    const RankLedger recorded =
+        make_plan(half_of_a_window(performed, 8, RecordingPlan::kAlways)).ledger[0];
+    const RankLedger alone =
+        make_plan(half_of_a_window(performed, 8, RecordingPlan::kNever)).ledger[0];
+    EXPECT_GE(recorded.peak_bytes, alone.timeline.front().bytes + 8 * each);
+    EXPECT_LE(recorded.peak_bytes, alone.peak_bytes + 8 * each);
   }
 }
 
@@ -325,6 +370,27 @@ TEST(Utilisation, IsOfTheDataSheet) {
               1e-12);
   request.costs_cheap.weight_element_bytes = 4;  // the sheet's number is one of 16 bit
   EXPECT_EQ(flops_utilisation(make_plan(request)), 0);
+}
+
+// Of two replicas, on a GPU each or together on one, which then does twice as much.
+TEST(Utilisation, IsOfTheGpusThatThereAre) {
+  PlanRequest request = Step().request();
+  for (LayerCost& layer : request.costs_cheap.layers) layer.forward_flops = 1e9;
+  request.costs_cheap.weight_element_bytes = 2;
+  request.mesh.dp = 2;
+  request.micro_batch = 1;
+  for (const int gpus : {2, 1}) {
+    if (gpus == 1) request.costs_cheap.devices = shared_devices({.dp = 2}, {0, 0});
+    const Plan plan = make_plan(request);
+    const double seconds = plan.simulation.step_seconds;
+    EXPECT_NEAR(flops_utilisation(plan), 3e9 * 2 * 4 * 2 / (989e12 * gpus * seconds), 1e-12);
+    const double rate = 2 * 2 / seconds;
+    const std::string text = plan_text(plan);
+    const std::string each = format_count(rate / 2) + " samples/s a GPU";
+    EXPECT_NE(text.find("speed      " + format_count(rate) + " samples/s, "), std::string::npos)
+        << text;
+    EXPECT_EQ(text.find(each) != std::string::npos, gpus == 2) << text;
+  }
 }
 
 TEST(GpuRates, AreTheNetworksWhereAnAxisLeavesTheMachine) {

@@ -52,6 +52,8 @@ Bookkeeper::Bookkeeper(const Schedule& schedule, const Dataflow& dataflow,
       activations_leaving_(schedule.num_ranks(), {-1, -1}),
       host_activations_(schedule.num_ranks()),
       leaving_(schedule.num_ranks(), -1),
+      lent_(schedule.num_ranks(), {ByteKind::kBuffers, 0}),
+      leaving_sum_(schedule.num_ranks()),
       pools_(schedule.num_ranks()) {
   for (ByteTable& table : now_) {
     table[ByteKind::kBatch] = costs.batch_bytes;
@@ -76,14 +78,16 @@ void Bookkeeper::perform(ActionRef ref, const Action& action, const TraceEvent& 
   position_ = ref.position;
   sent_.next_action();
   const auto gone = [&, at = is_receive(action.op) ? event.end_seconds : event.begin_seconds](
-                        std::int64_t bytes) { let_sent_go(rank_, bytes, at); };
+                        const SentValue& sent) { let_sent_go(rank_, sent, at); };
   if (is_send(action.op)) sent_.send(message_key(action, rank_));
   if (is_receive(action.op)) sent_.receive(message_key(action, rank_), rank_, action.peer, gone);
   if (action.op == Op::kReduceNormAndLoss) sent_.meet(rank_, gone);
   const std::int64_t before = now_[rank_].total();
   action_peak_ = before;
+  stays_ = 0;
+  pools_[rank_].begin(ref.position, before);
   walk(action, event.end_seconds);
-  pools_[rank_].perform(ref.position, before, action_peak_, now_[rank_].total());
+  pools_[rank_].end(before, action_peak_, now_[rank_].total(), stays_);
   const bool receive = is_receive(action.op);  // waits first
   changes_[rank_].add(receive ? event.end_seconds : event.begin_seconds, action_peak_ - before);
   changes_[rank_].add(event.end_seconds, now_[rank_].total() - action_peak_);

@@ -18,10 +18,11 @@
 /// With replicas (shard_bytes.h), beside the shards that stay:
 ///  - The whole weights of a layer that shards them are buffers from prefetch to release.
 ///  - Where gradients are sharded, a layer's whole gradient lives beside the shard from its first
-///    backward to the end of its reduction: as gradients if that is once a step, as buffers if
-///    after every micro-batch.
+///    backward to the end of the next reduction of the rank, or to the norm, for another rank may be late to read
+///    it: as gradients if that is once a step, as buffers if after every micro-batch.
 ///  - A reduction in flight has buffers for what it receives of the others' gradients, and at its end one
-///    for what is added up at a time.
+///    for what is added up at a time. On a GPU the sum of what lives on the host is a buffer from then on to the
+///    end of the next one's reduction, or the norm: it leaves while that is made.
 ///
 /// With layers that live on the host (schedule/tiers.h), on the device:
 ///  - Weights that live there are buffers from prefetch to release; whole, as layers need them.

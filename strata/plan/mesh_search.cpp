@@ -11,6 +11,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/plan/proposal.h"
+#include "strata/plan/shared_devices.h"
 #include "strata/plan/text_table.h"
 
 namespace strata {
@@ -58,17 +59,26 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
     trial.fits = fits(plan);
     trial.step_seconds = plan.simulation.step_seconds;
     trial.peak_bytes = peak_bytes(plan.ledger);
+    trial.shared_bytes = shared_peak_bytes(plan.costs.devices, plan.ledger);
     trial.communication =
         communication_of(plan.steps, plan.micro_batches, costs_for(request), plan.mesh,
                          lane_seconds(plan, plan.costs), plan.recorded);
     const Communication& sent = trial.communication;
-    trial.bubble_seconds = std::max(0.0, plan.simulation.bubble * plan.simulation.step_seconds -
-                                             sent.exposed_pp_seconds - sent.exposed_dp_seconds);
+    trial.bubble_seconds = std::max(
+        0.0, idle_share(plan.costs.devices, plan.simulation) * plan.simulation.step_seconds -
+                 sent.exposed_pp_seconds - sent.exposed_dp_seconds);
     if (!trial.fits) {
       const std::int64_t device = trial.peak_bytes - request.memory.device.count;
       const std::int64_t host = host_bytes(plan.ledger) - request.memory.host.count;
       const bool over = request.memory.device.count > 0 && device > 0;
       if (over) trial.budgets = "memory.device=" + format_bytes_exactly(trial.peak_bytes);
+      if (!have_room(plan.costs.devices, plan.ledger)) {
+        trial.crowded = true;
+        trial.why =
+            "memory: " + format_bytes(trial.shared_bytes - plan.costs.devices.device_bytes) +
+            " more than a GPU has";
+        return trial;
+      }
       if (request.memory.host.count > 0 && host > 0) {
         trial.budgets += (over ? " and memory.host=" : "memory.host=") +
                          format_bytes_exactly(host_bytes(plan.ledger));
@@ -121,7 +131,8 @@ std::string schedule_text(const MeshOptions& mesh) {
   const MeshTrial* leanest = nullptr;
   for (const MeshTrial& trial : trials) {
     if (trial.peak_bytes == 0) continue;
-    if (leanest == nullptr || trial.peak_bytes < leanest->peak_bytes) leanest = &trial;
+    const auto bytes = [](const MeshTrial& of) { return std::max(of.peak_bytes, of.shared_bytes); };
+    if (leanest == nullptr || bytes(trial) < bytes(*leanest)) leanest = &trial;
   }
   const std::string count = std::to_string(ranks);
   if (leanest == nullptr) {
@@ -134,15 +145,17 @@ std::string schedule_text(const MeshOptions& mesh) {
                      .fix = "set mesh.ranks to a smaller number"});
   }
   const MeshOptions& mesh = leanest->mesh;
-  throw UserError({.operation = "plan.mesh",
-                   .where = "mesh.auto",
-                   .what = "no mesh of this many ranks fits its memory",
-                   .expected = "a mesh of " + count + " ranks within the budget",
-                   .got = "at least " + format_bytes(leanest->peak_bytes) + " (pp " +
-                          std::to_string(mesh.pp) + ", dp " + std::to_string(mesh.dp) + ", tp " +
-                          std::to_string(mesh.tp) + ", zero " + std::to_string(mesh.zero) + ", " +
-                          schedule_text(mesh) + "; " + leanest->why + ")",
-                   .fix = "set " + leanest->budgets + ", or mesh.ranks to a larger number"});
+  throw UserError(
+      {.operation = "plan.mesh",
+       .where = "mesh.auto",
+       .what = "no mesh of this many ranks fits its memory",
+       .expected = "a mesh of " + count + " ranks within the budget",
+       .got = "at least " + format_bytes(std::max(leanest->peak_bytes, leanest->shared_bytes)) +
+              " (pp " + std::to_string(mesh.pp) + ", dp " + std::to_string(mesh.dp) + ", tp " +
+              std::to_string(mesh.tp) + ", zero " + std::to_string(mesh.zero) + ", " +
+              schedule_text(mesh) + "; " + leanest->why + ")",
+       .fix = leanest->crowded ? "set mesh.ranks to a smaller number, such as that of the GPUs"
+                               : "set " + leanest->budgets + ", or mesh.ranks to a larger number"});
 }
 
 }  // namespace
@@ -190,7 +203,8 @@ std::string search_text(const MeshSearch& search, int rows) {
     table.add_row({std::to_string(mesh.pp), std::to_string(mesh.dp), std::to_string(mesh.tp),
                    std::to_string(mesh.zero), schedule_text(mesh),
                    planned ? format_seconds(trial.step_seconds) : "-",
-                   planned ? format_bytes(trial.peak_bytes) : "-", trial.why});
+                   planned ? format_bytes(std::max(trial.peak_bytes, trial.shared_bytes)) : "-",
+                   trial.why});
   }
   return "mesh auto: " + std::to_string(search.trials.size()) +
          " combinations; of each shape the best\n\n" + table.text();

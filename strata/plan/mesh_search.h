@@ -3,7 +3,8 @@
 ///
 /// Every legal combination is planned like a mesh that the user gives, by the simulator's seconds;
 /// within a thousandth the one that comes first wins: fewer stages, fewer tensor-parallel ranks,
-/// less sharding, the plainer schedule.
+/// less sharding, the plainer schedule. Where ranks share devices (shared_devices.h), those seconds are of the
+/// devices that there are, and what fits has room on them.
 ///
 /// Cost    a proposal for each combination: tens for 8 ranks, hundreds for 32.
 /// Errors  UserError `[plan.mesh]` when no combination is legal or none fits: the least memory that
@@ -26,9 +27,11 @@ struct MeshTrial {
   MeshOptions mesh;
   bool fits = false;
   double step_seconds = 0;
-  std::int64_t peak_bytes = 0;
-  std::string budgets = {};   ///< of what doesn't fit: settings under which it would
-  double bubble_seconds = 0;  ///< idle time of a rank, the exposed transfers apart
+  std::int64_t peak_bytes = 0;    ///< of the fullest rank
+  std::int64_t shared_bytes = 0;  ///< of all ranks on the fullest device; 0: nobody shares one
+  bool crowded = false;           ///< they are more than the device has
+  std::string budgets = {};       ///< of what doesn't fit: settings under which it would
+  double bubble_seconds = 0;      ///< idle time of a rank, the exposed transfers apart
   Communication communication = {};
   std::string why = {};  ///< it lost; of the winner: what it costs
 };

@@ -4,6 +4,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/plan/example_models_test.h"
+#include "strata/plan/shared_devices.h"
 
 namespace strata {
 namespace {
@@ -16,6 +17,9 @@ struct Setting {
   std::int64_t weight_bytes = 4 * kMiB;
   AxisRates rates = {};
   MeshLimits limits{.mini_batch = 16, .layers = 8, .heads = 4};
+  double update_seconds = 0;
+  int devices = 0;  // that all ranks go round; 0: each has one
+  std::int64_t shared_bytes = 0;
 
   PlanRequest request_of(const MeshOptions& mesh) const {
     PlanRequest request;
@@ -24,10 +28,15 @@ struct Setting {
     request.costs_cheap = equal_costs(request.dataflow,
                                       {.forward_seconds = 10e-3 / tp,
                                        .backward_seconds = 20e-3 / tp,
+                                       .update_seconds = update_seconds / tp,
                                        .weight_bytes = weight_bytes / tp,
                                        .gradient_bytes = weight_bytes / tp,
                                        .state_bytes = 2 * weight_bytes / tp},
                                       {.bytes = kMiB});
+    const Mesh ranks = mesh.mesh();
+    if (devices > 0)
+      request.costs_cheap.devices = shared_devices(
+          ranks, devices_in_turns(ranks.size(), ranks.size(), devices), shared_bytes);
     request.costs_none = request.costs_cheap;
     request.shape = {.ranks = static_cast<int>(mesh.pp),
                      .micro_batches = static_cast<int>((16 + mesh.dp - 1) / mesh.dp),
@@ -113,6 +122,70 @@ TEST(MeshSearch, ShowsEachShapeOnceWithItsReason) {
   EXPECT_NE(text.find("fastest that fits"), std::string::npos);
   EXPECT_NE(text.find("× as slow: "), std::string::npos);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2 + 1 + 4);
+}
+
+const MeshTrial& trial_of(const MeshSearch& search, const Mesh& mesh, int zero = 0) {
+  for (const MeshTrial& trial : search.trials)
+    if (trial.mesh.mesh() == mesh && trial.mesh.zero == zero &&
+        trial.mesh.schedule == ScheduleKind::k1f1b)
+      return trial;
+  ADD_FAILURE() << "no such mesh";
+  return search.trials[0];
+}
+
+// A micro-batch through all layers is 240 ms of work, an update of all of them 40 ms.
+TEST(MeshSearch, TakesWorkOnOneGpuOneAfterAnother) {
+  Setting setting{.update_seconds = 5e-3};
+  const MeshSearch apart = setting.search(4);
+  EXPECT_NEAR(trial_of(apart, {.dp = 4}).step_seconds, 4 * 0.24 + 0.04, 1e-9);
+  EXPECT_EQ(apart.best().mesh(), (Mesh{.dp = 4}));
+
+  // Each GPU does the work of two ranks. Two replicas of two stages: of one whole replica, an update included. Four
+  // replicas: of two, which each update everything.
+  setting.devices = 2;
+  const MeshSearch two = setting.search(4);
+  EXPECT_NEAR(trial_of(two, {.pp = 2, .dp = 2}).step_seconds, 8 * 0.24 + 0.04, 1e-9);
+  EXPECT_NEAR(trial_of(two, {.dp = 4}).step_seconds, 2 * (4 * 0.24 + 0.04), 1e-9);
+  EXPECT_NEAR(trial_of(two, {.dp = 4}).bubble_seconds, 0, 1e-9);
+  EXPECT_NEAR(trial_of(two, {.pp = 2, .dp = 2}).bubble_seconds, 0, 1e-9);  // GPUs have none
+  EXPECT_NEAR(two.trials[0].step_seconds, 8 * 0.24 + 0.02, 0.021);
+
+  // One GPU has all the work, whatever the mesh: only what replicas do twice makes a difference.
+  setting.devices = 1;
+  const MeshSearch one = setting.search(4);
+  EXPECT_NEAR(trial_of(one, {.pp = 4}).step_seconds, 16 * 0.24 + 0.04, 1e-9);
+  EXPECT_NEAR(trial_of(one, {.dp = 4}).step_seconds, 16 * 0.24 + 4 * 0.04, 1e-9);
+  EXPECT_NEAR(one.trials[0].step_seconds, 16 * 0.24 + 0.04, 1e-9);
+}
+
+// 32 MiB of weights, as many of gradients and twice that of states: a replica has 128 MiB, and what it keeps for
+// backward. Only a mesh that holds them once leaves room for that on one GPU.
+TEST(MeshSearch, AddsUpWhatRanksOnOneGpuNeed) {
+  Setting setting{.devices = 1, .shared_bytes = 200 * kMiB};
+  const MeshSearch search = setting.search(2);
+  const MeshTrial &replicas = trial_of(search, {.dp = 2}), &stages = trial_of(search, {.pp = 2});
+  EXPECT_LT(replicas.peak_bytes, setting.shared_bytes);
+  EXPECT_GE(replicas.shared_bytes, 2 * 128 * kMiB);
+  EXPECT_FALSE(replicas.fits);
+  EXPECT_NE(replicas.why.find("more than a GPU has"), std::string::npos) << replicas.why;
+  EXPECT_TRUE(stages.fits);
+  EXPECT_GE(stages.shared_bytes, 128 * kMiB);
+  EXPECT_TRUE(search.trials[0].fits);
+  EXPECT_LE(search.trials[0].shared_bytes, setting.shared_bytes);
+  EXPECT_NE(search_text(search).find(format_bytes(search.trials[0].shared_bytes)),
+            std::string::npos);
+
+  std::int64_t least = search.trials[0].shared_bytes;
+  for (const MeshTrial& trial : search.trials) least = std::min(least, trial.shared_bytes);
+  setting.shared_bytes = 100 * kMiB;
+  try {
+    setting.search(2);
+    FAIL() << "found one";
+  } catch (const UserError& error) {
+    EXPECT_NE(error.text().fix.find("mesh.ranks to a smaller number"), std::string::npos);
+    EXPECT_EQ(error.text().got.rfind("at least " + format_bytes(least) + " (pp ", 0), 0u)
+        << error.text().got;
+  }
 }
 
 TEST(MeshSearch, NamesTheLeastMemoryWhenNothingFits) {

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "strata/plan/shared_devices.h"
+
 namespace strata {
 namespace {
 
@@ -123,6 +125,15 @@ json mesh_of(const Plan& plan) {
             {"tp", all.exposed_tp_seconds}}}};
 }
 
+// Empty where each rank has one for itself.
+json shared_devices_of(const Plan& plan) {
+  const SharedDevices& devices = plan.costs.devices;
+  if (devices.empty()) return json::object();
+  return {{"stages", devices.ranks_on},
+          {"bytes", devices.device_bytes},
+          {"peak_bytes", shared_peak_bytes(devices, plan.ledger)}};
+}
+
 }  // namespace
 
 json to_json(const Plan& plan) {
@@ -153,6 +164,7 @@ json to_json(const Plan& plan) {
           {"device_bytes", plan.memory.device.count},
           {"host_bytes", plan.memory.host.count},
           {"disk_bytes", plan.memory.disk.bytes.count},
+          {"shared_devices", shared_devices_of(plan)},
           {"tiers", tiers_of(plan)},
           {"recompute",
            {{"mode", name_of(plan.memory.recompute)},

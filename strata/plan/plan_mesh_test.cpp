@@ -7,6 +7,7 @@
 #include "strata/plan/example_models_test.h"
 #include "strata/plan/plan_text.h"
 #include "strata/plan/planner.h"
+#include "strata/plan/shared_devices.h"
 
 namespace strata {
 namespace {
@@ -41,7 +42,7 @@ TEST(PlanMesh, EveryStageOfZeroNeedsLess) {
     MeshRequest mesh{
         .dp = 4,
         .zero = {.stage = zero, .reduce = zero >= 2 ? ReduceMode::kEach : ReduceMode::kOnce}};
-    const Plan plan = make_plan(request_for({2, 4}, mesh));
+    const Plan plan = make_plan(request_for({1, 4}, mesh));
     EXPECT_TRUE(zero == 0 || peak_bytes(plan.ledger) < last) << zero;
     last = peak_bytes(plan.ledger);
   }
@@ -119,6 +120,93 @@ recompute  cheap
 memory     113.00 MiB on the fullest rank
 predicted  624 ms a step, bubble 21.0 %
 )");
+}
+
+// Two ranks of a pipeline on one GPU, with host memory for what does not fit there.
+PlanRequest on_one_gpu(std::int64_t gpu_bytes) {
+  PlanRequest request = request_for({2, 4}, {});
+  request.memory.host = {};
+  request.costs_none.devices = request.costs_cheap.devices =
+      shared_devices({.pp = 2}, {3, 3}, gpu_bytes);
+  return request;
+}
+
+TEST(PlanMesh, SaysWhatRanksOnOneGpuNeedAndHowLongItIdles) {
+  PlanRequest request = on_one_gpu(512 * kMiB);
+  request.micro_batch = 1;
+  const Plan plan = make_plan(request);
+  const std::int64_t bytes = plan.ledger[0].peak_bytes + plan.ledger[1].peak_bytes;
+  const std::string text = plan_text(plan);
+  EXPECT_NE(
+      text.find("devices    2 ranks share 1 GPU, up to 2 on one: their work is done one after "
+                "another, and the GPUs idle 0.0 % of a step; they need " +
+                format_bytes(bytes) + " of the 512.00 MiB of one\n"),
+      std::string::npos)
+      << text;
+  const auto json = nlohmann::json::parse(to_json(plan).dump())["shared_devices"];
+  EXPECT_EQ(json["stages"], nlohmann::json::parse("[[0, 1]]"));
+  EXPECT_EQ(json["peak_bytes"], bytes);
+  EXPECT_EQ(devices_of(plan), 1);
+  EXPECT_TRUE(to_json(make_plan(request_for({2, 4}, {})))["shared_devices"].empty());
+  EXPECT_EQ(devices_of(make_plan(request_for({2, 4}, {.dp = 2, .tp = 2}))), 8);
+}
+
+// All of it is 256 MiB of weights, gradients and states, and a little.
+TEST(PlanMesh, WhatTheRanksOfAGpuHaveNoRoomForLeavesIt) {
+  EXPECT_FALSE(make_plan(on_one_gpu(0)).placement.leaves_device());
+  EXPECT_FALSE(make_plan(on_one_gpu(300 * kMiB)).placement.leaves_device());
+  const Plan crowded = make_plan(on_one_gpu(200 * kMiB));
+  EXPECT_TRUE(crowded.placement.leaves_device());
+  EXPECT_LE(shared_peak_bytes(crowded.costs.devices, crowded.ledger), 200 * kMiB);
+}
+
+// 256 MiB of state, and of eight layers 120 MiB that they save: some run again, and not all.
+TEST(PlanMesh, WhatTheRanksOfAGpuHaveNoRoomForRunsAgain) {
+  PlanRequest request = on_one_gpu(350 * kMiB);
+  request.memory.recompute = RecomputeMode::kAuto;
+  for (LayerCost& layer : request.costs_cheap.layers) layer.saved_bytes = 10 * kMiB;
+  request.costs_none.layers = request.costs_cheap.layers;
+  const Plan plan = make_plan(request);
+  EXPECT_FALSE(plan.placement.leaves_device());
+  EXPECT_LE(shared_peak_bytes(plan.costs.devices, plan.ledger), 350 * kMiB);
+  EXPECT_FALSE(plan.decisions().recompute.empty());
+  EXPECT_LT(plan.decisions().recompute.layers().size(), 8u);
+}
+
+TEST(PlanMesh, RefusesRanksThatAGpuHasNoRoomFor) {
+  PlanRequest request = on_one_gpu(100 * kMiB);
+  request.memory.host.count = 1;
+  try {
+    make_plan(request);
+    FAIL() << "fits";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().what,
+              "the plan needs more memory than a GPU has for the ranks that share it");
+    EXPECT_EQ(error.text().expected, "at most 100.00 MiB on a GPU");
+    EXPECT_NE(error.text().got.find(" on the fullest GPU\n"), std::string::npos);
+    EXPECT_NE(error.text().fix.find("memory.host="), std::string::npos) << error.text().fix;
+  }
+  // One that has not even room for what a layer needs while it runs.
+  request.costs_cheap.layers[3].backward_transient_bytes = 110 * kMiB;
+  try {
+    make_plan(request);
+    FAIL() << "fits";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().fix, "set mesh.pp, mesh.dp and mesh.tp for fewer ranks, such as one");
+  }
+}
+
+// More ranks on the same GPU are no way out, and the search for one doesn't ask which device they would have.
+TEST(PlanMesh, ProposesABudgetRatherThanMoreRanksOnTheSameGpu) {
+  PlanRequest request = on_one_gpu(512 * kMiB);
+  request.memory.host.count = 1;
+  request.memory.device.count = 60 * kMiB;
+  try {
+    make_plan(request);
+    FAIL() << "fits";
+  } catch (const UserError& error) {
+    EXPECT_NE(error.text().fix.find("memory.device="), std::string::npos) << error.text().fix;
+  }
 }
 
 TEST(PlanMesh, JsonHoldsTheMeshAndItsTraffic) {

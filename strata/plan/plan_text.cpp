@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "strata/base/units.h"
+#include "strata/plan/shared_devices.h"
 #include "strata/plan/text_table.h"
 #include "strata/schedule/grid.h"
 
@@ -263,7 +264,7 @@ std::string communicators_line(const Plan& plan) {
 std::string speed_line(const Plan& plan) {
   const StepAmount amount = step_amount(plan);
   if (plan.decisions().micro_batch <= 0 || plan.simulation.step_seconds <= 0) return "";
-  const int devices = plan.decisions().mesh.pp * plan.mesh.dp * plan.mesh.tp;
+  const int devices = devices_of(plan);
   const double rate = amount.count / plan.simulation.step_seconds;
   const std::string unit = std::string(" ") + amount.unit + "/s";
   std::string text = "speed      " + format_count(rate) + unit;
@@ -275,6 +276,20 @@ std::string speed_line(const Plan& plan) {
 
 }  // namespace
 
+std::string devices_sentence(const Plan& plan) {
+  const SharedDevices& devices = plan.costs.devices;
+  if (devices.empty()) return "";
+  const int ranks = plan.decisions().mesh.size();
+  std::string text = counted(ranks, "rank") + " share " + counted(devices.ranks_on.size(), "GPU") +
+                     ", up to " + std::to_string(most_ranks_on_one(devices)) +
+                     " on one: their work is done one after another, and the GPUs idle " +
+                     format_double(100 * idle_share(devices, plan.simulation), 1) + " % of a step";
+  if (devices.device_bytes > 0)
+    text += "; they need " + format_bytes(shared_peak_bytes(devices, plan.ledger)) + " of the " +
+            format_bytes(devices.device_bytes) + " of one";
+  return text;
+}
+
 std::string plan_text(const Plan& plan, int columns) {
   const Simulation& simulation = plan.simulation;
   std::string text = headline(plan) + "\n" + stage_table(plan) + "\n" + cut_grid(plan, columns) +
@@ -285,7 +300,10 @@ std::string plan_text(const Plan& plan, int columns) {
   if (!disk.empty()) text += disk + "\n";
   text += mesh_text(plan) + tiers_text(plan) + recompute_line(plan) + offloaded_line(plan) +
           idle_lines(plan);
-  text += rows_line(plan) + launch_line(plan) + communicators_line(plan);
+  text += rows_line(plan);
+  if (const std::string devices = devices_sentence(plan); !devices.empty())
+    text += "devices    " + devices + "\n";
+  text += launch_line(plan) + communicators_line(plan);
   text += "memory     " + format_bytes(peak_bytes(plan.ledger)) + " on the fullest rank";
   if (plan.memory.device.count > 0) text += ", budget " + format_bytes(plan.memory.device.count);
   text += "\npredicted  " + format_seconds(simulation.step_seconds) + " a step, bubble " +

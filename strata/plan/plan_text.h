@@ -13,6 +13,9 @@ namespace strata {
 /// The grid is cut at `columns` characters; the tables are as wide as they must be, about 80.
 std::string plan_text(const Plan& plan, int columns = 100);
 
+/// What ranks on fewer devices than there are ranks do to one another; "" if each has one for itself.
+std::string devices_sentence(const Plan& plan);
+
 /// The bytes of every rank at its peak, by kind: what `plan` shows and what a refusal says.
 ///
 ///     MiB on rank  weights  gradients  values   peak  budget

@@ -56,14 +56,20 @@ StepAmount step_amount(const Plan& plan) {
   return amount;
 }
 
+int devices_of(const Plan& plan) {
+  const SharedDevices& shared = plan.costs.devices;
+  return shared.empty() ? plan.decisions().mesh.size() : static_cast<int>(shared.ranks_on.size());
+}
+
 double flops_utilisation(const Plan& plan) {
   const double peak = plan.machine.device.peak, seconds = plan.simulation.step_seconds;
   if (peak <= 0 || seconds <= 0 || plan.costs.weight_element_bytes != 2) return 0;
   double flops = 0, micro_batches = 0;
   for (const LayerCost& layer : plan.costs.layers) flops += 3 * layer.forward_flops;
   for (int m = 0; m < plan.micro_batches; ++m) micro_batches += plan.costs.scale(m);
-  // Costs are those of a tensor-parallel rank and of one replica, as are the ranks of the pipeline.
-  return flops * micro_batches / (peak * plan.decisions().mesh.pp * seconds);
+  // Costs are those of a tensor-parallel rank and of one replica.
+  const int pipelines = plan.decisions().mesh.dp * plan.decisions().mesh.tp;
+  return flops * micro_batches * pipelines / (peak * devices_of(plan) * seconds);
 }
 
 LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs) {

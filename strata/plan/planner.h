@@ -83,6 +83,9 @@ struct StepAmount {
 };
 StepAmount step_amount(const Plan& plan);
 
+/// Devices that its ranks compute on.
+int devices_of(const Plan& plan);
+
 /// Model FLOP/s utilisation: the operations of a forward and a backward (twice as many), of products alone
 /// and without what runs again, by what all devices could do by their data sheets in a step. 0: unknown.
 double flops_utilisation(const Plan& plan);

@@ -16,6 +16,7 @@
 #include "strata/plan/activation_choice.h"
 #include "strata/plan/partition.h"
 #include "strata/plan/recompute_choice.h"
+#include "strata/plan/shared_devices.h"
 
 namespace strata {
 namespace {
@@ -116,7 +117,9 @@ class Proposer {
     const auto share = [](std::int64_t bytes, Bytes budget) {
       return budget.count > 0 ? static_cast<double>(bytes) / static_cast<double>(budget.count) : 0;
     };
+    const SharedDevices& devices = plan.costs.devices;
     return std::max({share(peak_bytes(plan.ledger), plan.memory.device),
+                     share(shared_peak_bytes(devices, plan.ledger), {devices.device_bytes}),
                      share(host_bytes(plan.ledger), plan.memory.host),
                      share(disk_bytes(plan.ledger), plan.memory.disk.bytes)});
   }
@@ -163,7 +166,12 @@ class Proposer {
   bool is_enough(const Plan& plan) const { return goal_ == Goal::kAnyThatFits && fits(plan); }
 
   RecomputeMode mode() const { return request_.memory.recompute; }
-  std::int64_t device_bytes() const { return request_.memory.device.count; }
+  // What a rank aims at; of a device that ranks share, its part.
+  std::int64_t device_bytes() const {
+    const std::int64_t budget = request_.memory.device.count;
+    const std::int64_t part = costs_.devices.device_bytes / most_ranks_on_one(costs_.devices);
+    return budget == 0 || (part > 0 && part < budget) ? part : budget;
+  }
 
   std::vector<int> ranks_of(const Partition& partition) const {
     std::vector<int> ranks;
@@ -318,7 +326,8 @@ bool fits(const Plan& plan) {
   const auto within = [](std::int64_t bytes, Bytes budget) {
     return budget.count == 0 || bytes <= budget.count;
   };
-  return within(peak_bytes(plan.ledger), plan.memory.device) &&
+  return have_room(plan.costs.devices, plan.ledger) &&
+         within(peak_bytes(plan.ledger), plan.memory.device) &&
          within(host_bytes(plan.ledger), plan.memory.host) &&
          within(disk_bytes(plan.ledger), plan.memory.disk.bytes);
 }

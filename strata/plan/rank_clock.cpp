@@ -26,6 +26,7 @@ int launches_of(const LayerCost& layer, Op op) {
 RankClock::RankClock(int rank, SharedClock& shared, LaneState state)
     : rank_(rank),
       shared_(&shared),
+      now_(shared.clock_of(rank)),
       launches_(shared.costs->launch,
                 shared.recorded->empty() ? nullptr : &(*shared.recorded)[rank]),
       lanes_(shared, std::move(state), launches_.gives()) {}
@@ -52,6 +53,7 @@ bool RankClock::ready(const Action& action) {
 }
 
 void RankClock::perform(const Action& action) {
+  if (!shared_->costs->devices.empty()) timeline_.turns.push_back(now_);
   if (is_compute(action.op)) wait_for_fetch(lanes_.weights_of(action.layers, now_));
   if (action.op == Op::kRecompute)
     wait_for_fetch(lanes_.inputs_of(action.layers, action.micro_batch, now_));
@@ -142,7 +144,8 @@ double RankClock::end_of(const Action& action) {
       seconds = shared_->costs->rows.rank_seconds + shared_->rows_wait_seconds;
       break;
     case Op::kReduceNormAndLoss:
-      return shared_->collectives[left_++].last_seconds + overhead;
+      // Others on its device may have left it before, and done more.
+      return std::max(now_, shared_->collectives[left_++].last_seconds) + overhead;
     default:
       break;
   }
@@ -159,16 +162,17 @@ double RankClock::update(LayerRange layers) {
       seconds += shared_->costs->layers[l].update_seconds;
     }
   }
-  return seconds;
+  return shared_->times_as_long(rank_) * seconds;
 }
 
 double RankClock::compute_seconds(const Action& action) const {
   return shared_->layer_seconds(action.layers, action.op == Op::kBackward) *
-         shared_->costs->scale(action.micro_batch);
+         shared_->costs->scale(action.micro_batch) * shared_->times_as_long(rank_);
 }
 
 double RankClock::transfer_seconds(const Action& action) const {
   const CostTable& costs = *shared_->costs;
+  if (&shared_->clock_of(action.peer) == &now_) return 0;  // it lies where it is read
   if (action.op == Op::kSendTiedGradient || action.op == Op::kSendTiedWeight) {
     return shared_->tie_seconds_per_byte * costs.layers[action.consumer].replica_bytes;
   }

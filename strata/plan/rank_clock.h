@@ -18,6 +18,7 @@ class RankClock : public Machine {
   void perform(const Action& action) override;
 
   double now() const { return now_; }
+  double given() const { return launches_.given(); }  ///< by its host
   const LaneState& state() const { return lanes_.state(); }
   RankTimeline take_timeline();
 
@@ -34,7 +35,7 @@ class RankClock : public Machine {
 
   int rank_;
   SharedClock* shared_;
-  double now_ = 0;  // of a device that is given its work: its own clock
+  double& now_;  // its device's: ranks that share one move it in turn
   LaunchClock launches_;
   LaneClock lanes_;
   std::size_t came_ = 0, left_ = 0;  // collectives of all ranks

@@ -9,6 +9,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/plan/plan_text.h"
+#include "strata/plan/shared_devices.h"
 
 namespace strata {
 namespace {
@@ -148,7 +149,10 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
     all.push_back(smaller);
   }
   all.push_back(with_disk(leanest));
-  const int most = request.dataflow.num_layers / leanest.request.shape.virtual_stages;
+  // More ranks on the same devices have no more room.
+  const int most = costs_for(request).devices.empty()
+                       ? request.dataflow.num_layers / leanest.request.shape.virtual_stages
+                       : 0;
   for (int more = 1; more <= kMoreRanks; ++more) {
     const int ranks = request.shape.ranks + more;
     if (ranks <= most) all.push_back(with_ranks(leanest, ranks));
@@ -191,8 +195,12 @@ bool fits_in(Alternative& alternative, std::int64_t device_bytes) {
 Alternative with_enough_beside(Alternative from) {
   Alternative any = from;
   any.request.memory.device.count = 0;
-  const Plan plan = propose(any.request);
+  Plan plan = propose(any.request);
   if (fits(plan)) return from;
+  if (!have_room(plan.costs.devices, plan.ledger)) {  // a host that is large enough has it
+    any.request.memory.host = {};
+    plan = propose(any.request);
+  }
   const auto raise = [&](const char* name, Bytes& budget, std::int64_t bytes) {
     if (budget.count == 0 || bytes <= budget.count) return;
     budget.count = rounded_up(bytes);
@@ -205,7 +213,6 @@ Alternative with_enough_beside(Alternative from) {
 
 // By bisection between what is known not to fit and what is, to half a per cent.
 Alternative with_smallest_budget(Alternative from) {
-  from = with_enough_beside(std::move(from));
   if (!is_hopeless(from.request) && fits(first_that_fits(from.request))) return from;
   std::int64_t low = from.request.memory.device.count;
   std::int64_t high = rounded_up(peak_bytes(propose(from.request).ledger));
@@ -222,13 +229,26 @@ Alternative with_smallest_budget(Alternative from) {
   return from;
 }
 
+// Devices that ranks share, whatever the budget of each.
+bool devices_are_too_small(PlanRequest request) {
+  if (costs_for(request).devices.empty()) return false;
+  request.memory.device = {};
+  return !fits(first_that_fits(request));
+}
+
 std::string nearest_fix(const PlanRequest& request) {
   for (const Alternative& alternative : alternatives(request)) {
     if (!is_hopeless(alternative.request) && fits(first_that_fits(alternative.request)))
       return alternative.text();
   }
   const Alternative same{.request = request, .settings = {}};
-  return with_smallest_budget(with_tiers(with_auto(with_1f1b(same)))).text();
+  const Alternative leanest = with_enough_beside(with_tiers(with_auto(with_1f1b(same))));
+  if (devices_are_too_small(leanest.request)) {
+    const std::size_t devices = costs_for(request).devices.ranks_on.size();
+    return "set mesh.pp, mesh.dp and mesh.tp for fewer ranks, such as " +
+           (devices == 1 ? "one" : "one for each of the " + std::to_string(devices) + " GPUs");
+  }
+  return with_smallest_budget(leanest).text();
 }
 
 // Of the tier that is too small.
@@ -237,8 +257,10 @@ std::string over_budget(const Plan& plan) {
   const auto over = [](std::int64_t bytes, Bytes budget) {
     return budget.count > 0 && bytes > budget.count;
   };
-  if (over(peak_bytes(plan.ledger), memory.device)) return "memory.device";
-  return over(host_bytes(plan.ledger), memory.host) ? "memory.host" : "memory.disk.bytes";
+  if (over(peak_bytes(plan.ledger), memory.device)) return "memory.device allows";
+  if (!have_room(plan.costs.devices, plan.ledger)) return "a GPU has for the ranks that share it";
+  return over(host_bytes(plan.ledger), memory.host) ? "memory.host allows"
+                                                    : "memory.disk.bytes allows";
 }
 
 std::string allowed_text(const Plan& plan) {
@@ -250,13 +272,16 @@ std::string allowed_text(const Plan& plan) {
     text += where;
   };
   add(memory.device, " on every rank");
+  add({plan.costs.devices.device_bytes}, " on a GPU");
   if (plan.placement.leaves_device()) add(memory.host, " of its host's memory");
   if (disk_bytes(plan.ledger) > 0) add(memory.disk.bytes, " of its disk");
   return text;
 }
 
 std::string needed_text(const Plan& plan) {
+  const std::int64_t shared = shared_peak_bytes(plan.costs.devices, plan.ledger);
   std::string text = format_bytes(peak_bytes(plan.ledger)) + " on the fullest";
+  if (shared > 0) text += ", " + format_bytes(shared) + " on the fullest GPU";
   if (plan.placement.leaves_device())
     text += ", " + format_bytes(host_bytes(plan.ledger)) + " of the fullest's host memory";
   if (disk_bytes(plan.ledger) > 0)
@@ -277,7 +302,7 @@ void refuse(const PlanRequest& request, const Plan& plan) {
   if (plan.placement.leaves_device()) where += ", " + placement_text(plan.placement);
   throw UserError({.operation = "plan.memory",
                    .where = where,
-                   .what = "the plan needs more memory than " + over_budget(plan) + " allows",
+                   .what = "the plan needs more memory than " + over_budget(plan),
                    .expected = allowed_text(plan),
                    .got = needed_text(plan),
                    .fix = nearest_fix(request)});

@@ -105,8 +105,9 @@ TEST(ShardBytes, TheLedgerFollowsTheFormulasPlusNamedBuffers) {
   constexpr int kLayers = 6;
   const double parameters = kLayers * kWeights / 4.0;
   // What reductions in flight receive: of all layers, or from stage 2 on of one, while the next
-  // runs, with the whole gradients of both; in stage 3 the weights of the window's two.
-  constexpr int kBuffers[] = {kLayers, kLayers, 3, 5};
+  // runs, with the whole gradients of both and of the one before, which others may still read; in stage 3 the
+  // weights of the window's two.
+  constexpr int kBuffers[] = {kLayers, kLayers, 4, 6};
   for (int zero = 0; zero <= 3; ++zero) {
     const RankLedger rank = ledger_of(kLayers, 4, {.stage = zero, .reduce = ReduceMode::kEach}, 4);
     const ModelStateBytes formula = zero_bytes(parameters, precision_convention("fp32"), zero, 4);

@@ -1,5 +1,7 @@
 #include "strata/plan/shared_clock.h"
 
+#include <algorithm>
+
 namespace strata {
 
 double ComputeSeconds::operator()(LayerRange range, bool backward) {
@@ -29,6 +31,9 @@ SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow
                      .dataflow = &dataflow,
                      .layer_seconds = ComputeSeconds(costs),
                      .recorded = &recorded};
+  const std::vector<int>& devices = costs.devices.of_rank;
+  shared.device_clocks.resize(devices.empty() ? schedule.num_ranks()
+                                              : *std::ranges::max_element(devices) + 1);
   if (!dataflow.ties.empty()) shared.owners.resize(dataflow.num_layers);
   for (const Tie& tie : dataflow.ties)
     for (const int user : tie.users) shared.owners[user].push_back(tie.owner);

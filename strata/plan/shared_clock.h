@@ -53,6 +53,7 @@ struct Collective {
 
 struct SharedClock {
   const CostTable* costs = nullptr;
+  std::vector<double> device_clocks;  ///< when each has done all that was given to it
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;
   const CollectiveSeconds* collective_seconds = nullptr;
@@ -64,6 +65,15 @@ struct SharedClock {
   const RecordedPrograms* recorded = nullptr;
   std::unordered_map<MessageKey, Arrival, MessageHash> arrivals;
   std::vector<Collective> collectives;
+
+  /// The clock of a rank's device; that of the ranks, too, that share it.
+  double& clock_of(int rank) {
+    return device_clocks[costs->devices.empty() ? rank : costs->devices.of_rank[rank]];
+  }
+  /// How many times as long a rank's work takes, for ranks of other pipelines that share its device.
+  double times_as_long(int rank) const {
+    return costs->devices.empty() ? 1 : costs->devices.times_as_long[rank];
+  }
 
   /// Null: the host does not update the layer.
   const LayerLanes* lanes_of(int layer) const {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -19,19 +20,26 @@
 namespace strata {
 namespace {
 
-// Round-robin until all programs are at their end; appends what was performed to `order`.
-void run(const Schedule& schedule, std::vector<RankClock>& clocks, std::vector<ActionRef>& order) {
+// Round-robin until all programs are at their end; appends what was performed to `order`. Where ranks share
+// devices it matters who comes first: of those that can go on, the one whose host has given least, by an action.
+void run(const Schedule& schedule, bool share_devices, std::vector<RankClock>& clocks,
+         std::vector<ActionRef>& order) {
   std::vector<Execution> executions;
   for (int r = 0; r < schedule.num_ranks(); ++r) {
     executions.emplace_back(schedule.programs[r], clocks[r]);
   }
+  std::vector<int> turns(schedule.num_ranks());
+  std::iota(turns.begin(), turns.end(), 0);
   for (bool moved = true; moved;) {
     moved = false;
-    for (int r = 0; r < schedule.num_ranks(); ++r) {
+    if (share_devices)
+      std::ranges::sort(turns, {}, [&](int r) { return std::pair(clocks[r].given(), r); });
+    for (const int r : turns) {
       const int start = static_cast<int>(executions[r].position());
-      moved |= executions[r].advance();
+      moved |= share_devices ? executions[r].step() : executions[r].advance();
       const int end = static_cast<int>(executions[r].position());
       for (int i = start; i < end; ++i) order.push_back({r, i});
+      if (share_devices && moved) break;
     }
   }
   for (int r = 0; r < schedule.num_ranks(); ++r) {
@@ -97,7 +105,7 @@ Simulation simulate_step(const Schedule& schedule, SharedClock shared,
   for (int r = 0; r < schedule.num_ranks(); ++r) clocks.emplace_back(r, shared, states[r]);
 
   Simulation simulation;
-  run(schedule, clocks, simulation.order);
+  run(schedule, !shared.costs->devices.empty(), clocks, simulation.order);
   double busy = 0;
   for (const RankClock& clock : clocks) {
     simulation.step_seconds = std::max(simulation.step_seconds, clock.now());
@@ -120,7 +128,9 @@ Simulation simulate_step(const Schedule& schedule, SharedClock shared,
 std::vector<TraceEvent> row_of(const RankTimeline& rank) {
   std::vector<TraceEvent> row;
   double now = 0;
-  for (const TraceEvent& event : rank.events) {
+  for (std::size_t i = 0; i < rank.events.size(); ++i) {
+    const TraceEvent& event = rank.events[i];
+    if (!rank.turns.empty()) now = std::max(now, rank.turns[i]);
     if (event.begin_seconds > now) {
       TraceEvent wait = event;
       wait.op = is_compute(event.op) ? Op::kPrefetchWeights : Op::kOffloadGradients;

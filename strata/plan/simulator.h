@@ -20,6 +20,10 @@
 /// begins when its first kernel has been given and the device is free, and ends when its work is done, but not
 /// before the last kernel, which is as long as the others, was given and done.
 ///
+/// Ranks that share a device (CostTable::devices) have one clock: the device does one thing after another, in the
+/// order in which their hosts give it, and what one of them waits for there, the others wait for, too. Replicas and
+/// slices on one device are in step, so that each work takes as many times as long (shared_devices.h).
+///
 /// Units   seconds from the start of the step.
 /// Cost    linear in the number of actions.
 /// Errors  InternalError when the programs block each other; validate() says where and why.
@@ -44,9 +48,10 @@ struct RankTimeline {
   double offload_wait_seconds = 0;  ///< of it, waiting for gradients to land on the host
   double launch_wait_seconds = 0;   ///< of it, in which a device waited to be given work
   int launches = 0;                 ///< kernels given one by one, outside of recorded segments
-  std::vector<LaneEvent> lanes;     ///< in the order of their start in the program
-  std::vector<TraceEvent> events;   ///< one an action of the program, in its order; a receive's
-                                    ///< event is its wait
+  std::vector<double> turns;  ///< one an event: when its device came to it; empty: only this rank's
+  std::vector<LaneEvent> lanes;    ///< in the order of their start in the program
+  std::vector<TraceEvent> events;  ///< one an action of the program, in its order; a receive's
+                                   ///< event is its wait
 };
 
 /// An action's place in the programs.

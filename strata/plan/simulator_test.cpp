@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "strata/base/errors.h"
 #include "strata/plan/example_models_test.h"
@@ -100,6 +101,85 @@ const TraceEvent& event(const Simulation& simulation, int rank, Op op, int n = 0
   }
   ADD_FAILURE() << "rank " << rank << " has no event " << kind_of(op);
   return simulation.ranks[rank].events.front();
+}
+
+// Devices that are given their work; a launch takes next to nothing.
+CostTable on_devices(CostTable costs, const SharedDevices& devices) {
+  costs.launch = {.kernel = 1e-9, .segment = 1e-9};
+  costs.devices = devices;
+  for (LayerCost& layer : costs.layers)
+    layer.forward_launches = layer.backward_launches = layer.update_launches = 1;
+  return costs;
+}
+
+std::vector<LaneEvent> work_of(const Simulation& simulation, const std::vector<int>& ranks) {
+  std::vector<LaneEvent> work;
+  for (const int rank : ranks)
+    std::ranges::copy_if(simulation.ranks[rank].lanes, std::back_inserter(work),
+                         [](const LaneEvent& event) { return event.lane == LaneKind::kCompute; });
+  std::ranges::sort(work, {}, &LaneEvent::begin_seconds);
+  return work;
+}
+
+// Of one GPU a pipeline gets no more done than the GPU does.
+TEST(Simulation, DoesTheWorkOfRanksOnOneDeviceOneAfterAnother) {
+  TwoRanks two;
+  for (const int micro_batches : {1, 2, 8}) {
+    two.costs = on_devices(two.costs, {});
+    const Simulation apart = two.run(k1f1b, micro_batches);
+    two.costs = on_devices(two.costs, {.of_rank = {0, 0}, .times_as_long = {1, 1}});
+    const Simulation shared = two.run(k1f1b, micro_batches);
+    const double work = 2 * (3.0 * micro_batches + 0.25);
+    EXPECT_NEAR(shared.step_seconds, work, 1e-6) << micro_batches;
+    if (micro_batches > 1) EXPECT_LT(apart.step_seconds, work - 1) << micro_batches;
+    const std::vector<LaneEvent> all = work_of(shared, {0, 1});
+    for (std::size_t i = 1; i < all.size(); ++i)
+      EXPECT_GE(all[i].begin_seconds, all[i - 1].end_seconds);
+    for (const RankTimeline& rank : shared.ranks) {
+      EXPECT_NEAR(rank.busy_seconds, work / 2, 1e-6);
+      EXPECT_NEAR(rank.launch_wait_seconds, 0, 1e-6);
+      for (const TraceEvent& event : row_of(rank)) {
+        EXPECT_NE(event.op, Op::kPrefetchWeights);  // the other's work is no wait for weights
+        EXPECT_NE(event.op, Op::kOffloadGradients);
+      }
+    }
+  }
+}
+
+TEST(Simulation, LetsTheDevicesOfAPipelineThatGoesRoundThemBeBusyTogether) {
+  const Dataflow dataflow = chain(4);
+  CostTable costs =
+      equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.25},
+                  {.bytes = 8});
+  costs = on_devices(costs, {.of_rank = {0, 1, 0, 1}, .times_as_long = {1, 1, 1, 1}});
+  const Partition partition = equal_stages(4, 4);
+  const auto step = [&](int micro_batches) {
+    const Schedule schedule =
+        lower(build_schedule(k1f1b, {.ranks = 4, .micro_batches = micro_batches}), dataflow,
+              partition, {});
+    const Simulation simulation = simulate(schedule, dataflow, partition, costs);
+    for (const std::vector<int>& device : {std::vector{0, 2}, std::vector{1, 3}}) {
+      const std::vector<LaneEvent> work = work_of(simulation, device);
+      EXPECT_EQ(work.size(), static_cast<std::size_t>(2 * (2 * micro_batches + 1)));
+      for (std::size_t i = 1; i < work.size(); ++i)
+        EXPECT_GE(work[i].begin_seconds, work[i - 1].end_seconds);
+    }
+    return simulation.step_seconds;
+  };
+  EXPECT_NEAR(step(1), 4 * 3 + 2 * 0.25, 1e-6);
+  EXPECT_GE(step(8), 2 * (8 * 3 + 0.25));
+  EXPECT_LT(step(8), 0.8 * 4 * 8 * 3);  // a stream that waits for a message does nothing else
+}
+
+// Each of two replicas waits for the other's kernels.
+TEST(Simulation, TakesTwiceAsLongWhereTwoReplicasShareADevice) {
+  TwoRanks two;
+  two.costs = on_devices(two.costs, {.of_rank = {0, 1}, .times_as_long = {2, 2}});
+  const Simulation shared = two.run(k1f1b, 1);
+  two.costs = on_devices(two.costs, {});
+  const Simulation apart = two.run(k1f1b, 1);
+  EXPECT_NEAR(apart.step_seconds, 6.25 + 2 * 0.5, 1e-6);
+  EXPECT_NEAR(shared.step_seconds, 2 * 6.25 + 2 * 0.5, 1e-6);
 }
 
 TEST(Simulation, TimesOneMicroBatchThroughTwoRanksAsByHand) {

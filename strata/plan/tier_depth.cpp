@@ -229,6 +229,7 @@ std::string depths_sentence(const std::vector<TierDepth>& depths, const std::str
               format_count(depth.parameters) + ")";
     }
     text += " " + depth.placement;
+    if (depth.any) break;  // what has room for all that was tried says nothing more elsewhere
   }
   return text;
 }

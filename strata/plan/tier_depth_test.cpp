@@ -74,6 +74,15 @@ TEST(LargestDepths, AreThoseThatTheArithmeticGives) {
   EXPECT_EQ(depths_sentence(depths, "").rfind("largest of this shape: 10 equal layers (5", 0), 0u);
 }
 
+TEST(LargestDepths, AreSaidNoMoreOnceEveryDepthThatWasTriedFits) {
+  TierDepth some{.placement = "on the device", .layers = 12, .blocks = 10, .parameters = 5e3};
+  TierDepth any{
+      .placement = "with states on the host", .layers = 4096, .blocks = 4094, .any = true};
+  EXPECT_EQ(depths_sentence({some, any, any}, "model.layers"),
+            "largest of this shape: model.layers=10 (5 k) on the device, at least "
+            "model.layers=4094 (0) with states on the host");
+}
+
 TEST(LargestDepths, EndWhereTheHostDoes) {
   PlanRequest request = request_of(4);
   request.memory.device.count = 41 * 1000;

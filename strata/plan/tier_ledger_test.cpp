@@ -203,6 +203,26 @@ TEST(TierLedger, GradientsThatReplicasAddEndWithTheirReduction) {
   EXPECT_EQ(once.host, (HostBytes{4000, 4000, 8000}));
 }
 
+// On a GPU a sum of gradients that live on the host is a buffer, until the next one is made or the norm is known: at
+// the last reduction, of the first layer, that of the layer before is leaving, too.
+TEST(TierLedger, SumsThatTravelAreThereTwice) {
+  Case c = streamed(2, 2);
+  c.shards = shard_layout({}, 2, c.dataflow, LayerSet::all(2));
+  constexpr std::int64_t kFirst = 9000, kSecond = 2000;
+  for (int l = 0; l < 2; ++l) {
+    LayerCost& cost = c.costs.layers[l];
+    cost.gradient_bytes = cost.weight_bytes = l == 0 ? kFirst : kSecond;
+  }
+  const RankLedger here = c.ledger();
+  c.costs.launch = {.kernel = 1e-9, .segment = 1e-9};
+  const RankLedger gpu = c.ledger();
+  // A block of the sum is added up at a time, and these are smaller than one.
+  EXPECT_EQ(here.peak_bytes, kFirst + kSecond + kFirst);
+  EXPECT_EQ(gpu.at_peak[ByteKind::kBuffers], kFirst + kSecond);
+  EXPECT_EQ(gpu.peak_bytes, kFirst + (kFirst + kSecond) + kFirst);
+  EXPECT_EQ(gpu.timeline.back().bytes, 0);
+}
+
 // 100 blocks a layer over four replicas: the host has a shard of each, the device what it computes with.
 // Weights that leave are made of the replicas' parts, whatever the stage.
 TEST(TierLedger, ShardsOfReplicasLiveOnTheHost) {

@@ -43,6 +43,15 @@ struct LaunchSeconds {
   double segment = 0;  ///< of a recorded segment, whatever it holds
 };
 
+/// Which ranks compute on one device, that does one thing after another.
+struct SharedDevices {
+  std::vector<int> of_rank;  ///< of a pipeline, the device of each; empty: each has one for itself
+  std::vector<double> times_as_long;       ///< what each does there, for ranks of other pipelines
+  std::vector<std::vector<int>> ranks_on;  ///< per device: the stages' ranks, of all pipelines
+  std::int64_t device_bytes = 0;           ///< of a device; 0: nobody knows
+  bool empty() const { return of_rank.empty(); }
+};
+
 struct ValueCost {
   std::int64_t bytes = 0;
   double transfer_seconds = 0;  ///< between two ranks; its gradient costs the same
@@ -71,6 +80,7 @@ struct CostTable {
   std::int64_t workspace_bytes = 0;     ///< what a GPU's libraries keep as tensors, on every rank
   std::int64_t allocation_block = 1;  ///< a GPU's allocator rounds every buffer up to these, bytes
   LaunchSeconds launch;
+  SharedDevices devices;
   RowsCost rows;
   double scale(int micro_batch) const {
     return micro_batch_scale.empty() || micro_batch < 0 ? 1.0 : micro_batch_scale[micro_batch];

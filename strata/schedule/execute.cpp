@@ -4,13 +4,19 @@
 
 namespace strata {
 
+bool Execution::step() {
+  if (done()) return false;
+  const Action& action = (*program_)[position_];
+  if (!machine_->ready(action)) return false;
+  const TraceSpan span(trace_, action);
+  machine_->perform(action);
+  ++position_;
+  return true;
+}
+
 bool Execution::advance() {
   const std::size_t start = position_;
-  for (; !done(); ++position_) {
-    const Action& action = (*program_)[position_];
-    if (!machine_->ready(action)) break;
-    const TraceSpan span(trace_, action);
-    machine_->perform(action);
+  while (step()) {
   }
   return position_ != start;
 }

@@ -30,6 +30,8 @@ class Execution {
   Execution(const Program& program, Machine& machine, TraceLog* trace = nullptr)
       : program_(&program), machine_(&machine), trace_(trace) {}
 
+  /// Performs the next action; false if it isn't ready, or at the end.
+  bool step();
   /// Performs actions until the end or until one isn't ready; true if any was performed.
   bool advance();
   bool done() const { return position_ == program_->size(); }

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -33,10 +34,12 @@ class DelayedMemory {
  private:
   struct Allocator final : c10::Allocator {
     c10::DataPtr allocate(std::size_t bytes) override {
-      if (!queue) return below->allocate(bytes);
-      auto held =
-          std::make_unique<at::Tensor>(queue->empty({static_cast<std::int64_t>(bytes)}, at::kByte));
-      void* const begin = last = held->mutable_data_ptr();
+      DelayedQueue* const device = queue;
+      if (!device) return below->allocate(bytes);
+      auto held = std::make_unique<at::Tensor>(
+          device->empty({static_cast<std::int64_t>(bytes)}, at::kByte));
+      void* const begin = held->mutable_data_ptr();
+      last = begin;
       return {begin, held.release(), &free, c10::Device(c10::DeviceType::CPU)};
     }
     void copy_data(void* to, const void* from, std::size_t bytes) const override {
@@ -47,8 +50,8 @@ class DelayedMemory {
     c10::DeleterFnPtr raw_deleter() const override { return below->raw_deleter(); }
 
     c10::Allocator* below = c10::GetCPUAllocator();
-    DelayedQueue* queue = nullptr;
-    void* last = nullptr;
+    std::atomic<DelayedQueue*> queue = nullptr;  // ranks allocate at the same time
+    std::atomic<void*> last = nullptr;
   };
   // Never freed: tensors know it.
   static Allocator& allocator() {

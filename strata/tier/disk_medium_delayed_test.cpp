@@ -73,6 +73,23 @@ TEST_F(DelayedDisk, ASlabIsFilledAgainBehindTheCopyFromIt) {
   for (int layer = 0; layer < kLayers; ++layer) EXPECT_EQ(sums[layer], times_numel(layer + 1));
 }
 
+// As of ZeRO's shards, of which the device wants copies alone.
+TEST_F(DelayedDisk, ASlabIsFilledAgainBehindTheCopyOfAShard) {
+  std::vector<at::Tensor> copies;
+  in->hold();
+  for (int layer = 0; layer < kLayers; ++layer) {
+    copies.push_back(at::empty({layout().own_numel}, host_options(at::kFloat)));
+    store->acquire_to_copy(layer, StateKind::kWeightShard)
+        .bring_shard(StateKind::kWeightShard, 0, copies.back());
+  }
+  let_others_run();
+  in->release();
+  std::vector<double> sums(kLayers);
+  for (int layer = 0; layer < kLayers; ++layer) add_up(copies[layer], sums[layer]);
+  compute->synchronize();
+  for (int layer = 0; layer < kLayers; ++layer) EXPECT_EQ(sums[layer], times_numel(layer + 1));
+}
+
 TEST_F(DelayedDisk, APlaceIsFilledBehindItsLastUse) {
   double first = 0, second = 0;
   store->prefetch(0, StateKind::kWeights);

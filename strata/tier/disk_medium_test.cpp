@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <thread>
@@ -267,6 +268,24 @@ TEST_F(HostWeights, AFetchDoesNotWaitForTheCommit) {
   disk->keep(store->state(0));  // behind it in the queue of writes
   EXPECT_EQ(fetched(0), 1);
   agreed.set_value();
+}
+
+// As a load, which writes without an update.
+TEST_F(HostWeights, WhoeverWritesAtOnceWaitsForTheCommit) {
+  update(0, 1);
+  expect_values(0, 1);
+  std::promise<void> agreed;
+  agreement = agreed.get_future().share();
+  disk->commit(1, "");
+  disk->keep(store->state(0));
+  std::atomic<bool> may_write = false;
+  const std::jthread later([&] {
+    std::this_thread::sleep_for(kAWhile);
+    may_write = true;
+    agreed.set_value();
+  });
+  const Lease lease = store->acquire(0, kUpdated);
+  EXPECT_TRUE(may_write);
 }
 
 }  // namespace

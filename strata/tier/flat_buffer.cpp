@@ -23,8 +23,10 @@ void FlatBuffer::install(at::Tensor bytes) {
   STRATA_CHECK_EQ(bytes.scalar_type(), tensor_.scalar_type(), "tier.install");
   STRATA_CHECK_EQ(bytes.device(), tensor_.device(), "tier.install");
   bytes_ = std::move(bytes);
-  // The pointer owns nothing: bytes_ does, until remove().
-  tensor_.storage().set_data_ptr(c10::DataPtr(bytes_.data_ptr(), tensor_.device()));
+  // The storage owns them, too, until remove(): a peer may still read a view when this rank has ended.
+  tensor_.storage().set_data_ptr(c10::DataPtr(
+      bytes_.data_ptr(), new at::Tensor(bytes_),
+      [](void* owner) { delete static_cast<at::Tensor*>(owner); }, tensor_.device()));
 }
 
 const at::Tensor& FlatBuffer::bytes() const {

@@ -2,8 +2,11 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+
+#include <memory>
 
 #include "strata/base/errors.h"
 
@@ -31,6 +34,22 @@ TEST(FlatBuffer, SavedTensorsFollowBetweenForwardAndBackward) {
   buffer.install(bytes);
   y.backward();
   EXPECT_TRUE(at::equal(leaf.grad(), 2 * at::arange(1, 5, at::kFloat)));
+}
+
+TEST(FlatBuffer, ItsBytesLiveOnForWhoeverHoldsAView) {
+  at::Tensor view;
+  std::weak_ptr<int> alive;
+  {
+    const auto owner = std::make_shared<int>(0);
+    alive = owner;
+    const at::Tensor values = at::arange(4, at::kFloat);
+    FlatBuffer buffer(4, at::kFloat, Device{});
+    buffer.install(at::from_blob(values.data_ptr(), {4}, [owner, values](void*) {}));
+    view = buffer.tensor().narrow(0, 2, 2);
+  }
+  EXPECT_FALSE(alive.expired());
+  view.reset();
+  EXPECT_TRUE(alive.expired());
 }
 
 TEST(FlatBuffer, RefusesWhatDoesNotFit) {

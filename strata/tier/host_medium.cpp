@@ -107,6 +107,12 @@ Event HostMedium::offload_gradients(LayerState& state, std::int64_t begin, const
   return offloaded_;
 }
 
+void HostMedium::end_offload() {
+  if (!leaving_.defined()) return;
+  compute_.wait(offloaded_);
+  leaving_ = at::Tensor();
+}
+
 void HostMedium::make_gradient_buffers(int buffers, std::int64_t numel) {
   for (int i = 0; i < buffers; ++i)
     gradient_buffers_.push_back(

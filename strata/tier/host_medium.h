@@ -3,7 +3,8 @@
 /// dropped, never copied back. What lives on a disk passes the host on its way.
 ///
 /// Device bytes follow the program, not the clock: a fetch takes its bytes when it starts, and an offload
-/// waits for the one before, so that one leaving gradient is there beside the next.
+/// waits for the one before, so that one leaving gradient is there beside the next; the last one of a step is there
+/// until end_offload().
 ///
 /// A device that works behind the rank's back waits in its place: nothing here makes the rank wait for it.
 /// Copies go behind each other and behind events of the compute stream:
@@ -56,6 +57,7 @@ class HostMedium final : public Medium {
   Event bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
                     const at::Tensor& to) override;
   Event offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) override;
+  void end_offload() override;
   Event written(LayerState& state, StateKind kind, const Event& event) override {
     return below_->written(state, kind, event);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <thread>
@@ -198,6 +199,32 @@ TEST_F(DelayedHostTier, AGradientThatStaysIsWrittenOverBehindItsCopy) {
   let_others_run();
   out->release();
   EXPECT_EQ(gradient(0), times_numel(3));
+}
+
+// Layers share a buffer on the host: the copy to it waits for the update of the layer before, the rank doesn't.
+TEST_F(DelayedHostTier, ABufferIsLentAgainBehindTheUpdateThatReadsIt) {
+  make(kAllOnHost, /*gradient_buffers=*/1);
+  make_gradient(1, 3);
+  std::promise<void> gate;
+  double read = 0;
+  Lane updates;
+  std::vector<Event> pending;
+  Event updated;
+  {
+    const Lease lease = store->acquire(1, kUpdated, pending);
+    updated = updates.submit(
+        [&, gradient = lease.gradient_shard()] {
+          gate.get_future().wait();
+          read = gradient.sum().item<double>();
+        },
+        std::move(pending));
+  }
+  store->written(1, kUpdated, updated);
+  make_gradient(0, 5);
+  let_others_run();
+  gate.set_value();
+  EXPECT_EQ(gradient(0), times_numel(5));
+  EXPECT_EQ(read, times_numel(3));
 }
 
 TEST_F(DelayedHostTier, TheHostReadsAGradientWhenItHasArrived) {

@@ -18,6 +18,8 @@
 
 namespace strata {
 
+class MemoryAccount;
+
 /// Which part of a layer's state this rank keeps. By default weights, gradients and no states of an
 /// optimizer, all whole.
 struct ShardPlacement {
@@ -71,6 +73,12 @@ struct LayerState {
   /// Per kind: what still has to happen before its bytes may be read or written.
   std::array<Event, kNumStateKinds> pending;
   Event& pending_on(StateKind kind) { return pending[static_cast<int>(kind)]; }
+
+  /// Makes the placement's buffers, zeroed: `host` is charged for what lives there; null: nobody.
+  void make_buffers(const Stream& compute, MemoryAccount* host);
+
+  /// The part of a layer's flat buffer that is a weight's, in its shape.
+  at::Tensor view_of(const FlatBuffer& flat, std::size_t weight) const;
 
   /// The buffers in which this rank keeps a kind on the device between its uses; none for whole weights
   /// that are made of shards, nor for what lives on the host.

@@ -85,6 +85,9 @@ class Medium {
   /// left.
   virtual Event offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from);
 
+  /// Gives back what the device had of a gradient that has left, behind its copy: nothing follows it for a while.
+  virtual void end_offload() {}
+
   /// What was leased is another when `event` has happened; returns when fetch() would find it so. Nothing
   /// was leased since.
   virtual Event written(LayerState&, StateKind, const Event& event) { return event; }

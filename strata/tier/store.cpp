@@ -9,7 +9,6 @@
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/device/account.h"
-#include "strata/device/pinned.h"
 
 namespace strata {
 namespace {
@@ -17,234 +16,13 @@ namespace {
 constexpr StateKind kKinds[] = {StateKind::kWeightShard, StateKind::kWeights, StateKind::kGradients,
                                 StateKind::kGradientShard, StateKind::kOptimizer};
 
-FlatBuffer zeroed(std::int64_t numel, at::ScalarType dtype, Device device) {
-  FlatBuffer buffer(numel, dtype, device);
-  buffer.install(at::zeros({numel}, buffer.tensor().options()));
-  return buffer;
-}
-
 // What only the host has, though the device brings it there or fetches copies of it.
 bool lives_on_host(const LayerState& state, StateKind kind) {
   return state.placement.tiers.updates_on_host() && kind != StateKind::kWeights &&
          kind != StateKind::kGradients;
 }
 
-// What a device copies from and to beside other work.
-FlatBuffer pinned(std::int64_t numel, at::ScalarType dtype, Device device, MemoryAccount* account) {
-  FlatBuffer buffer(numel, dtype, Device{});
-  const auto bytes = static_cast<std::int64_t>(buffer.tensor().nbytes());
-  buffer.install(pinned_bytes(bytes, device, account).view(dtype));
-  return buffer;
-}
-
-void make_buffers(LayerState& state, const Stream& compute, MemoryAccount* host) {
-  const Device device = compute.device();
-  const ShardPlacement& placement = state.placement;
-  const LayerLayout& layout = *state.layout;
-  const bool on_host = placement.tiers.updates_on_host();
-  const auto shard = [&](StateKind kind, at::ScalarType dtype) {
-    if (placement.on_disk(kind)) return FlatBuffer(placement.shard.size(), dtype, Device{});
-    const bool travels = kind != StateKind::kOptimizer && placement.shard.size() > 0;
-    if (on_host && travels && compute.queue())
-      return pinned(placement.shard.size(), dtype, device, host);
-    const AccountScope account(on_host ? host : current_memory_account(), DeviceKind::kCpu);
-    return zeroed(placement.shard.size(), dtype, on_host ? Device{} : device);
-  };
-  state.weights = placement.whole_weights ? zeroed(layout.own_numel, placement.dtype, device)
-                                          : FlatBuffer(layout.own_numel, placement.dtype, device);
-  if (!placement.updates_in_weights())
-    state.weight_shard = shard(StateKind::kWeightShard, placement.dtype);
-  if (!placement.trains) return;
-  state.gradients = placement.whole_gradients ? zeroed(layout.total_numel, at::kFloat, device)
-                                              : FlatBuffer(layout.total_numel, at::kFloat, device);
-  if (placement.borrows_gradients)
-    state.gradient_shard = FlatBuffer(placement.shard.size(), at::kFloat, Device{});
-  else if (!placement.updates_from_gradients())
-    state.gradient_shard = shard(StateKind::kGradientShard, at::kFloat);
-  if (placement.dtype != at::kFloat)
-    state.master =
-        shard(StateKind::kOptimizer, placement.splits_weights() ? at::kShort : at::kFloat);
-  for (int slot = 0; slot < placement.optimizer_slots; ++slot)
-    state.slots.push_back(shard(StateKind::kOptimizer, at::kFloat));
-}
-
-[[noreturn]] void refuse_copy(const LayerState& state) {
-  throw InternalError({.operation = "tier.medium",
-                       .where = "layer " + std::to_string(state.layer),
-                       .what = "a copy of a shard is asked for that lives nowhere else",
-                       .expected = "a shard on the host",
-                       .got = "",
-                       .fix = ""});
-}
-
-// The part of a layer's flat buffer that is a weight's, in its shape.
-at::Tensor view_of(const FlatBuffer& flat, const WeightPlacement& place) {
-  return flat.tensor().narrow(0, place.offset, place.numel).view(place.shape);
-}
-
 }  // namespace
-
-const char* name_of(StateKind kind) {
-  constexpr const char* kNames[kNumStateKinds] = {"weights", "weight shard", "gradients",
-                                                  "gradient shard", "optimizer states"};
-  return kNames[static_cast<int>(kind)];
-}
-
-Event Medium::bring_shard(LayerState& state, StateKind, std::int64_t, const at::Tensor&) {
-  refuse_copy(state);
-}
-
-Event Medium::offload_gradients(LayerState& state, std::int64_t, const at::Tensor&) {
-  refuse_copy(state);
-}
-
-ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayout& layout,
-                               int shard_rank) {
-  const LayerShards shards = plan.shards()[layer];
-  const TierLayout& tiers = plan.decisions().tiers;
-  const bool at_once = is_updated_at_once(tiers, shards, layer, tied_layers(plan.dataflow()));
-  return {.shard = cut({0, layout.own_numel}, plan.shards().shards)[shard_rank],
-          .whole_weights = !shards.weights && !tiers[layer].fetches_weights(),
-          .whole_gradients = !shards.gradients && !tiers[layer].offloads_gradients(),
-          .gathered_weights = shards.weights,
-          .borrows_gradients = at_once && tiers.gradient_buffers > 0,
-          .tiers = tiers[layer]};
-}
-
-std::vector<FlatBuffer*> LayerState::kept(StateKind kind) {
-  std::vector<FlatBuffer*> buffers;
-  const auto add = [&](FlatBuffer& buffer) {
-    if (buffer.tensor().defined()) buffers.push_back(&buffer);
-  };
-  const bool on_host = placement.tiers.updates_on_host();
-  if (on_host && kind != StateKind::kWeights && kind != StateKind::kGradients) return buffers;
-  switch (kind) {
-    case StateKind::kWeights:
-      if (placement.whole_weights) add(weights);
-      break;
-    case StateKind::kWeightShard:
-      add(weight_shard);
-      break;
-    case StateKind::kGradients:
-      if (placement.whole_gradients || !on_host)
-        add(placement.whole_gradients ? gradients : gradient_shard);
-      break;
-    case StateKind::kGradientShard:
-      break;  // the same as the gradients
-    case StateKind::kOptimizer:
-      add(master);
-      for (FlatBuffer& slot : slots) add(slot);
-      break;
-  }
-  return buffers;
-}
-
-Lease::Lease(Lease&& other) noexcept
-    : store_(std::exchange(other.store_, nullptr)),
-      state_(other.state_),
-      kinds_(other.kinds_),
-      owners_(std::move(other.owners_)) {}
-
-Lease::~Lease() {
-  if (store_) store_->end_lease(state_->layer, kinds_);
-}
-
-void Lease::require(StateKind kind) const {
-  if (kinds_.contains(kind)) return;
-  throw InternalError({.operation = "tier.lease",
-                       .where = "layer " + std::to_string(state_->layer),
-                       .what = "the lease is not for this kind of state",
-                       .expected = std::string("a lease for ") + name_of(kind),
-                       .got = "",
-                       .fix = ""});
-}
-
-std::span<const at::Tensor> Lease::weights() const {
-  require(StateKind::kWeights);
-  return state_->leaves;
-}
-
-at::Tensor Lease::flat_weights() const {
-  require(StateKind::kWeights);
-  return state_->weights.tensor();
-}
-
-at::Tensor Lease::weight_shard() const {
-  const FlatRange shard = state_->placement.shard;
-  const bool whole = state_->placement.updates_in_weights();
-  require(whole ? StateKind::kWeights : StateKind::kWeightShard);
-  // Of the bytes themselves, not of the buffer: peers may read them after they have left it.
-  return whole ? state_->weights.bytes().narrow(0, shard.begin, shard.size())
-               : state_->weight_shard.bytes();
-}
-
-void Lease::open_gradients() const {
-  require(StateKind::kGradients);
-  FlatBuffer& gradients = state_->gradients;
-  if (!gradients.present())
-    gradients.install(at::zeros(gradients.tensor().sizes(), gradients.tensor().options()));
-}
-
-at::Tensor Lease::take_gradients() const {
-  require(StateKind::kGradients);
-  return state_->gradients.remove();
-}
-
-at::Tensor Lease::flat_gradients() const {
-  require(StateKind::kGradients);
-  return state_->gradients.bytes();
-}
-
-at::Tensor Lease::weight_gradient(std::size_t weight) const {
-  require(StateKind::kGradients);
-  STRATA_CHECK(state_->gradients.present(), "tier.weight_gradient");
-  return view_of(state_->gradients, state_->layout->placements[weight]);
-}
-
-at::Tensor Lease::gradient_shard() const {
-  require(state_->placement.tiers.updates_on_host() ? StateKind::kGradientShard
-                                                    : StateKind::kGradients);
-  const FlatRange shard = state_->placement.shard;
-  return state_->placement.updates_from_gradients()
-             ? state_->gradients.bytes().narrow(0, shard.begin, shard.size())
-             : state_->gradient_shard.bytes();
-}
-
-bool Lease::shards_travel() const { return store_->shards_travel(*state_); }
-
-void Lease::bring_shard(StateKind kind, std::int64_t begin, const at::Tensor& to) const {
-  require(kind);
-  store_->bring_shard(*state_, kind, begin, to);
-}
-
-void Lease::offload_gradients(std::int64_t begin, const at::Tensor& from) const {
-  require(StateKind::kGradientShard);
-  store_->offload_gradients(*state_, begin, from);
-}
-
-void Lease::zero_gradients() const {
-  require(StateKind::kGradients);
-  if (state_->gradients.present()) state_->gradients.bytes().zero_();
-}
-
-MasterWeights Lease::master() const {
-  const ShardPlacement& placement = state_->placement;
-  if (placement.dtype == at::kFloat || !placement.trains) return {weight_shard()};
-  require(StateKind::kOptimizer);
-  if (placement.splits_weights()) return {weight_shard(), state_->master.bytes()};
-  return {state_->master.bytes()};
-}
-
-at::Tensor Lease::rounded() const {
-  return state_->placement.rounds_weights() ? weight_shard() : at::Tensor();
-}
-
-std::vector<at::Tensor> Lease::slots() const {
-  require(StateKind::kOptimizer);
-  std::vector<at::Tensor> slots;
-  for (const FlatBuffer& slot : state_->slots) slots.push_back(slot.bytes());
-  return slots;
-}
 
 LayerStore::LayerStore(std::unique_ptr<Medium> medium, Residency residency, Stream compute,
                        MemoryAccount* host)
@@ -272,13 +50,13 @@ void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlaceme
   state.layer = layer;
   state.layout = &layout;
   state.placement = placement;
-  make_buffers(state, stream_, host_);
+  state.make_buffers(stream_, host_);
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
     const std::string& tie = layout.specs[i].tie;
     at::Tensor bytes;
     if (!place.borrowed) {
-      bytes = view_of(state.weights, place);
+      bytes = state.view_of(state.weights, i);
       if (!tie.empty()) owners_of_ties_[tie] = {layer, i};
     } else if (const auto owner = owners_of_ties_.find(tie); owner != owners_of_ties_.end()) {
       const auto [owning_layer, weight] = owner->second;
@@ -289,7 +67,7 @@ void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlaceme
     }
     at::Tensor leaf = bytes.detach().requires_grad_(placement.trains);
     // Preset, so that gradients accumulate in place in the flat buffer.
-    if (placement.trains) leaf.mutable_grad() = view_of(state.gradients, place);
+    if (placement.trains) leaf.mutable_grad() = state.view_of(state.gradients, i);
     state.leaves.push_back(std::move(leaf));
   }
   entries_.insert_or_assign(layer, std::move(entry));

@@ -14,6 +14,7 @@
 #include "strata/disk/disk_forms_test.h"
 #include "strata/train/disk_commit.h"
 #include "strata/train/planned_run.h"
+#include "strata/train/run_options.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
@@ -168,6 +169,28 @@ TEST_P(Budget, OfAnAcceptedPlanIsKeptAndALittleLessIsNotAccepted) {
   if (promised.disk == 0) return;
   EXPECT_EQ(outcome_of(text, {promised.device, promised.host, less(promised.disk)}),
             Outcome::kRefused);
+}
+
+// A replica that is late keeps the others' reduced gradients where they are.
+TEST(ShardedBudget, IsKeptByReplicasThatReadOneAnothersGradients) {
+  for (const char* mesh :
+       {"zero: 2, reduce: each", "zero: 3, reduce: each", "zero: 2, reduce: once"}) {
+    SCOPED_TRACE(mesh);
+    const std::string text =
+        std::string(
+            "model: {layers: 6, width: 128, heads: 2, context: 16}\ndata: {train: text}\n"
+            "train: {mini_batch: 4, micro_batch: 1}\nmesh: {dp: 2, threads: 1, ") +
+        mesh + "}\n";
+    const Recipe recipe = recipe_of(text);
+    const PlannedRun run = plan_run(recipe, /*probe=*/false);
+    const std::int64_t promised = peak_bytes(run.plan.ledger);
+    for (int i = 0; i < 5; ++i) {
+      const std::int64_t measured = peaks_of(recipe, run).device;
+      EXPECT_LE(measured, promised);
+      EXPECT_GE(measured, promised * 85 / 100);
+    }
+    EXPECT_EQ(outcome_of(text, {.device = promised}), Outcome::kFinished);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(RandomRecipes, Budget, testing::Range(0u, kRecipes + kRecipesOnDisk));

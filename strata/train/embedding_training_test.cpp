@@ -12,6 +12,7 @@
 #include "strata/base/philox.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/train/row_lookup.h"
+#include "strata/train/run_options.h"
 #include "strata/train/training_run.h"
 
 namespace strata {
@@ -315,6 +316,30 @@ TEST_F(EmbeddingTraining, KnowsItsHotIdsAndEachRow) {
   EXPECT_EQ(unknown.value.size(), 8u) << "what it would begin with";
   EXPECT_THROW(ask("usr", "u3"), UserError);
   EXPECT_THROW(find_row({.where = saved, .feature = "user", .id = "u3"}), UserError);
+}
+
+TEST_F(EmbeddingTraining, ShowsTheTextsOfHotIdsThatAVocabularyKnows) {
+  const TrainingResult result = train(
+      {"data.categorical=[{name: user, width: 8, ids: vocabulary, min_count: 40}, {name: again, "
+       "column: user, width: 8, ids: vocabulary, embedding: {table: user}}, {name: words, width: "
+       "8, pool: mean, separator: ' '}]"},
+      {.hot_ids = 40});
+  ASSERT_EQ(result.findings.hot.size(), 2u);
+  const HotTable& users = result.findings.hot[0];
+  const std::vector<HotId> ids = users.rows.ids();
+  ASSERT_EQ(users.texts.size(), ids.size());
+  std::map<std::uint64_t, std::string> texts;
+  for (std::size_t i = 0; i < ids.size(); ++i) texts[ids[i].id] = users.texts[i];
+  // Sorted by bytes; what one feature has too rarely is known to the other.
+  EXPECT_TRUE(texts.at(0).ends_with(" / u0") || texts.at(0) == "u0") << texts.at(0);
+  EXPECT_NE(texts.at(1).find("u1"), std::string::npos);
+  EXPECT_TRUE(result.findings.hot[1].texts.empty()) << "hashed";
+  const std::string text = text_of(result.findings);
+  EXPECT_NE(text.find("\ntext "), std::string::npos) << text;
+  EXPECT_NE(text.find("\nid "), std::string::npos) << text;
+  const auto json = to_json(result.findings)["hot_ids"];
+  EXPECT_EQ(json[0]["ids"][0]["text"], users.texts[0]);
+  EXPECT_FALSE(json[1]["ids"][0].contains("text"));
 }
 
 TEST_F(EmbeddingTraining, AnAsynchronousNetUpdatesWithOldGradients) {

@@ -7,7 +7,10 @@
 #include "strata/base/errors.h"
 #include "strata/plan/gpu_costs.h"
 #include "strata/plan/plan_text.h"
+#include "strata/train/plan_advice.h"
+#include "strata/train/planned_mesh.h"
 #include "strata/train/planned_run.h"
+#include "strata/train/recipe_machine.h"
 
 namespace strata {
 namespace {

@@ -12,6 +12,7 @@
 #include "strata/device/timed_queue_test.h"
 #include "strata/pipeline/recorded_machine.h"
 #include "strata/train/mesh_run_test.h"
+#include "strata/train/run_options.h"
 #include "strata/train/training_run.h"
 
 namespace strata {

@@ -8,6 +8,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
+#include "strata/train/run_options.h"
 #include "strata/train/training_run.h"
 
 namespace strata {

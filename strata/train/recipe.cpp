@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "strata/base/errors.h"
+#include "strata/base/units.h"
 #include "strata/device/determinism.h"
 #include "strata/plan/tier_choice.h"
 #include "strata/tokenizer/tokenizer.h"
@@ -71,10 +72,7 @@ std::string beginning_of(std::istream& stream) {
 std::string text(std::int64_t number) { return std::to_string(number); }
 
 void check_text(const Recipe& r, const Given& given) {
-  require(r.model.kind != DecoderKind::kGpt || r.model.width % r.model.heads == 0, given,
-          "model.heads", "the heads must divide the width evenly",
-          "a divisor of " + text(r.model.width), text(r.model.heads),
-          "set model.heads to a divisor of model.width");
+  completed(r.model, [&](const std::string& field) { return given.where(field); });
   require(tokenizer_kind(r.data.tokenizer) != TokenizerKind::kBytes || r.model.vocab >= 256, given,
           "model.vocab", "bytes have 256 values", "at least 256", text(r.model.vocab),
           "set model.vocab=256");
@@ -256,6 +254,27 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
                      .fix = "name an existing recipe, such as recipes/gpt-10m.yaml"});
   }
   return parse_recipe(text, path, overrides, defaults);
+}
+
+std::string warmup_advice(const Recipe& recipe) {
+  const std::int64_t warmup = recipe.train.warmup, steps = recipe.train.steps;
+  if (warmup <= steps) return "";
+  const double share = static_cast<double>(steps) / static_cast<double>(warmup);
+  return "rises to " + format_double(100 * share, 1) +
+         " % of train.optimizer.learning_rate: train.warmup " + text(warmup) +
+         " is longer than the run";
+}
+
+std::vector<std::string> recipe_fields() {
+  Recipe recipe;
+  OptionSet set;
+  describe(set, recipe);
+  std::vector<std::string> fields = set.paths();
+  RecommenderRecipe recommender;
+  OptionSet of_recommenders;
+  describe(of_recommenders, recommender);
+  for (std::string& path : of_recommenders.paths()) fields.push_back(std::move(path));
+  return fields;
 }
 
 std::string recipe_options_table() {

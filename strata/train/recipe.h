@@ -78,6 +78,12 @@ Recipe parse_recipe(const std::string& text, const std::string& name,
 /// What its mesh has to agree with.
 MeshLimits mesh_limits(const Recipe& recipe);
 
+/// What a warm-up that is longer than the run makes of the learning rate; "" for a shorter one.
+std::string warmup_advice(const Recipe& recipe);
+
+/// Paths of all fields, of recommenders, too.
+std::vector<std::string> recipe_fields();
+
 /// Table of all fields with default, unit and sentence: `strata options`.
 std::string recipe_options_table();
 

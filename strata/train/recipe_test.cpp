@@ -101,6 +101,14 @@ TEST(Recipe, RefusesHeadsThatDoNotDivideTheWidth) {
   EXPECT_EQ(error.expected, "a divisor of 384");
 }
 
+TEST(Recipe, RefusesFieldsOfALlamaThatContradictEachOtherWhereTheyStand) {
+  const ErrorText error =
+      refusal("data: {train: a}\nmodel: {kind: llama, heads: 6,\n  kv_heads: 4}");
+  EXPECT_EQ(error.where, "recipe.yaml:3:13");
+  EXPECT_EQ(error.what.substr(0, 16), "model.kv_heads: ");
+  EXPECT_EQ(error.expected, "a divisor of 6");
+}
+
 TEST(Recipe, RefusesMoreStagesThanLayersAndSaysHowManyThereMayBe) {
   EXPECT_EQ(parse({"mesh.pp=8"}).mesh.pp, 8);  // six blocks, embedding and head
   EXPECT_EQ(refusal_of("mesh.pp=9").fix, "set mesh.pp=8");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/units.h"
+#include "strata/base/user_text.h"
 #include "strata/plan/text_table.h"
 #include "strata/report/html.h"
 
@@ -71,6 +72,10 @@ ReportTable hot_table(const RecommenderFindings& findings, const HotTable& hot) 
     table.rows.push_back({std::to_string(id.id), std::to_string(id.hits), share(hits, all),
                           share(hits, static_cast<double>(findings.steps)), name_of(id.tier)});
   }
+  if (hot.texts.empty()) return table;
+  table.columns.insert(table.columns.begin(), "text");
+  for (std::size_t i = 0; i < table.rows.size(); ++i)
+    table.rows[i].insert(table.rows[i].begin(), excerpt(hot.texts[i]));
   return table;
 }
 
@@ -120,6 +125,7 @@ nlohmann::ordered_json to_json(const RecommenderFindings& findings) {
                                  {"ids", nlohmann::ordered_json::array()}};
     for (const HotId& id : hot.rows.ids())
       table["ids"].push_back({{"id", id.id}, {"updates", id.hits}, {"tier", name_of(id.tier)}});
+    for (std::size_t i = 0; i < hot.texts.size(); ++i) table["ids"][i]["text"] = hot.texts[i];
     json["hot_ids"].push_back(std::move(table));
   }
   return json;

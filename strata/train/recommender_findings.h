@@ -31,6 +31,9 @@ struct FeatureImportance {
 struct HotTable {
   std::string table;
   HotRows rows;
+  /// Of rows.ids(), in their order: what the log says, of which a vocabulary knows the id. "" where none does;
+  /// empty: none of them.
+  std::vector<std::string> texts = {};
 };
 
 struct RecommenderFindings {

@@ -7,6 +7,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
+#include "strata/embed/wire/tls_files.h"
 #include "strata/models/decoder_options.h"
 
 namespace strata {
@@ -25,6 +26,23 @@ bool is_recommender(const std::string& kind, const std::string& where) {
 }
 
 constexpr double kMostEpochs = 1e6;
+
+void check_servers(const EmbeddingOptions& embedding, const std::string& where) {
+  const auto refuse = [&](const std::string& what, const std::string& got, const std::string& fix) {
+    throw UserError({.operation = "train.recipe",
+                     .where = where,
+                     .what = "embedding.servers: " + what,
+                     .expected = "local, or HOST:PORT or unix:PATH, one a shard",
+                     .got = got,
+                     .fix = fix});
+  };
+  if (embedding.is_local()) return;
+  if (embedding.servers.empty()) refuse("no servers are named", "an empty list", "name them");
+  for (const std::string& server : embedding.servers)
+    if (!is_server_address(server))
+      refuse("this is no address of a server", quote(server),
+             "write the port, too: 127.0.0.1:7001");
+}
 
 }  // namespace
 
@@ -59,6 +77,7 @@ void describe(OptionSet& set, RecommenderRecipe& recipe) {
 void check(const RecommenderRecipe& recipe,
            const std::function<std::string(const std::string&)>& where) {
   check(recipe.data, "data", where);
+  check_servers(recipe.embedding, where("embedding.servers"));
   completed(recipe.model, inputs_of(recipe));
   const WorkerOptions worker = worker_options(recipe);
   if (recipe.embedding.mode == EmbeddingMode::kSynchronous)

@@ -324,7 +324,27 @@ std::vector<HotTable> RecommenderRun::hot_ids(int count) const {
                                "hot " + hot.table + " " + std::to_string(count), kHotIdsSeconds),
                       count));
   }
+  for (int table = 0; table < static_cast<int>(all.size()); ++table) {
+    HotTable& hot = all[static_cast<std::size_t>(table)];
+    for (const HotId& id : hot.rows.ids()) hot.texts.push_back(text_of(table, id.id));
+    if (std::ranges::all_of(hot.texts, &std::string::empty)) hot.texts.clear();
+  }
   return all;
+}
+
+// Features that share a table may each have a text for the same id.
+std::string RecommenderRun::text_of(int table, std::uint64_t id) const {
+  const Preprocessing& preprocessing = *data_.tabular().preprocessing;
+  const WorkerOptions worker = worker_options(*recipe_.recommender);
+  std::vector<std::string> texts;
+  for (std::size_t feature = 0; feature < worker.features.size(); ++feature) {
+    if (worker.features[feature].table != table) continue;
+    const std::optional<std::string> text = preprocessing.vocabulary_text(feature, id);
+    if (text && std::ranges::find(texts, *text) == texts.end()) texts.push_back(*text);
+  }
+  std::string joined;
+  for (const std::string& text : texts) joined += (joined.empty() ? "" : " / ") + text;
+  return joined;
 }
 
 }  // namespace strata

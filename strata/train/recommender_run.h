@@ -61,6 +61,7 @@ class RecommenderRun {
   SampleBatch part_of_mini_batch(std::int64_t samples_seen, int replica) const;
 
   void make_local_rows(const RowsStart& start);
+  std::string text_of(int table, std::uint64_t id) const;  // of a vocabulary; "": a number alone
 
   // A feature that a sample has of another one.
   struct Permuted {

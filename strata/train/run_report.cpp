@@ -131,7 +131,8 @@ std::string staleness_text(const std::vector<StepRecord>& records) {
 }  // namespace
 
 void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
-                      const TrainingResult& result, const TextSample& sample) {
+                      const TrainingResult& result, const TextSample& sample,
+                      const std::vector<std::pair<std::string, std::string>>& origin) {
   const TrainOptions& train = recipe.train;
   ReportInput input{
       .title = model_title(recipe) + ", " +
@@ -154,6 +155,7 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
       .prompt = sample.prompt,
       .sample = sample.text,
       .appendices = {{"Plan", plan_text(run.plan)}, {"Recipe", recipe.text}}};
+  input.facts.insert(input.facts.end(), origin.begin(), origin.end());
   if (recipe.recommender) input.appendices.push_back({"Rows", staleness_text(result.records)});
   if (!result.stopped && result.validation_loss > 0) input.validation_loss = result.validation_loss;
   input.validation_metrics = result.validation_metrics;

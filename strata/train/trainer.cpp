@@ -8,6 +8,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/device/account.h"
+#include "strata/device/block_malloc.h"
 #include "strata/device/device.h"
 #include "strata/nn/initialise.h"
 #include "strata/shard/peer_medium.h"

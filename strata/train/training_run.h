@@ -8,6 +8,7 @@
 #include <atomic>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strata/comm/ranks.h"
@@ -60,7 +61,9 @@ struct TextSample {
   std::string text;
 };
 
+/// `origin`: facts about where the report comes from, which its header has beside those of the run.
 void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
-                      const TrainingResult& result, const TextSample& sample);
+                      const TrainingResult& result, const TextSample& sample,
+                      const std::vector<std::pair<std::string, std::string>>& origin);
 
 }  // namespace strata

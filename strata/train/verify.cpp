@@ -13,6 +13,7 @@
 #include "strata/comm/ranks.h"
 #include "strata/train/recommender_run.h"
 #include "strata/train/run_data.h"
+#include "strata/train/run_options.h"
 #include "strata/train/temporary_disk.h"
 #include "strata/train/trained_model.h"
 #include "strata/train/trainer.h"

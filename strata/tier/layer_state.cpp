@@ -1,0 +1,101 @@
+#include "strata/tier/layer_state.h"
+
+#include <ATen/ops/zeros.h>
+
+#include "strata/device/account.h"
+#include "strata/device/pinned.h"
+
+namespace strata {
+namespace {
+
+FlatBuffer zeroed(std::int64_t numel, at::ScalarType dtype, Device device) {
+  FlatBuffer buffer(numel, dtype, device);
+  buffer.install(at::zeros({numel}, buffer.tensor().options()));
+  return buffer;
+}
+
+// What a device copies from and to beside other work.
+FlatBuffer pinned(std::int64_t numel, at::ScalarType dtype, Device device, MemoryAccount* account) {
+  FlatBuffer buffer(numel, dtype, Device{});
+  const auto bytes = static_cast<std::int64_t>(buffer.tensor().nbytes());
+  buffer.install(pinned_bytes(bytes, device, account).view(dtype));
+  return buffer;
+}
+
+}  // namespace
+
+ShardPlacement shard_placement(const StepPlan& plan, int layer, const LayerLayout& layout,
+                               int shard_rank) {
+  const LayerShards shards = plan.shards()[layer];
+  const TierLayout& tiers = plan.decisions().tiers;
+  const bool at_once = is_updated_at_once(tiers, shards, layer, tied_layers(plan.dataflow()));
+  return {.shard = cut({0, layout.own_numel}, plan.shards().shards)[shard_rank],
+          .whole_weights = !shards.weights && !tiers[layer].fetches_weights(),
+          .whole_gradients = !shards.gradients && !tiers[layer].offloads_gradients(),
+          .gathered_weights = shards.weights,
+          .borrows_gradients = at_once && tiers.gradient_buffers > 0,
+          .tiers = tiers[layer]};
+}
+
+std::vector<FlatBuffer*> LayerState::kept(StateKind kind) {
+  std::vector<FlatBuffer*> buffers;
+  const auto add = [&](FlatBuffer& buffer) {
+    if (buffer.tensor().defined()) buffers.push_back(&buffer);
+  };
+  const bool on_host = placement.tiers.updates_on_host();
+  if (on_host && kind != StateKind::kWeights && kind != StateKind::kGradients) return buffers;
+  switch (kind) {
+    case StateKind::kWeights:
+      if (placement.whole_weights) add(weights);
+      break;
+    case StateKind::kWeightShard:
+      add(weight_shard);
+      break;
+    case StateKind::kGradients:
+      if (placement.whole_gradients || !on_host)
+        add(placement.whole_gradients ? gradients : gradient_shard);
+      break;
+    case StateKind::kGradientShard:
+      break;  // the same as the gradients
+    case StateKind::kOptimizer:
+      add(master);
+      for (FlatBuffer& slot : slots) add(slot);
+      break;
+  }
+  return buffers;
+}
+
+void LayerState::make_buffers(const Stream& compute, MemoryAccount* host) {
+  const Device device = compute.device();
+  const bool on_host = placement.tiers.updates_on_host();
+  const auto shard = [&](StateKind kind, at::ScalarType dtype) {
+    if (placement.on_disk(kind)) return FlatBuffer(placement.shard.size(), dtype, Device{});
+    const bool travels = kind != StateKind::kOptimizer && placement.shard.size() > 0;
+    if (on_host && travels && compute.queue())
+      return pinned(placement.shard.size(), dtype, device, host);
+    const AccountScope account(on_host ? host : current_memory_account(), DeviceKind::kCpu);
+    return zeroed(placement.shard.size(), dtype, on_host ? Device{} : device);
+  };
+  weights = placement.whole_weights ? zeroed(layout->own_numel, placement.dtype, device)
+                                    : FlatBuffer(layout->own_numel, placement.dtype, device);
+  if (!placement.updates_in_weights())
+    weight_shard = shard(StateKind::kWeightShard, placement.dtype);
+  if (!placement.trains) return;
+  gradients = placement.whole_gradients ? zeroed(layout->total_numel, at::kFloat, device)
+                                        : FlatBuffer(layout->total_numel, at::kFloat, device);
+  if (placement.borrows_gradients)
+    gradient_shard = FlatBuffer(placement.shard.size(), at::kFloat, Device{});
+  else if (!placement.updates_from_gradients())
+    gradient_shard = shard(StateKind::kGradientShard, at::kFloat);
+  if (placement.dtype != at::kFloat)
+    master = shard(StateKind::kOptimizer, placement.splits_weights() ? at::kShort : at::kFloat);
+  for (int slot = 0; slot < placement.optimizer_slots; ++slot)
+    slots.push_back(shard(StateKind::kOptimizer, at::kFloat));
+}
+
+at::Tensor LayerState::view_of(const FlatBuffer& flat, std::size_t weight) const {
+  const WeightPlacement& place = layout->placements[weight];
+  return flat.tensor().narrow(0, place.offset, place.numel).view(place.shape);
+}
+
+}  // namespace strata

@@ -1,0 +1,34 @@
+#include "strata/tier/medium.h"
+
+#include "strata/base/errors.h"
+#include "strata/tier/layer_state.h"
+
+namespace strata {
+namespace {
+
+[[noreturn]] void refuse_copy(const LayerState& state) {
+  throw InternalError({.operation = "tier.medium",
+                       .where = "layer " + std::to_string(state.layer),
+                       .what = "a copy of a shard is asked for that lives nowhere else",
+                       .expected = "a shard on the host",
+                       .got = "",
+                       .fix = ""});
+}
+
+}  // namespace
+
+const char* name_of(StateKind kind) {
+  constexpr const char* kNames[kNumStateKinds] = {"weights", "weight shard", "gradients",
+                                                  "gradient shard", "optimizer states"};
+  return kNames[static_cast<int>(kind)];
+}
+
+Event Medium::bring_shard(LayerState& state, StateKind, std::int64_t, const at::Tensor&) {
+  refuse_copy(state);
+}
+
+Event Medium::offload_gradients(LayerState& state, std::int64_t, const at::Tensor&) {
+  refuse_copy(state);
+}
+
+}  // namespace strata

@@ -1,0 +1,133 @@
+#include "strata/train/plan_request.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+
+#include "strata/data/batch.h"
+#include "strata/optim/optimizer.h"
+#include "strata/plan/communicator_bytes.h"
+#include "strata/plan/gpu_costs.h"
+#include "strata/train/countable_sizes.h"
+#include "strata/train/recipe_machine.h"
+#include "strata/train/rows_cost.h"
+#include "strata/train/trained_model.h"
+
+namespace strata {
+namespace {
+
+int as_int(std::int64_t number) { return static_cast<int>(number); }
+
+// Every rank loads the whole mini-batch; where its parts have to be padded, there is a second one beside it.
+std::int64_t loaded_samples(const Recipe& recipe) {
+  const TrainOptions& train = recipe.train;
+  const std::int64_t replicas = recipe.mesh.dp;
+  const std::int64_t count =
+      count_micro_batches(train.mini_batch, as_int(replicas), train.micro_batch);
+  const bool pads = train.mini_batch / replicas < count;
+  return train.mini_batch + (pads ? replicas * count : 0);
+}
+
+// What a rank's attention computes at a time. In fp32 it is another algorithm, without workspaces.
+AttentionShape attention_of(const Recipe& recipe) {
+  if (recipe.recommender || recipe.train.precision == at::kFloat) return {};
+  const DecoderOptions& model = recipe.model;
+  return {.samples = recipe.train.micro_batch,
+          .heads = std::max<std::int64_t>(1, model.heads / recipe.mesh.tp),
+          .tokens = model.context,
+          .head_width = model.head_width > 0 ? model.head_width : model.width / model.heads,
+          .shares_keys = model.kv_heads > 0 && model.kv_heads < model.heads};
+}
+
+// Counted where a whole device is planned, as is the driver's context, and not of a rank's own budget. Where
+// nobody says how many, there is a process a machine.
+std::int64_t communicators_of(const Recipe& recipe, const MachineProfile& machine, int processes) {
+  if (machine.device.kind != MachineKind::kCuda || machine.device.context.count == 0) return 0;
+  const Mesh mesh = recipe.mesh.mesh();
+  const std::int64_t devices = machine.peers.devices;
+  if (processes == 1 && devices > 0) processes = as_int((mesh.size() + devices - 1) / devices);
+  return communicator_bytes(mesh, as_int(recipe.mesh.shard_ranks),
+                            {.processes = processes, .devices = devices});
+}
+
+// Mini-batches are evaluated whole, but for the last one. Without a number of samples both are expected.
+int validation_shapes(const Recipe& recipe) {
+  if (recipe.recommender) return 0;  // scores go to the host one by one
+  const bool validates = !recipe.data.validation.empty() || recipe.data.validation_fraction > 0;
+  const std::int64_t samples = recipe.train.validation_samples, whole = recipe.train.mini_batch;
+  if (!validates) return 0;
+  return samples == 0 ? 2 : (samples >= whole ? 1 : 0) + (samples % whole > 0 ? 1 : 0);
+}
+
+}  // namespace
+
+Sequential model_of(const Recipe& recipe) {
+  if (!recipe.recommender) check_elements(recipe);
+  return training_model(recipe, {as_int(recipe.mesh.tp), recipe.mesh.sequence_parallel});
+}
+
+CostRequest cost_request(const Recipe& recipe, bool keep_intermediates,
+                         const MachineProfile& machine) {
+  return {.batch_inputs = batch_specs(recipe, recipe.train.micro_batch),
+          .samples = (recipe.train.mini_batch + recipe.mesh.dp - 1) / recipe.mesh.dp,
+          .loaded_samples = loaded_samples(recipe),
+          .micro_batch = recipe.train.micro_batch,
+          .optimizer_slots = as_int(
+              static_cast<std::int64_t>(make_optimizer(recipe.optimizer)->slot_names().size())),
+          .precision = recipe.train.precision,
+          .keep_intermediates = keep_intermediates,
+          .flops_per_second = flops_of(machine, recipe.train.precision),
+          .memory_bytes_per_second = memory_rate_of(machine),
+          .counts_passes = machine.device.kind == MachineKind::kCuda};
+}
+
+PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const MachineProfile& given,
+                         int processes) {
+  const TrainOptions& train = recipe.train;
+  const MachineProfile machine = with_device_of(recipe, given);
+  PlanRequest request{
+      .dataflow = model.dataflow(),
+      .costs_none = with_gpu_costs(byte_costs(model, cost_request(recipe, true, machine)), machine,
+                                   attention_of(recipe)),
+      .costs_cheap = with_gpu_costs(byte_costs(model, cost_request(recipe, false, machine)),
+                                    machine, attention_of(recipe)),
+      .shape = {.ranks = as_int(recipe.mesh.pp),
+                .micro_batches = as_int(count_micro_batches(
+                    train.mini_batch, as_int(recipe.mesh.dp), train.micro_batch)),
+                .virtual_stages = as_int(recipe.mesh.virtual_stages)},
+      .schedule = recipe.mesh.schedule,
+      .memory = recipe.memory,
+      .micro_batch = train.micro_batch,
+      .mesh = mesh_request(recipe.mesh),
+      .sample_tokens = sample_tokens(recipe),
+      .updates_at_once = train.clip == 0 && train.precision != at::kHalf,
+      .machine = machine,
+      .updates_measured = false,
+      .recording = train.graph == GraphMode::kOff  ? RecordingPlan::kNever
+                   : train.graph == GraphMode::kOn ? RecordingPlan::kAlways
+                                                   : RecordingPlan::kIfItFits,
+      .validation_shapes = validation_shapes(recipe)};
+  request.costs_none.communicator_bytes = request.costs_cheap.communicator_bytes =
+      communicators_of(recipe, machine, processes);
+  if (recipe.recommender)
+    request.costs_none.rows = request.costs_cheap.rows = estimated_rows(recipe, machine);
+  check_bytes(request.costs_none);
+  if (processes > 1) {
+    request.mesh.rates = kProcessRates;
+    // Processes of one machine read each other's memory unless they are told not to.
+    request.mesh.reads_in_place = std::getenv("STRATA_SOCKETS") == nullptr;
+  }
+  request.mesh.rates = gpu_axis_rates(machine, recipe.mesh.mesh(), request.mesh.rates);
+  request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, request.mesh);
+  return request;
+}
+
+PlanRequest with_convention(PlanRequest request, const ParameterBytes* bytes) {
+  if (bytes == nullptr) return request;
+  request.costs_none = with_parameter_bytes(std::move(request.costs_none), *bytes);
+  request.costs_cheap = with_parameter_bytes(std::move(request.costs_cheap), *bytes);
+  return request;
+}
+
+}  // namespace strata

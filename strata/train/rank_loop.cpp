@@ -1,0 +1,342 @@
+// Every rank runs this loop; what one of them has to know of the others (stop, times, peaks) goes through
+// one small sum a step, so that all take the same turn.
+#include "strata/train/rank_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <optional>
+
+#include "strata/base/errors.h"
+#include "strata/base/measurement.h"
+#include "strata/base/units.h"
+#include "strata/checkpoint/saver.h"
+#include "strata/report/idle.h"
+#include "strata/schedule/trace.h"
+#include "strata/train/abandoned_runs.h"
+#include "strata/train/disk_commit.h"
+#include "strata/train/offload_exchange.h"
+#include "strata/train/run_options.h"
+#include "strata/train/trained_model.h"
+#include "strata/train/trainer.h"
+
+namespace strata {
+namespace {
+
+constexpr std::size_t kKeptSteps = 10;
+
+CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run,
+                                     const RunData& data) {
+  return {.folder = recipe.train.checkpoint_folder,
+          .keep = recipe.train.keep_checkpoints,
+          .model = checkpoint_model(recipe),
+          .tokenizer = recipe.data.tokenizer,
+          .recipe = recipe.text,
+          .texts = data.texts(),
+          .threads_per_rank = run.threads_per_rank};
+}
+
+TrainerOptions options_of(const RunState& state, BatchRows* rows, bool is_root) {
+  TrainerOptions options = trainer_options(state.recipe);
+  options.rows = rows;
+  options.disk.resume = holds_commits(state.request.resume);
+  options.graph.shares_device = state.shares_device;
+  // Pools of recorded steps would not fit. Of a device that ranks share the machine says so itself.
+  const Plan& plan = state.run.plan;
+  if (plan.costs.launch.kernel > 0 && plan.recorded.empty() && !state.shares_device &&
+      options.graph.mode == GraphMode::kAuto)
+    options.graph.mode = GraphMode::kOff;
+  if (is_root)
+    options.graph.say = [](const std::string& text) { std::cerr << "graph: " + text + "\n"; };
+  return options;
+}
+
+// One rank's part of the loop.
+class RankLoop {
+ public:
+  RankLoop(RunState& state, Group& group, MemoryAccount& account)
+      : state_(state),
+        options_(state.recipe.train),
+        group_(group),
+        account_(account),
+        rows_(state.recommender ? state.recommender->rows_of(group.rank()) : nullptr),
+        trainer_(state.run.model, state.run.plan.steps, group,
+                 options_of(state, rows_.get(), group.rank() == 0)),
+        saver_(checkpoint_options(state.recipe, state.run, *state.data), group,
+               group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
+        learning_rate_(state.recipe.learning_rate()) {
+    if (state.request.timeline) trainer_.trace_device(Stream::compute(group.device()));
+    const UnchargedScope nobody;  // on the host: the device has one micro-batch of them at a time
+    validation_ = state_.data->validation();
+  }
+
+  void run() {
+    try {
+      begin();
+      account_.reset_peak();
+      bool stopped = false;
+      while (trainer_.steps_done() < options_.steps && !stopped) stopped = step();
+      finish(stopped);
+    } catch (const std::exception& error) {
+      group_.fail(device_error(error, account_));
+      throw;
+    }
+  }
+
+ private:
+  bool is_root() const { return group_.rank() == 0; }
+
+  void begin() {
+    load();
+    samples_seen_ = begun_at_.samples_seen;
+    if (rows_) rows_->begin(begun_at_.steps_done, samples_seen_);
+  }
+
+  void load() {
+    const TrainingRequest& request = state_.request;
+    if (request.resume.empty()) trainer_.initialise();
+    if (trainer_
+            .resumes_on_disk()) {  // what lies there has changed if this rank was a commit ahead
+      begun_at_ = trainer_.resume();
+      committed_ = begun_at_.steps_done;
+      return;
+    }
+    if (!request.resume.empty())
+      begun_at_ = load_trainer(trainer_, checkpoint_model(state_.recipe), request.resume);
+    if (!request.from.empty())
+      load_weights(trainer_, checkpoint_model(state_.recipe), request.from);
+  }
+
+  // Samples are counted on from the checkpoint, so that a resumed run with another mini-batch goes on
+  // exactly where the last one stopped reading.
+  TrainingPosition position() const { return {trainer_.steps_done(), samples_seen_}; }
+
+  // True when the run shall stop here.
+  bool step() {
+    const auto [step, seen] = position();
+    announce(saver_.poll());
+    group_.barrier();
+    trainer_.trace().clear();
+    const double begin = now_seconds();
+    group_.doing("data loading");
+    const MiniBatch batch =
+        state_.recommender ? state_.recommender->mini_batch(step, seen, group_.rank(), rows_.get())
+                           : state_.data->at(seen);
+    const double learning_rate = learning_rate_.at(step);
+    trainer_.begin_step(batch, learning_rate);
+    samples_seen_ = state_.data->seen_after(seen);
+    tell();  // of the step before, while this one runs
+    untold_ =
+        StepRecord{.step = step + 1, .learning_rate = learning_rate, .samples_seen = samples_seen_};
+    StepRecord& record = *untold_;
+    if (options_.log_lag == 0 || is_read_at_once(record.step)) read_outcome();
+    if (record.step % state_.recipe.memory.disk.commit_every == 0) commit();
+    const bool stop = exchange(record, begin, batch);
+    if (validates_behind(record.step)) validate(record);
+    if (stop) read_outcome();
+    if (is_read_) tell();
+    if (saves_behind(step + 1) && !stop) save();
+    return stop;
+  }
+
+  bool validates_behind(std::int64_t step) const {
+    return options_.validate_every > 0 && step % options_.validate_every == 0 &&
+           step < options_.steps;
+  }
+
+  bool saves_behind(std::int64_t step) const {
+    return options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0 &&
+           step < options_.steps;
+  }
+
+  // What is saved, or measured of the weights, is of a step whose loss is known to be finite.
+  bool is_read_at_once(std::int64_t step) const {
+    return step == options_.steps || validates_behind(step) || saves_behind(step) ||
+           (trainer_.on_disk() && step % state_.recipe.memory.disk.commit_every == 0);
+  }
+
+  // Of the step that is not told yet; waits for the device.
+  void read_outcome() {
+    if (is_read_) return;
+    is_read_ = true;
+    const StepOutcome& outcome = trainer_.end_step();
+    untold_->loss = outcome.loss;
+    untold_->gradient_norm = outcome.gradient_norm;
+    if (!outcome.skipped) require_finite(*untold_);  // else the loss scale has given way
+  }
+
+  void tell() {
+    if (!untold_) return;
+    read_outcome();
+    if (is_root()) {
+      state_.result.records.push_back(*untold_);
+      if (state_.request.on_step) state_.request.on_step(*untold_);
+    }
+    untold_.reset();
+    is_read_ = false;
+  }
+
+  // Every rank's busy time, peak and events; returns whether any process was asked to stop.
+  bool exchange(StepRecord& record, double begin, const MiniBatch& batch) {
+    const int ranks = group_.size(), rank = group_.rank();
+    std::vector<double> numbers(2 * ranks + 2, 0.0);
+    for (const TraceEvent& event : trainer_.trace().events())
+      if (is_work(look_of(event.op).use)) numbers[rank] += event.end_seconds - event.begin_seconds;
+    numbers[ranks + rank] = static_cast<double>(account_.peak_bytes());
+    if (state_.request.stop && *state_.request.stop) numbers[2 * ranks] = 1;
+    if (is_root()) numbers[2 * ranks + 1] = now_seconds() - begin;
+    keep_events(begin);
+    group_.all_reduce(numbers);
+    // Where a plan keeps something on the host, it does on every rank's machine.
+    if (!state_.run.plan.decisions().tiers.layers.empty())
+      record.offload = offload_.of_step(group_, trainer_.offload_use(), trainer_.on_disk());
+    if (state_.recommender) record.embedding = state_.recommender->exchange(rows_.get(), group_);
+    record.step_seconds = numbers[2 * ranks + 1];
+    record.tokens_per_second = static_cast<double>(batch.valid_tokens) / record.step_seconds;
+    double busy = 0;
+    for (int r = 0; r < ranks; ++r) {
+      busy += numbers[r];
+      record.peak_bytes.push_back(static_cast<std::int64_t>(numbers[ranks + r]));
+    }
+    record.bubble = std::max(0.0, 1 - busy / (ranks * record.step_seconds));
+    return numbers[2 * ranks] > 0;
+  }
+
+  void keep_events(double begin) {
+    if (kept_.size() == kKeptSteps) kept_.erase(kept_.begin());
+    kept_.push_back({begin, now_seconds(), {trainer_.trace().events()}, {trainer_.take_lanes()}});
+  }
+
+  void require_finite(const StepRecord& record) const {
+    if (std::isfinite(record.loss) && std::isfinite(record.gradient_norm)) return;
+    const std::string lower = "lower train.optimizer.learning_rate, which is " +
+                              format_double_exactly(learning_rate_.peak);
+    throw UserError({.operation = "train.step",
+                     .where = "step " + std::to_string(record.step),
+                     .what = "the loss or its gradient is no longer finite",
+                     .expected = "finite numbers",
+                     .got = "loss " + format_double(record.loss, 4) + ", gradient norm " +
+                            format_double(record.gradient_norm, 4),
+                     .fix = options_.clip > 0 ? lower : lower + ", or set train.clip=1"});
+  }
+
+  // No more of what lives on disk is on the host at once.
+  void save_layers() {
+    const bool scales = state_.recipe.train.precision == at::kHalf;
+    const bool slots = !make_optimizer(state_.recipe.optimizer)->slot_names().empty();
+    std::vector<CheckpointSaver::PartKinds> parts;
+    for (const int layer : trainer_.layers()) {
+      const bool weights = state_.run.model.layout(layer).own_numel > 0;
+      parts.push_back({.weights = weights, .slots = (weights && slots) || (scales && layer == 0)});
+    }
+    saver_.save_parts(position(), parts, [&](int part) {
+      const int layer = trainer_.layers()[static_cast<std::size_t>(part)];
+      return CheckpointSaver::Part{trainer_.owned_weights(layer), trainer_.owned_slots(layer)};
+    });
+  }
+
+  // Goes on in the background, too: while the next step computes.
+  void commit() {
+    if (!trainer_.on_disk() || committed_ == trainer_.steps_done()) return;
+    committed_ = trainer_.steps_done();
+    trainer_.commit({.position = position(),
+                     .recipe = state_.recipe.text,
+                     .decisions = decisions_text(state_.run.plan)});
+  }
+
+  void validate(StepRecord& record) {
+    if (!state_.data->evaluates()) return;
+    if (!state_.recommender) {
+      record.validation_loss = trainer_.evaluate(validation_);
+      return;
+    }
+    group_.doing("validation");
+    Evaluation found = state_.recommender->evaluate(trainer_, rows_.get(), group_);
+    record.validation_loss = found.loss;
+    record.validation_metrics = std::move(found.metrics);
+  }
+
+  // Goes on in the background; the step after next finds it complete.
+  void save() {
+    group_.doing("checkpoint");
+    // The one before is complete first: whoever keeps rows keeps those of two versions, and one of them has to be
+    // that of a checkpoint which a run can resume at.
+    announce(saver_.wait());
+    if (rows_) rows_->save(trainer_.steps_done());
+    if (state_.recommender) group_.barrier();  // a checkpoint is complete with its rows alone
+    if (trainer_.on_disk()) return save_layers();
+    saver_.save(position(), trainer_.owned_weights(), trainer_.owned_slots());
+  }
+
+  // What the request asks of a recommender that is trained.
+  void find_out(const StepRecord& validated) {
+    if (!state_.recommender) return;
+    RecommenderFindings findings{
+        .steps = trainer_.steps_done(),
+        .evaluation = {validated.validation_loss.value_or(0), validated.validation_metrics}};
+    if (state_.request.importance) {
+      group_.doing("feature importance");
+      findings.importance = state_.recommender->importance(trainer_, rows_.get(), group_);
+    }
+    if (state_.request.hot_ids > 0) {
+      if (rows_) rows_->await(trainer_.steps_done());
+      group_.barrier();
+      if (is_root()) findings.hot = state_.recommender->hot_ids(state_.request.hot_ids);
+    }
+    if (is_root()) state_.result.findings = std::move(findings);
+  }
+
+  void announce(const std::string& folder) {
+    if (!is_root() || folder.empty()) return;
+    state_.result.checkpoint = folder;
+    if (state_.recommender) forget_runs(options_.checkpoint_folder);
+    if (state_.request.on_checkpoint) state_.request.on_checkpoint(folder);
+  }
+
+  void finish(bool stopped) {
+    if (trainer_.steps_done() > begun_at_.steps_done) commit();
+    if (!options_.checkpoint_folder.empty()) save();
+    StepRecord last;
+    if (!stopped) {
+      validate(last);
+      find_out(last);
+    }
+    announce(saver_.wait());
+    trainer_.await_commit();
+    gather_steps(group_, kept_);
+    std::vector<LayerSeconds> layers =
+        gather_layer_seconds(group_, trainer_.layer_times(), state_.run.model.num_layers());
+    if (!is_root()) return;
+    state_.result.last_steps = std::move(kept_);
+    state_.result.layers = std::move(layers);
+    state_.result.stopped = stopped;
+    state_.result.on_disk = trainer_.on_disk();
+    state_.result.validation_loss = last.validation_loss.value_or(0);
+    state_.result.validation_metrics = std::move(last.validation_metrics);
+  }
+
+  RunState& state_;
+  const TrainOptions& options_;
+  Group& group_;
+  MemoryAccount& account_;
+  std::unique_ptr<EmbeddedRows> rows_;  // null: this rank reads none
+  Trainer trainer_;
+  CheckpointSaver saver_;
+  OffloadExchange offload_;
+  TrainingPosition begun_at_;
+  std::int64_t committed_ = -1;  // the last step, to the disk
+  std::int64_t samples_seen_ = 0;
+  LearningRateSchedule learning_rate_;
+  std::vector<MiniBatch> validation_;
+  std::vector<MeasuredStep> kept_;    // of this rank alone, until they are gathered
+  std::optional<StepRecord> untold_;  // of the last step
+  bool is_read_ = false;              // its loss
+};
+
+}  // namespace
+
+void run_rank(RunState& state, Group& group, MemoryAccount& account) {
+  RankLoop(state, group, account).run();
+}
+
+}  // namespace strata
