@@ -64,8 +64,9 @@ endif()
 # No contraction, as on the host: kernels write fma where they mean it. Constexpr functions are the device's, too.
 # Warnings are errors where sources are checked, not where they are used, with whatever compiler is there. -Werror
 # reaches the host compiler as well: clang counts CUDA's headers among the source (functions that it doesn't use),
-# and nvcc hands it designated initialisers in an older form.
-set(strict "-Werror all-warnings")
+# and nvcc hands it designated initialisers in an older form. A kernel whose values don't fit its registers is an
+# error, too: it would be slow, and only a GPU's profiler would say so.
+set(strict "-Werror all-warnings -Xptxas=--warn-on-spills,--warn-on-local-memory-usage")
 if(STRATA_CUDA)
   set(strict "")
 endif()

@@ -241,6 +241,12 @@ std::string print(const std::vector<Row>& rows) {
 
 }  // namespace
 
+std::vector<std::string> OptionSet::paths() const {
+  std::vector<std::string> all;
+  for (const Field& field : fields_) all.push_back(field.path);
+  return all;
+}
+
 // A list's fields follow as a section of their own: "data.numeric[]".
 std::string OptionSet::to_table() const {
   std::vector<Field> fields;

@@ -145,6 +145,7 @@ class OptionSet {
 
   bool is_given(const std::string& path) const;      ///< set by a recipe or --set, not defaulted
   std::string where(const std::string& path) const;  ///< "recipe.yaml:3:9", "--set", "default"
+  std::vector<std::string> paths() const;            ///< of all fields, as they were added
   std::string to_yaml() const;   ///< every field with its effective value; load_yaml reads it back
   std::string to_table() const;  ///< one line a field: path, default, unit, sentence
 

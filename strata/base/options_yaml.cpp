@@ -13,6 +13,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/options.h"
 #include "strata/base/user_text.h"
+#include "strata/base/yaml_text.h"
 
 namespace strata {
 namespace {
@@ -260,29 +261,6 @@ YAML::Node OptionSet::write_node(const Target& target) {
   }
   return node;
 }
-
-namespace {
-
-YAML::Node flowing(const YAML::Node& node) {
-  YAML::Node copy = YAML::Clone(node);
-  const auto set_style = [](const auto& self, YAML::Node part) -> void {
-    if (!part.IsSequence() && !part.IsMap()) return;
-    part.SetStyle(YAML::EmitterStyle::Flow);
-    for (auto entry : part) self(self, part.IsMap() ? entry.second : YAML::Node(entry));
-  };
-  set_style(set_style, copy);
-  return copy;
-}
-
-std::string in_one_line(const YAML::Node& node) {
-  YAML::Emitter emitter;
-  emitter << flowing(node);
-  std::string text = emitter.c_str();
-  std::erase(text, '\n');  // the emitter breaks long lines
-  return text;
-}
-
-}  // namespace
 
 std::string OptionSet::write_yaml(const Target& target) { return in_one_line(write_node(target)); }
 
