@@ -20,15 +20,20 @@ struct BlockSquares {
       const std::int64_t begin = flat_block(block.index(), thread) * kFlatBlock;
       const std::int64_t end = simt::least(begin + kFlatBlock, n);
       double own[kOwn] = {0, 0, 0, 0};
-      STRATA_UNROLL_4
-      for (std::int64_t i = begin + thread % kTogether * kOwn; i < end; i += kSums) {
-        const auto values = simt::load<kOwn>(x + i, end - i);
+      const auto add = [&](std::int64_t i, auto left) {
+        const auto values = simt::load<kOwn>(x + i, left);
         STRATA_UNROLL
         for (int k = 0; k < kOwn; ++k) {
           const double value = values[k];
           own[k] = simt::fma(value, value, own[k]);
         }
+      };
+      std::int64_t i = begin + thread % kTogether * kOwn;
+      if (simt::lie_whole(x)) {
+        STRATA_UNROLL_4
+        for (; i + kOwn <= end; i += kSums) add(i, simt::Whole(end - i));
       }
+      for (; i < end; i += kSums) add(i, end - i);
       STRATA_UNROLL
       for (int k = 0; k < kOwn; ++k) shared.sums[thread][k] = own[k];
     });

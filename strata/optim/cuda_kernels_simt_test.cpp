@@ -168,6 +168,9 @@ TEST_F(CudaOptim, ConstantsOfAStepAreTheHosts) {
     }
 }
 
+// Which array of an update begins an element behind a border of 16 bytes.
+enum class Off { kNone, kWeights, kGradients, kFirst, kSecond, kRounded, kHigh, kLow, kAll };
+
 // Arrays of an update, on the machine and on the host.
 struct Arrays {
   enum class Weights { kFp32, kBf16Copy, kFp16Copy, kSplit };
@@ -176,20 +179,33 @@ struct Arrays {
   std::vector<std::uint16_t> high, low;
   SimtVector<std::uint16_t> device_high, device_low;
   Weights kind;
+  Off off;
 
-  Arrays(const std::vector<float>& values, SimtArray gradient, SimtArray slot, Weights kind_of,
-         std::int64_t offset)
-      : weights(SimtArray::of(Element::kFp32, values, offset)),
-        gradients(std::move(gradient)),
-        first(std::move(slot)),
-        second(SimtArray::of(Element::kFp32, first.floats(), offset)),
+  Arrays(const std::vector<float>& values, const SimtArray& gradient,
+         const std::vector<float>& slot, Weights kind_of, Off off_border)
+      : weights(SimtArray::of(Element::kFp32, values, offset(off_border, Off::kWeights))),
+        gradients(SimtArray::of(gradient.element(), gradient.floats(),
+                                offset(off_border, Off::kGradients))),
+        first(SimtArray::of(Element::kFp32, slot, offset(off_border, Off::kFirst))),
+        second(SimtArray::of(Element::kFp32, slot, offset(off_border, Off::kSecond))),
         rounded(SimtArray::poisoned(kind_of == Weights::kFp16Copy ? Element::kFp16 : Element::kBf16,
-                                    weights.size(), offset)),
+                                    weights.size(), offset(off_border, Off::kRounded))),
         high(values.size()),
         low(values.size()),
-        device_high(split(values, high, low)),
-        device_low(low),
-        kind(kind_of) {}
+        device_high(behind(split(values, high, low), offset(off_border, Off::kHigh))),
+        device_low(behind(low, offset(off_border, Off::kLow))),
+        kind(kind_of),
+        off(off_border) {}
+
+  static std::int64_t offset(Off off, Off array) { return off == array || off == Off::kAll; }
+  static std::vector<std::uint16_t> behind(std::vector<std::uint16_t> values, std::int64_t others) {
+    values.insert(values.begin(), static_cast<std::size_t>(others), 0);
+    return values;
+  }
+  std::uint16_t found_high(std::int64_t i) const {
+    return device_high[offset(off, Off::kHigh) + i];
+  }
+  std::uint16_t found_low(std::int64_t i) const { return device_low[offset(off, Off::kLow) + i]; }
 
   static std::vector<std::uint16_t> split(const std::vector<float>& values,
                                           std::vector<std::uint16_t>& high,
@@ -205,7 +221,8 @@ struct Arrays {
     arrays.slots[0] = first.device_floats();
     arrays.slots[1] = second.device_floats();
     if (kind == Weights::kSplit) {
-      arrays.split = {device_high.device(), device_low.device()};
+      arrays.split = {device_high.device() + offset(off, Off::kHigh),
+                      device_low.device() + offset(off, Off::kLow)};
     } else {
       arrays.weights = weights.device_floats();
     }
@@ -246,19 +263,17 @@ TEST_F(CudaOptim, UpdatesHaveTheHostsBits) {
         for (const Weights kind :
              {Weights::kFp32, Weights::kBf16Copy, Weights::kFp16Copy, Weights::kSplit})
           for (const std::int64_t n : {1, 4, 6, 1025})
-            for (const std::int64_t offset : {0, 1}) {
+            for (int array = 0; array <= static_cast<int>(Off::kAll); ++array) {
+              const Off off{array};
               SCOPED_TRACE(testing::Message()
                            << "rule " << int(rule) << ", gradient " << int(element) << ", weights "
-                           << int(kind) << ", n " << n << ", offset " << offset);
+                           << int(kind) << ", n " << n << ", off a border " << array);
               std::vector<float> values = random(Element::kFp32, n).floats();
               if (n > 5) values[5] = NAN;
               std::vector<float> slot = random(Element::kFp32, n).floats();
               for (float& value : slot) value = std::abs(value);
               const SimtArray gradient = random(element, n, 0.1f);
-              const auto fresh = [&] {
-                return Arrays(values, SimtArray::of(element, gradient.floats(), offset),
-                              SimtArray::of(Element::kFp32, slot, offset), kind, offset);
-              };
+              const auto fresh = [&] { return Arrays(values, gradient, slot, kind, off); };
               Arrays found = fresh(), right = fresh();
               const kernels::UpdateStep step = update_step(options_of(rule), 3, 0.01, 0.5);
               SimtVector<kernels::UpdateStep> on_machine(1, step);
@@ -271,8 +286,8 @@ TEST_F(CudaOptim, UpdatesHaveTheHostsBits) {
                    {&Arrays::weights, &Arrays::first, &Arrays::second, &Arrays::rounded})
                 ASSERT_TRUE(same_bits(found.*array, right.*array));
               for (std::int64_t i = 0; i < n; ++i) {
-                ASSERT_EQ(found.device_high[i], right.high[i]);
-                ASSERT_EQ(found.device_low[i], right.low[i]);
+                ASSERT_EQ(found.found_high(i), right.high[i]);
+                ASSERT_EQ(found.found_low(i), right.low[i]);
               }
               ASSERT_TRUE(same_bits(found.gradients, gradient));
             }
@@ -283,8 +298,7 @@ TEST_F(CudaOptim, ASkippedUpdateChangesNothing) {
   SimtArray gradient = random(Element::kFp32, 10), slot = random(Element::kFp32, 10);
   const std::vector<float> values = random(Element::kFp32, 10).floats();
   const auto fresh = [&] {
-    return Arrays(values, SimtArray::of(Element::kFp32, gradient.floats()),
-                  SimtArray::of(Element::kFp32, slot.floats()), Arrays::Weights::kBf16Copy, 0);
+    return Arrays(values, gradient, slot.floats(), Arrays::Weights::kBf16Copy, Off::kNone);
   };
   Arrays found = fresh(), before = fresh();
   SimtVector<kernels::UpdateStep> step(1, update_step(OptimizerOptions{}, 3, 0.01));

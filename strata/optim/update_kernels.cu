@@ -46,65 +46,37 @@ STRATA_DEVICE float updated(const UpdateStep& s, bool decayed, float w, float g,
   return w - s.size * g / (sqrtf(first) + s.epsilon);
 }
 
-struct Halves {
-  std::uint16_t at[kOwn];
-};
-
-STRATA_DEVICE Halves load_halves(const std::uint16_t* from, std::int64_t left) {
-  Halves halves;
-  if (simt::is_whole<std::uint16_t, kOwn>(from, left)) {
-    const auto packed = *reinterpret_cast<const simt::Packed<std::uint16_t, kOwn>*>(from);
-    STRATA_UNROLL
-    for (int k = 0; k < kOwn; ++k) halves.at[k] = packed.at[k];
-    return halves;
-  }
-  STRATA_UNROLL
-  for (int k = 0; k < kOwn; ++k) halves.at[k] = k < left ? from[k] : std::uint16_t{0};
-  return halves;
-}
-
-STRATA_DEVICE void store_halves(const Halves& halves, std::uint16_t* to, std::int64_t left) {
-  if (simt::is_whole<std::uint16_t, kOwn>(to, left)) {
-    simt::Packed<std::uint16_t, kOwn> packed;
-    STRATA_UNROLL
-    for (int k = 0; k < kOwn; ++k) packed.at[k] = halves.at[k];
-    *reinterpret_cast<simt::Packed<std::uint16_t, kOwn>*>(to) = packed;
-    return;
-  }
-  STRATA_UNROLL
-  for (int k = 0; k < kOwn; ++k)
-    if (k < left) to[k] = halves.at[k];
-}
-
-STRATA_DEVICE Vector join(const SplitWeights& split, std::int64_t i, std::int64_t left) {
-  const Halves high = load_halves(split.high + i, left), low = load_halves(split.low + i, left);
+template <typename Left>
+STRATA_DEVICE Vector join(const SplitWeights& split, std::int64_t i, Left left) {
+  const auto high = simt::fetch<kOwn>(split.high + i, left);
+  const auto low = simt::fetch<kOwn>(split.low + i, left);
   return simt::floats<kOwn>([&](int k) {
-    const std::uint32_t lower = low.at[k], upper = std::uint32_t{high.at[k]} - (lower >> 15);
+    const std::uint32_t lower = low.get(k), upper = std::uint32_t{high.get(k)} - (lower >> 15);
     return bits_as<float>(upper << 16 | lower);
   });
 }
 
-STRATA_DEVICE void cut(const Vector& w, const SplitWeights& split, std::int64_t i,
-                       std::int64_t left) {
-  Halves high, low;
-  STRATA_UNROLL
-  for (int k = 0; k < kOwn; ++k) {
-    const auto bits = bits_as<std::uint32_t>(w[k]);
-    high.at[k] = static_cast<std::uint16_t>((bits + 0x8000u) >> 16);
-    low.at[k] = static_cast<std::uint16_t>(bits);
-  }
-  store_halves(high, split.high + i, left);
-  store_halves(low, split.low + i, left);
+template <typename Left>
+STRATA_DEVICE void cut(const Vector& w, const SplitWeights& split, std::int64_t i, Left left) {
+  const auto high = simt::packed<std::uint16_t, kOwn>([&](int k) {
+    return static_cast<std::uint16_t>((bits_as<std::uint32_t>(w[k]) + 0x8000u) >> 16);
+  });
+  const auto low = simt::packed<std::uint16_t, kOwn>(
+      [&](int k) { return static_cast<std::uint16_t>(bits_as<std::uint32_t>(w[k])); });
+  simt::put(high, split.high + i, left);
+  simt::put(low, split.low + i, left);
 }
 
-STRATA_DEVICE Vector load_as(Element element, const void* from, std::int64_t i, std::int64_t left) {
+template <typename Left>
+STRATA_DEVICE Vector load_as(Element element, const void* from, std::int64_t i, Left left) {
   if (element == Element::kFp32) return load<kOwn>(static_cast<const float*>(from) + i, left);
   if (element == Element::kBf16) return load<kOwn>(static_cast<const Bf16*>(from) + i, left);
   return load<kOwn>(static_cast<const Fp16*>(from) + i, left);
 }
 
+template <typename Left>
 STRATA_DEVICE void store_half_as(Element element, const Vector& x, void* to, std::int64_t i,
-                                 std::int64_t left) {
+                                 Left left) {
   if (element == Element::kBf16) {
     store(x, static_cast<Bf16*>(to) + i, left);
   } else {
@@ -123,11 +95,22 @@ struct Update {
   STRATA_DEVICE void operator()(simt::Block<kThreads>& block) const {
     block.each([&](int thread) {
       const std::int64_t i = (block.index() * kThreads + thread) * kOwn;
-      if (i < n && scalars->skip == 0) update(i, n - i);
+      if (i >= n || scalars->skip != 0) return;
+      lie_whole() && n - i >= kOwn ? update(i, simt::Whole(n - i)) : update(i, n - i);
     });
   }
 
-  STRATA_DEVICE void update(std::int64_t i, std::int64_t left) const {
+  STRATA_DEVICE bool lie_whole() const {
+    bool whole = simt::lie_whole(arrays.weights, arrays.split.high, arrays.split.low,
+                                 static_cast<const char*>(arrays.gradients),
+                                 static_cast<const char*>(arrays.rounded));
+    STRATA_UNROLL
+    for (int slot = 0; slot < kSlots; ++slot) whole = whole && simt::lie_whole(arrays.slots[slot]);
+    return whole;
+  }
+
+  template <typename Left>
+  STRATA_DEVICE void update(std::int64_t i, Left left) const {
     const UpdateStep s = *step;
     const Vector gradient = load_as(arrays.gradient_element, arrays.gradients, i, left);
     Vector w =

@@ -29,6 +29,7 @@ class PeerMedium final : public Medium {
   Event offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) override {
     return below_->offload_gradients(state, begin, from);
   }
+  void end_offload() override { below_->end_offload(); }
   Event written(LayerState& state, StateKind kind, const Event& event) override {
     return below_->written(state, kind, event);
   }
