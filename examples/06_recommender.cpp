@@ -7,6 +7,7 @@
 //   equal
 #include <cstdio>
 
+#include "strata/train/run_options.h"
 #include "strata/train/training_run.h"
 
 using namespace strata;

@@ -7,8 +7,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
@@ -56,6 +60,29 @@ CLI::Validator at_least(double least) {
           ""};
 }
 
+CLI::Validator between(double least, double most) {
+  return {[=](std::string& text) {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most)
+              return std::string();
+            return "expected a number from " + format_double(least, 0) + " to " +
+                   format_double(most, 0) + ", got " + text;
+          },
+          ""};
+}
+
+CLI::Validator seed_number() {
+  return {[](std::string& text) {
+            std::uint64_t seed = 0;
+            const char* const end = text.data() + text.size();
+            const auto [rest, error] = std::from_chars(text.data(), end, seed);
+            if (error == std::errc() && rest == end) return std::string();
+            return "expected a whole number from 0 to " +
+                   std::to_string(std::numeric_limits<std::uint64_t>::max()) + ", got " + text;
+          },
+          ""};
+}
+
 void require_writable_folder(const std::string& path, const std::string& field) {
   namespace fs = std::filesystem;
   std::error_code none;
@@ -72,22 +99,29 @@ void require_writable_folder(const std::string& path, const std::string& field) 
 void RecipeArguments::add_to(CLI::App& verb) {
   verb.add_option("recipe", path, "YAML file that describes the run")->required();
   verb.add_option("--set", overrides, "override a field: --set train.steps=10")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->type_name("FIELD=VALUE");
+}
+
+std::string RecipeArguments::text() const {
+  std::string text = path;
+  for (const std::string& override : overrides) text += " --set " + shell_text({override});
+  return text;
 }
 
 void TrainArguments::add_to(CLI::App& verb) {
   recipe.add_to(verb);
-  const auto path = [&](const char* name, std::string& value, const char* help) {
-    verb.add_option(name, value, help)->check(refuse_empty_path);
+  const auto path = [&](const char* name, const char* what, std::string& value, const char* help) {
+    verb.add_option(name, value, help)->check(refuse_empty_path)->type_name(what);
   };
-  path("--resume", resume,
+  path("--resume", "CHECKPOINT", resume,
        "go on from this checkpoint, on any mesh, or from the folder of memory.disk.path");
-  path("--from", from,
+  path("--from", "FOLDER", from,
        "take model and first weights from this Hugging Face folder or checkpoint; with --resume "
        "the model alone");
-  path("--metrics", metrics, "write a JSON object a step to this file");
-  path("--trace", trace, "write a Chrome trace of the last steps");
-  path("--report", report, "write a self-contained HTML report");
+  path("--metrics", "FILE", metrics, "write a JSON object a step to this file");
+  path("--trace", "FILE", trace, "write a Chrome trace of the last steps");
+  path("--report", "FILE", report, "write a self-contained HTML report");
   verb.add_flag("--importance", importance,
                 "of a recommender: measure what each feature carries, on the validation samples");
 }
@@ -138,6 +172,12 @@ std::string shell_text(const std::vector<std::string>& words) {
     text += '\'';
   }
   return text;
+}
+
+std::string command_text(const std::vector<std::string>& verb) {
+  const char* launcher = std::getenv(kLauncherVariable);
+  return shell_text({program_invocation_name}) + (launcher ? std::string(" ") + launcher : "") +
+         ' ' + shell_text(verb);
 }
 
 }  // namespace strata

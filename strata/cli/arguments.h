@@ -18,8 +18,12 @@ inline const CLI::Validator refuse_empty_path(
     [](const std::string& path) { return path.empty() ? std::string("the path is empty") : ""; },
     "");
 
-/// For numbers of `least` or more.
+/// For numbers of `least` or more, and from `least` to `most`. They say nothing in help: sentences do.
 CLI::Validator at_least(double least);
+CLI::Validator between(double least, double most);
+
+/// For seeds: CLI11 would take -1 for the largest.
+CLI::Validator seed_number();
 
 /// Refuses a folder that cannot be made or written to; makes none. `field` names it in errors.
 void require_writable_folder(const std::string& path, const std::string& field);
@@ -30,6 +34,7 @@ struct RecipeArguments {
   std::vector<std::string> overrides;
 
   void add_to(CLI::App& verb);
+  std::string text() const;  ///< "recipes/tiny.yaml --set train.steps=10"
   /// `defaults`: what holds unless the recipe says otherwise.
   Recipe load(const Recipe& defaults = {}) const { return load_recipe(path, overrides, defaults); }
 };
@@ -54,5 +59,12 @@ TrainArguments parse_train_command(const std::vector<std::string>& command);
 
 /// Words as a shell reads them.
 std::string shell_text(const std::vector<std::string>& words);
+
+/// What stands between the program and a verb where `strata launch` has started this process: "launch -n 4".
+inline constexpr const char* kLauncherVariable = "STRATA_LAUNCHER";
+
+/// The command that starts this program with another verb and its words as it was started itself: with its
+/// launcher, if it has one.
+std::string command_text(const std::vector<std::string>& verb);
 
 }  // namespace strata

@@ -10,14 +10,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <iostream>
-#include <sstream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
+#include "strata/cli/help.h"
 #include "strata/cli/said_once.h"
 #include "strata/cli/verbs.h"
+#include "strata/cli/version.h"
+#include "strata/plan/machine_profile.h"
 #include "strata/train/recipe.h"
 
 namespace strata {
@@ -54,25 +57,24 @@ void open_closed_streams() {
     if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) < 0) return;
 }
 
+std::string machine_fields_table() {
+  MachineProfile machine;
+  OptionSet set;
+  describe(set, machine);
+  return set.to_table();
+}
+
 void add_options_verb(CLI::App& app) {
-  app.add_subcommand("options", "list every field of a recipe with default, unit and meaning")
-      ->callback([] { std::cout << recipe_options_table(); });
+  app.add_subcommand("options", "list every field of a recipe and of a machine's file")
+      ->callback([] {
+        std::cout << recipe_options_table() << "\nOf a machine's file (plan --machine FILE):\n\n"
+                  << machine_fields_table();
+      });
 }
 
 int fail(const std::exception& error) {
   say_once(to_error(error).what());
   return exit_code(error);
-}
-
-// The recipe's field that an option is most likely meant to be; "" if none is near.
-std::string nearest_field(const std::string& name) {
-  std::istringstream table(recipe_options_table());
-  std::vector<std::string> fields;
-  for (std::string line; std::getline(table, line);) {
-    const std::string first = line.substr(0, line.find(' '));
-    if (first.find('.') != std::string::npos) fields.push_back(first);
-  }
-  return nearest_path(name, fields);
 }
 
 // Fields of a recipe are no options of their own: `--steps 10` is `--set train.steps=10`.
@@ -85,7 +87,8 @@ std::string fix_of_extra(const CLI::App& verb, const std::string& extra) {
     for (const std::string& known : option->get_lnames()) options.push_back(known);
   const std::string option = nearest_name(name, options);
   if (!option.empty()) return "did you mean '--" + option + "'?";
-  const std::string field = verb.get_option_no_throw("--set") ? nearest_field(name) : "";
+  const std::string field =
+      verb.get_option_no_throw("--set") ? nearest_path(name, recipe_fields()) : "";
   return field.empty() ? otherwise
                        : "write --set " + field + "=VALUE, as for every field of a recipe";
 }
@@ -130,7 +133,9 @@ std::vector<std::string> arguments_of(int argc, char** argv) {
 
 int run_verb(int argc, char** argv) {
   CLI::App app("Trains models that are too large for one device.", "strata");
-  app.set_version_flag("--version", "strata " STRATA_VERSION);
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_help_flag("-h,--help", "print this");
+  app.set_version_flag("--version", std::string("strata ") + kVersion, "print the version");
   app.require_subcommand(1);
   add_plan_verb(app);
   add_train_verb(app);
@@ -143,13 +148,14 @@ int run_verb(int argc, char** argv) {
   add_convert_verb(app);
   add_embed_server_verb(app);
   add_row_verb(app);
+  for (CLI::App* verb : app.get_subcommands(nullptr)) verb->group("Verbs");
   std::vector<std::string> arguments = arguments_of(argc, argv);
   if (arguments.empty()) {
     std::cout << app.help();
     require_output();
     return 0;
   }
-  if (!arguments.empty() && !arguments.back().starts_with("-")) require_verb(app, arguments.back());
+  if (!arguments.back().starts_with("-")) require_verb(app, arguments.back());
   try {
     app.parse(std::move(arguments));
     require_output();

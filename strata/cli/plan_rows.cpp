@@ -20,22 +20,22 @@ namespace {
 // Powers of 1000, as memory and networks of machines are sold.
 std::string decimal_bytes(double bytes) { return format_count(bytes) + "B"; }
 
+// The help lists the names behind its words.
 template <typename E>
 CLI::Option* add_named(CLI::App& verb, const std::string& flag, E& target,
                        std::initializer_list<E> values, const std::string& help) {
+  std::string names;
+  for (const E value : values) names += (names.empty() ? "" : ", ") + std::string(name_of(value));
   return verb
       .add_option_function<std::string>(
           flag,
-          [&target, all = named(values)](const std::string& name) {
+          [&target, flag, names, all = named(values)](const std::string& name) {
             for (const auto& [known, value] : all)
-              if (known == name) target = value;
+              if (known == name) return void(target = value);
+            throw CLI::ValidationError(flag, "expected one of " + names + ", got " + name);
           },
-          help)
-      ->check(CLI::IsMember([&] {
-        std::vector<std::string> names;
-        for (const E value : values) names.emplace_back(name_of(value));
-        return names;
-      }()))
+          help + ": " + names)
+      ->type_name("NAME")
       ->default_str(name_of(target));
 }
 
@@ -75,11 +75,17 @@ double rows_that_fit(const TablesPlan& plan, const RowLayout& layout) {
 }  // namespace
 
 CLI::Option* RowsArguments::add_to(CLI::App& verb) {
-  CLI::Option* given = verb.add_option(
-      "--rows", rows,
-      "no recipe: servers for a table of so many rows of embeddings, such as 6.25T");
-  const auto with_rows = [&](CLI::Option* option) { option->needs(given)->capture_default_str(); };
-  with_rows(verb.add_option("--width", width, "with --rows: elements of a row"));
+  CLI::Option* given =
+      verb.add_option("--rows", rows,
+                      "no recipe: servers for a table of so many rows of embeddings, such as 6.25T")
+          ->type_name("COUNT");
+  const auto with_rows = [&](CLI::Option* option) { option->needs(given); };
+  const auto add = [&](const char* name, const char* what, auto& target, const std::string& help) {
+    with_rows(verb.add_option(name, target, "with --rows: " + help)
+                  ->type_name(what)
+                  ->capture_default_str());
+  };
+  add("--width", "COUNT", width, "elements of a row");
   with_rows(add_named(verb, "--row-precision", precision,
                       {RowPrecision::kFp32, RowPrecision::kFp16, RowPrecision::kInt8},
                       "with --rows: of the elements"));
@@ -88,20 +94,17 @@ CLI::Option* RowsArguments::add_to(CLI::App& verb) {
                        RowOptimizerKind::kAdagrad, RowOptimizerKind::kRowWiseAdagrad,
                        RowOptimizerKind::kAdam, RowOptimizerKind::kAdamW, RowOptimizerKind::kFtrl},
                       "with --rows: whose states lie beside them"));
-  with_rows(verb.add_option("--server-memory", server_memory, "with --rows: of a server"));
-  with_rows(verb.add_option("--fill", fill, "with --rows: share of that memory for rows"));
-  with_rows(verb.add_option("--samples", samples,
-                            "with --rows: that are trained a second, such as 1.91M: the network"));
-  with_rows(verb.add_option("--ids", ids, "with --rows: of a sample"));
-  with_rows(verb.add_option("--distinct", distinct,
-                            "with --rows: share of a batch's ids that differ from one another"));
-  with_rows(verb.add_option("--batch", batch, "with --rows: samples of a rank's step"));
+  add("--server-memory", "BYTES", server_memory, "of a server");
+  add("--fill", "SHARE", fill, "of that memory, for rows");
+  add("--samples", "COUNT", samples, "that are trained a second, such as 1.91M: the network");
+  add("--ids", "COUNT", ids, "of a sample");
+  add("--distinct", "SHARE", distinct, "of a batch's ids, those that differ from one another");
+  add("--batch", "COUNT", batch, "samples of a rank's step");
   with_rows(add_named(verb, "--wire", wire,
                       {WirePrecision::kFp32, WirePrecision::kFp16, WirePrecision::kScaledFp16,
                        WirePrecision::kScaledInt8},
                       "with --rows: of rows and gradients on their way"));
-  with_rows(verb.add_option("--disk-rate", disk,
-                            "with --rows: bytes a second that a server writes snapshots with"));
+  add("--disk-rate", "BYTES", disk, "a second, that a server writes snapshots with");
   return given;
 }
 

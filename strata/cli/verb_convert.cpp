@@ -121,7 +121,8 @@ void add_convert_verb(CLI::App& app) {
       ->check(refuse_empty_path);
   verb->add_option("--set", arguments->overrides,
                    "set a field of the data, such as data.format=criteo or data.header=false")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->type_name("FIELD=VALUE");
   verb->add_flag("--validation", arguments->validation, "of a recipe: the samples to validate on");
   verb->callback([arguments] { run_convert(*arguments); });
 }

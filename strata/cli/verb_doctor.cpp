@@ -13,8 +13,11 @@
 #include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
 #include "strata/comm/library_environment.h"
+#include "strata/device/block_malloc.h"
 #include "strata/device/determinism.h"
 #include "strata/device/device.h"
+#include "strata/device/fast_products.h"
+#include "strata/nn/host/sgemm.h"
 #include "strata/pipeline/device_rates.h"
 #include "strata/pipeline/machine_rates.h"
 #include "strata/pipeline/processor.h"
@@ -35,6 +38,13 @@ std::string instruction_sets() {
   if (__builtin_cpu_supports("avx512f")) sets += "avx512f ";
   if (__builtin_cpu_supports("avx512bf16")) sets += "avx512bf16 ";
   return sets.empty() ? "baseline only" : sets;
+}
+
+// Where MKL leaves instructions unused and nothing else is there.
+std::string fp32_advice() {
+  if (!mkl_leaves_avx512() || has_onednn()) return "";
+  return "fp32          by MKL, which uses AVX2 here; oneDNN is twice as fast: install libdnnl2 or "
+         "libdnnl3\n";
 }
 
 std::string gflops(double flops_per_second) { return format_double(flops_per_second / 1e9, 1); }
@@ -66,7 +76,8 @@ std::string machine_text(const MachineProfile& machine, const DoctorArguments& a
   constexpr double kUpdateBytes = 28;  // of AdamW in fp32, an element
   const auto& [bytes, cores, copy, triad, update, update_one_core] = machine.host;
   std::string text =
-      "memory        " + gigabytes(copy) + " GB/s copied, " + gigabytes(triad) +
+      "memory        " + format_bytes(cpu_backend().free_bytes(0)) + " free of " +
+      format_bytes(bytes.count) + ", " + gigabytes(copy) + " GB/s copied, " + gigabytes(triad) +
       " triad\nupdates       " + gigabytes(update) + " GB/s of AdamW (" +
       format_count(static_cast<double>(update.count) / kUpdateBytes) + " parameters/s) with " +
       std::to_string(cores) + " threads, " + gigabytes(update_one_core) +
@@ -140,6 +151,7 @@ void run_doctor(const DoctorArguments& arguments) {
                                 {"instruction_sets", instruction_sets()},
                                 {"aten_instruction_set", processor.instruction_set},
                                 {"libtorch", processor.libtorch},
+                                {"tensors_by", block_malloc_name()},
                                 {"precisions", rates_json(rates)},
                                 {"fast_in", precision_name(fastest_precision(rates))},
                                 {"machine", to_json(machine)},
@@ -147,6 +159,7 @@ void run_doctor(const DoctorArguments& arguments) {
                                 {"why_no_gpu", cuda_backend().why_none()},
                                 {"environment", findings()},
                                 {"memory_bytes_per_second", bandwidth},
+                                {"memory_free_bytes", cpu_backend().free_bytes(0)},
                                 {"disk_free_bytes", space.available}}
                      .dump(1)
               << '\n';
@@ -154,8 +167,8 @@ void run_doctor(const DoctorArguments& arguments) {
   }
   std::cout << "processor     " << processor.model << ", " << processor.cores << " cores, "
             << instruction_sets() << "\nlibtorch      " << processor.libtorch << ", uses "
-            << processor.instruction_set << '\n'
-            << rates_text(rates, processor.cores) << gpus_text(gpus)
+            << processor.instruction_set << "\ntensors by    " << block_malloc_name() << '\n'
+            << fp32_advice() << rates_text(rates, processor.cores) << gpus_text(gpus)
             << machine_text(machine, arguments, !gpus.empty())
             << format_bytes(static_cast<std::int64_t>(space.available)) << " free\nbalance       "
             << format_double(rates.front().flops_per_second / bandwidth, 1)
@@ -171,10 +184,12 @@ void add_doctor_verb(CLI::App& app) {
   verb->add_flag("--json", arguments->as_json, "print one JSON object");
   verb->add_option("--disk", arguments->disk,
                    "also read and write a file of 256 MiB in this folder, and remove it")
-      ->check(refuse_empty_path);
+      ->check(refuse_empty_path)
+      ->type_name("FOLDER");
   verb->add_option("--save", arguments->save,
                    "write the machine to this file, too, for plan --machine")
-      ->check(refuse_empty_path);
+      ->check(refuse_empty_path)
+      ->type_name("FILE");
   verb->callback([arguments] { run_doctor(*arguments); });
 }
 

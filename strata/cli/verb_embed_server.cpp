@@ -7,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -79,15 +81,28 @@ void take_from_recipe(EmbedServerArguments& arguments) {
 
 constexpr const char* kDefaultAddress = "127.0.0.1:7001";
 
+constexpr int kAskSeconds = 60;
+
+// Says what takes long: a digest may wait for its version to be trained.
+std::string ask_patiently(const std::string& address, const TlsFiles& tls,
+                          const std::string& question) {
+  std::future<std::string> answer =
+      std::async(std::launch::async, [&] { return grpc_ask(address, tls, question, kAskSeconds); });
+  if (answer.wait_for(std::chrono::seconds(2)) == std::future_status::timeout)
+    std::cerr << "waiting   " << address << " has no answer to '" << question << "' yet; up to "
+              << kAskSeconds << " s" << std::endl;
+  return answer.get();
+}
+
 void print_answer(const EmbedServerArguments& arguments) {
   const std::string& address = arguments.options.listen;
   const TlsFiles& tls = arguments.options.tls;
   const bool health = arguments.ask == "health";
   const std::string answer =
-      health ? grpc_health(address, tls) : grpc_ask(address, tls, arguments.ask, 60);
+      health ? grpc_health(address, tls) : ask_patiently(address, tls, arguments.ask);
   std::cout << answer << (answer.ends_with('\n') ? "" : "\n");
   if (!health) return;
-  const std::string lag = grpc_ask(address, tls, "lag", 60);
+  const std::string lag = grpc_ask(address, tls, "lag", kAskSeconds);
   if (!lag.empty()) std::cout << lag << '\n';
 }
 
@@ -161,54 +176,51 @@ void add_embed_server_verb(CLI::App& app) {
   auto arguments = std::make_shared<EmbedServerArguments>();
   ServerOptions& options = arguments->options;
   options.listen.clear();
-  verb->add_option("recipe", arguments->recipe,
-                   "that trains: features, seed, ranks, shards, memory and addresses are its")
-      ->check(refuse_empty_path);
-  verb->add_option("--set", arguments->overrides, "override a field of the recipe: a.b=c");
-  verb->add_option("--features", arguments->features, "JSON file with the features of the rows")
-      ->check(refuse_empty_path);
-  verb->add_option("--seed", options.seed, "of first values")->capture_default_str();
-  verb->add_option("--shard", options.shard, "which one this is, from 0")->capture_default_str();
-  verb->add_option("--shards", options.shards, "servers in all")->capture_default_str();
-  verb->add_option("--ranks", options.ranks, "that train")->capture_default_str();
-  verb->add_option("--listen", options.listen,
-                   std::string("HOST:PORT or unix:PATH; with --ask: whom; else the recipe's, or ") +
-                       kDefaultAddress);
-  verb->add_option("--folder", options.folder, "for snapshots and the log of updates")
-      ->check(refuse_empty_path);
-  verb->add_option("--from", options.from,
-                   "folders of another number of servers: an empty --folder starts with their rows")
-      ->check(refuse_empty_path);
-  verb->add_option("--memory", arguments->memory, "for rows: 2GiB; without it there is no limit");
-  verb->add_option("--cold", options.cold_folder, "for rows that --memory has no room for")
-      ->check(refuse_empty_path);
-  verb->add_option("--sync-updates", options.sync.updates,
-                   "updates that wait to be durable together")
+  const auto add = [&](const char* name, const char* what, auto& target, const std::string& help) {
+    return verb->add_option(name, target, help)->type_name(what);
+  };
+  const auto path = [&](const char* name, const char* what, auto& target, const std::string& help) {
+    return add(name, what, target, help)->check(refuse_empty_path);
+  };
+  path("recipe", "", arguments->recipe,
+       "that trains: features, seed, ranks, shards, memory and addresses are its");
+  add("--set", "FIELD=VALUE", arguments->overrides, "override a field of the recipe: a.b=c")
+      ->allow_extra_args(false);
+  path("--features", "FILE", arguments->features, "JSON with the features of the rows");
+  add("--seed", "NUMBER", options.seed, "of first values")
+      ->check(seed_number())
+      ->capture_default_str();
+  add("--shard", "NUMBER", options.shard, "which one this is, from 0")->capture_default_str();
+  add("--shards", "COUNT", options.shards, "servers in all")->capture_default_str();
+  add("--ranks", "COUNT", options.ranks, "that train")->capture_default_str();
+  add("--listen", "ADDRESS", options.listen,
+      std::string("HOST:PORT or unix:PATH; with --ask: whom; else the recipe's, or ") +
+          kDefaultAddress);
+  path("--folder", "FOLDER", options.folder, "for snapshots and the log of updates");
+  path("--from", "FOLDER", options.from,
+       "those of another number of servers: an empty --folder starts with their rows");
+  add("--memory", "BYTES", arguments->memory, "for rows: 2GiB; without it there is no limit");
+  path("--cold", "FOLDER", options.cold_folder, "for rows that --memory has no room for");
+  add("--sync-updates", "COUNT", options.sync.updates, "updates that wait to be durable together")
       ->check(at_least(1))
       ->capture_default_str();
-  verb->add_option("--sync-milliseconds", options.sync.milliseconds, "that the first of them waits")
+  add("--sync-milliseconds", "COUNT", options.sync.milliseconds, "that the first of them waits")
       ->check(at_least(1))
       ->capture_default_str();
-  verb->add_option("--keep", options.kept_snapshots, "snapshots of checkpoints, 2 at least")
+  add("--keep", "COUNT", options.kept_snapshots, "snapshots of checkpoints, 2 at least")
       ->capture_default_str();
-  verb->add_option("--log-limit", arguments->log_limit,
-                   "of the log: 4GiB; else the recipe's; beyond it the server makes a snapshot");
-  verb->add_option(
-      "--follow", options.follow,
+  add("--log-limit", "BYTES", arguments->log_limit,
+      "of the log: 4GiB; else the recipe's; beyond it the server makes a snapshot");
+  add("--follow", "ADDRESS", options.follow,
       "be a replica of the server at HOST:PORT or unix:PATH: its rows, a little later");
-  verb->add_option("--tls-certificate", options.tls.certificate,
-                   "PEM file; without these three, what STRATA_TLS_CERTIFICATE names")
-      ->check(refuse_empty_path);
-  verb->add_option("--tls-key", options.tls.key,
-                   "PEM file; without these three, what STRATA_TLS_KEY names")
-      ->check(refuse_empty_path);
-  verb->add_option("--tls-authority", options.tls.authority,
-                   "PEM file with the certificates that trainers' have to be signed by")
-      ->check(refuse_empty_path);
-  verb->add_option(
-      "--ask", arguments->ask,
-      "ask a server that runs: metrics, digest [VERSION], row FEATURE ID, rows FEATURE "
-      "ID..., hot FEATURE COUNT, lag, health");
+  path("--tls-certificate", "FILE", options.tls.certificate,
+       "PEM; without these three, what STRATA_TLS_CERTIFICATE names");
+  path("--tls-key", "FILE", options.tls.key, "PEM; without these three, what STRATA_TLS_KEY names");
+  path("--tls-authority", "FILE", options.tls.authority,
+       "PEM with the certificates that trainers' have to be signed by");
+  add("--ask", "QUESTION", arguments->ask,
+      "ask a server that runs: metrics, digest [VERSION], row FEATURE ID, rows FEATURE ID..., hot "
+      "FEATURE COUNT, lag, health");
   verb->callback([arguments] { run_embed_server(*arguments); });
 }
 

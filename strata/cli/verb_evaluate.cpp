@@ -15,7 +15,9 @@
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/cli/arguments.h"
+#include "strata/cli/report_origin.h"
 #include "strata/cli/verbs.h"
+#include "strata/train/run_options.h"
 #include "strata/train/temporary_disk.h"
 #include "strata/train/trained_model.h"
 #include "strata/train/training_run.h"
@@ -88,7 +90,7 @@ void run_evaluate(const EvaluateArguments& arguments) {
     const std::unique_ptr<const RunData> data = open_data(recipe, arguments.checkpoint);
     require_samples(arguments, *data);
     require_findings(recipe, *data, request);
-    return decisions_text(plan_run(recipe, /*probe=*/false, world.processes()).plan);
+    return decisions_text(plan_run(recipe, /*probe=*/false, &world).plan);
   });
   const PlannedRun run = plan_run(world, recipe, decided);
   const TemporaryDisk disk(recipe.memory.disk.path, "evaluate", world.process());
@@ -104,7 +106,9 @@ void run_evaluate(const EvaluateArguments& arguments) {
     std::cout << "json     " << arguments.json << '\n';
   }
   if (!arguments.report.empty()) {
-    write_run_report(arguments.report, recipe, run, result, {});
+    const RecipeArguments source{"of the checkpoint " + arguments.checkpoint, arguments.overrides};
+    write_run_report(arguments.report, recipe, run, result, {},
+                     report_origin(recipe, source.text()));
     std::cout << "report   " << arguments.report << '\n';
   }
 }
@@ -122,15 +126,19 @@ void add_evaluate_verb(CLI::App& app) {
   verb->add_flag("--importance", arguments->importance,
                  "of a recommender: what each feature carries, by permuting it among the samples");
   verb->add_option("--hot-ids", arguments->hot_ids,
-                   "of a recommender: so many ids of each table with the most updates")
-      ->check(CLI::Range(0, 10000));
+                   "of a recommender: so many ids of each table with the most updates, up to 10000")
+      ->check(between(0, 10000))
+      ->type_name("COUNT");
   verb->add_option("--json", arguments->json, "write everything to this file, too")
-      ->check(refuse_empty_path);
+      ->check(refuse_empty_path)
+      ->type_name("FILE");
   verb->add_option("--report", arguments->report, "write a self-contained HTML report")
-      ->check(refuse_empty_path);
+      ->check(refuse_empty_path)
+      ->type_name("FILE");
   verb->add_option("--set", arguments->overrides,
                    "override a field of the recipe: --set data.validation=later.tsv")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->type_name("FIELD=VALUE");
   verb->callback([arguments] { run_evaluate(*arguments); });
 }
 

@@ -32,15 +32,23 @@ void add_generate_verb(CLI::App& app) {
                    "checkpoint, the folder that holds several, or a Hugging Face folder")
       ->required();
   verb->add_option("--prompt", request->prompt,
-                   "text to continue; may be left out if the tokenizer has a token of begin");
+                   "text to continue; may be left out if the tokenizer has a token of begin")
+      ->type_name("TEXT");
   verb->add_option("--bytes,--tokens", request->tokens, "how many tokens to write, at most")
       ->check(at_least(0))
+      ->type_name("COUNT")
       ->capture_default_str();
   verb->add_option("--temperature", request->temperature, "0: always the likeliest token")
       ->check(at_least(0))
+      ->type_name("NUMBER")
       ->capture_default_str();
-  verb->add_option("--seed", request->seed, "of the draws")->capture_default_str();
-  verb->add_option("--set", *overrides, "override a field of the recipe")->allow_extra_args(false);
+  verb->add_option("--seed", request->seed, "of the draws")
+      ->check(seed_number())
+      ->type_name("NUMBER")
+      ->capture_default_str();
+  verb->add_option("--set", *overrides, "override a field of the recipe")
+      ->allow_extra_args(false)
+      ->type_name("FIELD=VALUE");
   verb->callback([request, overrides] { run_generate(*request, *overrides); });
 }
 

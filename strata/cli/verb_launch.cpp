@@ -206,6 +206,12 @@ struct LaunchArguments {
   bool shrink = false;
 };
 
+std::string words_of(const LaunchArguments& arguments) {
+  return "launch -n " + std::to_string(arguments.processes) +
+         (arguments.restarts > 0 ? " --restarts " + std::to_string(arguments.restarts) : "") +
+         (arguments.shrink ? " --shrink" : "");
+}
+
 // Goes on from what lies on the disk, which is never older, or from the last checkpoint, if there is one,
 // whatever was resumed before.
 void resume_latest(TrainArguments& arguments) {
@@ -239,6 +245,7 @@ void run_launch(LaunchArguments arguments, std::vector<std::string> command) {
                      .expected = "a verb and a recipe",
                      .fix = "strata launch -n 2 train recipe.yaml"});
   for (int restart = 0;; ++restart) {
+    ::setenv(kLauncherVariable, words_of(arguments).c_str(), 1);
     const LaunchResult result = launch_processes(arguments.processes, command);
     if (result.exit_code == 0) return;
     if (result.exit_code != 3 || result.interrupted || restart == arguments.restarts) fail(result);
@@ -257,16 +264,19 @@ void add_launch_verb(CLI::App& app) {
   CLI::App* verb =
       app.add_subcommand("launch", "start a verb as several processes of this machine");
   verb->footer(
-      "Behind them stands a VERB with what it takes: strata launch -n 2 train RECIPE --set "
+      "VERB and what it takes stand behind the options: strata launch -n 2 train RECIPE --set "
       "train.steps=2");
   auto arguments = std::make_shared<LaunchArguments>();
   verb->add_option("-n,--processes", arguments->processes,
-                   "how many; ranks are divided evenly among them")
-      ->check(CLI::Range(1, kMostProcesses))
+                   "how many, up to " + std::to_string(kMostProcesses) +
+                       "; ranks are divided evenly among them")
+      ->check(between(1, kMostProcesses))
+      ->type_name("COUNT")
       ->capture_default_str();
   verb->add_option("--restarts", arguments->restarts,
                    "after a system error, go on from the last checkpoint so many times")
       ->check(at_least(0))
+      ->type_name("COUNT")
       ->capture_default_str();
   verb->add_flag("--shrink", arguments->shrink,
                  "restart without the processes that were killed, with fewer replicas (mesh.dp)");

@@ -11,7 +11,10 @@
 #include "strata/report/device_time.h"
 #include "strata/report/idle.h"
 #include "strata/schedule/grid.h"
+#include "strata/train/plan_advice.h"
+#include "strata/train/planned_mesh.h"
 #include "strata/train/planned_run.h"
+#include "strata/train/recipe_machine.h"
 
 namespace strata {
 namespace {
@@ -51,6 +54,7 @@ void add_times(nlohmann::json& json, const Plan& plan) {
                                    {"exposed_communication_seconds", sums.exposed_communication},
                                    {"rank_wait_seconds", sums.rank_waits},
                                    {"memory_wait_seconds", sums.memory_waits},
+                                   {"launch_wait_seconds", sums.launch_waits},
                                    {"other_seconds", sums.other}};
     if (plan.costs.launch.kernel > 0)
       json["ranks"][rank]["device_time"] = {
@@ -60,6 +64,14 @@ void add_times(nlohmann::json& json, const Plan& plan) {
           {"gap_seconds", device.gaps},
           {"longest_gap_seconds", device.longest_gap}};
   }
+}
+
+// Of ranks that one machine has no devices for: as many machines are taken to be there.
+std::string machines_text(const PlannedRun& run, const MachineProfile& machine) {
+  const std::int64_t devices = machine.peers.devices;
+  if (devices == 0 || run.ranks <= devices) return "";
+  return ": " + std::to_string(run.ranks) + " ranks, each on a device of its own, on " +
+         std::to_string((run.ranks + devices - 1) / devices) + " machines";
 }
 
 void run_plan(const PlanArguments& arguments) {
@@ -78,12 +90,14 @@ void run_plan(const PlanArguments& arguments) {
   const MachineProfile machine = here ? this_machine(recipe) : find_machine(arguments.machine);
   if (!here) recipe = on_machine(std::move(recipe), machine);
   if (recipe.mesh.automatic) {
-    const MeshSearch search = search_mesh(recipe, here ? MachineProfile{} : machine);
+    const MeshSearch search = here ? search_mesh(recipe) : search_mesh(recipe, machine);
     std::cout << search_text(search) << '\n';
     if (here)
-      std::cout
-          << "compared by assumed rates, the same in every process; the plan of the first one "
-             "by this machine's:\n\n";
+      std::cout << "compared by assumed rates, the same in every process"
+                << (recipe.device_kind() == DeviceKind::kCuda
+                        ? ", on machines with as many GPUs as this one"
+                        : "")
+                << "; the plan of the first one by this machine's:\n\n";
     recipe.mesh = search.best();
   }
   const ParameterBytes* convention =
@@ -91,7 +105,7 @@ void run_plan(const PlanArguments& arguments) {
   const PlannedRun run = here ? plan_run(recipe, /*probe=*/!arguments.estimate)
                               : plan_run(recipe, machine, convention);
   if (!here) {
-    std::cout << "on " << machine.name << '\n';
+    std::cout << "on " << machine.name << machines_text(run, machine) << '\n';
     if (!machine.source.empty())
       std::cout << "seconds    from " << machine.source << " rates, not measured\n";
   }
@@ -107,6 +121,8 @@ void run_plan(const PlanArguments& arguments) {
   const bool measure = here && !arguments.estimate;
   const std::string advice = here ? precision_advice(recipe, measure) : "";
   if (!advice.empty()) std::cout << "precision  " << advice << '\n';
+  if (const std::string rate = warmup_advice(recipe); !rate.empty())
+    std::cout << "rate       " << rate << '\n';
   if (arguments.program) print_programs(run.plan);
   if (arguments.json.empty()) return;
   nlohmann::json json = to_json(run.plan);
@@ -127,12 +143,17 @@ void add_plan_verb(CLI::App& app) {
   CLI::Option* parameters =
       verb->add_option("--parameters", arguments->parameters,
                        "no recipe: bytes of a model this large, such as 7.5B, under ZeRO 0 to 3")
+          ->type_name("COUNT")
           ->excludes(recipe);
   verb->add_option("--shard-ranks", arguments->shard_ranks,
                    "with --parameters: replicas that hold the shards")
+      ->type_name("COUNT")
+      ->capture_default_str()
       ->needs(parameters);
   verb->add_option("--precision", arguments->precision,
                    "with --parameters: fp32, mixed, split, zero-paper or megatron-fp16")
+      ->type_name("NAME")
+      ->capture_default_str()
       ->needs(parameters);
   CLI::Option* rows = arguments->rows.add_to(*verb)->excludes(recipe)->excludes(parameters);
   verb->add_flag("--estimate", arguments->estimate, "take seconds from FLOPs, measure nothing");
@@ -141,13 +162,16 @@ void add_plan_verb(CLI::App& app) {
               "--machine", arguments->machine,
               "plan for a GPU that is not here (a100, h100, h200), by published rates, or for "
               "the machine that a file describes; measure nothing")
+          ->type_name("NAME|FILE")
           ->check(refuse_empty_path);
   verb->add_option("--convention", arguments->convention,
                    "with --machine: reckon with another system's bytes a parameter, by a name that "
                    "--precision takes")
+      ->type_name("NAME")
       ->needs(machine);
   verb->add_flag("--program", arguments->program, "list every rank's actions");
   verb->add_option("--json", arguments->json, "write the plan to this file, too")
+      ->type_name("FILE")
       ->check(refuse_empty_path);
   verb->callback([arguments, recipe, parameters, rows] {
     if (recipe->empty() && parameters->empty() && rows->empty()) throw CLI::RequiredError("recipe");

@@ -50,7 +50,8 @@ void add_row_verb(CLI::App& app) {
                  "the id is what the log says; the run knows its number");
   verb->add_flag("--json", *json, "one line of JSON");
   verb->add_option("--set", question->overrides, "override a field of the recipe")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->type_name("FIELD=VALUE");
   verb->callback([question, json] {
     const FoundRow row = find_row(*question);
     if (*json)

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <iostream>
 #include <iterator>
@@ -13,18 +12,20 @@
 #include "strata/base/measurement.h"
 #include "strata/base/units.h"
 #include "strata/checkpoint/loader.h"
-#include "strata/checkpoint/reader.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/generation.h"
+#include "strata/cli/report_origin.h"
 #include "strata/cli/verbs.h"
 #include "strata/pipeline/step_miss.h"
+#include "strata/plan/plan_text.h"
 #include "strata/report/chrome_trace.h"
 #include "strata/report/metrics.h"
 #include "strata/report/progress.h"
 #include "strata/report/tensorboard.h"
 #include "strata/tokenizer/tokenizer.h"
-#include "strata/train/disk_commit.h"
+#include "strata/train/resume_point.h"
 #include "strata/train/run_data.h"
+#include "strata/train/run_options.h"
 #include "strata/train/trained_model.h"
 #include "strata/train/training_run.h"
 
@@ -69,10 +70,21 @@ void print_start(const Recipe& recipe, const PlannedRun& run, const World& world
             << "step     predicted " << format_seconds(run.plan.simulation.step_seconds)
             << ", bubble " << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
             << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
+  if (const std::string devices = devices_sentence(run.plan); !devices.empty())
+    std::cout << "devices  " << devices << '\n';
+  if (const std::string rate = warmup_advice(recipe); !rate.empty())
+    std::cout << "rate     " << rate << '\n';
   if (!keeps_model(recipe, run))
     std::cout << "saved    nothing: the model is lost at the end unless train.checkpoint_folder "
                  "names a place"
               << std::endl;
+}
+
+std::string first_weights_text(const TrainArguments& arguments, const Recipe& recipe,
+                               const ResumePoint& begin) {
+  if (!arguments.resume.empty()) return text_of(begin);
+  if (!arguments.from.empty()) return "weights  of " + arguments.from + "\n";
+  return "weights  random, of train.seed " + std::to_string(recipe.train.seed) + "\n";
 }
 
 // At the pace of this run: disks wear.
@@ -92,6 +104,25 @@ std::string disk_text(const std::vector<StepRecord>& records) {
          ": " + format_bytes(static_cast<std::int64_t>(day)) + " written a day";
 }
 
+constexpr int kMostRankLines = 8;
+
+// A line a rank; of many ranks a line a pipeline rank, whose replicas and slices are planned as one.
+void print_peaks(const PlannedRun& run, const std::vector<std::int64_t>& peaks) {
+  const Mesh mesh = run.mesh.mesh();
+  const int together = run.ranks > kMostRankLines ? mesh.dp * mesh.tp : 1;
+  for (int first = 0; first < run.ranks; first += together) {
+    const int pp = mesh.place(first).pp;
+    std::string name = mesh.name(first);
+    if (together > 1)
+      name = "ranks " + std::to_string(first) + " to " + std::to_string(first + together - 1) +
+             " (pp " + std::to_string(pp) + "/" + std::to_string(mesh.pp) + ")";
+    const std::int64_t peak =
+        *std::max_element(peaks.begin() + first, peaks.begin() + first + together);
+    std::cout << name << (together > 1 ? "   largest peak " : "   peak ") << format_bytes(peak)
+              << " (predicted " << format_bytes(run.plan.ledger[pp].at_peak.charged()) << ")\n";
+  }
+}
+
 void print_steps(const PlannedRun& run, const TrainingResult& result) {
   const Simulation& predicted = run.plan.simulation;
   std::cout << "step     measured " << format_seconds(result.median_step_seconds) << " (predicted "
@@ -100,11 +131,7 @@ void print_steps(const PlannedRun& run, const TrainingResult& result) {
             << format_double(100 * predicted.bubble, 1) << " %)\n";
   const std::string miss = text_of(step_miss(run.plan, result.layers, result.median_step_seconds));
   if (!miss.empty()) std::cout << "miss     " << miss << '\n';
-  const Mesh mesh = run.mesh.mesh();
-  for (int rank = 0; rank < run.ranks; ++rank)
-    std::cout << mesh.name(rank) << "   peak "
-              << format_bytes(result.records.back().peak_bytes[rank]) << " (predicted "
-              << format_bytes(run.plan.ledger[mesh.place(rank).pp].at_peak.charged()) << ")\n";
+  print_peaks(run, result.records.back().peak_bytes);
   if (const std::string disk = disk_text(result.records); !disk.empty())
     std::cout << "disk     " << disk << '\n';
 }
@@ -221,7 +248,8 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
     write_trace(arguments.trace, run, result);
   }
   if (!arguments.report.empty()) {
-    write_run_report(arguments.report, recipe, run, result, sample(recipe, result));
+    write_run_report(arguments.report, recipe, run, result, sample(recipe, result),
+                     report_origin(recipe, arguments.recipe.text()));
     std::cout << "report   " << arguments.report << '\n';
   }
   const std::string from = result.on_disk ? recipe.memory.disk.path : result.checkpoint;
@@ -229,8 +257,7 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
   if (from.empty()) {
     std::cout << "resume   from nothing: train.checkpoint_folder names no place to save to\n";
   } else {
-    std::cout << "resume   " << shell_text({program_invocation_name}) << ' '
-              << shell_text(arguments.resume_command(from)) << '\n';
+    std::cout << "resume   " << command_text(arguments.resume_command(from)) << '\n';
   }
 }
 
@@ -262,34 +289,27 @@ void run_train(const TrainArguments& arguments) {
       .hot_ids = recipe.recommender && !arguments.report.empty() ? kHotIds : 0,
       .timeline = !arguments.trace.empty() || !arguments.report.empty(),
       .stop = &stop_requested};
-  std::int64_t steps_done = 0;
-  std::string decisions;
   // Bad data and checkpoints are refused before anything is measured.
-  std::unique_ptr<const RunData> data;  // of this process, if it is the one that looks
+  ResumePoint begin;                    // of this process, if it is the one that looks
+  std::unique_ptr<const RunData> data;  // the same
   const std::string steps = world.agree([&] {
     data = open_data(recipe, arguments.resume);
     require_findings(recipe, *data, request);
-    if (holds_commits(arguments.resume)) {
-      const DiskCommit commit = last_commit(arguments.resume);
-      require_resumable(commit, recipe, arguments.resume);
-      steps_done = commit.position.steps_done;
-      decisions = commit.decisions;
-    } else {
-      steps_done = position_at(arguments.resume, checkpoint_model(recipe)).steps_done;
-    }
-    require_no_later_checkpoint(recipe.train.checkpoint_folder, steps_done);
+    begin = resume_point(recipe, arguments.resume);
+    require_no_later_checkpoint(recipe.train.checkpoint_folder, begin.steps_done);
     require_outputs(arguments, recipe);
     return std::to_string(data->steps());
   });
   recipe.train.steps = std::stoll(steps);
   const PlannedRun run =
-      plan_run(world, recipe, decisions, dynamic_cast<const LogData*>(data.get()));
+      plan_run(world, recipe, begin.decisions, dynamic_cast<const LogData*>(data.get()));
   // Before there is a file that says that training runs.
   for (const int signal : kStopSignals) std::signal(signal, request_stop);
   if (world.process() == 0) {
     print_start(recipe, run, world);
+    std::cout << first_weights_text(arguments, recipe, begin) << std::flush;
     require_output();
-    output.emplace(arguments, recipe, steps_done);
+    output.emplace(arguments, recipe, begin.steps_done);
   }
   request.data = data.get();
   const TrainingResult result = train(world, recipe, run, request);

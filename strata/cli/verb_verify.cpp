@@ -70,7 +70,8 @@ void add_verify_verb(CLI::App& app) {
   auto resume = std::make_shared<std::string>();
   arguments->add_to(*verb);
   verb->add_option("--resume", *resume, "take the step after this checkpoint")
-      ->check(refuse_empty_path);
+      ->check(refuse_empty_path)
+      ->type_name("CHECKPOINT");
   verb->callback([arguments, resume] { run_verify(*arguments, *resume); });
 }
 

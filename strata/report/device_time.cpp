@@ -77,37 +77,39 @@ DeviceTime device_time(const std::vector<LaneEvent>& lanes, double begin_seconds
 
 namespace {
 
-std::string row_of(const ReportTimeline& side, std::size_t rank, const char* name) {
-  if (rank >= side.lanes.size() || side.step_seconds <= 0) return "";
+using Rows = std::vector<std::vector<std::string>>;
+
+void add_row(Rows& rows, const ReportTimeline& side, std::size_t rank, const char* name) {
+  if (rank >= side.lanes.size() || side.step_seconds <= 0) return;
   const DeviceTime time =
       device_time(side.lanes[rank], side.begin_seconds, side.begin_seconds + side.step_seconds);
-  if (time.busy + time.exposed_communication <= 0) return "";
+  if (time.busy + time.exposed_communication <= 0) return;
   const auto cell = [&](double seconds) {
-    return "<td>" + format_seconds(seconds) + ", " + percent(seconds / side.step_seconds) + "</td>";
+    return format_seconds(seconds) + ", " + percent(seconds / side.step_seconds);
   };
   const std::string before =
       time.longest_gap_layer >= 0 ? ", before layer " + std::to_string(time.longest_gap_layer) : "";
-  return "<tr><th scope=\"row\">rank " + std::to_string(rank) + ", " + name + "</th>" +
-         cell(time.busy) + cell(time.exposed_communication) + cell(time.exposed_copies) +
-         cell(time.gaps) + "<td>" + format_seconds(time.longest_gap) + before + "</td></tr>";
+  rows.push_back({"rank " + std::to_string(rank) + ", " + name, cell(time.busy),
+                  cell(time.exposed_communication), cell(time.exposed_copies), cell(time.gaps),
+                  format_seconds(time.longest_gap) + before});
 }
 
 }  // namespace
 
 std::string device_section(const ReportInput& input) {
-  std::string rows;
+  Rows rows;
   for (std::size_t rank = 0;
-       rank < std::max(input.predicted.lanes.size(), input.measured.lanes.size()); ++rank)
-    rows += row_of(input.predicted, rank, "predicted") + row_of(input.measured, rank, "measured");
+       rank < std::max(input.predicted.lanes.size(), input.measured.lanes.size()); ++rank) {
+    add_row(rows, input.predicted, rank, "predicted");
+    add_row(rows, input.measured, rank, "measured");
+  }
   if (rows.empty()) return "";
   return "<section class=\"card\" id=\"devices\"><div class=\"head\"><div><h2>Devices</h2>"
          "<p>What each did with the step of the timeline, by its own clock. In gaps it waited for "
-         "its "
-         "rank to give it something.</p></div></div>"
-         "<div class=\"scroll\"><table><thead><tr><td></td><th scope=\"col\">computes</th>"
-         "<th scope=\"col\">only communicates</th><th scope=\"col\">only copies</th>"
-         "<th scope=\"col\">gaps</th><th scope=\"col\">longest gap</th></tr></thead><tbody>" +
-         rows + "</tbody></table></div></section>\n";
+         "its rank to give it something.</p></div></div>" +
+         table_html({"", "computes", "only communicates", "only copies", "gaps", "longest gap"},
+                    rows) +
+         "</section>\n";
 }
 
 }  // namespace strata

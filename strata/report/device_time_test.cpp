@@ -28,6 +28,21 @@ TEST(DeviceTime, CountsEveryInstantOnce) {
   EXPECT_EQ(time.longest_gap_layer, 8);
 }
 
+TEST(DeviceTime, HasTheLongestGapWhereverItStands) {
+  const auto lane = [](int layer, double begin, double end) {
+    return LaneEvent{LaneKind::kCompute, layer, begin, end};
+  };
+  const DeviceTime behind = device_time({lane(3, 1, 4)}, 0, 10);
+  EXPECT_EQ(behind.longest_gap, 6);
+  EXPECT_EQ(behind.longest_gap_layer, -1);  // before nothing
+  const DeviceTime equal = device_time({lane(1, 2, 4), lane(2, 6, 10)}, 0, 10);
+  EXPECT_EQ(equal.longest_gap, 2);
+  EXPECT_EQ(equal.longest_gap_layer, 1);  // the first of equal ones
+  const DeviceTime none = device_time({lane(1, 0, 4), lane(2, 4, 10)}, 0, 10);
+  EXPECT_EQ(none.gaps, 0);
+  EXPECT_EQ(none.longest_gap_layer, -1);
+}
+
 TEST(DeviceTime, IsNoneWithoutADevicesLanes) {
   const DeviceTime time = device_time({{LaneKind::kToDevice, 0, 1, 2}}, 0, 10);
   EXPECT_EQ(time.busy + time.gaps + time.exposed_copies, 0);
@@ -41,12 +56,15 @@ TEST(DeviceTime, StandsInReportAndTrace) {
   EXPECT_NE(section.find("rank 0, measured"), std::string::npos) << section;
   EXPECT_EQ(section.find("rank 0, predicted"), std::string::npos) << section;
   input.predicted = {.ranks = {{}}, .lanes = {{{LaneKind::kCompute, 0, 0, 3}}}, .step_seconds = 4};
-  EXPECT_NE(device_section(input).find("rank 0, predicted</th><td>3 s, 75.0 %</td>"),
+  EXPECT_NE(device_section(input).find(
+                "rank 0, predicted</th><td data-name=\"computes\">3 s, 75.0 %</td>"),
             std::string::npos)
       << device_section(input);
   input.predicted = {};
   EXPECT_NE(section.find("55.0 %"), std::string::npos) << section;
   EXPECT_NE(to_html(input).find("id=\"devices\""), std::string::npos);
+  input.measured.lanes = {{{LaneKind::kCommunicate, 0, 11, 12}}};  // it may do nothing else
+  EXPECT_NE(device_section(input).find("rank 0, measured"), std::string::npos);
   input.measured.lanes = {{{LaneKind::kToDevice, 0, 11, 12}}};
   EXPECT_EQ(device_section(input), "");
   const std::string trace =
@@ -62,6 +80,23 @@ TEST(DeviceTime, IsNoReasonToWait) {
   const TimeSplit with = attribute_time(ranks, 0, 4, {compute})[0],
                   without = attribute_time(ranks, 0, 4)[0];
   EXPECT_EQ(with.seconds, without.seconds);
+}
+
+// What a device needs longer for an action than its work, it waits for its host to give it that.
+TEST(DeviceTime, IsTheWorkOfARankThatHasADevice) {
+  const std::vector<std::vector<TraceEvent>> ranks{
+      {{Op::kForward, 0, 0, 0, 0, 4}, {Op::kUpdate, 0, -1, 0, 4, 10}}};
+  const std::vector<LaneEvent> lanes{{LaneKind::kCompute, 0, 1, 3},
+                                     {LaneKind::kToHost, 0, 3, 4},
+                                     {LaneKind::kCompute, 0, 6, 8},
+                                     {LaneKind::kCompute, 0, 8, 9}};
+  const TimeSplit split = attribute_time(ranks, 0, 10, {lanes})[0];
+  EXPECT_EQ(split[TimeUse::kCompute], 2);
+  EXPECT_EQ(split[TimeUse::kUpdate], 3);
+  EXPECT_EQ(split[TimeUse::kLaunch], 2 + 3);
+  EXPECT_EQ(sums_of(split).work, device_time(lanes, 0, 10).busy);
+  // A rank that does the work itself has no such lane.
+  EXPECT_EQ(attribute_time(ranks, 0, 10, {{lanes[1]}})[0][TimeUse::kUpdate], 6);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <regex>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -210,6 +211,11 @@ inline std::vector<StepRecord> example_records(int steps) {
     records.push_back(record);
   }
   return records;
+}
+
+/// Without the names that cells have for narrow screens.
+inline std::string without_names(const std::string& html) {
+  return std::regex_replace(html, std::regex(" data-name=\"[^\"]*\""), "");
 }
 
 inline ReportInput example_report(int ranks = 2, int micro_batches = 8, int steps = 400) {

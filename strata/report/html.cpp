@@ -82,4 +82,21 @@ int tick_decimals(const std::vector<double>& ticks) {
   return std::max(0, static_cast<int>(-std::floor(std::log10(ticks[1] - ticks[0]) + 1e-9)));
 }
 
+std::string table_html(const std::vector<std::string>& columns,
+                       const std::vector<std::vector<std::string>>& rows) {
+  std::string html = "<div class=\"scroll\"><table><thead><tr>";
+  for (const std::string& column : columns)
+    html += column.empty() ? "<td></td>" : "<th scope=\"col\">" + escape_html(column) + "</th>";
+  html += "</tr></thead><tbody>";
+  for (const std::vector<std::string>& cells : rows) {
+    html += "<tr>";
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      html += i == 0 ? "<th scope=\"row\">" + escape_html(cells[i]) + "</th>"
+                     : "<td data-name=\"" + escape_html(columns[i]) + "\">" +
+                           escape_html(cells[i]) + "</td>";
+    html += "</tr>";
+  }
+  return html + "</tbody></table></div>";
+}
+
 }  // namespace strata

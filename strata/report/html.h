@@ -29,6 +29,11 @@ std::vector<double> axis_ticks(double low, double high, int count);
 /// Decimals that tell neighbouring ticks apart.
 int tick_decimals(const std::vector<double>& ticks);
 
+/// A table; the first cell of a row names it, and the first column may have no name. Each cell knows its column's
+/// name, for screens that are too narrow for columns.
+std::string table_html(const std::vector<std::string>& columns,
+                       const std::vector<std::vector<std::string>>& rows);
+
 // Sections; each is "" without its data.
 std::string timeline_section(const ReportInput& input);    ///< timeline.cpp
 std::string idle_section(const ReportInput& input);        ///< rank_bars.cpp

@@ -108,15 +108,24 @@ class BusyLanes {
   explicit BusyLanes(std::vector<LaneEvent> events) {
     std::ranges::sort(events, {}, &LaneEvent::begin_seconds);
     for (const LaneEvent& event : events) {
-      if (is_device_work(event.lane))
+      if (event.lane == LaneKind::kCommunicate)
         continue;  // what the rank's own actions gave it (device_time.h)
-      std::vector<Stretch>& busy = stretches_[rank_of(event.lane)];
+      std::vector<Stretch>& busy =
+          event.lane == LaneKind::kCompute ? device_ : stretches_[rank_of(event.lane)];
       if (busy.empty() || busy.back().end < event.begin_seconds) {
         busy.push_back({event.begin_seconds, event.end_seconds});
       } else {
         busy.back().end = std::max(busy.back().end, event.end_seconds);
       }
     }
+  }
+
+  // Whether the rank's device computes at `at`, and until when at most that holds; always without a lane of it.
+  std::pair<bool, double> device_at(double at) const {
+    const auto next = std::ranges::upper_bound(device_, at, {}, &Stretch::end);
+    if (device_.empty()) return {true, -kNever};
+    if (next == device_.end()) return {false, -kNever};
+    return next->begin <= at ? std::pair(true, next->end) : std::pair(false, next->begin);
   }
 
   // What a wait that stands at `at` is for, and until when at most that holds.
@@ -145,6 +154,7 @@ class BusyLanes {
   }
 
   std::array<std::vector<Stretch>, 3> stretches_;
+  std::vector<Stretch> device_;
 };
 
 // Walks along one rank's step and writes down every stretch of time.
@@ -193,11 +203,19 @@ class Walk {
 
   void visit(const TraceEvent& event) {
     const TimeUse use = look_of(event.op).use;
-    if (is_work(use)) return spend(event.end_seconds, use);
+    if (is_work(use)) return work(event.end_seconds, use);
     if (is_message(event.op)) wait_for_sender(event);
     if (is_wait_for_memory(event.op))
       return wait_for_lanes(event.end_seconds, has_peers_ ? use : TimeUse::kOther);
     idle(event.end_seconds, use);
+  }
+
+  void work(double until, TimeUse use) {
+    until = std::min(until, end_);
+    while (at_ < until) {
+      const auto [busy, holds] = lanes_.device_at(at_);
+      spend(std::min(until, holds), busy ? use : TimeUse::kLaunch);
+    }
   }
 
   void wait_for_lanes(double until, TimeUse otherwise) {
@@ -234,8 +252,8 @@ class Walk {
 
 const char* name_of(TimeUse use) {
   static constexpr std::array<const char*, kNumTimeUses> kNames{
-      "compute", "update",   "fill and drain", "imbalance", "link",  "host update",
-      "disk",    "transfer", "reduction",      "rows",      "input", "other"};
+      "compute",  "update",    "fill and drain", "imbalance", "link",  "host update", "disk",
+      "transfer", "reduction", "rows",           "launches",  "input", "other"};
   return kNames[static_cast<int>(use)];
 }
 
@@ -301,6 +319,7 @@ TimeSums sums_of(const TimeSplit& split) {
           .exposed_communication = split[kTransfer] + split[kReduction],
           .rank_waits = split[kFillAndDrain] + split[kImbalance],
           .memory_waits = split[kLink] + split[kHostUpdate] + split[kDisk] + split[kRows],
+          .launch_waits = split[kLaunch],
           .other = split[kInput] + split[kOther]};
 }
 

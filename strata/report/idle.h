@@ -14,6 +14,7 @@
 ///   disk            what they wait for is read or written there
 ///   transfer        messages under way: made, and not yet here; weights from peers; tied weights
 ///   reduction       sums over replicas or ranks: gradients, their norm
+///   launches        of an action's time on a device: what its host took to give it work to do
 ///   input           from the begin of the step to the rank's first action: data loading
 ///   other           between actions, and behind the last: the interpreter itself
 ///
@@ -47,10 +48,11 @@ enum class TimeUse : std::uint8_t {
   kTransfer,
   kReduction,
   kRows,
+  kLaunch,
   kInput,
   kOther,
 };
-constexpr int kNumTimeUses = 12;
+constexpr int kNumTimeUses = 13;
 
 const char* name_of(TimeUse use);  ///< "fill and drain"
 
@@ -80,10 +82,12 @@ struct TimeSums {
   double exposed_communication = 0;  ///< transfers and reductions that no work hid
   double rank_waits = 0;             ///< for ranks that had not made yet what was needed
   double memory_waits = 0;  ///< for the link, the host's updates, the disk and rows of embeddings
+  double launch_waits = 0;  ///< in which a device waited to be given an action's work
   double other = 0;
 };
 TimeSums sums_of(const TimeSplit& split);
 
+/// Work of a rank whose device has a lane of its own (device_time.h) is that of the device.
 /// One split a rank, of the step from `begin_seconds` to `end_seconds`. `lanes`: of each rank; empty:
 /// none has any.
 std::vector<TimeSplit> attribute_time(const std::vector<std::vector<TraceEvent>>& ranks,

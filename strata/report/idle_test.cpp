@@ -130,11 +130,10 @@ TEST(AttributeTime, SeparatesFetchesAndReductionsInTheMiddleOfAStep) {
 TEST(AttributeTime, SaysWhatAWaitForMemoryWasFor) {
   const std::vector<Timeline> ranks{
       {event(Op::kPrefetchWeights, 0, 0, 0, 10), event(Op::kForward, 0, 0, 10, 12)}};
-  const std::vector<LaneEvent> lanes{{LaneKind::kDiskRead, 7, 5, 8},
-                                     {LaneKind::kUpdate, 1, 1, 2},
-                                     {LaneKind::kUpdate, 2, 2, 4},
-                                     {LaneKind::kToDevice, 1, 3, 6},
-                                     {LaneKind::kToDevice, 2, 11, 12}};
+  const std::vector<LaneEvent> lanes{
+      {LaneKind::kDiskRead, 7, 5, 8}, {LaneKind::kDiskRead, 8, 6.5, 7},  // beside it
+      {LaneKind::kUpdate, 1, 1, 2},   {LaneKind::kUpdate, 2, 2, 4},
+      {LaneKind::kToDevice, 1, 3, 6}, {LaneKind::kToDevice, 2, 11, 12}};
   for (const bool peers : {false, true}) {
     std::vector<Timeline> all = ranks;
     if (peers) all.push_back(ranks[0]);
@@ -211,9 +210,10 @@ TEST(TimeSums, CountEveryUseOnce) {
   EXPECT_EQ(sums.work, bit(TimeUse::kCompute) + bit(TimeUse::kUpdate));
   EXPECT_EQ(sums.exposed_communication, bit(TimeUse::kTransfer) + bit(TimeUse::kReduction));
   EXPECT_EQ(sums.rank_waits, bit(TimeUse::kFillAndDrain) + bit(TimeUse::kImbalance));
-  EXPECT_EQ(
-      sums.work + sums.exposed_communication + sums.rank_waits + sums.memory_waits + sums.other,
-      all);
+  EXPECT_EQ(sums.launch_waits, bit(TimeUse::kLaunch));
+  EXPECT_EQ(sums.work + sums.exposed_communication + sums.rank_waits + sums.memory_waits +
+                sums.launch_waits + sums.other,
+            all);
 }
 
 }  // namespace

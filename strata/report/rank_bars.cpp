@@ -1,5 +1,6 @@
 // What each rank did with its time and its memory: bars, predicted above measured.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "strata/base/units.h"
@@ -10,7 +11,7 @@
 namespace strata {
 namespace {
 
-// Styles are "use0" to "use11", in the order of TimeUse.
+// Styles are "use0" to "use12", in the order of TimeUse.
 std::string style_of(int use) { return "use" + std::to_string(use); }
 
 class TimeBars {
@@ -57,6 +58,7 @@ class TimeBars {
         {"exposed communication", &TimeSums::exposed_communication},
         {"waits for other ranks", &TimeSums::rank_waits},
         {"waits for memory", &TimeSums::memory_waits},
+        {"launches", &TimeSums::launch_waits},
         {"other", &TimeSums::other}};
     std::vector<std::pair<std::string, TimeSums>> sums;
     for (std::size_t number = 0; number < ranks(); ++number)
@@ -65,19 +67,17 @@ class TimeBars {
         if (number < side->size() && total((*side)[number]) > 0)
           sums.emplace_back("rank " + std::to_string(number) + ", " + name,
                             sums_of((*side)[number]));
-    std::string head = "<td></td>", rows;
-    for (const auto& [column, seconds] : kColumns)
-      if (std::ranges::any_of(sums, [s = seconds](const auto& row) { return row.second.*s > 0; }))
-        head += "<th scope=\"col\">" + std::string(column) + "</th>";
-    for (const auto& row : sums) {
-      rows += "<tr><th scope=\"row\">" + row.first + "</th>";
-      for (const auto& [column, seconds] : kColumns)
-        if (std::ranges::any_of(sums, [s = seconds](const auto& any) { return any.second.*s > 0; }))
-          rows += "<td>" + format_seconds(row.second.*seconds) + "</td>";
-      rows += "</tr>";
+    std::vector<std::string> columns{""};
+    std::vector<std::vector<std::string>> rows;
+    for (const auto& row : sums) rows.push_back({row.first});
+    for (const auto& [column, seconds] : kColumns) {
+      if (std::ranges::none_of(sums, [s = seconds](const auto& any) { return any.second.*s > 0; }))
+        continue;
+      columns.emplace_back(column);
+      for (std::size_t i = 0; i < sums.size(); ++i)
+        rows[i].push_back(format_seconds(sums[i].second.*seconds));
     }
-    return "<div class=\"scroll\"><table><thead><tr>" + head + "</tr></thead><tbody>" + rows +
-           "</tbody></table></div>";
+    return table_html(columns, rows);
   }
 
  private:
@@ -117,6 +117,8 @@ class TimeBars {
 // A budget far above the peaks would shrink every bar to nothing: it is only named then.
 constexpr double kLargestBudget = 2.5;
 
+constexpr int kKindColours = 12;  // that the style sheet has
+
 class MemoryBars {
  public:
   explicit MemoryBars(const ReportInput& input) : input_(input) {
@@ -124,8 +126,10 @@ class MemoryBars {
     for (const auto* tier : {&input.memory, &input.host_memory}) {
       for (const ReportMemory& rank : *tier) {
         peak = std::max({peak, rank.predicted_peak, rank.measured_peak});
-        for (const auto& [name, bytes] : rank.kinds)
-          if (bytes > 0 && std::ranges::find(kinds_, name) == kinds_.end()) kinds_.push_back(name);
+        for (const auto& [name, bytes] : rank.kinds) {
+          if (std::ranges::find(kinds_, name) == kinds_.end()) kinds_.push_back(name);
+          if (bytes > 0) shown_.insert(name);
+        }
       }
     }
     full_ = static_cast<double>(peak);
@@ -139,10 +143,10 @@ class MemoryBars {
 
   std::string legend() const {
     std::string keys;
-    for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      keys += "<span class=\"key\"><i class=\"box kind" + std::to_string(i % 8) + "\"></i>" +
-              escape_html(kinds_[i]) + "</span>";
-    }
+    for (const std::string& kind : kinds_)
+      if (shown_.contains(kind))
+        keys += "<span class=\"key\"><i class=\"box " + style_of(kind) + "\"></i>" +
+                escape_html(kind) + "</span>";
     return keys + "<span class=\"key\"><i class=\"box measured\"></i>measured peak</span>";
   }
 
@@ -174,6 +178,12 @@ class MemoryBars {
     return row + "</div>";
   }
 
+  // By its place among all kinds, with bytes or without: the same in every report.
+  std::string style_of(const std::string& kind) const {
+    return "kind" +
+           std::to_string((std::ranges::find(kinds_, kind) - kinds_.begin()) % kKindColours);
+  }
+
   std::string width_of(std::int64_t bytes) const {
     return format_double(100 * static_cast<double>(bytes) / full_, 3) + "%";
   }
@@ -183,8 +193,7 @@ class MemoryBars {
     std::int64_t known = 0;
     for (const auto& [name, bytes] : rank.kinds) {
       if (bytes <= 0) continue;
-      const auto kind = std::ranges::find(kinds_, name) - kinds_.begin();
-      parts += segment("kind" + std::to_string(kind % 8), bytes,
+      parts += segment(style_of(name), bytes,
                        name + ": " + format_bytes(bytes) + " of " +
                            format_bytes(rank.predicted_peak) + " predicted");
       known += bytes;
@@ -209,6 +218,7 @@ class MemoryBars {
 
   const ReportInput& input_;
   std::vector<std::string> kinds_;
+  std::set<std::string> shown_;  // those that any rank has bytes of
   double full_ = 0;
   bool draws_budget_ = false;
 };

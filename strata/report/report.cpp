@@ -14,10 +14,13 @@
 namespace strata {
 namespace {
 
+constexpr std::size_t kLongFact = 60;  // letters; it has a line of its own
+
 std::string header(const ReportInput& input) {
   std::string facts;
   for (const auto& [name, value] : input.facts) {
-    facts += "<div><dt>" + escape_html(name) + "</dt><dd>" + escape_html(value) + "</dd></div>";
+    facts += std::string(value.size() > kLongFact ? "<div class=\"wide\">" : "<div>") + "<dt>" +
+             escape_html(name) + "</dt><dd>" + escape_html(value) + "</dd></div>";
   }
   return "<header><p class=\"brand\">" + std::string(R"(<svg width="22" height="22" )") +
          R"(viewBox="0 0 22 22" aria-hidden="true"><path d="M11 2 21 7 11 12 1 7z"/>)" +
@@ -63,12 +66,6 @@ std::string prediction(const Compared& pair, const std::string& predicted) {
   return "predicted " + predicted + ", " + signed_percent(pair.difference());
 }
 
-std::string row(const std::string& name, const std::string& predicted, const std::string& measured,
-                const std::string& difference) {
-  return "<tr><th scope=\"row\">" + name + "</th><td>" + predicted + "</td><td>" + measured +
-         "</td><td>" + difference + "</td></tr>";
-}
-
 std::string tiles(const ReportInput& input) {
   std::string all;
   if (!input.records.empty()) {
@@ -110,32 +107,31 @@ std::string tiles(const ReportInput& input) {
 }
 
 std::string comparison(const ReportInput& input) {
-  std::string rows;
+  std::vector<std::vector<std::string>> rows;
   const Compared& step = input.step_seconds;
   if (step.predicted > 0 && step.measured > 0) {
-    rows += row("Step time", format_seconds(step.predicted), format_seconds(step.measured),
-                signed_percent(step.difference()));
+    rows.push_back({"Step time", format_seconds(step.predicted), format_seconds(step.measured),
+                    signed_percent(step.difference())});
     const double points = 100 * (input.bubble.measured - input.bubble.predicted);
-    rows += row("Bubble", percent(input.bubble.predicted), percent(input.bubble.measured),
-                (points < 0 ? "\u2212" : "+") + format_double(std::fabs(points), 1) + " points");
+    rows.push_back(
+        {"Bubble", percent(input.bubble.predicted), percent(input.bubble.measured),
+         (points < 0 ? "\u2212" : "+") + format_double(std::fabs(points), 1) + " points"});
   }
   for (const auto& [where, tier] : {std::pair("", &input.memory), {", host", &input.host_memory}}) {
     for (std::size_t rank = 0; rank < tier->size(); ++rank) {
       const Compared peak{static_cast<double>((*tier)[rank].predicted_peak),
                           static_cast<double>((*tier)[rank].measured_peak)};
       if (peak.measured <= 0) continue;
-      rows += row("Peak memory, rank " + std::to_string(rank) + where, bytes(peak.predicted),
-                  bytes(peak.measured), signed_percent(peak.difference()));
+      rows.push_back({"Peak memory, rank " + std::to_string(rank) + where, bytes(peak.predicted),
+                      bytes(peak.measured), signed_percent(peak.difference())});
     }
   }
   if (rows.empty()) return "";
   return "<section class=\"card\" id=\"comparison\"><div class=\"head\"><div><h2>Plan and run</h2>"
          "<p>What was predicted before the first step, and what then happened." +
          (input.step_miss.empty() ? "" : "<br>" + escape_html(input.step_miss)) +
-         "</p></div></div>"
-         "<div class=\"scroll\"><table><thead><tr><td></td><th scope=\"col\">predicted</th>"
-         "<th scope=\"col\">measured</th><th scope=\"col\">difference</th></tr></thead><tbody>" +
-         rows + "</tbody></table></div></section>\n";
+         "</p></div></div>" + table_html({"", "predicted", "measured", "difference"}, rows) +
+         "</section>\n";
 }
 
 std::string sample(const ReportInput& input) {
@@ -148,22 +144,10 @@ std::string sample(const ReportInput& input) {
 
 std::string table_sections(const ReportInput& input) {
   std::string all;
-  for (const ReportTable& table : input.tables) {
+  for (const ReportTable& table : input.tables)
     all += "<section class=\"card\"><div class=\"head\"><div><h2>" + escape_html(table.title) +
-           "</h2><p>" + escape_html(table.note) +
-           "</p></div></div><div class=\"scroll\"><table><thead><tr>";
-    for (const std::string& column : table.columns)
-      all += "<th scope=\"col\">" + escape_html(column) + "</th>";
-    all += "</tr></thead><tbody>";
-    for (const std::vector<std::string>& cells : table.rows) {
-      all += "<tr>";
-      for (std::size_t i = 0; i < cells.size(); ++i)
-        all += i == 0 ? "<th scope=\"row\">" + escape_html(cells[i]) + "</th>"
-                      : "<td>" + escape_html(cells[i]) + "</td>";
-      all += "</tr>";
-    }
-    all += "</tbody></table></div></section>\n";
-  }
+           "</h2><p>" + escape_html(table.note) + "</p></div></div>" +
+           table_html(table.columns, table.rows) + "</section>\n";
   return all;
 }
 

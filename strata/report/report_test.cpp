@@ -2,12 +2,14 @@
 
 #include <cstdlib>
 #include <limits>
+#include <map>
 #include <regex>
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/report/example_report_test.h"
 #include "strata/report/html.h"
+#include "strata/report/idle.h"
 #include "strata/report/report.h"
 
 namespace strata {
@@ -49,12 +51,56 @@ TEST(Report, ShowsTablesOfWhatARunHasFoundOut) {
                    .note = "7 rows & more.",
                    .columns = {"id", "updates"},
                    .rows = {{"42", "17"}, {"43", "<b>"}}}};
-  const std::string html = to_html(input);
+  EXPECT_TRUE(contains(to_html(input), "<td data-name=\"updates\">17</td>"));
+  const std::string html = without_names(to_html(input));
   EXPECT_TRUE(contains(html, "<h2>Hot ids of &lt;user&gt;</h2><p>7 rows &amp; more.</p>"));
   EXPECT_TRUE(contains(html, "<th scope=\"col\">id</th><th scope=\"col\">updates</th>"));
   EXPECT_TRUE(contains(html, "<tr><th scope=\"row\">42</th><td>17</td></tr>"));
   EXPECT_TRUE(contains(html, "<td>&lt;b&gt;</td>"));
   EXPECT_EQ(count(html, "<table>"), count(html, "</table>"));
+}
+
+// The class of the box in front of a word of a legend.
+std::string colour_of(const std::string& html, const std::string& word) {
+  std::smatch match;
+  const std::regex key("<i class=\"box ([a-z0-9]+)\"></i>" + word + "</span>");
+  return std::regex_search(html, match, key) ? match[1].str() : "none";
+}
+
+TEST(Report, AKindOfBytesHasTheSameColourInEveryReport) {
+  ReportInput one = example_report(1), two = example_report(2);
+  one.host_memory = {{.kinds = {{"weights", 1 << 20}, {"staging", 1 << 20}}}};
+  const std::string some = to_html(one), all = to_html(two);
+  EXPECT_EQ(colour_of(some, "tied copies"), "none") << "nobody has any";
+  EXPECT_EQ(colour_of(all, "tied copies"), "kind3");
+  for (const char* kind : {"weights", "optimizer states", "values", "batch"})
+    EXPECT_EQ(colour_of(some, kind), colour_of(all, kind)) << kind;
+  EXPECT_EQ(colour_of(some, "staging"), "kind8");
+}
+
+TEST(Report, AKindOfWorkHasAColourOfItsOwnInBarsAndTimeline) {
+  const std::string css(kReportStyleSheet);
+  std::map<std::string, std::string> uses;
+  const std::regex use(R"(\.(use\d+) \{ background: ([^}]+); \})");
+  for (auto it = std::sregex_iterator(css.begin(), css.end(), use); it != std::sregex_iterator();
+       ++it)
+    EXPECT_TRUE(uses.emplace((*it)[2], (*it)[1]).second) << (*it)[0];
+  ASSERT_EQ(uses.size(), static_cast<std::size_t>(kNumTimeUses));
+  const auto style = [](TimeUse of) { return "use" + std::to_string(static_cast<int>(of)); };
+  EXPECT_EQ(uses["var(--forward)"], style(TimeUse::kCompute));
+  EXPECT_EQ(uses["var(--update)"], style(TimeUse::kUpdate));
+  EXPECT_EQ(uses["var(--send)"], style(TimeUse::kTransfer));
+  EXPECT_EQ(uses["var(--rows)"], style(TimeUse::kRows));
+  for (const char* other : {"recompute", "backward", "offload", "validation"})
+    EXPECT_FALSE(uses.contains(std::string("var(--") + other + ")")) << other;
+}
+
+TEST(Report, SaysItsFactsAndGivesALongOneALineOfItsOwn) {
+  ReportInput input = example_report();
+  input.facts = {{"program", "strata 1.2.3"}, {"recipe", "a.yaml " + std::string(60, 'x')}};
+  const std::string html = to_html(input);
+  EXPECT_TRUE(contains(html, "<div><dt>program</dt><dd>strata 1.2.3</dd></div>"));
+  EXPECT_TRUE(contains(html, "<div class=\"wide\"><dt>recipe</dt><dd>a.yaml xxx"));
 }
 
 TEST(Report, DrawsEveryComputeActionPredictedAndMeasured) {
@@ -122,7 +168,7 @@ TEST(Report, ComparesThePlanWithTheRun) {
   input.bubble = {.predicted = 0.10, .measured = 0.125};
   input.step_miss = "a miss of <50 ms>";
   input.memory = {{.predicted_peak = 95 << 20, .measured_peak = 100 << 20}};
-  const std::string html = to_html(input);
+  const std::string html = without_names(to_html(input));
   EXPECT_TRUE(contains(html, "a miss of &lt;50 ms&gt;"));
   EXPECT_TRUE(contains(html, "<td>128 ms</td><td>521 ms</td><td>+307.0\u00a0%</td>"));
   EXPECT_TRUE(contains(html, "predicted 128 ms, +307.0\u00a0%"));
@@ -139,7 +185,7 @@ TEST(Report, ShowsWhatARankHasOnItsHostBesideItsDevice) {
     input.host_memory.push_back({.kinds = {{"weights", 400 * kMiB}, {"staging", 200 * kMiB}},
                                  .predicted_peak = 600 * kMiB,
                                  .measured_peak = 500 * kMiB});
-  const std::string html = to_html(input);
+  const std::string html = without_names(to_html(input));
   EXPECT_EQ(count(html, "<div class=\"rank\">rank 1, host</div>"), 1u);
   EXPECT_EQ(count(html, "staging: 200.00 MiB of 600.00 MiB predicted"), 2u * 2);  // tip and title
   EXPECT_EQ(count(html, "<div class=\"budget\""), 2u);                            // the device's
@@ -276,7 +322,7 @@ TEST(Report, ShowsWhatDevicesDid) {
   ReportInput input = example_report(2);
   input.predicted = example_device_step(12, 1.0, 0);
   input.measured = example_device_step(12, 1.1, 5000);
-  const std::string html = to_html(input);
+  const std::string html = without_names(to_html(input));
   EXPECT_EQ(count(html, "class=\"lane measured\""), 2u * 2);
   EXPECT_EQ(count(html, ">device</text>"), 2u);
   EXPECT_EQ(count(html, ">collectives</text>"), 2u);
@@ -290,7 +336,7 @@ TEST(Report, ShowsWhatDevicesDid) {
 
 // A pipeline of two: it waits and it exchanges, but for no memory.
 TEST(Report, SaysInNumbersWhatNoWorkHid) {
-  const std::string html = to_html(example_report(2, 8));
+  const std::string html = without_names(to_html(example_report(2, 8)));
   EXPECT_TRUE(contains(html, "<th scope=\"col\">exposed communication</th>"));
   EXPECT_TRUE(contains(html, "<th scope=\"col\">waits for other ranks</th>"));
   EXPECT_FALSE(contains(html, "<th scope=\"col\">waits for memory</th>"));

@@ -123,14 +123,31 @@ const drawTimeline = (section, svg) => {
 
 const drawLoss = section => {
   const {scale, train, validation} = JSON.parse(section.querySelector('script').textContent);
-  const svg = section.querySelector('.plot svg'), cursor = svg.querySelector('.cursor');
+  const svg = section.querySelector('.plot svg'), cursor = svg.querySelector('.cursor'), plot = svg.parentElement;
+  const height = svg.viewBox.baseVal.height, margin = svg.viewBox.baseVal.width - scale.right;
+  const places = [...svg.querySelectorAll('line, text, circle')].flatMap(node =>
+    ['x', 'x1', 'x2', 'cx'].filter(name => node.hasAttribute(name)).map(name => [node, name, +node.getAttribute(name)]));
+  let right = 0;
+  // What stands right of the axis moves with the width that there is; letters and lines keep their size.
+  plot.style.maxWidth = 'none';
+  new ResizeObserver(() => {
+    const room = Math.max(280, plot.clientWidth) - margin;
+    if (room === right) return;
+    right = room;
+    const stretch = (right - scale.left) / (scale.right - scale.left);
+    svg.setAttribute('viewBox', `0 0 ${right + margin} ${height}`);
+    for (const [node, name, x] of places)
+      node.setAttribute(name, x < scale.left ? x : scale.left + (x - scale.left) * stretch);
+    for (const path of svg.querySelectorAll('path'))
+      path.setAttribute('transform', `translate(${scale.left * (1 - stretch)} 0) scale(${stretch} 1)`);
+  }).observe(plot);
   const nearest = (points, step) => points.reduce((a, b) => Math.abs(b[0] - step) < Math.abs(a[0] - step) ? b : a);
   svg.onpointermove = event => {
     const box = svg.getBoundingClientRect(), x = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
-    const share = (x - scale.left) / (scale.right - scale.left);
+    const share = (x - scale.left) / (right - scale.left);
     if (share < -.01 || share > 1.01) return svg.onpointerleave();
     const [step, loss] = nearest(train, scale.first + share * (scale.last - scale.first));
-    const at = scale.left + (step - scale.first) / (scale.last - scale.first) * (scale.right - scale.left);
+    const at = scale.left + (step - scale.first) / (scale.last - scale.first) * (right - scale.left);
     cursor.setAttribute('x1', at);
     cursor.setAttribute('x2', at);
     cursor.style.visibility = 'visible';
