@@ -89,6 +89,27 @@ class BadRecipes(ProgramTest):
                             "mesh.dp=2", "--set", "memory.window=3")
         self.assertNotIn("no effect", busy)
 
+    def test_servers_of_rows_without_an_address(self):
+        (self.folder / "clicks.yaml").write_text(
+            "model: {kind: dlrm, bottom: [8], top: [8]}\n"
+            "data: {train: clicks.tsv, numeric: [price], categorical: [{name: user, width: 8}]}\n"
+            "train: {steps: 1}\n"
+            "embedding: {servers: ['host:7001', nonsense]}\n")
+        self.refuse("plan", "clicks.yaml", "--estimate", says=["clicks.yaml:4:", "'nonsense'", "HOST:PORT"])
+        self.refuse("plan", "clicks.yaml", "--estimate", "--set", "embedding.servers=[]",
+                    says=["--set", "no servers are named"])
+
+    def test_a_field_that_the_kind_of_model_does_not_have(self):
+        self.refuse_train("model.kind=llama", says=["model.dropout", "expected  0", "got       0.1"])
+
+    def test_a_machine_with_an_unknown_field_and_where_the_known_ones_are_listed(self):
+        (self.folder / "mine.yaml").write_text("name: mine\nstorage: 3\n")
+        self.refuse("plan", "recipe.yaml", "--machine", "mine.yaml",
+                    says=["mine.yaml:2:1", "'storage'", "strata options"])
+        listed = self.succeed("options").split("--machine", 1)[1]
+        for field in ("device.bandwidth", "host.update_one_core", "network.latency"):
+            self.assertIn(f"\n{field} ", listed)
+
     def test_an_override_that_does_not_exist(self):
         self.refuse_train("train.stepz=3", says="train.steps")
 

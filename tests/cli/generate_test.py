@@ -42,6 +42,10 @@ class Generate(ProgramTest):
         self.assertNotEqual(text("1", "1"), text("1", "2"))
         self.assertNotEqual(text("1", "1"), text("0", "1"))
         self.assertNotEqual(text("1", "1"), text("9", "1"))
+        for seed in ("-1", "1.5", "18446744073709551616"):
+            code, _, err = self.run_program("generate", "c", "--prompt", "a", "--seed", seed)
+            self.assertNotEqual(code, 0)
+            self.assertIn(f"0 to 18446744073709551615, got {seed}", err)
         # Bytes that are drawn at random are shown as text all the same.
         done = subprocess.run([PROGRAM, "generate", "c", "--prompt", "In the", "--temperature",
                                "9"], cwd=self.folder, stdout=subprocess.PIPE, check=True)

@@ -137,7 +137,7 @@ class Launch(ProgramTest):
                 os.kill(children_of(launcher.pid)[-1], number)
                 out, err = launcher.communicate(timeout=60)
                 self.assertEqual(launcher.returncode, 0, err)
-                self.assertIn("--resume saved/step-", out)
+                self.assertRegex(out, r"resume +\S+ launch -n 2 train recipe.yaml .*--resume saved/step-")
                 metrics.unlink()
                 shutil.rmtree(self.folder / "saved")
 

@@ -13,14 +13,27 @@ ONE_RANK = ["--set", "mesh.pp=1", "--set", "mesh.dp=1", "--set", "mesh.tp=1", "-
 
 class Mesh(ProgramTest):
     def train_losses(self, *arguments, launch=()):
-        self.succeed(*launch, "train", RECIPE, *DATA, "--metrics", "m.jsonl", *arguments)
+        self.out = self.succeed(*launch, "train", RECIPE, *DATA, "--metrics", "m.jsonl", *arguments)
         losses = [step["loss"] for step in self.metrics("m.jsonl")]
+        self.peaks = self.metrics("m.jsonl")[-1]["peak_bytes"]
         (self.folder / "m.jsonl").unlink()
         return losses
 
+    def peak_lines(self):
+        return [line for line in self.out.splitlines() if "peak" in line]
+
     def test_32_ranks_learn_what_one_learns_as_threads_and_as_processes(self):
         one = self.train_losses(*ONE_RANK)
+        self.assertEqual([line.split()[:3] for line in self.peak_lines()], [["rank", "0", "peak"]])
         threads = self.train_losses()
+        # A line a stage, with the largest of its ranks.
+        self.assertEqual([line.split("   ")[0] for line in self.peak_lines()],
+                         ["ranks 0 to 7 (pp 0/4)", "ranks 8 to 15 (pp 1/4)", "ranks 16 to 23 (pp 2/4)",
+                          "ranks 24 to 31 (pp 3/4)"])
+        for stage, line in enumerate(self.peak_lines()):
+            largest = max(self.peaks[8 * stage:8 * stage + 8]) / 2**20
+            self.assertIn(f"largest peak {largest:.2f} MiB" if largest >= 1 else f"largest peak {1024 * largest:.2f} KiB",
+                          line)
         processes = self.train_losses(launch=("launch", "-n", "4", "--"))
         self.assertEqual(len(one), 50)
         self.assertEqual(threads, processes)  # every bit

@@ -233,6 +233,23 @@ class Recommender(ProgramTest):
         self.refuse("embed-server", "recipe.yaml", "--shard", "0", "--folder", "copy-2", "--follow", "unix:a.sock",
                     "--listen", "unix:other.sock", "--set", "train.seed=9", says="recipe")
 
+    def test_a_question_for_a_version_that_is_not_there_ends_with_whoever_could_make_it(self):
+        for shard in (0, 1):
+            self.serve(shard)
+        none = ("embed-server", "--ask", "digest 999999999", "--listen", "unix:a.sock")
+        self.refuse(*none, says=["nobody trains", "version 0"])
+        training = self.start("train", "recipe.yaml", "--metrics", "m.jsonl", "--set", "train.steps=1000000")
+        self.addCleanup(training.communicate)
+        self.addCleanup(training.kill)
+        metrics = self.folder / "m.jsonl"
+        while training.poll() is None and not (metrics.exists() and metrics.stat().st_size > 0):
+            time.sleep(0.01)
+        asking = self.start(*none)
+        self.assertIn("unix:a.sock has no answer to 'digest 999999999' yet", asking.stderr.readline())
+        training.kill()
+        self.assertIn("nobody trains", asking.communicate(timeout=30)[1])
+        self.assertEqual(asking.returncode, 2)
+
     def test_the_log_of_a_run_without_checkpoints_is_limited(self):
         setting = ("--set", "embedding.log_limit=200KiB", "--set", "train.steps=300")
         for shard in (0, 1):

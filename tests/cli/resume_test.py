@@ -58,9 +58,7 @@ class Resume(ProgramTest):
         self.succeed("train", "recipe.yaml", "--metrics", "whole.jsonl", *steps)
         process = self.start("train", "recipe.yaml", "--metrics", "part.jsonl", "--set",
                              "train.checkpoint_folder=part", *steps)
-        deadline = time.time() + 60
-        while not (self.folder / "part.jsonl").exists() and time.time() < deadline:
-            time.sleep(0.001)
+        self.await_steps("part.jsonl")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, err)
@@ -77,6 +75,29 @@ class Resume(ProgramTest):
             out = self.succeed("train", "recipe.yaml", *resumed)
             self.assertIn(says, out)
             self.assertLess(out.index(says), out.index("step     measured"))
+
+    def test_says_where_weights_come_from_and_what_a_resumed_run_changes(self):
+        self.assertIn("weights  random, of train.seed 1\n",
+                      self.succeed("train", "recipe.yaml", *SAVE))
+        self.assertIn("weights  of saved\n",
+                      self.succeed("train", "recipe.yaml", "--from", "saved"))
+        (self.folder / "other.txt").write_text("And the word was another one. " * 400)
+        out = self.succeed("train", "recipe.yaml", "--resume", "saved/step-00000003", "--set",
+                           "data.train=other.txt")
+        self.assertIn("resumed  step 3 of saved/step-00000003\n"
+                      "changed  data.train text.txt -> other.txt\n", out)
+        self.refuse("train", "recipe.yaml", "--resume", "saved", "--set",
+                    "train.optimizer.kind=sgd",
+                    says=["another optimizer's states", "train.optimizer.kind=adamw"])
+
+    def test_a_warmup_longer_than_the_run_is_said(self):
+        for warmup in ("2", "8"):  # of 8 steps
+            self.assertNotIn("rate ", self.succeed("train", "recipe.yaml", "--set",
+                                                   f"train.warmup={warmup}"))
+        for verb in (["train"], ["plan", "--estimate"]):
+            out = self.succeed(*verb, "recipe.yaml", "--set", "train.warmup=80")
+            self.assertRegex(out, "rate +rises to 10.0 % of train.optimizer.learning_rate: "
+                             "train.warmup 80 is longer than the run")
 
     def test_kill_at_any_moment_leaves_the_last_checkpoint_loadable(self):
         whole = self.train_whole()

@@ -36,6 +36,12 @@ class ProgramTest(unittest.TestCase):
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 errors="replace", **options)
 
+    def await_steps(self, name, seconds=60):
+        """Until the metrics of a run that was started have something in them: a file alone may be one that is tried."""
+        path, deadline = self.folder / name, time.time() + seconds
+        while time.time() < deadline and not (path.exists() and path.stat().st_size > 0):
+            time.sleep(0.001)
+
     def run_program(self, *arguments):
         process = self.start(*arguments)
         out, err = process.communicate(timeout=300)

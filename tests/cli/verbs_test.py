@@ -1,6 +1,9 @@
 """The verbs do what their help says, on a small recipe."""
 
+import datetime
 import json
+import re
+import time
 import unittest
 
 from strata_program import ProgramTest
@@ -124,6 +127,7 @@ class Verbs(ProgramTest):
         for rate in measured["precisions"].values():
             self.assertGreater(rate["gemm_flops_per_second"], 0)
         self.assertIn(measured["fast_in"], measured["precisions"])
+        self.assertRegex(measured["tensors_by"], r"tcmalloc of gperftools \d|the C library's")
         # A block a GPU, or why there is none.
         self.assertEqual(bool(measured["gpus"]), not measured["why_no_gpu"])
         self.assertRegex(self.succeed(*bf16), r"precision +bf16")
@@ -140,7 +144,8 @@ class Verbs(ProgramTest):
         self.assertIn("updates 10.0 GB/s (assumed); `strata doctor` measures", self.succeed(*self.OFFLOADED))
         before = sorted(self.folder.iterdir())
         out = self.succeed("doctor", "--disk", ".", "--save", "machine.json")
-        for line in ("memory ", "updates ", "link ", "GB/s read", "doctor.json"):
+        self.assertRegex(out, r"(?m)^memory +[0-9.]+ [GM]iB free of [0-9.]+ [GM]iB, ")
+        for line in ("updates ", "link ", "GB/s read", "doctor.json"):
             self.assertIn(line, out)
         self.assertRegex(out, r"(?m)^GPU (\d+ |          none: this build has no CUDA|          none: no CUDA device)")
         self.assertEqual(sorted(self.folder.iterdir()),
@@ -174,6 +179,19 @@ class Verbs(ProgramTest):
         self.refuse("plan", "recipe.yaml", "--machine", "none.yaml", says="none.yaml")
         (self.folder / "m.yaml").write_text("device: {size: 3}\n")
         self.refuse(*on, says="m.yaml:1:10")
+
+    def test_a_gpus_work_and_its_waits_for_launches_are_told_apart(self):
+        on = ["plan", "recipe.yaml", "--machine", "h100", "--json", "plan.json", "--set", "memory.device=40GiB",
+              "--set", "train.graph=off"]
+        self.succeed(*on)
+        plan = json.loads((self.folder / "plan.json").read_text())
+        for rank in plan["ranks"]:
+            time = rank["time"]
+            self.assertAlmostEqual(time["work_seconds"], rank["busy_seconds"], 12)
+            self.assertAlmostEqual(time["work_seconds"], rank["device_time"]["busy_seconds"], 12)
+            self.assertAlmostEqual(time["launch_wait_seconds"], rank["launch_wait_seconds"], 12)
+            self.assertGreater(time["launch_wait_seconds"], time["work_seconds"])  # of a model this small
+            self.assertAlmostEqual(sum(time.values()), plan["step_seconds"], 12)
 
     def test_plan_counts_servers_of_rows(self):
         table = ["plan", "--rows", "6.25T", "--width", "16", "--row-precision", "fp16"]
@@ -220,6 +238,35 @@ class Verbs(ProgramTest):
             out = self.succeed("verify", "recipe.yaml", "--set", f"memory.recompute={recompute}",
                                "--set", "train.micro_batch=3")
             self.assertIn("bit-equal", out)
+
+    def test_a_report_says_where_it_comes_from(self):
+        version = self.succeed("--version").strip()
+        self.assertRegex(version, r"^strata \d+\.\d+\.\d+(, commit [0-9a-f]{12}( with changes)?)?$")
+        self.succeed("train", "recipe.yaml", "--set", "train.steps=2", "--report", "r.html")
+        facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", (self.folder / "r.html").read_text()))
+        self.assertEqual(facts["recipe"], "recipe.yaml --set train.steps=2")
+        self.assertEqual(facts["program"], version)
+        made = datetime.datetime.strptime(facts["made"], "%Y-%m-%d %H:%M UTC").replace(tzinfo=datetime.timezone.utc)
+        self.assertLess(abs(made.timestamp() - time.time()), 300)
+        self.assertRegex(facts["machine"], r"\S, \d+ cores?, [\d.]+ GiB$")
+
+    def test_help_says_what_a_value_is_and_each_choice_once(self):
+        verbs = re.findall(r"^  ([a-z-]+) ", self.succeed("--help").split("Verbs:")[1], re.MULTILINE)
+        self.assertEqual(len(verbs), 11)
+        for verb in verbs:
+            with self.subTest(verb):
+                text = self.succeed(verb, "--help")
+                # How CLI11 would call a value, and what else it would say of it.
+                self.assertNotRegex(text, r"\b(U?INT|FLOAT)\b|(?<!prompt) TEXT\b|Needs:|Excludes:|REQUIRED|:\{")
+                self.assertLessEqual(max(map(len, text.splitlines())), 100)
+        self.assertIn("-n,--processes COUNT", self.succeed("launch", "--help"))
+        self.assertIn("Usage: strata launch [OPTIONS] VERB ...\n", self.succeed("launch", "--help"))
+        self.assertIn("Usage: strata train [OPTIONS] RECIPE\n", self.succeed("train", "--help"))
+        plan = self.succeed("plan", "--help")
+        self.assertEqual(plan.count("scaled_int8"), 1)
+        self.assertIn("  --wire NAME", plan)
+        self.refuse("plan", "--rows", "1M", "--wire", "int4", says=["int4", "fp32, fp16, scaled_fp16, scaled_int8"])
+        self.refuse("launch", "-n", "0", "options", says="from 1 to 1024")
 
     def test_options_lists_every_field(self):
         out = self.succeed("options")

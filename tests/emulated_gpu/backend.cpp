@@ -35,6 +35,10 @@ class EmulatedBackend final : public DeviceBackend {
       if (peer != index) facts.peers.push_back(peer);
     return facts;
   }
+  std::int64_t free_bytes(int index) const override {
+    require(index);
+    return emulated::kDeviceBytes - emulated::allocated_bytes(index);
+  }
   std::shared_ptr<StreamQueue> make_queue(int index) const override {
     require(index);
     return emulated::make_queue();

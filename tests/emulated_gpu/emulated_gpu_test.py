@@ -161,6 +161,59 @@ class EmulatedGpu(ProgramTest):
         self.succeed("generate", "saved", "--prompt", "The", "--tokens", "4", "--set", "mesh.device=cuda")
         self.succeed("evaluate", "saved", "--set", "mesh.device=cuda")
 
+    def plan(self, gpus, **changes):
+        self.environment["STRATA_EMULATED_GPUS"] = str(gpus)
+        out = self.succeed("plan", "recipe.yaml", *settings(**changes), "--estimate", "--json", "plan.json")
+        return out, json.loads((self.folder / "plan.json").read_text())
+
+    @unittest.skipIf(REAL, "of so many GPUs")
+    def test_a_plan_knows_which_ranks_share_a_gpu(self):
+        def work(plan):
+            return sum(rank["time"]["work_seconds"] for rank in plan["ranks"])
+        out, apart = self.plan(4, mesh__pp=4, train__graph="off")
+        self.assertNotIn("devices    ", out)
+        out, shared = self.plan(1, mesh__pp=4, train__graph="off")
+        self.assertIn("devices    4 ranks share 1 GPU", out)
+        self.assertAlmostEqual(work(shared), work(apart), 9)
+        self.assertGreaterEqual(shared["step_seconds"], work(shared))
+        self.assertLess(apart["step_seconds"], work(apart) + apart["ranks"][0]["launch_wait_seconds"])
+        _, replicas = self.plan(1, mesh__dp=2, train__graph="off")
+        _, two = self.plan(2, mesh__dp=2, train__graph="off")
+        self.assertAlmostEqual(work(replicas), 2 * work(two), 9)
+
+    @unittest.skipIf(REAL, "of so many GPUs")
+    def test_a_mesh_is_searched_for_the_gpus_that_there_are(self):
+        def search(gpus, **changes):
+            return self.plan(gpus, mesh__auto="true", mesh__ranks=4, train__graph="off", **changes)
+        _, apart = search(4)
+        out, shared = search(1)
+        self.assertIn("devices    4 ranks share 1 GPU", out)
+        self.assertGreater(shared["step_seconds"], 2 * apart["step_seconds"])
+        # A replica would need about half of the GPU's 1 GiB.
+        _, full = search(1, model__width=640, model__layers=6, memory__gradients="device", memory__states="device",
+                         memory__weights="device")
+        devices = full["shared_devices"]
+        self.assertLessEqual(devices["peak_bytes"], devices["bytes"])
+        self.assertNotEqual((full["mesh"]["dp"], full["mesh"]["zero"]), (4, 0))
+
+    @unittest.skipIf(REAL, "of so many GPUs")
+    def test_processes_that_share_gpus_plan_so(self):
+        for gpus, says in ((1, "devices  4 ranks share 1 GPU, up to 4 on one"),
+                           (2, "devices  4 ranks share 2 GPUs, up to 2 on one"), (4, None)):
+            with self.subTest(gpus=gpus):
+                self.environment["STRATA_EMULATED_GPUS"] = str(gpus)
+                out = self.succeed("launch", "-n", "2", "--", "train", "recipe.yaml",
+                                   *settings(mesh__pp=4, train__steps=1))
+                if says:
+                    self.assertIn(says, out)
+                else:
+                    self.assertNotIn("share", out)
+
+    def test_a_layer_that_the_gpu_has_no_room_for_is_not_measured(self):
+        self.environment["STRATA_EMULATED_GPUS"] = "1"
+        wide = settings(model__width=65536 if REAL else 4096, memory__recompute="full")
+        self.refuse("plan", "recipe.yaml", *wide, says=["pipeline.probe", "than cuda:0 has free"], code=3)
+
     def test_verify(self):
         self.succeed("verify", "recipe.yaml", *settings(mesh__pp=2))
 

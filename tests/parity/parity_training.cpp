@@ -17,6 +17,7 @@
 #include "strata/comm/ranks.h"
 #include "strata/data/loader.h"
 #include "strata/train/planned_run.h"
+#include "strata/train/run_options.h"
 
 namespace strata {
 namespace {
