@@ -113,7 +113,8 @@ void run_plan(const PlanArguments& arguments) {
   if (here && arguments.estimate) std::cout << estimate_text(recipe, machine);
   if (here && recipe.device_kind() == DeviceKind::kCpu)
     std::cout << shared_host_text(run.plan, shared_host(run));
-  const std::vector<TierDepth> depths = largest_depths(recipe, machine, convention);
+  const std::vector<TierDepth> depths =
+      largest_depths(recipe, machine, convention, run.plan.costs.devices);
   if (!depths.empty())
     std::cout << "depth      " << depths_sentence(depths, recipe.recommender ? "" : "model.layers")
               << '\n';

@@ -203,7 +203,8 @@ TEST(Communicators, LeaveItToTheTransportToNameALostProcess) {
           while (!noticed) std::this_thread::yield();
           world.send(0, {}, at::zeros({4}));
         }
-        while (!broken) std::this_thread::yield();  // else the sum is given, and its abort leaves it as it was
+        while (!broken)
+          std::this_thread::yield();  // else the sum is given, and its abort leaves it as it was
         expect_sum(world);
       });
   EXPECT_NE(outcomes[0].find("rank 1: lost"), std::string::npos) << outcomes[0];

@@ -182,9 +182,8 @@ namespace {
 DecoderOptions completed_by_name(const DecoderOptions& options) {
   if (options.heads < 1 || (options.head_width == 0 && options.width % options.heads != 0))
     refuse("heads", "the width does not divide among the heads",
-           "model.width a multiple of model.heads",
-           std::to_string(options.width) + " / " + std::to_string(options.heads),
-           "set model.heads to a divisor of " + std::to_string(options.width));
+           "a divisor of " + std::to_string(options.width), std::to_string(options.heads),
+           "set model.heads to a divisor of model.width");
   return options.kind == DecoderKind::kLlama ? completed_llama(options) : completed_gpt(options);
 }
 

@@ -200,7 +200,8 @@ RopeOptions read_rope(const Config& config) {
   if (type == "default") return options;
   if (type != "llama3")
     rope.refuse("rotary positions that Strata doesn't have", "default, llama3", type,
-                "take weights of a model without them", rope.has("rope_type") ? "rope_type" : "type");
+                "take weights of a model without them",
+                rope.has("rope_type") ? "rope_type" : "type");
   options.factor = rope.required<double>("factor");
   options.low_frequency_factor = rope.required<double>("low_freq_factor");
   options.high_frequency_factor = rope.required<double>("high_freq_factor");

@@ -18,13 +18,13 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
   const auto [begin, end] = action.layers;
   switch (action.op) {
     case Op::kForward:
-      for (int l = begin; l < end; ++l) forward(l);
+      for (int l = begin; l < end; ++l) gather(l), forward(l);
       break;
     case Op::kRecompute:
-      for (int l = begin; l < end; ++l) recompute(l);
+      for (int l = begin; l < end; ++l) gather(l), recompute(l);
       break;
     case Op::kBackward:
-      for (int l = end; l-- > begin;) backward(l);
+      for (int l = end; l-- > begin;) gather(l), backward(l);
       break;
     case Op::kSendActivation:
     case Op::kSendGradient:
@@ -41,7 +41,10 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
       look_with_transients(costs_.layers[action.consumer].replica_bytes);
       break;
     case Op::kPrefetchWeights:
-      for (int l = begin; l < end; ++l) add(ByteKind::kBuffers, shards_[l].fetched_weights);
+      for (int l = begin; l < end; ++l) {
+        add(ByteKind::kBuffers, shards_[l].fetched_weights);
+        bring_part(l);
+      }
       look(rank_, position_);
       break;
     case Op::kReleaseWeights:
@@ -68,6 +71,7 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
       break;
     case Op::kReduceNormAndLoss:
       end_loan();
+      let_parts_go(parts_[rank_].gathered);
       end_offload();
       break;
     default:
@@ -201,6 +205,43 @@ bool Bookkeeper::lends(int layer) const {
 void Bookkeeper::end_loan() {
   const auto [kind, bytes] = std::exchange(lent_[rank_], {ByteKind::kBuffers, 0});
   add(kind, -bytes);
+}
+
+// A part of weights that lives off the device is brought to it, or where that is the host from the disk to memory that
+// peers may read for longer than it passes through.
+void Bookkeeper::bring_part(int layer) {
+  const std::int64_t bytes = shards_[layer].gathered_part;
+  if (bytes == 0 || replicas_ == 1) return;
+  Parts& parts = parts_[rank_];
+  parts.here.push_back({.layer = layer, .bytes = bytes, .begun = parts.gathered});
+  add_part(layer, bytes);
+}
+
+// A replica that has begun to fetch this layer has gathered what its program gathers before: those parts are read.
+void Bookkeeper::gather(int layer) {
+  Parts& parts = parts_[rank_];
+  const auto part = std::ranges::find_if(
+      parts.here, [&](const Part& it) { return it.layer == layer && it.gathered == 0; });
+  if (part == parts.here.end()) return;
+  part->gathered = ++parts.gathered;
+  let_parts_go(part->begun);
+}
+
+void Bookkeeper::let_parts_go(int gathered) {
+  std::erase_if(parts_[rank_].here, [&](const Part& part) {
+    if (part.gathered == 0 || part.gathered > gathered) return false;
+    add_part(part.layer, -part.bytes);
+    return true;
+  });
+}
+
+void Bookkeeper::add_part(int layer, std::int64_t bytes) {
+  if (costs_.launch.kernel > 0) return add(ByteKind::kBuffers, bytes);
+  const LayerOnDisk& disk = shards_[layer].disk;
+  if (disk.weights == 0 || disk.weights_on_host) return;  // read where they are updated
+  Parts& parts = parts_[rank_];
+  parts.host_bytes += bytes;
+  parts.most_host_bytes = std::max(parts.most_host_bytes, parts.host_bytes);
 }
 
 // A device makes the sum of a shard that lives on the host in memory of its own; a processor makes it there.

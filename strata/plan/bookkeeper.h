@@ -4,6 +4,7 @@
 /// The rules themselves, action by action, are in action_bytes.cpp.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <tuple>
@@ -62,6 +63,10 @@ class Bookkeeper {
   void end_reduction(int layer);
   std::int64_t travelling_bytes(int layer) const;
   bool lends(int layer) const;
+  void bring_part(int layer);
+  void gather(int layer);
+  void let_parts_go(int before);
+  void add_part(int layer, std::int64_t bytes);
   void end_loan();
   void end_offload();
   ByteKind whole_gradient_kind(int layer) const;
@@ -97,6 +102,19 @@ class Bookkeeper {
       lent_;  // per rank: a reduced gradient that others read
   std::vector<std::int64_t>
       leaving_sum_;  // per rank: of a sum of replicas' gradients, on its way to the host
+  // Of gathered weights, this rank's part, which replicas read where the fetch has brought it.
+  struct Part {
+    int layer = 0;
+    std::int64_t bytes = 0;
+    int begun = 0;     // how many layers had been gathered when it came
+    int gathered = 0;  // the number of its own; 0: not yet
+  };
+  struct Parts {
+    std::vector<Part> here;
+    int gathered = 0;                                  // layers, so far
+    std::int64_t host_bytes = 0, most_host_bytes = 0;  // of those that lie on the host
+  };
+  std::vector<Parts> parts_;         // per rank
   std::vector<SegmentPools> pools_;  // per rank
   std::int64_t stays_ = 0;           // SegmentPools::end(), of the action being performed
   // Where anything is recorded, what SegmentPools::made() has said: of a rank, a value or the gradient that one of

@@ -54,6 +54,7 @@ Bookkeeper::Bookkeeper(const Schedule& schedule, const Dataflow& dataflow,
       leaving_(schedule.num_ranks(), -1),
       lent_(schedule.num_ranks(), {ByteKind::kBuffers, 0}),
       leaving_sum_(schedule.num_ranks()),
+      parts_(schedule.num_ranks()),
       pools_(schedule.num_ranks()) {
   for (ByteTable& table : now_) {
     table[ByteKind::kBatch] = costs.batch_bytes;
@@ -96,6 +97,7 @@ void Bookkeeper::perform(ActionRef ref, const Action& action, const TraceEvent& 
 Ledger Bookkeeper::take() {
   for (std::size_t r = 0; r < ledger_.size(); ++r) {
     ledger_[r].pool_bytes = pools_[r].bytes();
+    ledger_[r].host.staging += parts_[r].most_host_bytes;
     if (const std::int64_t more = pools_[r].beyond(ledger_[r].peak_bytes); more > 0) {
       ledger_[r].peak_bytes += more;
       ledger_[r].at_peak[ByteKind::kPools] = more;

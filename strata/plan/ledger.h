@@ -23,6 +23,8 @@
 ///  - A reduction in flight has buffers for what it receives of the others' gradients, and at its end one
 ///    for what is added up at a time. On a GPU the sum of what lives on the host is a buffer from then on to the
 ///    end of the next one's reduction, or the norm: it leaves while that is made.
+///  - A rank's part of weights that live off the device and that replicas gather lies beside them from prefetch until
+///    every replica must have read it: on a GPU, or in the host's staging where it comes from the disk.
 ///
 /// With layers that live on the host (schedule/tiers.h), on the device:
 ///  - Weights that live there are buffers from prefetch to release; whole, as layers need them.

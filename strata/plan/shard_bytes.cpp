@@ -56,7 +56,10 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
                     .weights_on_host = on_host,
                     .fetches_weights = tiers.fetches_weights()};
     }
-    if (shards.weights) bytes.weights = 0;  // peers gather them from where they are updated
+    if (shards.weights) {  // peers gather them from where they are updated
+      bytes.weights = 0;
+      bytes.gathered_part = bytes.updated.weights;
+    }
   }
   if (tiers.fetches_weights()) {
     bytes.fetched_weights = layer.weight_bytes;

@@ -48,9 +48,12 @@ struct ShardBytes {
   std::int64_t opened_gradients = 0;  ///< the whole buffer, from the first backward to the end of
                                       ///< its reduction or offload; 0: `gradients` are it
   std::int64_t received = 0;          ///< of others' gradients, from a reduction's start to its end
-  HostBytes updated = {};             ///< off the device, wherever it lives
-  HostBytes host = {};                ///< of that, on the host
-  LayerOnDisk disk = {};              ///< of that, on disk
+  std::int64_t gathered_part =
+      0;                   ///< its own part of weights that live off the device and that replicas
+                           ///< gather: a fetch brings it to where they read it
+  HostBytes updated = {};  ///< off the device, wherever it lives
+  HostBytes host = {};     ///< of that, on the host
+  LayerOnDisk disk = {};   ///< of that, on disk
 };
 
 /// `reads_in_place`: a reduction reads the others' gradients where they are, else it receives them.

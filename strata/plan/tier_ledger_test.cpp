@@ -219,7 +219,8 @@ TEST(TierLedger, SumsThatTravelAreThereTwice) {
   // A block of the sum is added up at a time, and these are smaller than one.
   EXPECT_EQ(here.peak_bytes, kFirst + kSecond + kFirst);
   EXPECT_EQ(gpu.at_peak[ByteKind::kBuffers], kFirst + kSecond);
-  EXPECT_EQ(gpu.peak_bytes, kFirst + (kFirst + kSecond) + kFirst);
+  // All reductions have begun before any is awaited, so peers may read either gradient until the norm.
+  EXPECT_EQ(gpu.peak_bytes, (kFirst + kSecond) + (kFirst + kSecond) + kFirst);
   EXPECT_EQ(gpu.timeline.back().bytes, 0);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <future>
 #include <map>
@@ -184,6 +185,20 @@ TEST_F(DelayedHostTier, AGradientsMemoryIsGivenOutAgainBehindItsCopy) {
   out->release();
   EXPECT_EQ(gradient(1), times_numel(3));
   EXPECT_EQ(gradient(0), times_numel(5));
+}
+
+// The plan counts it until then, and no longer.
+TEST_F(DelayedHostTier, TheLastGradientOfAStepIsThereUntilItsEnd) {
+  out->hold();
+  make_gradient(0, 3);
+  const float& first = *static_cast<const float*>(DelayedMemory::last());
+  out->release();
+  EXPECT_EQ(gradient(0), times_numel(3));
+  compute_done();
+  EXPECT_EQ(first, 3);
+  store->end_offload();
+  compute_done();
+  EXPECT_TRUE(std::isnan(first));
 }
 
 // Where gradients stay on the device, too: the next step's is written over the one that leaves.

@@ -101,9 +101,10 @@ TEST_P(MemoryPrediction, IsCloseToTheMeasuredPeak) {
     const double predicted = static_cast<double>(ledger.peak_bytes);
     const double peak = static_cast<double>(measured[rank].device);
     // Exported gradients stay charged until the last peer has read them, which takes as long as it
-    // takes.
-    const double tolerance = c.mesh.dp > 1 ? 0.1 : 0.05;
-    EXPECT_NEAR(predicted / peak, 1.0, tolerance)
+    // takes: the prediction is of the latest.
+    EXPECT_LE(predicted / peak, c.mesh.dp > 1 ? 1.25 : 1.05)
+        << c << ": rank " << rank << " predicted " << predicted << " measured " << peak;
+    EXPECT_GE(predicted / peak, 0.999)
         << c << ": rank " << rank << " predicted " << predicted << " measured " << peak;
     EXPECT_EQ(ledger.host.total(), measured[rank].host) << c << ": rank " << rank;
   }

@@ -57,10 +57,12 @@ std::string precision_advice(const Recipe& recipe, bool measure) {
 }
 
 std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine,
-                                      const ParameterBytes* convention) {
+                                      const ParameterBytes* convention,
+                                      const SharedDevices& devices) {
   const Sequential model = model_of(recipe);
-  return largest_depths(with_convention(plan_request(recipe, model, machine), convention),
-                        parameters_of(model));
+  PlanRequest request = with_convention(plan_request(recipe, model, machine), convention);
+  request.costs_none.devices = request.costs_cheap.devices = devices;
+  return largest_depths(request, parameters_of(model));
 }
 
 }  // namespace strata

@@ -21,8 +21,10 @@ std::string estimate_text(const Recipe& recipe, const MachineProfile& machine);
 std::string precision_advice(const Recipe& recipe, bool measure);
 
 /// How deep a model of this shape could be, by what leaves the device; empty without a budget.
-/// `convention`: of bytes a parameter (plan/zero_bytes.h), another system's; null: ours.
+/// `convention`: of bytes a parameter (plan/zero_bytes.h), another system's; null: ours. `devices`: those that ranks
+/// share, of which each has to have room for all of its ranks.
 std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine,
-                                      const ParameterBytes* convention = nullptr);
+                                      const ParameterBytes* convention = nullptr,
+                                      const SharedDevices& devices = {});
 
 }  // namespace strata

@@ -52,9 +52,9 @@ MeshSearch search_mesh(const Recipe& recipe) {
 MeshSearch search_mesh(const Recipe& recipe, const MachineProfile& machine) {
   // Of one GPU, or of a number that nobody has said, there is one.
   const std::int64_t cores = machine.host.cores > 0 ? machine.host.cores : cores_here();
-  const std::int64_t devices =
-      machine.peers.devices > 0 ? machine.peers.devices
-                                : (machine.device.kind == MachineKind::kCuda ? 1 : cores);
+  const std::int64_t devices = machine.peers.devices > 0
+                                   ? machine.peers.devices
+                                   : (machine.device.kind == MachineKind::kCuda ? 1 : cores);
   return search_mesh(asked_mesh(recipe, devices), mesh_limits(recipe),
                      [&](const MeshOptions& mesh) { return request_of(recipe, mesh, machine); });
 }

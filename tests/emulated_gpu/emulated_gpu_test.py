@@ -166,6 +166,29 @@ class EmulatedGpu(ProgramTest):
         out = self.succeed("plan", "recipe.yaml", *settings(**changes), "--estimate", "--json", "plan.json")
         return out, json.loads((self.folder / "plan.json").read_text())
 
+    # Workspaces are those of libraries that are not there.
+    @unittest.skipIf(REAL, "with no workspaces")
+    def test_ranks_need_what_their_plans_say(self):
+        on_host = {"memory__gradients": "host", "memory__states": "host"}
+        for case in ({}, {"train__graph": "off"}, {"memory__recompute": "full"}, on_host,
+                     {**on_host, "memory__weights": "host", "memory__window": 2},
+                     {**on_host, "memory__weights": "device", "mesh__dp": 2, "mesh__zero": 1},
+                     {"mesh__dp": 2, "mesh__zero": 2}, {**on_host, "mesh__dp": 2, "mesh__zero": 3},
+                     {"mesh__pp": 2}, {**on_host, "mesh__pp": 2, "mesh__dp": 2, "mesh__zero": 2}):
+            with self.subTest(**case):
+                _, plan = self.plan(1, **case)
+                promised = []
+                for rank in plan["ranks"]:
+                    kinds = rank["memory"]["bytes_at_peak"]
+                    promised += [sum(kinds.values()) - kinds["workspaces"]] * plan["mesh"]["dp"]
+                self.succeed("train", "recipe.yaml", *settings(**case), "--metrics", "m.jsonl")
+                peaks = self.metrics("m.jsonl")[-1]["peak_bytes"]
+                (self.folder / "m.jsonl").unlink()
+                self.assertEqual(len(peaks), len(promised))
+                for peak, most in zip(peaks, promised):
+                    self.assertLessEqual(peak, 1.002 * most)  # of activations blocks are not counted
+                    self.assertGreater(peak, 0.85 * most)
+
     @unittest.skipIf(REAL, "of so many GPUs")
     def test_a_plan_knows_which_ranks_share_a_gpu(self):
         def work(plan):

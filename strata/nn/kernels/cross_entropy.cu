@@ -137,19 +137,20 @@ STRATA_DEVICE void gradient_of_row(Block<kRowThreads>& block, T* logits, std::in
   const float everywhere = scale * what.smoothing / static_cast<float>(what.at.classes);
   const float at_target = scale * (1 - what.smoothing);
   block.each([&](int thread) {
-    each_vector_of_row(thread, logits, what.at.columns, [&](auto z, std::int64_t column, auto left) {
-      // In 32 bits, for the loop asks for every logit.
-      const auto count = static_cast<int>(simt::least(valid - column, kWide<T>));
-      const int own_here =
-          own >= column && own - column < kWide<T> ? static_cast<int>(own - column) : -1;
-      STRATA_UNROLL
-      for (int k = 0; k < kWide<T>; ++k) {
-        float gradient = simt::exp(z[k] - top) * factor - everywhere;
-        if (k == own_here) gradient -= at_target;
-        z[k] = k < count ? gradient : 0.0f;
-      }
-      simt::store(z, logits + column, left);
-    });
+    each_vector_of_row(
+        thread, logits, what.at.columns, [&](auto z, std::int64_t column, auto left) {
+          // In 32 bits, for the loop asks for every logit.
+          const auto count = static_cast<int>(simt::least(valid - column, kWide<T>));
+          const int own_here =
+              own >= column && own - column < kWide<T> ? static_cast<int>(own - column) : -1;
+          STRATA_UNROLL
+          for (int k = 0; k < kWide<T>; ++k) {
+            float gradient = simt::exp(z[k] - top) * factor - everywhere;
+            if (k == own_here) gradient -= at_target;
+            z[k] = k < count ? gradient : 0.0f;
+          }
+          simt::store(z, logits + column, left);
+        });
   });
 }
 
