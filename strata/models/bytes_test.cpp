@@ -31,6 +31,7 @@ TEST_P(DecoderBytes, AreWhatOneRunMeasures) {
       EXPECT_NEAR(said.saved, measured.saved, small);
       EXPECT_NEAR(said.forward_transient, measured.forward_transient, small);
       EXPECT_NEAR(said.backward_transient, measured.backward_transient, small);
+      EXPECT_NEAR(said.without_graph(), measured.without_graph(), small);
     }
   }
 }

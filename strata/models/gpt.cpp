@@ -102,7 +102,8 @@ class GptBlock final : public DecoderLayer {
   // attention; with `keep` also both norms' outputs (2C) and the GELU's (4C). Forward peaks in the
   // MLP: the GELU's output beside all that is saved, or the sum behind a product. Backward peaks
   // there too: the gradient at the GELU's input and its output again, or the sum at the norm. In 16
-  // bit, what products take comes on top.
+  // bit, what products take comes on top. Without a graph there are the middle of the stream, the GELU's input and
+  // output, and what follows it.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t rows = inputs[0].numel() / options_.width,
                        own = bytes_of(rows * options_.width);
@@ -120,7 +121,8 @@ class GptBlock final : public DecoderLayer {
         own;
     return {.saved = (keep ? 12 : 8) * share + (keep ? 3 : 1) * own + statistics,
             .forward_transient = forward,
-            .backward_transient = backward};
+            .backward_transient = backward,
+            .no_grad_transient = std::max({8 * share + whole + product, 4 * share + summed})};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,

@@ -86,14 +86,16 @@ class LossHead final : public Head {
   }
 
   // Backward holds the logits of a chunk and three numbers a row of it, then the gradient at the
-  // norm's output twice; split, also the gathered input and the whole gradient, then its sum.
+  // norm's output twice; split, also the gathered input and the whole gradient, then its sum. Without a graph the
+  // logits of a chunk stand beside the norm's output.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool) const override {
     const std::int64_t rows = inputs[0].numel() / options_.width, own = inputs[0].bytes();
     const std::int64_t whole = own * parts(), chunk = logit_bytes(rows * parts());
     const std::int64_t entered = gathered_bytes(whole) + whole - own;
     const std::int64_t statistics = rows * (norm_ == HeadNorm::kLayerNorm ? 2 : 1) * 4;
     return {.saved = own + statistics,
-            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)), own)};
+            .backward_transient = std::max(entered + std::max(chunk, sum_bytes(whole)), own),
+            .no_grad_transient = own + gathered_bytes(whole) + chunk};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,

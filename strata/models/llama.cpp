@@ -91,7 +91,8 @@ class LlamaBlock final : public DecoderLayer {
   // the SwiGLU's output, the norm's, the sum behind a product, or the residual addition. Backward
   // peaks at the SwiGLU (the gradient at its inputs and its output again), behind it at the norm,
   // or, with a small MLP, in the attention, whose gradients are made packed when MLP's part has gone.
-  // In 16 bit, what products take comes on top.
+  // In 16 bit, what products take comes on top. Without a graph there are the middle of the stream, the SwiGLU's
+  // inputs and output, and what follows it; or the attention's, up to the addition behind it.
   LayerBytes bytes(std::span<const TensorSpec> inputs, bool keep) const override {
     const std::int64_t own = inputs[0].bytes(), whole = own * parts();
     const std::int64_t rows = inputs[0].numel() / options_.width * parts(), n = split_.ranks;
@@ -102,7 +103,8 @@ class LlamaBlock final : public DecoderLayer {
     const std::int64_t inside = bytes_of(rows * inside_width);
     const std::int64_t c = options_.width, up = product_bytes(rows, c, 2 * inside_width);
     const std::int64_t down = product_bytes(rows, inside_width, c);
-    const std::int64_t extra = weight_gradient_bytes(rows, c, inside_width);
+    const std::int64_t down_weight = weight_gradient_bytes(rows, inside_width, c);
+    const std::int64_t up_weight = weight_gradient_bytes(rows, c, 2 * inside_width);
     const std::int64_t norms = options_.qk_norm ? options_.heads + options_.kv_heads : 0;
     const std::int64_t statistics = (2 * rows / parts() + rows * (options_.heads + norms) / n) * 4;
     const std::int64_t entered = gathered_bytes(whole), summed = whole + sum_bytes(whole);
@@ -114,13 +116,17 @@ class LlamaBlock final : public DecoderLayer {
     const std::int64_t piece = packed / std::max<std::int64_t>(4, inputs[0].shape[0]);
     const std::int64_t attention =
         out + (options_.qk_norm ? 4 * packed : packed + piece) + entered - freed;
-    const std::int64_t backward = std::max({3 * inside + entered + (keep ? 0 : extra),
-                                            inside + down, 2 * inside + entered + up - freed + own,
-                                            2 * inside + summed - freed + own, attention, summed}) -
-                                  own;
+    const std::int64_t backward =
+        std::max({3 * inside + entered + (keep ? 0 : down_weight), entered + down_weight,
+                  inside + down, 2 * inside + entered + std::max(up, up_weight) - freed + own,
+                  2 * inside + summed - freed + own, attention, summed}) -
+        own;
     return {.saved = packed + out + 2 * inside + own + (keep ? 2 * own + inside : 0) + statistics,
             .forward_transient = forward,
-            .backward_transient = std::max<std::int64_t>(backward, n > 1 ? own : 0)};
+            .backward_transient = std::max<std::int64_t>(backward, n > 1 ? own : 0),
+            .no_grad_transient = std::max({3 * inside + whole + down, 2 * inside + summed,
+                                           own + entered + 2 * inside + up, packed + out + whole,
+                                           packed + out + summed - own})};
   }
 
   std::vector<at::Tensor> forward(const ForwardContext& context,

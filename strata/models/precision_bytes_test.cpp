@@ -9,17 +9,19 @@
 namespace strata {
 namespace {
 
-using Kind = std::tuple<DecoderKind, at::ScalarType>;
+// Of many rows activations are the most of what a layer takes, of few the sums of its weights' gradients.
+using Kind = std::tuple<DecoderKind, at::ScalarType, std::int64_t>;
 
 class PrecisionBytes : public testing::TestWithParam<Kind> {
  protected:
   static Sequential model() {
-    const auto& [kind, precision] = GetParam();
-    return make_model({.kind = kind, .layers = 1, .width = 64, .heads = 4, .context = 128},
+    const auto& [kind, precision, tokens] = GetParam();
+    return make_model({.kind = kind, .layers = 1, .width = 64, .heads = 4, .context = tokens},
                       DecoderOutput::kLoss, {}, precision);
   }
   static std::vector<TensorSpec> batch() {
-    return std::vector<TensorSpec>(2, {.shape = {8, 128}, .dtype = at::kLong});
+    const std::int64_t tokens = std::get<2>(GetParam());
+    return std::vector<TensorSpec>(2, {.shape = {tokens / 16, tokens}, .dtype = at::kLong});
   }
   static void expect_what_layers_allocate();
 };
@@ -41,10 +43,17 @@ LayerBytes measure(const Layer& layer, const ForwardContext& context,
                    MemoryAccount& account) {
   const auto own = static_cast<std::int64_t>(inputs[0].requires_grad() ? inputs[0].nbytes() : 0);
   const std::int64_t before = account.current_bytes();
+  LayerBytes bytes;
+  account.reset_peak();
+  {
+    const at::NoGradGuard no_grad;
+    const at::Tensor y = layer.forward(context, weights, inputs)[0];
+    bytes.no_grad_transient = account.peak_bytes() - before - static_cast<std::int64_t>(y.nbytes());
+  }
   account.reset_peak();
   const at::Tensor y = layer.forward(context, weights, inputs)[0];
   const auto out = static_cast<std::int64_t>(y.nbytes());
-  LayerBytes bytes{.saved = account.current_bytes() - before - out};
+  bytes.saved = account.current_bytes() - before - out;
   bytes.forward_transient = account.peak_bytes() - before - out - bytes.saved;
   const at::Tensor dy = at::ones_like(y);
   const std::int64_t between = account.current_bytes();
@@ -89,18 +98,25 @@ void PrecisionBytes::expect_what_layers_allocate() {
         const LayerBytes said = model.layer(layer).bytes(specs, keep);
         const double small = 0.05 * static_cast<double>(real.saved + real.backward_transient);
         EXPECT_NEAR(said.saved, real.saved, 1024);
-        EXPECT_NEAR(said.forward_transient, real.forward_transient, small);
-        EXPECT_NEAR(said.backward_transient, real.backward_transient, small);
+        const auto expect_enough = [&](std::int64_t foretold, std::int64_t taken) {
+          EXPECT_LE(static_cast<double>(taken), static_cast<double>(foretold) + small);
+          // Several threads make pieces of a weight's gradient at once, this one after another.
+          const std::int64_t piece = std::get<2>(GetParam()) < 128 ? foretold / 2 : 0;
+          EXPECT_GE(static_cast<double>(taken + piece), static_cast<double>(foretold) - small);
+        };
+        expect_enough(said.forward_transient, real.forward_transient);
+        expect_enough(said.backward_transient, real.backward_transient);
+        expect_enough(said.without_graph(), real.without_graph());
       }
     }
   });
 }
 
 TEST_P(PrecisionBytes, SignaturesTellPrecisionsApart) {
-  const auto& [kind, precision] = GetParam();
+  const auto& [kind, precision, tokens] = GetParam();
   const Sequential half = model();
   const Sequential whole =
-      make_model({.kind = kind, .layers = 1, .width = 64, .heads = 4, .context = 128});
+      make_model({.kind = kind, .layers = 1, .width = 64, .heads = 4, .context = tokens});
   for (int layer = 0; layer < half.num_layers(); ++layer)
     EXPECT_EQ(half.layer(layer).signature() == whole.layer(layer).signature(),
               precision == at::kFloat);
@@ -108,10 +124,12 @@ TEST_P(PrecisionBytes, SignaturesTellPrecisionsApart) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PrecisionBytes,
                          testing::Combine(testing::Values(DecoderKind::kGpt, DecoderKind::kLlama),
-                                          testing::Values(at::kFloat, at::kBFloat16, at::kHalf)),
+                                          testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
+                                          testing::Values(16, 128)),
                          [](const auto& info) {
                            return std::string(name_of(std::get<0>(info.param))) +
-                                  c10::toString(std::get<1>(info.param));
+                                  c10::toString(std::get<1>(info.param)) +
+                                  std::to_string(std::get<2>(info.param));
                          });
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -68,6 +69,12 @@ struct LayerBytes {
   std::int64_t saved = 0;
   std::int64_t forward_transient = 0;
   std::int64_t backward_transient = 0;
+  std::optional<std::int64_t> no_grad_transient = std::nullopt;
+
+  /// Of a forward that keeps no graph: no more than one that does, unless the layer says how much.
+  std::int64_t without_graph() const {
+    return no_grad_transient.value_or(saved + forward_transient);
+  }
 };
 
 /// A loss of nothing yet, fp64 [1]; `like` says where.

@@ -84,11 +84,21 @@ LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> specs,
       .training = true, .keep_intermediates = keep_intermediates, .loss = &sink};
 
   const std::int64_t before = account.current_bytes();
-  account.reset_peak();
-  std::vector<at::Tensor> outputs = layer.forward(context, weights, inputs);
+  const auto forward_peak = [&] {
+    account.reset_peak();
+    std::vector<at::Tensor> outputs = layer.forward(context, weights, inputs);
+    return std::pair(std::move(outputs), account.peak_bytes() - before);
+  };
+  LayerBytes forward;
+  {
+    const at::NoGradGuard no_grad;
+    const auto [outputs, peak] = forward_peak();
+    forward.no_grad_transient = peak - new_bytes(outputs, inputs);
+  }
+  auto [outputs, peak] = forward_peak();
   const std::int64_t made = new_bytes(outputs, inputs), held = account.current_bytes() - before;
-  const LayerBytes forward{.saved = std::max<std::int64_t>(0, held - made),
-                           .forward_transient = account.peak_bytes() - before - held};
+  forward.saved = std::max<std::int64_t>(0, held - made);
+  forward.forward_transient = peak - held;
 
   // The graph alone stays, as between the forward and the backward of a stage.
   torch::autograd::edge_list roots;

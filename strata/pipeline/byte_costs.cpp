@@ -74,6 +74,8 @@ void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostReques
     cost.backward_fixed_bytes = fixed_part(
         cost.backward_transient_bytes,
         bytes.backward_transient + input_gradient_bytes(model, layer, batch_inputs), scale);
+    cost.no_grad_fixed_bytes =
+        fixed_part(cost.no_grad_transient_bytes, bytes.without_graph(), scale);
   }
 }
 
@@ -138,6 +140,7 @@ CostTable byte_costs(const Sequential& model, const CostRequest& request) {
          .saved_bytes = bytes.saved,
          .forward_transient_bytes = bytes.forward_transient,
          .backward_transient_bytes = bytes.backward_transient + input_gradients,
+         .no_grad_transient_bytes = bytes.without_graph(),
          .recomputable = model.layer(layer).recomputable(),
          .forward_flops = flops});
   }

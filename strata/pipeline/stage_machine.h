@@ -113,6 +113,9 @@ class StageMachine final : public Machine {
     device.loans.reclaim(device.stream);
   }
 
+  /// Behind a program: the next mini-batch may come before the next program begins.
+  void let_inputs_go() { inputs_.micro_batches.clear(); }
+
   /// For a step that is repeated: begin() stays what it was, but the inputs are others. Returns the old ones.
   StepInputs exchange_inputs(StepInputs inputs) {
     return std::exchange(inputs_, std::move(inputs));

@@ -37,8 +37,17 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
     case Op::kReceiveGradient:
       take_over(action, true, end_seconds);
       break;
+    case Op::kSendTiedWeight:
+    case Op::kSendTiedGradient:
+      add(ByteKind::kValues, tied_bytes(costs_.layers[action.consumer], action.op));
+      look(rank_, position_);
+      break;
+    case Op::kReceiveTiedWeight:
     case Op::kReceiveTiedGradient:
-      look_with_transients(costs_.layers[action.consumer].replica_bytes);
+      receive_tied(action, end_seconds);
+      break;
+    case Op::kAddTiedGradients:
+      add(ByteKind::kValues, -std::exchange(tied_gradients_[action.value], 0));
       break;
     case Op::kPrefetchWeights:
       for (int l = begin; l < end; ++l) {
@@ -86,10 +95,11 @@ void Bookkeeper::forward(int layer) {
     make(v, -1);
     references(v, rank_) = holders_.readers(v, rank_) + holders_.ranks_served(v);
   }
-  if (traits_.trains && !traits_.recompute.has(layer)) {
-    add(ByteKind::kSaved, scaled(cost.saved_bytes));
-  }
-  look_with_transients(forward_transients(cost));
+  const bool keeps_graph = traits_.trains && !traits_.recompute.has(layer);
+  if (keeps_graph) add(ByteKind::kSaved, scaled(cost.saved_bytes));
+  look_with_transients(keeps_graph
+                           ? scaled(cost.forward_transient_bytes, cost.forward_fixed_bytes)
+                           : scaled(cost.no_grad_transient_bytes, cost.no_grad_fixed_bytes));
   for (const int v : placement_.outputs[layer]) free_unless_used(v);
   if (!traits_.trains) release_inputs(layer);
 }
@@ -98,7 +108,7 @@ void Bookkeeper::recompute(int layer) {
   const LayerCost& cost = costs_.layers[layer];
   if (fetched_.contains({layer, micro_batch_})) host_activations_[rank_] -= input_bytes(layer);
   add(ByteKind::kSaved, scaled(cost.saved_bytes));
-  std::int64_t transients = forward_transients(cost);
+  std::int64_t transients = scaled(cost.forward_transient_bytes, cost.forward_fixed_bytes);
   for (const int v : placement_.outputs[layer]) transients += value_bytes(v);
   look_with_transients(transients);
 }
@@ -111,8 +121,7 @@ void Bookkeeper::backward(int layer) {
     make(v, layer);
   }
   hold_whole_gradient(layer);
-  look_with_transients(cost.backward_fixed_bytes +
-                       scaled(cost.backward_transient_bytes - cost.backward_fixed_bytes));
+  look_with_transients(scaled(cost.backward_transient_bytes, cost.backward_fixed_bytes));
   add(ByteKind::kSaved, -scaled(cost.saved_bytes));
   for (const int v : placement_.outputs[layer]) {
     const Value& value = dataflow_.values[v];
@@ -271,6 +280,20 @@ void Bookkeeper::take_over(const Action& action, bool lets_go, double seconds) {
   if (lets_go && !sent_.holds_on(action.peer, rank_, sent)) let_sent_go(action.peer, sent, seconds);
 }
 
+// What was sent is a copy, for the buffer itself stays. A weight is copied on, a gradient waits for the sum.
+void Bookkeeper::receive_tied(const Action& action, double seconds) {
+  const std::int64_t bytes = tied_bytes(costs_.layers[action.consumer], action.op);
+  add(ByteKind::kValues, bytes);
+  look(rank_, position_);
+  const SentValue sent{bytes, SegmentPools::kOrdinary};
+  if (!sent_.holds_on(action.peer, rank_, sent)) let_sent_go(action.peer, sent, seconds);
+  if (action.op == Op::kReceiveTiedGradient) {
+    tied_gradients_[action.value] += bytes;
+  } else {
+    add(ByteKind::kValues, -bytes);
+  }
+}
+
 void Bookkeeper::let_sent_go(int rank, const SentValue& sent, double seconds) {
   now_[rank][ByteKind::kValues] -= sent.bytes;
   pools_[rank].let_go(sent.made, sent.bytes);
@@ -321,8 +344,8 @@ std::int64_t Bookkeeper::scaled(std::int64_t bytes) const {
   return std::llround(static_cast<double>(bytes) * costs_.scale(micro_batch_));
 }
 
-std::int64_t Bookkeeper::forward_transients(const LayerCost& cost) const {
-  return cost.forward_fixed_bytes + scaled(cost.forward_transient_bytes - cost.forward_fixed_bytes);
+std::int64_t Bookkeeper::scaled(std::int64_t bytes, std::int64_t fixed) const {
+  return fixed + scaled(bytes - fixed);
 }
 
 void Bookkeeper::look_with_transients(std::int64_t bytes) {

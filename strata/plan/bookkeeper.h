@@ -39,6 +39,7 @@ class Bookkeeper {
 
  private:
   void find_copies();
+  void hold_from_before(int rank, const Program& program);
   void add_fixed(int layer);
   void look(int rank, int position);
 
@@ -71,11 +72,12 @@ class Bookkeeper {
   void end_offload();
   ByteKind whole_gradient_kind(int layer) const;
   void take_over(const Action& action, bool lets_go, double seconds);
+  void receive_tied(const Action& action, double seconds);
   void let_sent_go(int rank, const SentValue& sent, double seconds);
   void release_inputs(int layer);
   void free_unless_used(int value);
   std::int64_t scaled(std::int64_t bytes) const;
-  std::int64_t forward_transients(const LayerCost& cost) const;
+  std::int64_t scaled(std::int64_t bytes, std::int64_t fixed) const;
   void look_with_transients(std::int64_t bytes);
   int& references(int value, int rank) { return holders_.references(value, rank, micro_batch_); }
   std::int64_t value_bytes(int value) const { return scaled(costs_.values[value].bytes); }
@@ -92,6 +94,7 @@ class Bookkeeper {
   std::vector<bool> copies_;        // per layer
   std::vector<ShardBytes> shards_;  // per layer
   SentValues sent_;
+  std::vector<std::int64_t> tied_gradients_;  // per tie: of uses elsewhere, until they are added
   int replicas_;
   std::vector<bool> open_;                 // per layer: its whole gradient is here for a while
   std::set<std::pair<int, int>> fetched_;  // (layer, micro-batch): inputs that came back

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "strata/plan/shard_bytes.h"
+
 namespace strata {
 namespace {
 
@@ -138,8 +140,8 @@ class Counter {
   void count_send(const Action& action) {
     const bool tie = action.op == Op::kSendTiedGradient || action.op == Op::kSendTiedWeight;
     if (tie) {
-      const auto bytes = static_cast<double>(costs_.layers[action.consumer].replica_bytes);
-      return add(traffic_.pp, bytes, mesh_.rates.pp);
+      const std::int64_t bytes = tied_bytes(costs_.layers[action.consumer], action.op);
+      return add(traffic_.pp, static_cast<double>(bytes), mesh_.rates.pp);
     }
     const ValueCost& value = costs_.values[action.value];
     const double scale = costs_.scale(action.micro_batch);

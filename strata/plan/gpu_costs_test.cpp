@@ -316,9 +316,9 @@ TEST(Launches, OfValidationsKeepPoolsBesideTrainings) {
     EXPECT_EQ(with.peak_bytes, without.peak_bytes + shapes * 2 * 100);
     EXPECT_EQ(with.at_peak.charged(), without.at_peak.charged());
   }
-  // The last layer is a loss: what training needs in its backward, a validation needs in its forward.
+  // What a forward takes that keeps no graph.
   request.validation_shapes = 1;
-  request.costs_cheap.layers[3].backward_transient_bytes = 5000;
+  request.costs_cheap.layers[3].no_grad_transient_bytes = 5000;
   EXPECT_EQ(make_plan(request).ledger[0].at_peak[ByteKind::kPools], 100 + 5000);
   request.recording = RecordingPlan::kNever;
   EXPECT_EQ(make_plan(request).ledger[0].at_peak[ByteKind::kPools], 0);

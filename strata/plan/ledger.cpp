@@ -47,6 +47,7 @@ Bookkeeper::Bookkeeper(const Schedule& schedule, const Dataflow& dataflow,
       holders_(dataflow, placement_, schedule.num_micro_batches),
       shards_(shard_bytes(costs, shards, reads_in_place, tiers)),
       sent_(schedule.num_ranks(), traits_.meets),
+      tied_gradients_(dataflow.ties.size()),
       replicas_(shards.replicas),
       open_(dataflow.num_layers),
       activations_leaving_(schedule.num_ranks(), {-1, -1}),
@@ -66,11 +67,24 @@ Bookkeeper::Bookkeeper(const Schedule& schedule, const Dataflow& dataflow,
   for (int l = 0; l < dataflow.num_layers; ++l) add_fixed(l);
   add_tiers(ledger_, dataflow, placement_, shards_, shards, tiers, traits_.trains);
   for (int r = 0; r < schedule.num_ranks(); ++r) {
-    changes_[r].add(0, now_[r].total());
-    look(r, -1);
+    const std::int64_t fixed = now_[r].total();
     if (!recorded.empty())
-      pools_[r] =
-          SegmentPools(recorded[r], now_[r].total(), other_pools.empty() ? 0 : other_pools[r]);
+      pools_[r] = SegmentPools(recorded[r], fixed, other_pools.empty() ? 0 : other_pools[r]);
+    if (traits_.meets) hold_from_before(r, schedule.programs[r]);
+    const std::int64_t all = now_[r].total();
+    pools_[r].end(fixed, all, all, 0);
+    changes_[r].add(0, all);
+    look(r, -1);
+  }
+}
+
+// Tied weights leave behind the update: who has sent one may go on to the next step before it has arrived.
+void Bookkeeper::hold_from_before(int rank, const Program& program) {
+  for (const Action& action : program) {
+    if (action.op != Op::kSendTiedWeight) continue;
+    const std::int64_t bytes = tied_bytes(costs_.layers[action.consumer], action.op);
+    now_[rank][ByteKind::kValues] += bytes;
+    sent_.hold_from_before(rank, action.peer, {bytes, SegmentPools::kOrdinary});
   }
 }
 

@@ -12,8 +12,9 @@
 ///  - What a layer saved lives from its forward, or its recompute, to the end of its backward.
 ///  - A value has a gradient per reader, as large as itself, from that reader's backward to the end
 ///    of the producer's; the rank that sent it is charged as for a value.
-///  - On top, while a layer runs: its transients; in a recompute its outputs, which exist again;
-///    while a tied gradient is received, that gradient.
+///  - A tied weight, and the gradient that its use elsewhere gives, are sent as copies, charged to the sender like
+///    values; the gradient then lives on the owner's rank until it is added.
+///  - On top, while a layer runs: its transients; in a recompute its outputs, which exist again.
 ///
 /// With replicas (shard_bytes.h), beside the shards that stay:
 ///  - The whole weights of a layer that shards them are buffers from prefetch to release.

@@ -204,6 +204,24 @@ TEST(Ledger, ForwardOnlyFreesAValueAfterItsLastReader) {
   EXPECT_EQ(rank.timeline.back().bytes, 0);
 }
 
+// Without a graph what it would save is there in passing.
+TEST(Ledger, AForwardThatKeepsNoGraphHasItsOwnTransients) {
+  Model model(2, {.ranks = 1, .micro_batches = 2},
+              {.saved_bytes = 100,
+               .forward_transient_bytes = 5,
+               .no_grad_transient_bytes = 700,
+               .no_grad_fixed_bytes = 300},
+              {.bytes = 10});
+  model.costs.micro_batch_scale = {1, 0.5};
+  model.recompute = {0, 1};
+  EXPECT_EQ(model.ledger(kGpipe)[0].at_peak[ByteKind::kTransients], 700);
+  model.costs.micro_batch_scale = {0.5, 0.5};
+  EXPECT_EQ(model.ledger(kGpipe)[0].at_peak[ByteKind::kTransients], 300 + 200);
+  model.recompute = {};
+  model.update = false;
+  EXPECT_EQ(model.ledger(kForward)[0].at_peak[ByteKind::kTransients], 500);
+}
+
 TEST(Ledger, CountsCopiesOfTiedWeightsWhoseOwnerIsElsewhere) {
   for (const int ranks : {1, 2}) {
     Model model(4, {.ranks = ranks}, {}, {});
@@ -211,9 +229,33 @@ TEST(Ledger, CountsCopiesOfTiedWeightsWhoseOwnerIsElsewhere) {
     model.costs.layers[3].replica_bytes = 77;
     const Ledger ledger = model.ledger(k1f1b);
     EXPECT_EQ(ledger.back().at_peak[ByteKind::kReplicas], ranks == 1 ? 0 : 77);
-    // The owner sees the tied gradient while it adds it.
-    EXPECT_EQ(ledger.front().peak_bytes, ranks == 1 ? 0 : 77);
   }
+}
+
+// The weight leaves behind the update, so that the owner begins the next step with its copy; the gradient comes
+// before the norm, and is fp32 where the weight isn't.
+TEST(Ledger, TiedWeightsAndTheirGradientsAreSentAsCopies) {
+  constexpr std::int64_t kWeight = 77, kGradient = 154;
+  Model model(4, {.ranks = 2}, {}, {});
+  model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
+  model.costs.layers[3].replica_bytes = kWeight;
+  model.costs.layers[3].gradient_bytes = kGradient;
+  const Ledger ledger = model.ledger(k1f1b);
+  const RankLedger &owner = ledger[0], &user = ledger[1];
+  EXPECT_EQ(owner.timeline.front().bytes, kWeight);
+  EXPECT_EQ(owner.peak_bytes, kGradient);  // received, until it is added
+  EXPECT_EQ(owner.timeline.back().bytes, 0);
+  EXPECT_EQ(user.timeline.front().bytes, kWeight + kGradient);
+  EXPECT_EQ(user.peak_bytes, kWeight + 2 * kGradient);  // sent, until the norm
+  EXPECT_EQ(user.timeline.back().bytes, kWeight + kGradient);
+}
+
+// Until a gradient tells that the user has it, behind all forwards of GPipe.
+TEST(Ledger, ATiedWeightThatWasSentStaysUntilItsOwnerKnows) {
+  Model model(2, {.ranks = 2, .micro_batches = 3}, {}, {.bytes = 10});
+  model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {1}});
+  model.costs.layers[1].replica_bytes = 77;
+  EXPECT_EQ(model.ledger(kGpipe)[0].peak_bytes, 77 + 3 * 10);
 }
 
 TEST(Ledger, AShortMicroBatchTakesItsShareInWholeBytes) {

@@ -174,12 +174,12 @@ TEST(PlanRefusal, NamesTheNearestSettingsThatFitAndTheyDo) {
     std::int64_t mebibytes;
     std::string fix;
   };
-  // Rank 0 needs about 80 MiB before its first action.
+  // Rank 0 needs about 84 MiB before its first action.
   const Case cases[] = {
       {kGpipe, kCheap, 300, "set memory.recompute=auto"},
       {kGpipe, kFull, 130, "set mesh.schedule=1f1b"},
       {kGpipe, kCheap, 130, "set mesh.schedule=1f1b and memory.recompute=auto"},
-      {kInterleaved, kCheap, 100,
+      {kInterleaved, kCheap, 102,
        "set mesh.schedule=1f1b and mesh.virtual_stages=1 and memory.recompute=auto"},
   };
   for (const Case& c : cases) {

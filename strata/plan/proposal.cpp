@@ -131,31 +131,14 @@ class Proposer {
     return recorded;
   }
 
-  // A loss makes in forward what training leaves to its backward.
-  CostTable evaluation_costs() const {
-    CostTable costs = costs_;
-    std::vector<bool> is_read(costs.layers.size());
-    for (const Value& value : dataflow_->values)
-      if (!value.consumers.empty()) is_read[value.producer] = true;
-    for (std::size_t l = 0; l < costs.layers.size(); ++l) {
-      LayerCost& layer = costs.layers[l];
-      if (is_read[l]) continue;
-      layer.forward_transient_bytes =
-          std::max(layer.forward_transient_bytes, layer.backward_transient_bytes);
-      layer.forward_fixed_bytes = std::max(layer.forward_fixed_bytes, layer.backward_fixed_bytes);
-    }
-    return costs;
-  }
-
   // Per rank: what recordings of validations keep. A last mini-batch that is shorter keeps as much at most.
   std::vector<std::int64_t> validation_pools(const Plan& plan) const {
     if (plan.recorded.empty() || request_.validation_shapes == 0) return {};
     const Schedule& schedule = plan.steps.proposed_evaluation(plan.micro_batches);
     const RecordedPrograms recorded = recorded_programs(plan.steps, schedule);
     const Partition& partition = plan.decisions().partition;
-    const CostTable costs = evaluation_costs();
     const Ledger ledger = make_ledger(
-        schedule, *dataflow_, partition, costs, simulate(schedule, *dataflow_, partition, costs),
+        schedule, *dataflow_, partition, costs_, simulate(schedule, *dataflow_, partition, costs_),
         plan.steps.shards(), request_.mesh.reads_in_place, plan.decisions().tiers, recorded);
     std::vector<std::int64_t> pools;
     for (const RankLedger& rank : ledger)
@@ -221,6 +204,8 @@ class Proposer {
     };
     const auto widened = [&](const LayerSet& recompute) {
       choices.recompute = recompute;
+      // Where all stay nothing is fetched twice, which may take less of the host than a smaller window.
+      if (Plan all = with_window(most); fits(all)) return all;
       const int window = largest_window(most, [&](int tried) { return fits(with_window(tried)); });
       return with_window(std::max(1, window));
     };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "strata/plan/shard_bytes.h"
+
 namespace strata {
 
 namespace {
@@ -174,7 +176,8 @@ double RankClock::transfer_seconds(const Action& action) const {
   const CostTable& costs = *shared_->costs;
   if (&shared_->clock_of(action.peer) == &now_) return 0;  // it lies where it is read
   if (action.op == Op::kSendTiedGradient || action.op == Op::kSendTiedWeight) {
-    return shared_->tie_seconds_per_byte * costs.layers[action.consumer].replica_bytes;
+    return shared_->tie_seconds_per_byte *
+           static_cast<double>(tied_bytes(costs.layers[action.consumer], action.op));
   }
   return costs.values[action.value].transfer_seconds * costs.scale(action.micro_batch);
 }

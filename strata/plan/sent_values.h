@@ -23,6 +23,11 @@ class SentValues {
   /// `meet`: all ranks do, at the norm; else nobody waits to know.
   SentValues(int ranks, bool meet) : held_(ranks), has_met_(ranks), meet_(meet) {}
 
+  /// At the end of the step before, with nothing back yet.
+  void hold_from_before(int sender, int receiver, const SentValue& sent) {
+    held_[sender].push_back({receiver, -1, sent});
+  }
+
   void next_action() { ++now_; }
   void send(const MessageKey& message) {
     if (meet_) sent_[message] = now_;

@@ -16,15 +16,23 @@ std::int64_t scaled(std::int64_t bytes, std::int64_t part, std::int64_t whole) {
                       static_cast<double>(whole));
 }
 
+// A tied use's gradient has the size of its replica and goes to the owner, whole.
+std::int64_t own_gradient_bytes(const LayerCost& layer) {
+  return scaled(layer.gradient_bytes, layer.weight_bytes, layer.weight_bytes + layer.replica_bytes);
+}
+
 }  // namespace
+
+std::int64_t tied_bytes(const LayerCost& layer, Op op) {
+  const bool gradient = op == Op::kSendTiedGradient || op == Op::kReceiveTiedGradient;
+  return gradient ? layer.gradient_bytes - own_gradient_bytes(layer) : layer.replica_bytes;
+}
 
 ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const ShardLayout& layout,
                        int weight_element_bytes, bool reads_in_place, const LayerTiers& tiers) {
   const std::int64_t elements = layer.weight_bytes / weight_element_bytes;
   const std::int64_t shard = largest_cut(elements, layout.shards);
-  // A tied use's gradient has the size of its replica and goes to the owner, whole.
-  const std::int64_t own =
-      scaled(layer.gradient_bytes, layer.weight_bytes, layer.weight_bytes + layer.replica_bytes);
+  const std::int64_t own = own_gradient_bytes(layer);
 
   ShardBytes bytes{.shards = shards,
                    .weights = layer.weight_bytes,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "strata/disk/staging.h"
+#include "strata/schedule/action.h"
 #include "strata/schedule/costs.h"
 #include "strata/schedule/tiers.h"
 #include "strata/schedule/zero.h"
@@ -61,6 +62,9 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
                        int weight_element_bytes, bool reads_in_place, const LayerTiers& tiers = {});
 std::vector<ShardBytes> shard_bytes(const CostTable& costs, const ShardLayout& layout,
                                     bool reads_in_place, const TierLayout& tiers = {});
+
+/// What a message to a layer with a tied weight of another rank carries: the weight, or back its gradient.
+std::int64_t tied_bytes(const LayerCost& layer, Op op);
 
 /// The same model with what a rank's device holds for the whole step in place of the whole buffers.
 CostTable resident_costs(CostTable costs, const ShardLayout& layout, const TierLayout& tiers = {});

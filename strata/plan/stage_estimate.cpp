@@ -18,7 +18,8 @@ std::vector<std::int64_t> transient_bytes_of(const Dataflow& dataflow, const Cos
   for (int l = 0; l < dataflow.num_layers; ++l) {
     const LayerCost& cost = costs.layers[l];
     const std::int64_t saved = recompute.has(l) ? cost.saved_bytes : 0;
-    forward[l] = cost.forward_transient_bytes + saved;
+    forward[l] = std::max(cost.forward_transient_bytes + saved,
+                          recompute.has(l) ? cost.no_grad_transient_bytes : 0);
     backward[l] = cost.backward_transient_bytes + saved;
   }
   for (std::size_t v = 0; v < dataflow.values.size(); ++v) {
@@ -158,7 +159,11 @@ StageEstimate StageEstimator::operator()(LayerRange layers) const {
     }
   }
   for (const auto& [first_owner, uses] : uses_) {
-    if (first_owner < begin) estimate.fixed_bytes += uses.within(layers);
+    if (first_owner < begin) {
+      estimate.fixed_bytes += uses.within(layers);
+    } else if (first_owner < end) {  // on their way to the users, when a step begins
+      estimate.fixed_bytes += uses.within({end, num_layers_});
+    }
   }
   return estimate;
 }

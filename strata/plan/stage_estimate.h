@@ -16,7 +16,7 @@ namespace strata {
 
 struct StageEstimate {
   double seconds = 0;                 ///< forward, backward, recompute, waiting for transfers
-  std::int64_t fixed_bytes = 0;       ///< weights, gradients, states, replicas
+  std::int64_t fixed_bytes = 0;       ///< weights, gradients, states, tied copies
   std::int64_t activation_bytes = 0;  ///< of each micro-batch in flight
   std::int64_t transient_bytes = 0;   ///< on top, while the worst layer runs
   std::int64_t boundary_bytes = 0;    ///< of values that enter the stage from others

@@ -224,6 +224,35 @@ TEST(TierLedger, SumsThatTravelAreThereTwice) {
   EXPECT_EQ(gpu.timeline.back().bytes, 0);
 }
 
+// Each of four replicas brings its quarter to where the others read it: of a layer whose gathering tells nothing yet,
+// of the two behind it, and of the one that is fetched.
+TEST(TierLedger, PartsOfGatheredWeightsStayUntilReplicasHaveReadThem) {
+  constexpr std::int64_t kPart = 25 * 4 * 1024,
+                         kWeights = 4 * kPart;  // in blocks of 1,024 elements
+  Case c = streamed(6, 2);
+  c.shards = shard_layout({.stage = 3}, 4, c.dataflow, LayerSet::all(6));
+  for (LayerCost& cost : c.costs.layers) {
+    cost.weight_bytes = kWeights;
+    cost.gradient_bytes = 0;
+    cost.state_bytes = 2 * kWeights;
+  }
+  EXPECT_EQ(c.ledger().at_peak[ByteKind::kBuffers], 2 * kWeights);
+  EXPECT_EQ(c.ledger().host.staging, 0);
+
+  Case gpu = c;
+  gpu.costs.launch = {.kernel = 1e-9, .segment = 1e-9};
+  EXPECT_EQ(gpu.ledger().at_peak[ByteKind::kBuffers], 2 * kWeights + 4 * kPart);
+  EXPECT_EQ(gpu.ledger().host.staging, 0);
+  EXPECT_EQ(gpu.ledger().timeline.back().bytes, 0);
+
+  for (LayerTiers& tiers : c.tiers.layers) tiers = {Tier::kDisk, Tier::kHost, Tier::kDisk};
+  const std::vector<LayerOnDisk> on_disk(
+      6,
+      {.weights = kPart, .states = 2 * kPart, .weights_on_host = false, .fetches_weights = true});
+  EXPECT_EQ(c.ledger().at_peak[ByteKind::kBuffers], 2 * kWeights);
+  EXPECT_EQ(c.ledger().host.staging, disk_staging(on_disk).bytes() + 4 * kPart);
+}
+
 // 100 blocks a layer over four replicas: the host has a shard of each, the device what it computes with.
 // Weights that leave are made of the replicas' parts, whatever the stage.
 TEST(TierLedger, ShardsOfReplicasLiveOnTheHost) {

@@ -26,9 +26,13 @@ struct LayerCost {
   std::int64_t forward_transient_bytes = 0;   ///< peak in forward beyond inputs, outputs and saved
   std::int64_t backward_transient_bytes = 0;  ///< peak in backward beyond inputs, saved, the
                                               ///< output's gradient and the inputs' gradients
+  std::int64_t no_grad_transient_bytes =
+      0;  ///< peak in a forward that keeps no graph (what runs again in
+          ///< backward, evaluation) beyond inputs and outputs
   /// Of the transients, what a shorter micro-batch needs, too: of weights, not of samples.
   std::int64_t forward_fixed_bytes = 0;
   std::int64_t backward_fixed_bytes = 0;
+  std::int64_t no_grad_fixed_bytes = 0;
   bool recomputable = true;  ///< false: saves nothing beyond its inputs, so gains nothing
   double forward_flops = 0;  ///< of one forward's products; 0: nobody counted them
   // Kernels that a device is given for it, however small the micro-batch; 0: the rank does the work itself.

@@ -78,7 +78,8 @@ std::string random_recipe(unsigned seed, const std::string& folder) {
                                      : "device";
   const std::string gradients = away ? draw("device", "host") : "device";
   const std::string pp = draw("1", "1", "2"), dp = draw("1", "1", "2");
-  const std::string zero = draw("0", "1", "2", "3", "3"), reduce = draw("each", "once");
+  const std::string zero = draw("0", "1", "2", "3", "3");
+  const std::string reduce = zero >= "2" ? draw("each", "once") : "once";
   // One draw a statement, in the order of the recipe: every compiler makes the same recipes.
   std::string text = "model: {kind: " + kind;
   text += ", layers: " + draw("2", "3", "5", "8");

@@ -301,6 +301,7 @@ void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, b
                              .training = training,
                              .scores = scores});
   execute_located(program, *recorded_, trace_, groups_.world);
+  machine_->let_inputs_go();
 }
 
 const StepOutcome& Trainer::step(const MiniBatch& batch, double learning_rate) {
