@@ -2,6 +2,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -58,17 +59,20 @@ std::vector<std::string> outcomes(DelayedDevices& devices,
                                   const std::function<void(Group&)>& function) {
   FaultyNetwork network(2);
   return outcomes_of_processes(
-      network, {.ranks = 2, .stall_seconds = 0.2, .stall_fatal_seconds = 0.8}, devices, function);
+      network, {.ranks = 2, .stall_seconds = 0.2, .stall_fatal_seconds = 4}, devices, function);
 }
 
 TEST(HungDevice, IsNamedByItsRankAndByWhoeverWaitsForIt) {
   DelayedDevices all(31);
-  for (const std::string& outcome : outcomes(all, [](Group& group) {
+  std::atomic<bool> hung = false;
+  for (const std::string& outcome : outcomes(all, [&](Group& group) {
          if (group.rank() == 0) {
+           while (!hung) std::this_thread::yield();
            group.doing("gradient", 18, 4);
            group.receive(1, {});
          }
          hang(group);
+         hung = true;
          wait_for_device(group);
        }))
     expect_named(outcome);

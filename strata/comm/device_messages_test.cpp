@@ -91,9 +91,11 @@ TEST(DeviceMessages, RefuseAWriteToWhatAnotherRankMayStillRead) {
       if (group.rank() == 0) {
         group.export_buffer(1, {.value = 1}, x);
         EXPECT_THROW(group.before_write(x), InternalError);
-        group.barrier();  // by which it was read
+        group.barrier();  // now it may be read
+        group.barrier();  // by which it was
         group.before_write(x);
       } else {
+        group.barrier();
         EXPECT_TRUE(group.import_buffer(0, {.value = 1}).lent());
         group.barrier();
       }

@@ -300,7 +300,7 @@ TEST(ExportedBuffer, IsGivenBackWhenTheRanksThatMightReadItHaveEnded) {
 // Its process says so before it leaves, for then it is silent.
 TEST(EndedRank, IsNoSilentOneToWhoeverWaitsForIt) {
   FaultyNetwork network(kProcesses);
-  const auto outcomes = run_simulated(network, {.stall_seconds = 0.4, .stall_fatal_seconds = 1.2},
+  const auto outcomes = run_simulated(network, {.stall_seconds = 0.4, .stall_fatal_seconds = 4},
                                       [](Group& world, MemoryAccount&) {
                                         world.barrier();
                                         if (world.rank() == 0) world.receive(4, {});  // never sent

@@ -37,7 +37,7 @@ inline void expect_charge_to_move(Group& group, MemoryAccount& account) {
   }
   group.barrier();
   const std::int64_t expected = group.rank() == 0 ? 0 : 4096;
-  for (int i = 0; i < 1000 && account.current_bytes() != expected; ++i)
+  for (int i = 0; i < 15000 && account.current_bytes() != expected; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_EQ(account.current_bytes(), expected);
 }

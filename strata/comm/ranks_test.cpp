@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -197,14 +198,16 @@ TEST(ThreadRanks, RefuseNone) {
 }
 
 TEST(ThreadRanks, EndWhenOneWaitsForEver) {
+  std::atomic<bool> leaves = false;
   try {
     run_ranks(
-        {.ranks = 3, .stall_seconds = 0.5, .stall_fatal_seconds = 1, .rendezvous = Rendezvous{}},
-        [](Group& group, MemoryAccount&) {
+        {.ranks = 3, .stall_seconds = 0.5, .stall_fatal_seconds = 3, .rendezvous = Rendezvous{}},
+        [&](Group& group, MemoryAccount&) {
+          if (group.rank() == 2) return void(leaves = true);
+          while (!leaves) std::this_thread::yield();
           group.doing("activation", 17, 4);
           if (group.rank() == 1) group.receive(2, {});  // never sent
-          if (group.rank() == 0) group.barrier();
-          // rank 2 has nothing to do
+          group.barrier();
         });
     FAIL() << "the stall was not noticed";
   } catch (const SystemError& error) {

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -122,22 +123,27 @@ TEST(LaneTrace, ForgetsTheOldestWhereNobodyTakesThem) {
   EXPECT_EQ(events.back().layer, kAll - 1);
 }
 
-// Lower bounds hold on a busy machine, too.
+// The lower bound holds on a busy machine, too; the upper one, now and then.
 TEST(Link, TakesTheTimeOfABusAndBothDirectionsAtOnce) {
   Link link({.bytes_per_second = 20e6, .latency_seconds = 0.01});
   const at::Tensor host = at::rand({100000}), device = at::zeros_like(host);  // 20 ms
   const at::Tensor other = at::zeros_like(host), more = at::zeros_like(host);
-  const double begin = now_seconds();
-  Event in, out;
-  for (int i = 0; i < 3; ++i) {
-    in = link.to_device(device, host);
-    out = link.to_host(more, other);
+  constexpr double kMost = 0.17;  // one direction behind the other would take 0.18
+  double least = 1;
+  for (int round = 0; round < 20 && least >= kMost; ++round) {
+    const double begin = now_seconds();
+    Event in, out;
+    for (int i = 0; i < 3; ++i) {
+      in = link.to_device(device, host);
+      out = link.to_host(more, other);
+    }
+    in.synchronize();
+    out.synchronize();
+    const double seconds = now_seconds() - begin;
+    EXPECT_GE(seconds, 0.09);
+    least = std::min(least, seconds);
   }
-  in.synchronize();
-  out.synchronize();
-  const double seconds = now_seconds() - begin;
-  EXPECT_GE(seconds, 0.09);
-  EXPECT_LT(seconds, 0.17);  // one direction behind the other would take 0.18
+  EXPECT_LT(least, kMost);
 }
 
 }  // namespace

@@ -33,12 +33,18 @@ TEST(Link, IsNeverIdleWhileCopiesAreWaiting) {
   std::vector<at::Tensor> to;
   const double begin = now_seconds();
   {
+    // Who submits may be held up, too: no copy begins before all are waiting.
+    std::promise<void> gate;
+    Lane lane;
+    const Event opened = lane.submit([&] { gate.get_future().wait(); });
     Link link(kSlow, &trace);
     Event last;
     for (int i = 0; i < kCopies; ++i) {
       to.push_back(at::full({kNumel}, 0.0f));
-      last = link.to_device(to.back(), from, {}, i);
+      last =
+          link.to_device(to.back(), from, i == 0 ? std::vector{opened} : std::vector<Event>{}, i);
     }
+    gate.set_value();
     last.synchronize();
     EXPECT_EQ(link.bytes_to_device(), kCopies * 4 * kNumel);
   }

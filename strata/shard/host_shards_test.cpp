@@ -111,7 +111,7 @@ class HeldWork {
   std::function<void()> go_on_;
   std::atomic<bool> goes_on_ = false;
   std::jthread clock_{[this](const std::stop_token& stop) {
-    for (int i = 0; i < 500 && !stop.stop_requested(); ++i)
+    for (int i = 0; i < 20000 && !stop.stop_requested(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     end();
   }};

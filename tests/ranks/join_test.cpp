@@ -28,7 +28,7 @@ TEST(Join, RefusesAWorldThatIsNoMultiple) {
 TEST(Join, NamesTheProcessThatIsMissing) {
   Forked forked(4, [](const ForkedProcess& self) {
     if (self.process() == 2) return;
-    run_ranks({.ranks = 4, .join_seconds = 1}, nothing);
+    run_ranks({.ranks = 4, .join_seconds = self.process() == 0 ? 4.0 : 20.0}, nothing);
   });
   std::vector<Outcome> outcomes = forked.wait();
   outcomes.erase(outcomes.begin() + 2);

@@ -23,10 +23,14 @@ void expect_named(const Outcome& outcome, const std::string& part) {
 TEST(StalledRank, IsNamedWithWhatItWasDoing) {
   const Mesh mesh{.pp = kProcesses};
   Forked forked(kProcesses, [&](const ForkedProcess&) {
-    run_ranks({.ranks = kProcesses, .mesh = mesh, .stall_seconds = 0.5, .stall_fatal_seconds = 2},
+    run_ranks({.ranks = kProcesses, .mesh = mesh, .stall_seconds = 0.5, .stall_fatal_seconds = 4},
               [](Group& group, MemoryAccount&) {
                 group.doing(group.rank() == 2 ? "data loading" : "activation", 17, 4);
-                if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(4));
+                const at::Tensor nothing = at::zeros({1});
+                while (group.rank() == 2) {
+                  group.before_write(nothing);  // throws when the run has failed
+                  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                }
                 group.receive((group.rank() + 1) % kProcesses, {});
               });
   });
@@ -38,7 +42,7 @@ TEST(StalledRank, IsNamedWithWhatItWasDoing) {
 TEST(StoppedProcess, TakesNoStandstillOfItsOwnForAStall) {
   Forked forked(1, [](const ForkedProcess& self) {
     const auto begin = std::chrono::steady_clock::now();
-    run_ranks({.ranks = 2, .stall_seconds = 1, .stall_fatal_seconds = 4},
+    run_ranks({.ranks = 2, .stall_seconds = 1, .stall_fatal_seconds = 6},
               [&](Group& group, MemoryAccount&) {
                 if (group.rank() == 0) group.receive(1, {});
                 if (group.rank() == 0) return;
