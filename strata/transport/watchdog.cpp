@@ -102,7 +102,6 @@ void ProgressTable::clear(double seconds) {
 namespace {
 
 constexpr double kSilence = 5;  // seconds: processes tell of their ranks every second
-constexpr double kStopped = 3;  // seconds more than a pause: this process itself was stopped
 
 bool silent(const RankProgress& progress) {
   return !progress.ended && progress.silent_seconds > kSilence;
@@ -205,15 +204,17 @@ Watchdog::~Watchdog() {
 
 void Watchdog::watch() {
   const double pause = options_.stall_seconds > 0 ? std::min(1.0, options_.stall_seconds / 4) : 1.0;
+  auto looked = std::chrono::steady_clock::now();
   while (true) {
-    const auto begin = std::chrono::steady_clock::now();
     if (ended_.wait_for(std::chrono::duration<double>(pause), [](bool ended) { return ended; }))
       return;
-    const double passed =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (passed > kStopped) table_.clear(passed);
+    // From look to look, for it may have been stopped anywhere between.
+    const auto now = std::chrono::steady_clock::now();
+    const double passed = std::chrono::duration<double>(now - looked).count();
+    if (passed > options_.stopped_seconds) table_.clear(passed);
+    looked = now;
     tell();
-    if (!options_.failed()) look();
+    if (!options_.failed()) look(now);
   }
 }
 
@@ -232,10 +233,13 @@ RankProgress Watchdog::of(int rank) const {
   return progress;
 }
 
-void Watchdog::look() {
+void Watchdog::look(std::chrono::steady_clock::time_point begin) {
   if (options_.stall_seconds <= 0) return;
   std::vector<RankProgress> ranks;
   for (int rank = 0; rank < table_.size(); ++rank) ranks.push_back(of(rank));
+  // It was stopped since: what it has gathered counts that, which the next round clears.
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  if (took.count() > options_.stopped_seconds) return;
   for (int i = 0; i < options_.local_ranks; ++i) {
     const int rank = options_.first_rank + i;
     const auto stall = diagnose(ranks, rank, options_.stall_seconds, options_.name_of);

@@ -101,6 +101,7 @@ class Watchdog {
     int first_rank = 0, local_ranks = 1;  ///< of this process
     double stall_seconds = 10;            ///< 0: only tells the others
     double fatal_seconds = 60;            ///< 0: never
+    double stopped_seconds = 3;  ///< more from look to look: this process itself was stopped
     std::function<std::string(int rank)> name_of;
     std::function<void(std::span<const RankProgress>)> tell_others;  ///< may be empty
     /// Fills in what the device of a rank of this process is at; may be empty.
@@ -117,7 +118,7 @@ class Watchdog {
 
  private:
   void watch();
-  void look();
+  void look(std::chrono::steady_clock::time_point begin);
   RankProgress of(int rank) const;
   void report(const Stall& stall);
 

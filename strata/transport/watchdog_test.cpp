@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "strata/base/monitor.h"
@@ -184,6 +187,34 @@ TEST_F(Watched, StallsAreSaidOnceEach) {
   stand_still_for(200);  // it went on in between
   await_looks(3);
   EXPECT_EQ(warnings(), 2u);
+}
+
+// Ranks 0 and 1, of this process, wait for rank 2. It is stopped while it tells others of its ranks, or looks at one.
+TEST_F(Watched, AProcessThatWasStoppedIsNoStallWhereverItsWatchdogWas) {
+  for (const bool tells : {true, false}) {
+    ProgressTable all(3);
+    const std::vector<RankProgress> ranks{progress("gradient", 2, 0, 2, 0),
+                                          progress("gradient", 2, 0, 2, 0),
+                                          progress("forward", 1, 0, -1, 0)};
+    bool stopped = false;
+    const auto stop = [&] {
+      if (std::exchange(stopped, true)) return;
+      all.update(0, ranks);
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    };
+    Watchdog::Options watching = options();
+    watching.local_ranks = 2;
+    watching.stall_seconds = 0.4;
+    watching.stopped_seconds = 0.16;
+    if (tells) {
+      watching.tell_others = [&](std::span<const RankProgress>) { stop(); };
+    } else {
+      watching.look_at_device = [&](int, RankProgress&) { stop(); };
+    }
+    const Watchdog watchdog(all, watching);
+    await_looks(3);
+    EXPECT_EQ(warnings(), 0u) << tells;
+  }
 }
 
 TEST_F(Watched, NothingIsLookedForWhenTheRunHasFailed) {
