@@ -18,7 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kWatch = std::chrono::milliseconds(100);
-// A lost process is named by the transport, which knows more than the library that notices it, too.
+// A lost process is named by the transport, which knows more than the library that notices it, too. If that
+// takes longer, its error still comes before the library's (FailureOf::kPeer).
 constexpr auto kGrace = std::chrono::seconds(2);
 
 // Most calls are complete within microseconds; joining takes seconds.
@@ -99,7 +100,7 @@ void Communicator::watch() {
     const LibraryState now = state();
     if (now.failure == LibraryFailure::kNone) continue;
     if (failing_since == Clock::time_point{}) failing_since = Clock::now();
-    if (Clock::now() - failing_since >= kGrace) run_.fail(error_of(now));
+    if (Clock::now() - failing_since >= kGrace) run_.fail(error_of(now), now.failure);
   }
   session_.change([&](Session& it) {
     if (!it.handle) return;

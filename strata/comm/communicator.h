@@ -32,7 +32,7 @@ namespace strata {
 /// What a communicator knows of the run.
 struct CommunicatorRun {
   std::function<bool()> failed;
-  std::function<void(const Error&)> fail;
+  std::function<void(const Error& error, LibraryFailure failure)> fail;
 };
 
 class Communicator {

@@ -113,8 +113,11 @@ Communicator& Communicators::of(const std::vector<int>& ranks) {
   require_calls_that_return([](const char* name) { return std::getenv(name); });
   const std::string id =
       meet(ranks, kJoin, "", [&](const std::string&) { return library_.unique_id(); });
-  const auto fail = [mailboxes = mailboxes_, rank = world_rank_](const Error& error) {
-    mailboxes->fail_everywhere(located(error, "rank " + std::to_string(rank)));
+  const auto fail = [mailboxes = mailboxes_, rank = world_rank_](const Error& error,
+                                                                 LibraryFailure failure) {
+    mailboxes->fail_everywhere(
+        located(error, "rank " + std::to_string(rank)),
+        failure == LibraryFailure::kPeer ? FailureOf::kPeer : FailureOf::kRank);
   };
   auto made = std::make_unique<Communicator>(
       library_, id, static_cast<int>(self - ranks.begin()), ranks, device_,

@@ -35,7 +35,7 @@ void expect_sum_everywhere(Group& world) {
 
 CommunicatorRun run_that_goes_on() {
   return {.failed = [] { return false; },
-          .fail = [](const Error& error) { FAIL() << error.what(); }};
+          .fail = [](const Error& error, LibraryFailure) { FAIL() << error.what(); }};
 }
 
 TEST(Communicators, AreMadeOnceForASetOfRanksWhenItNeedsOne) {
@@ -210,6 +210,39 @@ TEST(Communicators, LeaveItToTheTransportToNameALostProcess) {
   EXPECT_NE(outcomes[0].find("rank 1: lost"), std::string::npos) << outcomes[0];
 }
 
+// The library has ended the run before the transport notices who was killed: at his farewell here.
+TEST(Communicators, GiveWayToATransportThatNamesALostProcessLater) {
+  FakeLibrary library;
+  std::atomic<bool> broken = false, killed = false;
+  library.failure_of = [&](int rank) {
+    return broken && rank == 0
+               ? LibraryState{.failure = LibraryFailure::kPeer, .error = "connection closed"}
+               : LibraryState{};
+  };
+  DelayedDevices all(10, 0, library);
+  FaultyNetwork network(2, {.fate = [&](const Faults::Sent& message) {
+                          return killed && message.from == 1 ? Faults::Fate::kKillSender
+                                                             : Faults::Fate::kDeliver;
+                        }});
+  const std::vector<std::string> outcomes =
+      outcomes_of_processes(network, {.ranks = 2}, all, [&](Group& world) {
+        expect_sum_everywhere(world);
+        broken = true;
+        if (world.rank() == 0) return expect_sum(world);
+        const at::Tensor nothing = at::zeros({1});
+        try {
+          while (true) {
+            world.before_write(nothing);  // throws when the run has failed
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+        } catch (const Cancelled&) {
+          killed = true;
+          throw;
+        }
+      });
+  EXPECT_NE(outcomes[0].find("rank 1: lost"), std::string::npos) << outcomes[0];
+}
+
 // The run fails when a rank has joined one and doesn't know it yet: rank 1 leaves its own behind, and that of
 // another is aborted when he hears of it.
 TEST(Communicators, AreAbortedThatAreMadeWhileTheRunFails) {
@@ -298,7 +331,8 @@ TEST(Communicator, IsAbortedWhenItCannotJoin) {
   Monitor<std::optional<ErrorText>> told;
   const CommunicatorRun run{
       .failed = [&] { return told.look([](const auto& it) { return it.has_value(); }); },
-      .fail = [&](const Error& error) { told.change([&](auto& it) { it = error.text(); }); }};
+      .fail = [&](const Error& error,
+                  LibraryFailure) { told.change([&](auto& it) { it = error.text(); }); }};
   EXPECT_THROW(Communicator(library, "self", 0, {0}, Device{}, run), Cancelled);
   const ErrorText text = told.look([](const auto& it) { return *it; });
   EXPECT_EQ(text.where, "join among ranks 0");

@@ -65,8 +65,8 @@ bool Mailboxes::fail(std::exception_ptr error, int precedence) {
   return true;
 }
 
-void Mailboxes::fail_everywhere(const Error& error) {
-  if (remote_) return remote_->fail(error);
+void Mailboxes::fail_everywhere(const Error& error, FailureOf of) {
+  if (remote_) return remote_->fail(error, of);
   fail(to_exception(error));
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
@@ -27,13 +28,17 @@ namespace strata {
 /// Thrown out of the waits of surviving ranks; never reported.
 struct Cancelled {};
 
+/// Where an error began, as far as its own process knows.
+enum class FailureOf : std::uint8_t { kRank, kPeer };
+
 /// Sends messages to ranks of other processes (comm/peer_protocol.h).
 class RemoteRanks {
  public:
   virtual ~RemoteRanks() = default;
   virtual void send(const Address& address, Message message) = 0;  ///< never waits
   virtual bool reads_in_place(int rank) const = 0;  ///< the tensors of this process's ranks
-  virtual void fail(const Error& error) = 0;        ///< ends all ranks, here and elsewhere
+  /// Ends all ranks, here and elsewhere.
+  virtual void fail(const Error& error, FailureOf of) = 0;
 };
 
 class Mailboxes {
@@ -65,7 +70,7 @@ class Mailboxes {
   /// these the first: then all processes report the same one. False if it was not kept.
   bool fail(std::exception_ptr error, int precedence = 0);
   /// The same, in the other processes, too.
-  void fail_everywhere(const Error& error);
+  void fail_everywhere(const Error& error, FailureOf of = FailureOf::kRank);
   bool failed() const { return failed_; }
   void rethrow_failure() const;
 

@@ -19,9 +19,9 @@ TEST(NcclLibrary, JoinsAnswersAndLeaves) {
   const DeviceScope scope(kGpu);
   EXPECT_EQ(library.device_id(kGpu), library.device_id(kGpu));
   const Stream compute = Stream::compute(kGpu), communication(kGpu);
-  Communicator alone(
-      library, library.unique_id(), /*rank=*/0, {0}, kGpu,
-      {.failed = [] { return false; }, .fail = [](const Error& error) { FAIL() << error.what(); }});
+  Communicator alone(library, library.unique_id(), /*rank=*/0, {0}, kGpu,
+                     {.failed = [] { return false; },
+                      .fail = [](const Error& error, LibraryFailure) { FAIL() << error.what(); }});
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     const at::Tensor x = at::arange(1000, kGpu.options(dtype)), sum = x.clone(),
                      all = at::empty_like(x), own = at::empty_like(x);

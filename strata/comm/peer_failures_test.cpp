@@ -61,15 +61,24 @@ struct PeerFailures : testing::Test {
 };
 
 TEST_F(PeerFailures, OfItsOwnLetItLeave) {
-  protocol.fail(own);
+  protocol.fail(own, FailureOf::kRank);
   leave();
   EXPECT_EQ(error().text().what, "on purpose");
 }
 
 TEST_F(PeerFailures, OfRanksComeBeforeLossesThatTheyMayHaveCaused) {
-  protocol.fail(own);
+  protocol.fail(own, FailureOf::kRank);
   transport.receiver->lost(0);
   EXPECT_EQ(error().text().what, "on purpose");
+  leave();
+}
+
+// The library notices first that a peer is lost, and doesn't know which.
+TEST_F(PeerFailures, OfPeersComeAfterTheLossesThatMayHaveCausedThem) {
+  protocol.fail(own, FailureOf::kPeer);
+  EXPECT_EQ(error().text().what, "on purpose");
+  transport.receiver->lost(0);
+  EXPECT_EQ(error().text().where, "rank 0, rank 1");
   leave();
 }
 

@@ -91,9 +91,9 @@ void PeerProtocol::arrived(int process, const MessageHeader& header, IncomingPay
   } catch (const TransportBroken&) {
     throw;
   } catch (const Error& error) {
-    fail(error);
+    fail(error, FailureOf::kRank);
   } catch (const std::exception& error) {
-    fail(located(to_error(error), options_.name_of(mailboxes_.first_rank())));
+    fail(located(to_error(error), options_.name_of(mailboxes_.first_rank())), FailureOf::kRank);
   }
 }
 
@@ -185,7 +185,11 @@ void PeerProtocol::report_lost(int process) {
       transport_.processes() + process);
 }
 
-void PeerProtocol::fail(const Error& error) { tell_failure(error, transport_.process()); }
+// Errors of ranks come before losses, these before errors that a loss may have caused (report_lost).
+void PeerProtocol::fail(const Error& error, FailureOf of) {
+  const int after = of == FailureOf::kPeer ? 2 * transport_.processes() : 0;
+  tell_failure(error, after + transport_.process());
+}
 
 void PeerProtocol::tell_failure(const Error& error, int precedence) {
   const std::lock_guard lock(telling_);

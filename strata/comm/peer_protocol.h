@@ -46,8 +46,9 @@ class PeerProtocol : public RemoteRanks, private TransportReceiver {
   void send(const Address& address, Message message) override;
   bool reads_in_place(int rank) const override;
 
-  /// Ends all ranks here and, with the same error, in the other processes.
-  void fail(const Error& error) override;
+  /// Ends all ranks here and, with the same error, in the other processes. One of a peer gives way to the
+  /// loss of a process, which may be noticed after it.
+  void fail(const Error& error, FailureOf of) override;
 
   /// To every peer that still listens.
   void send_status(std::span<const std::byte> status);

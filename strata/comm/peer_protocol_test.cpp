@@ -221,7 +221,7 @@ TEST(FailedProcess, IsNotWaitedForWhereItDoesNotLeave) {
       .on_status = {},
       .shutdown_timeout = std::chrono::milliseconds(50)};
   PeerProtocol hangs(of_first, *first, options), leaves(of_second, *second, options);
-  hangs.fail(UserError({.operation = "test.fail", .what = "on purpose"}));
+  hangs.fail(UserError({.operation = "test.fail", .what = "on purpose"}), FailureOf::kRank);
   std::future<void> left = std::async(std::launch::async, [&] { leaves.finish(); });
   EXPECT_EQ(left.wait_for(std::chrono::seconds(20)), std::future_status::ready);
   EXPECT_THROW(of_second.rethrow_failure(), UserError);

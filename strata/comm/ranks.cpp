@@ -237,7 +237,7 @@ struct World::Parts {
 
   void fail(const Error& error) {
     if (peers) {
-      peers->fail(error);
+      peers->fail(error, FailureOf::kRank);
     } else {
       mailboxes->fail(to_exception(error));
     }
