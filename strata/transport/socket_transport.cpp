@@ -127,7 +127,9 @@ class SocketTransport final : public Transport {
       wire.header = message.header;
       if (!peer.socket.send(&wire, sizeof wire) ||
           !peer.socket.send(message.payload, message.payload_bytes))
-        return receiver_->lost(process);
+        // The peer's last words may be unread: the receiver tells the loss behind them. Shut down, a socket
+        // still gives out what has arrived, and then ends in any case.
+        return peer.socket.shut_down();
     }
     receiver_->flushed(process);
   }

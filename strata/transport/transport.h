@@ -58,7 +58,8 @@ class TransportReceiver {
   /// All messages to the peer, the last included, have left this process.
   virtual void flushed(int peer) = 0;
   /// The peer has closed or cannot be reached: nothing arrives from it, and nothing gets there. It
-  /// may be told more than once, and after the peer's last message, too.
+  /// may be told more than once, and after the peer's last message, too; never before what has reached
+  /// this machine.
   virtual void lost(int peer) = 0;
 };
 

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <future>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -212,6 +214,40 @@ TEST_P(Transported, MemoryOfSameHostPeersIsRead) {
   EXPECT_TRUE(transports_[0]->read(1, reinterpret_cast<std::uint64_t>(memory.data()), memory.size(),
                                    read.data()));
   EXPECT_TRUE(read == memory);
+}
+
+// What a peer said last is why it is lost: the sender, which notices that first, leaves it to the receiver, which
+// is behind.
+TEST(SocketTransport, TellsALossBehindAllThatHasArrived) {
+  std::promise<void> gate;
+  RecordingReceiver recorders[kProcesses];
+  recorders[0].before_payload = [opened = gate.get_future().share()] { opened.wait(); };
+  const Transports transports = connect_all(&connect_sockets);
+  for (int process = 0; process < kProcesses; ++process)
+    transports[process]->start(recorders[process]);
+  transports[1]->send(0, message_of(1, 100));
+  transports[1]->send(0, message_of(2, 100, /*last=*/true));
+  EXPECT_TRUE(recorders[1].await([&] { return recorders[1].flushes[0] == 1; }));
+  transports[1]->abort();
+  // The first that it sends there is refused, the next fails; then its sender takes nothing more.
+  const auto is_taken = [&] {
+    OutgoingMessage message = message_of(3, 100);
+    const std::weak_ptr<const void> payload = message.owner;
+    transports[0]->send(1, std::move(message));
+    for (int i = 0; i < 500 && !payload.expired(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return payload.expired();
+  };
+  int sent = 0;
+  while (sent < 100 && is_taken()) ++sent;
+  EXPECT_LT(sent, 100);
+  {
+    const std::lock_guard lock(recorders[0].mutex);
+    EXPECT_EQ(recorders[0].losses[1], 0);
+  }
+  gate.set_value();
+  EXPECT_TRUE(recorders[0].await([&] { return recorders[0].losses[1] > 0; }));
+  EXPECT_EQ(recorders[0].messages.size(), 2u);
 }
 
 Form fake() {
