@@ -19,10 +19,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kGrace{2};           // for the reply, after everybody's deadline
-constexpr std::chrono::seconds kConnecting{5};      // however late the last process came
-constexpr std::chrono::milliseconds kPause{20};     // between two tries
-constexpr std::size_t kMostBytes = 4 << 20;         // that a participant says
+constexpr std::chrono::seconds kGrace{2};        // for the reply, after everybody's deadline
+constexpr std::chrono::seconds kConnecting{5};   // however late the last process came
+constexpr std::chrono::seconds kLate{5};         // in which the others come, when two cannot join
+constexpr std::chrono::milliseconds kPause{20};  // between two tries
+constexpr std::size_t kMostBytes = 4 << 20;      // that a participant says
 constexpr std::size_t kMostReplyBytes = 256 << 20;  // that process 0 says
 
 // What a process says of itself first.
@@ -110,6 +111,11 @@ Socket listen_for(const Rendezvous& rendezvous, const std::string& secret,
   return {};
 }
 
+Texts failure_texts(const Error& error) {
+  const std::vector<std::byte> bytes = write_failure(error, 0);
+  return {std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())};
+}
+
 [[noreturn]] void throw_failure(const std::string& failure) {
   std::rethrow_exception(read_failure(std::as_bytes(std::span(failure))).error);
 }
@@ -163,8 +169,9 @@ void Bootstrap::serve(const JoinOptions& options, const std::vector<HostAddress>
   try {
     accept_all(listener, options.seconds);
   } catch (const Error& error) {
-    const std::vector<std::byte> bytes = write_failure(error, 0);
-    tell_all({std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+    const Texts failure = failure_texts(error);
+    tell_all(failure);
+    tell_late(listener, failure);
     throw;
   }
 }
@@ -193,7 +200,7 @@ void Bootstrap::accept_all(Listener& listener, double seconds) {
       participants_[process] = std::move(arrival->socket);
       continue;
     }
-    late_ = std::move(arrival->socket);
+    late_.push_back(std::move(*arrival));
     throw UserError({.operation = "transport.join",
                      .where = place(),
                      .what = fits ? "two processes have the same number"
@@ -241,7 +248,26 @@ void Bootstrap::connect(const JoinOptions& options, const std::vector<HostAddres
 void Bootstrap::tell_all(const Texts& reply) {
   for (const Socket& participant : participants_)
     if (participant) send_texts(participant, reply, deadline_ + kGrace);
-  if (late_) send_texts(late_, reply, deadline_ + kGrace);
+  for (const Listener::Arrival& late : late_) send_texts(late.socket, reply, deadline_ + kGrace);
+}
+
+// Whoever finds nobody here tries until his deadline, and then looks for process 0.
+void Bootstrap::tell_late(Listener& listener, const Texts& reply) {
+  const auto is_missing = [&] {
+    const auto of_this_run = [&](const Listener::Arrival& late) {
+      return late.process > 0 && late.process < processes();
+    };
+    const auto joined = std::ranges::count_if(
+        participants_, [](const Socket& participant) { return static_cast<bool>(participant); });
+    return joined + std::ranges::count_if(late_, of_this_run) < processes() - 1;
+  };
+  const Deadline until = std::min(deadline_, Clock::now() + kLate);
+  while (is_missing()) {
+    std::optional<Listener::Arrival> arrival = listener.accept(until);
+    if (!arrival) return;
+    send_texts(arrival->socket, reply, until + kGrace);
+    late_.push_back(std::move(*arrival));
+  }
 }
 
 // A reply is a failure, or nothing and then everybody's texts.
@@ -249,9 +275,9 @@ std::vector<Texts> Bootstrap::gather(const Texts& own, const Check& check) {
   std::vector<Texts> all(static_cast<std::size_t>(processes()));
   if (process() > 0) {
     const std::size_t each = own.size();
-    std::optional<Texts> reply;
-    if (send_texts(server_, own, deadline_))
-      reply = receive_texts(server_, kMostReplyBytes, deadline_ + kGrace);
+    // If it takes no more texts, it may have said why.
+    send_texts(server_, own, deadline_);
+    const std::optional<Texts> reply = receive_texts(server_, kMostReplyBytes, deadline_ + kGrace);
     if (!reply || reply->empty())
       throw SystemError({.operation = "transport.join",
                          .where = place(),
@@ -281,8 +307,7 @@ std::vector<Texts> Bootstrap::gather(const Texts& own, const Check& check) {
     }
     if (check) check(all);
   } catch (const Error& error) {
-    const std::vector<std::byte> bytes = write_failure(error, 0);
-    tell_all({std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+    tell_all(failure_texts(error));
     throw;
   }
   for (const Texts& texts : all) reply.insert(reply.end(), texts.begin(), texts.end());

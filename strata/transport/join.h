@@ -60,15 +60,16 @@ class Bootstrap {
   void connect(const JoinOptions& options, const std::vector<HostAddress>& addresses);
   void accept_all(Listener& listener, double seconds);
   void tell_all(const Texts& reply);
+  void tell_late(Listener& listener, const Texts& reply);
   std::string place() const;
 
   Rendezvous rendezvous_;
   Deadline deadline_;
   std::string own_address_, run_key_;
   bool reached_by_name_ = false;
-  std::vector<Socket> participants_;  // of process 0, by process
-  Socket late_;                       // of process 0: one that is told why it cannot join
-  Socket server_;                     // of the others
+  std::vector<Socket> participants_;     // of process 0, by process
+  std::vector<Listener::Arrival> late_;  // of process 0: those that are told why they cannot join
+  Socket server_;                        // of the others
 };
 
 }  // namespace strata

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
 #include <exception>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -122,6 +124,50 @@ TEST(Join, TellsAllThatTwoHaveOneNumber) {
                              if (process == 2) rendezvous.process = 1;
                            }}),
              ErrorKind::kUser, "two processes have the same number");
+}
+
+// What a process joins with: "", or its error.
+std::string join_of(int process, int processes, int port, const std::string& fingerprint) {
+  try {
+    Bootstrap({.process = process, .processes = processes, .host = "127.0.0.1", .port = port},
+              {.version = "1", .fingerprint = fingerprint, .seconds = 20});
+  } catch (const Error& error) {
+    return error.text().what;
+  }
+  return "";
+}
+
+TEST(Join, TellsThoseWhoComeLaterThatTwoHaveOneNumber) {
+  const std::string expected = "two processes have the same number";
+  const int port = free_loopback_port();
+  const auto start = [&](int process) {
+    return std::async(std::launch::async, [=] { return join_of(process, 4, port, "same"); });
+  };
+  auto server = start(0), first = start(1), second = start(1);
+  EXPECT_EQ(first.get(), expected);
+  EXPECT_EQ(second.get(), expected);
+  EXPECT_EQ(start(3).get(), expected);
+  EXPECT_EQ(server.get(), expected);
+}
+
+// Process 0 has said why it ends, and ended, before the other has told of itself: here, before it could.
+TEST(Join, HearsWhyNobodyListensToItAnyMore) {
+  Socket socket = listen_at(resolve("127.0.0.1", 0, Deadline::max())[0]);
+  const int port = socket.port(), few = 4096;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &few, sizeof few);
+  Listener listener(std::move(socket), {"", "join"});
+  auto joined = std::async(std::launch::async,
+                           [&] { return join_of(1, 2, port, std::string((4 << 20) - 100, 'x')); });
+  {
+    const auto arrival = listener.accept(Clock::now() + std::chrono::seconds(20));
+    ASSERT_TRUE(arrival);
+    const std::vector<std::byte> bytes =
+        write_failure(UserError({.operation = "test.fail", .what = "on purpose"}), 0);
+    EXPECT_TRUE(send_texts(arrival->socket,
+                           {std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())},
+                           Clock::now() + std::chrono::seconds(20)));
+  }
+  EXPECT_EQ(joined.get(), "on purpose");
 }
 
 TEST(Join, TellsAllWhichRecipeDiffers) {
