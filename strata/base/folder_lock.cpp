@@ -57,6 +57,10 @@ FolderLock::FolderLock(const std::string& folder, const Use& use, FileSystem& fi
   }
 }
 
-FolderLock::~FolderLock() { ::close(descriptor_); }
+// Else whoever finds the next holder's lock before its text names this one.
+FolderLock::~FolderLock() {
+  [[maybe_unused]] const int emptied = ::ftruncate(descriptor_, 0);
+  ::close(descriptor_);
+}
 
 }  // namespace strata

@@ -1,0 +1,50 @@
+#include "strata/base/folder_lock.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+const FolderLock::Use kUse{.operation = "test.lock",
+                           .taken = "another run is here",
+                           .unwritable = "it cannot be written to",
+                           .fix = "choose another"};
+
+// Who is said to have it; nothing if nobody has.
+std::optional<std::string> holder(const std::string& folder) {
+  try {
+    const FolderLock lock(folder, kUse);
+  } catch (const UserError& error) {
+    return error.text().got;
+  }
+  return std::nullopt;
+}
+
+// The next one has the lock, but has not said so yet.
+TEST(FolderLock, IsNotSaidToBelongToWhoHasGivenItBack) {
+  const std::string folder = testing::TempDir() + "folder_lock_test";
+  {
+    const FolderLock lock(folder, kUse);
+    const std::optional<std::string> named = holder(folder);
+    ASSERT_TRUE(named);
+    EXPECT_NE(named->find("process " + std::to_string(::getpid())), std::string::npos) << *named;
+  }
+  const int next = ::open((folder + "/" + kLockName).c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(next, LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(holder(folder), "a run that has not said which it is");
+  ::close(next);
+  EXPECT_EQ(holder(folder), std::nullopt);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace strata
