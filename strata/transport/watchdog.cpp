@@ -204,17 +204,16 @@ Watchdog::~Watchdog() {
 
 void Watchdog::watch() {
   const double pause = options_.stall_seconds > 0 ? std::min(1.0, options_.stall_seconds / 4) : 1.0;
-  auto looked = std::chrono::steady_clock::now();
   while (true) {
     if (ended_.wait_for(std::chrono::duration<double>(pause), [](bool ended) { return ended; }))
       return;
     // From look to look, for it may have been stopped anywhere between.
     const auto now = std::chrono::steady_clock::now();
-    const double passed = std::chrono::duration<double>(now - looked).count();
+    const double passed = std::chrono::duration<double>(now - looked_).count();
     if (passed > options_.stopped_seconds) table_.clear(passed);
-    looked = now;
+    looked_ = now;
     tell();
-    if (!options_.failed()) look(now);
+    if (!options_.failed()) look();
   }
 }
 
@@ -233,12 +232,12 @@ RankProgress Watchdog::of(int rank) const {
   return progress;
 }
 
-void Watchdog::look(std::chrono::steady_clock::time_point begin) {
+void Watchdog::look() {
   if (options_.stall_seconds <= 0) return;
   std::vector<RankProgress> ranks;
   for (int rank = 0; rank < table_.size(); ++rank) ranks.push_back(of(rank));
   // It was stopped since: what it has gathered counts that, which the next round clears.
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - looked_;
   if (took.count() > options_.stopped_seconds) return;
   for (int i = 0; i < options_.local_ranks; ++i) {
     const int rank = options_.first_rank + i;

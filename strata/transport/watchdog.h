@@ -118,13 +118,15 @@ class Watchdog {
 
  private:
   void watch();
-  void look(std::chrono::steady_clock::time_point begin);
+  void look();
   RankProgress of(int rank) const;
   void report(const Stall& stall);
 
   ProgressTable& table_;
   Options options_;
   std::map<int, double> warned_;  // blocking rank: seconds of its stall when last looked at
+  /// The last time; at first, before the thread has begun, for it may be stopped until then, too.
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
   Monitor<bool> ended_;
   std::thread thread_;
 };
