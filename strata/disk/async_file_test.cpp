@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <iterator>
 #include <mutex>
+#include <thread>
 
 #include "strata/base/random_access_file.h"
 #include "strata/disk/disk_forms_test.h"
@@ -381,18 +382,24 @@ TEST_P(RefusingKernelTest, UsesTheCallersMemoryWhereItIsRegistered) {
 
 TEST_P(RefusingKernelTest, HasNoFileThatAnotherOneUses) {
   const std::string path = make(kMiB);
-  int ready[2];
+  int ready[2], go[2];
   ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(go), 0);
   const pid_t other = ::fork();
+  char byte = 0;
   if (other == 0) {
+    ::close(go[1]);  // with the test, the read ends
     AsyncFile file(path, {.depth = 1});
     ::write(ready[1], "x", 1);
-    ::usleep(200'000);
+    ::read(go[0], &byte, 1);
     ::_exit(0);
   }
-  char byte = 0;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
   const auto begin = std::chrono::steady_clock::now();
+  const std::jthread later([&] {
+    ::usleep(100'000);
+    ::write(go[1], "x", 1);
+  });
   const AsyncFile file(path, {.depth = 1});  // waits for the other to go
   EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
   ::waitpid(other, nullptr, 0);

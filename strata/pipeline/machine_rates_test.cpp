@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
 #include "strata/pipeline/processor.h"
 
 namespace strata {
@@ -65,8 +66,8 @@ TEST(MachineRates, RefuseAFolderThatIsNoneOrLiesInMemory) {
 }
 
 TEST(MachineProfile, IsSavedForTheProcessorBesideItsRates) {
-  const std::string file = testing::TempDir() + "strata_profile_test/doctor.json";
-  fs::remove_all(fs::path(file).parent_path());
+  const ScratchFolder folder;
+  const std::string file = folder.path("strata/doctor.json");
   const ProcessorIdentity here{.model = "a processor", .cores = 2, .instruction_set = "AVX2"};
   ProcessorIdentity there = here;
   there.cores = 4;
@@ -90,12 +91,11 @@ TEST(MachineProfile, IsSavedForTheProcessorBesideItsRates) {
   EXPECT_EQ(load_profile(file, there).host.update.count, 0);
   std::ofstream(file) << "{\"" << here.text() << "\": {\"machine\": {\"host\": 3}}}";
   EXPECT_EQ(load_profile(file, here).host.update.count, 0);
-  fs::remove_all(fs::path(file).parent_path());
 }
 
 TEST(MachineProfile, OfAGpuIsSeenByRanksOnGpusAlone) {
-  const std::string file = testing::TempDir() + "strata_profile_gpu_test/doctor.json";
-  fs::remove_all(fs::path(file).parent_path());
+  const ScratchFolder folder;
+  const std::string file = folder.path("strata/doctor.json");
   const ProcessorIdentity here{.model = "a processor", .cores = 2, .instruction_set = "AVX2"};
   MachineProfile saved;
   saved.device.kind = MachineKind::kCuda;
@@ -119,7 +119,6 @@ TEST(MachineProfile, OfAGpuIsSeenByRanksOnGpusAlone) {
   EXPECT_EQ(cpu.link.to_device.count, 0);
   EXPECT_EQ(cpu.peers.devices, 0);
   EXPECT_EQ(cpu.host.update.count, 30'000'000'000);
-  fs::remove_all(fs::path(file).parent_path());
 }
 
 }  // namespace

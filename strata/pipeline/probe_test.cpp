@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/pipeline/step_miss.h"
 
@@ -54,10 +55,8 @@ class Probe : public ::testing::Test {
     model_.add("second", std::make_shared<TimedLayer>(machine_, 's', kSlow));
     model_.add("third", quick);
     options_.clock = [this] { return machine_.now; };
-    options_.cache_file = testing::TempDir() + "strata_probe_test.json";
-    std::filesystem::remove(options_.cache_file);
+    options_.cache_file = folder_.path("probe.json");
   }
-  ~Probe() override { std::filesystem::remove(options_.cache_file); }
 
   CostTable probe() {
     CostTable costs = byte_costs(model_, request_);
@@ -65,6 +64,7 @@ class Probe : public ::testing::Test {
     return costs;
   }
 
+  ScratchFolder folder_;
   FakeMachine machine_;
   Sequential model_;
   CostRequest request_{.batch_inputs = {{{4, 8}, at::kFloat}}, .samples = 4, .micro_batch = 4};

@@ -3,8 +3,9 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
+
+#include "strata/base/scratch_folder.h"
 
 namespace strata {
 namespace {
@@ -34,8 +35,8 @@ TEST(PrecisionRates, WarnOfASlowOneAndOfNoOther) {
 }
 
 TEST(PrecisionRates, AreSavedForTheProcessorThatTheyWereMeasuredOn) {
-  const std::string file = testing::TempDir() + "strata_rates_test/doctor.json";
-  std::filesystem::remove_all(std::filesystem::path(file).parent_path());
+  const ScratchFolder folder;
+  const std::string file = folder.path("strata/doctor.json");
   const ProcessorIdentity here{.model = "a processor", .cores = 2, .instruction_set = "AVX2"};
   ProcessorIdentity there = here;
   there.instruction_set = "AVX512";
@@ -47,7 +48,6 @@ TEST(PrecisionRates, AreSavedForTheProcessorThatTheyWereMeasuredOn) {
   EXPECT_EQ((*load_rates(file, there))[1].flops_per_second_one_thread, 216e9);
   std::ofstream(file) << "{\"" << here.text() << "\": {\"fp32\": \"fast\"}}";
   EXPECT_FALSE(load_rates(file, here));
-  std::filesystem::remove_all(std::filesystem::path(file).parent_path());
 }
 
 TEST(PrecisionRates, MeasureEveryPrecisionAndLeaveTheThreads) {

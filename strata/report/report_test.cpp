@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
 #include "strata/base/units.h"
 #include "strata/report/example_report_test.h"
 #include "strata/report/html.h"
@@ -257,7 +258,8 @@ TEST(Report, SaysWhichFileCannotBeWritten) {
 // ranks on devices of their own.
 TEST(Report, IsWrittenWhereAPersonCanLookAtIt) {
   const char* path = std::getenv("STRATA_REPORT");
-  const std::string file = path ? path : testing::TempDir() + "strata_report_test.html";
+  const ScratchFolder folder;
+  const std::string file = path ? path : folder.path("report.html");
   const char* ranks = std::getenv("STRATA_REPORT_RANKS");
   ReportInput input = example_report(ranks ? std::atoi(ranks) : 2, 8);
   if (std::getenv("STRATA_REPORT_DEVICES")) {

@@ -76,8 +76,8 @@ TEST(TraceLog, CutsAnActionWhereItWaits) {
 TEST(TraceSpan, IsCutByWhatIsAddedWhileItLasts) {
   TraceLog log;
   {
+    const double now = now_seconds();  // first: time between both would be an event
     const TraceSpan span(&log, kForward);
-    const double now = now_seconds();
     log.add({Op::kPrefetchWeights, -1, -1, 3, now, now});
   }
   ASSERT_EQ(log.events().size(), 2u);

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <new>
@@ -135,17 +136,24 @@ TEST(Step, ThatStallsIsNamedWithRankAndAction) {
   c.mesh.pp = 2;
   const Sequential model = mesh_model(c);
   const int slow = model.num_layers() - 2;  // the last stage's
-  const Sequential sleepy = with_wrapped_layer(model, slow, [](std::span<const at::Tensor>) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  std::atomic<bool> ended = false;
+  const Sequential sleepy = with_wrapped_layer(model, slow, [&](std::span<const at::Tensor>) {
+    for (int i = 0; i < 1500 && !ended; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
   });
   RanksOptions options{.ranks = 2, .mesh = c.mesh, .rendezvous = Rendezvous{}};
-  options.stall_seconds = 0.2;
-  options.stall_fatal_seconds = 0.6;
+  options.stall_seconds = 1;
+  options.stall_fatal_seconds = 5;  // no start of a step takes as long
   try {
     run_ranks(options, [&](Group& group, MemoryAccount&) {
       Trainer trainer(sleepy, mesh_plan(c, sleepy), group, mesh_options(c));
       trainer.initialise();
-      trainer.step(mesh_batch(c, 0), 1e-3);
+      try {
+        trainer.step(mesh_batch(c, 0), 1e-3);
+      } catch (...) {
+        ended = true;
+        throw;
+      }
     });
     FAIL() << "the stall was not noticed";
   } catch (const SystemError& error) {

@@ -82,22 +82,26 @@ class Arena {
     return take(offset, {device, size, asked, this_pool});
   }
 
-  /// How many bytes anybody may have now.
-  std::size_t release(void* address) {
+  /// How many bytes anybody may have when it is released.
+  std::size_t bytes_of(const void* address) {
     const std::lock_guard lock(mutex_);
-    std::size_t offset = static_cast<std::byte*>(address) - begin_;
-    const auto block = blocks_.find(offset);
-    STRATA_CHECK(block != blocks_.end(), "emulated.release");
+    const Block& block = block_at(address)->second;
+    return block.pool ? 0 : block.size;
+  }
+
+  void release(void* address) {
+    const std::lock_guard lock(mutex_);
+    const auto block = block_at(address);
+    const std::size_t offset = block->first;
     const Block freed = block->second;
     blocks_.erase(block);
     devices_.at(freed.device).allocated -= static_cast<std::int64_t>(freed.asked);
     if (trace.freed) trace.freed(address);
     if (freed.pool) {
       freed.pool->free.emplace(offset, freed.size);
-      return 0;
+    } else {
+      give_back(devices_.at(freed.device), offset, freed.size);
     }
-    give_back(devices_.at(freed.device), offset, freed.size);
-    return freed.size;
   }
 
   // The recording is gone: its free blocks are anybody's, the others when they are freed.
@@ -131,6 +135,12 @@ class Arena {
     std::size_t size, asked;
     Pool* pool;  // null: nobody's
   };
+
+  std::map<std::size_t, Block>::iterator block_at(const void* address) {
+    const auto block = blocks_.find(static_cast<const std::byte*>(address) - begin_);
+    STRATA_CHECK(block != blocks_.end(), "emulated.release");
+    return block;
+  }
 
   void* take(std::size_t offset, Block block) {
     blocks_.emplace(offset, block);
@@ -199,11 +209,13 @@ void* allocate(int device, std::size_t bytes) {
   give([=] { std::memset(address, kPoison, bytes); });
   return address;
 }
-// Pages that are there make every protection dearer.
+// Pages that are there make every protection dearer. They go before the block is anybody's, or what its next owner
+// gives first would be lost.
 void release(void* address) {
-  const std::size_t bytes = arena().release(address);
+  const std::size_t bytes = arena().bytes_of(address);
   if (bytes >= kLarge && !is_recording())
     give_to(arena().device_of(address), [=] { ::madvise(address, bytes, MADV_DONTNEED); });
+  arena().release(address);
 }
 std::int64_t allocated_bytes(int device) { return arena().allocated(device); }
 void limit_bytes(int device, std::int64_t bytes) { arena().limit(device, bytes); }
