@@ -39,8 +39,9 @@ def why_none():
         folder = pathlib.Path(name)
         (folder / "text.txt").write_bytes(training_test.text())
         (folder / "recipe.yaml").write_text(json.dumps(recipe("fp32")))
+        environment = dict(os.environ, XDG_CACHE_HOME=str(folder / "cache"))
         done = subprocess.run([os.environ["STRATA_PROGRAM"], "plan", "recipe.yaml"],
-                              cwd=folder, capture_output=True, text=True)
+                              cwd=folder, env=environment, capture_output=True, text=True)
     # Any other failure is the test's to report.
     return "this build of Strata has no GPU" if "this build has no CUDA" in done.stderr else ""
 

@@ -50,8 +50,10 @@ def samples():
         yield draw.randrange(2), (round(draw.gauss(0, 1), 3), round(draw.gauss(0, 1), 3)), draw.randrange(20), words
 
 
-def strata(*arguments):
-    done = subprocess.run([os.environ["STRATA_PROGRAM"], *map(str, arguments)], capture_output=True, text=True)
+def strata(folder, *arguments):
+    environment = dict(os.environ, XDG_CACHE_HOME=str(folder / "cache"))
+    done = subprocess.run([os.environ["STRATA_PROGRAM"], *map(str, arguments)], env=environment,
+                          capture_output=True, text=True)
     if done.returncode != 0:
         raise AssertionError(done.stderr)
 
@@ -113,12 +115,12 @@ class EmbeddingParity(unittest.TestCase):
             recipe = folder / "recipe.yaml"
             recipe.write_text(RECIPE.format(log=folder / "log.tsv"))
             # A step that moves nothing leaves the first weights in a checkpoint.
-            strata("train", recipe, "--set", "train.steps=1", "--set", "train.optimizer.learning_rate=0",
+            strata(folder, "train", recipe, "--set", "train.steps=1", "--set", "train.optimizer.learning_rate=0",
                    "--set", f"train.checkpoint_folder={folder / 'first'}")
             weights = read_safetensors(folder / "first/step-00000001/model.safetensors")
             for staleness in (1, 4):
                 ours = []
-                strata("train", recipe, "--set", f"train.steps={STEPS}", "--set",
+                strata(folder, "train", recipe, "--set", f"train.steps={STEPS}", "--set",
                        f"embedding.staleness={staleness}", "--metrics", folder / f"metrics{staleness}")
                 for line in (folder / f"metrics{staleness}").read_text().splitlines():
                     ours.append(json.loads(line)["loss"])
