@@ -17,8 +17,9 @@ namespace {
 
 constexpr Device kDevice{DeviceKind::kCuda, 1};
 
-const CommunicatorRun run_that_goes_on{.failed = [] { return false; },
-                                       .fail = [](const Error& error) { FAIL() << error.what(); }};
+const CommunicatorRun run_that_goes_on{
+    .failed = [] { return false; },
+    .fail = [](const Error& error, LibraryFailure) { FAIL() << error.what(); }};
 
 class NoWork final : public StreamQueue {
  public:
