@@ -81,9 +81,11 @@ void all_reduce_sum(Group& group, at::Tensor& x) {
   for (std::int64_t begin = 0; begin < sum.numel(); begin += kChunkElements) {
     const std::int64_t end = std::min(begin + kChunkElements, sum.numel());
     sum_in_order(summing.terms_, sum.narrow(0, begin, end - begin));
+    // Who has the last part goes on: what this rank has read of it is its own again by then.
+    if (end == sum.numel()) summing.terms_.clear();
     gathering.export_part(begin, end);  // on its way while the next is summed
   }
-  summing.terms_.clear();  // releases the others' memory before waiting for them
+  summing.terms_.clear();  // of a rank that has nothing to sum
   gathering.finish();
   if (in_place) group.barrier();
 }

@@ -104,6 +104,7 @@ at::Tensor StepEnd::blocks(std::int64_t count) {
 // Of tensors on the host as of numbers: one message a rank.
 void StepEnd::add_over(Group& group, const at::Tensor& sums) const {
   if (group.size() == 1) return;
+  const UnchargedScope nobody;  // copies that others read
   if (!sums.is_cpu()) {
     at::Tensor all = sums;
     return all_reduce_sum(group, all);

@@ -188,11 +188,12 @@ void Bookkeeper::let_whole_gradient_go(int layer) {
 
 // The sum of a shard that travels is made beside the one before it, which may still be leaving.
 void Bookkeeper::end_reduction(int layer) {
+  const std::int64_t sum = travelling_bytes(layer);
+  add(ByteKind::kBuffers, sum);
+  look(rank_, position_);  // it is made before anybody says that he has read what he was lent
   // Whoever begins another reduction of the same step has awaited the one before; once a step all begin before any
   // is awaited, so what others read then is theirs until the norm.
   if (shards_[layer].shards.reduced_each) end_loan();
-  const std::int64_t sum = travelling_bytes(layer);
-  add(ByteKind::kBuffers, sum);
   if (replicas_ > 1) look_with_transients(std::min(kSumBytes, shards_[layer].own_gradients));
   add(ByteKind::kBuffers, -shards_[layer].received);
   if (lends(layer)) {

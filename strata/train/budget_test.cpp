@@ -162,7 +162,8 @@ TEST_P(Budget, OfAnAcceptedPlanIsKeptAndALittleLessIsNotAccepted) {
     EXPECT_GE(static_cast<double>(bytes), (1 - slack) * static_cast<double>(promise));
   };
   expect_kept(measured.device, promised.device,
-              mesh.size() > 1     ? 0.2
+              mesh.pp > 1         ? 0.35  // tied weights are as large as all else here
+              : mesh.size() > 1   ? 0.2
               : promised.disk > 0 ? 0.05
                                   : 0.04);
   expect_kept(measured.host, promised.host, shards ? 0.3 : 0.03);
