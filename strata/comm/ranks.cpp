@@ -14,7 +14,6 @@
 #include <exception>
 #include <iostream>
 #include <map>
-#include <mutex>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -36,17 +35,6 @@ namespace strata {
 namespace {
 
 constexpr std::uint64_t kAgreements = ~std::uint64_t{0};  // Address::group
-
-// Never freed: a tensor that outlives its rank, even a static one, credits its account when it
-// goes.
-MemoryAccount& immortal_account(const std::string& name, std::int64_t budget_bytes,
-                                DeviceKind kind) {
-  static std::mutex mutex;
-  static auto& accounts = *new std::vector<std::unique_ptr<MemoryAccount>>;
-  const std::lock_guard lock(mutex);
-  return *accounts.emplace_back(
-      std::make_unique<MemoryAccount>(name, budget_bytes, "memory.device", kind));
-}
 
 void require_legal(const RanksOptions& options, const Rendezvous& rendezvous) {
   if (options.ranks < 1) {
@@ -311,7 +299,7 @@ World::World(RanksOptions options) : parts_(std::make_unique<Parts>()) {
                                                   rendezvous.process * local_ranks, local_ranks);
   for (int i = 0; i < local_ranks; ++i)
     parts_->accounts.push_back(&immortal_account(name_of(parts_->options, parts_->first_rank() + i),
-                                                 parts_->options.device_bytes,
+                                                 parts_->options.device_bytes, "memory.device",
                                                  parts_->options.device.kind));
   parts_->limit_devices();
   parts_->make_devices();

@@ -6,8 +6,11 @@
 #include <c10/core/alignment.h>
 #include <c10/util/Exception.h>
 
+#include <memory>
+#include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "strata/base/units.h"
 #include "strata/device/block_malloc.h"
@@ -67,6 +70,15 @@ class AccountingAllocator final : public c10::Allocator {
 };
 
 }  // namespace
+
+MemoryAccount& immortal_account(std::string name, std::int64_t budget_bytes, std::string field,
+                                DeviceKind kind) {
+  static std::mutex mutex;
+  static auto& accounts = *new std::vector<std::unique_ptr<MemoryAccount>>;
+  const std::lock_guard lock(mutex);
+  return *accounts.emplace_back(
+      std::make_unique<MemoryAccount>(std::move(name), budget_bytes, std::move(field), kind));
+}
 
 void MemoryAccount::charge(std::int64_t bytes) {
   const std::int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;

@@ -64,6 +64,12 @@ class MemoryAccount {
   std::atomic<std::int64_t> peak_{0};
 };
 
+/// One that is never freed: a tensor that outlives its rank, a message that nobody took or even a static one, credits
+/// its account when it goes.
+MemoryAccount& immortal_account(std::string name, std::int64_t budget_bytes = 0,
+                                std::string field = "memory.device",
+                                DeviceKind kind = DeviceKind::kCpu);
+
 /// Makes `account` the one that this thread's new tensors on its kind of device are charged to. Accounts
 /// must outlive the tensors charged to them.
 class AccountScope {

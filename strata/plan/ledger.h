@@ -53,7 +53,8 @@ namespace strata {
 
 struct RankLedger {
   std::int64_t peak_bytes = 0;
-  int peak_position = -1;  ///< in the rank's program; -1: before its first action
+  int peak_position =
+      -1;  ///< in the rank's program; -1: before its first action, or in a validation
   ByteTable at_peak;
   std::int64_t pool_bytes = 0;  ///< of all recordings, for ever; of it, the peak has a part anyway
   HostBytes host = {};          ///< all of its layers', the same at all times

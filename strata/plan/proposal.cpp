@@ -86,7 +86,10 @@ class Proposer {
     plan.ledger =
         make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation, shards,
                     request_.mesh.reads_in_place, tiers, plan.recorded, validation_pools(plan));
-    if (!tiers.layers.empty()) add_traffic(plan);
+    if (!tiers.layers.empty()) {
+      add_traffic(plan);
+      add_validation(plan);
+    }
     return plan;
   }
 
@@ -131,15 +134,37 @@ class Proposer {
     return recorded;
   }
 
+  Ledger validation_ledger(const Plan& plan, const RecordedPrograms& recorded = {}) const {
+    const Schedule& schedule = plan.steps.proposed_evaluation(plan.micro_batches);
+    const Partition& partition = plan.decisions().partition;
+    return make_ledger(schedule, *dataflow_, partition, costs_,
+                       simulate(schedule, *dataflow_, partition, costs_), plan.steps.shards(),
+                       request_.mesh.reads_in_place, plan.decisions().tiers, recorded);
+  }
+
+  // A validation fetches weights earlier than a step, which has room for less: more parts of those that replicas
+  // gather are here at once.
+  void add_validation(Plan& plan) const {
+    const std::vector<ShardBytes> layers =
+        shard_bytes(costs_, plan.steps.shards(), /*reads_in_place=*/true, plan.decisions().tiers);
+    if (std::ranges::none_of(layers, [](const ShardBytes& it) { return it.gathered_part > 0; }))
+      return;
+    const Ledger ledger = validation_ledger(plan);
+    for (std::size_t r = 0; r < ledger.size(); ++r) {
+      RankLedger& rank = plan.ledger[r];
+      rank.host.staging = std::max(rank.host.staging, ledger[r].host.staging);
+      if (ledger[r].peak_bytes <= rank.peak_bytes) continue;
+      rank.peak_bytes = ledger[r].peak_bytes;
+      rank.at_peak = ledger[r].at_peak;
+      rank.peak_position = -1;
+    }
+  }
+
   // Per rank: what recordings of validations keep. A last mini-batch that is shorter keeps as much at most.
   std::vector<std::int64_t> validation_pools(const Plan& plan) const {
     if (plan.recorded.empty() || request_.validation_shapes == 0) return {};
-    const Schedule& schedule = plan.steps.proposed_evaluation(plan.micro_batches);
-    const RecordedPrograms recorded = recorded_programs(plan.steps, schedule);
-    const Partition& partition = plan.decisions().partition;
-    const Ledger ledger = make_ledger(
-        schedule, *dataflow_, partition, costs_, simulate(schedule, *dataflow_, partition, costs_),
-        plan.steps.shards(), request_.mesh.reads_in_place, plan.decisions().tiers, recorded);
+    const Ledger ledger = validation_ledger(
+        plan, recorded_programs(plan.steps, plan.steps.proposed_evaluation(plan.micro_batches)));
     std::vector<std::int64_t> pools;
     for (const RankLedger& rank : ledger)
       pools.push_back(request_.validation_shapes * rank.pool_bytes);

@@ -203,6 +203,22 @@ TEST(ShardedBudget, IsKeptByReplicasThatReadOneAnothersGradients) {
   }
 }
 
+// A validation of ten layers fetches up to six ahead of what it computes, and nobody may have read the four before
+// those: as many parts of weights as where all layers stay. A step fetches later.
+TEST(ShardedBudget, OfAWindowHasRoomForItsValidation) {
+  const DiskScratch folder;
+  const auto staging = [&](int window) {
+    const Recipe recipe = recipe_of(
+        "model: {layers: 8, width: 128, heads: 2, context: 16}\ndata: {train: text}\n"
+        "train: {mini_batch: 2, micro_batch: 2}\nmesh: {dp: 2, zero: 3, reduce: once, threads: 1}\n"
+        "memory: {weights: disk, gradients: host, states: disk, window: " +
+        std::to_string(window) + ", disk: {path: " + folder.path("disk") + "}}\n");
+    return plan_run(recipe, /*probe=*/false).plan.ledger[0].host.staging;
+  };
+  EXPECT_EQ(staging(6), staging(10));
+  EXPECT_LT(staging(2), staging(10));
+}
+
 INSTANTIATE_TEST_SUITE_P(RandomRecipes, Budget, testing::Range(0u, kRecipes + kRecipesOnDisk));
 
 }  // namespace

@@ -93,10 +93,9 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
       groups_(make_mesh_groups(world, plan_.decisions().mesh, plan_.shards().shards)),
       layers_(layers_of(plan_, groups_.pp.rank())),
       optimizer_(make_optimizer(options_.optimizer)),
-      host_account_(
-          std::make_unique<MemoryAccount>("host memory of rank " + std::to_string(world.rank()),
-                                          options_.host_bytes, "memory.host")),
-      store_(make_medium(), options_.residency, world.device(), host_account_.get()),
+      host_account_(immortal_account("host memory of rank " + std::to_string(world.rank()),
+                                     options_.host_bytes, "memory.host")),
+      store_(make_medium(), options_.residency, world.device(), &host_account_),
       batch_buffers_(world.device()),
       scale_state_(at::zeros({3}, host_options(at::kFloat))) {
   STRATA_CHECK_EQ(plan_.dataflow().num_layers, model.num_layers(), "train.trainer");
@@ -105,7 +104,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   make_gradient_buffers();
   if (host_medium_)
     offloaded_ = std::make_unique<OffloadedActivations>(
-        host_medium_->link(), Stream::compute(world.device()), host_account_.get(), &trace_);
+        host_medium_->link(), Stream::compute(world.device()), &host_account_, &trace_);
   machine_ =
       std::make_unique<StageMachine>(model, plan_, options_.machine, store_, optimizer_.get(),
                                      groups_, offloaded_.get(), &lane_trace_, options_.rows);
@@ -145,7 +144,7 @@ std::vector<LaneEvent> Trainer::take_lanes() {
 
 Trainer::OffloadUse Trainer::offload_use() const {
   if (!host_medium_) return {};
-  return {.host_peak_bytes = host_account_->peak_bytes(),
+  return {.host_peak_bytes = host_account_.peak_bytes(),
           .bytes_to_device = host_medium_->link().bytes_to_device(),
           .bytes_to_host = host_medium_->link().bytes_to_host(),
           .weights_wait_seconds = store_.waited_seconds(StateKind::kWeights) +
@@ -174,7 +173,7 @@ void Trainer::make_gradient_buffers() {
     numel = std::max(numel, placement.shard.size());
   }
   if (borrowers == 0) return;
-  const AccountScope account(*host_account_);
+  const AccountScope account(host_account_);
   host_medium_->make_gradient_buffers(std::min(borrowers, plan_.decisions().tiers.gradient_buffers),
                                       numel);
 }

@@ -200,7 +200,7 @@ class Trainer {
   MeshGroups groups_;
   std::vector<int> layers_;  // of this rank
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<MemoryAccount> host_account_;
+  MemoryAccount& host_account_;  // which what others still read outlives
   TraceLog trace_;
   LaneTrace lane_trace_;  // behind those who write to it
   std::unique_ptr<DeviceLanes>

@@ -113,9 +113,8 @@ std::unique_ptr<DiskMedium> Trainer::make_disk() {
   std::function<void()> agree = [] {};
   if (groups_.world.size() > 1)
     agree = [group = std::make_shared<Group>(with_all(groups_.world))] { group->barrier(); };
-  return std::make_unique<DiskMedium>(std::move(file), layers, host_account_.get(),
-                                      std::move(agree), &lane_trace_, device_medium(),
-                                      groups_.world.device());
+  return std::make_unique<DiskMedium>(std::move(file), layers, &host_account_, std::move(agree),
+                                      &lane_trace_, device_medium(), groups_.world.device());
 }
 
 void Trainer::go_to_common_step(ChunkFile& file, const std::string& folder,
