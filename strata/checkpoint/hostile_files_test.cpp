@@ -194,7 +194,7 @@ class HostileFilesTest : public ::testing::Test {
 
   // In a process of its own: the first change of [first, last) that ends otherwise, -1 for none.
   void run_batch(int first, int last, int* current) const noexcept {
-    ::alarm(60);  // a wait for ever ends here
+    ::alarm(600);  // a wait for ever ends here
     for (*current = first; *current < last; ++*current) {
       const std::string path = folder_.path("copy/step-00000001");
       fs::remove_all(folder_.path("copy"));

@@ -129,6 +129,7 @@ TEST(EmbeddingWorker, GetsEveryStepTheVersionThatItsStalenessSays) {
       for (std::int64_t step = begin; step < begin + kSteps; ++step) {
         worker.prefetch(step);
         worker.fetch(step, pooled);
+        worker.await(step);  // who makes versions is another thread
         std::vector<Table> rows(2);
         for (int table = 0; table < 2; ++table)
           rows[table] = servers.versions_.at(std::max(begin, step - staleness[table] + 1))[table];
@@ -206,6 +207,7 @@ TEST(EmbeddingWorker, GoesOnWithWhatItsStepsHadReadBefore) {
     const std::vector<StepRows> ahead = worker.rows_ahead(kMiddle);
     EXPECT_EQ(static_cast<int>(ahead.size()), staleness[0] + staleness[1] - 2);
     expected = steps_of(worker, kMiddle, kEnd);  // they are there as before
+    worker.await(kEnd);
 
     const auto resume = [&](const std::vector<int>& with, const std::vector<StepRows>& known) {
       RememberingServers servers(2, kMiddle);

@@ -8,9 +8,10 @@ import pathlib
 import re
 import signal
 import subprocess
+import time
 import unittest
 
-from strata_program import PROGRAM, ProgramTest
+from strata_program import PROGRAM, ProgramTest, free_ports
 
 try:
     import yaml
@@ -158,7 +159,7 @@ class Commands(ProgramTest):
         (bin_folder / "strata").symlink_to(PROGRAM)
         self.environment["PATH"] = f"{bin_folder}:{os.environ['PATH']}"
         # Only names and places differ from a cluster's.
-        ports = [17000 + os.getpid() % 20000 + shard for shard in (0, 1)]
+        *ports, copied = free_ports(3)
         for shard, port in enumerate(ports):
             recipe = recipe.replace(f"strata-rows-{shard}.strata-rows:7001", f"localhost:{port}")
         self.assertNotIn("strata-rows", recipe)
@@ -175,7 +176,7 @@ class Commands(ProgramTest):
             servers.append(server)
             line = server.stdout.readline()
             self.assertIn(f"embed-server shard {shard} of 2", line, "" if line else server.stderr.read())
-        command = (copy.replace("/recipe/", "").replace("/rows/", "").replace("0.0.0.0:7001", f"0.0.0.0:{ports[1] + 1}")
+        command = (copy.replace("/recipe/", "").replace("/rows/", "").replace("0.0.0.0:7001", f"0.0.0.0:{copied}")
                    .replace('strata-rows-${HOSTNAME##*-}.strata-rows:7001', f"localhost:{ports[1]}"))
         replica = subprocess.Popen(["sh", "-c", command], cwd=self.folder, text=True,
                                    env=dict(self.environment, HOSTNAME="strata-copies-1"),
@@ -195,9 +196,12 @@ class Commands(ProgramTest):
         self.succeed("train", "recipe.yaml", "--metrics", "metrics.jsonl", *steps)
         self.assertEqual(len(self.metrics("metrics.jsonl")), 5)
         digests = [self.succeed("embed-server", "--ask", "digest 5", "--listen", f"localhost:{port}")
-                   for port in (ports[1], ports[1] + 1)]
+                   for port in (ports[1], copied)]
         self.assertEqual(*digests)
-        self.assertTrue(is_healthy(ports[1] + 1))
+        deadline = time.time() + 60  # an answer may be a moment before it
+        while not is_healthy(copied) and time.time() < deadline:
+            time.sleep(0.1)
+        self.assertTrue(is_healthy(copied))
         servers[0].send_signal(signal.SIGTERM)  # what stops a pod reaches the server through the shell
         self.assertEqual(servers[0].wait(timeout=60), 0)
         self.assertFalse(is_healthy(ports[0]))

@@ -84,9 +84,13 @@ class Stories(ProgramTest):
     def test_text_comes_while_it_is_made(self):
         command = [PROGRAM, "generate", str(FOLDER), "--temperature", "0", "--tokens", "200",
                    "--set", "mesh.threads=1"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=self.folder) as process:
+        # Each write is a packet: however late this reads, none joins another.
+        reading, writing = os.pipe2(os.O_DIRECT)
+        with open(reading, "rb", buffering=0) as packets, \
+             subprocess.Popen(command, stdout=writing, cwd=self.folder) as process:
+            os.close(writing)
             pieces = []
-            while piece := os.read(process.stdout.fileno(), 1 << 16):
+            while piece := packets.read(1 << 16):
                 pieces.append(piece.decode("utf-8"))  # each is text
         self.assertEqual(process.returncode, 0)
         self.assertGreater(len(pieces), 2)

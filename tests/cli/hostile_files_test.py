@@ -6,7 +6,7 @@ import signal
 import time
 import unittest
 
-from strata_program import ProgramTest
+from strata_program import ProgramTest, size_of
 
 SAVE = ["--set", "train.checkpoint_folder=saved"]
 TOKENIZER = """{
@@ -14,10 +14,6 @@ TOKENIZER = """{
   "decoder": {"type": "ByteLevel"},
   "model": {"type": "BPE", "merges": [], "vocab": {%s}}}""" % ", ".join(
     f'"{c}": {i}' for i, c in enumerate("Inthebgiwasord.\u0120"))
-
-
-def has_steps(metrics):
-    return metrics.exists() and metrics.stat().st_size > 0
 
 
 class HostileFiles(ProgramTest):
@@ -66,9 +62,7 @@ class HostileFiles(ProgramTest):
     def test_a_second_run_in_a_checkpoint_folder_is_refused(self):
         first = self.start("train", "recipe.yaml", *SAVE, "--set", "train.steps=100000",
                            "--metrics", "first.jsonl")
-        self.addCleanup(first.communicate)
-        self.addCleanup(first.kill)
-        while not has_steps(self.folder / "first.jsonl"):
+        while size_of(self.folder / "first.jsonl") == 0:
             if first.poll() is not None:
                 self.fail(f"the first run has ended: {first.stderr.read()}")
             time.sleep(0.02)

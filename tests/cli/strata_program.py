@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +21,35 @@ memory: {recompute: cheap}
 """
 
 
+def size_of(path):
+    """0 where there is no file: a file that is tried is removed again."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def text_of(path):
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def end(process):
+    with process:
+        process.kill()
+
+
+def free_ports(count):
+    """Ports of loopback that nobody listens on at this moment, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
 class ProgramTest(unittest.TestCase):
     """A test in a fresh folder that holds recipe.yaml and text.txt."""
 
@@ -32,14 +62,16 @@ class ProgramTest(unittest.TestCase):
         self.environment = dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache"))
 
     def start(self, *arguments, **options):
-        return subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, env=self.environment,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                errors="replace", **options)
+        process = subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   errors="replace", **options)
+        self.addCleanup(end, process)  # a test that fails leaves none
+        return process
 
     def await_steps(self, name, seconds=60):
         """Until the metrics of a run that was started have something in them: a file alone may be one that is tried."""
         path, deadline = self.folder / name, time.time() + seconds
-        while time.time() < deadline and not (path.exists() and path.stat().st_size > 0):
+        while time.time() < deadline and size_of(path) == 0:
             time.sleep(0.001)
 
     def run_program(self, *arguments):
