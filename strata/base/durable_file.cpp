@@ -109,12 +109,17 @@ void require_writable_file(const std::string& path, const std::string& option) {
   std::filesystem::create_directories(folder, failed);
   errno = failed.value();
   if (failed) refuse_option("the folder cannot be made");
-  const bool there = ::access(path.c_str(), F_OK) == 0;
-  // Not truncated: a run that is refused for another reason leaves the last one's results.
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+  // Not truncated: a run that is refused for another reason leaves the last one's results. Nor is a file removed
+  // that was not made here: it is another run's.
+  const auto open = [&](int flags) {
+    return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0644);
+  };
+  int descriptor = open(O_EXCL);
+  const bool made = descriptor >= 0;
+  if (!made && errno == EEXIST) descriptor = open(0);
   if (descriptor < 0) refuse_option("the file cannot be written");
   ::close(descriptor);
-  if (!there) ::unlink(path.c_str());
+  if (made) ::unlink(path.c_str());
 }
 
 int FileSystem::create(const std::string& path) {

@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -45,7 +46,9 @@ constexpr std::chrono::seconds kGrace{15};
 constexpr int kMostProcesses = 1024;
 constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
-volatile std::sig_atomic_t last_signal = 0;
+// Taken in one move, so that none is lost that comes meanwhile.
+std::atomic<int> last_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal's handler may use nothing else");
 void note_signal(int signal) { last_signal = signal; }
 
 // Notes signals instead of ending; without SA_RESTART, so that waiting for a child is interrupted.
@@ -67,6 +70,23 @@ class SignalNotes {
 
  private:
   std::array<struct sigaction, kForwarded.size()> before_{};
+};
+
+// Keeps signals until a child no longer has the launcher's handlers, which would swallow them.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t forwarded;
+    ::sigemptyset(&forwarded);
+    for (const int signal : kForwarded) ::sigaddset(&forwarded, signal);
+    ::sigprocmask(SIG_BLOCK, &forwarded, &before_);
+  }
+  ~HeldSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+ private:
+  sigset_t before_;
 };
 
 // Where the processes of one launch look what has been said.
@@ -108,7 +128,14 @@ class Said {
 
 pid_t start(int process, int processes, int port, const std::string& secret,
             const std::vector<std::string>& arguments) {
-  const pid_t launcher = ::getpid(), pid = ::fork();
+  const pid_t launcher = ::getpid();
+  pid_t pid = -1;
+  {
+    const HeldSignals held;
+    pid = ::fork();
+    if (pid == 0)
+      for (const int signal : kForwarded) ::signal(signal, SIG_DFL);
+  }
   if (pid < 0)
     throw SystemError({.operation = "cli.launch",
                        .where = "process " + std::to_string(process),
@@ -184,9 +211,8 @@ LaunchResult launch_processes(int processes, const std::vector<std::string>& arg
   Clock::time_point failed = Clock::time_point::max();
   while (children.any()) {
     ::usleep(20000);
-    if (last_signal != 0) {
-      children.send(last_signal);
-      last_signal = 0;
+    if (const int signal = last_signal.exchange(0); signal != 0) {
+      children.send(signal);
       result.interrupted = true;
     }
     const int killed_before = result.killed;

@@ -127,8 +127,8 @@ void PersistentShard::replace(std::int64_t at_most, bool held) {
   live_ = std::move(fresh);
 }
 
-void PersistentShard::begin_run(std::uint64_t run, std::int64_t begin,
-                                const std::vector<std::uint64_t>& abandoned) {
+void PersistentShard::require_beginnable(std::int64_t begin,
+                                         const std::vector<std::uint64_t>& abandoned) const {
   for (const std::int64_t version : list_snapshots(options_.folder)) {
     if (begin > 0 || version == 0) continue;
     const std::string path = options_.folder + "/" + snapshot_name(version);
@@ -138,6 +138,12 @@ void PersistentShard::begin_run(std::uint64_t run, std::int64_t begin,
                   "a run that begins anew, and rows of version " + std::to_string(version),
                   "pass --resume to strata train, or give the server an empty folder");
   }
+  require_reachable(begin);
+}
+
+void PersistentShard::begin_run(std::uint64_t run, std::int64_t begin,
+                                const std::vector<std::uint64_t>& abandoned) {
+  require_beginnable(begin, abandoned);
   go_to({.number = run, .begin = begin});
 }
 
@@ -149,17 +155,20 @@ bool PersistentShard::reachable(std::int64_t version) const {
   return from == version || (log_->first() <= from + 1 && version <= log_->head());
 }
 
+void PersistentShard::require_reachable(std::int64_t version) const {
+  if (reachable(version)) return;
+  std::string there;
+  for (const SnapshotFile& snapshot : all_snapshots(options_.folder))
+    there += std::to_string(snapshot.version) + ", ";
+  refuse_folder(options_.folder, "rows of a version are not there",
+                "version " + there + std::to_string(log_->first() - 1) + " to " +
+                    std::to_string(log_->head()),
+                "version " + std::to_string(version), "resume at a checkpoint of those steps");
+}
+
 void PersistentShard::go_to(LogRun run) {
   const std::int64_t begin = run.begin;
-  if (!reachable(begin)) {
-    std::string there;
-    for (const SnapshotFile& snapshot : all_snapshots(options_.folder))
-      there += std::to_string(snapshot.version) + ", ";
-    refuse_folder(options_.folder, "rows of a version are not there",
-                  "version " + there + std::to_string(log_->first() - 1) + " to " +
-                      std::to_string(log_->head()),
-                  "version " + std::to_string(begin), "resume at a checkpoint of those steps");
-  }
+  require_reachable(begin);
   live()->server->stop(replaced_error());
   {
     // Those versions will be other rows.

@@ -69,6 +69,8 @@ class PersistentShard : public UpdateJournal {
   /// version 0 that is refused while there are saved rows, unless all of them are of `abandoned` runs.
   void begin_run(std::uint64_t run, std::int64_t begin,
                  const std::vector<std::uint64_t>& abandoned = {});
+  /// Refuses what begin_run() would refuse; nothing changes.
+  void require_beginnable(std::int64_t begin, const std::vector<std::uint64_t>& abandoned) const;
 
   /// Rows go back so far that reads of version `oldest` can be answered; they are held.
   void rewind(std::int64_t oldest);
@@ -119,6 +121,7 @@ class PersistentShard : public UpdateJournal {
   void replace(std::int64_t at_most, bool held);
   void remove_old();
   bool reachable(std::int64_t version) const;
+  void require_reachable(std::int64_t version) const;
   void go_to(LogRun run);
   void between_updates(const std::function<void()>& change);
   void write(std::int64_t version, SnapshotUse use);

@@ -232,13 +232,12 @@ void UpdateLog::begin_file() {
   if (!open_ || !files_.back().offsets.empty()) begin_run(run(), head());
 }
 
-// The run first: who follows must not take what is cut off for updates that are still to come.
+// In one move: who follows must neither take what is cut off for updates that are still to come, nor the run of
+// a file that goes for the next update's.
 void UpdateLog::cut_for_run(LogRun run, std::int64_t version) {
-  {
-    const std::lock_guard lock(mutex_);
-    run_ = run;
-    ++changes_;
-  }
+  const std::lock_guard lock(mutex_);
+  run_ = run;
+  ++changes_;
   cut_after(version);
 }
 
@@ -264,10 +263,8 @@ void UpdateLog::begin_run(LogRun run, std::int64_t version) {
 
 // The newest file goes first: whenever the process ends, the updates that are left have no gap.
 void UpdateLog::cut_after(std::int64_t version) {
-  const std::lock_guard lock(mutex_);
   require_running();
   if (version >= head_) return;
-  ++changes_;
   open_.reset();
   while (!files_.empty() && files_.back().first > version) {
     remove_folder(files_.back().path, *options_.files);

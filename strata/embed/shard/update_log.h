@@ -102,7 +102,7 @@ class UpdateLog {
   void sync_open();
   void read_all();
   void require_running() const;
-  void cut_after(std::int64_t version);
+  void cut_after(std::int64_t version);  // under the mutex
   void sync_loop();
   const LogFile& file_of(std::int64_t version) const;
 

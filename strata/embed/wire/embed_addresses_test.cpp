@@ -1,5 +1,9 @@
 // Where servers listen, and whom they let in.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -144,6 +148,29 @@ TEST(EmbedServer, BothSidesShowCertificates) {
   EXPECT_THROW(make_remote_servers(remote)->await(0), Error);
   remote.tls = {.certificate = "nowhere.pem", .key = "nowhere.key", .authority = "nowhere.pem"};
   EXPECT_THROW(make_remote_servers(remote), UserError);
+}
+
+// What is no answer about certificates must not be taken for one, which ends training.
+TEST(EmbedServer, AServerThatIsSlowToShakeHandsIsAwayAndNotRefused) {
+  if (std::system("openssl version >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "there is no openssl here";
+  const ScratchFolder scratch;
+  make_certificates(scratch.path());
+  // The system connects whoever comes; nobody says a word.
+  const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(::bind(listening, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(listening, 10), 0);
+  ASSERT_EQ(::getsockname(listening, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const TlsFiles tls{.certificate = scratch.path("one.pem"),
+                     .key = scratch.path("one.key"),
+                     .authority = scratch.path("one-ca.pem")};
+  const std::string name = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  EXPECT_THROW(grpc_ask(name, tls, "lag", 4), SystemError);
+  ::close(listening);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // What people ask a server about its rows.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
@@ -43,6 +46,15 @@ TEST(EmbedServer, TellsPeopleAboutItsRows) {
   EXPECT_THROW(ask_server(server.address(), {}, "row usr 1"), UserError);
   EXPECT_THROW(ask_server(server.address(), {}, "digest 3"), UserError);  // gone
   EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");
+}
+
+// Before that it may not have heard who trains: what it is asked for then, it may refuse.
+void await_version(EmbedServer& replica, std::int64_t version) {
+  for (int i = 0; i < 6000; ++i) {
+    if (nlohmann::json::parse(replica.ask("lag"))["version"] == version) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ADD_FAILURE() << replica.ask("lag");
 }
 
 std::string expected_by(EmbedServer& server, const std::string& question) {
@@ -104,6 +116,7 @@ TEST(EmbedServer, AReplicaKnowsWhetherAnybodyTrainsWithItsPrimary) {
   options.follow = options.listen, options.listen += "-second", options.folder += "-second";
   EmbedServer second(options);
   for (EmbedServer* replica : {&first, &second}) {
+    await_version(*replica, 12);
     EXPECT_EQ(nlohmann::json::parse(replica->ask("digest 12"))["version"], 12);
     EXPECT_EQ(expected_by(*replica, "digest 9999"), "there is no such version yet: version 12");
   }
@@ -111,9 +124,48 @@ TEST(EmbedServer, AReplicaKnowsWhetherAnybodyTrainsWithItsPrimary) {
   options.follow = options.listen, options.listen += "-third", options.folder += "-third";
   options.ask_seconds = 1000;
   EmbedServer third(options);
+  await_version(third, 12);
   EXPECT_EQ(nlohmann::json::parse(third.ask("digest 12"))["version"], 12);
   EXPECT_EQ(expected_by(third, "digest 9999"),
             "there is no such version, and nobody trains: version 12");
+}
+
+TEST(EmbedServer, AReplicaWaitsForItsPrimaryBeforeItSaysThatNobodyTrains) {
+  const ScratchFolder scratch;
+  RemoteServersOptions remote;
+  remote.features = options_for_test("", 0, 1, 1).features, remote.seed = 3;
+  {
+    EmbedServer primary(options_for_test(scratch.path(), 0, 1, 1));
+    remote.addresses = {primary.address()};
+    const auto mine = make_remote_servers(remote);
+    train(*mine, 0, 0, 12, 3);
+    mine->await(12);
+  }
+  EmbedServer replica(replica_for_test(scratch.path(), 0, 1, 1));
+  auto asked = std::async(std::launch::async, [&] { return expected_by(replica, "digest 12"); });
+  // A rank would have come back within that time.
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  EmbedServer primary(options_for_test(scratch.path(), 0, 1, 1));
+  EXPECT_NE(asked.get().find("\"version\":12"), std::string::npos);
+}
+
+TEST(EmbedServer, WaitsForAVersionThatTheRowsOfTheNextRunReach) {
+  const ScratchFolder scratch;
+  EmbedServer server(options_for_test(scratch.path(), 0, 1, 1));
+  RemoteServersOptions remote;
+  remote.addresses = {server.address()};
+  remote.features = options_for_test("", 0, 1, 1).features, remote.seed = 3;
+  const auto first = make_remote_servers(remote);
+  train(*first, 0, 0, 12, 3);
+  first->await(12);
+  auto asked = std::async(std::launch::async, [&] { return expected_by(server, "digest 20"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it waits for this run's rows
+  remote.run = 2, remote.version = 12;
+  const auto second = make_remote_servers(remote);
+  train(*second, 0, 12, 20, 3);
+  second->await(20);
+  const std::string answer = asked.get();
+  EXPECT_NE(answer.find("\"version\":20"), std::string::npos) << answer;
 }
 
 TEST(EmbedServer, AnswersForItsOwnIdsAlone) {

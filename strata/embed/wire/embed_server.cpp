@@ -8,6 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "strata/base/checksum.h"
@@ -68,10 +69,14 @@ void check(const ServerOptions& options) {
            options.from.front());
 }
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::uint64_t kMostIds = 10'000;  // of an answer
 
 // Ranks that lost their stream come back within this time.
 constexpr std::chrono::milliseconds kRejoining{1000};
+// A replica without a stream knows nothing of ranks, and its primary may be starting.
+constexpr std::chrono::milliseconds kReconnecting{10'000};
 constexpr std::chrono::milliseconds kLook{50};  // between two looks who is there
 
 std::string digest_text(LiveShard& live) {
@@ -132,43 +137,62 @@ struct EmbedServer::Parts {
             .frame(0));
   }
 
+  // Rows that others replace are asked no more: what they would have answered, the others are asked.
+  template <typename Ask>
+  std::string ask_rows(const Ask& ask) {
+    if (sessions) sessions->catch_up();
+    const auto end = Clock::now() + std::chrono::duration<double>(options.ask_seconds);
+    for (;; std::this_thread::sleep_for(kLook)) {
+      try {
+        return ask(rows.live(), end);
+      } catch (const SystemError& error) {
+        if (error.text().operation != "embed.run" || Clock::now() > end || ended()) throw;
+      }
+    }
+  }
+
   // At the version that rows have.
   template <typename Look>
   std::string inspect(const Look& look) {
-    if (sessions) sessions->catch_up();
-    const std::shared_ptr<LiveShard> live = rows.live();
-    std::promise<std::string> promise;
-    live->server->inspect([&](const std::exception_ptr& error) {
-      try {
-        if (error) std::rethrow_exception(error);
-        promise.set_value(look(*live));
-      } catch (...) {
-        promise.set_exception(std::current_exception());
-      }
+    return ask_rows([&](const std::shared_ptr<LiveShard>& live, auto) {
+      std::promise<std::string> promise;
+      live->server->inspect([&](const std::exception_ptr& error) {
+        try {
+          if (error) std::rethrow_exception(error);
+          promise.set_value(look(*live));
+        } catch (...) {
+          promise.set_exception(std::current_exception());
+        }
+      });
+      return promise.get_future().get();
     });
-    return promise.get_future().get();
   }
 
   // At exactly this version, which may have to be made first.
   std::string digest_at(std::int64_t version) {
-    if (sessions) sessions->catch_up();
-    const std::shared_ptr<LiveShard> live = rows.live();
+    return ask_rows([&](const std::shared_ptr<LiveShard>& live, auto end) {
+      return digest_of_version(live, version, end);
+    });
+  }
+
+  std::string digest_of_version(const std::shared_ptr<LiveShard>& live, std::int64_t version,
+                                auto end) {
     // Outlives a question that is given up: the server may still reach the version.
     const auto answer = std::make_shared<std::promise<std::string>>();
     std::future<std::string> answered = answer->get_future();
-    live->server->at(version, [answer, of = live.get()](const std::exception_ptr& error) {
-      try {
-        if (error) std::rethrow_exception(error);
-        answer->set_value(digest_text(*of));
-      } catch (...) {
-        answer->set_exception(std::current_exception());
-      }
-    });
     bool left = false;
     try {
-      if (comes(version, answered, *live->server)) return answered.get();
-    } catch (const SystemError&) {
-      if (version <= live->server->version()) throw;
+      live->server->at(version, [answer, of = live.get()](const std::exception_ptr& error) {
+        try {
+          if (error) std::rethrow_exception(error);
+          answer->set_value(digest_text(*of));
+        } catch (...) {
+          answer->set_exception(std::current_exception());
+        }
+      });
+      if (comes(version, answered, *live->server, end)) return answered.get();
+    } catch (const SystemError& error) {
+      if (version <= live->server->version() || error.text().operation != "embed.order") throw;
       // Whoever asks has no part in the order of updates, which is what the error speaks of.
       left = true;
     }
@@ -184,16 +208,15 @@ struct EmbedServer::Parts {
 
   // False where no update will come, as far as can be seen: no rank is there and the rows stay as they are.
   bool comes(std::int64_t version, const std::future<std::string>& answered,
-             const ShardServer& server) {
-    using Clock = std::chrono::steady_clock;
-    const auto end = Clock::now() + std::chrono::duration<double>(options.ask_seconds);
+             const ShardServer& server, auto end) {
     auto moved = Clock::now();
     for (std::int64_t before = server.version(); before < version;) {
       if (answered.wait_for(kLook) == std::future_status::ready) return true;
       const std::int64_t now_at = server.version();
       const auto now = Clock::now();
       if (somebody_trains() || now_at != before) moved = now;
-      if (now > end || now - moved > kRejoining) return false;
+      const bool unheard = replica && !replica->counts().following;
+      if (now > end || now - moved > (unheard ? kReconnecting : kRejoining)) return false;
       before = now_at;
     }
     return true;  // the digest of many rows takes its time

@@ -179,6 +179,9 @@ TEST(EmbedServer, ReplicasFollowWhoeverIsKilled) {
     // Waits for that version.
     EXPECT_EQ(ask_json(replicas.address(shard), "digest " + std::to_string(versions)), theirs);
     EXPECT_EQ(ask_json(replicas.address(shard), "lag")["version"], versions);
+    // An answer may be a moment before it.
+    for (int i = 0; i < 2000 && grpc_health(replicas.address(shard), {}) != "SERVING"; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_EQ(grpc_health(replicas.address(shard), {}), "SERVING");
     const std::string metrics = ask_server(replicas.address(shard), {}, "metrics");
     EXPECT_NE(metrics.find("strata_embed_lag_updates 0\n"), std::string::npos) << metrics;

@@ -27,7 +27,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tl
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);  // a server that is slow
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
   for (const auto& [name, bytes] : kSizes) arguments.SetInt(name, bytes);
   // A channel of its own for each rank: connections are not shared behind our back.
@@ -48,9 +48,8 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tl
 [[noreturn]] void refuse_status(const std::string& address, const grpc::Status& status,
                                 const TlsFiles& tls) {
   const std::string& text = status.error_message();
-  // That of TCP ends where nobody listens.
-  const bool connected = text.find("tcp handshake") == std::string::npos;
-  const bool handshake = (connected && text.find("andshake") != std::string::npos) ||
+  // Other words tell of handshakes that a slow server or none has left unanswered.
+  const bool handshake = text.find("Ssl handshake failed") != std::string::npos ||
                          text.find("CERTIFICATE") != std::string::npos ||
                          text.find("Peer name") != std::string::npos;
   // A server with TLS closes a connection without; one without sends no certificate.

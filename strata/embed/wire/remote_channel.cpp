@@ -243,8 +243,8 @@ void RemoteChannel::send_all(FrameStream& stream, Lock& lock) {
   lock.unlock();
   stream.send(bye);
   lock.lock();
-  // The server ends the stream when it has read that far.
-  changed_.wait_for(lock, std::chrono::seconds(2), [&] { return broken_; });
+  // The server ends the stream when it has read that far; before that, an end of ours would take the bye away.
+  changed_.wait_for(lock, std::chrono::seconds(10), [&] { return broken_; });
 }
 
 void RemoteChannel::receive_all(FrameStream& stream) {

@@ -125,6 +125,7 @@ void Replica::follow_once() {
       if (number == 0) {
         const std::lock_guard lock(mutex_);
         counts_.following = counts_.primary_trains = true;
+        told_ = false;
         ++counts_.connections;
       }
       take(frame, download);
@@ -174,8 +175,11 @@ void Replica::take_update(const MessageBytes& bytes) {
     throw out_of_order("update " + std::to_string(next),
                        "update " + std::to_string(record.version));
   shard_.take_update(record, bytes);
-  const std::lock_guard lock(mutex_);
-  counts_.primary_version = std::max(counts_.primary_version, record.version);
+  {
+    const std::lock_guard lock(mutex_);
+    counts_.primary_version = std::max(counts_.primary_version, record.version);
+  }
+  look_whether_caught_up();
 }
 
 void Replica::take(const StreamFrame& frame, std::unique_ptr<Download>& download) {
@@ -226,14 +230,23 @@ void Replica::take(const StreamFrame& frame, std::unique_ptr<Download>& download
 }
 
 void Replica::note_primary(std::int64_t version, bool trains) {
-  bool call = false;
   {
     const std::lock_guard lock(mutex_);
     counts_.primary_version = version;
     counts_.primary_trains = trains;
-    if (!counts_.caught_up && shard_.log().head() >= version) counts_.caught_up = call = true;
+    told_ = true;
   }
-  if (call && call_) call_();
+  look_whether_caught_up();
+}
+
+// How far the primary is, only its statuses tell.
+void Replica::look_whether_caught_up() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!told_ || counts_.caught_up || shard_.log().head() < counts_.primary_version) return;
+    counts_.caught_up = true;
+  }
+  if (call_) call_();
 }
 
 void Replica::compare(std::int64_t version, std::uint64_t digest) {

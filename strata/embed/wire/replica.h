@@ -60,6 +60,7 @@ class Replica {
   void take(const StreamFrame& frame, std::unique_ptr<Download>& download);
   void compare(std::int64_t version, std::uint64_t digest);
   void note_primary(std::int64_t version, bool trains);
+  void look_whether_caught_up();
   bool pause(std::int64_t milliseconds);
 
   PersistentShard& shard_;
@@ -71,6 +72,7 @@ class Replica {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ = false;
+  bool told_ = false;  // how far the primary is
   FrameStream* stream_ = nullptr;
   ReplicaCounts counts_;
   std::exception_ptr failure_;

@@ -216,6 +216,7 @@ void ShardSessions::register_rank(const Hello& hello, const std::shared_ptr<Outb
 
 // Without the mutex while the rows are replaced: what waited for the old ones is answered meanwhile.
 void ShardSessions::begin_run(const Hello& hello) {
+  shard_.require_beginnable(hello.begin, hello.abandoned);  // one that is refused ends no other
   const auto ended = std::make_shared<MessageBody>(MessageBody::refused(another_run()));
   {
     const std::lock_guard lock(mutex_);
@@ -323,6 +324,7 @@ void ShardSessions::handle_request(const WireMessage& message, int rank,
   for (const FeatureRead& read : request.reads) oldest = std::min(oldest, read.version);
   const auto [known, fresh] =
       state->requests.try_emplace(request.id, Rank::Kept{.version = oldest});
+  known->second.asked_by = outbox;
   if (!fresh) {
     ++counts_.repeated_requests;
     if (known->second.answer) outbox->push(known->second.answer);
@@ -330,6 +332,7 @@ void ShardSessions::handle_request(const WireMessage& message, int rank,
     lock.unlock();
     perform(message.kind(), std::move(request), rank, state);
     lock.lock();
+    if (state->outbox != outbox) return;  // the rank has come back, and counts anew what it sends
   }
   if (!rejoining_ || state->resent_left == 0) return;
   --state->resent_left;
@@ -393,7 +396,9 @@ void ShardSessions::answer(const std::shared_ptr<Rank>& state, std::uint64_t id,
   const auto found = state->requests.find(id);
   if (found == state->requests.end()) return;
   found->second.answer = kept;
-  if (state->outbox) state->outbox->push(std::move(kept));
+  // Not to a stream that has not asked: the rank would not ask any more, and it is counted that it does.
+  if (state->outbox && found->second.asked_by.lock() == state->outbox)
+    state->outbox->push(std::move(kept));
 }
 
 }  // namespace strata

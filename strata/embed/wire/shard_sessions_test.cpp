@@ -250,6 +250,18 @@ TEST(ShardSessions, ATrainerThatResumesGoesBackToItsCheckpoint) {
   EXPECT_THROW(first->await(26), SystemError);
 }
 
+TEST(ShardSessions, ARunThatIsRefusedEndsNoOther) {
+  ReferenceRows reference(1, 40);
+  const ScratchFolder scratch;
+  Servers servers(scratch.path("rows"), 2, 1, 0);
+  const auto first = servers.join(0, 1, 0);
+  EXPECT_EQ(train(*first, 0, 0, 25, 3, reference, 10), -1);
+  EXPECT_THROW(servers.join(0, 2, 0)->await(0), UserError) << "rows are saved";
+  EXPECT_THROW(servers.join(0, 3, 90)->await(90), UserError) << "there are no such rows";
+  EXPECT_EQ(train(*first, 0, 25, 40, 3, reference, 0), -1);
+  EXPECT_EQ(digest_of_all(servers, 2, 40), digest_of(reference.at(40).rows()));
+}
+
 TEST(ShardSessions, RefuseWhoDoesNotFit) {
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 1, 2, 0);
@@ -312,7 +324,7 @@ TEST(ShardSessions, WhoIsWaitedForIsSaidOnce) {
   RemoteChannelOptions options;
   options.address = "host1:7001";
   options.features = features_for_test();
-  options.deadline = std::chrono::milliseconds(3000);
+  options.deadline = std::chrono::milliseconds(10'000);
   options.notice_after = std::chrono::milliseconds(100);
   options.notice = [&](const std::string& text) {
     const std::lock_guard lock(mutex);
@@ -336,7 +348,7 @@ TEST(ShardSessions, WhoIsWaitedForIsSaidOnce) {
 TEST(ShardSessions, AServerThatStaysAwayIsAnErrorAfterTheDeadline) {
   const ScratchFolder scratch;
   Servers servers(scratch.path("rows"), 1, 1, 0);
-  servers.deadline = std::chrono::milliseconds(3000);
+  servers.deadline = std::chrono::milliseconds(10'000);
   const auto mine = servers.join(0, 1, 0);
   mine->update(1, gradients_for_test(0, 1, 0), kRateFactorForTest);
   mine->await(1);

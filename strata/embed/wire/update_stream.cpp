@@ -66,9 +66,13 @@ class Sender {
   bool step() {
     UpdateLog& log = shard_.log();
     const std::int64_t changes = log.changes();
+    if (log.durable() < 0) {  // all rows are just being replaced
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return true;
+    }
     const std::int64_t shared = version_ < 0 ? -1 : log.shared_with(run_, version_);
     if (shared < 0 || shared + 1 < log.first() || (shared == 0 && shard_.newest_base().version > 0))
-      return send_snapshot(shard_.newest_base());
+      return send_snapshot(shard_.newest_base(), changes);
     if (changes != log.changes()) return true;
     const LogRun next = log.run_of(shared + 1);
     if (next.number != run_) {
@@ -79,6 +83,8 @@ class Sender {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       return true;
     }
+    // Before its digest is looked for: one that is made later belongs before the next update, too.
+    const std::int64_t durable = log.durable();
     if (const auto digest = shard_.digest_at(version_); digest && digested_ != version_) {
       digested_ = version_;
       if (!send({.kind = StreamKind::kDigest, .version = version_, .digest = *digest}))
@@ -86,10 +92,12 @@ class Sender {
     }
     if (std::chrono::steady_clock::now() - told_ > kStatusEvery) {
       told_ = std::chrono::steady_clock::now();
-      const StreamKind kind = trains_() ? StreamKind::kStatus : StreamKind::kIdle;
+      // An update that is still to be sent counts as training: it comes without anybody.
+      const bool trains = trains_() || log.durable() < log.head();
+      const StreamKind kind = trains ? StreamKind::kStatus : StreamKind::kIdle;
       if (!send({.kind = kind, .version = log.durable()})) return false;
     }
-    if (log.durable() <= version_) {
+    if (durable <= version_) {
       log.wait_durable_for(version_ + 1, 100);
       return true;
     }
@@ -118,7 +126,8 @@ class Sender {
            "another record", "restore its folder from a copy");
   }
 
-  bool send_snapshot(const PersistentShard::Base& base) {
+  // `changes`: of the log, before the base was looked for.
+  bool send_snapshot(const PersistentShard::Base& base, std::int64_t changes) {
     std::shared_ptr<const RandomAccessFile> file;
     if (!base.path.empty()) {
       try {
@@ -129,6 +138,7 @@ class Sender {
       }
     }
     const LogRun run = shard_.log().run_of(base.version + 1);
+    if (shard_.log().changes() != changes) return true;  // the base may be of another run
     if (!send({.kind = StreamKind::kSnapshot, .version = base.version, .run = run})) return false;
     for (std::uint64_t at = 0; file && at < file->size(); at += kChunkBytes) {
       std::vector<std::byte> chunk(
