@@ -99,7 +99,8 @@ class Servers {
     }
     return make_sharded_servers(features_for_test(), std::move(channels));
   }
-  std::chrono::milliseconds deadline{20'000};
+  // Servers may have ended again before a starved rank is back.
+  std::chrono::milliseconds deadline{120'000};
   std::vector<std::uint64_t> abandoned;  // that ranks name
 
  private:
