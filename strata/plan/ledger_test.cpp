@@ -250,6 +250,17 @@ TEST(Ledger, TiedWeightsAndTheirGradientsAreSentAsCopies) {
   EXPECT_EQ(user.timeline.back().bytes, kWeight + kGradient);
 }
 
+TEST(Ledger, GradientsOfTiedWeightsStayUntilAllAreAdded) {
+  constexpr std::int64_t kGradient = 154;
+  Model model(6, {.ranks = 3}, {}, {});
+  model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3, 5}});
+  for (const int user : {3, 5}) {
+    model.costs.layers[user].replica_bytes = 1;
+    model.costs.layers[user].gradient_bytes = kGradient;
+  }
+  EXPECT_EQ(model.ledger(k1f1b)[0].peak_bytes, 2 * kGradient);
+}
+
 // Until a gradient tells that the user has it, behind all forwards of GPipe.
 TEST(Ledger, ATiedWeightThatWasSentStaysUntilItsOwnerKnows) {
   Model model(2, {.ranks = 2, .micro_batches = 3}, {}, {.bytes = 10});

@@ -224,6 +224,23 @@ TEST(TierLedger, SumsThatTravelAreThereTwice) {
   EXPECT_EQ(gpu.timeline.back().bytes, 0);
 }
 
+// A sum that travels is made before a peer says, by what he sends for it, that he has read the gradient before: beside
+// both of them.
+TEST(TierLedger, ASumThatTravelsIsMadeBesideTheGradientThatWasLent) {
+  Case c = streamed(2, 2);
+  c.shards =
+      shard_layout({.stage = 2, .reduce = ReduceMode::kEach}, 2, c.dataflow, LayerSet::all(2));
+  constexpr std::int64_t kFirst = 300'000, kSecond = 900'000;
+  for (int l = 0; l < 2; ++l) {
+    LayerCost& cost = c.costs.layers[l];
+    cost.weight_bytes = 4;
+    cost.gradient_bytes = l == 0 ? kFirst : kSecond;
+  }
+  c.costs.launch = {.kernel = 1e-9, .segment = 1e-9};
+  // Of the second layer what was lent and the sum that leaves, of the first its gradient and its sum.
+  EXPECT_EQ(c.ledger().peak_bytes, 2 * kSecond + 2 * kFirst);
+}
+
 // Each of four replicas brings its quarter to where the others read it: of a layer whose gathering tells nothing yet,
 // of the two behind it, and of the one that is fetched.
 TEST(TierLedger, PartsOfGatheredWeightsStayUntilReplicasHaveReadThem) {
