@@ -240,7 +240,7 @@ class Disk(ProgramTest):
         self.assertIn("ulimit -f", limited.stderr)
 
     def test_states_of_four_times_the_memory_that_the_kernel_allows(self):
-        layers, width, limit = 88, 384, 424 << 20
+        layers, width, limit = 112, 384, 540 << 20
         model = [f"model.layers={layers}", f"model.width={width}", "model.heads=6", "model.dropout=0",
                  "train.steps=2", "train.mini_batch=1", "train.micro_batch=1", "train.clip=0",
                  "data.validation_fraction=0"]
