@@ -8,10 +8,16 @@
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
+#include <vector>
 
+#include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
+#include "strata/base/folder_lock.h"
+#include "strata/base/user_text.h"
 
 namespace strata {
 namespace {
@@ -56,13 +62,59 @@ rocksdb::Options database_options() {
   return options;
 }
 
+constexpr const char* kOperation = "embed.cold_rows";
+constexpr const char* kAnotherFolder = "set embedding.cold (--cold) to an empty folder";
+
+// Before anything is written: the lock would change a file of that name.
+void require_own_folder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  if (error == std::errc::no_such_file_or_directory) return;
+  if (error)
+    throw_error(file_error(kOperation, folder, "rows cannot be kept in this folder", error.value(),
+                           kAnotherFolder));
+  // A process that was killed may have left the lock without the mark.
+  std::erase(names, kLockName);
+  if (names.empty() || std::ranges::find(names, kColdMark) != names.end()) return;
+  const std::string one = *std::ranges::min_element(names);
+  throw UserError(
+      {.operation = kOperation,
+       .where = folder,
+       .what = "the folder has files that this program has not marked as its own",
+       .expected = std::string("an empty folder, or one with the mark ") + kColdMark +
+                   "; a version of this program without the mark may have left its "
+                   "database, which snapshots and logs do without",
+       .got = quote(one) +
+              (names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : ""),
+       .fix = kAnotherFolder});
+}
+
+const std::string& own_folder(const std::string& folder) {
+  require_own_folder(folder);
+  return folder;
+}
+
 }  // namespace
 
 struct ColdRows::Database {
+  explicit Database(const std::string& folder)
+      : lock(own_folder(folder), {.operation = kOperation,
+                                  .taken = "another process keeps its rows here",
+                                  .unwritable = "rows cannot be kept in this folder",
+                                  .fix = kAnotherFolder}),
+        folder(folder + "/" + kColdDatabase) {
+    write_file(folder + "/" + kColdMark,
+               "Strata removes the database in this folder whenever it starts or ends.\n");
+  }
+
   void require(const rocksdb::Status& status, const char* what) const {
     if (status.ok()) return;
     const bool full = status.IsNoSpace();
-    throw SystemError({.operation = "embed.cold_rows",
+    throw SystemError({.operation = kOperation,
                        .where = folder,
                        .what = what,
                        .got = status.ToString(),
@@ -70,6 +122,7 @@ struct ColdRows::Database {
                                    : "look at the disk, then start again from the last snapshot"});
   }
 
+  FolderLock lock;
   std::string folder;
   rocksdb::Options options = database_options();
   rocksdb::ReadOptions read;
@@ -77,22 +130,21 @@ struct ColdRows::Database {
   std::unique_ptr<rocksdb::DB> rows;
 };
 
-ColdRows::ColdRows(const std::string& folder) : database_(std::make_unique<Database>()) {
+ColdRows::ColdRows(const std::string& folder) : database_(std::make_unique<Database>(folder)) {
   Database& db = *database_;
-  db.folder = folder;
   db.write.disableWAL = true;
   db.read.verify_checksums = true;
-  rocksdb::Status status = rocksdb::DestroyDB(folder, db.options);
+  rocksdb::Status status = rocksdb::DestroyDB(db.folder, db.options);
   rocksdb::DB* opened = nullptr;
-  if (status.ok()) status = rocksdb::DB::Open(db.options, folder, &opened);
+  if (status.ok()) status = rocksdb::DB::Open(db.options, db.folder, &opened);
   db.rows.reset(opened);
   if (!status.ok())
-    throw UserError({.operation = "embed.cold_rows",
-                     .where = folder,
+    throw UserError({.operation = kOperation,
+                     .where = db.folder,
                      .what = "rows cannot be kept in this folder",
                      .expected = "a folder that this process alone uses and may write to",
                      .got = status.ToString(),
-                     .fix = "name another one in embedding.cold"});
+                     .fix = kAnotherFolder});
 }
 
 ColdRows::~ColdRows() {

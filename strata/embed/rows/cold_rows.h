@@ -1,11 +1,16 @@
 /// Keeps rows that memory has no room for in a folder (RocksDB), by feature and id.
 ///
-/// The folder is scratch: it is emptied at the start, and what is in it survives in snapshots and logs
-/// of updates, like the rows in memory. So nothing is ever synchronised here.
+/// The rows are scratch: the constructor and the destructor remove them, and snapshots and logs of updates
+/// have them, like the rows in memory. So nothing is ever synchronised here.
+///
+/// The constructor makes the folder where there is none, locks it (folder_lock.h) and puts a mark into it
+/// (kColdMark). It takes a folder that is empty or has the mark, and no other: only the database in a folder
+/// with the mark is removed.
 ///
 /// Threads  get(): any; the rest: one thread.
 /// Cost     48 MiB of memory for tables and caches of RocksDB, beside the budget of rows.
-/// Errors   SystemError: no space, a file that was damaged; UserError: a folder that can't be used.
+/// Errors   SystemError: no space, a file that was damaged; UserError: a folder that cannot be used, that
+///          another process uses, or that has files without the mark.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +20,9 @@
 #include <string>
 
 namespace strata {
+
+inline constexpr const char* kColdMark = "strata-cold-rows";  ///< a file in the folder
+inline constexpr const char* kColdDatabase = "database";      ///< a folder in it, RocksDB's
 
 class ColdRows {
  public:

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
@@ -72,7 +74,8 @@ TEST(ColdRows, StartsEmptyInAFolderThatWasUsedBefore) {
     ColdRows rows(folder.path("cold"));
     rows.put(0, 1, std::as_bytes(std::span(text)));
     // As if the process had been killed.
-    std::filesystem::copy(folder.path("cold"), folder.path("left"));
+    std::filesystem::copy(folder.path("cold"), folder.path("left"),
+                          std::filesystem::copy_options::recursive);
   }
   ColdRows rows(folder.path("left"));
   std::string row;
@@ -84,6 +87,66 @@ TEST(ColdRows, RefusesAFolderThatAnotherUses) {
   const ColdRows rows(folder.path("cold"));
   EXPECT_THROW(ColdRows(folder.path("cold")), UserError);
   EXPECT_THROW(ColdRows("/proc/cold"), UserError);
+}
+
+// What a folder has, as names and contents.
+std::map<std::string, std::string> files_in(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    files[entry.path().string()] = {std::istreambuf_iterator<char>(file), {}};
+  }
+  return files;
+}
+
+void expect_refused_and_unchanged(const std::string& folder) {
+  const auto before = files_in(folder);
+  try {
+    const ColdRows rows(folder);
+    ADD_FAILURE() << "somebody else's folder was taken";
+  } catch (const UserError& refused) {
+    EXPECT_EQ(refused.text().where, folder);
+    EXPECT_NE(refused.text().got.find(" and "), std::string::npos) << refused.what();
+    EXPECT_NE(refused.text().fix.find("empty folder"), std::string::npos) << refused.what();
+  }
+  EXPECT_EQ(files_in(folder), before);
+}
+
+TEST(ColdRows, TouchesNeitherADatabaseNorFilesOfOthers) {
+  const ScratchFolder folder;
+  // The database of these rows, without the mark, is one of another program.
+  {
+    const std::string text = "row";
+    ColdRows rows(folder.path("cold"));
+    rows.put(0, 1, std::as_bytes(std::span(text)));
+    std::filesystem::copy(folder.path("cold") + "/" + kColdDatabase, folder.path("theirs"));
+  }
+  ASSERT_TRUE(std::filesystem::exists(folder.path("theirs") + "/CURRENT"));
+  expect_refused_and_unchanged(folder.path("theirs"));
+  std::filesystem::create_directory(folder.path("letters"));
+  std::ofstream(folder.path("letters") + "/000007.log") << "dear";
+  std::ofstream(folder.path("letters") + "/LOCK") << "mine";
+  std::ofstream(folder.path("letters") + "/b") << "sir";
+  expect_refused_and_unchanged(folder.path("letters"));
+}
+
+TEST(ColdRows, LeavesFilesBesideItsDatabase) {
+  const ScratchFolder folder;
+  {
+    const ColdRows made(folder.path("cold"));
+  }
+  std::ofstream(folder.path("cold") + "/000007.log") << "mine";
+  {
+    const ColdRows again(folder.path("cold"));
+  }
+  EXPECT_EQ(std::filesystem::file_size(folder.path("cold") + "/000007.log"), 4u);
+  EXPECT_FALSE(std::filesystem::exists(folder.path("cold") + "/" + kColdDatabase));
+}
+
+TEST(ColdRows, MakesAFolderThatIsNotThere) {
+  const ScratchFolder folder;
+  const ColdRows rows(folder.path("not") + "/yet/there");
+  EXPECT_TRUE(std::filesystem::exists(folder.path("not") + "/yet/there/" + kColdMark));
 }
 
 TEST(ColdRows, ReadsARowThatIsColdWithoutBringingItBack) {
@@ -121,7 +184,8 @@ TEST(ColdRows, NamesAFileThatWasDamaged) {
   for (std::uint64_t id = 0; id < kRows; ++id) update(table, id);
   int damaged = 0;
   for (int wait = 0; wait < 200 && damaged == 0; ++wait) {  // written in the background
-    for (const auto& entry : std::filesystem::directory_iterator(folder.path("cold"))) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(folder.path("cold") + "/" + kColdDatabase)) {
       if (entry.path().extension() != ".sst") continue;
       std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
       if (!is_whole(file)) continue;
