@@ -7,26 +7,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 
 #include "strata/base/errors.h"
+#include "strata/base/process_identity.h"
 
 namespace strata {
-namespace {
-
-// Which process has the lock, for whoever finds it taken.
-std::string holder_text() {
-  char host[256] = {};
-  ::gethostname(host, sizeof(host) - 1);
-  char time[64] = {};
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  std::strftime(time, sizeof(time), "%Y-%m-%d %H:%M:%S UTC", ::gmtime_r(&now, &utc));
-  return "host " + std::string(host) + ", process " + std::to_string(::getpid()) + ", since " +
-         time + "\n";
-}
-
-}  // namespace
 
 FolderLock::FolderLock(const std::string& folder, const Use& use, FileSystem& files) {
   make_folders_durably(folder, files);
@@ -48,7 +33,7 @@ FolderLock::FolderLock(const std::string& folder, const Use& use, FileSystem& fi
                                       : "a run that has not said which it is",
                      .fix = use.fix});
   }
-  const std::string holder = holder_text();
+  const std::string holder = text_of(this_process()) + "\n";
   if (::ftruncate(descriptor_, 0) != 0 ||
       ::pwrite(descriptor_, holder.data(), holder.size(), 0) < 0) {
     const int error = errno;

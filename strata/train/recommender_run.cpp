@@ -184,6 +184,8 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .rank = place.dp,
                                  .ranks = mesh_.dp,
                                  .run = start_.run,
+                                 .follows = start_.follows,
+                                 .holder = start_.holder,
                                  .version = start_.version,
                                  .abandoned = start_.abandoned,
                                  .wire = embedding.wire,

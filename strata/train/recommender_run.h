@@ -6,7 +6,6 @@
 ///          servers and saved rows refuse.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,20 +15,11 @@
 #include "strata/embed/rows/shard_state.h"
 #include "strata/train/embedded_rows.h"
 #include "strata/train/recommender_findings.h"
+#include "strata/train/rows_start.h"
 #include "strata/train/run_data.h"
 #include "strata/train/trainer.h"
 
 namespace strata {
-
-/// Where a run begins.
-struct RowsStart {
-  int processes = 1;
-  std::uint64_t run = 1;     ///< higher than of every run before, the same in all processes
-  std::int64_t version = 0;  ///< steps done
-  std::string resume = "";   ///< the checkpoint, or its folder, that they were read from
-  std::vector<std::uint64_t> abandoned = {};            ///< earlier runs (abandoned_runs.h)
-  std::function<void(const std::string&)> notice = {};  ///< which server is waited for; any thread
-};
 
 class RecommenderRun {
  public:

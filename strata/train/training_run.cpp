@@ -1,38 +1,16 @@
 #include "strata/train/training_run.h"
 
-#include <chrono>
-#include <sstream>
 #include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/pipeline/probe_cache.h"
-#include "strata/train/abandoned_runs.h"
 #include "strata/train/rank_loop.h"
+#include "strata/train/rows_start.h"
 #include "strata/train/trained_model.h"
 
 namespace strata {
-namespace {
-
-std::uint64_t nanoseconds_now() {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                        std::chrono::system_clock::now().time_since_epoch())
-                                        .count());
-}
-
-// The number of this run, then those that it may follow as if they had never been.
-std::string runs_text(const Recipe& recipe, std::int64_t steps_done) {
-  const std::uint64_t run = nanoseconds_now();
-  std::string text = std::to_string(run);
-  const std::string& folder = recipe.train.checkpoint_folder;
-  if (steps_done > 0 || folder.empty() || recipe.recommender->embedding.is_local()) return text;
-  for (const std::uint64_t before : note_run(folder, run)) text += " " + std::to_string(before);
-  return text;
-}
-
-}  // namespace
-
 void require_findings(const Recipe& recipe, const RunData& data, const TrainingRequest& request) {
   if (!request.importance && request.hot_ids == 0) return;
   const std::string asked = request.importance ? "--importance" : "--hot-ids";
@@ -62,9 +40,7 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
                     .version = position_at(request.resume, checkpoint_model(recipe)).steps_done,
                     .resume = request.resume,
                     .notice = request.on_notice};
-    std::istringstream runs(world.agree([&] { return runs_text(recipe, start.version); }));
-    runs >> start.run;
-    for (std::uint64_t run = 0; runs >> run;) start.abandoned.push_back(run);
+    take_decision(start, world.agree([&] { return decide_rows_start(recipe, start); }));
     state.recommender =
         std::make_unique<RecommenderRun>(recipe, run.plan.steps, *logs, std::move(start));
   }

@@ -307,6 +307,19 @@ class Recommender(ProgramTest):
         self.assertEqual([line["loss_hex"] for line in self.metrics("killed")],
                          self.train("whole", *LOCAL, "--set", f"train.steps={steps + 20}"))
 
+    def test_a_second_run_is_refused_by_name_and_the_first_goes_on(self):
+        for shard in (0, 1):
+            self.serve(shard)
+        setting = ("--set", "train.steps=600")
+        first = self.start("train", "recipe.yaml", "--metrics", "first", *setting)
+        self.await_steps("first")
+        self.refuse("train", "recipe.yaml", says=["[embed.lease]", f"process {first.pid}, since ", os.uname().nodename])
+        out, err = first.communicate(timeout=200)
+        self.assertEqual(first.returncode, 0, out + err)
+        self.assertEqual(self.losses("first"), self.train("undisturbed", *LOCAL, *setting))
+        # The next one has to wait for nothing.
+        self.train("next")
+
     def test_a_trainer_that_ends_before_its_first_checkpoint_begins_anew(self):
         def small_files():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails, as on a full disk

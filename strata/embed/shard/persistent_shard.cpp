@@ -18,6 +18,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/embed/shard/reshard.h"
+#include "strata/embed/shard/run_number.h"
 
 namespace strata {
 namespace {
@@ -132,7 +133,9 @@ void PersistentShard::require_beginnable(std::int64_t begin,
   for (const std::int64_t version : list_snapshots(options_.folder)) {
     if (begin > 0 || version == 0) continue;
     const std::string path = options_.folder + "/" + snapshot_name(version);
-    if (std::ranges::find(abandoned, read_snapshot_header(path).run) != abandoned.end()) continue;
+    const RunName owner = name_of_run(read_snapshot_header(path).run);
+    const bool known = std::ranges::find(abandoned, owner, name_of_run) != abandoned.end();
+    if (known && owner != 0) continue;
     refuse_folder(options_.folder, "the folder holds the saved rows of another run",
                   "a run that goes on from them, or a folder without snapshots",
                   "a run that begins anew, and rows of version " + std::to_string(version),

@@ -66,9 +66,12 @@ class PersistentShard : public UpdateJournal {
   std::shared_ptr<LiveShard> live() const;
 
   /// A run starts at version `begin`: rows become that version, and whatever came later is removed. At
-  /// version 0 that is refused while there are saved rows, unless all of them are of `abandoned` runs.
+  /// version 0 that is refused while there are saved rows, unless all of them are of `abandoned` runs. `run`: its
+  /// number here (run_number.h), higher than that of the run before; of `abandoned` ones the names count.
   void begin_run(std::uint64_t run, std::int64_t begin,
                  const std::vector<std::uint64_t>& abandoned = {});
+  /// Refuses a version that rows can neither go back to nor be read at.
+  void require_reachable(std::int64_t version) const;
   /// Refuses what begin_run() would refuse; nothing changes.
   void require_beginnable(std::int64_t begin, const std::vector<std::uint64_t>& abandoned) const;
 
@@ -121,7 +124,6 @@ class PersistentShard : public UpdateJournal {
   void replace(std::int64_t at_most, bool held);
   void remove_old();
   bool reachable(std::int64_t version) const;
-  void require_reachable(std::int64_t version) const;
   void go_to(LogRun run);
   void between_updates(const std::function<void()>& change);
   void write(std::int64_t version, SnapshotUse use);

@@ -3,13 +3,17 @@
 
 #include <chrono>
 #include <future>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/remote_channel.h"
 #include "strata/embed/wire/server_processes_test.h"
 
 namespace strata {
@@ -85,6 +89,7 @@ TEST(EmbedServer, NamesTheVersionThatItHasWhereALaterOneIsAskedFor) {
     EmbedServer server(options);
     remote.addresses = {server.address()};
     remote.run = 2, remote.version = 12;
+    remote.follows = runs_to_follow(remote);
     {
       const auto mine = make_remote_servers(remote);
       train(*mine, 0, 12, 13, 3);
@@ -149,18 +154,55 @@ TEST(EmbedServer, AReplicaWaitsForItsPrimaryBeforeItSaysThatNobodyTrains) {
   EXPECT_NE(asked.get().find("\"version\":12"), std::string::npos);
 }
 
+// The only rank of a process that dies: its stream ends without a goodbye, and it does not come back.
+class MortalRank {
+ public:
+  explicit MortalRank(const RemoteServersOptions& remote) {
+    RemoteChannelOptions options;
+    options.features = remote.features;
+    options.hello.fingerprint = fingerprint_of(remote.features, remote.seed);
+    options.hello.run = remote.run;
+    options.hello.holder = this_process();
+    --options.hello.holder.started;  // an earlier process of the same number
+    std::vector<std::unique_ptr<ShardChannel>> channels;
+    channels.push_back(std::make_unique<RemoteChannel>(
+        options, [this, connect = grpc_sessions(remote.addresses[0], {})] {
+          const std::lock_guard lock(mutex_);
+          if (dead_) throw SystemError({.operation = "test.connect", .what = "the rank is dead"});
+          std::unique_ptr<FrameStream> stream = connect();
+          stream_ = stream.get();
+          return stream;
+        }));
+    servers_ = make_sharded_servers(remote.features, std::move(channels));
+  }
+  RowServers& servers() { return *servers_; }
+  void die() {
+    const std::lock_guard lock(mutex_);
+    dead_ = true;
+    stream_->cancel();
+  }
+
+ private:
+  std::mutex mutex_;
+  bool dead_ = false;
+  FrameStream* stream_ = nullptr;
+  std::unique_ptr<RowServers> servers_;
+};
+
 TEST(EmbedServer, WaitsForAVersionThatTheRowsOfTheNextRunReach) {
   const ScratchFolder scratch;
   EmbedServer server(options_for_test(scratch.path(), 0, 1, 1));
   RemoteServersOptions remote;
   remote.addresses = {server.address()};
   remote.features = options_for_test("", 0, 1, 1).features, remote.seed = 3;
-  const auto first = make_remote_servers(remote);
-  train(*first, 0, 0, 12, 3);
-  first->await(12);
+  MortalRank first(remote);
+  train(first.servers(), 0, 0, 12, 3);
+  first.servers().await(12);
   auto asked = std::async(std::launch::async, [&] { return expected_by(server, "digest 20"); });
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it waits for this run's rows
+  first.die();
   remote.run = 2, remote.version = 12;
+  remote.follows = runs_to_follow(remote);
   const auto second = make_remote_servers(remote);
   train(*second, 0, 12, 20, 3);
   second->await(20);

@@ -126,15 +126,15 @@ struct EmbedServer::Parts {
   void serve(FrameStream& stream) {
     if (sessions) return sessions->serve(stream);
     WireFrame hello;
-    if (!stream.receive(hello)) return;
-    stream.send(
-        MessageBody::refused(UserError({.operation = "embed.hello",
-                                        .what = "this server is a replica: it takes no "
-                                                "updates",
-                                        .expected = "the server that it follows, " + options.follow,
-                                        .got = "the replica's address",
-                                        .fix = "name that one in embedding.servers"}))
-            .frame(0));
+    if (stream.receive(hello)) stream.send(MessageBody::refused(no_updates()).frame(0));
+  }
+
+  UserError no_updates() const {
+    return UserError({.operation = "embed.hello",
+                      .what = "this server is a replica: it takes no updates",
+                      .expected = "the server that it follows, " + options.follow,
+                      .got = "the replica's address",
+                      .fix = "name that one in embedding.servers"});
   }
 
   // Rows that others replace are asked no more: what they would have answered, the others are asked.
@@ -259,6 +259,10 @@ struct EmbedServer::Parts {
     }
     if (what == "rows") return rows_of(feature_named(first), question);
     if (what == "lag") return lag();
+    if (what == "run") {
+      if (!sessions) throw no_updates();
+      return std::to_string(sessions->run_to_follow());
+    }
     if (what == "hot") {
       const int feature = feature_named(first);
       const auto count = static_cast<int>(std::min<std::uint64_t>(number_in(second), kMostIds));
@@ -279,7 +283,7 @@ struct EmbedServer::Parts {
                      .what = "the server does not know this question",
                      .expected =
                          "metrics, digest [VERSION], row FEATURE ID, rows FEATURE ID..., hot "
-                         "FEATURE COUNT or lag",
+                         "FEATURE COUNT, run or lag",
                      .got = quote(question)});
   }
 

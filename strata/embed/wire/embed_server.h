@@ -57,6 +57,8 @@ class EmbedServer {
   ///   hot FEATURE COUNT  ids with the most updates, 10'000 at most
   ///   rows FEATURE ID... {"version", "rows"}: values of the newest version, as a reader gets them; of at
   ///                      most 10'000 ids of this shard
+  ///   run                the number of the run that the rows are of, once that run is over; an error that names its
+  ///                      process while it goes on
   ///   lag                of a replica: {"version", "primary", "lag", "following"}; empty of others
   std::string ask(const std::string& question);
 

@@ -226,6 +226,7 @@ TEST(EmbedServer, ATrainerThatIsGoneIsFollowedByOneThatResumes) {
   }
   RemoteServersOptions options = remote_options(servers, 0, 1);
   options.run = 2, options.version = 40;
+  options.follows = runs_to_follow(options);
   const auto second = make_remote_servers(options);
   train(*second, 0, 40, 70, 1);
   EXPECT_EQ(digest_of(servers, 70), undisturbed_digest(2, 1, 70, 1));

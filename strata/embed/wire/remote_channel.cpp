@@ -3,10 +3,7 @@
 // of what it received, which comes with every status, twice a second.
 #include "strata/embed/wire/remote_channel.h"
 
-#include <time.h>
-
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -22,7 +19,7 @@ RemoteChannel::RemoteChannel(RemoteChannelOptions options, ConnectStream connect
     : options_(std::move(options)),
       connect_(std::move(connect)),
       durable_(options_.hello.begin),
-      lost_(Clock::now()),
+      wait_(options_.wait),
       working_([this] { work(); }) {}
 
 RemoteChannel::~RemoteChannel() {
@@ -131,8 +128,7 @@ void RemoteChannel::work() {
     try {
       const std::unique_ptr<FrameStream> stream = connect_();
       if (converse(*stream)) {
-        lost_ = Clock::now();
-        told_ = false;
+        wait_.restart();
         pause = kFirstPause;
       }
     } catch (const UserError&) {
@@ -142,39 +138,13 @@ void RemoteChannel::work() {
     }
     Lock lock(mutex_);
     if (stopped_ || failure_) return;
-    if (Clock::now() - lost_ > options_.deadline) {
-      lock.unlock();
-      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options_.deadline);
-      return fail(to_exception(
-          SystemError({.operation = "embed.connect",
-                       .where = options_.address,
-                       .what = "the server of rows does not answer",
-                       .expected = "an answer within " + std::to_string(seconds.count()) + " s",
-                       .got = reason,
-                       .fix = "start strata embed-server there again, with the same folder"})));
-    }
     lock.unlock();
-    tell_who_is_awaited(reason);
+    if (wait_.is_over()) return fail(to_exception(wait_.error(reason)));
+    wait_.say(reason);
     lock.lock();
     changed_.wait_for(lock, pause, [&] { return stopped_; });
     pause = std::min(2 * pause, kLongestPause);
   }
-}
-
-// Without the mutex: whoever is told may wait for a terminal.
-void RemoteChannel::tell_who_is_awaited(const std::string& why) {
-  if (told_ || !options_.notice || Clock::now() - lost_ < options_.notice_after) return;
-  told_ = true;
-  const auto left = lost_ + options_.deadline - Clock::now();
-  const std::time_t until = std::chrono::system_clock::to_time_t(
-      std::chrono::system_clock::now() +
-      std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
-  std::tm local{};
-  ::localtime_r(&until, &local);
-  char time[16];
-  std::strftime(time, sizeof time, "%H:%M:%S", &local);
-  options_.notice("waiting for the server of rows at " + options_.address + " until " + time +
-                  ": " + why);
 }
 
 WireFrame RemoteChannel::hello_frame() const {
@@ -212,6 +182,7 @@ bool RemoteChannel::converse(FrameStream& stream) {
 }
 
 void RemoteChannel::send_all(FrameStream& stream, Lock& lock) {
+  Clock::time_point spoke = Clock::now();
   while (!broken_ && !failure_) {
     const auto next = entries_.lower_bound(next_send_);
     const bool any = welcomed_ && next != entries_.end();
@@ -220,14 +191,23 @@ void RemoteChannel::send_all(FrameStream& stream, Lock& lock) {
       changed_.wait_for(lock, std::chrono::milliseconds(100));
       // A server that waits for other ranks after a restart is silent before its welcome.
       if (welcomed_ && Clock::now() - heard_ > options_.silence) return;
-      if (!welcomed_ && Clock::now() - heard_ > options_.deadline) return;
+      if (!welcomed_ && Clock::now() - heard_ > options_.wait.deadline) return;
       if (!welcomed_) {
         lock.unlock();
-        tell_who_is_awaited("it has not let this rank in yet");
+        wait_.say("it has not let this rank in yet");
         lock.lock();
       }
+      if (!welcomed_ || Clock::now() - spoke < options_.alive_every) continue;
+      spoke = Clock::now();
+      const WireFrame alive = MessageBody::alive().frame(sent_++);
+      lock.unlock();
+      const bool sent = stream.send(alive);
+      lock.lock();
+      counts_.sent_bytes += static_cast<std::int64_t>(alive.size());
+      if (!sent) return;
       continue;
     }
+    spoke = Clock::now();
     next_send_ = next->first + 1;
     const MessageBody body = next->second.body;
     const std::int64_t number = sent_++;

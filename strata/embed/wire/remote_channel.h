@@ -18,21 +18,21 @@
 #include <vector>
 
 #include "strata/embed/wire/frame_stream.h"
+#include "strata/embed/wire/server_wait.h"
 #include "strata/embed/wire/shard_channel.h"
 #include "strata/embed/wire/wire_messages.h"
 
 namespace strata {
 
 struct RemoteChannelOptions {
-  std::string address;  ///< for errors
+  ServerWaitOptions wait;  ///< for the server, without a connection
   std::vector<FeatureSpec> features;
-  Hello hello;  ///< who we are; the channel fills in what is under way
-  std::chrono::milliseconds deadline{60'000};  ///< without a connection
-  std::chrono::milliseconds silence{5'000};    ///< of a connection, before it counts as lost
+  Hello hello;                               ///< who we are; the channel fills in what is under way
+  std::chrono::milliseconds silence{5'000};  ///< of a connection, before it counts as lost
+  /// After such a time without anything to send the server hears that the rank is there (run_lease.h).
+  std::chrono::milliseconds alive_every{1'000};
   /// Of updates that are not durable yet; the next one waits. One is always under way.
   std::int64_t credit_bytes = std::int64_t{64} << 20;
-  std::function<void(const std::string&)> notice = {};  ///< who is waited for, and until when
-  std::chrono::milliseconds notice_after{3'000};        ///< of waiting; once until it is over
 };
 
 struct ChannelCounts {
@@ -74,7 +74,6 @@ class RemoteChannel : public ShardChannel {
   void settle(const WireMessage& message);
   void take_status(const Status& status);
   void fail(const std::exception_ptr& error);
-  void tell_who_is_awaited(const std::string& why);
   WireFrame hello_frame() const;
 
   const RemoteChannelOptions options_;
@@ -89,9 +88,7 @@ class RemoteChannel : public ShardChannel {
   bool welcomed_ = false, broken_ = false, stopped_ = false;
   std::int64_t sent_ = 0, sent_at_mark_ = 0;  // messages of this stream
   Clock::time_point heard_, marked_;
-  // Of the thread that connects.
-  Clock::time_point lost_;
-  bool told_ = false;  // that the server is waited for
+  ServerWait wait_;  // of the thread that connects
   std::exception_ptr failure_;
   ChannelCounts counts_;
   std::thread working_;

@@ -11,6 +11,8 @@
 namespace strata {
 namespace {
 
+constexpr std::chrono::milliseconds kLook{20};
+
 SystemError another_run() {
   return SystemError(
       {.operation = "embed.run", .what = "another run has begun since", .fix = "end this one"});
@@ -24,10 +26,11 @@ SystemError another_run() {
 
 }  // namespace
 
-ShardSessions::ShardSessions(PersistentShard& shard)
+ShardSessions::ShardSessions(PersistentShard& shard, LeaseTimes times)
     : shard_(shard),
       run_(shard.log().run().number),
       begin_(shard.log().run().begin),
+      lease_(shard.options().ranks, times, run_ != 0),
       rejoining_(run_ != 0) {
   ranks_.resize(static_cast<std::size_t>(shard.options().ranks));
   for (auto& rank : ranks_) rank = std::make_shared<Rank>();
@@ -58,6 +61,16 @@ void ShardSessions::tell_durable(std::int64_t durable, const std::exception_ptr&
   const std::lock_guard lock(mutex_);
   for (const auto& rank : ranks_)
     if (rank->outbox) rank->outbox->set_durable(durable);
+}
+
+std::uint64_t ShardSessions::run_to_follow() {
+  Lock lock(mutex_);
+  const std::int64_t contacts = lease_.contacts();
+  while (!stopped_ && lease_.is_held()) {
+    if (lease_.contacts() > contacts) lease_.refuse();
+    changed_.wait_for(lock, kLook);
+  }
+  return run_;
 }
 
 void ShardSessions::stop() {
@@ -106,7 +119,7 @@ void ShardSessions::check(const Hello& hello) const {
     refuse("the server waits for another number of ranks", std::to_string(options.ranks),
            "rank " + std::to_string(hello.rank) + " of " + std::to_string(hello.ranks),
            "start the server with the number of ranks that train");
-  if (hello.run == 0) refuse("a run has no number", "a number above 0", "0", same);
+  if (hello.run == 0) refuse("a run has no name", "a number above 0", "0", same);
 }
 
 void ShardSessions::serve(FrameStream& stream) {
@@ -118,6 +131,7 @@ void ShardSessions::serve(FrameStream& stream) {
     counts_.sent_bytes += static_cast<std::int64_t>(bytes);
   });
   int rank = -1;
+  bool left = false;
   std::thread sending;
   try {
     const WireMessage first(*frame);
@@ -135,10 +149,17 @@ void ShardSessions::serve(FrameStream& stream) {
     for (std::int64_t expected = 1;;) {
       // A part that waits keeps its message.
       if (frame.use_count() > 1) frame = std::make_shared<WireFrame>();
+      {
+        const std::lock_guard lock(mutex_);
+        if (!is_stream_of(rank, outbox)) break;
+        lease_.listen(rank);
+      }
       if (!stream.receive(*frame)) break;
       const WireMessage message(*frame);
       {
         const std::lock_guard lock(mutex_);
+        if (!is_stream_of(rank, outbox)) break;
+        lease_.hear(rank);
         ++counts_.received_messages;
         counts_.received_bytes += static_cast<std::int64_t>(frame->size());
       }
@@ -146,6 +167,7 @@ void ShardSessions::serve(FrameStream& stream) {
       if (message.number() > expected) break;     // one was lost: the rank comes again
       ++expected;
       outbox->note_received();
+      left = message.kind() == MessageKind::kBye;
       if (!handle(message, frame, rank, outbox)) break;
     }
     outbox->close();
@@ -161,8 +183,17 @@ void ShardSessions::serve(FrameStream& stream) {
   if (!sending.joinable()) sending = std::thread([&] { outbox->send_all(stream); });
   sending.join();
   const std::lock_guard lock(mutex_);
-  if (rank >= 0 && ranks_[static_cast<std::size_t>(rank)]->outbox == outbox)
-    ranks_[static_cast<std::size_t>(rank)]->outbox = nullptr;
+  if (rank >= 0 && is_stream_of(rank, outbox)) end_stream(rank, left);
+}
+
+bool ShardSessions::is_stream_of(int rank, const std::shared_ptr<Outbox>& outbox) const {
+  return ranks_[static_cast<std::size_t>(rank)]->outbox == outbox;
+}
+
+void ShardSessions::end_stream(int rank, bool left) {
+  ranks_[static_cast<std::size_t>(rank)]->outbox = nullptr;
+  left ? lease_.leave(rank) : lease_.lose(rank);
+  changed_.notify_all();
 }
 
 Welcome ShardSessions::join(const Hello& hello, const std::shared_ptr<Outbox>& outbox,
@@ -185,26 +216,19 @@ Welcome ShardSessions::join(const Hello& hello, const std::shared_ptr<Outbox>& o
 }
 
 void ShardSessions::register_rank(const Hello& hello, const std::shared_ptr<Outbox>& outbox) {
-  std::uint64_t run = 0;
+  bool begins = false;
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) throw SystemError({.operation = "embed.decode", .what = "the server ends"});
-    ++counts_.streams;
-    run = run_;
+    begins = name_of_run(run_) != hello.run;
+    if (begins && hello.follows != run_) throw_error(another_run());
+    if (begins && lease_.is_held()) lease_.refuse();
   }
-  if (hello.run < run) throw_error(another_run());
-  if (hello.run > run) begin_run(hello);
-  if (hello.begin != begin_)
-    refuse("ranks of a run begin at different versions", std::to_string(begin_),
-           std::to_string(hello.begin), "resume all ranks at the same checkpoint");
-  if (hello.durable > shard_.log().head())
-    throw SystemError({.operation = "embed.log",
-                       .where = shard_.options().folder,
-                       .what = "the log lacks updates that were durable",
-                       .expected = "updates up to " + std::to_string(hello.durable),
-                       .got = "up to " + std::to_string(shard_.log().head()),
-                       .fix = "restore the folder, or resume at a checkpoint that it reaches"});
+  require_fitting(hello, begins);
+  if (begins) begin_run(hello);
   const std::lock_guard lock(mutex_);
+  ++counts_.streams;
+  lease_.join(hello.rank, hello.holder);
   Rank& rank = *ranks_[static_cast<std::size_t>(hello.rank)];
   if (rank.outbox) rank.outbox->close();
   rank.outbox = outbox;
@@ -214,9 +238,28 @@ void ShardSessions::register_rank(const Hello& hello, const std::shared_ptr<Outb
   rank.oldest = hello.oldest;
 }
 
+// Against the rows that there are. One who is refused changes nothing.
+void ShardSessions::require_fitting(const Hello& hello, bool begins) const {
+  if (!begins && hello.begin != begin_)
+    refuse("ranks of a run begin at different versions", std::to_string(begin_),
+           std::to_string(hello.begin), "resume all ranks at the same checkpoint");
+  const std::int64_t head = begins ? hello.begin : shard_.log().head();
+  if (hello.durable > head)
+    throw SystemError({.operation = "embed.log",
+                       .where = shard_.options().folder,
+                       .what = "the log lacks updates that were durable",
+                       .expected = "updates up to " + std::to_string(hello.durable),
+                       .got = "up to " + std::to_string(head),
+                       .fix = "restore the folder, or resume at a checkpoint that it reaches"});
+  if (begins) return shard_.require_beginnable(hello.begin, hello.abandoned);
+  if (hello.oldest >= 0) shard_.require_reachable(std::min(hello.oldest, head));
+}
+
 // Without the mutex while the rows are replaced: what waited for the old ones is answered meanwhile.
 void ShardSessions::begin_run(const Hello& hello) {
-  shard_.require_beginnable(hello.begin, hello.abandoned);  // one that is refused ends no other
+  const std::uint64_t before = run_;
+  const std::uint64_t number =
+      next_run_number(std::max(before, shard_.log().run().number), hello.run);
   const auto ended = std::make_shared<MessageBody>(MessageBody::refused(another_run()));
   {
     const std::lock_guard lock(mutex_);
@@ -225,15 +268,16 @@ void ShardSessions::begin_run(const Hello& hello) {
       rank = std::make_shared<Rank>();
     }
     rejoining_ = chosen_ = false;
-    run_ = hello.run;
+    run_ = number;
     begin_ = hello.begin;
+    lease_.begin(hello.holder);
     changed_.notify_all();
   }
   try {
-    shard_.begin_run(hello.run, hello.begin, hello.abandoned);
+    shard_.begin_run(number, hello.begin, hello.abandoned);
   } catch (...) {
     const std::lock_guard lock(mutex_);
-    run_ = hello.run - 1;
+    run_ = before;
     throw;
   }
 }
@@ -258,13 +302,17 @@ void ShardSessions::wait_for_others(const Hello& hello, const std::shared_ptr<Ou
   Lock lock(mutex_);
   const auto index = static_cast<std::size_t>(hello.rank);
   const auto mine = [&] {
-    return !stopped_ && run_ == hello.run && ranks_[index]->outbox == outbox;
+    return !stopped_ && name_of_run(run_) == hello.run && ranks_[index]->outbox == outbox;
   };
   while (mine() && rejoining_ && !chosen_) {
     changed_.wait_for(lock, std::chrono::milliseconds(100));
-    if (!mine() || chosen_ || stream.alive()) continue;
+    if (!mine() || chosen_) continue;
+    if (stream.alive()) {
+      lease_.hear(hello.rank);
+      continue;
+    }
     ranks_[index]->joined = false;
-    ranks_[index]->outbox = nullptr;
+    end_stream(hello.rank, false);
   }
   if (!mine())
     throw SystemError({.operation = "embed.decode", .what = "the stream is another's by now"});
@@ -303,6 +351,8 @@ bool ShardSessions::handle(const WireMessage& message,
       live->server->update(rank, part.version, std::move(part.part));
       return true;
     }
+    case MessageKind::kAlive:
+      return true;
     case MessageKind::kBye:
       live->server->leave(rank);
       return false;

@@ -6,8 +6,12 @@
 /// until the rank says that it has them. After a restart, streams wait until all ranks are there: the
 /// oldest version that one of them still reads says where replaying the log has to start.
 ///
+/// A run begins where the run before it is over (run_lease.h), and only upon the one that the server had when it
+/// was started: the Hello names that one's number. So a rank that comes late takes the rows from no later run.
+///
 /// Threads  serve(): one for each stream; the rest: any.
-/// Errors   a Hello of another format, recipe, shard, run or number of ranks is answered by one error.
+/// Errors   a Hello of another format, recipe, shard, run or number of ranks is answered by one error, and
+///          changes nothing.
 #pragma once
 
 #include <condition_variable>
@@ -21,6 +25,7 @@
 #include "strata/embed/shard/persistent_shard.h"
 #include "strata/embed/wire/frame_stream.h"
 #include "strata/embed/wire/outbox.h"
+#include "strata/embed/wire/run_lease.h"
 #include "strata/embed/wire/wire_messages.h"
 
 namespace strata {
@@ -35,11 +40,15 @@ struct SessionCounts {
 
 class ShardSessions {
  public:
-  explicit ShardSessions(PersistentShard& shard);
+  explicit ShardSessions(PersistentShard& shard, LeaseTimes times = {});
   ~ShardSessions();
 
   /// Returns when the stream has ended.
   void serve(FrameStream& stream);
+
+  /// The number of the run that the rows are of, once that run is over: the next one follows it. Throws a UserError
+  /// that names the run's process when it is heard of before.
+  std::uint64_t run_to_follow();
 
   /// Ends all streams without an answer to what waits: ranks come back to the next server.
   void stop();
@@ -64,8 +73,11 @@ class ShardSessions {
   using Lock = std::unique_lock<std::mutex>;
 
   void check(const Hello& hello) const;
+  bool is_stream_of(int rank, const std::shared_ptr<Outbox>& outbox) const;
+  void end_stream(int rank, bool left);
   Welcome join(const Hello& hello, const std::shared_ptr<Outbox>& outbox, FrameStream& stream);
   void register_rank(const Hello& hello, const std::shared_ptr<Outbox>& outbox);
+  void require_fitting(const Hello& hello, bool begins) const;
   void begin_run(const Hello& hello);
   std::int64_t oldest_request() const;
   bool all_joined() const;
@@ -84,8 +96,9 @@ class ShardSessions {
   std::mutex join_mutex_;  // before the other: one rank joins after the other
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t run_;
+  std::uint64_t run_;  // its number here
   std::int64_t begin_;
+  RunLease lease_;
   bool rejoining_;       // after a restart, until all that was lost is there again
   bool chosen_ = false;  // rejoining, and the version to start at is known
   bool stopped_ = false;

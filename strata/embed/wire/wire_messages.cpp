@@ -1,5 +1,6 @@
 #include "strata/embed/wire/wire_messages.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -18,6 +19,33 @@ std::int32_t read_small(ByteReader& from) {
   return static_cast<std::int32_t>(value);
 }
 
+void write_identity(ByteWriter& to, const ProcessIdentity& identity) {
+  to.text(identity.host);
+  to.varint(static_cast<std::uint64_t>(identity.process));
+  to.varint(static_cast<std::uint64_t>(identity.since));
+  to.text(identity.machine);
+  to.varint(identity.started);
+}
+
+std::string read_name(ByteReader& from) {
+  std::string name = from.text();
+  if (name.size() > 256) from.refuse("a name is too long");
+  // Errors show it.
+  if (std::ranges::any_of(name, [](unsigned char c) { return c < ' ' || c == 0x7f; }))
+    from.refuse("a name has other characters than a name");
+  return name;
+}
+
+ProcessIdentity read_identity(ByteReader& from) {
+  ProcessIdentity identity;
+  identity.host = read_name(from);
+  identity.process = from.number();
+  identity.since = from.number();
+  identity.machine = read_name(from);
+  identity.started = from.varint();
+  return identity;
+}
+
 std::string place(MessageKind kind) {
   return "message of kind " + std::to_string(static_cast<int>(kind));
 }
@@ -30,13 +58,15 @@ MessageBody MessageBody::of(const Hello& hello) {
   to.fixed64(hello.fingerprint);
   for (const std::int32_t number : {hello.shard, hello.shards, hello.rank, hello.ranks})
     to.varint(static_cast<std::uint64_t>(number));
-  to.fixed64(hello.run);
+  to.fixed32(hello.run);
+  to.fixed64(hello.follows);
   for (const std::int64_t number : {hello.begin, hello.durable, hello.requests, hello.oldest + 1})
     to.varint(static_cast<std::uint64_t>(number));
   write_precision(to, hello.wire.rows);
   write_precision(to, hello.wire.gradients);
   to.varint(hello.abandoned.size());
   for (const std::uint64_t run : hello.abandoned) to.fixed64(run);
+  write_identity(to, hello.holder);
   return MessageBody(MessageKind::kHello, to.take());
 }
 
@@ -48,7 +78,8 @@ Hello WireMessage::hello() const {
   hello.fingerprint = from.fixed64();
   for (std::int32_t* number : {&hello.shard, &hello.shards, &hello.rank, &hello.ranks})
     *number = read_small(from);
-  hello.run = from.fixed64();
+  hello.run = from.fixed32();
+  hello.follows = from.fixed64();
   for (std::int64_t* number : {&hello.begin, &hello.durable, &hello.requests, &hello.oldest})
     *number = from.number();
   --hello.oldest;
@@ -57,6 +88,7 @@ Hello WireMessage::hello() const {
   const std::uint64_t abandoned = from.varint();
   if (abandoned > from.left() / 8) from.refuse("it is cut off");
   for (std::uint64_t i = 0; i < abandoned; ++i) hello.abandoned.push_back(from.fixed64());
+  hello.holder = read_identity(from);
   from.require_end();
   return hello;
 }
@@ -160,6 +192,7 @@ MessageBody MessageBody::refused(const std::exception& error) {
 }
 
 MessageBody MessageBody::bye() { return MessageBody(MessageKind::kBye); }
+MessageBody MessageBody::alive() { return MessageBody(MessageKind::kAlive); }
 
 MessageBody MessageBody::of(const Status& status) {
   ByteWriter to;
@@ -210,7 +243,7 @@ WireFrame FramePieces::joined() const {
 WireMessage::WireMessage(std::span<const std::byte> frame) {
   ByteReader from = ByteReader::sealed(frame, "a message");
   const std::uint64_t kind = from.varint();
-  const bool known = (kind >= 1 && kind <= static_cast<std::uint64_t>(MessageKind::kBye)) ||
+  const bool known = (kind >= 1 && kind <= static_cast<std::uint64_t>(MessageKind::kAlive)) ||
                      (kind >= 64 && kind <= static_cast<std::uint64_t>(MessageKind::kRefused));
   if (!known) from.refuse("there is no message of kind " + std::to_string(kind));
   head_ = {static_cast<MessageKind>(kind), from.number()};

@@ -16,14 +16,16 @@
 #include <utility>
 #include <vector>
 
+#include "strata/base/process_identity.h"
 #include "strata/embed/codec/wire_values.h"
+#include "strata/embed/shard/run_number.h"
 #include "strata/embed/shard/update_part.h"
 
 namespace strata {
 
 using WireFrame = std::vector<std::byte>;
 
-inline constexpr std::uint32_t kWireVersion = 4;
+inline constexpr std::uint32_t kWireVersion = 5;
 
 enum class MessageKind : std::uint8_t {
   kHello = 1,  ///< rank to server
@@ -32,6 +34,7 @@ enum class MessageKind : std::uint8_t {
   kReached,
   kSave,
   kBye,
+  kAlive,         ///< from a rank that has nothing else to say
   kWelcome = 64,  ///< server to rank
   kRows,
   kDone,
@@ -45,7 +48,9 @@ struct Hello {
   std::uint32_t wire_version = kWireVersion;
   std::uint64_t fingerprint = 0;  ///< of the recipe's features and seed
   std::int32_t shard = 0, shards = 1, rank = 0, ranks = 1;
-  std::uint64_t run = 0;      ///< later runs have higher numbers
+  RunName run = 0;
+  /// The number of the run that this server had when this run began, which it follows; 0: none.
+  std::uint64_t follows = 0;
   std::int64_t begin = 0;     ///< the version that the run began at
   std::int64_t durable = 0;   ///< the last version that the server said was durable
   std::int64_t requests = 0;  ///< without an answer, which follow again
@@ -53,6 +58,7 @@ struct Hello {
   WireOptions wire = {};
   /// Earlier runs of this trainer that no checkpoint is left of: what they saved belongs to nobody.
   std::vector<std::uint64_t> abandoned = {};
+  ProcessIdentity holder = {};  ///< process 0 of the run
 };
 
 struct Welcome {
@@ -110,6 +116,7 @@ class MessageBody {
   static MessageBody of(const Status& status);
   static MessageBody refused(const std::exception& error);
   static MessageBody bye();
+  static MessageBody alive();
 
   MessageKind kind() const { return kind_; }
   std::size_t bytes() const { return fields_->size(); }

@@ -1,0 +1,37 @@
+/// Counts for how long a server of rows is away: says once which one is waited for, and when the wait is over.
+///
+/// Threads  one.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+
+struct ServerWaitOptions {
+  std::string address;                                  ///< for errors
+  std::chrono::milliseconds deadline{60'000};           ///< of being away
+  std::function<void(const std::string&)> notice = {};  ///< which server is away, and until when
+  std::chrono::milliseconds notice_after{3'000};        ///< of being away; once until it is back
+};
+
+class ServerWait {
+ public:
+  explicit ServerWait(ServerWaitOptions options);
+
+  void restart();                    ///< the server was there until now
+  void say(const std::string& why);  ///< may wait for a terminal
+  bool is_over() const;
+  SystemError error(const std::string& why) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const ServerWaitOptions options_;
+  Clock::time_point lost_ = Clock::now();
+  bool said_ = false;
+};
+
+}  // namespace strata
