@@ -96,6 +96,13 @@ void run_convert(const ConvertArguments& arguments) {
   if (synthetic) {
     first = arguments.validation ? options.synthetic.samples : 0;
     count = arguments.validation ? options.synthetic.validation_samples : options.synthetic.samples;
+    if (count == 0)
+      throw UserError({.operation = "cli.convert",
+                       .where = arguments.from,
+                       .what = "data.synthetic.validation_samples is 0",
+                       .expected = "samples to validate on",
+                       .got = "none",
+                       .fix = "leave out --validation, or set data.synthetic.validation_samples"});
   }
   write_samples(*from, first, count, arguments.to);
   std::cout << arguments.to << ": " << format_count(static_cast<double>(count)) << " samples of "

@@ -6,6 +6,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
 #include "strata/tabular/record_file.h"
+#include "strata/tabular/text_file.h"
 
 namespace strata {
 namespace {
@@ -42,6 +43,8 @@ class LineWriter {
       pending_ += is_csv_ ? in_csv(field) : std::string(field);
     }
     if (pending_.size() == begin && is_csv_) pending_ += "\"\"";  // an empty line is no sample
+    const std::size_t bytes = pending_.size() - begin;
+    if (bytes > kLongestLine) refuse_length(bytes, place());
     pending_ += '\n';
     if (pending_.size() < kPendingBytes) return;
     file_.write(pending_);
@@ -56,6 +59,16 @@ class LineWriter {
   }
 
  private:
+  // It could not be read again.
+  [[noreturn]] void refuse_length(std::size_t bytes, const std::string& where) const {
+    throw UserError({.operation = "tabular.write",
+                     .where = where,
+                     .what = "the line of this sample becomes too long",
+                     .expected = "at most " + std::to_string(kLongestLine) + " bytes",
+                     .got = std::to_string(bytes),
+                     .fix = "write a .strata file"});
+  }
+
   template <typename Place>
   void require_plain(std::string_view field, const Place& place) const {
     if (field.find_first_of("\t\n") == std::string_view::npos && !field.ends_with('\r')) return;

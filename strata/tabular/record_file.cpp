@@ -24,7 +24,7 @@ constexpr std::array<char, 8> kRecordMagic = {'\x89', 'S', 'T', 'R', 'E', 'C', '
 constexpr std::uint32_t kRecordVersion = 1;
 constexpr std::uint32_t kSamplesPerBlock = 16;
 constexpr std::uint64_t kMostBlockBytes = std::uint64_t{1} << 29;
-constexpr std::uint64_t kMostNamesBytes = std::uint64_t{1} << 24;
+constexpr std::uint64_t kMostNamesBytes = std::uint64_t{1} << 25;  // a line of text, with lengths
 constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 const FileUse kRecords{.operation = "tabular.open", .fix = "write it again with strata convert"};
 
@@ -41,6 +41,8 @@ struct BlockHeader {
   std::uint32_t samples = 0;
 };
 static_assert(sizeof(BlockHeader) == 16);
+constexpr std::uint64_t kMostAroundRows =
+    sizeof(BlockHeader) + kSamplesPerBlock * sizeof(std::uint32_t);
 
 struct Trailer {
   std::uint64_t samples = 0;
@@ -63,13 +65,14 @@ std::string_view text_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};
 }
 
-std::uint64_t block_checksum(std::uint64_t number, const BlockHeader& header,
-                             std::span<const std::byte> payload) {
+std::uint64_t block_checksum(std::uint64_t number, const BlockHeader& header, std::string_view ends,
+                             std::string_view rows) {
   Checksum sum;
   sum.add(bytes_of(number));
   sum.add(bytes_of(header.bytes));
   sum.add(bytes_of(header.samples));
-  sum.add(payload);
+  sum.add(std::as_bytes(std::span(ends)));
+  sum.add(std::as_bytes(std::span(rows)));
   return sum.value();
 }
 
@@ -215,7 +218,8 @@ class RecordFile final : public SampleFile {
     const std::uint64_t samples = samples_of(block);
     if (header.bytes != payload.size() || header.samples != samples ||
         payload.size() < samples * sizeof(std::uint32_t) ||
-        header.checksum != block_checksum(static_cast<std::uint64_t>(block), header, payload)) {
+        header.checksum != block_checksum(static_cast<std::uint64_t>(block), header, {},
+                                          {text.bytes.data(), text.bytes.size()})) {
       refuse_block(block);
     }
     text.block = block;
@@ -247,11 +251,14 @@ RecordWriter::~RecordWriter() {
 }
 
 void RecordWriter::write(std::string_view bytes) {
-  pending_ += bytes;
   written_ += bytes.size();
-  if (pending_.size() < kWriteBytes) return;
+  if (pending_.size() + bytes.size() < kWriteBytes) {
+    pending_ += bytes;
+    return;
+  }
   file_.write(pending_);
   pending_.clear();
+  file_.write(bytes);
 }
 
 void RecordWriter::add(std::span<const std::string_view> fields) {
@@ -262,24 +269,25 @@ void RecordWriter::add(std::span<const std::string_view> fields) {
   }
   ends_.push_back(static_cast<std::uint32_t>(rows_.size()));
   ++samples_;
-  STRATA_CHECK(rows_.size() < kMostBlockBytes / 2, "tabular.write");
+  // 16 of the longest lines that text files may have are far from it.
+  STRATA_CHECK(rows_.size() + kMostAroundRows <= kMostBlockBytes, "tabular.write");
   if (ends_.size() == kSamplesPerBlock) end_block();
 }
 
 void RecordWriter::end_block() {
   if (ends_.empty()) return;
-  std::string payload;
+  std::string ends;
   for (const std::uint32_t end : ends_) {
     const auto shifted = static_cast<std::uint32_t>(end + ends_.size() * sizeof(end));
-    payload += text_of(shifted);
+    ends += text_of(shifted);
   }
-  payload += rows_;
-  BlockHeader header{.bytes = static_cast<std::uint32_t>(payload.size()),
+  BlockHeader header{.bytes = static_cast<std::uint32_t>(ends.size() + rows_.size()),
                      .samples = static_cast<std::uint32_t>(ends_.size())};
-  header.checksum = block_checksum(index_.size(), header, std::as_bytes(std::span(payload)));
+  header.checksum = block_checksum(index_.size(), header, ends, rows_);
   index_.push_back(written_);
   write(text_of(header));
-  write(payload);
+  write(ends);
+  write(rows_);
   rows_.clear();
   ends_.clear();
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <random>
 
 #include "strata/base/checksum.h"
@@ -11,6 +12,7 @@
 #include "strata/tabular/loader.h"
 #include "strata/tabular/log_conversion.h"
 #include "strata/tabular/log_test.h"
+#include "strata/tabular/text_file.h"
 
 namespace strata {
 namespace {
@@ -173,6 +175,37 @@ TEST_F(RecordFileTest, WritesTextWithoutLookingForItsLines) {
                 write_samples(from, 0, 3, folder_.path("out.tsv"));
               }).where.ends_with("/a.csv:4"));
   EXPECT_EQ(from.asked, 1);
+}
+
+// A line of text has 16 MiB at most; 16 samples are a block.
+TEST_F(RecordFileTest, HoldsABlockOfTheLongestLines) {
+  const std::string path = folder_.path("long.strata"), longest(kLongestLine - 2, 'x');
+  {
+    RecordWriter writer(path, {"label", "text"});
+    const std::vector<std::string_view> sample = {"1", longest};
+    for (int i = 0; i < 16; ++i) writer.add(sample);
+    writer.finish();
+  }
+  const auto file = open_records(path);
+  EXPECT_EQ(file->samples(), 16);
+  EXPECT_EQ(fields_of(*file, 15), (Fields{"1", longest}));
+}
+
+// Quotation makes a line longer than its columns.
+TEST_F(RecordFileTest, WritesNoLineThatCouldNotBeReadAgain) {
+  const std::string marks(kLongestLine / 2, '"');
+  {
+    RecordWriter writer(folder_.path("marks.strata"), {"text"});
+    const std::vector<std::string_view> sample = {marks};
+    writer.add(sample);
+    writer.finish();
+  }
+  const auto file = open_records(folder_.path("marks.strata"));
+  const ErrorText text = refusal([&] { write_samples(*file, 0, 1, folder_.path("marks.csv")); });
+  EXPECT_EQ(text.what, "the line of this sample becomes too long");
+  EXPECT_EQ(text.got, std::to_string(kLongestLine + 2));
+  EXPECT_TRUE(text.where.ends_with("marks.strata: sample 1")) << text.where;
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("marks.csv")));
 }
 
 TEST_F(RecordFileTest, GoesBackToCsv) {

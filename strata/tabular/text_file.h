@@ -20,6 +20,9 @@
 
 namespace strata {
 
+/// Bytes of a line, without its end; longer ones are refused.
+inline constexpr std::size_t kLongestLine = std::size_t{16} << 20;
+
 /// What is wrong with a line, and at which of its bytes (from 0).
 struct LineProblem {
   std::size_t byte = 0;
@@ -51,6 +54,7 @@ class LineScanner {
 
  private:
   bool fill();
+  [[noreturn]] void refuse_length(const std::string& got) const;
 
   const RandomAccessFile& file_;
   const FileUse& use_;

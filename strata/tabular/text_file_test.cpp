@@ -121,6 +121,21 @@ TEST_F(TextFileTest, RefusesWhatIsNoFileOfSamples) {
 }
 
 // Fields of every kind are written by the rules and read back, over the borders of blocks.
+// One byte decides, wherever the line ends among the blocks that are read.
+TEST_F(TextFileTest, RefusesALineOfMoreThan16MiB) {
+  const std::string longest(kLongestLine - 2, 'x');
+  for (const char* end : {"", "\n", "\r\n"}) {
+    const auto file = open("a.tsv", "a\tb\n1\t2\n3\t" + longest + end);
+    ASSERT_EQ(file->samples(), 2);
+    EXPECT_EQ(fields_of(*file, 1), (Fields{"3", longest}));
+    const ErrorText text = refusal_of("a.tsv", "a\tb\n1\t2\n3\tx" + longest + end);
+    EXPECT_TRUE(text.where.ends_with("/a.tsv:3")) << text.where;
+    EXPECT_EQ(text.what, "the line is too long");
+    EXPECT_EQ(text.expected, "at most 16777216 bytes");
+    EXPECT_EQ(text.got, "16777217");
+  }
+}
+
 TEST_F(TextFileTest, ReadsBackWhateverIsWritten) {
   std::mt19937_64 random(1);
   const std::vector<std::string> pieces = {"a", ",", "\"", "\n", " ", "0.5", "\r", "über", ""};

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "strata/base/units.h"
 #include "strata/base/user_text.h"
 #include "strata/tabular/text_file.h"
 
@@ -12,7 +11,6 @@ namespace strata {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
-constexpr std::size_t kLongestLine = std::size_t{16} << 20;
 
 // Moves the end of a quoted column that begins at `at` and drops its marks. Returns the byte behind
 // the closing mark, or 0 with a problem.
@@ -151,17 +149,19 @@ bool LineScanner::fill() {
   buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(next_));
   first_ += next_;
   next_ = 0;
-  if (buffer_.size() > kLongestLine) {
-    const FileUse use{
-        .operation = use_.operation,
-        .fix = quotes_ ? "close its quotation mark" : "set data.format to what the file is"};
-    use.refuse(file_.path() + ":" + std::to_string(next_number_), "the line is too long",
-               "at most " + format_bytes(kLongestLine), "more");
-  }
+  if (buffer_.size() > kLongestLine + kBlockBytes) refuse_length("more");
   const std::size_t kept = buffer_.size();
   buffer_.resize(kept + std::min<std::uint64_t>(kBlockBytes, file_.size() - end));
   file_.read(end, std::as_writable_bytes(std::span(buffer_).subspan(kept)));
   return true;
+}
+
+void LineScanner::refuse_length(const std::string& got) const {
+  const FileUse use{.operation = use_.operation,
+                    .fix = quotes_ ? "shorten the line, or close its quotation mark"
+                                   : "shorten the line, or set data.format to what the file is"};
+  use.refuse(file_.path() + ":" + std::to_string(next_number_), "the line is too long",
+             "at most " + std::to_string(kLongestLine) + " bytes", got);
 }
 
 bool LineScanner::next() {
@@ -189,6 +189,7 @@ bool LineScanner::next() {
     begin_ = next_;
     length_ = end - begin_;
     if (length_ > 0 && buffer_[begin_ + length_ - 1] == '\r') --length_;
+    if (length_ > kLongestLine) refuse_length(std::to_string(length_));
     number_ = next_number_;
     next_number_ += std::max<std::int64_t>(lines, 1);
     next_ = found ? at : end;

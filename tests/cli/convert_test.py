@@ -61,6 +61,10 @@ class Convert(ProgramTest):
         self.refuse("convert", "bad.csv", "out.strata",
                     says="bad.csv:4: the line has another number of columns")
         self.assertEqual(list(self.folder.glob("out.strata*")), [])
+        self.write("none.yaml", SYNTHETIC.replace("validation_samples: 500", "validation_samples: 0"))
+        for name in ("out.csv", "out.strata"):
+            self.refuse("convert", "none.yaml", name, "--validation", says="data.synthetic.validation_samples is 0")
+            self.assertFalse((self.folder / name).exists())
         self.write("good.csv", "a,b\n1,2\n")
         self.refuse("convert", "good.csv", "out.strata", "--set", "data.formt=csv",
                     says="did you mean 'data.format'?")
