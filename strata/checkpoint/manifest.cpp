@@ -6,6 +6,7 @@
 
 #include "strata/base/checksum.h"
 #include "strata/base/json_document.h"
+#include "strata/base/json_text.h"
 #include "strata/base/manifest_checksum.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/model_description.h"
@@ -70,7 +71,7 @@ std::string write_manifest(const Manifest& manifest) {
     fields["files"].push_back(
         {{"name", name}, {"bytes", digest.bytes}, {"checksums", std::move(checksums)}});
   }
-  return with_manifest_checksum(fields.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  return with_manifest_checksum(json_text(fields, 2));
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& path) {

@@ -11,6 +11,7 @@
 
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
+#include "strata/base/json_text.h"
 #include "strata/base/units.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/reader.h"
@@ -102,7 +103,7 @@ void run_evaluate(const EvaluateArguments& arguments) {
     nlohmann::ordered_json json = to_json(result.findings);
     if (!recipe.recommender)
       json = {{"loss", result.validation_loss}, {"steps", recipe.train.steps}};
-    write_file(arguments.json, json.dump(2) + "\n");
+    write_file(arguments.json, json_text(json, 2) + "\n");
     std::cout << "json     " << arguments.json << '\n';
   }
   if (!arguments.report.empty()) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/durable_file.h"
+#include "strata/base/json_text.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/plan_rows.h"
 #include "strata/cli/verbs.h"
@@ -130,7 +131,7 @@ void run_plan(const PlanArguments& arguments) {
   add_times(json, run.plan);
   json["largest"] = to_json(depths);
   if (recipe.recommender) json["embedding"] = table_rows_json(recipe);
-  write_file(arguments.json, json.dump(1) + "\n");
+  write_file(arguments.json, json_text(json, 1) + "\n");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <queue>
 
 #include "strata/base/errors.h"
+#include "strata/base/json_text.h"
 #include "strata/base/user_text.h"
 #include "strata/base/utf8.h"
 #include "strata/tokenizer/decoder.h"
@@ -180,9 +181,7 @@ void BpeModel::encode_between_borders(std::string_view part, WordCache& cache,
 
 namespace {
 
-std::string quoted(const nlohmann::json& value) {
-  return excerpt(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-}
+std::string quoted(const nlohmann::json& value) { return excerpt(json_text(value)); }
 
 // "a b" in older files, ["a", "b"] in later ones.
 std::array<std::string, 2> read_merge(const nlohmann::json& merge, const JsonPart& place) {

@@ -7,6 +7,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/json_document.h"
+#include "strata/base/json_text.h"
 #include "strata/checkpoint/model_description.h"
 #include "strata/disk/chunk_file.h"
 #include "strata/train/trained_model.h"
@@ -60,16 +61,15 @@ std::string division_text(const Recipe& recipe) {
 }  // namespace
 
 std::string to_text(const DiskCommit& commit) {
-  return nlohmann::ordered_json{{"samples_seen", commit.position.samples_seen},
-                                {"loss_scale", commit.scale.scale},
-                                {"good_steps", commit.scale.good_steps},
-                                {"skipped", commit.scale.skipped},
-                                {"ranks", commit.ranks},
-                                {"first", commit.first},
-                                {"layout", commit.layout},
-                                {"recipe", commit.recipe},
-                                {"decisions", commit.decisions}}
-      .dump();
+  return json_text(nlohmann::ordered_json{{"samples_seen", commit.position.samples_seen},
+                                          {"loss_scale", commit.scale.scale},
+                                          {"good_steps", commit.scale.good_steps},
+                                          {"skipped", commit.scale.skipped},
+                                          {"ranks", commit.ranks},
+                                          {"first", commit.first},
+                                          {"layout", commit.layout},
+                                          {"recipe", commit.recipe},
+                                          {"decisions", commit.decisions}});
 }
 
 DiskCommit parse_commit(std::int64_t step, const std::string& text, const std::string& where) {

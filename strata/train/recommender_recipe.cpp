@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/errors.h"
+#include "strata/base/json_text.h"
 #include "strata/base/user_text.h"
 #include "strata/embed/wire/tls_files.h"
 #include "strata/models/decoder_options.h"
@@ -144,7 +145,7 @@ std::string network_fields(const RecommenderRecipe& recipe) {
     fields["tables"][table.name] = {{"width", table.width},
                                     {"optimizer", name_of(table.optimizer.kind)},
                                     {"precision", name_of(table.precision)}};
-  return fields.dump();
+  return json_text(fields);
 }
 
 }  // namespace strata

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
+#include "strata/base/json_text.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/optim/optimizer.h"
@@ -65,9 +66,17 @@ ResumePoint resume_point(const Recipe& recipe, const std::string& resume) {
     point.folder = checkpoint.folder();
     before = checkpoint.manifest().recipe;
   }
-  point.changes = changed_options(before, recipe.text);
+  point.changes = changed_options(before, through_json(recipe.text));  // as `before` was kept
   require_states(recipe.optimizer, point.changes, resume);
   return point;
+}
+
+void require_resume_point(const Recipe& recipe, const std::string& resume) {
+  try {
+    resume_point(recipe, resume);
+  } catch (const UserError& error) {
+    throw SystemError(error.text());
+  }
 }
 
 std::string text_of(const ResumePoint& point) {

@@ -23,6 +23,10 @@ struct ResumePoint {
 /// Reads no weights. `resume` as TrainingRequest has it; the beginning for an empty one.
 ResumePoint resume_point(const Recipe& recipe, const std::string& resume);
 
+/// Refuses (SystemError) unless resume_point() accepts `resume`, which the run itself has saved: before
+/// the command that goes on from it is printed.
+void require_resume_point(const Recipe& recipe, const std::string& resume);
+
 /// A line of what is gone on from and one of each change, for people; "" for the beginning.
 std::string text_of(const ResumePoint& point);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "strata/base/errors.h"
@@ -92,6 +93,18 @@ TEST_F(ResumePoints, RefuseAnOptimizerWhoseStatesAreNotThere) {
   EXPECT_NO_THROW(
       resume_point(recipe({"train.optimizer.kind=sgd", "train.optimizer.momentum=0"}), saved()));
   EXPECT_NO_THROW(resume_point(recipe({"train.optimizer.beta1=0.5"}), saved()));
+}
+
+// Before the command that goes on is printed: what the run has saved may be gone.
+TEST_F(ResumePoints, ThatAreGoneAreErrorsOfTheSystem) {
+  const std::vector<std::string> disk{"memory.disk.path=" + folder_.path("disk"),
+                                      "memory.states=disk"};
+  train(disk);
+  for (const std::string& place : {saved(), folder_.path("disk")}) {
+    EXPECT_NO_THROW(require_resume_point(recipe(disk), place));
+    std::filesystem::remove_all(place);
+    EXPECT_THROW(require_resume_point(recipe(disk), place), SystemError) << place;
+  }
 }
 
 TEST_F(ResumePoints, OfADiskFollowItsPlan) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/base/json_text.h"
 #include "strata/embed/codec/byte_codec.h"
 
 namespace strata {
@@ -87,7 +88,7 @@ class RowTableState : public ShardState {
       json["hits"] = info->hits;
       json["state"] = info->states;
     }
-    return json.dump();
+    return json_text(json);
   }
 
   HotRows hottest(int feature, int count) override { return table_.hottest(feature, count); }
