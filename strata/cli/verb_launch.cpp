@@ -26,6 +26,7 @@
 #include "strata/checkpoint/folder.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/said_once.h"
+#include "strata/cli/shared_input.h"
 #include "strata/cli/verbs.h"
 #include "strata/train/disk_commit.h"
 #include "strata/transport/secret.h"
@@ -104,8 +105,15 @@ class Said {
   int file_;
 };
 
+// What every process starts with.
+struct LaunchedProgram {
+  std::vector<std::string> arguments;
+  const SharedInput& input;
+};
+
 [[noreturn]] void become(int process, int processes, int port, const std::string& secret,
-                         const std::vector<std::string>& arguments) {
+                         const LaunchedProgram& program) {
+  program.input.give();
   // A group of its own: the terminal's Ctrl-C reaches it once, through the launcher.
   ::setpgid(0, 0);
   const auto set = [](const char* name, int value) {
@@ -120,14 +128,15 @@ class Said {
   // Other users of the machine reach loopback, too.
   if (!secret.empty()) ::setenv("STRATA_SECRET", secret.c_str(), 1);
   std::vector<char*> argv{program_invocation_name};
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : program.arguments)
+    argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   ::execv("/proc/self/exe", argv.data());
   ::_exit(3);
 }
 
 pid_t start(int process, int processes, int port, const std::string& secret,
-            const std::vector<std::string>& arguments) {
+            const LaunchedProgram& program) {
   const pid_t launcher = ::getpid();
   pid_t pid = -1;
   {
@@ -145,7 +154,7 @@ pid_t start(int process, int processes, int port, const std::string& secret,
   if (pid > 0) return pid;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(3);  // it died before the line above
-  become(process, processes, port, secret, arguments);
+  become(process, processes, port, secret, program);
 }
 
 class Children {
@@ -197,7 +206,7 @@ class Children {
                   : "read the system's log: a machine without memory ends processes"});
 }
 
-LaunchResult launch_processes(int processes, const std::vector<std::string>& arguments) {
+LaunchResult launch_processes(int processes, const LaunchedProgram& program) {
   using Clock = std::chrono::steady_clock;
   const SignalNotes notes;
   const int port = free_loopback_port();
@@ -206,7 +215,7 @@ LaunchResult launch_processes(int processes, const std::vector<std::string>& arg
   const Said said;
   Children children;
   for (int process = 0; process < processes; ++process)
-    children.add(start(process, processes, port, secret, arguments));
+    children.add(start(process, processes, port, secret, program));
   LaunchResult result;
   Clock::time_point failed = Clock::time_point::max();
   while (children.any()) {
@@ -264,21 +273,27 @@ void shrink(int killed, int& processes, TrainArguments& arguments) {
   }
 }
 
-void run_launch(LaunchArguments arguments, std::vector<std::string> command) {
+void require_command(const std::vector<std::string>& command) {
   if (command.empty())
     throw UserError({.operation = "cli.launch",
                      .what = "nothing to launch",
                      .expected = "a verb and a recipe",
                      .fix = "strata launch -n 2 train recipe.yaml"});
+}
+
+void run_launch(LaunchArguments arguments, std::vector<std::string> command,
+                const SharedInput& input) {
   for (int restart = 0;; ++restart) {
     ::setenv(kLauncherVariable, words_of(arguments).c_str(), 1);
-    const LaunchResult result = launch_processes(arguments.processes, command);
+    const LaunchResult result = launch_processes(arguments.processes, {command, input});
     if (result.exit_code == 0) return;
     if (result.exit_code != 3 || result.interrupted || restart == arguments.restarts) fail(result);
     std::cerr << "launch: restart " << restart + 1 << " of " << arguments.restarts << std::endl;
     if (command.front() != "train") continue;
     TrainArguments train = parse_train_command(command);
+    input.rewind();
     if (arguments.shrink && result.killed > 0) shrink(result.killed, arguments.processes, train);
+    input.rewind();
     resume_latest(train);
     command = train.resume_command(train.resume);
   }
@@ -309,8 +324,9 @@ void add_launch_verb(CLI::App& app) {
   verb->prefix_command();
   verb->callback([arguments, verb, &app] {
     const std::vector<std::string> command = verb->remaining();
-    if (!command.empty()) require_verb(app, command.front());
-    run_launch(*arguments, command);
+    require_command(command);
+    require_verb(app, command.front());
+    run_launch(*arguments, command, SharedInput(*app.get_subcommand(command.front()), command));
   });
 }
 

@@ -15,6 +15,7 @@
 #include "strata/cli/arguments.h"
 #include "strata/cli/generation.h"
 #include "strata/cli/report_origin.h"
+#include "strata/cli/shared_input.h"
 #include "strata/cli/verbs.h"
 #include "strata/pipeline/step_miss.h"
 #include "strata/plan/plan_text.h"
@@ -237,6 +238,22 @@ TextSample sample(const Recipe& recipe, const TrainingResult& result) {
                                          .in_this_process = true})};
 }
 
+// A command that works: what it goes on from may have been removed since it was saved.
+void print_resume(TrainArguments arguments, const Recipe& recipe, const TrainingResult& result) {
+  const std::string from = result.on_disk ? recipe.memory.disk.path : result.checkpoint;
+  if (from.empty()) {
+    std::cout << "resume   from nothing: train.checkpoint_folder names no place to save to\n";
+    return;
+  }
+  require_resume_point(recipe, from);
+  std::cout << "resume   ";
+  if (is_stream(arguments.recipe.path)) {
+    arguments.recipe.path = "-";
+    std::cout << "with the same recipe on standard input: ";
+  }
+  std::cout << command_text(arguments.resume_command(from)) << '\n';
+}
+
 void write_results(const TrainArguments& arguments, const Recipe& recipe, const PlannedRun& run,
                    const TrainingResult& result) {
   print_end(recipe, run, result);
@@ -252,13 +269,7 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
                      report_origin(recipe, arguments.recipe.text()));
     std::cout << "report   " << arguments.report << '\n';
   }
-  const std::string from = result.on_disk ? recipe.memory.disk.path : result.checkpoint;
-  if (!result.stopped) return;
-  if (from.empty()) {
-    std::cout << "resume   from nothing: train.checkpoint_folder names no place to save to\n";
-  } else {
-    std::cout << "resume   " << command_text(arguments.resume_command(from)) << '\n';
-  }
+  if (result.stopped) print_resume(arguments, recipe, result);
 }
 
 void run_train(const TrainArguments& arguments) {

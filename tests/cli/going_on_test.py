@@ -52,6 +52,32 @@ class FineTuning(ProgramTest):
         self.succeed(*command, "whole.jsonl", "--set", "train.checkpoint_folder=whole", *steps)
         self.assertEqual(self.losses("its metrics.jsonl"), self.losses("whole.jsonl"))
 
+    def test_the_printed_command_says_that_the_recipe_came_from_standard_input(self):
+        with open(self.folder / "tuning.yaml") as recipe:
+            process = self.start("train", "-", "--from", "base", "--metrics", "m.jsonl", "--set",
+                                 "train.steps=100000", stdin=recipe)
+            self.assertTrue(wait_for(self.folder / "m.jsonl", 3))
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        [line] = [line for line in out.splitlines() if line.startswith("resume ")]
+        said, command = line.split(": ", 1)
+        self.assertEqual(said, "resume   with the same recipe on standard input")
+        steps = len(self.losses("m.jsonl")) + 2
+        again = subprocess.run(f"{command} --set train.steps={steps} < tuning.yaml", shell=True, cwd=self.folder,
+                               env=self.environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(len(self.losses("m.jsonl")), steps)
+
+    def test_without_a_place_to_save_to_no_command_is_printed(self):
+        process = self.start("train", "recipe.yaml", "--metrics", "m.jsonl", "--set", "train.steps=100000")
+        self.assertTrue(wait_for(self.folder / "m.jsonl"))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertIn("resume   from nothing", out)
+        self.assertNotIn("--resume", out)
+
     def test_a_checkpoint_says_what_the_recipe_leaves_out(self):
         self.succeed("train", "tuning.yaml", "--from", "base", "--set", "train.steps=3")
         self.succeed("train", "tuning.yaml", "--resume", "tuned", "--set", "train.steps=5")

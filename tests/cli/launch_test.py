@@ -2,12 +2,14 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
+import subprocess
 import time
 import unittest
 
-from strata_program import ProgramTest, size_of
+from strata_program import PROGRAM, ProgramTest, size_of
 
 
 def children_of(pid):
@@ -137,8 +139,46 @@ class Launch(ProgramTest):
                 out, err = launcher.communicate(timeout=60)
                 self.assertEqual(launcher.returncode, 0, err)
                 self.assertRegex(out, r"resume +\S+ launch -n 2 train recipe.yaml .*--resume saved/step-")
+                [line] = [line for line in out.splitlines() if line.startswith("resume ")]
+                steps = len(self.losses("m.jsonl")) + 2
+                self.succeed(*shlex.split(line)[2:], "--set", f"train.steps={steps}")
+                self.assertEqual(len(self.losses("m.jsonl")), steps)
                 metrics.unlink()
                 shutil.rmtree(self.folder / "saved")
+
+
+class StandardInput(ProgramTest):
+    """A recipe that no process can read twice reaches all of them whole."""
+
+    def bash(self, command):
+        done = subprocess.run(["bash", "-c", command.replace("strata", shlex.quote(PROGRAM), 1)], cwd=self.folder,
+                              env=self.environment, capture_output=True, text=True, timeout=120)
+        return done
+
+    def test_every_process_reads_the_whole_recipe(self):
+        recipe = (self.folder / "recipe.yaml").rename(self.folder / "moved.yaml").name
+        for command in (f"cat {recipe} | strata launch -n 2 train - --metrics m.jsonl",
+                        f"strata launch -n 2 -- train --set train.seed=1 - --metrics m.jsonl < {recipe}",
+                        f"cat {recipe} | strata launch -n 2 train /dev/stdin --metrics m.jsonl",
+                        f"strata launch -n 2 train <(cat {recipe}) --metrics m.jsonl",
+                        f"cat {recipe} | strata launch -n 2 train --metrics=m.jsonl /proc/self/fd/0"):
+            with self.subTest(command):
+                done = self.bash(command)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(len(self.metrics("m.jsonl")), 8)
+                (self.folder / "m.jsonl").unlink()
+
+    def test_what_is_wrong_in_it_is_said_once(self):
+        done = self.bash("echo 'train: {stepz: 1}' | strata launch -n 3 train -")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stderr.count("standard input:1:"), 1, done.stderr)
+
+    def test_a_value_of_an_option_is_no_recipe(self):
+        """Nothing waits for a standard input that never ends."""
+        process = self.start("launch", "-n", "2", "train", "recipe.yaml", "--metrics", "-", stdin=subprocess.PIPE)
+        self.assertTrue(wait_until(lambda: process.poll() is not None))
+        self.assertEqual(process.returncode, 0, process.stderr.read())
+        process.stdin.close()
 
 
 class Restart(ProgramTest):
@@ -152,8 +192,10 @@ class Restart(ProgramTest):
         return sorted(folder.name for folder in (self.folder / "saved").glob("step-????????"))
 
     def test_goes_on_with_fewer_replicas_and_their_losses(self):
-        launcher = self.start("launch", "-n", "2", "--restarts", "1", "--shrink", "--", *self.RUN,
-                              "--set", "mesh.dp=2", "--metrics", "m.jsonl")
+        # The launcher itself reads the recipe again, too.
+        with open(self.folder / "recipe.yaml") as recipe:
+            launcher = self.start("launch", "-n", "2", "--restarts", "1", "--shrink", "--", "train", "-",
+                                  *self.RUN[2:], "--set", "mesh.dp=2", "--metrics", "m.jsonl", stdin=recipe)
         self.assertTrue(wait_until(lambda: len(self.saved()) >= 2))
         os.kill(children_of(launcher.pid)[-1], signal.SIGKILL)
         _, err = launcher.communicate(timeout=120)
