@@ -113,6 +113,9 @@ void describe(OptionSet& set, const std::string& prefix, EmbeddingOptions& optio
       prefix + ".log_limit", &options.log_limit,
       {.help = "Of a server's log of updates, or the size of its snapshot if that is more: beyond "
                "it the server makes a snapshot by itself; 0: no limit."});
+  set.add(prefix + ".reread", &options.reread,
+          {.help = "Go on without what steps after the checkpoint had read before it, as where its "
+                   "files rows/ahead-* are lost: losses are others then."});
 }
 
 FeatureSpec feature_spec(const std::string& name, std::int64_t width, const RowOptions& options) {

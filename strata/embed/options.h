@@ -39,9 +39,10 @@ struct EmbeddingOptions {
   std::int64_t shards = 1;                       ///< of local servers
   RowOptions rows;
   WireOptions wire;
-  Bytes memory;        ///< of a shard's rows; 0: no limit
-  std::string cold;    ///< folder for rows that memory has no room for; empty: they are forgotten
-  std::string folder;  ///< where shards keep their log and snapshots; empty: nowhere
+  Bytes memory;         ///< of a shard's rows; 0: no limit
+  std::string cold;     ///< folder for rows that memory has no room for; empty: they are forgotten
+  std::string folder;   ///< where shards keep their log and snapshots; empty: nowhere
+  bool reread = false;  ///< a resumed run reads rows of its checkpoint, not those of rows/ahead-*
   Bytes log_limit{kDefaultLogLimit};  ///< of a server's log; 0: none
 
   bool is_local() const { return servers.size() == 1 && servers[0] == "local"; }

@@ -20,11 +20,12 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kMagic = 0x0A444841574F5289;  // 89 "ROWAHD" 0A
 constexpr std::uint32_t kFormat = 1;
 constexpr std::uint64_t kLargest = std::uint64_t{1} << 36;
-const FileUse kUse{.operation = "embed.rows_ahead",
-                   .fix =
-                       "restore the file from a copy, or remove all of its version: the first "
-                       "steps then read rows of the checkpoint",
-                   .follow_links = true};
+const FileUse kUse{
+    .operation = "embed.rows_ahead",
+    .fix =
+        "restore the file from a copy, or set embedding.reread=true: the first steps "
+        "then read rows of the checkpoint, and their losses are others",
+    .follow_links = true};
 
 std::string file_name(std::int64_t version, int rank) {
   char name[64];
@@ -150,7 +151,6 @@ std::vector<StepRows> RowsAhead::load(std::int64_t version) const {
   std::vector<StepRows> all;
   if (options_.from.empty()) return all;
   const auto path_of = [&](int rank) { return options_.from + "/" + file_name(version, rank); };
-  if (!name_exists(path_of(0))) return all;
   const int ranks = decode(options_, path_of(0), version, 0, all);
   for (int rank = 1; rank < ranks; ++rank) decode(options_, path_of(rank), version, rank, all);
   return all;

@@ -8,7 +8,7 @@
 ///
 /// Source   format: docs/formats.md
 /// Threads  a rank's, for itself.
-/// Errors   UserError that names the file: damaged, of another recipe, one of several ranks missing.
+/// Errors   UserError that names the file: missing, damaged, of another recipe.
 ///          SystemError: disk full.
 #pragma once
 
@@ -43,7 +43,7 @@ class RowsAhead {
   /// Returns when they are durable.
   void save(std::int64_t version, const std::vector<StepRows>& rows) const;
 
-  /// Those of all ranks; none of a checkpoint that has no such files.
+  /// Those of all ranks. Every checkpoint has such files, be it without rows.
   std::vector<StepRows> load(std::int64_t version) const;
 
  private:

@@ -200,8 +200,11 @@ void ClickMetrics::add(std::span<const float> logits, std::span<const float> lab
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const double logit = static_cast<double>(logits[i]);
     const bool label = labels[i] > 0.5F;
-    STRATA_CHECK(!std::isnan(logit), "tabular.metrics");
     ++sums_.samples;
+    if (std::isnan(logit)) {
+      ++undefined_;
+      continue;
+    }
     sums_.labels += label ? 1 : 0;
     sums_.probabilities += in_units(1 / (1 + std::exp(-logit)));
     sums_.losses += in_units(std::min(softplus(label ? -logit : logit), kLargestLoss));
@@ -217,6 +220,7 @@ void ClickMetrics::merge(const ClickMetrics& other) {
   sums_.labels += other.sums_.labels;
   sums_.probabilities += other.sums_.probabilities;
   sums_.losses += other.sums_.losses;
+  undefined_ += other.undefined_;
   curve_.merge(other.curve_);
   grouped_.insert(grouped_.end(), other.grouped_.begin(), other.grouped_.end());
   halvings_ = std::max(halvings_, other.halvings_);
@@ -249,6 +253,14 @@ double ClickMetrics::grouped_auc() const {
 }
 
 ClickQuality ClickMetrics::quality() const {
+  if (undefined_ > 0)
+    return {.samples = sums_.samples,
+            .auc = kUndefined,
+            .auc_error = kUndefined,
+            .grouped_auc = kUndefined,
+            .log_loss = kUndefined,
+            .normalized_entropy = kUndefined,
+            .calibration = kUndefined};
   const auto samples = static_cast<double>(sums_.samples);
   const auto labels = static_cast<double>(sums_.labels);
   const double rate = labels / samples;  // NaN of none
@@ -267,6 +279,7 @@ std::vector<std::byte> ClickMetrics::encode() const {
   std::vector<std::byte> bytes;
   put(bytes, std::span(&exact_samples_, 1));
   put(bytes, std::span(&sums_, 1));
+  put(bytes, std::span(&undefined_, 1));
   put(bytes, std::span(&halvings_, 1));
   put_list(bytes, grouped_);
   const std::vector<std::byte> curve = curve_.encode();
@@ -278,6 +291,7 @@ ClickMetrics ClickMetrics::decode(std::span<const std::byte> bytes) {
   ClickMetrics metrics(0);
   take(bytes, std::span(&metrics.exact_samples_, 1));
   take(bytes, std::span(&metrics.sums_, 1));
+  take(bytes, std::span(&metrics.undefined_, 1));
   take(bytes, std::span(&metrics.halvings_, 1));
   metrics.grouped_ = take_list<Grouped>(bytes);
   metrics.curve_ = AreaUnderCurve::decode(bytes);

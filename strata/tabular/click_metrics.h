@@ -25,7 +25,7 @@
 
 namespace strata {
 
-/// NaN where the samples define none: no samples, or labels of one kind.
+/// NaN where the samples define none: no samples, labels of one kind, or a logit that is NaN.
 struct ClickQuality {
   std::int64_t samples = 0;
   double auc = 0;
@@ -92,6 +92,7 @@ class ClickMetrics {
 
   std::int64_t exact_samples_;
   Sums sums_;
+  std::int64_t undefined_ = 0;  // samples whose logit is NaN
   AreaUnderCurve curve_;
   std::vector<Grouped> grouped_;
   std::uint32_t halvings_ = 0;  // a group is kept if so many bits of its hash are zero

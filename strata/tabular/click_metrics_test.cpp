@@ -172,6 +172,23 @@ TEST(ClickMetrics, AnInfiniteLogitCostsMuchAndNotEverything) {
   EXPECT_EQ(metrics.quality().log_loss, 0x1p30 / 3);
 }
 
+// As of a net whose last update has made its weights too large.
+TEST(ClickMetrics, AreUndefinedWithALogitThatIsNoNumber) {
+  const Predictions good{.logits = {1, -2, 3}, .labels = {1, 0, 0}, .groups = {1, 1, 1}};
+  const Predictions bad{.logits = {1, NAN}, .labels = {0, 1}, .groups = {1, 2}};
+  const auto expect_undefined = [](const ClickQuality& quality, std::int64_t samples) {
+    EXPECT_EQ(quality.samples, samples);
+    for (const double value : {quality.auc, quality.auc_error, quality.grouped_auc,
+                               quality.log_loss, quality.normalized_entropy, quality.calibration})
+      EXPECT_TRUE(std::isnan(value));
+  };
+  ClickMetrics metrics = metrics_of(good);
+  EXPECT_FALSE(std::isnan(metrics.quality().log_loss));
+  expect_undefined(metrics_of(bad).quality(), 2);
+  metrics.merge(ClickMetrics::decode(metrics_of(bad).encode()));
+  expect_undefined(metrics.quality(), 5);
+}
+
 TEST(ClickMetrics, BeyondItsLimitItKeepsWholeGroups) {
   const Predictions all = random_predictions(40000, 13);
   const ClickQuality exact = metrics_of(all).quality();

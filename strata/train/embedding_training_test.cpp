@@ -179,6 +179,51 @@ TEST_F(EmbeddingTraining, GoesOnBitByBitWithRowsThatAreOlderThanTheCheckpoint) {
   }
 }
 
+// Nothing tells the losses that follow from those of the uninterrupted run.
+TEST_F(EmbeddingTraining, DoesNotGoOnWithoutTheRowsThatWereReadAhead) {
+  const std::vector<std::string> late = {"embedding.staleness=3", "train.steps=14"};
+  std::vector<std::string> first = late;
+  first.insert(first.end(), {"train.checkpoint_folder=" + folder_.path("saved"),
+                             "train.checkpoint_every=12", "train.keep_checkpoints=0"});
+  const std::vector<double> whole = losses_of(train(first));
+  const std::vector<double> rest(whole.begin() + 12, whole.end());
+  const std::string resume = folder_.path("saved/step-00000012");
+  const auto go_on = [&](std::vector<std::string> more) {
+    more.insert(more.end(), late.begin(), late.end());
+    return losses_of(train(more, {.resume = resume}));
+  };
+  const std::string file = folder_.path("saved/rows/ahead-00000000000000000012-rank-0.rows");
+  ASSERT_TRUE(std::filesystem::exists(file));
+  EXPECT_EQ(go_on({}), rest);
+  std::filesystem::remove(file);
+  try {
+    train(late, {.resume = resume});
+    ADD_FAILURE() << "it went on";
+  } catch (const UserError& error) {
+    EXPECT_NE(error.text().where.find(file), std::string::npos) << error.what();
+    EXPECT_EQ(error.text().what, "there is no such file");
+    EXPECT_NE(error.text().fix.find("embedding.reread=true"), std::string::npos);
+  }
+  // As the fix says; where no rows may be stale; where no step is left that would read them.
+  const std::vector<double> others = go_on({"embedding.reread=true"});
+  ASSERT_EQ(others.size(), rest.size());
+  EXPECT_NE(others, rest);
+  EXPECT_NO_THROW(train({"train.steps=14"}, {.resume = resume}));
+  EXPECT_NO_THROW(train({"embedding.staleness=3", "train.steps=12"}, {.resume = resume}));
+}
+
+// The loss of the step itself is finite: its update makes the weights too large.
+TEST_F(EmbeddingTraining, RefusesAValidationThatIsNotFinite) {
+  const std::vector<std::string> diverges = {"train.steps=1", "train.warmup=0",
+                                             "train.optimizer.kind=sgd",
+                                             "train.optimizer.learning_rate=1e30"};
+  for (const char* mesh : {"mesh.dp=1", "mesh.dp=2"}) {
+    std::vector<std::string> overrides = diverges;
+    overrides.emplace_back(mesh);
+    EXPECT_EQ(refusal(overrides), "the loss of the validation samples is not finite") << mesh;
+  }
+}
+
 TEST_F(EmbeddingTraining, GoesOnFromACheckpointWithItsRowsOnAnyShards) {
   const std::string saved = "train.checkpoint_folder=" + folder_.path("saved");
   const std::vector<double> whole =

@@ -89,6 +89,26 @@ TEST_F(LogLag, GoesOnFromACheckpointAsIfItHadNotStopped) {
   EXPECT_EQ(rest, std::vector<std::string>(all.begin() + 3, all.end()));
 }
 
+// The loss of the step itself is finite: its update makes the weights too large.
+TEST_F(LogLag, RefusesAValidationThatIsNotFinite) {
+  for (const std::vector<std::string>& when : std::vector<std::vector<std::string>>{
+           {"train.steps=1"}, {"train.steps=2", "train.validate_every=1"}}) {
+    std::vector<std::string> overrides = {"train.clip=0", "train.warmup=0",
+                                          "train.optimizer.kind=sgd",
+                                          "train.optimizer.learning_rate=1e30"};
+    overrides.insert(overrides.end(), when.begin(), when.end());
+    try {
+      train(overrides);
+      ADD_FAILURE() << "it was not refused: " << when[0];
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.text().operation, "train.validate");
+      EXPECT_NE(error.text().where.find("step 1"), std::string::npos) << error.what();
+      EXPECT_EQ(error.text().fix,
+                "lower train.optimizer.learning_rate, which is 1e+30, or set train.clip=1");
+    }
+  }
+}
+
 TEST_F(LogLag, NamesTheStepThatDivergedAndSavesNothingBehindIt) {
   for (const int every : {1, 3}) {
     std::string diverged;

@@ -209,15 +209,19 @@ class RankLoop {
 
   void require_finite(const StepRecord& record) const {
     if (std::isfinite(record.loss) && std::isfinite(record.gradient_norm)) return;
-    const std::string lower = "lower train.optimizer.learning_rate, which is " +
-                              format_double_exactly(learning_rate_.peak);
     throw UserError({.operation = "train.step",
                      .where = "step " + std::to_string(record.step),
                      .what = "the loss or its gradient is no longer finite",
                      .expected = "finite numbers",
                      .got = "loss " + format_double(record.loss, 4) + ", gradient norm " +
                             format_double(record.gradient_norm, 4),
-                     .fix = options_.clip > 0 ? lower : lower + ", or set train.clip=1"});
+                     .fix = lower_learning_rate()});
+  }
+
+  std::string lower_learning_rate() const {
+    const std::string lower = "lower train.optimizer.learning_rate, which is " +
+                              format_double_exactly(learning_rate_.peak);
+    return options_.clip > 0 ? lower : lower + ", or set train.clip=1";
   }
 
   // No more of what lives on disk is on the host at once.
@@ -237,8 +241,12 @@ class RankLoop {
 
   // Goes on in the background, too: while the next step computes.
   void commit() {
-    if (!trainer_.on_disk() || committed_ == trainer_.steps_done()) return;
+    if (trainer_.on_disk() && committed_ != trainer_.steps_done()) commit_now();
+  }
+
+  void commit_now() {
     committed_ = trainer_.steps_done();
+    ++commits_;
     trainer_.commit({.position = position(),
                      .recipe = state_.recipe.text,
                      .decisions = decisions_text(state_.run.plan)});
@@ -246,14 +254,25 @@ class RankLoop {
 
   void validate(StepRecord& record) {
     if (!state_.data->evaluates()) return;
-    if (!state_.recommender) {
-      record.validation_loss = trainer_.evaluate(validation_);
-      return;
-    }
     group_.doing("validation");
-    Evaluation found = state_.recommender->evaluate(trainer_, rows_.get(), group_);
+    Evaluation found = state_.recommender
+                           ? state_.recommender->evaluate(trainer_, rows_.get(), group_)
+                           : Evaluation{.loss = trainer_.evaluate(validation_), .metrics = {}};
+    require_finite_validation(found.loss);
     record.validation_loss = found.loss;
     record.validation_metrics = std::move(found.metrics);
+  }
+
+  // Weights that the last update has made too large give one, though the step's own loss is finite.
+  void require_finite_validation(double loss) const {
+    if (std::isfinite(loss)) return;
+    const bool trained = trainer_.steps_done() > begun_at_.steps_done;
+    throw UserError({.operation = "train.validate",
+                     .where = "step " + std::to_string(trainer_.steps_done()),
+                     .what = "the loss of the validation samples is not finite",
+                     .expected = "a finite number",
+                     .got = "loss " + format_double(loss, 4),
+                     .fix = trained ? lower_learning_rate() : "take an earlier checkpoint"});
   }
 
   // Goes on in the background; the step after next finds it complete.
@@ -295,6 +314,9 @@ class RankLoop {
 
   void finish(bool stopped) {
     if (trainer_.steps_done() > begun_at_.steps_done) commit();
+    // A process that sees its own disk alone takes a rank's first commit for one that others may lack; the
+    // second says that they have it.
+    if (commits_ == 1 && state_.processes > 1 && !trainer_.resumes_on_disk()) commit_now();
     if (!options_.checkpoint_folder.empty()) save();
     StepRecord last;
     if (!stopped) {
@@ -325,6 +347,7 @@ class RankLoop {
   OffloadExchange offload_;
   TrainingPosition begun_at_;
   std::int64_t committed_ = -1;  // the last step, to the disk
+  std::int64_t commits_ = 0;     // of this run
   std::int64_t samples_seen_ = 0;
   LearningRateSchedule learning_rate_;
   std::vector<MiniBatch> validation_;

@@ -20,6 +20,7 @@ struct RunState {
   const TrainingRequest& request;
   const RunData* data;
   bool shares_device = false;                        ///< with other ranks of this process
+  int processes = 1;                                 ///< of the run
   std::unique_ptr<RecommenderRun> recommender = {};  ///< null: a model of text
   TrainingResult result = {};
 };

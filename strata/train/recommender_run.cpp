@@ -192,8 +192,12 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .tls = tls_from_environment(),
                                  .notice = place.dp == 0 ? start_.notice : nullptr});
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
+  const bool stale = std::ranges::any_of(worker_options(*recipe_.recommender).staleness,
+                                         [](int staleness) { return staleness > 1; });
+  const bool goes_on = start_.version > 0 && start_.version < recipe_.train.steps;
   RowsAheadOptions ahead{
-      .from = start_.version > 0 ? saved_rows_folder(recipe_, start_.resume) : "",
+      .from =
+          stale && goes_on && !embedding.reread ? saved_rows_folder(recipe_, start_.resume) : "",
       .to = checkpoints.empty() ? "" : saved_rows_folder(recipe_, checkpoints),
       .fingerprint = fingerprint_of(tables_, static_cast<std::uint64_t>(recipe_.train.seed)),
       .rank = place.dp,

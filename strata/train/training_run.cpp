@@ -32,8 +32,12 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
   const Device device = recipe.rank_device();
   const std::unique_ptr<const RunData> opened =
       request.data != nullptr ? nullptr : open_data(recipe, request.resume);
-  RunState state{recipe, run, request, request.data != nullptr ? request.data : opened.get(),
-                 device.kind != DeviceKind::kCpu && world.local_ranks() > cuda_backend().count()};
+  RunState state{recipe,
+                 run,
+                 request,
+                 request.data != nullptr ? request.data : opened.get(),
+                 device.kind != DeviceKind::kCpu && world.local_ranks() > cuda_backend().count(),
+                 world.processes()};
   require_findings(recipe, *state.data, request);
   if (const auto* logs = dynamic_cast<const LogData*>(state.data)) {
     RowsStart start{.processes = world.processes(),
