@@ -132,6 +132,8 @@ std::string fix_of(int error) {
     case EDQUOT:
     case ENOSPC:
       return "free space on this disk";
+    case EFBIG:
+      return "raise the limit on the size of files (ulimit -f)";
     case EISDIR:
     case ENOTDIR:
       return "check which part of the path is a file and which a folder";

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -169,6 +170,8 @@ int run_verb(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   open_closed_streams();
+  // A write beyond the limit on the size of files (ulimit -f) fails then, instead of ending the process.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run_verb(argc, argv);
   } catch (const std::exception& error) {

@@ -30,6 +30,23 @@ std::size_t direct_memory_alignment(int descriptor) {
   return kDiskAlignment;
 }
 
+void require_whole_blocks(const std::string& path, const struct stat& status) {
+  const auto refuse = [&](const std::string& what, const std::string& expected,
+                          const std::string& got) {
+    throw UserError({.operation = "disk.open",
+                     .where = path,
+                     .what = what,
+                     .expected = expected,
+                     .got = got,
+                     .fix = "restore the file from a copy, or name another folder"});
+  };
+  if (!S_ISREG(status.st_mode)) refuse("this is not a file", "a regular file", "something else");
+  if (static_cast<std::size_t>(status.st_size) % kDiskAlignment != 0)
+    refuse("the file has a size that no run has given it",
+           "a multiple of " + std::to_string(kDiskAlignment) + " bytes",
+           std::to_string(status.st_size));
+}
+
 }  // namespace
 
 std::string DiskProbe::text() const {
@@ -90,7 +107,7 @@ void AsyncFile::open(const AsyncFileOptions& options) {
   struct stat status{};
   if (::fstat(descriptor_, &status) != 0) refuse("the file cannot be opened", errno);
   size_ = static_cast<std::uint64_t>(status.st_size);
-  STRATA_CHECK(S_ISREG(status.st_mode) && size_ % kDiskAlignment == 0, "disk.open");
+  require_whole_blocks(path_, status);
   lock();
   if (probe_.direct) {
     probe_.why_buffered.clear();
@@ -144,6 +161,30 @@ DiskTransfer AsyncFile::write(std::uint64_t offset, std::span<const std::byte> f
 }
 
 DiskTransfer AsyncFile::sync() { return writes_->add(BlockOp::kSync, 0, {}); }
+
+void AsyncFile::require_in_place() const {
+  const auto refuse = [&](const std::string& what, const std::string& expected,
+                          const std::string& got) {
+    throw SystemError({.operation = "disk.check",
+                       .where = path_,
+                       .what = what,
+                       .expected = expected,
+                       .got = got,
+                       .fix = kLeaveFolderAlone});
+  };
+  struct stat open{}, named{};
+  if (::fstat(descriptor_, &open) != 0)
+    throw_error(file_error("disk.check", path_, "the file cannot be looked at", errno));
+  if (::lstat(path_.c_str(), &named) != 0)
+    refuse("the file was removed while the run used it", "the file that the run opened",
+           std::strerror(errno));
+  if (open.st_dev != named.st_dev || open.st_ino != named.st_ino)
+    refuse("the file was replaced while the run used it", "the file that the run opened",
+           "another file");
+  if (static_cast<std::uint64_t>(open.st_size) != size_)
+    refuse("the size of the file was changed while the run used it",
+           std::to_string(size_) + " bytes", std::to_string(open.st_size));
+}
 
 std::size_t AsyncFile::memory_bytes() const {
   return reads_->memory_bytes() + writes_->memory_bytes();

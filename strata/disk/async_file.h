@@ -17,7 +17,8 @@
 /// Cost     a system call a block of 1 MiB; a copy where the memory isn't aligned as the disk wants it
 ///          (memory_alignment()) and for a last piece that is no multiple of 4 KiB. 2 x depth MiB of
 ///          memory of its own, untouched where nothing is copied and registered only if limits allow.
-/// Errors   the constructor: UserError, the file cannot be opened, or another process holds it.
+/// Errors   the constructor: UserError, the file cannot be opened, is no regular file of whole 4 KiB, or
+///          another process holds it.
 ///          wait(): SystemError that names file and byte: disk full, input/output error, a file that
 ///          became shorter, a disk that makes no progress.
 #pragma once
@@ -50,6 +51,10 @@ struct DiskProbe {
   std::string text() const;  ///< "io_uring, O_DIRECT, registered file and buffers"
 };
 
+/// The fix where another program has changed what a run keeps on its disk.
+inline constexpr const char* kLeaveFolderAlone =
+    "go on from a checkpoint, or begin anew, and leave the folder to the run";
+
 class AsyncFile {
  public:
   /// Opens a file that is there, whose size is a multiple of 4 KiB; no other process opens it as
@@ -68,6 +73,10 @@ class AsyncFile {
 
   /// Makes durable what was written by all writes that began before it.
   DiskTransfer sync();
+
+  /// Refuses (SystemError) unless the path still leads to this file and the file has kept its size: what
+  /// is written to a file that was removed or replaced is lost when the process ends.
+  void require_in_place() const;
 
   const std::string& path() const { return path_; }
   std::uint64_t size() const { return size_; }

@@ -129,8 +129,9 @@ std::unique_ptr<ChunkFile> ChunkFile::open(
     file->previous_ = {*manifest.previous_step, std::move(manifest.previous_text)};
   file->step_ = manifest.step;
   file->user_text_ = std::move(manifest.user_text);
-  file->open_data();
   const std::int64_t expected = data_bytes(manifest.chunks);
+  file->open_data();
+  require_disk_folder(folder, expected, options.setting, data_path(folder));
   if (file->file_->size() != static_cast<std::uint64_t>(expected))
     kOpenUse.refuse(data_path(folder), "the file has another size than its manifest says",
                     std::to_string(expected) + " bytes", std::to_string(file->file_->size()));
@@ -272,6 +273,7 @@ void ChunkFile::commit(std::int64_t step, const std::string& user_text) {
     for (const Chunk& chunk : chunks_) writes.push_back(chunk.write);
   }
   for (const DiskTransfer& write : writes) write.wait();
+  file_->require_in_place();
   write_manifest(next_manifest(step, user_text));
   name_manifest([&] { file_->sync().wait(); });
   const std::lock_guard lock(mutex_);
@@ -285,6 +287,22 @@ void ChunkFile::commit(std::int64_t step, const std::string& user_text) {
     if (!chunk.fresh) continue;
     chunk.committed = std::exchange(chunk.fresh, std::nullopt);
     chunk.committed_digest = chunk.fresh_digest;
+  }
+}
+
+void ChunkFile::require_committed() const {
+  const std::optional<std::int64_t> step = committed_step();
+  STRATA_CHECK(step.has_value(), "disk.check");
+  file_->require_in_place();
+  const FileUse use{.operation = "disk.check", .fix = kLeaveFolderAlone};
+  const std::string path = manifest_path(folder_);
+  try {
+    const std::int64_t there = parse_chunk_manifest(read_file(path, use, kMaxJsonBytes), path).step;
+    if (there != *step)
+      use.refuse(path, "the manifest was replaced while the run used it",
+                 "step " + std::to_string(*step), "step " + std::to_string(there));
+  } catch (const UserError& error) {  // the run has written a manifest that can be read
+    throw SystemError(error.text());
   }
 }
 

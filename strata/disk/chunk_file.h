@@ -111,6 +111,10 @@ class ChunkFile {
   /// written again and the commit repeated.
   void commit(std::int64_t step, const std::string& user_text);
 
+  /// Refuses (SystemError) unless open() would find the last commit: its files were neither removed nor
+  /// replaced since. commit() looks at chunks.data by itself.
+  void require_committed() const;
+
   const DiskProbe& probe() const { return file_->probe(); }
   std::size_t memory_alignment() const { return file_->memory_alignment(); }
   std::size_t memory_bytes() const { return file_->memory_bytes(); }

@@ -91,6 +91,67 @@ TEST_P(ChunkFileFaults, KeepsTheCommittedStepThroughAWriteThatFails) {
   EXPECT_EQ(reopen(file)->committed_step(), 2);
 }
 
+// What is done to a file while a run has it open: its bytes are lost when the run ends.
+void harm(const std::string& path, int way) {
+  namespace fs = std::filesystem;
+  if (way == 1) fs::copy_file(path, path + ".copy");
+  if (way <= 1) fs::remove(path);
+  if (way == 1) fs::rename(path + ".copy", path);
+  if (way == 2) fs::resize_file(path, fs::file_size(path) - 4096);
+  if (way == 3) {
+    fs::rename(path, path + ".moved");
+    fs::create_symlink(path + ".moved", path);
+  }
+}
+
+TEST_P(ChunkFileFaults, CommitsNothingToAFileThatWasTakenAway) {
+  for (int way = 0; way < 4; ++way) {
+    ChunkFileOptions options = chunk_options();
+    options.replace = true;
+    auto file = ChunkFile::create(root(), kSizes, options);
+    Image image;
+    write_all(*file, image, 1);
+    file->commit(1, "");
+    file->require_committed();
+    write(*file, image, 0, 2);
+    harm(data(), way);
+    for (int again = 0; again < 2; ++again) {
+      const Error error = error_of([&] { file->commit(2, ""); });
+      EXPECT_EQ(error.kind(), ErrorKind::kSystem) << way;
+      EXPECT_EQ(error.text().operation, "disk.check") << way;
+      EXPECT_EQ(error.text().where, data()) << way;
+    }
+    EXPECT_EQ(ChunkFile::commits(root()).front().step, 1);
+    EXPECT_EQ(error_of([&] { file->require_committed(); }).kind(), ErrorKind::kSystem) << way;
+    file.reset();
+    std::filesystem::remove(data());
+  }
+}
+
+TEST_P(ChunkFileFaults, MissesAManifestThatWasTakenAway) {
+  const std::string path = root() + "/" + kChunkManifestName;
+  const auto file = create();
+  Image image;
+  write_all(*file, image, 1);
+  file->commit(1, "");
+  const std::string first = path + ".first";
+  std::filesystem::copy_file(path, first);
+  write(*file, image, 0, 2);
+  file->commit(2, "");
+  file->require_committed();
+  const auto expect_missed = [&] {
+    const Error error = error_of([&] { file->require_committed(); });
+    EXPECT_EQ(error.kind(), ErrorKind::kSystem) << error.what();
+    EXPECT_EQ(error.text().where, path);
+  };
+  std::filesystem::resize_file(path, 100);
+  expect_missed();
+  std::filesystem::rename(first, path);
+  expect_missed();
+  std::filesystem::remove(path);
+  expect_missed();
+}
+
 // Nobody knows what is durable after a failed sync, so nothing may be written over either step.
 TEST_P(ChunkFileFaults, WritesNoMoreAfterASyncThatFailed) {
   Image image;

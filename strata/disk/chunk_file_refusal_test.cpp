@@ -1,5 +1,6 @@
 // Folders of other runs, and files that are not what they should be.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +70,34 @@ TEST_P(ChunkFileRefusals, RefusesFilesThatDoNotBelongTogether) {
   EXPECT_EQ(refusal([&] { open(); }).what, "the file has another size than its manifest says");
   EXPECT_EQ(refusal([&] { ChunkFile::open(folder_.path("none"), chunk_options()); }).what,
             "no committed step lies here");
+}
+
+// As a file that was cut anywhere, and what may stand in its place.
+TEST_P(ChunkFileRefusals, RefusesWhatIsNoFileOfWholeBlocks) {
+  Image image;
+  {
+    const auto file = create();
+    write_all(*file, image, 1);
+    file->commit(1, "");
+  }
+  const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(data()));
+  for (const std::int64_t size : {bytes - 1, bytes + 1, std::int64_t{4097}, std::int64_t{1}}) {
+    std::filesystem::resize_file(data(), static_cast<std::uintmax_t>(size));
+    const ErrorText text = refusal([&] { open(); });
+    EXPECT_EQ(text.where, data());
+    EXPECT_EQ(text.what, "the file has a size that no run has given it");
+    EXPECT_EQ(text.got, std::to_string(size));
+  }
+  std::filesystem::remove(data());
+  refusal([&] { open(); });
+  ASSERT_EQ(::mkfifo(data().c_str(), 0600), 0);
+  EXPECT_EQ(refusal([&] { open(); }).what, "this is not a file");
+  std::filesystem::remove(data());
+  std::filesystem::create_directory(data());
+  EXPECT_EQ(refusal([&] { open(); }).where, data());
+  std::filesystem::remove(data());
+  std::filesystem::create_symlink("elsewhere", data());
+  EXPECT_EQ(refusal([&] { open(); }).where, data());
 }
 
 TEST_P(ChunkFileRefusals, RefusesAManifestOfWhichAnyByteIsAnother) {

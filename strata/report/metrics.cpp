@@ -2,10 +2,12 @@
 // file reads as if nothing had happened. It is only cut if its first line is one of ours.
 #include "strata/report/metrics.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "strata/base/errors.h"
+#include "strata/base/json_text.h"
 #include "strata/base/units.h"
 
 namespace strata {
@@ -88,7 +90,7 @@ std::string to_metrics_line(const StepRecord& record) {
   if (record.validation_loss) json["validation_loss"] = *record.validation_loss;
   for (const auto& [name, value] : record.validation_metrics) json["validation"][name] = value;
   json["samples_seen"] = record.samples_seen;
-  return json.dump();
+  return json_text(json);
 }
 
 MetricsFile::MetricsFile(const std::string& path, std::int64_t steps_done) : path_(path) {
@@ -105,14 +107,11 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t steps_done) : pat
 }
 
 void MetricsFile::write(const StepRecord& record) {
+  errno = EIO;  // unless the system says more
   out_ << to_metrics_line(record) << '\n' << std::flush;
   if (out_) return;
-  throw SystemError({.operation = "train.metrics",
-                     .where = path_,
-                     .what = "cannot write the line of step " + std::to_string(record.step),
-                     .expected = "",
-                     .got = "",
-                     .fix = "free space on the disk and resume"});
+  throw_error(file_error("train.metrics", path_,
+                         "cannot write the line of step " + std::to_string(record.step), errno));
 }
 
 }  // namespace strata

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 
@@ -136,14 +137,11 @@ TensorboardFile::TensorboardFile(const std::string& folder, std::int64_t steps_d
 }
 
 void TensorboardFile::write(const StepRecord& record) {
+  errno = EIO;  // unless the system says more
   out_ << to_tensorboard_record(record, unix_seconds()) << std::flush;
   if (out_) return;
-  throw SystemError({.operation = "train.tensorboard",
-                     .where = path_,
-                     .what = "cannot write the event of step " + std::to_string(record.step),
-                     .expected = "",
-                     .got = "",
-                     .fix = "free space on the disk and resume"});
+  throw_error(file_error("train.tensorboard", path_,
+                         "cannot write the event of step " + std::to_string(record.step), errno));
 }
 
 }  // namespace strata

@@ -135,7 +135,7 @@ class Trainer {
   /// Of what lives on disk: makes the states that the last step has left, and what is not on disk, the
   /// ones that resume() finds; on all ranks or on none, beside the next steps. Collective, as is the rest.
   void commit(DiskCommit commit);
-  void await_commit();
+  void await_commit();  ///< refuses unless resume() would find it
   bool on_disk() const { return disk_ != nullptr; }
   bool resumes_on_disk() const { return on_disk() && options_.disk.resume; }
   TrainingPosition resume();  ///< instead of initialise()

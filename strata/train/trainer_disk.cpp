@@ -153,7 +153,10 @@ void Trainer::commit(DiskCommit commit) {
   committed_ = disk_->commit(commit.position.steps_done, to_text(commit));
 }
 
-void Trainer::await_commit() { committed_.synchronize(); }
+void Trainer::await_commit() {
+  committed_.synchronize();
+  if (disk_ && disk_->file().committed_step()) disk_->file().require_committed();
+}
 
 TrainingPosition Trainer::resume() {
   STRATA_CHECK(disk_ != nullptr && options_.disk.resume, kDiskOperation);

@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -112,8 +113,55 @@ class Disk(ProgramTest):
         steps = (f"train.steps={len(self.losses('part.jsonl')) + 20}", "train.decay=constant")
         whole = self.train("whole", *steps)
         # Model, tokenizer and metrics go on as well.
-        self.assertEqual(self.train("part", *steps, *PLACEMENTS["all"], more=("--resume", "disk")),
-                         whole)
+        [line] = [line for line in out.splitlines() if line.startswith("resume ")]
+        self.succeed(*shlex.split(line)[2:], *settings(*steps))
+        self.assertEqual(self.losses("part.jsonl"), whole)
+
+    def test_a_file_that_is_taken_away_meanwhile_ends_the_run(self):
+        data = "disk/rank-00000/chunks.data"
+        harms = {"removed": lambda path: path.unlink(),
+                 "replaced": lambda path: (path.unlink(), path.write_bytes(b"")),
+                 "with its folder": lambda path: shutil.rmtree(path.parent.parent)}
+        for name, harm in harms.items():
+            # It is noticed by the next commit, or by the one at the end.
+            for every in (1, 100000):
+                with self.subTest(name, every=every):
+                    self.forget()
+                    (self.folder / "m.jsonl").unlink(missing_ok=True)
+                    process = self.start("train", "recipe.yaml", "--metrics", "m.jsonl", *settings(
+                        *ENDLESS, *PLACEMENTS["all"], f"memory.disk.commit_every={every}"))
+                    self.await_steps("m.jsonl")
+                    harm(self.folder / data)
+                    if every > 1:
+                        process.send_signal(signal.SIGINT)
+                    out, err = process.communicate(timeout=60)
+                    self.assertEqual(process.returncode, 3, out + err)
+                    self.assertIn("rank-00000", err)
+                    self.assertNotIn("--resume", out + err)
+
+    def test_a_folder_whose_name_is_no_text(self):
+        """Bytes that are not UTF-8 in the path: what is kept there says so and can be gone on from."""
+        place = [word.encode() for word in settings(*ENDLESS, *PLACEMENTS["all"])]
+        for folder in (b"memory.disk.path=dis\xffk", b"train.checkpoint_folder=sav\xfeed"):
+            with self.subTest(folder):
+                (self.folder / "m.jsonl").unlink(missing_ok=True)
+                more = place if b"disk" in folder else [word.encode() for word in settings(*ENDLESS)]
+                process = subprocess.Popen(
+                    [PROGRAM.encode(), b"train", b"recipe.yaml", b"--metrics", b"m.jsonl", *more, b"--set", folder],
+                    cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.addCleanup(process.kill)
+                self.await_steps("m.jsonl")
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 0, err)
+                [line] = [line for line in out.splitlines() if line.startswith(b"resume ")]
+                done = len(self.losses("m.jsonl"))
+                again = subprocess.run(line.split(None, 1)[1] + b" --set train.steps=%d" % (done + 2), shell=True,
+                                       cwd=self.folder, env=self.environment, capture_output=True, timeout=60)
+                self.assertEqual(again.returncode, 0, again.stderr)
+                self.assertNotIn(b"changed  memory", again.stdout)
+                self.assertNotIn(b"changed  train.checkpoint", again.stdout)
+                self.assertEqual(len(self.losses("m.jsonl")), done + 2)
 
     def lines(self, name):
         return text_of(self.folder / name).count("\n")
@@ -173,7 +221,8 @@ class Disk(ProgramTest):
                 _, err = process.communicate(timeout=120)
                 self.assertEqual(process.returncode, 0, err)
 
-        train(2)
+        train(1)  # a single commit, of which each machine sees its own rank's alone
+        train(2, "--resume", "disk")
         shutil.copytree(folders[1] / "disk", folders[1] / "behind")
         train(3, "--resume", "disk")
         shutil.rmtree(folders[1] / "disk")
@@ -264,6 +313,29 @@ class Disk(ProgramTest):
                         preexec=confine)
         self.assertEqual(on_disk.returncode, 0, on_disk.stderr)
         self.assertEqual(self.losses("disk.jsonl"), self.losses("memory.jsonl"))
+
+    def test_a_limit_on_the_size_of_files(self):
+        """The limit comes while the run writes, and while it is there the run is not gone on from."""
+        place = settings(*PLACEMENTS["all"])
+        process = self.start("train", "recipe.yaml", *place, *settings(*ENDLESS), "--metrics", "m.jsonl")
+        deadline = time.time() + 60
+        while time.time() < deadline and self.lines("m.jsonl") < 3:  # commits follow their steps
+            time.sleep(0.001)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 3, out + err)
+        self.assertIn("ulimit -f", err)
+        resume = ("train", "recipe.yaml", *place, "--resume", "disk", "--metrics", "m.jsonl")
+        done = len(self.losses("m.jsonl")) + 20
+        length = ("--set", f"train.steps={done}", "--set", "train.decay=constant")
+        limited = subprocess.run([PROGRAM, *resume, *length], cwd=self.folder, env=self.environment, text=True,
+                                 capture_output=True, timeout=60,
+                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)))
+        self.assertEqual(limited.returncode, 2, limited.stderr)
+        self.assertIn("ulimit -f", limited.stderr)
+        self.succeed(*resume, *length)
+        self.succeed("train", "recipe.yaml", "--metrics", "whole.jsonl", *length)
+        self.assertEqual(self.losses("m.jsonl"), self.losses("whole.jsonl"))
 
     def test_a_folder_belongs_to_one_run(self):
         place = PLACEMENTS["all"]
