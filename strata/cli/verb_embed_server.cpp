@@ -20,6 +20,7 @@
 #include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
 #include "strata/embed/feature_file.h"
+#include "strata/embed/row_servers.h"
 #include "strata/embed/wire/embed_server.h"
 #include "strata/embed/wire/grpc_client.h"
 #include "strata/train/recipe.h"
@@ -82,6 +83,7 @@ void take_from_recipe(EmbedServerArguments& arguments) {
 constexpr const char* kDefaultAddress = "127.0.0.1:7001";
 
 constexpr int kAskSeconds = 60;
+constexpr double kMostSynced = 1e6;  // updates, or milliseconds, that wait to be durable together
 
 // Says what takes long: a digest may wait for its version to be trained.
 std::string ask_patiently(const std::string& address, const TlsFiles& tls,
@@ -144,10 +146,12 @@ void run_embed_server(EmbedServerArguments arguments) {
   ServerOptions& options = arguments.options;
   if (!arguments.recipe.empty()) take_from_recipe(arguments);
   if ((arguments.recipe.empty() && arguments.features.empty()) || options.folder.empty())
-    throw UserError({.operation = "cli.embed_server",
-                     .what = "a server needs the features of its rows and a folder",
-                     .expected = "a recipe, or --features FILE, and --folder FOLDER",
-                     .fix = "give both, or --ask a server that runs"});
+    throw UserError(
+        {.operation = "cli.embed_server",
+         .what = "a server needs the features of its rows and a folder",
+         .expected = "a recipe, or --features FILE, and --folder FOLDER",
+         .got = options.folder.empty() ? "no --folder" : "neither recipe nor --features",
+         .fix = "give both, or --ask a server that runs"});
   if (!arguments.features.empty()) options.features = read_features(arguments.features);
   if (!options.follow.empty() && options.listen.empty())
     throw UserError({.operation = "cli.embed_server",
@@ -190,9 +194,15 @@ void add_embed_server_verb(CLI::App& app) {
   add("--seed", "NUMBER", options.seed, "of first values")
       ->check(seed_number())
       ->capture_default_str();
-  add("--shard", "NUMBER", options.shard, "which one this is, from 0")->capture_default_str();
-  add("--shards", "COUNT", options.shards, "servers in all")->capture_default_str();
-  add("--ranks", "COUNT", options.ranks, "that train")->capture_default_str();
+  add("--shard", "NUMBER", options.shard, "which one this is, from 0")
+      ->check(between(0, kMostShards - 1))
+      ->capture_default_str();
+  add("--shards", "COUNT", options.shards, "servers in all")
+      ->check(between(1, kMostShards))
+      ->capture_default_str();
+  add("--ranks", "COUNT", options.ranks, "that train")
+      ->check(between(1, kMostRanks))
+      ->capture_default_str();
   add("--listen", "ADDRESS", options.listen,
       std::string("HOST:PORT or unix:PATH; with --ask: whom; else the recipe's, or ") +
           kDefaultAddress);
@@ -202,12 +212,13 @@ void add_embed_server_verb(CLI::App& app) {
   add("--memory", "BYTES", arguments->memory, "for rows: 2GiB; without it there is no limit");
   path("--cold", "FOLDER", options.cold_folder, "for rows that --memory has no room for");
   add("--sync-updates", "COUNT", options.sync.updates, "updates that wait to be durable together")
-      ->check(at_least(1))
+      ->check(between(1, kMostSynced))
       ->capture_default_str();
   add("--sync-milliseconds", "COUNT", options.sync.milliseconds, "that the first of them waits")
-      ->check(at_least(1))
+      ->check(between(1, kMostSynced))
       ->capture_default_str();
   add("--keep", "COUNT", options.kept_snapshots, "snapshots of checkpoints, 2 at least")
+      ->check(at_least(2))
       ->capture_default_str();
   add("--log-limit", "BYTES", arguments->log_limit,
       "of the log: 4GiB; else the recipe's; beyond it the server makes a snapshot");

@@ -308,7 +308,13 @@ World::World(RanksOptions options) : parts_(std::make_unique<Parts>()) {
   } else {
     parts_->connect();
   }
-  parts_->start_watchdog();
+  try {
+    parts_->start_watchdog();
+  } catch (const std::exception& error) {
+    parts_->fail(to_error(error));  // the others would wait for ranks that never start
+    parts_->finish();
+    throw;
+  }
 }
 
 World::~World() {

@@ -35,7 +35,9 @@ class LocalChannel : public ShardChannel {
     if (!shards_->options().save)
       throw UserError({.operation = "embed.save",
                        .what = "the servers of this run have no folder to save to",
-                       .fix = "give them one"});
+                       .expected = "a folder for checkpoints or rows",
+                       .got = "none",
+                       .fix = "set train.checkpoint_folder"});
     server_.at(version, [shards = shards_, shard = shard_, version,
                          done = std::move(done)](std::exception_ptr error) {
       try {

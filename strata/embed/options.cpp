@@ -1,5 +1,7 @@
 #include "strata/embed/options.h"
 
+#include "strata/embed/row_servers.h"
+
 namespace strata {
 namespace {
 
@@ -94,7 +96,7 @@ void describe(OptionSet& set, const std::string& prefix, EmbeddingOptions& optio
           {.help = "local: rows live in the ranks' own process; or the addresses of servers, "
                    "HOST:PORT or unix:PATH, one a shard."});
   set.add(prefix + ".shards", &options.shards,
-          {.help = "Shards of local rows.", .minimum = 1, .maximum = 1024});
+          {.help = "Shards of local rows.", .minimum = 1, .maximum = kMostShards});
   describe_staleness(set, prefix + ".staleness", options.rows);
   describe_rows(set, prefix, options.rows);
   const auto wire = named({WirePrecision::kFp32, WirePrecision::kFp16, WirePrecision::kScaledFp16,

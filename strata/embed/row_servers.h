@@ -24,6 +24,9 @@
 
 namespace strata {
 
+/// A server keeps something for each rank, and a rank for each server.
+inline constexpr int kMostRanks = 1 << 16, kMostShards = 1 << 10;
+
 /// Of one feature. Ids are distinct and ascending.
 struct FeatureRead {
   int feature = 0;

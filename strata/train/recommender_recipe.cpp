@@ -8,7 +8,8 @@
 #include "strata/base/errors.h"
 #include "strata/base/json_text.h"
 #include "strata/base/user_text.h"
-#include "strata/embed/wire/tls_files.h"
+#include "strata/embed/row_servers.h"
+#include "strata/embed/wire/server_address.h"
 #include "strata/models/decoder_options.h"
 
 namespace strata {
@@ -39,10 +40,14 @@ void check_servers(const EmbeddingOptions& embedding, const std::string& where) 
   };
   if (embedding.is_local()) return;
   if (embedding.servers.empty()) refuse("no servers are named", "an empty list", "name them");
-  for (const std::string& server : embedding.servers)
-    if (!is_server_address(server))
-      refuse("this is no address of a server", quote(server),
-             "write the port, too: 127.0.0.1:7001");
+  if (embedding.servers.size() > kMostShards)
+    refuse("too many servers are named", std::to_string(embedding.servers.size()),
+           "name at most " + std::to_string(kMostShards));
+  for (const std::string& server : embedding.servers) try {
+      parse_server_address(server);
+    } catch (const UserError& error) {
+      refuse(error.text().what, error.text().got, error.text().fix);
+    }
 }
 
 }  // namespace

@@ -190,7 +190,8 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .abandoned = start_.abandoned,
                                  .wire = embedding.wire,
                                  .tls = tls_from_environment(),
-                                 .notice = place.dp == 0 ? start_.notice : nullptr});
+                                 .notice = place.dp == 0 ? start_.notice : nullptr,
+                                 .stop = start_.stop});
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
   const bool stale = std::ranges::any_of(worker_options(*recipe_.recommender).staleness,
                                          [](int staleness) { return staleness > 1; });

@@ -8,6 +8,7 @@
 ///          that stays away.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -30,6 +31,7 @@ struct RowsStart {
   std::string resume = "";  ///< the checkpoint, or its folder, that they were read from
   std::vector<std::uint64_t> abandoned = {};            ///< earlier runs (abandoned_runs.h)
   std::function<void(const std::string&)> notice = {};  ///< which server is waited for; any thread
+  const std::atomic<bool>* stop = nullptr;              ///< as in TrainingRequest
 };
 
 /// In process 0; the text is for take_decision() in all of them.

@@ -43,7 +43,8 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
     RowsStart start{.processes = world.processes(),
                     .version = position_at(request.resume, checkpoint_model(recipe)).steps_done,
                     .resume = request.resume,
-                    .notice = request.on_notice};
+                    .notice = request.on_notice,
+                    .stop = request.stop};
     take_decision(start, world.agree([&] { return decide_rows_start(recipe, start); }));
     state.recommender =
         std::make_unique<RecommenderRun>(recipe, run.plan.steps, *logs, std::move(start));

@@ -93,10 +93,14 @@ bool all_loopback(const std::vector<HostAddress>& addresses) {
                      [](const HostAddress& address) { return address.is_loopback(); });
 }
 
-bool names_loopback(const std::string& host) {
-  if (host == "localhost") return true;
+std::string loopback_number(const std::string& host) {
   const Lookup number = look_up(host, 0, AI_NUMERICHOST);
-  return number.error == 0 && all_loopback(number.addresses);
+  const bool loopback = number.error == 0 && all_loopback(number.addresses);
+  return loopback && !number.addresses.empty() ? number.addresses.front().text() : "";
+}
+
+bool names_loopback(const std::string& host) {
+  return host == "localhost" || !loopback_number(host).empty();
 }
 
 std::string own_address(const std::vector<HostAddress>& addresses) {

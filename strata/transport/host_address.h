@@ -34,6 +34,9 @@ bool all_loopback(const std::vector<HostAddress>& addresses);
 /// loopback number. A host's own name may resolve to loopback there and to a network elsewhere.
 bool names_loopback(const std::string& host);
 
+/// A loopback number in its plain form: 127.0.0.1 for "127.1". Empty for whatever else.
+std::string loopback_number(const std::string& host);
+
 /// This machine's address as the others see it on the way to one of `addresses`.
 std::string own_address(const std::vector<HostAddress>& addresses);
 

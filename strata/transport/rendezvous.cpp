@@ -15,6 +15,7 @@ namespace strata {
 namespace {
 
 constexpr int kFirstPort = 29500, kPorts = 4000;  // where jobs of one machine spread
+constexpr int kMostProcesses = 1 << 20;           // a mesh has no more ranks
 constexpr std::size_t kMostHosts = 1 << 16, kMostListBytes = 1 << 20;  // of a list of hosts
 constexpr std::size_t kMostNameBytes = 255;
 
@@ -64,6 +65,9 @@ int port_of_job(const Variables& variables, const char* job) {
 
 void require_in_world(const Rendezvous& found, const char* rank, const char* size) {
   if (found.processes < 1) refuse(size, "there is no process", "1 or more", "0");
+  if (found.processes > kMostProcesses)
+    refuse(size, "there are not so many processes", "at most " + std::to_string(kMostProcesses),
+           std::to_string(found.processes));
   if (found.process >= found.processes)
     refuse(rank, "the process is outside of its world",
            "less than " + std::string(size) + ", " + std::to_string(found.processes),

@@ -133,6 +133,8 @@ TEST(Rendezvous, RefusesByTheNameOfTheVariable) {
   EXPECT_EQ(refused({{"RANK", "x"}, {"WORLD_SIZE", "2"}}), "RANK");
   EXPECT_EQ(refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "MASTER_ADDR");
   EXPECT_EQ(refused({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "99999"}}), "MASTER_PORT");
+  EXPECT_EQ(refused({{"RANK", "0"}, {"WORLD_SIZE", "2000000000"}, {"MASTER_ADDR", "a"}}),
+            "WORLD_SIZE");
 }
 
 }  // namespace

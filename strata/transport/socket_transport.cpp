@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -66,10 +67,21 @@ class SocketTransport final : public Transport {
 
   void start(TransportReceiver& receiver) override {
     receiver_ = &receiver;
-    for (int peer = 0; peer < processes(); ++peer) {
-      if (!peers_[peer]) continue;
-      peers_[peer]->sender = std::thread([this, peer] { send_messages(peer); });
-      peers_[peer]->receiver = std::thread([this, peer] { receive_messages(peer); });
+    try {
+      for (int peer = 0; peer < processes(); ++peer) {
+        if (!peers_[peer]) continue;
+        peers_[peer]->sender = std::thread([this, peer] { send_messages(peer); });
+        peers_[peer]->receiver = std::thread([this, peer] { receive_messages(peer); });
+      }
+    } catch (const std::system_error& error) {
+      abort();  // the receiver is not there any more when the error has been thrown
+      throw SystemError({.operation = "transport.start",
+                         .where = "process " + std::to_string(process_),
+                         .what = "the system starts no more threads",
+                         .expected = std::to_string(2 * (processes() - 1)) +
+                                     " threads for messages, two for each other process",
+                         .got = error.what(),
+                         .fix = "raise the limit (ulimit -u)"});
     }
   }
 

@@ -69,7 +69,7 @@ class Transport {
   virtual int process() const = 0;
   virtual int processes() const = 0;
 
-  /// Begins to call back; the receiver outlives abort().
+  /// Begins to call back; the receiver outlives abort(). Where it throws, nothing is called back any more.
   virtual void start(TransportReceiver& receiver) = 0;
 
   /// Never waits.

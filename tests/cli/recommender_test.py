@@ -349,6 +349,16 @@ class Recommender(ProgramTest):
         self.assertEqual(training.returncode, 0, err)
         self.assertLessEqual(err.count("waiting"), 1, "once a server")
 
+    def test_a_run_that_waits_for_a_server_ends_at_a_signal(self):
+        training = self.start("train", "recipe.yaml")
+        line = training.stderr.readline()
+        while line and "waiting" not in line:
+            line = training.stderr.readline()
+        training.send_signal(signal.SIGINT)
+        out, err = training.communicate(timeout=30)  # it would wait for a minute
+        self.assertEqual(training.returncode, 3, err)
+        self.assertIn("was stopped while it waited for the server of rows", err)
+
     def test_a_server_ends_at_its_signals_alone(self):
         for shard in (0, 1):
             self.serve(shard)

@@ -62,7 +62,10 @@ class Verbs(ProgramTest):
         for words, limit in ((("launch", "-n", "0", "plan", "recipe.yaml"), "1024"),
                              (("generate", "saved", "--temperature", "-1"), "at least 0"),
                              (("generate", "saved", "--bytes", "-1"), "at least 0"),
-                             (("embed-server", "recipe.yaml", "--sync-updates", "0"), "at least 1")):
+                             (("embed-server", "recipe.yaml", "--sync-updates", "0"), "from 1 to"),
+                             (("embed-server", "recipe.yaml", "--ranks", "2000000000"), "from 1 to 65536"),
+                             (("embed-server", "recipe.yaml", "--shards", "2000000000"), "from 1 to 1024"),
+                             (("embed-server", "recipe.yaml", "--shard", "1024"), "from 0 to 1023")):
             err = self.refuse(*words, says=[words[-3] if words[0] == "launch" else words[-2], limit])
             self.assertLess(len(err), 200, err)
 

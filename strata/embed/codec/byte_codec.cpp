@@ -111,7 +111,9 @@ void ByteReader::refuse(const std::string& what) const {
   throw SystemError({.operation = "embed.decode",
                      .where = where_,
                      .what = what,
-                     .expected = "what this version of the program writes"});
+                     .expected = "what this version of the program writes",
+                     .got = "other bytes",
+                     .fix = "start all programs of the run with the same version"});
 }
 
 ByteReader ByteReader::sealed(std::span<const std::byte> bytes, std::string where) {

@@ -274,7 +274,8 @@ void decode_values(WirePrecision precision, std::span<const std::byte> bytes, in
     throw SystemError({.operation = "embed.wire",
                        .what = "rows have another size than their number says",
                        .expected = std::to_string(rows * size) + " bytes",
-                       .got = std::to_string(bytes.size())});
+                       .got = std::to_string(bytes.size()),
+                       .fix = "start servers and trainers with the same program"});
   for (std::size_t row = 0; row < rows; ++row)
     decode_row(precision, bytes.data() + row * size, values.subspan(row * elements, elements));
   require_finite(precision, values);

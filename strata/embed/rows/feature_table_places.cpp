@@ -255,6 +255,8 @@ void FeatureTable::insert(const RowRecord& in) {
     throw UserError({.operation = "embed.insert_row",
                      .where = where,
                      .what = "this row is there already",
+                     .expected = "a row of another id",
+                     .got = "the same id twice",
                      .fix = "load rows into an empty table, each once"});
   const std::uint32_t version = version_of(in.step), uses = uses_of(in.hits, in.recent);
   if (in.tier == RowTier::kDisk && cold_) {

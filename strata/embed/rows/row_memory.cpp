@@ -41,6 +41,7 @@ std::uint32_t RowMemory::append() {
                      .where = "rows of " + std::to_string(row_bytes_) + " bytes",
                      .what = "a feature has more rows than one table can number",
                      .expected = "at most 2^31 rows a server",
+                     .got = "one more",
                      .fix = "use more servers, or a budget of bytes"});
   const std::uint32_t place = size_ + kFirstRows;
   const int extent = 31 - __builtin_clz(place) - kFirstBits;

@@ -21,6 +21,8 @@ void check_features(const std::vector<FeatureSpec>& features, const RowTableOpti
       throw UserError({.operation = "embed.table",
                        .where = "feature '" + spec.name + "'",
                        .what = "two features have this name",
+                       .expected = "names that differ",
+                       .got = "the same name twice",
                        .fix = "rename one"});
     widest = std::max<std::int64_t>(widest, RowLayout(spec).cost_bytes());
   }
@@ -31,13 +33,15 @@ void check_features(const std::vector<FeatureSpec>& features, const RowTableOpti
          .where = "embedding.memory",
          .what = "so little memory holds no working set",
          .expected = std::to_string(kLeastRows * widest) + " bytes or more: 64 of the widest rows",
-         .got = std::to_string(options.memory_bytes) + " bytes"});
+         .got = std::to_string(options.memory_bytes) + " bytes",
+         .fix = "raise embedding.memory (--memory) to that, or set it to 0: no limit"});
   if (options.bloom_bytes < 1)
     throw UserError({.operation = "embed.table",
                      .where = "embedding.bloom",
                      .what = "a filter needs memory",
                      .expected = "a byte or more",
-                     .got = std::to_string(options.bloom_bytes)});
+                     .got = std::to_string(options.bloom_bytes),
+                     .fix = "set it to a byte or more"});
 }
 
 // Words as little-endian bytes.
@@ -79,6 +83,8 @@ class Reader {
     throw UserError({.operation = "embed.bookkeeping",
                      .where = "snapshot",
                      .what = "the bookkeeping is not of a table with these features",
+                     .expected = "the words that this program writes for them",
+                     .got = "others",
                      .fix = "load it with the recipe that it was trained with"});
   }
   std::string_view text_;
@@ -130,6 +136,8 @@ void RowTable::change(Change change) {
     throw SystemError({.operation = "embed.update",
                        .where = "row table",
                        .what = "an update before this one failed halfway",
+                       .expected = "rows of one version",
+                       .got = "rows of two",
                        .fix = "load the last snapshot and repeat the updates since"});
   failed_ = true;
   change();

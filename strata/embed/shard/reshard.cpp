@@ -24,7 +24,9 @@ void reshard(const std::vector<std::string>& from, ShardState& state, const std:
     const SnapshotHeader header =
         read_snapshot(other + "/" + snapshot_name(as.version), state, mine);
     if (header.fingerprint != as.fingerprint)
-      refuse_folder(other, "its rows belong to another recipe", "", "",
+      refuse_folder(other, "its rows belong to another recipe",
+                    "fingerprint " + std::to_string(as.fingerprint),
+                    "fingerprint " + std::to_string(header.fingerprint),
                     "name folders of this recipe");
     if (header.shards != static_cast<int>(from.size()) || header.shard < 0 ||
         header.shard >= header.shards ||

@@ -213,7 +213,8 @@ void ShardServer::at(std::int64_t version, Done done) {
     throw UserError({.operation = "embed.order",
                      .what = "a version is gone",
                      .expected = "version " + std::to_string(version_) + " or a later one",
-                     .got = "version " + std::to_string(version)});
+                     .got = "version " + std::to_string(version),
+                     .fix = "ask for the newest version: digest"});
   const std::exception_ptr left = left_error(version);
   if (left) {
     lock.unlock();

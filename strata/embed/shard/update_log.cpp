@@ -140,7 +140,8 @@ const LogFile& UpdateLog::file_of(std::int64_t version) const {
                      .where = options_.folder,
                      .what = "an update is not in the log",
                      .expected = "updates up to " + std::to_string(head_),
-                     .got = "update " + std::to_string(version)});
+                     .got = "update " + std::to_string(version),
+                     .fix = "restore the folder from a copy, or resume at a later checkpoint"});
   return *(after - 1);
 }
 

@@ -128,8 +128,8 @@ void check_read(const std::vector<FeatureSpec>& features, std::span<const Featur
 void check_part(const std::vector<FeatureSpec>& features, std::int64_t version,
                 const UpdatePart& part, int shard, int shards) {
   if (!std::isfinite(part.rate_factor))
-    refuse("update " + std::to_string(version), "the factor of the learning rate is no number", "",
-           std::to_string(part.rate_factor));
+    refuse("update " + std::to_string(version), "the factor of the learning rate is no number",
+           "a finite number", std::to_string(part.rate_factor));
   int last = -1;
   for (const FeatureRows& rows : part.gradients) {
     const FeatureSpec& spec = spec_of(features, rows.feature);

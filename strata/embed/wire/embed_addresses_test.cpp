@@ -2,13 +2,16 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,7 +20,9 @@
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/server_address.h"
 #include "strata/embed/wire/server_processes_test.h"
+#include "strata/transport/socket.h"
 
 namespace strata {
 namespace {
@@ -39,6 +44,122 @@ TEST(EmbedServer, AddressesThatCannotBe) {
   second.folder += "b";
   second.listen = server.address();
   EXPECT_THROW(EmbedServer taken(second), UserError);
+}
+
+struct AddressCase {
+  const char* text;
+  bool local;
+  const char* target;
+};
+
+TEST(ServerAddress, OnlyANumberOfLoopbackAndLocalhostAreThisMachine) {
+  for (const AddressCase& address : {AddressCase{"127.0.0.1:7001", true, "127.0.0.1:7001"},
+                                     AddressCase{"127.8.9.1:1", true, "127.8.9.1:1"},
+                                     AddressCase{"127.1:65535", true, "127.0.0.1:65535"},
+                                     AddressCase{"[::1]:7001", true, "[::1]:7001"},
+                                     AddressCase{"localhost:7001", true, "localhost:7001"},
+                                     AddressCase{"unix:/tmp/a", true, "unix:/tmp/a"},
+                                     AddressCase{"unix:///tmp/a", true, "unix:/tmp/a"},
+                                     AddressCase{"10.0.0.1:7001", false, "10.0.0.1:7001"},
+                                     AddressCase{"0.0.0.0:7001", false, "0.0.0.0:7001"},
+                                     AddressCase{"[::]:7001", false, "[::]:7001"},
+                                     AddressCase{"127.rows.org:7001", false, "127.rows.org:7001"},
+                                     AddressCase{"127.0.0.1.x:7001", false, "127.0.0.1.x:7001"},
+                                     AddressCase{"localhost.x:7001", false, "localhost.x:7001"}}) {
+    const ServerAddress parsed = parse_server_address(address.text);
+    EXPECT_EQ(parsed.local, address.local) << address.text;
+    EXPECT_EQ(parsed.target(), address.target);
+  }
+}
+
+TEST(ServerAddress, WhatIsNoneIsRefusedWithWhatHelps) {
+  const std::string long_path = "unix:/" + std::string(120, 'x');
+  for (const char* none :
+       {"127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1:4294974297", "127.0.0.1:0", "127.0.0.1:-1",
+        "127.0.0.1:7001x", "::1:7001", "[::1]x:7001", "[]:1", "ipv4:10.0.0.1:7001", "dns:///h:1",
+        "a b:1", "unix:", "unix://", ":1", "host", "", long_path.c_str()})
+    try {
+      parse_server_address(none);
+      ADD_FAILURE() << none;
+    } catch (const UserError& error) {
+      EXPECT_FALSE(error.text().expected.empty()) << error.what();
+      EXPECT_FALSE(error.text().fix.empty()) << error.what();
+    }
+  EXPECT_EQ(parse_server_address("127.0.0.1:0", FreePort::kYes).port, 0);
+}
+
+// Whatever the name resolves to.
+TEST(EmbedServer, AHostNameThatBeginsLikeLoopbackIsServedWithTlsAlone) {
+  const ScratchFolder scratch;
+  ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
+  options.listen = "127.localhost:0";
+  try {
+    const EmbedServer server(options);
+    ADD_FAILURE() << "served without TLS at " << server.address();
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().operation, "embed.tls") << error.what();
+  }
+  try {
+    ask_server("127.localhost:7001", {}, "lag");
+    ADD_FAILURE() << "asked without TLS";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().operation, "embed.tls") << error.what();
+  }
+}
+
+// Accepts connections and says nothing.
+class SilentListener {
+ public:
+  SilentListener()
+      : listening_(listen_at(resolve("127.0.0.1", 0, std::chrono::steady_clock::now()).front())) {}
+  std::string address() const { return "127.0.0.1:" + std::to_string(listening_.port()); }
+  bool was_called() const {
+    pollfd waiting{.fd = listening_.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&waiting, 1, 0) == 1;
+  }
+
+ private:
+  Socket listening_;
+};
+
+TEST(EmbedServer, NoProxyHearsWhatIsAskedOfIt) {
+  const ScratchFolder scratch;
+  ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
+  options.listen = "127.0.0.1:0";
+  const EmbedServer server(options);
+  const SilentListener proxy;
+  for (const char* name : {"http_proxy", "https_proxy", "grpc_proxy"})
+    ::setenv(name, ("http://" + proxy.address()).c_str(), 1);
+  EXPECT_NO_THROW(ask_server(server.address(), {}, "metrics"));
+  EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");
+  for (const char* name : {"http_proxy", "https_proxy", "grpc_proxy"}) ::unsetenv(name);
+  EXPECT_FALSE(proxy.was_called());
+}
+
+// A server that is away, and one that accepts and says nothing.
+TEST(EmbedServer, ARunThatIsStoppedWaitsForNoServer) {
+  const SilentListener silent;
+  const std::string nobody = "127.0.0.1:" + std::to_string(free_loopback_port());
+  for (const std::string& address : {nobody, silent.address()}) {
+    std::atomic<bool> stop = false;
+    RemoteServersOptions remote;
+    remote.addresses = {address};
+    remote.features = options_for_test("", 0, 1, 1).features;
+    remote.deadline = std::chrono::hours(1);
+    remote.stop = &stop;
+    const auto servers = make_remote_servers(remote);
+    std::jthread stopping([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      stop = true;
+    });
+    try {
+      servers->await(1);
+      ADD_FAILURE() << "there is no server";
+    } catch (const SystemError& error) {
+      EXPECT_NE(std::string(error.what()).find("was stopped"), std::string::npos) << error.what();
+      EXPECT_EQ(error.text().where, address);
+    }
+  }
 }
 
 ServerOptions another_for_test(const std::string& folder, const std::string& listen) {
@@ -118,6 +239,40 @@ void make_certificates(const std::string& folder) {
   ASSERT_EQ(std::system(script.c_str()), 0);
 }
 
+TEST(EmbedServer, FilesOfTlsThatDoNotFitAreNamed) {
+  if (std::system("openssl version >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "there is no openssl here";
+  const ScratchFolder scratch;
+  make_certificates(scratch.path());
+  std::ofstream(scratch.path("words")) << "no PEM";
+  const TlsFiles good{.certificate = scratch.path("one.pem"),
+                      .key = scratch.path("one.key"),
+                      .authority = scratch.path("one-ca.pem")};
+  const auto named = [&](const TlsFiles& tls) {
+    ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
+    options.listen = "127.0.0.1:0";
+    options.tls = tls;
+    try {
+      const EmbedServer server(options);
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.text().operation, "embed.tls") << error.what();
+      EXPECT_FALSE(error.text().fix.empty()) << error.what();
+      return error.text().where;
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(named(good), "none");
+  for (std::string TlsFiles::* file :
+       {&TlsFiles::certificate, &TlsFiles::key, &TlsFiles::authority}) {
+    TlsFiles tls = good;
+    tls.*file = scratch.path("words");
+    EXPECT_EQ(named(tls), tls.*file);
+  }
+  TlsFiles tls = good;
+  tls.key = scratch.path("two.key");
+  EXPECT_EQ(named(tls), tls.key);
+}
+
 TEST(EmbedServer, BothSidesShowCertificates) {
   if (std::system("openssl version >/dev/null 2>&1") != 0)
     GTEST_SKIP() << "there is no openssl here";
@@ -139,13 +294,31 @@ TEST(EmbedServer, BothSidesShowCertificates) {
   remote.features = options.features, remote.seed = 3;
   remote.tls = files("one", "one");
   make_remote_servers(remote)->await(0);
-  remote.deadline = std::chrono::milliseconds(3000);  // of those that get no answer
-  remote.run = 2, remote.tls = files("one", "two");   // does not know the server's authority
-  EXPECT_THROW(make_remote_servers(remote)->await(0), UserError);
-  remote.run = 3, remote.tls = files("two", "one");  // shows a certificate of another authority
-  EXPECT_THROW(make_remote_servers(remote)->await(0), Error);
-  remote.run = 4, remote.tls = {};
-  EXPECT_THROW(make_remote_servers(remote)->await(0), Error);
+  remote.deadline = std::chrono::hours(1);  // what is refused is not waited for
+  const auto refused = [&](const TlsFiles& tls, const std::string& at) {
+    ++remote.run;
+    remote.tls = tls;
+    remote.addresses = {at};
+    for (const std::function<void()>& call : std::vector<std::function<void()>>{
+             [&] { make_remote_servers(remote)->await(0); }, [&] { ask_server(at, tls, "lag"); },
+             [&] { grpc_follow(at, tls, "{}"); }, [&] { grpc_health(at, tls); }})
+      try {
+        call();
+        ADD_FAILURE() << "not refused";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kUser) << error.what();
+        EXPECT_EQ(error.text().operation, "embed.tls") << error.what();
+        EXPECT_FALSE(error.text().fix.empty()) << error.what();
+      }
+  };
+  refused(files("one", "two"), address);  // does not know the server's authority
+  refused(files("two", "one"), address);  // shows a certificate of another authority
+  refused({}, address);
+  options.tls = {};
+  options.folder += "-plain";
+  const EmbedServer plain(options);
+  refused(files("one", "one"), plain.address());
+  remote.addresses = {address};
   remote.tls = {.certificate = "nowhere.pem", .key = "nowhere.key", .authority = "nowhere.pem"};
   EXPECT_THROW(make_remote_servers(remote), UserError);
 }

@@ -15,6 +15,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
+#include "strata/embed/row_servers.h"
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/shard/persistent_shard.h"
 #include "strata/embed/wire/grpc_client.h"
@@ -48,25 +49,47 @@ MakeShardState make_table(const ServerOptions& options) {
   return [features = options.features, table] { return make_row_table_state(features, table); };
 }
 
+std::string from_to(std::int64_t least, std::int64_t most) {
+  return std::to_string(least) + " to " + std::to_string(most);
+}
+
 void check(const ServerOptions& options) {
-  const auto refuse = [](const std::string& what, const std::string& expected,
-                         const std::string& got) {
-    throw UserError({.operation = "embed.server", .what = what, .expected = expected, .got = got});
+  const auto refuse = [](const std::string& where, const std::string& what,
+                         const std::string& expected, const std::string& got,
+                         const std::string& fix) {
+    throw UserError({.operation = "embed.server",
+                     .where = where,
+                     .what = what,
+                     .expected = expected,
+                     .got = got,
+                     .fix = fix});
   };
-  if (options.features.empty()) refuse("no feature has rows", "one at least", "none");
-  if (options.shards < 1 || options.shard < 0 || options.shard >= options.shards)
-    refuse("there is no such shard", "0 to " + std::to_string(options.shards - 1),
-           std::to_string(options.shard));
-  if (options.ranks < 1) refuse("nobody trains", "1 rank or more", std::to_string(options.ranks));
-  if (options.folder.empty()) refuse("rows have no folder", "a folder", "none");
+  if (options.features.empty())
+    refuse("--features", "no feature has rows", "one feature at least", "none",
+           "name a recipe, or a file with features");
+  if (options.shards < 1 || options.shards > kMostShards)
+    refuse("--shards", "there is no such number of servers", from_to(1, kMostShards),
+           std::to_string(options.shards), "set --shards to the number of servers");
+  if (options.shard < 0 || options.shard >= options.shards)
+    refuse("--shard", "there is no such shard", from_to(0, options.shards - 1),
+           std::to_string(options.shard), "count shards from 0");
+  if (options.ranks < 1 || options.ranks > kMostRanks)
+    refuse("--ranks", "there is no such number of ranks", from_to(1, kMostRanks),
+           std::to_string(options.ranks), "set --ranks to the replicas that train (mesh.dp)");
+  if (options.folder.empty())
+    refuse("--folder", "rows have no folder", "a folder", "none", "pass --folder FOLDER");
   if (options.kept_snapshots < 2)
-    refuse("the snapshot of the last checkpoint would go before the next one is written",
-           "2 kept snapshots or more", std::to_string(options.kept_snapshots));
+    refuse("--keep", "the snapshot of the last checkpoint would go before the next one is written",
+           "2 kept snapshots or more", std::to_string(options.kept_snapshots), "pass --keep 2");
+  if (options.memory_bytes < 0)
+    refuse("--memory", "rows have no such memory", "0 or more bytes",
+           std::to_string(options.memory_bytes), "pass --memory 2GiB, or leave it out: no limit");
   if (options.log_limit < 0)
-    refuse("the log has no such limit", "0 or more bytes", std::to_string(options.log_limit));
+    refuse("--log-limit", "the log has no such limit", "0 or more bytes",
+           std::to_string(options.log_limit), "pass --log-limit 4GiB, or 0: no limit");
   if (!options.follow.empty() && !options.from.empty())
-    refuse("a replica has its rows from the server that it follows", "no other folders",
-           options.from.front());
+    refuse("--from", "a replica has its rows from the server that it follows", "no other folders",
+           options.from.front(), "leave --from out");
 }
 
 using Clock = std::chrono::steady_clock;
@@ -89,7 +112,11 @@ std::uint64_t number_in(const std::string& word) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
   if (error == std::errc() && end == word.data() + word.size() && !word.empty()) return number;
-  throw UserError({.operation = "embed.ask", .what = "a number is missing", .got = quote(word)});
+  throw UserError({.operation = "embed.ask",
+                   .what = "a number is missing",
+                   .expected = "a whole number from 0 to 18446744073709551615",
+                   .got = quote(word),
+                   .fix = "write an id, a count or a version there, as in: row user 42"});
 }
 
 }  // namespace
@@ -240,7 +267,8 @@ struct EmbedServer::Parts {
                      .where = "feature " + quote(name),
                      .what = "the server has no such feature",
                      .expected = nearest.empty() ? names.front() : nearest,
-                     .got = quote(name)});
+                     .got = quote(name),
+                     .fix = "ask for " + (nearest.empty() ? names.front() : nearest)});
   }
 
   std::string ask(const std::string& question) {
@@ -284,7 +312,8 @@ struct EmbedServer::Parts {
                      .expected =
                          "metrics, digest [VERSION], row FEATURE ID, rows FEATURE ID..., hot "
                          "FEATURE COUNT, run or lag",
-                     .got = quote(question)});
+                     .got = quote(question),
+                     .fix = "ask for metrics"});
   }
 
   std::uint64_t id_here(int feature, const std::string& word) const {

@@ -4,11 +4,16 @@
 
 #include <grpcpp/generic/generic_stub.h>
 
+#include <atomic>
 #include <chrono>
+#include <stop_token>
+#include <thread>
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/base/user_text.h"
 #include "strata/embed/wire/grpc_stream.h"
+#include "strata/embed/wire/tls_probe.h"
 
 namespace strata {
 namespace {
@@ -17,19 +22,34 @@ using namespace rows_over_grpc;
 using ClientSession = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
 using ClientFollow = grpc::ClientReader<grpc::ByteBuffer>;
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const TlsFiles& tls) {
+constexpr std::chrono::milliseconds kLook{20};  // between two looks at a request to stop
+
+// A server and the way to it.
+struct Peer {
+  std::string name;  // for errors
+  ServerAddress address;
+  TlsFiles tls;
+  std::shared_ptr<grpc::Channel> channel;
+};
+
+Peer reach(const std::string& name, const TlsFiles& tls) {
   quieten();
-  require_tls_beyond_machine(address, tls);
+  Peer peer{.name = name,
+            .address = require_tls_beyond_machine(name, tls),
+            .tls = tls,
+            .channel = nullptr};
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kLargestMessage);
   arguments.SetMaxSendMessageSize(kLargestMessage);
+  // A proxy would see what travels without TLS, and reaches no loopback.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);  // a server that is slow
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
-  for (const auto& [name, bytes] : kSizes) arguments.SetInt(name, bytes);
+  for (const auto& [argument, bytes] : kSizes) arguments.SetInt(argument, bytes);
   // A channel of its own for each rank: connections are not shared behind our back.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
@@ -41,52 +61,109 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tl
     options.pem_cert_chain = texts.certificate;
     credentials = grpc::SslCredentials(options);
   }
-  return grpc::CreateCustomChannel(address, credentials, arguments);
+  peer.channel = grpc::CreateCustomChannel(peer.address.target(), credentials, arguments);
+  return peer;
 }
 
-// In gRPC's words there is no more than a text to tell a refused certificate by.
-[[noreturn]] void refuse_status(const std::string& address, const grpc::Status& status,
-                                const TlsFiles& tls) {
-  const std::string& text = status.error_message();
-  // Other words tell of handshakes that a slow server or none has left unanswered.
+[[noreturn]] void refuse_tls(const Peer& peer, const std::string& what, const std::string& expected,
+                             const std::string& got, const std::string& fix) {
+  throw UserError({.operation = "embed.tls",
+                   .where = peer.name,
+                   .what = what,
+                   .expected = expected,
+                   .got = got,
+                   .fix = fix});
+}
+
+// In gRPC's words there is no more than a text to tell a refused certificate by. Others tell of handshakes that a
+// slow server or none has left unanswered.
+void refuse_certificates(const Peer& peer, const std::string& text) {
   const bool handshake = text.find("Ssl handshake failed") != std::string::npos ||
                          text.find("CERTIFICATE") != std::string::npos ||
                          text.find("Peer name") != std::string::npos;
-  // A server with TLS closes a connection without; one without sends no certificate.
-  if (handshake || status.error_code() == grpc::StatusCode::UNAUTHENTICATED)
-    throw UserError({.operation = "embed.tls",
-                     .where = address,
-                     .what = "server and trainer don't accept each other's certificates",
-                     .expected = "certificates of the authority that the other side was given",
-                     .got = text,
-                     .fix = tls.on() ? "give both sides certificates of one authority"
-                                     : "give certificate, key and authority"});
+  if (handshake && text.find("wrong version number") != std::string::npos)
+    refuse_tls(peer, "the server has no TLS, and certificates were given", "a server with TLS",
+               text, "start the server with certificate, key and authority");
+  const TlsObjection objection =
+      handshake ? TlsObjection::kNothing : find_tls_objection(peer.address, peer.tls);
+  if (objection == TlsObjection::kServerHasTls)
+    refuse_tls(peer, "the server has TLS, and no certificate was given",
+               "certificate, key and authority", "none of them",
+               "name the three files in STRATA_TLS_CERTIFICATE, STRATA_TLS_KEY and "
+               "STRATA_TLS_AUTHORITY");
+  if (!handshake && objection == TlsObjection::kNothing) return;
+  refuse_tls(
+      peer, "server and trainer don't accept each other's certificates",
+      "certificates of the authority that the other side was given",
+      handshake ? text
+                : "the server closed the connection at the sight of " + quote(peer.tls.certificate),
+      "give both sides certificates of one authority");
+}
+
+[[noreturn]] void refuse_service(const Peer& peer, const std::string& got) {
+  throw UserError({.operation = "embed.connect",
+                   .where = peer.name,
+                   .what = "what answers there is no server of rows of this version",
+                   .expected = "strata embed-server, of the version of this program",
+                   .got = got,
+                   .fix = "name the address at which strata embed-server listens"});
+}
+
+bool came_from_the_server(grpc::StatusCode code) {
+  return code != grpc::StatusCode::UNAVAILABLE && code != grpc::StatusCode::CANCELLED &&
+         code != grpc::StatusCode::DEADLINE_EXCEEDED;
+}
+
+// What has not greeted is no server of rows, or none has been reached.
+[[noreturn]] void refuse_stranger(const Peer& peer, const grpc::Status& status) {
+  const std::string& text = status.error_message();
+  if (came_from_the_server(status.error_code()))
+    refuse_service(peer, status.ok() ? "an answer without its greeting"
+                                     : "a service of gRPC that refuses the call" +
+                                           (text.empty() ? "" : ": " + excerpt(text)));
+  if (text.find("Failed parsing HTTP/2") != std::string::npos ||
+      text.find("http1.x server") != std::string::npos)
+    refuse_service(peer, "an answer that is not of gRPC");
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) refuse_certificates(peer, text);
   throw SystemError({.operation = "embed.connect",
-                     .where = address,
+                     .where = peer.name,
                      .what = "the server of rows cannot be reached: " + text,
+                     .expected = "a server that answers",
+                     .got = "none",
                      .fix = "start strata embed-server there"});
+}
+
+// Metadata of an answer, if any has come.
+template <typename Metadata>
+bool has_greeted(const Peer& peer, const Metadata& metadata) {
+  const auto greeting = metadata.find(kGreeting);
+  if (greeting == metadata.end()) return false;
+  if (greeting->second != kGreetingVersion)
+    refuse_service(peer, "a server of rows of another version");
+  return true;
 }
 
 // A client's stream and all that it needs.
 template <typename Stream>
 class ClientStream : public FrameStream {
  public:
-  ClientStream(const std::string& address, const TlsFiles& tls,
-               std::shared_ptr<grpc::Channel> channel, const auto& open)
-      : channel_(std::move(channel)) {
-    stream_ = open(*channel_, context_);
+  ClientStream(const Peer& peer, std::shared_ptr<grpc::ClientContext> context, const auto& open)
+      : channel_(peer.channel), context_(std::move(context)), stream_(open(*channel_, *context_)) {
     stream_->WaitForInitialMetadata();
-    if (!context_.GetServerInitialMetadata().contains(kGreeting)) {
-      context_.TryCancel();
-      refuse_status(address, stream_->Finish(), tls);
+    try {
+      if (!has_greeted(peer, context_->GetServerInitialMetadata())) {
+        // A call that could still be cancelled has been answered.
+        const grpc::Status status = end();
+        const bool answers = status.error_code() == grpc::StatusCode::CANCELLED;
+        refuse_stranger(peer, answers ? grpc::Status::OK : status);
+      }
+    } catch (...) {
+      end();
+      throw;
     }
-    frames_ = std::make_unique<GrpcStream<Stream, grpc::ClientContext>>(*stream_, context_);
+    frames_ = std::make_unique<GrpcStream<Stream, grpc::ClientContext>>(*stream_, *context_);
   }
-  ~ClientStream() override {
-    if (!frames_) return;
-    context_.TryCancel();
-    stream_->Finish();
-  }
+  ~ClientStream() override { end(); }
   ClientStream(const ClientStream&) = delete;
   ClientStream& operator=(const ClientStream&) = delete;
 
@@ -97,37 +174,87 @@ class ClientStream : public FrameStream {
   bool alive() override { return frames_->alive(); }
 
  private:
+  grpc::Status end() {
+    if (ended_) return grpc::Status::OK;
+    ended_ = true;
+    context_->TryCancel();
+    return stream_->Finish();
+  }
+
   std::shared_ptr<grpc::Channel> channel_;
-  grpc::ClientContext context_;
+  std::shared_ptr<grpc::ClientContext> context_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<GrpcStream<Stream, grpc::ClientContext>> frames_;
+  bool ended_ = false;
 };
 
-void throw_status(const std::string& address, const grpc::Status& status, const TlsFiles& tls) {
-  if (!status.error_details().empty()) throw_error(decode_error(status.error_details()));
-  refuse_status(address, status, tls);
-}
+// The call begins with the first frame, which travels in its metadata.
+class SessionStream : public FrameStream {
+ public:
+  explicit SessionStream(std::shared_ptr<const Peer> peer) : peer_(std::move(peer)) {}
 
-}  // namespace
+  bool send(const WireFrame& frame) override {
+    if (stream_) return stream_->send(frame);
+    open(frame);
+    return true;
+  }
+  bool send_pieces(const FramePieces& pieces) override {
+    return stream_ ? stream_->send_pieces(pieces) : send(pieces.joined());
+  }
+  bool receive(WireFrame& frame) override { return stream_ && stream_->receive(frame); }
+  void cancel() override {
+    cancelled_ = true;
+    context_->TryCancel();
+  }
+  bool alive() override { return !cancelled_; }
 
-ConnectStream grpc_sessions(const std::string& address, const TlsFiles& tls) {
-  const std::shared_ptr<grpc::Channel> channel = make_channel(address, tls);
-  return [=]() -> std::unique_ptr<FrameStream> {
-    return std::make_unique<ClientStream<ClientSession>>(
-        address, tls, channel, [](grpc::Channel& to, grpc::ClientContext& context) {
+ private:
+  void open(const WireFrame& first) {
+    if (first.size() > kLargestFirstFrame)
+      throw UserError({.operation = "embed.connect",
+                       .where = peer_->name,
+                       .what = "too many runs of this trainer ended before their first checkpoint",
+                       .expected = std::to_string(kLargestFirstFrame) + " bytes that name them",
+                       .got = std::to_string(first.size()),
+                       .fix = "remove runs-without-checkpoint.json from train.checkpoint_folder, "
+                              "and give the servers empty folders"});
+    context_->AddMetadata(kFirstFrame, {reinterpret_cast<const char*>(first.data()), first.size()});
+    stream_ = std::make_unique<ClientStream<ClientSession>>(
+        *peer_, context_, [](grpc::Channel& to, grpc::ClientContext& context) {
           const grpc::internal::RpcMethod method(kSession,
                                                  grpc::internal::RpcMethod::BIDI_STREAMING);
           return std::unique_ptr<ClientSession>(
               grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
                   &to, method, &context));
         });
-  };
+  }
+
+  std::shared_ptr<const Peer> peer_;
+  std::shared_ptr<grpc::ClientContext> context_ = std::make_shared<grpc::ClientContext>();
+  std::unique_ptr<ClientStream<ClientSession>> stream_;
+  std::atomic<bool> cancelled_ = false;
+};
+
+// Of a call that came to its end.
+void require_answer(const Peer& peer, const grpc::Status& status,
+                    const grpc::ClientContext& context) {
+  if (!has_greeted(peer, context.GetServerInitialMetadata())) refuse_stranger(peer, status);
+  if (status.ok()) return;
+  if (!status.error_details().empty()) throw_error(decode_error(status.error_details()));
+  refuse_stranger(peer, {grpc::StatusCode::UNAVAILABLE, status.error_message()});
+}
+
+}  // namespace
+
+ConnectStream grpc_sessions(const std::string& address, const TlsFiles& tls) {
+  const auto peer = std::make_shared<const Peer>(reach(address, tls));
+  return [peer] { return std::make_unique<SessionStream>(peer); };
 }
 
 std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const TlsFiles& tls,
                                          const std::string& question) {
   return std::make_unique<ClientStream<ClientFollow>>(
-      address, tls, make_channel(address, tls),
+      reach(address, tls), std::make_shared<grpc::ClientContext>(),
       [&](grpc::Channel& to, grpc::ClientContext& context) {
         proto::Text text;
         text.set_text(question);
@@ -140,22 +267,29 @@ std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const TlsFi
 }
 
 std::string grpc_ask(const std::string& address, const TlsFiles& tls, const std::string& question,
-                     double seconds) {
-  const auto stub = proto::Rows::NewStub(make_channel(address, tls));
+                     double seconds, const std::atomic<bool>* stop) {
+  const Peer peer = reach(address, tls);
+  const auto stub = proto::Rows::NewStub(peer.channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
                        std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds)));
+  std::jthread watching;
+  if (stop)
+    watching = std::jthread([&context, stop](const std::stop_token& ended) {
+      while (!ended.stop_requested() && !*stop) std::this_thread::sleep_for(kLook);
+      if (*stop) context.TryCancel();
+    });
   proto::Text text, answer;
   text.set_text(question);
   const grpc::Status status = stub->Ask(&context, text, &answer);
-  if (!status.ok()) throw_status(address, status, tls);
+  require_answer(peer, status, context);
   return answer.text();
 }
 
 std::string grpc_health(const std::string& address, const TlsFiles& tls) {
-  const std::shared_ptr<grpc::Channel> channel = make_channel(address, tls);
+  const Peer peer = reach(address, tls);
   // grpc.health.v1.Health/Check with an empty request; field 1 of its answer is the status.
-  grpc::GenericStub stub(channel);
+  grpc::GenericStub stub(peer.channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
   grpc::CompletionQueue queue;
@@ -169,7 +303,7 @@ std::string grpc_health(const std::string& address, const TlsFiles& tls) {
   void* tag = nullptr;
   bool ok = false;
   queue.Next(&tag, &ok);
-  if (!status.ok()) throw_status(address, status, tls);
+  if (!status.ok()) refuse_stranger(peer, status);
   grpc::Slice slice;
   if (!answer.DumpToSingleSlice(&slice).ok() || slice.size() < 2) return "UNKNOWN";
   return slice.begin()[1] == 1 ? "SERVING" : "NOT_SERVING";

@@ -5,6 +5,7 @@
 ///          accepted. SystemError: nobody answers.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -16,8 +17,9 @@ namespace strata {
 /// Ways to a server: each call opens a session.
 ConnectStream grpc_sessions(const std::string& address, const TlsFiles& tls);
 
+/// A SystemError, too, soon after `stop` has become true.
 std::string grpc_ask(const std::string& address, const TlsFiles& tls, const std::string& question,
-                     double seconds = 10);
+                     double seconds = 10, const std::atomic<bool>* stop = nullptr);
 
 std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const TlsFiles& tls,
                                          const std::string& question);

@@ -1,5 +1,6 @@
-// The synchronous interface: a stream has a thread of the server while it lasts, of which there are as
-// many as ranks.
+// The synchronous interface: a stream has a thread of the server while it lasts. A session begins with its first
+// frame, so that silent ones have none; of the others there are as many as ranks. Questions and replicas have
+// their limits.
 //
 // A server greets with initial metadata, so that connecting either finds it there or says why not: a
 // certificate that is not accepted must not look like a server that is away.
@@ -9,6 +10,9 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <chrono>
+#include <optional>
+#include <semaphore>
+#include <string>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -21,6 +25,52 @@ namespace {
 using namespace rows_over_grpc;
 using ServerSession = grpc::ServerReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
 using ServerFollow = grpc::ServerWriter<grpc::ByteBuffer>;
+
+constexpr int kMostQuestions = 64, kMostFollowers = 64;  // at once
+constexpr int kHandshakeMilliseconds = 10'000;
+constexpr int kIdleMilliseconds = 60'000;  // of a connection without a call
+
+// Some of a number of places, as long as it lives.
+class Place {
+ public:
+  Place(std::counting_semaphore<>& places, const std::string& what, int most) : places_(places) {
+    if (places_.try_acquire()) return;
+    throw SystemError({.operation = "embed.serve",
+                       .what = "the server has too many " + what + " at once",
+                       .expected = "at most " + std::to_string(most),
+                       .got = "one more",
+                       .fix = "try again later"});
+  }
+  ~Place() { places_.release(); }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+ private:
+  std::counting_semaphore<>& places_;
+};
+
+// A session's stream, whose first frame has come with the call.
+class SessionFrames : public GrpcStream<ServerSession, grpc::ServerContext> {
+ public:
+  SessionFrames(ServerSession& stream, grpc::ServerContext& context, grpc::string_ref first)
+      : GrpcStream(stream, context) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(first.data());
+    first_.emplace(bytes, bytes + first.size());
+  }
+  bool receive(WireFrame& frame) override {
+    if (!first_) return GrpcStream::receive(frame);
+    frame = std::move(*first_);
+    first_.reset();
+    return true;
+  }
+
+ private:
+  std::optional<WireFrame> first_;
+};
+
+void greet(grpc::ServerContext& context) {
+  context.AddInitialMetadata(kGreeting, kGreetingVersion);
+}
 
 // What a handler throws, as the status of its call.
 template <typename Call>
@@ -52,9 +102,13 @@ class RowsService : public grpc::Service {
     AddMethod(new RpcServiceMethod(
         kAsk, RpcMethod::NORMAL_RPC,
         new grpc::internal::RpcMethodHandler<RowsService, proto::Text, proto::Text>(
-            [](RowsService* self, grpc::ServerContext*, const proto::Text* question,
+            [](RowsService* self, grpc::ServerContext* context, const proto::Text* question,
                proto::Text* answer) {
-              return status_of([&] { answer->set_text(self->handlers_.ask(question->text())); });
+              greet(*context);
+              return status_of([&] {
+                const Place place(self->questions_, "questions", kMostQuestions);
+                answer->set_text(self->handlers_.ask(question->text()));
+              });
             },
             this)));
     AddMethod(new RpcServiceMethod(
@@ -67,37 +121,73 @@ class RowsService : public grpc::Service {
 
  private:
   grpc::Status session(grpc::ServerContext& context, ServerSession& stream) {
-    context.AddInitialMetadata(kGreeting, "1");
+    greet(context);
     stream.SendInitialMetadata();
-    GrpcStream<ServerSession, grpc::ServerContext> frames(stream, context);
+    const auto& metadata = context.client_metadata();
+    const auto first = metadata.find(kFirstFrame);
+    if (first == metadata.end()) return refuse_silence(context, stream);
+    SessionFrames frames(stream, context, first->second);
     return status_of([&] { handlers_.session(frames); });
+  }
+  // A trainer of an earlier version reads this as a frame.
+  grpc::Status refuse_silence(grpc::ServerContext& context, ServerSession& stream) {
+    GrpcStream<ServerSession, grpc::ServerContext> frames(stream, context);
+    frames.send(
+        MessageBody::refused(UserError({.operation = "embed.hello",
+                                        .what = "the session has no first frame",
+                                        .expected = "a trainer of this version of the program",
+                                        .got = "a call without strata-first-frame-bin",
+                                        .fix = "start servers and trainers with the same program"}))
+            .frame(0));
+    return grpc::Status::OK;
   }
   grpc::Status follow(grpc::ServerContext& context, const std::string& question,
                       ServerFollow& stream) {
-    context.AddInitialMetadata(kGreeting, "1");
+    greet(context);
     stream.SendInitialMetadata();
     GrpcStream<ServerFollow, grpc::ServerContext> frames(stream, context);
-    return status_of([&] { handlers_.follow(question, frames); });
+    return status_of([&] {
+      const Place place(followers_, "replicas", kMostFollowers);
+      handlers_.follow(question, frames);
+    });
   }
 
   GrpcHandlers handlers_;
+  std::counting_semaphore<> questions_{kMostQuestions}, followers_{kMostFollowers};
 };
 
 [[noreturn]] void refuse_address(const std::string& listen) {
   throw UserError({.operation = "embed.listen",
                    .where = listen,
                    .what = "the server cannot listen there",
-                   .expected = "HOST:PORT with a free port, or unix:PATH in a folder that is there",
+                   .expected = "HOST:PORT of this machine with a free port, or unix:PATH in a "
+                               "folder that is there",
+                   .got = "an address that another process has, or that is not here",
                    .fix = "end who has it, or choose another address"});
 }
 
 // Null for TCP.
-std::unique_ptr<SocketName> reserve_socket(const std::string& listen) {
-  if (!listen.starts_with("unix:")) return nullptr;
-  const std::string path = listen.substr(listen.starts_with("unix://") ? 7 : 5);
-  std::unique_ptr<SocketName> name = SocketName::reserve(path);
+std::unique_ptr<SocketName> reserve_socket(const std::string& listen,
+                                           const ServerAddress& address) {
+  if (!address.is_socket()) return nullptr;
+  std::unique_ptr<SocketName> name = SocketName::reserve(address.path);
   if (!name) refuse_address(listen);
   return name;
+}
+
+// A stranger who sends little must not make the server keep much, nor forever.
+void set_bounds(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kLargestMessage);
+  builder.SetMaxSendMessageSize(kLargestMessage);
+  for (const auto& [name, bytes] : kSizes) builder.AddChannelArgument(name, bytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kLargestMetadata);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMilliseconds);
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
 }
 
 }  // namespace
@@ -117,7 +207,7 @@ GrpcServer::GrpcServer(const std::string& listen, const TlsFiles& tls, GrpcHandl
                        .socket = nullptr,
                        .server = nullptr}) {
   quieten();
-  require_tls_beyond_machine(listen, tls);
+  const ServerAddress address = require_tls_beyond_machine(listen, tls, FreePort::kYes);
   grpc::EnableDefaultHealthCheckService(true);
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   if (tls.on()) {
@@ -128,18 +218,14 @@ GrpcServer::GrpcServer(const std::string& listen, const TlsFiles& tls, GrpcHandl
     options.pem_key_cert_pairs.push_back({texts.key, texts.certificate});
     credentials = grpc::SslServerCredentials(options);
   }
-  parts_->socket = reserve_socket(listen);
+  parts_->socket = reserve_socket(listen, address);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(parts_->socket ? "unix:" + parts_->socket->listen_path() : listen,
-                           credentials, &parts_->port);
+  builder.AddListeningPort(
+      parts_->socket ? "unix:" + parts_->socket->listen_path() : address.target(), credentials,
+      &parts_->port);
   builder.RegisterService(&parts_->service);
-  builder.SetMaxReceiveMessageSize(kLargestMessage);
-  builder.SetMaxSendMessageSize(kLargestMessage);
-  for (const auto& [name, bytes] : kSizes) builder.AddChannelArgument(name, bytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  set_bounds(builder);
   parts_->server = builder.BuildAndStart();
   const bool listens =
       parts_->server && (parts_->socket ? parts_->socket->take() : parts_->port != 0);

@@ -26,9 +26,20 @@ RemoteChannel::~RemoteChannel() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
+    if (stream_ && !welcomed_) stream_->cancel();
   }
   changed_.notify_all();
   working_.join();
+}
+
+void RemoteChannel::stop_waiting() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (welcomed_ || failure_) return;
+  }
+  fail(to_exception(wait_.stopped()));
+  const std::lock_guard lock(mutex_);
+  if (stream_) stream_->cancel();
 }
 
 void RemoteChannel::ask(MessageKind kind, Request request, std::int64_t oldest, Answer answer) {
@@ -117,6 +128,24 @@ void RemoteChannel::fail(const std::exception_ptr& error) {
     if (entry.answer) entry.answer({}, error);
 }
 
+// The stream, as long as it is one that may be cancelled.
+class RemoteChannel::Current {
+ public:
+  Current(RemoteChannel& channel, FrameStream* stream) : channel_(channel) { set(stream); }
+  ~Current() { set(nullptr); }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  void set(FrameStream* stream) {
+    const std::lock_guard lock(channel_.mutex_);
+    channel_.stream_ = stream;
+    channel_.welcomed_ = false;
+    if (stream && (channel_.stopped_ || channel_.failure_)) stream->cancel();
+  }
+  RemoteChannel& channel_;
+};
+
 void RemoteChannel::work() {
   std::chrono::milliseconds pause = kFirstPause;
   std::string reason = "no answer";
@@ -127,6 +156,7 @@ void RemoteChannel::work() {
     }
     try {
       const std::unique_ptr<FrameStream> stream = connect_();
+      const Current current(*this, stream.get());
       if (converse(*stream)) {
         wait_.restart();
         pause = kFirstPause;
@@ -166,11 +196,13 @@ bool RemoteChannel::converse(FrameStream& stream) {
   next_send_ = entries_.empty() ? next_order_ : entries_.begin()->first;
   sent_ = 1;
   sent_at_mark_ = 0;
+  lock.unlock();
+  if (!stream.send(hello)) return false;
+  lock.lock();
   heard_ = marked_ = Clock::now();
   ++counts_.connections;
   counts_.sent_bytes += static_cast<std::int64_t>(hello.size());
   lock.unlock();
-  if (!stream.send(hello)) return false;
   std::thread receiving([&] { receive_all(stream); });
   lock.lock();
   send_all(stream, lock);
@@ -271,8 +303,11 @@ void RemoteChannel::take(const WireMessage& message) {
     case MessageKind::kRefused:
       return fail(message.error());
     default:
-      throw SystemError(
-          {.operation = "embed.decode", .what = "a server sends what only ranks send"});
+      throw SystemError({.operation = "embed.decode",
+                         .what = "a server sends what only ranks send",
+                         .expected = "an answer",
+                         .got = "kind " + std::to_string(static_cast<int>(message.kind())),
+                         .fix = "start servers and trainers with the same program"});
   }
 }
 

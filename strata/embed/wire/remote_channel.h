@@ -52,6 +52,9 @@ class RemoteChannel : public ShardChannel {
   void save(std::int64_t version, Done done) override;
   ChannelCounts counts() const;
 
+  /// The run is to stop: ends the channel with an error, unless it is connected.
+  void stop_waiting();
+
  private:
   using Clock = std::chrono::steady_clock;
   // Something that was sent, or will be, and is not settled.
@@ -64,6 +67,7 @@ class RemoteChannel : public ShardChannel {
     Answer answer;
   };
   using Lock = std::unique_lock<std::mutex>;
+  class Current;
 
   void ask(MessageKind kind, Request request, std::int64_t oldest, Answer answer);
   void work();
@@ -86,6 +90,7 @@ class RemoteChannel : public ShardChannel {
   std::int64_t part_bytes_ = 0;
   std::int64_t durable_;
   bool welcomed_ = false, broken_ = false, stopped_ = false;
+  FrameStream* stream_ = nullptr;             // that it has, or is about to have
   std::int64_t sent_ = 0, sent_at_mark_ = 0;  // messages of this stream
   Clock::time_point heard_, marked_;
   ServerWait wait_;  // of the thread that connects

@@ -1,6 +1,7 @@
 #include "strata/embed/wire/remote_servers.h"
 
 #include <chrono>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -9,8 +10,42 @@
 #include "strata/embed/wire/remote_channel.h"
 
 namespace strata {
-
 namespace {
+
+constexpr std::chrono::milliseconds kLook{50};  // between two looks at the request to stop
+
+// Watches for the request to stop: a signal's handler can wake no thread.
+class StoppableServers : public RowServers {
+ public:
+  StoppableServers(std::unique_ptr<RowServers> servers, std::vector<RemoteChannel*> channels,
+                   const std::atomic<bool>& stop)
+      : servers_(std::move(servers)),
+        channels_(std::move(channels)),
+        stop_(stop),
+        watching_([this](const std::stop_token& ended) { watch(ended); }) {}
+
+  std::unique_ptr<PendingRows> read(std::vector<FeatureRead> features) override {
+    return servers_->read(std::move(features));
+  }
+  void update(std::int64_t version, std::vector<FeatureRows> gradients,
+              double rate_factor) override {
+    servers_->update(version, std::move(gradients), rate_factor);
+  }
+  void await(std::int64_t version) override { servers_->await(version); }
+  void save(std::int64_t version) override { servers_->save(version); }
+
+ private:
+  void watch(const std::stop_token& ended) {
+    for (; !ended.stop_requested(); std::this_thread::sleep_for(kLook))
+      if (stop_)
+        for (RemoteChannel* channel : channels_) channel->stop_waiting();
+  }
+
+  std::unique_ptr<RowServers> servers_;
+  std::vector<RemoteChannel*> channels_;  // of servers_
+  const std::atomic<bool>& stop_;
+  std::jthread watching_;  // ends before the channels do
+};
 
 constexpr double kAskSeconds = 30;  // longer than a server waits for a run that may be over
 constexpr std::chrono::milliseconds kPause{100};
@@ -32,9 +67,10 @@ ServerWaitOptions wait_options(const RemoteServersOptions& options, const std::s
 std::string ask_patiently(const RemoteServersOptions& options, const std::string& address,
                           const std::string& question) {
   for (ServerWait wait(wait_options(options, address));;) try {
-      return grpc_ask(address, options.tls, question, kAskSeconds);
+      return grpc_ask(address, options.tls, question, kAskSeconds, options.stop);
     } catch (const SystemError& error) {
       if (error.text().operation != "embed.connect") throw;
+      if (options.stop && *options.stop) throw wait.stopped();
       const std::string why = error.text().what;
       if (wait.is_over()) throw wait.error(why);
       wait.say(why);
@@ -55,6 +91,7 @@ std::vector<std::uint64_t> runs_to_follow(const RemoteServersOptions& options) {
 std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& options) {
   require_servers(options);
   std::vector<std::unique_ptr<ShardChannel>> channels;
+  std::vector<RemoteChannel*> stoppable;
   const auto shards = static_cast<std::int32_t>(options.addresses.size());
   for (std::int32_t shard = 0; shard < shards; ++shard) {
     const std::string& address = options.addresses[static_cast<std::size_t>(shard)];
@@ -71,10 +108,15 @@ std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& opti
     channel.hello.wire = options.wire;
     channel.hello.abandoned = options.abandoned;
     channel.credit_bytes = options.credit_bytes;
-    channels.push_back(
-        std::make_unique<RemoteChannel>(std::move(channel), grpc_sessions(address, options.tls)));
+    auto made =
+        std::make_unique<RemoteChannel>(std::move(channel), grpc_sessions(address, options.tls));
+    stoppable.push_back(made.get());
+    channels.push_back(std::move(made));
   }
-  return make_sharded_servers(options.features, std::move(channels));
+  auto servers = make_sharded_servers(options.features, std::move(channels));
+  if (!options.stop) return servers;
+  return std::make_unique<StoppableServers>(std::move(servers), std::move(stoppable),
+                                            *options.stop);
 }
 
 std::string ask_server(const std::string& address, const TlsFiles& tls,

@@ -4,6 +4,7 @@
 ///                                              .features = features, .rank = 0, .ranks = 2, .run = name});
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -36,6 +37,8 @@ struct RemoteServersOptions {
   std::chrono::milliseconds deadline{60'000};  ///< that a server may be away
   std::int64_t credit_bytes = std::int64_t{64} << 20;
   std::function<void(const std::string&)> notice = {};  ///< whom a rank waits for; from any thread
+  /// Becomes true: a server that is away is waited for no longer; null: never.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 /// By server, the number of the run that its rows are of, once that run is over. Waits for servers that are away, as

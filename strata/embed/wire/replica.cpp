@@ -19,7 +19,8 @@ SystemError out_of_order(const std::string& expected, const std::string& got) {
   return SystemError({.operation = "embed.decode",
                       .what = "the stream of updates is out of order",
                       .expected = expected,
-                      .got = got});
+                      .got = got,
+                      .fix = "start replica and primary with the same program"});
 }
 
 }  // namespace

@@ -31,6 +31,16 @@ void ServerWait::say(const std::string& why) {
                   ": " + why);
 }
 
+SystemError ServerWait::stopped() const {
+  return SystemError(
+      {.operation = "embed.connect",
+       .where = options_.address,
+       .what = "the run was stopped while it waited for the server of rows",
+       .expected = "an answer of the server, with which the step ends first",
+       .got = "a signal",
+       .fix = "start the server again, then go on from the last checkpoint with --resume"});
+}
+
 SystemError ServerWait::error(const std::string& why) const {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options_.deadline);
   return SystemError({.operation = "embed.connect",

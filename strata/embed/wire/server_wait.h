@@ -26,6 +26,7 @@ class ServerWait {
   void say(const std::string& why);  ///< may wait for a terminal
   bool is_over() const;
   SystemError error(const std::string& why) const;
+  SystemError stopped() const;  ///< the run is to stop, and the server is away
 
  private:
   using Clock = std::chrono::steady_clock;

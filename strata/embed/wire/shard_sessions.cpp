@@ -137,7 +137,8 @@ void ShardSessions::serve(FrameStream& stream) {
     const WireMessage first(*frame);
     if (first.kind() != MessageKind::kHello)
       refuse("a stream begins with another message", "a hello",
-             "kind " + std::to_string(static_cast<int>(first.kind())), "");
+             "kind " + std::to_string(static_cast<int>(first.kind())),
+             "start servers and trainers with the same program");
     const Hello hello = first.hello();
     check(hello);
     const Welcome welcome = join(hello, outbox, stream);
@@ -358,7 +359,8 @@ bool ShardSessions::handle(const WireMessage& message,
       return false;
     default:
       refuse("a rank sends what only servers send", "a request",
-             "kind " + std::to_string(static_cast<int>(message.kind())), "");
+             "kind " + std::to_string(static_cast<int>(message.kind())),
+             "start servers and trainers with the same program");
   }
 }
 

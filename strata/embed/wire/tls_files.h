@@ -1,10 +1,12 @@
-/// Names the files of mutual TLS, which whoever leaves the machine with rows needs, and says what the address of a
-/// server is.
+/// Reads the files of mutual TLS, which rows need where they leave the machine.
 ///
-/// Errors  UserError: a file that is missing or cannot be read; an address beyond the machine without TLS.
+/// Errors  UserError: a file that is missing, cannot be read, is none of PEM or fits none of the others; an
+///         address beyond the machine without TLS.
 #pragma once
 
 #include <string>
+
+#include "strata/embed/wire/server_address.h"
 
 namespace strata {
 
@@ -19,16 +21,14 @@ struct TlsFiles {
 /// so they are not the recipe's.
 TlsFiles tls_from_environment();
 
-/// Their contents.
+/// Their contents: certificates, and the key of the first.
 struct TlsTexts {
   std::string certificate, key, authority;
 };
 TlsTexts read_tls(const TlsFiles& tls);
 
-/// HOST:PORT or unix:PATH.
-bool is_server_address(const std::string& text);
-
-/// Loopback and unix sockets do without. Refuses what is no HOST:PORT or unix:PATH, too.
-void require_tls_beyond_machine(const std::string& address, const TlsFiles& tls);
+/// The address in `text`. Loopback and unix sockets do without TLS, others are refused without it.
+ServerAddress require_tls_beyond_machine(const std::string& text, const TlsFiles& tls,
+                                         FreePort free_port = FreePort::kNo);
 
 }  // namespace strata
