@@ -57,6 +57,16 @@ void require_commit(const std::string& folder) {
     kOpenUse.refuse(folder, "no committed step lies here", manifest_path(folder), "no such file");
 }
 
+// A run has written the folder itself: what is wrong with it now is no input of the user's.
+template <typename Action>
+void in_own_folder(const Action& action) {
+  try {
+    action();
+  } catch (const UserError& error) {
+    throw SystemError(error.text());
+  }
+}
+
 ChunkManifest read_manifest(const std::string& folder) {
   const std::string path = manifest_path(folder);
   return parse_chunk_manifest(read_file(path, kOpenUse, kMaxJsonBytes), path);
@@ -296,21 +306,21 @@ void ChunkFile::require_committed() const {
   file_->require_in_place();
   const FileUse use{.operation = "disk.check", .fix = kLeaveFolderAlone};
   const std::string path = manifest_path(folder_);
-  try {
+  in_own_folder([&] {
     const std::int64_t there = parse_chunk_manifest(read_file(path, use, kMaxJsonBytes), path).step;
     if (there != *step)
       use.refuse(path, "the manifest was replaced while the run used it",
                  "step " + std::to_string(*step), "step " + std::to_string(there));
-  } catch (const UserError& error) {  // the run has written a manifest that can be read
-    throw SystemError(error.text());
-  }
+  });
 }
 
 // After a failure nobody knows which manifest the disk holds.
 void ChunkFile::name_manifest(const std::function<void()>& before) {
   try {
     before();
-    rename_durably(manifest_path(folder_) + ".new", manifest_path(folder_), *options_.files);
+    in_own_folder([&] {
+      rename_durably(manifest_path(folder_) + ".new", manifest_path(folder_), *options_.files);
+    });
   } catch (...) {
     const std::lock_guard lock(mutex_);
     failed_ = std::current_exception();
@@ -363,9 +373,11 @@ ChunkManifest ChunkFile::next_manifest(std::int64_t step, const std::string& use
 
 void ChunkFile::write_manifest(const ChunkManifest& manifest) {
   const std::string text = write_chunk_manifest(manifest);
-  DurableFile file(manifest_path(folder_) + ".new", *options_.files);
-  file.write(text);
-  file.close();
+  in_own_folder([&] {
+    DurableFile file(manifest_path(folder_) + ".new", *options_.files);
+    file.write(text);
+    file.close();
+  });
   const std::lock_guard lock(mutex_);
   manifest_bytes_ += text.size();
 }

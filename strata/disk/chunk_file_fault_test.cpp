@@ -150,6 +150,9 @@ TEST_P(ChunkFileFaults, MissesAManifestThatWasTakenAway) {
   expect_missed();
   std::filesystem::remove(path);
   expect_missed();
+  std::filesystem::create_directory(path);
+  expect_missed();
+  EXPECT_EQ(error_of([&] { file->commit(3, ""); }).kind(), ErrorKind::kSystem);
 }
 
 // Nobody knows what is durable after a failed sync, so nothing may be written over either step.

@@ -130,6 +130,10 @@ TEST_F(TabularLoaderTest, KeepsWhatItLearntInACheckpoint) {
   const std::string own = open_tabular(options, 1).preprocessing->save_state();
   EXPECT_NE(own, state);
   EXPECT_EQ(open_tabular(options, 1, own).preprocessing->save_state(), own) << "not UTF-8";
+  options.train = write("c.csv", "age,click,price,us\xe9r\n3,yes,12.5,ann\n1,no,1,zoe\n");
+  options.categorical[0].name = "us\xe9r";
+  const std::string named = open_tabular(options, 1).preprocessing->save_state();
+  EXPECT_EQ(open_tabular(options, 1, named).preprocessing->save_state(), named) << "nor its name";
 }
 
 TEST_F(TabularLoaderTest, RefusesTheStateOfOtherFeatures) {

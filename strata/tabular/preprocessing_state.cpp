@@ -49,7 +49,7 @@ std::vector<double> edges_of(const JsonPart& part, std::int64_t buckets) {
 }
 
 void require_feature(const JsonPart& part, const std::string& name, const std::string& kind) {
-  if (part.required_member("name").text() != name)
+  if (text_of(part.required_member("name")) != name)
     part.member("name").refuse(quote(name) + ", as in the recipe", part.member("name").quoted());
   if (part.required_member("kind").text() != kind)
     part.member("kind").refuse(kind + ", as in the recipe", part.member("kind").quoted());
