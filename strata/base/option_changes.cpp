@@ -3,45 +3,67 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <utility>
+#include <string>
 
 #include "strata/base/yaml_text.h"
 
 namespace strata {
 namespace {
 
-using Fields = std::vector<std::pair<std::string, std::string>>;
+using Changes = std::vector<OptionChange>;
 
-void append_fields(const YAML::Node& section, const std::string& prefix, Fields& fields) {
-  for (const auto& entry : section) {
-    const std::string path = prefix + entry.first.Scalar();
-    if (entry.second.IsMap()) {
-      append_fields(entry.second, path + ".", fields);
-    } else {
-      fields.emplace_back(path, in_one_line(entry.second));
-    }
+void compare(const YAML::Node& before, const YAML::Node& now, const std::string& path,
+             Changes& changes);
+
+bool are_sections(const YAML::Node& list) {
+  return std::all_of(list.begin(), list.end(), [](const YAML::Node& each) { return each.IsMap(); });
+}
+
+bool names_same_fields(const YAML::Node& before, const YAML::Node& now) {
+  return before.size() == now.size() && std::all_of(now.begin(), now.end(), [&](const auto& entry) {
+           return before[entry.first.Scalar()].IsDefined();
+         });
+}
+
+// A section that a component keeps for itself has the fields that were given alone: where others are, all of it
+// has changed. In a section of the recipe, a field of one side is another version's.
+void compare_sections(const YAML::Node& before, const YAML::Node& now, const std::string& path,
+                      bool in_list, Changes& changes) {
+  if (in_list && !names_same_fields(before, now)) {
+    changes.push_back({path, in_one_line(before), in_one_line(now)});
+    return;
+  }
+  for (const auto& entry : now) {
+    const std::string name = entry.first.Scalar();
+    if (const YAML::Node same = before[name]; same.IsDefined())
+      compare(same, entry.second, path.empty() ? name : path + "." + name, changes);
   }
 }
 
-Fields fields_of(const std::string& recipe) {
-  Fields fields;
-  try {
-    const YAML::Node root = YAML::Load(recipe);
-    if (root.IsMap()) append_fields(root, "", fields);
-  } catch (const YAML::Exception&) {
-    fields.clear();
+void compare(const YAML::Node& before, const YAML::Node& now, const std::string& path,
+             Changes& changes) {
+  const bool in_list = path.find('[') != std::string::npos;
+  if (before.IsMap() && now.IsMap()) return compare_sections(before, now, path, in_list, changes);
+  if (before.IsMap() != now.IsMap() && !in_list) return;  // fields of one alone
+  if (before.IsSequence() && now.IsSequence() && before.size() == now.size() &&
+      are_sections(before) && are_sections(now)) {
+    for (std::size_t i = 0; i < now.size(); ++i)
+      compare(before[i], now[i], path + "[" + std::to_string(i) + "]", changes);
+    return;
   }
-  return fields;
+  const std::string old = in_one_line(before), fresh = in_one_line(now);
+  if (old != fresh) changes.push_back({path, old, fresh});
 }
 
 }  // namespace
 
 std::vector<OptionChange> changed_options(const std::string& before, const std::string& now) {
-  const Fields old = fields_of(before);
-  std::vector<OptionChange> changes;
-  for (const auto& [path, value] : fields_of(now)) {
-    const auto same = std::ranges::find(old, path, &Fields::value_type::first);
-    if (same != old.end() && same->second != value) changes.push_back({path, same->second, value});
+  Changes changes;
+  try {
+    const YAML::Node old = YAML::Load(before), fresh = YAML::Load(now);
+    if (old.IsMap() && fresh.IsMap()) compare(old, fresh, "", changes);
+  } catch (const YAML::Exception&) {
+    changes.clear();
   }
   return changes;
 }

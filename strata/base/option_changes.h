@@ -14,7 +14,9 @@ struct OptionChange {
 };
 
 /// Fields that both have, with other values, in the order of `now`. A field of one alone is another
-/// version's, with nothing to compare it with. A text that is no YAML has no fields.
+/// version's, with nothing to compare it with. Lists of as many sections are compared section by section
+/// ("data.numeric[1].name"); a section in there whose fields are others is one change. A text that is no YAML
+/// has no fields.
 std::vector<OptionChange> changed_options(const std::string& before, const std::string& now);
 
 }  // namespace strata

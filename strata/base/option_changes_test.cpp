@@ -19,6 +19,15 @@ TEST(OptionChanges, AreFieldsOfBothWithOtherValuesInTheOrderOfNow) {
                                        {"data.train", "a.txt", "b.txt"}}));
 }
 
+TEST(OptionChanges, OfListsOfAsManySectionsAreThoseOfTheirFields) {
+  const char* before = "l: [{n: a, w: 8, e: {}}, {n: b, w: 8, e: {o: {x: 1}}}]\nm: [1, 2]\n";
+  const char* now = "l: [{n: a, w: 9, e: {s: 2}}, {n: b, w: 8, e: {o: {x: 3}}}]\nm: [1, 3]\n";
+  EXPECT_EQ(changed_options(before, now), (std::vector<OptionChange>{{"l[0].w", "8", "9"},
+                                                                     {"l[0].e", "{}", "{s: 2}"},
+                                                                     {"l[1].e.o.x", "1", "3"},
+                                                                     {"m", "[1, 2]", "[1, 3]"}}));
+}
+
 TEST(OptionChanges, AreNoneOfTheSameRecipeInAnotherStyle) {
   EXPECT_TRUE(changed_options(kBefore,
                               "data:\n  train: a.txt\n  numeric:\n    - price\n    - name: age\n"

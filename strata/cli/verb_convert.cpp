@@ -10,6 +10,7 @@
 #include "strata/cli/verbs.h"
 #include "strata/tabular/loader.h"
 #include "strata/tabular/log_conversion.h"
+#include "strata/tabular/sample_check.h"
 
 namespace strata {
 namespace {
@@ -91,7 +92,11 @@ void run_convert(const ConvertArguments& arguments) {
                      .got = "none",
                      .fix = "leave out --validation, or set data.validation"});
   }
-  const auto from = open_samples(other_file ? options.validation : options.train, options);
+  // Of a recipe, what its run would refuse; of a log alone, columns are not known to be numbers or labels.
+  const std::string& path = other_file ? options.validation : options.train;
+  const auto from = arguments.from.ends_with(".yaml")
+                        ? open_checked_samples(path, complete(options))
+                        : open_samples(path, options);
   std::int64_t first = 0, count = from->samples();
   if (synthetic) {
     first = arguments.validation ? options.synthetic.samples : 0;

@@ -13,14 +13,13 @@
 #include "strata/base/errors.h"
 #include "strata/base/json_text.h"
 #include "strata/base/units.h"
-#include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/report_origin.h"
 #include "strata/cli/verbs.h"
 #include "strata/train/run_options.h"
+#include "strata/train/same_features.h"
 #include "strata/train/temporary_disk.h"
-#include "strata/train/trained_model.h"
 #include "strata/train/training_run.h"
 
 namespace strata {
@@ -52,7 +51,7 @@ Recipe evaluated_recipe(const EvaluateArguments& arguments) {
                      .got = recipe.recommender->embedding.servers.front(),
                      .fix = "go on with strata train RECIPE --resume " + arguments.checkpoint +
                             " --importance, which evaluates at its end"});
-  recipe.train.steps = position_at(arguments.checkpoint, checkpoint_model(recipe)).steps_done;
+  recipe.train.steps = position_of(recipe, arguments.checkpoint).steps_done;
   recipe.train.checkpoint_folder.clear();
   recipe.train.tensorboard.clear();
   return recipe;

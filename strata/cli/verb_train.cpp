@@ -304,9 +304,9 @@ void run_train(const TrainArguments& arguments) {
   ResumePoint begin;                    // of this process, if it is the one that looks
   std::unique_ptr<const RunData> data;  // the same
   const std::string steps = world.agree([&] {
+    begin = resume_point(recipe, arguments.resume);
     data = open_data(recipe, arguments.resume);
     require_findings(recipe, *data, request);
-    begin = resume_point(recipe, arguments.resume);
     require_no_later_checkpoint(recipe.train.checkpoint_folder, begin.steps_done);
     require_outputs(arguments, recipe);
     return std::to_string(data->steps());

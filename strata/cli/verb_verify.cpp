@@ -4,10 +4,9 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
-#include "strata/checkpoint/loader.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
-#include "strata/train/trained_model.h"
+#include "strata/train/same_features.h"
 #include "strata/train/verify.h"
 
 namespace strata {
@@ -30,7 +29,7 @@ void print(const Verification& result) {
 
 void run_verify(const RecipeArguments& arguments, const std::string& resume) {
   const Recipe recipe = arguments.load();
-  position_at(resume, checkpoint_model(recipe));  // refused before anything is measured
+  position_of(recipe, resume);  // refused before anything is measured
   const PlannedRun run = plan_run(recipe);
   std::cout << "replaying one step on " << run.ranks << " ranks (" << name_of(run.mesh.schedule)
             << ", recompute " << name_of(recipe.memory.recompute) << ") and on one\n";

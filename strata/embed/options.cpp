@@ -6,15 +6,23 @@ namespace strata {
 namespace {
 
 constexpr double kMostStale = 4096;
+// Rows and what changes them are 32-bit floats, or half as long: beyond these numbers steps are not finite.
+constexpr double kLargest = 1e6;
+constexpr double kLargestValue = 1e4;
+// A decay of 1 never forgets, and divides by zero in Adam's correction of its first steps.
+constexpr double kBelowOne = 0.999999;
+// Without it an element whose gradients are all 0 is divided by 0.
+constexpr double kSmallestEpsilon = 1e-30;
 constexpr double kMostSteps = 1e12;
 
 void describe(OptionSet& set, const std::string& prefix, RowInit& init) {
   set.add(prefix + ".kind", &init.kind,
           named({RowInit::Kind::kUniform, RowInit::Kind::kNormal, RowInit::Kind::kZeros}),
           {.help = "How the first values of a row are drawn, keyed by its id."});
-  set.add(
-      prefix + ".scale", &init.scale,
-      {.help = "Their largest magnitude (uniform) or standard deviation (normal).", .minimum = 0});
+  set.add(prefix + ".scale", &init.scale,
+          {.help = "Their largest magnitude (uniform) or standard deviation (normal).",
+           .minimum = 0,
+           .maximum = kLargestValue});
 }
 
 void describe(OptionSet& set, const std::string& prefix, RowOptimizerOptions& options) {
@@ -24,14 +32,19 @@ void describe(OptionSet& set, const std::string& prefix, RowOptimizerOptions& op
                  RowOptimizerKind::kAdamW, RowOptimizerKind::kFtrl}),
           {.help = "What a gradient does to a row; its states lie beside the row."});
   const auto number = [&](const char* name, double* target, const char* help) {
-    set.add(prefix + "." + name, target, {.help = help, .minimum = 0});
+    set.add(prefix + "." + name, target, {.help = help, .minimum = 0, .maximum = kLargest});
+  };
+  const auto share = [&](const char* name, double* target, const char* help) {
+    set.add(prefix + "." + name, target,
+            {.help = help, .unit = "ratio", .minimum = 0, .maximum = kBelowOne});
   };
   number("learning_rate", &options.learning_rate, "Step size of rows.");
-  number("epsilon", &options.epsilon, "Added to roots of squares.");
+  set.add(prefix + ".epsilon", &options.epsilon,
+          {.help = "Added to roots of squares.", .minimum = kSmallestEpsilon, .maximum = kLargest});
   number("initial_accumulator", &options.initial_accumulator, "First squares of Adagrad and FTRL.");
-  number("momentum", &options.momentum, "Share of the last step that the next one keeps.");
-  number("beta1", &options.beta1, "Decay of Adam's means.");
-  number("beta2", &options.beta2, "Decay of Adam's squares.");
+  share("momentum", &options.momentum, "Share of the last step that the next one keeps.");
+  share("beta1", &options.beta1, "Decay of Adam's means.");
+  share("beta2", &options.beta2, "Decay of Adam's squares.");
   number("weight_decay", &options.weight_decay,
          "L2 penalty; of adamw, decay apart from gradients.");
   number("l1", &options.l1, "FTRL's L1 penalty.");

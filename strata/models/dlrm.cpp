@@ -30,7 +30,7 @@ class PairwiseDots final : public Layer {
   LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
   bool recomputable() const override { return false; }
   double forward_flops(std::span<const TensorSpec> inputs) const override {
-    return 2.0 * static_cast<double>(inputs[0].shape[0] * pairs() * width_);
+    return 2.0 * static_cast<double>(inputs[0].shape[0]) * static_cast<double>(pairs() * width_);
   }
 
  private:

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/base/user_text.h"
 
 namespace strata {
 namespace {
@@ -26,7 +28,7 @@ std::string text_of(const std::vector<std::int64_t>& widths) {
   std::string text;
   for (const std::int64_t width : widths)
     text += (text.empty() ? "" : ", ") + std::to_string(width);
-  return "[" + text + "]";
+  return excerpt("[" + text + "]");
 }
 
 // Refuses a field that the kind has no use for.
@@ -89,6 +91,11 @@ void complete_dlrm(RecommenderOptions& options, const RecommenderInputs& inputs)
   if (inputs.numeric == 0 && inputs.rows() == width)
     refuse_recommender("interaction", "a single vector has no pair", "two features",
                        text_of(inputs.row_widths), "set model.interaction to cat");
+  const double vectors = static_cast<double>(inputs.rows() / width) + (inputs.numeric > 0 ? 1 : 0);
+  if (const double products = vectors * (vectors - 1) / 2; products > kMostHidden)
+    refuse_recommender("interaction", "more products of pairs than a layer reads",
+                       "at most " + format_count(kMostHidden), format_count(products),
+                       "set model.interaction to cat");
 }
 
 void complete_deep_wide(RecommenderOptions& options, const RecommenderInputs& inputs) {
@@ -165,10 +172,28 @@ void describe(OptionSet& set, const std::string& prefix, RecommenderOptions& opt
           {.help = "deep_wide: adds a linear map of all inputs to the score."});
 }
 
-RecommenderOptions completed(RecommenderOptions options, const RecommenderInputs& inputs) {
+namespace {
+
+void check_inputs(const RecommenderInputs& inputs) {
   if (inputs.row_widths.empty())
     refuse_recommender("kind", "a recommender without categorical features", "at least one", "none",
                        "give data.categorical");
+  if (std::ranges::any_of(inputs.row_widths, [](std::int64_t width) { return width < 1; }))
+    refuse_recommender("kind", "a feature whose rows have no elements", "widths of at least 1",
+                       text_of(inputs.row_widths),
+                       "give the feature a width, and `last` where its pool is sequence");
+  double all = static_cast<double>(inputs.numeric);
+  for (const std::int64_t width : inputs.row_widths) all += static_cast<double>(width);
+  if (all > kMostHidden)
+    refuse_recommender("kind", "a sample has more numbers and elements of rows than a layer reads",
+                       "at most " + format_count(kMostHidden), format_count(all),
+                       "lower data.categorical's `width`, or `last` where the pool is sequence");
+}
+
+}  // namespace
+
+RecommenderOptions completed(RecommenderOptions options, const RecommenderInputs& inputs) {
+  check_inputs(inputs);
   for (const auto& [field, widths] :
        {std::pair("bottom", &options.bottom), std::pair("top", &options.top)})
     if (std::ranges::any_of(*widths, [](std::int64_t width) { return width < 1; }))

@@ -21,11 +21,16 @@ const char* name_of(OptimizerKind kind) {
 void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& options) {
   // A decay rate of 1 would never forget, and divides by zero in AdamW's bias correction.
   constexpr double kBelowOne = 0.999999;
+  // An element whose gradients are all 0 is divided by this alone; states are 32-bit floats.
+  constexpr double kSmallestEpsilon = 1e-30;
+  constexpr double kLargest = 1e30;
   set.add(prefix + ".kind", &options.kind,
           named({OptimizerKind::kAdamW, OptimizerKind::kSgd, OptimizerKind::kAdagrad}),
           {.help = "How gradients change the weights."});
   set.add(prefix + ".learning_rate", &options.learning_rate,
-          {.help = "Peak learning rate, reached at the end of the warm-up.", .minimum = 0});
+          {.help = "Peak learning rate, reached at the end of the warm-up.",
+           .minimum = 0,
+           .maximum = kLargest});
   set.add(prefix + ".beta1", &options.beta1,
           {.help = "AdamW: fraction of the mean gradient that a step keeps.",
            .unit = "ratio",
@@ -38,11 +43,13 @@ void describe(OptionSet& set, const std::string& prefix, OptimizerOptions& optio
            .maximum = kBelowOne});
   set.add(prefix + ".epsilon", &options.epsilon,
           {.help = "AdamW: added to the root of the mean squared gradient; adagrad: of their sum.",
-           .minimum = 0});
+           .minimum = kSmallestEpsilon,
+           .maximum = kLargest});
   set.add(
       prefix + ".weight_decay", &options.weight_decay,
       {.help = "Pull of matrices towards zero: AdamW's own, for sgd and adagrad the L2 penalty.",
-       .minimum = 0});
+       .minimum = 0,
+       .maximum = kLargest});
   set.add(prefix + ".momentum", &options.momentum,
           {.help = "Sgd: fraction of the velocity that a step keeps; 0 keeps no velocity.",
            .unit = "ratio",

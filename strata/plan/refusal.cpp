@@ -104,9 +104,10 @@ Alternative with_half_micro_batch(Alternative from) {
   return from;
 }
 
-// Which folder is the user's to say.
+// Which folder is the user's to say. A net that reads rows does not live on a disk.
 Alternative with_disk(Alternative from) {
-  if (!trains(from.request) || !from.request.memory.disk.path.empty()) return from;
+  const bool reads_rows = from.request.dataflow.rows_layer >= 0;
+  if (!trains(from.request) || reads_rows || !from.request.memory.disk.path.empty()) return from;
   from.request.memory.disk.path = "FOLDER";
   from.request.memory.disk.bytes = {};
   from.set("memory.disk.path", "FOLDER (on a disk)");

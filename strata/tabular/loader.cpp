@@ -4,19 +4,18 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/tabular/sample_check.h"
 
 namespace strata {
 
 SampleReader::SampleReader(std::shared_ptr<const SampleFile> file,
                            std::shared_ptr<const Preprocessing> preprocessing)
     : file_(std::move(file)), preprocessing_(std::move(preprocessing)) {
-  const TabularOptions& options = preprocessing_->options();
-  label_ = file_->column(options.label);
-  if (!options.group.empty()) group_ = file_->column(options.group);
-  for (const NumericOptions& number : options.numeric)
-    numeric_.push_back(file_->column(number.name));
-  for (const CategoricalOptions& feature : options.categorical)
-    categorical_.push_back(file_->column(feature.source()));
+  SampleColumns columns(*file_, preprocessing_->options());
+  label_ = columns.label;
+  group_ = columns.group;
+  numeric_ = std::move(columns.numeric);
+  categorical_ = std::move(columns.categorical);
 }
 
 SampleBatch SampleReader::read(const std::vector<std::int64_t>& which) const {
@@ -118,14 +117,17 @@ TabularData open_tabular(const TabularOptions& given, std::uint64_t seed,
                          const std::string& state) {
   const TabularOptions options = complete(given);
   const bool synthetic = options.format == SampleFormat::kSynthetic;
-  const auto train = open_samples(options.train, options);
+  // What a checkpoint kept is checked before all lines are read.
+  std::shared_ptr<const Preprocessing> preprocessing;
+  if (!state.empty()) preprocessing = Preprocessing::load_state(options, state);
+  const auto train = open_checked_samples(options.train, options);
   std::int64_t count = train->samples(), begin = count, held_out = 0;
   auto validation = train;
   if (synthetic) {
     count = begin = options.synthetic.samples;
     held_out = options.synthetic.validation_samples;
   } else if (!options.validation.empty()) {
-    validation = open_samples(options.validation, options);
+    validation = open_checked_samples(options.validation, options);
     begin = 0;
     held_out = validation->samples();
   } else if (options.validation_fraction > 0 && count > 1) {
@@ -136,8 +138,7 @@ TabularData open_tabular(const TabularOptions& given, std::uint64_t seed,
   }
   const std::int64_t fitted =
       options.fit_samples > 0 ? std::min(options.fit_samples, count) : count;
-  const auto preprocessing = state.empty() ? Preprocessing::fit(options, *train, fitted)
-                                           : Preprocessing::load_state(options, state);
+  if (!preprocessing) preprocessing = Preprocessing::fit(options, *train, fitted);
   return {.preprocessing = preprocessing,
           .train = TabularLoader({train, preprocessing}, count, options.shuffle, options.last_batch,
                                  seed),

@@ -38,6 +38,7 @@ namespace {
 
 constexpr double kMostBuckets = 65536;
 constexpr double kMostSamples = 1e15;
+constexpr double kMostMadeUp = 1e12;  // times the most epochs they can still be counted
 
 }  // namespace
 
@@ -150,12 +151,12 @@ void describe(OptionSet& set, const std::string& prefix, SyntheticOptions& optio
           {.help = "format: synthetic: samples of an epoch.",
            .unit = "samples",
            .minimum = 1,
-           .maximum = kMostSamples});
+           .maximum = kMostMadeUp});
   set.add(prefix + ".validation_samples", &options.validation_samples,
           {.help = "Samples to validate on; they follow those of the epoch.",
            .unit = "samples",
            .minimum = 0,
-           .maximum = kMostSamples});
+           .maximum = kMostMadeUp});
   set.add(prefix + ".features", &options.features, "name", {.help = "Columns of ids."});
   set.add(prefix + ".numeric", &options.numeric,
           {.help = "Columns n1, n2 and so on, standard normal.", .minimum = 0, .maximum = 4096});
@@ -264,34 +265,32 @@ void check_categorical(const CategoricalOptions& feature, const std::string& pla
                 "set pool: sum");
 }
 
-}  // namespace
+// A column of several ids is read as one text without the separator that stands between them.
+void check_separator(const TabularOptions& options, const CategoricalOptions& feature,
+                     const std::string& place, const Checker& check) {
+  if (!feature.separator.empty()) return;
+  bool several = false;
+  for (const SyntheticFeature& made : options.synthetic.features)
+    several = several || (options.format == SampleFormat::kSynthetic &&
+                          made.name == feature.source() && made.most_ids > 1);
+  const bool libsvm = options.format == SampleFormat::kLibsvm ||
+                      (options.format == SampleFormat::kAuto && !options.train.empty() &&
+                       format_of(options.train, options.format) == SampleFormat::kLibsvm);
+  several = several || (libsvm && feature.source() == "features");
+  check.require(!several, place + ".separator", "the column has several ids, with blanks between",
+                "' '", "none", "set separator: ' '");
+}
 
-void check(const TabularOptions& options, const std::string& prefix,
-           const std::function<std::string(const std::string&)>& where) {
-  const Checker check(prefix, where);
+void check_synthetic(const TabularOptions& options, const Checker& check) {
   const bool synthetic = options.format == SampleFormat::kSynthetic;
-  check.require(synthetic || !options.train.empty(), "train", "no file to train on",
-                "the path of a file of samples", "nothing", "set " + prefix + ".train");
-  check.require(!synthetic || options.train.empty(), "train", "made-up samples have no file",
-                "nothing", quote(options.train), "remove it, or " + prefix + ".format");
-  check.require(!options.label.empty(), "label", "no label", "the name of a column", "nothing",
-                "set " + prefix + ".label");
+  for (const auto& [field, path] :
+       {std::pair("train", &options.train), std::pair("validation", &options.validation)})
+    check.require(!synthetic || path->empty(), field, "made-up samples have no file", "nothing",
+                  quote(*path), "remove it, or data.format");
   check.require(!synthetic || !options.synthetic.features.empty() || options.synthetic.numeric > 0,
                 "synthetic.features", "made-up samples have columns", "at least one", "none",
                 "name one, such as {name: user, cardinality: 1000}");
-  const TabularOptions completed = complete(options);
-  check.require(!completed.numeric.empty() || !completed.categorical.empty(), "categorical",
-                "nothing to learn from", "names of columns here or in " + prefix + ".numeric",
-                "nothing", "name the columns that a model reads");
   std::set<std::string> names;
-  for (std::size_t i = 0; i < options.numeric.size(); ++i)
-    check.require_name("numeric", i, options.numeric[i].name, names);
-  names.clear();  // a number may have rows, too
-  for (std::size_t i = 0; i < options.categorical.size(); ++i) {
-    check.require_name("categorical", i, options.categorical[i].name, names);
-    check_categorical(options.categorical[i], "categorical[" + std::to_string(i) + "]", check);
-  }
-  names.clear();
   for (std::size_t i = 0; i < options.synthetic.features.size(); ++i) {
     const SyntheticFeature& feature = options.synthetic.features[i];
     check.require_name("synthetic.features", i, feature.name, names);
@@ -299,6 +298,46 @@ void check(const TabularOptions& options, const std::string& prefix,
                   "synthetic.features[" + std::to_string(i) + "].least_ids", "more than most_ids",
                   "at most " + std::to_string(feature.most_ids), std::to_string(feature.least_ids),
                   "set most_ids, too");
+  }
+}
+
+// A model that reads the label has nothing to learn.
+void require_no_label(const TabularOptions& options, const std::string& column,
+                      const std::string& field, const Checker& check) {
+  check.require(column != options.label, field, "a feature is read from the label's column",
+                "another column", quote(column), "remove the feature, or correct data.label");
+}
+
+}  // namespace
+
+void check(const TabularOptions& options, const std::string& prefix,
+           const std::function<std::string(const std::string&)>& where) {
+  const Checker check(prefix, where);
+  check.require(options.format == SampleFormat::kSynthetic || !options.train.empty(), "train",
+                "no file to train on", "the path of a file of samples", "nothing",
+                "set " + prefix + ".train");
+  check.require(!options.label.empty(), "label", "no label", "the name of a column", "nothing",
+                "set " + prefix + ".label");
+  check_synthetic(options, check);
+  const TabularOptions completed = complete(options);
+  check.require(!completed.numeric.empty() || !completed.categorical.empty(), "categorical",
+                "nothing to learn from", "names of columns here or in " + prefix + ".numeric",
+                "nothing", "name the columns that a model reads");
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < options.numeric.size(); ++i) {
+    check.require_name("numeric", i, options.numeric[i].name, names);
+    require_no_label(options, options.numeric[i].name, "numeric[" + std::to_string(i) + "].name",
+                     check);
+  }
+  names.clear();  // a number may have rows, too
+  for (std::size_t i = 0; i < options.categorical.size(); ++i) {
+    const CategoricalOptions& feature = options.categorical[i];
+    const std::string place = "categorical[" + std::to_string(i) + "]";
+    check.require_name("categorical", i, feature.name, names);
+    check_categorical(feature, place, check);
+    check_separator(options, feature, place, check);
+    require_no_label(options, feature.source(),
+                     place + (feature.column.empty() ? ".name" : ".column"), check);
   }
 }
 

@@ -76,6 +76,18 @@ TEST_F(TabularOptionsTest, RefusesWhatContradictsItselfAtItsPlace) {
             "data.train: made-up samples have no file");
   EXPECT_EQ(refusal_of("format: synthetic").what,
             "data.synthetic.features: made-up samples have columns");
+  EXPECT_EQ(refusal_of(base + "numeric: [label]").what,
+            "data.numeric[0].name: a feature is read from the label's column");
+  EXPECT_EQ(refusal_of("train: a.csv, categorical: [{name: u, column: label}]").what,
+            "data.categorical[0].column: a feature is read from the label's column");
+  EXPECT_EQ(refusal_of("train: a.svm, categorical: [{name: features, pool: weighted}]").what,
+            "data.categorical[0].separator: the column has several ids, with blanks between");
+  EXPECT_EQ(refusal_of("format: synthetic, synthetic: {features: [{name: u, most_ids: 3}]}, "
+                       "categorical: [{name: v, column: u}]")
+                .what,
+            "data.categorical[0].separator: the column has several ids, with blanks between");
+  EXPECT_EQ(refusal_of("format: synthetic, validation: b.csv").what,
+            "data.validation: made-up samples have no file");
 }
 
 TEST_F(TabularOptionsTest, OneNumberMayAlsoHaveRows) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "strata/base/errors.h"
+#include "strata/tabular/sample_check.h"
 
 namespace strata {
 namespace {
@@ -117,31 +118,20 @@ std::optional<std::string> Preprocessing::vocabulary_text(std::size_t i, std::ui
 void Preprocessing::append_id(std::size_t i, const ColumnText& text, std::string_view part,
                               IdLists& lists) const {
   const CategoricalOptions& options = options_.categorical[i];
-  if (options.pool == Pooling::kWeighted) {
-    const std::size_t colon = part.rfind(':');
-    const bool weighted = colon != std::string_view::npos;
-    lists.weights.push_back(weighted ? static_cast<float>(text.number(part.substr(colon + 1)))
-                                     : 1.0F);
-    if (weighted) part = part.substr(0, colon);
-  }
-  if (const std::optional<std::uint64_t> id = id_of(i, part)) {
+  const WrittenId written = written_id(options, text, part);
+  if (options.pool == Pooling::kWeighted) lists.weights.push_back(written.weight);
+  if (const std::optional<std::uint64_t> id = id_of(i, written.id)) {
     lists.ids.push_back(*id);
     return;
   }
   // Says what is wrong with it, and where.
-  if (options.ids == IdSource::kNumber) text.id(part);
-  text.number(part);
+  if (options.ids == IdSource::kNumber) text.id(written.id);
+  text.number(written.id);
 }
 
 void Preprocessing::append_ids(std::size_t i, const ColumnText& text, IdLists& lists) const {
-  const CategoricalOptions& options = options_.categorical[i];
-  const bool none = options.ids == IdSource::kNumber && text.is_missing();
-  if (!none) {
-    const std::vector<std::string_view> parts = parts_of(text.text, options.separator);
-    const auto last = static_cast<std::size_t>(options.last);
-    const std::size_t first = last > 0 && parts.size() > last ? parts.size() - last : 0;
-    for (std::size_t k = first; k < parts.size(); ++k) append_id(i, text, parts[k], lists);
-  }
+  for (const std::string_view part : read_parts(options_.categorical[i], text))
+    append_id(i, text, part, lists);
   lists.offsets.push_back(static_cast<std::int64_t>(lists.ids.size()));
 }
 

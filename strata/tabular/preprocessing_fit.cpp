@@ -7,6 +7,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
 #include "strata/tabular/preprocessing.h"
+#include "strata/tabular/sample_check.h"
 
 namespace strata {
 namespace {
@@ -54,29 +55,26 @@ class Preprocessing::Fit {
       : result_(result),
         options_(result.options_),
         file_(file),
+        columns_(file, options_),
         count_(count),
         stride_((count + kMostQuantileSamples - 1) / kMostQuantileSamples),
         moments_(options_.numeric.size()),
         numeric_values_(options_.numeric.size()),
         categorical_values_(options_.categorical.size()),
-        counts_(options_.categorical.size()) {
-    for (const NumericOptions& number : options_.numeric)
-      numeric_columns_.push_back(file_.column(number.name));
-    for (const CategoricalOptions& feature : options_.categorical)
-      categorical_columns_.push_back(file_.column(feature.source()));
-  }
+        counts_(options_.categorical.size()) {}
 
   void run() {
     SampleText text;
     bool any_positive = false;
-    const int label = file_.column(options_.label);
     for (std::int64_t sample = 0; sample < count_; ++sample) {
       file_.read(sample, text);
-      any_positive = column(sample, label, text).label(options_.positive) > 0 || any_positive;
+      any_positive =
+          column(sample, columns_.label, text).label(options_.positive) > 0 || any_positive;
       add_numeric(sample, text);
       add_categorical(sample, text);
     }
-    if (!options_.positive.empty() && !any_positive) refuse_positive(text.fields[label]);
+    if (!options_.positive.empty() && !any_positive)
+      refuse_positive(text.fields[static_cast<std::size_t>(columns_.label)]);
     store();
   }
 
@@ -108,7 +106,7 @@ class Preprocessing::Fit {
   void add_numeric(std::int64_t sample, const SampleText& text) {
     for (std::size_t i = 0; i < options_.numeric.size(); ++i) {
       const NumericOptions& options = options_.numeric[i];
-      const ColumnText value = column(sample, numeric_columns_[i], text);
+      const ColumnText value = column(sample, columns_.numeric[i], text);
       if (value.is_missing()) continue;
       const double number = value.number_of_feature();
       if (options.transform == NumericTransform::kZScore) moments_[i].add(number);
@@ -122,7 +120,7 @@ class Preprocessing::Fit {
       const CategoricalOptions& options = options_.categorical[i];
       const bool vocabulary = options.ids == IdSource::kVocabulary;
       if (!vocabulary && options.ids != IdSource::kBuckets) continue;
-      const ColumnText value = column(sample, categorical_columns_[i], text);
+      const ColumnText value = column(sample, columns_.categorical[i], text);
       if (!vocabulary) {
         if (!value.is_missing() && sample % stride_ == 0)
           categorical_values_[i].push_back(value.number(value.text));
@@ -165,8 +163,8 @@ class Preprocessing::Fit {
   Preprocessing& result_;
   const TabularOptions& options_;
   const SampleFile& file_;
+  SampleColumns columns_;
   std::int64_t count_, stride_;
-  std::vector<int> numeric_columns_, categorical_columns_;
   std::vector<Moments> moments_;
   std::vector<std::vector<double>> numeric_values_, categorical_values_;
   std::vector<Counts> counts_;

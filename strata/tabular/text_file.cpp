@@ -1,11 +1,13 @@
 #include "strata/tabular/text_file.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
+#include "strata/tabular/sample_check.h"
 
 namespace strata {
 namespace {
@@ -43,16 +45,19 @@ FileUse use_of(const std::string& path) {
 
 class TextFile final : public SampleFile {
  public:
-  TextFile(const std::string& path, SampleFormat format, const TabularOptions& options)
+  TextFile(const std::string& path, SampleFormat format, const TabularOptions& options,
+           SampleValues values)
       : file_(RandomAccessFile::open(path, use_of(path))), format_{.kind = format} {
     if (format == SampleFormat::kLibsvm) want_indices(options);
     LineScanner lines(*file_, format_.quotes(), kTextUse);
     const bool delimited = format == SampleFormat::kCsv || format == SampleFormat::kTsv;
     if (format == SampleFormat::kCriteo) columns_ = criteo_columns();
+    if (format == SampleFormat::kCriteo) counted_by_ = "the format has";
     if (delimited) columns_ = options.columns;
+    if (!columns_.empty() && delimited) counted_by_ = "data.columns names";
     if (delimited && options.header) read_header(lines);
     check_names();
-    index(lines);
+    index(lines, options, values);
   }
 
   std::int64_t samples() const override { return static_cast<std::int64_t>(begins_.size()); }
@@ -122,9 +127,11 @@ class TextFile final : public SampleFile {
     }
   }
 
-  void index(LineScanner& lines) {
+  // A column that is not there is found before all lines are read.
+  void index(LineScanner& lines, const TabularOptions& options, SampleValues values) {
     std::vector<std::string_view> fields;
     LineProblem problem;
+    std::optional<SampleCheck> check;
     while (lines.next()) {
       if (!format_.split(lines.line(), fields, problem))
         refuse_line(place_of_line(lines.number()), problem);
@@ -133,6 +140,9 @@ class TextFile final : public SampleFile {
         refuse_count(place_of_line(lines.number()), fields.size());
       begins_.push_back(lines.offset());
       lengths_.push_back(static_cast<std::uint32_t>(lines.line().size()));
+      if (values == SampleValues::kUnchecked) continue;
+      if (!check) check.emplace(*this, options);
+      check->check(samples() - 1, fields);
     }
     if (begins_.empty())
       kTextUse.refuse(path(), "the file has no samples", "at least one line of them", "none");
@@ -146,9 +156,7 @@ class TextFile final : public SampleFile {
     throw UserError({.operation = "tabular.read",
                      .where = place,
                      .what = "the line has another number of columns",
-                     .expected = std::to_string(columns_.size()) + ", as the " +
-                                 (format_.kind == SampleFormat::kCriteo ? "format" : "first") +
-                                 " has",
+                     .expected = std::to_string(columns_.size()) + ", as " + counted_by_,
                      .got = std::to_string(got),
                      .fix = "correct or remove the line, or set data.format"});
   }
@@ -156,6 +164,7 @@ class TextFile final : public SampleFile {
   std::shared_ptr<const RandomAccessFile> file_;
   LineFormat format_;
   std::vector<std::string> columns_;
+  std::string counted_by_ = "the first has";
   std::vector<std::uint64_t> begins_;
   std::vector<std::uint32_t> lengths_;
 };
@@ -167,8 +176,9 @@ bool ends_with_any(const std::string& path, std::initializer_list<const char*> e
 }  // namespace
 
 std::shared_ptr<const SampleFile> open_text_samples(const std::string& path, SampleFormat format,
-                                                    const TabularOptions& options) {
-  return std::make_shared<const TextFile>(path, format, options);
+                                                    const TabularOptions& options,
+                                                    SampleValues values) {
+  return std::make_shared<const TextFile>(path, format, options, values);
 }
 
 SampleFormat format_of(const std::string& path, SampleFormat asked) {

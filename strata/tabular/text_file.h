@@ -65,7 +65,11 @@ class LineScanner {
   std::int64_t number_ = 0, next_number_ = 1;
 };
 
+/// Whether the pass that finds the lines checks the labels, numbers, ids and weights in them, too.
+enum class SampleValues : std::uint8_t { kUnchecked, kChecked };
+
 std::shared_ptr<const SampleFile> open_text_samples(const std::string& path, SampleFormat format,
-                                                    const TabularOptions& options);
+                                                    const TabularOptions& options,
+                                                    SampleValues values);
 
 }  // namespace strata

@@ -55,6 +55,8 @@ TEST_F(TextFileTest, NamesColumnsByHeaderOptionOrNumber) {
   EXPECT_EQ(renamed->samples(), 1);
   EXPECT_EQ(open("a.csv", text, {.header = false, .columns = {"x", "y"}})->samples(), 2);
   EXPECT_EQ(refusal_of("a.csv", "a,a\n1,2\n").what, "two columns have one name");
+  EXPECT_EQ(refusal_of("a.csv", "a,b\n1,2,3\n").expected, "2, as the first has");
+  EXPECT_EQ(refusal_of("a.csv", text, {.columns = {"x"}}).expected, "1, as data.columns names");
 }
 
 TEST_F(TextFileTest, ReadsTheFormatOfCriteo) {

@@ -241,7 +241,8 @@ TEST_F(EmbeddingTraining, GoesOnFromACheckpointWithItsRowsOnAnyShards) {
   for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(replicas[i], rest[i], 1e-5);
   // Statistics of numbers are the checkpoint's, whatever the samples are now.
   EXPECT_EQ(rest_of({"data.fit_samples=100"}), rest);
-  EXPECT_EQ(refusal({"train.seed=2"}, resume), "the rows belong to another recipe or shard");
+  EXPECT_EQ(refusal({"train.seed=2"}, resume),
+            "its rows and features were trained with another train.seed");
   EXPECT_EQ(refusal({"model.top=[8]"}, resume), "the checkpoint is of another model");
   std::filesystem::remove_all(folder_.path("saved/rows/shard-0"));
   EXPECT_EQ(refusal({}, resume), "the rows of this checkpoint are not there");

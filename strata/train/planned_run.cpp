@@ -15,6 +15,7 @@
 #include "strata/train/planned_mesh.h"
 #include "strata/train/rank_devices.h"
 #include "strata/train/recipe_machine.h"
+#include "strata/train/recommender_limits.h"
 #include "strata/train/rows_cost.h"
 
 namespace strata {
@@ -78,6 +79,7 @@ PlannedRun plan_run(const Recipe& given, bool probe, const World* world, const L
   share(request.costs_none), share(request.costs_cheap);
   // With estimated seconds first: what doesn't fit is refused before a probe allocates anything.
   run.plan = make_plan(request);
+  check_planned_recommender(recipe, run.plan.decisions(), processes);
   if (!probe) return run;
   // Ranks that wait for a core would have the wait measured or not, as the system happens to switch threads, and
   // ranks on one GPU each other's work: it is reckoned, and what training then measures is not the layers' own.
@@ -98,6 +100,7 @@ PlannedRun plan_run(const Recipe& given, bool probe, const World* world, const L
   request.updates_measured =
       recipe.rank_device().kind == DeviceKind::kCpu;  // else it was the device's
   run.plan = make_plan(request);
+  check_planned_recommender(recipe, run.plan.decisions(), processes);
   const bool shares = on_cores ? threads_per_core(host) > 1 : !request.costs_none.devices.empty();
   if (!shares) run.probe_cache = options.cache_file;
   run.probe_keys = probe_keys(run.model, costs, options);
@@ -109,6 +112,7 @@ PlannedRun plan_run(const Recipe& given, const MachineProfile& machine,
   const Recipe recipe = with_mesh(given, machine);
   PlannedRun run = unplanned_run(recipe);
   run.plan = make_plan(with_convention(plan_request(recipe, run.model, machine), convention));
+  check_planned_recommender(recipe, run.plan.decisions(), /*processes=*/1);
   return run;
 }
 

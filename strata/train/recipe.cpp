@@ -10,6 +10,7 @@
 #include "strata/device/determinism.h"
 #include "strata/plan/tier_choice.h"
 #include "strata/tokenizer/tokenizer.h"
+#include "strata/train/recommender_limits.h"
 #include "strata/train/trained_model.h"
 
 namespace strata {
@@ -41,9 +42,13 @@ struct Given {
   const OptionSet& options;
   const std::string& recipe;  // its name
 
-  // A field that nobody gave has no place of its own.
+  // A field that was not given has no place of its own; that of a feature stands where its name does.
   std::string where(const std::string& path) const {
-    return options.is_given(path) ? options.where(path) : recipe;
+    if (options.is_given(path)) return options.where(path);
+    const std::size_t end = path.find("].");
+    if (end == std::string::npos) return recipe;
+    const std::string name = path.substr(0, end + 2) + "name";
+    return name != path && options.is_given(name) ? options.where(name) : recipe;
   }
 };
 
@@ -84,6 +89,14 @@ void check(const Recipe& r, const Given& given) {
   require(r.train.micro_batch <= r.train.mini_batch, given, "train.micro_batch",
           "larger than the mini-batch", "at most " + text(r.train.mini_batch),
           text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
+  const auto where = [&](const std::string& field) {
+    return field == "mesh" ? given.recipe : given.where(field);
+  };
+  // Its layers are made of what its features are, so these come first.
+  if (r.recommender) {
+    check(*r.recommender, where);
+    check_recommender(r, where);
+  }
   const MeshLimits limits = mesh_limits(r);
   const std::int64_t layers = r.recommender ? limits.layers : r.model.layers;
   const std::int64_t micro_batches =
@@ -95,14 +108,7 @@ void check(const Recipe& r, const Given& given) {
   require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), given,
           "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
           "none", "set train.checkpoint_folder");
-  const auto where = [&](const std::string& field) {
-    return field == "mesh" ? given.recipe : given.where(field);
-  };
-  if (r.recommender) {
-    check(*r.recommender, where);
-  } else {
-    check_text(r, given);
-  }
+  if (!r.recommender) check_text(r, given);
   if (r.mesh.automatic) {  // its axes say how many ranks there are
     check_mesh({.pp = r.mesh.pp, .dp = r.mesh.dp, .tp = r.mesh.tp}, {}, where);
   } else {

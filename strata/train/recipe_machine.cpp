@@ -26,6 +26,7 @@ Recipe on_machine(Recipe recipe, const MachineProfile& machine) {
   };
   open(recipe.memory.device, machine.device.bytes);
   open(recipe.memory.host, machine.host.bytes);
+  if (recipe.recommender) return recipe;  // its net does not live on a disk
   open(recipe.memory.disk.bytes, machine.disk.bytes);
   if (recipe.memory.disk.path.empty() && machine.disk.bytes.count > 0)
     recipe.memory.disk.path = "the machine's disk";  // nothing is opened there

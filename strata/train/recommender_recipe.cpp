@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/base/json_text.h"
@@ -50,6 +51,19 @@ void check_servers(const EmbeddingOptions& embedding, const std::string& where) 
     }
 }
 
+// The net's own refusals know their field, not where it was given.
+void check_model(const RecommenderRecipe& recipe,
+                 const std::function<std::string(const std::string&)>& where) {
+  try {
+    completed(recipe.model, inputs_of(recipe));
+  } catch (const UserError& error) {
+    ErrorText text = error.text();
+    text.what = text.where + ": " + text.what;
+    text.where = where(text.where);
+    throw UserError(std::move(text));
+  }
+}
+
 }  // namespace
 
 bool names_recommender(const std::string& text, const std::string& name,
@@ -84,7 +98,7 @@ void check(const RecommenderRecipe& recipe,
            const std::function<std::string(const std::string&)>& where) {
   check(recipe.data, "data", where);
   check_servers(recipe.embedding, where("embedding.servers"));
-  completed(recipe.model, inputs_of(recipe));
+  check_model(recipe, where);
   const WorkerOptions worker = worker_options(recipe);
   if (recipe.embedding.mode == EmbeddingMode::kSynchronous)
     for (std::size_t table = 0; table < worker.tables.size(); ++table)

@@ -18,6 +18,7 @@
 #include "strata/embed/wire/remote_servers.h"
 #include "strata/embed/wire/wire_messages.h"
 #include "strata/tabular/click_metrics.h"
+#include "strata/train/recommender_limits.h"
 #include "strata/train/row_lookup.h"
 
 namespace strata {
@@ -104,46 +105,23 @@ RecommenderRun::RecommenderRun(const Recipe& recipe, StepPlan steps, const LogDa
       steps_(std::move(steps)),
       mesh_(steps_.decisions().mesh),
       reading_stage_(steps_.pipeline_rank(steps_.dataflow().rows_layer)),
-      tables_(worker_options(*recipe.recommender).tables) {
+      worker_(worker_options(*recipe.recommender)) {
   const EmbeddingOptions& embedding = recipe.recommender->embedding;
-  const bool offloads = !steps_.decisions().tiers.layers.empty();
-  if (offloads && embedding.mode == EmbeddingMode::kAsynchronous)
-    throw UserError({.operation = "train.embedding",
-                     .where = "embedding.mode",
-                     .what = "gradients of an asynchronous net stay on the device",
-                     .expected = "a net that fits in memory.device",
-                     .got = "one of which something lives on the host",
-                     .fix = "set memory.device to more, or embedding.mode=hybrid"});
-  if (!recipe.memory.disk.path.empty())
-    throw UserError(
-        {.operation = "train.embedding",
-         .where = "memory.disk.path",
-         .what = "a recommender's net does not live on a disk: commits there have no rows",
-         .expected = "device or host memory",
-         .got = recipe.memory.disk.path,
-         .fix = "remove memory.disk; embedding.cold is the disk of rows"});
-  if (!embedding.is_local()) return;
-  if (start_.processes > 1)
-    throw UserError({.operation = "train.embedding",
-                     .where = "embedding.servers",
-                     .what = "local rows live in one process, and the run has several",
-                     .expected = "addresses of servers",
-                     .got = "local",
-                     .fix = "start servers and name them, or run all ranks in one process"});
-  make_local_rows(start_);
+  check_planned_recommender(recipe, steps_.decisions(), start_.processes);
+  if (embedding.is_local()) make_local_rows(start_);
 }
 
 void RecommenderRun::make_local_rows(const RowsStart& start) {
   const EmbeddingOptions& embedding = recipe_.recommender->embedding;
   const auto seed = static_cast<std::uint64_t>(recipe_.train.seed);
-  const std::uint64_t fingerprint = fingerprint_of(tables_, seed);
+  const std::uint64_t fingerprint = fingerprint_of(worker_.tables, seed);
   const int shards = static_cast<int>(embedding.shards);
   std::vector<std::shared_ptr<RowStore>> stores;
   for (int shard = 0; shard < shards; ++shard) {
     const std::string cold =
         embedding.cold.empty() ? "" : embedding.cold + "/shard-" + std::to_string(shard);
     shards_.push_back(make_row_table_state(
-        tables_, {.seed = seed, .memory_bytes = embedding.memory.count, .cold = cold}));
+        worker_.tables, {.seed = seed, .memory_bytes = embedding.memory.count, .cold = cold}));
     if (start.version > 0) {
       SavedRows(saved_rows_folder(recipe_, start.resume), fingerprint, 0)
           .load(start.version, shard, shards, *shards_.back());
@@ -179,7 +157,7 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
       embedding.is_local()
           ? std::move(servers_[static_cast<std::size_t>(place.dp)])
           : make_remote_servers({.addresses = embedding.servers,
-                                 .features = tables_,
+                                 .features = worker_.tables,
                                  .seed = static_cast<std::uint64_t>(recipe_.train.seed),
                                  .rank = place.dp,
                                  .ranks = mesh_.dp,
@@ -200,13 +178,13 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
       .from =
           stale && goes_on && !embedding.reread ? saved_rows_folder(recipe_, start_.resume) : "",
       .to = checkpoints.empty() ? "" : saved_rows_folder(recipe_, checkpoints),
-      .fingerprint = fingerprint_of(tables_, static_cast<std::uint64_t>(recipe_.train.seed)),
+      .fingerprint = fingerprint_of(worker_.tables, static_cast<std::uint64_t>(recipe_.train.seed)),
       .rank = place.dp,
       .ranks = mesh_.dp,
       .keep = recipe_.train.keep_checkpoints,
-      .tables = tables_};
+      .tables = worker_.tables};
   return std::make_unique<EmbeddedRows>(
-      worker_options(*recipe_.recommender), std::move(servers),
+      worker_, std::move(servers),
       SampleOrder{.seen_after = [this](std::int64_t seen) { return data_.seen_after(seen); },
                   .part = [this, replica = place.dp](
                               std::int64_t seen) { return part_of_mini_batch(seen, replica); }},
@@ -225,9 +203,8 @@ MiniBatch RecommenderRun::mini_batch(std::int64_t step, std::int64_t samples_see
 }
 
 EmbeddingRecord RecommenderRun::exchange(EmbeddedRows* rows, Group& group) const {
-  const WorkerOptions worker = worker_options(*recipe_.recommender);
   std::size_t size = static_cast<std::size_t>(group.size());
-  for (const int staleness : worker.staleness) size += static_cast<std::size_t>(staleness);
+  for (const int staleness : worker_.staleness) size += static_cast<std::size_t>(staleness);
   std::vector<double> numbers(size, 0.0);  // waits by rank, then counts table by table
   if (rows) {
     const EmbeddedRows::Use use = rows->take_use();
@@ -235,16 +212,16 @@ EmbeddingRecord RecommenderRun::exchange(EmbeddedRows* rows, Group& group) const
     auto number = numbers.begin() + group.size();
     for (std::size_t table = 0; table < use.lacked.size(); ++table) {
       std::ranges::copy(use.lacked[table], number);
-      number += worker.staleness[table];
+      number += worker_.staleness[table];
     }
   }
   group.all_reduce(numbers);
   const auto counts = numbers.begin() + group.size();
   EmbeddingRecord record{.wait_seconds = *std::max_element(numbers.begin(), counts)};
   auto number = counts;
-  for (std::size_t table = 0; table < worker.tables.size(); ++table) {
-    const auto end = number + worker.staleness[table];
-    record.staleness.emplace_back(worker.tables[table].name,
+  for (std::size_t table = 0; table < worker_.tables.size(); ++table) {
+    const auto end = number + worker_.staleness[table];
+    record.staleness.emplace_back(worker_.tables[table].name,
                                   std::vector<std::int64_t>(number, end));
     number = end;
   }
@@ -320,9 +297,9 @@ std::vector<FeatureImportance> RecommenderRun::importance(Trainer& trainer, Embe
 
 std::vector<HotTable> RecommenderRun::hot_ids(int count) const {
   std::vector<HotTable> all;
-  for (int table = 0; table < static_cast<int>(tables_.size()); ++table) {
-    HotTable& hot =
-        all.emplace_back(HotTable{tables_[static_cast<std::size_t>(table)].name, HotRows(count)});
+  for (int table = 0; table < static_cast<int>(worker_.tables.size()); ++table) {
+    HotTable& hot = all.emplace_back(
+        HotTable{worker_.tables[static_cast<std::size_t>(table)].name, HotRows(count)});
     for (const auto& shard : shards_) hot.rows.add(shard->hottest(table, count));
     if (recipe_.recommender->embedding.is_local()) continue;
     for (const std::string& server : recipe_.recommender->embedding.servers)
@@ -342,10 +319,9 @@ std::vector<HotTable> RecommenderRun::hot_ids(int count) const {
 // Features that share a table may each have a text for the same id.
 std::string RecommenderRun::text_of(int table, std::uint64_t id) const {
   const Preprocessing& preprocessing = *data_.tabular().preprocessing;
-  const WorkerOptions worker = worker_options(*recipe_.recommender);
   std::vector<std::string> texts;
-  for (std::size_t feature = 0; feature < worker.features.size(); ++feature) {
-    if (worker.features[feature].table != table) continue;
+  for (std::size_t feature = 0; feature < worker_.features.size(); ++feature) {
+    if (worker_.features[feature].table != table) continue;
     const std::optional<std::string> text = preprocessing.vocabulary_text(feature, id);
     if (text && std::ranges::find(texts, *text) == texts.end()) texts.push_back(*text);
   }

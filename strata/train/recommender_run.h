@@ -2,8 +2,7 @@
 ///
 /// Threads  made before the ranks; every rank calls evaluate() at the same time, and the other methods
 ///          for itself.
-/// Errors   UserError: local rows where the run has several processes, a net that its mode forbids; what
-///          servers and saved rows refuse.
+/// Errors   UserError: what check_planned_recommender(), servers and saved rows refuse.
 #pragma once
 
 #include <memory>
@@ -70,7 +69,7 @@ class RecommenderRun {
   StepPlan steps_;
   Mesh mesh_;
   int reading_stage_;  // the pipeline rank
-  std::vector<FeatureSpec> tables_;
+  WorkerOptions worker_;
   std::vector<std::shared_ptr<ShardState>> shards_;   // of local rows
   std::vector<std::unique_ptr<RowServers>> servers_;  // of local rows, by replica
 };

@@ -4,11 +4,10 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/json_text.h"
-#include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/optim/optimizer.h"
 #include "strata/train/disk_commit.h"
-#include "strata/train/trained_model.h"
+#include "strata/train/same_features.h"
 
 namespace strata {
 namespace {
@@ -61,7 +60,7 @@ ResumePoint resume_point(const Recipe& recipe, const std::string& resume) {
         .folder = resume, .steps_done = commit.position.steps_done, .decisions = commit.decisions};
     before = commit.recipe;
   } else {
-    point.steps_done = position_at(resume, checkpoint_model(recipe)).steps_done;
+    point.steps_done = position_of(recipe, resume).steps_done;
     const CheckpointReader checkpoint = CheckpointReader::open(resume);
     point.folder = checkpoint.folder();
     before = checkpoint.manifest().recipe;

@@ -8,7 +8,6 @@
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
 #include "strata/checkpoint/folder.h"
-#include "strata/checkpoint/loader.h"
 #include "strata/checkpoint/reader.h"
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/saved_rows.h"
@@ -16,6 +15,7 @@
 #include "strata/embed/wire/wire_messages.h"
 #include "strata/tabular/preprocessing.h"
 #include "strata/train/run_data.h"
+#include "strata/train/same_features.h"
 #include "strata/train/trained_model.h"
 
 namespace strata {
@@ -144,7 +144,7 @@ FoundRow saved_row(const RunOfRow& run, int table, std::uint64_t id) {
   const std::vector<FeatureSpec> tables = worker_options(*run.recipe.recommender).tables;
   const auto seed = static_cast<std::uint64_t>(run.recipe.train.seed);
   const auto state = make_row_table_state(tables, {.seed = seed});
-  const std::int64_t version = position_at(run.checkpoint, checkpoint_model(run.recipe)).steps_done;
+  const std::int64_t version = position_of(run.recipe, run.checkpoint).steps_done;
   SavedRows(saved_rows_folder(run.recipe, run.checkpoint), fingerprint_of(tables, seed), 0)
       .load_row(version, table, id, *state);
   return parsed(state->describe(table, id));

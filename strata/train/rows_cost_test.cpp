@@ -95,8 +95,9 @@ TEST(RowsCost, AreMeasuredAgainWhereTheDataAreOthers) {
                                                {"data.synthetic.drift_every=10"},
                                                {"embedding.wire.rows=fp16"}};
   for (const char* more :
-       {"}]", ", last: 2, separator: ' '}]", ", last: 3, separator: ' '}]",
-        ", last: 3, separator: ','}]", ", pool: mean}]", ", embedding: {table: shared}}]"})
+       {", separator: ' '}]", ", last: 2, separator: ' '}]", ", last: 3, separator: ' '}]",
+        ", last: 3, separator: ','}]", ", pool: mean, separator: ' '}]",
+        ", separator: ' ', embedding: {table: shared}}]"})
     all.push_back(
         {"data.synthetic.numeric=0", "model.bottom=[]", "model.interaction=cat", feature + more});
   std::set<std::string> keys;

@@ -7,6 +7,7 @@
 
 #include "strata/checkpoint/reader.h"
 #include "strata/device/device.h"
+#include "strata/train/recommender_limits.h"
 
 namespace strata {
 namespace {
@@ -53,7 +54,9 @@ LogData::LogData(const Recipe& recipe, const std::string& state)
     : data_(open_tabular(recipe.recommender->data, static_cast<std::uint64_t>(recipe.train.seed),
                          state)),
       options_(recipe.train),
-      epochs_(recipe.recommender->epochs) {}
+      epochs_(recipe.recommender->epochs) {
+  require_steps(recipe, data_.train.samples(), [](const std::string& field) { return field; });
+}
 
 MiniBatch LogData::at(std::int64_t samples_seen) const {
   const SampleBatch batch = data_.train.at(samples_seen, options_.mini_batch);

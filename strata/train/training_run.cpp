@@ -4,11 +4,10 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
-#include "strata/checkpoint/loader.h"
 #include "strata/pipeline/probe_cache.h"
 #include "strata/train/rank_loop.h"
 #include "strata/train/rows_start.h"
-#include "strata/train/trained_model.h"
+#include "strata/train/same_features.h"
 
 namespace strata {
 void require_findings(const Recipe& recipe, const RunData& data, const TrainingRequest& request) {
@@ -41,7 +40,7 @@ TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
   require_findings(recipe, *state.data, request);
   if (const auto* logs = dynamic_cast<const LogData*>(state.data)) {
     RowsStart start{.processes = world.processes(),
-                    .version = position_at(request.resume, checkpoint_model(recipe)).steps_done,
+                    .version = position_of(recipe, request.resume).steps_done,
                     .resume = request.resume,
                     .notice = request.on_notice,
                     .stop = request.stop};

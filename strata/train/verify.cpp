@@ -14,6 +14,7 @@
 #include "strata/train/recommender_run.h"
 #include "strata/train/run_data.h"
 #include "strata/train/run_options.h"
+#include "strata/train/same_features.h"
 #include "strata/train/temporary_disk.h"
 #include "strata/train/trained_model.h"
 #include "strata/train/trainer.h"
@@ -33,8 +34,7 @@ Gradients replay(const Recipe& recipe, const Sequential& model, const StepPlan& 
   if (const auto* logs = dynamic_cast<const LogData*>(data.get()))
     recommender.emplace(
         recipe, plan, *logs,
-        RowsStart{.version = position_at(resume, checkpoint_model(recipe)).steps_done,
-                  .resume = resume});
+        RowsStart{.version = position_of(recipe, resume).steps_done, .resume = resume});
   const TemporaryDisk disk(recipe.memory.disk.path, "verify");
   Gradients result;
   std::mutex mutex;

@@ -99,6 +99,22 @@ class BadRecipes(ProgramTest):
         self.refuse("plan", "clicks.yaml", "--estimate", "--set", "embedding.servers=[]",
                     says=["--set", "no servers are named"])
 
+    def test_what_no_recommender_can_do_is_refused_by_every_verb(self):
+        (self.folder / "clicks.tsv").write_text("label\tprice\tuser\n" + "1\t2\ta\n0\t3\tb\n" * 8)
+        (self.folder / "clicks.yaml").write_text(
+            "model: {kind: dlrm, bottom: [8], top: [8]}\n"
+            "data: {train: clicks.tsv, numeric: [price], categorical: [{name: user, width: 8}]}\n"
+            "train: {steps: 1, mini_batch: 4}\n"
+            "embedding: {servers: ['unix:a.sock']}\n")
+        before = sorted(self.folder.iterdir())
+        for field, says in [("memory.disk.path=disk", "memory.disk.path: a recommender's net"),
+                            ("data.categorical=[{name: user, width: 8, pool: sequence}]", "a sequence has a length"),
+                            ("embedding.optimizer.beta1=5", "'embedding.optimizer.beta1' is out of range")]:
+            for verb, *arguments in (["plan", "--estimate"], ["train"], ["verify"], ["row", "user", "1"],
+                                     ["embed-server", "--folder", "rows"]):
+                self.refuse(verb, "clicks.yaml", *arguments, "--set", field, says=["--set", says])
+        self.assertEqual(sorted(self.folder.iterdir()), before)
+
     def test_a_field_that_the_kind_of_model_does_not_have(self):
         self.refuse_train("model.kind=llama", says=["model.dropout", "expected  0", "got       0.1"])
 
