@@ -247,10 +247,18 @@ std::vector<std::string> OptionSet::paths() const {
   return all;
 }
 
+// With the same default.
+bool OptionSet::has_same(const Field& field) const {
+  return std::ranges::any_of(fields_, [&](const Field& own) {
+    return own.path == field.path && own.default_text == field.default_text;
+  });
+}
+
 // A list's fields follow as a section of their own: "data.numeric[]".
-std::string OptionSet::to_table() const {
+std::string OptionSet::to_table(const OptionSet* beside) const {
   std::vector<Field> fields;
   for (const Field& field : fields_) {
+    if (beside && beside->has_same(field)) continue;
     fields.push_back(field);
     const auto* list = std::get_if<OptionList>(&field.target);
     if (list == nullptr) continue;

@@ -146,8 +146,9 @@ class OptionSet {
   bool is_given(const std::string& path) const;      ///< set by a recipe or --set, not defaulted
   std::string where(const std::string& path) const;  ///< "recipe.yaml:3:9", "--set", "default"
   std::vector<std::string> paths() const;            ///< of all fields, as they were added
-  std::string to_yaml() const;   ///< every field with its effective value; load_yaml reads it back
-  std::string to_table() const;  ///< one line a field: path, default, unit, sentence
+  std::string to_yaml() const;  ///< every field with its effective value; load_yaml reads it back
+  /// One line a field: path, default, unit, sentence. `beside`: leaves out fields that have the same default there.
+  std::string to_table(const OptionSet* beside = nullptr) const;
 
  private:
   struct Field {
@@ -177,6 +178,7 @@ class OptionSet {
 
   Field* lookup(const std::string& path);
   const Field* lookup(const std::string& path) const;
+  bool has_same(const Field& field) const;
   const Field& described(const std::string& path) const;
   bool is_section(const std::string& path) const;
   std::vector<std::string> sections() const;

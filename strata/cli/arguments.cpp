@@ -22,19 +22,17 @@
 namespace strata {
 namespace {
 
-Recipe defaults_of(const std::string& from, const std::string& resume) {
-  Recipe defaults;
-  const std::string& path = from.empty() ? resume : from;
-  if (path.empty()) return defaults;
+// What a checkpoint or folder of memory.disk says of the model.
+void take_model(const std::string& path, Recipe& defaults) {
   if (holds_commits(path)) {
     const Recipe written = parse_recipe(last_commit(path).recipe, path, {});
     defaults.model = written.model;
     defaults.data.tokenizer = written.data.tokenizer;
-    return defaults;
+    return;
   }
   const CheckpointReader source = CheckpointReader::open(path);
   const CheckpointModel model = source.model();
-  if (!model.decoder) return defaults;
+  if (!model.decoder) return;
   defaults.model = *model.decoder;
   if (const std::string tokenizer = source.tokenizer(); !tokenizer.empty()) {
     defaults.data.tokenizer = tokenizer;
@@ -42,7 +40,16 @@ Recipe defaults_of(const std::string& from, const std::string& resume) {
     // Older checkpoints name the tokenizer in their recipe alone.
     defaults.data.tokenizer = parse_recipe(source.manifest().recipe, path, {}).data.tokenizer;
   }
-  return defaults;
+}
+
+// A run goes on with the optimizer that it began with, whatever this version's defaults are.
+void take_optimizer(const std::string& path, Recipe& defaults) {
+  if (holds_commits(path)) {
+    defaults.optimizer = stored_optimizer(last_commit(path).recipe);
+    return;
+  }
+  const CheckpointReader source = CheckpointReader::open(path);
+  if (!source.is_pretrained()) defaults.optimizer = stored_optimizer(source.manifest().recipe);
 }
 
 bool is_plain(char c) {
@@ -126,7 +133,13 @@ void TrainArguments::add_to(CLI::App& verb) {
                 "of a recommender: measure what each feature carries, on the validation samples");
 }
 
-Recipe TrainArguments::load() const { return recipe.load(defaults_of(from, resume)); }
+Recipe TrainArguments::load() const {
+  return recipe.load([this](Recipe& defaults) {
+    const std::string& model = from.empty() ? resume : from;
+    if (!model.empty()) take_model(model, defaults);
+    if (!resume.empty()) take_optimizer(resume, defaults);
+  });
+}
 
 std::vector<std::string> TrainArguments::resume_command(const std::string& checkpoint) const {
   std::vector<std::string> words{"train", recipe.path};

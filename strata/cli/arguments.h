@@ -36,7 +36,9 @@ struct RecipeArguments {
   void add_to(CLI::App& verb);
   std::string text() const;  ///< "recipes/tiny.yaml --set train.steps=10"
   /// `defaults`: what holds unless the recipe says otherwise.
-  Recipe load(const Recipe& defaults = {}) const { return load_recipe(path, overrides, defaults); }
+  Recipe load(const RecipeDefaults& defaults = nullptr) const {
+    return load_recipe(path, overrides, defaults);
+  }
 };
 
 struct TrainArguments {
@@ -47,7 +49,8 @@ struct TrainArguments {
   void add_to(CLI::App& verb);
 
   /// The recipe. What neither it nor --set says about model and tokenizer is taken from --from, or
-  /// else from the checkpoint of --resume.
+  /// else from the checkpoint of --resume; what they do not say about the optimizer, from the checkpoint
+  /// of --resume.
   Recipe load() const;
 
   /// The words behind the program that go on from `checkpoint` and are otherwise the same.

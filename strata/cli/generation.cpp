@@ -87,19 +87,19 @@ void load(Decoder& decoder, const DecoderOptions& model, const std::string& chec
 // whose options have other names by now isn't needed.
 Recipe recipe_of(const std::string& path, const std::vector<std::string>& overrides) {
   const CheckpointReader checkpoint = CheckpointReader::open(path);
-  Recipe defaults;
+  Recipe known;
   if (!checkpoint.is_pretrained()) {
     try {
-      defaults = parse_recipe(checkpoint.manifest().recipe, path, {});
+      known = parse_recipe(checkpoint.manifest().recipe, path, {});
     } catch (const UserError&) {
-      defaults = {};
+      known = {};
     }
   }
-  defaults.model = checkpoint.decoder();
+  known.model = checkpoint.decoder();
   if (const std::string tokenizer = checkpoint.tokenizer(); !tokenizer.empty())
-    defaults.data.tokenizer = tokenizer;
-  if (defaults.data.train.empty()) defaults.data.train = path;  // every recipe names a text
-  return parse_recipe("{}", path, overrides, defaults);
+    known.data.tokenizer = tokenizer;
+  if (known.data.train.empty()) known.data.train = path;  // every recipe names a text
+  return parse_recipe("{}", path, overrides, [&](Recipe& defaults) { defaults = known; });
 }
 
 std::string generate_text(const Recipe& recipe, const TextRequest& request) {

@@ -1,5 +1,4 @@
 // The first layer makes one value of numbers and rows: every cross reads it again.
-#include "strata/models/decoder_layer.h"
 #include "strata/models/recommender_layer.h"
 #include "strata/nn/ops/interaction.h"
 #include "strata/nn/ops/linear.h"
@@ -16,12 +15,9 @@ class Cross final : public Layer {
     return "dcn.cross " + std::to_string(width_) + " " + std::to_string(rank_);
   }
   std::vector<WeightSpec> weights() const override {
-    const WeightSpec bias = vector_spec("bias", width_, Init::Kind::kZeros);
-    const auto matrix = [](const char* name, std::int64_t out, std::int64_t in) {
-      return matrix_spec(name, out, in, first_stddev(in, HiddenActivation::kNone));
-    };
-    if (rank_ == 0) return {matrix("weight", width_, width_), bias};
-    return {matrix("down.weight", rank_, width_), matrix("up.weight", width_, rank_), bias};
+    if (rank_ == 0) return {map_weight("weight", width_, width_), map_bias("bias", width_, width_)};
+    return {map_weight("down.weight", rank_, width_), map_weight("up.weight", width_, rank_),
+            map_bias("bias", width_, rank_)};
   }
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {inputs[0]};

@@ -1,6 +1,5 @@
 // Numbers and rows are brought to their widths in one layer, and the wide part is made there, too: so the
 // rows have one reader.
-#include "strata/models/decoder_layer.h"
 #include "strata/models/recommender_layer.h"
 #include "strata/nn/ops/interaction.h"
 #include "strata/nn/ops/linear.h"
@@ -33,12 +32,9 @@ class DeepWideInput final : public Layer {
     const auto add = [&](std::vector<WeightSpec> more) {
       specs.insert(specs.end(), more.begin(), more.end());
     };
-    const auto wide = [](const char* name, std::int64_t in) {
-      return matrix_spec(name, 1, in, first_stddev(in, HiddenActivation::kNone));
-    };
-    if (wide_) add({wide("wide.rows.weight", rows_.in)});
+    if (wide_) add({map_weight("wide.rows.weight", 1, rows_.in)});
     if (numeric_ > 0) add(numbers_.weights("numeric."));
-    if (numeric_ > 0 && wide_) add({wide("wide.numeric.weight", numeric_)});
+    if (numeric_ > 0 && wide_) add({map_weight("wide.numeric.weight", 1, numeric_)});
     return specs;
   }
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
-#include "strata/models/decoder_layer.h"
 #include "strata/nn/ops/batch_norm.h"
 #include "strata/nn/ops/interaction.h"
 #include "strata/nn/ops/linear.h"
@@ -55,8 +55,7 @@ class ScoreHead : public Layer {
   ScoreHead(std::int64_t in, bool wide) : in_(in), wide_(wide) {}
 
   std::vector<WeightSpec> weights() const override {
-    return {matrix_spec("weight", 1, in_, first_stddev(in_, HiddenActivation::kNone)),
-            vector_spec("bias", 1, Init::Kind::kZeros)};
+    return {map_weight("weight", 1, in_), map_bias("bias", 1, in_)};
   }
 
  protected:
@@ -124,18 +123,23 @@ class SideBySide final : public Layer {
   bool recomputable() const override { return false; }
 };
 
+Init uniform_over(std::int64_t in) {
+  return {Init::Kind::kUniform, 1 / std::sqrt(static_cast<double>(in))};
+}
+
 }  // namespace
 
-double first_stddev(std::int64_t in, HiddenActivation activation) {
-  // He et al. 2015 where half of the products are cut off, else that of PyTorch's uniform ones.
-  const double variance = activation == HiddenActivation::kRelu ? 2.0 : 1.0 / 3.0;
-  return std::sqrt(variance / static_cast<double>(in));
+WeightSpec map_weight(std::string name, std::int64_t out, std::int64_t in) {
+  return {.name = std::move(name), .shape = {out, in}, .init = uniform_over(in), .decay = true};
+}
+
+WeightSpec map_bias(std::string name, std::int64_t out, std::int64_t in) {
+  return {.name = std::move(name), .shape = {out}, .init = uniform_over(in)};
 }
 
 std::vector<WeightSpec> HiddenUnit::weights(const std::string& prefix) const {
-  std::vector<WeightSpec> specs = {
-      matrix_spec(prefix + "weight", out, in, first_stddev(in, activation)),
-      vector_spec(prefix + "bias", out, Init::Kind::kZeros)};
+  std::vector<WeightSpec> specs = {map_weight(prefix + "weight", out, in),
+                                   map_bias(prefix + "bias", out, in)};
   if (batch_norm)
     for (WeightSpec& spec : batch_norm_weights(prefix + "norm.", out))
       specs.push_back(std::move(spec));

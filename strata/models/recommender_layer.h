@@ -57,7 +57,9 @@ void add_head(Sequential& model, const RecommenderSetup& setup, std::int64_t in,
 void add_side_by_side(Sequential& model, const std::string& name,
                       const std::vector<std::string>& inputs, const std::string& output);
 
-/// Of a product behind which an activation stands: it keeps the size of activations.
-double first_stddev(std::int64_t in, HiddenActivation activation);
+/// Weight [out, in] and bias [out] of a linear map from `in` elements, whose first values are uniform in
+/// +-1 / sqrt(in), as those of torch.nn.Linear.
+WeightSpec map_weight(std::string name, std::int64_t out, std::int64_t in);
+WeightSpec map_bias(std::string name, std::int64_t out, std::int64_t in);
 
 }  // namespace strata

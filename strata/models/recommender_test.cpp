@@ -54,7 +54,7 @@ Weights first_weights(const Sequential& model) {
       at::Tensor weight = at::zeros(spec.shape);
       initialise(weight, spec, model.name(layer), /*seed=*/2);
       weights.back().push_back(weight.requires_grad_(true));
-      weights.back().back().mutable_grad() = at::zeros(spec.shape);
+      weights.back().back().mutable_grad() = first_gradient(spec, at::kFloat);
     }
   }
   return weights;
@@ -115,7 +115,7 @@ TEST_P(Recommenders, HaveGradientsThatDifferencesConfirm) {
   std::map<std::string, std::vector<at::Tensor>> groups = {{"rows", {rows}}};
   for (int layer = 0; layer < model.num_layers(); ++layer)
     for (std::size_t i = 0; i < weights[layer].size(); ++i)
-      if (model.layout(layer).specs[i].momentum == 0)
+      if (model.layout(layer).specs[i].statistic == Statistic::kNone)
         groups[model.name(layer)].push_back(weights[layer][i]);
   constexpr double kStep = 5e-3;
   for (const auto& [group, tensors] : groups) {

@@ -22,10 +22,22 @@ std::uint64_t hash_name(const std::string& name) {
 
 double uniform(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
 
-// Elements [begin, begin + numel) of the whole weight.
-void fill_normal(float* data, std::int64_t begin, std::int64_t numel, double stddev,
-                 std::uint64_t key) {
-  constexpr std::int64_t kDrawn = 4;  // numbers of one Philox block
+constexpr std::int64_t kDrawn = 4;  // numbers of one Philox block
+
+double normal_number(const PhiloxBlock& drawn, std::size_t place, double stddev) {
+  const std::size_t pair = place / 2 * 2;
+  const double radius = stddev * std::sqrt(-2.0 * std::log(uniform(drawn[pair])));
+  const double angle = 2.0 * std::numbers::pi * uniform(drawn[pair + 1]);
+  return radius * (place % 2 ? std::sin(angle) : std::cos(angle));
+}
+
+double uniform_number(const PhiloxBlock& drawn, std::size_t place, double scale) {
+  return scale * (2 * uniform(drawn[place]) - 1);
+}
+
+// Elements [begin, begin + numel) of the whole weight; `number` makes one of a block and a place in it.
+template <typename Number>
+void fill(float* data, std::int64_t begin, std::int64_t numel, std::uint64_t key, Number number) {
   const std::array<std::uint32_t, 2> words = {static_cast<std::uint32_t>(key),
                                               static_cast<std::uint32_t>(key >> 32)};
   parallel_elements(numel, [&](std::int64_t from, std::int64_t to) {
@@ -35,13 +47,8 @@ void fill_normal(float* data, std::int64_t begin, std::int64_t numel, double std
           philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 1},
                  words);
       const std::int64_t end = std::min((i / kDrawn + 1) * kDrawn, begin + to);
-      for (; i < end; ++i) {
-        const auto place = static_cast<std::size_t>(i % kDrawn), pair = place / 2 * 2;
-        const double radius = stddev * std::sqrt(-2.0 * std::log(uniform(drawn[pair])));
-        const double angle = 2.0 * std::numbers::pi * uniform(drawn[pair + 1]);
-        data[i - begin] =
-            static_cast<float>(radius * (place % 2 ? std::sin(angle) : std::cos(angle)));
-      }
+      for (; i < end; ++i)
+        data[i - begin] = static_cast<float>(number(drawn, static_cast<std::size_t>(i % kDrawn)));
     }
   });
 }
@@ -60,12 +67,16 @@ void initialise(const at::Tensor& weight, const WeightSpec& spec, const std::str
       for (const Run& run : runs) std::fill_n(data + run.local, run.numel, 1.0f);
       return;
     case Init::Kind::kNormal:
+    case Init::Kind::kUniform:
       break;
   }
   const std::string name = spec.tie.empty() ? layer_name + "." + spec.name : "tie." + spec.tie;
+  const auto number = spec.init.kind == Init::Kind::kNormal ? normal_number : uniform_number;
   for (const Run& run : runs)
-    fill_normal(data + run.local, run.global, run.numel, spec.init.stddev,
-                mix_key(seed, hash_name(name)));
+    fill(data + run.local, run.global, run.numel, mix_key(seed, hash_name(name)),
+         [&](const PhiloxBlock& drawn, std::size_t place) {
+           return number(drawn, place, spec.init.scale);
+         });
 }
 
 }  // namespace strata

@@ -1,6 +1,6 @@
 /// Draws the first values of a weight by counter: the same on any mesh.
 ///
-/// Keyed by (seed, name, element); normal numbers by Box-Muller in double.
+/// Keyed by (seed, name, element); normal numbers by Box-Muller, all in double.
 ///
 /// Threads  elements are independent; the intra-op threads share them.
 #pragma once

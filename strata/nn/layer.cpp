@@ -10,6 +10,7 @@
 
 #include "strata/device/account.h"
 #include "strata/nn/measured_bytes.h"
+#include "strata/nn/moments.h"
 
 namespace strata {
 
@@ -19,6 +20,18 @@ std::int64_t TensorSpec::numel() const {
 
 std::int64_t TensorSpec::bytes() const {
   return numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
+at::Tensor first_gradient(const WeightSpec& spec, const at::TensorOptions& options) {
+  switch (spec.statistic) {
+    case Statistic::kNone:
+      return at::zeros(spec.shape, options);
+    case Statistic::kMean:
+      return no_moments(TensorSpec{spec.shape}.numel(), options);
+    case Statistic::kVariance:
+      break;
+  }
+  return {};
 }
 
 // A number of the step, which no rank's budget pays for.

@@ -27,8 +27,8 @@ class TensorParallel;
 
 /// How a weight gets its first values: drawn by counter, keyed by (seed, layer, weight, element).
 struct Init {
-  enum class Kind : std::uint8_t { kZeros, kOnes, kNormal } kind = Kind::kZeros;
-  double stddev = 0;  ///< kNormal
+  enum class Kind : std::uint8_t { kZeros, kOnes, kNormal, kUniform } kind = Kind::kZeros;
+  double scale = 0;  ///< kNormal: standard deviation; kUniform: of (-scale, scale)
 };
 
 /// How tensor-parallel ranks divide a weight (layout.h); they all hold the whole otherwise.
@@ -38,6 +38,9 @@ struct WeightSplit {
   std::vector<std::int64_t> sections = {};
   std::int64_t unit = 1;  ///< smallest piece along the axis: a head's width
 };
+
+/// Which number of its columns' samples a weight follows.
+enum class Statistic : std::uint8_t { kNone, kMean, kVariance };
 
 struct WeightSpec {
   std::string name;                 ///< within its layer: "attention.qkv.weight"
@@ -49,11 +52,16 @@ struct WeightSpec {
   /// With sequence parallelism a rank's gradient of this undivided weight comes from its part of
   /// the sequence alone: the ranks' are added before the update.
   bool partial_gradient = false;
-  /// Above 0: a running statistic, which neither the optimizer nor the norm sees. Layers add to its
-  /// gradient what a micro-batch found; a step moves it by this share towards the mean of what all
-  /// micro-batches and replicas did.
+  /// Of a running statistic, which neither the optimizer nor the norm sees: a step moves it by the share
+  /// `momentum` towards that of the whole mini-batch. A variance stands behind the mean of its columns.
+  Statistic statistic = Statistic::kNone;
   double momentum = 0;
 };
+
+/// What the leaf of a weight has in place of a gradient when a step begins: zeros in the weight's shape; with a
+/// running mean the moments (moments.h) of no sample, to which a layer adds those of its micro-batches; with a
+/// running variance nothing.
+at::Tensor first_gradient(const WeightSpec& spec, const at::TensorOptions& options);
 
 /// A tensor that isn't there yet.
 struct TensorSpec {
@@ -134,8 +142,8 @@ class Layer {
   virtual std::vector<WeightSpec> weights() const = 0;
   virtual std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const = 0;
 
-  /// `weights` are autograd leaves in the order of weights(), each with its gradient preset to a
-  /// view of the flat gradient. In grad mode the outputs carry a graph of this layer alone.
+  /// `weights` are autograd leaves in the order of weights(), each with its gradient preset, as
+  /// first_gradient(), to a view of the flat gradient where it is one. In grad mode the outputs carry a graph of this layer alone.
   virtual std::vector<at::Tensor> forward(const ForwardContext& context,
                                           std::span<const at::Tensor> weights,
                                           std::span<const at::Tensor> inputs) const = 0;

@@ -63,7 +63,7 @@ LayerLayout make_layout(std::vector<WeightSpec> specs, const std::vector<bool>& 
     return offset;
   };
   layout.decay_numel = place([&](std::size_t i) { return !borrowed[i] && specs[i].decay; });
-  const auto is_statistic = [&](std::size_t i) { return specs[i].momentum > 0; };
+  const auto is_statistic = [&](std::size_t i) { return specs[i].statistic != Statistic::kNone; };
   layout.trained_numel =
       place([&](std::size_t i) { return !borrowed[i] && !specs[i].decay && !is_statistic(i); });
   layout.own_numel = place([&](std::size_t i) { return !borrowed[i] && is_statistic(i); });

@@ -20,11 +20,12 @@ TEST(LayerLayout, PutsDecayedWeightsFirstAndBorrowedOnesLast) {
 }
 
 TEST(LayerLayout, PutsRunningStatisticsBehindWhatIsTrained) {
-  const LayerLayout layout = make_layout({{.name = "mean", .shape = {5}, .momentum = 0.1},
-                                          {.name = "tied", .shape = {4}},
-                                          {.name = "gain", .shape = {5}},
-                                          {.name = "matrix", .shape = {3, 7}, .decay = true}},
-                                         {false, true, false, false});
+  const LayerLayout layout =
+      make_layout({{.name = "mean", .shape = {5}, .statistic = Statistic::kMean},
+                   {.name = "tied", .shape = {4}},
+                   {.name = "gain", .shape = {5}},
+                   {.name = "matrix", .shape = {3, 7}, .decay = true}},
+                  {false, true, false, false});
   EXPECT_EQ(layout.decay_numel, 32);
   EXPECT_EQ(layout.placements[2].offset, 32);
   EXPECT_EQ(layout.trained_numel, 48);

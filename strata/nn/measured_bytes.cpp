@@ -31,7 +31,7 @@ std::vector<at::Tensor> leaves(const Layer& layer, std::span<const TensorSpec> i
     const at::Tensor weight = at::zeros(spec.shape, host_options(at::kFloat));
     initialise(weight, spec, "measured", /*seed=*/1);
     weights.push_back(weight.to(dtype).requires_grad_(true));
-    weights.back().mutable_grad() = at::zeros(spec.shape, host_options(at::kFloat));
+    weights.back().mutable_grad() = first_gradient(spec, host_options(at::kFloat));
   }
   return weights;
 }

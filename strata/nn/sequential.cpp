@@ -169,7 +169,7 @@ std::int64_t Sequential::num_weights() const {
   std::int64_t count = 0;
   for (const LayerLayout& layout : layouts_) {
     for (std::size_t i = 0; i < layout.specs.size(); ++i)
-      if (!layout.placements[i].borrowed && layout.specs[i].momentum == 0)
+      if (!layout.placements[i].borrowed && layout.specs[i].statistic == Statistic::kNone)
         count += TensorSpec{layout.specs[i].shape}.numel();
   }
   return count;

@@ -2,7 +2,10 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/linspace.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "strata/base/errors.h"
 #include "strata/nn/initialise.h"
@@ -111,7 +114,7 @@ TEST(Sequential, HandsOutTheGradientOfAnInputThatOneLayerReads) {
 TEST(Sequential, CountsNoRunningStatistics) {
   Sequential model({"x"});
   model.add("norm", layer({{.name = "gain", .shape = {4}},
-                           {.name = "mean", .shape = {4}, .momentum = 0.1}}));
+                           {.name = "mean", .shape = {4}, .statistic = Statistic::kMean}}));
   EXPECT_EQ(model.num_weights(), 4);
 }
 
@@ -125,6 +128,19 @@ TEST(Initialise, DrawsByNameAndSeedAlone) {
   EXPECT_FALSE(at::equal(a, c));
   EXPECT_NEAR(a.std().item<double>(), 0.02, 0.001);
   EXPECT_NEAR(a.mean().item<double>(), 0.0, 0.001);
+}
+
+TEST(Initialise, DrawsUniformNumbersOfBothSignsUpToTheScale) {
+  const WeightSpec spec{.name = "w", .shape = {128, 64}, .init = {Init::Kind::kUniform, 0.125}};
+  const at::Tensor a = at::empty({128, 64}), b = at::empty({128, 64});
+  initialise(a, spec, "hidden", 1);
+  initialise(b, spec, "hidden", 2);
+  EXPECT_FALSE(at::equal(a, b));
+  // Sorted, they lie as evenly as 8,192 draws do: the largest gap of Kolmogorov and Smirnov.
+  const at::Tensor sorted = std::get<0>(a.flatten().sort());
+  const at::Tensor even = at::linspace(-0.125, 0.125, a.numel());
+  EXPECT_LT((sorted - even).abs().max().item<double>(), 0.25 * 1.63 / std::sqrt(8192.0));
+  EXPECT_LE(a.abs().max().item<double>(), 0.125);
 }
 
 TEST(Initialise, GivesAllUsesOfATieTheSameValues) {

@@ -29,9 +29,8 @@ void sum_layers(const double* blocks, const LayerBlocks* layers, std::int64_t co
 /// `count` sums, the loss the last of them.
 void end_step(const double* sums, std::int64_t count, double clip, StepScalars* scalars,
               void* stream);
-/// values = (1 - momentum) values + momentum (sums / found), in fp64, rounded once; not if the scalars say
-/// skip.
-void move_statistic(float* values, const float* sums, double momentum, double found, std::int64_t n,
+/// values = (1 - momentum) values + momentum found, in fp64, rounded once; not if the scalars say skip.
+void move_statistic(float* values, const double* found, double momentum, std::int64_t n,
                     const StepScalars* scalars, void* stream);
 
 /// *step = update_step() of the scalars' learning rate, factor and count of updates.

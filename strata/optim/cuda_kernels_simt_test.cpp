@@ -81,14 +81,16 @@ TEST_F(CudaOptim, LayersAreSummedInAnOrderOfTheirOwn) {
 
 TEST_F(CudaOptim, StatisticsMoveAsOnTheHost) {
   for (const std::int64_t skip : {0, 1}) {
-    SimtArray values = random(Element::kFp32, 300), found = random(Element::kFp32, 300);
+    SimtArray values = random(Element::kFp32, 300);
+    std::vector<double> numbers;
+    for (const float number : random(Element::kFp32, 300).floats()) numbers.push_back(number / 3.0);
+    SimtVector<double> found(numbers);
     std::vector<float> right = values.floats();
     for (std::size_t i = 0; i < right.size() && skip == 0; ++i)
-      right[i] = static_cast<float>((1 - 0.1) * right[i] +
-                                    0.1 * (found[static_cast<std::int64_t>(i)] / 3.0));
+      right[i] = static_cast<float>((1 - 0.1) * right[i] + 0.1 * numbers[i]);
     SimtVector<StepScalars> scalars(1, StepScalars{.skip = skip});
-    cuda::move_statistic(values.device_floats(), found.device_floats(), 0.1, 3, 300,
-                         scalars.device(), nullptr);
+    cuda::move_statistic(values.device_floats(), found.device(), 0.1, 300, scalars.device(),
+                         nullptr);
     values.fetch();
     EXPECT_TRUE(same_bits(values, SimtArray::of(Element::kFp32, right)));
   }

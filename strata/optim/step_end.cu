@@ -51,8 +51,8 @@ struct EndStep {
 struct MoveStatistic {
   static constexpr int kThreads = 256;
   float* values;
-  const float* sums;
-  double momentum, found;
+  const double* found;
+  double momentum;
   std::int64_t n;
   const StepScalars* scalars;
 
@@ -60,7 +60,7 @@ struct MoveStatistic {
     block.each([&](int thread) {
       const std::int64_t i = block.index() * kThreads + thread;
       if (i >= n || scalars->skip != 0) return;
-      values[i] = moved_statistic(values[i], sums[i], momentum, found);
+      values[i] = moved_statistic(values[i], found[i], momentum);
     });
   }
 };
@@ -93,9 +93,9 @@ void end_step(const double* sums, std::int64_t count, double clip, StepScalars* 
   simt::launch(EndStep{sums, count, clip, scalars}, 1, stream);
 }
 
-void move_statistic(float* values, const float* sums, double momentum, double found, std::int64_t n,
+void move_statistic(float* values, const double* found, double momentum, std::int64_t n,
                     const StepScalars* scalars, void* stream) {
-  simt::launch(MoveStatistic{values, sums, momentum, found, n, scalars},
+  simt::launch(MoveStatistic{values, found, momentum, n, scalars},
                simt::blocks_for(n, MoveStatistic::kThreads), stream);
 }
 

@@ -47,9 +47,9 @@ constexpr std::int64_t update_number(const StepScalars& scalars) {
   return scalars.step + 1 - scalars.skipped_updates;
 }
 
-/// Of a running statistic: towards the mean of what was found.
-constexpr float moved_statistic(float value, float sum, double momentum, double found) {
-  return static_cast<float>((1 - momentum) * value + momentum * (sum / found));
+/// Of a running statistic: towards that of the mini-batch.
+constexpr float moved_statistic(float value, double found, double momentum) {
+  return static_cast<float>((1 - momentum) * value + momentum * found);
 }
 
 /// sums[target] of each layer, its blocks added in ascending order; the other numbers stay.

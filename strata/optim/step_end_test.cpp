@@ -143,13 +143,13 @@ TEST(StepPrimitives, WriteAllBlocksOfALayer) {
   for (std::int64_t b = 0; b < sums.numel(); ++b) EXPECT_EQ(sums[b].item<double>(), expected[b]);
 }
 
-TEST(StepPrimitives, MoveAStatisticTowardsTheMeanUnlessTheUpdateIsSkipped) {
-  const StatisticRange range{at::full({3}, 2.0f), at::full({3}, 12.0f), 0.25};
+TEST(StepPrimitives, MoveAStatisticTowardsWhatWasFoundUnlessTheUpdateIsSkipped) {
+  const StatisticRange range{at::full({3}, 2.0f), at::full({3}, 4.0, at::kDouble), 0.25};
   StepScalars scalars;
-  host_step_primitives().move_statistic(range, /*found=*/3, scalars);
+  host_step_primitives().move_statistic(range, scalars);
   EXPECT_EQ(range.values[0].item<float>(), 2.5f);
   scalars.skip = 1;
-  host_step_primitives().move_statistic(range, 3, scalars);
+  host_step_primitives().move_statistic(range, scalars);
   EXPECT_EQ(range.values[0].item<float>(), 2.5f);
 }
 

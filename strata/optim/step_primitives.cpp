@@ -49,13 +49,12 @@ class HostStepPrimitives final : public StepPrimitives {
                       update_arrays(range, kernels::num_slots(rule)), range.weights.numel());
   }
 
-  void move_statistic(const StatisticRange& range, double found,
-                      const StepScalars& scalars) const override {
+  void move_statistic(const StatisticRange& range, const StepScalars& scalars) const override {
     if (scalars.skip != 0) return;
     float* values = range.values.mutable_data_ptr<float>();
-    const float* sums = range.sums.const_data_ptr<float>();
+    const double* found = range.found.const_data_ptr<double>();
     for (std::int64_t e = 0; e < range.values.numel(); ++e)
-      values[e] = moved_statistic(values[e], sums[e], range.momentum, found);
+      values[e] = moved_statistic(values[e], found[e], range.momentum);
   }
 };
 

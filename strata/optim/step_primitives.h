@@ -18,9 +18,10 @@
 
 namespace strata {
 
-/// What a part of a layer has of a running statistic, and what the step's micro-batches found, added up.
+/// What a part of a layer has of a running statistic, and that of the step's whole mini-batch.
 struct StatisticRange {
-  at::Tensor values, sums;  ///< fp32
+  at::Tensor values;  ///< fp32
+  at::Tensor found;   ///< fp64
   double momentum = 0;
 };
 
@@ -42,10 +43,8 @@ class StepPrimitives {
   virtual void update(kernels::UpdateRule rule, const UpdateRange& range,
                       const BegunUpdate& step) const = 0;
 
-  /// Towards the mean of what `found` micro-batches did; in fp64, rounded once. Not if the update is
-  /// skipped.
-  virtual void move_statistic(const StatisticRange& range, double found,
-                              const StepScalars& scalars) const = 0;
+  /// Towards that of the mini-batch; in fp64, rounded once. Not if the update is skipped.
+  virtual void move_statistic(const StatisticRange& range, const StepScalars& scalars) const = 0;
 };
 
 const StepPrimitives& step_primitives(c10::DeviceType kind);

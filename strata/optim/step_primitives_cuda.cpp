@@ -77,11 +77,10 @@ class CudaStepPrimitives final : public StepPrimitives {
                  step.scalars, stream_of(range.weights));
   }
 
-  void move_statistic(const StatisticRange& range, double found,
-                      const StepScalars& scalars) const override {
-    cuda::move_statistic(range.values.mutable_data_ptr<float>(), range.sums.const_data_ptr<float>(),
-                         range.momentum, found, range.values.numel(), &scalars,
-                         stream_of(range.values));
+  void move_statistic(const StatisticRange& range, const StepScalars& scalars) const override {
+    cuda::move_statistic(range.values.mutable_data_ptr<float>(),
+                         range.found.const_data_ptr<double>(), range.momentum, range.values.numel(),
+                         &scalars, stream_of(range.values));
   }
 
  private:

@@ -161,8 +161,10 @@ class StageMachine final : public Machine {
   void update(const Action& action);
   bool updates_on_host(int layer) const;
   UpdateRange update_range(const Lease& lease) const;
-  double micro_batches_of_step() const;  // of all replicas
-  void update_shard(const Lease& lease, const BegunUpdate& step);
+  /// A weight each; of running statistics what the whole mini-batch has, [C] fp64, undefined for the others.
+  using FoundStatistics = std::vector<at::Tensor>;
+  FoundStatistics find_statistics(int layer);  // collective over replicas
+  void update_shard(const Lease& lease, const BegunUpdate& step, const FoundStatistics& found);
   void update_on_host(int layer);
   void gather_weights(const Action& action);
   const LayerCuts& cuts_of(int layer);

@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "strata/base/measurement.h"
+#include "strata/comm/collectives.h"
 #include "strata/device/account.h"
+#include "strata/nn/moments.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/step_primitives.h"
 #include "strata/pipeline/stage_machine.h"
@@ -107,7 +109,8 @@ std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
   std::vector<FlatRange> ranges;
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
-    if (!place.borrowed && layout.specs[i].split.axis >= 0 && layout.specs[i].momentum == 0)
+    if (!place.borrowed && layout.specs[i].split.axis >= 0 &&
+        layout.specs[i].statistic == Statistic::kNone)
       ranges.push_back({place.offset, place.offset + place.numel});
   }
   std::sort(ranges.begin(), ranges.end(),
@@ -214,9 +217,10 @@ void StageMachine::update(const Action& action) {
     const double began = now_seconds();
     if (step_end_.known().skip == 0) {  // else the device finds out by itself
       if (!begun) begun = optimizer_->begin_update(step_end_.scalars(), groups_.world.device());
+      const FoundStatistics found = find_statistics(layer);
       update_shard(store_.acquire(layer, StateKind::kGradientShard | StateKind::kOptimizer |
                                              StateKind::kWeightShard),
-                   *begun);
+                   *begun, found);
     }
     layer_times_.add_update(layer, now_seconds() - began);
     if (plan_.shards()[layer].gathers_weights()) {
@@ -228,10 +232,33 @@ void StageMachine::update(const Action& action) {
   }
 }
 
+// Moments of all replicas are added in rank order, so each of them finds the same.
+StageMachine::FoundStatistics StageMachine::find_statistics(int layer) {
+  const LayerLayout& layout = store_.layout(layer);
+  FoundStatistics found(layout.specs.size());
+  const UnchargedScope nobody;  // numbers of the step
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    if (layout.specs[i].statistic != Statistic::kMean) continue;
+    at::Tensor moments = store_.acquire(layer, StateKinds()).moments(i).clone();
+    if (groups_.dp.size() > 1) {
+      const at::Tensor all = all_gather(groups_.dp, moments.unsqueeze(0), 0);
+      moments = all[0].clone();
+      for (int replica = 1; replica < groups_.dp.size(); ++replica)
+        add_moments(moments, all[replica]);
+    }
+    STRATA_CHECK(layout.specs.at(i + 1).statistic == Statistic::kVariance,
+                 "pipeline.find_statistics");
+    found[i] = mean_of(moments);
+    found[i + 1] = unbiased_variance_of(moments);
+  }
+  return found;
+}
+
 namespace {
 
-// Of a shard.
-std::vector<StatisticRange> statistics_of(const Lease& lease) {
+// Of a shard. `found`: of its layer, a weight each.
+std::vector<StatisticRange> statistics_of(const Lease& lease,
+                                          const std::vector<at::Tensor>& found) {
   const LayerLayout& layout = lease.layout();
   const FlatRange shard = lease.placement().shard;
   std::vector<StatisticRange> ranges;
@@ -239,27 +266,23 @@ std::vector<StatisticRange> statistics_of(const Lease& lease) {
     const WeightPlacement& place = layout.placements[i];
     const std::int64_t begin = std::max(shard.begin, place.offset);
     const std::int64_t end = std::min(shard.end, place.offset + place.numel);
-    if (layout.specs[i].momentum == 0 || place.borrowed || begin >= end) continue;
+    if (!found[i].defined() || begin >= end) continue;
     const MasterWeights master = lease.master();
     STRATA_CHECK(!master.split() && !lease.rounded().defined(), "pipeline.statistics_of");
-    ranges.push_back({master.weights.narrow(0, begin - shard.begin, end - begin),
-                      lease.gradient_shard().narrow(0, begin - shard.begin, end - begin),
+    const at::Tensor values = master.weights.narrow(0, begin - shard.begin, end - begin);
+    ranges.push_back({values,
+                      found[i].narrow(0, begin - place.offset, end - begin).to(values.device()),
                       layout.specs[i].momentum});
   }
   return ranges;
 }
 
-void move_statistics(const std::vector<StatisticRange>& ranges, double found,
-                     const StepScalars& scalars) {
+void move_statistics(const std::vector<StatisticRange>& ranges, const StepScalars& scalars) {
   for (const StatisticRange& range : ranges)
-    step_primitives(range.values.device().type()).move_statistic(range, found, scalars);
+    step_primitives(range.values.device().type()).move_statistic(range, scalars);
 }
 
 }  // namespace
-
-double StageMachine::micro_batches_of_step() const {
-  return static_cast<double>(inputs_.micro_batches.size()) * static_cast<double>(groups_.dp.size());
-}
 
 // Of the shard's elements that are trained.
 UpdateRange StageMachine::update_range(const Lease& lease) const {
@@ -280,18 +303,20 @@ UpdateRange StageMachine::update_range(const Lease& lease) const {
           .remainder = master.remainder};
 }
 
-void StageMachine::update_shard(const Lease& lease, const BegunUpdate& step) {
+void StageMachine::update_shard(const Lease& lease, const BegunUpdate& step,
+                                const FoundStatistics& found) {
   if (lease.placement().shard.size() == 0) return;
   groups_.world.before_write(lease.weight_shard());  // which peers have gathered
   const auto span = device_span(LaneKind::kCompute, lease.layer());
   optimizer_->update(update_range(lease), step);
-  move_statistics(statistics_of(lease), micro_batches_of_step(), step_end_.scalars());
+  move_statistics(statistics_of(lease, found), step_end_.scalars());
 }
 
 // Only started: the next fetch of the weights waits for it, the rank does not.
 void StageMachine::update_on_host(int layer) {
   const StepScalars step = step_end_.read();
   if (step.skip != 0) return;
+  const FoundStatistics found = find_statistics(layer);
   const StateKinds kinds =
       StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard;
   std::vector<Event> pending;
@@ -300,12 +325,11 @@ void StageMachine::update_on_host(int layer) {
     const Lease lease = store_.acquire(layer, kinds, pending);
     if (lease.placement().shard.size() == 0) return;
     updated = host_updates_->submit(
-        [this, layer, range = update_range(lease), statistics = statistics_of(lease),
-         found = micro_batches_of_step(), step] {
+        [this, layer, range = update_range(lease), statistics = statistics_of(lease, found), step] {
           const double begin = now_seconds();
           const ThreadPoolScope scope(*host_threads_);
           optimizer_->update(range, optimizer_->begin_update(step, Device{}));
-          move_statistics(statistics, found, step);
+          move_statistics(statistics, step);
           if (lane_trace_) lane_trace_->add({LaneKind::kUpdate, layer, begin, now_seconds()});
         },
         std::move(pending));

@@ -93,6 +93,13 @@ void LayerState::make_buffers(const Stream& compute, MemoryAccount* host) {
     slots.push_back(shard(StateKind::kOptimizer, at::kFloat));
 }
 
+at::Tensor LayerState::preset_gradient(std::size_t weight) const {
+  const WeightSpec& spec = layout->specs[weight];
+  if (spec.statistic == Statistic::kNone) return view_of(gradients, weight);
+  const UnchargedScope nobody;  // numbers of the step
+  return first_gradient(spec, gradients.tensor().options());
+}
+
 at::Tensor LayerState::view_of(const FlatBuffer& flat, std::size_t weight) const {
   const WeightPlacement& place = layout->placements[weight];
   return flat.tensor().narrow(0, place.offset, place.numel).view(place.shape);

@@ -68,7 +68,7 @@ struct LayerState {
                               ///< a borrowed one without bytes
   FlatBuffer master;  ///< [shard] beside 16-bit weights: fp32 ones; beside bf16: what they lack
   std::vector<FlatBuffer> slots;   ///< [shard] fp32 each
-  std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset to its view
+  std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset
 
   /// Per kind: what still has to happen before its bytes may be read or written.
   std::array<Event, kNumStateKinds> pending;
@@ -79,6 +79,10 @@ struct LayerState {
 
   /// The part of a layer's flat buffer that is a weight's, in its shape.
   at::Tensor view_of(const FlatBuffer& flat, std::size_t weight) const;
+
+  /// What the weight's leaf has for a gradient: its part of the flat one; of a running statistic what it has
+  /// instead (first_gradient()), which stays on the device.
+  at::Tensor preset_gradient(std::size_t weight) const;
 
   /// The buffers in which this rank keeps a kind on the device between its uses; none for whole weights
   /// that are made of shards, nor for what lives on the host.

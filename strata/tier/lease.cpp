@@ -93,6 +93,13 @@ void Lease::offload_gradients(std::int64_t begin, const at::Tensor& from) const 
 void Lease::zero_gradients() const {
   require(StateKind::kGradients);
   if (state_->gradients.present()) state_->gradients.bytes().zero_();
+  for (std::size_t i = 0; i < state_->leaves.size(); ++i)
+    if (layout().specs[i].statistic == Statistic::kMean) moments(i).zero_();
+}
+
+at::Tensor Lease::moments(std::size_t weight) const {
+  STRATA_CHECK(layout().specs[weight].statistic == Statistic::kMean, "tier.moments");
+  return state_->leaves[weight].grad();
 }
 
 MasterWeights Lease::master() const {

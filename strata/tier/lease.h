@@ -42,7 +42,9 @@ class [[nodiscard]] Lease {
   at::Tensor take_gradients() const;                     ///< [total_numel]
   at::Tensor flat_gradients() const;                     ///< [total_numel], open
   at::Tensor weight_gradient(std::size_t weight) const;  ///< in the weight's shape, open
-  void zero_gradients() const;
+  void zero_gradients() const;                           ///< moments, too
+  /// What the step's micro-batches have of a running mean's columns on this rank (moments.h).
+  at::Tensor moments(std::size_t weight) const;
 
   /// kGradientShard. The whole step's, where backwards and replicas are done with it.
   at::Tensor gradient_shard() const;  ///< [shard]

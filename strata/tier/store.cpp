@@ -67,7 +67,7 @@ void LayerStore::insert(int layer, const LayerLayout& layout, const ShardPlaceme
     }
     at::Tensor leaf = bytes.detach().requires_grad_(placement.trains);
     // Preset, so that gradients accumulate in place in the flat buffer.
-    if (placement.trains) leaf.mutable_grad() = state.view_of(state.gradients, i);
+    if (placement.trains) leaf.mutable_grad() = state.preset_gradient(i);
     state.leaves.push_back(std::move(leaf));
   }
   entries_.insert_or_assign(layer, std::move(entry));

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <span>
 #include <thread>
 
 #include "strata/base/errors.h"
+#include "strata/base/option_changes.h"
 #include "strata/base/units.h"
 #include "strata/device/determinism.h"
 #include "strata/plan/tier_choice.h"
@@ -24,6 +26,14 @@ constexpr double kMostSamples = 1 << 24;
 constexpr std::int64_t kMostMicroBatches = 1 << 16;
 constexpr std::int64_t kMostLayerRuns = 1 << 24;
 
+void describe_training(OptionSet& set, Recipe& recipe) {
+  describe(set, "train", recipe.train);
+  describe(set, "train.optimizer", recipe.optimizer);
+  describe(set, "mesh", recipe.mesh);
+  describe(set, "mesh", recipe.device);
+  describe(set, "memory", recipe.memory);
+}
+
 void describe(OptionSet& set, Recipe& recipe) {
   if (recipe.recommender) {
     describe(set, *recipe.recommender);
@@ -31,12 +41,30 @@ void describe(OptionSet& set, Recipe& recipe) {
     describe(set, "model", recipe.model);
     describe(set, "data", recipe.data);
   }
-  describe(set, "train", recipe.train);
-  describe(set, "train.optimizer", recipe.optimizer);
-  describe(set, "mesh", recipe.mesh);
-  describe(set, "mesh", recipe.device);
-  describe(set, "memory", recipe.memory);
+  describe_training(set, recipe);
 }
+
+// What a run may learn, and a recipe of it with no field given.
+struct Task {
+  const char* heading;  // of the table of its fields
+  Recipe (*defaults)();
+};
+
+Recipe text_defaults() { return {}; }
+
+Recipe recommender_defaults() {
+  Recipe recipe;
+  recipe.recommender.emplace();
+  recipe.optimizer = recommender_optimizer();
+  return recipe;
+}
+
+constexpr Task kText = {"", text_defaults};
+constexpr Task kRecommender = {
+    "Of recommenders (model.kind dlrm, dcn, deep_wide): what they have instead of model and data, "
+    "and other defaults:",
+    recommender_defaults};
+constexpr Task kTasks[] = {kText, kRecommender};
 
 struct Given {
   const OptionSet& options;
@@ -231,9 +259,10 @@ DeviceKind Recipe::device_kind() const {
 }
 
 Recipe parse_recipe(const std::string& text, const std::string& name,
-                    const std::vector<std::string>& overrides, const Recipe& defaults) {
-  Recipe recipe = defaults;
-  if (names_recommender(text, name, overrides)) recipe.recommender.emplace();
+                    const std::vector<std::string>& overrides, const RecipeDefaults& defaults) {
+  const Task& task = names_recommender(text, name, overrides) ? kRecommender : kText;
+  Recipe recipe = task.defaults();
+  if (defaults) defaults(recipe);
   OptionSet set;
   describe(set, recipe);
   set.load_yaml(text, name);
@@ -246,7 +275,7 @@ Recipe parse_recipe(const std::string& text, const std::string& name,
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
-                   const Recipe& defaults) {
+                   const RecipeDefaults& defaults) {
   if (path == "-")
     return parse_recipe(beginning_of(std::cin), "standard input", overrides, defaults);
   std::ifstream file(path);
@@ -271,28 +300,40 @@ std::string warmup_advice(const Recipe& recipe) {
          " is longer than the run";
 }
 
-std::vector<std::string> recipe_fields() {
-  Recipe recipe;
+OptimizerOptions stored_optimizer(const std::string& recipe) {
+  OptimizerOptions options;
   OptionSet set;
-  describe(set, recipe);
-  std::vector<std::string> fields = set.paths();
-  RecommenderRecipe recommender;
-  OptionSet of_recommenders;
-  describe(of_recommenders, recommender);
-  for (std::string& path : of_recommenders.paths()) fields.push_back(std::move(path));
+  describe(set, "train.optimizer", options);
+  for (const OptionChange& change : changed_options(recipe, set.to_yaml()))
+    set.set(change.path + "=" + change.before);
+  return options;
+}
+
+std::vector<std::string> recipe_fields() {
+  std::vector<std::string> fields;
+  for (const Task& task : kTasks) {
+    Recipe recipe = task.defaults();
+    OptionSet set;
+    describe(set, recipe);
+    for (std::string& path : set.paths())
+      if (std::ranges::find(fields, path) == fields.end()) fields.push_back(std::move(path));
+  }
   return fields;
 }
 
 std::string recipe_options_table() {
-  Recipe recipe;
-  OptionSet set;
-  describe(set, recipe);
-  RecommenderRecipe recommender;
-  OptionSet of_recommenders;
-  describe(of_recommenders, recommender);
-  return set.to_table() +
-         "\nOf recommenders (model.kind dlrm, dcn, deep_wide), instead of model and data:\n\n" +
-         of_recommenders.to_table();
+  Recipe first = kTasks[0].defaults();
+  OptionSet set, shared;
+  describe(set, first);
+  describe_training(shared, first);
+  std::string table = set.to_table();
+  for (const Task& task : std::span(kTasks).subspan(1)) {
+    Recipe recipe = task.defaults();
+    OptionSet own;
+    describe(own, recipe);
+    table += std::string("\n") + task.heading + "\n\n" + own.to_table(&shared);
+  }
+  return table;
 }
 
 }  // namespace strata

@@ -7,6 +7,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,14 +67,22 @@ struct Recipe {
   DeviceKind device_kind() const;  ///< the same of one that need not be there
 };
 
+/// Changes what a field is where it is not given: gets the defaults of the recipe's task.
+using RecipeDefaults = std::function<void(Recipe&)>;
+
 /// Reads `path`, or standard input for "-", and applies `overrides` ("a.b=c"). Fields that neither
-/// gives are those of `defaults`.
+/// gives are those of the recipe's task, as `defaults` has changed them.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
-                   const Recipe& defaults = {});
+                   const RecipeDefaults& defaults = nullptr);
 
 /// The same from text; `name` stands for the file in errors.
 Recipe parse_recipe(const std::string& text, const std::string& name,
-                    const std::vector<std::string>& overrides, const Recipe& defaults = {});
+                    const std::vector<std::string>& overrides,
+                    const RecipeDefaults& defaults = nullptr);
+
+/// The optimizer of a recipe that a checkpoint stores. Fields that this version or the recipe does not
+/// have keep their defaults.
+OptimizerOptions stored_optimizer(const std::string& recipe);
 
 /// What its mesh has to agree with.
 MeshLimits mesh_limits(const Recipe& recipe);
@@ -81,10 +90,11 @@ MeshLimits mesh_limits(const Recipe& recipe);
 /// What a warm-up that is longer than the run makes of the learning rate; "" for a shorter one.
 std::string warmup_advice(const Recipe& recipe);
 
-/// Paths of all fields, of recommenders, too.
+/// Paths of all fields of all tasks.
 std::vector<std::string> recipe_fields();
 
-/// Table of all fields with default, unit and sentence: `strata options`.
+/// Tables of all fields with default, unit and sentence, one a task: the first has every field, the others
+/// what their task has instead. `strata options`.
 std::string recipe_options_table();
 
 }  // namespace strata

@@ -184,6 +184,59 @@ TEST(Recipe, RefusesAKindOfModelThatNobodyMakesAtItsPlace) {
   }
 }
 
+constexpr const char* kClicks = R"(
+model: {kind: dlrm, bottom: [8]}
+data:  {format: synthetic, synthetic: {samples: 100, numeric: 2, features: [{name: user, cardinality: 10}]}}
+)";
+
+// The line of a field in a table of options, without its sentence.
+std::vector<std::string> lines_of(const std::string& field) {
+  std::istringstream table(recipe_options_table());
+  std::vector<std::string> lines;
+  std::string line, path, value;
+  while (std::getline(table, line))
+    if (std::istringstream(line) >> path >> value && path == field) lines.push_back(value);
+  return lines;
+}
+
+TEST(Recipe, DefaultsOfTheOptimizerBelongToTheTask) {
+  const Recipe text = parse_recipe("data: {train: a}", "text.yaml", {});
+  const Recipe clicks = parse_recipe(kClicks, "clicks.yaml", {});
+  EXPECT_EQ(text.optimizer.beta2, 0.95);
+  EXPECT_EQ(clicks.optimizer.beta2, 0.999);
+  EXPECT_EQ(text.optimizer.weight_decay, 0.1);
+  EXPECT_EQ(clicks.optimizer.weight_decay, 0.01);
+  EXPECT_EQ(text.optimizer.learning_rate, 1e-3);
+  EXPECT_EQ(clicks.optimizer.learning_rate, 3e-3);
+  EXPECT_EQ(clicks.optimizer.epsilon, text.optimizer.epsilon);
+  // `strata options` says both, and what is the same only once.
+  EXPECT_EQ(lines_of("train.optimizer.beta2"), (std::vector<std::string>{"0.95", "0.999"}));
+  EXPECT_EQ(lines_of("train.optimizer.weight_decay"), (std::vector<std::string>{"0.1", "0.01"}));
+  EXPECT_EQ(lines_of("train.optimizer.beta1"), std::vector<std::string>{"0.9"});
+}
+
+TEST(Recipe, ValuesThatAreGivenHoldForEveryTask) {
+  const std::vector<std::string> given{"train.optimizer.beta2=0.9",
+                                       "train.optimizer.weight_decay=0"};
+  for (const char* text : {kClicks, "data: {train: a}"}) {
+    const Recipe recipe = parse_recipe(text, "recipe.yaml", given);
+    EXPECT_EQ(recipe.optimizer.beta2, 0.9);
+    EXPECT_EQ(recipe.optimizer.weight_decay, 0);
+  }
+}
+
+TEST(Recipe, StoredOptimizersAreReadWhateverElseIsStored) {
+  const Recipe before = parse_recipe(kClicks, "clicks.yaml", {"train.optimizer.beta2=0.95"});
+  EXPECT_EQ(stored_optimizer(before.text).beta2, 0.95);
+  EXPECT_EQ(stored_optimizer(before.text).weight_decay, 0.01);
+  EXPECT_EQ(stored_optimizer("train: {lost: 1, optimizer: {beta2: 0.5, forgotten: 2}}").beta2, 0.5);
+  const auto go_on = [&](Recipe& defaults) { defaults.optimizer = stored_optimizer(before.text); };
+  EXPECT_EQ(parse_recipe(kClicks, "clicks.yaml", {}, go_on).optimizer.beta2, 0.95);
+  EXPECT_EQ(
+      parse_recipe(kClicks, "clicks.yaml", {"train.optimizer.beta2=0.8"}, go_on).optimizer.beta2,
+      0.8);
+}
+
 // A field that disappears or is renamed breaks the recipes of others: it must not happen unnoticed.
 TEST(Recipe, FieldsAreTheOnesInTheGoldenFile) {
   std::ostringstream golden;

@@ -12,6 +12,7 @@
 #include "strata/embed/options.h"
 #include "strata/embed/worker.h"
 #include "strata/models/recommender.h"
+#include "strata/optim/optimizer_options.h"
 #include "strata/tabular/options.h"
 
 namespace strata {
@@ -22,6 +23,9 @@ struct RecommenderRecipe {
   EmbeddingOptions embedding;
   std::int64_t epochs = 0;  ///< of training; 0: train.steps
 };
+
+/// What the dense net learns with where the recipe says nothing.
+OptimizerOptions recommender_optimizer();
 
 /// Whether a recipe's model.kind is one of recommenders; false where that cannot be read. `name` stands for
 /// the file where the kind is neither theirs nor a decoder's, which is refused.

@@ -14,6 +14,7 @@
 #include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/recommender.h"
+#include "strata/nn/initialise.h"
 #include "strata/nn/ops/linear.h"
 #include "strata/nn/ops/logistic_loss.h"
 #include "strata/pipeline/byte_costs.h"
@@ -189,6 +190,46 @@ TEST_P(Recommenders, LearnTheSameFromManyMicroBatchesAndReplicasAsFromOne) {
   expect_near(train_recommender({.model = model, .micro_batch = 5}), whole);
   expect_near(train_recommender({.model = model, .mesh = {.dp = 3}}), whole);
   expect_near(train_recommender({.model = model, .mesh = {.pp = 2, .dp = 2}, .zero = 3}), whole);
+}
+
+// In front of the first norm stands what does not depend on how a mini-batch is cut: its running statistics
+// are those of PyTorch's layer over the whole of it.
+TEST(RunningStatistics, AreThoseOfTheWholeMiniBatchOfAllMicroBatchesAndReplicas) {
+  const RecommenderOptions model = of_kind(RecommenderKind::kDlrm);
+  const std::int64_t samples = 24;
+  const auto first_step = [&](RecommenderCase c) {
+    c.model = model;
+    c.mini_batch = samples;
+    c.steps = 1;
+    return train_recommender(c).weights;
+  };
+  const Sequential net = make_recommender(model, kInputs);
+  const auto first_value = [&](const char* name) {
+    for (const WeightSpec& spec : net.layout(0).specs) {
+      if (spec.name != name) continue;
+      at::Tensor weight = at::zeros(spec.shape);
+      initialise(weight, spec, net.name(0), /*seed=*/3);
+      return weight;
+    }
+    return at::Tensor();
+  };
+  const at::Tensor x =
+      at::linear(click_batch(samples, 0).inputs[0], first_value("weight"), first_value("bias"));
+  at::Tensor mean = at::zeros({12}), variance = at::ones({12});
+  at::batch_norm(x, {}, {}, mean, variance, true, /*momentum=*/0.1, 1e-5, false);
+  const LayerTiers host{Tier::kHost, Tier::kHost, Tier::kHost, Tier::kHost};
+  for (const RecommenderCase& c :
+       {RecommenderCase{.micro_batch = 24}, RecommenderCase{.micro_batch = 5},
+        RecommenderCase{.recompute = true, .micro_batch = 3},
+        RecommenderCase{.mesh = {.dp = 3}, .micro_batch = 4},
+        RecommenderCase{.mesh = {.pp = 2, .dp = 2}, .zero = 3, .micro_batch = 4},
+        RecommenderCase{.mesh = {.dp = 2}, .tiers = host, .micro_batch = 4}}) {
+    SCOPED_TRACE(std::to_string(c.mesh.dp) + " replicas, micro-batches of " +
+                 std::to_string(c.micro_batch));
+    const std::map<std::string, at::Tensor> weights = first_step(c);
+    EXPECT_TRUE(at::allclose(weights.at("bottom0.norm.running_mean"), mean, 1e-6, 1e-7));
+    EXPECT_TRUE(at::allclose(weights.at("bottom0.norm.running_var"), variance, 1e-6, 1e-7));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Recommenders,

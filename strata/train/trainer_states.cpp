@@ -36,7 +36,7 @@ bool is_split(const WeightSpec& spec) { return spec.split.axis >= 0; }
 
 // Neither the optimizer nor a gradient of it exists.
 bool is_statistic(const LeasePtr& lease, std::size_t weight) {
-  return lease->layout().specs[weight].momentum > 0;
+  return lease->layout().specs[weight].statistic != Statistic::kNone;
 }
 
 }  // namespace

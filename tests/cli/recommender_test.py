@@ -83,6 +83,16 @@ class Recommender(ProgramTest):
         killed = [line["loss_hex"] for line in self.metrics("killed")]
         self.assertEqual(killed, self.train("undisturbed", *LOCAL, *setting))
 
+    def test_a_resumed_run_keeps_the_optimizer_that_its_checkpoint_was_trained_with(self):
+        saving = ("--set", "train.checkpoint_folder=saved")
+        other = ("--set", "train.optimizer.beta2=0.95")  # another value than recommenders' default
+        whole = self.train("whole", *LOCAL, *other)
+        self.assertEqual(self.train("first", *LOCAL, *saving, *other, "--set", "train.steps=20"), whole[:20])
+        second = self.train("second", *LOCAL, *saving, "--resume", "saved/step-00000020")
+        self.assertEqual(second[-20:], whole[20:])
+        given = self.train("given", *LOCAL, "--resume", "saved/step-00000020", "--set", "train.optimizer.beta2=0.5")
+        self.assertNotEqual(given[-20:], whole[20:])
+
     def ask(self, address, question):
         return self.succeed("embed-server", "--ask", question, "--listen", address)
 

@@ -1,6 +1,6 @@
 """Recommenders give the losses, gradients, weights and scores of the same nets in plain PyTorch.
 
-The nets are written from the papers, with torch.nn alone; only the names of weights are ours.
+The nets (recommender_nets.py) are written from the papers, with torch.nn alone.
 """
 
 import json
@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from decoders import read_safetensors
+from recommender_nets import KINDS
 
 torch.set_num_threads(1)
 
@@ -27,172 +28,8 @@ LOSS, GRADIENT, WEIGHT, SCORE = 2e-6, 1e-6, 5e-6, 5e-5
 RATE, STEPS = 0.2, 6
 
 
-class Hidden(nn.Module):
-    def __init__(self, width_in, width_out, norm, relu):
-        super().__init__()
-        self.linear = nn.Linear(width_in, width_out)
-        self.norm = nn.BatchNorm1d(width_out) if norm else None
-        self.relu = relu
-
-    def forward(self, x):
-        x = self.linear(x)
-        if self.norm:
-            x = self.norm(x)
-        return functional.relu(x) if self.relu else x
-
-    def named(self, prefix):
-        tensors = {prefix + "weight": self.linear.weight, prefix + "bias": self.linear.bias}
-        if self.norm:
-            tensors.update({prefix + "norm.weight": self.norm.weight,
-                            prefix + "norm.bias": self.norm.bias,
-                            prefix + "norm.running_mean": self.norm.running_mean,
-                            prefix + "norm.running_var": self.norm.running_var})
-        return tensors
-
-
-class Net(nn.Module):
-    """Hidden layers of the top and the score; what stands below is the kinds' own."""
-
-    def __init__(self, case):
-        super().__init__()
-        self.case, model = case, case["model"]
-        self.relu = model.get("activation", "relu") == "relu"
-        self.place = model.get("batch_norm", "none")
-        self.rows = sum(case["row_widths"])
-
-    def hidden(self, width_in, widths, norm):
-        sizes = [width_in, *widths]
-        return nn.ModuleList(Hidden(a, b, norm, self.relu) for a, b in zip(sizes, sizes[1:]))
-
-    def make_top(self, width, score_width=None):
-        widths = self.case["model"]["top"]
-        self.top = self.hidden(width, widths, self.place == "all")
-        last = widths[-1] if widths else width
-        self.head = nn.Linear(score_width or last, 1)
-
-    def named(self):
-        tensors = {"head.weight": self.head.weight, "head.bias": self.head.bias}
-        for i, layer in enumerate(self.top):
-            tensors.update(layer.named(f"top{i}."))
-        return tensors
-
-    def load(self, weights):
-        ours = self.named()
-        assert set(ours) == set(weights), set(ours) ^ set(weights)
-        with torch.no_grad():
-            for name, tensor in ours.items():
-                tensor.copy_(weights[name])
-
-
-class Dlrm(Net):
-    def __init__(self, case):
-        super().__init__(case)
-        numeric, bottom = case["numeric"], case["model"]["bottom"]
-        self.width = bottom[-1] if numeric else min(case["row_widths"])
-        self.bottom = self.hidden(numeric, bottom if numeric else [], self.place != "none")
-        vectors = self.rows // self.width + (1 if numeric else 0)
-        self.cat = case["model"].get("interaction") == "cat"
-        below = self.width if numeric else 0
-        self.make_top(below + (self.rows if self.cat else vectors * (vectors - 1) // 2))
-
-    def forward(self, numeric, rows):
-        parts = []
-        if self.case["numeric"]:
-            for layer in self.bottom:
-                numeric = layer(numeric)
-            parts = [numeric]
-        if self.cat:
-            x = torch.cat([*parts, rows], 1)
-        else:
-            vectors = torch.cat([*parts, rows], 1).reshape(len(rows), -1, self.width)
-            products = vectors @ vectors.transpose(1, 2)
-            i, j = torch.tril_indices(vectors.size(1), vectors.size(1), -1)
-            x = torch.cat([*parts, products[:, i, j]], 1)
-        for layer in self.top:
-            x = layer(x)
-        return self.head(x).squeeze(1)
-
-    def named(self):
-        tensors = super().named()
-        for i, layer in enumerate(self.bottom):
-            tensors.update(layer.named(f"bottom{i}."))
-        return tensors
-
-
-class Dcn(Net):
-    def __init__(self, case):
-        super().__init__(case)
-        model = case["model"]
-        width, self.rank = case["numeric"] + self.rows, model.get("rank", 0)
-        count = model.get("cross_layers", 3)
-        if self.rank:
-            self.down = nn.ModuleList(nn.Linear(width, self.rank, bias=False) for _ in range(count))
-        self.up = nn.ModuleList(nn.Linear(self.rank or width, width) for _ in range(count))
-        self.parallel = model.get("interaction") == "parallel"
-        deep = model["top"][-1] if model["top"] else width
-        self.make_top(width, width + deep if self.parallel else None)
-
-    def forward(self, numeric, rows):
-        x0 = torch.cat([numeric, rows], 1) if self.case["numeric"] else rows
-        x = x0
-        for i, up in enumerate(self.up):
-            x = x0 * up(self.down[i](x) if self.rank else x) + x
-        deep = x0 if self.parallel else x
-        for layer in self.top:
-            deep = layer(deep)
-        return self.head(torch.cat([x, deep], 1) if self.parallel else deep).squeeze(1)
-
-    def named(self):
-        tensors = super().named()
-        for i, up in enumerate(self.up):
-            name = "up.weight" if self.rank else "weight"
-            tensors.update({f"cross{i}.{name}": up.weight, f"cross{i}.bias": up.bias})
-            if self.rank:
-                tensors[f"cross{i}.down.weight"] = self.down[i].weight
-        return tensors
-
-
-class DeepWide(Net):
-    def __init__(self, case):
-        super().__init__(case)
-        numeric, bottom, norm = case["numeric"], case["model"]["bottom"], self.place != "none"
-        self.of_rows = Hidden(self.rows, bottom[-1], norm, self.relu)
-        self.of_numeric = Hidden(numeric, bottom[0], norm, self.relu) if numeric else None
-        self.wide = case["model"].get("wide", True)
-        if self.wide:
-            self.wide_rows = nn.Linear(self.rows, 1, bias=False)
-            self.wide_numeric = nn.Linear(numeric, 1, bias=False) if numeric else None
-        self.make_top(sum(bottom))
-
-    def forward(self, numeric, rows):
-        x = self.of_rows(rows)
-        if self.of_numeric:
-            x = torch.cat([self.of_numeric(numeric), x], 1)
-        for layer in self.top:
-            x = layer(x)
-        score = self.head(x)
-        if self.wide:
-            score = score + self.wide_rows(rows)
-            if self.of_numeric:
-                score = score + self.wide_numeric(numeric)
-        return score.squeeze(1)
-
-    def named(self):
-        tensors = {**super().named(), **self.of_rows.named("input.rows.")}
-        if self.of_numeric:
-            tensors.update(self.of_numeric.named("input.numeric."))
-        if self.wide:
-            tensors["input.wide.rows.weight"] = self.wide_rows.weight
-            if self.of_numeric:
-                tensors["input.wide.numeric.weight"] = self.wide_numeric.weight
-        return tensors
-
-
-KINDS = {"dlrm": Dlrm, "dcn": Dcn, "deep_wide": DeepWide}
-
-
 class Training:
-    """Micro-batches one after the other; running statistics move by the mean of theirs."""
+    """Micro-batches one after the other; running statistics move once, by those of the whole mini-batch."""
 
     def __init__(self, net, micro_batch, replicas):
         self.net, self.micro_batch, self.replicas = net, micro_batch, replicas
@@ -206,12 +43,12 @@ class Training:
         rows = batch["rows"].clone().requires_grad_(True)
         valid, total = labels.ge(0), 0.0
         before = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in self.norms]
-        sums = [[torch.zeros_like(a), torch.zeros_like(b)] for a, b in before]
+        seen = [[] for _ in self.norms]
+        hooks = [norm.register_forward_pre_hook(lambda _, inputs, own=own: own.append(inputs[0].detach()))
+                 for norm, own in zip(self.norms, seen)]
         pieces = [piece for part in torch.arange(len(labels)).chunk(self.replicas)
                   for piece in part.split(self.micro_batch)]
         for piece in pieces:
-            for norm in self.norms:
-                norm.momentum = 1.0
             scores = self.net(numeric[piece], rows[piece])
             losses = functional.binary_cross_entropy_with_logits(
                 scores, labels[piece].clamp(min=0), reduction="none")
@@ -219,14 +56,17 @@ class Training:
             if valid[piece].any():
                 loss.backward()
             total += loss.item()
-            for norm, sum_ in zip(self.norms, sums):
-                sum_[0] += norm.running_mean / len(pieces)
-                sum_[1] += norm.running_var / len(pieces)
-        self.statistics = [(0.9 * old[0] + 0.1 * new[0], 0.9 * old[1] + 0.1 * new[1])
-                           for old, new in zip(before, sums)]
-        for norm, (mean, variance) in zip(self.norms, before):
+        for hook in hooks:
+            hook.remove()
+        self.statistics = []
+        for norm, (mean, variance), own in zip(self.norms, before, seen):
             norm.running_mean.copy_(mean)
             norm.running_var.copy_(variance)
+            whole = nn.BatchNorm1d(norm.num_features)
+            whole.running_mean.copy_(mean)
+            whole.running_var.copy_(variance)
+            whole(torch.cat(own))
+            self.statistics.append((whole.running_mean, whole.running_var))
         return total, rows.grad
 
     def step(self, batch):
@@ -306,6 +146,27 @@ class Recommenders(unittest.TestCase):
         with torch.no_grad():
             scores = net(evaluate["numeric"], evaluate["rows"])
         self.expect_near(files["scores"]["scores"], scores, SCORE, "scores")
+
+    def test_first_values_are_drawn_from_the_ranges_of_pytorch(self):
+        """Each weight's values against 40 nets of PyTorch: the largest value and the gap of Kolmogorov and Smirnov."""
+        torch.manual_seed(1)
+        for kind, fields in (("dlrm", dict(bottom=[48, 8], row_widths=[8] * 4, top=[64])),
+                             ("dcn", dict(rank=6, top=[64])), ("dcn", dict(top=[64])),
+                             ("deep_wide", dict(bottom=[16, 48], top=[64]))):
+            case = case_of(kind, **fields)
+            generator = torch.Generator().manual_seed(5)
+            batch = batch_of(case, case["mini_batch"], generator)
+            ours = self.ours(case, [batch], batch)[1]["first"]
+            nets = [KINDS[kind](case).named() for _ in range(40)]
+            for name, values in ours.items():
+                with self.subTest(kind=kind, weight=name):
+                    theirs = torch.cat([net[name].detach().flatten() for net in nets]).sort().values
+                    values = values.flatten().sort().values
+                    self.assertLessEqual(values.abs().max().item(), 1.01 * theirs.abs().max().item())
+                    share = torch.searchsorted(theirs, values).double() / len(theirs)
+                    even = (torch.arange(len(values)) + 0.5) / len(values)
+                    gap = (share - even).abs().max().item()
+                    self.assertLess(gap, 2.2 / len(values) ** 0.5 + 0.5 / len(values), name)
 
     def test_dlrm(self):
         for fields in (dict(bottom=[16, 8]),

@@ -1,10 +1,11 @@
-// What running statistics are moved by is added in backward: a recomputed forward runs twice, a backward
-// once.
+// The micro-batch's moments are added in backward: a recomputed forward runs twice, a backward once, in the same
+// order of micro-batches whatever the schedule.
 #include "strata/nn/ops/batch_norm.h"
 
 #include <ATen/core/grad_mode.h>
 
 #include "strata/base/errors.h"
+#include "strata/nn/moments.h"
 #include "strata/nn/ops/saved_values.h"
 #include "strata/nn/primitives.h"
 
@@ -24,14 +25,13 @@ void check_samples(const at::Tensor& x) {
 }
 
 struct BatchNormFunction : torch::autograd::Function<BatchNormFunction> {
-  enum Saved { kX, kGain, kBias, kRunningMean, kRunningVariance, kMean, kVariance };
+  enum Saved { kX, kGain, kBias, kRunningMean, kMean, kVariance };
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gain,
                             const at::Tensor& bias, const at::Tensor& running_mean,
-                            const at::Tensor& running_variance, double epsilon) {
+                            double epsilon) {
     const BatchStatistics statistics = primitives(x).batch_statistics(x);
-    context->save_for_backward(
-        {x, gain, bias, running_mean, running_variance, statistics.mean, statistics.variance});
+    context->save_for_backward({x, gain, bias, running_mean, statistics.mean, statistics.variance});
     context->saved_data["epsilon"] = epsilon;
     return primitives(x).batch_norm(x, {gain, bias, epsilon}, statistics);
   }
@@ -44,23 +44,26 @@ struct BatchNormFunction : torch::autograd::Function<BatchNormFunction> {
     const at::Tensor dy = gradients[0].clone(at::MemoryFormat::Contiguous);
     primitives(x).batch_norm_gradient(x, dy, norm, statistics,
                                       {norm.gain.grad(), norm.bias.grad()});
-    const auto samples = static_cast<double>(x.size(0));
-    saved[kRunningMean].grad().add_(statistics.mean);
-    saved[kRunningVariance].grad().add_(statistics.variance, samples / (samples - 1));
-    return {dy, {}, {}, {}, {}, {}};
+    add_moments(saved[kRunningMean].grad(),
+                moments_of(x.size(0), statistics.mean, statistics.variance));
+    return {dy, {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
 std::vector<WeightSpec> batch_norm_weights(const std::string& prefix, std::int64_t width) {
-  const auto spec = [&](const char* name, Init::Kind kind, double momentum) {
-    return WeightSpec{
-        .name = prefix + name, .shape = {width}, .init = {kind}, .momentum = momentum};
+  const auto spec = [&](const char* name, Init::Kind kind, Statistic statistic) {
+    return WeightSpec{.name = prefix + name,
+                      .shape = {width},
+                      .init = {kind},
+                      .statistic = statistic,
+                      .momentum = statistic == Statistic::kNone ? 0 : kMomentum};
   };
-  return {spec("weight", Init::Kind::kOnes, 0), spec("bias", Init::Kind::kZeros, 0),
-          spec("running_mean", Init::Kind::kZeros, kMomentum),
-          spec("running_var", Init::Kind::kOnes, kMomentum)};
+  return {spec("weight", Init::Kind::kOnes, Statistic::kNone),
+          spec("bias", Init::Kind::kZeros, Statistic::kNone),
+          spec("running_mean", Init::Kind::kZeros, Statistic::kMean),
+          spec("running_var", Init::Kind::kOnes, Statistic::kVariance)};
 }
 
 at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm, const ForwardContext& context) {
@@ -68,8 +71,7 @@ at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm, const ForwardC
     return primitives(x).batch_norm(x, {norm.gain, norm.bias, norm.epsilon},
                                     {norm.running_mean, norm.running_variance});
   check_samples(x);
-  return BatchNormFunction::apply(x, norm.gain, norm.bias, norm.running_mean, norm.running_variance,
-                                  norm.epsilon);
+  return BatchNormFunction::apply(x, norm.gain, norm.bias, norm.running_mean, norm.epsilon);
 }
 
 }  // namespace strata

@@ -1,13 +1,14 @@
 /// Normalises columns by their mean and variance: those of the micro-batch in training, running ones
 /// otherwise.
 ///
-/// Running statistics are weights of the layer that no gradient reaches (WeightSpec::momentum): the
-/// backward adds the micro-batch's mean and unbiased variance to where a weight has its gradient, and
-/// the step moves them once, by the mean over its micro-batches and replicas. So they are divided,
-/// offloaded and saved as weights are, and do not depend on schedule, stages or recompute; with one
-/// micro-batch a step they are PyTorch's. Samples whose labels are ignored count like others.
+/// Running statistics are weights of the layer that no gradient reaches (WeightSpec::statistic). The backward
+/// adds the micro-batch's moments to those of the mini-batch, and the step moves the statistics once, towards mean
+/// and unbiased variance of the whole mini-batch: of all its micro-batches and replicas, as if PyTorch's layer
+/// had seen it at once. They are divided, offloaded and saved as weights are, and their bits do not depend on
+/// schedule, stages or recompute. Samples whose labels are ignored count like others.
 ///
-/// Source  Ioffe & Szegedy 2015.
+/// Source  Ioffe & Szegedy 2015; GPipe (Huang et al. 2019, section 2), whose deferred statistics torchgpipe has
+///         as DeferredBatchNorm.
 /// Shapes  x [B, C], weights [C], fp32.
 /// Errors  UserError: a micro-batch of one sample in training.
 #pragma once

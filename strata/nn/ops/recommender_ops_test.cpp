@@ -7,6 +7,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/ignored_target.h"
 #include "strata/device/thread_pool.h"
+#include "strata/nn/moments.h"
 #include "strata/nn/ops/batch_norm.h"
 #include "strata/nn/ops/interaction.h"
 #include "strata/nn/ops/linear.h"
@@ -61,7 +62,10 @@ struct Norms {
       : gain(weight(at::randn({width}))),
         bias(weight(at::randn({width}))),
         mean(weight(at::randn({width}))),
-        variance(weight(at::rand({width}) + 0.5)) {}
+        variance(weight(at::rand({width}) + 0.5)) {
+    mean.mutable_grad() = no_moments(width, at::kFloat);
+    variance.mutable_grad().reset();
+  }
   BatchNorm norm() const { return {gain, bias, mean, variance}; }
 };
 
@@ -78,14 +82,36 @@ TEST(BatchNorm, EqualsAtensInTraining) {
     const at::Tensor expected =
         at::batch_norm(theirs, gain, bias, mean, variance, true, /*momentum=*/1, 1e-5, false);
     expect_close(y, expected, 1e-5);
-    EXPECT_TRUE(at::equal(weights.mean.grad(), at::zeros({width})));  // not before the backward
+    const at::Tensor moments = weights.mean.grad();
+    EXPECT_TRUE(at::equal(moments, at::zeros_like(moments)));  // not before the backward
     y.backward(dy);
     expected.backward(dy);
     expect_close(ours.grad(), theirs.grad(), 2e-5);
     expect_close(weights.gain.grad(), gain.grad(), 1e-5);
     expect_close(weights.bias.grad(), bias.grad(), 1e-5);
-    expect_close(weights.mean.grad(), mean, 1e-6);
-    expect_close(weights.variance.grad(), variance, 1e-5);
+    expect_close(mean_of(moments).to(at::kFloat), mean, 1e-6);
+    expect_close(unbiased_variance_of(moments).to(at::kFloat), variance, 1e-5);
+  }
+}
+
+// As GPipe and torchgpipe do: means of micro-batches' variances would miss how far their means are apart.
+TEST(BatchNorm, FindsTheStatisticsOfTheWholeMiniBatchInItsMicroBatches) {
+  at::manual_seed(5);
+  // Values of 1000 have 6e-5 between them in fp32; sums of their squares would have 4.
+  for (const auto& [offset, tolerance] : {std::pair(0.0, 1e-5), {1000.0, 2e-3}}) {
+    const Norms weights(37);
+    const at::Tensor whole = at::randn({60, 37}) + at::arange(60).unsqueeze(1) / 20 + offset;
+    at::Tensor mean = at::zeros({37}), variance = at::zeros({37});
+    at::batch_norm(whole, {}, {}, mean, variance, true, /*momentum=*/1, 1e-5, false);
+    for (const at::Tensor& part : whole.split_with_sizes({25, 2, 25, 8})) {
+      const at::Tensor x = input(part);
+      for (int forward = 0; forward < 2; ++forward) {  // as recompute does: one backward counts
+        const at::Tensor y = batch_norm(x, weights.norm(), {.training = true});
+        if (forward == 1) y.backward(at::ones_like(y));
+      }
+    }
+    expect_close(mean_of(weights.mean.grad()).to(at::kFloat), mean, 1e-6);
+    expect_close(unbiased_variance_of(weights.mean.grad()).to(at::kFloat), variance, tolerance);
   }
 }
 
@@ -113,13 +139,13 @@ TEST(BatchNorm, HasTheSameBitsOnAnyNumberOfThreads) {
   for (const int threads : {1, 3}) {
     ThreadPool pool(threads);
     const ThreadPoolScope scope(pool, ThreadPoolScope::AtenThreads::kKeep);
-    for (const at::Tensor& tensor : {weights.gain, weights.bias, weights.mean, weights.variance})
+    for (const at::Tensor& tensor : {weights.gain, weights.bias, weights.mean})
       tensor.grad().zero_();
     const at::Tensor x = input(values);
     const at::Tensor y = batch_norm(x, weights.norm(), {.training = true});
     y.backward(dy);
     results[threads / 2] = {y.detach(), x.grad(), weights.gain.grad().clone(),
-                            weights.variance.grad().clone()};
+                            weights.mean.grad().clone()};
   }
   for (std::size_t i = 0; i < results[0].size(); ++i)
     EXPECT_TRUE(at::equal(results[0][i], results[1][i])) << i;
