@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Trains recommenders at default settings, and the same nets in PyTorch at its defaults: AUC and log loss.
 
-    python3 bench/recommender_quality/run.py [--seeds 5]
+    .venv/bin/python bench/recommender_quality/run.py [--seeds 5]
 
-What is claimed and how it is measured: bench/recommender_quality/README.md. Needs the environment's Python, which
-has PyTorch: .venv/bin/python.
+What is claimed and how it is measured: bench/recommender_quality/README.md. The environment's
+Python has PyTorch.
 """
 
 import argparse
