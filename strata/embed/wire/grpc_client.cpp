@@ -22,7 +22,8 @@ using namespace rows_over_grpc;
 using ClientSession = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
 using ClientFollow = grpc::ClientReader<grpc::ByteBuffer>;
 
-constexpr std::chrono::milliseconds kLook{20};  // between two looks at a request to stop
+constexpr std::chrono::milliseconds kLook{20};  // between two looks, at a request to stop or a peer
+constexpr std::chrono::seconds kStrangerPatience{5};
 
 // A server and the way to it.
 struct Peer {
@@ -114,13 +115,43 @@ bool came_from_the_server(grpc::StatusCode code) {
          code != grpc::StatusCode::DEADLINE_EXCEEDED;
 }
 
+// Metadata of an answer, if any has come.
+template <typename Metadata>
+bool has_greeted(const Peer& peer, const Metadata& metadata) {
+  const auto greeting = metadata.find(kGreeting);
+  if (greeting == metadata.end()) return false;
+  if (greeting->second != kGreetingVersion)
+    refuse_service(peer, "a server of rows of another version");
+  return true;
+}
+
+// Asks once more: what a server that dies leaves of a stream may look like a stranger's answer.
+bool answers_as_stranger(const Peer& peer) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kStrangerPatience);
+  proto::Text question, answer;
+  question.set_text("lag");
+  const grpc::Status status = proto::Rows::NewStub(peer.channel)->Ask(&context, question, &answer);
+  return came_from_the_server(status.error_code()) &&
+         !has_greeted(peer, context.GetServerInitialMetadata());
+}
+
+void refuse_if_stranger(const Peer& peer, const grpc::Status& status) {
+  if (!answers_as_stranger(peer)) return;
+  std::this_thread::sleep_for(kLook);
+  if (!answers_as_stranger(peer)) return;
+  const std::string& text = status.error_message();
+  refuse_service(peer, came_from_the_server(status.error_code()) && !status.ok()
+                           ? "a service of gRPC that refuses the call" +
+                                 (text.empty() ? "" : ": " + excerpt(text))
+                           : "an answer without its greeting");
+}
+
 // What has not greeted is no server of rows, or none has been reached.
 [[noreturn]] void refuse_stranger(const Peer& peer, const grpc::Status& status) {
   const std::string& text = status.error_message();
-  if (came_from_the_server(status.error_code()))
-    refuse_service(peer, status.ok() ? "an answer without its greeting"
-                                     : "a service of gRPC that refuses the call" +
-                                           (text.empty() ? "" : ": " + excerpt(text)));
+  const bool cancelled = status.error_code() == grpc::StatusCode::CANCELLED;  // by us, ungreeted
+  if (cancelled || came_from_the_server(status.error_code())) refuse_if_stranger(peer, status);
   if (text.find("Failed parsing HTTP/2") != std::string::npos ||
       text.find("http1.x server") != std::string::npos)
     refuse_service(peer, "an answer that is not of gRPC");
@@ -133,16 +164,6 @@ bool came_from_the_server(grpc::StatusCode code) {
                      .fix = "start strata embed-server there"});
 }
 
-// Metadata of an answer, if any has come.
-template <typename Metadata>
-bool has_greeted(const Peer& peer, const Metadata& metadata) {
-  const auto greeting = metadata.find(kGreeting);
-  if (greeting == metadata.end()) return false;
-  if (greeting->second != kGreetingVersion)
-    refuse_service(peer, "a server of rows of another version");
-  return true;
-}
-
 // A client's stream and all that it needs.
 template <typename Stream>
 class ClientStream : public FrameStream {
@@ -151,12 +172,7 @@ class ClientStream : public FrameStream {
       : channel_(peer.channel), context_(std::move(context)), stream_(open(*channel_, *context_)) {
     stream_->WaitForInitialMetadata();
     try {
-      if (!has_greeted(peer, context_->GetServerInitialMetadata())) {
-        // A call that could still be cancelled has been answered.
-        const grpc::Status status = end();
-        const bool answers = status.error_code() == grpc::StatusCode::CANCELLED;
-        refuse_stranger(peer, answers ? grpc::Status::OK : status);
-      }
+      if (!has_greeted(peer, context_->GetServerInitialMetadata())) refuse_stranger(peer, end());
     } catch (...) {
       end();
       throw;

@@ -50,7 +50,11 @@ TEST(Refusals, OfServerOptionsHelp) {
       {"no address", [](auto& o) { o.listen = "nonsense"; }},
       {"no such port", [](auto& o) { o.listen = "127.0.0.1:99999"; }},
       {"no TLS", [](auto& o) { o.listen = "0.0.0.0:0"; }},
-      {"no key", [](auto& o) { o.tls.certificate = "a.pem"; }},
+      {"no key",
+       [&](auto& o) {
+         o.tls.certificate = scratch.path("a.pem");
+         std::ofstream(o.tls.certificate) << "no certificate";
+       }},
       {"no such folder for the socket", [](auto& o) { o.listen = "unix:/nowhere/at/all"; }},
       {"somebody's folder for cold rows",
        [&](auto& o) {
