@@ -1,5 +1,5 @@
 # What was measured on this machine is not the tests' to read, nor what they measure under load its user's.
-set(STRATA_TEST_ENVIRONMENT "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test_cache")
+set(STRATA_TEST_ENVIRONMENT "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test_cache;XDG_CONFIG_HOME=${CMAKE_BINARY_DIR}/test_config")
 
 # strata_folder(NAME [TORCH] DEPENDS folder... LIBRARIES target... [LABEL pure|cpu] [SHARDS count] [ALONE])
 #

@@ -86,10 +86,10 @@ constexpr int kAskSeconds = 60;
 constexpr double kMostSynced = 1e6;  // updates, or milliseconds, that wait to be durable together
 
 // Says what takes long: a digest may wait for its version to be trained.
-std::string ask_patiently(const std::string& address, const TlsFiles& tls,
+std::string ask_patiently(const std::string& address, const ServerAccess& access,
                           const std::string& question) {
-  std::future<std::string> answer =
-      std::async(std::launch::async, [&] { return grpc_ask(address, tls, question, kAskSeconds); });
+  std::future<std::string> answer = std::async(
+      std::launch::async, [&] { return grpc_ask(address, access, question, kAskSeconds); });
   if (answer.wait_for(std::chrono::seconds(2)) == std::future_status::timeout)
     std::cerr << "waiting   " << address << " has no answer to '" << question << "' yet; up to "
               << kAskSeconds << " s" << std::endl;
@@ -98,13 +98,13 @@ std::string ask_patiently(const std::string& address, const TlsFiles& tls,
 
 void print_answer(const EmbedServerArguments& arguments) {
   const std::string& address = arguments.options.listen;
-  const TlsFiles& tls = arguments.options.tls;
+  const ServerAccess& access = arguments.options.access;
   const bool health = arguments.ask == "health";
   const std::string answer =
-      health ? grpc_health(address, tls) : ask_patiently(address, tls, arguments.ask);
+      health ? grpc_health(address, access) : ask_patiently(address, access, arguments.ask);
   std::cout << answer << (answer.ends_with('\n') ? "" : "\n");
   if (!health) return;
-  const std::string lag = grpc_ask(address, tls, "lag", kAskSeconds);
+  const std::string lag = grpc_ask(address, access, "lag", kAskSeconds);
   if (!lag.empty()) std::cout << lag << '\n';
 }
 
@@ -139,7 +139,9 @@ class SignalWait {
 };
 
 void run_embed_server(EmbedServerArguments arguments) {
-  if (!arguments.options.tls.on()) arguments.options.tls = tls_from_environment();
+  ServerAccess& access = arguments.options.access;
+  access = {access.tls.on() ? access.tls : tls_from_environment(),
+            access_from_environment().secret};
   if (!arguments.ask.empty() && arguments.options.listen.empty())
     arguments.options.listen = kDefaultAddress;
   if (!arguments.ask.empty()) return print_answer(arguments);
@@ -224,10 +226,11 @@ void add_embed_server_verb(CLI::App& app) {
       "of the log: 4GiB; else the recipe's; beyond it the server makes a snapshot");
   add("--follow", "ADDRESS", options.follow,
       "be a replica of the server at HOST:PORT or unix:PATH: its rows, a little later");
-  path("--tls-certificate", "FILE", options.tls.certificate,
+  path("--tls-certificate", "FILE", options.access.tls.certificate,
        "PEM; without these three, what STRATA_TLS_CERTIFICATE names");
-  path("--tls-key", "FILE", options.tls.key, "PEM; without these three, what STRATA_TLS_KEY names");
-  path("--tls-authority", "FILE", options.tls.authority,
+  path("--tls-key", "FILE", options.access.tls.key,
+       "PEM; without these three, what STRATA_TLS_KEY names");
+  path("--tls-authority", "FILE", options.access.tls.authority,
        "PEM with the certificates that trainers' have to be signed by");
   add("--ask", "QUESTION", arguments->ask,
       "ask a server that runs: metrics, digest [VERSION], row FEATURE ID, rows FEATURE ID..., hot "

@@ -28,6 +28,7 @@
 #include "strata/cli/said_once.h"
 #include "strata/cli/shared_input.h"
 #include "strata/cli/verbs.h"
+#include "strata/embed/wire/server_access.h"
 #include "strata/train/disk_commit.h"
 #include "strata/transport/secret.h"
 #include "strata/transport/socket.h"
@@ -126,7 +127,10 @@ struct LaunchedProgram {
   set("MASTER_PORT", port);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   // Other users of the machine reach loopback, too.
-  if (!secret.empty()) ::setenv("STRATA_SECRET", secret.c_str(), 1);
+  if (!secret.empty()) {
+    ::setenv("STRATA_SECRET", secret.c_str(), 1);
+    ::setenv(kLaunchSecretVariable, "1", 1);  // servers of rows do not know it
+  }
   std::vector<char*> argv{program_invocation_name};
   for (const std::string& argument : program.arguments)
     argv.push_back(const_cast<char*>(argument.c_str()));

@@ -167,7 +167,7 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .version = start_.version,
                                  .abandoned = start_.abandoned,
                                  .wire = embedding.wire,
-                                 .tls = tls_from_environment(),
+                                 .access = access_from_environment(),
                                  .notice = place.dp == 0 ? start_.notice : nullptr,
                                  .stop = start_.stop});
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
@@ -304,7 +304,7 @@ std::vector<HotTable> RecommenderRun::hot_ids(int count) const {
     if (recipe_.recommender->embedding.is_local()) continue;
     for (const std::string& server : recipe_.recommender->embedding.servers)
       hot.rows.add(
-          hot_rows_of(grpc_ask(server, tls_from_environment(),
+          hot_rows_of(grpc_ask(server, access_from_environment(),
                                "hot " + hot.table + " " + std::to_string(count), kHotIdsSeconds),
                       count));
   }

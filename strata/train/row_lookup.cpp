@@ -136,8 +136,8 @@ FoundRow parsed(const std::string& json) {
 }
 
 FoundRow ask(const std::string& server, const std::string& table, std::uint64_t id) {
-  return parsed(grpc_ask(server, tls_from_environment(), "row " + table + " " + std::to_string(id),
-                         kAskSeconds));
+  return parsed(grpc_ask(server, access_from_environment(),
+                         "row " + table + " " + std::to_string(id), kAskSeconds));
 }
 
 FoundRow saved_row(const RunOfRow& run, int table, std::uint64_t id) {

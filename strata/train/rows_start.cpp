@@ -13,7 +13,7 @@ std::string decide_rows_start(const Recipe& recipe, const RowsStart& start) {
   if (embedding.is_local()) return "{}";
   const RunName run = draw_run_name();
   const std::vector<std::uint64_t> follows = runs_to_follow({.addresses = embedding.servers,
-                                                             .tls = tls_from_environment(),
+                                                             .access = access_from_environment(),
                                                              .notice = start.notice,
                                                              .stop = start.stop});
   // Beside a checkpoint the run goes on from it, and follows no run as if that had never been.

@@ -38,15 +38,6 @@ struct Answer {
 };
 static_assert(sizeof(Challenge) == 40 && sizeof(Hello) == 76 && sizeof(Answer) == 33);
 
-// The role keeps a proof from being sent back to whom it came from.
-Digest proof_of(const HandshakeKey& key, const char* role, std::uint32_t process,
-                const Nonce& of_listener, const Nonce& of_process) {
-  std::string text = std::string(role) + '\0' + key.purpose + '\0' + std::to_string(process) + '\0';
-  text.append(of_listener.begin(), of_listener.end());
-  text.append(of_process.begin(), of_process.end());
-  return keyed_hash(key.secret, text);
-}
-
 }  // namespace
 
 Listener::Listener(Socket socket, HandshakeKey key)

@@ -21,12 +21,6 @@
 
 namespace strata {
 
-/// What both sides of a handshake have to know.
-struct HandshakeKey {
-  std::string secret;
-  std::string purpose;  ///< of the listener: a proof for one is worth nothing at another
-};
-
 class Listener {
  public:
   Listener(Socket socket, HandshakeKey key);

@@ -1,11 +1,14 @@
 /// Proves by a keyed hash that two processes know the same secret, without sending it.
 ///
 /// Source  HMAC-SHA256 (RFC 2104), from OpenSSL's libcrypto.
-/// Errors  UserError for a secret that is short, given twice, or in a file that others may read.
+/// Errors  UserError for a secret that is short, given twice, or in a file that others may read or that cannot be
+///         made.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,11 +23,29 @@ using Nonce = std::array<unsigned char, 32>;
 /// only its owner may read; empty: none is set.
 std::string secret_from(const Variables& variables);
 
+/// The secret of this user, for processes of one machine that are given none: what stands in
+/// $XDG_CONFIG_HOME/strata/secret, or ~/.config/strata/secret, mode 600; made when it is first asked for.
+std::string own_secret(const Variables& variables);
+
 /// A new one: 64 hexadecimal digits.
 std::string make_secret();
 
 Nonce make_nonce();
 Digest keyed_hash(std::string_view key, std::string_view text);
 bool equal_in_constant_time(const Digest& a, const Digest& b);
+
+std::string hex_text(const Digest& digest);
+std::optional<Digest> parse_hex(std::string_view text);  ///< none: not 64 hexadecimal digits
+
+/// What both sides of a handshake have to know.
+struct HandshakeKey {
+  std::string secret;
+  std::string purpose;  ///< of the listener: a proof for one is worth nothing at another
+};
+
+/// That a process which has one of two roles, "listen" and "connect", knows the key. The role keeps a proof from being
+/// sent back to where it came from.
+Digest proof_of(const HandshakeKey& key, std::string_view role, std::uint32_t process,
+                const Nonce& of_listener, const Nonce& of_process);
 
 }  // namespace strata

@@ -4,8 +4,12 @@
 #include <sys/stat.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
+#include <thread>
+#include <vector>
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
@@ -50,6 +54,54 @@ TEST(Secret, HashesAsTheStandardSays) {  // RFC 4231, test cases 1 and 2
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
   EXPECT_EQ(hexadecimal(keyed_hash("Jefe", "what do ya want for nothing?")),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+}
+
+std::string own(const std::map<std::string, std::string>& variables) {
+  return own_secret([&](const char* name) -> const char* {
+    const auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  });
+}
+
+TEST(OwnSecret, IsMadeOnceForProcessesThatStartTogether) {
+  const ScratchFolder scratch;
+  const std::string home = scratch.path("home");
+  std::vector<std::string> found(8);
+  std::vector<std::thread> threads;
+  for (std::string& one : found) threads.emplace_back([&] { one = own({{"HOME", home}}); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(found[0].size(), 64u);
+  EXPECT_EQ(found, std::vector<std::string>(8, found[0]));
+  struct stat about{};
+  ASSERT_EQ(::stat((home + "/.config/strata/secret").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600u);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(home + "/.config/strata"), {}), 1);
+  EXPECT_NE(own({{"HOME", home}, {"XDG_CONFIG_HOME", scratch.path("other")}}), found[0]);
+}
+
+TEST(OwnSecret, IsRefusedWhereOthersMayReadIt) {
+  const ScratchFolder scratch;
+  own({{"XDG_CONFIG_HOME", scratch.path()}});
+  ::chmod((scratch.path() + "/strata/secret").c_str(), 0640);
+  EXPECT_THROW(own({{"XDG_CONFIG_HOME", scratch.path()}}), UserError);
+  std::ofstream(scratch.path("file")) << "no folder";
+  try {
+    own({{"XDG_CONFIG_HOME", scratch.path("file")}});
+    ADD_FAILURE() << "there is no such folder";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("STRATA_SECRET"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Secret, ItsDigestsAreReadFromTheirText) {
+  const Nonce nonce = make_nonce();
+  EXPECT_EQ(parse_hex(hex_text(nonce)), nonce);
+  std::string other = hex_text(nonce);
+  other[5] = 'x';
+  EXPECT_FALSE(parse_hex(other));
+  other[5] = '-';
+  EXPECT_FALSE(parse_hex(other));
+  EXPECT_FALSE(parse_hex(hex_text(nonce).substr(1)));
 }
 
 TEST(Secret, IsNewEachTime) {

@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from strata_program import ProgramTest, size_of, text_of
+from strata_program import ProgramTest, free_ports, size_of, text_of
 
 RECIPE = """\
 model: {kind: dlrm, bottom: [16, 8], top: [16]}
@@ -328,6 +328,31 @@ class Recommender(ProgramTest):
         self.assertEqual(self.losses("first"), self.train("undisturbed", *LOCAL, *setting))
         # The next one has to wait for nothing.
         self.train("next")
+
+    def test_another_user_of_the_machine_is_refused(self):
+        recipe = RECIPE.replace("unix:a.sock", "127.0.0.1:{}").replace("unix:b.sock", "127.0.0.1:{}")
+        ports = free_ports(2)
+        (self.folder / "recipe.yaml").write_text(recipe.replace("{}", str(ports[0]), 1).replace("{}", str(ports[1]), 1))
+        for shard in (0, 1):
+            self.serve(shard)
+        secret = self.folder / "config/strata/secret"
+        self.assertEqual(secret.stat().st_mode & 0o777, 0o600)
+        ask = ("embed-server", "--listen", f"127.0.0.1:{ports[0]}", "--ask")
+        self.succeed(*ask, "digest")
+        mine = dict(self.environment)
+        self.environment["XDG_CONFIG_HOME"] = str(self.folder / "another-user")
+        for other in (("train", "recipe.yaml"), ("train", "recipe.yaml", "--set", "train.seed=5"), (*ask, "digest"),
+                      ("row", f"127.0.0.1:{ports[0]}", "user", "1"),
+                      ("embed-server", "recipe.yaml", "--shard", "0", "--folder", "copy", "--follow",
+                       f"127.0.0.1:{ports[0]}", "--listen", "unix:copy.sock")):
+            said = self.refuse(*other, says=["[embed.secret]", "STRATA_SECRET"])
+            self.assertNotIn("fingerprint", said)
+            self.assertNotIn(secret.read_text().strip(), said)
+        # The secret itself lets that user in; and what `launch` starts has the user's.
+        self.environment["STRATA_SECRET"] = secret.read_text().strip()
+        self.assertEqual(json.loads(self.succeed(*ask, "digest"))["version"], 0)
+        self.environment = mine
+        self.succeed("launch", "-n", "2", "--", "train", "recipe.yaml", "--metrics", "launched", "--set", "mesh.pp=2")
 
     def test_a_trainer_that_ends_before_its_first_checkpoint_begins_anew(self):
         def small_files():

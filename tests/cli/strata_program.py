@@ -59,7 +59,8 @@ class ProgramTest(unittest.TestCase):
         self.folder = pathlib.Path(self._folder.name)
         (self.folder / "recipe.yaml").write_text(RECIPE)
         (self.folder / "text.txt").write_text("In the beginning was the word. " * 400)
-        self.environment = dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache"))
+        self.environment = dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache"),
+                                XDG_CONFIG_HOME=str(self.folder / "config"))
 
     def start(self, *arguments, **options):
         process = subprocess.Popen([PROGRAM, *arguments], cwd=self.folder, env=self.environment,

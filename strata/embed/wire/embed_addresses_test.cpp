@@ -251,7 +251,7 @@ TEST(EmbedServer, FilesOfTlsThatDoNotFitAreNamed) {
   const auto named = [&](const TlsFiles& tls) {
     ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
     options.listen = "127.0.0.1:0";
-    options.tls = tls;
+    options.access.tls = tls;
     try {
       const EmbedServer server(options);
     } catch (const UserError& error) {
@@ -285,19 +285,19 @@ TEST(EmbedServer, BothSidesShowCertificates) {
   };
   ServerOptions options = options_for_test(scratch.path(), 0, 1, 1);
   options.listen = "127.0.0.1:0";
-  options.tls = files("one", "one");
+  options.access.tls = files("one", "one");
   EmbedServer server(options);
   const std::string address =
       "localhost:" + server.address().substr(server.address().rfind(':') + 1);
   RemoteServersOptions remote;
   remote.addresses = {address};
   remote.features = options.features, remote.seed = 3;
-  remote.tls = files("one", "one");
+  remote.access.tls = files("one", "one");
   make_remote_servers(remote)->await(0);
   remote.deadline = std::chrono::hours(1);  // what is refused is not waited for
   const auto refused = [&](const TlsFiles& tls, const std::string& at) {
     ++remote.run;
-    remote.tls = tls;
+    remote.access.tls = tls;
     remote.addresses = {at};
     for (const std::function<void()>& call : std::vector<std::function<void()>>{
              [&] { make_remote_servers(remote)->await(0); }, [&] { ask_server(at, tls, "lag"); },
@@ -314,12 +314,13 @@ TEST(EmbedServer, BothSidesShowCertificates) {
   refused(files("one", "two"), address);  // does not know the server's authority
   refused(files("two", "one"), address);  // shows a certificate of another authority
   refused({}, address);
-  options.tls = {};
+  options.access.tls = {};
   options.folder += "-plain";
   const EmbedServer plain(options);
   refused(files("one", "one"), plain.address());
   remote.addresses = {address};
-  remote.tls = {.certificate = "nowhere.pem", .key = "nowhere.key", .authority = "nowhere.pem"};
+  remote.access.tls = {
+      .certificate = "nowhere.pem", .key = "nowhere.key", .authority = "nowhere.pem"};
   EXPECT_THROW(make_remote_servers(remote), UserError);
 }
 

@@ -127,7 +127,7 @@ struct EmbedServer::Parts {
         rows(shard_options(options), make_table(options)),
         sessions(options.follow.empty() ? std::make_unique<ShardSessions>(rows) : nullptr),
         replica(options.follow.empty() ? nullptr : make_replica()),
-        server(options.listen, options.tls,
+        server(options.listen, options.access,
                {.session = [this](FrameStream& stream) { serve(stream); },
                 .ask = [this](const std::string& question) { return ask(question); },
                 .follow =
@@ -145,7 +145,7 @@ struct EmbedServer::Parts {
     return std::make_unique<Replica>(
         rows,
         [this](const std::string& request) {
-          return grpc_follow(options.follow, options.tls, request);
+          return grpc_follow(options.follow, options.access, request);
         },
         [this] { server.set_serving(true); });
   }

@@ -14,7 +14,7 @@
 
 #include "strata/embed/feature.h"
 #include "strata/embed/shard/update_log.h"
-#include "strata/embed/wire/tls_files.h"
+#include "strata/embed/wire/server_access.h"
 
 namespace strata {
 
@@ -29,7 +29,7 @@ struct ServerOptions {
   std::string cold_folder;             ///< for rows beyond memory_bytes; empty: they are evicted
   std::vector<std::string> from = {};  ///< folders of another number of servers, to start with
   std::string listen = "127.0.0.1:7001";
-  TlsFiles tls = {};
+  ServerAccess access = {};  ///< also to the server that is followed
   SyncPolicy sync = {};
   int kept_snapshots = 2;
   std::int64_t log_limit = kDefaultLogLimit;  ///< bytes; 0: none (persistent_shard.h)

@@ -12,6 +12,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
+#include "strata/embed/wire/grpc_proof.h"
 #include "strata/embed/wire/grpc_stream.h"
 #include "strata/embed/wire/tls_probe.h"
 
@@ -30,14 +31,17 @@ struct Peer {
   std::string name;  // for errors
   ServerAddress address;
   TlsFiles tls;
+  std::string secret;  // empty with TLS
   std::shared_ptr<grpc::Channel> channel;
 };
 
-Peer reach(const std::string& name, const TlsFiles& tls) {
+Peer reach(const std::string& name, const ServerAccess& access) {
+  const TlsFiles& tls = access.tls;
   quieten();
   Peer peer{.name = name,
             .address = require_tls_beyond_machine(name, tls),
             .tls = tls,
+            .secret = access.call_secret(),
             .channel = nullptr};
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kLargestMessage);
@@ -164,6 +168,24 @@ void refuse_if_stranger(const Peer& peer, const grpc::Status& status) {
                      .fix = "start strata embed-server there"});
 }
 
+// Of a call that came to its end.
+void require_answer(const Peer& peer, const grpc::Status& status,
+                    const grpc::ClientContext& context) {
+  if (!has_greeted(peer, context.GetServerInitialMetadata())) refuse_stranger(peer, status);
+  if (status.ok()) return;
+  if (!status.error_details().empty()) throw_error(decode_error(status.error_details()));
+  refuse_stranger(peer, {grpc::StatusCode::UNAVAILABLE, status.error_message()});
+}
+
+void prove_call(const Peer& peer, grpc::ClientContext& call) {
+  if (peer.secret.empty()) return;
+  const CallProof proof(peer.name, peer.secret);
+  grpc::ClientContext asking;
+  std::string challenge;
+  require_answer(peer, ask_challenge(peer.channel, proof, asking, challenge), asking);
+  add_proof(call, proof, challenge, asking);
+}
+
 // A client's stream and all that it needs.
 template <typename Stream>
 class ClientStream : public FrameStream {
@@ -234,6 +256,7 @@ class SessionStream : public FrameStream {
                        .got = std::to_string(first.size()),
                        .fix = "remove runs-without-checkpoint.json from train.checkpoint_folder, "
                               "and give the servers empty folders"});
+    prove_call(*peer_, *context_);
     context_->AddMetadata(kFirstFrame, {reinterpret_cast<const char*>(first.data()), first.size()});
     stream_ = std::make_unique<ClientStream<ClientSession>>(
         *peer_, context_, [](grpc::Channel& to, grpc::ClientContext& context) {
@@ -251,27 +274,20 @@ class SessionStream : public FrameStream {
   std::atomic<bool> cancelled_ = false;
 };
 
-// Of a call that came to its end.
-void require_answer(const Peer& peer, const grpc::Status& status,
-                    const grpc::ClientContext& context) {
-  if (!has_greeted(peer, context.GetServerInitialMetadata())) refuse_stranger(peer, status);
-  if (status.ok()) return;
-  if (!status.error_details().empty()) throw_error(decode_error(status.error_details()));
-  refuse_stranger(peer, {grpc::StatusCode::UNAVAILABLE, status.error_message()});
-}
-
 }  // namespace
 
-ConnectStream grpc_sessions(const std::string& address, const TlsFiles& tls) {
-  const auto peer = std::make_shared<const Peer>(reach(address, tls));
+ConnectStream grpc_sessions(const std::string& address, const ServerAccess& access) {
+  const auto peer = std::make_shared<const Peer>(reach(address, access));
   return [peer] { return std::make_unique<SessionStream>(peer); };
 }
 
-std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const TlsFiles& tls,
+std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const ServerAccess& access,
                                          const std::string& question) {
+  const Peer peer = reach(address, access);
+  const auto called = std::make_shared<grpc::ClientContext>();
+  prove_call(peer, *called);
   return std::make_unique<ClientStream<ClientFollow>>(
-      reach(address, tls), std::make_shared<grpc::ClientContext>(),
-      [&](grpc::Channel& to, grpc::ClientContext& context) {
+      peer, called, [&](grpc::Channel& to, grpc::ClientContext& context) {
         proto::Text text;
         text.set_text(question);
         const grpc::internal::RpcMethod method(kFollow,
@@ -282,9 +298,9 @@ std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const TlsFi
       });
 }
 
-std::string grpc_ask(const std::string& address, const TlsFiles& tls, const std::string& question,
-                     double seconds, const std::atomic<bool>* stop) {
-  const Peer peer = reach(address, tls);
+std::string grpc_ask(const std::string& address, const ServerAccess& access,
+                     const std::string& question, double seconds, const std::atomic<bool>* stop) {
+  const Peer peer = reach(address, access);
   const auto stub = proto::Rows::NewStub(peer.channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
@@ -295,6 +311,7 @@ std::string grpc_ask(const std::string& address, const TlsFiles& tls, const std:
       while (!ended.stop_requested() && !*stop) std::this_thread::sleep_for(kLook);
       if (*stop) context.TryCancel();
     });
+  prove_call(peer, context);
   proto::Text text, answer;
   text.set_text(question);
   const grpc::Status status = stub->Ask(&context, text, &answer);
@@ -302,8 +319,8 @@ std::string grpc_ask(const std::string& address, const TlsFiles& tls, const std:
   return answer.text();
 }
 
-std::string grpc_health(const std::string& address, const TlsFiles& tls) {
-  const Peer peer = reach(address, tls);
+std::string grpc_health(const std::string& address, const ServerAccess& access) {
+  const Peer peer = reach(address, {access.tls, "none is asked for"});
   // grpc.health.v1.Health/Check with an empty request; field 1 of its answer is the status.
   grpc::GenericStub stub(peer.channel);
   grpc::ClientContext context;

@@ -10,21 +10,22 @@
 #include <string>
 
 #include "strata/embed/wire/frame_stream.h"
-#include "strata/embed/wire/tls_files.h"
+#include "strata/embed/wire/server_access.h"
 
 namespace strata {
 
 /// Ways to a server: each call opens a session.
-ConnectStream grpc_sessions(const std::string& address, const TlsFiles& tls);
+ConnectStream grpc_sessions(const std::string& address, const ServerAccess& access);
 
 /// A SystemError, too, soon after `stop` has become true.
-std::string grpc_ask(const std::string& address, const TlsFiles& tls, const std::string& question,
-                     double seconds = 10, const std::atomic<bool>* stop = nullptr);
+std::string grpc_ask(const std::string& address, const ServerAccess& access,
+                     const std::string& question, double seconds = 10,
+                     const std::atomic<bool>* stop = nullptr);
 
-std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const TlsFiles& tls,
+std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const ServerAccess& access,
                                          const std::string& question);
 
 /// What the server's health service says of it: "SERVING", "NOT_SERVING".
-std::string grpc_health(const std::string& address, const TlsFiles& tls);
+std::string grpc_health(const std::string& address, const ServerAccess& access);
 
 }  // namespace strata

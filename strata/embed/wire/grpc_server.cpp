@@ -10,14 +10,17 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <semaphore>
 #include <string>
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/embed/wire/grpc_proof.h"
 #include "strata/embed/wire/grpc_stream.h"
 #include "strata/embed/wire/socket_name.h"
+#include "strata/embed/wire/update_stream.h"
 
 namespace strata {
 namespace {
@@ -89,7 +92,8 @@ grpc::Status status_of(const Call& call) {
 // As the generated service, whose frames would be messages of protobuf: these are bytes as they come.
 class RowsService : public grpc::Service {
  public:
-  explicit RowsService(GrpcHandlers handlers) : handlers_(std::move(handlers)) {
+  RowsService(GrpcHandlers handlers, std::unique_ptr<CallGate> gate)
+      : handlers_(std::move(handlers)), gate_(std::move(gate)) {
     using grpc::internal::RpcMethod;
     using grpc::internal::RpcServiceMethod;
     AddMethod(new RpcServiceMethod(
@@ -100,12 +104,25 @@ class RowsService : public grpc::Service {
             },
             this)));
     AddMethod(new RpcServiceMethod(
+        kChallenge, RpcMethod::NORMAL_RPC,
+        new grpc::internal::RpcMethodHandler<RowsService, proto::Text, proto::Text>(
+            [](RowsService* self, grpc::ServerContext* context, const proto::Text* question,
+               proto::Text* answer) {
+              greet(*context);
+              if (!self->gate_)
+                return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "certificates do it");
+              return status_of(
+                  [&] { answer->set_text(challenge(*self->gate_, question->text(), *context)); });
+            },
+            this)));
+    AddMethod(new RpcServiceMethod(
         kAsk, RpcMethod::NORMAL_RPC,
         new grpc::internal::RpcMethodHandler<RowsService, proto::Text, proto::Text>(
             [](RowsService* self, grpc::ServerContext* context, const proto::Text* question,
                proto::Text* answer) {
               greet(*context);
               return status_of([&] {
+                let_in(self->gate(), *context);
                 const Place place(self->questions_, "questions", kMostQuestions);
                 answer->set_text(self->handlers_.ask(question->text()));
               });
@@ -119,10 +136,29 @@ class RowsService : public grpc::Service {
             this)));
   }
 
+  CallGate* gate() const { return gate_.get(); }  ///< null with TLS
+
  private:
+  // False: a stranger, who hears that much and nothing else. One whose challenge was used up comes again.
+  bool lets_in(const grpc::ServerContext& context, FrameStream& stream,
+               const std::function<FramePieces(const Error&)>& refusal) const {
+    try {
+      let_in(gate(), context);
+      return true;
+    } catch (const UserError& error) {
+      stream.send_pieces(refusal(error));
+    } catch (const SystemError&) {
+    }
+    return false;
+  }
+
   grpc::Status session(grpc::ServerContext& context, ServerSession& stream) {
     greet(context);
     stream.SendInitialMetadata();
+    GrpcStream<ServerSession, grpc::ServerContext> unread(stream, context);
+    if (!lets_in(context, unread,
+                 [](const Error& error) { return MessageBody::refused(error).pieces(0); }))
+      return grpc::Status::OK;
     const auto& metadata = context.client_metadata();
     const auto first = metadata.find(kFirstFrame);
     if (first == metadata.end()) return refuse_silence(context, stream);
@@ -146,6 +182,7 @@ class RowsService : public grpc::Service {
     greet(context);
     stream.SendInitialMetadata();
     GrpcStream<ServerFollow, grpc::ServerContext> frames(stream, context);
+    if (!lets_in(context, frames, refused_follower)) return grpc::Status::OK;
     return status_of([&] {
       const Place place(followers_, "replicas", kMostFollowers);
       handlers_.follow(question, frames);
@@ -153,8 +190,14 @@ class RowsService : public grpc::Service {
   }
 
   GrpcHandlers handlers_;
+  std::unique_ptr<CallGate> gate_;
   std::counting_semaphore<> questions_{kMostQuestions}, followers_{kMostFollowers};
 };
+
+std::unique_ptr<CallGate> make_gate(const ServerAccess& access) {
+  const std::string secret = access.call_secret();
+  return secret.empty() ? nullptr : std::make_unique<CallGate>(secret);
+}
 
 [[noreturn]] void refuse_address(const std::string& listen) {
   throw UserError({.operation = "embed.listen",
@@ -200,12 +243,13 @@ struct GrpcServer::Parts {
   std::unique_ptr<grpc::Server> server;
 };
 
-GrpcServer::GrpcServer(const std::string& listen, const TlsFiles& tls, GrpcHandlers handlers)
-    : parts_(new Parts{.service = RowsService(std::move(handlers)),
+GrpcServer::GrpcServer(const std::string& listen, const ServerAccess& access, GrpcHandlers handlers)
+    : parts_(new Parts{.service = RowsService(std::move(handlers), make_gate(access)),
                        .host = listen,
                        .port = 0,
                        .socket = nullptr,
                        .server = nullptr}) {
+  const TlsFiles& tls = access.tls;
   quieten();
   const ServerAddress address = require_tls_beyond_machine(listen, tls, FreePort::kYes);
   grpc::EnableDefaultHealthCheckService(true);
@@ -231,6 +275,8 @@ GrpcServer::GrpcServer(const std::string& listen, const TlsFiles& tls, GrpcHandl
       parts_->server && (parts_->socket ? parts_->socket->take() : parts_->port != 0);
   if (!listens) refuse_address(listen);
   if (!parts_->socket) parts_->host = listen.substr(0, listen.rfind(':'));
+  if (CallGate* const gate = parts_->service.gate())
+    gate->listen_at(names_of_address(address.host, parts_->port));
 }
 
 GrpcServer::~GrpcServer() { shut_down(); }

@@ -1,4 +1,5 @@
-/// Serves rows by gRPC: over TCP with mutual TLS, or on one machine over loopback and unix sockets.
+/// Serves rows by gRPC: over TCP with mutual TLS, or on one machine over loopback and unix sockets, where every
+/// call proves that it knows the secret (call_proof.h). The health service alone answers all.
 ///
 /// Beyond the machine TLS is required on both sides: each shows a certificate that the authority has
 /// signed. The server also answers gRPC's health service.
@@ -12,7 +13,7 @@
 #include <string>
 
 #include "strata/embed/wire/frame_stream.h"
-#include "strata/embed/wire/tls_files.h"
+#include "strata/embed/wire/server_access.h"
 
 namespace strata {
 
@@ -27,7 +28,7 @@ struct GrpcHandlers {
 class GrpcServer {
  public:
   /// `listen`: "host:port", port 0 for any that is free, or "unix:path".
-  GrpcServer(const std::string& listen, const TlsFiles& tls, GrpcHandlers handlers);
+  GrpcServer(const std::string& listen, const ServerAccess& access, GrpcHandlers handlers);
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;

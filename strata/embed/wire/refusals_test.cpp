@@ -52,8 +52,8 @@ TEST(Refusals, OfServerOptionsHelp) {
       {"no TLS", [](auto& o) { o.listen = "0.0.0.0:0"; }},
       {"no key",
        [&](auto& o) {
-         o.tls.certificate = scratch.path("a.pem");
-         std::ofstream(o.tls.certificate) << "no certificate";
+         o.access.tls.certificate = scratch.path("a.pem");
+         std::ofstream(o.access.tls.certificate) << "no certificate";
        }},
       {"no such folder for the socket", [](auto& o) { o.listen = "unix:/nowhere/at/all"; }},
       {"somebody's folder for cold rows",

@@ -67,7 +67,7 @@ ServerWaitOptions wait_options(const RemoteServersOptions& options, const std::s
 std::string ask_patiently(const RemoteServersOptions& options, const std::string& address,
                           const std::string& question) {
   for (ServerWait wait(wait_options(options, address));;) try {
-      return grpc_ask(address, options.tls, question, kAskSeconds, options.stop);
+      return grpc_ask(address, options.access, question, kAskSeconds, options.stop);
     } catch (const SystemError& error) {
       if (error.text().operation != "embed.connect") throw;
       if (options.stop && *options.stop) throw wait.stopped();
@@ -109,7 +109,7 @@ std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& opti
     channel.hello.abandoned = options.abandoned;
     channel.credit_bytes = options.credit_bytes;
     auto made =
-        std::make_unique<RemoteChannel>(std::move(channel), grpc_sessions(address, options.tls));
+        std::make_unique<RemoteChannel>(std::move(channel), grpc_sessions(address, options.access));
     stoppable.push_back(made.get());
     channels.push_back(std::move(made));
   }
@@ -119,9 +119,9 @@ std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& opti
                                             *options.stop);
 }
 
-std::string ask_server(const std::string& address, const TlsFiles& tls,
+std::string ask_server(const std::string& address, const ServerAccess& access,
                        const std::string& question) {
-  return grpc_ask(address, tls, question);
+  return grpc_ask(address, access, question);
 }
 
 }  // namespace strata

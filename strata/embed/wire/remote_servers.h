@@ -16,7 +16,7 @@
 #include "strata/embed/codec/wire_values.h"
 #include "strata/embed/row_servers.h"
 #include "strata/embed/shard/run_number.h"
-#include "strata/embed/wire/tls_files.h"
+#include "strata/embed/wire/server_access.h"
 
 namespace strata {
 
@@ -33,7 +33,7 @@ struct RemoteServersOptions {
   std::int64_t version = 0;                   ///< at which the run begins: servers go back to it
   std::vector<std::uint64_t> abandoned = {};  ///< earlier runs without a checkpoint (Hello)
   WireOptions wire = {};
-  TlsFiles tls = {};
+  ServerAccess access = {};
   std::chrono::milliseconds deadline{60'000};  ///< that a server may be away
   std::int64_t credit_bytes = std::int64_t{64} << 20;
   std::function<void(const std::string&)> notice = {};  ///< whom a rank waits for; from any thread
@@ -49,7 +49,7 @@ std::vector<std::uint64_t> runs_to_follow(const RemoteServersOptions& options);
 std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& options);
 
 /// Asks a server: see EmbedServer::ask().
-std::string ask_server(const std::string& address, const TlsFiles& tls,
+std::string ask_server(const std::string& address, const ServerAccess& access,
                        const std::string& question);
 
 }  // namespace strata

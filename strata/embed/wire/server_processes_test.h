@@ -96,10 +96,16 @@ class ServerProcesses {
                                                {"replica", replicas_}, {"log_limit", log_limit_},
                                                {"parent", ::getpid()}}
                                     .dump();
+    const auto variable = [](const std::string& name) {
+      const char* value = std::getenv(name.c_str());
+      return name + "=" + (value ? value : "");
+    };
+    const std::string home = variable("HOME"), config = variable("XDG_CONFIG_HOME");
     const pid_t pid = ::vfork();
     if (pid == 0) {
       const char* const argv[] = {"embed_test", nullptr};
-      const char* const env[] = {asked.c_str(), nullptr};
+      // Of the same user: his secret lies in a folder that these name.
+      const char* const env[] = {asked.c_str(), home.c_str(), config.c_str(), nullptr};
       ::execve("/proc/self/exe", const_cast<char**>(argv), const_cast<char**>(env));
       ::_exit(127);
     }

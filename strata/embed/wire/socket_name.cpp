@@ -79,7 +79,9 @@ std::string SocketName::listen_path() const { return path_ + "." + std::to_strin
 
 bool SocketName::take() {
   const std::string mine = identity_of(listen_path());
-  if (mine.empty() || std::rename(listen_path().c_str(), path_.c_str()) != 0) return false;
+  // Whatever the umask says: other users have no business there.
+  if (mine.empty() || ::chmod(listen_path().c_str(), S_IRUSR | S_IWUSR) != 0) return false;
+  if (std::rename(listen_path().c_str(), path_.c_str()) != 0) return false;
   identity_ = mine;
   turn_.reset();
   return true;

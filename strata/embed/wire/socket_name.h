@@ -23,7 +23,8 @@ class SocketName {
   SocketName& operator=(const SocketName&) = delete;
 
   std::string listen_path() const;  ///< where to listen before take()
-  bool take();                      ///< the socket has its path from now on; false if it cannot
+  /// The socket has its path from now on, and mode 600; false if it cannot.
+  bool take();
 
  private:
   SocketName(const std::string& path, std::unique_ptr<FolderTurn> turn);

@@ -227,6 +227,13 @@ StreamFrame decode_stream_frame(std::shared_ptr<const WireFrame> bytes) {
   return frame;
 }
 
+FramePieces refused_follower(const Error& error) {
+  const std::string text = encode_error(error);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+  return encode_stream_frame(
+      {.kind = StreamKind::kRefused, .bytes = whole({bytes.begin(), bytes.end()})});
+}
+
 void serve_updates(PersistentShard& shard, const std::string& request, FrameStream& stream,
                    const std::function<bool()>& trains, const std::function<bool()>& ended) {
   try {
@@ -236,10 +243,7 @@ void serve_updates(PersistentShard& shard, const std::string& request, FrameStre
     while (stream.alive() && !ended())
       if (!sender.step()) return;
   } catch (const std::exception& error) {
-    const std::string text = encode_error(to_error(error));
-    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-    stream.send_pieces(encode_stream_frame(
-        {.kind = StreamKind::kRefused, .bytes = whole({bytes.begin(), bytes.end()})}));
+    stream.send_pieces(refused_follower(to_error(error)));
   }
 }
 

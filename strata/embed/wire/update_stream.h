@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/base/errors.h"
 #include "strata/embed/shard/persistent_shard.h"
 #include "strata/embed/wire/frame_stream.h"
 
@@ -65,6 +66,9 @@ struct StreamFrame {
 FramePieces encode_stream_frame(const StreamFrame& frame);
 /// Its bytes keep the frame.
 StreamFrame decode_stream_frame(std::shared_ptr<const WireFrame> frame);
+
+/// Tells a follower why it is refused.
+FramePieces refused_follower(const Error& error);
 
 /// Returns when the stream breaks or `ended` says so, or has told the follower why it ends. `trains`: whether somebody
 /// makes updates.

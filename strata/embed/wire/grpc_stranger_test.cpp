@@ -1,0 +1,102 @@
+// Callers that are not this program, and prove nothing.
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "rows.grpc.pb.h"
+#include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
+#include "strata/embed/wire/embed_server.h"
+#include "strata/embed/wire/shard_sessions.h"
+#include "strata/embed/wire/update_stream.h"
+
+namespace strata {
+namespace {
+
+using Rows = embed::v1::Rows;
+
+class Stranger : public testing::Test {
+ protected:
+  static ServerOptions options(const std::string& folder) {
+    ServerOptions made;
+    made.features = {{.name = "user", .width = 4}};
+    made.folder = folder;
+    made.listen = "127.0.0.1:0";
+    made.access.secret = "the secret of the test's run";
+    return made;
+  }
+  void prove_something_else(grpc::ClientContext& context) {
+    context.AddMetadata("strata-proof", "1 2 " + std::string(64, 'a') + " " + std::string(64, 'b') +
+                                            " " + std::string(64, 'c'));
+  }
+  void expect_secret(const Error& error) {
+    EXPECT_EQ(error.text().operation, "embed.secret") << error.what();
+    const std::string shown = error.what();
+    EXPECT_EQ(shown.find(std::to_string(fingerprint_of(features, 1))), std::string::npos) << shown;
+  }
+
+  const ScratchFolder scratch;
+  const std::vector<FeatureSpec> features = options("").features;
+  EmbedServer server{options(scratch.path("rows"))};
+  const std::unique_ptr<Rows::Stub> stub =
+      Rows::NewStub(grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()));
+};
+
+TEST_F(Stranger, GetsNoAnswer) {
+  embed::v1::Text question, answer;
+  question.set_text("row user 1");
+  grpc::ClientContext silent;
+  const grpc::Status status = stub->Ask(&silent, question, &answer);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(answer.text(), "");
+  expect_secret(decode_error(status.error_details()));
+  grpc::ClientContext liar;
+  prove_something_else(liar);
+  EXPECT_FALSE(stub->Ask(&liar, question, &answer).ok());
+  EXPECT_EQ(answer.text(), "");
+}
+
+TEST_F(Stranger, OpensNoSession) {
+  grpc::ClientContext context;
+  const auto stream = stub->Session(&context);
+  Hello hello;
+  hello.fingerprint = fingerprint_of(features, 1) + 1;
+  hello.run = 5;
+  const WireFrame frame = MessageBody::of(hello).frame(0);
+  embed::v1::Frame sent, got;
+  sent.set_data(frame.data(), frame.size());
+  stream->Write(sent);
+  ASSERT_TRUE(stream->Read(&got));
+  const WireMessage message(std::as_bytes(std::span(got.data())));
+  ASSERT_EQ(message.kind(), MessageKind::kRefused);
+  try {
+    std::rethrow_exception(message.error());
+  } catch (const Error& error) {
+    expect_secret(error);
+  }
+  EXPECT_FALSE(stream->Read(&got));
+  stream->WritesDone();
+  stream->Finish();
+}
+
+TEST_F(Stranger, FollowsNothing) {
+  grpc::ClientContext context;
+  embed::v1::Text question;
+  question.set_text(FollowRequest{.fingerprint = fingerprint_of(features, 1)}.text());
+  const auto stream = stub->Follow(&context, question);
+  embed::v1::Frame got;
+  ASSERT_TRUE(stream->Read(&got));
+  const auto bytes = std::as_bytes(std::span(got.data()));
+  const StreamFrame frame =
+      decode_stream_frame(std::make_shared<WireFrame>(bytes.begin(), bytes.end()));
+  ASSERT_EQ(frame.kind, StreamKind::kRefused);
+  const std::span<const std::byte> text = frame.bytes.bytes;
+  expect_secret(decode_error({reinterpret_cast<const char*>(text.data()), text.size()}));
+  EXPECT_FALSE(stream->Read(&got));
+  stream->Finish();
+}
+
+}  // namespace
+}  // namespace strata
