@@ -1,7 +1,7 @@
 #include "strata/embed/feature.h"
 
 #include "strata/base/checksum.h"
-#include "strata/embed/codec/byte_codec.h"
+#include "strata/embed/feature_changes.h"
 
 namespace strata {
 
@@ -72,25 +72,7 @@ const char* name_of(RowEviction::Policy policy) {
 }
 
 std::uint64_t fingerprint_of(const std::vector<FeatureSpec>& features, std::uint64_t seed) {
-  ByteWriter to;
-  to.fixed64(seed);
-  for (const FeatureSpec& spec : features) {
-    to.text(spec.name);
-    to.varint(static_cast<std::uint64_t>(spec.width));
-    to.varint(static_cast<std::uint64_t>(spec.init.kind));
-    to.real(spec.init.scale);
-    const RowOptimizerOptions& of = spec.optimizer;
-    to.varint(static_cast<std::uint64_t>(of.kind));
-    for (const double value : {of.learning_rate, of.epsilon, of.initial_accumulator, of.momentum,
-                               of.beta1, of.beta2, of.weight_decay, of.l1, of.l2})
-      to.real(value);
-    to.varint(static_cast<std::uint64_t>(spec.precision));
-    to.varint(static_cast<std::uint64_t>(spec.admission.filter));
-    to.varint(static_cast<std::uint64_t>(spec.admission.threshold));
-    to.varint(static_cast<std::uint64_t>(spec.eviction.policy));
-    to.varint(static_cast<std::uint64_t>(spec.eviction.steps_to_live));
-  }
-  return checksum(to.out());
+  return checksum(encode_features(features, seed));
 }
 
 }  // namespace strata

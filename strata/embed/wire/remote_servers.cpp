@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/embed/feature_changes.h"
 #include "strata/embed/wire/grpc_client.h"
 #include "strata/embed/wire/remote_channel.h"
 
@@ -49,6 +50,7 @@ class StoppableServers : public RowServers {
 
 constexpr double kAskSeconds = 30;  // longer than a server waits for a run that may be over
 constexpr std::chrono::milliseconds kPause{100};
+constexpr std::size_t kMostTableBytes = std::size_t{32} << 10;  // a first frame has 48 KiB
 
 void require_servers(const RemoteServersOptions& options) {
   if (!options.addresses.empty()) return;
@@ -99,6 +101,8 @@ std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& opti
     channel.wait = wait_options(options, address);
     channel.features = options.features;
     channel.hello.fingerprint = fingerprint_of(options.features, options.seed);
+    channel.hello.tables = pack_features(options.features, options.seed);
+    if (channel.hello.tables.size() > kMostTableBytes) channel.hello.tables.clear();
     channel.hello.shard = shard, channel.hello.shards = shards;
     channel.hello.rank = options.rank, channel.hello.ranks = options.ranks;
     channel.hello.run = options.run, channel.hello.begin = options.version;

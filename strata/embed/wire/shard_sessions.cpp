@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/embed/feature_changes.h"
 
 namespace strata {
 namespace {
@@ -106,10 +107,17 @@ void ShardSessions::check(const Hello& hello) const {
     refuse("the trainer is of another version of the program",
            "messages of version " + std::to_string(kWireVersion),
            "version " + std::to_string(hello.wire_version), same);
-  if (hello.fingerprint != shard_.fingerprint())
-    refuse("the trainer has another recipe: features, their optimizers or the seed differ",
-           "fingerprint " + std::to_string(shard_.fingerprint()),
-           "fingerprint " + std::to_string(hello.fingerprint), same);
+  if (hello.fingerprint != shard_.fingerprint()) {
+    FeatureChanges changes{"fingerprint " + std::to_string(shard_.fingerprint()),
+                           "fingerprint " + std::to_string(hello.fingerprint)};
+    if (!hello.tables.empty()) {
+      const SeededFeatures theirs = unpack_features(hello.tables);
+      if (fingerprint_of(theirs.features, theirs.seed) == hello.fingerprint)
+        changes = feature_changes({options.features, options.seed}, theirs);
+    }
+    refuse("the trainer has another recipe: its tables or its seed differ", changes.here,
+           changes.there, same);
+  }
   if (hello.shard != options.shard || hello.shards != options.shards)
     refuse("the addresses of the servers are not in their order, or not all of them",
            "shard " + std::to_string(options.shard) + " of " + std::to_string(options.shards),

@@ -15,6 +15,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/embed/codec/byte_codec.h"
+#include "strata/embed/feature_changes.h"
 #include "strata/embed/wire/servers_in_process_test.h"
 
 namespace strata {
@@ -151,6 +152,17 @@ TEST(ShardSessions, RefuseWhoDoesNotFit) {
       std::string::npos);
   EXPECT_NE(refused([](auto& o) { o.hello.fingerprint ^= 1; }).find("another recipe"),
             std::string::npos);
+  const std::string rate = refused([](auto& o) {
+    std::vector<FeatureSpec> features = o.features;
+    features[0].optimizer.learning_rate = 0.75;
+    o.hello.fingerprint = fingerprint_of(features, 2);
+    o.hello.tables = pack_features(features, 2);
+  });
+  EXPECT_NE(rate.find("expected  train.seed 1, user: optimizer.learning_rate "), std::string::npos)
+      << rate;
+  EXPECT_NE(rate.find("got       train.seed 2, user: optimizer.learning_rate 0.75"),
+            std::string::npos)
+      << rate;
   EXPECT_NE(refused([](auto& o) { o.hello.shards = 2; }).find("shard 0 of 2"), std::string::npos);
   EXPECT_NE(refused([](auto& o) { o.hello.ranks = 3; }).find("rank 0 of 3"), std::string::npos);
   EXPECT_NE(refused([](auto& o) { o.hello.begin = 3; }).find("version 3"), std::string::npos);

@@ -67,6 +67,7 @@ MessageBody MessageBody::of(const Hello& hello) {
   to.varint(hello.abandoned.size());
   for (const std::uint64_t run : hello.abandoned) to.fixed64(run);
   write_identity(to, hello.holder);
+  to.blob(hello.tables);
   return MessageBody(MessageKind::kHello, to.take());
 }
 
@@ -89,6 +90,8 @@ Hello WireMessage::hello() const {
   if (abandoned > from.left() / 8) from.refuse("it is cut off");
   for (std::uint64_t i = 0; i < abandoned; ++i) hello.abandoned.push_back(from.fixed64());
   hello.holder = read_identity(from);
+  const std::span<const std::byte> tables = from.blob();
+  hello.tables.assign(tables.begin(), tables.end());
   from.require_end();
   return hello;
 }

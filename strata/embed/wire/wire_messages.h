@@ -25,7 +25,7 @@ namespace strata {
 
 using WireFrame = std::vector<std::byte>;
 
-inline constexpr std::uint32_t kWireVersion = 5;
+inline constexpr std::uint32_t kWireVersion = 6;
 
 enum class MessageKind : std::uint8_t {
   kHello = 1,  ///< rank to server
@@ -59,6 +59,9 @@ struct Hello {
   /// Earlier runs of this trainer that no checkpoint is left of: what they saved belongs to nobody.
   std::vector<std::uint64_t> abandoned = {};
   ProcessIdentity holder = {};  ///< process 0 of the run
+  /// What `fingerprint` is of, packed (feature_changes.h): a server of other tables names what differs. Empty: too
+  /// long for a first frame.
+  std::vector<std::byte> tables = {};
 };
 
 struct Welcome {
