@@ -66,8 +66,10 @@ AsyncFile::AsyncFile(const std::string& path, const AsyncFileOptions& options,
     : path_(path) {
   try {
     open(options);
-    const TransferQueue::Options queue = {
-        .backend = options.backend, .depth = options.depth, .buffers = options.buffers};
+    const TransferQueue::Options queue = {.backend = options.backend,
+                                          .depth = options.depth,
+                                          .longest_transfer = options.longest_transfer,
+                                          .buffers = options.buffers};
     reads_ = std::make_unique<TransferQueue>(file(), queue, make_io);
     writes_ = std::make_unique<TransferQueue>(file(), queue, make_io);
     probe_.io = reads_->probe();

@@ -15,8 +15,8 @@
 /// Threads  all methods, from any; results are judged on two threads of the file's own. Not across
 ///          fork().
 /// Cost     a system call a block of 1 MiB; a copy where the memory isn't aligned as the disk wants it
-///          (memory_alignment()) and for a last piece that is no multiple of 4 KiB. 2 x depth MiB of
-///          memory of its own, untouched where nothing is copied and registered only if limits allow.
+///          (memory_alignment()) and for a last piece that is no multiple of 4 KiB. 2 MiB of memory of its
+///          own for each way in which something is copied, less where transfers are shorter.
 /// Errors   the constructor: UserError, the file cannot be opened, is no regular file of whole 4 KiB, or
 ///          another process holds it.
 ///          wait(): SystemError that names file and byte: disk full, input/output error, a file that
@@ -41,6 +41,7 @@ struct AsyncFileOptions {
   int depth = 16;      ///< blocks of 1 MiB under way, of reads and of writes each
   /// Memory that most transfers use: registered with the kernel if its limits allow.
   std::vector<std::span<std::byte>> buffers = {};
+  std::size_t longest_transfer = 0;  ///< bytes; 0: any
 };
 
 /// What a file is read and written with, for people and for `doctor`.

@@ -81,6 +81,26 @@ TEST_P(AsyncFileTest, ReadsWhatWasWritten) {
   }
 }
 
+// Many ranks have a file each: one that moves whole blocks in place takes no memory, and others a few blocks.
+TEST_P(AsyncFileTest, HasBlocksOfItsOwnOnlyWhereSomethingIsCopied) {
+  const std::string path = make(8 * kMiB);
+  AsyncFileOptions short_ones = options();
+  short_ones.longest_transfer = 2 * kDiskAlignment;
+  AlignedBuffer memory(4 * kMiB);
+  {
+    AsyncFile file(path, options());
+    file.write(0, memory.bytes()).wait();
+    file.read(0, memory.bytes()).wait();
+    EXPECT_EQ(file.memory_bytes(), 0u);
+    file.write(0, memory.bytes().first(3 * kMiB + 5)).wait();
+    EXPECT_EQ(file.memory_bytes(), kOwnBlocks * kDiskBlockBytes);
+  }
+  AsyncFile file(path, short_ones);
+  file.write(0, memory.bytes().first(kDiskAlignment + 5)).wait();
+  file.read(0, memory.bytes().first(kDiskAlignment + 5)).wait();
+  EXPECT_EQ(file.memory_bytes(), 2 * kOwnBlocks * 2 * kDiskAlignment);
+}
+
 TEST_P(AsyncFileTest, SaysWhatItFound) {
   const AsyncFile file(make(kMiB), options());
   EXPECT_EQ(file.probe().io.backend, GetParam().backend);
@@ -352,7 +372,8 @@ TEST_P(RefusingKernelTest, MayLeaveBuffersUnregistered) {
     ::setrlimit(RLIMIT_MEMLOCK, &limit);
     // Root may lock as much as it likes.
     if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return false;
-    AsyncFile file(path, {.depth = 4});
+    AlignedBuffer memory(4 * kMiB);
+    AsyncFile file(path, {.depth = 4, .buffers = {memory.bytes()}});
     if (file.probe().io.backend != DiskBackend::kIoUring) return false;
     const Bytes8 bytes = random_bytes(3 * kMiB + 5, 1);
     Bytes8 into(bytes.size());

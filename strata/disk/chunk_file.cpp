@@ -182,7 +182,10 @@ void ChunkFile::allocate(std::int64_t bytes) {
 }
 
 void ChunkFile::open_data() {
-  file_ = std::make_unique<AsyncFile>(data_path(folder_), options_.file, options_.block_io);
+  AsyncFileOptions file = options_.file;
+  file.longest_transfer =
+      static_cast<std::size_t>(std::ranges::max(chunks_, {}, &Chunk::bytes).bytes);
+  file_ = std::make_unique<AsyncFile>(data_path(folder_), file, options_.block_io);
 }
 
 std::int64_t ChunkFile::chunk_bytes(int chunk) const {

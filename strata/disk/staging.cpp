@@ -5,12 +5,14 @@
 #include <algorithm>
 
 #include "strata/disk/chunk_manifest.h"
+#include "strata/disk/transfer_queue.h"
 
 namespace strata {
 namespace {
 
 constexpr int kUpdateSlabs = 3;
 constexpr int kFetchSlabs = 2;
+constexpr int kWays = 2;  // a file has a queue for reads and one for writes
 
 std::int64_t in_blocks(std::int64_t bytes) { return static_cast<std::int64_t>(slot_bytes(bytes)); }
 
@@ -37,8 +39,12 @@ std::int64_t disk_bytes(std::span<const LayerOnDisk> layers) {
 
 DiskStaging disk_staging(std::span<const LayerOnDisk> layers) {
   DiskStaging staging;
+  std::int64_t longest = 0;
+  bool copies = false;
   for (const LayerOnDisk& layer : layers) {
     if (layer.weights == 0) continue;
+    longest = std::max({longest, layer.weights, layer.states});
+    copies |= layer.weights_on_host;
     staging.update_slabs = std::min(staging.update_slabs + 1, kUpdateSlabs);
     staging.update_slab_bytes =
         std::max(staging.update_slab_bytes,
@@ -47,6 +53,9 @@ DiskStaging disk_staging(std::span<const LayerOnDisk> layers) {
     staging.fetch_slabs = std::min(staging.fetch_slabs + 1, kFetchSlabs);
     staging.fetch_slab_bytes = std::max(staging.fetch_slab_bytes, in_blocks(layer.weights));
   }
+  if (copies)
+    staging.copy_bytes =
+        kWays * static_cast<std::int64_t>(own_blocks_bytes(static_cast<std::size_t>(longest)));
   return staging;
 }
 

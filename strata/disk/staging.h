@@ -5,6 +5,9 @@
 /// layer hide all but the slowest of the three. Weights that are fetched to compute with take a way of
 /// their own: one is read while the one before goes on to the device.
 ///
+/// Weights that live on the host are written from where they are: on the way they are copied where the disk cannot
+/// use that memory.
+///
 /// Units  bytes; of one rank.
 #pragma once
 
@@ -45,8 +48,9 @@ struct DiskStaging {
       0;  ///< weights (unless they live on the host) and states of a layer
   int fetch_slabs = 0;
   std::int64_t fetch_slab_bytes = 0;  ///< weights of a layer
+  std::int64_t copy_bytes = 0;        ///< of the file's own, for weights that live on the host
   std::int64_t bytes() const {
-    return update_slabs * update_slab_bytes + fetch_slabs * fetch_slab_bytes;
+    return update_slabs * update_slab_bytes + fetch_slabs * fetch_slab_bytes + copy_bytes;
   }
 };
 DiskStaging disk_staging(std::span<const LayerOnDisk> layers);

@@ -52,9 +52,21 @@ TEST(Staging, WeightsOnTheHostPassNoSlab) {
       {.weights = 9 * kBlock, .states = kBlock, .weights_on_host = true, .fetches_weights = true});
   const DiskStaging staging = disk_staging(layers);
   EXPECT_EQ(staging.fetch_slabs, 0);
-  EXPECT_EQ(staging.bytes(), 3 * kBlock);
+  EXPECT_EQ(staging.bytes() - staging.copy_bytes, 3 * kBlock);
   const std::vector<LayerOnDisk> odd = {{.weights = 10, .states = 10, .weights_on_host = true}};
   EXPECT_EQ(chunk_table(odd).bytes, (std::vector<std::int64_t>{10, kBlock}));
+}
+
+// Reads and writes have two blocks each, as long as the longest chunk, 1 MiB at most.
+TEST(Staging, CopiesOfWeightsOnTheHostAreShortWhereChunksAre) {
+  const auto copies = [](std::int64_t weights, bool on_host) {
+    const LayerOnDisk layer{.weights = weights, .states = 8, .weights_on_host = on_host};
+    return disk_staging(std::vector(3, layer)).copy_bytes;
+  };
+  EXPECT_EQ(copies(9 * kBlock, true), 2 * 2 * 9 * kBlock);
+  EXPECT_EQ(copies(9 * kBlock - 5, true), 2 * 2 * 9 * kBlock);
+  EXPECT_EQ(copies(900 * kBlock, true), 2 * 2 * (1 << 20));
+  EXPECT_EQ(copies(900 * kBlock, false), 0);
 }
 
 TEST(Staging, WeightsThatStayOnTheDeviceNeedNoFetch) {

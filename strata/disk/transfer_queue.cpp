@@ -47,6 +47,12 @@ const char* operation_of(BlockOp op) {
 
 }  // namespace
 
+std::size_t own_blocks_bytes(std::size_t longest_transfer) {
+  return kOwnBlocks * (longest_transfer == 0
+                           ? kDiskBlockBytes
+                           : std::min(aligned_up(longest_transfer), kDiskBlockBytes));
+}
+
 std::uint64_t block_digest(std::span<const std::byte> bytes) {
   std::vector<std::uint64_t> sums;
   for (; !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kDiskBlockBytes)))
@@ -91,12 +97,10 @@ void DiskTransfer::settle() const {
 }
 
 TransferQueue::TransferQueue(File file, const Options& options, const BlockIoFactory& make_io)
-    : file_(std::move(file)),
-      options_(options),
-      memory_(static_cast<std::size_t>(options.depth) * kDiskBlockBytes),
-      slots_(static_cast<std::size_t>(options.depth)) {
+    : file_(std::move(file)), options_(options), slots_(static_cast<std::size_t>(options.depth)) {
   STRATA_CHECK(options.depth > 0, "disk.open");
   for (int slot = options.depth; slot-- > 0;) free_slots_.push_back(slot);
+  for (int block = 0; block < static_cast<int>(kOwnBlocks); ++block) free_own_.push_back(block);
   std::promise<void> started;
   std::future<void> has_started = started.get_future();
   thread_ = std::thread([&] { run(started, make_io); });
@@ -144,12 +148,10 @@ DiskTransfer TransferQueue::add(BlockOp op, std::uint64_t offset, std::span<std:
 
 void TransferQueue::run(std::promise<void>& started, const BlockIoFactory& make_io) {
   try {
-    std::vector<std::span<std::byte>> buffers = options_.buffers;
-    buffers.push_back(memory_.bytes());
     io_ = make_io({.backend = options_.backend,
                    .descriptor = file_.descriptor,
                    .depth = options_.depth,
-                   .buffers = std::move(buffers)});
+                   .buffers = options_.buffers});
     probe_ = io_->probe();
   } catch (...) {
     return started.set_exception(std::current_exception());
@@ -173,7 +175,7 @@ void TransferQueue::run(std::promise<void>& started, const BlockIoFactory& make_
 bool TransferQueue::fill_slots() {
   while (!free_slots_.empty()) {
     Job* const job = next_job();
-    if (job == nullptr) break;
+    if (job == nullptr || (needs_own_block(*job) && free_own_.empty())) break;
     const int number = free_slots_.back();
     free_slots_.pop_back();
     begin_block(number, *job);
@@ -194,8 +196,29 @@ TransferQueue::Job* TransferQueue::next_job() {
   return nullptr;
 }
 
+// Of the block that a job begins next.
+bool TransferQueue::needs_own_block(const Job& job) const {
+  if (job.op == BlockOp::kSync) return false;
+  const std::size_t count = std::min(job.bytes.size() - job.next, kDiskBlockBytes);
+  const auto begin = reinterpret_cast<std::uintptr_t>(job.bytes.data() + job.next);
+  return count % kDiskAlignment != 0 || begin % file_.memory_alignment != 0;
+}
+
+std::span<std::byte> TransferQueue::take_own_block(Slot& slot, std::size_t count) {
+  if (own_.bytes().empty()) {
+    own_ = AlignedBuffer(own_blocks_bytes(options_.longest_transfer));
+    memory_bytes_ = own_.bytes().size();
+  }
+  slot.own = free_own_.back();
+  free_own_.pop_back();
+  const std::size_t block = own_.bytes().size() / kOwnBlocks;
+  STRATA_CHECK(count <= block, operation_of(slot.job->op));
+  return own_.bytes().subspan(static_cast<std::size_t>(slot.own) * block, count);
+}
+
 void TransferQueue::begin_block(int number, Job& job) {
   Slot& slot = slots_[static_cast<std::size_t>(number)];
+  const bool own = needs_own_block(job);
   slot = {.job = &job, .begin = job.next, .count = 0};
   slot.count = std::min(job.bytes.size() - job.next, kDiskBlockBytes);
   job.next += slot.count;
@@ -203,14 +226,10 @@ void TransferQueue::begin_block(int number, Job& job) {
   if (job.op == BlockOp::kSync) return;
   const std::span<std::byte> bytes = job.bytes.subspan(slot.begin, slot.count);
   const std::size_t whole = aligned_up(slot.count);
-  slot.own = whole != slot.count ||
-             reinterpret_cast<std::uintptr_t>(bytes.data()) % file_.memory_alignment != 0;
-  slot.memory =
-      slot.own ? memory_.bytes().subspan(static_cast<std::size_t>(number) * kDiskBlockBytes, whole)
-               : bytes;
+  slot.memory = own ? take_own_block(slot, whole) : bytes;
   if (job.op != BlockOp::kWrite) return;
   sum_later(slot);
-  if (!slot.own) return;
+  if (!own) return;
   std::memcpy(slot.memory.data(), bytes.data(), bytes.size());
   std::memset(slot.memory.data() + bytes.size(), 0, whole - bytes.size());
 }
@@ -272,9 +291,10 @@ void TransferQueue::end_block(int number) {
     job.next = job.bytes.size();  // the rest needs no beginning
   } else if (job.op == BlockOp::kRead) {
     const std::span<std::byte> bytes = job.bytes.subspan(slot.begin, slot.count);
-    if (slot.own && !bytes.empty()) std::memcpy(bytes.data(), slot.memory.data(), bytes.size());
+    if (slot.own >= 0) std::memcpy(bytes.data(), slot.memory.data(), bytes.size());
     sum_later(slot);
   }
+  if (slot.own >= 0) free_own_.push_back(slot.own);
   end_part(job);
 }
 

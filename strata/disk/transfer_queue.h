@@ -3,11 +3,11 @@
 /// What the system moves only in part is asked for again from where it ended; what it interrupts
 /// (EINTR, EAGAIN) is repeated; anything else fails the transfer that it belongs to and no other.
 /// Memory that the disk cannot use directly, and a transfer's last piece, go through a block of the
-/// queue's own.
+/// queue's own. The queue has few of these: a block that needs one waits until one is free.
 ///
 /// Threads  add() from any; blocks are prepared and judged on a thread of the queue's, which sleeps
 ///          while there is nothing to do.
-/// Cost     memory of depth blocks, touched only where blocks of the queue's own are used.
+/// Cost     kOwnBlocks blocks of memory, from the first transfer on that needs one.
 #pragma once
 
 #include <atomic>
@@ -32,6 +32,10 @@ namespace strata {
 
 inline constexpr std::size_t kDiskAlignment = 4096;  ///< of every transfer's place in its file
 inline constexpr std::size_t kDiskBlockBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kOwnBlocks = 2;  ///< of a queue, for what the disk cannot use in place
+
+/// What a queue takes for these, if no transfer is longer; 0: they may be of any length.
+std::size_t own_blocks_bytes(std::size_t longest_transfer);
 
 /// The checksum of bytes as they lie on disk: that of the checksums of their blocks, so that blocks
 /// are summed as they come and go.
@@ -76,6 +80,7 @@ class TransferQueue {
   struct Options {
     DiskBackend backend = DiskBackend::kAuto;
     int depth = 16;
+    std::size_t longest_transfer = 0;  ///< bytes; 0: any
     std::vector<std::span<std::byte>> buffers = {};
   };
 
@@ -91,7 +96,7 @@ class TransferQueue {
 
   const BlockIoProbe& probe() const { return probe_; }
   std::uint64_t bytes_moved() const { return bytes_moved_; }
-  std::size_t memory_bytes() const { return memory_.bytes().size(); }
+  std::size_t memory_bytes() const { return memory_bytes_; }  ///< of the queue's own blocks
 
  private:
   struct Job {
@@ -109,7 +114,7 @@ class TransferQueue {
     Job* job = nullptr;
     std::size_t begin = 0, count = 0;  // of the job's bytes
     std::span<std::byte> memory;       // what the system is given: the job's, or the slot's own
-    bool own = false;
+    int own = -1;                      // the queue's block that `memory` is; -1: the job's memory
     std::size_t moved = 0;
     int fruitless = 0;  // results in a row that moved nothing
   };
@@ -117,6 +122,8 @@ class TransferQueue {
   void run(std::promise<void>& started, const BlockIoFactory& make_io);
   bool fill_slots();
   Job* next_job();
+  bool needs_own_block(const Job& job) const;
+  std::span<std::byte> take_own_block(Slot& slot, std::size_t count);
   void begin_block(int number, Job& job);
   void submit(int number);
   void judge(const BlockResult& result);
@@ -131,10 +138,10 @@ class TransferQueue {
 
   const File file_;
   const Options options_;
-  AlignedBuffer memory_;
   std::unique_ptr<BlockIo> io_;
   BlockIoProbe probe_;
   std::atomic<std::uint64_t> bytes_moved_{0};
+  std::atomic<std::size_t> memory_bytes_{0};
 
   std::mutex mutex_;
   std::deque<std::unique_ptr<Job>> jobs_;  // that have not ended, in order of add()
@@ -144,6 +151,8 @@ class TransferQueue {
   // The queue's thread alone.
   std::vector<Slot> slots_;
   std::vector<int> free_slots_;
+  AlignedBuffer own_;           // kOwnBlocks blocks; empty before the first is needed
+  std::vector<int> free_own_;   // of these blocks
   std::vector<Slot> unsummed_;  // job, begin and count alone
   std::thread thread_;
 };

@@ -12,6 +12,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
+#include "strata/device/account.h"
 
 namespace strata {
 namespace {
@@ -24,6 +25,13 @@ std::vector<LayerOnDisk> values(const std::map<int, LayerOnDisk>& layers) {
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
+
+// Charges `account` until the result goes.
+std::shared_ptr<void> charged_for(std::int64_t bytes, MemoryAccount* account) {
+  if (bytes == 0 || !account) return nullptr;
+  account->charge(bytes);
+  return {account, [bytes](MemoryAccount* charged) { charged->credit(bytes); }};
 }
 
 // The buffers that a part of a slab is divided among; 16-bit ones last, for alignment's sake.
@@ -54,6 +62,7 @@ DiskMedium::DiskMedium(std::unique_ptr<ChunkFile> file, const std::map<int, Laye
     if (place.chunks.states >= 0) place.stored[1] = file_->has(place.chunks.states);
   }
   const DiskStaging staging = disk_staging(all);
+  copies_ = charged_for(staging.copy_bytes, host);
   updates_ = SlabRing(staging.update_slabs, staging.update_slab_bytes, host, device);
   fetches_ = SlabRing(staging.fetch_slabs, staging.fetch_slab_bytes, host, device);
 }

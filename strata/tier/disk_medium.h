@@ -92,6 +92,7 @@ class DiskMedium final : public Medium {
 
   std::unique_ptr<ChunkFile> file_;
   std::map<int, Place> places_;
+  std::shared_ptr<void> copies_;  // the charge for blocks of the file's own
   SlabRing updates_, fetches_;
   std::function<void()> agree_;
   std::atomic<double> read_seconds_ = 0, write_seconds_ = 0;
