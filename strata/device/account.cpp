@@ -27,7 +27,7 @@ thread_local MemoryAccount* current_accounts[2] = {};  // by DeviceKind
 struct alignas(c10::gAlignment) BlockHeader {
   std::atomic<MemoryAccount*> account;
   std::int64_t bytes;
-  void (*release)(void* block);
+  void (*release)(void* block, std::size_t bytes);
 };
 static_assert(sizeof(BlockHeader) == c10::gAlignment);
 
@@ -38,7 +38,8 @@ void free_block(void* data) {
   BlockHeader* header = header_of(data);
   if (MemoryAccount* account = header->account.load(std::memory_order_acquire))
     account->credit(header->bytes);
-  header->release(header);
+  const auto bytes = static_cast<std::size_t>(header->bytes);
+  header->release(header, bytes + sizeof(BlockHeader));
 }
 
 class AccountingAllocator final : public c10::Allocator {

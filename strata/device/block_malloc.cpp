@@ -4,9 +4,13 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <dlfcn.h>
 #include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <new>
 
 namespace strata {
@@ -40,16 +44,87 @@ struct Tcmalloc {
 // Before main(), while no other thread may read the environment.
 const Tcmalloc tcmalloc;
 
+constexpr std::size_t kLargeBlock = std::size_t{1} << 20;
+constexpr std::size_t kLargePassingBlock = std::size_t{1} << 16;
+
 std::atomic<bool> returns_large_blocks = false;
+std::atomic<int> users_of_passing_blocks = 0;
+
+// Whether a block is a mapping of its own.
+bool is_mapped(std::size_t bytes) {
+#if defined(STRATA_SANITIZED)  // their allocators want to see every block
+  return false;
+#endif
+  if (users_of_passing_blocks.load(std::memory_order_relaxed) > 0)
+    return bytes >= kLargePassingBlock;
+  return returns_large_blocks.load(std::memory_order_relaxed) && bytes >= kLargeBlock;
+}
+
+// Blocks that are mappings, and those of them that wait to be used again.
+class Mappings {
+ public:
+  void* take(std::size_t bytes) {
+    bytes = in_pages(bytes);
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = waiting_.find(bytes); found != waiting_.end()) {
+        void* const data = found->second;
+        waiting_.erase(found);
+        return data;
+      }
+    }
+    void* const data =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    return data;
+  }
+
+  void give_back(void* data, std::size_t bytes) {
+    bytes = in_pages(bytes);
+    {
+      const std::lock_guard lock(mutex_);
+      if (users_of_passing_blocks > 0) {
+        waiting_.emplace(bytes, data);
+        return;
+      }
+    }
+    ::munmap(data, bytes);
+  }
+
+  void end_use() {
+    const std::lock_guard lock(mutex_);
+    if (--users_of_passing_blocks > 0) return;
+    for (const auto& [bytes, data] : waiting_) ::munmap(data, bytes);
+    waiting_.clear();
+  }
+
+ private:
+  static std::size_t in_pages(std::size_t bytes) {
+    static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    return (bytes + page - 1) / page * page;
+  }
+
+  std::mutex mutex_;
+  std::multimap<std::size_t, void*> waiting_;  // by bytes
+};
+
+// Never destroyed: static tensors are freed late.
+Mappings& mappings() {
+  static auto& all = *new Mappings;
+  return all;
+}
 
 }  // namespace
 
 Block allocate_block(std::size_t bytes) {
-  if (!tcmalloc.memalign || returns_large_blocks.load(std::memory_order_relaxed))
-    return {c10::alloc_cpu(bytes), &c10::free_cpu};
+  if (is_mapped(bytes))
+    return {mappings().take(bytes),
+            [](void* data, std::size_t count) { mappings().give_back(data, count); }};
+  if (!tcmalloc.memalign)
+    return {c10::alloc_cpu(bytes), [](void* data, std::size_t) { c10::free_cpu(data); }};
   void* const data = tcmalloc.memalign(c10::gAlignment, bytes);
   if (!data) throw std::bad_alloc();
-  return {data, tcmalloc.free};
+  return {data, [](void* data, std::size_t) { tcmalloc.free(data); }};
 }
 
 std::string block_malloc_name() {
@@ -58,11 +133,13 @@ std::string block_malloc_name() {
 }
 
 void return_large_blocks() {
-  // tcmalloc would keep their addresses, which a limit of the kernel counts.
   returns_large_blocks = true;
 #ifdef __GLIBC__
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // fixed: glibc raises it where such blocks are freed
+  ::mallopt(M_MMAP_THRESHOLD, kLargeBlock);  // fixed: glibc raises it where such blocks are freed
 #endif
 }
+
+PassingBlocks::PassingBlocks() { ++users_of_passing_blocks; }
+PassingBlocks::~PassingBlocks() { mappings().end_use(); }
 
 }  // namespace strata

@@ -2,11 +2,13 @@
 
 #include <c10/core/alignment.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,7 +32,7 @@ TEST(BlockMalloc, BlocksAreAlignedAndApart) {
   }
   // By threads that did not allocate them.
   std::thread([&] {
-    for (const Block& block : blocks) block.release(block.data);
+    for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i].release(blocks[i].data, sizes[i]);
   }).join();
 }
 
@@ -47,7 +49,7 @@ TEST(BlockMalloc, NoBlockLiesWhereTheCLibraryGrows) {
   for (const Block& block : blocks) {
     const auto at = reinterpret_cast<std::uintptr_t>(block.data);
     EXPECT_FALSE(begin <= at && at < end);
-    block.release(block.data);
+    block.release(block.data, 1 << 20);
   }
 }
 
@@ -55,12 +57,48 @@ TEST(BlockMalloc, WhatThereIsNoMemoryForIsRefused) {
   EXPECT_ANY_THROW(allocate_block(std::size_t{1} << 60));
 }
 
+std::int64_t resident_bytes() {
+  std::ifstream status("/proc/self/statm");
+  std::int64_t all = 0, resident = 0;
+  status >> all >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// A measurement allocates the same blocks again and again; what it needed is no longer the process's afterwards.
+TEST(BlockMalloc, PassingBlocksAreUsedAgainAndGoBackToTheSystemAtTheEnd) {
+#if defined(STRATA_SANITIZED)
+  GTEST_SKIP() << "sanitizers keep freed blocks";
+#endif
+  constexpr std::int64_t kBytes = 512 << 10, kBlocks = 128;  // 64 MiB
+  const auto use = [] {
+    std::vector<Block> blocks;
+    for (int i = 0; i < kBlocks; ++i) {
+      blocks.push_back(allocate_block(kBytes));
+      std::memset(blocks.back().data, 1, kBytes);
+    }
+    std::set<const void*> places;
+    for (const Block& block : blocks) {
+      places.insert(block.data);
+      block.release(block.data, kBytes);
+    }
+    return places;
+  };
+  const std::int64_t before = resident_bytes();
+  {
+    const PassingBlocks passing;
+    const std::set<const void*> places = use();
+    EXPECT_GE(resident_bytes() - before, kBlocks * kBytes * 9 / 10);  // their pages are there
+    EXPECT_EQ(use(), places);
+  }
+  EXPECT_LE(resident_bytes() - before, kBlocks * kBytes / 10);
+}
+
 TEST(BlockMalloc, BlocksOfBeforeAChoiceAreFreedByTheirOwn) {
   const Block before = allocate_block(3 << 20);
   return_large_blocks();
   const Block after = allocate_block(3 << 20);
-  before.release(before.data);
-  after.release(after.data);
+  before.release(before.data, 3 << 20);
+  after.release(after.data, 3 << 20);
 }
 
 }  // namespace

@@ -56,9 +56,10 @@ void fill(float* data, std::int64_t begin, std::int64_t numel, std::uint64_t key
 }  // namespace
 
 void initialise(const at::Tensor& weight, const WeightSpec& spec, const std::string& layer_name,
-                std::uint64_t seed, int rank, int ranks) {
+                std::uint64_t seed, int rank, int ranks, std::int64_t begin) {
   weight.zero_();
-  const std::vector<Run> runs = slice_runs(spec, rank, ranks);
+  std::vector<Run> runs = clip_runs(slice_runs(spec, rank, ranks), begin, begin + weight.numel());
+  for (Run& run : runs) run.local -= begin;
   float* data = weight.data_ptr<float>();
   switch (spec.init.kind) {
     case Init::Kind::kZeros:

@@ -14,9 +14,9 @@
 
 namespace strata {
 
-/// Fills `weight` (contiguous fp32), the slice of tensor-parallel rank `rank` of `ranks`; padding
-/// becomes zero. A tied weight is named by its tie, so that all uses agree.
+/// Fills `weight` (contiguous fp32), the elements from `begin` on of the slice of tensor-parallel rank `rank` of
+/// `ranks`; padding becomes zero. A tied weight is named by its tie, so that all uses agree.
 void initialise(const at::Tensor& weight, const WeightSpec& spec, const std::string& layer_name,
-                std::uint64_t seed, int rank = 0, int ranks = 1);
+                std::uint64_t seed, int rank = 0, int ranks = 1, std::int64_t begin = 0);
 
 }  // namespace strata

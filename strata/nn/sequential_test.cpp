@@ -5,6 +5,7 @@
 #include <ATen/ops/linspace.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "strata/base/errors.h"
@@ -141,6 +142,20 @@ TEST(Initialise, DrawsUniformNumbersOfBothSignsUpToTheScale) {
   const at::Tensor even = at::linspace(-0.125, 0.125, a.numel());
   EXPECT_LT((sorted - even).abs().max().item<double>(), 0.25 * 1.63 / std::sqrt(8192.0));
   EXPECT_LE(a.abs().max().item<double>(), 0.125);
+}
+
+TEST(Initialise, DrawsAPieceAsThePartOfTheWholeThatItIs) {
+  const WeightSpec spec{
+      .name = "w", .shape = {24, 50}, .init = {Init::Kind::kNormal, 0.02}, .split = {.axis = 1}};
+  for (const int ranks : {1, 2}) {
+    const std::int64_t numel = 24 * 50 / ranks;
+    const at::Tensor whole = at::empty({numel}), pieces = at::empty({numel});
+    initialise(whole, spec, "block0", 1, ranks - 1, ranks);
+    for (std::int64_t begin = 0; begin < numel; begin += 77)
+      initialise(pieces.narrow(0, begin, std::min<std::int64_t>(77, numel - begin)), spec, "block0",
+                 1, ranks - 1, ranks, begin);
+    EXPECT_TRUE(at::equal(whole, pieces)) << ranks;
+  }
 }
 
 TEST(Initialise, GivesAllUsesOfATieTheSameValues) {

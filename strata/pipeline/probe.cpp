@@ -15,6 +15,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/comm/ranks.h"
+#include "strata/device/block_malloc.h"
 #include "strata/nn/initialise.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/optimizer.h"
@@ -251,16 +252,16 @@ void run_rounds(const ProbedLayers& layers, const std::function<double()>& clock
   }
 }
 
-// Layers that fit in kProbeBytes together with what all ranks need of them, at least one.
+// Layers that fit in options.most_bytes together with what all ranks need of them, at least one.
 std::vector<std::vector<int>> in_portions(const std::map<std::string, int>& missing,
-                                          const CostTable& costs, int ranks) {
+                                          const CostTable& costs, const ProbeOptions& options) {
   std::vector<std::vector<int>> portions;
   std::int64_t bytes = 0;
   for (const auto& [key, layer] : missing) {
     const LayerCost& cost = costs.layers[layer];
-    const std::int64_t more =
-        ranks * (cost.weight_bytes + cost.gradient_bytes + cost.state_bytes + cost.replica_bytes);
-    if (portions.empty() || bytes + more > kProbeBytes) {
+    const std::int64_t more = options.ranks * (cost.weight_bytes + cost.gradient_bytes +
+                                               cost.state_bytes + cost.replica_bytes);
+    if (portions.empty() || bytes + more > options.most_bytes) {
       portions.emplace_back();
       bytes = 0;
     }
@@ -394,8 +395,9 @@ void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest&
     if (!cache.find(keys[layer]) || cache.is_disturbed(keys[layer]))
       missing.emplace(keys[layer], layer);
 
-  const std::vector<std::vector<int>> portions = in_portions(missing, costs, options.ranks);
+  const std::vector<std::vector<int>> portions = in_portions(missing, costs, options);
   require_free_memory(portions, model, costs, request, options);
+  const PassingBlocks blocks;
   for (const std::vector<int>& portion : portions) {
     if (options.tell && takes_long(portion, costs)) options.tell(names_of(portion, costs));
     std::mutex mutex;

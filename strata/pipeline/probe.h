@@ -9,7 +9,7 @@
 /// in all of them. The lower quartile of the rounds counts. Where they disagree, more rounds follow.
 ///
 /// Cost    about 0.1 s a distinct layer, four times that where rounds disagree; the bytes of distinct
-///         layers on each rank, kProbeBytes at once (or one layer).
+///         layers on each rank, `most_bytes` at once (or one layer), which the system then has again.
 /// Errors  SystemError before anything is measured, where a layer needs more than its device has free.
 #pragma once
 
@@ -30,6 +30,7 @@ inline constexpr std::int64_t kProbeBytes = std::int64_t{1} << 30;
 struct ProbeOptions {
   int ranks = 1;  ///< that run at once and share the memory's bandwidth
   int threads_per_rank = 1;
+  std::int64_t most_bytes = kProbeBytes;  ///< of layers that are measured together, on all ranks
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   std::string cache_file;                       ///< empty: no cache
   std::function<double()> clock = now_seconds;  ///< seconds; called by all ranks

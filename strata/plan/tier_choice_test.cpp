@@ -291,10 +291,11 @@ TEST(TierChoice, FallsThroughDeviceHostAndDisk) {
     return plan.decisions().tiers[0];
   };
   EXPECT_EQ(tiers_with(128), kAllAway);
-  // Weights, gradients and three slabs of states; then gradients and the slabs of weights, too.
+  // Weights, gradients, three slabs of states and 4 MiB that weights are copied through to the disk; then gradients and
+  // the slabs of weights, too.
   EXPECT_EQ(tiers_with(127), (LayerTiers{Tier::kHost, Tier::kHost, Tier::kDisk}));
-  EXPECT_EQ(tiers_with(64 + 3 * 8), (LayerTiers{Tier::kHost, Tier::kHost, Tier::kDisk}));
-  EXPECT_EQ(tiers_with(64 + 3 * 8 - 1), (LayerTiers{Tier::kDisk, Tier::kHost, Tier::kDisk}));
+  EXPECT_EQ(tiers_with(64 + 3 * 8 + 4), (LayerTiers{Tier::kHost, Tier::kHost, Tier::kDisk}));
+  EXPECT_EQ(tiers_with(64 + 3 * 8 + 4 - 1), (LayerTiers{Tier::kDisk, Tier::kHost, Tier::kDisk}));
   EXPECT_EQ(tiers_with(32 + 3 * 12 + 2 * 4), (LayerTiers{Tier::kDisk, Tier::kHost, Tier::kDisk}));
   request.memory.host.count = (32 + 3 * 12 + 2 * 4) * kMiB - 1;
   EXPECT_FALSE(is_planned(request));

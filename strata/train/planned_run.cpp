@@ -10,6 +10,7 @@
 
 #include "strata/pipeline/probe.h"
 #include "strata/pipeline/probe_cache.h"
+#include "strata/plan/process_bytes.h"
 #include "strata/report/progress.h"
 #include "strata/train/plan_request.h"
 #include "strata/train/planned_mesh.h"
@@ -48,6 +49,11 @@ int probing_ranks(const Recipe& recipe, const SharedHost& host, int processes) {
   return std::min(ranks_of_process(recipe, processes), cuda_backend().count());
 }
 
+// Measuring takes no more memory of the process than training will.
+std::int64_t bytes_to_measure(const Plan& plan, const SharedHost& host) {
+  return std::min(kProbeBytes, process_bytes(plan, host).accounts);
+}
+
 // Who looks at a terminal wonders what takes so long.
 std::function<void(const std::string&)> tell_on_terminal() {
   if (!progress_to_stderr(0, 0).terminal) return {};
@@ -83,11 +89,13 @@ PlannedRun plan_run(const Recipe& given, bool probe, const World* world, const L
   if (!probe) return run;
   // Ranks that wait for a core would have the wait measured or not, as the system happens to switch threads, and
   // ranks on one GPU each other's work: it is reckoned, and what training then measures is not the layers' own.
-  const ProbeOptions options{.ranks = probing_ranks(recipe, host, processes),
-                             .threads_per_rank = run.threads_per_rank,
-                             .optimizer = recipe.optimizer.kind,
-                             .cache_file = default_probe_cache(),
-                             .tell = tell_on_terminal()};
+  const ProbeOptions options{
+      .ranks = probing_ranks(recipe, host, processes),
+      .threads_per_rank = run.threads_per_rank,
+      .most_bytes = on_cores ? bytes_to_measure(run.plan, host) : kProbeBytes,
+      .optimizer = recipe.optimizer.kind,
+      .cache_file = default_probe_cache(),
+      .tell = tell_on_terminal()};
   const bool keep = recipe.memory.recompute == RecomputeMode::kNone;
   CostRequest costs = cost_request(recipe, keep, request.machine);
   costs.device = recipe.rank_device();

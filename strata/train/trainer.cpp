@@ -2,6 +2,7 @@
 // first values, feeds the machine, and says where an action failed.
 #include "strata/train/trainer.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 
 namespace strata {
 namespace {
+
+constexpr std::int64_t kDrawnElements = std::int64_t{1} << 18;
 
 // Reports each action when it begins, for ranks that wait for this one too long.
 class ProgressReporter final : public Machine {
@@ -187,24 +190,29 @@ void Trainer::initialise() {
   loaded();
 }
 
+// Drawn a piece at a time: a whole layer in fp32, of which each replica keeps a part, would be more than a rank has.
 void Trainer::initialise_layer(const Lease& lease) {
   const LayerLayout& layout = lease.layout();
   const FlatRange shard = lease.placement().shard;
   const MasterWeights master = lease.master();
   // Numbers on their way to the weights, before there is a step: no plan has room for them.
   const UnchargedScope nobody;
-  const bool in_place =
-      shard.size() == layout.own_numel && !master.split() && master.weights.is_cpu();
-  const at::Tensor whole =
-      in_place ? master.weights : at::zeros({layout.own_numel}, host_options(at::kFloat));
+  const bool in_place = !master.split() && master.weights.is_cpu();
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const WeightPlacement& place = layout.placements[i];
     if (place.borrowed) continue;
-    strata::initialise(whole.narrow(0, place.offset, place.numel), layout.specs[i],
-                       model_.name(lease.layer()), options_.machine.seed, groups_.tp.rank(),
-                       groups_.tp.size());
+    const std::int64_t end = std::min(place.offset + place.numel, shard.end);
+    for (std::int64_t begin = std::max(place.offset, shard.begin); begin < end;
+         begin += kDrawnElements) {
+      const std::int64_t numel = std::min(kDrawnElements, end - begin);
+      const MasterWeights part = master.narrow(begin - shard.begin, numel);
+      const at::Tensor drawn =
+          in_place ? part.weights : at::empty({numel}, host_options(at::kFloat));
+      strata::initialise(drawn, layout.specs[i], model_.name(lease.layer()), options_.machine.seed,
+                         groups_.tp.rank(), groups_.tp.size(), begin - place.offset);
+      if (!in_place) part.assign(drawn);
+    }
   }
-  if (!in_place) master.assign(whole.narrow(0, shard.begin, shard.size()));
 }
 
 void Trainer::remember_scale() {
