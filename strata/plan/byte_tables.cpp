@@ -21,8 +21,11 @@ struct Unit {
       bytes *= 1024;
     }
   }
+  // What would be a zero in this unit has one of its own: "64 B", "12.00 KiB".
   std::string operator()(std::int64_t count) const {
-    return format_double(static_cast<double>(count) / bytes, bytes == 1 ? 0 : 1);
+    const double number = static_cast<double>(count) / bytes;
+    return count != 0 && number < 0.05 ? format_bytes(count)
+                                       : format_double(number, bytes == 1 ? 0 : 1);
   }
 };
 

@@ -22,7 +22,7 @@ std::string devices_sentence(const Plan& plan);
 ///               0     28.0       28.0     7.5   63.5    50 %
 ///               1     28.0       28.0     1.5   57.5    45 %
 ///
-/// One unit for all, that of the fullest rank. Kinds that no rank has are left out; device_bytes 0:
+/// One unit for all, that of the fullest rank; a cell that would be 0.0 there has a unit of its own. Kinds that no rank has are left out; device_bytes 0:
 /// no limit, so no part of a budget.
 std::string byte_table(const Ledger& ledger, std::int64_t device_bytes);
 

@@ -46,6 +46,24 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+TEST(PlanText, ShowsNothingThatThereIsAsZero) {
+  Ledger ledger(2);
+  ledger[0].at_peak[ByteKind::kWeights] = ledger[0].peak_bytes = 20 << 20;
+  ledger[1].at_peak[ByteKind::kWeights] = 12 << 10;
+  ledger[1].at_peak[ByteKind::kBatch] = 64;
+  ledger[1].peak_bytes = (12 << 10) + 64;
+  EXPECT_EQ(byte_table(ledger, 0),
+            "MiB on rank    weights  batch       peak\n"
+            "          0       20.0    0.0       20.0\n"
+            "          1  12.00 KiB   64 B  12.06 KiB\n");
+  ledger[0].host.weights = 20 << 20;
+  ledger[1].host.weights = 12 << 10;
+  EXPECT_EQ(host_table(ledger, 0),
+            "MiB on host of rank    weights        all\n"
+            "                  0       20.0       20.0\n"
+            "                  1  12.00 KiB  12.00 KiB\n");
+}
+
 TEST(PlanText, ShowsStagesOrderBytesAndWhatItComesTo) {
   PlanRequest request = small_gpt({2, 4}, k1f1b);
   request.memory = {.device = {std::int64_t{190} << 20}, .recompute = RecomputeMode::kAuto};

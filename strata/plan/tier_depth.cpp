@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -23,9 +25,11 @@ struct Block {
   int equals = 0;  // layers of its kind, itself among them
 };
 
-bool are_equal(const LayerCost& a, const LayerCost& b) {
-  return a.weight_bytes == b.weight_bytes && a.gradient_bytes == b.gradient_bytes &&
-         a.saved_bytes == b.saved_bytes;
+// Layers of the same are of one kind.
+using Kind = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+
+Kind kind_of(const LayerCost& layer) {
+  return {layer.weight_bytes, layer.gradient_bytes, layer.saved_bytes};
 }
 
 // The layer of the most frequent kind that stands in a chain.
@@ -42,14 +46,13 @@ std::optional<Block> block_of(const PlanRequest& request) {
   }
   const LayerSet tied = tied_layers(dataflow);
   const auto& layers = request.costs_cheap.layers;
+  std::map<Kind, int> counts;
+  for (const LayerCost& layer : layers) ++counts[kind_of(layer)];
   std::optional<Block> best;
-  std::ptrdiff_t most = 0;
   for (int l = 0; l < dataflow.num_layers; ++l) {
     if (inputs[l] != 1 || outputs[l] != 1 || tied.has(l) || layers[l].weight_bytes == 0) continue;
-    const auto equals = std::ranges::count_if(
-        layers, [&](const LayerCost& other) { return are_equal(layers[l], other); });
-    if (equals > most) best = Block{l, output[l], static_cast<int>(equals)};
-    most = std::max(most, equals);
+    const int equals = counts.at(kind_of(layers[l]));
+    if (!best || equals > best->equals) best = Block{l, output[l], equals};
   }
   return best;
 }
@@ -194,8 +197,9 @@ PlanRequest deepened(PlanRequest request, int copies) {
 
 std::vector<TierDepth> largest_depths(const PlanRequest& request,
                                       const std::vector<double>& parameters) {
+  if (request.memory.device.count == 0) return {};
   const auto block = block_of(request);
-  if (!block || request.memory.device.count == 0) return {};
+  if (!block) return {};
   std::vector<TierDepth> depths;
   MemoryOptions open;
   open.disk = request.memory.disk;

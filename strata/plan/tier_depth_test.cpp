@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <ctime>
+
 #include "strata/base/errors.h"
 #include "strata/plan/example_models_test.h"
 #include "strata/plan/proposal.h"
@@ -49,6 +52,21 @@ TEST(Deepened, IsTheModelWithMoreBlocks) {
     EXPECT_EQ(deep.costs_cheap.layers[l].weight_bytes, same.costs_cheap.layers[l].weight_bytes);
   }
   EXPECT_EQ(peak_bytes(make_plan(deep).ledger), peak_bytes(make_plan(same).ledger));
+}
+
+// Compared with a model of an eighth: 64 times as long would be quadratic. Processor time, the best of a few.
+TEST(Deepened, FindsTheBlockOfManyLayersInTimeThatGrowsAsTheyDo) {
+  const auto seconds = [](int blocks) {
+    double best = 1e9;
+    for (int i = 0; i < 3; ++i) {
+      PlanRequest request = request_of(blocks);
+      const std::clock_t begin = std::clock();
+      deepened(std::move(request), 0);
+      best = std::min(best, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+    }
+    return best;
+  };
+  EXPECT_LT(seconds(32768), 32 * std::max(1e-3, seconds(4096)));
 }
 
 TEST(LargestDepths, AreThoseThatTheArithmeticGives) {
