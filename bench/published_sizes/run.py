@@ -31,7 +31,7 @@ class Published:
     convention: str       # the peer's bytes a parameter
     precision: str        # Strata's
     parameters: float     # published
-    layers: int = 0       # published; 0: not known
+    layers: int = 0       # blocks, published; 0: not known
     note: str = ""
 
 
@@ -81,21 +81,21 @@ def compared(row):
     return {"system": row.name, "machine": row.machine, "width": row.width, "convention": row.convention,
             "placement": peer["placement"], "note": row.note,
             "published": {"layers": row.layers, "parameters": row.parameters},
-            "reproduced": {"layers": peer["layers"], "parameters": peer["parameters"]},
-            "strata": {"layers": exact["layers"], "parameters": exact["parameters"],
+            "reproduced": {"layers": peer["blocks"], "parameters": peer["parameters"]},
+            "strata": {"layers": exact["blocks"], "parameters": exact["parameters"],
                        "placement": exact["placement"]},
-            "strata_without_clipping": {"layers": at_once["layers"], "parameters": at_once["parameters"],
+            "strata_without_clipping": {"layers": at_once["blocks"], "parameters": at_once["parameters"],
                                         "placement": at_once["placement"]}}
 
 
 def size(entry):
-    layers = f"{entry['layers']} layers, " if entry["layers"] else ""
+    layers = f"{entry['layers']} blocks, " if entry["layers"] else ""
     return f"{layers}{entry['parameters'] / 1e9:.2f} G"
 
 
 def table(rows):
-    lines = ["| system | published | its bytes and placement in Strata's ledger | Strata, clipping | "
-             "Strata, no clipping |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| system | published | its bytes and placement in Strata's ledger | Strata, `clip: 1` (the default) | "
+             "Strata, `clip: 0` |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
         lines.append(f"| {row['system']} | {size(row['published'])} | {size(row['reproduced'])} | "
                      f"{size(row['strata'])} | {size(row['strata_without_clipping'])} |")

@@ -145,8 +145,8 @@ def speeds(replay, layers, options):
 
 
 def table(found, common, rounds):
-    lines = [f"| mode | published | layers | bytes a parameter on the host | at {common} layers, step | "
-             "of the speed in memory | predicted |", "|" + " --- |" * 7]
+    lines = [f"| mode | `train.clip` | published | blocks | bytes a parameter on the host | at {common} layers, step | "
+             "of the speed in memory | predicted |", "|" + " --- |" * 8]
     for mode, (_, published, system) in MODES.items():
         best = found[mode]
         parameters = best["layers"] * LAYER_PARAMETERS
@@ -154,7 +154,7 @@ def table(found, common, rounds):
         planned = [r["in memory"]["predicted"] / r[mode]["predicted"] for r in rounds]
         step = statistics.median(r[mode]["step"] for r in rounds)
         lines.append(
-            f"| {mode} | {f'{published} ({system})' if published else ''} | {best['layers']} | "
+            f"| {mode} | {1 if mode == CLIPPED else 0} | {f'{published} ({system})' if published else ''} | {best['layers']} | "
             f"{best['host_bytes'] / parameters:.1f} | {1e3 * step:.1f} ms | "
             f"{statistics.median(share):.3f} ({min(share):.3f} – {max(share):.3f}) | "
             f"{statistics.median(planned):.3f} |")

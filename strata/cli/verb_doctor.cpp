@@ -74,7 +74,7 @@ std::string gigabytes(Bytes rate, int decimals = 1) {
 std::string machine_text(const MachineProfile& machine, const DoctorArguments& arguments,
                          bool gpus) {
   constexpr double kUpdateBytes = 28;  // of AdamW in fp32, an element
-  const auto& [bytes, cores, copy, triad, update, update_one_core] = machine.host;
+  const auto& [bytes, reserve, cores, copy, triad, update, update_one_core] = machine.host;
   std::string text =
       "memory        " + format_bytes(cpu_backend().free_bytes(0)) + " free of " +
       format_bytes(bytes.count) + ", " + gigabytes(copy) + " GB/s copied, " + gigabytes(triad) +

@@ -4,10 +4,12 @@
 
 #include "strata/base/durable_file.h"
 #include "strata/base/json_text.h"
+#include "strata/base/units.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/plan_rows.h"
 #include "strata/cli/verbs.h"
 #include "strata/plan/plan_text.h"
+#include "strata/plan/process_bytes.h"
 #include "strata/plan/zero_bytes.h"
 #include "strata/report/device_time.h"
 #include "strata/report/idle.h"
@@ -89,6 +91,7 @@ void run_plan(const PlanArguments& arguments) {
   if (!arguments.json.empty()) require_writable_file(arguments.json, "--json");
   const bool here = arguments.machine.empty();
   const MachineProfile machine = here ? this_machine(recipe) : find_machine(arguments.machine);
+  const bool reserves = !here && reserves_host(recipe, machine);
   if (!here) recipe = on_machine(std::move(recipe), machine);
   if (recipe.mesh.automatic) {
     const MeshSearch search = here ? search_mesh(recipe) : search_mesh(recipe, machine);
@@ -110,10 +113,18 @@ void run_plan(const PlanArguments& arguments) {
     if (!machine.source.empty())
       std::cout << "seconds    from " << machine.source << " rates, not measured\n";
   }
+  if (reserves)
+    std::cout << "reserved   " << format_bytes(machine.host.reserve.count) << " of "
+              << format_bytes(machine.host.bytes.count)
+              << " of host memory for the system and the process (host.reserve)\n";
   std::cout << plan_text(run.plan);
+  const bool computes_here = here && recipe.device_kind() == DeviceKind::kCpu;
   if (here && arguments.estimate) std::cout << estimate_text(recipe, machine);
-  if (here && recipe.device_kind() == DeviceKind::kCpu)
+  if (computes_here) {
     std::cout << shared_host_text(run.plan, shared_host(run));
+    if (!recipe.recommender)
+      std::cout << "process    " << process_text(process_bytes(run.plan, shared_host(run))) << '\n';
+  }
   const std::vector<TierDepth> depths =
       largest_depths(recipe, machine, convention, run.plan.costs.devices);
   if (!depths.empty())
@@ -130,6 +141,8 @@ void run_plan(const PlanArguments& arguments) {
   nlohmann::json json = to_json(run.plan);
   add_times(json, run.plan);
   json["largest"] = to_json(depths);
+  if (computes_here && !recipe.recommender)
+    json["process"] = to_json(process_bytes(run.plan, shared_host(run)));
   if (recipe.recommender) json["embedding"] = table_rows_json(recipe);
   write_file(arguments.json, json_text(json, 1) + "\n");
 }

@@ -19,6 +19,7 @@
 #include "strata/cli/verbs.h"
 #include "strata/pipeline/step_miss.h"
 #include "strata/plan/plan_text.h"
+#include "strata/plan/process_bytes.h"
 #include "strata/report/chrome_trace.h"
 #include "strata/report/metrics.h"
 #include "strata/report/progress.h"
@@ -62,6 +63,12 @@ bool keeps_model(const Recipe& recipe, const PlannedRun& run) {
   return !recipe.train.checkpoint_folder.empty() || (on_disk && !recipe.memory.disk.path.empty());
 }
 
+// Of ranks that compute on this processor; what servers of rows in the process hold is not counted.
+std::optional<ProcessBytes> process_of(const Recipe& recipe, const PlannedRun& run, int processes) {
+  if (recipe.recommender || recipe.device_kind() != DeviceKind::kCpu) return std::nullopt;
+  return process_bytes(run.plan, shared_host(run, processes));
+}
+
 void print_start(const Recipe& recipe, const PlannedRun& run, const World& world) {
   std::cout << "model    " << format_count(static_cast<double>(run.model.num_weights()))
             << " weights in " << run.model.num_layers() << " layers\n"
@@ -71,6 +78,8 @@ void print_start(const Recipe& recipe, const PlannedRun& run, const World& world
             << "step     predicted " << format_seconds(run.plan.simulation.step_seconds)
             << ", bubble " << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
             << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
+  if (const auto process = process_of(recipe, run, world.processes()))
+    std::cout << "process  predicted " << process_text(*process) << std::endl;
   if (const std::string devices = devices_sentence(run.plan); !devices.empty())
     std::cout << "devices  " << devices << '\n';
   if (const std::string rate = warmup_advice(recipe); !rate.empty())

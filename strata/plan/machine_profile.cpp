@@ -124,6 +124,7 @@ void describe(OptionSet& set, MachineProfile& machine) {
            .minimum = 0,
            .maximum = kMostLinkLatency});
   bytes("host.bytes", &machine.host.bytes, "Host memory of one rank");
+  bytes("host.reserve", &machine.host.reserve, "Of host.bytes, for the system and the process");
   set.add("host.cores", &machine.host.cores,
           {.help = "Cores of the host", .unit = "cores", .minimum = 0, .maximum = kMostCores});
   bytes("host.copy", &machine.host.copy, "Bytes read and written by a copy, a second");
@@ -213,6 +214,8 @@ nlohmann::json to_json(const MachineProfile& machine) {
   put("link", "to_host", machine.link.to_host.count);
   put("link", "latency", machine.link.latency);
   put("host", "bytes", machine.host.bytes.count);
+  if (machine.host.reserve.count != kHostReserve.count)
+    json["host"]["reserve"] = machine.host.reserve.count;
   put("host", "cores", machine.host.cores);
   put("host", "copy", machine.host.copy.count);
   put("host", "triad", machine.host.triad.count);

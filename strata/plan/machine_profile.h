@@ -18,6 +18,10 @@ namespace strata {
 enum class MachineKind : std::uint8_t { kCpu, kCuda };
 const char* name_of(MachineKind kind);  ///< "cpu", "cuda"
 
+/// What a host keeps for its system (2 GiB) and for a process with libtorch, CUDA's libraries and what they pin (4 GiB),
+/// where a machine's file says nothing else. An assumption: it was not measured on a machine with a GPU.
+inline constexpr Bytes kHostReserve{std::int64_t{6} << 30};
+
 struct MachineProfile {
   std::string name;
   std::string source;  ///< of the rates, if nobody has measured them here: "published"
@@ -42,6 +46,7 @@ struct MachineProfile {
   } link = {};
   struct {
     Bytes bytes;
+    Bytes reserve = kHostReserve;  ///< of these, for the system and the process
     std::int64_t cores = 0;
     Bytes copy, triad;              ///< read and written together
     Bytes update, update_one_core;  ///< of AdamW in fp32, 28 bytes an element

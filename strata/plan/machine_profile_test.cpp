@@ -35,6 +35,13 @@ TEST(MachineProfile, IsTheSameReadBackAsJson) {
   EXPECT_EQ(to_json(parse_machine(json.dump(), "m.json")), json);
 }
 
+TEST(MachineProfile, KeepsHostMemoryForTheSystemUnlessItsFileSaysOtherwise) {
+  EXPECT_EQ(parse_machine(kText, "m").host.reserve.count, std::int64_t{6} << 30);
+  const MachineProfile own = parse_machine("host: {bytes: 90GB, reserve: 8GB}", "m");
+  EXPECT_EQ(own.host.reserve.count, 8'000'000'000);
+  EXPECT_EQ(parse_machine(to_json(own).dump(), "m").host.reserve.count, 8'000'000'000);
+}
+
 TEST(MachineProfile, SaysNothingOfWhatNobodyKnows) {
   const MachineProfile machine = parse_machine("host: {cores: 2}", "file");
   EXPECT_EQ(machine.name, "file");

@@ -37,6 +37,24 @@ Plan plan_of(const std::string& more, const char* machine = "h100") {
   return plan_run(on_machine(recipe_of(more), profile), profile).plan;
 }
 
+// What it keeps for the system and the process is not the model's; a recipe's own budget is.
+TEST(GpuPlan, LeavesTheHostWhatTheSystemAndTheProcessNeed) {
+  MachineProfile machine = parse_machine("host: {bytes: 90GB}", "m");
+  const Recipe recipe = recipe_of("");
+  EXPECT_EQ(on_machine(recipe, machine).memory.host.count,
+            90'000'000'000 - (std::int64_t{6} << 30));
+  machine.host.reserve.count = 10'000'000'000;
+  EXPECT_EQ(on_machine(recipe, machine).memory.host.count, 80'000'000'000);
+  EXPECT_EQ(on_machine(recipe_of("memory.host=85GB"), machine).memory.host.count, 85'000'000'000);
+  machine.host.reserve = machine.host.bytes;
+  try {
+    on_machine(recipe, machine);
+    FAIL() << "nothing is left for the model";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().where, "host.reserve");
+  }
+}
+
 double seconds(const Plan& plan) { return plan.simulation.step_seconds; }
 
 // GPT-2 124M, one sample a step: 12 blocks, an embedding and a head are given 12 x 46 + 2 x 17 kernels, which takes

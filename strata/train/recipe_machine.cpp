@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
 #include "strata/pipeline/byte_costs.h"
 #include "strata/pipeline/processor.h"
 
@@ -9,6 +11,19 @@ namespace strata {
 namespace {
 
 double known(double rate, double otherwise) { return rate > 0 ? rate : otherwise; }
+
+// Of the machine's host memory, what accounts may have.
+Bytes host_of_ranks(const MachineProfile& machine) {
+  const Bytes all = machine.host.bytes, kept = machine.host.reserve;
+  if (kept.count >= all.count)
+    throw UserError({.operation = "plan.machine",
+                     .where = "host.reserve",
+                     .what = "the system and the process leave no host memory for the model",
+                     .expected = "less than host.bytes, " + format_bytes(all.count),
+                     .got = format_bytes(kept.count),
+                     .fix = "set host.reserve in the machine's file to what they need there"});
+  return {all.count - kept.count};
+}
 
 }  // namespace
 
@@ -18,6 +33,10 @@ MachineProfile this_machine(const Recipe& recipe) {
       recipe.device_kind() == DeviceKind::kCuda ? MachineKind::kCuda : MachineKind::kCpu);
 }
 
+bool reserves_host(const Recipe& recipe, const MachineProfile& machine) {
+  return recipe.memory.host.count == 0 && machine.host.bytes.count > 0;
+}
+
 Recipe on_machine(Recipe recipe, const MachineProfile& machine) {
   if (recipe.device == DeviceChoice::kAuto && machine.device.kind == MachineKind::kCuda)
     recipe.device = DeviceChoice::kCuda;
@@ -25,7 +44,7 @@ Recipe on_machine(Recipe recipe, const MachineProfile& machine) {
     if (budget.count == 0) budget = has;
   };
   open(recipe.memory.device, machine.device.bytes);
-  open(recipe.memory.host, machine.host.bytes);
+  if (reserves_host(recipe, machine)) recipe.memory.host = host_of_ranks(machine);
   if (recipe.recommender) return recipe;  // its net does not live on a disk
   open(recipe.memory.disk.bytes, machine.disk.bytes);
   if (recipe.memory.disk.path.empty() && machine.disk.bytes.count > 0)

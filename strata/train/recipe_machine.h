@@ -15,8 +15,12 @@ namespace strata {
 /// not, nothing is known.
 MachineProfile this_machine(const Recipe& recipe);
 
-/// The recipe on that machine: what it has is the budget where the recipe gives none.
+/// The recipe on that machine: what it has is the budget where the recipe gives none; of host memory, what the system
+/// and the process leave of it. UserError: they leave nothing.
 Recipe on_machine(Recipe recipe, const MachineProfile& machine);
+
+/// Whether that budget of host memory is the machine's.
+bool reserves_host(const Recipe& recipe, const MachineProfile& machine);
 
 /// A machine of the recipe's kind of device: what is known of another kind is left out.
 MachineProfile with_device_of(const Recipe& recipe, MachineProfile machine);

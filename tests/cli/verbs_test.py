@@ -166,7 +166,7 @@ class Verbs(ProgramTest):
         (self.folder / "m.yaml").write_text(
             "name: a small one\n"
             "device: {bytes: 760KB, fp32: 1e9, bandwidth: 1GB}\n"
-            "link: {to_device: 2GB, to_host: 1GB}\nhost: {bytes: 1GB, update: 3GB}\n")
+            "link: {to_device: 2GB, to_host: 1GB}\nhost: {bytes: 1GB, reserve: 0, update: 3GB}\n")
         on = ["plan", "recipe.yaml", "--machine", "m.yaml", "--json", "plan.json", "--set", "mesh.pp=1"]
         out = self.succeed(*on)
         self.assertTrue(out.startswith("on a small one\n"), out)
