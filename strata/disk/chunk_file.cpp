@@ -183,8 +183,8 @@ void ChunkFile::allocate(std::int64_t bytes) {
 
 void ChunkFile::open_data() {
   AsyncFileOptions file = options_.file;
-  file.longest_transfer =
-      static_cast<std::size_t>(std::ranges::max(chunks_, {}, &Chunk::bytes).bytes);
+  for (const Chunk& chunk : chunks_)
+    file.longest_transfer = std::max(file.longest_transfer, static_cast<std::size_t>(chunk.bytes));
   file_ = std::make_unique<AsyncFile>(data_path(folder_), file, options_.block_io);
 }
 
