@@ -24,6 +24,7 @@ packages=(
   "libssl-dev:keyed hashes, which prove that processes belong to one run"
   "libucx-dev:messages over InfiniBand and RoCE (mesh.transport: ucx)"
   "liburing-dev:reads and writes of the disk tier in the background"
+  "zlib1g-dev:logs of samples that gzip has packed"
   "librocksdb-dev:rows of embeddings that memory has no room for"
   "nlohmann-json3-dev:metrics, traces, checkpoint manifests"
   "libcli11-dev:command line"

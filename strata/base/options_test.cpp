@@ -239,6 +239,24 @@ TEST_F(OptionSetTest, RefusesAnUnknownFieldWithPlaceFieldsAndNearestName) {
   EXPECT_EQ(text.fix, "did you mean 'model.width'?");
 }
 
+TEST_F(OptionSetTest, RefusesARecipeThatIsNotUtf8AtItsPlace) {
+  const ErrorText text = refusal_of_yaml(
+      "# größe\nmodel: {width: 8} # gr\xF6\xDF"
+      "e\n");
+  EXPECT_EQ(text.where, "recipe.yaml:2:23");
+  EXPECT_EQ(text.what, "the recipe is not UTF-8");
+  EXPECT_EQ(text.got, "'model: {width: 8} # gr\\xf6\\xdfe'");
+  EXPECT_EQ(refusal_of_yaml("ö\xFF").where, "recipe.yaml:1:2");
+  try {
+    set_.set(
+        "train.file=gr\xF6\xDF"
+        "e");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().what, "byte 14 is not UTF-8");
+  }
+}
+
 TEST_F(OptionSetTest, FindsTheFieldInAnotherSection) {
   EXPECT_EQ(refusal_of_yaml("train: {layers: 6}").fix, "did you mean 'model.layers'?");
   EXPECT_EQ(refusal_of_yaml("pp: 2").fix, "did you mean 'mesh.pp'?");

@@ -13,6 +13,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/options.h"
 #include "strata/base/user_text.h"
+#include "strata/base/utf8.h"
 #include "strata/base/yaml_text.h"
 
 namespace strata {
@@ -79,6 +80,7 @@ class OptionSet::YamlReader {
              "at most " + std::to_string(kLongestRecipe) + " bytes", std::to_string(text.size()),
              "name a recipe, such as one of recipes/");
     }
+    require_utf8(text);
     const YAML::Node document = parse(text);
     if (document.IsNull()) return;
     if (!document.IsMap()) {
@@ -128,6 +130,25 @@ class OptionSet::YamlReader {
   }
 
  private:
+  // The parser would put another character in the place of each byte that is none.
+  void require_utf8(const std::string& text) const {
+    const std::size_t good = utf8_bytes(text);
+    if (good == text.size()) return;
+    const std::string_view before(text.data(), good);
+    const std::size_t line_begin = before.rfind('\n') + 1;  // 0 in the first line
+    const std::size_t line_end = std::min(text.find('\n', good), text.size());
+    std::size_t column = 1;
+    for (std::size_t at = line_begin; at < good; at += character_bytes(before.substr(at))) ++column;
+    throw UserError({.operation = "base.options",
+                     .where = file_ + ":" +
+                              std::to_string(1 + std::count(before.begin(), before.end(), '\n')) +
+                              ":" + std::to_string(column),
+                     .what = "the recipe is not UTF-8",
+                     .expected = "UTF-8",
+                     .got = quote(text.substr(line_begin, line_end - line_begin)),
+                     .fix = "convert it, such as with `iconv -f latin1 -t utf8`"});
+  }
+
   void check_documents(const std::string& text) {
     std::istringstream stream(text);
     YAML::Parser parser(stream);

@@ -58,6 +58,12 @@ std::shared_ptr<const RandomAccessFile> RandomAccessFile::open(const std::string
       new RandomAccessFile(path, use, ::open(path.c_str(), flags)));
 }
 
+std::shared_ptr<const RandomAccessFile> RandomAccessFile::adopt(int descriptor,
+                                                                const std::string& path,
+                                                                const FileUse& use) {
+  return std::shared_ptr<const RandomAccessFile>(new RandomAccessFile(path, use, descriptor));
+}
+
 RandomAccessFile::~RandomAccessFile() { ::close(descriptor_); }
 
 void RandomAccessFile::read(std::uint64_t offset, std::span<std::byte> out) const {

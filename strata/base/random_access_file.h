@@ -31,6 +31,9 @@ struct FileUse {
 class RandomAccessFile {
  public:
   static std::shared_ptr<const RandomAccessFile> open(const std::string& path, const FileUse& use);
+  /// Takes over an open file; errors call it `path`.
+  static std::shared_ptr<const RandomAccessFile> adopt(int descriptor, const std::string& path,
+                                                       const FileUse& use);
   RandomAccessFile(const RandomAccessFile&) = delete;
   RandomAccessFile& operator=(const RandomAccessFile&) = delete;
   ~RandomAccessFile();

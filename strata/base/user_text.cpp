@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/base/utf8.h"
 
 namespace strata {
 namespace {
@@ -16,14 +17,17 @@ bool starts_character(char c) { return (c & 0xC0) != 0x80; }
 std::string escaped(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string line;
-  for (const char c : text) {
-    if (c == '\n') {
+  while (!text.empty()) {
+    const std::size_t bytes = character_bytes(text);
+    const auto byte = static_cast<unsigned char>(text[0]);
+    if (byte == '\n') {
       line += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      line += std::string("\\x") + kDigits[c >> 4] + kDigits[c & 0xF];
+    } else if (bytes == 0 || byte < 0x20 || byte == 0x7F) {
+      line += std::string("\\x") + kDigits[byte >> 4] + kDigits[byte & 0xF];
     } else {
-      line += c;
+      line += text.substr(0, bytes);
     }
+    text.remove_prefix(std::max<std::size_t>(bytes, 1));
   }
   return line;
 }

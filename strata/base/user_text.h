@@ -11,7 +11,7 @@ namespace strata {
 
 inline constexpr std::size_t kLongestQuotation = 80;  ///< bytes
 
-/// Puts `text` between quotation marks, on one line: control characters are written as escapes; of a
+/// Puts `text` between quotation marks, on one line: control characters, and bytes that are not UTF-8, are written as escapes; of a
 /// long text the beginning and its length stay: `'abc...' (1048576 bytes)`.
 std::string quote(std::string_view text);
 

@@ -5,6 +5,13 @@
 namespace strata {
 namespace {
 
+TEST(Quote, WritesBytesThatAreNotUtf8AsEscapes) {
+  EXPECT_EQ(quote("gr\xF6\xDF"
+                  "e"),
+            "'gr\\xf6\\xdfe'");
+  EXPECT_EQ(quote("größe\n\x7F"), "'größe\\n\\x7f'");
+}
+
 TEST(EditDistance, CountsSingleChanges) {
   EXPECT_EQ(edit_distance("", ""), 0u);
   EXPECT_EQ(edit_distance("width", "width"), 0u);

@@ -37,6 +37,12 @@ std::size_t character_bytes(std::string_view text) {
   return character < kSmallest[bytes] || surrogate || character > 0x10FFFF ? 0 : bytes;
 }
 
+std::size_t utf8_bytes(std::string_view text) {
+  std::size_t good = 0;
+  while (const std::size_t bytes = character_bytes(text.substr(good))) good += bytes;
+  return good;
+}
+
 char32_t first_character(std::string_view text) { return assemble(text, character_bytes(text)); }
 
 std::string to_utf8(char32_t character) {

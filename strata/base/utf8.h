@@ -13,6 +13,9 @@ std::size_t announced_bytes(unsigned char first);
 /// Bytes of the character at the front of a text; 0: what is there isn't UTF-8.
 std::size_t character_bytes(std::string_view text);
 
+/// Bytes before the first that is not UTF-8; the size of the text where all are.
+std::size_t utf8_bytes(std::string_view text);
+
 /// The character at the front; `text` must begin with one.
 char32_t first_character(std::string_view text);
 

@@ -60,9 +60,11 @@ Recipe evaluated_recipe(const EvaluateArguments& arguments) {
 void print(const EvaluateArguments& arguments, const Recipe& recipe, const TrainingResult& result) {
   std::cout << "step     " << recipe.train.steps << " of " << arguments.checkpoint << '\n'
             << "loss     validation " << format_double(result.validation_loss, 4) << " nats a "
-            << (recipe.recommender ? "sample" : "token")
-            << (result.validation_metrics.empty() ? "" : ", ")
+            << result.unit << (result.validation_metrics.empty() ? "" : ", ")
             << metrics_text(result.validation_metrics) << '\n'
+            << (result.embeddings.empty()
+                    ? ""
+                    : "rows     " + size_text(sum_of(result.embeddings)) + "\n")
             << text_of(result.findings);
 }
 

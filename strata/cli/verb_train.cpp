@@ -133,6 +133,16 @@ void print_peaks(const PlannedRun& run, const std::vector<std::int64_t>& peaks) 
   }
 }
 
+// At the end, and the most that memory held behind any step.
+std::string rows_text(const TrainingResult& result) {
+  const EmbeddingSize size = sum_of(result.embeddings);
+  std::int64_t peak = size.bytes;
+  for (const StepRecord& record : result.records)
+    if (record.embedding && record.embedding->size)
+      peak = std::max(peak, record.embedding->size->bytes);
+  return size_text(size) + ", peak " + format_bytes(peak) + " in memory";
+}
+
 void print_steps(const PlannedRun& run, const TrainingResult& result) {
   const Simulation& predicted = run.plan.simulation;
   std::cout << "step     measured " << format_seconds(result.median_step_seconds) << " (predicted "
@@ -142,6 +152,7 @@ void print_steps(const PlannedRun& run, const TrainingResult& result) {
   const std::string miss = text_of(step_miss(run.plan, result.layers, result.median_step_seconds));
   if (!miss.empty()) std::cout << "miss     " << miss << '\n';
   print_peaks(run, result.records.back().peak_bytes);
+  if (!result.embeddings.empty()) std::cout << "rows     " << rows_text(result) << '\n';
   if (const std::string disk = disk_text(result.records); !disk.empty())
     std::cout << "disk     " << disk << '\n';
 }
@@ -154,8 +165,7 @@ void print_end(const Recipe& recipe, const PlannedRun& run, const TrainingResult
   }
   if (!result.stopped && result.validation_loss > 0)
     std::cout << "loss     validation " << format_double(result.validation_loss, 4) << " nats a "
-              << (recipe.recommender ? "sample" : "token")
-              << (result.validation_metrics.empty() ? "" : ", ")
+              << result.unit << (result.validation_metrics.empty() ? "" : ", ")
               << metrics_text(result.validation_metrics) << '\n';
   if (result.stopped) {
     std::cout << "stopped after step " << result.records.back().step << " of " << recipe.train.steps
@@ -327,6 +337,7 @@ void run_train(const TrainArguments& arguments) {
   for (const int signal : kStopSignals) std::signal(signal, request_stop);
   if (world.process() == 0) {
     print_start(recipe, run, world);
+    for (const std::string& notice : data->notices()) std::cout << "data     " << notice << '\n';
     std::cout << first_weights_text(arguments, recipe, begin) << std::flush;
     require_output();
     output.emplace(arguments, recipe, begin.steps_done);

@@ -203,7 +203,7 @@ inline std::vector<StepRecord> example_records(int steps) {
     StepRecord record{.step = i,
                       .loss = 1.72 + 3.85 * std::exp(-i / 45.0) + noise,
                       .gradient_norm = 0.9,
-                      .tokens_per_second = 5230.0 + 40 * std::sin(i),
+                      .units_per_second = 5230.0 + 40 * std::sin(i),
                       .step_seconds = 1.566,
                       .bubble = 0.132};
     record.peak_bytes = {432'000'000, 318'000'000};

@@ -40,6 +40,9 @@ std::string idle_section(const ReportInput& input);        ///< rank_bars.cpp
 std::string device_section(const ReportInput& input);      ///< device_time.cpp
 std::string memory_section(const ReportInput& input);      ///< rank_bars.cpp
 std::string loss_curve_section(const ReportInput& input);  ///< loss_curve.cpp
+std::string auc_curve_section(const ReportInput& input);   ///< loss_curve.cpp
+std::string embeddings_section(const ReportInput& input);  ///< embeddings.cpp
+std::string staleness_section(const ReportInput& input);   ///< staleness.cpp
 
 // The files of assets/, which the build embeds.
 extern const std::string_view kReportStyleSheet;

@@ -1,29 +1,15 @@
-// The curve is drawn here, as a path; assets/report.js only adds the cursor, from the points beside it.
+// What a run has learned, step by step: the loss of training and of validation, and the AUC of a recommender.
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <nlohmann/json.hpp>
+#include <functional>
 
-#include "strata/base/units.h"
+#include "strata/report/curve_plot.h"
 #include "strata/report/html.h"
 
 namespace strata {
 namespace {
 
-constexpr double kWidth = 680;
-constexpr double kHeight = 340;
-constexpr double kLeft = 46;
-constexpr double kRight = 16;
-constexpr double kTop = 14;
-constexpr double kBottom = 44;
 constexpr std::size_t kMostPoints = 1500;  // more than pixels is only weight
-
-struct Point {
-  double step;
-  double loss;
-};
-
-using Curve = std::vector<Point>;
 
 // Means of neighbours, once there are more points than pixels.
 Curve training(const std::vector<StepRecord>& records) {
@@ -39,25 +25,10 @@ Curve training(const std::vector<StepRecord>& records) {
   return curve;
 }
 
-Curve validation(const ReportInput& input) {
-  Curve curve;
-  for (const StepRecord& record : input.records) {
-    if (record.validation_loss && std::isfinite(*record.validation_loss)) {
-      curve.push_back({static_cast<double>(record.step), *record.validation_loss});
-    }
-  }
-  const double last = static_cast<double>(input.records.back().step);
-  const bool known = !curve.empty() && curve.back().step == last;
-  if (!known && input.validation_loss && std::isfinite(*input.validation_loss)) {
-    curve.push_back({last, *input.validation_loss});
-  }
-  return curve;
-}
-
 // A mean of as many neighbours before as behind: unlike a running mean it does not lag.
 Curve smooth(const Curve& curve) {
   std::vector<double> sums = {0};
-  for (const Point& point : curve) sums.push_back(sums.back() + point.loss);
+  for (const CurvePoint& point : curve) sums.push_back(sums.back() + point.value);
   const std::size_t most = curve.size() / 60;
   Curve smoothed;
   for (std::size_t i = 0; i < curve.size(); ++i) {
@@ -68,90 +39,25 @@ Curve smooth(const Curve& curve) {
   return smoothed;
 }
 
-class Plot {
- public:
-  explicit Plot(const std::vector<const Curve*>& curves) {
-    double low = std::numeric_limits<double>::infinity(), high = -low;
-    for (const Curve* curve : curves) {
-      for (const Point& point : *curve) {
-        low = std::min(low, point.loss);
-        high = std::max(high, point.loss);
-        first_ = std::min(first_, point.step);
-        last_ = std::max(last_, point.step);
-      }
-    }
-    const double margin = std::max(0.04 * (high - low), 0.01);
-    low_ = std::max(0.0, low - margin);
-    high_ = high + margin;
-    if (last_ <= first_) last_ = first_ + 1;
-  }
+// What validations say: those behind steps, and the one at the end.
+Curve validation(const ReportInput& input,
+                 const std::function<std::optional<double>(const StepRecord&)>& value_of) {
+  Curve curve;
+  const auto add = [&](const StepRecord& record, std::int64_t step) {
+    const std::optional<double> value = value_of(record);
+    if (value && std::isfinite(*value)) curve.push_back({static_cast<double>(step), *value});
+  };
+  for (const StepRecord& record : input.records) add(record, record.step);
+  const std::int64_t last = input.records.back().step;
+  const bool known = !curve.empty() && curve.back().step == static_cast<double>(last);
+  if (!known)
+    add({.validation_loss = input.validation_loss, .validation_metrics = input.validation_metrics},
+        last);
+  return curve;
+}
 
-  std::string path(const Curve& curve, const std::string& style) const {
-    std::string d;
-    for (const Point& point : curve) {
-      d += (d.empty() ? "M" : "L") + coordinate(x(point.step)) + " " + coordinate(y(point.loss));
-    }
-    return "<path class=\"" + style + "\" d=\"" + d + "\"/>";
-  }
-
-  std::string dots(const Curve& curve, const std::string& style) const {
-    std::string marks;
-    for (const Point& point : curve) {
-      marks += "<circle class=\"" + style + "\" cx=\"" + coordinate(x(point.step)) + "\" cy=\"" +
-               coordinate(y(point.loss)) + "\" r=\"3.5\"/>";
-    }
-    return marks;
-  }
-
-  std::string axes() const {
-    std::string lines = "<g class=\"axis\">";
-    const std::vector<double> losses = axis_ticks(low_, high_, 6);
-    for (const double tick : losses) {
-      lines += "<line x1=\"" + coordinate(kLeft) + "\" x2=\"" + coordinate(kWidth - kRight) +
-               "\" y1=\"" + coordinate(y(tick)) + "\" y2=\"" + coordinate(y(tick)) +
-               "\"/><text class=\"left\" x=\"" + coordinate(kLeft - 8) + "\" y=\"" +
-               coordinate(y(tick)) + "\">" + format_double(tick, tick_decimals(losses)) + "</text>";
-    }
-    for (const double tick : axis_ticks(first_, last_, 7)) {
-      if (tick != std::floor(tick)) continue;
-      lines += "<text x=\"" + coordinate(x(tick)) + "\" y=\"" + coordinate(kHeight - 26) + "\">" +
-               format_double(tick, 0) + "</text>";
-    }
-    return lines + "<text class=\"name\" x=\"" + coordinate((kLeft + kWidth - kRight) / 2) +
-           "\" y=\"" + coordinate(kHeight - 7) + "\">step</text></g>";
-  }
-
-  nlohmann::json scale() const {
-    return {{"first", first_},
-            {"last", last_},
-            {"low", low_},
-            {"high", high_},
-            {"left", kLeft},
-            {"top", kTop},
-            {"right", kWidth - kRight},
-            {"bottom", kHeight - kBottom}};
-  }
-
- private:
-  double x(double step) const {
-    return kLeft + (step - first_) / (last_ - first_) * (kWidth - kLeft - kRight);
-  }
-  double y(double loss) const {
-    return kTop + (high_ - loss) / (high_ - low_) * (kHeight - kTop - kBottom);
-  }
-
-  double first_ = std::numeric_limits<double>::infinity();
-  double last_ = 0;
-  double low_ = 0;
-  double high_ = 1;
-};
-
-nlohmann::json points(const Curve& curve) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const Point& point : curve) {
-    list.push_back({point.step, std::round(point.loss * 1e5) / 1e5});
-  }
-  return list;
+std::optional<double> auc_of(const StepRecord& record) {
+  return metric_named(record.validation_metrics, "auc");
 }
 
 }  // namespace
@@ -160,26 +66,36 @@ std::string loss_curve_section(const ReportInput& input) {
   if (input.records.empty()) return "";
   const Curve train = training(input.records);
   if (train.empty()) return "";
-  const Curve mean = smooth(train), held_out = validation(input);
-  const Plot plot({&train, &held_out});
-  const nlohmann::json data = {
-      {"scale", plot.scale()}, {"train", points(train)}, {"validation", points(held_out)}};
-  std::string legend = "<span class=\"key\"><i class=\"line train\"></i>training</span>";
-  if (!held_out.empty()) {
-    legend += "<span class=\"key\"><i class=\"line validation\"></i>validation</span>";
-  }
-  return "<section class=\"card\" id=\"loss\"><div class=\"head\"><div><h2>Loss</h2>"
-         "<p>Mean over the " +
-         std::string(is_recommender(input) ? "samples" : "tokens") +
-         " of a step, in nats; the bold line is smoothed.</p></div>"
-         "</div><div class=\"legend\">" +
-         legend + "</div><div class=\"plot\"><svg viewBox=\"0 0 " + coordinate(kWidth) + " " +
-         coordinate(kHeight) + "\" role=\"img\" aria-label=\"Loss against steps\">" + plot.axes() +
-         plot.path(train, "raw") + plot.path(mean, "train") + plot.path(held_out, "validation") +
-         plot.dots(held_out, "validation") + "<line class=\"cursor\" y1=\"" + coordinate(kTop) +
-         "\" y2=\"" + coordinate(kHeight - kBottom) +
-         "\"/></svg></div><script type=\"application/json\">" + data.dump() +
-         "</script></section>\n";
+  return curve_section(
+      {.id = "loss",
+       .title = "Loss",
+       .caption =
+           "Mean over the " + input.unit + "s of a step, in nats; the bold line is smoothed.",
+       .label = "Loss against steps",
+       .curves = {
+           {.style = "raw", .curve = train, .name = "training"},
+           {.style = "train", .curve = smooth(train)},
+           {.style = "validation",
+            .curve = validation(input, [](const StepRecord& of) { return of.validation_loss; }),
+            .name = "validation",
+            .dots = true}}});
+}
+
+std::string auc_curve_section(const ReportInput& input) {
+  if (input.records.empty()) return "";
+  const Curve auc = validation(input, auc_of);
+  std::string caption =
+      "Of all pairs of a positive and a negative validation sample, the share that the model puts "
+      "in "
+      "the right order; 0.5 is chance.";
+  if (auc.size() == 1)
+    caption += " There was one validation; train.validate_every asks for more of them.";
+  return curve_section(
+      {.id = "auc",
+       .title = "AUC",
+       .caption = caption,
+       .label = "AUC against steps",
+       .curves = {{.style = "validation", .curve = auc, .name = "validation", .dots = true}}});
 }
 
 }  // namespace strata

@@ -56,6 +56,31 @@ std::string metrics_text(const NamedMetrics& metrics) {
   return text;
 }
 
+std::optional<double> metric_named(const NamedMetrics& metrics, const std::string& name) {
+  for (const auto& [known, value] : metrics)
+    if (known == name) return value;
+  return std::nullopt;
+}
+
+EmbeddingSize& EmbeddingSize::operator+=(const EmbeddingSize& other) {
+  rows += other.rows, bytes += other.bytes;
+  cold_rows += other.cold_rows, cold_bytes += other.cold_bytes;
+  parameters += other.parameters;
+  return *this;
+}
+
+EmbeddingSize sum_of(const std::vector<TableSize>& tables) {
+  EmbeddingSize sum;
+  for (const TableSize& table : tables) sum += table.size;
+  return sum;
+}
+
+std::string size_text(const EmbeddingSize& size) {
+  return format_count(static_cast<double>(size.rows + size.cold_rows)) + " rows, " +
+         format_count(static_cast<double>(size.parameters)) + " parameters; " +
+         format_bytes(size.bytes) + " in memory, " + format_bytes(size.cold_bytes) + " on disk";
+}
+
 std::string to_metrics_line(const StepRecord& record) {
   nlohmann::ordered_json json;
   json["step"] = record.step;
@@ -64,7 +89,7 @@ std::string to_metrics_line(const StepRecord& record) {
   json["gradient_norm"] = record.gradient_norm;
   json["gradient_norm_hex"] = format_hex(record.gradient_norm);
   json["learning_rate"] = record.learning_rate;
-  json["tokens_per_second"] = record.tokens_per_second;
+  json[record.unit + "s_per_second"] = record.units_per_second;
   json["step_seconds"] = record.step_seconds;
   json["bubble"] = record.bubble;
   json["peak_bytes"] = record.peak_bytes;
@@ -82,10 +107,19 @@ std::string to_metrics_line(const StepRecord& record) {
                                  {"write_seconds", disk->write_seconds}};
     }
   }
-  if (record.embedding) {
-    json["embedding"]["wait_seconds"] = record.embedding->wait_seconds;
-    for (const auto& [table, counts] : record.embedding->staleness)
-      json["embedding"]["staleness"][table] = counts;
+  if (const auto& embedding = record.embedding) {
+    nlohmann::ordered_json& of = json["embedding"];
+    of["wait_seconds"] = embedding->wait_seconds;
+    if (const auto& size = embedding->size)
+      of.update({{"rows", size->rows},
+                 {"bytes", size->bytes},
+                 {"cold_rows", size->cold_rows},
+                 {"cold_bytes", size->cold_bytes},
+                 {"parameters", size->parameters}});
+    // operator[] of an ordered object would search all names before it adds one.
+    nlohmann::ordered_json::object_t staleness;
+    for (const auto& [table, counts] : embedding->staleness) staleness.emplace_back(table, counts);
+    of["staleness"] = std::move(staleness);
   }
   if (record.validation_loss) json["validation_loss"] = *record.validation_loss;
   for (const auto& [name, value] : record.validation_metrics) json["validation"][name] = value;

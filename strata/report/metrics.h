@@ -2,12 +2,14 @@
 /// and tests of exact bits.
 ///
 /// Keys    step, loss, loss_hex (the exact bits, as C's %a), gradient_norm, gradient_norm_hex,
-///         learning_rate, tokens_per_second, step_seconds, bubble, peak_bytes (a list, one per
-///         rank), offload (where something lives in host memory: host_peak_bytes, a list,
+///         learning_rate, tokens_per_second (or samples_per_second: what the model's loss is a mean of),
+///         step_seconds, bubble, peak_bytes (a list, one per rank), offload (where something lives in host memory: host_peak_bytes, a list,
 ///         bytes_to_device, bytes_to_host, weights_wait_seconds, gradients_wait_seconds,
 ///         activations_wait_seconds, and where something lives on a disk disk: bytes_read,
 ///         bytes_written, read_seconds, write_seconds), embedding (of a recommender: wait_seconds,
-///         and by table staleness, rows read by how many updates they lacked),
+///         by table staleness, rows read by how many updates they lacked, and what all tables hold: rows
+///         and bytes in memory, cold_rows and cold_bytes on disk, parameters of both; of rows on servers
+///         the last five stand at validations, checkpoints and the last step alone),
 ///         validation_loss and validation (an object of other metrics, such as auc; both where there
 ///         was a validation), samples_seen. Numbers that JSON
 ///         lacks, such as a loss of NaN, are null; their hex form still names them.
@@ -46,24 +48,47 @@ struct OffloadRecord {
   std::optional<DiskRecord> disk{};     ///< if anything lives on a disk
 };
 
+/// What is there of embeddings, in one table or in all of them; states of optimizers lie beside the rows.
+struct EmbeddingSize {
+  std::int64_t rows = 0;        ///< in memory
+  std::int64_t bytes = 0;       ///< of memory: rows, states, index
+  std::int64_t cold_rows = 0;   ///< on disk
+  std::int64_t cold_bytes = 0;  ///< of them
+  std::int64_t parameters = 0;  ///< elements of all rows
+
+  EmbeddingSize& operator+=(const EmbeddingSize& other);
+};
+
+struct TableSize {
+  std::string table;
+  EmbeddingSize size;
+};
+EmbeddingSize sum_of(const std::vector<TableSize>& tables);
+
+/// "1.50 M rows, 24.0 M parameters; 222 MiB in memory, 0 B on disk".
+std::string size_text(const EmbeddingSize& size);
+
 /// What a step read of embeddings, over all ranks.
 struct EmbeddingRecord {
   double wait_seconds = 0;  ///< of the rank that waited longest for rows
   /// By table: rows that were read, by how many updates they lacked those of all steps before.
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> staleness{};
+  std::optional<EmbeddingSize> size{};  ///< of all tables; none: servers were not asked
 };
 
 /// Numbers by name, such as an AUC, in the order in which they are shown.
 using NamedMetrics = std::vector<std::pair<std::string, double>>;
 std::string metrics_text(const NamedMetrics& metrics);  ///< "auc 0.7931, calibration 1.0021"
+std::optional<double> metric_named(const NamedMetrics& metrics, const std::string& name);
 
 /// What one finished step is known by: the progress line, metrics and the report all read it.
 struct StepRecord {
   std::int64_t step = 0;     ///< steps finished, this one included: the first is 1
-  double loss = 0;           ///< mean over the valid tokens of the step, nats
+  double loss = 0;           ///< mean over the valid units of the step, nats
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  double tokens_per_second = 0;
+  std::string unit = "token";  ///< what the loss is a mean of, and speed counts: "token", "sample"
+  double units_per_second = 0;
   double step_seconds = 0;
   double bubble = 0;                           ///< idle fraction of all ranks' time
   std::vector<std::int64_t> peak_bytes{};      ///< one a rank

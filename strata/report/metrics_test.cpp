@@ -61,6 +61,35 @@ TEST(MetricsLine, NamesTheValidationLossOnlyWhereThereWasOne) {
   EXPECT_EQ(nlohmann::json::parse(to_metrics_line(record))["validation_loss"], 2.5);
 }
 
+TEST(MetricsLine, CountsTheUnitThatTheLossIsAMeanOf) {
+  const auto text = nlohmann::json::parse(to_metrics_line({.step = 1, .units_per_second = 5}));
+  EXPECT_EQ(text["tokens_per_second"], 5);
+  EXPECT_FALSE(text.contains("samples_per_second"));
+  const auto log =
+      nlohmann::json::parse(to_metrics_line({.step = 1, .unit = "sample", .units_per_second = 7}));
+  EXPECT_EQ(log["samples_per_second"], 7);
+  EXPECT_FALSE(log.contains("tokens_per_second"));
+}
+
+TEST(MetricsLine, HoldsWhatTablesHoldWhereItIsKnown) {
+  StepRecord record{.step = 1};
+  record.embedding = EmbeddingRecord{.wait_seconds = 0.5, .staleness = {{"user id", {3, 4}}}};
+  auto of = nlohmann::json::parse(to_metrics_line(record))["embedding"];
+  EXPECT_EQ(of["staleness"]["user id"], nlohmann::json({3, 4}));
+  EXPECT_FALSE(of.contains("bytes")) << "servers were not asked";
+  record.embedding->size = sum_of(
+      {{"user id", {.rows = 10, .bytes = 1000, .parameters = 80}},
+       {"words", {.rows = 5, .bytes = 500, .cold_rows = 2, .cold_bytes = 64, .parameters = 56}}});
+  of = nlohmann::json::parse(to_metrics_line(record))["embedding"];
+  EXPECT_EQ(of["rows"], 15);
+  EXPECT_EQ(of["bytes"], 1500);
+  EXPECT_EQ(of["cold_rows"], 2);
+  EXPECT_EQ(of["cold_bytes"], 64);
+  EXPECT_EQ(of["parameters"], 136);
+  EXPECT_EQ(size_text(*record.embedding->size),
+            "17 rows, 136 parameters; 1.46 KiB in memory, 64 B on disk");
+}
+
 TEST(MetricsLine, StaysJsonWhenTheLossIsNotANumber) {
   const StepRecord record{.step = 1, .loss = std::numeric_limits<double>::quiet_NaN()};
   const auto json = nlohmann::json::parse(to_metrics_line(record));

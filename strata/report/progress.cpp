@@ -30,13 +30,14 @@ std::string progress_text(const StepRecord& record, std::int64_t total_steps, do
     for (const auto& [name, value] : record.validation_metrics)
       text += "  " + name + " " + format_double(value, 4);
   }
-  text += "  " + format_count(record.tokens_per_second) +
-          (record.embedding ? " samples/s" : " tokens/s");
+  text += "  " + format_count(record.units_per_second) + " " + record.unit + "s/s";
   text += "  " + format_seconds(record.step_seconds) + "/step";
   text += "  bubble " + format_double(100 * record.bubble, 1) + " %";
   if (!record.peak_bytes.empty()) {
     text += "  memory " + format_bytes(*std::ranges::max_element(record.peak_bytes));
   }
+  if (record.embedding && record.embedding->size)
+    text += " + rows " + format_bytes(record.embedding->size->bytes);
   if (const auto& offload = record.offload) {
     text += " + host " + format_bytes(*std::ranges::max_element(offload->host_peak_bytes));
     text += "  moved " + format_bytes(offload->bytes_to_device + offload->bytes_to_host);

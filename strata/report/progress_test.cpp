@@ -11,7 +11,7 @@ namespace {
 StepRecord at(std::int64_t step) {
   return {.step = step,
           .loss = 2.5,
-          .tokens_per_second = 5200,
+          .units_per_second = 5200,
           .step_seconds = 1.5,
           .bubble = 0.125,
           .peak_bytes = {1 << 20, 3 << 20}};
@@ -33,6 +33,15 @@ TEST(ProgressText, NamesTheValidationLossWhereThereIsOne) {
   StepRecord record = at(1);
   record.validation_loss = 1.875;
   EXPECT_NE(progress_text(record, 2, 1).find("loss 2.5000  validation 1.8750  "),
+            std::string::npos);
+}
+
+TEST(ProgressText, CountsSamplesAndBytesOfRowsOfARecommender) {
+  StepRecord record = at(1);
+  record.unit = "sample";
+  record.embedding = EmbeddingRecord{.size = EmbeddingSize{.bytes = 5 << 20}};
+  EXPECT_NE(progress_text(record, 2, 1).find("5.2 k samples/s  "), std::string::npos);
+  EXPECT_NE(progress_text(record, 2, 1).find("memory 3.00 MiB + rows 5.00 MiB  "),
             std::string::npos);
 }
 

@@ -122,7 +122,8 @@ constexpr int kKindColours = 12;  // that the style sheet has
 class MemoryBars {
  public:
   explicit MemoryBars(const ReportInput& input) : input_(input) {
-    std::int64_t peak = 0;
+    if (input.rows_are_local) rows_ = memory_of_rows(input);
+    std::int64_t peak = rows_.measured_peak;
     for (const auto* tier : {&input.memory, &input.host_memory}) {
       for (const ReportMemory& rank : *tier) {
         peak = std::max({peak, rank.predicted_peak, rank.measured_peak});
@@ -150,6 +151,11 @@ class MemoryBars {
     return keys + "<span class=\"key\"><i class=\"box measured\"></i>measured peak</span>";
   }
 
+  // Rows grow with the ids that the log has: their bytes are measured, never predicted.
+  std::string rows_of_embeddings() const {
+    return rows_.measured_peak > 0 ? row_of(rows_, "embeddings, host", false) : "";
+  }
+
   // What it has on its device and, where anything lives there, on its host: on one scale.
   std::string rank(std::size_t number) const {
     const std::string name = "rank " + std::to_string(number);
@@ -164,16 +170,18 @@ class MemoryBars {
     const Compared peaks{static_cast<double>(rank.predicted_peak),
                          static_cast<double>(rank.measured_peak)};
     std::string row = "<div class=\"rank\">" + name + "</div><div class=\"bars\">";
-    row += "<div class=\"bar\">" + segments(rank) + "</div>";
+    if (rank.predicted_peak > 0) row += "<div class=\"bar\">" + segments(rank) + "</div>";
     if (rank.measured_peak > 0) row += "<div class=\"bar\">" + measured(rank) + "</div>";
     if (draws_budget) {
       row += "<div class=\"budget\" style=\"left:" + width_of(input_.budget_bytes) + "\"></div>";
     }
-    row += "</div><div class=\"figures\"><span>" + format_bytes(rank.predicted_peak) +
-           " <em>predicted</em></span>";
+    row += "</div><div class=\"figures\">";
+    if (rank.predicted_peak > 0)
+      row += "<span>" + format_bytes(rank.predicted_peak) + " <em>predicted</em></span>";
     if (rank.measured_peak > 0) {
-      row += "<span>" + format_bytes(rank.measured_peak) + " <em>measured, " +
-             signed_percent(peaks.difference()) + "</em></span>";
+      row += "<span>" + format_bytes(rank.measured_peak) + " <em>measured" +
+             (rank.predicted_peak > 0 ? ", " + signed_percent(peaks.difference()) : "") +
+             "</em></span>";
     }
     return row + "</div>";
   }
@@ -216,7 +224,16 @@ class MemoryBars {
            "\" data-tip=\"" + escape_html(title) + "\" title=\"" + escape_html(title) + "\"></div>";
   }
 
+  static ReportMemory memory_of_rows(const ReportInput& input) {
+    ReportMemory rows{.measured_peak = sum_of(input.embeddings).bytes};
+    for (const StepRecord& record : input.records)
+      if (record.embedding && record.embedding->size)
+        rows.measured_peak = std::max(rows.measured_peak, record.embedding->size->bytes);
+    return rows;
+  }
+
   const ReportInput& input_;
+  ReportMemory rows_;
   std::vector<std::string> kinds_;
   std::set<std::string> shown_;  // those that any rank has bytes of
   double full_ = 0;
@@ -259,6 +276,7 @@ std::string memory_section(const ReportInput& input) {
   }
   std::string rows;
   for (std::size_t rank = 0; rank < input.memory.size(); ++rank) rows += bars.rank(rank);
+  rows += bars.rows_of_embeddings();
   return "<section class=\"card\" id=\"memory\"><div class=\"head\"><div><h2>Memory</h2><p>" +
          caption + "</p></div></div><div class=\"legend\">" + bars.legend() +
          "</div><div class=\"memory\">" + rows + "</div></section>\n";

@@ -33,7 +33,7 @@ double median_speed(const std::vector<StepRecord>& records) {
   std::vector<double> speeds;
   // The first step warms caches and allocators up.
   for (std::size_t i = records.size() > 1 ? 1 : 0; i < records.size(); ++i) {
-    speeds.push_back(records[i].tokens_per_second);
+    speeds.push_back(records[i].units_per_second);
   }
   return median(std::move(speeds));
 }
@@ -66,6 +66,20 @@ std::string prediction(const Compared& pair, const std::string& predicted) {
   return "predicted " + predicted + ", " + signed_percent(pair.difference());
 }
 
+// What the validation at the end says; AUC is what a recommender is judged by.
+std::string quality_tiles(const ReportInput& input) {
+  if (!input.validation_loss) return "";
+  NamedMetrics rest = input.validation_metrics;
+  std::erase_if(rest, [](const auto& metric) { return metric.first == "auc"; });
+  std::string all = tile("Validation loss", format_double(*input.validation_loss, 3) + " nats",
+                         input.validation_metrics.empty()
+                             ? "perplexity " + format_double(std::exp(*input.validation_loss), 2)
+                             : metrics_text(rest));
+  if (const std::optional<double> auc = metric_named(input.validation_metrics, "auc"))
+    all += tile("AUC", format_double(*auc, 4), "of the validation samples");
+  return all;
+}
+
 std::string tiles(const ReportInput& input) {
   std::string all;
   if (!input.records.empty()) {
@@ -74,16 +88,9 @@ std::string tiles(const ReportInput& input) {
                 "step " + std::to_string(last.step) + ", from " +
                     format_double(input.records.front().loss, 3));
   }
-  if (input.validation_loss) {
-    all += tile("Validation loss", format_double(*input.validation_loss, 3) + " nats",
-                input.validation_metrics.empty()
-                    ? "perplexity " + format_double(std::exp(*input.validation_loss), 2)
-                    : metrics_text(input.validation_metrics));
-  }
+  all += quality_tiles(input);
   if (!input.records.empty()) {
-    all += tile("Speed",
-                format_count(median_speed(input.records)) +
-                    (is_recommender(input) ? " samples/s" : " tokens/s"),
+    all += tile("Speed", format_count(median_speed(input.records)) + " " + input.unit + "s/s",
                 "median step");
   }
   const auto shown = [](const Compared& pair) {
@@ -102,6 +109,12 @@ std::string tiles(const ReportInput& input) {
   const Compared peak = fullest(input.memory);
   if (shown(peak) > 0) {
     all += tile("Peak memory", bytes(shown(peak)), prediction(peak, bytes(peak.predicted)));
+  }
+  if (!input.embeddings.empty()) {
+    const EmbeddingSize size = sum_of(input.embeddings);
+    all += tile("Embeddings", bytes(static_cast<double>(size.bytes + size.cold_bytes)),
+                format_count(static_cast<double>(size.rows + size.cold_rows)) + " rows, " +
+                    format_count(static_cast<double>(size.parameters)) + " parameters");
   }
   return all.empty() ? "" : "<div class=\"tiles\">" + all + "</div>\n";
 }
@@ -163,7 +176,7 @@ std::string appendices(const ReportInput& input) {
 }  // namespace
 
 std::string to_html(const ReportInput& input) {
-  const std::string text = sample(input);
+  const std::string text = sample(input) + auc_curve_section(input);
   return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          "<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
@@ -171,8 +184,9 @@ std::string to_html(const ReportInput& input) {
          std::string(kReportStyleSheet) + "</style>\n</head>\n<body>\n<main>\n" + header(input) +
          tiles(input) + timeline_section(input) + idle_section(input) + device_section(input) +
          "<div class=\"" + (text.empty() ? "" : "columns") + "\">" + loss_curve_section(input) +
-         text + "</div>\n" + memory_section(input) + comparison(input) + table_sections(input) +
-         appendices(input) + "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>" +
+         text + "</div>\n" + memory_section(input) + embeddings_section(input) +
+         staleness_section(input) + comparison(input) + table_sections(input) + appendices(input) +
+         "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>" +
          std::string(kReportScript) + "</script>\n</body>\n</html>\n";
 }
 

@@ -1,8 +1,9 @@
 /// Draws a finished run as one HTML file that needs nothing else: no network, no other file.
 ///
 /// It shows the run's facts, what was reached, the timeline predicted and measured on one axis,
-/// with what goes on beside every rank, where every rank's time goes, the loss curve, the memory of every rank and a sample of what the
-/// model writes. Without scripts it still reads; with them it zooms and explains under the pointer.
+/// with what goes on beside every rank, where every rank's time goes, the curves of loss and AUC, the memory of
+/// every rank, a sample of what the model writes, and of a recommender how many rows its tables hold and how stale
+/// they were read. Without scripts it still reads; with them it zooms and explains under the pointer.
 /// Sections without data are left out.
 ///
 /// Errors  as of a DurableFile (base/durable_file.h).
@@ -51,6 +52,7 @@ struct ReportTable {
 
 struct ReportInput {
   std::string title;                                         ///< "GPT, 10.7 M weights"
+  std::string unit = "token";                                ///< as of a StepRecord
   std::vector<std::pair<std::string, std::string>> facts{};  ///< mesh, schedule, machine, ...
   std::vector<StepRecord> records{};                         ///< of the whole run
   std::optional<double> validation_loss{};                   ///< at the end
@@ -63,8 +65,10 @@ struct ReportInput {
   std::int64_t measured_step = 0;      ///< the step that the measured timeline shows
   std::vector<ReportMemory> memory{};  ///< one a rank: its device
   std::vector<ReportMemory>
-      host_memory{};              ///< the same of its host memory; empty: nothing is there
-  std::int64_t budget_bytes = 0;  ///< of a rank's device; 0: no limit
+      host_memory{};                    ///< the same of its host memory; empty: nothing is there
+  std::int64_t budget_bytes = 0;        ///< of a rank's device; 0: no limit
+  std::vector<TableSize> embeddings{};  ///< at the end, by table; empty: none, or not known
+  bool rows_are_local = false;          ///< they are in the memory of rank 0's process
   std::vector<ReportTable> tables{};
   std::string prompt{};
   std::string sample{};  ///< what the model wrote behind the prompt
@@ -73,10 +77,5 @@ struct ReportInput {
 
 std::string to_html(const ReportInput& input);
 void write_report(const std::string& path, const ReportInput& input);
-
-/// A token of it is a sample.
-inline bool is_recommender(const ReportInput& input) {
-  return !input.records.empty() && input.records.front().embedding.has_value();
-}
 
 }  // namespace strata

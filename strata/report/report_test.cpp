@@ -203,6 +203,86 @@ TEST(Report, ShowsTheSampleWhateverBytesItHolds) {
   EXPECT_FALSE(contains(html, "\xFF"));
 }
 
+// A recommender of two tables; the tables of each step lack up to 5 updates.
+ReportInput example_recommender() {
+  ReportInput input = example_report();
+  input.unit = "sample";
+  input.prompt = input.sample = "";
+  input.validation_metrics = {{"auc", 0.8125}, {"calibration", 1.01}};
+  input.embeddings = {{"user <id>", {.rows = 1000, .bytes = 1 << 20, .parameters = 16'000}},
+                      {"words",
+                       {.rows = 5000,
+                        .bytes = 6 << 20,
+                        .cold_rows = 500,
+                        .cold_bytes = 1 << 20,
+                        .parameters = 44'000}}};
+  input.rows_are_local = true;
+  for (StepRecord& record : input.records) {
+    record.unit = "sample";
+    record.embedding =
+        EmbeddingRecord{.wait_seconds = record.step == 7 ? 0.5 : 0.0,
+                        .staleness = {{"user <id>", {1, 2, 3}}, {"words", {0, 0, 0, 0, 5, 6}}},
+                        .size = sum_of(input.embeddings)};
+    if (record.validation_loss)
+      record.validation_metrics = {{"auc", 0.7 + 0.0001 * static_cast<double>(record.step)}};
+  }
+  return input;
+}
+
+TEST(Report, SaysWhatTheTablesOfARecommenderHold) {
+  const std::string html = without_names(to_html(example_recommender()));
+  EXPECT_TRUE(contains(html,
+                       "<tr><th scope=\"row\">all tables</th><td>6 k</td><td>7.00 MiB</td>"
+                       "<td>500</td><td>1.00 MiB</td><td>60 k</td><td>100.0 %</td></tr>"
+                       "<tr><th scope=\"row\">words</th><td>5 k</td><td>6.00 MiB</td>"
+                       "<td>500</td><td>1.00 MiB</td><td>44 k</td><td>87.5 %</td></tr>"
+                       "<tr><th scope=\"row\">user &lt;id&gt;</th><td>1 k</td>"));
+  EXPECT_TRUE(contains(html, "in the process of rank 0"));
+  EXPECT_TRUE(contains(html,
+                       "<div class=\"name\">Embeddings</div><div class=\"value\">8.00<small> "
+                       "MiB</small></div><div class=\"note\">6.5 k rows, 60 k parameters"));
+  EXPECT_TRUE(contains(html, "<div class=\"rank\">embeddings, host</div>"));
+  EXPECT_TRUE(contains(html, "<span>7.00 MiB <em>measured</em></span>"));
+}
+
+TEST(Report, DrawsLossAndAucOfEachValidation) {
+  const std::string html = to_html(example_recommender());
+  const auto section = [&](const std::string& name) {
+    const std::size_t begin = html.find("id=\"" + name + "\"");
+    return html.substr(begin, html.find("</section>", begin) - begin);
+  };
+  // Behind every fiftieth of 400 steps; that of the last step is the one at the end.
+  EXPECT_EQ(count(section("loss"), "<circle"), 8u);
+  EXPECT_EQ(count(section("auc"), "<circle"), 8u);
+  EXPECT_TRUE(contains(section("auc"), "[350.0,0.735]"));
+  EXPECT_FALSE(contains(section("auc"), "training"));
+  EXPECT_TRUE(contains(html, "<div class=\"name\">AUC</div><div class=\"value\">0.8125</div>"));
+  EXPECT_TRUE(contains(html, "Mean over the samples of a step"));
+  ReportInput once = example_recommender();
+  for (StepRecord& record : once.records)
+    record.validation_loss = {}, record.validation_metrics = {};
+  EXPECT_TRUE(contains(to_html(once), "train.validate_every asks for more"));
+  EXPECT_FALSE(contains(to_html(example_report()), "id=\"auc\""));
+}
+
+TEST(Report, SaysHowStaleTheRowsWereAndHowLongStepsWaited) {
+  const std::string html = without_names(to_html(example_recommender()));
+  // 400 steps; 4 and 5 updates are one class.
+  EXPECT_TRUE(contains(html,
+                       "<th scope=\"col\">lacked 0</th><th scope=\"col\">lacked 1</th>"
+                       "<th scope=\"col\">lacked 2</th><th scope=\"col\">lacked 4 to 7</th>"));
+  EXPECT_TRUE(contains(html,
+                       "<th scope=\"row\">all tables</th><td>6800</td><td>400</td><td>800</td>"
+                       "<td>1200</td><td>4400</td></tr>"
+                       "<tr><th scope=\"row\">words</th><td>4400</td><td>0</td><td>0</td>"
+                       "<td>0</td><td>4400</td></tr>"
+                       "<tr><th scope=\"row\">user &lt;id&gt;</th><td>2400</td><td>400</td>"));
+  EXPECT_TRUE(contains(html, "<span>1.33 <em>lacked on average</em></span>"));
+  EXPECT_TRUE(contains(html, "width:64.706%\" data-tip=\"lacked 4 to 7: 4.4 k rows, 64.7 %"));
+  EXPECT_TRUE(contains(html, "the longest was 500 ms, in step 7."));
+  EXPECT_FALSE(contains(to_html(example_report()), "id=\"staleness\""));
+}
+
 TEST(Report, LeavesOutLossesThatAreNoNumbers) {
   ReportInput input = example_report();
   input.records[3].loss = std::numeric_limits<double>::quiet_NaN();

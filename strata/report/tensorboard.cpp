@@ -102,11 +102,17 @@ std::string to_tensorboard_record(const StepRecord& record, double unix_seconds)
   std::string scalars =
       scalar("loss", record.loss) + scalar("gradient_norm", record.gradient_norm) +
       scalar("learning_rate", record.learning_rate) +
-      scalar("tokens_per_second", record.tokens_per_second) +
+      scalar(record.unit + "s_per_second", record.units_per_second) +
       scalar("step_seconds", record.step_seconds) + scalar("bubble", record.bubble);
   if (!record.peak_bytes.empty())
     scalars +=
         scalar("peak_bytes", static_cast<double>(*std::ranges::max_element(record.peak_bytes)));
+  if (record.embedding && record.embedding->size) {
+    const EmbeddingSize& size = *record.embedding->size;
+    scalars += scalar("embedding/rows", static_cast<double>(size.rows + size.cold_rows)) +
+               scalar("embedding/bytes", static_cast<double>(size.bytes)) +
+               scalar("embedding/cold_bytes", static_cast<double>(size.cold_bytes));
+  }
   if (record.validation_loss) scalars += scalar("validation_loss", *record.validation_loss);
   for (const auto& [name, value] : record.validation_metrics)
     scalars += scalar("validation/" + name, value);

@@ -1,8 +1,10 @@
 /// Writes the numbers of every step as TensorBoard event files: scalars that `tensorboard --logdir`
 /// draws.
 ///
-/// Tags    loss, gradient_norm, learning_rate, tokens_per_second, step_seconds, bubble, peak_bytes
-///         (of the fullest rank), validation_loss (where there was a validation).
+/// Tags    loss, gradient_norm, learning_rate, tokens_per_second or samples_per_second, step_seconds,
+///         bubble, peak_bytes (of the fullest rank), validation_loss (where there was a validation) and
+///         validation/auc and others beside it; of a recommender embedding/rows, embedding/bytes (in
+///         memory) and embedding/cold_bytes.
 /// Source  TFRecord framing (length, data, masked CRC-32C of each) around Event messages in
 ///         protobuf's encoding (tensorflow/core/util/event.proto), written by hand.
 /// Units   values are fp32, as TensorBoard keeps scalars; metrics.h has the exact bits.

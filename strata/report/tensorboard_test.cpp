@@ -133,7 +133,7 @@ TEST(TensorboardRecord, HoldsTheScalarsOfAStep) {
                           .loss = 2.5,
                           .gradient_norm = 0.75,
                           .learning_rate = 1e-3,
-                          .tokens_per_second = 5000,
+                          .units_per_second = 5000,
                           .step_seconds = 0.125,
                           .bubble = 0.25,
                           .peak_bytes = {1 << 20, 3 << 20, 2 << 20},
@@ -151,6 +151,20 @@ TEST(TensorboardRecord, HoldsTheScalarsOfAStep) {
                                               {"peak_bytes", 3.f * (1 << 20)},
                                               {"validation_loss", 3.5f}};
   EXPECT_EQ(events[0].scalars, expected);
+}
+
+TEST(TensorboardRecord, HoldsWhatARecommenderCountsAndWhatItsTablesHold) {
+  StepRecord record{.step = 1, .unit = "sample", .units_per_second = 5000};
+  record.embedding = EmbeddingRecord{
+      .size = EmbeddingSize{.rows = 3, .bytes = 512, .cold_rows = 1, .cold_bytes = 64}};
+  const std::vector<ReadEvent> events = read_file(to_tensorboard_record(record, 0));
+  ASSERT_EQ(events.size(), 1u);
+  std::map<std::string, float> scalars = events[0].scalars;
+  EXPECT_EQ(scalars["samples_per_second"], 5000.f);
+  EXPECT_FALSE(scalars.contains("tokens_per_second"));
+  EXPECT_EQ(scalars["embedding/rows"], 4.f);
+  EXPECT_EQ(scalars["embedding/bytes"], 512.f);
+  EXPECT_EQ(scalars["embedding/cold_bytes"], 64.f);
 }
 
 TEST(TensorboardRecord, NamesTheValidationLossOnlyWhereThereWasOne) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
+#include "strata/tabular/forgotten_separators.h"
 #include "strata/tabular/sample_check.h"
 
 namespace strata {
@@ -138,11 +139,15 @@ TabularData open_tabular(const TabularOptions& given, std::uint64_t seed,
   }
   const std::int64_t fitted =
       options.fit_samples > 0 ? std::min(options.fit_samples, count) : count;
+  // A run that goes on from a checkpoint was told when it began.
+  std::vector<std::string> notices;
+  if (state.empty()) notices = forgotten_separators(options, *train, count);
   if (!preprocessing) preprocessing = Preprocessing::fit(options, *train, fitted);
   return {.preprocessing = preprocessing,
           .train = TabularLoader({train, preprocessing}, count, options.shuffle, options.last_batch,
                                  seed),
-          .validation = TabularValidationLoader({validation, preprocessing}, begin, held_out)};
+          .validation = TabularValidationLoader({validation, preprocessing}, begin, held_out),
+          .notices = std::move(notices)};
 }
 
 }  // namespace strata

@@ -24,6 +24,7 @@ class SampleReader {
                std::shared_ptr<const Preprocessing> preprocessing);
 
   const SampleFile& file() const { return *file_; }
+  int categorical_column(std::size_t feature) const { return categorical_[feature]; }
 
   /// Samples `which`, in this order.
   SampleBatch read(const std::vector<std::int64_t>& which) const;
@@ -43,6 +44,7 @@ class TabularLoader {
                 std::uint64_t seed);
 
   std::int64_t samples() const { return count_; }  ///< of an epoch
+  const SampleReader& reader() const { return reader_; }
 
   /// Samples of the mini-batch that begins after `samples_seen`; smaller than `mini_batch` only at
   /// the end of an epoch with EpochEnd::kShort. Where the end is dropped it counts as seen for no
@@ -91,6 +93,7 @@ struct TabularData {
   TabularLoader train;
   TabularValidationLoader validation;                ///< 0 samples: none asked for
   std::shared_ptr<const SyntheticClicks> synthetic;  ///< null for files; bayes() is what it knows
+  std::vector<std::string> notices = {};             ///< for people: what may not be meant so
 };
 
 /// Opens what the options name. `seed` is of the order of samples; `state` what a checkpoint kept of

@@ -115,6 +115,15 @@ std::optional<std::string> Preprocessing::vocabulary_text(std::size_t i, std::ui
   return id < vocabulary.size() ? vocabulary[id] : "(unknown)";
 }
 
+std::vector<std::string_view> Preprocessing::texts_of(std::size_t i,
+                                                      std::string_view column) const {
+  const CategoricalOptions& options = options_.categorical[i];
+  std::vector<std::string_view> parts = parts_of(column, options.separator);
+  if (options.pool == Pooling::kWeighted)
+    for (std::string_view& part : parts) part = part.substr(0, part.rfind(':'));
+  return parts;
+}
+
 void Preprocessing::append_id(std::size_t i, const ColumnText& text, std::string_view part,
                               IdLists& lists) const {
   const CategoricalOptions& options = options_.categorical[i];

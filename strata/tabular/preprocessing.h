@@ -50,6 +50,9 @@ class Preprocessing {
   /// What stands for an id of categorical feature `i` in its vocabulary; none where it has none, as of a hash.
   std::optional<std::string> vocabulary_text(std::size_t i, std::uint64_t id) const;
 
+  /// The texts of ids that a column has of categorical feature `i`: between its separators, without weights.
+  std::vector<std::string_view> texts_of(std::size_t i, std::string_view column) const;
+
   /// Adds what one sample has of categorical feature `i`.
   void append_ids(std::size_t i, const ColumnText& text, IdLists& lists) const;
 

@@ -126,10 +126,8 @@ class Preprocessing::Fit {
           categorical_values_[i].push_back(value.number(value.text));
         continue;
       }
-      for (std::string_view part : parts_of(value.text, options.separator)) {
-        if (options.pool == Pooling::kWeighted) part = part.substr(0, part.rfind(':'));
+      for (const std::string_view part : result_.texts_of(i, value.text))
         ++counts_[i][std::string(part)];
-      }
       if (counts_[i].size() > kMostCandidates) refuse_vocabulary(options.name, kMostCandidates);
     }
   }

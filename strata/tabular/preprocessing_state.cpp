@@ -15,18 +15,9 @@ const FileUse kStateUse{.operation = "tabular.load_state",
                         .fix = "take the checkpoint and the recipe of one run"};
 const char* const kStateName = "preprocessing";
 
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t bytes = character_bytes(text);
-    if (bytes == 0) return false;
-    text.remove_prefix(bytes);
-  }
-  return true;
-}
-
 // A text that is no UTF-8 is a list of its bytes.
 nlohmann::json to_json(const std::string& text) {
-  if (is_utf8(text)) return text;
+  if (utf8_bytes(text) == text.size()) return text;
   nlohmann::json bytes = nlohmann::json::array();
   for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
   return bytes;

@@ -1,8 +1,9 @@
 /// Reads any sample of a log as the texts of its columns.
 ///
 /// A text file (CSV, TSV, Criteo's, libsvm) is read once when it is opened: every line is checked, and
-/// of each sample its place is kept, 12 bytes; its line is read again when it is asked for. Strata's
-/// records (record_file.h) need no memory. Nothing is written: no cache stands beside the file.
+/// of each sample its place is kept, 12 bytes; its line is read again when it is asked for. One that gzip
+/// has packed is unpacked before (unpacked_log.h). Strata's records (record_file.h) need no memory. No cache
+/// stands beside the file.
 ///
 /// Threads  const, any thread, each with a SampleText of its own.
 /// Errors   UserError with file, line and column: quotation, too many or too few columns, no pair of

@@ -7,7 +7,9 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
+#include "strata/base/utf8.h"
 #include "strata/tabular/sample_check.h"
+#include "strata/tabular/unpacked_log.h"
 
 namespace strata {
 namespace {
@@ -47,7 +49,7 @@ class TextFile final : public SampleFile {
  public:
   TextFile(const std::string& path, SampleFormat format, const TabularOptions& options,
            SampleValues values)
-      : file_(RandomAccessFile::open(path, use_of(path))), format_{.kind = format} {
+      : file_(open_log(path, use_of(path))), format_{.kind = format} {
     if (format == SampleFormat::kLibsvm) want_indices(options);
     LineScanner lines(*file_, format_.quotes(), kTextUse);
     const bool delimited = format == SampleFormat::kCsv || format == SampleFormat::kTsv;
@@ -111,7 +113,23 @@ class TextFile final : public SampleFile {
     if (!format_.split(lines.line(), names, problem))
       refuse_line(place_of_line(lines.number()), problem);
     if (!columns_.empty()) return;
-    for (const std::string_view name : names) columns_.emplace_back(trimmed(name));
+    for (const std::string_view name : names) {
+      require_utf8(name, lines);
+      columns_.emplace_back(trimmed(name));
+    }
+  }
+
+  // Names of columns go into recipes, checkpoints and reports, which are UTF-8; other texts are bytes.
+  void require_utf8(std::string_view name, LineScanner& lines) const {
+    const std::size_t good = utf8_bytes(name);
+    if (good == name.size()) return;
+    refuse_line(place_of_line(lines.number()),
+                {.byte = static_cast<std::size_t>(name.data() + good - lines.line().data()),
+                 .what = "the name of a column is not UTF-8",
+                 .expected = "UTF-8",
+                 .got = quote(name),
+                 .fix = "convert the file, such as with `iconv -f latin1 -t utf8`, or set "
+                        "data.columns to names for all columns"});
   }
 
   void check_names() const {
@@ -173,6 +191,23 @@ bool ends_with_any(const std::string& path, std::initializer_list<const char*> e
   return std::ranges::any_of(endings, [&](const char* ending) { return path.ends_with(ending); });
 }
 
+void refuse_other_packers(const std::string& path) {
+  constexpr std::pair<const char*, const char*> kPackers[] = {{".zst", "zstd -d"},
+                                                              {".bz2", "bunzip2"},
+                                                              {".xz", "unxz"},
+                                                              {".lz4", "lz4 -d"},
+                                                              {".zip", "unzip"}};
+  for (const auto& [ending, program] : kPackers) {
+    if (!path.ends_with(ending)) continue;
+    throw UserError({.operation = "tabular.open",
+                     .where = path,
+                     .what = "a log that this program has packed cannot be read",
+                     .expected = "a log as it is, or one that gzip has packed",
+                     .got = quote(path.substr(path.rfind('/') + 1)),
+                     .fix = "unpack it: " + std::string(program) + " " + path});
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const SampleFile> open_text_samples(const std::string& path, SampleFormat format,
@@ -181,17 +216,28 @@ std::shared_ptr<const SampleFile> open_text_samples(const std::string& path, Sam
   return std::make_shared<const TextFile>(path, format, options, values);
 }
 
-SampleFormat format_of(const std::string& path, SampleFormat asked) {
+SampleFormat format_of(const std::string& given, SampleFormat asked) {
+  refuse_other_packers(given);
   if (asked != SampleFormat::kAuto) return asked;
+  const std::string path = unpacked_name(given);
+  if (path != given && path.ends_with(".strata"))
+    throw UserError({.operation = "tabular.open",
+                     .where = given,
+                     .what = "records that gzip has packed cannot be read",
+                     .expected = "records as strata convert writes them",
+                     .got = quote(given.substr(given.rfind('/') + 1)),
+                     .fix = "unpack them: gunzip " + given});
   if (ends_with_any(path, {".csv"})) return SampleFormat::kCsv;
   if (ends_with_any(path, {".tsv"})) return SampleFormat::kTsv;
   if (ends_with_any(path, {".libsvm", ".svm", ".svmlight"})) return SampleFormat::kLibsvm;
   if (ends_with_any(path, {".strata"})) return SampleFormat::kRecords;
   throw UserError({.operation = "tabular.open",
-                   .where = path,
+                   .where = given,
                    .what = "the name does not say what the file is",
-                   .expected = "a name that ends with .csv, .tsv, .libsvm or .strata",
-                   .got = quote(path.substr(path.rfind('/') + 1)),
+                   .expected =
+                       "a name that ends with .csv, .tsv, .libsvm or .strata, the first three "
+                       "also with .gz behind it",
+                   .got = quote(given.substr(given.rfind('/') + 1)),
                    .fix = "set data.format to csv, tsv, criteo, libsvm or records"});
 }
 

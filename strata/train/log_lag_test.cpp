@@ -42,7 +42,7 @@ class LogLag : public testing::Test {
     std::vector<std::string> lines;
     TrainingRequest request{.resume = resume};
     request.on_step = [&](StepRecord record) {
-      record.step_seconds = record.tokens_per_second = record.bubble = 0;
+      record.step_seconds = record.units_per_second = record.bubble = 0;
       record.peak_bytes.clear();
       lines.push_back(to_metrics_line(record));
     };

@@ -126,8 +126,10 @@ class RankLoop {
     trainer_.begin_step(batch, learning_rate);
     samples_seen_ = state_.data->seen_after(seen);
     tell();  // of the step before, while this one runs
-    untold_ =
-        StepRecord{.step = step + 1, .learning_rate = learning_rate, .samples_seen = samples_seen_};
+    untold_ = StepRecord{.step = step + 1,
+                         .learning_rate = learning_rate,
+                         .unit = state_.data->unit(),
+                         .samples_seen = samples_seen_};
     StepRecord& record = *untold_;
     if (options_.log_lag == 0 || is_read_at_once(record.step)) read_outcome();
     if (record.step % state_.recipe.memory.disk.commit_every == 0) commit();
@@ -190,9 +192,15 @@ class RankLoop {
     // Where a plan keeps something on the host, it does on every rank's machine.
     if (!state_.run.plan.decisions().tiers.layers.empty())
       record.offload = offload_.of_step(group_, trainer_.offload_use(), trainer_.on_disk());
-    if (state_.recommender) record.embedding = state_.recommender->exchange(rows_.get(), group_);
+    if (state_.recommender) {
+      record.embedding = state_.recommender->exchange(rows_.get(), group_);
+      // Servers are asked where the run waits anyway.
+      if (is_root() && (state_.recommender->has_local_rows() || is_read_at_once(record.step)))
+        if (const std::vector<TableSize> tables = state_.recommender->sizes(); !tables.empty())
+          record.embedding->size = sum_of(tables);
+    }
     record.step_seconds = numbers[2 * ranks + 1];
-    record.tokens_per_second = static_cast<double>(batch.valid_tokens) / record.step_seconds;
+    record.units_per_second = static_cast<double>(batch.valid_tokens) / record.step_seconds;
     double busy = 0;
     for (int r = 0; r < ranks; ++r) {
       busy += numbers[r];
@@ -298,6 +306,7 @@ class RankLoop {
       findings.importance = state_.recommender->importance(trainer_, rows_.get(), group_);
     }
     if (state_.request.hot_ids > 0) {
+      group_.doing("hot ids");
       if (rows_) rows_->await(trainer_.steps_done());
       group_.barrier();
       if (is_root()) findings.hot = state_.recommender->hot_ids(state_.request.hot_ids);
@@ -333,6 +342,8 @@ class RankLoop {
     state_.result.layers = std::move(layers);
     state_.result.stopped = stopped;
     state_.result.on_disk = trainer_.on_disk();
+    state_.result.unit = state_.data->unit();
+    if (state_.recommender) state_.result.embeddings = state_.recommender->sizes();
     state_.result.validation_loss = last.validation_loss.value_or(0);
     state_.result.validation_metrics = std::move(last.validation_metrics);
   }

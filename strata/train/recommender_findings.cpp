@@ -64,7 +64,8 @@ ReportTable hot_table(const RecommenderFindings& findings, const HotTable& hot) 
               (rows.cold_rows > 0 ? " with " + share(static_cast<double>(rows.cold_updates), all) +
                                         " of the updates"
                                   : "") +
-              ".",
+              ". A step that has an id updates it once, however often; ids with equally many "
+              "updates stand in the order of their numbers.",
       .columns = {"id", "updates", "of all updates", "of the steps", "lives in"},
       .rows = {}};
   for (const HotId& id : rows.ids()) {

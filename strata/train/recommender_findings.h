@@ -31,8 +31,8 @@ struct FeatureImportance {
 struct HotTable {
   std::string table;
   HotRows rows;
-  /// Of rows.ids(), in their order: what the log says, of which a vocabulary knows the id. "" where none does;
-  /// empty: none of them.
+  /// Of rows.ids(), in their order: what the log says for the id. "" where it is a number, or no sample has it;
+  /// empty: all are.
   std::vector<std::string> texts = {};
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 #include <utility>
 
 #include "strata/base/errors.h"
@@ -130,23 +131,25 @@ RecommenderInputs inputs_of(const RecommenderRecipe& recipe) {
 
 WorkerOptions worker_options(const RecommenderRecipe& recipe) {
   WorkerOptions worker;
+  std::unordered_map<std::string, std::size_t> places;  // of tables, by name
   for (const CategoricalOptions& feature : complete(recipe.data).categorical) {
     const RowOptions rows = row_options(recipe.embedding.rows, feature.embedding);
     const std::string& name = rows.table.empty() ? feature.name : rows.table;
-    const auto known = std::ranges::find(worker.tables, name, &FeatureSpec::name);
-    if (known != worker.tables.end() && known->width != feature.width) {
-      throw UserError({.operation = "train.recipe",
-                       .where = feature.embedding.where(),
-                       .what = "features of one table have rows of different widths",
-                       .expected = std::to_string(known->width) + ", as the first one",
-                       .got = "'" + feature.name + "' with " + std::to_string(feature.width),
-                       .fix = "set its width to " + std::to_string(known->width)});
+    const auto [place, is_new] = places.emplace(name, worker.tables.size());
+    if (!is_new && worker.tables[place->second].width != feature.width) {
+      throw UserError(
+          {.operation = "train.recipe",
+           .where = feature.embedding.where(),
+           .what = "features of one table have rows of different widths",
+           .expected = std::to_string(worker.tables[place->second].width) + ", as the first one",
+           .got = "'" + feature.name + "' with " + std::to_string(feature.width),
+           .fix = "set its width to " + std::to_string(worker.tables[place->second].width)});
     }
     worker.features.push_back(
-        {.table = static_cast<int>(known - worker.tables.begin()),
+        {.table = static_cast<int>(place->second),
          .pooling = feature.pool,
          .length = static_cast<int>(std::max<std::int64_t>(1, feature.last))});
-    if (known != worker.tables.end()) continue;
+    if (!is_new) continue;
     worker.tables.push_back(feature_spec(name, feature.width, rows));
     worker.staleness.push_back(static_cast<int>(rows.staleness));
   }
@@ -167,10 +170,14 @@ std::string network_fields(const RecommenderRecipe& recipe) {
                                    {"wide", model.wide},
                                    {"numeric", inputs.numeric},
                                    {"rows", inputs.row_widths}};
+  // operator[] of an ordered object would search all names before it adds one.
+  nlohmann::ordered_json::object_t tables;
   for (const FeatureSpec& table : worker_options(recipe).tables)
-    fields["tables"][table.name] = {{"width", table.width},
-                                    {"optimizer", name_of(table.optimizer.kind)},
-                                    {"precision", name_of(table.precision)}};
+    tables.emplace_back(table.name,
+                        nlohmann::ordered_json{{"width", table.width},
+                                               {"optimizer", name_of(table.optimizer.kind)},
+                                               {"precision", name_of(table.precision)}});
+  if (!tables.empty()) fields["tables"] = std::move(tables);
   return json_text(fields);
 }
 

@@ -15,9 +15,11 @@
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/saved_rows.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/question.h"
 #include "strata/embed/wire/remote_servers.h"
 #include "strata/embed/wire/wire_messages.h"
 #include "strata/tabular/click_metrics.h"
+#include "strata/tabular/id_texts.h"
 #include "strata/train/recommender_limits.h"
 #include "strata/train/row_lookup.h"
 
@@ -25,7 +27,7 @@ namespace strata {
 namespace {
 
 constexpr std::uint64_t kPermutationKey = 0x696D706F7274;  // "import"
-constexpr double kHotIdsSeconds = 60;
+constexpr double kAnswerSeconds = 60;
 
 // What the samples define; an AUC that isn't exact says by how much.
 NamedMetrics named(const ClickQuality& quality) {
@@ -171,7 +173,7 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .notice = place.dp == 0 ? start_.notice : nullptr,
                                  .stop = start_.stop});
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
-  const bool stale = std::ranges::any_of(worker_options(*recipe_.recommender).staleness,
+  const bool stale = std::ranges::any_of(worker_.staleness,
                                          [](int staleness) { return staleness > 1; });
   const bool goes_on = start_.version > 0 && start_.version < recipe_.train.steps;
   RowsAheadOptions ahead{
@@ -301,33 +303,74 @@ std::vector<HotTable> RecommenderRun::hot_ids(int count) const {
     HotTable& hot = all.emplace_back(
         HotTable{worker_.tables[static_cast<std::size_t>(table)].name, HotRows(count)});
     for (const auto& shard : shards_) hot.rows.add(shard->hottest(table, count));
-    if (recipe_.recommender->embedding.is_local()) continue;
+    if (has_local_rows()) continue;
     for (const std::string& server : recipe_.recommender->embedding.servers)
-      hot.rows.add(
-          hot_rows_of(grpc_ask(server, access_from_environment(),
-                               "hot " + hot.table + " " + std::to_string(count), kHotIdsSeconds),
-                      count));
+      hot.rows.add(hot_rows_of(
+          grpc_ask(server, access_from_environment(),
+                   "hot " + word_of_name(hot.table) + " " + std::to_string(count), kAnswerSeconds),
+          count));
   }
-  for (int table = 0; table < static_cast<int>(all.size()); ++table) {
-    HotTable& hot = all[static_cast<std::size_t>(table)];
-    for (const HotId& id : hot.rows.ids()) hot.texts.push_back(text_of(table, id.id));
-    if (std::ranges::all_of(hot.texts, &std::string::empty)) hot.texts.clear();
-  }
+  name_hot_ids(all);
   return all;
 }
 
 // Features that share a table may each have a text for the same id.
-std::string RecommenderRun::text_of(int table, std::uint64_t id) const {
-  const Preprocessing& preprocessing = *data_.tabular().preprocessing;
-  std::vector<std::string> texts;
-  for (std::size_t feature = 0; feature < worker_.features.size(); ++feature) {
-    if (worker_.features[feature].table != table) continue;
-    const std::optional<std::string> text = preprocessing.vocabulary_text(feature, id);
-    if (text && std::ranges::find(texts, *text) == texts.end()) texts.push_back(*text);
+void RecommenderRun::name_hot_ids(std::vector<HotTable>& tables) const {
+  std::vector<std::vector<HotId>> ids;
+  for (HotTable& hot : tables) {
+    ids.push_back(hot.rows.ids());
+    hot.texts.resize(ids.back().size());
   }
-  std::string joined;
-  for (const std::string& text : texts) joined += (joined.empty() ? "" : " / ") + text;
-  return joined;
+  const Preprocessing& preprocessing = *data_.tabular().preprocessing;
+  std::vector<std::vector<std::uint64_t>> wanted(worker_.features.size());
+  for (std::size_t feature = 0; feature < wanted.size(); ++feature)
+    for (const HotId& id : ids[static_cast<std::size_t>(worker_.features[feature].table)])
+      wanted[feature].push_back(id.id);
+  const std::vector<IdTexts> texts =
+      texts_of_ids(data_.tabular().train.reader(), preprocessing, wanted);
+  for (std::size_t feature = 0; feature < wanted.size(); ++feature) {
+    const auto table = static_cast<std::size_t>(worker_.features[feature].table);
+    for (std::size_t i = 0; i < ids[table].size(); ++i) {
+      const auto found = texts[feature].find(ids[table][i].id);
+      if (found == texts[feature].end()) continue;
+      std::string& text = tables[table].texts[i];
+      if (text == found->second) continue;
+      text += (text.empty() ? "" : " / ") + found->second;
+    }
+  }
+  for (HotTable& hot : tables)
+    if (std::ranges::all_of(hot.texts, &std::string::empty)) hot.texts.clear();
+}
+
+std::vector<TableSize> RecommenderRun::sizes() const {
+  std::vector<TableSize> tables;
+  for (const FeatureSpec& table : worker_.tables) tables.push_back({table.name, {}});
+  const auto add = [&](std::size_t table, std::int64_t rows, std::int64_t bytes,
+                       std::int64_t cold_rows, std::int64_t cold_bytes) {
+    tables[table].size += {.rows = rows,
+                           .bytes = bytes,
+                           .cold_rows = cold_rows,
+                           .cold_bytes = cold_bytes,
+                           .parameters = (rows + cold_rows) * worker_.tables[table].width};
+  };
+  for (const auto& shard : shards_) {
+    const std::vector<FeatureCounts> counts = shard->counts();
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      add(i, counts[i].rows, counts[i].bytes, counts[i].cold_rows, counts[i].cold_bytes);
+  }
+  if (has_local_rows()) return tables;
+  try {
+    for (const std::string& server : recipe_.recommender->embedding.servers) {
+      const auto json =
+          nlohmann::json::parse(grpc_ask(server, access_from_environment(), "sizes", kAnswerSeconds));
+      for (std::size_t i = 0; i < tables.size(); ++i)
+        add(i, json.at(i).at("rows"), json.at(i).at("bytes"), json.at(i).at("cold_rows"),
+            json.at(i).at("cold_bytes"));
+    }
+  } catch (const SystemError&) {
+    return {};  // training goes on when the server is back; its size is not worth an end
+  }
+  return tables;
 }
 
 }  // namespace strata

@@ -43,14 +43,19 @@ class RecommenderRun {
   std::vector<FeatureImportance> importance(Trainer& trainer, EmbeddedRows* rows,
                                             Group& group) const;
 
-  /// By table, its `count` ids with the most updates; after all ranks' await(). One rank asks.
+  /// By table, its `count` ids with the most updates, with their texts; after all ranks' await(). One rank asks.
   std::vector<HotTable> hot_ids(int count) const;
+
+  bool has_local_rows() const { return recipe_.recommender->embedding.is_local(); }
+
+  /// What each table holds now, on all shards; empty where a server does not answer. Any thread.
+  std::vector<TableSize> sizes() const;
 
  private:
   SampleBatch part_of_mini_batch(std::int64_t samples_seen, int replica) const;
 
   void make_local_rows(const RowsStart& start);
-  std::string text_of(int table, std::uint64_t id) const;  // of a vocabulary; "": a number alone
+  void name_hot_ids(std::vector<HotTable>& tables) const;
 
   // A feature that a sample has of another one.
   struct Permuted {
@@ -69,7 +74,7 @@ class RecommenderRun {
   StepPlan steps_;
   Mesh mesh_;
   int reading_stage_;  // the pipeline rank
-  WorkerOptions worker_;
+  const WorkerOptions worker_;
   std::vector<std::shared_ptr<ShardState>> shards_;   // of local rows
   std::vector<std::unique_ptr<RowServers>> servers_;  // of local rows, by replica
 };

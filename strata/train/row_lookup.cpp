@@ -12,6 +12,7 @@
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/saved_rows.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/question.h"
 #include "strata/embed/wire/wire_messages.h"
 #include "strata/tabular/preprocessing.h"
 #include "strata/train/run_data.h"
@@ -137,7 +138,7 @@ FoundRow parsed(const std::string& json) {
 
 FoundRow ask(const std::string& server, const std::string& table, std::uint64_t id) {
   return parsed(grpc_ask(server, access_from_environment(),
-                         "row " + table + " " + std::to_string(id), kAskSeconds));
+                         "row " + word_of_name(table) + " " + std::to_string(id), kAskSeconds));
 }
 
 FoundRow saved_row(const RunOfRow& run, int table, std::uint64_t id) {

@@ -28,10 +28,14 @@ class RunData {
 
   /// Of the whole run: the recipe's, or as many as its epochs take.
   virtual std::int64_t steps() const = 0;
+  /// What a loss is the mean of, and speed counts: "token", "sample".
+  virtual std::string unit() const = 0;
   /// Whether there are samples that the model is evaluated on.
   virtual bool evaluates() const = 0;
   /// Whose mean loss is that of validation; none where a model is evaluated otherwise.
   virtual std::vector<MiniBatch> validation() const { return {}; }
+  /// For people: what of the data may not be meant so, a sentence each.
+  virtual std::vector<std::string> notices() const { return {}; }
   /// What a run that goes on has to know of these data: files of a checkpoint, by name.
   virtual std::map<std::string, std::string> texts() const { return {}; }
 };
@@ -42,6 +46,7 @@ class TextData final : public RunData {
   MiniBatch at(std::int64_t samples_seen) const override;
   std::int64_t seen_after(std::int64_t samples_seen) const override;
   std::int64_t steps() const override { return options_.steps; }
+  std::string unit() const override { return "token"; }
   bool evaluates() const override { return corpus_.validation.count > 0; }
   std::vector<MiniBatch> validation() const override;
 
@@ -59,8 +64,10 @@ class LogData final : public RunData {
   MiniBatch at(std::int64_t samples_seen) const override;
   std::int64_t seen_after(std::int64_t samples_seen) const override;
   std::int64_t steps() const override;
+  std::string unit() const override { return "sample"; }
   bool evaluates() const override { return data_.validation.samples() > 0; }
   std::map<std::string, std::string> texts() const override;
+  std::vector<std::string> notices() const override { return data_.notices; }
   const TabularData& tabular() const { return data_; }
 
   /// What the net reads of these samples, which are those from `first` on of so many; the others are

@@ -100,32 +100,13 @@ void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
   }
 }
 
-// How stale the rows were that the run has read, table by table.
-std::string staleness_text(const std::vector<StepRecord>& records) {
-  std::vector<std::pair<std::string, std::vector<std::int64_t>>> all;
-  double waited = 0, seconds = 0;
-  for (const StepRecord& record : records) {
-    if (!record.embedding) continue;
-    const auto& tables = record.embedding->staleness;
-    if (all.empty())
-      for (const auto& [table, counts] : tables)
-        all.emplace_back(table, std::vector<std::int64_t>(counts.size()));
-    for (std::size_t table = 0; table < tables.size(); ++table)
-      for (std::size_t lacks = 0; lacks < tables[table].second.size(); ++lacks)
-        all[table].second[lacks] += tables[table].second[lacks];
-    waited += record.embedding->wait_seconds;
-    seconds += record.step_seconds;
-  }
-  std::string text =
-      "waits for rows: " + format_double(seconds > 0 ? 100 * waited / seconds : 0, 1) +
-      " % of the steps\n\nrows read, by updates that they lacked\n";
-  for (const auto& [table, counts] : all) {
-    text += table + '\n';
-    for (std::size_t lacks = 0; lacks < counts.size(); ++lacks)
-      text += "  " + std::to_string(lacks) + "  " +
-              format_count(static_cast<double>(counts[lacks])) + '\n';
-  }
-  return text;
+std::string title_of(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result) {
+  const std::string title = model_title(recipe) + ", " +
+                            format_count(static_cast<double>(run.model.num_weights())) + " weights";
+  if (result.embeddings.empty()) return title;
+  const EmbeddingSize size = sum_of(result.embeddings);
+  return title + ", " + format_count(static_cast<double>(size.rows + size.cold_rows)) +
+         " embeddings";
 }
 
 }  // namespace
@@ -135,8 +116,8 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
                       const std::vector<std::pair<std::string, std::string>>& origin) {
   const TrainOptions& train = recipe.train;
   ReportInput input{
-      .title = model_title(recipe) + ", " +
-               format_count(static_cast<double>(run.model.num_weights())) + " weights",
+      .title = title_of(recipe, run, result),
+      .unit = result.unit,
       .facts = {{"mesh", mesh_text(run)},
                 {"schedule", name_of(run.mesh.schedule)},
                 {"recompute", name_of(recipe.memory.recompute)},
@@ -156,7 +137,12 @@ void write_run_report(const std::string& path, const Recipe& recipe, const Plann
       .sample = sample.text,
       .appendices = {{"Plan", plan_text(run.plan)}, {"Recipe", recipe.text}}};
   input.facts.insert(input.facts.end(), origin.begin(), origin.end());
-  if (recipe.recommender) input.appendices.push_back({"Rows", staleness_text(result.records)});
+  if (recipe.recommender) {
+    input.embeddings = result.embeddings;
+    input.rows_are_local = recipe.recommender->embedding.is_local();
+    if (!result.embeddings.empty())
+      input.facts.emplace_back("embeddings", size_text(sum_of(result.embeddings)));
+  }
   if (!result.stopped && result.validation_loss > 0) input.validation_loss = result.validation_loss;
   input.validation_metrics = result.validation_metrics;
   input.tables = tables_of(result.findings);

@@ -40,6 +40,8 @@ struct TrainingResult {
   double validation_loss = 0;            ///< at the end; 0 without validation data
   NamedMetrics validation_metrics;       ///< the same
   RecommenderFindings findings;          ///< what was asked for
+  std::string unit = "token";            ///< what losses are means of (RunData::unit)
+  std::vector<TableSize> embeddings;     ///< at the end; empty: none, or a server did not answer
   double median_step_seconds = 0;        ///< without the first step
   double median_bubble = 0;
   std::vector<LayerSeconds> layers;  ///< what each layer needed, mean of the ranks that have it

@@ -41,6 +41,7 @@ struct FeatureCounts {
   std::int64_t candidates = 0;  ///< now
   std::int64_t cold_rows = 0;   ///< on disk, now
   std::int64_t bytes = 0;       ///< of memory, now: rows, index, filter
+  std::int64_t cold_bytes = 0;  ///< on disk, now: rows before the database packs them
   std::int64_t admitted = 0;    ///< ids that got a row
   std::int64_t refused = 0;     ///< gradients of ids that had none
   std::int64_t evicted = 0;     ///< from memory, for want of bytes: spilled or gone

@@ -279,6 +279,8 @@ FeatureCounts FeatureTable::counts() const {
   out.rows = rows_.size();
   out.candidates = candidates_.size();
   out.cold_rows = cold_rows_.load(std::memory_order_relaxed);
+  out.cold_bytes =
+      out.cold_rows * (static_cast<std::int64_t>(kColdHeaderBytes) + layout_.payload_bytes());
   out.bytes = rows_.bytes() + candidates_.bytes() + index_.bytes() + bloom.bytes();
   out.read_cold = read_cold_.load(std::memory_order_relaxed);
   return out;

@@ -114,6 +114,7 @@ RowTable::RowTable(std::vector<FeatureSpec> features, RowTableOptions options)
     features_.push_back(std::make_unique<FeatureTable>(specs_[i], static_cast<int>(i),
                                                        options_.seed, options_.bloom_bytes, epochs_,
                                                        cold_.get(), budget_));
+  publish_counts();
 }
 
 RowTable::~RowTable() = default;
@@ -163,6 +164,7 @@ void RowTable::end_step(std::int64_t step) {
     }
     epochs_.collect();
   });
+  publish_counts();
 }
 
 void RowTable::set_memory_bytes(std::int64_t bytes) {
@@ -208,6 +210,19 @@ std::optional<RowInfo> RowTable::info(int feature, std::uint64_t id) const {
 }
 
 FeatureCounts RowTable::counts(int feature) const { return rows_of(feature).counts(); }
+
+void RowTable::publish_counts() {
+  std::vector<FeatureCounts> counts;
+  counts.reserve(features_.size());
+  for (const auto& rows : features_) counts.push_back(rows->counts());
+  const std::lock_guard lock(published_mutex_);
+  published_.swap(counts);
+}
+
+std::vector<FeatureCounts> RowTable::last_counts() const {
+  const std::lock_guard lock(published_mutex_);
+  return published_;
+}
 
 std::int64_t RowTable::bytes() const {
   std::int64_t sum = 0;
@@ -290,6 +305,7 @@ void RowTable::restore_bookkeeping(std::string_view text, Bookkeeping of) {
       rows->bloom.set(i, std::max(rows->bloom.at(i), in.byte()));
   }
   in.end();
+  publish_counts();
 }
 
 }  // namespace strata

@@ -10,14 +10,15 @@
 /// snapshot and repeat the updates since.
 ///
 /// Units    budgets in bytes.
-/// Threads  read(): any number, beside all others but insert_row() and restore_bookkeeping(); the rest:
-///          one thread.
+/// Threads  read(): any number, beside all others but insert_row() and restore_bookkeeping();
+///          last_counts(): any number, beside all others; the rest: one thread.
 /// Cost     a read: two cache misses, of many rows at once; a row: its payload and at most 26 bytes.
 /// Errors   UserError: features that contradict themselves, a budget of less than 64 rows; SystemError:
 ///          no memory, no disk space, a damaged file of cold rows.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,6 +65,8 @@ class RowTable final : public RowStore {
   // ---- What people ask
   std::optional<RowInfo> info(int feature, std::uint64_t id) const;  ///< none: no row
   FeatureCounts counts(int feature) const;
+  /// By feature, as the last end_step() or restore_bookkeeping() left them.
+  std::vector<FeatureCounts> last_counts() const;
   std::int64_t bytes() const;       ///< of memory that was allocated
   std::int64_t used_bytes() const;  ///< of the budget
   /// Reads all rows of the feature, cold ones too.
@@ -90,6 +93,7 @@ class RowTable final : public RowStore {
   void make_room(std::int64_t bytes);
   template <typename Change>
   void change(Change change);
+  void publish_counts();
 
   std::vector<FeatureSpec> specs_;
   RowTableOptions options_;
@@ -98,6 +102,9 @@ class RowTable final : public RowStore {
   std::unique_ptr<ColdRows> cold_;
   std::vector<std::unique_ptr<FeatureTable>> features_;
   bool failed_ = false;
+
+  mutable std::mutex published_mutex_;
+  std::vector<FeatureCounts> published_;
 
   // The hand of evictions.
   int hand_feature_ = 0;

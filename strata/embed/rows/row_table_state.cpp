@@ -65,10 +65,7 @@ class RowTableState : public ShardState {
     rest_.clear();
   }
 
-  std::int64_t row_count(int feature) override {
-    const FeatureCounts counts = table_.counts(feature);
-    return counts.rows + counts.cold_rows;
-  }
+  std::vector<FeatureCounts> counts() const override { return table_.last_counts(); }
 
   std::string describe(int feature, std::uint64_t id) override {
     const std::optional<RowInfo> info = table_.info(feature, id);

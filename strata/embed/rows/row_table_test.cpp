@@ -345,6 +345,14 @@ TEST(RowTable, TellsWhatThereIsToKnowAboutARow) {
   EXPECT_EQ(table.hottest(0, 1).ids().size(), 1u);
   EXPECT_EQ(table.hottest(0, 1).rows, 2);
   EXPECT_EQ(table.hottest(0, 1).updates, 7);
+  EXPECT_EQ(table.last_counts()[0].rows, 0) << "the step goes on";
+  table.end_step(9);
+  EXPECT_EQ(table.last_counts()[0].rows, 2);
+  EXPECT_EQ(table.last_counts()[0].bytes, table.counts(0).bytes);
+  RowTable again({spec});
+  table.for_each_row([&](const RowRecord& row) { again.insert_row(row); });
+  again.restore_bookkeeping(table.bookkeeping(), RowTable::Bookkeeping::kWhole);
+  EXPECT_EQ(again.last_counts()[0].rows, 2) << "as a snapshot has them";
 }
 
 TEST(RowTable, HasADigestOfItsRowsWhateverTheirOrder) {

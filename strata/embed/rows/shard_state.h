@@ -1,7 +1,7 @@
 /// Takes the rows of a shard apart into records and makes them again: what snapshots, digests and
 /// replicas are made of.
 ///
-/// Threads  one at a time, and none beside an update.
+/// Threads  one at a time, and none beside an update; counts(): any, beside all others.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,9 @@ class ShardState {
   virtual void finish(std::int64_t version, bool whole) = 0;
 
   // What people ask.
-  virtual std::int64_t row_count(int feature) = 0;
-  virtual std::int64_t bytes() = 0;                                 ///< of memory
+  virtual std::vector<FeatureCounts> counts()
+      const = 0;                     ///< by feature, as the last step left them
+  virtual std::int64_t bytes() = 0;  ///< of memory
   virtual std::string describe(int feature, std::uint64_t id) = 0;  ///< JSON
   /// The so many ids with the most updates.
   virtual HotRows hottest(int feature, int count) = 0;

@@ -101,10 +101,10 @@ class MapShardState : public ShardState {
     loaded_[{record.feature, record.id}] = std::move(row);
   }
   void finish(std::int64_t, bool) override { store.set_rows(std::move(loaded_)); }
-  std::int64_t row_count(int feature) override {
-    const MapRowStore::Rows rows = store.rows();
-    return std::count_if(rows.begin(), rows.end(),
-                         [&](const auto& row) { return row.first.first == feature; });
+  std::vector<FeatureCounts> counts() const override {
+    std::vector<FeatureCounts> counts(store.features().size());
+    for (const auto& [key, row] : store.rows()) ++counts[static_cast<std::size_t>(key.first)].rows;
+    return counts;
   }
   std::int64_t bytes() override { return 0; }
   std::string describe(int, std::uint64_t) override { return "{}"; }

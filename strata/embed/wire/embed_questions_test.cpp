@@ -47,6 +47,11 @@ TEST(EmbedServer, TellsPeopleAboutItsRows) {
   ASSERT_EQ(hot["ids"].size(), 3u);
   EXPECT_GE(hot["ids"][0]["updates"], hot["ids"][2]["updates"]);
   EXPECT_GE(hot["updates"], hot["ids"][0]["updates"]);
+  const auto sizes = nlohmann::json::parse(ask_server(server.address(), {}, "sizes"));
+  ASSERT_EQ(sizes.size(), 2u);
+  EXPECT_EQ(sizes[1]["feature"], "word");
+  EXPECT_EQ(sizes[1]["rows"], hot["rows"]);
+  EXPECT_EQ(nlohmann::json::parse(ask_server(server.address(), {}, "hot \"word\" 3")), hot);
   EXPECT_THROW(ask_server(server.address(), {}, "row usr 1"), UserError);
   EXPECT_THROW(ask_server(server.address(), {}, "digest 3"), UserError);  // gone
   EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");

@@ -7,7 +7,6 @@
 #include <future>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -20,6 +19,7 @@
 #include "strata/embed/shard/persistent_shard.h"
 #include "strata/embed/wire/grpc_client.h"
 #include "strata/embed/wire/grpc_server.h"
+#include "strata/embed/wire/question.h"
 #include "strata/embed/wire/replica.h"
 #include "strata/embed/wire/server_metrics.h"
 #include "strata/embed/wire/shard_sessions.h"
@@ -268,14 +268,15 @@ struct EmbedServer::Parts {
                      .what = "the server has no such feature",
                      .expected = nearest.empty() ? names.front() : nearest,
                      .got = quote(name),
-                     .fix = "ask for " + (nearest.empty() ? names.front() : nearest)});
+                     .fix = "ask for " + word_of_name(nearest.empty() ? names.front() : nearest)});
   }
 
   std::string ask(const std::string& question) {
-    std::istringstream in(question);
-    std::string what, first, second;
-    in >> what >> first >> second;
+    std::vector<std::string> words = words_of_question(question);
+    words.resize(std::max<std::size_t>(words.size(), 3));  // those that are missing are empty
+    const std::string &what = words[0], &first = words[1], &second = words[2];
     if (what == "metrics") return metrics();
+    if (what == "sizes") return sizes();
     if (what == "digest") {
       if (!first.empty()) return digest_at(static_cast<std::int64_t>(number_in(first)));
       return inspect([](LiveShard& live) { return digest_text(live); });
@@ -285,7 +286,7 @@ struct EmbedServer::Parts {
       const std::uint64_t id = id_here(feature, second);
       return inspect([&](LiveShard& live) { return live.state->describe(feature, id); });
     }
-    if (what == "rows") return rows_of(feature_named(first), question);
+    if (what == "rows") return rows_of(feature_named(first), {words.begin() + 2, words.end()});
     if (what == "lag") return lag();
     if (what == "run") {
       if (!sessions) throw no_updates();
@@ -310,8 +311,8 @@ struct EmbedServer::Parts {
     throw UserError({.operation = "embed.ask",
                      .what = "the server does not know this question",
                      .expected =
-                         "metrics, digest [VERSION], row FEATURE ID, rows FEATURE ID..., hot "
-                         "FEATURE COUNT, run or lag",
+                         "metrics, sizes, digest [VERSION], row FEATURE ID, rows FEATURE ID..., "
+                         "hot FEATURE COUNT, run or lag",
                      .got = quote(question),
                      .fix = "ask for metrics"});
   }
@@ -330,12 +331,10 @@ struct EmbedServer::Parts {
   }
 
   // All at one version.
-  std::string rows_of(int feature, const std::string& question) {
-    std::istringstream in(question);
-    std::string word;
-    in >> word >> word;
+  std::string rows_of(int feature, const std::vector<std::string>& words) {
     std::vector<std::uint64_t> ids;
-    while (in >> word) {
+    for (const std::string& word : words) {
+      if (word.empty()) continue;  // no id was given
       if (ids.size() == kMostIds)
         throw UserError({.operation = "embed.ask",
                          .what = "too many rows are asked for at once",
@@ -368,6 +367,21 @@ struct EmbedServer::Parts {
         .dump();
   }
 
+  // By feature; no update waits for the answer.
+  std::string sizes() {
+    return ask_rows([&](const std::shared_ptr<LiveShard>& live, auto) {
+      const std::vector<FeatureCounts> counts = live->state->counts();
+      nlohmann::json all = nlohmann::json::array();
+      for (std::size_t i = 0; i < counts.size(); ++i)
+        all.push_back({{"feature", options.features[i].name},
+                       {"rows", counts[i].rows},
+                       {"bytes", counts[i].bytes},
+                       {"cold_rows", counts[i].cold_rows},
+                       {"cold_bytes", counts[i].cold_bytes}});
+      return all.dump();
+    });
+  }
+
   std::string metrics() {
     ServerMetrics of{.shard = options.shard,
                      .shards = options.shards,
@@ -379,8 +393,8 @@ struct EmbedServer::Parts {
                      .compactions = rows.compactions()};
     if (replica) of.replica = replica->counts();
     inspect([&](LiveShard& live) {
-      for (int feature = 0; feature < static_cast<int>(options.features.size()); ++feature)
-        of.rows.push_back(live.state->row_count(feature));
+      for (const FeatureCounts& feature : live.state->counts())
+        of.rows.push_back(feature.rows + feature.cold_rows);
       of.memory_bytes = live.state->bytes();
       return std::string();
     });

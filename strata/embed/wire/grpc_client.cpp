@@ -12,6 +12,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
+#include "strata/base/utf8.h"
 #include "strata/embed/wire/grpc_proof.h"
 #include "strata/embed/wire/grpc_stream.h"
 #include "strata/embed/wire/tls_probe.h"
@@ -300,6 +301,13 @@ std::unique_ptr<FrameStream> grpc_follow(const std::string& address, const Serve
 
 std::string grpc_ask(const std::string& address, const ServerAccess& access,
                      const std::string& question, double seconds, const std::atomic<bool>* stop) {
+  if (utf8_bytes(question) < question.size())
+    throw UserError({.operation = "embed.ask",
+                     .where = address,
+                     .what = "the question is not UTF-8",
+                     .expected = "UTF-8",
+                     .got = quote(question),
+                     .fix = "write it in UTF-8; `locale` says what the terminal writes"});
   const Peer peer = reach(address, access);
   const auto stub = proto::Rows::NewStub(peer.channel);
   grpc::ClientContext context;

@@ -1,5 +1,5 @@
 // Three independent parts: the box in which things explain themselves under the pointer, the timeline's
-// zoom and the loss curve's cursor.
+// zoom and the cursor of curves.
 'use strict';
 const tip = document.getElementById('tip');
 const explain = (text, event) => {
@@ -121,8 +121,8 @@ const drawTimeline = (section, svg) => {
   }).observe(svg.parentElement);
 };
 
-const drawLoss = section => {
-  const {scale, train, validation} = JSON.parse(section.querySelector('script').textContent);
+const drawCurves = section => {
+  const {scale, curves} = JSON.parse(section.querySelector('script').textContent);
   const svg = section.querySelector('.plot svg'), cursor = svg.querySelector('.cursor'), plot = svg.parentElement;
   const height = svg.viewBox.baseVal.height, margin = svg.viewBox.baseVal.width - scale.right;
   const places = [...svg.querySelectorAll('line, text, circle')].flatMap(node =>
@@ -146,21 +146,20 @@ const drawLoss = section => {
     const box = svg.getBoundingClientRect(), x = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
     const share = (x - scale.left) / (right - scale.left);
     if (share < -.01 || share > 1.01) return svg.onpointerleave();
-    const [step, loss] = nearest(train, scale.first + share * (scale.last - scale.first));
+    const [step] = nearest(curves[0].points, scale.first + share * (scale.last - scale.first));
     const at = scale.left + (step - scale.first) / (scale.last - scale.first) * (right - scale.left);
     cursor.setAttribute('x1', at);
     cursor.setAttribute('x2', at);
     cursor.style.visibility = 'visible';
-    let words = `step ${step}\ntraining ${loss.toFixed(4)}`;
-    if (validation.length) {
-      const [when, held] = nearest(validation, step);
-      words += `\nvalidation ${held.toFixed(4)}` + (when === step ? '' : ` at step ${when}`);
-    }
-    explain(words, event);
+    const words = curves.map(({name, points}) => {
+      const [when, value] = nearest(points, step);
+      return `${name} ${value.toFixed(4)}` + (when === step ? '' : ` at step ${when}`);
+    });
+    explain([`step ${step}`, ...words].join('\n'), event);
   };
   svg.onpointerleave = () => { cursor.style.visibility = 'hidden'; explain(''); };
 };
 
-const timeline = document.getElementById('timeline'), loss = document.getElementById('loss');
+const timeline = document.getElementById('timeline');
 if (timeline) drawTimeline(timeline, timeline.querySelector('.plot svg'));
-if (loss) drawLoss(loss);
+for (const section of document.querySelectorAll('.curve')) drawCurves(section);

@@ -1,0 +1,168 @@
+"""What a recommender's run tells its user: names, sizes, curves, staleness, and what is wrong with a log."""
+
+import gzip
+import json
+import random
+import re
+import struct
+import unittest
+
+from strata_program import ProgramTest
+
+RECIPE = """\
+model: {kind: dlrm, bottom: [16, 8], top: [16]}
+data:
+  train: clicks.tsv
+  label: click
+  numeric: [price]
+  categorical: [{name: user id, width: 8}, {name: größe <b>, width: 8, pool: mean, separator: ' '}]
+embedding: {staleness: 3, optimizer: {kind: adagrad, learning_rate: 0.1}}
+train: {steps: 30, mini_batch: 64, validate_every: 10, decay: constant, optimizer: {kind: adamw, learning_rate: 1e-2}}
+mesh: {threads: 1}
+"""
+LIST = "[{name: user id, width: 8}, {name: größe <b>, width: 8%s}]"
+
+
+class RecommenderReport(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "recipe.yaml").write_text(RECIPE)
+        draw = random.Random(1)
+        lines = ["click\tprice\tuser id\tgröße <b>"]
+        for _ in range(2000):
+            user, words = min(draw.randrange(40), draw.randrange(40)), [draw.randrange(60) for _ in range(3)]
+            click = int(user % 7 + sum(words) % 5 > 5)
+            lines.append(f"{click}\t{draw.random():.3f}\tu{user}\t{' '.join(f'w{word}' for word in words)}")
+        self.log = "\n".join(lines) + "\n"
+        (self.folder / "clicks.tsv").write_text(self.log)
+
+    def train(self, *arguments):
+        return self.succeed("train", "recipe.yaml", *arguments)
+
+    def section(self, html, name):
+        return html.split(f'id="{name}"')[1].split("</section>")[0]
+
+    def test_the_report_has_embeddings_auc_staleness_and_names(self):
+        out = self.train("--report", "report.html", "--metrics", "metrics", "--set", "train.tensorboard=board",
+                         "--set", "train.checkpoint_folder=saved")
+        html = (self.folder / "report.html").read_text()
+        last = self.metrics("metrics")[-1]
+        size = last["embedding"]
+        self.assertEqual((size["rows"], size["parameters"], size["cold_rows"]), (100, 800, 0))
+        self.assertGreater(size["bytes"], 100 * (8 + 8) * 4)
+        self.assertEqual(html.split("<h1>")[1].split("</h1>")[0], "DLRM, 377 weights, 100 embeddings")
+        rows = next(line for line in out.splitlines() if line.startswith("rows"))
+        self.assertRegex(rows, r"100 rows, 800 parameters; [\d.]+ .iB in memory, 0 B on disk, peak [\d.]+ .iB")
+        tables = self.section(html, "embeddings")
+        for words in ("user id", "größe &lt;b&gt;", "all tables"):
+            self.assertIn(f'<th scope="row">{words}</th>', tables)
+        self.assertIn("embeddings, host", self.section(html, "memory"))
+        # A dot for each validation: behind steps 10 and 20, and at the end.
+        for curve in ("loss", "auc"):
+            self.assertEqual(self.section(html, curve).count("<circle"), 3, curve)
+        self.assertRegex(html, r'<div class="name">AUC</div><div class="value">0\.\d{4}<')
+        staleness = self.section(html, "staleness")
+        reads = [sum(sum(counts) for counts in line["embedding"]["staleness"].values())
+                 for line in self.metrics("metrics")]
+        self.assertIn(f"<td data-name=\"in all\">{sum(reads)}</td>", staleness)
+        for lacked in range(3):
+            some = sum(counts[lacked] for line in self.metrics("metrics")
+                       for counts in line["embedding"]["staleness"].values())
+            self.assertIn(f"<td data-name=\"lacked {lacked}\">{some}</td>", staleness)
+        self.assertRegex(staleness, "Waits for rows took|No step waited for rows")
+        self.assertRegex(html, r'Hot ids of user id</h2>.*?<th scope="row">u\d+</th>')
+        self.assertRegex(html, r'Hot ids of größe &lt;b&gt;</h2>.*?<th scope="row">w\d+</th>')
+        self.assertIn("in the order of their numbers", html)
+        found = self.succeed("evaluate", "saved", "--hot-ids", "3", "--json", "found.json")
+        self.assertIn("Hot ids of größe <b>", found)
+        hot = json.loads((self.folder / "found.json").read_text())["hot_ids"]
+        self.assertEqual([table["table"] for table in hot], ["user id", "größe <b>"])
+        for table, letter in zip(hot, "uw"):
+            for each in table["ids"]:
+                self.assertRegex(each["text"], rf"^{letter}\d+$")
+                row = json.loads(self.succeed("row", "saved", table["table"], each["text"], "--text", "--json"))
+                self.assertEqual((row["id"], row["hits"]), (each["id"], each["updates"]))
+
+    def test_a_recommender_counts_samples_a_second_and_a_text_tokens(self):
+        for names, other in ((("samples_per_second", "samples/s"), ("tokens_per_second", "tokens/s")),
+                             (("tokens_per_second", "tokens/s"), ("samples_per_second", "samples/s"))):
+            code, _, progress = self.run_program("train", "recipe.yaml", "--metrics", "metrics", "--report", "r.html",
+                                                 "--set", "train.tensorboard=" + names[0])
+            self.assertEqual(code, 0, progress)
+            events = b"".join(path.read_bytes() for path in (self.folder / names[0]).iterdir())
+            for where in (json.dumps(self.metrics("metrics")[-1]), events.decode("latin1")):
+                self.assertIn(names[0], where)
+                self.assertNotIn(other[0], where)
+            for where in (progress, (self.folder / "r.html").read_text().replace("</small>", "").replace("<small>", "")):
+                self.assertIn(names[1], where)
+                self.assertNotIn(other[1], where)
+            super().setUp()  # a recipe of text
+
+    def test_names_with_blanks_work_with_servers(self):
+        server = self.start("embed-server", "recipe.yaml", "--shard", "0", "--folder", "rows", "--set",
+                            "embedding.servers=['unix:a.sock']")
+        self.assertIn("embed-server", server.stdout.readline())
+        remote = ("--set", "embedding.servers=['unix:a.sock']")
+        self.train(*remote, "--report", "report.html", "--metrics", "metrics")
+        html = (self.folder / "report.html").read_text()
+        self.assertRegex(html, r'Hot ids of user id</h2>.*?<th scope="row">u\d+</th>')
+        self.assertIn("100 embeddings</h1>", html)
+        self.assertNotIn("embeddings, host", html)
+        sizes = [line["step"] for line in self.metrics("metrics") if "rows" in line["embedding"]]
+        self.assertEqual(sizes, [10, 20, 30])
+        row = json.loads(self.succeed("row", "recipe.yaml", "user id", "u3", "--text", "--json", *remote))
+        self.assertTrue(row["there"], row)
+        for question in (f'row "user id" {row["id"]}', 'hot "größe <b>" 3', f'rows "user id" {row["id"]}'):
+            self.succeed("embed-server", "--ask", question, "--listen", "unix:a.sock")
+        self.refuse("embed-server", "--ask", "hot user id 3", "--listen", "unix:a.sock", says='"user id"')
+        self.refuse("embed-server", "--ask", b"hot gr\xf6\xdfe 3", "--listen", "unix:a.sock", says="not UTF-8")
+        server.terminate()
+
+    def test_what_is_not_utf8_is_refused_with_its_place(self):
+        (self.folder / "recipe.yaml").write_bytes(RECIPE.encode("latin1"))
+        self.refuse("train", "recipe.yaml", says=["recipe.yaml:6:53", "not UTF-8", "iconv"])
+        (self.folder / "recipe.yaml").write_text(RECIPE)
+        self.refuse("train", "recipe.yaml", b"--set=data.label=gr\xf6\xdfe", says=["--set", "not UTF-8"])
+        (self.folder / "clicks.tsv").write_bytes(self.log.encode("latin1"))
+        self.refuse("train", "recipe.yaml", says=["clicks.tsv:1:23", "not UTF-8", "data.columns"])
+        names = ("--set", "data.columns=[click, price, user id, größe <b>]")
+        self.train(*names)
+        # Texts are bytes: names of ids that are none of UTF-8 are shown as far as they can be.
+        (self.folder / "clicks.tsv").write_bytes(self.log.replace("\tu", "\tü").encode("latin1"))
+        self.train(*names, "--report", "report.html", "--set", "train.checkpoint_folder=saved")
+        self.assertIn('<th scope="row">\ufffd', (self.folder / "report.html").read_text())
+        self.succeed("evaluate", "saved", "--hot-ids", "3", "--json", "found.json")
+        self.assertIn("\ufffd", (self.folder / "found.json").read_text())
+
+    def test_a_packed_log_trains_the_same(self):
+        names = ("--set", "train.steps=12", "--metrics")
+        self.train(*names, "plain")
+        plain = [line["loss_hex"] for line in self.metrics("plain")]
+        half = self.log.index("\n", len(self.log) // 2) + 1
+        packed = gzip.compress(self.log[:half].encode()) + gzip.compress(self.log[half:].encode())
+        (self.folder / "clicks.tsv.gz").write_bytes(packed)
+        saved = ("--set", "data.train=clicks.tsv.gz", "--set", "train.checkpoint_folder=saved", "--set",
+                 "train.checkpoint_every=7")
+        self.train(*saved, *names, "packed")
+        self.assertEqual([line["loss_hex"] for line in self.metrics("packed")], plain)
+        self.train(*saved, *names, "resumed", "--resume", "saved/step-00000007", "--set", "train.checkpoint_folder=again")
+        self.assertEqual([line["loss_hex"] for line in self.metrics("resumed")], plain[7:])
+        self.succeed("convert", "clicks.tsv.gz", "clicks.csv")
+        self.succeed("convert", "clicks.tsv", "same.csv")
+        self.assertEqual((self.folder / "clicks.csv").read_bytes(), (self.folder / "same.csv").read_bytes())
+
+    def test_a_forgotten_separator_is_noticed(self):
+        def lists(more):
+            return ("--set", "data.categorical=" + LIST % more, "--set", "train.steps=2")
+
+        out = self.train(*lists(""))
+        line = next(line for line in out.splitlines() if line.startswith("data "))
+        for words in ("größe <b>", "'w", "separator: ' '"):
+            self.assertIn(words, line)
+        self.assertNotIn("data     ", self.train("--set", "train.steps=2"))
+        for more, words in ((", pool: mean", "pool: mean"), (", last: 3", "last: 3")):
+            self.refuse("train", "recipe.yaml", *lists(more), says=["größe <b>", words, "separator: ' '"])
+
+
+if __name__ == "__main__":
+    unittest.main()
