@@ -11,7 +11,6 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
-#include "strata/base/utf8.h"
 
 namespace strata {
 namespace {
@@ -100,13 +99,6 @@ void OptionSet::set(const std::string& assignment) {
                      .got = quote(assignment),
                      .fix = "write it like --set train.steps=10"});
   }
-  if (const std::size_t good = utf8_bytes(assignment); good < assignment.size())
-    throw UserError({.operation = "base.options",
-                     .where = "--set",
-                     .what = "byte " + std::to_string(good + 1) + " is not UTF-8",
-                     .expected = "UTF-8",
-                     .got = quote(assignment),
-                     .fix = "write it in UTF-8; `locale` says what the terminal writes"});
   const std::string path = assignment.substr(0, equals);
   const std::string text = assignment.substr(equals + 1);
   if (is_section(path)) refuse_section(path, quote(text), "--set");

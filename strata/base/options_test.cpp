@@ -244,17 +244,10 @@ TEST_F(OptionSetTest, RefusesARecipeThatIsNotUtf8AtItsPlace) {
       "# größe\nmodel: {width: 8} # gr\xF6\xDF"
       "e\n");
   EXPECT_EQ(text.where, "recipe.yaml:2:23");
-  EXPECT_EQ(text.what, "the recipe is not UTF-8");
+  EXPECT_EQ(text.what, "the text is not UTF-8");
   EXPECT_EQ(text.got, "'model: {width: 8} # gr\\xf6\\xdfe'");
   EXPECT_EQ(refusal_of_yaml("ö\xFF").where, "recipe.yaml:1:2");
-  try {
-    set_.set(
-        "train.file=gr\xF6\xDF"
-        "e");
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_EQ(error.text().what, "byte 14 is not UTF-8");
-  }
+  EXPECT_NO_THROW(set_.set("train.file=gr\xF6")) << "paths are bytes";
 }
 
 TEST_F(OptionSetTest, FindsTheFieldInAnotherSection) {

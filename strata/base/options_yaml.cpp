@@ -80,7 +80,6 @@ class OptionSet::YamlReader {
              "at most " + std::to_string(kLongestRecipe) + " bytes", std::to_string(text.size()),
              "name a recipe, such as one of recipes/");
     }
-    require_utf8(text);
     const YAML::Node document = parse(text);
     if (document.IsNull()) return;
     if (!document.IsMap()) {
@@ -120,6 +119,7 @@ class OptionSet::YamlReader {
   }
 
   YAML::Node parse(const std::string& text) {
+    require_utf8(text);
     try {
       check_documents(text);
       return YAML::Load(text);
@@ -143,7 +143,7 @@ class OptionSet::YamlReader {
                      .where = file_ + ":" +
                               std::to_string(1 + std::count(before.begin(), before.end(), '\n')) +
                               ":" + std::to_string(column),
-                     .what = "the recipe is not UTF-8",
+                     .what = "the text is not UTF-8",
                      .expected = "UTF-8",
                      .got = quote(text.substr(line_begin, line_end - line_begin)),
                      .fix = "convert it, such as with `iconv -f latin1 -t utf8`"});
