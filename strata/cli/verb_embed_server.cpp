@@ -233,7 +233,8 @@ void add_embed_server_verb(CLI::App& app) {
   path("--tls-authority", "FILE", options.access.tls.authority,
        "PEM with the certificates that trainers' have to be signed by");
   add("--ask", "QUESTION", arguments->ask,
-      "ask a server that runs: metrics, digest [VERSION], row FEATURE ID, rows FEATURE ID..., hot "
+      "ask a server that runs: metrics, sizes, digest [VERSION], row FEATURE ID, rows FEATURE "
+      "ID..., hot "
       "FEATURE COUNT, lag, health");
   verb->callback([arguments] { run_embed_server(*arguments); });
 }
