@@ -132,6 +132,7 @@ TEST_F(TabularLoaderTest, KeepsWhatItLearntInACheckpoint) {
   EXPECT_EQ(open_tabular(options, 1, own).preprocessing->save_state(), own) << "not UTF-8";
   options.train = write("c.csv", "age,click,price,us\xe9r\n3,yes,12.5,ann\n1,no,1,zoe\n");
   options.categorical[0].name = "us\xe9r";
+  options.columns = {"age", "click", "price", "us\xe9r"};  // the header would have to be UTF-8
   const std::string named = open_tabular(options, 1).preprocessing->save_state();
   EXPECT_EQ(open_tabular(options, 1, named).preprocessing->save_state(), named) << "nor its name";
 }

@@ -173,8 +173,8 @@ std::unique_ptr<EmbeddedRows> RecommenderRun::rows_of(int rank) {
                                  .notice = place.dp == 0 ? start_.notice : nullptr,
                                  .stop = start_.stop});
   const std::string& checkpoints = recipe_.train.checkpoint_folder;
-  const bool stale = std::ranges::any_of(worker_.staleness,
-                                         [](int staleness) { return staleness > 1; });
+  const bool stale =
+      std::ranges::any_of(worker_.staleness, [](int staleness) { return staleness > 1; });
   const bool goes_on = start_.version > 0 && start_.version < recipe_.train.steps;
   RowsAheadOptions ahead{
       .from =
