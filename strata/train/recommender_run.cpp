@@ -361,8 +361,8 @@ std::vector<TableSize> RecommenderRun::sizes() const {
   if (has_local_rows()) return tables;
   try {
     for (const std::string& server : recipe_.recommender->embedding.servers) {
-      const auto json =
-          nlohmann::json::parse(grpc_ask(server, access_from_environment(), "sizes", kAnswerSeconds));
+      const auto json = nlohmann::json::parse(
+          grpc_ask(server, access_from_environment(), "sizes", kAnswerSeconds));
       for (std::size_t i = 0; i < tables.size(); ++i)
         add(i, json.at(i).at("rows"), json.at(i).at("bytes"), json.at(i).at("cold_rows"),
             json.at(i).at("cold_bytes"));
