@@ -23,6 +23,8 @@ def recipe(dice):
     width = dice.choice((384, 512, 576))
     # A stage of fewer layers than a disk has slabs would not touch all of these: plans say more then.
     pp, dp = dice.choice(((1, 1), (1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 4)))
+    if weights == "disk":
+        dp = 1  # replicas have room there for parts of weights that a late one may still read, which they seldom touch
     zero = dice.choice((1, 3)) if dp > 1 else 0
     return f"""\
 model:  {{kind: gpt, layers: {dice.choice((6, 8))}, width: {width}, heads: {width // 64}, vocab: 256, context: 32, tie: false}}
