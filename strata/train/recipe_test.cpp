@@ -185,7 +185,7 @@ TEST(Recipe, RefusesAKindOfModelThatNobodyMakesAtItsPlace) {
 }
 
 constexpr const char* kClicks = R"(
-model: {kind: dlrm, bottom: [8]}
+model: {kind: dlrm, bottom: [16]}
 data:  {format: synthetic, synthetic: {samples: 100, numeric: 2, features: [{name: user, cardinality: 10}]}}
 )";
 

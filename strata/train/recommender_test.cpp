@@ -192,19 +192,12 @@ TEST_P(Recommenders, LearnTheSameFromManyMicroBatchesAndReplicasAsFromOne) {
   expect_near(train_recommender({.model = model, .mesh = {.pp = 2, .dp = 2}, .zero = 3}), whole);
 }
 
-// In front of the first norm stands what does not depend on how a mini-batch is cut: its running statistics
+// In front of the first norms stands what does not depend on how a mini-batch is cut: their running statistics
 // are those of PyTorch's layer over the whole of it.
 TEST(RunningStatistics, AreThoseOfTheWholeMiniBatchOfAllMicroBatchesAndReplicas) {
-  const RecommenderOptions model = of_kind(RecommenderKind::kDlrm);
-  const std::int64_t samples = 24;
-  const auto first_step = [&](RecommenderCase c) {
-    c.model = model;
-    c.mini_batch = samples;
-    c.steps = 1;
-    return train_recommender(c).weights;
-  };
+  const RecommenderOptions model = of_kind(RecommenderKind::kDeepWide);
   const Sequential net = make_recommender(model, kInputs);
-  const auto first_value = [&](const char* name) {
+  const auto first_value = [&](const std::string& name) {
     for (const WeightSpec& spec : net.layout(0).specs) {
       if (spec.name != name) continue;
       at::Tensor weight = at::zeros(spec.shape);
@@ -213,22 +206,29 @@ TEST(RunningStatistics, AreThoseOfTheWholeMiniBatchOfAllMicroBatchesAndReplicas)
     }
     return at::Tensor();
   };
-  const at::Tensor x =
-      at::linear(click_batch(samples, 0).inputs[0], first_value("weight"), first_value("bias"));
-  at::Tensor mean = at::zeros({12}), variance = at::ones({12});
-  at::batch_norm(x, {}, {}, mean, variance, true, /*momentum=*/0.1, 1e-5, false);
+  const std::vector<at::Tensor> inputs = click_batch(24, 0).inputs;
   const LayerTiers host{Tier::kHost, Tier::kHost, Tier::kHost, Tier::kHost};
-  for (const RecommenderCase& c :
+  for (RecommenderCase c :
        {RecommenderCase{.micro_batch = 24}, RecommenderCase{.micro_batch = 5},
         RecommenderCase{.recompute = true, .micro_batch = 3},
         RecommenderCase{.mesh = {.dp = 3}, .micro_batch = 4},
         RecommenderCase{.mesh = {.pp = 2, .dp = 2}, .zero = 3, .micro_batch = 4},
         RecommenderCase{.mesh = {.dp = 2}, .tiers = host, .micro_batch = 4}}) {
+    c.model = model;
+    c.steps = 1;
     SCOPED_TRACE(std::to_string(c.mesh.dp) + " replicas, micro-batches of " +
                  std::to_string(c.micro_batch));
-    const std::map<std::string, at::Tensor> weights = first_step(c);
-    EXPECT_TRUE(at::allclose(weights.at("bottom0.norm.running_mean"), mean, 1e-6, 1e-7));
-    EXPECT_TRUE(at::allclose(weights.at("bottom0.norm.running_var"), variance, 1e-6, 1e-7));
+    const std::map<std::string, at::Tensor> weights = train_recommender(c).weights;
+    for (const auto& [part, x] : {std::pair("numeric", inputs[0]), {"rows", inputs[1]}}) {
+      const std::string name = part;
+      const at::Tensor h =
+          at::linear(x, first_value(name + ".weight"), first_value(name + ".bias"));
+      at::Tensor mean = at::zeros({h.size(1)}), variance = at::ones({h.size(1)});
+      at::batch_norm(h, {}, {}, mean, variance, true, /*momentum=*/0.1, 1e-5, false);
+      const std::string norm = "input." + name + ".norm.running_";
+      EXPECT_TRUE(at::allclose(weights.at(norm + "mean"), mean, 1e-6, 1e-7));
+      EXPECT_TRUE(at::allclose(weights.at(norm + "var"), variance, 1e-6, 1e-7));
+    }
   }
 }
 
@@ -301,42 +301,6 @@ TEST(InputGradients, OutliveTheNextStep) {
     EXPECT_TRUE(at::equal(first, copy));
     EXPECT_FALSE(at::equal(first, trainer.input_gradient("rows").values));
   });
-}
-
-// One micro-batch a step: PyTorch's rule. Two: once, by the mean of both.
-TEST(RunningStatistics, MoveOnceAStepByTheMeanOverMicroBatchesAndReplicas) {
-  RecommenderOptions model = of_kind(RecommenderKind::kDeepWide);
-  model.dropout = 0;
-  const std::string name = "input.rows.norm.running_";
-  const at::Tensor rows = click_batch(16, 0).inputs[1];
-  for (const auto& [dp, micro_batch] : {std::pair(1, 16), {1, 8}, {2, 8}, {2, 4}}) {
-    SCOPED_TRACE(micro_batch);
-    const Sequential recommender = make_recommender(model, kInputs);
-    const RecommenderCase c{.model = model, .mesh = {.dp = dp}, .micro_batch = micro_batch};
-    std::map<std::string, at::Tensor> first, last;
-    std::mutex mutex;
-    run_thread_ranks({.ranks = dp}, [&](Group& group, MemoryAccount&) {
-      Trainer trainer(recommender, click_plan(c, recommender), group);
-      trainer.initialise();
-      {
-        const std::lock_guard lock(mutex);
-        assemble(trainer.owned_weights(), first);
-      }
-      trainer.step(click_batch(16, 0), 1e-2);
-      const std::lock_guard lock(mutex);
-      assemble(trainer.owned_weights(), last);
-    });
-    const at::Tensor h =
-        at::linear(rows, first.at("input.rows.weight"), first.at("input.rows.bias"));
-    at::Tensor mean = at::zeros({10}), variance = at::zeros({10});
-    const int parts = 16 / micro_batch;
-    for (const at::Tensor& part : h.chunk(parts)) {
-      mean += part.mean(0) / parts;
-      variance += part.var(0) / parts;
-    }
-    EXPECT_TRUE(at::allclose(last.at(name + "mean"), 0.1 * mean, 1e-4, 1e-6));
-    EXPECT_TRUE(at::allclose(last.at(name + "var"), 0.9 + 0.1 * variance, 1e-4, 1e-6));
-  }
 }
 
 // They are weights in a checkpoint, but no optimizer and no norm knows them.
