@@ -247,7 +247,7 @@ TEST_F(OptionSetTest, RefusesARecipeThatIsNotUtf8AtItsPlace) {
   EXPECT_EQ(text.what, "the text is not UTF-8");
   EXPECT_EQ(text.got, "'model: {width: 8} # gr\\xf6\\xdfe'");
   EXPECT_EQ(refusal_of_yaml("ö\xFF").where, "recipe.yaml:1:2");
-  EXPECT_NO_THROW(set_.set("train.file=gr\xF6")) << "paths are bytes";
+  EXPECT_NO_THROW(set_.set("data.train=gr\xF6")) << "paths are bytes";
 }
 
 TEST_F(OptionSetTest, FindsTheFieldInAnotherSection) {
