@@ -16,6 +16,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/refusal_test.h"
 #include "strata/embed/wire/server_processes_test.h"
 
 namespace strata {
@@ -35,15 +36,6 @@ RemoteServersOptions remote_with(const std::string& address, const ServerAccess&
   remote.features = options_for_test("", 0, 1, 1).features, remote.seed = 3;
   remote.access = access;
   return remote;
-}
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(EmbedAccess, AStrangerChangesNothingAndReadsNothing) {

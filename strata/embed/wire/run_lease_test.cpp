@@ -10,6 +10,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
+#include "strata/embed/wire/refusal_test.h"
 #include "strata/embed/wire/servers_in_process_test.h"
 
 namespace strata {
@@ -23,15 +24,6 @@ ProcessIdentity ended_process() {
   ProcessIdentity identity = this_process();
   --identity.started;  // an earlier process of the same number
   return identity;
-}
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(RunLease, IsHeldByRanksThatAreHereOrMayComeBack) {
