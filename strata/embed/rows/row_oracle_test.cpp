@@ -150,7 +150,7 @@ class PlainFeature {
     std::vector<float> sums(states());
     if (row.payload.empty()) {
       std::fill(sums.begin(), sums.end(), static_cast<float>(spec.optimizer.initial_accumulator));
-    } else {
+    } else if (!sums.empty()) {
       std::memcpy(sums.data(), row.payload.data() + value_bytes(), 4 * sums.size());
     }
     for (int e = 0; e < spec.width; ++e) {

@@ -3,6 +3,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/client_unary_call.h>
 #include <grpcpp/support/sync_stream.h>
 #include <gtest/gtest.h>
 
@@ -229,6 +230,23 @@ TEST(GrpcStrangers, AFirstFrameIsShort) {
   const std::string long_question = "rows user " + std::string(8 << 20, '1');
   EXPECT_THROW(ask_server(server.address(), {}, long_question), Error);
   EXPECT_EQ(server.ask("lag"), "");
+}
+
+TEST(GrpcStrangers, AMessageBeyondTheLimitIsRefusedUnread) {
+  const ScratchFolder scratch;
+  const EmbedServer server(tcp_for_test(scratch.path()));
+  const Stranger stranger(server.address());
+  for (const char* call : {"Challenge", "Ask"}) {
+    grpc::ClientContext context;
+    const std::string name = std::string("/strata.embed.v1.Rows/") + call;
+    const grpc::internal::RpcMethod method(name.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
+    const grpc::Slice slice(std::string(5 << 20, 'x'));
+    grpc::ByteBuffer answer;
+    const grpc::Status status = grpc::internal::BlockingUnaryCall(
+        stranger.channel().get(), method, &context, grpc::ByteBuffer(&slice, 1), &answer);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+        << call << ": " << status.error_message();
+  }
 }
 
 TEST(GrpcStrangers, QuestionsThatWaitAreBounded) {
