@@ -83,7 +83,11 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
       let_parts_go(parts_[rank_].gathered);
       end_offload();
       break;
-    default:
+    case Op::kUpdate:         // states and weights lie where they were
+    case Op::kGatherWeights:  // the exchange began with the update
+    case Op::kPrefetchRows:   // rows wait in the memory of the host
+    case Op::kFetchRows:
+    case Op::kSendRowGradients:
       break;
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "strata/base/errors.h"
 #include "strata/plan/shard_bytes.h"
 
 namespace strata {
@@ -18,9 +19,30 @@ int launches_of(const LayerCost& layer, Op op) {
       return layer.backward_launches;
     case Op::kUpdate:
       return layer.update_launches;
-    default:
+    case Op::kOffloadActivations:
+    case Op::kFetchActivations:
+    case Op::kSendActivation:
+    case Op::kReceiveActivation:
+    case Op::kSendGradient:
+    case Op::kReceiveGradient:
+    case Op::kSendTiedGradient:
+    case Op::kReceiveTiedGradient:
+    case Op::kAddTiedGradients:
+    case Op::kPrefetchWeights:
+    case Op::kReleaseWeights:
+    case Op::kOffloadGradients:
+    case Op::kReduceGradients:
+    case Op::kAwaitGradients:
+    case Op::kReduceNormAndLoss:
+    case Op::kGatherWeights:
+    case Op::kPrefetchRows:
+    case Op::kFetchRows:
+    case Op::kSendRowGradients:
+    case Op::kSendTiedWeight:
+    case Op::kReceiveTiedWeight:
       return 0;
   }
+  STRATA_CHECK(false, "plan.launches_of");
 }
 
 }  // namespace
@@ -148,7 +170,22 @@ double RankClock::end_of(const Action& action) {
     case Op::kReduceNormAndLoss:
       // Others on its device may have left it before, and done more.
       return std::max(now_, shared_->collectives[left_++].last_seconds) + overhead;
-    default:
+    // Computes and receives returned above.
+    case Op::kForward:
+    case Op::kRecompute:
+    case Op::kBackward:
+    case Op::kReceiveActivation:
+    case Op::kReceiveGradient:
+    case Op::kReceiveTiedGradient:
+    case Op::kReceiveTiedWeight:
+    // These take no longer than any action.
+    case Op::kSendActivation:
+    case Op::kSendGradient:
+    case Op::kSendTiedGradient:
+    case Op::kAddTiedGradients:
+    case Op::kReleaseWeights:
+    case Op::kPrefetchRows:
+    case Op::kSendRowGradients:
       break;
   }
   return now_ + seconds + overhead;

@@ -15,6 +15,8 @@ struct Description {
   const char* name;   // in traces and grids
   const char* words;  // for people; both ends of a message have the same
   Kind kind = Kind::kOther;
+  const char* of = "";   // messages: "v", a value, or "t", a tie
+  const char* way = "";  // messages that concern one consumer: "<-" from it, "->" to it
 };
 
 // Everything that is said of an operation, in the order of the enumerators; a send stands right
@@ -25,12 +27,12 @@ constexpr Description kOperations[] = {
     {Op::kBackward, "B", "backward", Kind::kCompute},
     {Op::kOffloadActivations, "OA", "activation offload"},
     {Op::kFetchActivations, "FA", "activation fetch"},
-    {Op::kSendActivation, "SF", "activation", Kind::kSend},
-    {Op::kReceiveActivation, "RF", "activation", Kind::kReceive},
-    {Op::kSendGradient, "SB", "gradient", Kind::kSend},
-    {Op::kReceiveGradient, "RB", "gradient", Kind::kReceive},
-    {Op::kSendTiedGradient, "SG", "tied gradient", Kind::kSend},
-    {Op::kReceiveTiedGradient, "RG", "tied gradient", Kind::kReceive},
+    {Op::kSendActivation, "SF", "activation", Kind::kSend, "v"},
+    {Op::kReceiveActivation, "RF", "activation", Kind::kReceive, "v"},
+    {Op::kSendGradient, "SB", "gradient", Kind::kSend, "v", "<-"},
+    {Op::kReceiveGradient, "RB", "gradient", Kind::kReceive, "v", "<-"},
+    {Op::kSendTiedGradient, "SG", "tied gradient", Kind::kSend, "t", "<-"},
+    {Op::kReceiveTiedGradient, "RG", "tied gradient", Kind::kReceive, "t", "<-"},
     {Op::kAddTiedGradients, "TG", "tied gradient"},
     {Op::kPrefetchWeights, "FW", "weights"},
     {Op::kReleaseWeights, "XW", "weights"},
@@ -43,8 +45,8 @@ constexpr Description kOperations[] = {
     {Op::kPrefetchRows, "PR", "embedding rows"},
     {Op::kFetchRows, "FR", "embedding rows"},
     {Op::kSendRowGradients, "SR", "row gradients"},
-    {Op::kSendTiedWeight, "SW", "tied weight", Kind::kSend},
-    {Op::kReceiveTiedWeight, "RW", "tied weight", Kind::kReceive},
+    {Op::kSendTiedWeight, "SW", "tied weight", Kind::kSend, "t", "->"},
+    {Op::kReceiveTiedWeight, "RW", "tied weight", Kind::kReceive, "t", "->"},
 };
 
 constexpr bool is_in_order() {
@@ -52,6 +54,9 @@ constexpr bool is_in_order() {
     if (kOperations[i].op != static_cast<Op>(i)) return false;
     if (kOperations[i].kind == Kind::kSend && kOperations[i + 1].kind != Kind::kReceive)
       return false;
+    const bool message =
+        kOperations[i].kind == Kind::kSend || kOperations[i].kind == Kind::kReceive;
+    if (message != (*kOperations[i].of != 0)) return false;
   }
   return true;
 }
@@ -83,21 +88,9 @@ namespace {
 // What travels: "v7" for an activation, "v7<-8" for its gradient from layer 8; "t0<-8" for a tied
 // gradient, "t0->8" for the weight on its way back to layer 8.
 std::string message_name(const Action& action) {
-  const std::string value = std::to_string(action.value);
-  const std::string consumer = std::to_string(action.consumer);
-  switch (action.op) {
-    case Op::kSendActivation:
-    case Op::kReceiveActivation:
-      return "v" + value;
-    case Op::kSendGradient:
-    case Op::kReceiveGradient:
-      return "v" + value + "<-" + consumer;
-    case Op::kSendTiedGradient:
-    case Op::kReceiveTiedGradient:
-      return "t" + value + "<-" + consumer;
-    default:
-      return "t" + value + "->" + consumer;
-  }
+  const Description& described_op = described(action.op);
+  const std::string name = described_op.of + std::to_string(action.value);
+  return *described_op.way ? name + described_op.way + std::to_string(action.consumer) : name;
 }
 
 }  // namespace

@@ -109,7 +109,10 @@ void Rules::perform(const Action& action, int rank) {
     case Op::kSendTiedWeight:
       messages_.send(action, rank);
       return check_send_of_tie(action, rank);
-    default:
+    case Op::kReceiveActivation:
+    case Op::kReceiveGradient:
+    case Op::kReceiveTiedGradient:
+    case Op::kReceiveTiedWeight:
       return messages_.receive(action, rank);
   }
 }

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 
+#include "strata/base/errors.h"
+
 namespace strata {
 namespace {
 
@@ -39,7 +41,6 @@ const char* why_updated_by_host(const StepPlan& plan, const LayerRange& layers) 
 }  // namespace
 
 const char* why_performed(const StepPlan& plan, const LayerSet& performed, const Action& action) {
-  if (is_send(action.op) || is_receive(action.op)) return "it is a message to another rank";
   switch (action.op) {
     case Op::kForward:
     case Op::kRecompute:
@@ -66,9 +67,23 @@ const char* why_performed(const StepPlan& plan, const LayerSet& performed, const
     case Op::kFetchRows:
     case Op::kSendRowGradients:
       return "rows live elsewhere";
-    default:
+    case Op::kOffloadActivations:
+    case Op::kFetchActivations:
+    case Op::kPrefetchWeights:
+    case Op::kReleaseWeights:
+    case Op::kOffloadGradients:
       return "it moves memory between tiers";
+    case Op::kSendActivation:
+    case Op::kReceiveActivation:
+    case Op::kSendGradient:
+    case Op::kReceiveGradient:
+    case Op::kSendTiedGradient:
+    case Op::kReceiveTiedGradient:
+    case Op::kSendTiedWeight:
+    case Op::kReceiveTiedWeight:
+      return "it is a message to another rank";
   }
+  STRATA_CHECK(false, "schedule.why_performed");
 }
 
 LayerSet performed_layers(const StepPlan& plan, const Program& program, LayerSet also) {

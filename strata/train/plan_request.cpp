@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <utility>
 
 #include "strata/data/batch.h"
@@ -13,6 +12,7 @@
 #include "strata/train/recipe_machine.h"
 #include "strata/train/rows_cost.h"
 #include "strata/train/trained_model.h"
+#include "strata/transport/peer_memory.h"
 
 namespace strata {
 namespace {
@@ -116,7 +116,7 @@ PlanRequest plan_request(const Recipe& recipe, const Sequential& model, const Ma
   if (processes > 1) {
     request.mesh.rates = kProcessRates;
     // Processes of one machine read each other's memory unless they are told not to.
-    request.mesh.reads_in_place = std::getenv("STRATA_SOCKETS") == nullptr;
+    request.mesh.reads_in_place = !sockets_only();
   }
   request.mesh.rates = gpu_axis_rates(machine, recipe.mesh.mesh(), request.mesh.rates);
   request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, request.mesh);

@@ -29,11 +29,6 @@ struct MemoryDescription {
   Nonce nonce{};
 };
 
-bool sockets_only() {
-  const char* text = std::getenv("STRATA_SOCKETS");
-  return text && std::strcmp(text, "0") != 0 && *text;
-}
-
 MemoryDescription describe_own(const Nonce& nonce) {
   MemoryDescription description;
   std::string boot;
@@ -61,6 +56,11 @@ bool can_read(const MemoryDescription& own, const MemoryDescription& theirs) {
 }
 
 }  // namespace
+
+bool sockets_only() {
+  const char* text = std::getenv("STRATA_SOCKETS");
+  return text && std::strcmp(text, "0") != 0 && *text;
+}
 
 std::vector<pid_t> find_same_host_peers(Bootstrap& bootstrap) {
   const auto processes = static_cast<std::size_t>(bootstrap.processes());

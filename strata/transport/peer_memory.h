@@ -16,6 +16,9 @@
 
 namespace strata {
 
+/// STRATA_SOCKETS is set, and neither empty nor 0: this process reads no memory of others.
+bool sockets_only();
+
 /// Of each process: its id if it is a same-host peer, else 0. All processes call it together.
 std::vector<pid_t> find_same_host_peers(Bootstrap& bootstrap);
 

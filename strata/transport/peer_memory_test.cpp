@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -32,6 +33,18 @@ TEST(PeerMemory, ContinuesAPartialReadWhereItStopped) {
                                 memory.size(), read.data()));
     EXPECT_EQ(read, memory) << "at most " << most << " bytes a call";
   }
+}
+
+TEST(PeerMemory, SocketsOnlyIsOnUnlessTheVariableIsUnsetEmptyOrZero) {
+  ::unsetenv("STRATA_SOCKETS");
+  EXPECT_FALSE(sockets_only());
+  for (const char* off : {"", "0"}) {
+    ::setenv("STRATA_SOCKETS", off, 1);
+    EXPECT_FALSE(sockets_only()) << off;
+  }
+  ::setenv("STRATA_SOCKETS", "1", 1);
+  EXPECT_TRUE(sockets_only());
+  ::unsetenv("STRATA_SOCKETS");
 }
 
 TEST(PeerMemory, IsNotReadWhereItEnds) {
