@@ -25,8 +25,8 @@ enum class RowOptimizerKind : std::uint8_t {
   kFtrl
 };
 
-/// What a gradient does to a row. States lie beside the row. Fields that a kind has no use for are
-/// refused where a recipe gives them.
+/// What a gradient does to a row. The optimizer's state is stored with the row. A kind ignores the fields
+/// that it has no use for.
 struct RowOptimizerOptions {
   RowOptimizerKind kind = RowOptimizerKind::kAdagrad;
   double learning_rate = 0.05;

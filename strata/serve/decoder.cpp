@@ -125,28 +125,7 @@ class Decoder::Stage final : public Machine {
         return values_.put(action.value, kText,
                            groups_.pp.receive(action.peer, tag_of(action, pass_)),
                            uses_[action.value]);
-      case Op::kRecompute:
-      case Op::kBackward:
-      case Op::kOffloadActivations:
-      case Op::kFetchActivations:
-      case Op::kSendGradient:
-      case Op::kReceiveGradient:
-      case Op::kSendTiedGradient:
-      case Op::kReceiveTiedGradient:
-      case Op::kAddTiedGradients:
-      case Op::kPrefetchWeights:
-      case Op::kReleaseWeights:
-      case Op::kOffloadGradients:
-      case Op::kReduceGradients:
-      case Op::kAwaitGradients:
-      case Op::kReduceNormAndLoss:
-      case Op::kUpdate:
-      case Op::kGatherWeights:
-      case Op::kPrefetchRows:
-      case Op::kFetchRows:
-      case Op::kSendRowGradients:
-      case Op::kSendTiedWeight:
-      case Op::kReceiveTiedWeight:
+      default:
         throw InternalError({.operation = "serve.perform",
                              .where = to_string(action),
                              .what = "not an action of a forward pass"});

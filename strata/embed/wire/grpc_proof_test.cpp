@@ -1,4 +1,4 @@
-// Callers that are not this program, and prove nothing.
+// The server answers no call whose caller does not prove the secret.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using Rows = embed::v1::Rows;
 
-class Stranger : public testing::Test {
+class CallWithoutProof : public testing::Test {
  protected:
   static ServerOptions options(const std::string& folder) {
     ServerOptions made;
@@ -44,7 +44,7 @@ class Stranger : public testing::Test {
       Rows::NewStub(grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()));
 };
 
-TEST_F(Stranger, GetsNoAnswer) {
+TEST_F(CallWithoutProof, GetsNoAnswer) {
   embed::v1::Text question, answer;
   question.set_text("row user 1");
   grpc::ClientContext silent;
@@ -58,7 +58,7 @@ TEST_F(Stranger, GetsNoAnswer) {
   EXPECT_EQ(answer.text(), "");
 }
 
-TEST_F(Stranger, OpensNoSession) {
+TEST_F(CallWithoutProof, OpensNoSession) {
   grpc::ClientContext context;
   const auto stream = stub->Session(&context);
   Hello hello;
@@ -81,7 +81,7 @@ TEST_F(Stranger, OpensNoSession) {
   stream->Finish();
 }
 
-TEST_F(Stranger, FollowsNothing) {
+TEST_F(CallWithoutProof, FollowsNothing) {
   grpc::ClientContext context;
   embed::v1::Text question;
   question.set_text(FollowRequest{.fingerprint = fingerprint_of(features, 1)}.text());
