@@ -11,6 +11,9 @@ endif()
 # Designated initialisers leave out what keeps its default.
 set(host "$<COMPILE_LANGUAGE:C,CXX>")  # nvcc knows other flags (cuda.cmake)
 add_compile_options("$<${host}:-Wall;-Wextra;-Wno-unused-parameter;-Wno-missing-field-initializers>")
+# A switch over an enum without a default names every value, so that a new one does not compile until each switch
+# handles it: an Op that the ledger forgets would make its promise of completeness false.
+add_compile_options("$<${host}:-Werror=switch>")
 # g++ 12 warns of copies inside std::string's operator+ that never happen (GCC bug 105651), in three ways, of
 # floats of a vector beyond any size, of empty vectors that a designated initialiser leaves to their default, and
 # of an else where an if holds one of GoogleTest's macros, which close theirs in a switch (clang++ sees it).
