@@ -152,17 +152,17 @@ TransferQueue::File AsyncFile::file() const {
 
 DiskTransfer AsyncFile::read(std::uint64_t offset, std::span<std::byte> into,
                              DigestReceiver digest) {
-  return reads_->add(BlockOp::kRead, offset, into, std::move(digest));
+  return DiskTransfer(reads_->add(BlockOp::kRead, offset, into, std::move(digest)));
 }
 
 DiskTransfer AsyncFile::write(std::uint64_t offset, std::span<const std::byte> from,
                               DigestReceiver digest) {
   // A request has one kind of memory for both ways; a write only reads it.
   const std::span<std::byte> bytes(const_cast<std::byte*>(from.data()), from.size());
-  return writes_->add(BlockOp::kWrite, offset, bytes, std::move(digest));
+  return DiskTransfer(writes_->add(BlockOp::kWrite, offset, bytes, std::move(digest)));
 }
 
-DiskTransfer AsyncFile::sync() { return writes_->add(BlockOp::kSync, 0, {}); }
+Completion AsyncFile::sync() { return writes_->add(BlockOp::kSync, 0, {}); }
 
 void AsyncFile::require_in_place() const {
   const auto refuse = [&](const std::string& what, const std::string& expected,

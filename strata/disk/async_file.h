@@ -73,7 +73,7 @@ class AsyncFile {
                      DigestReceiver digest = {});
 
   /// Makes durable what was written by all writes that began before it.
-  DiskTransfer sync();
+  Completion sync();
 
   /// Refuses (SystemError) unless the path still leads to this file and the file has kept its size: what
   /// is written to a file that was removed or replaced is lost when the process ends.

@@ -239,7 +239,7 @@ TEST_P(AsyncFileTest, SyncsAfterAllEarlierWritesAndBeforeLaterOnes) {
   const auto ended = [&](std::uint64_t) { under_way -= 3; };
   const DiskTransfer first = file.write(0, bytes, ended);
   const DiskTransfer second = file.write(4 * kMiB, bytes, ended);
-  const DiskTransfer sync = file.sync();
+  const Completion sync = file.sync();
   const DiskTransfer third = file.write(8 * kMiB, bytes, ended);
   sync.wait();
   EXPECT_TRUE(first.done() && second.done());

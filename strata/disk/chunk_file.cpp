@@ -153,7 +153,13 @@ ChunkFile::ChunkFile(std::string folder, const ChunkFileOptions& options)
       options_(options),
       lock_(folder_, lock_use(options.setting), *options.files) {}
 
-ChunkFile::~ChunkFile() = default;
+// Transfers that wait for others start on the threads of the file, which therefore ends after them.
+ChunkFile::~ChunkFile() {
+  for (const Chunk& chunk : chunks_) {
+    for (const Completion& read : chunk.reads) read.settle();
+    chunk.write.settle();
+  }
+}
 
 // The old manifest goes first: it must not outlive what it names.
 void ChunkFile::allocate(std::int64_t bytes) {
@@ -225,20 +231,28 @@ std::uint64_t ChunkFile::offset_of(const Chunk& chunk, int slot) const {
 DiskTransfer ChunkFile::read(int chunk, std::span<std::byte> into) {
   Chunk& entry = chunks_.at(static_cast<std::size_t>(chunk));
   STRATA_CHECK_EQ(static_cast<std::int64_t>(into.size()), entry.bytes, "disk.read");
-  DiskTransfer write;
+  STRATA_CHECK(has(chunk), "disk.read");  // never written
+  Completion write;
   {
     const std::lock_guard lock(mutex_);
     write = entry.write;
   }
-  write.wait();
+  Completion read = write.and_then([=, this] { return start_read(chunk, into); });
   const std::lock_guard lock(mutex_);
-  STRATA_CHECK(entry.fresh || entry.committed, "disk.read");  // never written
+  std::erase_if(entry.reads, [](const Completion& earlier) { return earlier.ready(); });
+  entry.reads.push_back(read);
+  return DiskTransfer(std::move(read));
+}
+
+Completion ChunkFile::start_read(int chunk, std::span<std::byte> into) {
+  const std::lock_guard lock(mutex_);
+  const Chunk& entry = chunks_[static_cast<std::size_t>(chunk)];
   const std::uint64_t expected = entry.fresh ? entry.fresh_digest : entry.committed_digest;
   const std::uint64_t offset = offset_of(entry, entry.fresh ? *entry.fresh : *entry.committed);
-  std::erase_if(entry.reads, [](const DiskTransfer& read) { return read.done(); });
-  entry.reads.push_back(file_->read(
-      offset, into, [=, this](std::uint64_t got) { check_digest(chunk, offset, expected, got); }));
-  return entry.reads.back();
+  return file_
+      ->read(offset, into,
+             [=, this](std::uint64_t got) { check_digest(chunk, offset, expected, got); })
+      .release();
 }
 
 void ChunkFile::check_digest(int chunk, std::uint64_t offset, std::uint64_t expected,
@@ -258,34 +272,45 @@ DiskTransfer ChunkFile::write(int chunk, std::span<const std::byte> from) {
   Chunk& entry = chunks_.at(static_cast<std::size_t>(chunk));
   STRATA_CHECK_EQ(static_cast<std::int64_t>(from.size()), entry.bytes, "disk.write");
   const std::shared_lock gate(commit_gate_);
-  std::vector<DiskTransfer> before;
+  std::vector<Completion> before;
   {
     const std::lock_guard lock(mutex_);
-    before = entry.reads;
+    if (failed_) std::rethrow_exception(failed_);
+    if (!entry.fresh) entry.fresh = entry.committed ? 1 - *entry.committed : 0;
+    before = std::exchange(entry.reads, {});
     before.push_back(entry.write);
   }
-  for (const DiskTransfer& transfer : before) transfer.settle();
+  // A transfer that failed has ended, too.
+  const Promise ended;
+  all_of(before).then([ended](const std::exception_ptr&) { ended.complete(); });
+  Completion write = ended.completion().and_then([=, this] { return start_write(chunk, from); });
   const std::lock_guard lock(mutex_);
-  if (failed_) std::rethrow_exception(failed_);
-  entry.reads.clear();
-  if (!entry.fresh) entry.fresh = entry.committed ? 1 - *entry.committed : 0;
-  entry.write = file_->write(offset_of(entry, *entry.fresh), from, [=, this](std::uint64_t digest) {
-    const std::lock_guard has(mutex_);
-    chunks_[static_cast<std::size_t>(chunk)].fresh_digest = digest;
-  });
-  return entry.write;
+  entry.write = write;
+  return DiskTransfer(std::move(write));
+}
+
+Completion ChunkFile::start_write(int chunk, std::span<const std::byte> from) {
+  const std::lock_guard lock(mutex_);
+  const Chunk& entry = chunks_[static_cast<std::size_t>(chunk)];
+  return file_
+      ->write(offset_of(entry, *entry.fresh), from,
+              [=, this](std::uint64_t digest) {
+                const std::lock_guard lock(mutex_);
+                chunks_[static_cast<std::size_t>(chunk)].fresh_digest = digest;
+              })
+      .release();
 }
 
 void ChunkFile::commit(std::int64_t step, const std::string& user_text) {
   STRATA_CHECK(step >= 0, "disk.commit");
   const std::unique_lock gate(commit_gate_);
-  std::vector<DiskTransfer> writes;
+  std::vector<Completion> writes;
   {
     const std::lock_guard lock(mutex_);
     if (failed_) std::rethrow_exception(failed_);
     for (const Chunk& chunk : chunks_) writes.push_back(chunk.write);
   }
-  for (const DiskTransfer& write : writes) write.wait();
+  for (const Completion& write : writes) write.wait();
   file_->require_in_place();
   write_manifest(next_manifest(step, user_text));
   name_manifest([&] { file_->sync().wait(); });

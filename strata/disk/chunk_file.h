@@ -18,9 +18,10 @@
 /// the last commit doesn't name, so a commit is an fsync and a new manifest (docs/formats.md). What
 /// wasn't written since the last commit keeps its slot and costs nothing.
 ///
-/// Threads  all methods, from any, transfers of one chunk by one at a time. A read waits for a write
-///          of its chunk that isn't done; a write waits for what is under way in its chunk, and for
-///          a commit. commit() may run beside reads: give it a thread of its own to compute on.
+/// Threads  all methods, from any, transfers of one chunk by one at a time. A read starts when the last
+///          write of its chunk has ended, and a write when what is under way in its chunk has: neither
+///          call waits for that. write() waits for a commit. commit() may run alongside reads: give it
+///          a thread of its own to compute on.
 /// Cost     disk space of twice the chunks; a checksum of what is read and written, at the rate of
 ///          memory, on the queues' threads.
 /// Errors   create() and open(): UserError before anything is made: the folder lies in memory, is
@@ -101,7 +102,8 @@ class ChunkFile {
 
   bool has(int chunk) const;  ///< whether it was ever written
 
-  /// All of a chunk, as it was written last.
+  /// All of a chunk, as it was written last. A continuation may start transfers, but no write while
+  /// there is a commit.
   DiskTransfer read(int chunk, std::span<std::byte> into);
   /// All of a chunk.
   DiskTransfer write(int chunk, std::span<const std::byte> from);
@@ -131,14 +133,16 @@ class ChunkFile {
     std::uint64_t previous_digest = 0;
     std::optional<int> fresh = {};  // the slot written since the last commit
     std::uint64_t fresh_digest = 0;
-    DiskTransfer write = {};  // of the fresh slot
-    std::vector<DiskTransfer> reads = {};
+    Completion write = {};  // of the fresh slot
+    std::vector<Completion> reads = {};
   };
 
   ChunkFile(std::string folder, const ChunkFileOptions& options);
   void allocate(std::int64_t bytes);
   void open_data();
   std::uint64_t offset_of(const Chunk& chunk, int slot) const;
+  Completion start_read(int chunk, std::span<std::byte> into);
+  Completion start_write(int chunk, std::span<const std::byte> from);
   ChunkManifest next_manifest(std::int64_t step, const std::string& user_text) const;
   void write_manifest(const ChunkManifest& manifest);
   void name_manifest(const std::function<void()>& before);

@@ -187,5 +187,32 @@ TEST_P(ChunkFileTest, WritesToASlotWhenItsLastReadHasEnded) {
   EXPECT_EQ(into, first);
 }
 
+TEST_P(ChunkFileTest, StartsTransfersOfAChunkOneAfterTheOtherWithoutWaitingForThem) {
+  std::atomic<bool> hold = false;
+  ChunkFileOptions options = chunk_options();
+  options.block_io = faulty_block_io(make_block_io, [&](const BlockRequest&) {
+    hold.wait(true);
+    return BlockFault{};
+  });
+  Image image;
+  const auto file = ChunkFile::create(root(), kSizes, options);
+  write_all(*file, image, 1);
+  const Bytes8 second = random_chunk(4, 2), third = random_chunk(4, 3);
+  Bytes8 into(second.size()), last(third.size());
+  hold = true;
+  const DiskTransfer writes_second = file->write(4, second);
+  const DiskTransfer reads_second = file->read(4, into);
+  const DiskTransfer writes_third = file->write(4, third);
+  const DiskTransfer reads_third = file->read(4, last);
+  for (const DiskTransfer* held : {&writes_second, &reads_second, &writes_third, &reads_third})
+    EXPECT_FALSE(held->done());
+  hold = false;
+  hold.notify_all();
+  reads_third.wait();
+  EXPECT_TRUE(reads_second.done());
+  EXPECT_EQ(into, second);
+  EXPECT_EQ(last, third);
+}
+
 }  // namespace
 }  // namespace strata

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <utility>
 
@@ -60,42 +59,6 @@ std::uint64_t block_digest(std::span<const std::byte> bytes) {
   return digest_of(sums);
 }
 
-class DiskTransfer::State {
- public:
-  void end(std::exception_ptr error) {
-    const std::lock_guard lock(mutex_);
-    error_ = std::move(error);
-    ended_ = true;
-    changed_.notify_all();
-  }
-  bool has_ended() {
-    const std::lock_guard lock(mutex_);
-    return ended_;
-  }
-  std::exception_ptr await() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return ended_; });
-    return error_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ended_ = false;
-  std::exception_ptr error_;
-};
-
-bool DiskTransfer::done() const { return !state_ || state_->has_ended(); }
-
-void DiskTransfer::wait() const {
-  if (!state_) return;
-  if (const std::exception_ptr error = state_->await()) std::rethrow_exception(error);
-}
-
-void DiskTransfer::settle() const {
-  if (state_) state_->await();
-}
-
 TransferQueue::TransferQueue(File file, const Options& options, const BlockIoFactory& make_io)
     : file_(std::move(file)), options_(options), slots_(static_cast<std::size_t>(options.depth)) {
   STRATA_CHECK(options.depth > 0, "disk.open");
@@ -121,8 +84,8 @@ TransferQueue::~TransferQueue() {
   thread_.join();
 }
 
-DiskTransfer TransferQueue::add(BlockOp op, std::uint64_t offset, std::span<std::byte> bytes,
-                                DigestReceiver digest) {
+Completion TransferQueue::add(BlockOp op, std::uint64_t offset, std::span<std::byte> bytes,
+                              DigestReceiver digest) {
   STRATA_CHECK(offset % kDiskAlignment == 0, operation_of(op));
   if (bytes.empty() && op != BlockOp::kSync) {
     if (digest) digest(digest_of({}));
@@ -134,16 +97,15 @@ DiskTransfer TransferQueue::add(BlockOp op, std::uint64_t offset, std::span<std:
   job->bytes = bytes;
   job->digest = std::move(digest);
   job->sums.resize((bytes.size() + kDiskBlockBytes - 1) / kDiskBlockBytes);
-  job->ended = std::make_shared<DiskTransfer::State>();
-  DiskTransfer transfer(job->ended);
+  Completion ended = job->ended.completion();
   const std::lock_guard lock(mutex_);
   if (broken_) {
-    job->ended->end(broken_);
-    return transfer;
+    job->ended.fail(broken_);
+    return ended;
   }
   jobs_.push_back(std::move(job));
   io_->wake();
-  return transfer;
+  return ended;
 }
 
 void TransferQueue::run(std::promise<void>& started, const BlockIoFactory& make_io) {
@@ -334,7 +296,7 @@ void TransferQueue::end_job(Job& job) {
   } catch (...) {
     owned->error = std::current_exception();
   }
-  owned->ended->end(std::move(owned->error));
+  owned->ended.end(std::move(owned->error));
 }
 
 // Nothing is read twice before it is written again, so pages in the cache only take memory from
@@ -354,7 +316,7 @@ void TransferQueue::fail_all(std::exception_ptr error) {
     jobs.swap(jobs_);
   }
   io_.reset();
-  for (const std::unique_ptr<Job>& job : jobs) job->ended->end(error);
+  for (const std::unique_ptr<Job>& job : jobs) job->ended.fail(error);
 }
 
 }  // namespace strata

@@ -23,8 +23,10 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "strata/base/completion.h"
 #include "strata/disk/aligned_buffer.h"
 #include "strata/disk/block_io.h"
 
@@ -41,28 +43,28 @@ std::size_t own_blocks_bytes(std::size_t longest_transfer);
 /// are summed as they come and go.
 std::uint64_t block_digest(std::span<const std::byte> bytes);
 
-/// Bytes under way. Copies are handles of the same transfer.
-///
-/// The memory stays as it is, and alive, until the transfer has ended: the last handle waits for it.
+/// Keeps memory that a transfer uses from being freed too early: every handle waits, at its end, until
+/// the transfer has ended. Copies are handles of the same transfer.
 class [[nodiscard]] DiskTransfer {
  public:
-  class State;
-  DiskTransfer() = default;  ///< one that is done
-  explicit DiskTransfer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  DiskTransfer() = default;  ///< one that has ended
+  explicit DiskTransfer(Completion ended) : ended_(std::move(ended)) {}
   DiskTransfer(const DiskTransfer&) = default;
   DiskTransfer(DiskTransfer&&) = default;
   DiskTransfer& operator=(DiskTransfer other) noexcept {
-    std::swap(state_, other.state_);
+    std::swap(ended_, other.ended_);
     return *this;
   }
-  ~DiskTransfer() { settle(); }
+  ~DiskTransfer() { ended_.settle(); }
 
-  bool done() const;    ///< never waits
-  void wait() const;    ///< sleeps until it has ended; throws what went wrong, every time
-  void settle() const;  ///< the same without a word of what went wrong
+  bool done() const { return ended_.ready(); }
+  void wait() const { ended_.wait(); }
+
+  /// The transfer's end, to continue it; from now on the caller keeps the memory until then.
+  Completion release() && { return std::exchange(ended_, {}); }
 
  private:
-  std::shared_ptr<State> state_;  // null: done
+  Completion ended_;
 };
 
 /// Gets the block_digest() of a transfer's bytes on the queue's thread, before wait() returns; what
@@ -91,8 +93,9 @@ class TransferQueue {
 
   /// The offset is aligned, the number of bytes any; a write fills up to the alignment with zeros.
   /// A kSync begins when all earlier transfers have ended, and later ones begin after it.
-  DiskTransfer add(BlockOp op, std::uint64_t offset, std::span<std::byte> bytes,
-                   DigestReceiver digest = {});
+  /// Ends on the queue's thread; the memory stays as it is, and alive, until then.
+  Completion add(BlockOp op, std::uint64_t offset, std::span<std::byte> bytes,
+                 DigestReceiver digest = {});
 
   const BlockIoProbe& probe() const { return probe_; }
   std::uint64_t bytes_moved() const { return bytes_moved_; }
@@ -108,7 +111,7 @@ class TransferQueue {
     int under_way = 0;     // blocks that the disk has, and those to be summed
     std::vector<std::uint64_t> sums;
     std::exception_ptr error;
-    std::shared_ptr<DiskTransfer::State> ended;
+    Promise ended;
   };
   struct Slot {
     Job* job = nullptr;

@@ -1,5 +1,5 @@
-// Everything that is sent to the servers is sent by one thread in the order of the program, which is the
-// order that they ask for. The rank's own thread only waits for rows and pools them.
+// One executor sends everything to the servers, in the order of the program, which is the order that they
+// require. The rank's own thread only waits for rows and pools them.
 #include "strata/embed/worker.h"
 
 #include <algorithm>
@@ -7,7 +7,6 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
-#include "strata/base/processor_time.h"
 
 namespace strata {
 
@@ -15,7 +14,8 @@ EmbeddingWorker::EmbeddingWorker(WorkerOptions options, RowServers& servers, IdS
     : options_(std::move(options)),
       servers_(servers),
       ids_(std::move(ids)),
-      features_of_(options_.tables.size()) {
+      features_of_(options_.tables.size()),
+      tasks_({.name = "embedding", .after_failure = AfterFailure::kFailRest}) {
   STRATA_CHECK_EQ(options_.staleness.size(), options_.tables.size(), "embed.worker");
   for (std::size_t f = 0; f < options_.features.size(); ++f) {
     EmbeddedFeature& feature = options_.features[f];
@@ -28,17 +28,6 @@ EmbeddingWorker::EmbeddingWorker(WorkerOptions options, RowServers& servers, IdS
     largest_staleness_ = std::max(largest_staleness_, staleness);
   }
   take_staleness_counts();
-  thread_ = std::thread([this] { work(); });
-}
-
-EmbeddingWorker::~EmbeddingWorker() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-    if (failure_) tasks_.clear();
-  }
-  changed_.notify_all();
-  thread_.join();
 }
 
 PooledFeature EmbeddingWorker::pooled_feature(std::size_t feature) const {
@@ -62,7 +51,7 @@ void EmbeddingWorker::begin(std::int64_t step, std::vector<StepRows> ahead) {
   });
 }
 
-// On the thread beside the rank. Several ranks may have read for the same step.
+// On the executor. Several ranks may have read for the same step.
 bool EmbeddingWorker::take_known(const TableOfStep& of, const std::vector<StepRows>& ahead) {
   const std::int64_t oldest = of.step - options_.staleness[of.table] + 1;
   const std::shared_ptr<Step> step = load(of.step);
@@ -105,7 +94,7 @@ void EmbeddingWorker::prefetch(std::int64_t step) {
   });
 }
 
-// On the thread beside the rank.
+// On the executor.
 void EmbeddingWorker::read_ahead(std::int64_t version, const std::vector<TableOfStep>& wanted) {
   auto request = std::make_shared<Request>();
   request->of = wanted;
@@ -293,11 +282,6 @@ void EmbeddingWorker::read(std::int64_t version, const SampleBatch& samples,
   pool_step(*step, pooled);
 }
 
-double EmbeddingWorker::take_worked_seconds() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(worked_seconds_, 0);
-}
-
 void EmbeddingWorker::await(std::int64_t version) {
   finish_tasks();
   servers_.await(version);
@@ -312,43 +296,17 @@ void EmbeddingWorker::submit(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
-    tasks_.push_back(std::move(task));
   }
-  changed_.notify_all();
-}
-
-void EmbeddingWorker::finish_tasks() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return failure_ || (tasks_.empty() && !busy_); });
-  if (failure_) std::rethrow_exception(failure_);
-}
-
-void EmbeddingWorker::work() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stopped_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
-    const std::function<void()> task = std::move(tasks_.front());
-    tasks_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    std::exception_ptr failure;
-    const double began = thread_cpu_seconds();
-    try {
-      task();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    const double worked = thread_cpu_seconds() - began;
-    lock.lock();
-    worked_seconds_ += worked;
-    busy_ = false;
-    if (failure) {
-      failure_ = std::move(failure);
-      tasks_.clear();
-    }
+  last_task_ = tasks_.submit(std::move(task));
+  last_task_.then([this](const std::exception_ptr& error) {
+    if (!error) return;
+    const std::lock_guard lock(mutex_);
+    failure_ = error;
     changed_.notify_all();
-  }
+  });
 }
+
+// A task fails with the first error: the last one stands for all.
+void EmbeddingWorker::finish_tasks() { last_task_.wait(); }
 
 }  // namespace strata

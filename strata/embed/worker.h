@@ -20,10 +20,10 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "strata/base/executor.h"
 #include "strata/embed/pooling.h"
 #include "strata/embed/row_servers.h"
 #include "strata/embed/rows_ahead.h"
@@ -50,7 +50,7 @@ class EmbeddingWorker {
   using IdSource = std::function<SampleBatch(std::int64_t step)>;
 
   EmbeddingWorker(WorkerOptions options, RowServers& servers, IdSource ids);
-  ~EmbeddingWorker();  ///< what was begun is sent first
+  ~EmbeddingWorker() = default;  ///< when all updates that were started have been sent
   EmbeddingWorker(const EmbeddingWorker&) = delete;
   EmbeddingWorker& operator=(const EmbeddingWorker&) = delete;
 
@@ -85,8 +85,8 @@ class EmbeddingWorker {
   /// all steps before: as many counts as the table's staleness.
   std::vector<std::vector<std::int64_t>> take_staleness_counts();
   double take_waited_seconds() { return std::exchange(waited_seconds_, 0); }
-  /// Of a processor, that the thread beside the rank has used since it was taken last.
-  double take_worked_seconds();
+  /// Processor time of the executor's tasks since the last call.
+  double take_worked_seconds() { return tasks_.take_processor_seconds(); }
 
  private:
   // The ids of a step and the rows that they have got, by table.
@@ -116,7 +116,6 @@ class EmbeddingWorker {
 
   void submit(std::function<void()> task);
   void finish_tasks();
-  void work();
 
   WorkerOptions options_;
   RowServers& servers_;
@@ -128,17 +127,16 @@ class EmbeddingWorker {
   std::vector<std::vector<std::int64_t>> lacked_;
   double waited_seconds_ = 0;
 
-  // Shared with the thread beside the rank; of a step that is there, its rows are the rank's.
+  // Shared with the executor; where a step is there, its rows are the rank's.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::int64_t, std::shared_ptr<Step>> steps_;
   std::map<std::int64_t, int> asked_;  // by step: tables
   std::deque<std::shared_ptr<Request>> requests_;
-  std::deque<std::function<void()>> tasks_;
-  std::exception_ptr failure_;
-  bool busy_ = false, stopped_ = false;
-  double worked_seconds_ = 0;
-  std::thread thread_;
+  std::exception_ptr failure_;  // of a task
+
+  Completion last_task_;
+  Executor tasks_;  // last: its tasks use what is above
 };
 
 }  // namespace strata

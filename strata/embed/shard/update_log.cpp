@@ -11,7 +11,7 @@
 namespace strata {
 
 UpdateLog::UpdateLog(UpdateLogOptions options, std::int64_t version)
-    : options_(std::move(options)) {
+    : options_(std::move(options)), syncs_({.name = "log sync"}) {
   make_folders_durably(options_.folder, *options_.files);
   read_all();
   if (head_ < version)
@@ -22,7 +22,6 @@ UpdateLog::UpdateLog(UpdateLogOptions options, std::int64_t version)
                        "updates up to version " + std::to_string(version) + " at least",
                        "updates " + std::to_string(first()) + " to " + std::to_string(head_));
   durable_ = head_;
-  syncing_ = std::thread([this] { sync_loop(); });
 }
 
 UpdateLog::~UpdateLog() {
@@ -31,7 +30,6 @@ UpdateLog::~UpdateLog() {
     stopped_ = true;
   }
   changed_.notify_all();
-  syncing_.join();
 }
 
 void UpdateLog::read_all() {
@@ -129,6 +127,7 @@ void UpdateLog::write_record(std::int64_t version,
   files_.back().end += size;
   head_ = version;
   changed_.notify_all();
+  if (!std::exchange(sync_submitted_, true)) syncs_.submit([this] { sync_next(); });
 }
 
 const LogFile& UpdateLog::file_of(std::int64_t version) const {
@@ -183,43 +182,38 @@ void UpdateLog::on_durable(std::function<void(std::int64_t, std::exception_ptr)>
   call_ = std::move(call);
 }
 
-void UpdateLog::sync_loop() {
-  using namespace std::chrono;
+// The first update that is not durable submits it; it waits for more of them, as the policy says.
+void UpdateLog::sync_next() {
   std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stopped_ || (durable_ < head_ && !failure_); });
-    const auto enough = [&] { return stopped_ || head_ - durable_ >= options_.sync.updates; };
-    if (!enough()) changed_.wait_for(lock, milliseconds(options_.sync.milliseconds), enough);
-    if (durable_ >= head_ || failure_) {
-      if (stopped_) return;
-      continue;
-    }
-    const std::int64_t target = head_;
-    const std::shared_ptr<LogWriter> file = open_;
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      if (file) file->sync();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    lock.lock();
-    if (error) failure_ = error;
-    // What was cut off and written anew meanwhile lies in another file.
-    if (!error && file == open_) durable_ = std::max(durable_, std::min(target, head_));
-    const auto call = call_;
-    const std::int64_t durable = durable_;
-    calling_ = true;
-    changed_.notify_all();
-    lock.unlock();
-    if (call) call(durable, error);
-    lock.lock();
-    calling_ = false;
-    changed_.notify_all();
+  changed_.wait_for(lock, std::chrono::milliseconds(options_.sync.milliseconds),
+                    [&] { return stopped_ || head_ - durable_ >= options_.sync.updates; });
+  sync_submitted_ = false;
+  if (durable_ >= head_ || failure_) return;
+  const std::int64_t target = head_;
+  const std::shared_ptr<LogWriter> file = open_;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    if (file) file->sync();
+  } catch (...) {
+    error = std::current_exception();
   }
+  lock.lock();
+  if (error) failure_ = error;
+  // What was cut off and written anew meanwhile lies in another file.
+  if (!error && file == open_) durable_ = std::max(durable_, std::min(target, head_));
+  const auto call = call_;
+  const std::int64_t durable = durable_;
+  calling_ = true;
+  changed_.notify_all();
+  lock.unlock();
+  if (call) call(durable, error);
+  lock.lock();
+  calling_ = false;
+  changed_.notify_all();
 }
 
-// Before another file is the open one, which is all that the thread beside syncs.
+// Before another file is the open one, which is the only one that the executor syncs.
 void UpdateLog::sync_open() {
   if (!open_) return;
   open_->sync();

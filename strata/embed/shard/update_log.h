@@ -3,7 +3,7 @@
 ///
 /// Updates have numbers without a gap. Files begin a new one at every snapshot, so that what lies
 /// behind the oldest snapshot goes by removing whole files. append() returns when the system has the
-/// bytes, which outlive the process; a thread beside it makes them durable.
+/// bytes, which outlive the process; an executor makes them durable.
 ///
 /// Source   write-ahead logging
 /// Threads  append() and what changes files: one at a time; the rest: any.
@@ -20,10 +20,10 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "strata/base/durable_file.h"
+#include "strata/base/executor.h"
 #include "strata/embed/shard/log_file.h"
 
 namespace strata {
@@ -81,7 +81,7 @@ class UpdateLog {
   /// The same for at most so long.
   void wait_durable_for(std::int64_t version, std::int64_t milliseconds);
   bool healthy() const;  ///< nothing went wrong
-  /// Called from the thread that syncs; an error once, as the last call. The one before is not called
+  /// Called from the executor; an error once, as the last call. The one before is not called
   /// any more when this returns; not from within it.
   void on_durable(std::function<void(std::int64_t, std::exception_ptr)> call);
 
@@ -103,7 +103,7 @@ class UpdateLog {
   void read_all();
   void require_running() const;
   void cut_after(std::int64_t version);  // under the mutex
-  void sync_loop();
+  void sync_next();
   const LogFile& file_of(std::int64_t version) const;
 
   const UpdateLogOptions options_;
@@ -115,9 +115,10 @@ class UpdateLog {
   std::int64_t head_ = 0, durable_ = 0, cut_bytes_ = 0;
   std::int64_t changes_ = 0;
   bool stopped_ = false, calling_ = false;
+  bool sync_submitted_ = false;  // and it will find the updates of now
   std::exception_ptr failure_;
   std::function<void(std::int64_t, std::exception_ptr)> call_;
-  std::thread syncing_;
+  Executor syncs_;  // last: its tasks use what is above
 };
 
 }  // namespace strata

@@ -44,7 +44,8 @@ Replica::Replica(PersistentShard& shard, Follow follow, std::function<void()> ca
 Replica::~Replica() { stop(); }
 
 void Replica::start() {
-  thread_ = std::thread([this] { work(); });
+  const std::lock_guard lock(mutex_);
+  following_ = executor_.submit([this] { follow_until_stopped(); });
 }
 
 void Replica::stop() {
@@ -54,7 +55,7 @@ void Replica::stop() {
     if (stream_) stream_->cancel();
     changed_.notify_all();
   }
-  if (thread_.joinable()) thread_.join();
+  following_.settle();
 }
 
 ReplicaCounts Replica::counts() const {
@@ -63,8 +64,12 @@ ReplicaCounts Replica::counts() const {
 }
 
 std::exception_ptr Replica::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
+  Completion following;
+  {
+    const std::lock_guard lock(mutex_);
+    following = following_;
+  }
+  return following.ready() ? following.error() : nullptr;
 }
 
 bool Replica::pause(std::int64_t milliseconds) {
@@ -73,7 +78,7 @@ bool Replica::pause(std::int64_t milliseconds) {
   return !stopped_;
 }
 
-void Replica::work() {
+void Replica::follow_until_stopped() {
   std::int64_t wait = kFirstPause;
   do {
     const std::int64_t before = counts().connections;
@@ -81,16 +86,8 @@ void Replica::work() {
       follow_once();
     } catch (const SystemError& error) {
       const std::string& operation = error.text().operation;
-      // Whoever is away comes back; what was damaged on its way comes again.
-      if (operation != "embed.connect" && operation != "embed.decode") {
-        const std::lock_guard lock(mutex_);
-        failure_ = std::current_exception();
-        return;
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      failure_ = std::current_exception();
-      return;
+      // A primary that is away comes back, and sends again what was damaged on its way.
+      if (operation != "embed.connect" && operation != "embed.decode") throw;
     }
     wait = counts().connections > before ? kFirstPause : std::min(2 * wait, kLongestPause);
   } while (pause(wait));

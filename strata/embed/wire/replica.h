@@ -17,8 +17,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
+#include "strata/base/executor.h"
 #include "strata/embed/shard/persistent_shard.h"
 #include "strata/embed/wire/frame_stream.h"
 #include "strata/embed/wire/update_stream.h"
@@ -44,16 +44,16 @@ class Replica {
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  void start();
-  void stop();  ///< returns when nothing is done any more
+  void start();  ///< once
+  void stop();   ///< returns when it has ended
 
   ReplicaCounts counts() const;
-  std::exception_ptr failure() const;  ///< what ended it
+  std::exception_ptr failure() const;  ///< what ended it; null: nothing
 
  private:
   struct Download;
 
-  void work();
+  void follow_until_stopped();
   void follow_once();
   StreamFrame decode(std::shared_ptr<const WireFrame> bytes, std::int64_t expected);
   void take_update(const MessageBytes& bytes);
@@ -75,8 +75,8 @@ class Replica {
   bool told_ = false;  // how far the primary is
   FrameStream* stream_ = nullptr;
   ReplicaCounts counts_;
-  std::exception_ptr failure_;
-  std::thread thread_;
+  Completion following_;
+  Executor executor_{{.name = "replica"}};
 };
 
 }  // namespace strata

@@ -2,41 +2,43 @@
 // id, whose it is: cheaper than to remember it.
 #include "strata/embed/wire/shard_channel.h"
 
-#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "strata/base/completion.h"
+
 namespace strata {
 namespace {
 
-// What several shards answer.
+// The answers of several shards; the first error ends it: the other shards may never answer.
 class Gathering {
  public:
-  explicit Gathering(std::size_t shards) : answers_(shards), left_(shards) {}
-
-  void put(std::size_t shard, std::vector<FeatureRows> rows, std::exception_ptr error) {
-    const std::lock_guard lock(mutex_);
-    answers_[shard] = std::move(rows);
-    if (error && !error_) error_ = std::move(error);
-    --left_;
-    arrived_.notify_all();
+  explicit Gathering(std::size_t shards) : answers_(shards), left_(shards) {
+    if (shards == 0) arrived_.complete();
   }
 
-  // The first error ends the waiting: the other shards may never answer.
+  void put(std::size_t shard, std::vector<FeatureRows> rows, std::exception_ptr error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (left_ == 0) return;
+      answers_[shard] = std::move(rows);
+      left_ = error ? 0 : left_ - 1;
+      if (left_ > 0) return;
+    }
+    arrived_.end(std::move(error));
+  }
+
   std::vector<std::vector<FeatureRows>> wait() {
-    std::unique_lock lock(mutex_);
-    arrived_.wait(lock, [&] { return left_ == 0 || error_; });
-    if (error_) std::rethrow_exception(error_);
+    arrived_.completion().wait();
     return std::move(answers_);
   }
 
  private:
   std::mutex mutex_;
-  std::condition_variable arrived_;
   std::vector<std::vector<FeatureRows>> answers_;
   std::size_t left_;
-  std::exception_ptr error_;
+  Promise arrived_;
 };
 
 class ShardedRows : public PendingRows {
