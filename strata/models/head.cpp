@@ -129,7 +129,8 @@ class LogitsHead final : public Head {
                                   std::span<const at::Tensor> inputs) const override {
     const at::Tensor x = enter_forward(context.tensor, inputs[0]);
     const at::Tensor last = x.select(1, x.size(1) - 1).contiguous();
-    const at::Tensor logits = primitives(last).logits(normed(last, weights), projection(weights));
+    const at::Tensor logits =
+        primitives(last).products.logits(normed(last, weights), projection(weights));
     return {gather_classes(context.tensor, logits, options_.vocab)};
   }
   double forward_flops(std::span<const TensorSpec> inputs) const override {

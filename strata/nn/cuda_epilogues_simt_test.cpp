@@ -30,7 +30,7 @@ class With {
     } else {
       libraries_ = std::make_unique<FormulaLibraries>(epilogues);
       primitives_ = std::make_unique<CudaPrimitives>(*libraries_);
-      scope_.emplace(*primitives_);
+      scope_.emplace(primitives_->all());
     }
   }
   ~With() {
@@ -83,9 +83,10 @@ TEST_P(Epilogues, MakeWhatKernelsMakeBehindProducts) {
     const With with(epilogues);
     const Primitives& compute = primitives(x);
     Made made{.sum = sum.clone(), .bias_sum = bias_sum.clone()};
-    made.y = compute.product_ahead_of(Activation::kGelu, x, weight, bias, made.activated);
-    made.dx = compute.input_gradient_behind(Activation::kGelu, x, dy, weight, &made.again);
-    compute.add_linear_gradients(made.sum, made.bias_sum, dy, x);
+    made.y =
+        compute.products.product_and_activation(Activation::kGelu, x, weight, bias, made.activated);
+    made.dx = input_gradient_through(Activation::kGelu, x, dy, weight, &made.again);
+    compute.products.add_linear_gradients(made.sum, made.bias_sum, dy, x);
     with.expect_made(epilogues ? 3 : 0);
     return made;
   };
@@ -93,7 +94,8 @@ TEST_P(Epilogues, MakeWhatKernelsMakeBehindProducts) {
   EXPECT_FALSE(plain.activated.defined());
   expect(fused.y, plain.y, "product");
   if (fused.activated.defined())
-    expect(fused.activated, primitives(x).activate(Activation::kGelu, plain.y), "activated", 2);
+    expect(fused.activated, primitives(x).elements.activate(Activation::kGelu, plain.y),
+           "activated", 2);
   expect(fused.dx, plain.dx, "input gradient", 2);
   EXPECT_TRUE(at::equal(fused.again, plain.again));
   expect(fused.sum, plain.sum, "weight gradient");
@@ -107,7 +109,7 @@ TEST_P(Epilogues, TakeNoRoomWhereThereAreNone) {
   MemoryAccount account("products");
   const at::Tensor x = random({24, 16}), weight = random({40, 16}), bias = random({40});
   FormulaLibraries libraries;
-  const CudaPrimitives compute(libraries);
+  const CudaProductPrimitives compute(libraries);
   const AccountScope scope(account);
   const auto peak_of = [&](const auto& product) {
     account.reset_peak();
@@ -115,8 +117,9 @@ TEST_P(Epilogues, TakeNoRoomWhereThereAreNone) {
     return account.peak_bytes();
   };
   at::Tensor made;
-  EXPECT_EQ(peak_of([&] { compute.product_ahead_of(Activation::kGelu, x, weight, bias, made); }),
-            peak_of([&] { compute.product(x, weight, bias); }));
+  EXPECT_EQ(
+      peak_of([&] { compute.product_and_activation(Activation::kGelu, x, weight, bias, made); }),
+      peak_of([&] { compute.product(x, weight, bias); }));
 }
 
 // Without a bias, and of other activations, nothing is made in passing.
@@ -125,11 +128,11 @@ TEST_P(Epilogues, AreForGeluAndABias) {
   const at::Tensor x = random({8, 16}), weight = random({24, 16}), bias = random({24}),
                    dy = random({8, 24});
   at::Tensor made;
-  primitives(x).product_ahead_of(Activation::kGelu, x, weight, {}, made);
+  primitives(x).products.product_and_activation(Activation::kGelu, x, weight, {}, made);
   EXPECT_FALSE(made.defined());
-  primitives(x).product_ahead_of(Activation::kRelu, x, weight, bias, made);
+  primitives(x).products.product_and_activation(Activation::kRelu, x, weight, bias, made);
   EXPECT_FALSE(made.defined());
-  primitives(x).input_gradient_behind(Activation::kRelu, x, dy, weight, nullptr);
+  input_gradient_through(Activation::kRelu, x, dy, weight, nullptr);
   with.expect_made(0);
 }
 

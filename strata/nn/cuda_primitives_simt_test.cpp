@@ -33,7 +33,7 @@ bool on_gpu() { return simt::on_gpu(); }
 const Primitives& tried_primitives() {
   static const FormulaLibraries libraries;
   static const CudaPrimitives on_host(libraries);
-  return on_gpu() ? cuda_primitives() : on_host;
+  return on_gpu() ? cuda_primitives() : on_host.all();
 }
 
 at::Device tried_device() { return on_gpu() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU); }
@@ -110,19 +110,19 @@ TEST_P(CudaPrimitivesTest, MakeProductsAndTheirGradients) {
   for (const auto& [rows, in, out] : {std::array{7, 16, 24}, {130, 40, 8}, {1, 8, 33}}) {
     const at::Tensor x = random({rows, in}), w = random({out, in}), b = random({out}),
                      dy = random({rows, out});
-    expect(compute_.product(x, w, b), fp64(x).mm(fp64(w).t()) + fp64(b), "product");
-    expect(compute_.product(x, w, {}), fp64(x).mm(fp64(w).t()), "product without bias");
-    EXPECT_EQ(compute_.logits(x, w).scalar_type(), dtype());
-    expect(compute_.logits(x, w), fp64(x).mm(fp64(w).t()), "logits");
-    EXPECT_TRUE(compute_.as_operand(dy, dtype()).is_alias_of(dy));
+    expect(compute_.products.product(x, w, b), fp64(x).mm(fp64(w).t()) + fp64(b), "product");
+    expect(compute_.products.product(x, w, {}), fp64(x).mm(fp64(w).t()), "product without bias");
+    EXPECT_EQ(compute_.products.logits(x, w).scalar_type(), dtype());
+    expect(compute_.products.logits(x, w), fp64(x).mm(fp64(w).t()), "logits");
+    EXPECT_TRUE(compute_.products.as_operand(dy, dtype()).is_alias_of(dy));
     at::Tensor dx = at::empty({rows, in}, x.options());
-    compute_.input_gradient(dx, dy, w);
+    compute_.products.input_gradient(dx, dy, w);
     expect(dx, fp64(dy).mm(fp64(w)), "input gradient");
     const at::Tensor before = floats({out, in}), sum = before.clone();
-    compute_.add_weight_gradient(sum, dy, x);
+    compute_.products.add_weight_gradient(sum, dy, x);
     expect_sum(sum, fp64(before) + fp64(dy).t().mm(fp64(x)), "weight gradient");
     const at::Tensor first = floats({out}), columns = first.clone();
-    compute_.add_column_sums(columns, dy);
+    compute_.products.add_column_sums(columns, dy);
     expect_sum(columns, fp64(first) + fp64(dy).sum({0}), "column sums");
   }
 }
@@ -138,19 +138,19 @@ TEST_P(CudaPrimitivesTest, Normalise) {
       at::Tensor right = centred * rstd * fp64(norm.gain);
       if (layer_norm) right = right + fp64(norm.bias);
       NormStatistics statistics, of_host;
-      expect(compute_.norm(x, norm, statistics), right, "norm");
+      expect(compute_.norms.norm(x, norm, statistics), right, "norm");
       EXPECT_EQ(statistics.mean.defined(), layer_norm);
       expect_sum(statistics.rstd, rstd.reshape({-1}), "rstd");
-      expect(compute_.norm_again(x, norm, statistics), right, "norm again");
+      expect(compute_.norms.norm_again(x, norm, statistics), right, "norm again");
 
       const at::Tensor host_x = for_host(x);
       const Norm host_norm{for_host(norm.gain), for_host(norm.bias), norm.epsilon};
-      host_.norm(host_x, host_norm, of_host);
+      host_.norms.norm(host_x, host_norm, of_host);
       const at::Tensor dx = dy.clone(), host_dx = for_host(dy);
       const NormSums sums{floats({width}), layer_norm ? floats({width}) : at::Tensor()};
       const NormSums host_sums{for_host(sums.gain), for_host(sums.bias)};
-      compute_.norm_gradient(x, dx, norm, statistics, sums);
-      host_.norm_gradient(host_x, host_dx, host_norm, of_host, host_sums);
+      compute_.norms.norm_gradient(x, dx, norm, statistics, sums);
+      host_.norms.norm_gradient(host_x, host_dx, host_norm, of_host, host_sums);
       expect(dx, host_dx, "norm: dx");
       expect_sum(sums.gain, host_sums.gain, "norm: gain");
       if (layer_norm) expect_sum(sums.bias, host_sums.bias, "norm: bias");
@@ -161,7 +161,7 @@ TEST_P(CudaPrimitivesTest, Normalise) {
 TEST_P(CudaPrimitivesTest, RefuseWeightsOfANormInAnotherType) {
   NormStatistics statistics;
   const at::ScalarType other = dtype() == at::kFloat ? at::kHalf : at::kFloat;
-  EXPECT_THROW(compute_.norm(random({4, 8}), {on_device(at::ones({8}, other))}, statistics),
+  EXPECT_THROW(compute_.norms.norm(random({4, 8}), {on_device(at::ones({8}, other))}, statistics),
                InternalError);
 }
 
@@ -170,20 +170,20 @@ TEST_P(CudaPrimitivesTest, NormaliseBatches) {
   for (const auto& [rows, width] : {std::pair{9, 20}, {300, 7}}) {
     const at::Tensor x = floats({rows, width}) + 2, dy = floats({rows, width});
     const Norm norm{floats({width}), floats({width}), 1e-3};
-    const BatchStatistics ours = compute_.batch_statistics(x);
+    const BatchStatistics ours = compute_.norms.batch_statistics(x);
     expect_sum(ours.mean, fp64(x).mean(0), "batch mean");
     expect_sum(ours.variance, fp64(x).var(0, /*unbiased=*/false), "batch variance");
     const at::Tensor right =
         (fp64(x) - fp64(x).mean(0)) / (fp64(x).var(0, false) + 1e-3).sqrt() * fp64(norm.gain) +
         fp64(norm.bias);
-    expect(compute_.batch_norm(x, norm, ours), right, "batch norm");
+    expect(compute_.norms.batch_norm(x, norm, ours), right, "batch norm");
     const at::Tensor dx = dy.clone(), host_dx = for_host(dy);
     const NormSums sums{floats({width}), floats({width})};
     const NormSums host_sums{for_host(sums.gain), for_host(sums.bias)};
-    compute_.batch_norm_gradient(x, dx, norm, ours, sums);
-    host_.batch_norm_gradient(for_host(x), host_dx,
-                              {for_host(norm.gain), for_host(norm.bias), norm.epsilon},
-                              {for_host(ours.mean), for_host(ours.variance)}, host_sums);
+    compute_.norms.batch_norm_gradient(x, dx, norm, ours, sums);
+    host_.norms.batch_norm_gradient(for_host(x), host_dx,
+                                    {for_host(norm.gain), for_host(norm.bias), norm.epsilon},
+                                    {for_host(ours.mean), for_host(ours.variance)}, host_sums);
     expect(dx, host_dx, "batch norm: dx");
     expect_sum(sums.gain, host_sums.gain, "batch norm: gain");
     expect_sum(sums.bias, host_sums.bias, "batch norm: bias");
@@ -197,23 +197,23 @@ TEST_P(CudaPrimitivesTest, Activate) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(kind) << again);
       const std::int64_t width = 22, outputs = kind == kSwiglu ? width / 2 : width;
       const at::Tensor x = random({3, 5, width}), dy = random({3, 5, outputs});
-      const at::Tensor y = compute_.activate(kind, x);
-      expect(y, host_.activate(kind, for_host(x)), "activation");
+      const at::Tensor y = compute_.elements.activate(kind, x);
+      expect(y, host_.elements.activate(kind, for_host(x)), "activation");
       at::Tensor made, host_made;
       const at::Tensor ours =
-          compute_.activation_gradient(kind, x, dy.clone(), again ? &made : nullptr);
-      const at::Tensor theirs =
-          host_.activation_gradient(kind, for_host(x), for_host(dy), again ? &host_made : nullptr);
+          compute_.elements.activation_gradient(kind, x, dy.clone(), again ? &made : nullptr);
+      const at::Tensor theirs = host_.elements.activation_gradient(kind, for_host(x), for_host(dy),
+                                                                   again ? &host_made : nullptr);
       expect(ours, theirs, "activation: dx");
       if (again) expect(made, fp64(y), "activation again");
     }
   }
   const at::Tensor a = random({4, 9}), b = random({4, 9}), c = random({4, 9});
-  expect(compute_.add(a, b), fp64(a) + fp64(b), "add");
-  expect(compute_.multiply_add(a, b, c), fp64(a) * fp64(b) + fp64(c), "multiply_add");
-  expect(compute_.multiply_add(a, b, {}), fp64(a) * fp64(b), "multiply");
+  expect(compute_.elements.add(a, b), fp64(a) + fp64(b), "add");
+  expect(compute_.elements.multiply_add(a, b, c), fp64(a) * fp64(b) + fp64(c), "multiply_add");
+  expect(compute_.elements.multiply_add(a, b, {}), fp64(a) * fp64(b), "multiply");
   const at::Tensor x = random({3, 5, 9}), bias = random({9}), sum = x.clone();
-  compute_.add_bias(sum, bias);
+  compute_.elements.add_bias(sum, bias);
   expect(sum, fp64(x) + fp64(bias), "bias");
 }
 
@@ -231,11 +231,11 @@ TEST_P(CudaPrimitivesTest, DropWhatTheHostDropsWithAndWithoutScalars) {
   const at::Tensor x = random({4, 6, 10}), residual = random({4, 6, 10});
   for (const at::Tensor& beside : {residual, at::Tensor()}) {
     const at::Tensor right =
-        host_.dropout_add(for_host(beside), for_host(x), mask(mix_key(run, 5), nullptr));
-    EXPECT_TRUE(
-        at::equal(compute_.dropout_add(beside, x, mask(mix_key(run, 5), nullptr)).cpu(), right));
-    EXPECT_TRUE(
-        at::equal(compute_.dropout_add(beside, x, mask(run, scalars.pointer())).cpu(), right));
+        host_.elements.dropout_add(for_host(beside), for_host(x), mask(mix_key(run, 5), nullptr));
+    EXPECT_TRUE(at::equal(
+        compute_.elements.dropout_add(beside, x, mask(mix_key(run, 5), nullptr)).cpu(), right));
+    EXPECT_TRUE(at::equal(
+        compute_.elements.dropout_add(beside, x, mask(run, scalars.pointer())).cpu(), right));
   }
 }
 
@@ -253,7 +253,7 @@ TEST_P(CudaPrimitivesTest, AttendHeadsThatShareKeysAndNarrowOnes) {
     };
     const at::Tensor packed = random({kSamples, kLength, queries + 2 * ks});
     const auto qkv = views(packed);
-    const Attended ours = compute_.attend(qkv[0], qkv[1], qkv[2]);
+    const Attended ours = compute_.attention.attend(qkv[0], qkv[1], qkv[2]);
     const auto heads_of = [&, shared = shared](int part) {
       const at::Tensor x = fp64(qkv[part]).transpose(1, 2);
       return part == 0 ? x : x.repeat_interleave(shared, 1);
@@ -270,11 +270,11 @@ TEST_P(CudaPrimitivesTest, AttendHeadsThatShareKeysAndNarrowOnes) {
     const at::Tensor gradients = at::empty_like(packed),
                      host_gradients = at::empty_like(packed.cpu());
     const auto d = views(gradients), host_d = views(host_gradients);
-    compute_.attend_gradient(qkv[0], qkv[1], qkv[2], ours, dy, d[0], d[1], d[2]);
+    compute_.attention.attend_gradient(qkv[0], qkv[1], qkv[2], ours, dy, d[0], d[1], d[2]);
     const auto host_qkv = views(for_host(packed));
-    const Attended theirs = host_.attend(host_qkv[0], host_qkv[1], host_qkv[2]);
-    host_.attend_gradient(host_qkv[0], host_qkv[1], host_qkv[2], theirs, for_host(dy), host_d[0],
-                          host_d[1], host_d[2]);
+    const Attended theirs = host_.attention.attend(host_qkv[0], host_qkv[1], host_qkv[2]);
+    host_.attention.attend_gradient(host_qkv[0], host_qkv[1], host_qkv[2], theirs, for_host(dy),
+                                    host_d[0], host_d[1], host_d[2]);
     const char* names[] = {"dq", "dk", "dv"};
     for (int part = 0; part < 3; ++part)
       expect_within(d[part], host_d[part], names[part], 3 * tolerance());
@@ -288,8 +288,8 @@ TEST_P(CudaPrimitivesTest, AttendFromTheLastTokens) {
     const at::Tensor q = random({2, tokens, heads, width}),
                      k = random({2, keys, position + tokens, width}),
                      v = random({2, keys, position + tokens, width});
-    expect_within(compute_.attend_last(q, k, v),
-                  host_.attend_last(for_host(q), for_host(k), for_host(v)), "last tokens",
+    expect_within(compute_.attention.attend_last(q, k, v),
+                  host_.attention.attend_last(for_host(q), for_host(k), for_host(v)), "last tokens",
                   2 * tolerance());
   }
 }
@@ -302,8 +302,8 @@ TEST_P(CudaPrimitivesTest, RotateViewsOfPackedHeads) {
     return x.narrow(2, 8, heads * width).view({2, length, heads, width});
   };
   for (const RopeTurn turn : {RopeTurn::kForward, RopeTurn::kBack}) {
-    compute_.rotate(view(packed), table, turn);
-    host_.rotate(view(theirs), for_host(table), turn);
+    compute_.attention.rotate(view(packed), table, turn);
+    host_.attention.rotate(view(theirs), for_host(table), turn);
     EXPECT_TRUE(at::equal(packed.cpu(), theirs));
   }
 }
@@ -312,18 +312,18 @@ TEST_P(CudaPrimitivesTest, GatherAndAddRowsOfAPartOfTheVocabulary) {
   for (const std::int64_t first : {0, 10}) {
     const at::Tensor tokens = on_device(at::randint(30, {4, 13}, at::kLong)),
                      weight = random({20, 12}), dy = random({4, 13, 12});
-    EXPECT_TRUE(at::equal(compute_.rows(tokens, weight, first).cpu(),
-                          host_.rows(for_host(tokens), for_host(weight), first)));
+    EXPECT_TRUE(at::equal(compute_.rows.gather(tokens, weight, first).cpu(),
+                          host_.rows.gather(for_host(tokens), for_host(weight), first)));
     const at::Tensor sum = floats({20, 12}), theirs = for_host(sum);
-    compute_.add_rows(tokens, dy, sum, first);
-    host_.add_rows(for_host(tokens), for_host(dy), theirs, first);
+    compute_.rows.add_rows(tokens, dy, sum, first);
+    host_.rows.add_rows(for_host(tokens), for_host(dy), theirs, first);
     EXPECT_TRUE(at::equal(sum.cpu(), theirs));  // positions ascend in both
   }
   const at::Tensor x = random({3, 5, 6}), positions = random({5, 6}), y = x.clone();
-  compute_.add_positions(y, positions);
+  compute_.rows.add_positions(y, positions);
   expect(y, fp64(x) + fp64(positions), "positions");
   const at::Tensor before = floats({5, 6}), sum = before.clone();
-  compute_.add_position_gradients(x, sum);
+  compute_.rows.add_position_gradients(x, sum);
   expect_sum(sum, fp64(before) + fp64(x).sum(0), "position gradients");
 }
 
@@ -369,10 +369,10 @@ TEST_P(CudaPrimitivesTest, TakeTheLossAndItsGradient) {
       const at::Tensor loss = on_device(at::full({1}, 7.0, at::kDouble));
       at::Tensor gradient = logits.clone(), kept = logits.clone();
       const kernels::CrossEntropy what = classes(kColumns, 0, kClasses, smoothing);
-      compute_.add_loss(loss, gradient, targets, what, nullptr, /*gradient=*/true, in);
+      compute_.losses.add_loss(loss, gradient, targets, what, nullptr, /*gradient=*/true, in);
       EXPECT_NEAR(loss.item<double>(), 7 + right.loss, 1e-4 * right.loss);
       expect(gradient, right.gradient, "loss gradient");
-      compute_.add_loss(loss, kept, targets, what, nullptr, /*gradient=*/false, in);
+      compute_.losses.add_loss(loss, kept, targets, what, nullptr, /*gradient=*/false, in);
       EXPECT_NEAR(loss.item<double>(), 7 + 2 * right.loss, 1e-4 * right.loss);
       EXPECT_TRUE(at::equal(kept, logits));
     }
@@ -430,9 +430,9 @@ TEST_P(CudaPrimitivesTest, TakeTheLossOfClassesThatRanksDivide) {
         const TwoRanks::Rank group(ranks, rank);
         const at::Tensor loss = on_device(at::zeros({1}, at::kDouble));
         gradients[rank] = logits.narrow(1, rank * kColumns, kColumns).contiguous();
-        compute_.add_loss(loss, gradients[rank], targets,
-                          classes(kColumns, rank * kColumns, all, smoothing), &group, true,
-                          nullptr);
+        compute_.losses.add_loss(loss, gradients[rank], targets,
+                                 classes(kColumns, rank * kColumns, all, smoothing), &group, true,
+                                 nullptr);
         losses[rank] = loss.item<double>();
       };
       std::thread second(run, 1);
@@ -453,16 +453,17 @@ TEST_P(CudaPrimitivesTest, TakeTheLogisticLoss) {
   const at::Tensor logits = floats({33}) * 4, labels = on_device(at::rand({33}));
   labels[5] = -100;
   const at::Tensor theirs = at::zeros({1}, at::kDouble), host_gradient = at::empty({33});
-  host_.add_logistic_loss(theirs, for_host(logits), for_host(labels), 2, host_gradient, nullptr);
+  host_.losses.add_logistic_loss(theirs, for_host(logits), for_host(labels), 2, host_gradient,
+                                 nullptr);
   for (const StepScalars* in : {static_cast<const StepScalars*>(nullptr), scalars.pointer()}) {
     const at::Tensor loss = on_device(at::full({1}, 3.0, at::kDouble)),
                      gradient = at::empty_like(logits);
-    compute_.add_logistic_loss(loss, logits, labels, in ? 77 : 2, gradient, in);
+    compute_.losses.add_logistic_loss(loss, logits, labels, in ? 77 : 2, gradient, in);
     EXPECT_NEAR(loss.item<double>(), 3 + theirs.item<double>(), 1e-9);
     expect(gradient, host_gradient, "logistic gradient");
   }
   const at::Tensor loss = on_device(at::zeros({1}, at::kDouble));
-  compute_.add_logistic_loss(loss, logits, labels, 2, {}, nullptr);
+  compute_.losses.add_logistic_loss(loss, logits, labels, 2, {}, nullptr);
   EXPECT_NEAR(loss.item<double>(), theirs.item<double>(), 1e-9);
 }
 
@@ -472,15 +473,15 @@ TEST_P(CudaPrimitivesTest, MakeProductsOfPairsOfVectors) {
   for (const bool has_first : {false, true}) {
     const at::Tensor first = has_first ? floats({samples, width}) : at::Tensor();
     const at::Tensor rest = floats({samples, 4 * width});
-    const at::Tensor y = compute_.pairwise_dots(first, rest, width);
-    expect(y, host_.pairwise_dots(for_host(first), for_host(rest), width), "dots");
+    const at::Tensor y = compute_.interactions.pairwise_dots(first, rest, width);
+    expect(y, host_.interactions.pairwise_dots(for_host(first), for_host(rest), width), "dots");
     const at::Tensor dy = at::randn_like(y), drest = at::empty_like(rest),
                      host_drest = at::empty_like(for_host(rest));
     const at::Tensor dfirst = has_first ? at::empty_like(first) : first,
                      host_dfirst = for_host(dfirst);
-    compute_.pairwise_dots_gradient(first, rest, width, dy, dfirst, drest);
-    host_.pairwise_dots_gradient(for_host(first), for_host(rest), width, for_host(dy), host_dfirst,
-                                 host_drest);
+    compute_.interactions.pairwise_dots_gradient(first, rest, width, dy, dfirst, drest);
+    host_.interactions.pairwise_dots_gradient(for_host(first), for_host(rest), width, for_host(dy),
+                                              host_dfirst, host_drest);
     expect(drest, host_drest, "dots: rest");
     if (has_first) expect(dfirst, host_dfirst, "dots: first");
   }
@@ -489,8 +490,8 @@ TEST_P(CudaPrimitivesTest, MakeProductsOfPairsOfVectors) {
 // Kernels take rows side by side: a view with gaps must not reach them.
 TEST_P(CudaPrimitivesTest, RefuseTensorsWithGaps) {
   const at::Tensor gaps = random({4, 16}).narrow(1, 0, 8);
-  EXPECT_THROW(compute_.activate(Activation::kGelu, gaps), InternalError);
-  EXPECT_THROW(compute_.add(gaps, gaps), InternalError);
+  EXPECT_THROW(compute_.elements.activate(Activation::kGelu, gaps), InternalError);
+  EXPECT_THROW(compute_.elements.add(gaps, gaps), InternalError);
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, CudaPrimitivesTest,

@@ -38,7 +38,7 @@ struct Product {
   // fp32 as layers multiply it, 16 bit by its own instructions, whether layers use them or not.
   void multiply() {
     if (a.scalar_type() == at::kFloat) {
-      c = host_primitives().product(a, b, {});
+      c = host_primitives().products.product(a, b, {});
     } else {
       at::mm_out(c, a, b);
     }

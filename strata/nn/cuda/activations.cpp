@@ -8,7 +8,7 @@
 
 namespace strata {
 
-at::Tensor CudaPrimitives::activate(Activation kind, const at::Tensor& x) const {
+at::Tensor CudaElementPrimitives::activate(Activation kind, const at::Tensor& x) const {
   const kernels::Element element = element_of(x);
   if (kind == Activation::kSwiglu) {
     std::vector<std::int64_t> shape = x.sizes().vec();
@@ -23,8 +23,9 @@ at::Tensor CudaPrimitives::activate(Activation kind, const at::Tensor& x) const 
   return y;
 }
 
-at::Tensor CudaPrimitives::activation_gradient(Activation kind, const at::Tensor& x,
-                                               const at::Tensor& dy, at::Tensor* again) const {
+at::Tensor CudaElementPrimitives::activation_gradient(Activation kind, const at::Tensor& x,
+                                                      const at::Tensor& dy,
+                                                      at::Tensor* again) const {
   const kernels::Element element = element_of(x);
   switch (kind) {
     case Activation::kGelu: {
@@ -53,29 +54,29 @@ at::Tensor CudaPrimitives::activation_gradient(Activation kind, const at::Tensor
   return {};
 }
 
-at::Tensor CudaPrimitives::add(const at::Tensor& a, const at::Tensor& b) const {
+at::Tensor CudaElementPrimitives::add(const at::Tensor& a, const at::Tensor& b) const {
   at::Tensor y = at::empty_like(a);
   cuda::add(element_of(a), kernel_input(a), kernel_input(b), kernel_output(y), a.numel(),
             stream(a));
   return y;
 }
 
-at::Tensor CudaPrimitives::multiply_add(const at::Tensor& a, const at::Tensor& b,
-                                        const at::Tensor& c) const {
+at::Tensor CudaElementPrimitives::multiply_add(const at::Tensor& a, const at::Tensor& b,
+                                               const at::Tensor& c) const {
   at::Tensor y = at::empty_like(a);
   cuda::multiply_add(element_of(a), kernel_input(a), kernel_input(b), kernel_input(c),
                      kernel_output(y), a.numel(), stream(a));
   return y;
 }
 
-void CudaPrimitives::add_bias(const at::Tensor& x, const at::Tensor& bias) const {
+void CudaElementPrimitives::add_bias(const at::Tensor& x, const at::Tensor& bias) const {
   const RowShape rows(x);
   cuda::add_repeated(element_of(x), kernel_output(x), kernel_input(bias), rows.count, /*length=*/1,
                      rows.columns, stream(x));
 }
 
-at::Tensor CudaPrimitives::dropout_add(const at::Tensor& residual, const at::Tensor& x,
-                                       const MaskOfSamples& mask) const {
+at::Tensor CudaElementPrimitives::dropout_add(const at::Tensor& residual, const at::Tensor& x,
+                                              const MaskOfSamples& mask) const {
   at::Tensor y = at::empty_like(x);
   const std::int64_t samples = x.size(0), per_sample = x.numel() / samples;
   cuda::dropout_add(element_of(x), kernel_input(residual), kernel_input(x), kernel_output(y),

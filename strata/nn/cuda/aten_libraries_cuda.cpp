@@ -189,7 +189,7 @@ const Primitives& cuda_primitives() {
   static const AtenLibraries libraries;
   [[maybe_unused]] static const bool taken = (multiply_as_environment_says(), true);
   static const CudaPrimitives primitives(libraries);
-  return primitives;
+  return primitives.all();
 }
 
 }  // namespace strata

@@ -48,23 +48,23 @@ double scale_of(std::int64_t width) { return 1 / std::sqrt(static_cast<double>(w
 
 }  // namespace
 
-Attended CudaPrimitives::attend(const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v) const {
+Attended CudaAttentionPrimitives::attend(const at::Tensor& q, const at::Tensor& k,
+                                         const at::Tensor& v) const {
   const std::int64_t width = q.size(3), shared = q.size(2) / k.size(2);
-  const AttentionOutput made = libraries_.attend(for_library(q, 1), for_library(k, shared),
-                                                 for_library(v, shared), scale_of(width));
+  const AttentionOutput made = libraries().attend(for_library(q, 1), for_library(k, shared),
+                                                  for_library(v, shared), scale_of(width));
   const at::Tensor y = from_library(made.y, 1, width);
   // Libraries lay their output out as [B, T, heads, width]: joining the heads is a view.
   STRATA_CHECK(padding_of(width) > 0 || y.is_contiguous(), "nn.cuda_attend");
   return {y.reshape({q.size(0), q.size(1), q.size(2) * width}), made.log_sum};
 }
 
-void CudaPrimitives::attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                     const Attended& attended, const at::Tensor& dy,
-                                     const at::Tensor& dq, const at::Tensor& dk,
-                                     const at::Tensor& dv) const {
+void CudaAttentionPrimitives::attend_gradient(const at::Tensor& q, const at::Tensor& k,
+                                              const at::Tensor& v, const Attended& attended,
+                                              const at::Tensor& dy, const at::Tensor& dq,
+                                              const at::Tensor& dk, const at::Tensor& dv) const {
   const std::int64_t width = q.size(3), shared = q.size(2) / k.size(2);
-  const AttentionGradients made = libraries_.attend_gradient(
+  const AttentionGradients made = libraries().attend_gradient(
       for_library(dy.view(q.sizes()), 1), for_library(q, 1), for_library(k, shared),
       for_library(v, shared), {for_library(attended.y.view(q.sizes()), 1), attended.log_sum},
       scale_of(width));
@@ -75,8 +75,8 @@ void CudaPrimitives::attend_gradient(const at::Tensor& q, const at::Tensor& k, c
 
 // Decoding is no training step: ATen chooses the kernel. New tokens behind old ones need a mask, for
 // causality is counted from the first key.
-at::Tensor CudaPrimitives::attend_last(const at::Tensor& q, const at::Tensor& keys,
-                                       const at::Tensor& values) const {
+at::Tensor CudaAttentionPrimitives::attend_last(const at::Tensor& q, const at::Tensor& keys,
+                                                const at::Tensor& values) const {
   const std::int64_t samples = q.size(0), tokens = q.size(1), position = keys.size(2) - tokens;
   std::optional<at::Tensor> mask;
   if (tokens > 1 && position > 0)
@@ -89,7 +89,8 @@ at::Tensor CudaPrimitives::attend_last(const at::Tensor& q, const at::Tensor& ke
   return y.transpose(1, 2).reshape({samples, tokens, q.size(2) * q.size(3)});
 }
 
-void CudaPrimitives::rotate(const at::Tensor& x, const at::Tensor& table, RopeTurn turn) const {
+void CudaAttentionPrimitives::rotate(const at::Tensor& x, const at::Tensor& table,
+                                     RopeTurn turn) const {
   STRATA_CHECK(x.stride(3) == 1 && x.stride(2) == x.size(3), "nn.cuda_rotate");
   cuda::rotate(element_of(x), x.data_ptr(),
                {.samples = x.size(0),

@@ -12,13 +12,24 @@
 
 namespace strata {
 
-class CudaPrimitives final : public Primitives {
+/// One subject's primitives, which take the stream and what they leave to libraries from there.
+template <typename Interface>
+class OnLibraries : public Interface {
  public:
   /// `libraries` outlive it.
-  explicit CudaPrimitives(const CudaLibraries& libraries) : libraries_(libraries) {}
+  explicit OnLibraries(const CudaLibraries& libraries) : libraries_(libraries) {}
 
-  DeviceKind kind() const override { return DeviceKind::kCuda; }
+ protected:
+  void* stream(const at::Tensor& x) const { return libraries_.stream(x); }
+  const CudaLibraries& libraries() const { return libraries_; }
 
+ private:
+  const CudaLibraries& libraries_;
+};
+
+class CudaProductPrimitives final : public OnLibraries<ProductPrimitives> {
+ public:
+  using OnLibraries::OnLibraries;
   at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
                      const at::Tensor& bias) const override;
   at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const override;
@@ -28,25 +39,32 @@ class CudaPrimitives final : public Primitives {
   void add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
                            const at::Tensor& x) const override;
   void add_column_sums(const at::Tensor& sum, const at::Tensor& x) const override;
-  at::Tensor product_ahead_of(Activation kind, const at::Tensor& x, const at::Tensor& weight,
-                              const at::Tensor& bias, at::Tensor& activated) const override;
-  at::Tensor input_gradient_behind(Activation kind, const at::Tensor& x, const at::Tensor& dy,
-                                   const at::Tensor& weight, at::Tensor* again) const override;
+  at::Tensor product_and_activation(Activation kind, const at::Tensor& x, const at::Tensor& weight,
+                                    const at::Tensor& bias, at::Tensor& activated) const override;
+  at::Tensor fused_input_gradient(Activation kind, const at::Tensor& x, const at::Tensor& dy,
+                                  const at::Tensor& weight) const override;
   void add_linear_gradients(const at::Tensor& sum, const at::Tensor& bias_sum, const at::Tensor& dy,
                             const at::Tensor& x) const override;
+};
 
+class CudaNormPrimitives final : public OnLibraries<NormPrimitives> {
+ public:
+  using OnLibraries::OnLibraries;
   at::Tensor norm(const at::Tensor& x, const Norm& norm, NormStatistics& statistics) const override;
   at::Tensor norm_again(const at::Tensor& x, const Norm& norm,
                         const NormStatistics& statistics) const override;
   void norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
                      const NormStatistics& statistics, const NormSums& sums) const override;
-
   BatchStatistics batch_statistics(const at::Tensor& x) const override;
   at::Tensor batch_norm(const at::Tensor& x, const Norm& norm,
                         const BatchStatistics& statistics) const override;
   void batch_norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
                            const BatchStatistics& statistics, const NormSums& sums) const override;
+};
 
+class CudaElementPrimitives final : public OnLibraries<ElementPrimitives> {
+ public:
+  using OnLibraries::OnLibraries;
   at::Tensor activate(Activation kind, const at::Tensor& x) const override;
   at::Tensor activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& dy,
                                  at::Tensor* again) const override;
@@ -56,13 +74,21 @@ class CudaPrimitives final : public Primitives {
                          const MaskOfSamples& mask) const override;
   at::Tensor multiply_add(const at::Tensor& a, const at::Tensor& b,
                           const at::Tensor& c) const override;
+};
 
+class CudaInteractionPrimitives final : public OnLibraries<InteractionPrimitives> {
+ public:
+  using OnLibraries::OnLibraries;
   at::Tensor pairwise_dots(const at::Tensor& first, const at::Tensor& rest,
                            std::int64_t width) const override;
   void pairwise_dots_gradient(const at::Tensor& first, const at::Tensor& rest, std::int64_t width,
                               const at::Tensor& dy, const at::Tensor& dfirst,
                               const at::Tensor& drest) const override;
+};
 
+class CudaAttentionPrimitives final : public OnLibraries<AttentionPrimitives> {
+ public:
+  using OnLibraries::OnLibraries;
   void rotate(const at::Tensor& x, const at::Tensor& table, RopeTurn turn) const override;
   Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const override;
   void attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -70,26 +96,56 @@ class CudaPrimitives final : public Primitives {
                        const at::Tensor& dk, const at::Tensor& dv) const override;
   at::Tensor attend_last(const at::Tensor& q, const at::Tensor& keys,
                          const at::Tensor& values) const override;
+};
 
-  at::Tensor rows(const at::Tensor& tokens, const at::Tensor& weight,
-                  std::int64_t first) const override;
+class CudaRowPrimitives final : public OnLibraries<RowPrimitives> {
+ public:
+  using OnLibraries::OnLibraries;
+  at::Tensor gather(const at::Tensor& tokens, const at::Tensor& weight,
+                    std::int64_t first) const override;
   void add_rows(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& sum,
                 std::int64_t first) const override;
   void add_positions(const at::Tensor& x, const at::Tensor& positions) const override;
   void add_position_gradients(const at::Tensor& dy, const at::Tensor& sum) const override;
+};
 
+class CudaLossPrimitives final : public OnLibraries<LossPrimitives> {
+ public:
+  using OnLibraries::OnLibraries;
   void add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
                 const kernels::CrossEntropy& what, const TensorParallel* group, bool gradient,
                 const StepScalars* scalars) const override;
   void add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& labels,
                          double scale, const at::Tensor& gradient,
                          const StepScalars* scalars) const override;
+};
+
+/// All of them, as one value.
+class CudaPrimitives {
+ public:
+  /// `libraries` outlive it.
+  explicit CudaPrimitives(const CudaLibraries& libraries)
+      : products_(libraries),
+        norms_(libraries),
+        elements_(libraries),
+        interactions_(libraries),
+        attention_(libraries),
+        rows_(libraries),
+        losses_(libraries) {}
+  CudaPrimitives(const CudaPrimitives&) = delete;
+  CudaPrimitives& operator=(const CudaPrimitives&) = delete;
+
+  const Primitives& all() const { return all_; }
 
  private:
-  void* stream(const at::Tensor& x) const { return libraries_.stream(x); }
-  const CudaProducts& products() const { return libraries_.products(); }
-
-  const CudaLibraries& libraries_;
+  CudaProductPrimitives products_;
+  CudaNormPrimitives norms_;
+  CudaElementPrimitives elements_;
+  CudaInteractionPrimitives interactions_;
+  CudaAttentionPrimitives attention_;
+  CudaRowPrimitives rows_;
+  CudaLossPrimitives losses_;
+  Primitives all_{products_, norms_, elements_, interactions_, attention_, rows_, losses_};
 };
 
 }  // namespace strata

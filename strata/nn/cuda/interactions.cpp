@@ -18,8 +18,8 @@ cuda::FeatureBatch features_of(const at::Tensor& first, const at::Tensor& rest,
 
 }  // namespace
 
-at::Tensor CudaPrimitives::pairwise_dots(const at::Tensor& first, const at::Tensor& rest,
-                                         std::int64_t width) const {
+at::Tensor CudaInteractionPrimitives::pairwise_dots(const at::Tensor& first, const at::Tensor& rest,
+                                                    std::int64_t width) const {
   const cuda::FeatureBatch features = features_of(first, rest, width);
   const std::int64_t pairs = features.count * (features.count - 1) / 2;
   at::Tensor y =
@@ -28,19 +28,20 @@ at::Tensor CudaPrimitives::pairwise_dots(const at::Tensor& first, const at::Tens
   return y;
 }
 
-void CudaPrimitives::pairwise_dots_gradient(const at::Tensor& first, const at::Tensor& rest,
-                                            std::int64_t width, const at::Tensor& dy,
-                                            const at::Tensor& dfirst,
-                                            const at::Tensor& drest) const {
+void CudaInteractionPrimitives::pairwise_dots_gradient(const at::Tensor& first,
+                                                       const at::Tensor& rest, std::int64_t width,
+                                                       const at::Tensor& dy,
+                                                       const at::Tensor& dfirst,
+                                                       const at::Tensor& drest) const {
   cuda::pairwise_dots_backward(features_of(first, rest, width), kernel_input<float>(dy),
                                kernel_output<float>(dfirst), kernel_output<float>(drest),
                                stream(rest));
 }
 
-void CudaPrimitives::add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits,
-                                       const at::Tensor& labels, double scale,
-                                       const at::Tensor& gradient,
-                                       const StepScalars* scalars) const {
+void CudaLossPrimitives::add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits,
+                                           const at::Tensor& labels, double scale,
+                                           const at::Tensor& gradient,
+                                           const StepScalars* scalars) const {
   const at::Tensor losses = empty_beside(logits, {logits.numel()}, at::kDouble);
   cuda::logistic_loss(kernel_input<float>(logits), kernel_input<float>(labels),
                       kernel_output<double>(losses), scale, kernel_output<float>(gradient),

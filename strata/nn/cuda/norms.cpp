@@ -29,8 +29,8 @@ kernels::BatchNormColumns batch_columns(const Norm& norm, const BatchStatistics&
 
 }  // namespace
 
-at::Tensor CudaPrimitives::norm(const at::Tensor& x, const Norm& norm,
-                                NormStatistics& statistics) const {
+at::Tensor CudaNormPrimitives::norm(const at::Tensor& x, const Norm& norm,
+                                    NormStatistics& statistics) const {
   const RowShape rows(x);
   const cuda::NormWeights weights = weights_of(x, norm);
   at::Tensor y = at::empty_like(x);
@@ -42,8 +42,8 @@ at::Tensor CudaPrimitives::norm(const at::Tensor& x, const Norm& norm,
   return y;
 }
 
-at::Tensor CudaPrimitives::norm_again(const at::Tensor& x, const Norm& norm,
-                                      const NormStatistics& statistics) const {
+at::Tensor CudaNormPrimitives::norm_again(const at::Tensor& x, const Norm& norm,
+                                          const NormStatistics& statistics) const {
   const RowShape rows(x);
   at::Tensor y = at::empty_like(x);
   cuda::norm_again(element_of(x), kernel_input(x), weights_of(x, norm, statistics),
@@ -52,8 +52,9 @@ at::Tensor CudaPrimitives::norm_again(const at::Tensor& x, const Norm& norm,
   return y;
 }
 
-void CudaPrimitives::norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
-                                   const NormStatistics& statistics, const NormSums& sums) const {
+void CudaNormPrimitives::norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
+                                       const NormStatistics& statistics,
+                                       const NormSums& sums) const {
   const RowShape rows(x);
   const kernels::Element element = element_of(x);
   const cuda::NormWeights weights = weights_of(x, norm, statistics);
@@ -68,7 +69,7 @@ void CudaPrimitives::norm_gradient(const at::Tensor& x, const at::Tensor& dy, co
                       kernel_output(dy), rows.count, rows.columns, stream(x));
 }
 
-BatchStatistics CudaPrimitives::batch_statistics(const at::Tensor& x) const {
+BatchStatistics CudaNormPrimitives::batch_statistics(const at::Tensor& x) const {
   const RowShape rows(x);
   const BatchStatistics statistics{empty_beside(x, {rows.columns}, at::kFloat),
                                    empty_beside(x, {rows.columns}, at::kFloat)};
@@ -79,8 +80,8 @@ BatchStatistics CudaPrimitives::batch_statistics(const at::Tensor& x) const {
   return statistics;
 }
 
-at::Tensor CudaPrimitives::batch_norm(const at::Tensor& x, const Norm& norm,
-                                      const BatchStatistics& statistics) const {
+at::Tensor CudaNormPrimitives::batch_norm(const at::Tensor& x, const Norm& norm,
+                                          const BatchStatistics& statistics) const {
   const RowShape rows(x);
   at::Tensor y = at::empty_like(x);
   cuda::batch_norm(kernel_input<float>(x), batch_columns(norm, statistics), kernel_output<float>(y),
@@ -88,9 +89,9 @@ at::Tensor CudaPrimitives::batch_norm(const at::Tensor& x, const Norm& norm,
   return y;
 }
 
-void CudaPrimitives::batch_norm_gradient(const at::Tensor& x, const at::Tensor& dy,
-                                         const Norm& norm, const BatchStatistics& statistics,
-                                         const NormSums& sums) const {
+void CudaNormPrimitives::batch_norm_gradient(const at::Tensor& x, const at::Tensor& dy,
+                                             const Norm& norm, const BatchStatistics& statistics,
+                                             const NormSums& sums) const {
   const RowShape rows(x);
   const at::Tensor workspace = column_sums_beside(x, rows);
   cuda::batch_norm_backward(kernel_input<float>(x), kernel_output<float>(dy),

@@ -10,45 +10,47 @@
 
 namespace strata {
 
-at::Tensor CudaPrimitives::product(const at::Tensor& x, const at::Tensor& weight,
-                                   const at::Tensor& bias) const {
-  return products().product(x, weight, bias);
+at::Tensor CudaProductPrimitives::product(const at::Tensor& x, const at::Tensor& weight,
+                                          const at::Tensor& bias) const {
+  return libraries().products().product(x, weight, bias);
 }
 
-at::Tensor CudaPrimitives::logits(const at::Tensor& x, const at::Tensor& weight) const {
-  return products().product(x, weight, {});
+at::Tensor CudaProductPrimitives::logits(const at::Tensor& x, const at::Tensor& weight) const {
+  return libraries().products().product(x, weight, {});
 }
 
-at::Tensor CudaPrimitives::as_operand(const at::Tensor& gradient, at::ScalarType dtype) const {
+at::Tensor CudaProductPrimitives::as_operand(const at::Tensor& gradient,
+                                             at::ScalarType dtype) const {
   STRATA_CHECK(gradient.scalar_type() == dtype, "nn.cuda_as_operand");
   return gradient;
 }
 
-void CudaPrimitives::input_gradient(at::Tensor& dx, const at::Tensor& dy,
-                                    const at::Tensor& weight) const {
-  products().input_gradient(dx, dy, weight);
+void CudaProductPrimitives::input_gradient(at::Tensor& dx, const at::Tensor& dy,
+                                           const at::Tensor& weight) const {
+  libraries().products().input_gradient(dx, dy, weight);
 }
 
-void CudaPrimitives::add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
-                                         const at::Tensor& x) const {
+void CudaProductPrimitives::add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
+                                                const at::Tensor& x) const {
   at::Tensor to = sum;
-  products().add_weight_gradient(to, dy, x);
+  libraries().products().add_weight_gradient(to, dy, x);
 }
 
-void CudaPrimitives::add_column_sums(const at::Tensor& sum, const at::Tensor& x) const {
+void CudaProductPrimitives::add_column_sums(const at::Tensor& sum, const at::Tensor& x) const {
   const RowShape rows(x);
   const at::Tensor workspace = column_sums_beside(x, rows);
   cuda::add_column_sums(element_of(x), kernel_input(x), kernel_output<float>(sum), rows.count,
                         rows.columns, kernel_output<float>(workspace), stream(x));
 }
 
-at::Tensor CudaPrimitives::product_ahead_of(Activation kind, const at::Tensor& x,
-                                            const at::Tensor& weight, const at::Tensor& bias,
-                                            at::Tensor& activated) const {
-  if (kind == Activation::kGelu && products().has_epilogues()) {
+at::Tensor CudaProductPrimitives::product_and_activation(Activation kind, const at::Tensor& x,
+                                                         const at::Tensor& weight,
+                                                         const at::Tensor& bias,
+                                                         at::Tensor& activated) const {
+  if (kind == Activation::kGelu && libraries().products().has_epilogues()) {
     at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
     at::Tensor made = at::empty_like(y);
-    if (products().product_and_gelu(y, made, x, weight, bias)) {
+    if (libraries().products().product_and_gelu(y, made, x, weight, bias)) {
       activated = made;
       return y;
     }
@@ -56,27 +58,25 @@ at::Tensor CudaPrimitives::product_ahead_of(Activation kind, const at::Tensor& x
   return product(x, weight, bias);
 }
 
-at::Tensor CudaPrimitives::input_gradient_behind(Activation kind, const at::Tensor& x,
-                                                 const at::Tensor& dy, const at::Tensor& weight,
-                                                 at::Tensor* again) const {
-  if (kind == Activation::kGelu && products().has_epilogues()) {
-    at::Tensor dx = at::empty({dy.size(0), weight.size(1)}, dy.options());
-    if (products().input_gradient_of_gelu(dx, dy, weight, x.view(dx.sizes()))) {
-      if (again) *again = activate(kind, x);
-      return dx;
-    }
-  }
-  return Primitives::input_gradient_behind(kind, x, dy, weight, again);
+at::Tensor CudaProductPrimitives::fused_input_gradient(Activation kind, const at::Tensor& x,
+                                                       const at::Tensor& dy,
+                                                       const at::Tensor& weight) const {
+  if (kind != Activation::kGelu || !libraries().products().has_epilogues()) return {};
+  at::Tensor dx = at::empty({dy.size(0), weight.size(1)}, dy.options());
+  const bool fused =
+      libraries().products().input_gradient_of_gelu(dx, dy, weight, x.view(dx.sizes()));
+  return fused ? dx : at::Tensor();
 }
 
-void CudaPrimitives::add_linear_gradients(const at::Tensor& sum, const at::Tensor& bias_sum,
-                                          const at::Tensor& dy, const at::Tensor& x) const {
-  if (!products().has_epilogues()) return Primitives::add_linear_gradients(sum, bias_sum, dy, x);
-  at::Tensor to = sum, columns = empty_beside(dy, {dy.size(1)}, at::kFloat);
-  if (!products().add_weight_gradient_and_sum(to, columns, dy, x))
-    return Primitives::add_linear_gradients(sum, bias_sum, dy, x);
-  cuda::add(kernels::Element::kFp32, kernel_input(bias_sum), kernel_input(columns),
-            kernel_output(bias_sum), bias_sum.numel(), stream(dy));
+void CudaProductPrimitives::add_linear_gradients(const at::Tensor& sum, const at::Tensor& bias_sum,
+                                                 const at::Tensor& dy, const at::Tensor& x) const {
+  if (libraries().products().has_epilogues()) {
+    at::Tensor to = sum, columns = empty_beside(dy, {dy.size(1)}, at::kFloat);
+    if (libraries().products().add_weight_gradient_and_sum(to, columns, dy, x))
+      return cuda::add(kernels::Element::kFp32, kernel_input(bias_sum), kernel_input(columns),
+                       kernel_output(bias_sum), bias_sum.numel(), stream(dy));
+  }
+  ProductPrimitives::add_linear_gradients(sum, bias_sum, dy, x);
 }
 
 void multiply_as_environment_says() {

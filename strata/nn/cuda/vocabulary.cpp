@@ -8,8 +8,8 @@
 
 namespace strata {
 
-at::Tensor CudaPrimitives::rows(const at::Tensor& tokens, const at::Tensor& weight,
-                                std::int64_t first) const {
+at::Tensor CudaRowPrimitives::gather(const at::Tensor& tokens, const at::Tensor& weight,
+                                     std::int64_t first) const {
   const std::int64_t width = weight.size(1);
   at::Tensor y = at::empty({tokens.size(0), tokens.size(1), width}, weight.options());
   cuda::gather_rows(element_of(weight), kernel_input<std::int64_t>(tokens), kernel_input(weight),
@@ -17,8 +17,8 @@ at::Tensor CudaPrimitives::rows(const at::Tensor& tokens, const at::Tensor& weig
   return y;
 }
 
-void CudaPrimitives::add_rows(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& sum,
-                              std::int64_t first) const {
+void CudaRowPrimitives::add_rows(const at::Tensor& tokens, const at::Tensor& dy,
+                                 const at::Tensor& sum, std::int64_t first) const {
   const std::int64_t positions = tokens.numel(), count = sum.size(0);
   const at::Tensor rows = empty_beside(dy, {positions}, at::kInt);
   const at::Tensor order = empty_beside(dy, {positions}, at::kInt);
@@ -31,20 +31,21 @@ void CudaPrimitives::add_rows(const at::Tensor& tokens, const at::Tensor& dy, co
                  positions, sum.size(1), count, stream(dy));
 }
 
-void CudaPrimitives::add_positions(const at::Tensor& x, const at::Tensor& positions) const {
+void CudaRowPrimitives::add_positions(const at::Tensor& x, const at::Tensor& positions) const {
   const RowShape rows(x);
   cuda::add_repeated(element_of(x), kernel_output(x), kernel_input(positions), rows.count,
                      x.size(1), rows.columns, stream(x));
 }
 
-void CudaPrimitives::add_position_gradients(const at::Tensor& dy, const at::Tensor& sum) const {
+void CudaRowPrimitives::add_position_gradients(const at::Tensor& dy, const at::Tensor& sum) const {
   cuda::add_position_gradients(element_of(dy), kernel_input(dy), kernel_output<float>(sum),
                                dy.size(0), dy.size(1), dy.size(2), stream(dy));
 }
 
-void CudaPrimitives::add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
-                              const kernels::CrossEntropy& what, const TensorParallel* group,
-                              bool gradient, const StepScalars* scalars) const {
+void CudaLossPrimitives::add_loss(const at::Tensor& loss, at::Tensor& logits,
+                                  const at::Tensor& targets, const kernels::CrossEntropy& what,
+                                  const TensorParallel* group, bool gradient,
+                                  const StepScalars* scalars) const {
   const kernels::Element element = element_of(logits);
   const std::int64_t rows = logits.size(0);
   const std::int64_t* target = kernel_input<std::int64_t>(targets);

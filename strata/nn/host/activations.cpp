@@ -79,7 +79,7 @@ at::Tensor swiglu_gradient(const at::Tensor& gate_up, const at::Tensor& dy, at::
 
 }  // namespace
 
-at::Tensor HostPrimitives::activate(Activation kind, const at::Tensor& x) const {
+at::Tensor HostElementPrimitives::activate(Activation kind, const at::Tensor& x) const {
   switch (kind) {
     case Activation::kGelu:
       return gelu_of(x);
@@ -92,8 +92,9 @@ at::Tensor HostPrimitives::activate(Activation kind, const at::Tensor& x) const 
   return {};
 }
 
-at::Tensor HostPrimitives::activation_gradient(Activation kind, const at::Tensor& x,
-                                               const at::Tensor& dy, at::Tensor* again) const {
+at::Tensor HostElementPrimitives::activation_gradient(Activation kind, const at::Tensor& x,
+                                                      const at::Tensor& dy,
+                                                      at::Tensor* again) const {
   switch (kind) {
     case Activation::kGelu:
       return gelu_gradient(x, dy, again);
@@ -106,7 +107,7 @@ at::Tensor HostPrimitives::activation_gradient(Activation kind, const at::Tensor
   return {};
 }
 
-at::Tensor HostPrimitives::add(const at::Tensor& a, const at::Tensor& b) const {
+at::Tensor HostElementPrimitives::add(const at::Tensor& a, const at::Tensor& b) const {
   at::Tensor y = at::empty_like(a);
   parallel_elements(a.numel(), [&](std::int64_t begin, std::int64_t end) {
     kernels::add(element_of(a), at_element(a, begin), at_element(b, begin),
@@ -115,8 +116,8 @@ at::Tensor HostPrimitives::add(const at::Tensor& a, const at::Tensor& b) const {
   return y;
 }
 
-at::Tensor HostPrimitives::multiply_add(const at::Tensor& a, const at::Tensor& b,
-                                        const at::Tensor& c) const {
+at::Tensor HostElementPrimitives::multiply_add(const at::Tensor& a, const at::Tensor& b,
+                                               const at::Tensor& c) const {
   at::Tensor y = at::empty_like(a);
   parallel_elements(a.numel(), [&](std::int64_t begin, std::int64_t end) {
     kernels::multiply_add(element_of(a), at_element(a, begin), at_element(b, begin),
@@ -126,7 +127,7 @@ at::Tensor HostPrimitives::multiply_add(const at::Tensor& a, const at::Tensor& b
   return y;
 }
 
-void HostPrimitives::add_bias(const at::Tensor& x, const at::Tensor& bias) const {
+void HostElementPrimitives::add_bias(const at::Tensor& x, const at::Tensor& bias) const {
   const std::int64_t width = x.size(-1), rows = x.numel() / width;
   parallel_rows(rows, width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
@@ -135,8 +136,8 @@ void HostPrimitives::add_bias(const at::Tensor& x, const at::Tensor& bias) const
   });
 }
 
-at::Tensor HostPrimitives::dropout_add(const at::Tensor& residual, const at::Tensor& x,
-                                       const MaskOfSamples& mask) const {
+at::Tensor HostElementPrimitives::dropout_add(const at::Tensor& residual, const at::Tensor& x,
+                                              const MaskOfSamples& mask) const {
   STRATA_CHECK(!mask.scalars, "nn.dropout_add");
   at::Tensor y = at::empty_like(x);
   const std::int64_t samples = x.size(0), per_sample = x.numel() / samples;

@@ -61,8 +61,8 @@ at::Tensor causal_mask(std::int64_t tokens, std::int64_t position, const at::Ten
 
 }  // namespace
 
-Attended HostPrimitives::attend(const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v) const {
+Attended HostAttentionPrimitives::attend(const at::Tensor& q, const at::Tensor& k,
+                                         const at::Tensor& v) const {
   const std::int64_t samples = q.size(0), length = q.size(1), heads = q.size(2), width = q.size(3);
   const std::int64_t shared = heads / k.size(2);
   const bool widen = widens_products(q.scalar_type());
@@ -86,10 +86,10 @@ Attended HostPrimitives::attend(const at::Tensor& q, const at::Tensor& k,
   return {y.view({samples, length, heads * width}), log_sum};
 }
 
-void HostPrimitives::attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                     const Attended& attended, const at::Tensor& dy,
-                                     const at::Tensor& dq, const at::Tensor& dk,
-                                     const at::Tensor& dv) const {
+void HostAttentionPrimitives::attend_gradient(const at::Tensor& q, const at::Tensor& k,
+                                              const at::Tensor& v, const Attended& attended,
+                                              const at::Tensor& dy, const at::Tensor& dq,
+                                              const at::Tensor& dk, const at::Tensor& dv) const {
   const std::int64_t shared = q.size(2) / k.size(2);
   const bool widen = widens_products(q.scalar_type());
   const at::Tensor y = attended.y.view(q.sizes()), gradient = dy.view(q.sizes());
@@ -108,8 +108,8 @@ void HostPrimitives::attend_gradient(const at::Tensor& q, const at::Tensor& k, c
 // One new token sees every position, so ATen's kernel runs without a mask; the first tokens of a text
 // are causal from the start; new tokens behind old ones need a mask, for the kernel counts causality
 // from the first key.
-at::Tensor HostPrimitives::attend_last(const at::Tensor& q, const at::Tensor& keys,
-                                       const at::Tensor& values) const {
+at::Tensor HostAttentionPrimitives::attend_last(const at::Tensor& q, const at::Tensor& keys,
+                                                const at::Tensor& values) const {
   const std::int64_t samples = q.size(0), tokens = q.size(1), position = keys.size(2) - tokens;
   std::optional<at::Tensor> mask;
   if (tokens > 1 && position > 0) mask = causal_mask(tokens, position, q);
@@ -118,7 +118,8 @@ at::Tensor HostPrimitives::attend_last(const at::Tensor& q, const at::Tensor& ke
   return y.transpose(1, 2).reshape({samples, tokens, q.size(2) * q.size(3)});
 }
 
-void HostPrimitives::rotate(const at::Tensor& x, const at::Tensor& table, RopeTurn turn) const {
+void HostAttentionPrimitives::rotate(const at::Tensor& x, const at::Tensor& table,
+                                     RopeTurn turn) const {
   const std::int64_t length = x.size(1), heads = x.size(2), width = x.size(3);
   const std::int64_t sample = x.stride(0), token = x.stride(1);
   const float* angles = table.const_data_ptr<float>();

@@ -9,10 +9,8 @@
 
 namespace strata {
 
-class HostPrimitives final : public Primitives {
+class HostProductPrimitives final : public ProductPrimitives {
  public:
-  DeviceKind kind() const override { return DeviceKind::kCpu; }
-
   at::Tensor product(const at::Tensor& x, const at::Tensor& weight,
                      const at::Tensor& bias) const override;
   at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const override;
@@ -22,19 +20,24 @@ class HostPrimitives final : public Primitives {
   void add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
                            const at::Tensor& x) const override;
   void add_column_sums(const at::Tensor& sum, const at::Tensor& x) const override;
+};
 
+class HostNormPrimitives final : public NormPrimitives {
+ public:
   at::Tensor norm(const at::Tensor& x, const Norm& norm, NormStatistics& statistics) const override;
   at::Tensor norm_again(const at::Tensor& x, const Norm& norm,
                         const NormStatistics& statistics) const override;
   void norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
                      const NormStatistics& statistics, const NormSums& sums) const override;
-
   BatchStatistics batch_statistics(const at::Tensor& x) const override;
   at::Tensor batch_norm(const at::Tensor& x, const Norm& norm,
                         const BatchStatistics& statistics) const override;
   void batch_norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
                            const BatchStatistics& statistics, const NormSums& sums) const override;
+};
 
+class HostElementPrimitives final : public ElementPrimitives {
+ public:
   at::Tensor activate(Activation kind, const at::Tensor& x) const override;
   at::Tensor activation_gradient(Activation kind, const at::Tensor& x, const at::Tensor& dy,
                                  at::Tensor* again) const override;
@@ -42,16 +45,21 @@ class HostPrimitives final : public Primitives {
   void add_bias(const at::Tensor& x, const at::Tensor& bias) const override;
   at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x,
                          const MaskOfSamples& mask) const override;
-
   at::Tensor multiply_add(const at::Tensor& a, const at::Tensor& b,
                           const at::Tensor& c) const override;
+};
 
+class HostInteractionPrimitives final : public InteractionPrimitives {
+ public:
   at::Tensor pairwise_dots(const at::Tensor& first, const at::Tensor& rest,
                            std::int64_t width) const override;
   void pairwise_dots_gradient(const at::Tensor& first, const at::Tensor& rest, std::int64_t width,
                               const at::Tensor& dy, const at::Tensor& dfirst,
                               const at::Tensor& drest) const override;
+};
 
+class HostAttentionPrimitives final : public AttentionPrimitives {
+ public:
   void rotate(const at::Tensor& x, const at::Tensor& table, RopeTurn turn) const override;
   Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const override;
   void attend_gradient(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -59,14 +67,20 @@ class HostPrimitives final : public Primitives {
                        const at::Tensor& dk, const at::Tensor& dv) const override;
   at::Tensor attend_last(const at::Tensor& q, const at::Tensor& keys,
                          const at::Tensor& values) const override;
+};
 
-  at::Tensor rows(const at::Tensor& tokens, const at::Tensor& weight,
-                  std::int64_t first) const override;
+class HostRowPrimitives final : public RowPrimitives {
+ public:
+  at::Tensor gather(const at::Tensor& tokens, const at::Tensor& weight,
+                    std::int64_t first) const override;
   void add_rows(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& sum,
                 std::int64_t first) const override;
   void add_positions(const at::Tensor& x, const at::Tensor& positions) const override;
   void add_position_gradients(const at::Tensor& dy, const at::Tensor& sum) const override;
+};
 
+class HostLossPrimitives final : public LossPrimitives {
+ public:
   void add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
                 const kernels::CrossEntropy& what, const TensorParallel* group, bool gradient,
                 const StepScalars* scalars) const override;

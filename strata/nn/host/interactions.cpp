@@ -32,8 +32,8 @@ struct SampleVectors {
 
 }  // namespace
 
-at::Tensor HostPrimitives::pairwise_dots(const at::Tensor& first, const at::Tensor& rest,
-                                         std::int64_t width) const {
+at::Tensor HostInteractionPrimitives::pairwise_dots(const at::Tensor& first, const at::Tensor& rest,
+                                                    std::int64_t width) const {
   const SampleVectors vectors(first, rest, width);
   const std::int64_t out = vectors.first_width() + vectors.pairs();
   at::Tensor y = at::empty({rest.size(0), out}, rest.options());
@@ -48,10 +48,11 @@ at::Tensor HostPrimitives::pairwise_dots(const at::Tensor& first, const at::Tens
   return y;
 }
 
-void HostPrimitives::pairwise_dots_gradient(const at::Tensor& first, const at::Tensor& rest,
-                                            std::int64_t width, const at::Tensor& dy,
-                                            const at::Tensor& dfirst,
-                                            const at::Tensor& drest) const {
+void HostInteractionPrimitives::pairwise_dots_gradient(const at::Tensor& first,
+                                                       const at::Tensor& rest, std::int64_t width,
+                                                       const at::Tensor& dy,
+                                                       const at::Tensor& dfirst,
+                                                       const at::Tensor& drest) const {
   const SampleVectors vectors(first, rest, width);
   const std::int64_t out = dy.size(1), rest_width = vectors.rest_width;
   const float* gradients = dy.const_data_ptr<float>();
@@ -70,10 +71,10 @@ void HostPrimitives::pairwise_dots_gradient(const at::Tensor& first, const at::T
   });
 }
 
-void HostPrimitives::add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits,
-                                       const at::Tensor& labels, double scale,
-                                       const at::Tensor& gradient,
-                                       const StepScalars* scalars) const {
+void HostLossPrimitives::add_logistic_loss(const at::Tensor& loss, const at::Tensor& logits,
+                                           const at::Tensor& labels, double scale,
+                                           const at::Tensor& gradient,
+                                           const StepScalars* scalars) const {
   STRATA_CHECK(!scalars, "nn.add_logistic_loss");
   const float *z = logits.const_data_ptr<float>(), *y = labels.const_data_ptr<float>();
   double* sum = loss.data_ptr<double>();

@@ -28,8 +28,8 @@ at::Tensor widened_if_defined(const at::Tensor& x) { return x.defined() ? widene
 
 }  // namespace
 
-at::Tensor HostPrimitives::norm(const at::Tensor& x, const Norm& norm,
-                                NormStatistics& statistics) const {
+at::Tensor HostNormPrimitives::norm(const at::Tensor& x, const Norm& norm,
+                                    NormStatistics& statistics) const {
   const Rows rows(x);
   const at::Tensor gains = widened(norm.gain), biases = widened_if_defined(norm.bias);
   const float *gain = floats(gains), *bias = floats(biases);
@@ -53,8 +53,8 @@ at::Tensor HostPrimitives::norm(const at::Tensor& x, const Norm& norm,
   return y;
 }
 
-at::Tensor HostPrimitives::norm_again(const at::Tensor& x, const Norm& norm,
-                                      const NormStatistics& statistics) const {
+at::Tensor HostNormPrimitives::norm_again(const at::Tensor& x, const Norm& norm,
+                                          const NormStatistics& statistics) const {
   const Rows rows(x);
   const at::Tensor gains = widened(norm.gain), biases = widened_if_defined(norm.bias);
   const float *gain = floats(gains), *bias = floats(biases);
@@ -74,8 +74,9 @@ at::Tensor HostPrimitives::norm_again(const at::Tensor& x, const Norm& norm,
   return y;
 }
 
-void HostPrimitives::norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
-                                   const NormStatistics& statistics, const NormSums& sums) const {
+void HostNormPrimitives::norm_gradient(const at::Tensor& x, const at::Tensor& dy, const Norm& norm,
+                                       const NormStatistics& statistics,
+                                       const NormSums& sums) const {
   const Rows rows(x);
   const at::Tensor gains = widened(norm.gain);
   const float* gain = floats(gains);
@@ -107,7 +108,7 @@ void HostPrimitives::norm_gradient(const at::Tensor& x, const at::Tensor& dy, co
   });
 }
 
-BatchStatistics HostPrimitives::batch_statistics(const at::Tensor& x) const {
+BatchStatistics HostNormPrimitives::batch_statistics(const at::Tensor& x) const {
   const Rows rows(x);
   BatchStatistics statistics{at::empty({rows.columns}, x.options()),
                              at::empty({rows.columns}, x.options())};
@@ -129,8 +130,8 @@ kernels::BatchNormColumns columns_of(const Norm& norm, const BatchStatistics& st
 
 }  // namespace
 
-at::Tensor HostPrimitives::batch_norm(const at::Tensor& x, const Norm& norm,
-                                      const BatchStatistics& statistics) const {
+at::Tensor HostNormPrimitives::batch_norm(const at::Tensor& x, const Norm& norm,
+                                          const BatchStatistics& statistics) const {
   const Rows rows(x);
   at::Tensor y = at::empty_like(x);
   float* to = y.data_ptr<float>();
@@ -141,9 +142,9 @@ at::Tensor HostPrimitives::batch_norm(const at::Tensor& x, const Norm& norm,
   return y;
 }
 
-void HostPrimitives::batch_norm_gradient(const at::Tensor& x, const at::Tensor& dy,
-                                         const Norm& norm, const BatchStatistics& statistics,
-                                         const NormSums& sums) const {
+void HostNormPrimitives::batch_norm_gradient(const at::Tensor& x, const at::Tensor& dy,
+                                             const Norm& norm, const BatchStatistics& statistics,
+                                             const NormSums& sums) const {
   const Rows rows(x);
   float *gain = sums.gain.data_ptr<float>(), *bias = sums.bias.data_ptr<float>();
   float* gradient = dy.data_ptr<float>();

@@ -209,22 +209,23 @@ std::int64_t host_weight_gradient_bytes(c10::ScalarType dtype, std::int64_t rows
   return dtype == at::kFloat ? 0 : in * out * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
-at::Tensor HostPrimitives::product(const at::Tensor& x, const at::Tensor& weight,
-                                   const at::Tensor& bias) const {
+at::Tensor HostProductPrimitives::product(const at::Tensor& x, const at::Tensor& weight,
+                                          const at::Tensor& bias) const {
   return multiply(x, weight, bias, x.scalar_type());
 }
 
-at::Tensor HostPrimitives::logits(const at::Tensor& x, const at::Tensor& weight) const {
+at::Tensor HostProductPrimitives::logits(const at::Tensor& x, const at::Tensor& weight) const {
   if (is_fp32(x) || widens_products(x.scalar_type())) return multiply(x, weight, {}, at::kFloat);
   return widened(multiply(x, weight, {}, x.scalar_type()));
 }
 
-at::Tensor HostPrimitives::as_operand(const at::Tensor& gradient, at::ScalarType dtype) const {
+at::Tensor HostProductPrimitives::as_operand(const at::Tensor& gradient,
+                                             at::ScalarType dtype) const {
   return widens_products(dtype) ? gradient : gradient.to(dtype);
 }
 
-void HostPrimitives::input_gradient(at::Tensor& dx, const at::Tensor& dy,
-                                    const at::Tensor& weight) const {
+void HostProductPrimitives::input_gradient(at::Tensor& dx, const at::Tensor& dy,
+                                           const at::Tensor& weight) const {
   const at::NoGradGuard no_grad;
   const bool widen = widens_products(weight.scalar_type());
   const at::Tensor rows = widen ? widened(weight) : weight.detach();
@@ -232,8 +233,8 @@ void HostPrimitives::input_gradient(at::Tensor& dx, const at::Tensor& dy,
                 [&](const at::Tensor& from, at::Tensor& to) { multiply_into(from, rows, {}, to); });
 }
 
-void HostPrimitives::add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
-                                         const at::Tensor& x) const {
+void HostProductPrimitives::add_weight_gradient(const at::Tensor& sum, const at::Tensor& dy,
+                                                const at::Tensor& x) const {
   const at::NoGradGuard no_grad;
   const auto add_product = [&](const at::Tensor& rows, const at::Tensor& columns) {
     const bool onednn = multiplies_by_onednn();
@@ -263,17 +264,12 @@ void HostPrimitives::add_weight_gradient(const at::Tensor& sum, const at::Tensor
   });
 }
 
-void HostPrimitives::add_column_sums(const at::Tensor& sum, const at::Tensor& x) const {
+void HostProductPrimitives::add_column_sums(const at::Tensor& sum, const at::Tensor& x) const {
   const std::int64_t rows = x.size(0), columns = x.size(1);
   float* to = sum.data_ptr<float>();
   parallel_columns(rows, columns, [&](std::int64_t begin, std::int64_t end) {
     kernels::add_column_sums(element_of(x), x.const_data_ptr(), to, rows, columns, begin, end);
   });
-}
-
-const Primitives& host_primitives() {
-  static const HostPrimitives host;
-  return host;
 }
 
 }  // namespace strata

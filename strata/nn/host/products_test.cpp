@@ -85,12 +85,12 @@ class Fp32Products : public testing::TestWithParam<bool> {
   static Products multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                            const at::Tensor& dy) {
     const Primitives& host = host_primitives();
-    Products made{.y = host.product(x, weight, bias),
-                  .logits = host.logits(x, weight),
+    Products made{.y = host.products.product(x, weight, bias),
+                  .logits = host.products.logits(x, weight),
                   .dx = at::full(x.sizes(), std::numeric_limits<float>::quiet_NaN(), kFp32),
                   .dw = at::full(weight.sizes(), 2, kFp32)};
-    host.input_gradient(made.dx, dy, weight);
-    host.add_weight_gradient(made.dw, dy, x);
+    host.products.input_gradient(made.dx, dy, weight);
+    host.products.add_weight_gradient(made.dw, dy, x);
     return made;
   }
 

@@ -14,8 +14,8 @@
 
 namespace strata {
 
-at::Tensor HostPrimitives::rows(const at::Tensor& tokens, const at::Tensor& weight,
-                                std::int64_t first) const {
+at::Tensor HostRowPrimitives::gather(const at::Tensor& tokens, const at::Tensor& weight,
+                                     std::int64_t first) const {
   const std::int64_t count = weight.size(0), width = weight.size(1);
   at::Tensor y = at::empty({tokens.size(0), tokens.size(1), width}, weight.options());
   const std::int64_t* token = tokens.const_data_ptr<std::int64_t>();
@@ -33,8 +33,8 @@ at::Tensor HostPrimitives::rows(const at::Tensor& tokens, const at::Tensor& weig
   return y;
 }
 
-void HostPrimitives::add_rows(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& sum,
-                              std::int64_t first) const {
+void HostRowPrimitives::add_rows(const at::Tensor& tokens, const at::Tensor& dy,
+                                 const at::Tensor& sum, std::int64_t first) const {
   const std::int64_t count = sum.size(0), width = sum.size(1), positions = tokens.numel();
   const std::int64_t* token = tokens.const_data_ptr<std::int64_t>();
   float* sums = sum.data_ptr<float>();
@@ -48,7 +48,7 @@ void HostPrimitives::add_rows(const at::Tensor& tokens, const at::Tensor& dy, co
   });
 }
 
-void HostPrimitives::add_positions(const at::Tensor& x, const at::Tensor& positions) const {
+void HostRowPrimitives::add_positions(const at::Tensor& x, const at::Tensor& positions) const {
   const std::int64_t length = x.size(1), width = x.size(2);
   parallel_rows(x.size(0) * length, width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
@@ -58,7 +58,7 @@ void HostPrimitives::add_positions(const at::Tensor& x, const at::Tensor& positi
   });
 }
 
-void HostPrimitives::add_position_gradients(const at::Tensor& dy, const at::Tensor& sum) const {
+void HostRowPrimitives::add_position_gradients(const at::Tensor& dy, const at::Tensor& sum) const {
   const std::int64_t length = dy.size(1), width = dy.size(2), rows = dy.size(0) * length;
   float* sums = sum.data_ptr<float>();
   parallel_columns(rows, width, [&](std::int64_t begin, std::int64_t end) {
@@ -68,9 +68,10 @@ void HostPrimitives::add_position_gradients(const at::Tensor& dy, const at::Tens
   });
 }
 
-void HostPrimitives::add_loss(const at::Tensor& loss, at::Tensor& logits, const at::Tensor& targets,
-                              const kernels::CrossEntropy& what, const TensorParallel* group,
-                              bool gradient, const StepScalars* scalars) const {
+void HostLossPrimitives::add_loss(const at::Tensor& loss, at::Tensor& logits,
+                                  const at::Tensor& targets, const kernels::CrossEntropy& what,
+                                  const TensorParallel* group, bool gradient,
+                                  const StepScalars* scalars) const {
   STRATA_CHECK(!scalars, "nn.add_loss");
   const std::int64_t rows = logits.size(0), columns = what.at.columns;
   at::Tensor maxima = at::empty({rows}, logits.options());

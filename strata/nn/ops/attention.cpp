@@ -58,18 +58,19 @@ void turn(const Heads& heads, const Attention& o, RopeTurn direction, std::int64
   if (!o.rope) return;
   const at::Tensor table =
       rope_table(*o.rope, o.head_width, heads.q.size(1), first, heads.q.device());
-  for (const at::Tensor& x : {heads.q, heads.k}) primitives(x).rotate(x, table, direction);
+  for (const at::Tensor& x : {heads.q, heads.k})
+    primitives(x).attention.rotate(x, table, direction);
 }
 
 Attended attended(const Heads& heads) {
-  return primitives(heads.q).attend(heads.q, heads.k, heads.v);
+  return primitives(heads.q).attention.attend(heads.q, heads.k, heads.v);
 }
 
 // Gradients at the turned queries and keys and at the values.
 void attend_backward(const Heads& heads, const Attended& made, const at::Tensor& dy,
                      const Heads& gradients) {
-  primitives(heads.q).attend_gradient(heads.q, heads.k, heads.v, made, dy.contiguous(), gradients.q,
-                                      gradients.k, gradients.v);
+  primitives(heads.q).attention.attend_gradient(heads.q, heads.k, heads.v, made, dy.contiguous(),
+                                                gradients.q, gradients.k, gradients.v);
 }
 
 void save(AutogradContext* context, const Attention& o) {
@@ -129,10 +130,10 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
                             const Attention& options, const TensorParallel* group) {
     Heads heads = split(qkv, options);
     NormStatistics queries, keys;
-    heads.q =
-        primitives(qkv).norm(heads.q.contiguous(), {query_gain, {}, options.norm_epsilon}, queries);
-    heads.k =
-        primitives(qkv).norm(heads.k.contiguous(), {key_gain, {}, options.norm_epsilon}, keys);
+    heads.q = primitives(qkv).norms.norm(heads.q.contiguous(),
+                                         {query_gain, {}, options.norm_epsilon}, queries);
+    heads.k = primitives(qkv).norms.norm(heads.k.contiguous(), {key_gain, {}, options.norm_epsilon},
+                                         keys);
     turn(heads, options, RopeTurn::kForward);
     const Attended made = attended(heads);
     context->save_for_backward(
@@ -150,8 +151,8 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
     const Heads raw = split(saved[kQkv], options);
     const at::Tensor q = raw.q.contiguous(), k = raw.k.contiguous();
     const Primitives& compute = primitives(q);
-    const Heads normed = {compute.norm_again(q, query_norm, queries),
-                          compute.norm_again(k, key_norm, keys), raw.v};
+    const Heads normed = {compute.norms.norm_again(q, query_norm, queries),
+                          compute.norms.norm_again(k, key_norm, keys), raw.v};
     turn(normed, options, RopeTurn::kForward);
     const at::Tensor dqkv = at::empty_like(saved[kQkv]);
     const Heads packed = split(dqkv, options);
@@ -161,8 +162,8 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
     turn(d, options, RopeTurn::kBack);
     at::Tensor dgains =
         at::zeros({2, options.head_width}, saved[kQueryRstd].options().dtype(at::kFloat));
-    compute.norm_gradient(q, d.q, query_norm, queries, {dgains[0]});
-    compute.norm_gradient(k, d.k, key_norm, keys, {dgains[1]});
+    compute.norms.norm_gradient(q, d.q, query_norm, queries, {dgains[0]});
+    compute.norms.norm_gradient(k, d.k, key_norm, keys, {dgains[1]});
     packed.q.copy_(d.q);
     packed.k.copy_(d.k);
     const auto* group = saved_pointer<const TensorParallel>(context, "group");
@@ -181,7 +182,7 @@ at::Tensor attend_cached(const at::Tensor& qkv, const Attention& options, const 
   Heads heads = split(qkv, options);
   const auto normed = [&](const at::Tensor& x, const at::Tensor& gain) {
     NormStatistics unused;
-    return primitives(x).norm(x.contiguous(), {gain, {}, options.norm_epsilon}, unused);
+    return primitives(x).norms.norm(x.contiguous(), {gain, {}, options.norm_epsilon}, unused);
   };
   if (options.query_gain.defined()) {
     heads.q = normed(heads.q, options.query_gain);
@@ -190,7 +191,8 @@ at::Tensor attend_cached(const at::Tensor& qkv, const Attention& options, const 
   turn(heads, options, RopeTurn::kForward, /*first=*/cache.position);
   keys.narrow(2, cache.position, tokens).copy_(heads.k.transpose(1, 2));
   values.narrow(2, cache.position, tokens).copy_(heads.v.transpose(1, 2));
-  return primitives(qkv).attend_last(heads.q, keys.narrow(2, 0, seen), values.narrow(2, 0, seen));
+  return primitives(qkv).attention.attend_last(heads.q, keys.narrow(2, 0, seen),
+                                               values.narrow(2, 0, seen));
 }
 
 }  // namespace

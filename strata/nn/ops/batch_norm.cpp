@@ -30,10 +30,10 @@ struct BatchNormFunction : torch::autograd::Function<BatchNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& gain,
                             const at::Tensor& bias, const at::Tensor& running_mean,
                             double epsilon) {
-    const BatchStatistics statistics = primitives(x).batch_statistics(x);
+    const BatchStatistics statistics = primitives(x).norms.batch_statistics(x);
     context->save_for_backward({x, gain, bias, running_mean, statistics.mean, statistics.variance});
     context->saved_data["epsilon"] = epsilon;
-    return primitives(x).batch_norm(x, {gain, bias, epsilon}, statistics);
+    return primitives(x).norms.batch_norm(x, {gain, bias, epsilon}, statistics);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -42,8 +42,8 @@ struct BatchNormFunction : torch::autograd::Function<BatchNormFunction> {
     const Norm norm{saved[kGain], saved[kBias], context->saved_data.at("epsilon").toDouble()};
     const BatchStatistics statistics{saved[kMean], saved[kVariance]};
     const at::Tensor dy = gradients[0].clone(at::MemoryFormat::Contiguous);
-    primitives(x).batch_norm_gradient(x, dy, norm, statistics,
-                                      {norm.gain.grad(), norm.bias.grad()});
+    primitives(x).norms.batch_norm_gradient(x, dy, norm, statistics,
+                                            {norm.gain.grad(), norm.bias.grad()});
     add_moments(saved[kRunningMean].grad(),
                 moments_of(x.size(0), statistics.mean, statistics.variance));
     return {dy, {}, {}, {}, {}};
@@ -68,8 +68,8 @@ std::vector<WeightSpec> batch_norm_weights(const std::string& prefix, std::int64
 
 at::Tensor batch_norm(const at::Tensor& x, const BatchNorm& norm, const ForwardContext& context) {
   if (!context.training)
-    return primitives(x).batch_norm(x, {norm.gain, norm.bias, norm.epsilon},
-                                    {norm.running_mean, norm.running_variance});
+    return primitives(x).norms.batch_norm(x, {norm.gain, norm.bias, norm.epsilon},
+                                          {norm.running_mean, norm.running_variance});
   check_samples(x);
   return BatchNormFunction::apply(x, norm.gain, norm.bias, norm.running_mean, norm.epsilon);
 }

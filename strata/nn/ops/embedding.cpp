@@ -25,7 +25,8 @@ struct TokenEmbeddingFunction : torch::autograd::Function<TokenEmbeddingFunction
                             const at::Tensor& weight, const TensorParallel* group) {
     context->save_for_backward({tokens, weight});
     save_pointer(context, "group", group);
-    return leave_forward(group, primitives(weight).rows(tokens, weight, first_row(weight, group)));
+    return leave_forward(group,
+                         primitives(weight).rows.gather(tokens, weight, first_row(weight, group)));
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -33,7 +34,7 @@ struct TokenEmbeddingFunction : torch::autograd::Function<TokenEmbeddingFunction
     const at::Tensor &tokens = saved[kTokens], &weight = saved[kWeight];
     const auto* group = saved_pointer<const TensorParallel>(context, "group");
     const at::Tensor dy = leave_backward(group, gradients[0].contiguous());
-    primitives(dy).add_rows(tokens, dy, weight.grad(), first_row(weight, group));
+    primitives(dy).rows.add_rows(tokens, dy, weight.grad(), first_row(weight, group));
     return {{}, {}, {}};
   }
 };
@@ -46,7 +47,7 @@ struct AddPositionsFunction : torch::autograd::Function<AddPositionsFunction> {
     context->save_for_backward({positions});
     context->saved_data["part"] = part;
     context->mark_dirty({x});
-    primitives(x).add_positions(x, own_positions(positions, part, x.size(1)));
+    primitives(x).rows.add_positions(x, own_positions(positions, part, x.size(1)));
     return x;
   }
 
@@ -54,7 +55,7 @@ struct AddPositionsFunction : torch::autograd::Function<AddPositionsFunction> {
     const variable_list saved = context->get_saved_variables();
     const std::int64_t part = context->saved_data.at("part").toInt();
     const at::Tensor dy = gradients[0].contiguous();
-    primitives(dy).add_position_gradients(
+    primitives(dy).rows.add_position_gradients(
         dy, own_positions(saved[kPositions].grad(), part, dy.size(1)));
     return {dy, {}, {}};
   }

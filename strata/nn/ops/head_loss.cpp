@@ -41,11 +41,11 @@ kernels::CrossEntropy cross_entropy_of(const at::Tensor& weight, const Terms& te
 // Calls f(begin, rows, logits) for each chunk of x's rows; the logits are fresh.
 template <typename F>
 void for_each_chunk(const at::Tensor& x, const at::Tensor& weight, F f) {
-  const Primitives& compute = primitives(x);
-  const std::int64_t rows = x.size(0), chunk = head_chunk_rows(compute.kind());
+  const std::int64_t rows = x.size(0),
+                     chunk = head_chunk_rows(x.is_cpu() ? DeviceKind::kCpu : DeviceKind::kCuda);
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t count = std::min(chunk, rows - begin);
-    at::Tensor logits = compute.logits(x.narrow(0, begin, count), weight);
+    at::Tensor logits = primitives(x).products.logits(x.narrow(0, begin, count), weight);
     f(begin, count, logits);
   }
 }
@@ -57,8 +57,8 @@ void add_loss_only(LossSink& sink, const at::Tensor& x, const at::Tensor& weight
   const at::Tensor loss = zero_loss(sink.sum.options());
   for_each_chunk(as_rows(enter_forward(terms.group, x)), weight,
                  [&](std::int64_t begin, std::int64_t count, at::Tensor& logits) {
-                   primitives(x).add_loss(loss, logits, target.narrow(0, begin, count), what,
-                                          terms.group, /*gradient=*/false, terms.scalars);
+                   primitives(x).losses.add_loss(loss, logits, target.narrow(0, begin, count), what,
+                                                 terms.group, /*gradient=*/false, terms.scalars);
                  });
   sink.sum.add_(loss);
 }
@@ -93,12 +93,12 @@ struct HeadLossFunction : torch::autograd::Function<HeadLossFunction> {
     const at::Tensor loss = zero_loss(sink.sum.options());
     at::Tensor dx = at::empty_like(x);
     for_each_chunk(x, weight, [&](std::int64_t begin, std::int64_t count, at::Tensor& logits) {
-      primitives(x).add_loss(loss, logits, target.narrow(0, begin, count), what, terms.group,
-                             /*gradient=*/true, terms.scalars);
-      const at::Tensor gradient = primitives(x).as_operand(logits, x.scalar_type());
+      primitives(x).losses.add_loss(loss, logits, target.narrow(0, begin, count), what, terms.group,
+                                    /*gradient=*/true, terms.scalars);
+      const at::Tensor gradient = primitives(x).products.as_operand(logits, x.scalar_type());
       logits.reset();  // not beside the products of 16 bit
       at::Tensor piece = dx.narrow(0, begin, count);
-      primitives(x).input_gradient(piece, gradient, weight);
+      primitives(x).products.input_gradient(piece, gradient, weight);
       accumulate_weight_gradient(weight, gradient, x.narrow(0, begin, count));
     });
     sink.sum.add_(loss);

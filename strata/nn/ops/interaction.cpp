@@ -17,7 +17,7 @@ struct PairwiseDotsFunction : torch::autograd::Function<PairwiseDotsFunction> {
     const at::Tensor first = given_first.value_or(at::Tensor());
     context->save_for_backward({rest, first});
     context->saved_data["width"] = width;
-    return primitives(rest).pairwise_dots(first, rest, width);
+    return primitives(rest).interactions.pairwise_dots(first, rest, width);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -25,8 +25,9 @@ struct PairwiseDotsFunction : torch::autograd::Function<PairwiseDotsFunction> {
     const at::Tensor &rest = saved[kRest], &first = saved[kFirst];
     const at::Tensor drest = at::empty_like(rest);
     const at::Tensor dfirst = first.defined() ? at::empty_like(first) : at::Tensor();
-    primitives(rest).pairwise_dots_gradient(first, rest, context->saved_data.at("width").toInt(),
-                                            gradients[0].contiguous(), dfirst, drest);
+    primitives(rest).interactions.pairwise_dots_gradient(first, rest,
+                                                         context->saved_data.at("width").toInt(),
+                                                         gradients[0].contiguous(), dfirst, drest);
     return {drest, dfirst, {}};
   }
 };
@@ -37,14 +38,14 @@ struct CrossFunction : torch::autograd::Function<CrossFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x0, const at::Tensor& h,
                             const at::Tensor& x) {
     context->save_for_backward({x0, h});
-    return primitives(x).multiply_add(x0, h, x);
+    return primitives(x).elements.multiply_add(x0, h, x);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor dy = gradients[0].contiguous();
-    return {primitives(dy).multiply_add(dy, saved[kH], {}),
-            primitives(dy).multiply_add(dy, saved[kX0], {}), dy};
+    return {primitives(dy).elements.multiply_add(dy, saved[kH], {}),
+            primitives(dy).elements.multiply_add(dy, saved[kX0], {}), dy};
   }
 };
 

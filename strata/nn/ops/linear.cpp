@@ -13,11 +13,24 @@ at::Tensor as_rows(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 void accumulate_weight_gradient(const at::Tensor& weight, const at::Tensor& dy,
                                 const at::Tensor& x) {
-  primitives(x).add_weight_gradient(weight.grad(), dy, x);
+  primitives(x).products.add_weight_gradient(weight.grad(), dy, x);
 }
 
 void accumulate_bias_gradient(const at::Tensor& bias, const at::Tensor& dy) {
-  primitives(dy).add_column_sums(bias.grad(), dy);
+  primitives(dy).products.add_column_sums(bias.grad(), dy);
+}
+
+at::Tensor input_gradient_through(Activation kind, const at::Tensor& x, const at::Tensor& dy,
+                                  const at::Tensor& weight, at::Tensor* again) {
+  const Primitives& compute = primitives(x);
+  at::Tensor dx = compute.products.fused_input_gradient(kind, x, dy, weight);
+  if (dx.defined()) {
+    if (again) *again = compute.elements.activate(kind, x);
+    return dx;
+  }
+  dx = at::empty({dy.size(0), weight.size(1)}, dy.options());
+  compute.products.input_gradient(dx, dy, weight);
+  return compute.elements.activation_gradient(kind, x, dx, again);
 }
 
 namespace {
@@ -34,8 +47,9 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(0);
   const Primitives& compute = primitives(x);
-  if (!ahead) return compute.product(as_rows(x), weight, bias).view(shape);
-  at::Tensor y = compute.product_ahead_of(ahead->kind, as_rows(x), weight, bias, *ahead->made);
+  if (!ahead) return compute.products.product(as_rows(x), weight, bias).view(shape);
+  at::Tensor y =
+      compute.products.product_and_activation(ahead->kind, as_rows(x), weight, bias, *ahead->made);
   if (ahead->made->defined()) *ahead->made = ahead->made->view(shape);
   return y.view(shape);
 }
@@ -44,20 +58,20 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 void accumulate_gradients(const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& dy,
                           const at::Tensor& x) {
   if (!bias.defined()) return accumulate_weight_gradient(weight, dy, x);
-  primitives(x).add_linear_gradients(weight.grad(), bias.grad(), dy, x);
+  primitives(x).products.add_linear_gradients(weight.grad(), bias.grad(), dy, x);
 }
 
 // dy weight
 at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
   at::Tensor dx = at::empty({dy.size(0), weight.size(1)}, dy.options());
-  primitives(dy).input_gradient(dx, dy, weight);
+  primitives(dy).products.input_gradient(dx, dy, weight);
   return dx;
 }
 
 // The sum of the ranks' products, then the bias.
 at::Tensor leave(const TensorParallel* group, at::Tensor partial, const at::Tensor& bias) {
   at::Tensor y = leave_forward(group, std::move(partial));
-  if (bias.defined()) primitives(y).add_bias(y, bias);
+  if (bias.defined()) primitives(y).elements.add_bias(y, bias);
   return y;
 }
 
@@ -83,7 +97,7 @@ at::Tensor norm_backward(const at::Tensor& x, at::Tensor dy, const Norm& norm,
                          const NormStatistics& statistics) {
   NormSums sums{norm.gain.grad()};
   if (norm.bias.defined()) sums.bias = norm.bias.grad();
-  primitives(x).norm_gradient(x, dy, norm, statistics, sums);
+  primitives(x).norms.norm_gradient(x, dy, norm, statistics, sums);
   return dy;
 }
 
@@ -94,7 +108,7 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
                             const std::optional<at::Tensor>& bias, double epsilon) {
     const Norm norm{gain, bias.value_or(at::Tensor()), epsilon};
     NormStatistics statistics;
-    at::Tensor y = primitives(x).norm(x, norm, statistics);
+    at::Tensor y = primitives(x).norms.norm(x, norm, statistics);
     context->save_for_backward({x, gain, norm.bias, statistics.mean, statistics.rstd});
     return y;
   }
@@ -143,7 +157,7 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
     const Norm norm{gain, norm_bias.value_or(at::Tensor()), epsilon};
     const at::Tensor bias = given_bias.value_or(at::Tensor());
     NormStatistics statistics;
-    const at::Tensor normed = primitives(x).norm(x, norm, statistics);
+    const at::Tensor normed = primitives(x).norms.norm(x, norm, statistics);
     context->save_for_backward({x, gain, norm.bias, statistics.mean, statistics.rstd, weight, bias,
                                 keep ? normed : at::Tensor()});
     save_pointer(context, "group", split.group);
@@ -161,7 +175,7 @@ struct NormLinearFunction : torch::autograd::Function<NormLinearFunction> {
     {
       const at::Tensor normed = enter_forward(
           group, saved[kNormed].defined() ? saved[kNormed]
-                                          : primitives(x).norm_again(x, norm, statistics));
+                                          : primitives(x).norms.norm_again(x, norm, statistics));
       accumulate_gradients(weight, bias, dy, as_rows(normed));
       entered = normed.sizes().vec();
     }
@@ -175,7 +189,7 @@ struct ActivationFunction : torch::autograd::Function<ActivationFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Activation activation) {
     context->save_for_backward({x});
     context->saved_data["activation"] = static_cast<std::int64_t>(activation);
-    return primitives(x).activate(activation, x);
+    return primitives(x).elements.activate(activation, x);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -183,7 +197,7 @@ struct ActivationFunction : torch::autograd::Function<ActivationFunction> {
     const auto activation = static_cast<Activation>(context->saved_data.at("activation").toInt());
     // A copy, which becomes the result: the incoming gradient may have other readers.
     const at::Tensor dy = gradients[0].clone(at::MemoryFormat::Contiguous);
-    return {primitives(x).activation_gradient(activation, x, dy, nullptr), {}};
+    return {primitives(x).elements.activation_gradient(activation, x, dy, nullptr), {}};
   }
 };
 
@@ -197,7 +211,8 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
     // What a product made ahead is not what backward makes again: gradients must not depend on `keep`.
     const bool is_made = made && made->defined();
     keep = keep && !is_made;
-    at::Tensor activated = is_made ? std::move(*made) : primitives(x).activate(activation, x);
+    at::Tensor activated =
+        is_made ? std::move(*made) : primitives(x).elements.activate(activation, x);
     context->save_for_backward({x, weight, bias, keep ? activated : at::Tensor()});
     context->saved_data["activation"] = static_cast<std::int64_t>(activation);
     save_pointer(context, "group", split.group);
@@ -215,8 +230,8 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
     const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], bias);
     if (kept.defined()) accumulate_gradients(weight, bias, dy, as_rows(kept));
     at::Tensor activated;
-    const at::Tensor dx = primitives(x).input_gradient_behind(
-        activation, x, dy, weight, kept.defined() ? nullptr : &activated);
+    const at::Tensor dx =
+        input_gradient_through(activation, x, dy, weight, kept.defined() ? nullptr : &activated);
     if (!kept.defined()) accumulate_gradients(weight, bias, dy, as_rows(activated));
     return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}};
   }

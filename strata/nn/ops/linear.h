@@ -74,6 +74,13 @@ void accumulate_weight_gradient(const at::Tensor& weight, const at::Tensor& dy,
                                 const at::Tensor& x);
 void accumulate_bias_gradient(const at::Tensor& bias, const at::Tensor& dy);
 
+/// The gradient at x of activate(kind, x) weightᵀ, whose gradient is dy; `again`, unless it is null,
+/// becomes activate(kind, x). Fused where the device's products are.
+///
+/// Shapes  dy [rows, out], weight [out, in]; x and the result as the activation's input.
+at::Tensor input_gradient_through(Activation kind, const at::Tensor& x, const at::Tensor& dy,
+                                  const at::Tensor& weight, at::Tensor* again);
+
 /// x as [rows, last dimension].
 at::Tensor as_rows(const at::Tensor& x);
 

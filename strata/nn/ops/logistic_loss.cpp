@@ -35,9 +35,9 @@ struct LogisticLossFunction : torch::autograd::Function<LogisticLossFunction> {
     const at::Tensor gradient = at::empty_like(saved[kLogits]);
     LossSink& sink = *saved_pointer<LossSink>(context, "sink");
     const at::Tensor loss = zero_loss(sink.sum.options());
-    primitives(gradient).add_logistic_loss(loss, saved[kLogits], saved[kLabels],
-                                           context->saved_data.at("scale").toDouble(), gradient,
-                                           saved_pointer<const StepScalars>(context, "scalars"));
+    primitives(gradient).losses.add_logistic_loss(
+        loss, saved[kLogits], saved[kLabels], context->saved_data.at("scale").toDouble(), gradient,
+        saved_pointer<const StepScalars>(context, "scalars"));
     sink.sum.add_(loss);
     return {gradient, {}, {}, {}, {}};
   }
@@ -53,7 +53,7 @@ at::Tensor logistic_loss(const at::Tensor& logits, const at::Tensor& labels,
                                        context.scalars);
   LossSink& sink = *context.loss;
   const at::Tensor loss = zero_loss(sink.sum.options());
-  primitives(logits).add_logistic_loss(loss, logits, targets, 1, {}, context.scalars);
+  primitives(logits).losses.add_logistic_loss(loss, logits, targets, 1, {}, context.scalars);
   sink.sum.add_(loss);
   if (sink.scores && !context.training) sink.scores->push_back(logits);
   return at::zeros({}, logits.options());

@@ -312,17 +312,17 @@ TEST(ColumnSums, AreAddedToWhatIsThereAndToNothingElse) {
       EXPECT_TRUE(at::equal(rest, at::full({kBehind}, behind)));
     };
     const at::Tensor x = at::randn({5, columns}), sum = filled(2);
-    primitives(x).add_column_sums(sum, x);
+    primitives(x).products.add_column_sums(sum, x);
     expect_sums(sum, x.sum(0) + 2, 2);
 
     const Norm layer{at::randn({columns}), at::randn({columns})}, rms{layer.gain};
     for (const Norm& norm : {layer, rms}) {
       NormStatistics statistics;
-      primitives(x).norm(x, norm, statistics);
+      primitives(x).norms.norm(x, norm, statistics);
       const NormSums once{at::zeros({columns}), at::zeros({columns})};
       const NormSums onto{filled(3), filled(3)};
       for (const NormSums& sums : {once, onto})
-        primitives(x).norm_gradient(x, at::ones_like(x), norm, statistics, sums);
+        primitives(x).norms.norm_gradient(x, at::ones_like(x), norm, statistics, sums);
       expect_sums(onto.gain, once.gain + 3, 3);
       if (norm.bias.defined()) expect_sums(onto.bias, once.bias + 3, 3);
     }
@@ -340,8 +340,8 @@ TEST(Ops, PiecesOfASingleRowGiveTheBitsOfTheWhole) {
       for (const int threads : {1, 2, 3, 5}) {
         ThreadPool pool(threads);
         const ThreadPoolScope scope(pool);
-        products.push_back(primitives(x).product(x, w, bias));
-        logits.push_back(primitives(x).logits(x, w));
+        products.push_back(primitives(x).products.product(x, w, bias));
+        logits.push_back(primitives(x).products.logits(x, w));
         expect_same_bits(products.back(), products.front());
         expect_same_bits(logits.back(), logits.front());
       }

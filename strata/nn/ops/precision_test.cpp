@@ -182,7 +182,7 @@ TEST_P(Precision, RoundsPointwiseResultsOnce) {
   const at::Tensor heads = draw({2, rows / 2, 3, 32}), turned = wide(heads);
   const at::Tensor table = rope_table({}, 32, rows / 2, 0, x.device());
   for (const at::Tensor& some_heads : {heads, turned})
-    primitives(x).rotate(some_heads.narrow(2, 1, 2), table, RopeTurn::kForward);
+    primitives(x).attention.rotate(some_heads.narrow(2, 1, 2), table, RopeTurn::kForward);
   expect_rounded(heads, turned);
 }
 
@@ -291,9 +291,9 @@ TEST_P(Precision, WidenedProductsRoundOnce) {
   if (!widens()) GTEST_SKIP() << "the processor's own products round by themselves";
   const at::Tensor x = draw({70, 48}), w = draw({32, 48}), b = draw({32}), dy = draw({70, 32});
   const at::Tensor wide = at::addmm(b.to(at::kFloat), x.to(at::kFloat), w.to(at::kFloat).t());
-  expect_rounded(primitives(x).product(x, w, b), wide);
+  expect_rounded(primitives(x).products.product(x, w, b), wide);
   at::Tensor dx = at::empty_like(x);
-  primitives(dy).input_gradient(dx, dy, w);
+  primitives(dy).products.input_gradient(dx, dy, w);
   expect_rounded(dx, at::mm(dy.to(at::kFloat), w.to(at::kFloat)));
   at::Tensor weight = w.clone().requires_grad_();
   weight.mutable_grad() = at::zeros({32, 48});

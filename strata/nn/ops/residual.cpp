@@ -49,13 +49,13 @@ MaskOfSamples saved_mask(AutogradContext* context) {
 }
 
 at::Tensor masked(const at::Tensor& dy, const MaskOfSamples& mask) {
-  return primitives(dy).dropout_add({}, dy.contiguous(), mask);
+  return primitives(dy).elements.dropout_add({}, dy.contiguous(), mask);
 }
 
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, MaskOfSamples mask) {
     save_mask(context, mask);
-    return primitives(x).dropout_add({}, x, mask);
+    return primitives(x).elements.dropout_add({}, x, mask);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -67,7 +67,7 @@ struct ResidualDropoutFunction : torch::autograd::Function<ResidualDropoutFuncti
   static at::Tensor forward(AutogradContext* context, const at::Tensor& residual,
                             const at::Tensor& x, MaskOfSamples mask) {
     save_mask(context, mask);
-    return primitives(x).dropout_add(residual, x, mask);
+    return primitives(x).elements.dropout_add(residual, x, mask);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -77,7 +77,7 @@ struct ResidualDropoutFunction : torch::autograd::Function<ResidualDropoutFuncti
 
 struct AddFunction : torch::autograd::Function<AddFunction> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& a, const at::Tensor& b) {
-    return primitives(a).add(a, b);
+    return primitives(a).elements.add(a, b);
   }
   static variable_list backward(AutogradContext*, variable_list gradients) {
     return {gradients[0], gradients[0]};
