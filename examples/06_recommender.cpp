@@ -7,8 +7,8 @@
 //   equal
 #include <cstdio>
 
-#include "strata/train/run_options.h"
-#include "strata/train/training_run.h"
+#include "strata/run/recipe_file.h"
+#include "strata/run/training_run.h"
 
 using namespace strata;
 
@@ -38,8 +38,7 @@ struct Outcome {
 
 Outcome run(const char* name, const std::vector<std::string>& overrides) {
   const Recipe recipe = parse_recipe(kRecipe, "example", overrides);
-  World world = join_world(recipe);
-  const TrainingResult result = train(world, recipe, plan_run(recipe, /*probe=*/false), {});
+  const TrainingResult result = train(resolve(recipe));
   const Outcome outcome{result.records.back().loss, result.validation_metrics.front().second};
   std::printf("%-20s  loss %a  auc %.4f\n", name, outcome.loss, outcome.auc);
   return outcome;

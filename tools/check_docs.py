@@ -6,6 +6,8 @@
     tools/check_docs.py --run  also every `strata VERB --flag` of a shell block, against the verb's own
                                help (build/release/strata must be built)
 
+docs/environment.md has a row for every environment variable of ours that a source under strata/ names.
+
 A path may be written from the root, from the document's folder or from strata/. Not looked for: paths
 that git ignores (build/, runs/), and placeholders (NAME, <name>, *).
 """
@@ -143,13 +145,23 @@ def check(path, run):
     return [f"{path.relative_to(ROOT)}: {problem}" for problem in dict.fromkeys(problems) if problem]
 
 
+def missing_variables():
+    """Our environment variables that sources name and the page about them does not."""
+    page = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
+    named = set()
+    for path in (ROOT / "strata").rglob("*"):
+        if path.suffix in (".h", ".cpp") and "_test" not in path.name:
+            named.update(re.findall(r'"(STRATA_[A-Z_]+)"', path.read_text(encoding="utf-8")))
+    return [f"docs/environment.md: no row for {name}" for name in sorted(named) if f"`{name}`" not in page]
+
+
 def main():
     run = "--run" in sys.argv[1:]
     if run and not PROGRAM.exists():
         print(f"check_docs: {PROGRAM.relative_to(ROOT)} is missing; run make build", file=sys.stderr)
         return 1
     pages = documents()
-    problems = [problem for page in pages for problem in check(page, run)]
+    problems = [problem for page in pages for problem in check(page, run)] + missing_variables()
     if problems:
         print("\n".join(problems))
         print(f"check_docs: {len(problems)} problems", file=sys.stderr)

@@ -16,7 +16,10 @@ LEVELS = [
     ["tier"],
     ["shard", "checkpoint"],
     ["pipeline"],
+    ["measure"],
     ["train", "serve"],
+    ["task"],
+    ["run"],
     ["cli"],
 ]
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}

@@ -197,13 +197,13 @@ void OptionSet::refuse_unknown(const std::string& path, bool section,
   std::vector<std::string> candidates;
   for (const Field& field : fields_) candidates.push_back(field.path);
   const std::string nearest = nearest_path(path, section ? sections() : candidates);
-  throw UserError(
-      {.operation = "base.options",
-       .where = where,
-       .what = std::string(section ? "unknown section " : "unknown field ") + quote(path),
-       .expected = members(section_of(path)),
-       .got = "",
-       .fix = suggest(nearest, kListAll)});
+  throw UserError({.operation = "base.options",
+                   .where = where,
+                   .what = std::string(section ? "unknown section " : "unknown field ") +
+                           quote(path) + (explain_unknown_ ? explain_unknown_(path) : ""),
+                   .expected = members(section_of(path)),
+                   .got = "",
+                   .fix = suggest(nearest, kListAll)});
 }
 
 void OptionSet::refuse_section(const std::string& path, const std::string& got,

@@ -143,6 +143,12 @@ class OptionSet {
   /// Overrides one field: "train.steps=10". A list's value is YAML: "data.numeric=[price, age]".
   void set(const std::string& assignment);
 
+  /// Adds a sentence to the refusal of an unknown field or section: `explain` gets its path, and "" adds
+  /// nothing.
+  void explain_unknown(std::function<std::string(const std::string& path)> explain) {
+    explain_unknown_ = std::move(explain);
+  }
+
   bool is_given(const std::string& path) const;      ///< set by a recipe or --set, not defaulted
   std::string where(const std::string& path) const;  ///< "recipe.yaml:3:9", "--set", "default"
   std::vector<std::string> paths() const;            ///< of all fields, as they were added
@@ -190,6 +196,7 @@ class OptionSet {
                                    const std::string& where) const;
 
   std::vector<Field> fields_;
+  std::function<std::string(const std::string& path)> explain_unknown_;
 };
 
 }  // namespace strata

@@ -17,39 +17,22 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/checkpoint/reader.h"
+#include "strata/run/recipe_file.h"
 #include "strata/train/disk_commit.h"
 
 namespace strata {
 namespace {
 
-// What a checkpoint or folder of memory.disk says of the model.
-void take_model(const std::string& path, Recipe& defaults) {
-  if (holds_commits(path)) {
-    const Recipe written = parse_recipe(last_commit(path).recipe, path, {});
-    defaults.model = written.model;
-    defaults.data.tokenizer = written.data.tokenizer;
-    return;
-  }
+// The recipe that a checkpoint or a folder of memory.disk stores; empty: another program wrote it.
+std::string stored_recipe(const std::string& path) {
+  if (holds_commits(path)) return last_commit(path).recipe;
   const CheckpointReader source = CheckpointReader::open(path);
-  const CheckpointModel model = source.model();
-  if (!model.decoder) return;
-  defaults.model = *model.decoder;
-  if (const std::string tokenizer = source.tokenizer(); !tokenizer.empty()) {
-    defaults.data.tokenizer = tokenizer;
-  } else if (!source.is_pretrained()) {
-    // Older checkpoints name the tokenizer in their recipe alone.
-    defaults.data.tokenizer = parse_recipe(source.manifest().recipe, path, {}).data.tokenizer;
-  }
+  return source.is_pretrained() ? "" : source.manifest().recipe;
 }
 
-// A run goes on with the optimizer that it began with, whatever this version's defaults are.
-void take_optimizer(const std::string& path, Recipe& defaults) {
-  if (holds_commits(path)) {
-    defaults.optimizer = stored_optimizer(last_commit(path).recipe);
-    return;
-  }
-  const CheckpointReader source = CheckpointReader::open(path);
-  if (!source.is_pretrained()) defaults.optimizer = stored_optimizer(source.manifest().recipe);
+void take_model(const std::string& path, Task& task) {
+  if (holds_commits(path)) return task.take_model(last_commit(path).recipe);
+  task.take_model(CheckpointReader::open(path));
 }
 
 bool is_plain(char c) {
@@ -133,11 +116,14 @@ void TrainArguments::add_to(CLI::App& verb) {
                 "of a recommender: measure what each feature carries, on the validation samples");
 }
 
+// A run is resumed with the optimizer that it started with, whatever this version's defaults are.
 Recipe TrainArguments::load() const {
-  return recipe.load([this](Recipe& defaults) {
+  return recipe.load([this](Recipe& defaults, Task& task) {
     const std::string& model = from.empty() ? resume : from;
-    if (!model.empty()) take_model(model, defaults);
-    if (!resume.empty()) take_optimizer(resume, defaults);
+    if (!model.empty()) take_model(model, task);
+    if (resume.empty()) return;
+    if (const std::string stored = stored_recipe(resume); !stored.empty())
+      defaults.optimizer = stored_optimizer(stored);
   });
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/train/recipe.h"
+#include "strata/run/recipe_file.h"
 
 namespace strata {
 

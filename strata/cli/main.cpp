@@ -22,7 +22,7 @@
 #include "strata/cli/verbs.h"
 #include "strata/cli/version.h"
 #include "strata/plan/machine_profile.h"
-#include "strata/train/recipe.h"
+#include "strata/run/recipe_file.h"
 
 namespace strata {
 
@@ -66,11 +66,16 @@ std::string machine_fields_table() {
 }
 
 void add_options_verb(CLI::App& app) {
-  app.add_subcommand("options", "list every field of a recipe and of a machine's file")
-      ->callback([] {
-        std::cout << recipe_options_table() << "\nOf a machine's file (plan --machine FILE):\n\n"
-                  << machine_fields_table();
-      });
+  CLI::App* verb =
+      app.add_subcommand("options", "list every field of a recipe and of a machine's file");
+  auto task = std::make_shared<std::string>();
+  verb->add_option("task", *task, "list the fields of one task: text, recommender");
+  verb->callback([task] {
+    std::cout << recipe_options_table(*task);
+    if (task->empty())
+      std::cout << "\nFields of a machine's file (plan --machine FILE):\n\n"
+                << machine_fields_table();
+  });
 }
 
 int fail(const std::exception& error) {

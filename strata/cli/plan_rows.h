@@ -3,12 +3,10 @@
 /// Errors  UserError: what embed/capacity.h refuses, counts and sizes that cannot be read.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "strata/embed/codec/wire_values.h"
 #include "strata/embed/feature.h"
-#include "strata/train/recipe.h"
 
 namespace CLI {
 class App;
@@ -37,9 +35,5 @@ struct RowsArguments {
 };
 
 std::string rows_text(const RowsArguments& arguments);
-
-/// Of a recommender's tables.
-std::string table_rows_text(const Recipe& recipe);
-nlohmann::json table_rows_json(const Recipe& recipe);
 
 }  // namespace strata

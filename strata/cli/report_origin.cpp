@@ -6,7 +6,7 @@
 #include "strata/base/units.h"
 #include "strata/cli/version.h"
 #include "strata/device/device.h"
-#include "strata/pipeline/processor.h"
+#include "strata/measure/processor.h"
 #include "strata/transport/rendezvous.h"
 
 namespace strata {

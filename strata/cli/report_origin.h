@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "strata/train/recipe.h"
+#include "strata/run/recipe_file.h"
 
 namespace strata {
 

@@ -17,10 +17,10 @@
 #include "strata/device/determinism.h"
 #include "strata/device/device.h"
 #include "strata/device/fast_products.h"
+#include "strata/measure/device_rates.h"
+#include "strata/measure/machine_rates.h"
+#include "strata/measure/processor.h"
 #include "strata/nn/host/sgemm.h"
-#include "strata/pipeline/device_rates.h"
-#include "strata/pipeline/machine_rates.h"
-#include "strata/pipeline/processor.h"
 
 namespace strata {
 namespace {

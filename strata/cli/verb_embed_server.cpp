@@ -23,7 +23,8 @@
 #include "strata/embed/row_servers.h"
 #include "strata/embed/wire/embed_server.h"
 #include "strata/embed/wire/grpc_client.h"
-#include "strata/train/recipe.h"
+#include "strata/run/recipe_file.h"
+#include "strata/task/recommender/recommender_task.h"
 
 namespace strata {
 namespace {
@@ -37,14 +38,15 @@ struct EmbedServerArguments {
 // What the recipe says of this shard.
 void take_from_recipe(EmbedServerArguments& arguments) {
   const Recipe recipe = load_recipe(arguments.recipe, arguments.overrides);
-  if (!recipe.recommender)
+  const RecommenderFields* fields = recommender_fields(recipe);
+  if (fields == nullptr)
     throw UserError({.operation = "cli.embed_server",
                      .where = arguments.recipe,
-                     .what = "a model of text has no embedding servers",
+                     .what = "this model has no embedding servers",
                      .expected = "model.kind dlrm, dcn or deep_wide",
-                     .got = name_of(recipe.model.kind),
+                     .got = recipe.task->title(),
                      .fix = "name a recommender's recipe"});
-  const EmbeddingOptions& embedding = recipe.recommender->embedding;
+  const EmbeddingOptions& embedding = fields->embedding;
   ServerOptions& options = arguments.options;
   const auto shards = static_cast<int>(embedding.servers.size());
   if (embedding.is_local() || options.shard < 0 || options.shard >= shards)
@@ -55,7 +57,7 @@ void take_from_recipe(EmbedServerArguments& arguments) {
                      .got = "shard " + std::to_string(options.shard) + " of " +
                             (embedding.is_local() ? "local rows" : std::to_string(shards)),
                      .fix = "set embedding.servers to the addresses, or --shard to one of them"});
-  options.features = worker_options(*recipe.recommender).tables;
+  options.features = worker_options(*fields).tables;
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   options.ranks = recipe.mesh.mesh().dp;
   options.shards = shards;

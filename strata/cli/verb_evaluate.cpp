@@ -16,11 +16,14 @@
 #include "strata/checkpoint/reader.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/report_origin.h"
+#include "strata/cli/run_messages.h"
 #include "strata/cli/verbs.h"
-#include "strata/train/run_options.h"
-#include "strata/train/same_features.h"
+#include "strata/run/inspection_text.h"
+#include "strata/run/rank_options.h"
+#include "strata/run/recipe_file.h"
+#include "strata/run/resume_point.h"
+#include "strata/run/training_run.h"
 #include "strata/train/temporary_disk.h"
-#include "strata/train/training_run.h"
 
 namespace strata {
 namespace {
@@ -43,15 +46,8 @@ Recipe evaluated_recipe(const EvaluateArguments& arguments) {
                      .fix = "name a checkpoint"});
   Recipe recipe =
       parse_recipe(checkpoint.manifest().recipe, arguments.checkpoint, arguments.overrides);
-  if (recipe.recommender && !recipe.recommender->embedding.is_local())
-    throw UserError({.operation = "cli.evaluate",
-                     .where = "embedding.servers",
-                     .what = "servers would go back to this checkpoint, whoever trains with them",
-                     .expected = "a run whose rows are saved beside its checkpoints",
-                     .got = recipe.recommender->embedding.servers.front(),
-                     .fix = "go on with strata train RECIPE --resume " + arguments.checkpoint +
-                            " --importance, which evaluates at its end"});
-  recipe.train.steps = position_of(recipe, arguments.checkpoint).steps_done;
+  recipe.task->check_evaluation(arguments.checkpoint);
+  recipe.train.steps = resume_position(recipe, arguments.checkpoint).steps_done;
   recipe.train.checkpoint_folder.clear();
   recipe.train.tensorboard.clear();
   return recipe;
@@ -65,11 +61,11 @@ void print(const EvaluateArguments& arguments, const Recipe& recipe, const Train
             << (result.embeddings.empty()
                     ? ""
                     : "rows     " + size_text(sum_of(result.embeddings)) + "\n")
-            << text_of(result.findings);
+            << tables_text(result.inspection.tables);
 }
 
 // Refused in every process before anything is planned.
-void require_samples(const EvaluateArguments& arguments, const RunData& data) {
+void require_samples(const EvaluateArguments& arguments, const TaskData& data) {
   if (data.evaluates()) return;
   throw UserError({.operation = "cli.evaluate",
                    .where = arguments.checkpoint,
@@ -80,30 +76,32 @@ void require_samples(const EvaluateArguments& arguments, const RunData& data) {
 }
 
 void run_evaluate(const EvaluateArguments& arguments) {
-  Recipe recipe = evaluated_recipe(arguments);
-  const TrainingRequest request{.resume = arguments.checkpoint,
-                                .importance = arguments.importance,
-                                .hot_ids = arguments.hot_ids};
-  World world = join_world(recipe);
+  ResolvedRun resolved = resolve_here(evaluated_recipe(arguments));
+  Recipe& recipe = resolved.recipe;
+  const TrainingRequest request{
+      .resume = arguments.checkpoint,
+      .on_notice = resolved.on_notice,
+      .inspection = {.importance = arguments.importance, .hot_ids = arguments.hot_ids}};
+  World world = join_world(resolved);
   const std::string decided = world.agree([&] {
     for (const auto& [option, path] :
          {std::pair("--json", &arguments.json), std::pair("--report", &arguments.report)})
       if (!path->empty()) require_writable_file(*path, option);
-    const std::unique_ptr<const RunData> data = open_data(recipe, arguments.checkpoint);
+    const std::unique_ptr<const TaskData> data = open_data(recipe, arguments.checkpoint);
     require_samples(arguments, *data);
-    require_findings(recipe, *data, request);
-    return decisions_text(plan_run(recipe, /*probe=*/false, &world).plan);
+    recipe.task->check_inspection(request.inspection, *data);
+    return decisions_text(plan_run(resolved, /*probe=*/false, &world).plan);
   });
-  const PlannedRun run = plan_run(world, recipe, decided);
+  const PlannedRun run = plan_run(world, resolved, decided);
   const TemporaryDisk disk(recipe.memory.disk.path, "evaluate", world.process());
   recipe.memory.disk.path = disk.path();
   const TrainingResult result = train(world, recipe, run, request);
   if (world.process() > 0) return;
   print(arguments, recipe, result);
   if (!arguments.json.empty()) {
-    nlohmann::ordered_json json = to_json(result.findings);
-    if (!recipe.recommender)
-      json = {{"loss", result.validation_loss}, {"steps", recipe.train.steps}};
+    nlohmann::ordered_json json = {{"loss", result.validation_loss}, {"steps", recipe.train.steps}};
+    if (!result.inspection.json.empty())
+      json = nlohmann::ordered_json::parse(result.inspection.json);
     write_file(arguments.json, json_text(json, 2) + "\n");
     std::cout << "json     " << arguments.json << '\n';
   }

@@ -3,22 +3,23 @@
 #include <memory>
 
 #include "strata/cli/arguments.h"
-#include "strata/cli/generation.h"
+#include "strata/cli/served_recipe.h"
 #include "strata/cli/verbs.h"
 
 namespace strata {
 namespace {
 
-// Of several processes only that of rank 0 is told of text, and shows the prompt in front of it.
-void run_generate(TextRequest request, const std::vector<std::string>& overrides) {
-  const Recipe recipe = recipe_of(request.checkpoint, overrides);
+// The process of rank 0 alone gets text, and shows the prompt before it.
+void run_generate(const std::string& checkpoint, TextRequest request,
+                  const std::vector<std::string>& overrides) {
+  const ServedModel served = served_model(recipe_of(checkpoint, overrides), checkpoint);
   bool shown = false;
   request.on_text = [&](const std::string& piece) {
     if (!shown) std::cout << request.prompt;
     shown = true;
     std::cout << piece << std::flush;
   };
-  generate_text(recipe, request);
+  generate_text(served, request);
   if (shown) std::cout << std::endl;
 }
 
@@ -27,8 +28,9 @@ void run_generate(TextRequest request, const std::vector<std::string>& overrides
 void add_generate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("generate", "continue a prompt with a trained model");
   auto request = std::make_shared<TextRequest>();
+  auto checkpoint = std::make_shared<std::string>();
   auto overrides = std::make_shared<std::vector<std::string>>();
-  verb->add_option("checkpoint", request->checkpoint,
+  verb->add_option("checkpoint", *checkpoint,
                    "checkpoint, the folder that holds several, or a Hugging Face folder")
       ->required();
   verb->add_option("--prompt", request->prompt,
@@ -49,7 +51,8 @@ void add_generate_verb(CLI::App& app) {
   verb->add_option("--set", *overrides, "override a field of the recipe")
       ->allow_extra_args(false)
       ->type_name("FIELD=VALUE");
-  verb->callback([request, overrides] { run_generate(*request, *overrides); });
+  verb->callback(
+      [checkpoint, request, overrides] { run_generate(*checkpoint, *request, *overrides); });
 }
 
 }  // namespace strata

@@ -7,17 +7,19 @@
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/plan_rows.h"
+#include "strata/cli/run_messages.h"
 #include "strata/cli/verbs.h"
 #include "strata/plan/plan_text.h"
 #include "strata/plan/process_bytes.h"
 #include "strata/plan/zero_bytes.h"
 #include "strata/report/device_time.h"
 #include "strata/report/idle.h"
+#include "strata/run/plan_advice.h"
+#include "strata/run/planned_run.h"
+#include "strata/run/recipe_file.h"
+#include "strata/run/recipe_machine.h"
+#include "strata/run/resolved_run.h"
 #include "strata/schedule/grid.h"
-#include "strata/train/plan_advice.h"
-#include "strata/train/planned_mesh.h"
-#include "strata/train/planned_run.h"
-#include "strata/train/recipe_machine.h"
 
 namespace strata {
 namespace {
@@ -87,27 +89,28 @@ void run_plan(const PlanArguments& arguments) {
     std::cout << rows_text(arguments.rows);
     return;
   }
-  Recipe recipe = arguments.recipe.load();
+  Recipe loaded = arguments.recipe.load();
   if (!arguments.json.empty()) require_writable_file(arguments.json, "--json");
   const bool here = arguments.machine.empty();
-  const MachineProfile machine = here ? this_machine(recipe) : find_machine(arguments.machine);
-  const bool reserves = !here && reserves_host(recipe, machine);
-  if (!here) recipe = on_machine(std::move(recipe), machine);
-  if (recipe.mesh.automatic) {
-    const MeshSearch search = here ? search_mesh(recipe) : search_mesh(recipe, machine);
-    std::cout << search_text(search) << '\n';
+  const MachineProfile elsewhere = here ? MachineProfile{} : find_machine(arguments.machine);
+  const bool reserves = !here && reserves_host(loaded, elsewhere);
+  const ResolvedRun resolved =
+      here ? resolve_here(std::move(loaded)) : resolve(std::move(loaded), elsewhere);
+  const Recipe& recipe = resolved.recipe;
+  const MachineProfile& machine = resolved.machine;
+  if (resolved.search) {
+    std::cout << search_text(*resolved.search) << '\n';
     if (here)
       std::cout << "compared by assumed rates, the same in every process"
                 << (recipe.device_kind() == DeviceKind::kCuda
                         ? ", on machines with as many GPUs as this one"
                         : "")
                 << "; the plan of the first one by this machine's:\n\n";
-    recipe.mesh = search.best();
   }
   const ParameterBytes* convention =
       arguments.convention.empty() ? nullptr : &precision_convention(arguments.convention);
-  const PlannedRun run = here ? plan_run(recipe, /*probe=*/!arguments.estimate)
-                              : plan_run(recipe, machine, convention);
+  const PlannedRun run = here ? plan_run(resolved, /*probe=*/!arguments.estimate)
+                              : plan_run_elsewhere(resolved, convention);
   if (!here) {
     std::cout << "on " << machine.name << machines_text(run, machine) << '\n';
     if (!machine.source.empty())
@@ -122,15 +125,15 @@ void run_plan(const PlanArguments& arguments) {
   if (here && arguments.estimate) std::cout << estimate_text(recipe, machine);
   if (computes_here) {
     std::cout << shared_host_text(run.plan, shared_host(run));
-    if (!recipe.recommender)
+    if (!recipe.task->has_uncounted_memory())
       std::cout << "process    " << process_text(process_bytes(run.plan, shared_host(run))) << '\n';
   }
   const std::vector<TierDepth> depths =
       largest_depths(recipe, machine, convention, run.plan.costs.devices);
   if (!depths.empty())
-    std::cout << "depth      " << depths_sentence(depths, recipe.recommender ? "" : "model.layers")
-              << '\n';
-  if (recipe.recommender) std::cout << '\n' << table_rows_text(recipe);
+    std::cout << "depth      " << depths_sentence(depths, recipe.task->depth_field()) << '\n';
+  const PlanAppendix appendix = recipe.task->plan_appendix(recipe);
+  if (!appendix.text.empty()) std::cout << '\n' << appendix.text;
   const bool measure = here && !arguments.estimate;
   const std::string advice = here ? precision_advice(recipe, measure) : "";
   if (!advice.empty()) std::cout << "precision  " << advice << '\n';
@@ -141,9 +144,9 @@ void run_plan(const PlanArguments& arguments) {
   nlohmann::json json = to_json(run.plan);
   add_times(json, run.plan);
   json["largest"] = to_json(depths);
-  if (computes_here && !recipe.recommender)
+  if (computes_here && !recipe.task->has_uncounted_memory())
     json["process"] = to_json(process_bytes(run.plan, shared_host(run)));
-  if (recipe.recommender) json["embedding"] = table_rows_json(recipe);
+  if (!appendix.json.empty()) json[appendix.key] = nlohmann::json::parse(appendix.json);
   write_file(arguments.json, json_text(json, 1) + "\n");
 }
 

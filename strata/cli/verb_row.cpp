@@ -7,7 +7,7 @@
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
 #include "strata/cli/verbs.h"
-#include "strata/train/row_lookup.h"
+#include "strata/run/row_lookup.h"
 
 namespace strata {
 namespace {

@@ -13,30 +13,29 @@
 #include "strata/base/units.h"
 #include "strata/checkpoint/loader.h"
 #include "strata/cli/arguments.h"
-#include "strata/cli/generation.h"
 #include "strata/cli/report_origin.h"
+#include "strata/cli/run_messages.h"
+#include "strata/cli/served_recipe.h"
 #include "strata/cli/shared_input.h"
 #include "strata/cli/verbs.h"
-#include "strata/pipeline/step_miss.h"
+#include "strata/measure/step_miss.h"
 #include "strata/plan/plan_text.h"
 #include "strata/plan/process_bytes.h"
 #include "strata/report/chrome_trace.h"
 #include "strata/report/metrics.h"
 #include "strata/report/progress.h"
 #include "strata/report/tensorboard.h"
+#include "strata/run/inspection_text.h"
+#include "strata/run/rank_options.h"
+#include "strata/run/recipe_file.h"
+#include "strata/run/resume_point.h"
+#include "strata/run/training_run.h"
 #include "strata/tokenizer/tokenizer.h"
-#include "strata/train/resume_point.h"
-#include "strata/train/run_data.h"
-#include "strata/train/run_options.h"
-#include "strata/train/trained_model.h"
-#include "strata/train/training_run.h"
 
 namespace strata {
 namespace {
 
 std::atomic<bool> stop_requested{false};
-
-constexpr int kHotIds = 10;  // of a table, in reports
 
 constexpr int kStopSignals[] = {SIGINT, SIGTERM};
 
@@ -65,7 +64,8 @@ bool keeps_model(const Recipe& recipe, const PlannedRun& run) {
 
 // Of ranks that compute on this processor; what servers of rows in the process hold is not counted.
 std::optional<ProcessBytes> process_of(const Recipe& recipe, const PlannedRun& run, int processes) {
-  if (recipe.recommender || recipe.device_kind() != DeviceKind::kCpu) return std::nullopt;
+  if (recipe.task->has_uncounted_memory() || recipe.device_kind() != DeviceKind::kCpu)
+    return std::nullopt;
   return process_bytes(run.plan, shared_host(run, processes));
 }
 
@@ -247,14 +247,13 @@ class Output {
 };
 
 TextSample sample(const Recipe& recipe, const TrainingResult& result) {
-  if (recipe.recommender) return {};
-  if (result.checkpoint.empty() || tokenizer_kind(recipe.data.tokenizer) == TokenizerKind::kNone)
+  const std::string tokenizer = recipe.task->tokenizer();
+  if (result.checkpoint.empty() || tokenizer.empty() ||
+      tokenizer_kind(tokenizer) == TokenizerKind::kNone)
     return {};
   const std::string prompt = "In the beginning";
-  return {prompt, generate_text(recipe, {.checkpoint = result.checkpoint,
-                                         .prompt = prompt,
-                                         .tokens = 300,
-                                         .in_this_process = true})};
+  return {prompt, generate_text(served_model(recipe, result.checkpoint),
+                                {.prompt = prompt, .tokens = 300, .in_this_process = true})};
 }
 
 // A command that works: what it goes on from may have been removed since it was saved.
@@ -276,8 +275,7 @@ void print_resume(TrainArguments arguments, const Recipe& recipe, const Training
 void write_results(const TrainArguments& arguments, const Recipe& recipe, const PlannedRun& run,
                    const TrainingResult& result) {
   print_end(recipe, run, result);
-  std::cout << text_of(RecommenderFindings{.evaluation = result.findings.evaluation,
-                                           .importance = result.findings.importance});
+  std::cout << tables_text(result.inspection.tables);
   if (!arguments.trace.empty() && result.last_steps.empty()) {
     std::cout << "trace    none: no step ran\n";
   } else if (!arguments.trace.empty()) {
@@ -292,16 +290,12 @@ void write_results(const TrainArguments& arguments, const Recipe& recipe, const 
 }
 
 void run_train(const TrainArguments& arguments) {
-  Recipe recipe = arguments.load();
-  if (recipe.recommender && arguments.resume.empty() && !arguments.from.empty())
-    throw UserError(
-        {.operation = "train.from",
-         .where = "--from",
-         .what = "a recommender's net is nothing without the rows that it was trained with",
-         .expected = "a checkpoint to go on from",
-         .got = "--from " + arguments.from,
-         .fix = "pass --resume " + arguments.from});
-  World world = join_world(recipe);
+  Recipe loaded = arguments.load();
+  if (arguments.resume.empty() && !arguments.from.empty())
+    loaded.task->check_first_weights(arguments.from);
+  ResolvedRun resolved = resolve_here(std::move(loaded));
+  Recipe& recipe = resolved.recipe;
+  World world = join_world(resolved);
   std::optional<Output> output;
   TrainingRequest request{
       .resume = arguments.resume,
@@ -315,24 +309,22 @@ void run_train(const TrainArguments& arguments) {
             else
               std::cerr << text + "\n";
           },
-      .importance = arguments.importance,
-      .hot_ids = recipe.recommender && !arguments.report.empty() ? kHotIds : 0,
+      .inspection = {.importance = arguments.importance, .report = !arguments.report.empty()},
       .timeline = !arguments.trace.empty() || !arguments.report.empty(),
       .stop = &stop_requested};
   // Bad data and checkpoints are refused before anything is measured.
-  ResumePoint begin;                    // of this process, if it is the one that looks
-  std::unique_ptr<const RunData> data;  // the same
+  ResumePoint begin;                     // of this process, if it is the one that looks
+  std::unique_ptr<const TaskData> data;  // the same
   const std::string steps = world.agree([&] {
     begin = resume_point(recipe, arguments.resume);
     data = open_data(recipe, arguments.resume);
-    require_findings(recipe, *data, request);
+    recipe.task->check_inspection(request.inspection, *data);
     require_no_later_checkpoint(recipe.train.checkpoint_folder, begin.steps_done);
     require_outputs(arguments, recipe);
     return std::to_string(data->steps());
   });
   recipe.train.steps = std::stoll(steps);
-  const PlannedRun run =
-      plan_run(world, recipe, begin.decisions, dynamic_cast<const LogData*>(data.get()));
+  const PlannedRun run = plan_run(world, resolved, begin.decisions, data.get());
   // Before there is a file that says that training runs.
   for (const int signal : kStopSignals) std::signal(signal, request_stop);
   if (world.process() == 0) {

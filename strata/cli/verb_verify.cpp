@@ -5,9 +5,10 @@
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
+#include "strata/cli/run_messages.h"
 #include "strata/cli/verbs.h"
-#include "strata/train/same_features.h"
-#include "strata/train/verify.h"
+#include "strata/run/resume_point.h"
+#include "strata/run/verify.h"
 
 namespace strata {
 namespace {
@@ -28,9 +29,10 @@ void print(const Verification& result) {
 }
 
 void run_verify(const RecipeArguments& arguments, const std::string& resume) {
-  const Recipe recipe = arguments.load();
-  position_of(recipe, resume);  // refused before anything is measured
-  const PlannedRun run = plan_run(recipe);
+  const ResolvedRun resolved = resolve_here(arguments.load());
+  const Recipe& recipe = resolved.recipe;
+  resume_position(recipe, resume);  // refused before anything is measured
+  const PlannedRun run = plan_run(resolved);
   std::cout << "replaying one step on " << run.ranks << " ranks (" << name_of(run.mesh.schedule)
             << ", recompute " << name_of(recipe.memory.recompute) << ") and on one\n";
   const Verification result = verify(recipe, run, resume);

@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <iostream>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -201,16 +200,17 @@ struct World::Parts {
 
   void start_watchdog() {
     if (options.ranks == 1 || (options.stall_seconds <= 0 && !peers)) return;
-    Watchdog::Options watching{
-        .first_rank = first_rank(),
-        .local_ranks = mailboxes->local_ranks(),
-        .stall_seconds = options.stall_seconds,
-        .fatal_seconds = options.stall_fatal_seconds,
-        .name_of = [this](int rank) { return name_of(options, rank); },
-        .warn = [](const std::string& line) { std::cerr << "stall: " + line + "\n"
-                                                        << std::flush; },
-        .fail = [this](const Error& error) { fail(error); },
-        .failed = [this] { return mailboxes->failed(); }};
+    Watchdog::Options watching{.first_rank = first_rank(),
+                               .local_ranks = mailboxes->local_ranks(),
+                               .stall_seconds = options.stall_seconds,
+                               .fatal_seconds = options.stall_fatal_seconds,
+                               .name_of = [this](int rank) { return name_of(options, rank); },
+                               .warn =
+                                   [this](const std::string& line) {
+                                     if (options.warn) options.warn(line);
+                                   },
+                               .fail = [this](const Error& error) { fail(error); },
+                               .failed = [this] { return mailboxes->failed(); }};
     for (const std::shared_ptr<RankDevice>& device : devices)
       if (device->stream.queue()) device->marks = std::make_unique<DeviceMarks>(device->stream);
     watching.look_at_device = [this](int rank, RankProgress& progress) {

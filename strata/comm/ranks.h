@@ -31,12 +31,14 @@ namespace strata {
 
 struct RanksOptions {
   int ranks = 1;
-  int threads_per_rank = 1;         ///< intra-op threads of each
-  std::int64_t device_bytes = 0;    ///< budget of each rank's account; 0: none
-  Device device;                    ///< its kind, of every rank; which one: device_of_rank()
-  Mesh mesh;                        ///< names ranks in errors, if it has as many
-  std::string fingerprint;          ///< must be equal in all processes, e.g. the recipe's text
-  std::string version;              ///< empty: of this program
+  int threads_per_rank = 1;       ///< intra-op threads of each
+  std::int64_t device_bytes = 0;  ///< budget of each rank's account; 0: none
+  Device device;                  ///< its kind, of every rank; which one: device_of_rank()
+  Mesh mesh;                      ///< names ranks in errors, if it has as many
+  std::string fingerprint;        ///< must be equal in all processes, e.g. the recipe's text
+  std::string version;            ///< empty: of this program
+  /// Called with a sentence about a rank that stalls, from a thread of its own; empty: none is made.
+  std::function<void(const std::string&)> warn = {};
   double join_seconds = 0;          ///< 0: STRATA_JOIN_SECONDS, or 25
   double stall_seconds = 10;        ///< a rank without progress is named after these; 0: never
   double stall_fatal_seconds = 60;  ///< and ends the run after these; 0: never

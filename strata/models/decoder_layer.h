@@ -66,6 +66,15 @@ class DecoderLayer : public Layer {
   std::int64_t sum_bytes(std::int64_t whole) const;
   std::int64_t gathered_bytes(std::int64_t whole) const { return split_.sequence ? whole : 0; }
 
+  /// Bytes of the whole stream, which tensor-parallel ranks sum; 0 on one rank.
+  std::int64_t summed_stream_bytes(const TensorSpec& stream) const {
+    return split_.ranks > 1 ? stream.bytes() * parts() : 0;
+  }
+
+  /// A transformer block's: two sums in each direction, and attention.
+  /// Source  Narayanan et al. 2021 (SC'21), section 3.2: 8bsh(t-1)/t elements a block.
+  LayerWork block_work(const TensorSpec& stream) const;
+
   /// Bytes of so many weights or activations.
   std::int64_t bytes_of(std::int64_t numel) const;
   /// In 16 bit on a host, 0 otherwise: what a product of so many rows, in either direction, or its

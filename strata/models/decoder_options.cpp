@@ -201,4 +201,9 @@ DecoderOptions completed(DecoderOptions options, const FieldPlace& place) {
   }
 }
 
+// An embedding and a head; with a skip connection a layer that adds it.
+std::int64_t num_layers(const DecoderOptions& options) {
+  return options.layers + 2 + (options.skip ? 1 : 0);
+}
+
 }  // namespace strata

@@ -36,6 +36,9 @@ struct DecoderOptions {
 
 void describe(OptionSet& set, const std::string& prefix, DecoderOptions& options);
 
+/// Layers of the model that make_model() (model.h) makes: the blocks, and what stands before and after them.
+std::int64_t num_layers(const DecoderOptions& options);
+
 /// Where a field ("model.heads") was given: "recipe.yaml:3:9".
 using FieldPlace = std::function<std::string(const std::string& field)>;
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "strata/base/errors.h"
+#include "strata/models/model.h"
 
 namespace strata {
 namespace {
@@ -39,6 +40,16 @@ TEST(DecoderOptions, AreRefusedWhereTheyWereGiven) {
 TEST(DecoderOptions, MaySayWhatAGptHasAnyway) {
   EXPECT_EQ(refusal({.width = 64, .heads = 4, .kv_heads = 4, .head_width = 16, .mlp_width = 256}),
             "accepted");
+}
+
+TEST(DecoderOptions, CountTheLayersOfTheModelThatIsMade) {
+  for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama})
+    for (const std::int64_t layers : {1, 3}) {
+      const DecoderOptions options{.kind = kind, .layers = layers, .width = 32, .heads = 2};
+      EXPECT_EQ(num_layers(options), make_model(options).num_layers());
+    }
+  const DecoderOptions skipping{.layers = 2, .width = 32, .heads = 2, .skip = true};
+  EXPECT_EQ(num_layers(skipping), make_model(skipping).num_layers());
 }
 
 }  // namespace

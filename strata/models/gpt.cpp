@@ -53,6 +53,9 @@ class GptEmbedding final : public DecoderLayer {
   }
 
   bool recomputable() const override { return false; }
+  LayerWork work(std::span<const TensorSpec> inputs) const override {
+    return {.forward_sum_bytes = summed_stream_bytes(embedded(inputs[0]))};
+  }
   double forward_flops(std::span<const TensorSpec>) const override { return 0; }
 
  private:
@@ -147,6 +150,10 @@ class GptBlock final : public DecoderLayer {
   std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t positions) const override {
     return key_value_cache(samples, options_.heads / split_.ranks, positions, options_.head_width,
                            precision_);
+  }
+
+  LayerWork work(std::span<const TensorSpec> inputs) const override {
+    return block_work(inputs[0]);
   }
 
   double forward_flops(std::span<const TensorSpec> inputs) const override {

@@ -105,6 +105,10 @@ class LossHead final : public Head {
                       context)};
   }
 
+  LayerWork work(std::span<const TensorSpec> inputs) const override {
+    return {.backward_sum_bytes = summed_stream_bytes(inputs[0])};
+  }
+
   // The forward is deferred: its GEMM runs in the backward.
   double forward_flops(std::span<const TensorSpec> inputs) const override {
     return 2.0 * static_cast<double>(inputs[0].numel() * parts() * columns());

@@ -43,6 +43,9 @@ class LlamaEmbedding final : public DecoderLayer {
   }
 
   bool recomputable() const override { return false; }
+  LayerWork work(std::span<const TensorSpec> inputs) const override {
+    return {.forward_sum_bytes = summed_stream_bytes(embedded(inputs[0]))};
+  }
   double forward_flops(std::span<const TensorSpec>) const override { return 0; }
 };
 
@@ -146,6 +149,10 @@ class LlamaBlock final : public DecoderLayer {
   std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t positions) const override {
     return key_value_cache(samples, options_.kv_heads / split_.ranks, positions,
                            options_.head_width, precision_);
+  }
+
+  LayerWork work(std::span<const TensorSpec> inputs) const override {
+    return block_work(inputs[0]);
   }
 
   double forward_flops(std::span<const TensorSpec> inputs) const override {

@@ -66,6 +66,8 @@ double Layer::forward_flops(std::span<const TensorSpec> inputs) const {
   return 2 * products * static_cast<double>(rows);
 }
 
+LayerWork Layer::work(std::span<const TensorSpec>) const { return {}; }
+
 std::vector<TensorSpec> Layer::cache(std::int64_t, std::int64_t) const { return {}; }
 
 }  // namespace strata

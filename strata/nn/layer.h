@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "strata/schedule/costs.h"
+
 namespace strata {
 
 struct StepScalars;
@@ -164,6 +166,9 @@ class Layer {
   /// Floating-point operations of one forward, matrix products only. By default one product of
   /// every row of the first input with every matrix among the weights.
   virtual double forward_flops(std::span<const TensorSpec> inputs) const;
+
+  /// What the planner counts beside bytes and products, of these inputs on one rank.
+  virtual LayerWork work(std::span<const TensorSpec> inputs) const;
 
   /// What it keeps while `samples` texts of at most `positions` tokens are decoded, on one rank. By
   /// default nothing: every output depends on the input at its own position alone.

@@ -9,6 +9,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
+#include "strata/device/account.h"
 #include "strata/device/device.h"
 
 namespace strata {

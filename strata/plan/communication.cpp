@@ -23,26 +23,6 @@ MeshRequest mesh_request(const MeshOptions& options) {
           .sequence_parallel = options.sequence_parallel};
 }
 
-std::vector<TensorTraffic> transformer_traffic(const Dataflow& dataflow, const CostTable& costs,
-                                               const MeshRequest& request) {
-  std::vector<TensorTraffic> traffic(dataflow.num_layers);
-  if (request.tp == 1) return traffic;
-  // With sequence parallelism a value between layers is a rank's part.
-  const int parts = request.sequence_parallel ? request.tp : 1;
-  std::vector<std::int64_t> in(dataflow.num_layers), out(dataflow.num_layers);
-  for (std::size_t v = 0; v < dataflow.values.size(); ++v) {
-    const std::int64_t bytes = costs.values[v].bytes * parts;
-    const Value& value = dataflow.values[v];
-    out[value.producer] = std::max(out[value.producer], bytes);
-    for (const int consumer : value.consumers) in[consumer] = std::max(in[consumer], bytes);
-  }
-  for (int l = 0; l < dataflow.num_layers; ++l) {
-    const int sums = in[l] > 0 && out[l] > 0 ? 2 : 1;
-    traffic[l] = {.forward_bytes = sums * out[l], .backward_bytes = sums * in[l]};
-  }
-  return traffic;
-}
-
 double all_reduce_bytes(double bytes, int ranks) { return 2 * scattered(bytes, ranks); }
 
 ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout) {
@@ -73,13 +53,12 @@ CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& 
 }
 
 CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
-  for (std::size_t l = 0; l < request.tensor.size(); ++l) {
-    const TensorTraffic& traffic = request.tensor[l];
-    const auto seconds = [&](std::int64_t bytes) {
-      return seconds_at(all_reduce_bytes(static_cast<double>(bytes), request.tp), request.rates.tp);
-    };
-    costs.layers[l].forward_seconds += seconds(traffic.forward_bytes);
-    costs.layers[l].backward_seconds += seconds(traffic.backward_bytes);
+  const auto sum_seconds = [&](std::int64_t bytes) {
+    return seconds_at(all_reduce_bytes(static_cast<double>(bytes), request.tp), request.rates.tp);
+  };
+  for (LayerCost& layer : costs.layers) {
+    layer.forward_seconds += sum_seconds(layer.work.forward_sum_bytes);
+    layer.backward_seconds += sum_seconds(layer.work.backward_sum_bytes);
   }
   for (ValueCost& value : costs.values) {
     if (value.transfer_seconds > 0) continue;
@@ -127,11 +106,11 @@ class Counter {
   }
 
   void count_tensor(const Action& action) {
-    if (mesh_.tp == 1 || mesh_.tensor.empty()) return;
+    if (mesh_.tp == 1) return;
     for (int l = action.layers.begin; l < action.layers.end; ++l) {
-      const TensorTraffic& layer = mesh_.tensor[l];
+      const LayerWork& work = costs_.layers[l].work;
       const std::int64_t bytes =
-          action.op == Op::kBackward ? layer.backward_bytes : layer.forward_bytes;
+          action.op == Op::kBackward ? work.backward_sum_bytes : work.forward_sum_bytes;
       const double scaled = static_cast<double>(bytes) * costs_.scale(action.micro_batch);
       add(traffic_.tp, all_reduce_bytes(scaled, mesh_.tp), mesh_.rates.tp);
     }

@@ -31,12 +31,6 @@ struct AxisRates {
 inline constexpr AxisRates kThreadRates{.pp = 0, .dp = 5e9, .tp = 5e9};
 inline constexpr AxisRates kProcessRates{.pp = 1e9, .dp = 1e9, .tp = 1e9};
 
-/// Whole tensors that tensor-parallel ranks sum for a layer and a full micro-batch.
-struct TensorTraffic {
-  std::int64_t forward_bytes = 0;
-  std::int64_t backward_bytes = 0;
-};
-
 struct MeshRequest {
   int dp = 1;
   int tp = 1;
@@ -44,17 +38,9 @@ struct MeshRequest {
   bool sequence_parallel = false;
   bool reads_in_place = true;  ///< as in shard_bytes(): false where processes send gradients
   AxisRates rates = kThreadRates;
-  std::vector<TensorTraffic> tensor = {};  ///< per layer; empty: none
 };
 
 MeshRequest mesh_request(const MeshOptions& options);
-
-/// Of a chain of transformer blocks between an embedding and a head: two sums in a block's forward
-/// and two in its backward, one in the embedding's forward, one in the head's backward. Sequence
-/// parallelism gathers and scatters instead, which is as many bytes.
-/// Source  Narayanan et al. 2021 (SC'21), section 3.2: 8bsh(t-1)/t elements a block.
-std::vector<TensorTraffic> transformer_traffic(const Dataflow& dataflow, const CostTable& costs,
-                                               const MeshRequest& request);
 
 /// Bytes that a rank sends to sum whole tensors of `bytes` among n ranks: 2 (n - 1) / n of them.
 double all_reduce_bytes(double bytes, int ranks);

@@ -29,6 +29,21 @@ inline CostTable equal_costs(const Dataflow& dataflow, const LayerCost& layer,
   return costs;
 }
 
+/// The work of a layer that is a transformer block.
+inline LayerWork block_work(const AttentionShape& attention = {}) {
+  return {.forward_kernels = 10, .backward_kernels = 36, .attention = attention};
+}
+
+/// Sums of tensor-parallel ranks in a chain of blocks between an embedding and a head, whose values are
+/// whole tensors of `bytes`.
+inline void add_sums_of_blocks(CostTable& costs, std::int64_t bytes) {
+  for (std::size_t l = 0; l < costs.layers.size(); ++l) {
+    const bool first = l == 0, last = l + 1 == costs.layers.size();
+    costs.layers[l].work.forward_sum_bytes = first ? bytes : last ? 0 : 2 * bytes;
+    costs.layers[l].work.backward_sum_bytes = last ? bytes : first ? 0 : 2 * bytes;
+  }
+}
+
 inline Partition equal_stages(int num_layers, int num_stages) {
   Partition partition;
   for (int s = 0; s <= num_stages; ++s) partition.bounds.push_back(s * num_layers / num_stages);

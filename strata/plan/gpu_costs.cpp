@@ -27,11 +27,6 @@ std::int64_t rounded_up(std::int64_t count, std::int64_t unit) {
   return (count + unit - 1) / unit * unit;
 }
 
-// Between an embedding and a head, and with something to compute again.
-bool is_block(const LayerCost& layer) {
-  return layer.recomputable && layer.input_bytes > 0 && layer.saved_bytes > 0;
-}
-
 // 0: nobody has measured or described it.
 double product_rate(const MachineProfile& machine, int element_bytes) {
   return element_bytes == 2 && machine.device.bf16 > 0 ? machine.device.bf16 : machine.device.fp32;
@@ -46,8 +41,8 @@ std::int64_t attention_peak_bytes(const AttentionShape& attention, std::int64_t 
   return sums + (attention.shares_keys ? 5 : 3) * heads - layer.input_bytes;
 }
 
-void add_attention(CostTable& costs, const MachineProfile& machine,
-                   const AttentionShape& attention) {
+void add_attention(LayerCost& layer, const CostTable& costs, const MachineProfile& machine) {
+  const AttentionShape& attention = layer.work.attention;
   if (attention.heads == 0) return;
   const std::int64_t sums = attention_workspace_bytes(attention, machine.device.multiprocessors);
   // However short a micro-batch is, its groups fill the GPU.
@@ -60,18 +55,15 @@ void add_attention(CostTable& costs, const MachineProfile& machine,
                        static_cast<double>(attention.head_width);
   const double rate = product_rate(machine, costs.weight_element_bytes);
   const double seconds = rate > 0 ? flops / rate : 0;
-  for (LayerCost& layer : costs.layers) {
-    if (!is_block(layer)) continue;
-    if (layer.forward_seconds > 0) {
-      layer.forward_seconds += seconds * (1 / kAttentionForward - 1);
-      layer.backward_seconds += seconds * (kBackwardProducts / kAttentionBackward - 2);
-    }
-    const std::int64_t peak =
-        attention_peak_bytes(attention, sums, costs.weight_element_bytes, layer);
-    layer.backward_transient_bytes = std::max(layer.backward_transient_bytes, peak);
-    layer.backward_fixed_bytes =
-        std::max(layer.backward_fixed_bytes, std::min(least, layer.backward_transient_bytes));
+  if (layer.forward_seconds > 0) {
+    layer.forward_seconds += seconds * (1 / kAttentionForward - 1);
+    layer.backward_seconds += seconds * (kBackwardProducts / kAttentionBackward - 2);
   }
+  const std::int64_t peak =
+      attention_peak_bytes(attention, sums, costs.weight_element_bytes, layer);
+  layer.backward_transient_bytes = std::max(layer.backward_transient_bytes, peak);
+  layer.backward_fixed_bytes =
+      std::max(layer.backward_fixed_bytes, std::min(least, layer.backward_transient_bytes));
 }
 
 // The norm reads a layer's gradient, and the next step begins with zeros.
@@ -81,9 +73,8 @@ double gradient_seconds(const CostTable& costs, const LayerCost& layer, double b
 }
 
 void add_launches(LayerCost& layer) {
-  const bool block = is_block(layer);
-  layer.forward_launches = block ? kBlockForwardLaunches : kEndForwardLaunches;
-  layer.backward_launches = block ? kBlockBackwardLaunches : kEndBackwardLaunches;
+  layer.forward_launches = layer.work.forward_kernels;
+  layer.backward_launches = layer.work.backward_kernels;
   layer.update_launches = layer.weight_bytes > 0 ? kUpdateLaunches : 0;
   layer.forward_seconds = std::max(layer.forward_seconds, layer.forward_launches * kShortestKernel);
   layer.backward_seconds =
@@ -102,17 +93,16 @@ std::int64_t attention_workspace_bytes(const AttentionShape& attention,
          rounded_up(attention.head_width, 32) * static_cast<std::int64_t>(sizeof(float));
 }
 
-CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine,
-                         const AttentionShape& attention) {
+CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine) {
   if (machine.device.kind != MachineKind::kCuda) return costs;
   costs.allocation_block = kAllocationBlock;
   costs.context_bytes = machine.device.context.count;
   costs.workspace_bytes = known(machine.device.workspace.count, kWorkspace);
   costs.launch = {.kernel = known(machine.device.launch, kLaunch),
                   .segment = known(machine.device.graph_launch, kGraphLaunch)};
-  add_attention(costs, machine, attention);
   const auto bandwidth = static_cast<double>(machine.device.bandwidth.count);
   for (LayerCost& layer : costs.layers) {
+    add_attention(layer, costs, machine);
     layer.update_seconds += gradient_seconds(costs, layer, bandwidth);
     add_launches(layer);
   }

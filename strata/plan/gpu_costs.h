@@ -20,37 +20,18 @@
 
 namespace strata {
 
-/// What attention of one micro-batch is on a rank, in 16 bit; 0 heads: the model has none.
-struct AttentionShape {
-  std::int64_t samples = 0;
-  std::int64_t heads = 0;
-  std::int64_t tokens = 0;
-  std::int64_t head_width = 0;
-  bool shares_keys = false;  ///< heads get copies of the keys and values that they share
-};
-
 /// fp32 sums of dQ, by so many groups of blocks at once as fill the GPU.
 std::int64_t attention_workspace_bytes(const AttentionShape& attention,
                                        std::int64_t multiprocessors);
 
-// Kernels that a device is given where operators are performed one by one; counted in strata/nn/ops and
-// strata/nn/cuda, of micro-batches of more than 256 rows and without dropout.
-
-/// Of a transformer block. Forward: 2 norms, 4 products, attention, activation, 2 additions. Backward: 4
-/// products for inputs and 4 for weights, 2 for each of 4 biases, the activation, 2 norms again, 4 for the
-/// gradients of each, attention 4, 3 copies of its gradients, 2 additions.
-inline constexpr int kBlockForwardLaunches = 10, kBlockBackwardLaunches = 36;
-/// Of what stands at a model's ends: an embedding, a head. At most.
-inline constexpr int kEndForwardLaunches = 3, kEndBackwardLaunches = 14;
-/// Of a layer's update: sums of squares cleared and made, the optimizer, the gradient cleared.
+/// Kernels of a layer's update: sums of squares cleared and made, the optimizer, the gradient cleared.
 inline constexpr int kUpdateLaunches = 4;
 
 /// Device seconds: no kernel is shorter.
 inline constexpr double kShortestKernel = 2e-6;
 
 /// The same costs on a CPU. What `machine` leaves out is assumed.
-CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine,
-                         const AttentionShape& attention);
+CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine);
 
 /// Of a described machine's links: an axis whose lines leave the machine goes over the network. `otherwise`
 /// for what the description lacks.

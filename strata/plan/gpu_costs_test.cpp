@@ -28,9 +28,7 @@ CostTable costs_of_four() {
 PlanRequest on(const char* machine) {
   PlanRequest request{.dataflow = chain(4), .shape = {.ranks = 1, .micro_batches = 2}};
   request.machine = machine ? find_machine(machine) : MachineProfile{};
-  request.costs_none = request.costs_cheap =
-      with_gpu_costs(costs_of_four(), request.machine,
-                     {.samples = 1, .heads = 4, .tokens = 100, .head_width = 60});
+  request.costs_none = request.costs_cheap = with_gpu_costs(costs_of_four(), request.machine);
   return request;
 }
 
@@ -82,14 +80,14 @@ TEST(GpuCosts, CountAttentionsBackwardAsThePeakOfABlock) {
   costs.layers[1].input_bytes = 100;
   costs.layers[1].backward_transient_bytes = costs.layers[2].backward_transient_bytes = 77;
   const AttentionShape attention{.samples = 1, .heads = 4, .tokens = 100, .head_width = 60};
-  const CostTable gpu = with_gpu_costs(costs, find_machine("h100"), attention);
+  costs.layers[1].work = block_work(attention);
+  const CostTable gpu = with_gpu_costs(costs, find_machine("h100"));
   constexpr std::int64_t sums = 33 * 4 * 128 * 64 * 4, heads = 4 * 100 * 60 * 4;
   EXPECT_EQ(gpu.layers[1].backward_transient_bytes, sums + 3 * heads - 100);
   EXPECT_EQ(gpu.layers[1].backward_fixed_bytes, sums);
   EXPECT_EQ(gpu.layers[2].backward_transient_bytes, 77);  // no block
-  AttentionShape shared = attention;
-  shared.shares_keys = true;
-  EXPECT_EQ(with_gpu_costs(costs, find_machine("h100"), shared).layers[1].backward_transient_bytes,
+  costs.layers[1].work.attention.shares_keys = true;
+  EXPECT_EQ(with_gpu_costs(costs, find_machine("h100")).layers[1].backward_transient_bytes,
             sums + 5 * heads - 100);
 }
 
@@ -98,8 +96,10 @@ TEST(GpuCosts, MakeAttentionSlowerThanProducts) {
   costs.layers[1].input_bytes = 100;
   const AttentionShape attention{.samples = 2, .heads = 4, .tokens = 1000, .head_width = 64};
   MachineProfile machine = find_machine("h100");
-  const CostTable with = with_gpu_costs(costs, machine, attention);
-  const CostTable without = with_gpu_costs(costs, machine, {});
+  costs.layers[1].work = block_work();
+  const CostTable without = with_gpu_costs(costs, machine);
+  costs.layers[1].work = block_work(attention);
+  const CostTable with = with_gpu_costs(costs, machine);
   // Causal: half of 4 T C a token.
   const double seconds = 2.0 * 1000 * 1000 * 2 * 4 * 64 / machine.device.fp32;
   EXPECT_NEAR(with.layers[1].forward_seconds - without.layers[1].forward_seconds,
@@ -122,8 +122,9 @@ TEST(GpuCosts, AreFiniteWhereNobodyKnowsTheRateOfProducts) {
     for (LayerCost& layer : costs.layers) {
       layer.recomputable = true;
       layer.input_bytes = 1;
+      layer.work = block_work(attention);
     }
-    const CostTable added = with_gpu_costs(costs, machine, attention);
+    const CostTable added = with_gpu_costs(costs, machine);
     const double seconds = fp32 > 0 ? flops / fp32 : 0;
     EXPECT_NEAR(added.layers[1].forward_seconds, 1e-3 + seconds * (1 / 0.38 - 1), 1e-12);
   }
@@ -133,12 +134,12 @@ TEST(GpuCosts, LetNoKernelBeShorterThanAKernelCanBe) {
   CostTable costs = costs_of_four();
   costs.layers[0].forward_seconds = 1e-9;
   costs.layers[1].forward_seconds = 1;
-  costs.layers[2].input_bytes = 8;  // a block
+  costs.layers[2].work = block_work();
   costs.layers[2].backward_seconds = 1e-9;
-  const CostTable gpu = with_gpu_costs(costs, find_machine("h100"), {});
-  EXPECT_DOUBLE_EQ(gpu.layers[0].forward_seconds, kEndForwardLaunches * 2e-6);
+  const CostTable gpu = with_gpu_costs(costs, find_machine("h100"));
+  EXPECT_DOUBLE_EQ(gpu.layers[0].forward_seconds, 3 * 2e-6);
   EXPECT_DOUBLE_EQ(gpu.layers[1].forward_seconds, 1);
-  EXPECT_DOUBLE_EQ(gpu.layers[2].backward_seconds, kBlockBackwardLaunches * 2e-6);
+  EXPECT_DOUBLE_EQ(gpu.layers[2].backward_seconds, 36 * 2e-6);
 }
 
 // 1,000 bytes are 250 weights, whose gradients are read for the norm and cleared: 2,000 bytes.
@@ -147,7 +148,7 @@ TEST(GpuCosts, CountThePassesOfTheNormAndOfClearing) {
   machine.device.bandwidth.count = 1'000'000;
   CostTable costs = costs_of_four();
   costs.layers[0].update_seconds = 0.5;
-  EXPECT_DOUBLE_EQ(with_gpu_costs(costs, machine, {}).layers[0].update_seconds, 0.5 + 2e-3);
+  EXPECT_DOUBLE_EQ(with_gpu_costs(costs, machine).layers[0].update_seconds, 0.5 + 2e-3);
 }
 
 // ---- Launches. Four layers on one rank: 1 ms forward, 2 ms backward, 0.5 ms update of work.
@@ -174,7 +175,7 @@ struct Step {
   Plan plan() const { return make_plan(request()); }
 };
 
-constexpr int kForward = kEndForwardLaunches, kBackward = kEndBackwardLaunches,
+constexpr int kForward = LayerWork().forward_kernels, kBackward = LayerWork().backward_kernels,
               kUpdate = kUpdateLaunches;
 constexpr double kWork = 4 * (2 * 1e-3 + 2 * 2e-3 + 0.5e-3);
 

@@ -37,6 +37,7 @@ struct Setting {
     if (devices > 0)
       request.costs_cheap.devices = shared_devices(
           ranks, devices_in_turns(ranks.size(), ranks.size(), devices), shared_bytes);
+    if (mesh.tp > 1) add_sums_of_blocks(request.costs_cheap, kMiB);
     request.costs_none = request.costs_cheap;
     request.shape = {.ranks = static_cast<int>(mesh.pp),
                      .micro_batches = static_cast<int>((16 + mesh.dp - 1) / mesh.dp),
@@ -46,7 +47,6 @@ struct Setting {
     request.memory.host.count = 1;  // has no room for anything
     request.mesh = mesh_request(mesh);
     request.mesh.rates = rates;
-    request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, request.mesh);
     return request;
   }
   MeshSearch search(std::int64_t ranks) const {

@@ -27,12 +27,12 @@ PlanRequest request_for(const PipelineShape& shape, const MeshRequest& mesh,
                                      .state_bytes = 16 * kMiB,
                                      .saved_bytes = kMiB},
                                     {.bytes = kMiB});
+  if (mesh.tp > 1) add_sums_of_blocks(request.costs_cheap, kMiB);
   request.costs_none = request.costs_cheap;
   request.shape = shape;
   request.memory.device.count = device_bytes;
   request.memory.host.count = 1;  // has no room for anything
   request.mesh = mesh;
-  request.mesh.tensor = transformer_traffic(request.dataflow, request.costs_cheap, mesh);
   return request;
 }
 

@@ -90,9 +90,6 @@ PlanRequest with_copies(PlanRequest request, const Block& block, int copies) {
   if (copies > 0) dataflow.values[block.output].consumers = {block.layer + 1};
   add_copies(request.costs_none, block, copies);
   add_copies(request.costs_cheap, block, copies);
-  auto& tensor = request.mesh.tensor;
-  if (!tensor.empty())
-    tensor.insert(tensor.begin() + block.layer + 1, copies, TensorTraffic(tensor[block.layer]));
   return request;
 }
 

@@ -9,6 +9,28 @@
 
 namespace strata {
 
+/// Attention of one micro-batch on a rank, in 16 bit. 0 heads: none, or in fp32, which takes another
+/// algorithm without workspaces.
+struct AttentionShape {
+  std::int64_t samples = 0;
+  std::int64_t heads = 0;
+  std::int64_t tokens = 0;
+  std::int64_t head_width = 0;
+  bool shares_keys = false;  ///< heads get copies of the keys and values that they share
+};
+
+/// What a layer does beside matrix products, as the layer itself states it. The defaults are the most
+/// of a small layer, such as an embedding or a head.
+struct LayerWork {
+  // Kernels that a device launches for it, performed operator by operator.
+  int forward_kernels = 3;
+  int backward_kernels = 14;
+  // Bytes of the whole tensors that tensor-parallel ranks sum for it.
+  std::int64_t forward_sum_bytes = 0;
+  std::int64_t backward_sum_bytes = 0;
+  AttentionShape attention = {};
+};
+
 struct LayerCost {
   std::string name;
   double forward_seconds = 0;
@@ -34,8 +56,9 @@ struct LayerCost {
   std::int64_t backward_fixed_bytes = 0;
   std::int64_t no_grad_fixed_bytes = 0;
   bool recomputable = true;  ///< false: saves nothing beyond its inputs, so gains nothing
-  double forward_flops = 0;  ///< of one forward's products; 0: nobody counted them
-  // Kernels that a device is given for it, however small the micro-batch; 0: the rank does the work itself.
+  double forward_flops = 0;  ///< of one forward's products; 0: not counted
+  LayerWork work = {};
+  // Kernels that the rank's device launches for it, however small the micro-batch; 0: the rank computes.
   int forward_launches = 0;
   int backward_launches = 0;
   int update_launches = 0;

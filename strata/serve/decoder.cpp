@@ -174,8 +174,8 @@ Decoder::Decoder(const Sequential& model, const Mesh& mesh, std::int64_t positio
 
 Decoder::~Decoder() = default;
 
-std::vector<DecoderWeight> Decoder::weights() {
-  std::vector<DecoderWeight> weights;
+std::vector<NamedState> Decoder::weights() {
+  std::vector<NamedState> weights;
   for (const int layer : store_.layers()) {
     const LayerLayout& layout = model_.layout(layer);
     const auto lease = std::make_shared<const Lease>(store_.acquire(layer, StateKind::kWeights));

@@ -18,23 +18,14 @@
 #include <string>
 #include <vector>
 
+#include "strata/checkpoint/named_state.h"
 #include "strata/comm/group.h"
 #include "strata/device/device.h"
-#include "strata/nn/layout.h"
 #include "strata/nn/sequential.h"
 #include "strata/schedule/execute.h"
 #include "strata/tier/store.h"
 
 namespace strata {
-
-/// One weight that this rank computes with, or its slice of it.
-struct DecoderWeight {
-  std::string name;                         ///< as in checkpoints: "block3.mlp.up.weight"
-  std::vector<std::int64_t> shape;          ///< of the whole
-  at::Tensor local;                         ///< 1-D view of this rank's bytes
-  std::vector<Run> runs;                    ///< elements of `local` and where they lie in the whole
-  std::shared_ptr<const Lease> lease = {};  ///< keeps the bytes here while they are read or written
-};
 
 /// What the layers of one rank keep of the tokens that were decoded: keys and values.
 /// Units    positions: tokens of a text, from its first one.
@@ -66,7 +57,7 @@ class Decoder {
   ~Decoder();
 
   /// For loading. Ties: a rank that holds a use and not the owner has a copy of its own.
-  std::vector<DecoderWeight> weights();
+  std::vector<NamedState> weights();
 
   /// Appends the tokens to the text. The logits behind the last one, on the ranks that hold the
   /// last layer; undefined elsewhere.

@@ -71,7 +71,7 @@ at::Tensor drawn(const std::string& name, const std::vector<std::int64_t>& shape
 }
 
 void fill(Decoder& decoder) {
-  for (const DecoderWeight& weight : decoder.weights()) {
+  for (const NamedState& weight : decoder.weights()) {
     const at::Tensor whole = drawn(weight.name, weight.shape).view({-1});
     for (const Run& run : weight.runs)
       weight.local.narrow(0, run.local, run.numel).copy_(whole.narrow(0, run.global, run.numel));

@@ -6,8 +6,8 @@
 
 #include "strata/comm/ranks.h"
 #include "strata/device/account.h"
+#include "strata/measure/byte_costs.h"
 #include "strata/models/model.h"
-#include "strata/pipeline/byte_costs.h"
 #include "strata/plan/planner.h"
 #include "strata/train/mesh_run_test.h"
 #include "strata/train/trainer.h"

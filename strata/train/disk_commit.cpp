@@ -8,9 +8,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/json_document.h"
 #include "strata/base/json_text.h"
-#include "strata/checkpoint/model_description.h"
 #include "strata/disk/chunk_file.h"
-#include "strata/train/trained_model.h"
 
 namespace strata {
 namespace {
@@ -35,21 +33,6 @@ std::vector<std::string> committed_folders(const std::string& path) {
   }
   std::ranges::sort(folders);
   return folders;
-}
-
-// What decides which rank has what, and where.
-std::string division_text(const Recipe& recipe) {
-  const MeshOptions& mesh = recipe.mesh;
-  const MemoryOptions& memory = recipe.memory;
-  const auto field = [](const char* name, std::int64_t value) {
-    return std::string("mesh.") + name + " " + std::to_string(value) + ", ";
-  };
-  return (mesh.automatic ? "mesh.auto, " : "") + field("pp", mesh.pp) + field("dp", mesh.dp) +
-         field("tp", mesh.tp) + field("zero", mesh.zero) + field("shard_ranks", mesh.shard_ranks) +
-         field("virtual_stages", mesh.virtual_stages) + "memory.weights " +
-         name_of(memory.weights) + ", memory.gradients " + name_of(memory.gradients) +
-         ", memory.states " + name_of(memory.states) +
-         (recipe.device_kind() == DeviceKind::kCuda ? ", mesh.device cuda" : "");
 }
 
 [[noreturn]] void refuse_resume(const std::string& where, const std::string& what,
@@ -124,21 +107,6 @@ DiskCommit last_commit(const std::string& path) {
       if (commit.step == last) return parse_commit(commit.step, commit.user_text, folder);
   refuse_resume(path, "no committed step lies here", "folders rank-NNNNN with one", "none",
                 "name the folder that memory.disk.path named");
-}
-
-void require_resumable(const DiskCommit& commit, const Recipe& recipe, const std::string& path) {
-  std::error_code none;
-  const std::string& named = recipe.memory.disk.path;
-  if (named.empty() || fs::weakly_canonical(path, none) != fs::weakly_canonical(named, none))
-    refuse_resume(path, "a run on a disk goes on where it lies", "memory.disk.path=" + path,
-                  named.empty() ? "no memory.disk.path" : named, "set memory.disk.path=" + path);
-  const Recipe written = parse_recipe(commit.recipe, path, {});
-  require_same_model(checkpoint_model(written), checkpoint_model(recipe), SameModel::kAll, path);
-  const std::string expected = division_text(written), got = division_text(recipe);
-  if (expected != got)
-    refuse_resume(path, "the folder holds the state of another mesh or placement", expected, got,
-                  "set these as they were, or resume from a checkpoint in train.checkpoint_folder, "
-                  "which fits every mesh");
 }
 
 }  // namespace strata

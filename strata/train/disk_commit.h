@@ -3,14 +3,13 @@
 ///
 /// Every rank has a folder rank-NNNNN of its own (disk/chunk_file.h) and the same text in it.
 ///
-/// Errors  UserError: no such folder, a text that is not ours, a run of another model or place.
+/// Errors  UserError: no such folder, a text that is not ours.
 #pragma once
 
 #include <string>
 
 #include "strata/checkpoint/saver.h"
 #include "strata/optim/loss_scale.h"
-#include "strata/train/recipe.h"
 
 namespace strata {
 
@@ -41,8 +40,5 @@ bool holds_commits(const std::string& path);
 
 /// The last step that all ranks whose folders are here have committed.
 DiskCommit last_commit(const std::string& path);
-
-/// A run goes on where it lies, with the model that lies there.
-void require_resumable(const DiskCommit& commit, const Recipe& recipe, const std::string& path);
 
 }  // namespace strata

@@ -7,13 +7,10 @@
 #include <stdexcept>
 
 #include "strata/base/errors.h"
-#include "strata/base/scratch_folder.h"
 #include "strata/comm/ranks.h"
 #include "strata/device/timed_queue_test.h"
 #include "strata/pipeline/recorded_machine.h"
 #include "strata/train/mesh_run_test.h"
-#include "strata/train/run_options.h"
-#include "strata/train/training_run.h"
 
 namespace strata {
 namespace {
@@ -230,74 +227,6 @@ TEST(Graph, AutoPerformsWhatCannotBeRecordedAndSaysSoOnce) {
     EXPECT_EQ(error.text().got, "may not be recorded");
   }
 }
-
-// What a recipe does in a few steps, with the sizes that tests have time for.
-struct RecipeCase {
-  const char* name;
-  std::vector<std::string> overrides;
-  const char* refused = nullptr;  // why nothing of it is recorded
-};
-
-const std::vector<std::string> kSmallBatches = {"train.mini_batch=4", "train.micro_batch=2",
-                                                "model.context=32"};
-
-class GraphOfRecipe : public testing::TestWithParam<RecipeCase> {
- protected:
-  std::vector<StepRecord> records(const std::string& mode) const {
-    const std::string root = STRATA_SOURCE_DIR;
-    std::vector<std::string> overrides = GetParam().overrides;
-    overrides.push_back("train.graph=" + mode);
-    overrides.push_back("train.steps=5");
-    overrides.push_back("mesh.threads=1");
-    Recipe recipe = load_recipe(root + "/recipes/" + GetParam().name + ".yaml", overrides);
-    recipe.train.checkpoint_folder.clear();
-    if (!recipe.recommender) recipe.data.train = root + "/README.md";
-    World world = join_world(recipe);
-    return train(world, recipe, plan_run(recipe, /*probe=*/false), {}).records;
-  }
-};
-
-TEST_P(GraphOfRecipe, HasTheBitsOfPerformedSteps) {
-  const std::vector<StepRecord> performed = records("off");
-  ASSERT_EQ(performed.size(), 5u);
-  if (GetParam().refused) {
-    try {
-      records("on");
-      FAIL() << "was not refused";
-    } catch (const UserError& error) {
-      EXPECT_NE(std::string(error.what()).find(GetParam().refused), std::string::npos)
-          << error.what();
-    }
-    return;
-  }
-  const std::vector<StepRecord> replayed = records("on");
-  ASSERT_EQ(replayed.size(), performed.size());
-  for (std::size_t i = 0; i < performed.size(); ++i) {
-    EXPECT_EQ(replayed[i].loss, performed[i].loss) << "step " << i + 1;
-    EXPECT_EQ(replayed[i].gradient_norm, performed[i].gradient_norm) << "step " << i + 1;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    All, GraphOfRecipe,
-    testing::Values(RecipeCase{"tiny", {}}, RecipeCase{"demo", {"train.mini_batch=8"}},
-                    RecipeCase{"gpt-10m", kSmallBatches}, RecipeCase{"bench", kSmallBatches},
-                    RecipeCase{"bench-mesh", kSmallBatches},
-                    RecipeCase{
-                        "mesh", {"mesh.pp=2", "mesh.dp=1", "mesh.zero=0"}, "exchange messages"},
-                    RecipeCase{"finetune-offload",
-                               {"model.kind=gpt", "model.layers=2", "model.width=32",
-                                "model.heads=2", "model.vocab=256", "model.context=16"},
-                               "come from elsewhere"},
-                    RecipeCase{"clicks",
-                               {"train.epochs=0", "data.synthetic.samples=8000",
-                                "data.synthetic.validation_samples=64", "train.mini_batch=64"},
-                               "come from elsewhere"}),
-    [](const auto& info) {
-      std::string name = info.param.name;
-      std::erase(name, '-');
-      return name;
-    });
 
 }  // namespace
 }  // namespace strata

@@ -13,11 +13,11 @@
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/saver.h"
 #include "strata/comm/ranks.h"
+#include "strata/measure/byte_costs.h"
 #include "strata/models/recommender.h"
 #include "strata/nn/initialise.h"
 #include "strata/nn/ops/linear.h"
 #include "strata/nn/ops/logistic_loss.h"
-#include "strata/pipeline/byte_costs.h"
 #include "strata/plan/planner.h"
 #include "strata/train/trainer.h"
 

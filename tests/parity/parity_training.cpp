@@ -15,9 +15,9 @@
 #include "strata/checkpoint/named_state.h"
 #include "strata/checkpoint/safetensors.h"
 #include "strata/comm/ranks.h"
-#include "strata/data/loader.h"
-#include "strata/train/planned_run.h"
-#include "strata/train/run_options.h"
+#include "strata/run/rank_options.h"
+#include "strata/run/recipe_file.h"
+#include "strata/run/training_run.h"
 
 namespace strata {
 namespace {
@@ -46,11 +46,9 @@ void write(const std::string& path, const Weights& weights) {
   write_safetensors(path, tensors);
 }
 
-void train(const Recipe& recipe, const std::string& folder) {
-  const PlannedRun run = plan_run(recipe, /*probe=*/false);
-  const Corpus corpus = open_corpus(recipe.data, recipe.model.context, recipe.model.vocab);
-  const TrainingLoader loader(corpus.train, recipe.data.shuffle,
-                              static_cast<std::uint64_t>(recipe.train.seed));
+void train_and_write(const Recipe& recipe, const std::string& folder) {
+  const PlannedRun run = plan_run(resolve(recipe), /*probe=*/false);
+  const std::unique_ptr<const TaskData> data = open_data(recipe);
   Weights first, last;
   std::mutex mutex;
   run_thread_ranks(
@@ -63,7 +61,7 @@ void train(const Recipe& recipe, const std::string& folder) {
         trainer.initialise();
         gather(trainer, first);
         for (std::int64_t step = 0; step < recipe.train.steps; ++step) {
-          MiniBatch batch = loader.at(step * recipe.train.mini_batch, recipe.train.mini_batch);
+          MiniBatch batch = data->at(step * recipe.train.mini_batch);
           ignore_some(batch);
           const StepOutcome& outcome = trainer.step(batch, recipe.learning_rate().at(step));
           if (group.rank() > 0) continue;
@@ -89,8 +87,8 @@ int main(int count, char** arguments) {
       std::fprintf(stderr, "parity_training RECIPE FOLDER [FIELD=VALUE ...]\n");
       return 2;
     }
-    strata::train(strata::load_recipe(arguments[1], {arguments + 3, arguments + count}),
-                  arguments[2]);
+    strata::train_and_write(strata::load_recipe(arguments[1], {arguments + 3, arguments + count}),
+                            arguments[2]);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -1,0 +1,57 @@
+#include "strata/cli/served_recipe.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "strata/base/errors.h"
+#include "strata/checkpoint/reader.h"
+#include "strata/run/recipe_file.h"
+#include "strata/task/text/text_task.h"
+
+namespace strata {
+namespace {
+
+int threads_of(const Recipe& recipe, const Mesh& mesh) {
+  if (recipe.mesh.threads > 0) return static_cast<int>(recipe.mesh.threads);
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / mesh.size());
+}
+
+}  // namespace
+
+// What the checkpoint itself says of model and tokenizer holds; its recipe adds the mesh. A recipe
+// whose options have other names by now isn't needed.
+Recipe recipe_of(const std::string& path, const std::vector<std::string>& overrides) {
+  const CheckpointReader checkpoint = CheckpointReader::open(path);
+  checkpoint.decoder();  // refuses a model that is none
+  Recipe known;
+  std::string text = path;  // every recipe of text names one
+  if (!checkpoint.is_pretrained()) {
+    try {
+      known = parse_recipe(checkpoint.manifest().recipe, path, {});
+      text = known.task->data_source();
+    } catch (const UserError&) {
+      known = {};
+    }
+  }
+  return parse_recipe("{}", path, overrides, [&](Recipe& defaults, Task& task) {
+    defaults = known;
+    task.take_model(checkpoint);
+    dynamic_cast<TextTask&>(task).set_text(text);
+  });
+}
+
+ServedModel served_model(const Recipe& recipe, const std::string& checkpoint) {
+  const Mesh mesh{
+      .pp = static_cast<int>(recipe.mesh.pp), .dp = 1, .tp = static_cast<int>(recipe.mesh.tp)};
+  return {.model = text_task(recipe)->model_options(),
+          .tokenizer = recipe.task->tokenizer(),
+          .checkpoint = checkpoint,
+          .mesh = mesh,
+          .threads_per_rank = threads_of(recipe, mesh),
+          .device = recipe.rank_device(),
+          .device_bytes = recipe.memory.device.count,
+          .fingerprint = recipe.text};
+}
+
+}  // namespace strata

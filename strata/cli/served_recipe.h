@@ -1,0 +1,20 @@
+/// Finds the model that a checkpoint serves, and the mesh to serve it on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/serve/text_generation.h"
+#include "strata/task/recipe.h"
+
+namespace strata {
+
+/// The recipe that trained the checkpoint at `path`, or for a Hugging Face folder its model and
+/// tokenizer, with `overrides`. A tokenizer.json in the folder is taken before the recipe's.
+Recipe recipe_of(const std::string& path, const std::vector<std::string>& overrides);
+
+/// The decoder of a recipe of text, with weights from `checkpoint`: on the stages and the tensor-parallel
+/// slices of one replica of its mesh.
+ServedModel served_model(const Recipe& recipe, const std::string& checkpoint);
+
+}  // namespace strata

@@ -1,0 +1,162 @@
+// Bytes are those of buffers as stages hold them: gradients in fp32 whatever the weights are, a master copy
+// beside 16-bit weights, a replica of a tied weight where its owner lives elsewhere.
+#include "strata/measure/byte_costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "strata/optim/master_weights.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kFloatBytes = 4;
+constexpr double kForwardPasses = 2, kBackwardPasses = 6;
+constexpr std::int64_t kScalarBytes = 64;  // of a rank: the loss, its gradient and its scale
+
+std::int64_t borrowed_numel(const LayerLayout& layout) {
+  return layout.total_numel - layout.own_numel;
+}
+
+// Of a micro-batch: gradients of its inputs that the layer gives.
+std::int64_t input_gradient_bytes(const Sequential& model, int layer,
+                                  const std::vector<TensorSpec>& batch_inputs) {
+  std::int64_t bytes = 0;
+  for (const InputRef& input : model.inputs(layer))
+    if (input.value < 0 && model.wants_gradient(input.batch_input))
+      bytes += batch_inputs[input.batch_input].bytes();
+  return bytes;
+}
+
+// Asks each distinct layer once: blocks of a model are one layer, and to measure it takes time.
+class LayerBytesTable {
+ public:
+  const LayerBytes& of(const Layer& layer, const std::vector<TensorSpec>& inputs, bool keep) {
+    Entry& entry = entries_[&layer];
+    if (entry.inputs != inputs) entry = {inputs, layer.bytes(inputs, keep)};
+    return entry.bytes;
+  }
+
+ private:
+  struct Entry {
+    std::vector<TensorSpec> inputs;
+    LayerBytes bytes;
+  };
+  std::map<const Layer*, Entry> entries_;
+};
+
+// Of a need that is `full` at scale 1 and `shorter` at `scale`: what is left at scale 0.
+std::int64_t fixed_part(std::int64_t full, std::int64_t shorter, double scale) {
+  const double fixed =
+      (static_cast<double>(shorter) - scale * static_cast<double>(full)) / (1 - scale);
+  return std::clamp<std::int64_t>(std::llround(fixed), 0, full);
+}
+
+// What layers need while they run is not proportional to the samples, so that the shortest micro-batch is
+// looked at, too.
+void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostRequest& request) {
+  const auto& scales = costs.micro_batch_scale;
+  const double scale = scales.empty() ? 1 : *std::min_element(scales.begin(), scales.end());
+  if (scale >= 1) return;
+  std::vector<TensorSpec> batch_inputs = request.batch_inputs;
+  for (TensorSpec& input : batch_inputs)
+    input.shape[0] = std::llround(scale * static_cast<double>(request.micro_batch));
+  const std::vector<TensorSpec> values = model.value_specs(batch_inputs);
+  LayerBytesTable table;
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const LayerBytes& bytes =
+        table.of(model.layer(layer), model.input_specs(layer, batch_inputs, values),
+                 request.keep_intermediates);
+    LayerCost& cost = costs.layers[layer];
+    cost.forward_fixed_bytes =
+        fixed_part(cost.forward_transient_bytes, bytes.forward_transient, scale);
+    cost.backward_fixed_bytes = fixed_part(
+        cost.backward_transient_bytes,
+        bytes.backward_transient + input_gradient_bytes(model, layer, batch_inputs), scale);
+    cost.no_grad_fixed_bytes =
+        fixed_part(cost.no_grad_transient_bytes, bytes.without_graph(), scale);
+  }
+}
+
+// Bytes between products that are read or written each time that something passes over them.
+double passed_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs,
+                    std::int64_t kept_bytes) {
+  auto bytes = static_cast<double>(kept_bytes);
+  for (const TensorSpec& output : layer.outputs(inputs))
+    bytes += static_cast<double>(output.bytes());
+  return bytes;
+}
+
+// Of a loss behind a product: as many as that has.
+double logit_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs, double flops) {
+  if (!layer.is_loss() || inputs.empty() || inputs[0].shape.empty()) return 0;
+  return flops / (2 * static_cast<double>(inputs[0].shape.back())) *
+         static_cast<double>(c10::elementSize(inputs[0].dtype));
+}
+
+}  // namespace
+
+CostTable byte_costs(const Sequential& model, const CostRequest& request) {
+  CostTable costs;
+  LayerBytesTable table, kept;
+  const auto weight_bytes = static_cast<std::int64_t>(c10::elementSize(request.precision));
+  costs.weight_element_bytes = static_cast<int>(weight_bytes);
+  const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
+  for (const TensorSpec& value : values) costs.values.push_back({.bytes = value.bytes()});
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const LayerLayout& layout = model.layout(layer);
+    const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
+    const LayerBytes& bytes = table.of(model.layer(layer), inputs, request.keep_intermediates);
+    const double flops = model.layer(layer).forward_flops(inputs);
+    const double forward = flops / request.flops_per_second;
+    double pass = 0, logits = 0;  // seconds
+    if (request.counts_passes) {
+      const std::int64_t saved = kept.of(model.layer(layer), inputs, /*keep=*/true).saved;
+      pass = passed_bytes(model.layer(layer), inputs, saved) / request.memory_bytes_per_second;
+      logits = logit_bytes(model.layer(layer), inputs, flops) / request.memory_bytes_per_second;
+    }
+    const std::int64_t own = layout.own_numel;
+    std::int64_t input_bytes = 0;
+    for (const InputRef& input : model.inputs(layer))
+      if (input.value >= 0) input_bytes += values[input.value].bytes();
+    const std::int64_t input_gradients = input_gradient_bytes(model, layer, request.batch_inputs);
+    const std::int64_t states =
+        own * (kFloatBytes * request.optimizer_slots + master_bytes(request.precision));
+    // Gradients are read, states and weights read and written; fp16 ones only written.
+    const int passes = request.precision == at::kHalf ? 1 : 2;
+    const std::int64_t updated = own * kFloatBytes + 2 * states + passes * own * weight_bytes;
+    costs.layers.push_back(
+        {.name = model.name(layer),
+         .forward_seconds = forward + kForwardPasses * pass,
+         .backward_seconds = 2 * forward + kBackwardPasses * (pass + logits),
+         .update_seconds = static_cast<double>(updated) / request.memory_bytes_per_second,
+         .weight_bytes = own * weight_bytes,
+         .gradient_bytes = layout.total_numel * kFloatBytes,
+         .state_bytes = states,
+         .replica_bytes = borrowed_numel(layout) * weight_bytes,
+         .input_bytes = input_bytes,
+         .batch_gradient_bytes = input_gradients / request.micro_batch * request.samples,
+         .saved_bytes = bytes.saved,
+         .forward_transient_bytes = bytes.forward_transient,
+         .backward_transient_bytes = bytes.backward_transient + input_gradients,
+         .no_grad_transient_bytes = bytes.without_graph(),
+         .recomputable = model.layer(layer).recomputable(),
+         .forward_flops = flops,
+         .work = model.layer(layer).work(inputs)});
+  }
+  for (std::int64_t first = 0; first < request.samples; first += request.micro_batch) {
+    const std::int64_t samples = std::min(request.micro_batch, request.samples - first);
+    costs.micro_batch_scale.push_back(static_cast<double>(samples) /
+                                      static_cast<double>(request.micro_batch));
+  }
+  add_fixed_bytes(costs, model, request);
+  std::int64_t micro_batch_bytes = 0;
+  for (const TensorSpec& input : request.batch_inputs) micro_batch_bytes += input.bytes();
+  costs.batch_bytes =
+      micro_batch_bytes / request.micro_batch * std::max(request.samples, request.loaded_samples) +
+      kScalarBytes;
+  return costs;
+}
+
+}  // namespace strata

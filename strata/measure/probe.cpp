@@ -1,0 +1,435 @@
+#include "strata/measure/probe.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/comm/ranks.h"
+#include "strata/device/block_malloc.h"
+#include "strata/measure/probe_cache.h"
+#include "strata/nn/initialise.h"
+#include "strata/optim/gradient_norm.h"
+#include "strata/optim/optimizer.h"
+#include "strata/optim/step_primitives.h"
+#include "strata/pipeline/layer_graph.h"
+#include "strata/tier/store.h"
+
+namespace strata {
+namespace {
+
+constexpr double kProbeSeconds = 0.1;  // a layer, beyond the first round
+constexpr double kPatience = 4;        // times as long while rounds disagree
+constexpr double kSteadySpread = 0.1;
+constexpr int kMinRounds = 4, kMaxRounds = 100;
+constexpr double kLongSeconds = 1;  // of a probe, that a user would wonder about
+
+// Of a device: copied so often before each part of a layer, which takes an H100 about 0.7 ms: longer than a host
+// gives a block's kernels, and more than its cache holds; less on a device that two such buffers would fill.
+constexpr std::int64_t kAheadBytes = std::int64_t{128} << 20;
+constexpr std::int64_t kAheadShare = 512;
+constexpr int kAheadCopies = 8;
+
+std::vector<at::Tensor> random_inputs(const std::vector<TensorSpec>& specs, Device device) {
+  std::vector<at::Tensor> inputs;
+  for (const TensorSpec& spec : specs)
+    inputs.push_back(c10::isFloatingType(spec.dtype)
+                         ? at::randn(spec.shape, device.options(at::kFloat)).to(spec.dtype)
+                         : at::randint(0, 2, spec.shape, device.options(at::kLong)));
+  return inputs;
+}
+
+// One of n tensor-parallel ranks alone: its part of the work in the shapes it has among them. What
+// the ranks tell one another is reckoned by the plan, not timed here.
+class LoneSlice final : public TensorParallel {
+ public:
+  explicit LoneSlice(const TensorSplit& split) : split_(split) {}
+  int rank() const override { return 0; }
+  int size() const override { return split_.ranks; }
+  bool sequence() const override { return split_.sequence; }
+  void all_reduce_sum(at::Tensor&) const override {}
+  void all_reduce_max(at::Tensor&) const override {}
+  at::Tensor gather_sequence(const at::Tensor& x) const override {
+    return at::cat(std::vector<at::Tensor>(split_.ranks, x), 1);
+  }
+  at::Tensor reduce_scatter_sequence(const at::Tensor& x) const override {
+    return x.narrow(1, 0, x.size(1) / split_.ranks).contiguous();
+  }
+
+ private:
+  TensorSplit split_;
+};
+
+// Of each of the two buffers that are copied.
+std::int64_t ahead_bytes(Device device) {
+  return std::min(kAheadBytes, backend_of(device.kind).facts(device.index).bytes / kAheadShare);
+}
+
+// Work for a device that has nothing to do with what is measured; none for a caller who does all work himself.
+class Ahead {
+ public:
+  Ahead(const Stream& stream, Device device) : queue_(stream.queue()) {
+    if (!queue_) return;
+    bytes_ = ahead_bytes(device);
+    for (at::Tensor& side : sides_) side = at::zeros({bytes_}, device.options(at::kByte));
+  }
+  void copy() const {
+    for (int i = 0; queue_ && i < kAheadCopies; ++i)
+      queue_->copy(sides_[i % 2].data_ptr(), sides_[1 - i % 2].const_data_ptr(),
+                   static_cast<std::size_t>(bytes_));
+  }
+
+ private:
+  StreamQueue* queue_;
+  std::int64_t bytes_ = 0;
+  std::array<at::Tensor, 2> sides_;
+};
+
+// A moment of the caller, or of a device behind what it was given.
+struct Moment {
+  double seconds = 0;
+  Event event = {};
+};
+
+// One distinct layer of a rank, ready to run.
+class ProbedLayer {
+ public:
+  ProbedLayer(const Layer& layer, const LayerLayout& layout, const std::vector<TensorSpec>& specs,
+              const CostRequest& request, const TensorSplit& split, const Optimizer& optimizer,
+              const Stream& stream, const Ahead& ahead)
+      : layer_(layer),
+        layout_(layout),
+        optimizer_(optimizer),
+        device_(request.device),
+        stream_(stream),
+        ahead_(ahead),
+        store_(device_medium(), Residency::kUntilReleased, request.device),
+        slice_(split),
+        inputs_(random_inputs(specs, request.device)) {
+    store_.insert(0, layout,
+                  {.shard = {0, layout.own_numel},
+                   .dtype = request.precision,
+                   .optimizer_slots = static_cast<int>(optimizer.slot_names().size())});
+    const Lease lease = store_.acquire(0, StateKind::kWeights);
+    for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+      const at::Tensor first_values =
+          at::zeros(layout.placements[i].shape, host_options(at::kFloat));
+      initialise(first_values, layout.specs[i], "probe", /*seed=*/1, /*rank=*/0, split.ranks);
+      lease.weights()[i].detach().copy_(first_values);
+    }
+    sink_.sum = zero_loss(request.device.options(at::kDouble));
+    if (!on_host())
+      scalars_ = at::zeros({static_cast<std::int64_t>(sizeof(StepScalars))},
+                           request.device.options(at::kByte));
+    context_ = {.training = true,
+                .keep_intermediates = request.keep_intermediates,
+                .loss = &sink_,
+                .tensor = split.ranks > 1 ? &slice_ : nullptr,
+                .scalars = on_host() ? nullptr : &scalars()};
+  }
+
+  // Once forward, backward and update.
+  void run(const std::function<double()>& clock) {
+    const Lease lease = store_.acquire(0, StateKinds::all());
+    lease.open_gradients();
+    ahead_.copy();
+    const Moment start = moment(clock);
+    LayerGraph graph{.inputs = make_inputs(inputs_)};
+    std::vector<at::Tensor> outputs = forward_with_graph(layer_, context_, lease.weights(), graph);
+    const Moment forward_end = moment(clock);
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& output : outputs)
+      gradients.push_back(at::ones(output.sizes(), output.options()));
+    outputs.clear();
+    ahead_.copy();
+    const Moment backward_start = moment(clock);
+    backward(std::move(graph), std::move(gradients));
+    const Moment backward_end = moment(clock);
+    ahead_.copy();
+    const Moment update_start = moment(clock);
+    update(lease);
+    const Moment update_end = moment(clock);
+    if (++runs_ == 1) return;  // it pays for page faults and the libraries' start
+    seconds_[0].push_back(between(start, forward_end));
+    seconds_[1].push_back(between(backward_start, backward_end));
+    seconds_[2].push_back(between(update_start, update_end));
+  }
+
+  LayerSeconds seconds() const {
+    LayerSeconds result;
+    for (int part = 0; part < kNumLayerParts; ++part)
+      result.parts[part] = timing_of(seconds_[part]);
+    return result;
+  }
+
+  bool steady() const {
+    const LayerSeconds known = seconds();
+    return known[LayerPart::kForward].spread < kSteadySpread &&
+           known[LayerPart::kBackward].spread < kSteadySpread;
+  }
+
+ private:
+  bool on_host() const { return device_.kind == DeviceKind::kCpu; }
+  StepScalars& scalars() { return *static_cast<StepScalars*>(scalars_.mutable_data_ptr()); }
+
+  Moment moment(const std::function<double()>& clock) const {
+    return stream_.queue() ? Moment{.event = stream_.record(EventTime::kKnown)} : Moment{clock()};
+  }
+  double between(const Moment& begin, const Moment& end) const {
+    return stream_.queue() ? end.event.seconds_since(begin.event) : end.seconds - begin.seconds;
+  }
+
+  void update(const Lease& lease) {
+    if (layout_.own_numel > 0) {
+      const at::Tensor own = lease.gradient_shard();
+      const MasterWeights master = lease.master();
+      const UpdateRange range{.weights = master.weights,
+                              .gradients = own,
+                              .slots = lease.slots(),
+                              .decay_numel = layout_.decay_numel,
+                              .rounded = lease.rounded(),
+                              .remainder = master.remainder};
+      if (on_host()) {
+        sum_of_squares(own);
+        optimizer_.update(range, runs_ + 1, 0.0);
+      } else {
+        const FlatRange whole{0, own.numel()};
+        const at::Tensor sums = at::zeros({num_blocks(own.numel())}, device_.options(at::kDouble));
+        step_primitives(own.device().type()).block_sums(own, whole, {&whole, 1}, sums);
+        optimizer_.update(range, optimizer_.begin_update(scalars(), device_));
+      }
+    }
+    lease.zero_gradients();
+  }
+
+  const Layer& layer_;
+  const LayerLayout& layout_;
+  const Optimizer& optimizer_;
+  Device device_;
+  const Stream& stream_;
+  const Ahead& ahead_;
+  at::Tensor scalars_;  // of a device: a step's, at a learning rate of 0
+  LayerStore store_;
+  LoneSlice slice_;
+  LossSink sink_;
+  ForwardContext context_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<double> seconds_[kNumLayerParts];
+  int runs_ = 0;
+};
+
+using ProbedLayers = std::vector<std::unique_ptr<ProbedLayer>>;
+
+// Rank 0 decides when to stop, so that all ranks leave together.
+bool enough(const ProbedLayers& layers, int round, double seconds) {
+  if (round < kMinRounds) return false;
+  const double planned = kProbeSeconds * static_cast<double>(layers.size());
+  if (round >= kMaxRounds || seconds > kPatience * planned) return true;
+  return seconds > planned && std::all_of(layers.begin(), layers.end(),
+                                          [](const auto& layer) { return layer->steady(); });
+}
+
+void run_rounds(const ProbedLayers& layers, const std::function<double()>& clock, Group& group) {
+  for (const auto& layer : layers) layer->run(clock);
+  const double begin = clock();
+  for (int round = 1;; ++round) {
+    for (const auto& layer : layers) {
+      group.barrier();
+      layer->run(clock);
+    }
+    double stop[] = {group.rank() == 0 && enough(layers, round, clock() - begin) ? 1.0 : 0.0};
+    group.all_reduce(stop);
+    if (stop[0] > 0) return;
+  }
+}
+
+// Layers that fit in options.most_bytes together with what all ranks need of them, at least one.
+std::vector<std::vector<int>> in_portions(const std::map<std::string, int>& missing,
+                                          const CostTable& costs, const ProbeOptions& options) {
+  std::vector<std::vector<int>> portions;
+  std::int64_t bytes = 0;
+  for (const auto& [key, layer] : missing) {
+    const LayerCost& cost = costs.layers[layer];
+    const std::int64_t more = options.ranks * (cost.weight_bytes + cost.gradient_bytes +
+                                               cost.state_bytes + cost.replica_bytes);
+    if (portions.empty() || bytes + more > options.most_bytes) {
+      portions.emplace_back();
+      bytes = 0;
+    }
+    portions.back().push_back(layer);
+    bytes += more;
+  }
+  return portions;
+}
+
+std::int64_t largest_weight_bytes(const LayerLayout& layout) {
+  std::int64_t most = 0;
+  for (const WeightPlacement& weight : layout.placements) {
+    std::int64_t numel = 1;
+    for (const std::int64_t size : weight.shape) numel *= size;
+    most = std::max(most, numel * static_cast<std::int64_t>(sizeof(float)));
+  }
+  return most;
+}
+
+// What a rank holds while it measures a portion: all state and inputs of its layers, and of one of them what it
+// needs while it runs or, before that, is drawn.
+std::int64_t bytes_of(const std::vector<int>& portion, const Sequential& model,
+                      const CostTable& costs, const CostRequest& request) {
+  const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
+  std::int64_t held = 0, running = 0;
+  for (const int layer : portion) {
+    const LayerCost& cost = costs.layers[layer];
+    const std::vector<TensorSpec> inputs = model.input_specs(layer, request.batch_inputs, values);
+    held += cost.weight_bytes + cost.gradient_bytes + cost.state_bytes + cost.replica_bytes;
+    for (const TensorSpec& input : inputs) held += input.bytes();
+    std::int64_t values_and_gradients = 0;
+    for (const TensorSpec& output : model.layer(layer).outputs(inputs))
+      values_and_gradients += 2 * output.bytes();
+    running = std::max({running, largest_weight_bytes(model.layout(layer)),
+                        cost.saved_bytes + values_and_gradients +
+                            std::max(cost.forward_transient_bytes, cost.backward_transient_bytes)});
+  }
+  return held + running;
+}
+
+std::string names_of(const std::vector<int>& portion, const CostTable& costs) {
+  std::string names;
+  for (const int layer : portion) names += (names.empty() ? "" : ", ") + costs.layers[layer].name;
+  return names;
+}
+
+// The ranks that measure on a device of the kind, by its index.
+std::map<int, int> ranks_on_devices(DeviceKind kind, int ranks) {
+  std::map<int, int> counts;
+  for (int rank = 0; rank < ranks; ++rank) ++counts[device_of_rank(kind, rank).index];
+  return counts;
+}
+
+void require_free_memory(const std::vector<int>& portion, std::int64_t bytes, Device device,
+                         int ranks, std::int64_t free, const CostTable& costs) {
+  if (bytes * ranks <= free) return;
+  const std::string each = format_bytes(bytes);
+  throw SystemError(
+      {.operation = "pipeline.probe",
+       .where = names_of(portion, costs),
+       .what = "to measure it takes more memory than " +
+               (device.kind == DeviceKind::kCpu ? "this machine" : device.name()) + " has free",
+       .expected = "at most " + format_bytes(free),
+       .got = ranks == 1 ? each : std::to_string(ranks) + " ranks of " + each,
+       .fix = "run strata plan with --estimate, which measures nothing, or with --machine for "
+              "another machine"});
+}
+
+// A system that has no memory left ends processes without a word, so that it is asked first.
+void require_free_memory(const std::vector<std::vector<int>>& portions, const Sequential& model,
+                         const CostTable& costs, const CostRequest& request,
+                         const ProbeOptions& options) {
+  if (portions.empty()) return;
+  const DeviceKind kind = request.device.kind;
+  for (const auto& [index, ranks] : ranks_on_devices(kind, options.ranks)) {
+    const Device device{kind, index};
+    const std::int64_t free = options.free_bytes(device);
+    const std::int64_t beside =
+        kind == DeviceKind::kCpu ? 0 : costs.workspace_bytes + 2 * ahead_bytes(device);
+    for (const std::vector<int>& portion : portions)
+      require_free_memory(portion, beside + bytes_of(portion, model, costs, request), device, ranks,
+                          free, costs);
+  }
+}
+
+// By what plans assume a layer takes; the first round comes before those that count.
+bool takes_long(const std::vector<int>& portion, const CostTable& costs) {
+  double seconds = 0;
+  for (const int layer : portion) {
+    const LayerCost& cost = costs.layers[layer];
+    seconds += cost.forward_seconds + cost.backward_seconds + cost.update_seconds;
+  }
+  return std::max(kProbeSeconds * static_cast<double>(portion.size()), (kMinRounds + 1) * seconds) >
+         kLongSeconds;
+}
+
+}  // namespace
+
+std::string default_probe_cache() { return default_cache_file("probe.json"); }
+
+std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& request,
+                                    const ProbeOptions& options) {
+  const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
+  const std::string how =
+      std::string(" ") + c10::toString(request.precision) +
+      (request.keep_intermediates ? " none " : " cheap ") + name_of(options.optimizer) + " " +
+      std::to_string(options.ranks) + "x" + std::to_string(options.threads_per_rank) + " of " +
+      std::to_string(model.split().ranks) + (model.split().sequence ? " sequence" : "") +
+      (request.device.kind == DeviceKind::kCpu
+           ? ""
+           : " on " + backend_of(request.device.kind).facts(request.device.index).name);
+  std::vector<std::string> keys;
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    std::string key = model.layer(layer).signature();
+    for (const TensorSpec& spec : model.input_specs(layer, request.batch_inputs, values))
+      for (const std::int64_t size : spec.shape) key += " " + std::to_string(size);
+    keys.push_back(key + how);
+  }
+  return keys;
+}
+
+void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest& request,
+                   const ProbeOptions& options) {
+  const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
+  const auto optimizer = make_optimizer({.kind = options.optimizer});
+  const std::vector<std::string> keys = probe_keys(model, request, options);
+  ProbeCache cache(options.cache_file);
+
+  std::map<std::string, int> missing;  // key -> a layer that has it; not known well enough
+  for (int layer = 0; layer < model.num_layers(); ++layer)
+    if (!cache.find(keys[layer]) || cache.is_disturbed(keys[layer]))
+      missing.emplace(keys[layer], layer);
+
+  const std::vector<std::vector<int>> portions = in_portions(missing, costs, options);
+  require_free_memory(portions, model, costs, request, options);
+  const PassingBlocks blocks;
+  for (const std::vector<int>& portion : portions) {
+    if (options.tell && takes_long(portion, costs)) options.tell(names_of(portion, costs));
+    std::mutex mutex;
+    std::vector<std::vector<LayerSeconds>> measured(portion.size());  // of each rank
+    run_thread_ranks({.ranks = options.ranks,
+                      .threads_per_rank = options.threads_per_rank,
+                      .device = request.device},
+                     [&](Group& group, MemoryAccount&) {
+                       const Stream stream = options.stream(request.device);
+                       const Ahead ahead(stream, request.device);
+                       ProbedLayers layers;
+                       for (const int layer : portion)
+                         layers.push_back(std::make_unique<ProbedLayer>(
+                             model.layer(layer), model.layout(layer),
+                             model.input_specs(layer, request.batch_inputs, values), request,
+                             model.split(), *optimizer, stream, ahead));
+                       run_rounds(layers, options.clock, group);
+                       const std::lock_guard lock(mutex);
+                       for (std::size_t i = 0; i < layers.size(); ++i)
+                         measured[i].push_back(layers[i]->seconds());
+                     });
+    for (std::size_t i = 0; i < portion.size(); ++i)
+      cache.measured_again(keys[portion[i]], mean_of(measured[i]));
+  }
+  cache.save();
+
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const LayerSeconds seconds = *cache.find(keys[layer]);
+    costs.layers[layer].forward_seconds = seconds.forward();
+    costs.layers[layer].backward_seconds = seconds.backward();
+    costs.layers[layer].update_seconds = seconds.update();
+  }
+}
+
+}  // namespace strata

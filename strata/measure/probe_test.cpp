@@ -1,0 +1,394 @@
+// Probes on a clock that only layers move: noise is what the test says it is.
+#include "strata/measure/probe.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "strata/base/errors.h"
+#include "strata/base/scratch_folder.h"
+#include "strata/measure/probe_cache.h"
+#include "strata/measure/step_miss.h"
+
+namespace strata {
+namespace {
+
+constexpr double kQuick = 0.010, kSlow = 0.020;
+
+// What the layers of a probe share: the clock, and how busy the machine is in which forward.
+struct FakeMachine {
+  double now = 0;
+  std::vector<char> order;  // names of the layers whose forwards ran
+  std::function<double(std::size_t forward)> slowdown = [](std::size_t) { return 1.0; };
+};
+
+class TimedLayer final : public Layer {
+ public:
+  TimedLayer(FakeMachine& machine, char name, double seconds)
+      : machine_(machine), name_(name), seconds_(seconds) {}
+  std::string signature() const override { return std::string("timed ") + name_; }
+  std::vector<WeightSpec> weights() const override { return {}; }
+  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
+    return {inputs[0]};
+  }
+  LayerBytes bytes(std::span<const TensorSpec>, bool) const override { return {}; }
+  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
+                                  std::span<const at::Tensor> inputs) const override {
+    machine_.now += seconds_ * machine_.slowdown(machine_.order.size());
+    machine_.order.push_back(name_);
+    return {inputs[0].clone()};
+  }
+  double forward_flops(std::span<const TensorSpec>) const override { return 0; }
+
+ private:
+  FakeMachine& machine_;
+  char name_;
+  double seconds_;
+};
+
+// A quick layer, twice, and a slow one.
+class Probe : public ::testing::Test {
+ protected:
+  Probe() : model_({"x"}) {
+    const auto quick = std::make_shared<TimedLayer>(machine_, 'q', kQuick);
+    model_.add("first", quick);
+    model_.add("second", std::make_shared<TimedLayer>(machine_, 's', kSlow));
+    model_.add("third", quick);
+    options_.clock = [this] { return machine_.now; };
+    options_.cache_file = folder_.path("probe.json");
+  }
+
+  CostTable probe() {
+    CostTable costs = byte_costs(model_, request_);
+    probe_seconds(costs, model_, request_, options_);
+    return costs;
+  }
+
+  ScratchFolder folder_;
+  FakeMachine machine_;
+  Sequential model_;
+  CostRequest request_{.batch_inputs = {{{4, 8}, at::kFloat}}, .samples = 4, .micro_batch = 4};
+  ProbeOptions options_;
+};
+
+TEST_F(Probe, RunsEachDistinctLayerOnceARound) {
+  const CostTable costs = probe();
+  EXPECT_DOUBLE_EQ(costs.layers[0].forward_seconds, kQuick);
+  EXPECT_DOUBLE_EQ(costs.layers[1].forward_seconds, kSlow);
+  EXPECT_DOUBLE_EQ(costs.layers[2].forward_seconds, kQuick);
+  ASSERT_GE(machine_.order.size(), 10u);
+  for (std::size_t i = 0; i < machine_.order.size(); ++i)
+    EXPECT_EQ(machine_.order[i], i % 2 == 0 ? machine_.order[0] : machine_.order[1]);
+  EXPECT_NE(machine_.order[0], machine_.order[1]);
+}
+
+TEST_F(Probe, DoesNotTakeBusyRoundsForTheLayersOwn) {
+  // Three of the first five rounds take 1.8 times as long.
+  machine_.slowdown = [](std::size_t forward) { return forward >= 4 && forward < 10 ? 1.8 : 1.0; };
+  const CostTable costs = probe();
+  EXPECT_NEAR(costs.layers[0].forward_seconds, kQuick, 1e-9);
+  EXPECT_NEAR(costs.layers[1].forward_seconds, kSlow, 1e-9);
+}
+
+TEST_F(Probe, GoesOnWhileRoundsDisagree) {
+  probe();
+  const std::size_t quiet = machine_.order.size();
+  std::filesystem::remove(options_.cache_file);
+  machine_.order.clear();
+  machine_.slowdown = [](std::size_t forward) { return forward / 2 % 2 == 0 ? 1.0 : 1.5; };
+  probe();
+  EXPECT_GT(machine_.order.size(), 2 * quiet);
+  const auto entry =
+      ProbeCache(options_.cache_file).find(probe_keys(model_, request_, options_)[1]);
+  ASSERT_TRUE(entry);
+  EXPECT_NEAR(entry->forward(), kSlow, 1e-9);
+  EXPECT_NEAR((*entry)[LayerPart::kForward].spread, 0.5, 1e-9);
+}
+
+TEST_F(Probe, TakesTheCachedSecondsOfTheSameWorkOnly) {
+  probe();
+  machine_.order.clear();
+  probe();
+  EXPECT_TRUE(machine_.order.empty());
+
+  const auto runs = [&](auto change) {
+    machine_.order.clear();
+    const CostRequest request = request_;
+    const ProbeOptions options = options_;
+    change();
+    probe();
+    request_ = request;
+    options_ = options;
+    return machine_.order.size();
+  };
+  EXPECT_GT(runs([&] { request_.precision = at::kBFloat16; }), 0u);
+  EXPECT_GT(runs([&] { options_.threads_per_rank = 2; }), 0u);
+  EXPECT_GT(runs([&] { request_.batch_inputs[0].shape = {4, 16}; }), 0u);
+  EXPECT_GT(runs([&] { request_.keep_intermediates = true; }), 0u);
+  EXPECT_EQ(runs([] {}), 0u);
+}
+
+// A product of 4 MiB of weights.
+class WideLayer final : public Layer {
+ public:
+  std::vector<WeightSpec> weights() const override {
+    return {{.name = "w", .shape = {1024, 1024}}};
+  }
+  std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
+    return {inputs[0]};
+  }
+  LayerBytes bytes(std::span<const TensorSpec>, bool) const override {
+    return {.saved = 6 << 20, .backward_transient = 2 << 20};
+  }
+  std::vector<at::Tensor> forward(const ForwardContext&, std::span<const at::Tensor>,
+                                  std::span<const at::Tensor> inputs) const override {
+    ADD_FAILURE() << "it ran";
+    return {inputs[0].clone()};
+  }
+};
+
+TEST_F(Probe, RefusesWhatTheMachineHasNoMemoryForBeforeItMeasures) {
+  model_.add("wide", std::make_shared<WideLayer>());
+  // Weights, gradients and AdamW's two states, and what backward holds beside them, on each rank.
+  const std::int64_t needed = (4 * 4 + 8) << 20;
+  options_.ranks = 2;
+  options_.free_bytes = [&](Device) { return 2 * needed; };  // and a few inputs
+  try {
+    probe();
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const SystemError& error) {
+    EXPECT_NE(error.text().where.find("wide"), std::string::npos) << error.what();
+    EXPECT_NE(error.text().got.find("2 ranks of 24"), std::string::npos) << error.what();
+    EXPECT_NE(error.text().fix.find("--estimate"), std::string::npos);
+    EXPECT_NE(error.text().fix.find("--machine"), std::string::npos);
+  }
+  EXPECT_TRUE(machine_.order.empty());  // nor did the other layers
+}
+
+TEST_F(Probe, TellsWhatItMeasuresWhereThatTakesLong) {
+  std::vector<std::string> told;
+  options_.tell = [&](const std::string& layers) { told.push_back(layers); };
+  CostTable costs = byte_costs(model_, request_);
+  costs.layers[1].backward_seconds = 0.15;
+  probe_seconds(costs, model_, request_, options_);
+  EXPECT_TRUE(told.empty());
+  std::filesystem::remove(options_.cache_file);
+  costs.layers[1].backward_seconds = 0.25;  // five times
+  probe_seconds(costs, model_, request_, options_);
+  EXPECT_EQ(told, std::vector<std::string>{"first, second"});
+}
+
+// A device whose clock only the layers and copies move: what it is given takes time there, whatever the host's
+// clock says.
+class FakeQueue final : public StreamQueue {
+ public:
+  explicit FakeQueue(FakeMachine& machine) : machine_(machine) {}
+  Event record(EventTime time) override {
+    known_ = known_ && time == EventTime::kKnown;
+    return Event(std::make_shared<Mark>(machine_.now));
+  }
+  void wait(const Event&) override {}
+  void synchronize() override {}
+  void copy(void*, const void*, std::size_t bytes) override {
+    machine_.now += kCopySeconds;
+    copied_bytes += bytes;
+  }
+  void* native() override { return nullptr; }
+
+  static constexpr double kCopySeconds = 7;  // far more than a layer takes
+  std::size_t copied_bytes = 0;
+  bool known() const { return known_; }
+
+ private:
+  class Mark final : public PendingEvent {
+   public:
+    explicit Mark(double seconds) : seconds_(seconds) {}
+    bool query() const override { return true; }
+    void synchronize() const override {}
+    double seconds_since(const PendingEvent& earlier) const override {
+      return seconds_ - dynamic_cast<const Mark&>(earlier).seconds_;
+    }
+
+   private:
+    double seconds_;
+  };
+  FakeMachine& machine_;
+  bool known_ = true;
+};
+
+TEST_F(Probe, TimesADeviceByItsEventsBehindOtherWork) {
+  const auto queue = std::make_shared<FakeQueue>(machine_);
+  options_.stream = [&](Device device) { return Stream(device, queue); };
+  options_.clock = [] { return 0.0; };  // a host's, which says nothing of the device
+  const CostTable costs = probe();
+  EXPECT_NEAR(costs.layers[0].forward_seconds, kQuick, 1e-9);
+  EXPECT_NEAR(costs.layers[1].forward_seconds, kSlow, 1e-9);
+  EXPECT_NEAR(costs.layers[1].update_seconds, 0, 1e-9);
+  EXPECT_TRUE(queue->known());
+  // In front of the three parts of each run of a layer: more than an L2 cache of 50 MB.
+  EXPECT_GT(queue->copied_bytes, machine_.order.size() * 3 * (std::size_t{50} << 20));
+}
+
+TEST_F(Probe, LeavesEntriesOfOtherProcessorsAndLibraries) {
+  const std::vector<std::string> keys = probe_keys(model_, request_, options_);
+  probe();
+  const ProcessorIdentity here = ProcessorIdentity::of_this_machine();
+  EXPECT_TRUE(ProbeCache(options_.cache_file, here).find(keys[0]));
+  for (const auto member : {&ProcessorIdentity::model, &ProcessorIdentity::instruction_set,
+                            &ProcessorIdentity::libtorch}) {
+    ProcessorIdentity other = here;
+    other.*member += "x";
+    ProbeCache cache(options_.cache_file, other);
+    EXPECT_FALSE(cache.find(keys[0]));
+    cache.insert(keys[0], {});
+    cache.save();
+  }
+  EXPECT_DOUBLE_EQ(ProbeCache(options_.cache_file, here).find(keys[0])->forward(), kQuick);
+}
+
+LayerSeconds forward_of(double seconds, double spread) {
+  LayerSeconds layer;
+  layer[LayerPart::kForward] = {seconds, spread, 20};
+  return layer;
+}
+
+TEST_F(Probe, IsCorrectedByWhatTrainingMeasured) {
+  machine_.slowdown = [](std::size_t) { return 1.8; };  // busy for all of the probe
+  const CostTable busy = probe();
+  EXPECT_NEAR(busy.layers[1].forward_seconds, 1.8 * kSlow, 1e-9);
+  const std::vector<std::string> keys = probe_keys(model_, request_, options_);
+  correct_cache(
+      options_.cache_file, keys,
+      {forward_of(0.9 * kQuick, 0.1), forward_of(kSlow, 0.1), forward_of(1.1 * kQuick, 0.1)});
+  machine_.order.clear();
+  const CostTable corrected = probe();
+  EXPECT_TRUE(machine_.order.empty());
+  EXPECT_NEAR(corrected.layers[1].forward_seconds, kSlow, 1e-9);
+  EXPECT_NEAR(corrected.layers[0].forward_seconds, kQuick, 1e-9);  // the mean of two
+  EXPECT_EQ(corrected.layers[1].backward_seconds, busy.layers[1].backward_seconds);
+}
+
+TEST_F(Probe, MeasuresADisturbedEntryAgainAndKeepsTheFasterParts) {
+  const std::string key = probe_keys(model_, request_, options_)[1];
+  machine_.slowdown = [](std::size_t forward) { return forward % 3 == 0 ? 4.0 : 5.5; };
+  probe();
+  ASSERT_TRUE(ProbeCache(options_.cache_file).is_disturbed(key));
+  EXPECT_GT(ProbeCache(options_.cache_file).find(key)->forward(), 3.9 * kSlow);
+
+  machine_.slowdown = [](std::size_t) { return 1.0; };
+  const CostTable costs = probe();
+  EXPECT_NEAR(costs.layers[1].forward_seconds, kSlow, 1e-9);
+  EXPECT_FALSE(ProbeCache(options_.cache_file).is_disturbed(key));
+
+  machine_.order.clear();
+  probe();
+  EXPECT_TRUE(machine_.order.empty());
+
+  ProbeCache cache(options_.cache_file);
+  LayerSeconds slower = *cache.find(key);
+  for (Timing& part : slower.parts) part.seconds *= 2;
+  cache.measured_again(key, slower);
+  EXPECT_NEAR(cache.find(key)->forward(), kSlow, 1e-9);
+}
+
+TEST_F(Probe, StaysWhereTrainingItselfWasDisturbed) {
+  probe();
+  const std::vector<std::string> keys = probe_keys(model_, request_, options_);
+  const auto after = [&](double seconds, double spread) {
+    correct_cache(options_.cache_file, {keys[1]}, {forward_of(seconds, spread)});
+    return ProbeCache(options_.cache_file).find(keys[1])->forward();
+  };
+  EXPECT_DOUBLE_EQ(after(2 * kSlow, 0.9), kSlow);
+  EXPECT_DOUBLE_EQ(after(1.2 * kSlow, 0.1), 1.2 * kSlow);  // slower, but sure of it
+  EXPECT_DOUBLE_EQ(after(kSlow, 0.9), kSlow);              // faster is never a disturbance
+  correct_cache(options_.cache_file, {"a layer that nobody probed"}, {forward_of(1, 0)});
+  EXPECT_FALSE(ProbeCache(options_.cache_file).find("a layer that nobody probed"));
+}
+
+TEST(TimingOf, TakesTheLowerQuartileAndTheSpread) {
+  const Timing timing = timing_of({5, 1, 2, 3, 4, 100, 6, 7, 8});
+  EXPECT_EQ(timing.seconds, 3);
+  EXPECT_DOUBLE_EQ(timing.spread, (7 - 3) / 3.0);
+  EXPECT_EQ(timing.samples, 9);
+  EXPECT_EQ(timing_of({}).samples, 0);
+}
+
+TEST(LayerTimes, KeepsTheLastMeasurementsAndAddsThePartsOfAnUpdate) {
+  LayerTimes times;
+  for (int i = 0; i < 300; ++i) times.add(3, LayerPart::kForward, i < 256 ? 1.0 : 2.0);
+  EXPECT_EQ(times.of(3)[LayerPart::kForward].samples, 256);
+  for (int i = 0; i < 212; ++i) times.add(3, LayerPart::kForward, 2.0);
+  EXPECT_EQ(times.of(3).forward(), 2.0);
+  times.add_update(3, 0.25);
+  times.add_update(3, 0.5);
+  times.end_step();
+  times.end_step();
+  EXPECT_EQ(times.of(3)[LayerPart::kUpdate].samples, 1);
+  EXPECT_EQ(times.of(3).update(), 0.75);
+  EXPECT_EQ(times.of(4)[LayerPart::kForward].samples, 0);
+}
+
+// Two stages of two layers; four micro-batches.
+class Miss : public ::testing::Test {
+ protected:
+  Miss() {
+    for (int l = 0; l < 4; ++l) {
+      request_.dataflow.num_layers = l + 1;
+      Value value{.name = "x" + std::to_string(l), .producer = l, .consumers = {}};
+      if (l < 3) value.consumers = {l + 1};
+      request_.dataflow.values.push_back(value);
+      request_.costs_cheap.layers.push_back({.name = "layer" + std::to_string(l),
+                                             .forward_seconds = 0.010,
+                                             .backward_seconds = 0.020,
+                                             .update_seconds = 0.001});
+      request_.costs_cheap.values.push_back({.bytes = 1024});
+    }
+    request_.costs_none = request_.costs_cheap;
+    request_.shape = {.ranks = 2, .micro_batches = 4};
+    request_.memory.recompute = RecomputeMode::kCheap;
+    plan_ = make_plan(request_);
+  }
+
+  std::string text(double stretch, double measured_over_predicted) {
+    LayerSeconds layer;
+    layer[LayerPart::kForward] = {0.010 * stretch, 0, 20};
+    layer[LayerPart::kBackward] = {0.020 * stretch, 0, 20};
+    layer[LayerPart::kUpdate] = {0.001 * stretch, 0, 20};
+    miss_ = step_miss(plan_, std::vector<LayerSeconds>(4, layer),
+                      measured_over_predicted * plan_.simulation.step_seconds);
+    return text_of(miss_);
+  }
+
+  PlanRequest request_;
+  Plan plan_;
+  StepMiss miss_;
+};
+
+TEST_F(Miss, ComesFromTheProbeWhereTheLayersOwnSpansDiffer) {
+  const std::string words = text(0.5, 0.52);
+  EXPECT_NE(words.find("from the probe"), std::string::npos) << words;
+  EXPECT_NEAR(miss_.probe_seconds(), -0.5 * plan_.simulation.step_seconds, 1e-6);
+  EXPECT_NEAR(miss_.machine_seconds(), 0.02 * plan_.simulation.step_seconds, 1e-6);
+  EXPECT_NE(text(2, 2.1).find("from the probe"), std::string::npos);
+}
+
+TEST_F(Miss, ComesFromTheMachineWhereTheSpansAgree) {
+  const std::string words = text(1, 1.5);
+  EXPECT_NE(words.find("from the machine"), std::string::npos) << words;
+  EXPECT_NEAR(miss_.probe_seconds(), 0, 1e-9);
+  // Layers that were faster than probed do not explain a slower step.
+  EXPECT_NE(text(0.9, 1.5).find("from the machine"), std::string::npos);
+}
+
+TEST_F(Miss, IsNoneWhereThePredictionHolds) {
+  EXPECT_NE(text(1, 1.03).find("holds"), std::string::npos);
+  EXPECT_EQ(text_of(StepMiss{}), "");
+}
+
+TEST_F(Miss, KeepsThePlansSecondsOfPartsThatWereNotMeasured) {
+  miss_ = step_miss(plan_, {}, 1);
+  EXPECT_NEAR(miss_.probe_seconds(), 0, 1e-12);
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,54 @@
+// The plan is simulated again with trained seconds and its own seconds of collectives: what then differs
+// from the measured step is not the layers' doing.
+#include "strata/measure/step_miss.h"
+
+#include <cmath>
+
+#include "strata/base/units.h"
+#include "strata/plan/communication.h"
+
+namespace strata {
+namespace {
+
+// A step whose length differs by less from one run to the next is predicted as well as can be.
+constexpr double kSmall = 0.05;
+
+std::string signed_seconds(double seconds) {
+  return (seconds < 0 ? "-" : "+") + format_seconds(std::fabs(seconds));
+}
+
+}  // namespace
+
+StepMiss step_miss(const Plan& plan, const std::vector<LayerSeconds>& trained,
+                   double measured_seconds) {
+  CostTable costs = plan.costs;
+  if (!trained.empty()) costs.devices = {};  // such spans have in them what others did meanwhile
+  for (std::size_t layer = 0; layer < costs.layers.size() && layer < trained.size(); ++layer) {
+    const LayerSeconds& own = trained[layer];
+    LayerCost& cost = costs.layers[layer];
+    if (own[LayerPart::kForward].samples > 0) cost.forward_seconds = own.forward();
+    if (own[LayerPart::kBackward].samples > 0) cost.backward_seconds = own.backward();
+    if (own[LayerPart::kUpdate].samples > 0) cost.update_seconds = own.update();
+  }
+  const Simulation replayed =
+      simulate(plan.schedule(), plan.steps.dataflow(), plan.decisions().partition, costs,
+               collective_seconds(plan.costs, plan.steps.shards(), plan.mesh.rates.dp),
+               lane_seconds(plan, costs), plan.recorded);
+  return {plan.simulation.step_seconds, replayed.step_seconds, measured_seconds};
+}
+
+std::string text_of(const StepMiss& miss) {
+  const double all = miss.measured_seconds - miss.predicted_seconds;
+  if (miss.predicted_seconds <= 0 || miss.measured_seconds <= 0) return "";
+  const std::string parts = signed_seconds(miss.probe_seconds()) + " in the layers' own spans, " +
+                            signed_seconds(miss.machine_seconds()) + " in waiting and noise";
+  if (std::fabs(all) <= kSmall * miss.predicted_seconds)
+    return "the prediction holds within " + format_double(100 * kSmall, 0) + " %: " + parts;
+  // The part that goes the miss's own way furthest is its cause.
+  const double way = all < 0 ? -1 : 1;
+  const bool probe = way * miss.probe_seconds() > way * miss.machine_seconds();
+  return signed_seconds(all) + " against the prediction, from the " +
+         (probe ? "probe" : "machine") + ": " + parts;
+}
+
+}  // namespace strata

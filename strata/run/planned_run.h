@@ -1,0 +1,51 @@
+/// Plans a run: here, with measured or estimated seconds, the same in every process; or for a machine that
+/// is elsewhere.
+///
+/// Errors  UserError when the model doesn't fit its budget, before anything is allocated; what
+///         recipe, partitioner and builders refuse.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/comm/ranks.h"
+#include "strata/nn/sequential.h"
+#include "strata/plan/machine_profile.h"
+#include "strata/plan/planner.h"
+#include "strata/plan/shared_host.h"
+#include "strata/plan/zero_bytes.h"
+#include "strata/run/resolved_run.h"
+#include "strata/task/task_data.h"
+
+namespace strata {
+
+struct PlannedRun {
+  Sequential model;
+  Plan plan;
+  MeshOptions mesh;
+  int ranks = 1;
+  int threads_per_rank = 1;
+  /// The file that probed seconds are in; empty: estimated, or of ranks that wait for cores.
+  std::string probe_cache;
+  std::vector<std::string> probe_keys;  ///< by layer
+};
+
+/// `probe`: measure the layers' seconds (cached) on the recipe's device, which must be there; else
+/// estimate them from FLOPs. `world`: the processes that the ranks are divided among; null: this one.
+/// `data`: the task's, if they are open already.
+PlannedRun plan_run(const ResolvedRun& run, bool probe = true, const World* world = nullptr,
+                    const TaskData* data = nullptr);
+
+/// For a machine that is elsewhere, by its profile: nothing is measured. `convention`: the bytes a
+/// parameter of another system; null: ours.
+PlannedRun plan_run_elsewhere(const ResolvedRun& run, const ParameterBytes* convention = nullptr);
+
+/// The same plan in every process: process 0 measures and decides. `follow`: decisions_text() of the run
+/// that this one resumes; empty: none.
+PlannedRun plan_run(World& world, const ResolvedRun& run, const std::string& follow = "",
+                    const TaskData* data = nullptr);
+
+/// What the ranks of one of the processes ask of this machine's processor, if they compute on it.
+SharedHost shared_host(const PlannedRun& run, int processes = 1);
+
+}  // namespace strata

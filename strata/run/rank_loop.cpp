@@ -1,0 +1,346 @@
+// Every rank runs this loop; what one of them has to know of the others (stop, times, peaks) goes through
+// one small sum a step, so that all take the same turn.
+#include "strata/run/rank_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "strata/base/errors.h"
+#include "strata/base/measurement.h"
+#include "strata/base/units.h"
+#include "strata/checkpoint/saver.h"
+#include "strata/report/idle.h"
+#include "strata/run/rank_options.h"
+#include "strata/schedule/trace.h"
+#include "strata/train/disk_commit.h"
+#include "strata/train/offload_statistics.h"
+#include "strata/train/step_sums.h"
+#include "strata/train/trainer.h"
+
+namespace strata {
+namespace {
+
+constexpr std::size_t kKeptSteps = 10;
+
+CheckpointOptions checkpoint_options(const Recipe& recipe, const PlannedRun& run,
+                                     const TaskData& data) {
+  return {.folder = recipe.train.checkpoint_folder,
+          .keep = recipe.train.keep_checkpoints,
+          .model = recipe.task->checkpoint_model(),
+          .tokenizer = recipe.task->tokenizer(),
+          .recipe = recipe.text,
+          .texts = data.texts(),
+          .threads_per_rank = run.threads_per_rank};
+}
+
+TrainerOptions options_of(const RunState& state, BatchRows* rows, bool is_root) {
+  TrainerOptions options = trainer_options(state.recipe);
+  options.rows = rows;
+  options.disk.resume = holds_commits(state.request.resume);
+  options.graph.shares_device = state.shares_device;
+  // Pools of recorded steps would not fit. Of a device that ranks share the machine says so itself.
+  const Plan& plan = state.run.plan;
+  if (plan.costs.launch.kernel > 0 && plan.recorded.empty() && !state.shares_device &&
+      options.graph.mode == GraphMode::kAuto)
+    options.graph.mode = GraphMode::kOff;
+  if (is_root && state.request.on_notice)
+    options.graph.say = [&](const std::string& text) { state.request.on_notice("graph: " + text); };
+  return options;
+}
+
+// One rank's part of the loop.
+class RankLoop {
+ public:
+  RankLoop(RunState& state, Group& group, MemoryAccount& account)
+      : state_(state),
+        options_(state.recipe.train),
+        group_(group),
+        account_(account),
+        task_(state.task.rank(group)),
+        trainer_(state.run.model, state.run.plan.steps, group,
+                 options_of(state, task_->rows(), group.rank() == 0)),
+        saver_(checkpoint_options(state.recipe, state.run, state.data), group,
+               group.subgroup(trainer_.groups().mesh.stage_ranks(group.rank()), "stage")),
+        learning_rate_(state.recipe.learning_rate()) {
+    if (state.request.timeline) trainer_.trace_device(Stream::compute(group.device()));
+  }
+
+  void run() {
+    try {
+      begin();
+      account_.reset_peak();
+      bool stopped = false;
+      while (trainer_.steps_done() < options_.steps && !stopped) stopped = step();
+      finish(stopped);
+    } catch (const std::exception& error) {
+      group_.fail(device_error(error, account_));
+      throw;
+    }
+  }
+
+ private:
+  bool is_root() const { return group_.rank() == 0; }
+
+  void begin() {
+    load();
+    samples_seen_ = begun_at_.samples_seen;
+    task_->begin(position());
+  }
+
+  void load() {
+    const TrainingRequest& request = state_.request;
+    if (request.resume.empty()) trainer_.initialise();
+    if (trainer_
+            .resumes_on_disk()) {  // what lies there has changed if this rank was a commit ahead
+      begun_at_ = trainer_.resume();
+      committed_ = begun_at_.steps_done;
+      return;
+    }
+    if (!request.resume.empty())
+      begun_at_ = load_trainer(trainer_, state_.recipe.task->checkpoint_model(), request.resume);
+    if (!request.from.empty())
+      load_weights(trainer_, state_.recipe.task->checkpoint_model(), request.from);
+  }
+
+  // Samples are counted on from the checkpoint, so that a resumed run with another mini-batch goes on
+  // exactly where the last one stopped reading.
+  TrainingPosition position() const { return {trainer_.steps_done(), samples_seen_}; }
+
+  // True when the run shall stop here.
+  bool step() {
+    const auto [step, seen] = position();
+    announce(saver_.poll());
+    group_.barrier();
+    trainer_.trace().clear();
+    const double begin = now_seconds();
+    group_.doing("data loading");
+    const MiniBatch batch = task_->mini_batch(step, seen);
+    const double learning_rate = learning_rate_.at(step);
+    trainer_.begin_step(batch, learning_rate);
+    samples_seen_ = state_.data.seen_after(seen);
+    tell();  // of the step before, while this one runs
+    untold_ = StepRecord{.step = step + 1,
+                         .learning_rate = learning_rate,
+                         .unit = state_.data.unit(),
+                         .samples_seen = samples_seen_};
+    StepRecord& record = *untold_;
+    if (options_.log_lag == 0 || is_read_at_once(record.step)) read_outcome();
+    if (record.step % state_.recipe.memory.disk.commit_every == 0) commit();
+    const bool stop = exchange(record, begin, batch);
+    if (validates_behind(record.step)) validate(record);
+    if (stop) read_outcome();
+    if (is_read_) tell();
+    if (saves_behind(step + 1) && !stop) save();
+    return stop;
+  }
+
+  bool validates_behind(std::int64_t step) const {
+    return options_.validate_every > 0 && step % options_.validate_every == 0 &&
+           step < options_.steps;
+  }
+
+  bool saves_behind(std::int64_t step) const {
+    return options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0 &&
+           step < options_.steps;
+  }
+
+  // What is saved, or measured of the weights, is of a step whose loss is known to be finite.
+  bool is_read_at_once(std::int64_t step) const {
+    return step == options_.steps || validates_behind(step) || saves_behind(step) ||
+           (trainer_.on_disk() && step % state_.recipe.memory.disk.commit_every == 0);
+  }
+
+  // Of the step that is not told yet; waits for the device.
+  void read_outcome() {
+    if (is_read_) return;
+    is_read_ = true;
+    const StepOutcome& outcome = trainer_.end_step();
+    untold_->loss = outcome.loss;
+    untold_->gradient_norm = outcome.gradient_norm;
+    if (!outcome.skipped) require_finite(*untold_);  // else the loss scale has given way
+  }
+
+  void tell() {
+    if (!untold_) return;
+    read_outcome();
+    if (is_root()) {
+      state_.result.records.push_back(*untold_);
+      if (state_.request.on_step) state_.request.on_step(*untold_);
+    }
+    untold_.reset();
+    is_read_ = false;
+  }
+
+  // Every rank's busy time, peak and events; returns whether any process was asked to stop.
+  bool exchange(StepRecord& record, double begin, const MiniBatch& batch) {
+    double busy = 0, all_busy = 0;
+    for (const TraceEvent& event : trainer_.trace().events())
+      if (is_work(look_of(event.op).use)) busy += event.end_seconds - event.begin_seconds;
+    bool stop = false;
+    StepSums sums(group_);
+    sums.sum(busy, &all_busy);
+    sums.of_each_rank(account_.peak_bytes(), &record.peak_bytes);
+    sums.any(state_.request.stop && *state_.request.stop, &stop);
+    sums.sum(is_root() ? now_seconds() - begin : 0, &record.step_seconds);
+    // A plan that keeps something on the host keeps it there on every rank.
+    const bool offloads = !state_.run.plan.decisions().tiers.layers.empty();
+    if (offloads) offload_.add(sums, trainer_.offload_use());
+    task_->add_statistics(sums, record);
+    keep_events(begin);
+    sums.share();
+    if (offloads) record.offload = offload_.record(trainer_.on_disk());
+    if (is_root()) task_->complete_record(record, is_read_at_once(record.step));
+    record.units_per_second = static_cast<double>(batch.valid_tokens) / record.step_seconds;
+    record.bubble = std::max(0.0, 1 - all_busy / (group_.size() * record.step_seconds));
+    return stop;
+  }
+
+  void keep_events(double begin) {
+    if (kept_.size() == kKeptSteps) kept_.erase(kept_.begin());
+    kept_.push_back({begin, now_seconds(), {trainer_.trace().events()}, {trainer_.take_lanes()}});
+  }
+
+  void require_finite(const StepRecord& record) const {
+    if (std::isfinite(record.loss) && std::isfinite(record.gradient_norm)) return;
+    throw UserError({.operation = "train.step",
+                     .where = "step " + std::to_string(record.step),
+                     .what = "the loss or its gradient is no longer finite",
+                     .expected = "finite numbers",
+                     .got = "loss " + format_double(record.loss, 4) + ", gradient norm " +
+                            format_double(record.gradient_norm, 4),
+                     .fix = lower_learning_rate()});
+  }
+
+  std::string lower_learning_rate() const {
+    const std::string lower = "lower train.optimizer.learning_rate, which is " +
+                              format_double_exactly(learning_rate_.peak);
+    return options_.clip > 0 ? lower : lower + ", or set train.clip=1";
+  }
+
+  // No more of what lives on disk is on the host at once.
+  void save_layers() {
+    const bool scales = state_.recipe.train.precision == at::kHalf;
+    const bool slots = !make_optimizer(state_.recipe.optimizer)->slot_names().empty();
+    std::vector<CheckpointSaver::PartKinds> parts;
+    for (const int layer : trainer_.layers()) {
+      const bool weights = state_.run.model.layout(layer).own_numel > 0;
+      parts.push_back({.weights = weights, .slots = (weights && slots) || (scales && layer == 0)});
+    }
+    saver_.save_parts(position(), parts, [&](int part) {
+      const int layer = trainer_.layers()[static_cast<std::size_t>(part)];
+      return CheckpointSaver::Part{trainer_.owned_weights(layer), trainer_.owned_slots(layer)};
+    });
+  }
+
+  // Goes on in the background, too: while the next step computes.
+  void commit() {
+    if (trainer_.on_disk() && committed_ != trainer_.steps_done()) commit_now();
+  }
+
+  void commit_now() {
+    committed_ = trainer_.steps_done();
+    ++commits_;
+    trainer_.commit({.position = position(),
+                     .recipe = state_.recipe.text,
+                     .decisions = decisions_text(state_.run.plan)});
+  }
+
+  void validate(StepRecord& record) {
+    if (!state_.data.evaluates()) return;
+    group_.doing("validation");
+    Evaluation evaluation = task_->evaluate(trainer_, group_);
+    require_finite_validation(evaluation.loss);
+    record.validation_loss = evaluation.loss;
+    record.validation_metrics = std::move(evaluation.metrics);
+  }
+
+  // Weights that the last update has made too large give one, though the step's own loss is finite.
+  void require_finite_validation(double loss) const {
+    if (std::isfinite(loss)) return;
+    const bool trained = trainer_.steps_done() > begun_at_.steps_done;
+    throw UserError({.operation = "train.validate",
+                     .where = "step " + std::to_string(trainer_.steps_done()),
+                     .what = "the loss of the validation samples is not finite",
+                     .expected = "a finite number",
+                     .got = "loss " + format_double(loss, 4),
+                     .fix = trained ? lower_learning_rate() : "take an earlier checkpoint"});
+  }
+
+  // Goes on in the background; the step after next finds it complete.
+  void save() {
+    group_.doing("checkpoint");
+    // The checkpoint before is complete first: servers keep the rows of two versions, and one of them has to be
+    // that of a checkpoint from which a run can be resumed.
+    announce(saver_.wait());
+    task_->save(trainer_.steps_done(), group_);
+    if (trainer_.on_disk()) return save_layers();
+    saver_.save(position(), trainer_.owned_weights(), trainer_.owned_slots());
+  }
+
+  void inspect(const StepRecord& validated) {
+    Inspection inspection =
+        task_->inspect(trainer_, group_, state_.request.inspection,
+                       {validated.validation_loss.value_or(0), validated.validation_metrics});
+    if (is_root()) state_.result.inspection = std::move(inspection);
+  }
+
+  void announce(const std::string& folder) {
+    if (!is_root() || folder.empty()) return;
+    state_.result.checkpoint = folder;
+    state_.task.checkpoint_complete(options_.checkpoint_folder);
+    if (state_.request.on_checkpoint) state_.request.on_checkpoint(folder);
+  }
+
+  void finish(bool stopped) {
+    if (trainer_.steps_done() > begun_at_.steps_done) commit();
+    // A process that sees its own disk alone takes a rank's first commit for one that others may lack; the
+    // second says that they have it.
+    if (commits_ == 1 && state_.processes > 1 && !trainer_.resumes_on_disk()) commit_now();
+    if (!options_.checkpoint_folder.empty()) save();
+    StepRecord last;
+    if (!stopped) {
+      validate(last);
+      inspect(last);
+    }
+    announce(saver_.wait());
+    trainer_.await_commit();
+    gather_steps(group_, kept_);
+    std::vector<LayerSeconds> layers =
+        gather_layer_seconds(group_, trainer_.layer_times(), state_.run.model.num_layers());
+    if (!is_root()) return;
+    state_.result.last_steps = std::move(kept_);
+    state_.result.layers = std::move(layers);
+    state_.result.stopped = stopped;
+    state_.result.on_disk = trainer_.on_disk();
+    state_.result.unit = state_.data.unit();
+    state_.result.embeddings = state_.task.table_sizes();
+    state_.result.validation_loss = last.validation_loss.value_or(0);
+    state_.result.validation_metrics = std::move(last.validation_metrics);
+  }
+
+  RunState& state_;
+  const TrainOptions& options_;
+  Group& group_;
+  MemoryAccount& account_;
+  std::unique_ptr<TaskRank> task_;
+  Trainer trainer_;
+  CheckpointSaver saver_;
+  OffloadStatistics offload_;
+  TrainingPosition begun_at_;
+  std::int64_t committed_ = -1;  // the last step, to the disk
+  std::int64_t commits_ = 0;     // of this run
+  std::int64_t samples_seen_ = 0;
+  LearningRateSchedule learning_rate_;
+  std::vector<MeasuredStep> kept_;    // of this rank alone, until they are gathered
+  std::optional<StepRecord> untold_;  // of the last step
+  bool is_read_ = false;              // its loss
+};
+
+}  // namespace
+
+void run_rank(RunState& state, Group& group, MemoryAccount& account) {
+  RankLoop(state, group, account).run();
+}
+
+}  // namespace strata

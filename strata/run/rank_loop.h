@@ -1,0 +1,27 @@
+/// Trains one rank of a run from its first step to its last: data, steps, validations, checkpoints.
+///
+/// Threads  one a rank; collective.
+/// Errors   as train() (training_run.h); the other ranks get an error before the failing rank leaves.
+#pragma once
+
+#include "strata/comm/group.h"
+#include "strata/device/account.h"
+#include "strata/run/training_run.h"
+
+namespace strata {
+
+/// What the ranks of one run share; rank 0 fills in the result.
+struct RunState {
+  const Recipe& recipe;
+  const PlannedRun& run;
+  const TrainingRequest& request;
+  const TaskData& data;
+  TaskRun& task;
+  bool shares_device = false;  ///< with other ranks of this process
+  int processes = 1;           ///< of the run
+  TrainingResult result = {};
+};
+
+void run_rank(RunState& state, Group& group, MemoryAccount& account);
+
+}  // namespace strata

@@ -1,0 +1,73 @@
+#include "strata/run/rank_options.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "strata/base/errors.h"
+#include "strata/task/task.h"
+
+namespace strata {
+namespace {
+
+// More than this would be started on one machine only to wait for one another.
+constexpr int kMostThreadsHere = 1024;
+
+void check_threads(const Recipe& recipe) {
+  const int processes = std::max(1, rendezvous_from_environment().processes);
+  const int ranks = (recipe.mesh.mesh().size() + processes - 1) / processes;
+  const std::int64_t threads = std::int64_t{ranks} * recipe.threads_per_rank();
+  if (threads <= kMostThreadsHere) return;
+  throw UserError({.operation = "train.plan",
+                   .where = "mesh",
+                   .what = "a process would start too many threads",
+                   .expected = "at most " + std::to_string(kMostThreadsHere),
+                   .got = std::to_string(ranks) + " ranks of " +
+                          std::to_string(recipe.threads_per_rank()) + " threads",
+                   .fix = "start more processes, or set mesh.threads or an axis of the mesh to a "
+                          "smaller number"});
+}
+
+std::function<void(const std::string&)> notice_of_stalls(const ResolvedRun& run) {
+  if (!run.on_notice) return {};
+  return [notice = run.on_notice](const std::string& line) { notice("stall: " + line); };
+}
+
+}  // namespace
+
+TrainerOptions trainer_options(const Recipe& recipe) {
+  return {.machine = {.seed = static_cast<std::uint64_t>(recipe.train.seed),
+                      .clip = recipe.train.clip,
+                      .label_smoothing = recipe.train.label_smoothing,
+                      .gradient_delay = recipe.task->gradient_delay()},
+          .precision = recipe.train.precision,
+          .optimizer = recipe.optimizer,
+          .host_bytes = recipe.memory.host.count,
+          .link = {.bytes_per_second = static_cast<double>(recipe.memory.link.bandwidth.count),
+                   .latency_seconds = recipe.memory.link.latency},
+          .graph = {.mode = recipe.train.graph},
+          .disk = {
+              .path = recipe.memory.disk.path,
+              .bytes = recipe.memory.disk.bytes.count,
+              .file = {.setting = "memory.disk.path", .file = {.backend = recipe.memory.disk.io}}}};
+}
+
+RanksOptions ranks_options(const ResolvedRun& run) {
+  const Recipe& recipe = run.recipe;
+  check_threads(recipe);
+  return {.ranks = recipe.mesh.mesh().size(),
+          .threads_per_rank = recipe.threads_per_rank(),
+          .device_bytes = recipe.memory.device.count,
+          .device = recipe.rank_device(),
+          .mesh = recipe.mesh.mesh(),
+          .fingerprint = run.fingerprint,
+          .warn = notice_of_stalls(run),
+          .stall_seconds = recipe.mesh.stall_seconds,
+          .stall_fatal_seconds = recipe.mesh.stall_fatal_seconds,
+          .transport = recipe.mesh.transport,
+          .reduction = recipe.mesh.reduction};
+}
+
+World join_world(const ResolvedRun& run) { return World(ranks_options(run)); }
+
+}  // namespace strata

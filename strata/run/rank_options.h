@@ -1,0 +1,19 @@
+/// Makes the options of ranks and trainers from a recipe.
+///
+/// Errors  UserError: more threads than one machine should start; a device that is not there.
+#pragma once
+
+#include "strata/comm/ranks.h"
+#include "strata/run/resolved_run.h"
+#include "strata/train/trainer.h"
+
+namespace strata {
+
+TrainerOptions trainer_options(const Recipe& recipe);
+
+RanksOptions ranks_options(const ResolvedRun& run);
+
+/// Joins the processes of the run; the recipe has to be the same in all.
+World join_world(const ResolvedRun& run);
+
+}  // namespace strata

@@ -1,0 +1,200 @@
+#include "strata/run/recipe_file.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <span>
+
+#include "strata/base/errors.h"
+#include "strata/base/option_changes.h"
+#include "strata/base/units.h"
+#include "strata/plan/mesh_check.h"
+#include "strata/plan/tier_choice.h"
+#include "strata/task/kinds.h"
+
+namespace strata {
+namespace {
+
+// A plan has a forward and a backward of every stage and micro-batch in memory, and counts the bytes
+// of every layer in each.
+constexpr std::int64_t kMostMicroBatches = 1 << 16;
+constexpr std::int64_t kMostLayerRuns = 1 << 24;
+
+// The task's fields, with the shared ones.
+void describe(OptionSet& set, std::string& kind, Recipe& recipe, Task& task) {
+  std::vector<std::string> names;
+  for (const TaskKind& each : task_kinds()) names.push_back(each.name);
+  set.add("task", &kind,
+          {.help = "What the run learns; without it model.kind says so.", .choices = names});
+  task.describe(set);
+  describe_shared(set, recipe);
+}
+
+struct Described {
+  Recipe recipe;
+  std::unique_ptr<Task> task;
+  std::string kind;
+  OptionSet set;
+
+  explicit Described(const TaskKind& of, const RecipeDefaults& defaults = nullptr)
+      : task(of.make()), kind(of.name) {
+    task->set_defaults(recipe);
+    if (defaults) defaults(recipe, *task);
+    describe(set, kind, recipe, *task);
+  }
+};
+
+// Says which other task has a field or section that this one lacks.
+std::string other_task_with(const std::string& path, const TaskKind& task) {
+  for (const TaskKind& kind : task_kinds()) {
+    if (kind.name == task.name) continue;
+    for (const std::string& field : Described(kind).set.paths())
+      if (field == path || field.starts_with(path + ".") || path.starts_with(field + "["))
+        return ": task " + kind.name + " has it, and the recipe's task is " + task.name;
+  }
+  return "";
+}
+
+struct Given {
+  const OptionSet& options;
+  const std::string& recipe;  // its name
+
+  // A field that was not given has no place of its own; that of a feature stands where its name does.
+  std::string where(const std::string& path) const {
+    if (options.is_given(path)) return options.where(path);
+    const std::size_t end = path.find("].");
+    if (end == std::string::npos) return recipe;
+    const std::string name = path.substr(0, end + 2) + "name";
+    return name != path && options.is_given(name) ? options.where(name) : recipe;
+  }
+};
+
+// Refuses unless `holds`, at the place where `path` was given.
+void require(bool holds, const Given& given, const std::string& path, const std::string& what,
+             const std::string& expected, const std::string& got, const std::string& fix) {
+  if (holds) return;
+  throw UserError({.operation = "train.recipe",
+                   .where = given.where(path),
+                   .what = path + ": " + what,
+                   .expected = expected,
+                   .got = got,
+                   .fix = fix});
+}
+
+// Longer ones are refused by OptionSet, so no more of a device or a model's file is read.
+constexpr std::size_t kLongestRecipe = std::size_t{1} << 21;
+
+std::string beginning_of(std::istream& stream) {
+  std::string text(kLongestRecipe + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  return text;
+}
+
+std::string text(std::int64_t number) { return std::to_string(number); }
+
+void check(const Recipe& r, const Given& given) {
+  require(r.train.micro_batch <= r.train.mini_batch, given, "train.micro_batch",
+          "larger than the mini-batch", "at most " + text(r.train.mini_batch),
+          text(r.train.micro_batch), "set train.micro_batch=" + text(r.train.mini_batch));
+  const auto where = [&](const std::string& field) {
+    return field == "mesh" ? given.recipe : given.where(field);
+  };
+  r.task->check(r, where);
+  const MeshLimits limits = r.task->mesh_limits(r);
+  const std::int64_t layers = limits.layers;
+  const std::int64_t micro_batches =
+      (r.train.mini_batch + r.train.micro_batch - 1) / r.train.micro_batch;
+  const std::int64_t most = std::clamp<std::int64_t>(kMostLayerRuns / layers, 1, kMostMicroBatches);
+  require(micro_batches <= most, given, "train.micro_batch", "too many micro-batches to plan",
+          "at most " + text(most) + " of " + text(layers) + " layers", text(micro_batches),
+          "set train.micro_batch to " + text((r.train.mini_batch + most - 1) / most) + " or more");
+  require(r.train.checkpoint_every == 0 || !r.train.checkpoint_folder.empty(), given,
+          "train.checkpoint_every", "nowhere to save to", "a folder in train.checkpoint_folder",
+          "none", "set train.checkpoint_folder");
+  if (r.mesh.automatic) {  // its axes say how many ranks there are
+    check_mesh({.pp = r.mesh.pp, .dp = r.mesh.dp, .tp = r.mesh.tp}, {}, where);
+  } else {
+    check_mesh(r.mesh, limits, where);
+  }
+  check_memory(r.memory, r.mesh, where);
+}
+
+}  // namespace
+
+Recipe parse_recipe(const std::string& text, const std::string& name,
+                    const std::vector<std::string>& overrides, const RecipeDefaults& defaults) {
+  const TaskKind& kind = task_kind_of(text, name, overrides);
+  Described described(kind, defaults);
+  OptionSet& set = described.set;
+  set.explain_unknown([&](const std::string& path) { return other_task_with(path, kind); });
+  set.load_yaml(text, name);
+  for (const std::string& assignment : overrides) set.set(assignment);
+  Recipe& recipe = described.recipe;
+  described.task->complete(recipe, set);
+  recipe.text = set.to_yaml();
+  recipe.task = std::move(described.task);
+  check(recipe, {set, name});
+  return std::move(recipe);
+}
+
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
+                   const RecipeDefaults& defaults) {
+  if (path == "-")
+    return parse_recipe(beginning_of(std::cin), "standard input", overrides, defaults);
+  std::ifstream file(path);
+  const std::string text = beginning_of(file);
+  if (!file.is_open() || file.bad()) {
+    throw UserError({.operation = "train.recipe",
+                     .where = path,
+                     .what = "the recipe cannot be read",
+                     .expected = "a YAML file",
+                     .got = "no readable file",
+                     .fix = "name an existing recipe, such as recipes/gpt-10m.yaml"});
+  }
+  return parse_recipe(text, path, overrides, defaults);
+}
+
+std::string warmup_advice(const Recipe& recipe) {
+  const std::int64_t warmup = recipe.train.warmup, steps = recipe.train.steps;
+  if (warmup <= steps) return "";
+  const double share = static_cast<double>(steps) / static_cast<double>(warmup);
+  return "rises to " + format_double(100 * share, 1) +
+         " % of train.optimizer.learning_rate: train.warmup " + text(warmup) +
+         " is longer than the run";
+}
+
+OptimizerOptions stored_optimizer(const std::string& recipe) {
+  OptimizerOptions options;
+  OptionSet set;
+  describe(set, "train.optimizer", options);
+  for (const OptionChange& change : changed_options(recipe, set.to_yaml()))
+    set.set(change.path + "=" + change.before);
+  return options;
+}
+
+std::vector<std::string> recipe_fields() {
+  std::vector<std::string> fields;
+  for (const TaskKind& kind : task_kinds())
+    for (std::string& path : Described(kind).set.paths())
+      if (std::ranges::find(fields, path) == fields.end()) fields.push_back(std::move(path));
+  return fields;
+}
+
+std::string recipe_options_table(const std::string& task) {
+  if (!task.empty()) return Described(task_kind(task, "options")).set.to_table();
+  Described first(task_kinds().front());
+  OptionSet shared;
+  describe_shared(shared, first.recipe);
+  std::string table = first.set.to_table();
+  for (const TaskKind& kind : std::span(task_kinds()).subspan(1)) {
+    OptionSet own;
+    Described other(kind);
+    other.task->describe(own);
+    describe_shared(own, other.recipe);
+    table += "\n" + kind.title + "\n\n" + own.to_table(&shared);
+  }
+  return table;
+}
+
+}  // namespace strata

@@ -1,0 +1,89 @@
+#include "strata/run/resolved_run.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+#include <utility>
+
+#include "strata/comm/ranks.h"
+#include "strata/run/plan_request.h"
+#include "strata/run/rank_devices.h"
+#include "strata/run/recipe_machine.h"
+
+namespace strata {
+namespace {
+
+// `mesh: auto` alone: as many ranks as there are devices.
+MeshOptions asked_mesh(const Recipe& recipe, std::int64_t devices) {
+  MeshOptions asked = recipe.mesh;
+  if (asked.ranks == 0 && asked.mesh().size() == 1)
+    asked.ranks = std::max<std::int64_t>(1, devices);
+  return asked;
+}
+
+std::int64_t cores_here() { return std::thread::hardware_concurrency(); }
+
+PlanRequest request_of(Recipe candidate, const MeshOptions& mesh, const MachineProfile& machine) {
+  candidate.mesh = mesh;
+  return plan_request(candidate, model_of(candidate), machine);
+}
+
+// A mesh that processes have found depends on the GPUs of their machines, and must be the same in all.
+std::string fingerprint_of(const Recipe& recipe, const MeshOptions& mesh) {
+  return recipe.text + "\n# mesh found: pp " + std::to_string(mesh.pp) + ", dp " +
+         std::to_string(mesh.dp) + ", tp " + std::to_string(mesh.tp) + ", zero " +
+         std::to_string(mesh.zero) + ", " + name_of(mesh.schedule) + ", virtual_stages " +
+         std::to_string(mesh.virtual_stages);
+}
+
+MeshSearch search_mesh(const Recipe& recipe) {
+  const Rendezvous rendezvous = rendezvous_from_environment();
+  const int gpus = recipe.device_kind() == DeviceKind::kCuda ? cuda_backend().count() : 0;
+  // A rank for each process, or for each GPU, or each core.
+  const MeshOptions asked = asked_mesh(recipe, rendezvous.processes > 1 ? rendezvous.processes
+                                               : gpus > 0               ? gpus
+                                                                        : cores_here());
+  const auto ranks = static_cast<int>(asked.ranks > 0 ? asked.ranks : asked.mesh().size());
+  const RankDevices devices = rank_devices(recipe, ranks, rendezvous);
+  return search_mesh(asked, recipe.task->mesh_limits(recipe), [&](const MeshOptions& mesh) {
+    return on_devices(request_of(recipe, mesh, {}), mesh.mesh(), devices, rendezvous.processes);
+  });
+}
+
+MeshSearch search_mesh(const Recipe& recipe, const MachineProfile& machine) {
+  // Of one GPU, or of a number that nobody has said, there is one.
+  const std::int64_t cores = machine.host.cores > 0 ? machine.host.cores : cores_here();
+  const std::int64_t devices = machine.peers.devices > 0
+                                   ? machine.peers.devices
+                                   : (machine.device.kind == MachineKind::kCuda ? 1 : cores);
+  return search_mesh(asked_mesh(recipe, devices), recipe.task->mesh_limits(recipe),
+                     [&](const MeshOptions& mesh) { return request_of(recipe, mesh, machine); });
+}
+
+template <typename Search>
+void take_mesh(ResolvedRun& run, const Search& search) {
+  run.fingerprint = run.recipe.text;
+  if (!run.recipe.mesh.automatic) return;
+  run.search = search();
+  run.fingerprint = fingerprint_of(run.recipe, run.search->best());
+  run.recipe.mesh = run.search->best();
+  run.recipe.mesh.automatic = false;
+}
+
+}  // namespace
+
+ResolvedRun resolve(Recipe recipe) {
+  ResolvedRun run{.recipe = std::move(recipe)};
+  run.machine = this_machine(run.recipe);
+  take_mesh(run, [&] { return search_mesh(run.recipe); });
+  return run;
+}
+
+ResolvedRun resolve(Recipe recipe, const MachineProfile& machine) {
+  ResolvedRun run{
+      .recipe = on_machine(std::move(recipe), machine), .machine = machine, .is_here = false};
+  take_mesh(run, [&] { return search_mesh(run.recipe, machine); });
+  return run;
+}
+
+}  // namespace strata

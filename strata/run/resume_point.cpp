@@ -1,0 +1,162 @@
+#include "strata/run/resume_point.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "strata/base/errors.h"
+#include "strata/base/json_text.h"
+#include "strata/checkpoint/loader.h"
+#include "strata/checkpoint/model_description.h"
+#include "strata/checkpoint/reader.h"
+#include "strata/optim/optimizer.h"
+#include "strata/run/recipe_file.h"
+#include "strata/task/task.h"
+#include "strata/train/disk_commit.h"
+
+namespace strata {
+namespace {
+
+constexpr const char* kOptimizer = "train.optimizer";
+
+using Changes = std::vector<OptionChange>;
+
+// What lies beside each weight, in ascending order, where these fields are as they were before.
+std::vector<std::string> slots_before(OptimizerOptions options, const Changes& changes) {
+  OptionSet set;
+  describe(set, kOptimizer, options);
+  for (const OptionChange& change : changes) set.set(change.path + "=" + change.before);
+  std::vector<std::string> slots = make_optimizer(options)->slot_names();
+  std::ranges::sort(slots);
+  return slots;
+}
+
+void require_states(const OptimizerOptions& now, Changes changes, const std::string& resume) {
+  std::erase_if(changes, [](const OptionChange& c) { return !c.path.starts_with(kOptimizer); });
+  const std::vector<std::string> there = slots_before(now, changes);
+  const auto suffices = [&](const Changes& undone) {
+    return std::ranges::includes(there, slots_before(now, undone));
+  };
+  if (suffices({})) return;
+  // One alone makes the difference: the kind, or with sgd whether there is a momentum.
+  const auto change =
+      std::ranges::find_if(changes, [&](const OptionChange& c) { return suffices({c}); });
+  const OptionChange& named = change == changes.end() ? changes.front() : *change;
+  const std::string before = named.path + "=" + named.before;
+  throw UserError({.operation = "train.resume",
+                   .where = resume,
+                   .what = "another optimizer's states lie there",
+                   .expected = before,
+                   .got = named.path + "=" + named.now,
+                   .fix = "set " + before + ", or begin anew with these weights: --from " + resume +
+                          " without --resume"});
+}
+
+// What decides which rank has what, and where.
+std::string division_text(const Recipe& recipe) {
+  const MeshOptions& mesh = recipe.mesh;
+  const MemoryOptions& memory = recipe.memory;
+  const auto field = [](const char* name, std::int64_t value) {
+    return std::string("mesh.") + name + " " + std::to_string(value) + ", ";
+  };
+  return (mesh.automatic ? "mesh.auto, " : "") + field("pp", mesh.pp) + field("dp", mesh.dp) +
+         field("tp", mesh.tp) + field("zero", mesh.zero) + field("shard_ranks", mesh.shard_ranks) +
+         field("virtual_stages", mesh.virtual_stages) + "memory.weights " +
+         name_of(memory.weights) + ", memory.gradients " + name_of(memory.gradients) +
+         ", memory.states " + name_of(memory.states) +
+         (recipe.device_kind() == DeviceKind::kCuda ? ", mesh.device cuda" : "");
+}
+
+// A run on a disk is resumed where it lies, with the model and the mesh that lie there.
+void require_resumable(const DiskCommit& commit, const Recipe& recipe, const std::string& path) {
+  const auto refuse = [&](const std::string& what, const std::string& expected,
+                          const std::string& got, const std::string& fix) {
+    throw UserError({"run.resume", path, what, expected, got, fix});
+  };
+  namespace fs = std::filesystem;
+  std::error_code none;
+  const std::string& named = recipe.memory.disk.path;
+  if (named.empty() || fs::weakly_canonical(path, none) != fs::weakly_canonical(named, none))
+    refuse("a run on a disk is resumed where it lies", "memory.disk.path=" + path,
+           named.empty() ? "no memory.disk.path" : named, "set memory.disk.path=" + path);
+  // Both as they were written, before a mesh was found for them.
+  const Recipe written = parse_recipe(commit.recipe, path, {});
+  const Recipe now = parse_recipe(recipe.text, "the recipe", {});
+  require_same_model(written.task->checkpoint_model(), recipe.task->checkpoint_model(),
+                     SameModel::kAll, path);
+  const std::string expected = division_text(written), got = division_text(now);
+  if (expected != got)
+    refuse("the folder holds the state of another mesh or placement", expected, got,
+           "set these as they were, or resume from a checkpoint in train.checkpoint_folder, which "
+           "fits every mesh");
+}
+
+// A recipe of another version may have fields that this one cannot read.
+std::optional<Recipe> readable_recipe(const std::string& text, const std::string& path) {
+  try {
+    Recipe recipe = parse_recipe(text, path, {});
+    recipe.text = text;
+    return recipe;
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
+void require_same_task(const Recipe& recipe, const std::string& before, const std::string& path) {
+  const std::string now = through_json(recipe.text);  // as `before` was kept
+  if (before == now) return;
+  const std::optional<Recipe> trained = readable_recipe(before, path);
+  const std::optional<Recipe> read = readable_recipe(now, path);
+  if (trained && read) read->task->check_resume(*read, *trained->task, *trained, path);
+}
+
+}  // namespace
+
+ResumePoint resume_point(const Recipe& recipe, const std::string& resume) {
+  if (resume.empty()) return {};
+  ResumePoint point;
+  std::string before;
+  if (holds_commits(resume)) {
+    const DiskCommit commit = last_commit(resume);
+    require_resumable(commit, recipe, resume);
+    point = {
+        .folder = resume, .steps_done = commit.position.steps_done, .decisions = commit.decisions};
+    before = commit.recipe;
+  } else {
+    point.steps_done = resume_position(recipe, resume).steps_done;
+    const CheckpointReader checkpoint = CheckpointReader::open(resume);
+    point.folder = checkpoint.folder();
+    before = checkpoint.manifest().recipe;
+  }
+  point.changes = changed_options(before, through_json(recipe.text));  // as `before` was kept
+  require_states(recipe.optimizer, point.changes, resume);
+  return point;
+}
+
+TrainingPosition resume_position(const Recipe& recipe, const std::string& resume) {
+  if (resume.empty()) return {};
+  if (holds_commits(resume)) return last_commit(resume).position;
+  const CheckpointReader checkpoint = CheckpointReader::open(resume);
+  if (!checkpoint.is_pretrained())
+    require_same_task(recipe, checkpoint.manifest().recipe, checkpoint.folder());
+  return position_at(resume, recipe.task->checkpoint_model());
+}
+
+void require_resume_point(const Recipe& recipe, const std::string& resume) {
+  try {
+    resume_point(recipe, resume);
+  } catch (const UserError& error) {
+    throw SystemError(error.text());
+  }
+}
+
+std::string text_of(const ResumePoint& point) {
+  if (point.folder.empty()) return "";
+  std::string text =
+      "resumed  step " + std::to_string(point.steps_done) + " of " + point.folder + "\n";
+  for (const OptionChange& change : point.changes)
+    text += "changed  " + change.path + " " + change.before + " -> " + change.now + "\n";
+  return text;
+}
+
+}  // namespace strata

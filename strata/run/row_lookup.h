@@ -1,0 +1,39 @@
+/// Finds what is known of one row of a recommender, wherever its rows live: beside a checkpoint, or on
+/// servers that run.
+///
+/// Cost    of saved rows one pass over the snapshot of a shard, in the memory of one row.
+/// Errors  UserError: no such feature, no id, nothing saved, a text that the feature makes no id of;
+///         SystemError: a server that does not answer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "strata/run/recipe_file.h"
+
+namespace strata {
+
+struct RowQuestion {
+  std::string
+      where;  ///< a checkpoint, a folder that holds several, a recipe, or HOST:PORT or unix:PATH
+  std::vector<std::string> overrides;  ///< of the recipe
+  std::string feature;                 ///< or a table
+  std::string id;
+  bool is_text = false;  ///< `id` is what the log says
+};
+
+struct FoundRow {
+  std::string table;
+  std::uint64_t id = 0;
+  bool there = false;      ///< else `value` is what it would begin with
+  std::string tier;        ///< "memory", "disk"
+  bool candidate = false;  ///< counted, not admitted yet
+  std::int64_t last_update = 0, hits = 0;
+  std::vector<float> value, state;
+  std::string json;  ///< all of it
+};
+
+FoundRow find_row(const RowQuestion& question);
+
+}  // namespace strata

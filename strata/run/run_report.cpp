@@ -1,0 +1,143 @@
+#include "strata/run/training_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "strata/base/units.h"
+#include "strata/measure/step_miss.h"
+#include "strata/plan/plan_text.h"
+#include "strata/report/report.h"
+
+namespace strata {
+namespace {
+
+// The kept step whose length is nearest to the median: the one to draw.
+std::size_t typical_step(const TrainingResult& result) {
+  std::size_t best = 0;
+  const auto distance = [&](std::size_t i) {
+    const MeasuredStep& step = result.last_steps[i];
+    return std::abs(step.end_seconds - step.begin_seconds - result.median_step_seconds);
+  };
+  for (std::size_t i = 1; i < result.last_steps.size(); ++i)
+    if (distance(i) < distance(best)) best = i;
+  return best;
+}
+
+// A rank of the pipeline is planned once and stands for its replicas and slices.
+int planned_rank(const PlannedRun& run, int rank) { return run.mesh.mesh().place(rank).pp; }
+
+std::string mesh_text(const PlannedRun& run) {
+  const MeshOptions& mesh = run.mesh;
+  const auto counted = [](std::int64_t count, const std::string& what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  std::string text = counted(run.ranks, "rank") + " x " + counted(run.threads_per_rank, "thread");
+  if (mesh.dp * mesh.tp > 1) {
+    text += ": pp " + std::to_string(mesh.pp) + " x dp " + std::to_string(mesh.dp) + " x tp " +
+            std::to_string(mesh.tp);
+  }
+  return text + (mesh.zero > 0 ? ", ZeRO " + std::to_string(mesh.zero) : "");
+}
+
+// Where the layers' state lives.
+std::string memory_text(const PlannedRun& run) {
+  const TierPlacement& placement = run.plan.placement;
+  if (!placement.leaves_device()) return "all on the device";
+  const int window = run.plan.decisions().tiers.window;
+  return placement_text(placement) +
+         (placement.tiers.fetches_weights() ? ", window " + std::to_string(window) : "");
+}
+
+void add_timelines(ReportInput& input, const PlannedRun& run, const TrainingResult& result) {
+  const Simulation& simulation = run.plan.simulation;
+  for (int rank = 0; rank < run.ranks; ++rank) {
+    const RankTimeline& planned = simulation.ranks[planned_rank(run, rank)];
+    input.predicted.ranks.push_back(row_of(planned));
+    input.predicted.lanes.push_back(lanes_within(planned, simulation.step_seconds));
+  }
+  input.predicted.step_seconds = simulation.step_seconds;
+  if (result.last_steps.empty()) return;
+  const std::size_t index = typical_step(result);
+  const MeasuredStep& step = result.last_steps[index];
+  input.measured = {.ranks = step.ranks,
+                    .begin_seconds = step.begin_seconds,
+                    .step_seconds = step.end_seconds - step.begin_seconds};
+  for (int rank = 0; rank < static_cast<int>(step.lanes.size()); ++rank)
+    input.measured.lanes.push_back(lanes_during(result.last_steps, index, rank));
+  input.measured_step =
+      result.records.back().step - static_cast<std::int64_t>(result.last_steps.size() - 1 - index);
+}
+
+void add_memory(ReportInput& input, const Recipe& recipe, const PlannedRun& run,
+                const TrainingResult& result) {
+  input.budget_bytes = recipe.memory.device.count;
+  for (int rank = 0; rank < run.ranks; ++rank) {
+    const RankLedger& ledger = run.plan.ledger[planned_rank(run, rank)];
+    ReportMemory memory{.predicted_peak = ledger.at_peak.charged()};
+    for (int kind = 0; kind < kNumByteKinds; ++kind)
+      if (is_charged(static_cast<ByteKind>(kind)))
+        memory.kinds.emplace_back(name_of(static_cast<ByteKind>(kind)), ledger.at_peak.bytes[kind]);
+    if (!result.records.empty()) memory.measured_peak = result.records.back().peak_bytes[rank];
+    input.memory.push_back(std::move(memory));
+    if (run.plan.decisions().tiers.layers.empty()) continue;
+    const HostBytes& host = ledger.host;
+    ReportMemory on_host{.kinds = {{"weights", host.weights},
+                                   {"gradients", host.gradients},
+                                   {"states", host.states},
+                                   {"activations", host.activations},
+                                   {"staging", host.staging}},
+                         .predicted_peak = host.total()};
+    if (!result.records.empty() && result.records.back().offload)
+      on_host.measured_peak = result.records.back().offload->host_peak_bytes[rank];
+    input.host_memory.push_back(std::move(on_host));
+  }
+}
+
+std::string title_of(const Recipe& recipe, const PlannedRun& run, const TrainingResult& result) {
+  const std::string title = recipe.task->title() + ", " +
+                            format_count(static_cast<double>(run.model.num_weights())) + " weights";
+  if (result.embeddings.empty()) return title;
+  const EmbeddingSize size = sum_of(result.embeddings);
+  return title + ", " + format_count(static_cast<double>(size.rows + size.cold_rows)) +
+         " embeddings";
+}
+
+}  // namespace
+
+void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
+                      const TrainingResult& result, const TextSample& sample,
+                      const std::vector<std::pair<std::string, std::string>>& origin) {
+  const TrainOptions& train = recipe.train;
+  const std::int64_t tokens = recipe.task->sample_tokens();
+  ReportInput input{
+      .title = title_of(recipe, run, result),
+      .unit = result.unit,
+      .facts = {{"mesh", mesh_text(run)},
+                {"schedule", name_of(run.mesh.schedule)},
+                {"recompute", name_of(recipe.memory.recompute)},
+                {"memory", memory_text(run)},
+                {"mini-batch", std::to_string(train.mini_batch) + " samples" +
+                                   (tokens > 0 ? " of " + std::to_string(tokens) + " tokens" : "")},
+                {"micro-batch", std::to_string(train.micro_batch) + " samples"},
+                {"data", recipe.task->data_source()}},
+      .records = result.records,
+      .step_seconds = {run.plan.simulation.step_seconds, result.median_step_seconds},
+      .step_miss = text_of(step_miss(run.plan, result.layers, result.median_step_seconds)),
+      .bubble = {run.plan.simulation.bubble, result.median_bubble},
+      .prompt = sample.prompt,
+      .sample = sample.text,
+      .appendices = {{"Plan", plan_text(run.plan)}, {"Recipe", recipe.text}}};
+  input.facts.insert(input.facts.end(), origin.begin(), origin.end());
+  input.embeddings = result.embeddings;
+  recipe.task->add_to_report(input);
+  if (!result.stopped && result.validation_loss > 0) input.validation_loss = result.validation_loss;
+  input.validation_metrics = result.validation_metrics;
+  input.tables = result.inspection.tables;
+  std::ranges::copy(result.inspection.report_tables, std::back_inserter(input.tables));
+  add_timelines(input, run, result);
+  add_memory(input, recipe, run, result);
+  write_report(path, input);
+}
+
+}  // namespace strata

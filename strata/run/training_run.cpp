@@ -1,0 +1,67 @@
+#include "strata/run/training_run.h"
+
+#include <utility>
+
+#include "strata/base/measurement.h"
+#include "strata/measure/probe_cache.h"
+#include "strata/run/rank_loop.h"
+#include "strata/run/rank_options.h"
+#include "strata/run/resume_point.h"
+
+namespace strata {
+
+std::unique_ptr<TaskData> open_data(const Recipe& recipe, const std::string& resume) {
+  return recipe.task->open(recipe, resume);
+}
+
+TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
+                     const TrainingRequest& request) {
+  const Device device = recipe.rank_device();
+  const std::unique_ptr<const TaskData> opened =
+      request.data != nullptr ? nullptr : open_data(recipe, request.resume);
+  const TaskData& data = request.data != nullptr ? *request.data : *opened;
+  recipe.task->check_inspection(request.inspection, data);
+  const TaskStart start{
+      .processes = world.processes(),
+      .steps_done = resume_position(recipe, request.resume).steps_done,
+      .resume = request.resume,
+      .notice = request.on_notice,
+      .stop = request.stop,
+      .agree = [&](const std::function<std::string()>& decide) { return world.agree(decide); }};
+  const std::unique_ptr<TaskRun> task = recipe.task->start(recipe, run.plan.steps, data, start);
+  RunState state{recipe,
+                 run,
+                 request,
+                 data,
+                 *task,
+                 device.kind != DeviceKind::kCpu && world.local_ranks() > cuda_backend().count(),
+                 world.processes()};
+  world.run([&](Group& group, MemoryAccount& account) { run_rank(state, group, account); });
+  TrainingResult& result = state.result;
+  std::vector<double> seconds, bubbles;
+  for (const StepRecord& record : result.records) {
+    if (result.records.size() > 1 && &record == &result.records.front()) continue;
+    seconds.push_back(record.step_seconds);
+    bubbles.push_back(record.bubble);
+  }
+  result.median_step_seconds = median(std::move(seconds));
+  result.median_bubble = median(std::move(bubbles));
+  // Spans of a rank whose device computes are those of launching.
+  if (recipe.device_kind() != DeviceKind::kCpu) result.layers.clear();
+  // With tensor parallelism a layer's spans hold its messages, which the probe's don't; replicas
+  // share the update, which the probe does whole.
+  if (run.model.split().ranks == 1) {
+    std::vector<LayerSeconds> trained = result.layers;
+    if (run.mesh.dp > 1)
+      for (LayerSeconds& layer : trained) layer[LayerPart::kUpdate] = {};
+    correct_cache(run.probe_cache, run.probe_keys, trained);
+  }
+  return std::move(result);
+}
+
+TrainingResult train(const ResolvedRun& run, const TrainingRequest& request) {
+  World world = join_world(run);
+  return train(world, run.recipe, plan_run(run, /*probe=*/false), request);
+}
+
+}  // namespace strata

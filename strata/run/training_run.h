@@ -1,0 +1,72 @@
+/// Trains a recipe from first values or a checkpoint to its last step, on all ranks.
+///
+/// Threads  call it from one thread of every process; callbacks come from rank 0's, and only its
+///          process gets the result.
+/// Errors   what plan, data, checkpoint and the ranks refuse; a step that gives no finite loss.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "strata/comm/ranks.h"
+#include "strata/report/metrics.h"
+#include "strata/run/planned_run.h"
+#include "strata/task/task.h"
+#include "strata/train/measurements.h"
+
+namespace strata {
+
+struct TrainingRequest {
+  /// Checkpoint or its parent, or the folder of memory.disk, to resume from; empty: start from `from`.
+  std::string resume;
+  std::string from;  ///< Hugging Face folder or checkpoint whose weights are the first values
+  std::function<void(const StepRecord&)> on_step;         ///< after every step
+  std::function<void(const std::string&)> on_checkpoint;  ///< its folder, once it is complete
+  std::function<void(const std::string&)> on_notice;      ///< for people; from any thread, any time
+  const TaskData* data = nullptr;                         ///< the run's, if they are open already
+  InspectionRequest inspection = {};                      ///< of the model, at the end
+  bool timeline = false;                    ///< devices record when they do their work
+  const std::atomic<bool>* stop = nullptr;  ///< becomes true: finish the step, save, return
+};
+
+struct TrainingResult {
+  std::vector<StepRecord> records;       ///< one a step of this run
+  std::vector<MeasuredStep> last_steps;  ///< the last few, for timelines
+  double validation_loss = 0;            ///< at the end; 0 without validation data
+  NamedMetrics validation_metrics;       ///< the same
+  Inspection inspection;                 ///< what was requested
+  std::string unit = "token";            ///< what losses are means of (TaskData::unit)
+  std::vector<TableSize> embeddings;     ///< at the end; empty: none, or a server did not answer
+  double median_step_seconds = 0;        ///< without the first step
+  double median_bubble = 0;
+  std::vector<LayerSeconds> layers;  ///< what each layer needed, mean of the ranks that have it
+  std::string checkpoint;            ///< the last one written; empty: none
+  bool stopped = false;              ///< by `stop`, before the last step
+  bool on_disk = false;              ///< the run can be resumed from memory.disk.path
+};
+
+TrainingResult train(World& world, const Recipe& recipe, const PlannedRun& run,
+                     const TrainingRequest& request);
+
+/// The same with a plan by estimated seconds, and with the processes that the environment names.
+TrainingResult train(const ResolvedRun& run, const TrainingRequest& request = {});
+
+/// Opens the data of the recipe's task. `resume` as in TrainingRequest.
+std::unique_ptr<TaskData> open_data(const Recipe& recipe, const std::string& resume = "");
+
+/// What the trained model wrote after a prompt; empty: no sample.
+struct TextSample {
+  std::string prompt;
+  std::string text;
+};
+
+/// `origin`: facts about where the report comes from, which its header has beside those of the run.
+void write_run_report(const std::string& path, const Recipe& recipe, const PlannedRun& run,
+                      const TrainingResult& result, const TextSample& sample,
+                      const std::vector<std::pair<std::string, std::string>>& origin);
+
+}  // namespace strata

@@ -1,0 +1,99 @@
+#include "strata/serve/text_generation.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "strata/base/errors.h"
+#include "strata/checkpoint/loader.h"
+#include "strata/comm/ranks.h"
+#include "strata/models/model.h"
+#include "strata/serve/generate.h"
+#include "strata/serve/text_stream.h"
+#include "strata/tokenizer/tokenizer.h"
+
+namespace strata {
+namespace {
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const ServedModel& served) {
+  const auto refuse = [&](const std::string& what, const std::string& expected,
+                          const std::string& got) {
+    throw UserError({.operation = "serve.generate",
+                     .where = "data.tokenizer",
+                     .what = what,
+                     .expected = expected,
+                     .got = got,
+                     .fix = "pass --set data.tokenizer=PATH, the tokenizer of the training text"});
+  };
+  if (tokenizer_kind(served.tokenizer) == TokenizerKind::kNone)
+    refuse("tokens have no text", "a tokenizer", "none");
+  auto tokenizer = make_tokenizer(served.tokenizer);
+  if (tokenizer->vocabulary() > served.model.vocab) {
+    refuse("the tokenizer has more tokens than the model",
+           "at most " + std::to_string(served.model.vocab),
+           std::to_string(tokenizer->vocabulary()));
+  }
+  return tokenizer;
+}
+
+std::vector<std::int64_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<std::int64_t> tokens = tokenizer.prefix();
+  const std::vector<std::int64_t> text = tokenizer.encode(prompt);
+  tokens.insert(tokens.end(), text.begin(), text.end());
+  if (tokens.empty() && tokenizer.bos()) tokens.push_back(*tokenizer.bos());
+  if (!tokens.empty()) return tokens;
+  throw UserError({.operation = "serve.generate",
+                   .where = "--prompt",
+                   .what = "nothing to continue",
+                   .expected = "at least one token: this tokenizer has none that begins a text",
+                   .got = "an empty prompt",
+                   .fix = "pass --prompt \"In the beginning\""});
+}
+
+// A token that begins or ends a text ends the one that is written.
+std::vector<std::int64_t> ends_of(const Tokenizer& tokenizer) {
+  std::vector<std::int64_t> ends;
+  if (tokenizer.eos()) ends.push_back(*tokenizer.eos());
+  if (tokenizer.bos()) ends.push_back(*tokenizer.bos());
+  return ends;
+}
+
+}  // namespace
+
+std::string generate_text(const ServedModel& served, const TextRequest& request) {
+  const auto tokenizer = tokenizer_of(served);
+  const GenerateRequest wanted{.prompt = prompt_tokens(*tokenizer, request.prompt),
+                               .tokens = request.tokens,
+                               .ends = ends_of(*tokenizer),
+                               .sampler = TokenSampler(request.temperature, request.seed)};
+  const Sequential model =
+      make_model(served.model, DecoderOutput::kLogits, {.ranks = served.mesh.tp});
+  const std::int64_t positions = std::min(
+      served.model.context, static_cast<std::int64_t>(wanted.prompt.size()) + request.tokens);
+  RanksOptions ranks{.ranks = served.mesh.size(),
+                     .threads_per_rank = served.threads_per_rank,
+                     .device_bytes = served.device_bytes,
+                     .device = served.device,
+                     .mesh = served.mesh,
+                     .fingerprint = served.fingerprint};
+  if (request.in_this_process) ranks.rendezvous = Rendezvous{};
+  std::string text;
+  run_ranks(ranks, [&](Group& group, MemoryAccount&) {
+    Decoder decoder(model, served.mesh, positions, group);
+    std::vector<NamedState> weights = decoder.weights();
+    load_weights(served.checkpoint, served.model, weights);
+    weights.clear();  // ends their leases
+    TextStream stream(*tokenizer, wanted.prompt);
+    const auto show = [&](const std::string& piece) {
+      text += piece;
+      if (request.on_text) request.on_text(piece);
+    };
+    if (group.rank() == 0) show("");  // the text starts here
+    generate(decoder, group, wanted, [&](std::int64_t token) {
+      if (group.rank() == 0) show(stream.push(token));
+    });
+    if (group.rank() == 0) show(stream.finish());
+  });
+  return text;
+}
+
+}  // namespace strata

@@ -1,0 +1,41 @@
+/// Continues a prompt with the decoder of a checkpoint: tokens of the prompt, sampling, and what ends a text.
+///
+/// Errors  UserError: nothing to continue, no tokenizer, a tokenizer that isn't the model's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "strata/device/device.h"
+#include "strata/models/decoder_options.h"
+#include "strata/schedule/mesh.h"
+
+namespace strata {
+
+struct ServedModel {
+  DecoderOptions model;
+  std::string tokenizer;   ///< bytes, or the path of a tokenizer.json
+  std::string checkpoint;  ///< a checkpoint, a folder that holds several, or a Hugging Face folder
+  Mesh mesh;               ///< dp is 1: other replicas would only repeat the work
+  int threads_per_rank = 1;
+  Device device;
+  std::int64_t device_bytes = 0;  ///< budget of a rank; 0: none
+  std::string fingerprint;        ///< equal in all processes
+};
+
+struct TextRequest {
+  std::string prompt;         ///< may be empty if the tokenizer has a token that begins a text
+  std::int64_t tokens = 200;  ///< at most; a token that begins or ends a text ends it
+  double temperature = 0.8;   ///< 0: the likeliest token every time
+  std::uint64_t seed = 1;
+  bool in_this_process = false;  ///< ignores other processes that the environment names
+  /// Gets each piece, valid UTF-8, the first one empty; may be null.
+  std::function<void(const std::string&)> on_text;
+};
+
+/// The text after the prompt, in the process that hosts rank 0; empty in others. Collective: every process
+/// of a run calls it.
+std::string generate_text(const ServedModel& served, const TextRequest& request);
+
+}  // namespace strata

@@ -1,0 +1,67 @@
+/// Holds everything that a user can ask of a run: the task to learn, and the options that all tasks
+/// share. run/recipe_file.h reads it from YAML.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "strata/base/options.h"
+#include "strata/device/device.h"
+#include "strata/optim/learning_rate.h"
+#include "strata/optim/optimizer_options.h"
+#include "strata/pipeline/graph_options.h"
+#include "strata/plan/plan_options.h"
+#include "strata/schedule/step_plan.h"
+
+namespace strata {
+
+class Task;
+
+struct TrainOptions {
+  std::int64_t steps = 1000;
+  std::int64_t mini_batch = 32;
+  std::int64_t micro_batch = 4;
+  std::int64_t warmup = 0;
+  Decay decay = Decay::kCosine;
+  double final_fraction = 0.1;
+  double clip = 1.0;
+  double label_smoothing = 0;
+  at::ScalarType precision = at::kFloat;
+  std::int64_t seed = 1;
+  bool deterministic = true;
+  std::int64_t validate_every = 0;
+  std::int64_t validation_samples = 256;
+  std::string checkpoint_folder;
+  std::int64_t checkpoint_every = 0;
+  std::int64_t keep_checkpoints = 2;
+  std::string tensorboard;
+  GraphMode graph = GraphMode::kAuto;
+  std::int64_t log_lag = 0;
+};
+
+void describe(OptionSet& set, const std::string& prefix, TrainOptions& options);
+
+struct Recipe {
+  std::shared_ptr<const Task> task;  ///< never null in a recipe that was read
+  TrainOptions train;
+  OptimizerOptions optimizer;
+  MeshOptions mesh;
+  DeviceChoice device = DeviceChoice::kAuto;  ///< mesh.device
+  MemoryOptions memory;
+  std::string text;  ///< effective YAML with every field; a checkpoint stores it
+
+  LearningRateSchedule learning_rate() const;
+  int threads_per_rank() const;  ///< mesh.threads, or cores / ranks
+  /// The first device of the kind that ranks compute on, after setting up the process for it
+  /// (device/determinism.h). UserError: this machine has none.
+  Device rank_device() const;
+  DeviceKind device_kind() const;  ///< the same kind; the device need not be there
+};
+
+/// Adds the sections that all tasks share.
+void describe_shared(OptionSet& set, Recipe& recipe);
+
+}  // namespace strata

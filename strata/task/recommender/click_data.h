@@ -1,0 +1,43 @@
+/// Reads the samples of logs: numbers, labels, and lists of ids.
+///
+/// Mini-batches leave the embeddings of their ids open: [samples, 0].
+///
+/// Threads  const, any thread.
+/// Errors   UserError: what the files' owners refuse.
+#pragma once
+
+#include "strata/tabular/loader.h"
+#include "strata/task/recipe.h"
+#include "strata/task/recommender/recommender_fields.h"
+#include "strata/task/task_data.h"
+
+namespace strata {
+
+class ClickData final : public TaskData {
+ public:
+  /// `state`: of the preprocessing, as a checkpoint has it; empty: learnt from the training samples.
+  ClickData(const RecommenderFields& fields, const TrainOptions& options,
+            const std::string& state = "");
+  MiniBatch at(std::int64_t samples_seen) const override;
+  std::int64_t seen_after(std::int64_t samples_seen) const override;
+  std::int64_t steps() const override;
+  std::string unit() const override { return "sample"; }
+  bool evaluates() const override { return data_.validation.samples() > 0; }
+  std::map<std::string, std::string> texts() const override;
+  std::vector<std::string> notices() const override { return data_.notices; }
+  const TabularData& tabular() const { return data_; }
+
+  /// The net's inputs of `samples` samples, of which `part` holds those from `first` on; the others,
+  /// which other replicas read, are zeros.
+  MiniBatch tensors_of(const SampleBatch& part, std::int64_t first, std::int64_t samples) const;
+
+ private:
+  TabularData data_;
+  TrainOptions options_;
+  std::int64_t epochs_;
+};
+
+/// The state of the preprocessing that a checkpoint, or the newest of a folder, has kept.
+std::string saved_preprocessing(const std::string& checkpoint);
+
+}  // namespace strata

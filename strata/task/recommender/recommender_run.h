@@ -1,0 +1,63 @@
+/// Feeds a run with the samples of logs and the embeddings of their ids.
+///
+/// Threads  a RecommenderRun is made before the ranks; each rank makes and uses its own part.
+/// Errors   UserError: what check_planned_recommender(), servers and saved rows refuse.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/embed/local_servers.h"
+#include "strata/embed/rows/shard_state.h"
+#include "strata/task/recommender/click_data.h"
+#include "strata/task/recommender/click_evaluation.h"
+#include "strata/task/recommender/embedded_rows.h"
+#include "strata/task/recommender/inspection.h"
+#include "strata/task/recommender/rows_start.h"
+#include "strata/task/task_run.h"
+
+namespace strata {
+
+class RecommenderRun final : public TaskRun {
+ public:
+  RecommenderRun(const RecommenderFields& fields, const Recipe& recipe, const StepPlan& steps,
+                 const ClickData& data, RowsStart start = {});
+
+  std::unique_ptr<TaskRank> rank(Group& group) override;
+  std::vector<TableSize> table_sizes() const override;
+  void checkpoint_complete(const std::string& checkpoint_folder) override;
+
+  /// The rows of the rank that reads them; null on others.
+  std::unique_ptr<EmbeddedRows> rows_of(int rank);
+
+  /// The mini-batch of a step, with the samples of the rank's replica alone. `rows`: of rows_of().
+  MiniBatch mini_batch(std::int64_t step, std::int64_t samples_seen, int rank,
+                       EmbeddedRows* rows) const;
+
+  /// By table, its `count` ids with the most updates, with their texts; after await() of all ranks.
+  std::vector<HotTable> hot_ids(int count) const;
+
+  bool has_local_rows() const { return fields_.embedding.is_local(); }
+  const WorkerOptions& worker() const { return worker_; }
+  const ClickEvaluation& evaluation() const { return evaluation_; }
+
+ private:
+  SampleBatch part_of_mini_batch(std::int64_t samples_seen, int replica) const;
+  void make_local_rows(const RowsStart& start);
+  void name_hot_ids(std::vector<HotTable>& tables) const;
+
+  const RecommenderFields& fields_;
+  const Recipe& recipe_;
+  RowsStart start_;
+  const ClickData& data_;
+  Mesh mesh_;
+  std::int64_t micro_batch_;
+  int reading_stage_;  // the pipeline rank
+  const WorkerOptions worker_;
+  ClickEvaluation evaluation_;
+  std::vector<std::shared_ptr<ShardState>> shards_;   // of local rows
+  std::vector<std::unique_ptr<RowServers>> servers_;  // of local rows, by replica
+};
+
+}  // namespace strata

@@ -1,0 +1,61 @@
+/// Learns to predict clicks: a dense net, logs of samples, and embeddings on parameter servers or in this
+/// process.
+///
+/// Fields  those of recommender_fields.h: model, data, train.epochs, embedding.
+/// Source  the asynchronous embeddings and synchronous net of Persia (Lian et al. 2022).
+#pragma once
+
+#include "strata/task/kinds.h"
+#include "strata/task/recommender/recommender_fields.h"
+
+namespace strata {
+
+class RecommenderTask final : public Task {
+ public:
+  RecommenderTask() = default;
+  explicit RecommenderTask(RecommenderFields fields) : fields_(std::move(fields)) {}
+
+  void describe(OptionSet& set) override;
+  void set_defaults(Recipe& recipe) const override;
+  void complete(Recipe& recipe, const OptionSet& given) const override;
+  void check(const Recipe& recipe, const FieldPlace& place) const override;
+
+  std::string title() const override;
+  Sequential model(const Recipe& recipe, TensorSplit split) const override;
+  std::vector<TensorSpec> batch_inputs(std::int64_t samples) const override;
+  CheckpointModel checkpoint_model() const override;
+
+  RowsCost rows_cost(const Recipe& recipe, const MachineProfile& machine) const override;
+  RowsCost measured_rows_cost(const Recipe& recipe, const MachineProfile& machine,
+                              const TaskData* data) const override;
+  void check_plan(const StepDecisions& decisions, int processes) const override;
+  bool may_use_disk() const override { return false; }
+  bool has_uncounted_memory() const override { return true; }
+  PlanAppendix plan_appendix(const Recipe& recipe) const override;
+
+  std::unique_ptr<TaskData> open(const Recipe& recipe, const std::string& resume) const override;
+  std::unique_ptr<TaskRun> start(const Recipe& recipe, const StepPlan& steps, const TaskData& data,
+                                 const TaskStart& start) const override;
+  void check_first_weights(const std::string& from) const override;
+  void check_resume(const Recipe& recipe, const Task& before, const Recipe& recipe_before,
+                    const std::string& path) const override;
+  void check_inspection(const InspectionRequest& request, const TaskData& data) const override;
+  void check_evaluation(const std::string& path) const override;
+  std::shared_ptr<const Task> replayed(const std::string& resume) const override;
+  int gradient_delay() const override;
+
+  std::string data_source() const override;
+  void add_to_report(ReportInput& input) const override;
+
+  const RecommenderFields& fields() const { return fields_; }
+
+ private:
+  RecommenderFields fields_;
+};
+
+TaskKind recommender_task_kind();
+
+/// The recipe's fields of a recommender; null: its task is another one.
+const RecommenderFields* recommender_fields(const Recipe& recipe);
+
+}  // namespace strata

@@ -1,0 +1,28 @@
+#include "strata/task/task.h"
+
+#include "strata/base/errors.h"
+#include "strata/task/mean_loss_run.h"
+
+namespace strata {
+
+MeshLimits Task::mesh_limits(const Recipe& recipe) const {
+  return {.mini_batch = recipe.train.mini_batch, .layers = model(recipe, {}).num_layers()};
+}
+
+std::unique_ptr<TaskRun> Task::start(const Recipe&, const StepPlan&, const TaskData& data,
+                                     const TaskStart&) const {
+  return std::make_unique<MeanLossRun>(data);
+}
+
+void Task::check_inspection(const InspectionRequest& request, const TaskData&) const {
+  if (!request.importance && request.hot_ids == 0) return;
+  const std::string option = request.importance ? "--importance" : "--hot-ids";
+  throw UserError({.operation = "task.inspection",
+                   .where = option,
+                   .what = "this model has neither features nor tables of ids",
+                   .expected = "a recommender",
+                   .got = title(),
+                   .fix = "leave out " + option});
+}
+
+}  // namespace strata

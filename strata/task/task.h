@@ -1,0 +1,129 @@
+/// Defines what a run learns. A task has a model, data, limits of its mesh, an evaluation, a section of
+/// the recipe, and what its report shows. All of Strata that plans, trains, saves and reports sees
+/// tasks through this interface alone.
+///
+/// A new kind of task is a folder with a class derived from Task and one line in task/kinds.cpp.
+///
+/// Threads  const methods, any thread.
+/// Errors   UserError: fields that contradict each other; what the makers of models and the openers of
+///          data refuse. The place is the one where the recipe gives the field.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "strata/base/options.h"
+#include "strata/checkpoint/model_description.h"
+#include "strata/models/decoder_options.h"
+#include "strata/nn/sequential.h"
+#include "strata/plan/machine_profile.h"
+#include "strata/plan/mesh_check.h"
+#include "strata/schedule/costs.h"
+#include "strata/task/recipe.h"
+#include "strata/task/task_data.h"
+#include "strata/task/task_run.h"
+
+namespace strata {
+
+class CheckpointReader;
+struct ReportInput;
+
+/// What a plan shows of a task beside the plan of its model.
+struct PlanAppendix {
+  std::string text;  ///< for a terminal; empty: nothing
+  std::string key;   ///< its member in the plan's JSON
+  std::string json;  ///< a JSON value
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  // The recipe.
+
+  /// Adds the task's own fields; `set` keeps pointers into this object.
+  virtual void describe(OptionSet& set) = 0;
+  /// Changes defaults of shared fields.
+  virtual void set_defaults(Recipe&) const {}
+  /// Fills in shared fields that the recipe leaves out and that follow from others.
+  virtual void complete(Recipe&, const OptionSet&) const {}
+  /// Refuses fields that contradict each other, before anything is made of them.
+  virtual void check(const Recipe&, const FieldPlace&) const {}
+  /// Makes the model of a checkpoint the default of this one: --from and --resume.
+  virtual void take_model(const CheckpointReader&) {}
+  /// The same of the effective recipe of a run that keeps its model on a disk.
+  virtual void take_model(const std::string&) {}
+
+  // The model.
+
+  virtual std::string title() const = 0;  ///< "Llama", "DLRM"
+  /// As one tensor-parallel rank has it.
+  virtual Sequential model(const Recipe& recipe, TensorSplit split) const = 0;
+  /// What the model reads of so many samples.
+  virtual std::vector<TensorSpec> batch_inputs(std::int64_t samples) const = 0;
+  /// Tokens of a sample; 0: steps are counted in samples.
+  virtual std::int64_t sample_tokens() const { return 0; }
+  /// By default those of the mini-batch, and of the model's layers.
+  virtual MeshLimits mesh_limits(const Recipe& recipe) const;
+  virtual CheckpointModel checkpoint_model() const = 0;
+  /// As CheckpointOptions::tokenizer; empty: the task has no text.
+  virtual std::string tokenizer() const { return ""; }
+
+  // The plan.
+
+  /// What reading samples and embeddings costs beside the layers of a step, by assumed rates.
+  virtual RowsCost rows_cost(const Recipe&, const MachineProfile&) const { return {}; }
+  /// The same, measured here. `data`: the task's, if they are open already.
+  virtual RowsCost measured_rows_cost(const Recipe&, const MachineProfile&, const TaskData*) const {
+    return {};
+  }
+  /// Refuses what the plan has decided and the task cannot do.
+  virtual void check_plan(const StepDecisions&, int /*processes*/) const {}
+  /// Numbers of samples that an evaluation gives the model at once, each of which needs buffers.
+  virtual int evaluation_shapes(const Recipe&) const { return 0; }
+  /// Whether weights and states may live on a disk.
+  virtual bool may_use_disk() const { return true; }
+  /// Whether the process holds memory that the plan does not count.
+  virtual bool has_uncounted_memory() const { return false; }
+  /// The field that says how deep the model is; empty: none does.
+  virtual std::string depth_field() const { return ""; }
+  virtual PlanAppendix plan_appendix(const Recipe&) const { return {}; }
+
+  // The run.
+
+  /// Opens the data. `resume`: the checkpoint, or its folder, that the run resumes from; empty: none.
+  virtual std::unique_ptr<TaskData> open(const Recipe& recipe, const std::string& resume) const = 0;
+  /// Makes what the ranks of a run share. `data`: of open(); it outlives the run, as the recipe does.
+  /// By default a MeanLossRun (mean_loss_run.h).
+  virtual std::unique_ptr<TaskRun> start(const Recipe& recipe, const StepPlan& steps,
+                                         const TaskData& data, const TaskStart& start) const;
+  /// Refuses first weights without the run that they come from: --from alone.
+  virtual void check_first_weights(const std::string& /*from*/) const {}
+  /// Refuses to resume with another task than `before`, which the checkpoint at `path` was trained
+  /// with. `recipe_before`: its effective recipe.
+  virtual void check_resume(const Recipe&, const Task& /*before*/, const Recipe& /*recipe_before*/,
+                            const std::string& /*path*/) const {}
+  /// Refuses what cannot be found out about the model.
+  virtual void check_inspection(const InspectionRequest& request, const TaskData& data) const;
+  /// Refuses to evaluate the checkpoint at `path` apart from its run.
+  virtual void check_evaluation(const std::string& /*path*/) const {}
+  /// The task of a step that is replayed to compare it: it changes nothing that others train. Null:
+  /// this one. `resume` as in open().
+  virtual std::shared_ptr<const Task> replayed(const std::string& /*resume*/) const {
+    return nullptr;
+  }
+  /// Updates that gradients wait for before they are applied.
+  virtual int gradient_delay() const { return 0; }
+
+  // The report.
+
+  /// The file that the samples come from, or what makes them.
+  virtual std::string data_source() const { return ""; }
+  /// Adds what only this task's report shows.
+  virtual void add_to_report(ReportInput&) const {}
+};
+
+}  // namespace strata

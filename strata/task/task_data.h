@@ -1,0 +1,41 @@
+/// Provides the mini-batches of a run, in the order in which it learns them.
+///
+/// The only state of the order is how many samples were seen, and the caller keeps it: a resumed run
+/// continues at any sample.
+///
+/// Threads  const, any thread: every rank reads its own copy.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "strata/data/batch.h"
+
+namespace strata {
+
+class TaskData {
+ public:
+  virtual ~TaskData() = default;
+
+  /// The mini-batch after so many samples.
+  virtual MiniBatch at(std::int64_t samples_seen) const = 0;
+  /// Samples seen after that mini-batch.
+  virtual std::int64_t seen_after(std::int64_t samples_seen) const = 0;
+
+  /// Steps of the whole run: the recipe's, or as many as its epochs take.
+  virtual std::int64_t steps() const = 0;
+  /// What a loss is the mean of, and speed counts: "token", "sample".
+  virtual std::string unit() const = 0;
+  /// Whether there are samples to evaluate the model on.
+  virtual bool evaluates() const = 0;
+  /// Their mini-batches, for a task that is evaluated by their mean loss.
+  virtual std::vector<MiniBatch> validation() const { return {}; }
+  /// One sentence for each thing in the data that the user may not have meant.
+  virtual std::vector<std::string> notices() const { return {}; }
+  /// Files that a checkpoint keeps of these data, by name: a resumed run needs them.
+  virtual std::map<std::string, std::string> texts() const { return {}; }
+};
+
+}  // namespace strata

@@ -1,0 +1,26 @@
+/// Brings what every rank moved in a step between its device, host memory and a disk into one record.
+///
+/// Threads  collective.
+#pragma once
+
+#include "strata/report/metrics.h"
+#include "strata/train/step_sums.h"
+#include "strata/train/trainer.h"
+
+namespace strata {
+
+class OffloadStatistics {
+ public:
+  /// Adds this rank's numbers since the call before. `use`: since the trainer was made.
+  void add(StepSums& sums, const Trainer::OffloadUse& use);
+
+  /// The record of the step, after StepSums::share().
+  OffloadRecord record(bool on_disk) const;
+
+ private:
+  Trainer::OffloadUse before_;
+  OffloadRecord record_;
+  DiskRecord disk_;
+};
+
+}  // namespace strata
