@@ -1,0 +1,84 @@
+// Layers of decoders state what the planner counts beside bytes and products.
+#include <gtest/gtest.h>
+
+#include "strata/models/model.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kSamples = 2, kTokens = 16, kWidth = 32;
+
+LayerWork work_of(const Sequential& model, int layer) {
+  const TensorSpec tokens{{kSamples, kTokens}, at::kLong};
+  const std::vector<TensorSpec> batch = {tokens, tokens};
+  return model.layer(layer).work(model.input_specs(layer, batch, model.value_specs(batch)));
+}
+
+// Megatron (SC'21), section 3.2: two sums of the stream in a block's forward and two in its backward, one in the
+// embedding's forward, one in the head's backward; sequence parallelism moves as many bytes.
+TEST(LayerWork, HasThePublishedSumsOfTensorParallelRanks) {
+  for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama})
+    for (const bool sequence : {false, true}) {
+      const DecoderOptions options{
+          .kind = kind, .layers = 1, .width = kWidth, .heads = 4, .context = kTokens};
+      const Sequential model =
+          make_model(options, DecoderOutput::kLoss, {.ranks = 4, .sequence = sequence});
+      const std::int64_t stream = kSamples * kTokens * kWidth * 4;
+      const LayerWork embedding = work_of(model, 0), block = work_of(model, 1),
+                      head = work_of(model, 2);
+      EXPECT_EQ(embedding.forward_sum_bytes, stream);
+      EXPECT_EQ(embedding.backward_sum_bytes, 0);
+      EXPECT_EQ(block.forward_sum_bytes, 2 * stream);
+      EXPECT_EQ(block.backward_sum_bytes, 2 * stream);
+      EXPECT_EQ(head.forward_sum_bytes, 0);
+      EXPECT_EQ(head.backward_sum_bytes, stream);
+    }
+}
+
+TEST(LayerWork, HasNoSumsOnOneRank) {
+  const Sequential model =
+      make_model({.layers = 1, .width = kWidth, .heads = 4, .context = kTokens});
+  for (int layer = 0; layer < 3; ++layer) {
+    EXPECT_EQ(work_of(model, layer).forward_sum_bytes, 0) << layer;
+    EXPECT_EQ(work_of(model, layer).backward_sum_bytes, 0) << layer;
+  }
+}
+
+TEST(LayerWork, DescribesAttentionIn16BitAlone) {
+  const DecoderOptions options{.kind = DecoderKind::kLlama,
+                               .layers = 1,
+                               .width = kWidth,
+                               .heads = 4,
+                               .context = kTokens,
+                               .kv_heads = 2};
+  const auto attention = [&](at::ScalarType precision, TensorSplit split) {
+    return work_of(make_model(options, DecoderOutput::kLoss, split, precision), 1).attention;
+  };
+  EXPECT_EQ(attention(at::kFloat, {}).heads, 0);
+  const AttentionShape whole = attention(at::kBFloat16, {});
+  EXPECT_EQ(whole.samples, kSamples);
+  EXPECT_EQ(whole.heads, 4);
+  EXPECT_EQ(whole.tokens, kTokens);
+  EXPECT_EQ(whole.head_width, kWidth / 4);
+  EXPECT_TRUE(whole.shares_keys);
+  const AttentionShape half = attention(at::kBFloat16, {.ranks = 2, .sequence = true});
+  EXPECT_EQ(half.heads, 2);
+  EXPECT_EQ(half.tokens, kTokens);
+  const Sequential gpt = make_model({.layers = 1, .width = kWidth, .heads = 4, .context = kTokens},
+                                    DecoderOutput::kLoss, {}, at::kBFloat16);
+  EXPECT_FALSE(work_of(gpt, 1).attention.shares_keys);
+}
+
+TEST(LayerWork, CountsMoreKernelsInABlockThanAtTheEnds) {
+  const Sequential model =
+      make_model({.layers = 1, .width = kWidth, .heads = 4, .context = kTokens});
+  EXPECT_EQ(work_of(model, 1).forward_kernels, 10);
+  EXPECT_EQ(work_of(model, 1).backward_kernels, 36);
+  for (const int end : {0, 2}) {
+    EXPECT_EQ(work_of(model, end).forward_kernels, 3);
+    EXPECT_EQ(work_of(model, end).backward_kernels, 14);
+  }
+}
+
+}  // namespace
+}  // namespace strata
