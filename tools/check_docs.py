@@ -98,7 +98,8 @@ def check_make(words):
             if re.fullmatch(r"[a-z][\w-]*", word) and word not in known]
 
 
-VERBS = {"plan", "train", "generate", "verify", "options", "doctor", "convert"}
+VERBS_OF_VERBS = {"size"}  # their own verbs have the flags
+VERBS = {"plan", "size", "train", "generate", "verify", "options", "doctor", "convert"}
 
 
 def check_program(words):
@@ -115,9 +116,10 @@ def check_program(words):
 
 def check_flags(words):
     verb = words[1]
-    asked = subprocess.run([PROGRAM, verb, "--help"], capture_output=True, text=True)
+    call = [verb, words[2]] if verb in VERBS_OF_VERBS and len(words) > 2 else [verb]
+    asked = subprocess.run([PROGRAM, *call, "--help"], capture_output=True, text=True)
     if asked.returncode != 0:
-        return [f"`strata {verb}` does not exist"]
+        return [f"`strata {' '.join(call)}` does not exist"]
     known = set(re.findall(r"--[\w-]+", asked.stdout))
     flags = [word.partition("=")[0] for word in words[2:] if word.startswith("--")]
     return [f"`strata {verb}` has no {flag}" for flag in flags if flag not in known]

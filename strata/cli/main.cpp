@@ -144,6 +144,7 @@ int run_verb(int argc, char** argv) {
   app.set_version_flag("--version", std::string("strata ") + kVersion, "print the version");
   app.require_subcommand(1);
   add_plan_verb(app);
+  add_size_verb(app);
   add_train_verb(app);
   add_evaluate_verb(app);
   add_generate_verb(app);

@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/base/durable_file.h"
+#include "strata/base/errors.h"
 #include "strata/base/json_text.h"
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
-#include "strata/cli/plan_rows.h"
 #include "strata/cli/run_messages.h"
 #include "strata/cli/verbs.h"
 #include "strata/plan/plan_text.h"
@@ -31,10 +31,6 @@ struct PlanArguments {
   std::string convention;  // of bytes a parameter; empty: ours
   bool program = false;
   std::string json;
-  std::string parameters;  // no recipe: the arithmetic of ZeRO alone
-  int shard_ranks = 1;
-  std::string precision = "zero-paper";
-  RowsArguments rows;  // no recipe: the arithmetic of a table
 };
 
 void print_programs(const Plan& plan) {
@@ -80,15 +76,6 @@ std::string machines_text(const PlannedRun& run, const MachineProfile& machine) 
 }
 
 void run_plan(const PlanArguments& arguments) {
-  if (!arguments.parameters.empty()) {
-    std::cout << zero_table(parse_count(arguments.parameters),
-                            precision_convention(arguments.precision), arguments.shard_ranks);
-    return;
-  }
-  if (!arguments.rows.rows.empty()) {
-    std::cout << rows_text(arguments.rows);
-    return;
-  }
   Recipe loaded = arguments.recipe.load();
   if (!arguments.json.empty()) require_writable_file(arguments.json, "--json");
   const bool here = arguments.machine.empty();
@@ -157,23 +144,6 @@ void add_plan_verb(CLI::App& app) {
       app.add_subcommand("plan", "show where the model is cut, what it costs, and when");
   auto arguments = std::make_shared<PlanArguments>();
   arguments->recipe.add_to(*verb);
-  CLI::Option* recipe = verb->get_option("recipe")->required(false);
-  CLI::Option* parameters =
-      verb->add_option("--parameters", arguments->parameters,
-                       "no recipe: bytes of a model this large, such as 7.5B, under ZeRO 0 to 3")
-          ->type_name("COUNT")
-          ->excludes(recipe);
-  verb->add_option("--shard-ranks", arguments->shard_ranks,
-                   "with --parameters: replicas that hold the shards")
-      ->type_name("COUNT")
-      ->capture_default_str()
-      ->needs(parameters);
-  verb->add_option("--precision", arguments->precision,
-                   "with --parameters: fp32, mixed, split, zero-paper or megatron-fp16")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->needs(parameters);
-  CLI::Option* rows = arguments->rows.add_to(*verb)->excludes(recipe)->excludes(parameters);
   verb->add_flag("--estimate", arguments->estimate, "take seconds from FLOPs, measure nothing");
   CLI::Option* machine =
       verb->add_option(
@@ -183,18 +153,29 @@ void add_plan_verb(CLI::App& app) {
           ->type_name("NAME|FILE")
           ->check(refuse_empty_path);
   verb->add_option("--convention", arguments->convention,
-                   "with --machine: reckon with another system's bytes a parameter, by a name that "
-                   "--precision takes")
+                   "with --machine: count another system's bytes a parameter, by a name that "
+                   "strata size parameters --precision takes")
       ->type_name("NAME")
       ->needs(machine);
   verb->add_flag("--program", arguments->program, "list every rank's actions");
   verb->add_option("--json", arguments->json, "write the plan to this file, too")
       ->type_name("FILE")
       ->check(refuse_empty_path);
-  verb->callback([arguments, recipe, parameters, rows] {
-    if (recipe->empty() && parameters->empty() && rows->empty()) throw CLI::RequiredError("recipe");
-    run_plan(*arguments);
-  });
+  for (const auto& [moved, replacement] :
+       {std::pair("--parameters", "strata size parameters COUNT"),
+        std::pair("--rows", "strata size embeddings COUNT")})
+    verb->add_option_function<std::string>(
+            moved,
+            [moved, replacement](const std::string&) {
+              throw UserError({.operation = "cli.arguments",
+                               .where = moved,
+                               .what = "this is a verb of its own",
+                               .expected = "a recipe",
+                               .got = moved,
+                               .fix = std::string("run ") + replacement});
+            })
+        ->group("");  // not in the help
+  verb->callback([arguments] { run_plan(*arguments); });
 }
 
 }  // namespace strata

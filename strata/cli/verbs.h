@@ -10,6 +10,7 @@ class App;
 namespace strata {
 
 void add_plan_verb(CLI::App& app);
+void add_size_verb(CLI::App& app);
 void add_train_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 void add_verify_verb(CLI::App& app);

@@ -48,7 +48,7 @@ ModelStateBytes zero_bytes(double parameters, const ParameterBytes& bytes, int z
 /// stages 0 to 2, 3 for stage 3, both times (n - 1) / n, which papers take for 1.
 double zero_volume(int zero, int shard_ranks);
 
-/// What `strata plan --parameters` prints: a line a stage.
+/// What `strata size parameters` prints: a line a stage of ZeRO.
 std::string zero_table(double parameters, const ParameterBytes& bytes, int shard_ranks);
 
 /// "7.5e9", "7.5B", "350M", "1T": a count of `what`. UserError on anything else.

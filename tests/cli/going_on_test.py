@@ -130,7 +130,7 @@ class Streams(ProgramTest):
     def test_output_to_a_full_device_is_an_error_of_the_system(self):
         self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=saved")
         verbs = ["--help", "--version", "options", "doctor", "doctor --json",
-                 "plan recipe.yaml --estimate", "plan --parameters 1B", "plan --rows 1T", "verify recipe.yaml",
+                 "plan recipe.yaml --estimate", "size parameters 1B", "size embeddings 1T", "verify recipe.yaml",
                  "train recipe.yaml", "generate saved --prompt a --tokens 2",
                  "launch -n 2 options"]
         for verb in verbs:

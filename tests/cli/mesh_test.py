@@ -44,9 +44,9 @@ class Mesh(ProgramTest):
         out = self.succeed("verify", RECIPE, *DATA)
         self.assertIn("of each layer's largest gradient", out)
 
-    def test_plan_reproduces_the_bytes_that_zero_publishes(self):
+    def test_size_reproduces_the_bytes_that_zero_publishes(self):
         # Rajbhandari et al. 2020 (arXiv 1910.02054), figure 1.
-        out = self.succeed("plan", "--parameters", "7.5B", "--shard-ranks", "64")
+        out = self.succeed("size", "parameters", "7.5B", "--shard-ranks", "64")
         for gigabytes in ("120.0", "31.4", "16.6", "1.9"):
             self.assertIn(f" {gigabytes} ", out)
 

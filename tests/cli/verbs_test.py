@@ -196,9 +196,9 @@ class Verbs(ProgramTest):
             self.assertGreater(time["launch_wait_seconds"], time["work_seconds"])  # of a model this small
             self.assertAlmostEqual(sum(time.values()), plan["step_seconds"], 12)
 
-    def test_plan_counts_servers_of_rows(self):
-        table = ["plan", "--rows", "6.25T", "--width", "16", "--row-precision", "fp16"]
-        sgd = self.succeed(*table, "--row-optimizer", "sgd", "--server-memory", "12TB")
+    def test_size_counts_servers_of_embeddings(self):
+        table = ["size", "embeddings", "6.25T", "--width", "16", "--precision", "fp16"]
+        sgd = self.succeed(*table, "--optimizer", "sgd", "--server-memory", "12TB")
         self.assertIn("362 TB\n", sgd)
         self.assertIn("36 of 12 TB, 85 % full", sgd)
         self.assertNotIn("network", sgd)
@@ -206,8 +206,10 @@ class Verbs(ProgramTest):
         for words in ("32 bytes of values, 4 of states, 26 of header and index: 62", "38 of 12 TB",
                       "1 h 25 min at 2GB a second", "processes a server", "bytes a sample"):
             self.assertIn(words, out)
-        self.refuse("plan", "--rows", "many", says="count of rows")
-        self.refuse("plan", "--rows", "1e30", says="so many rows")
+        self.refuse("size", "embeddings", "many", says="count of rows")
+        self.refuse("size", "embeddings", "1e30", says="so many rows")
+        self.refuse("plan", "--rows", "1T", says="strata size embeddings")
+        self.refuse("size", says="subcommand")
         self.refuse(*table, "--fill", "1.2", says="fill")
         self.refuse(*table, "--width", "0", says="width")
         self.refuse(*table, "--server-memory", "60B", says="memory")
@@ -265,10 +267,10 @@ class Verbs(ProgramTest):
         self.assertIn("-n,--processes COUNT", self.succeed("launch", "--help"))
         self.assertIn("Usage: strata launch [OPTIONS] VERB ...\n", self.succeed("launch", "--help"))
         self.assertIn("Usage: strata train [OPTIONS] RECIPE\n", self.succeed("train", "--help"))
-        plan = self.succeed("plan", "--help")
-        self.assertEqual(plan.count("scaled_int8"), 1)
-        self.assertIn("  --wire NAME", plan)
-        self.refuse("plan", "--rows", "1M", "--wire", "int4", says=["int4", "fp32, fp16, scaled_fp16, scaled_int8"])
+        size = self.succeed("size", "embeddings", "--help")
+        self.assertEqual(size.count("scaled_int8"), 1)
+        self.assertIn("  --wire NAME", size)
+        self.refuse("size", "embeddings", "1M", "--wire", "int4", says=["int4", "fp32, fp16, scaled_fp16, scaled_int8"])
         self.refuse("launch", "-n", "0", "options", says="from 1 to 1024")
 
     def test_options_lists_every_field(self):

@@ -1,4 +1,4 @@
-#include "strata/cli/plan_rows.h"
+#include "strata/cli/embedding_size.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 // Powers of 1000, as memory and networks of machines are sold.
 std::string decimal_bytes(double bytes) { return format_count(bytes) + "B"; }
 
-// The help lists the names behind its words.
+// The help ends with the names.
 template <typename E>
 CLI::Option* add_named(CLI::App& verb, const std::string& flag, E& target,
                        std::initializer_list<E> values, const std::string& help) {
@@ -40,41 +40,33 @@ CLI::Option* add_named(CLI::App& verb, const std::string& flag, E& target,
 
 }  // namespace
 
-CLI::Option* RowsArguments::add_to(CLI::App& verb) {
-  CLI::Option* given =
-      verb.add_option("--rows", rows,
-                      "no recipe: servers for a table of so many rows of embeddings, such as 6.25T")
-          ->type_name("COUNT");
-  const auto with_rows = [&](CLI::Option* option) { option->needs(given); };
+void EmbeddingSizeArguments::add_to(CLI::App& verb) {
+  verb.add_option("count", rows, "embeddings of the table, such as 6.25T")->required();
   const auto add = [&](const char* name, const char* what, auto& target, const std::string& help) {
-    with_rows(verb.add_option(name, target, "with --rows: " + help)
-                  ->type_name(what)
-                  ->capture_default_str());
+    verb.add_option(name, target, help)->type_name(what)->capture_default_str();
   };
-  add("--width", "COUNT", width, "elements of a row");
-  with_rows(add_named(verb, "--row-precision", precision,
-                      {RowPrecision::kFp32, RowPrecision::kFp16, RowPrecision::kInt8},
-                      "with --rows: of the elements"));
-  with_rows(add_named(verb, "--row-optimizer", optimizer,
-                      {RowOptimizerKind::kSgd, RowOptimizerKind::kMomentum,
-                       RowOptimizerKind::kAdagrad, RowOptimizerKind::kRowWiseAdagrad,
-                       RowOptimizerKind::kAdam, RowOptimizerKind::kAdamW, RowOptimizerKind::kFtrl},
-                      "with --rows: whose states lie beside them"));
+  add("--width", "COUNT", width, "elements of an embedding");
+  add_named(verb, "--precision", precision,
+            {RowPrecision::kFp32, RowPrecision::kFp16, RowPrecision::kInt8}, "of the elements");
+  add_named(verb, "--optimizer", optimizer,
+            {RowOptimizerKind::kSgd, RowOptimizerKind::kMomentum, RowOptimizerKind::kAdagrad,
+             RowOptimizerKind::kRowWiseAdagrad, RowOptimizerKind::kAdam, RowOptimizerKind::kAdamW,
+             RowOptimizerKind::kFtrl},
+            "whose states are kept with the elements");
   add("--server-memory", "BYTES", server_memory, "of a server");
-  add("--fill", "SHARE", fill, "of that memory, for rows");
-  add("--samples", "COUNT", samples, "that are trained a second, such as 1.91M: the network");
+  add("--fill", "SHARE", fill, "of that memory, for embeddings");
+  add("--samples", "COUNT", samples, "trained a second, such as 1.91M: adds the network");
   add("--ids", "COUNT", ids, "of a sample");
   add("--distinct", "SHARE", distinct, "of a batch's ids, those that differ from one another");
   add("--batch", "COUNT", batch, "samples of a rank's step");
-  with_rows(add_named(verb, "--wire", wire,
-                      {WirePrecision::kFp32, WirePrecision::kFp16, WirePrecision::kScaledFp16,
-                       WirePrecision::kScaledInt8},
-                      "with --rows: of rows and gradients on their way"));
-  add("--disk-rate", "BYTES", disk, "a second, that a server writes snapshots with");
-  return given;
+  add_named(verb, "--wire", wire,
+            {WirePrecision::kFp32, WirePrecision::kFp16, WirePrecision::kScaledFp16,
+             WirePrecision::kScaledInt8},
+            "precision of embeddings and gradients on the network");
+  add("--disk-rate", "BYTES", disk, "a second, at which a server writes snapshots");
 }
 
-std::string rows_text(const RowsArguments& arguments) {
+std::string embedding_size_text(const EmbeddingSizeArguments& arguments) {
   const FeatureSpec row{.name = "table",
                         .width = arguments.width,
                         .optimizer = {.kind = arguments.optimizer},

@@ -1,4 +1,4 @@
-/// Prints what rows of embeddings need: of a table that is only thought of, and of a recipe's.
+/// Computes what a table of embeddings needs that no recipe describes: bytes, servers, network.
 ///
 /// Errors  UserError: what embed/capacity.h refuses, counts and sizes that cannot be read.
 #pragma once
@@ -10,30 +10,28 @@
 
 namespace CLI {
 class App;
-class Option;
 }  // namespace CLI
 
 namespace strata {
 
-/// `strata plan --rows`: numbers as they are written.
-struct RowsArguments {
-  std::string rows;  ///< empty: not asked for
+/// Arguments of `strata size embeddings`: numbers as they are written.
+struct EmbeddingSizeArguments {
+  std::string rows;
   int width = 16;
   RowPrecision precision = RowPrecision::kFp32;
   RowOptimizerKind optimizer = RowOptimizerKind::kRowWiseAdagrad;
   std::string server_memory = "12TB";
-  double fill = 0.85;
-  std::string samples;  ///< a second; empty: nothing about the network
+  double fill = 0.85;   ///< share of a server's memory for embeddings
+  std::string samples;  ///< trained a second; empty: the network is left out
   double ids = 26;      ///< of a sample
   double distinct = 0.5;
   int batch = 1024;
   WirePrecision wire = WirePrecision::kScaledFp16;
   std::string disk = "2GB";  ///< bytes a second of a server
 
-  /// Returns --rows.
-  CLI::Option* add_to(CLI::App& verb);
+  void add_to(CLI::App& verb);
 };
 
-std::string rows_text(const RowsArguments& arguments);
+std::string embedding_size_text(const EmbeddingSizeArguments& arguments);
 
 }  // namespace strata
