@@ -126,6 +126,13 @@ TEST(Recipe, RefusesVirtualStagesThatTheScheduleDoesNotKnow) {
   EXPECT_EQ(parse({"mesh.virtual_stages=2", "mesh.schedule=gpipe"}).mesh.virtual_stages, 2);
 }
 
+TEST(Recipe, RefusesTensorRanksThatDoNotDivideTheHeads) {
+  const ErrorText error = refusal_of("mesh.tp=4");
+  EXPECT_EQ(error.where, "--set");
+  EXPECT_NE((error.what + error.expected).find("heads"), std::string::npos) << error.what;
+  EXPECT_EQ(parse({"mesh.tp=3"}).mesh.tp, 3);
+}
+
 TEST(Recipe, RefusesAVocabularyTooSmallForBytes) {
   EXPECT_EQ(refusal_of("model.vocab=255").fix, "set model.vocab=256");
   EXPECT_EQ(text_task(parse({"model.vocab=255", "data.tokenizer=none"}))->model_options().vocab,

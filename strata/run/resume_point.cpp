@@ -81,7 +81,7 @@ void require_resumable(const DiskCommit& commit, const Recipe& recipe, const std
            named.empty() ? "no memory.disk.path" : named, "set memory.disk.path=" + path);
   // Both as they were written, before a mesh was found for them.
   const Recipe written = parse_recipe(commit.recipe, path, {});
-  const Recipe now = parse_recipe(recipe.text, "the recipe", {});
+  const Recipe now = parse_recipe(through_json(recipe.text), "the recipe", {});
   require_same_model(written.task->checkpoint_model(), recipe.task->checkpoint_model(),
                      SameModel::kAll, path);
   const std::string expected = division_text(written), got = division_text(now);

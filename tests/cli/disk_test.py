@@ -352,7 +352,7 @@ class Disk(ProgramTest):
         self.refuse("train", "recipe.yaml", *settings(*place), says="earlier run")
         resume = ("train", "recipe.yaml", "--resume", "disk")
         self.refuse(*resume, *settings(*place, "model.width=64"), says="model.width")
-        self.refuse(*resume, *settings(*place, "memory.disk.path=elsewhere"), says="goes on where it lies")
+        self.refuse(*resume, *settings(*place, "memory.disk.path=elsewhere"), says="is resumed where it lies")
         self.refuse(*resume, *settings(*place, "mesh.pp=2"), says="mesh")
         self.refuse(*resume, *settings(*place, "mesh.dp=2"), says="mesh")
         self.refuse(*resume, *settings(*place, "memory.weights=host"), says="memory.weights")

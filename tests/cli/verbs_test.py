@@ -36,7 +36,7 @@ class Verbs(ProgramTest):
 
     def test_what_cannot_be_found_out_is_refused_before_anything_is_done(self):
         train = ("train", "recipe.yaml", "--metrics", "m.jsonl", "--set", "train.checkpoint_folder=saved")
-        self.refuse(*train, "--importance", says=["--importance", "a model of text", "a recommender"])
+        self.refuse(*train, "--importance", says=["--importance", "neither features", "a recommender"])
         for name in ("m.jsonl", "saved"):
             self.assertFalse((self.folder / name).exists(), name)
         self.succeed(*train, "--report", "r.html")
@@ -257,7 +257,7 @@ class Verbs(ProgramTest):
 
     def test_help_says_what_a_value_is_and_each_choice_once(self):
         verbs = re.findall(r"^  ([a-z-]+) ", self.succeed("--help").split("Verbs:")[1], re.MULTILINE)
-        self.assertEqual(len(verbs), 11)
+        self.assertEqual(len(verbs), 12)
         for verb in verbs:
             with self.subTest(verb):
                 text = self.succeed(verb, "--help")
