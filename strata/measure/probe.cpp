@@ -18,6 +18,7 @@
 #include "strata/device/block_malloc.h"
 #include "strata/measure/probe_cache.h"
 #include "strata/nn/initialise.h"
+#include "strata/nn/primitive_choice.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/optimizer.h"
 #include "strata/optim/step_primitives.h"
@@ -370,6 +371,7 @@ std::vector<std::string> probe_keys(const Sequential& model, const CostRequest& 
       (request.keep_intermediates ? " none " : " cheap ") + name_of(options.optimizer) + " " +
       std::to_string(options.ranks) + "x" + std::to_string(options.threads_per_rank) + " of " +
       std::to_string(model.split().ranks) + (model.split().sequence ? " sequence" : "") +
+      (chosen_primitives(request.device.kind) == PrimitivesChoice::kOwn ? "" : " aten") +
       (request.device.kind == DeviceKind::kCpu
            ? ""
            : " on " + backend_of(request.device.kind).facts(request.device.index).name);

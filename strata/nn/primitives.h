@@ -42,7 +42,7 @@ constexpr std::int64_t head_chunk_rows(DeviceKind kind) {
   return kind == DeviceKind::kCuda ? 8192 : 1024;
 }
 
-/// Those in use on the tensor's kind of device.
+/// Those that were chosen for the tensor's kind of device (primitive_choice.h).
 /// Errors  UserError: the build has none for it.
 const Primitives& primitives(const at::Tensor& x);
 
@@ -57,5 +57,7 @@ class HostPrimitivesScope {
 
 const Primitives& host_primitives();
 const Primitives& cuda_primitives();
+/// ATen's, once a CUDA device is there.
+const Primitives& cuda_aten_primitives();
 
 }  // namespace strata

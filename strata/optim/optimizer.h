@@ -33,7 +33,7 @@ struct UpdateRange {
 struct BegunUpdate {
   /// Where they were when it began, and are as long as ranges are updated.
   const StepScalars* scalars;
-  at::Tensor constants;  ///< the bytes of a kernels::UpdateStep
+  at::Tensor constants;  ///< as the StepPrimitives that began it read them
 };
 
 /// Of tensors that belong together, on one device.

@@ -7,6 +7,7 @@
 #include "strata/base/errors.h"
 #include "strata/device/account.h"
 #include "strata/device/device.h"
+#include "strata/nn/primitive_choice.h"
 #include "strata/optim/gradient_norm.h"
 
 namespace strata {
@@ -65,8 +66,24 @@ const StepPrimitives& host_step_primitives() {
   return primitives;
 }
 
-const StepPrimitives& step_primitives(c10::DeviceType kind) {
-  return kind == c10::DeviceType::CPU ? host_step_primitives() : cuda_step_primitives();
+const StepPrimitives& step_primitives(c10::DeviceType type) {
+  struct Named {
+    DeviceKind kind;
+    PrimitivesChoice choice;
+    const StepPrimitives& (*find)();
+  };
+  constexpr Named kStepPrimitives[] = {
+      {DeviceKind::kCpu, PrimitivesChoice::kOwn, host_step_primitives},
+      {DeviceKind::kCpu, PrimitivesChoice::kAten, aten_step_primitives},
+      {DeviceKind::kCuda, PrimitivesChoice::kOwn, cuda_step_primitives},
+      {DeviceKind::kCuda, PrimitivesChoice::kAten, aten_step_primitives},
+  };
+  const DeviceKind kind = type == c10::DeviceType::CPU ? DeviceKind::kCpu : DeviceKind::kCuda;
+  const PrimitivesChoice choice = chosen_primitives(kind);
+  for (const Named& named : kStepPrimitives)
+    if (named.kind == kind && named.choice == choice) return named.find();
+  STRATA_CHECK(false, "optim.step_primitives");
+  return host_step_primitives();
 }
 
 }  // namespace strata

@@ -47,9 +47,13 @@ class StepPrimitives {
   virtual void move_statistic(const StatisticRange& range, const StepScalars& scalars) const = 0;
 };
 
+/// Those that were chosen for that kind of device (nn/primitive_choice.h).
 const StepPrimitives& step_primitives(c10::DeviceType kind);
 
 const StepPrimitives& host_step_primitives();
 const StepPrimitives& cuda_step_primitives();
+/// For any device, by ATen alone: updates and masks of skipped ones have the host's bits, sums of
+/// squares another order. A range is updated in pieces of 4 Mi elements, in about 25 operations each.
+const StepPrimitives& aten_step_primitives();
 
 }  // namespace strata

@@ -54,6 +54,10 @@ void describe(OptionSet& set, const std::string& prefix, TrainOptions& options) 
       prefix + ".deterministic", &options.deterministic,
       {.help = "A GPU computes the same bits again: deterministic kernels and workspaces of fixed "
                "size. A CPU does so anyway."});
+  set.add(prefix + ".primitives", &options.primitives,
+          named({PrimitivesChoice::kAuto, PrimitivesChoice::kOwn, PrimitivesChoice::kAten}),
+          {.help = "Whose kernels compute on the device: Strata's own or ATen's; auto: own on a "
+                   "CPU, aten on CUDA, where no own kernel has been measured yet."});
   set.add(prefix + ".validate_every", &options.validate_every,
           {.help = "Steps between validations; 0: only at the end.",
            .unit = "steps",
@@ -102,6 +106,7 @@ int Recipe::threads_per_rank() const {
 Device Recipe::rank_device() const {
   const Device found = Device::parse(name_of(device));
   prepare_device(found.kind, train.deterministic);
+  choose_primitives(found.kind, train.primitives);
   return found;
 }
 

@@ -10,6 +10,7 @@
 
 #include "strata/base/options.h"
 #include "strata/device/device.h"
+#include "strata/nn/primitive_choice.h"
 #include "strata/optim/learning_rate.h"
 #include "strata/optim/optimizer_options.h"
 #include "strata/pipeline/graph_options.h"
@@ -32,6 +33,7 @@ struct TrainOptions {
   at::ScalarType precision = at::kFloat;
   std::int64_t seed = 1;
   bool deterministic = true;
+  PrimitivesChoice primitives = PrimitivesChoice::kAuto;
   std::int64_t validate_every = 0;
   std::int64_t validation_samples = 256;
   std::string checkpoint_folder;

@@ -6,6 +6,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/device/device.h"
+#include "strata/nn/aten/aten_primitives.h"
 #include "strata/nn/cuda/cuda_primitives.h"
 #include "strata/nn/cuda/formula_libraries_test.h"
 #include "tests/emulated_gpu/work.h"
@@ -141,6 +142,11 @@ const Primitives& cuda_primitives() {
   [[maybe_unused]] static const bool taken = (multiply_as_environment_says(), true);
   static const CudaPrimitives primitives(libraries);
   return primitives.all();
+}
+
+const Primitives& cuda_aten_primitives() {
+  [[maybe_unused]] static const bool fits = (refuse_product_library_beside_aten(), true);
+  return aten_primitives();
 }
 
 }  // namespace strata

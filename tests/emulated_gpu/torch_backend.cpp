@@ -160,7 +160,8 @@ int argument_of(const c10::FunctionSchema& schema, std::size_t result) {
 at::Tensor as_meta(const at::Tensor& x) {
   if (!x.defined()) return x;
   const at::Tensor meta = at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta));
-  meta.unsafeGetTensorImpl()->set_wrapped_number(x.unsafeGetTensorImpl()->is_wrapped_number());
+  if (x.unsafeGetTensorImpl()->is_wrapped_number())  // has no dimensions
+    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
   return meta;
 }
 
@@ -178,6 +179,29 @@ void on_cpu_at_once(const c10::OperatorHandle& op, torch::jit::Stack* stack,
         with_each(result, [](const at::Tensor& x) { return x.to(device_at(current_device())); }));
 }
 
+// Results that the caller passes without elements are resized by the operator: here before the device
+// works, for its memory is not the CPU's to resize.
+void resize_empty_results(const c10::OperatorHandle& op, const Values& arguments) {
+  const auto& schema = op.schema().arguments();
+  const auto is_empty_result = [&](std::size_t i) {
+    return schema[i].is_out() && arguments[i].isTensor() && is_device(arguments[i].toTensor()) &&
+           arguments[i].toTensor().numel() == 0;
+  };
+  std::vector<std::size_t> empty;
+  for (std::size_t i = 0; i < schema.size(); ++i)
+    if (is_empty_result(i)) empty.push_back(i);
+  if (empty.empty()) return;
+  const Values metas = arguments_on(arguments, at::kMeta, as_meta);
+  perform(op, metas, c10::DispatchKey::Meta);
+  for (const std::size_t i : empty) {
+    const at::Tensor &x = arguments[i].toTensor(), &meta = metas[i].toTensor();
+    const at::Tensor resized =
+        at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(x.device()));
+    x.unsafeGetTensorImpl()->set_storage_keep_dtype(resized.storage());
+    x.unsafeGetTensorImpl()->set_sizes_and_strides(resized.sizes(), resized.strides());
+  }
+}
+
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const Values arguments = torch::jit::pop(*stack, schema.arguments().size());
@@ -190,6 +214,7 @@ void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     fresh = fresh || argument.back() < 0;
   }
   if (!tensors) return on_cpu_at_once(op, stack, arguments);
+  resize_empty_results(op, arguments);
   Values results(count);
   if (fresh) {
     Values shapes;

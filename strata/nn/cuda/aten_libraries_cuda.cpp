@@ -25,6 +25,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/device/device.h"
+#include "strata/nn/aten/aten_primitives.h"
 #include "strata/nn/cuda/cuda_primitives.h"
 #include "strata/nn/cuda/lt_products.h"
 
@@ -93,12 +94,12 @@ class AtenProducts final : public CudaProducts {
   }
 };
 
-const CudaProducts& aten_products() {
+const CudaProducts& library_products() {
   static const AtenProducts products;
   return products;
 }
 
-std::atomic<const CudaProducts*> products_in_use = &aten_products();
+std::atomic<const CudaProducts*> products_in_use = &library_products();
 
 class AtenLibraries final : public CudaLibraries {
  public:
@@ -173,7 +174,7 @@ class AtenLibraries final : public CudaLibraries {
 
 void multiply_by(ProductLibrary library) {
   const CudaProducts* products =
-      library == ProductLibrary::kAten ? &aten_products() : lt_products();
+      library == ProductLibrary::kAten ? &library_products() : lt_products();
   if (!products)
     throw UserError(
         {.operation = "nn.cuda_products",
@@ -187,9 +188,15 @@ void multiply_by(ProductLibrary library) {
 const Primitives& cuda_primitives() {
   [[maybe_unused]] static const bool there = (cuda_backend().require(0), true);
   static const AtenLibraries libraries;
-  [[maybe_unused]] static const bool taken = (multiply_as_environment_says(), true);
+  [[maybe_unused]] static const bool chosen = multiply_as_environment_says();
   static const CudaPrimitives primitives(libraries);
   return primitives.all();
+}
+
+const Primitives& cuda_aten_primitives() {
+  [[maybe_unused]] static const bool there = (cuda_backend().require(0), true);
+  [[maybe_unused]] static const bool fits = (refuse_product_library_beside_aten(), true);
+  return aten_primitives();
 }
 
 }  // namespace strata

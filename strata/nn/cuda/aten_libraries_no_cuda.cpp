@@ -6,6 +6,7 @@
 namespace strata {
 
 const Primitives& cuda_primitives() { refuse_cuda("nn.cuda"); }
+const Primitives& cuda_aten_primitives() { refuse_cuda("nn.cuda"); }
 void multiply_by(ProductLibrary) { refuse_cuda("nn.multiply_by"); }
 
 }  // namespace strata

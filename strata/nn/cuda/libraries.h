@@ -86,8 +86,12 @@ enum class ProductLibrary : std::uint8_t { kAten, kCublasLt };
 /// For tests and benches. Errors  UserError: built without that library's headers.
 void multiply_by(ProductLibrary library);
 
-/// By the one that STRATA_CUDA_PRODUCTS names (aten, cublaslt), so that a run may be measured with either; without
-/// it nothing happens. Errors  UserError: it names none, or see above.
-void multiply_as_environment_says();
+/// Chooses the one that STRATA_CUDA_PRODUCTS names (aten, cublaslt), so that a run may be measured
+/// with either; without it nothing happens. Returns whether it names one.
+/// Errors  UserError: it names none that there is, or see above.
+bool multiply_as_environment_says();
+
+/// Errors  UserError: the environment names a library that ATen's primitives do not use.
+void refuse_product_library_beside_aten();
 
 }  // namespace strata

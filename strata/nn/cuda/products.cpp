@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 #include "strata/nn/cuda/arguments.h"
@@ -79,9 +80,11 @@ void CudaProductPrimitives::add_linear_gradients(const at::Tensor& sum, const at
   ProductPrimitives::add_linear_gradients(sum, bias_sum, dy, x);
 }
 
-void multiply_as_environment_says() {
+namespace {
+
+std::optional<ProductLibrary> product_library_of_environment() {
   const char* name = std::getenv("STRATA_CUDA_PRODUCTS");
-  if (!name) return;
+  if (!name) return std::nullopt;
   const std::string_view library = name;
   if (library != "aten" && library != "cublaslt")
     throw UserError({.operation = "nn.cuda_products",
@@ -90,7 +93,25 @@ void multiply_as_environment_says() {
                      .expected = "aten or cublaslt",
                      .got = name,
                      .fix = "unset STRATA_CUDA_PRODUCTS"});
-  multiply_by(library == "aten" ? ProductLibrary::kAten : ProductLibrary::kCublasLt);
+  return library == "aten" ? ProductLibrary::kAten : ProductLibrary::kCublasLt;
+}
+
+}  // namespace
+
+bool multiply_as_environment_says() {
+  const std::optional<ProductLibrary> library = product_library_of_environment();
+  if (library) multiply_by(*library);
+  return library.has_value();
+}
+
+void refuse_product_library_beside_aten() {
+  if (product_library_of_environment() != ProductLibrary::kCublasLt) return;
+  throw UserError({.operation = "nn.cuda_products",
+                   .where = "STRATA_CUDA_PRODUCTS",
+                   .what = "cuBLASLt multiplies for Strata's own primitives alone",
+                   .expected = "train.primitives own",
+                   .got = "aten, the default on CUDA",
+                   .fix = "set train.primitives=own"});
 }
 
 }  // namespace strata

@@ -230,8 +230,8 @@ struct ActivationLinearFunction : torch::autograd::Function<ActivationLinearFunc
     const at::Tensor dy = gradient_behind(saved_group(context), gradients[0], bias);
     if (kept.defined()) accumulate_gradients(weight, bias, dy, as_rows(kept));
     at::Tensor activated;
-    const at::Tensor dx =
-        input_gradient_through(activation, x, dy, weight, kept.defined() ? nullptr : &activated);
+    const at::Tensor dx = input_gradient_through(activation, as_rows(x), dy, weight,
+                                                 kept.defined() ? nullptr : &activated);
     if (!kept.defined()) accumulate_gradients(weight, bias, dy, as_rows(activated));
     return {dx.view(x.sizes()), {}, {}, {}, {}, {}, {}};
   }
