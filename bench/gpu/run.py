@@ -30,10 +30,13 @@ LIMIT = 300  # seconds of a run: who hangs leaves time for the others
 
 # name: settings of ours and variables of their environment, or (mode, deterministic) of PyTorch's
 OURS = {
-    "strata": (("train.deterministic=true",), {}),
-    "strata, not recorded": (("train.deterministic=true", "train.graph=off"), {}),
-    "strata, products by cuBLASLt": (("train.deterministic=true",), {"STRATA_CUDA_PRODUCTS": "cublaslt"}),
-    "strata, not deterministic": (("train.deterministic=false",), {}),
+    "strata, aten": (("train.primitives=aten", "train.deterministic=true"), {}),
+    "strata, aten, not recorded": (("train.primitives=aten", "train.deterministic=true", "train.graph=off"), {}),
+    "strata": (("train.primitives=own", "train.deterministic=true"), {}),
+    "strata, not recorded": (("train.primitives=own", "train.deterministic=true", "train.graph=off"), {}),
+    "strata, products by cuBLASLt": (("train.primitives=own", "train.deterministic=true"),
+                                     {"STRATA_CUDA_PRODUCTS": "cublaslt"}),
+    "strata, not deterministic": (("train.primitives=own", "train.deterministic=false"), {}),
 }
 PEERS = {
     "torch eager": ("eager", False),
@@ -140,7 +143,8 @@ def main():
             if middle:
                 medians[name] = middle
         deterministic = [medians[name] for name in PEERS if name in medians and PEERS[name][1]]
-        for what, ours, other in (("recorded / not recorded", "strata", medians.get("strata, not recorded")),
+        for what, ours, other in (("own primitives / ATen's", "strata", medians.get("strata, aten")),
+                                  ("recorded / not recorded", "strata", medians.get("strata, not recorded")),
                                   ("deterministic / not", "strata", medians.get("strata, not deterministic")),
                                   ("strata / best deterministic PyTorch", "strata", max(deterministic, default=None))):
             if ours in medians and other:

@@ -199,9 +199,9 @@ class AtenStepPrimitives final : public StepPrimitives {
   BegunUpdate begin_update(const kernels::UpdateConstants& of, const StepScalars& scalars,
                            Device device) const override {
     const AtenScope scope;
-    const at::TensorOptions doubles = device.options(at::kDouble);
-    const StepTensors step(scalars, doubles.device());
-    const auto number = [&](double value) { return at::full({}, value, doubles); };
+    const at::TensorOptions options = device.options(at::kDouble);
+    const StepTensors step(scalars, options.device());
+    const auto number = [&](double value) { return at::full({}, value, options); };
     const at::Tensor rate = step(&StepScalars::learning_rate), one = number(1);
     const at::Tensor n =
         (step(&StepScalars::step) + 1 - step(&StepScalars::skipped_updates)).to(at::kDouble);

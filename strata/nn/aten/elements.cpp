@@ -74,13 +74,13 @@ at::Tensor philox_words(const at::Tensor& first, const at::Tensor& sample, std::
 at::Tensor kept_elements(const at::Tensor& x, const MaskOfSamples& of) {
   const std::int64_t samples = x.size(0), per_sample = x.numel() / samples;
   const std::int64_t blocks = (per_sample + 3) / 4, first_block = of.part * per_sample / 4;
-  const at::TensorOptions words = x.options().dtype(at::kLong);
+  const at::TensorOptions options = x.options().dtype(at::kLong);
   const at::Tensor key =
       of.scalars ? mixed_key(of.mask.key, StepTensors(*of.scalars, x.device())(&StepScalars::step))
-                 : at::full({}, wrapped(of.mask.key), words);
-  const at::Tensor block = at::arange(first_block, first_block + blocks, words).unsqueeze(0);
+                 : at::full({}, wrapped(of.mask.key), options);
+  const at::Tensor block = at::arange(first_block, first_block + blocks, options).unsqueeze(0);
   const at::Tensor sample =
-      at::arange(of.first_sample, of.first_sample + samples, words).unsqueeze(1);
+      at::arange(of.first_sample, of.first_sample + samples, options).unsqueeze(1);
   return philox_words(block.bitwise_and(kWordMask), sample.bitwise_and(kWordMask), of.mask.site,
                       key)
       .flatten(1)

@@ -35,10 +35,10 @@ class AtenNormPrimitives final : public NormPrimitives {
   at::Tensor norm(const at::Tensor& x, const Norm& norm,
                   NormStatistics& statistics) const override {
     at::Tensor y = at::empty_like(x);
-    const at::TensorOptions floats = x.options().dtype(at::kFloat);
+    const at::TensorOptions options = x.options().dtype(at::kFloat);
     const std::int64_t count = x.numel() / x.size(-1);
-    statistics.rstd = at::empty({count}, floats);
-    if (norm.bias.defined()) statistics.mean = at::empty({count}, floats);
+    statistics.rstd = at::empty({count}, options);
+    if (norm.bias.defined()) statistics.mean = at::empty({count}, options);
     const AtenScope scope;
     const at::Tensor rows = matrix_of(x);
     at::Tensor centred = rows;
