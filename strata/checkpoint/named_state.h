@@ -43,7 +43,7 @@ struct NamedState {
 /// thread's account.
 struct HostStates {
   std::vector<NamedState> states;
-  Event copied;  ///< of a device's: nobody may read them before
+  Completion copied;  ///< of a device's: nobody may read them before
 };
 
 /// Never waits for the device; its states may change when this returns, for what it is given later comes

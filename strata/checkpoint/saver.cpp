@@ -7,7 +7,6 @@
 // which commits, in the same messages.
 #include "strata/checkpoint/saver.h"
 
-#include <chrono>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -96,10 +95,6 @@ CheckpointSaver::CheckpointSaver(CheckpointOptions options, const Group& world, 
   });
 }
 
-CheckpointSaver::~CheckpointSaver() {
-  if (under_way_.valid()) under_way_.wait();
-}
-
 // Copies of what this rank is to write: of all that is `writer`'s, or of an even share.
 CheckpointSaver::Work CheckpointSaver::assembled(const Part& part, std::optional<int> writer) {
   std::vector<NamedState> states = part.weights;
@@ -124,7 +119,7 @@ CheckpointSaver::Work CheckpointSaver::assembled(const Part& part, std::optional
 void CheckpointSaver::save(TrainingPosition position, const std::vector<NamedState>& weights,
                            const std::vector<NamedState>& slots) {
   STRATA_CHECK(!options_.folder.empty(), "checkpoint.save");
-  if (under_way_.valid()) complete_ = under_way_.get();
+  collect();
   Part part{weights, slots};
   if (compute_.queue()) {
     HostStates copies;
@@ -137,22 +132,21 @@ void CheckpointSaver::save(TrainingPosition position, const std::vector<NamedSta
     const auto first_slot = copies.states.begin() + static_cast<std::ptrdiff_t>(weights.size());
     part = {{copies.states.begin(), first_slot}, {first_slot, copies.states.end()}};
     if (stage_.size() == 1) {
-      under_way_ = std::async(std::launch::async, [this, position, part = std::move(part),
-                                                   copied = std::move(copies.copied)]() mutable {
-        copied.synchronize();
-        Work work = assembled(std::exchange(part, {}));
-        work.position = position;
-        return write(work);
-      });
+      under_way_ = saves_.submit(
+          [this, position, part = std::move(part), copied = std::move(copies.copied)]() mutable {
+            copied.wait();
+            Work work = assembled(std::exchange(part, {}));
+            work.position = position;
+            written_ = write(work);
+          });
       return;
     }
-    copies.copied.synchronize();
+    copies.copied.wait();
   }
   Work work = assembled(part);
   part = {};
   work.position = position;
-  under_way_ =
-      std::async(std::launch::async, [this, work = std::move(work)] { return write(work); });
+  under_way_ = saves_.submit([this, work = std::move(work)] { written_ = write(work); });
 }
 
 // The parts of a stage go to its ranks in turn. An error ends the rank: the others of its stage wait for
@@ -160,7 +154,7 @@ void CheckpointSaver::save(TrainingPosition position, const std::vector<NamedSta
 void CheckpointSaver::save_parts(TrainingPosition position, const std::vector<PartKinds>& parts,
                                  const std::function<Part(int part)>& part) {
   STRATA_CHECK(!options_.folder.empty(), "checkpoint.save");
-  if (under_way_.valid()) complete_ = under_way_.get();
+  collect();
   const auto writer_of = [&](std::size_t i) {
     return static_cast<int>(i % static_cast<std::size_t>(stage_.size()));
   };
@@ -237,15 +231,19 @@ std::string CheckpointSaver::commit(const CheckpointWriter& writer, TrainingPosi
   return complete;
 }
 
+void CheckpointSaver::collect() {
+  if (!under_way_.source()) return;
+  std::exchange(under_way_, {}).wait();
+  complete_ = std::exchange(written_, "");
+}
+
 std::string CheckpointSaver::poll() {
-  if (under_way_.valid() &&
-      under_way_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
-    complete_ = under_way_.get();
+  if (under_way_.ready()) collect();
   return std::exchange(complete_, "");
 }
 
 std::string CheckpointSaver::wait() {
-  if (under_way_.valid()) complete_ = under_way_.get();
+  collect();
   return std::exchange(complete_, "");
 }
 

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "strata/base/executor.h"
 #include "strata/checkpoint/folder.h"
 #include "strata/checkpoint/model_description.h"
 #include "strata/checkpoint/named_state.h"
@@ -48,7 +48,7 @@ struct TrainingPosition {
 ///     ...                      // train on; the states were copied
 ///     saver.wait();            // at the end of the run
 ///
-/// Threads  one rank's thread; the work of a save goes on in a thread of its own.
+/// Threads  one rank's thread; the work of a save goes on on an executor.
 /// Cost     save(): a copy of the stage's states, divided among its ranks, charged to no rank's
 ///          account; it lives until the bytes are on the medium. Of a device that works behind the rank's
 ///          back save() first makes a copy of the rank's own in pinned memory; a rank that has all of its
@@ -64,7 +64,7 @@ class CheckpointSaver {
   /// `compute`: the stream in whose order the states change.
   CheckpointSaver(CheckpointOptions options, const Group& world, const Group& stage,
                   Stream compute);
-  ~CheckpointSaver();  ///< waits; an error is dropped
+  ~CheckpointSaver() = default;  ///< waits; an error is dropped
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
@@ -97,6 +97,7 @@ class CheckpointSaver {
  private:
   struct Work;
   Work assembled(const Part& part, std::optional<int> writer = std::nullopt);
+  void collect();
   std::string write(const Work& work);
   std::string commit(const CheckpointWriter& writer, TrainingPosition position,
                      const std::function<std::vector<std::string>()>& write);
@@ -108,7 +109,9 @@ class CheckpointSaver {
   std::unique_ptr<CheckpointLock> lock_;      // on rank 0
   std::map<std::string, std::string> texts_;  // on rank 0, by name
   std::string complete_;
-  std::future<std::string> under_way_;
+  std::string written_;  // by the save under way, when it has ended
+  Completion under_way_;
+  Executor saves_{{.name = "checkpoint"}};  // last: its tasks use what is above
 };
 
 }  // namespace strata

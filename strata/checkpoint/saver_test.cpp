@@ -239,7 +239,7 @@ TEST_F(SavingTest, CopiesStatesToTheHostWithAllTheirParts) {
                          .remainder = split.remainder};
   const HostStates copies =
       copy_to_host({state, {.name = "none", .shape = {3}}}, Stream({}, queue));
-  copies.copied.synchronize();
+  copies.copied.wait();
   split.assign(at::zeros({8}));
   EXPECT_TRUE(at::equal(copies.states[0].tensor().view(-1), values));
   EXPECT_TRUE(copies.states[0].is_copy);

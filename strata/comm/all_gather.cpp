@@ -67,7 +67,7 @@ AllGather AllGather::prepare(Group& group, at::Tensor shard, Shards shards, at::
 }
 
 AllGather AllGather::start(Group& group, at::Tensor shard, Shards shards, at::Tensor flat,
-                           Event ready) {
+                           Completion ready) {
   AllGather gather = prepare(group, std::move(shard), std::move(shards), std::move(flat));
   gather.ready_ = std::move(ready);
   if (by_communicator(group, gather.shard_)) {

@@ -67,7 +67,7 @@ class AllGather {
   /// `flat`: where to, which may be written to from now on; undefined: a new one. `ready`: behind which a
   /// device's shard is there, if not behind what its stream has.
   static AllGather start(Group& group, at::Tensor shard, Shards shards, at::Tensor flat = {},
-                         Event ready = {});
+                         Completion ready = {});
 
   /// The flat buffer, filled, own shard included.
   at::Tensor finish();
@@ -84,7 +84,7 @@ class AllGather {
   MessageTag tag_;
   at::Tensor shard_, flat_;
   Shards shards_;
-  Event ready_;         // of the shard
+  Completion ready_;    // of the shard
   InFlight in_flight_;  // of a communicator
   at::Tensor host_;     // the shard, if it goes through the host
   bool through_host_ = false;

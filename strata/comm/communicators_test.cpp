@@ -113,10 +113,10 @@ TEST(Communicators, AreAbortedAllAtOnce) {
   for (const auto& [failing, full] : {std::pair(3, false), {3, true}, {1, false}}) {
     SCOPED_TRACE(testing::Message() << failing << (full ? ", full" : ""));
     FakeLibrary library;
-    Event hung;
+    Completion hung;
     std::atomic<bool> set_up = false, given = false;
     library.full = [&](const Stream& stream) {
-      const bool no_room = full && set_up && stream.device().index == 1 && !hung.query();
+      const bool no_room = full && set_up && stream.device().index == 1 && !hung.ready();
       if (no_room) given = true;
       return no_room;
     };

@@ -9,7 +9,7 @@ namespace strata {
 void DeviceMarks::doing(const char* what, int position, int micro_batch) {
   const bool recording = stream_.queue()->recording();  // then it is not done now
   // Outside the lock: a device that hangs keeps the rank here when it takes no more work, and somebody looks.
-  Event done = recording ? Event() : stream_.record();
+  Completion done = recording ? Completion() : stream_.record();
   const std::lock_guard lock(mutex_);
   const DeviceWork before =
       std::exchange(now_, DeviceWork{.position = position, .micro_batch = micro_batch});
@@ -19,15 +19,15 @@ void DeviceMarks::doing(const char* what, int position, int micro_batch) {
   open_.push_back({before, std::move(done)});
 }
 
-void DeviceMarks::collective(Event begun, Event done) {
+void DeviceMarks::collective(Completion begun, Completion done) {
   const std::lock_guard lock(mutex_);
   collectives_.push_back({std::move(begun), std::move(done)});
 }
 
 // They are done one after another.
 bool DeviceMarks::waits_in_collective() {
-  while (!collectives_.empty() && collectives_.front().done.query()) collectives_.pop_front();
-  return !collectives_.empty() && collectives_.front().begun.query();
+  while (!collectives_.empty() && collectives_.front().done.ready()) collectives_.pop_front();
+  return !collectives_.empty() && collectives_.front().begun.ready();
 }
 
 void DeviceMarks::look(RankProgress& progress) {
@@ -36,7 +36,7 @@ void DeviceMarks::look(RankProgress& progress) {
   bool collective = false;
   try {
     collective = waits_in_collective();
-    while (!open_.empty() && open_.front().done.query()) {
+    while (!open_.empty() && open_.front().done.ready()) {
       open_.pop_front();
       since_ = Clock::now();
     }

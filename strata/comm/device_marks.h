@@ -23,7 +23,7 @@ class DeviceMarks {
   void doing(const char* what, int position, int micro_batch);
 
   /// A collective that the device has come to behind `begun`, and which lasts until `done`.
-  void collective(Event begun, Event done);
+  void collective(Completion begun, Completion done);
 
   /// Says in `progress` at what the device is, and for how long: as far as it was looked at.
   void look(RankProgress& progress);
@@ -32,11 +32,11 @@ class DeviceMarks {
   using Clock = std::chrono::steady_clock;
   struct Mark {
     DeviceWork work;
-    Event done;
+    Completion done;
   };
 
   struct Collective {
-    Event begun, done;
+    Completion begun, done;
   };
   bool waits_in_collective();
 

@@ -119,24 +119,24 @@ TEST(DeviceMarks, AreOfTheOldestThatIsNotDone) {
 class FullQueue final : public StreamQueue {
  public:
   explicit FullQueue(std::shared_future<void> goes_on) : goes_on_(std::move(goes_on)) {}
-  Event record(EventTime) override {
+  Completion record(EventTime) override {
     if (recorded_++ > 0) goes_on_.wait();
-    return Event(std::make_shared<Mark>(goes_on_));
+    return Completion(std::make_shared<Mark>(goes_on_));
   }
-  void wait(const Event&) override {}
+  void wait(const Completion&) override {}
   void synchronize() override { goes_on_.wait(); }
   void copy(void*, const void*, std::size_t) override {}
   void* native() override { return nullptr; }
 
  private:
-  class Mark final : public PendingEvent {
+  class Mark final : public DeviceEvent {
    public:
     explicit Mark(std::shared_future<void> goes_on) : goes_on_(std::move(goes_on)) {}
-    bool query() const override {
+    bool ready() const override {
       return goes_on_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     }
-    void synchronize() const override { goes_on_.wait(); }
-    const PendingEvent* on_device() const override { return this; }
+    void wait() const override { goes_on_.wait(); }
+    const DeviceEvent* on_device() const override { return this; }
 
    private:
     std::shared_future<void> goes_on_;

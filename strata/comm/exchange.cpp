@@ -54,14 +54,15 @@ struct InFlight::State {
   }
 
   Stream stream;
-  Event done;
+  Completion done;
   std::vector<at::Tensor> used;
 };
 
 InFlight::InFlight(RankDevice& device, std::vector<at::Tensor> used,
-                   const std::function<void(const Stream& stream)>& collective, const Event& after)
+                   const std::function<void(const Stream& stream)>& collective,
+                   const Completion& after)
     : state_(std::make_shared<State>(device.stream, std::move(used))) {
-  const Event begun = device.stream.record();
+  const Completion begun = device.stream.record();
   device.communication.wait(begun);
   device.communication.wait(after);
   try {

@@ -38,7 +38,8 @@ class InFlight {
  public:
   InFlight() = default;  ///< nothing
   InFlight(RankDevice& device, std::vector<at::Tensor> used,
-           const std::function<void(const Stream& stream)>& collective, const Event& after = {});
+           const std::function<void(const Stream& stream)>& collective,
+           const Completion& after = {});
   explicit operator bool() const { return state_ != nullptr; }
   void finish();
 

@@ -121,8 +121,8 @@ class FakeLibrary final : public CollectiveLibrary {
     joined.meeting->changed.notify_all();
     EXPECT_TRUE(in_time([&] { return !waits_for_room(joined); })) << "no room for its last call";
     for (const Stream& stream : std::exchange(joined.streams, {})) {
-      const Event idle = stream.record();
-      EXPECT_TRUE(in_time([&] { return idle.query(); })) << "a device that is never idle";
+      const Completion idle = stream.record();
+      EXPECT_TRUE(in_time([&] { return idle.ready(); })) << "a device that is never idle";
     }
   }
 

@@ -72,7 +72,7 @@ Address Group::from(int peer, const MessageTag& tag) const {
 }
 
 void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent,
-                 const Event& ready) {
+                 const Completion& ready) {
   const Address address = to(peer, tag);
   if (!device_->owns(tensor)) return mailboxes_->post(address, {std::move(tensor), {}});
   if (!mailboxes_->is_local(address.to)) {
@@ -87,7 +87,7 @@ void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent,
   Message message{.tensor = std::move(tensor), .numbers = {}};
   // Its memory would be given out again in the order of this rank's stream, not of its reader's.
   const bool elsewhere = mailboxes_->device_of(address.to) != device();
-  message.ready = ready.pending() ? ready : device_->stream.record();
+  message.ready = ready.source() ? ready : device_->stream.record();
   if (lent || elsewhere) message.loan = device_->loans.lend(message.tensor, address.to, elsewhere);
   mailboxes_->post(address, std::move(message));
 }
@@ -108,7 +108,8 @@ at::Tensor Group::receive(int peer, const MessageTag& tag) {
   return tensor;
 }
 
-void Group::export_buffer(int peer, const MessageTag& tag, at::Tensor tensor, const Event& ready) {
+void Group::export_buffer(int peer, const MessageTag& tag, at::Tensor tensor,
+                          const Completion& ready) {
   if (device_->owns(tensor)) device_->loans.reclaim(device_->stream);
   post(peer, tag, std::move(tensor), /*lent=*/true, ready);
 }
@@ -117,7 +118,7 @@ ImportedBuffer Group::import_buffer(int peer, const MessageTag& tag) {
   Message message = mailboxes_->take(from(peer, tag));
   // What never was on a device is taken by threads beside the rank, too (checkpoint/saver.h): they give nothing
   // to its stream, which may be recorded meanwhile.
-  if (!message.of_device && !message.loan && !message.ready.pending())
+  if (!message.of_device && !message.loan && !message.ready.source())
     return ImportedBuffer(std::move(message));
   device_->loans.reclaim(device_->stream);
   device_->stream.wait(message.ready);

@@ -70,7 +70,8 @@ class Group {
   /// write to them before something later tells it that the peer has read them. Of a device's bytes,
   /// before_write() checks that within a process and makes this rank's stream wait for those that have.
   /// `ready`: behind which a device's bytes are there, if not behind what its stream has.
-  void export_buffer(int peer, const MessageTag& tag, at::Tensor tensor, const Event& ready = {});
+  void export_buffer(int peer, const MessageTag& tag, at::Tensor tensor,
+                     const Completion& ready = {});
   ImportedBuffer import_buffer(int peer, const MessageTag& tag);
   void before_write(const at::Tensor& bytes);
 
@@ -103,7 +104,7 @@ class Group {
  private:
   Address to(int peer, const MessageTag& tag) const;
   Address from(int peer, const MessageTag& tag) const;
-  void post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent, const Event& ready);
+  void post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent, const Completion& ready);
 
   std::shared_ptr<Mailboxes> mailboxes_;
   std::vector<int> members_;

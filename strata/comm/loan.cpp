@@ -20,7 +20,7 @@ Loan::Loan(const at::Tensor& tensor, int reader, bool keep, std::shared_ptr<std:
 }
 
 // Counted under the lock: who sees that it has ended finds it counted.
-void Loan::end(Event read) {
+void Loan::end(Completion read) {
   const std::lock_guard lock(mutex_);
   STRATA_CHECK(!read_ && !failure_, "comm.loan");
   read_ = std::move(read);
@@ -38,7 +38,7 @@ bool Loan::has_ended() const {
   return read_ || failure_;
 }
 
-Event Loan::read() const {
+Completion Loan::read() const {
   const std::lock_guard lock(mutex_);
   try {
     if (failure_) std::rethrow_exception(failure_);

@@ -33,10 +33,10 @@ class Loan {
   /// not be freed before that has happened. `ended` is raised by end() and fail().
   Loan(const at::Tensor& tensor, int reader, bool keep, std::shared_ptr<std::atomic<int>> ended);
 
-  void end(Event read);                   ///< once
+  void end(Completion read);              ///< once
   void fail(std::exception_ptr failure);  ///< instead: when the bytes are read cannot be known
   bool has_ended() const;
-  Event read() const;  ///< of one that has ended; throws a SystemError if it failed
+  Completion read() const;  ///< of one that has ended; throws a SystemError if it failed
   bool overlaps(const at::Tensor& bytes) const;
   int reader() const { return reader_; }
 
@@ -46,7 +46,7 @@ class Loan {
   int reader_;
   std::shared_ptr<std::atomic<int>> ended_;
   mutable std::mutex mutex_;
-  std::optional<Event> read_;
+  std::optional<Completion> read_;
   std::exception_ptr failure_;
 };
 

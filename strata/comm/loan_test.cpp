@@ -70,8 +70,8 @@ TEST(Loans, KeepTheirBytesUntilTheLendersStreamKnowsThatTheyAreRead) {
 TEST(Loans, WhoseReadersStreamFailsFailTheLender) {
   class BrokenQueue final : public StreamQueue {
    public:
-    Event record(EventTime) override { throw std::runtime_error("an illegal memory access"); }
-    void wait(const Event&) override {}
+    Completion record(EventTime) override { throw std::runtime_error("an illegal memory access"); }
+    void wait(const Completion&) override {}
     void synchronize() override {}
     void copy(void*, const void*, std::size_t) override {}
     void* native() override { return nullptr; }
@@ -97,8 +97,8 @@ TEST(Loans, WhoseReadersStreamFailsFailTheLender) {
 // A save in the background and the rank look at the same loans.
 TEST(Loans, AreForgottenBehindTheWaitForTheirReaders) {
   struct SlowQueue final : StreamQueue {
-    Event record(EventTime) override { return {}; }
-    void wait(const Event&) override {
+    Completion record(EventTime) override { return {}; }
+    void wait(const Completion&) override {
       waiting.count_down();
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       given = true;

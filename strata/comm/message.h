@@ -45,7 +45,7 @@ struct Message {
   at::Tensor tensor;            ///< undefined: numbers only, or a remote buffer
   std::vector<double> numbers;  ///< charged to nobody; only without a tensor
   std::shared_ptr<const RemoteBuffer> remote = nullptr;  ///< still in a same-host peer's memory
-  Event ready = {};                      ///< behind which the tensor's bytes are there
+  Completion ready = {};                 ///< behind which the tensor's bytes are there
   std::shared_ptr<Loan> loan = nullptr;  ///< the bytes stay the sender's: ended when they are read
   bool of_device = false;  ///< the bytes are a copy of a device's, and belong on one again
 };

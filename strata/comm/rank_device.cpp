@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "strata/base/errors.h"
+#include "strata/device/tensor_executor.h"
 
 namespace strata {
 
@@ -25,7 +26,7 @@ const StreamOps* stream_ops(DeviceKind kind) {
 at::Tensor RankDevice::on_host(const at::Tensor& x) const {
   at::Tensor host = ops->host_empty_like(x);
   ops->copy(stream, host, x);
-  stream.record().synchronize();
+  stream.record().wait();
   return host;
 }
 
@@ -42,18 +43,18 @@ void RankDevice::copy_to_device(const at::Tensor& to, const at::Tensor& host) {
 }
 
 void RankDevice::forget_arrived() {
-  std::erase_if(arriving_, [](const auto& copy) { return copy.first.query(); });
+  std::erase_if(arriving_, [](const auto& copy) { return copy.first.ready(); });
 }
 
 void RankDevice::pass_to_host(const at::Tensor& x, std::function<void(at::Tensor)> then,
                               std::function<void(const Error&)> failed) {
   const at::Tensor host = ops->host_empty_like(x);
   ops->copy(stream, host, x);
-  if (!departures_) departures_ = std::make_unique<Lane>();
+  if (!departures_) departures_ = std::make_unique<Executor>(tensor_executor("to host"));
   departures_->submit(
       [copied = stream.record(), host, then = std::move(then), failed = std::move(failed)] {
         try {
-          copied.synchronize();
+          copied.wait();
           then(host);
         } catch (const std::exception& error) {
           failed(to_error(error));

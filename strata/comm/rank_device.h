@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "strata/base/errors.h"
+#include "strata/base/executor.h"
 #include "strata/comm/collective_library.h"
 #include "strata/comm/device_marks.h"
 #include "strata/comm/loan.h"
 #include "strata/comm/stream_ops.h"
 #include "strata/device/device.h"
-#include "strata/device/lane.h"
 #include "strata/schedule/mesh.h"
 
 namespace strata {
@@ -58,8 +58,8 @@ class RankDevice {
  private:
   void forget_arrived();
 
-  std::vector<std::pair<Event, at::Tensor>> arriving_;  // host memory that a copy still reads
-  std::unique_ptr<Lane> departures_;                    // null: nothing has left yet
+  std::vector<std::pair<Completion, at::Tensor>> arriving_;  // host memory that a copy still reads
+  std::unique_ptr<Executor> departures_;                     // null: nothing has left yet
 };
 
 }  // namespace strata

@@ -99,7 +99,7 @@ MessageTag tag_of_chunk(MessageTag tag, std::int64_t begin) {
 }  // namespace
 
 void export_chunks(Group& group, int peer, const MessageTag& tag, const at::Tensor& flat,
-                   std::int64_t exported, std::int64_t ready, const Event& there) {
+                   std::int64_t exported, std::int64_t ready, const Completion& there) {
   if (group.reads_in_place(peer)) {
     if (exported < ready && ready == flat.numel())
       group.export_buffer(peer, tag_of_chunk(tag, 0), flat, there);

@@ -106,7 +106,7 @@ constexpr std::int64_t kChunkElements = 1 << 18;
 /// Exports what is ready of a flat tensor, elements [0, ready), apart from [0, exported), which was
 /// already; both are multiples of kChunkElements or all. `there`: as of Group::export_buffer().
 void export_chunks(Group& group, int peer, const MessageTag& tag, const at::Tensor& flat,
-                   std::int64_t exported, std::int64_t ready, const Event& there = {});
+                   std::int64_t exported, std::int64_t ready, const Completion& there = {});
 
 /// A flat tensor that a rank reads from front to back, whole or in chunks: what arrives says how long
 /// it is.

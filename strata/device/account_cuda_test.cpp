@@ -80,12 +80,12 @@ TEST_F(CudaAccounts, LinkCopiesBothWaysBesideCompute) {
     Link link({}, &trace, kGpu);
     const at::Tensor device = at::empty({bytes}, kGpu.options(at::kByte));
     const Stream compute = Stream::compute(kGpu);
-    const Event there = link.to_device(device, in, {compute.record()}, 3);
+    const Completion there = link.to_device(device, in, {compute.record()}, 3);
     compute.wait(there);
     device.add_(2);
-    const Event back = link.to_host(out, device, {compute.record()}, 4);
+    const Completion back = link.to_host(out, device, {compute.record()}, 4);
     compute.wait(back);
-    back.synchronize();
+    back.wait();
   }
   EXPECT_TRUE(out.eq(7).all().item<bool>());
   const std::vector<LaneEvent> events = trace.take();

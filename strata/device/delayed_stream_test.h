@@ -47,15 +47,15 @@ class DelayedQueue final : public StreamQueue {
 
   void give(std::function<void()> work) { state_->give(std::move(work)); }
 
-  Event record(EventTime = EventTime::kUnknown) override {
+  Completion record(EventTime = EventTime::kUnknown) override {
     const auto mark = std::make_shared<Mark>();
     give([mark] { mark->happen(); });
-    return Event(mark);
+    return Completion(mark);
   }
-  void wait(const Event& event) override {
-    give([event] { event.synchronize(); });
+  void wait(const Completion& event) override {
+    give([event] { event.wait(); });
   }
-  void synchronize() override { record().synchronize(); }
+  void synchronize() override { record().wait(); }
   void copy(void* to, const void* from, std::size_t bytes) override {
     give([to, from, bytes] { std::memcpy(to, from, bytes); });
   }
@@ -103,7 +103,7 @@ class DelayedQueue final : public StreamQueue {
     return address < begin + block.bytes ? block.owner : nullptr;
   }
 
-  class Mark final : public PendingEvent {
+  class Mark final : public DeviceEvent {
    public:
     void happen() {
       {
@@ -112,15 +112,15 @@ class DelayedQueue final : public StreamQueue {
       }
       changed_.notify_all();
     }
-    bool query() const override {
+    bool ready() const override {
       const std::lock_guard lock(mutex_);
       return happened_;
     }
-    void synchronize() const override {
+    void wait() const override {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return happened_; });
     }
-    const PendingEvent* on_device() const override { return this; }
+    const DeviceEvent* on_device() const override { return this; }
 
    private:
     mutable std::mutex mutex_;

@@ -31,14 +31,14 @@ class CpuBackend final : public DeviceBackend {
   void unregister_host_memory(void*) const override {}
 };
 
-// Work is done when it is given, so an event has happened; it may know when.
-class TimedCpuEvent final : public PendingEvent {
+// Work is done when it is submitted, so an event has happened; it may know when.
+class TimedCpuEvent final : public DeviceEvent {
  public:
-  bool query() const override { return true; }
-  void synchronize() const override {}
-  double seconds_since(const PendingEvent& earlier) const override {
+  bool ready() const override { return true; }
+  void wait() const override {}
+  double seconds_since(const DeviceEvent& earlier) const override {
     const auto* other = dynamic_cast<const TimedCpuEvent*>(&earlier);
-    STRATA_CHECK(other, "device.seconds_since");
+    STRATA_CHECK(other, "device.seconds_between");
     return seconds_ - other->seconds_;
   }
 
@@ -136,22 +136,23 @@ c10::TensorOptions host_options(c10::ScalarType dtype) {
   return c10::TensorOptions().dtype(dtype).device(c10::DeviceType::CPU);
 }
 
-double PendingEvent::seconds_since(const PendingEvent&) const {
+double DeviceEvent::seconds_since(const DeviceEvent&) const {
   throw InternalError(
-      {.operation = "device.seconds_since", .what = "an event was recorded without its time"});
+      {.operation = "device.seconds_between", .what = "an event was recorded without its time"});
 }
 
-bool Event::query() const { return !pending_ || pending_->query(); }
-
-void Event::synchronize() const {
-  if (pending_) pending_->synchronize();
+const DeviceEvent* on_device(const Completion& completion) {
+  const auto* event = dynamic_cast<const DeviceEvent*>(completion.source());
+  return event ? event->on_device() : nullptr;
 }
 
-double Event::seconds_since(const Event& earlier) const {
-  STRATA_CHECK(pending_ && earlier.pending_, "device.seconds_since");
-  earlier.synchronize();
-  synchronize();
-  return pending_->seconds_since(*earlier.pending_);
+double seconds_between(const Completion& begin, const Completion& end) {
+  const auto* earlier = dynamic_cast<const DeviceEvent*>(begin.source());
+  const auto* later = dynamic_cast<const DeviceEvent*>(end.source());
+  STRATA_CHECK(earlier && later, "device.seconds_between");
+  begin.wait();
+  end.wait();
+  return later->seconds_since(*earlier);
 }
 
 Stream::Stream(Device device)
@@ -161,13 +162,13 @@ Stream Stream::compute(Device device) {
   return {device, backend_of(device.kind).compute_queue(device.index)};
 }
 
-Event Stream::record(EventTime time) const {
+Completion Stream::record(EventTime time) const {
   if (queue_) return queue_->record(time);
-  return time == EventTime::kKnown ? Event(std::make_shared<TimedCpuEvent>()) : Event();
+  return time == EventTime::kKnown ? Completion(std::make_shared<TimedCpuEvent>()) : Completion();
 }
 
-// The caller does what follows, so it is he who waits.
-void Stream::wait(const Event& event) const { queue_ ? queue_->wait(event) : event.synchronize(); }
+// The calling thread does what follows, so it waits.
+void Stream::wait(const Completion& event) const { queue_ ? queue_->wait(event) : event.wait(); }
 
 void Stream::synchronize() const {
   if (queue_) queue_->synchronize();

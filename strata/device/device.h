@@ -1,12 +1,12 @@
-/// Says where a rank's tensors live and in which order work on them is done: devices, streams, events.
+/// Says where a rank's tensors live and in which order work on them is done: devices and streams.
 ///
 /// Every tensor factory takes options(dtype) of the rank's device (Group::device()), options of a
 /// tensor beside it, or host_options(dtype): bytes that the processor itself reads or writes whatever
 /// the device is, as those of files and of messages between processes.
 ///
-/// What is given to a stream is done in that order. An event marks a place in it: it has happened
-/// when everything in front of it is done. On a CPU the caller does the work himself before he goes
-/// on: a stream holds nothing, and an event has happened when it is recorded.
+/// A stream does its work in the order of submission. A recorded completion marks a place in it: it is
+/// ready when everything submitted before it is done. On a CPU the calling thread does the work at
+/// once: a stream holds nothing, and what it records is ready.
 ///
 /// A kind of device is one source file that implements DeviceBackend; one that a build lacks is a
 /// source file that refuses (device_no_cuda.cpp).
@@ -15,7 +15,7 @@
 /// compute stream. Ranks of a process that share a device share that stream: a device computes one thing
 /// at a time anyway, and what one rank hands to another needs no event.
 ///
-/// Threads  values; any thread may ask for an event or wait for it. Work may be given to a stream by
+/// Threads  values; any thread may wait for a completion. Work may be given to a stream by
 ///          several threads; what of it comes first is theirs to agree on.
 /// Errors   UserError: a name that is no device, or a device that this build or machine doesn't have.
 #pragma once
@@ -29,6 +29,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "strata/base/completion.h"
 
 namespace strata {
 
@@ -64,45 +66,32 @@ Device device_of_rank(DeviceKind kind, int rank_on_machine);
 /// For factories of what stays on the host.
 c10::TensorOptions host_options(c10::ScalarType dtype);
 
-/// What a kind of device knows about an event that has not happened when it is recorded.
-class PendingEvent {
+/// The end of work on a device, as that kind of device knows it. A completion of one cannot call back: a
+/// thread or a stream waits for it.
+class DeviceEvent : public Completion::Source {
  public:
-  virtual ~PendingEvent() = default;
-  virtual bool query() const = 0;
-  virtual void synchronize() const = 0;
   /// Both were recorded with their time by this kind of device, and have happened.
-  virtual double seconds_since(const PendingEvent& earlier) const;
-  /// What a queue can wait for; null: it is the host's, and who gives work waits for it himself. The event of
-  /// work that is yet to be given to a device is waited for until it is.
-  virtual const PendingEvent* on_device() const { return nullptr; }
+  virtual double seconds_since(const DeviceEvent& earlier) const;
+  /// What a queue can wait for; null: the host does the work. Work that the device has yet to get is waited
+  /// for until it has.
+  virtual const DeviceEvent* on_device() const { return nullptr; }
 };
+
+/// What a queue can wait for; null: the work has ended, or the host does it and a thread has to wait.
+const DeviceEvent* on_device(const Completion& completion);
 
 /// Whether an event knows when it happened; costs a little more.
 enum class EventTime : std::uint8_t { kUnknown, kKnown };
 
-/// A copy marks the same place.
-class Event {
- public:
-  Event() = default;  ///< has happened
-  explicit Event(std::shared_ptr<const PendingEvent> pending) : pending_(std::move(pending)) {}
-
-  bool query() const;        ///< whether it has happened; never waits
-  void synchronize() const;  ///< the calling thread waits for it
-  /// The device's clock from `earlier` to this; waits for both. Recorded with EventTime::kKnown.
-  double seconds_since(const Event& earlier) const;
-
-  const PendingEvent* pending() const { return pending_.get(); }  ///< for kinds of devices
-
- private:
-  std::shared_ptr<const PendingEvent> pending_;  // null: has happened
-};
+/// The device's clock from one event to a later one; waits for both. Recorded with EventTime::kKnown.
+double seconds_between(const Completion& begin, const Completion& end);
 
 /// The queue of a device that has one.
 class StreamQueue {
  public:
   virtual ~StreamQueue() = default;
-  virtual Event record(EventTime time) = 0;
-  virtual void wait(const Event& event) = 0;
+  virtual Completion record(EventTime time) = 0;
+  virtual void wait(const Completion& event) = 0;
   virtual void synchronize() = 0;
   /// Memory of either side, contiguous.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
@@ -122,10 +111,10 @@ class Stream {
 
   Device device() const { return device_; }
   StreamQueue* queue() const { return queue_.get(); }  ///< null: the caller does the work
-  /// Marks the place behind all that was given so far.
-  Event record(EventTime time = EventTime::kUnknown) const;
-  void wait(const Event& event) const;  ///< what is given from now on is done behind the event
-  void synchronize() const;             ///< the calling thread waits until all is done
+  /// Marks the place after all that was submitted so far.
+  Completion record(EventTime time = EventTime::kUnknown) const;
+  void wait(const Completion& event) const;  ///< what is submitted from now on starts after it
+  void synchronize() const;                  ///< the calling thread waits until all is done
   /// What launches take: a cudaStream_t; null on a CPU.
   void* native() const { return queue_ ? queue_->native() : nullptr; }
 

@@ -25,7 +25,7 @@ namespace {
 
 c10::DeviceIndex device_index(int index) { return static_cast<c10::DeviceIndex>(index); }
 
-class CudaEvent final : public PendingEvent {
+class CudaEvent final : public DeviceEvent {
  public:
   CudaEvent(int index, cudaStream_t stream, EventTime time) : index_(index), time_(time) {
     const c10::cuda::CUDAGuard guard(device_index(index));
@@ -38,25 +38,25 @@ class CudaEvent final : public PendingEvent {
   // The driver may be gone when a static one ends.
   ~CudaEvent() override { C10_CUDA_IGNORE_ERROR(cudaEventDestroy(event_)); }
 
-  bool query() const override {
+  bool ready() const override {
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaSuccess) return true;
     if (state != cudaErrorNotReady) C10_CUDA_CHECK(state);
     (void)cudaGetLastError();  // "not ready" stays as the last error
     return false;
   }
-  void synchronize() const override { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
-  double seconds_since(const PendingEvent& earlier) const override {
+  void wait() const override { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
+  double seconds_since(const DeviceEvent& earlier) const override {
     const auto* other = dynamic_cast<const CudaEvent*>(&earlier);
     if (!other || time_ == EventTime::kUnknown || other->time_ == EventTime::kUnknown)
-      return PendingEvent::seconds_since(earlier);
-    STRATA_CHECK_EQ(index_, other->index_, "device.seconds_since");
+      return DeviceEvent::seconds_since(earlier);
+    STRATA_CHECK_EQ(index_, other->index_, "device.seconds_between");
     float milliseconds = 0;
     C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, other->event_, event_));
     return 1e-3 * milliseconds;
   }
 
-  const PendingEvent* on_device() const override { return this; }
+  const DeviceEvent* on_device() const override { return this; }
   cudaEvent_t native() const { return event_; }
 
  private:
@@ -76,16 +76,14 @@ class CudaQueue final : public StreamQueue {
   // What was given is still done.
   ~CudaQueue() override { C10_CUDA_IGNORE_ERROR(cudaStreamDestroy(stream_)); }
 
-  Event record(EventTime time) override {
-    return Event(std::make_shared<CudaEvent>(index_, stream_, time));
+  Completion record(EventTime time) override {
+    return Completion(std::make_shared<CudaEvent>(index_, stream_, time));
   }
-  void wait(const Event& event) override {
-    const PendingEvent* pending = event.pending();
-    if (!pending) return;
-    if (const auto* cuda = dynamic_cast<const CudaEvent*>(pending->on_device())) {
+  void wait(const Completion& event) override {
+    if (const auto* cuda = dynamic_cast<const CudaEvent*>(on_device(event))) {
       C10_CUDA_CHECK(cudaStreamWaitEvent(stream_, cuda->native(), 0));
     } else {
-      event.synchronize();  // the host's: nothing may be given before it has happened
+      event.wait();  // the host does that work: nothing may be submitted before it has ended
     }
   }
   void copy(void* to, const void* from, std::size_t bytes) override {

@@ -37,15 +37,15 @@ TEST(CudaStreams, OfThreadsThatShareADeviceAreOne) {
 TEST(CudaEvents, OrderStreamsAndKnowTheirTime) {
   const DeviceScope scope(kFirst);
   const Stream compute = Stream::compute(kFirst), other(kFirst);
-  const Event begin = compute.record(EventTime::kKnown);
+  const Completion begin = compute.record(EventTime::kKnown);
   at::Tensor x = at::ones({1 << 24}, kFirst.options(at::kFloat));
   for (int i = 0; i < 20; ++i) x.mul_(1.0);
-  const Event end = compute.record(EventTime::kKnown);
+  const Completion end = compute.record(EventTime::kKnown);
   other.wait(end);
-  const Event behind = other.record();
-  behind.synchronize();
-  EXPECT_TRUE(end.query());
-  EXPECT_GT(end.seconds_since(begin), 0);
+  const Completion behind = other.record();
+  behind.wait();
+  EXPECT_TRUE(end.ready());
+  EXPECT_GT(seconds_between(begin, end), 0);
 }
 
 }  // namespace

@@ -18,11 +18,11 @@ struct Notes {
   bool happened = false;
 };
 
-class NotedEvent final : public PendingEvent {
+class NotedEvent final : public DeviceEvent {
  public:
   explicit NotedEvent(Notes& notes) : notes_(notes) {}
-  bool query() const override { return notes_.happened; }
-  void synchronize() const override {
+  bool ready() const override { return notes_.happened; }
+  void wait() const override {
     notes_.lines.emplace_back("waited");
     notes_.happened = true;
   }
@@ -87,11 +87,11 @@ TEST(Ranks, OfACpuAllHaveTheOne) {
 
 TEST(CpuStreams, KnowWhenAnEventHappenedIfTheyAreAsked) {
   const Stream stream = Stream::compute({});
-  const Event begin = stream.record(EventTime::kKnown), end = stream.record(EventTime::kKnown);
-  EXPECT_TRUE(end.query());
-  EXPECT_GE(end.seconds_since(begin), 0);
-  EXPECT_LT(begin.seconds_since(end), 1e-9);
-  EXPECT_THROW(end.seconds_since(stream.record()), InternalError);
+  const Completion begin = stream.record(EventTime::kKnown), end = stream.record(EventTime::kKnown);
+  EXPECT_TRUE(end.ready());
+  EXPECT_GE(seconds_between(begin, end), 0);
+  EXPECT_LT(seconds_between(end, begin), 1e-9);
+  EXPECT_THROW(seconds_between(stream.record(), end), InternalError);
 }
 
 TEST(Factories, TakeTheDevicesOptions) {
@@ -106,22 +106,22 @@ TEST(Factories, TakeTheDevicesOptions) {
 TEST(CpuStreams, HaveDoneEverythingWhenAnEventIsRecorded) {
   const Stream stream;
   EXPECT_EQ(stream.device(), Device{});
-  const Event event = stream.record();
-  EXPECT_TRUE(event.query());
-  event.synchronize();
+  const Completion event = stream.record();
+  EXPECT_TRUE(event.ready());
+  event.wait();
   Stream().wait(event);
   stream.synchronize();
-  EXPECT_TRUE(Event().query());
+  EXPECT_TRUE(Completion().ready());
 }
 
 TEST(CpuStreams, MakeTheCallerWaitForAnotherDevicesEvent) {
   Notes notes;
-  const Event event(std::make_shared<NotedEvent>(notes));
-  const Event copy = event;
-  EXPECT_FALSE(copy.query());
+  const Completion event(std::make_shared<NotedEvent>(notes));
+  const Completion copy = event;
+  EXPECT_FALSE(copy.ready());
   Stream().wait(event);
   EXPECT_EQ(notes.lines, std::vector<std::string>{"waited"});
-  EXPECT_TRUE(copy.query());
+  EXPECT_TRUE(copy.ready());
 }
 
 }  // namespace

@@ -15,30 +15,32 @@ Link::Link(LinkOptions options, LaneTrace* trace, Stream to_device, Stream to_ho
     : options_(options), trace_(trace) {
   const auto make = [&](int i, LaneKind kind, Stream stream) {
     if (stream.queue()) {
-      copy_lanes_[i] = std::make_unique<CopyLane>(std::move(stream), kind, trace);
+      copy_streams_[i] = std::make_unique<CopyStream>(std::move(stream), kind, trace);
     } else {
-      lanes_[i] = std::make_unique<Lane>();
+      executors_[i] =
+          std::make_unique<Executor>(ExecutorOptions{.name = i == 0 ? "link in" : "link out"});
     }
   };
   make(0, LaneKind::kToDevice, std::move(to_device));
   make(1, LaneKind::kToHost, std::move(to_host));
 }
 
-Event Link::copy(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Event> after,
-                 int layer) {
-  CopyLane* const lane = copy_lanes_[kind == LaneKind::kToDevice ? 0 : 1].get();
-  if (lane) return lane->copy(std::move(to), std::move(from), std::move(after), layer);
+Completion Link::copy(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Completion> after,
+                      int layer) {
+  CopyStream* const copies = copy_streams_[kind == LaneKind::kToDevice ? 0 : 1].get();
+  if (copies) return copies->copy(std::move(to), std::move(from), std::move(after), layer);
   return copy_on_host(kind, std::move(to), std::move(from), std::move(after), layer);
 }
 
-Event Link::copy_on_host(LaneKind kind, at::Tensor to, at::Tensor from, std::vector<Event> after,
-                         int layer) {
+Completion Link::copy_on_host(LaneKind kind, at::Tensor to, at::Tensor from,
+                              std::vector<Completion> after, int layer) {
   STRATA_CHECK_EQ(to.nbytes(), from.nbytes(), "device.link");
   STRATA_CHECK(to.is_contiguous() && from.is_contiguous(), "device.link");
   const bool in = kind == LaneKind::kToDevice;
   const double submitted = now_seconds();
-  const bool ready = std::ranges::all_of(after, [](const Event& event) { return event.query(); });
-  return lanes_[in ? 0 : 1]->submit(
+  const bool ready =
+      std::ranges::all_of(after, [](const Completion& event) { return event.ready(); });
+  return executors_[in ? 0 : 1]->submit(
       [=, this, to = std::move(to), from = std::move(from)] {
         double seconds = options_.latency_seconds;
         if (options_.bytes_per_second > 0)
@@ -60,12 +62,14 @@ Event Link::copy_on_host(LaneKind kind, at::Tensor to, at::Tensor from, std::vec
       std::move(after));
 }
 
-Event Link::to_device(at::Tensor device, at::Tensor host, std::vector<Event> after, int layer) {
+Completion Link::to_device(at::Tensor device, at::Tensor host, std::vector<Completion> after,
+                           int layer) {
   bytes_to_device_ += static_cast<std::int64_t>(host.nbytes());
   return copy(LaneKind::kToDevice, std::move(device), std::move(host), std::move(after), layer);
 }
 
-Event Link::to_host(at::Tensor host, at::Tensor device, std::vector<Event> after, int layer) {
+Completion Link::to_host(at::Tensor host, at::Tensor device, std::vector<Completion> after,
+                         int layer) {
   bytes_to_host_ += static_cast<std::int64_t>(device.nbytes());
   return copy(LaneKind::kToHost, std::move(host), std::move(device), std::move(after), layer);
 }

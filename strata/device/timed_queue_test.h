@@ -35,17 +35,17 @@ class TimedQueue final : public StreamQueue {
   int waits() const { return waits_; }        ///< for events of devices
   int copies() const { return copies_; }
 
-  Event record(EventTime time) override {
+  Completion record(EventTime time) override {
     ++recorded_;
     const auto event = std::make_shared<Mark>(*this, time);
     given_.emplace_back([this, event] { event->happen(clock_); });
-    return Event(event);
+    return Completion(event);
   }
-  void wait(const Event& event) override {
-    if (!event.pending()) return;
-    if (!event.pending()->on_device()) return event.synchronize();
+  void wait(const Completion& event) override {
+    if (!event.source()) return;
+    if (!on_device(event)) return event.wait();
     ++waits_;
-    given_.emplace_back([event] { event.synchronize(); });
+    given_.emplace_back([event] { event.wait(); });
   }
   void synchronize() override { perform(); }
   void copy(void* to, const void* from, std::size_t bytes) override {
@@ -59,24 +59,24 @@ class TimedQueue final : public StreamQueue {
   bool recording() const override { return recording_; }
 
  private:
-  class Mark final : public PendingEvent {
+  class Mark final : public DeviceEvent {
    public:
     Mark(TimedQueue& queue, EventTime time) : queue_(queue), time_(time) {}
-    bool query() const override {
+    bool ready() const override {
       EXPECT_FALSE(queue_.recording_) << "asked for an event of a recording";
       return happened_;
     }
-    void synchronize() const override {
+    void wait() const override {
       if (!happened_) queue_.perform();
       ASSERT_TRUE(happened_);
     }
-    double seconds_since(const PendingEvent& earlier) const override {
+    double seconds_since(const DeviceEvent& earlier) const override {
       const auto& other = dynamic_cast<const Mark&>(earlier);
       EXPECT_EQ(time_, EventTime::kKnown);
       EXPECT_EQ(other.time_, EventTime::kKnown);
       return seconds_ - other.seconds_;
     }
-    const PendingEvent* on_device() const override { return this; }
+    const DeviceEvent* on_device() const override { return this; }
     void happen(double seconds) {
       happened_ = true;
       seconds_ = seconds;

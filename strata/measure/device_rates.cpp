@@ -25,10 +25,10 @@ double seconds_of(Device device, int rounds, const std::function<void()>& call) 
   stream.synchronize();
   std::vector<double> seconds;
   for (int round = 0; round < rounds; ++round) {
-    const Event begin = stream.record(EventTime::kKnown);
+    const Completion begin = stream.record(EventTime::kKnown);
     call();
-    const Event end = stream.record(EventTime::kKnown);
-    seconds.push_back(end.seconds_since(begin));
+    const Completion end = stream.record(EventTime::kKnown);
+    seconds.push_back(seconds_between(begin, end));
   }
   return std::max(median(seconds), 1e-9);
 }

@@ -129,12 +129,11 @@ void measure_link(MachineProfile& machine, const MachineRatesOptions& options) {
       pair_of(options.link_bytes / static_cast<std::int64_t>(sizeof(float)));
   const auto bytes = static_cast<std::int64_t>(host.nbytes());
   machine.link.to_device =
-      rate(bytes, best_seconds(kRounds, [&] { link.to_device(device, host).synchronize(); }));
+      rate(bytes, best_seconds(kRounds, [&] { link.to_device(device, host).wait(); }));
   machine.link.to_host =
-      rate(bytes, best_seconds(kRounds, [&] { link.to_host(host, device).synchronize(); }));
+      rate(bytes, best_seconds(kRounds, [&] { link.to_host(host, device).wait(); }));
   const auto [near, far] = pair_of(kSmall);
-  machine.link.latency =
-      best_seconds(4 * kRounds, [&] { link.to_device(near, far).synchronize(); });
+  machine.link.latency = best_seconds(4 * kRounds, [&] { link.to_device(near, far).wait(); });
 }
 
 // A file of whole pages that is gone when this is.

@@ -98,7 +98,7 @@ class Ahead {
 // A moment of the caller, or of a device behind what it was given.
 struct Moment {
   double seconds = 0;
-  Event event = {};
+  Completion event = {};
 };
 
 // One distinct layer of a rank, ready to run.
@@ -186,7 +186,7 @@ class ProbedLayer {
     return stream_.queue() ? Moment{.event = stream_.record(EventTime::kKnown)} : Moment{clock()};
   }
   double between(const Moment& begin, const Moment& end) const {
-    return stream_.queue() ? end.event.seconds_since(begin.event) : end.seconds - begin.seconds;
+    return stream_.queue() ? seconds_between(begin.event, end.event) : end.seconds - begin.seconds;
   }
 
   void update(const Lease& lease) {

@@ -183,11 +183,11 @@ TEST_F(Probe, TellsWhatItMeasuresWhereThatTakesLong) {
 class FakeQueue final : public StreamQueue {
  public:
   explicit FakeQueue(FakeMachine& machine) : machine_(machine) {}
-  Event record(EventTime time) override {
+  Completion record(EventTime time) override {
     known_ = known_ && time == EventTime::kKnown;
-    return Event(std::make_shared<Mark>(machine_.now));
+    return Completion(std::make_shared<Mark>(machine_.now));
   }
-  void wait(const Event&) override {}
+  void wait(const Completion&) override {}
   void synchronize() override {}
   void copy(void*, const void*, std::size_t bytes) override {
     machine_.now += kCopySeconds;
@@ -200,12 +200,12 @@ class FakeQueue final : public StreamQueue {
   bool known() const { return known_; }
 
  private:
-  class Mark final : public PendingEvent {
+  class Mark final : public DeviceEvent {
    public:
     explicit Mark(double seconds) : seconds_(seconds) {}
-    bool query() const override { return true; }
-    void synchronize() const override {}
-    double seconds_since(const PendingEvent& earlier) const override {
+    bool ready() const override { return true; }
+    void wait() const override {}
+    double seconds_since(const DeviceEvent& earlier) const override {
       return seconds_ - dynamic_cast<const Mark&>(earlier).seconds_;
     }
 

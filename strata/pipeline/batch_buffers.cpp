@@ -25,7 +25,7 @@ void BatchBuffers::fill(Buffer& buffer, const at::Tensor& input) {
     staging.bytes = pinned_bytes(static_cast<std::int64_t>(input.nbytes()), device_, nullptr)
                         .view(input.scalar_type())
                         .view(input.sizes());
-  staging.copied.synchronize();
+  staging.copied.wait();
   staging.bytes.copy_(input);
   buffer.tensor.copy_(staging.bytes, /*non_blocking=*/true);
   staging.copied = stream_.record();

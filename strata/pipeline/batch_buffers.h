@@ -31,7 +31,7 @@ class BatchBuffers {
   /// one before may still be read.
   struct Staging {
     at::Tensor bytes;
-    Event copied;
+    Completion copied;
   };
   struct Buffer {
     at::Tensor tensor;

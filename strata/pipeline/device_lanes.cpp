@@ -15,7 +15,7 @@ DeviceLanes::DeviceLanes(Stream compute, LaneTrace& trace)
   STRATA_CHECK(compute_.queue(), "pipeline.device_lanes");
   compute_.synchronize();
   compared_ = compute_.record(EventTime::kKnown);
-  compared_.synchronize();
+  compared_.wait();
   compared_seconds_ = now_seconds();
 }
 
@@ -41,11 +41,11 @@ DeviceLanes::Span::~Span() {
 }
 
 void DeviceLanes::settle() {
-  while (running_.size() > (open_ ? 1U : 0U) && running_.front().end.query()) {
+  while (running_.size() > (open_ ? 1U : 0U) && running_.front().end.ready()) {
     const Running& done = running_.front();
-    double begin = compared_seconds_ + done.begin.seconds_since(compared_);
+    double begin = compared_seconds_ + seconds_between(compared_, done.begin);
     begin = std::max(begin, done.given_seconds);
-    const double seconds = done.end.seconds_since(done.begin);
+    const double seconds = seconds_between(done.begin, done.end);
     const double end = std::min(begin + seconds, now_seconds());
     trace_.add({done.kind, done.layer, end - seconds, end});
     compared_ = done.end;

@@ -52,14 +52,14 @@ class DeviceLanes {
     LaneKind kind;
     int layer;
     double given_seconds;  // by the host
-    Event begin, end;
+    Completion begin, end;
   };
 
   Stream compute_;
   LaneTrace& trace_;
   std::deque<Running> running_;  // the last one may be open
   bool open_ = false;
-  Event compared_;  // happened at compared_seconds_
+  Completion compared_;  // happened at compared_seconds_
   double compared_seconds_ = 0;
 };
 

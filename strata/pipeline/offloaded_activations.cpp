@@ -38,7 +38,7 @@ at::Tensor OffloadedActivations::host_buffer(const at::Tensor& input) {
   return at::empty({input.numel()}, host_options(input.scalar_type()));
 }
 
-double OffloadedActivations::wait(const Event& event) {
+double OffloadedActivations::wait(const Completion& event) {
   const double begin = now_seconds();
   compute_.wait(event);  // a device does; on a CPU the rank
   waited_seconds_ += now_seconds() - begin;
@@ -64,7 +64,7 @@ void OffloadedActivations::offload(int layer, int micro_batch, std::vector<at::T
     if (input.is_floating_point()) input = input.detach().contiguous();
   }
   // Behind what made them, and behind the arrival of what the host's memory had before: take() waits for that.
-  const Event made = compute_.record();
+  const Completion made = compute_.record();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].is_floating_point()) continue;
     run.host[i] = host_buffer(inputs[i]);
@@ -83,7 +83,7 @@ void OffloadedActivations::fetch(int layer, int micro_batch) {
       run.inputs[i] =
           at::empty(run.shapes[i], compute_.device().options(run.host[i].scalar_type()));
   // Behind whoever had the memory before, and behind their own leaving: an offload that ended was waited for.
-  const Event free = compute_.record();
+  const Completion free = compute_.record();
   for (std::size_t i = 0; i < run.inputs.size(); ++i) {
     if (!run.host[i].defined()) continue;
     run.moved = link_.to_device(run.inputs[i], run.host[i].narrow(0, 0, run.inputs[i].numel()),

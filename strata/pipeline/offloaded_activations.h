@@ -51,12 +51,12 @@ class OffloadedActivations {
     std::vector<at::Tensor> inputs;  // on the device: leaving, or coming back; else undefined
     std::vector<at::Tensor> host;    // flat, as long or longer; undefined: the input stays
     std::vector<std::vector<std::int64_t>> shapes;
-    Event moved;  // the last of their copies
+    Completion moved;  // the last of their copies
   };
 
   void end_offload();
   at::Tensor host_buffer(const at::Tensor& input);
-  double wait(const Event& event);  // returns when that began
+  double wait(const Completion& event);  // returns when that began
 
   Link& link_;
   Stream compute_;

@@ -66,9 +66,9 @@ TEST_F(Offloaded, ComeBackBehindTheirLeavingAndWhoeverHadTheMemory) {
   out->synchronize();
   compute->hold();
   activations.fetch(1, 0);
-  const Event arrived = in->record();
+  const Completion arrived = in->record();
   let_others_run();
-  EXPECT_FALSE(arrived.query());  // the memory may still be in use
+  EXPECT_FALSE(arrived.ready());  // the memory may still be in use
   compute->release();
   use(1, other);
   compute->synchronize();

@@ -11,6 +11,7 @@
 #include "strata/base/measurement.h"
 #include "strata/device/account.h"
 #include "strata/device/device.h"
+#include "strata/device/tensor_executor.h"
 
 namespace strata {
 namespace {
@@ -44,7 +45,7 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
   if (!std::ranges::any_of(store.layers(), [&](int layer) { return updates_on_host(layer); }))
     return;
   host_threads_ = std::make_unique<ThreadPool>(thread_pool().threads());
-  host_updates_ = std::make_unique<Lane>();
+  host_updates_ = std::make_unique<Executor>(tensor_executor("host update"));
 }
 
 void StageMachine::begin(const Program& program, StepInputs inputs) {

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "strata/base/executor.h"
 #include "strata/base/lane_trace.h"
 #include "strata/comm/group.h"
 #include "strata/data/batch.h"
-#include "strata/device/lane.h"
 #include "strata/device/thread_pool.h"
 #include "strata/nn/sequential.h"
 #include "strata/optim/optimizer.h"
@@ -195,7 +195,7 @@ class StageMachine final : public Machine {
   /// Sums of squares that the host is making of a layer's gradient, since it began to leave the device.
   struct HostSquares {
     at::Tensor blocks;
-    Event added;
+    Completion added;
   };
   std::map<int, HostSquares> host_squares_;
   std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
@@ -205,7 +205,7 @@ class StageMachine final : public Machine {
   BatchRows* rows_;
   // Null: no layer is updated on the host.
   std::unique_ptr<ThreadPool> host_threads_;
-  std::unique_ptr<Lane> host_updates_;
+  std::unique_ptr<Executor> host_updates_;
 };
 
 }  // namespace strata

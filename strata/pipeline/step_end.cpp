@@ -88,7 +88,7 @@ void StepEnd::begin(const StepScalars& step) {
   }
   Begun& begun = begun_[static_cast<std::size_t>(next_begun_)];
   next_begun_ = (next_begun_ + 1) % kUnderWay;
-  begun.copied.synchronize();  // of two steps ago: the bytes may be written again
+  begun.copied.wait();  // of two steps ago: the bytes may be written again
   std::memcpy(begun.bytes.mutable_data_ptr(), &step, kStepBegunBytes);
   block_.narrow(0, 0, kBegunBytes).copy_(begun.bytes, /*non_blocking=*/true);
   begun.copied = stream_.record();
@@ -145,7 +145,7 @@ StepOutcome StepEnd::take() {
   STRATA_CHECK(!posted_.empty(), "pipeline.step_outcome");
   Posted posted = std::move(posted_.front());
   posted_.pop_front();
-  posted.arrived.synchronize();
+  posted.arrived.wait();
   if (posted.bytes.defined()) {
     std::memcpy(&posted.found, posted.bytes.const_data_ptr(), sizeof posted.found);
     free_.push_back(std::move(posted.bytes));

@@ -70,12 +70,12 @@ class StepEnd {
   struct Posted {
     StepScalars found;  // on a CPU
     at::Tensor bytes;   // of a device, on their way to the host
-    Event arrived;
+    Completion arrived;
     std::int64_t valid_tokens;
   };
   struct Begun {
     at::Tensor bytes;  // pinned
-    Event copied;
+    Completion copied;
   };
   static constexpr int kUnderWay = 2;  // steps: one runs, one is being enqueued
 

@@ -132,12 +132,12 @@ void part_squares(const LayerLayout& layout, FlatRange part, FlatRange shard, in
 // Beside the rank, as soon as the gradient has arrived: when the last one has, the norm is known but for
 // its squares.
 void StageMachine::add_squares_on_host(int layer) {
-  std::vector<Event> pending;
+  std::vector<Completion> pending;
   const Lease lease = store_.acquire(layer, StateKind::kGradientShard, pending);
   const UnchargedScope nobody;  // numbers of the step
   const at::Tensor blocks =
       at::empty({num_blocks(lease.layout().own_numel)}, host_options(at::kDouble));
-  Event added = host_updates_->submit(
+  Completion added = host_updates_->submit(
       [this, layer, blocks, &layout = lease.layout(), part = part_of(layer),
        shard = lease.placement().shard, gradients = lease.gradient_shard()] {
         const double begin = now_seconds();
@@ -319,8 +319,8 @@ void StageMachine::update_on_host(int layer) {
   const FoundStatistics found = find_statistics(layer);
   const StateKinds kinds =
       StateKind::kGradientShard | StateKind::kOptimizer | StateKind::kWeightShard;
-  std::vector<Event> pending;
-  Event updated;
+  std::vector<Completion> pending;
+  Completion updated;
   {
     const Lease lease = store_.acquire(layer, kinds, pending);
     if (lease.placement().shard.size() == 0) return;

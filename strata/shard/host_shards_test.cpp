@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "strata/comm/delayed_ranks_test.h"
-#include "strata/device/lane.h"
+#include "strata/device/tensor_executor.h"
 #include "strata/shard/gradient_reduction.h"
 #include "strata/shard/peer_medium.h"
 #include "strata/tier/delayed_device_test.h"
@@ -131,8 +131,8 @@ TEST(HostShards, AreGatheredBehindTheUpdateThatMakesThemAndTheRankDoesNotWait) {
   run_shards(2, 2, [](HostShards& rank) {
     for (int step = 0; step < 3; ++step) {
       HeldWork update;
-      Lane updates;
-      Event updated;
+      Executor updates(tensor_executor("update"));
+      Completion updated;
       {
         const Lease lease = rank.store->acquire(0, StateKind::kWeightShard);
         updated = updates.submit([&update, shard = lease.weight_shard(), step] {
@@ -213,9 +213,9 @@ TEST(HostShards, OfGradientsAreOverwrittenBehindTheUpdateThatReadsThem) {
     rank.reduce(1, true, true);
     HeldWork update;
     float read = 0;
-    Lane updates;
-    std::vector<Event> pending;
-    Event updated;
+    Executor updates(tensor_executor("update"));
+    std::vector<Completion> pending;
+    Completion updated;
     {
       const Lease lease = rank.store->acquire(0, kUpdated, pending);
       updated = updates.submit(

@@ -18,7 +18,8 @@ bool made_of_shards(const LayerState& state, StateKind kind) {
 // Memory that a copy writes to: it is given out again in the order of the compute stream, behind the copy.
 class Copied {
  public:
-  Copied(Stream compute, Event copied) : compute_(std::move(compute)), copied_(std::move(copied)) {}
+  Copied(Stream compute, Completion copied)
+      : compute_(std::move(compute)), copied_(std::move(copied)) {}
   Copied(Copied&&) = default;
   Copied& operator=(Copied&&) = delete;
   ~Copied() {
@@ -31,7 +32,7 @@ class Copied {
 
  private:
   Stream compute_;
-  Event copied_;
+  Completion copied_;
 };
 
 class WeightGather final : public Transfer {
@@ -40,7 +41,7 @@ class WeightGather final : public Transfer {
       : state_(state), gather_(std::move(gather)), shard_(std::move(shard)) {}
 
   // Filled before it is installed: to autograd the weights never changed since the forward.
-  Event finish() override {
+  Completion finish() override {
     state_.weights.install(gather_.finish());
     return {};
   }
@@ -58,7 +59,7 @@ std::unique_ptr<Transfer> PeerMedium::fetch(LayerState& state, StateKind kind) {
   if (!made_of_shards(state, kind)) return below_->fetch(state, kind);
   const Stream& compute = group_.rank_device().stream;
   at::Tensor shard = state.weight_shard.bytes();
-  Event there;
+  Completion there;
   if (compute.queue() && state.placement.tiers.updates_on_host()) {
     shard = at::empty(shard.sizes(), state.weights.tensor().options());
     there = below_->bring_shard(state, StateKind::kWeightShard, 0, shard);

@@ -22,15 +22,16 @@ class PeerMedium final : public Medium {
       : group_(group), below_(std::move(below)) {}
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
-  Event bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
-                    const at::Tensor& to) override {
+  Completion bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
+                         const at::Tensor& to) override {
     return below_->bring_shard(state, kind, begin, to);
   }
-  Event offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) override {
+  Completion offload_gradients(LayerState& state, std::int64_t begin,
+                               const at::Tensor& from) override {
     return below_->offload_gradients(state, begin, from);
   }
   void end_offload() override { below_->end_offload(); }
-  Event written(LayerState& state, StateKind kind, const Event& event) override {
+  Completion written(LayerState& state, StateKind kind, const Completion& event) override {
     return below_->written(state, kind, event);
   }
 

@@ -30,7 +30,7 @@ DeviceSlots::Slot DeviceSlots::take(std::int64_t numel, at::ScalarType dtype) {
   return {std::move(bytes), compute_.record()};
 }
 
-void DeviceSlots::give_back(at::Tensor bytes, Event used) {
+void DeviceSlots::give_back(at::Tensor bytes, Completion used) {
   if (compute_.queue()) free_.push_back({std::move(bytes), std::move(used)});
 }
 

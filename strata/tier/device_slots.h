@@ -31,13 +31,13 @@ class DeviceSlots {
 
   struct Slot {
     at::Tensor bytes;  ///< [numel]
-    Event free;        ///< who writes to it does so behind this
+    Completion free;   ///< who writes to it does so behind this
   };
   /// The one that was given back longest ago.
   Slot take(std::int64_t numel, at::ScalarType dtype);
 
   /// `used`: its last use, and so what it was filled by.
-  void give_back(at::Tensor bytes, Event used);
+  void give_back(at::Tensor bytes, Completion used);
 
  private:
   void drop_free();

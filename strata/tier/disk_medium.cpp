@@ -76,13 +76,13 @@ at::Tensor DiskMedium::part_of(const Slab& slab, const LayerState& state, StateK
 }
 
 // What was never written is zero, as a buffer in memory is.
-Event DiskMedium::read(Lane& lane, Slab& slab, LayerState& state, StateKind kind) {
+Completion DiskMedium::read(Executor& lane, Slab& slab, LayerState& state, StateKind kind) {
   const Place& place = this->place(state);
   const bool weights = kind == StateKind::kWeightShard;
   const int chunk = weights ? place.chunks.weights : place.chunks.states;
-  std::vector<Event> after = slab.busy;
+  std::vector<Completion> after = slab.busy;
   after.push_back(state.pending_on(kind));
-  Event arrived = lane.submit(
+  Completion arrived = lane.submit(
       [this, chunk, layer = state.layer, stored = place.stored[weights ? 0 : 1],
        into = part_of(slab, state, kind)] {
         if (!stored) {
@@ -98,8 +98,8 @@ Event DiskMedium::read(Lane& lane, Slab& slab, LayerState& state, StateKind kind
   return arrived;
 }
 
-Event DiskMedium::write(LayerState& state, StateKind kind, at::Tensor bytes,
-                        std::vector<Event> after) {
+Completion DiskMedium::write(LayerState& state, StateKind kind, at::Tensor bytes,
+                             std::vector<Completion> after) {
   Place& place = this->place(state);
   const bool weights = kind == StateKind::kWeightShard;
   place.stored[weights ? 0 : 1] = true;
@@ -119,7 +119,7 @@ std::unique_ptr<Transfer> DiskMedium::fetch(LayerState& state, StateKind kind) {
   // A write may still read the bytes that the last lease has left there: each has its own.
   if (!slab || slab->leases == 0) slab = &updates_.take(state.layer);
   ++slab->leases;
-  const Event arrived = read(reads_, *slab, state, kind);
+  const Completion arrived = read(reads_, *slab, state, kind);
   if (kind == StateKind::kWeightShard) slab->complete = {arrived};
   state.pending_on(kind) = arrived;
   auto* begin = static_cast<std::byte*>(part_of(*slab, state, kind).mutable_data_ptr());
@@ -140,17 +140,17 @@ std::unique_ptr<Transfer> DiskMedium::evict(LayerState& state, StateKind kind) {
   return nullptr;
 }
 
-Event DiskMedium::written(LayerState& state, StateKind kind, const Event& event) {
+Completion DiskMedium::written(LayerState& state, StateKind kind, const Completion& event) {
   if (!state.placement.on_disk(kind)) return below_->written(state, kind, event);
   Slab* const slab = updates_.of(state.layer);
   STRATA_CHECK(slab != nullptr, "tier.disk_medium");  // nothing was leased in between
   if (kind == StateKind::kWeightShard) slab->complete = {event};
-  Event done = write(state, kind, part_of(*slab, state, kind), {event});
+  Completion done = write(state, kind, part_of(*slab, state, kind), {event});
   slab->busy.push_back(done);
   return done;
 }
 
-Event DiskMedium::pass_weights(LayerState& state, const CopyWeights& copy) {
+Completion DiskMedium::pass_weights(LayerState& state, const CopyWeights& copy) {
   const bool stay = !state.placement.tiers.fetches_weights();
   Slab* slab = updates_.of(state.layer);
   // Weights that stay on the device come there once a step, right behind their update.
@@ -159,14 +159,14 @@ Event DiskMedium::pass_weights(LayerState& state, const CopyWeights& copy) {
     slab->complete = {read(stay ? reads_ : fetch_reads_, *slab, state, StateKind::kWeightShard)};
   }
   const auto bytes = static_cast<std::int64_t>(state.weight_shard.tensor().nbytes());
-  Event copied =
+  Completion copied =
       copy(slab->bytes.narrow(0, 0, bytes).view(state.weight_shard.tensor().scalar_type()),
            slab->complete);
   slab->busy.push_back(copied);
   return copied;
 }
 
-void DiskMedium::read_until(LayerState& state, const Event& event) {
+void DiskMedium::read_until(LayerState& state, const Completion& event) {
   Slab* const slab = updates_.of(state.layer);
   STRATA_CHECK(slab != nullptr && slab->leases > 0, "tier.disk_medium");
   slab->busy.push_back(event);
@@ -194,7 +194,7 @@ void DiskMedium::moved(LaneKind lane, int layer, double begin_seconds) {
   if (trace_) trace_->add({lane, layer, begin_seconds, now});
 }
 
-Event DiskMedium::commit(std::int64_t step, std::string user_text) {
+Completion DiskMedium::commit(std::int64_t step, std::string user_text) {
   return writes_.submit([this, step, user_text = std::move(user_text)] {
     const double begin = now_seconds();
     file_->commit(step, user_text);

@@ -25,8 +25,8 @@
 #include <string>
 #include <vector>
 
+#include "strata/base/executor.h"
 #include "strata/base/lane_trace.h"
-#include "strata/device/lane.h"
 #include "strata/disk/chunk_file.h"
 #include "strata/disk/staging.h"
 #include "strata/tier/layer_state.h"
@@ -48,15 +48,16 @@ class DiskMedium final : public Medium {
 
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
-  Event written(LayerState& state, StateKind kind, const Event& event) override;
+  Completion written(LayerState& state, StateKind kind, const Completion& event) override;
 
   /// Hands a layer's weights, which live on disk, to `copy`: bytes on the host that are complete, and
   /// may be read, behind the events. It returns when they have been.
-  using CopyWeights = std::function<Event(const at::Tensor& bytes, std::vector<Event> after)>;
-  Event pass_weights(LayerState& state, const CopyWeights& copy);
+  using CopyWeights =
+      std::function<Completion(const at::Tensor& bytes, std::vector<Completion> after)>;
+  Completion pass_weights(LayerState& state, const CopyWeights& copy);
 
   /// What is leased of a layer is read until then: its slab is filled again behind it.
-  void read_until(LayerState& state, const Event& event);
+  void read_until(LayerState& state, const Completion& event);
 
   /// Adds weights that live on the host to the next commit. They may be read meanwhile, and written
   /// behind `state.busy`.
@@ -66,7 +67,7 @@ class DiskMedium final : public Medium {
   void restore(LayerState& state);
 
   /// Commits what was written so far; happens beside the rank, and so fails there.
-  Event commit(std::int64_t step, std::string user_text);
+  Completion commit(std::int64_t step, std::string user_text);
 
   struct Use {
     std::int64_t bytes_read = 0;
@@ -86,8 +87,9 @@ class DiskMedium final : public Medium {
   bool has_weights_on_host(const LayerState& state) const;
   Place& place(const LayerState& state) { return places_.at(state.layer); }
   at::Tensor part_of(const Slab& slab, const LayerState& state, StateKind kind);
-  Event read(Lane& lane, Slab& slab, LayerState& state, StateKind kind);
-  Event write(LayerState& state, StateKind kind, at::Tensor bytes, std::vector<Event> after);
+  Completion read(Executor& lane, Slab& slab, LayerState& state, StateKind kind);
+  Completion write(LayerState& state, StateKind kind, at::Tensor bytes,
+                   std::vector<Completion> after);
   void moved(LaneKind lane, int layer, double begin_seconds);
 
   std::unique_ptr<ChunkFile> file_;
@@ -98,7 +100,8 @@ class DiskMedium final : public Medium {
   std::atomic<double> read_seconds_ = 0, write_seconds_ = 0;
   LaneTrace* trace_;
   std::unique_ptr<Medium> below_;
-  Lane reads_, fetch_reads_, writes_;  // last: their tasks use what is above
+  Executor reads_{{.name = "disk read"}}, fetch_reads_{{.name = "disk fetch"}},
+      writes_{{.name = "disk write"}};  // last: their tasks use what is above
 };
 
 }  // namespace strata

@@ -12,6 +12,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/measurement.h"
 #include "strata/device/account.h"
+#include "strata/device/tensor_executor.h"
 #include "strata/disk/disk_forms_test.h"
 #include "strata/tier/host_medium.h"
 #include "strata/tier/store.h"
@@ -77,7 +78,7 @@ struct DiskTier : testing::Test {
 
   // Adds to everything that the layer's update writes, when `gate` opens.
   void update(int layer, float value, std::shared_future<void> gate = {}) {
-    std::vector<Event> pending;
+    std::vector<Completion> pending;
     std::vector<at::Tensor> written;
     {
       const Lease lease = store->acquire(layer, kUpdated, pending);
@@ -114,7 +115,7 @@ struct DiskTier : testing::Test {
   std::unique_ptr<DiskScratch> folder;
   DiskMedium* disk = nullptr;
   std::unique_ptr<LayerStore> store;
-  Lane updates;  // last: it uses what is above
+  Executor updates{tensor_executor("update")};  // last: it uses what is above
 };
 
 struct HostWeights : DiskTier {
@@ -158,7 +159,7 @@ TEST_F(DiskTier, AFetchSeesTheUpdateBeforeIt) {
 TEST_F(DiskTier, ReadingWritesNothing) {
   for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
   expect_values(0, 1);
-  disk->commit(1, "").synchronize();
+  disk->commit(1, "").wait();
   const std::int64_t written = disk->use().bytes_written;
   for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, 1);
   for (int layer = 0; layer < kLayers; ++layer) fetched(layer);
@@ -184,17 +185,17 @@ TEST_F(DiskTier, NoWriteOfTheNextStepBeginsBeforeAllRanksHaveCommitted) {
   for (int layer = 0; layer < kLayers; ++layer) update(layer, 1);
   std::promise<void> agreed;
   agreement = agreed.get_future().share();
-  const Event committed = disk->commit(1, "one");
+  const Completion committed = disk->commit(1, "one");
   for (int layer = 0; layer < 3; ++layer) update(layer, 10);  // their writes wait, the rank doesn't
   const double late = now_seconds() + 30;                     // of a slow disk
   while (disk->file().committed_step() != 1 && now_seconds() < late) std::this_thread::yield();
-  EXPECT_FALSE(committed.query());
+  EXPECT_FALSE(committed.ready());
   EXPECT_EQ(disk->file().committed_step(), 1);  // this rank's, and it may have to go back
   const std::int64_t written = disk->use().bytes_written;
   std::this_thread::sleep_for(kAWhile);
   EXPECT_EQ(disk->use().bytes_written, written);
   agreed.set_value();
-  committed.synchronize();
+  committed.wait();
   expect_values(2, 11);
   EXPECT_GT(disk->use().bytes_written, written);
   // They are of no commit.
@@ -211,11 +212,11 @@ TEST_F(HostWeights, ACommitKeepsThoseOfItsStep) {
   std::promise<void> first;
   update(3, 1, first.get_future().share());
   for (int layer = 0; layer < kLayers; ++layer) disk->keep(store->state(layer));
-  const Event committed = disk->commit(1, "");
+  const Completion committed = disk->commit(1, "");
   update(3, 100);
   update(5, 100);
   first.set_value();
-  committed.synchronize();
+  committed.wait();
   EXPECT_EQ(fetched(3), 102);
   expect_values(5, 101);
   store.reset();
@@ -232,23 +233,23 @@ TEST_F(HostWeightsAlone, ACommitWaitsForTheUpdateAndTheNextUpdateForTheCommit) {
   std::promise<void> late;
   update(3, 1, late.get_future().share());
   for (int layer = 0; layer < kLayers; ++layer) disk->keep(store->state(layer));
-  const Event committed = disk->commit(1, "");
+  const Completion committed = disk->commit(1, "");
   std::this_thread::sleep_for(kAWhile);
-  EXPECT_FALSE(committed.query());
+  EXPECT_FALSE(committed.ready());
   late.set_value();
-  committed.synchronize();
+  committed.wait();
   // Of the second commit, nothing goes on before all ranks have the first.
   std::promise<void> agreed;
   agreement = agreed.get_future().share();
   disk->commit(2, "");
   for (int layer = 0; layer < kLayers; ++layer) disk->keep(store->state(layer));
-  const Event third = disk->commit(3, "");
+  const Completion third = disk->commit(3, "");
   update(5, 100);
   std::this_thread::sleep_for(kAWhile);
   EXPECT_EQ(fetched(4), 1);
   EXPECT_EQ(store->state(5).weight_shard.bytes()[0].item<float>(), 1);
   agreed.set_value();
-  third.synchronize();
+  third.wait();
   expect_values(5, 101);
   store.reset();
   agreement = {};

@@ -64,7 +64,7 @@ class AwayMedium final : public Medium {
   class Call final : public Transfer {
    public:
     explicit Call(std::function<void()> call) : call_(std::move(call)) {}
-    Event finish() override {
+    Completion finish() override {
       call_();
       return {};
     }
@@ -104,7 +104,7 @@ class FaultyMedium final : public Medium {
     FaultyTransfer(FaultyMedium& medium, std::unique_ptr<Transfer> transfer, LayerState& state,
                    StateKind kind)
         : medium_(medium), transfer_(std::move(transfer)), state_(state), kind_(kind) {}
-    Event finish() override {
+    Completion finish() override {
       medium_.may_fail(Call::kWait, state_, kind_);
       return transfer_->finish();
     }

@@ -14,11 +14,11 @@ namespace {
 // The bytes are on the device when `arrival` has happened; their place is taken at once.
 class Arrival final : public Transfer {
  public:
-  explicit Arrival(Event arrival) : arrival_(std::move(arrival)) {}
-  Event finish() override { return std::move(arrival_); }
+  explicit Arrival(Completion arrival) : arrival_(std::move(arrival)) {}
+  Completion finish() override { return std::move(arrival_); }
 
  private:
-  Event arrival_;
+  Completion arrival_;
 };
 
 }  // namespace
@@ -46,7 +46,7 @@ std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
   if (!weights || state.own().size() == 0) return nullptr;
   // Replicas that hold a part each exchange them (the machine does); there is nothing to fetch here.
   if (state.placement.shard.size() < state.own().size()) return nullptr;
-  Event free = state.used;
+  Completion free = state.used;
   if (!state.weights.present()) {
     DeviceSlots::Slot slot =
         slots_.take(state.weights.tensor().numel(), state.weights.tensor().scalar_type());
@@ -55,7 +55,7 @@ std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
   }
   if (state.placement.on_disk(StateKind::kWeightShard)) {
     return std::make_unique<Arrival>(
-        disk_->pass_weights(state, [&](const at::Tensor& bytes, std::vector<Event> after) {
+        disk_->pass_weights(state, [&](const at::Tensor& bytes, std::vector<Completion> after) {
           after.push_back(free);
           return link_.to_device(state.weights.bytes(), bytes, std::move(after), state.layer);
         }));
@@ -82,19 +82,20 @@ std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
       offload_gradients(state, 0, bytes.narrow(0, shard.begin, shard.size())));
 }
 
-Event HostMedium::bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
-                              const at::Tensor& to) {
+Completion HostMedium::bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
+                                   const at::Tensor& to) {
   if (to.numel() == 0) return {};
   const bool weights = kind == StateKind::kWeightShard;
   const at::Tensor from = (weights ? state.weight_shard : state.gradient_shard).bytes();
   // Whoever had the memory before may still use it.
-  Event arrived = link_.to_device(to, from.narrow(0, begin, to.numel()),
-                                  {state.pending_on(kind), compute_.record()}, state.layer);
+  Completion arrived = link_.to_device(to, from.narrow(0, begin, to.numel()),
+                                       {state.pending_on(kind), compute_.record()}, state.layer);
   if (state.placement.on_disk(kind)) disk_->read_until(state, arrived);
   return arrived;
 }
 
-Event HostMedium::offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) {
+Completion HostMedium::offload_gradients(LayerState& state, std::int64_t begin,
+                                         const at::Tensor& from) {
   if (from.numel() == 0) return {};
   compute_.wait(offloaded_);  // a device does; on a CPU the rank
   leaving_ = at::Tensor();

@@ -54,11 +54,12 @@ class HostMedium final : public Medium {
   ~HostMedium() override;
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
   std::unique_ptr<Transfer> evict(LayerState& state, StateKind kind) override;
-  Event bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
-                    const at::Tensor& to) override;
-  Event offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from) override;
+  Completion bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
+                         const at::Tensor& to) override;
+  Completion offload_gradients(LayerState& state, std::int64_t begin,
+                               const at::Tensor& from) override;
   void end_offload() override;
-  Event written(LayerState& state, StateKind kind, const Event& event) override {
+  Completion written(LayerState& state, StateKind kind, const Completion& event) override {
     return below_->written(state, kind, event);
   }
 
@@ -80,9 +81,9 @@ class HostMedium final : public Medium {
 
   Stream compute_;
   DeviceSlots slots_;
-  at::Tensor leaving_;  // of a device that works behind the rank's back: what is offloaded
-  Event offloaded_;     // the last one
-  Link link_;           // behind what it copies from and to
+  at::Tensor leaving_;    // of a device that works behind the rank's back: what is offloaded
+  Completion offloaded_;  // the last one
+  Link link_;             // behind what it copies from and to
   std::vector<GradientBuffer> gradient_buffers_;
   std::size_t next_buffer_ = 0;
   std::unique_ptr<Medium> below_;

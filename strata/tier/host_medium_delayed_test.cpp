@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "strata/device/account.h"
-#include "strata/device/lane.h"
+#include "strata/device/tensor_executor.h"
 #include "strata/tier/delayed_device_test.h"
 #include "strata/tier/device_slots.h"
 #include "strata/tier/store.h"
@@ -222,9 +222,9 @@ TEST_F(DelayedHostTier, ABufferIsLentAgainBehindTheUpdateThatReadsIt) {
   make_gradient(1, 3);
   std::promise<void> gate;
   double read = 0;
-  Lane updates;
-  std::vector<Event> pending;
-  Event updated;
+  Executor updates(tensor_executor("update"));
+  std::vector<Completion> pending;
+  Completion updated;
   {
     const Lease lease = store->acquire(1, kUpdated, pending);
     updated = updates.submit(
@@ -296,7 +296,7 @@ TEST_F(DelayedHostTier, EndsBehindItsCopies) {
 std::vector<double> train(LayerStore& store, int layers, int window,
                           const std::function<void(std::function<void()>)>& give) {
   const auto numel = layout().own_numel;
-  Lane updates;
+  Executor updates(tensor_executor("update"));
   const auto activation = std::make_shared<double>(1.0);
   for (int layer = 0; layer < layers; ++layer) {
     const Lease lease = store.acquire(layer, kUpdated);
@@ -340,8 +340,8 @@ std::vector<double> train(LayerStore& store, int layers, int window,
       store.release(layer, StateKind::kGradients);
     }
     for (int layer = 0; layer < layers; ++layer) {
-      std::vector<Event> pending;
-      Event updated;
+      std::vector<Completion> pending;
+      Completion updated;
       {
         const Lease lease = store.acquire(layer, kUpdated, pending);
         updated = updates.submit(
@@ -388,11 +388,11 @@ TEST_F(DelayedSlots, AreWrittenToBehindWhoeverHadTheMemoryBefore) {
   DeviceSlots slots(streams.compute);
   compute->hold();
   const DeviceSlots::Slot fresh = slots.take(8, at::kFloat);
-  EXPECT_FALSE(fresh.free.query());
+  EXPECT_FALSE(fresh.free.ready());
   compute->release();
-  fresh.free.synchronize();
+  fresh.free.wait();
   slots.give_back(fresh.bytes, {});
-  EXPECT_TRUE(slots.take(8, at::kFloat).free.query());
+  EXPECT_TRUE(slots.take(8, at::kFloat).free.ready());
 }
 
 TEST_F(DelayedSlots, MakeRoomBehindTheirLastUse) {

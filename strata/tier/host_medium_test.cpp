@@ -10,6 +10,7 @@
 
 #include "strata/base/errors.h"
 #include "strata/device/account.h"
+#include "strata/device/tensor_executor.h"
 #include "strata/tier/store.h"
 
 namespace strata {
@@ -34,7 +35,7 @@ ShardPlacement placed(const LayerTiers& tiers) {
           .optimizer_slots = 2};
 }
 
-// A store of two layers whose updates run on a lane of the test's.
+// A store of two layers whose updates run on an executor of the test.
 struct HostTier : testing::Test {
   HostTier() { install_accounting_allocator(); }
 
@@ -48,14 +49,14 @@ struct HostTier : testing::Test {
 
   // An update of a layer that sets its weights to `value` when `gate` opens.
   void update(LayerStore& store, int layer, double value, std::shared_future<void> gate) {
-    std::vector<Event> pending;
+    std::vector<Completion> pending;
     at::Tensor weights;
     {
       const Lease lease = store.acquire(layer, kUpdated, pending);
       weights = lease.weight_shard();
     }
     store.written(layer, kUpdated,
-                  lane.submit(
+                  updates.submit(
                       [=] {
                         gate.wait();
                         weights.fill_(value);
@@ -80,7 +81,7 @@ struct HostTier : testing::Test {
   MemoryAccount host{"host"};
   std::promise<void> open;
   std::shared_future<void> gate{open.get_future()};
-  Lane lane;
+  Executor updates{tensor_executor("update")};
 };
 
 TEST_F(HostTier, ChargesWhatLivesThereToTheHost) {
@@ -133,7 +134,7 @@ TEST_F(HostTier, AGradientArrivesWhenTheUpdateOfTheLastOneHasEnded) {
     seen = lease.gradient_shard();
   }
   std::atomic<float> at_end{0};
-  store.written(0, kUpdated, lane.submit([&, gate = gate] {
+  store.written(0, kUpdated, updates.submit([&, gate = gate] {
     gate.wait();
     at_end = seen[0].item<float>();
   }));
@@ -157,7 +158,7 @@ TEST_F(HostTier, ABorrowedBufferIsFilledWhenTheUpdateOfItsLastBorrowerHasEnded) 
   const at::Tensor seen = store.acquire(0, StateKind::kGradientShard).gradient_shard();
   EXPECT_EQ(seen[0].item<float>(), 1.0f);
   std::atomic<float> at_end{0};
-  store.written(0, kUpdated, lane.submit([&, gate = gate] {
+  store.written(0, kUpdated, updates.submit([&, gate = gate] {
     gate.wait();
     at_end = seen[0].item<float>();
   }));
@@ -188,7 +189,7 @@ TEST_F(HostTier, OneGradientIsOnItsWayBesideTheNext) {
 
 TEST_F(HostTier, AnUpdateThatFailedFailsWhoNeedsWhatItWrites) {
   LayerStore store = store_of(kAllOnHost);
-  store.written(0, kUpdated, lane.submit([] { throw std::runtime_error("no update"); }));
+  store.written(0, kUpdated, updates.submit([] { throw std::runtime_error("no update"); }));
   store.prefetch(0, StateKind::kWeights);
   EXPECT_THROW(static_cast<void>(store.acquire(0, StateKind::kWeights)), std::runtime_error);
   EXPECT_THROW(static_cast<void>(store.acquire(0, StateKind::kWeightShard)), std::runtime_error);

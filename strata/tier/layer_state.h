@@ -71,8 +71,8 @@ struct LayerState {
   std::vector<at::Tensor> leaves;  ///< per weight: autograd leaf, gradient preset
 
   /// Per kind: what still has to happen before its bytes may be read or written.
-  std::array<Event, kNumStateKinds> pending;
-  Event& pending_on(StateKind kind) { return pending[static_cast<int>(kind)]; }
+  std::array<Completion, kNumStateKinds> pending;
+  Completion& pending_on(StateKind kind) { return pending[static_cast<int>(kind)]; }
 
   /// Makes the placement's buffers, zeroed: `host` is charged for what lives there; null: nobody.
   void make_buffers(const Stream& compute, MemoryAccount* host);
@@ -89,11 +89,11 @@ struct LayerState {
   std::vector<FlatBuffer*> kept(StateKind kind);
 
   /// What reads weights on the host for a commit; updates wait for it, fetches need not.
-  Event busy;
+  Completion busy;
 
   /// Of weights that come from the host, where the device works behind the rank's back: its last use of
   /// them. Who writes over them does so behind it.
-  Event used;
+  Completion used;
 
   FlatRange own() const { return {0, layout->own_numel}; }
 };

@@ -23,11 +23,11 @@ const char* name_of(StateKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-Event Medium::bring_shard(LayerState& state, StateKind, std::int64_t, const at::Tensor&) {
+Completion Medium::bring_shard(LayerState& state, StateKind, std::int64_t, const at::Tensor&) {
   refuse_copy(state);
 }
 
-Event Medium::offload_gradients(LayerState& state, std::int64_t, const at::Tensor&) {
+Completion Medium::offload_gradients(LayerState& state, std::int64_t, const at::Tensor&) {
   refuse_copy(state);
 }
 

@@ -62,7 +62,7 @@ class Transfer {
   virtual ~Transfer() = default;
   /// Does what is left for the host to do; the event is the bytes' arrival, for which the rank's
   /// stream waits. Once; throws what went wrong.
-  virtual Event finish() = 0;
+  virtual Completion finish() = 0;
 };
 
 class Medium {
@@ -78,19 +78,20 @@ class Medium {
   /// Starts to copy a part of a shard that lives elsewhere, from element `begin` on, to the device: into `to`,
   /// which was taken in the order of the compute stream. Whoever gives that back makes the stream wait for the
   /// event first. The shard is leased, but may still be made: the copy waits.
-  virtual Event bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
-                            const at::Tensor& to);
+  virtual Completion bring_shard(LayerState& state, StateKind kind, std::int64_t begin,
+                                 const at::Tensor& to);
 
   /// And of a gradient to where it lives, behind what the compute stream was given. `from` is kept until it has
   /// left.
-  virtual Event offload_gradients(LayerState& state, std::int64_t begin, const at::Tensor& from);
+  virtual Completion offload_gradients(LayerState& state, std::int64_t begin,
+                                       const at::Tensor& from);
 
   /// Gives back what the device had of a gradient that has left, behind its copy: nothing follows it for a while.
   virtual void end_offload() {}
 
   /// What was leased is another when `event` has happened; returns when fetch() would find it so. Nothing
   /// was leased since.
-  virtual Event written(LayerState&, StateKind, const Event& event) { return event; }
+  virtual Completion written(LayerState&, StateKind, const Completion& event) { return event; }
 };
 
 /// Everything stays on the device: the bottom of every stack that has nothing below.

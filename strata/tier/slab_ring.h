@@ -24,10 +24,10 @@ at::Tensor aligned_bytes(std::int64_t bytes, MemoryAccount* account);
 
 struct Slab {
   at::Tensor bytes;
-  int layer = -1;                ///< whose bytes are in it, or will be; -1: nobody's
-  int leases = 0;                ///< kinds that somebody leases: it is not given to others
-  std::vector<Event> busy = {};  ///< what reads or writes it
-  std::vector<Event> complete =
+  int layer = -1;                     ///< whose bytes are in it, or will be; -1: nobody's
+  int leases = 0;                     ///< kinds that somebody leases: it is not given to others
+  std::vector<Completion> busy = {};  ///< what reads or writes it
+  std::vector<Completion> complete =
       {};  ///< its weights are there: tenants that fetch them need no disk
   std::int64_t turn = 0;
 };

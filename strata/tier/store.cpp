@@ -118,10 +118,10 @@ void LayerStore::finish(Entry& entry, StateKind kind) {
   status.where = then;
 }
 
-void LayerStore::wait(const LayerState& state, StateKind kind, const Event& event) {
+void LayerStore::wait(const LayerState& state, StateKind kind, const Completion& event) {
   const bool on_host = lives_on_host(state, kind);
-  const auto wait = [&] { on_host ? event.synchronize() : stream_.wait(event); };
-  if (event.query()) return wait();  // it may have failed
+  const auto wait = [&] { on_host ? event.wait() : stream_.wait(event); };
+  if (event.ready()) return wait();  // it may have failed
   const double begin = now_seconds();
   wait();
   waited(state, kind, begin);
@@ -180,7 +180,7 @@ void LayerStore::prefetch(int layer, StateKinds kinds) {
 }
 
 Lease LayerStore::acquire(int layer, StateKinds kinds) {
-  std::vector<Event> pending;
+  std::vector<Completion> pending;
   Lease lease = acquire(layer, kinds, pending);
   LayerState& state = entry(layer).state;
   for (const StateKind kind : kKinds) {
@@ -194,7 +194,7 @@ Lease LayerStore::acquire(int layer, StateKinds kinds) {
 
 Lease LayerStore::acquire_to_copy(int layer, StateKinds kinds) {
   if (!shards_travel(entry(layer).state)) return acquire(layer, kinds);
-  std::vector<Event> pending;
+  std::vector<Completion> pending;
   return acquire(layer, kinds, pending);
 }
 
@@ -202,7 +202,7 @@ bool LayerStore::shards_travel(const LayerState& state) const {
   return stream_.queue() && state.placement.tiers.updates_on_host();
 }
 
-Lease LayerStore::acquire(int layer, StateKinds kinds, std::vector<Event>& pending) {
+Lease LayerStore::acquire(int layer, StateKinds kinds, std::vector<Completion>& pending) {
   if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
   Entry& entry = this->entry(layer);
   kinds = kinds_of(entry, kinds);
@@ -222,7 +222,7 @@ Lease LayerStore::acquire(int layer, StateKinds kinds, std::vector<Event>& pendi
   return lease;
 }
 
-void LayerStore::written(int layer, StateKinds kinds, const Event& event) {
+void LayerStore::written(int layer, StateKinds kinds, const Completion& event) {
   Entry& entry = this->entry(layer);
   for (const StateKind kind : kKinds)
     if (kinds.contains(kind))

@@ -60,7 +60,7 @@ class LayerStore {
 
   /// The same without waiting for what is under way on the host: nothing may touch the bytes before
   /// `pending` have happened.
-  Lease acquire(int layer, StateKinds kinds, std::vector<Event>& pending);
+  Lease acquire(int layer, StateKinds kinds, std::vector<Completion>& pending);
 
   /// For shards of which only copies are wanted: where they travel (Lease::shards_travel()), the copies wait.
   Lease acquire_to_copy(int layer, StateKinds kinds);
@@ -68,10 +68,10 @@ class LayerStore {
   /// Kinds of a layer that is updated on the host are complete when `event` has happened; weights on the
   /// device are then the past, and are fetched again. Of what lives on disk, what the last lease has left:
   /// nothing was leased since.
-  void written(int layer, StateKinds kinds, const Event& event);
+  void written(int layer, StateKinds kinds, const Completion& event);
 
   /// Waits for what is done with a kind of a layer: where the device has it, the device does.
-  void wait(int layer, StateKind kind, const Event& event) {
+  void wait(int layer, StateKind kind, const Completion& event) {
     wait(entry(layer).state, kind, event);
   }
 
@@ -119,7 +119,7 @@ class LayerStore {
   void finish(Entry& entry, StateKind kind);
   void leave(Entry& entry, StateKind kind);
   void end_lease(int layer, StateKinds kinds) noexcept;
-  void wait(const LayerState& state, StateKind kind, const Event& event);
+  void wait(const LayerState& state, StateKind kind, const Completion& event);
   void waited(const LayerState& state, StateKind kind, double begin_seconds);
 
   std::unique_ptr<Medium> medium_;

@@ -207,7 +207,7 @@ class Trainer {
       device_lanes_;  // null: nobody asks, or there is nothing behind the rank's back
   HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
   DiskMedium* disk_ = nullptr;         // of the store; null: nothing is on a disk
-  Event committed_;                    // the last one
+  Completion committed_;               // the last one
   bool has_committed_ = false;         // or begun to
   LayerStore store_;
   std::unique_ptr<OffloadedActivations> offloaded_;  // null: everything is on the device

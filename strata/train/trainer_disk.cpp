@@ -143,7 +143,7 @@ void Trainer::go_to_common_step(ChunkFile& file, const std::string& folder,
 
 void Trainer::commit(DiskCommit commit) {
   STRATA_CHECK(disk_ != nullptr, kDiskOperation);
-  if (committed_.query()) committed_.synchronize();  // it may have failed
+  if (committed_.ready()) committed_.wait();  // it may have failed
   commit.layout = disk_layout();
   commit.scale = machine_->loss_scale();
   commit.ranks = groups_.world.size();
@@ -154,7 +154,7 @@ void Trainer::commit(DiskCommit commit) {
 }
 
 void Trainer::await_commit() {
-  committed_.synchronize();
+  committed_.wait();
   if (disk_ && disk_->file().committed_step()) disk_->file().require_committed();
 }
 

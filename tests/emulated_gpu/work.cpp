@@ -31,7 +31,7 @@ struct Capture {
 thread_local Capture* capture = nullptr;
 
 // Behind the first `place` tasks of a queue.
-class QueueEvent final : public PendingEvent {
+class QueueEvent final : public DeviceEvent {
  public:
   QueueEvent(std::shared_ptr<Queue> queue, std::int64_t place, const Capture* recorded,
              std::shared_ptr<const double> happened)
@@ -39,12 +39,12 @@ class QueueEvent final : public PendingEvent {
         place_(place),
         recorded_(recorded),
         happened_(std::move(happened)) {}
-  bool query() const override;
-  void synchronize() const override;
-  double seconds_since(const PendingEvent& earlier) const override {
+  bool ready() const override;
+  void wait() const override;
+  double seconds_since(const DeviceEvent& earlier) const override {
     return *happened_ - *dynamic_cast<const QueueEvent&>(earlier).happened_;
   }
-  const PendingEvent* on_device() const override { return this; }
+  const DeviceEvent* on_device() const override { return this; }
   const Capture* recorded() const { return recorded_; }
   void done() const;
 
@@ -61,18 +61,18 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
   explicit Queue(bool computes) : computes_(computes) {}
   ~Queue() override { done_until(given()); }
 
-  Event record(EventTime time) override {
+  Completion record(EventTime time) override {
     const auto happened = std::make_shared<double>(0);
     if (time == EventTime::kKnown && !recording()) push([happened] { *happened = now_seconds(); });
-    return Event(std::make_shared<QueueEvent>(shared_from_this(), given(),
-                                              computes_ ? capture : nullptr, happened));
+    return Completion(std::make_shared<QueueEvent>(shared_from_this(), given(),
+                                                   computes_ ? capture : nullptr, happened));
   }
-  void wait(const Event& event) override {
-    if (!event.pending()) return;
-    const auto* of_queue = dynamic_cast<const QueueEvent*>(event.pending()->on_device());
+  void wait(const Completion& event) override {
+    if (!event.source()) return;
+    const auto* of_queue = dynamic_cast<const QueueEvent*>(on_device(event));
     if (!of_queue) {  // the host's: nothing may be given before it has happened
       refuse_while_recording("an event of the host");
-      return event.synchronize();
+      return event.wait();
     }
     const Capture* recording = computes_ ? capture : nullptr;
     TORCH_CHECK(of_queue->recorded() == recording,

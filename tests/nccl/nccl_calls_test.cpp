@@ -23,8 +23,8 @@ const CommunicatorRun run_that_goes_on{
 
 class NoWork final : public StreamQueue {
  public:
-  Event record(EventTime) override { return {}; }
-  void wait(const Event&) override {}
+  Completion record(EventTime) override { return {}; }
+  void wait(const Completion&) override {}
   void synchronize() override {}
   void copy(void*, const void*, std::size_t) override {}
   void* native() override { return this; }

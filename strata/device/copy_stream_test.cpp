@@ -1,4 +1,4 @@
-#include "strata/device/copy_lane.h"
+#include "strata/device/copy_stream.h"
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -26,90 +26,90 @@ const at::Tensor& device_numbers() {
   return there;
 }
 
-TEST(CopyLanes, GiveACopyAtOnceBehindADevicesEvents) {
+TEST(CopyStreams, GiveACopyAtOnceBehindADevicesEvents) {
   auto queue = second_a_copy();
   TimedQueue compute;
-  CopyLane lane(Stream({}, queue), LaneKind::kToDevice);
+  CopyStream copies(Stream({}, queue), LaneKind::kToDevice);
   const at::Tensor to = numbers(0);
-  const Event computed = compute.record(EventTime::kUnknown);
-  const Event copied = lane.copy(to, numbers(3), {computed});
+  const Completion computed = compute.record(EventTime::kUnknown);
+  const Completion copied = copies.copy(to, numbers(3), {computed});
   EXPECT_EQ(queue->copies(), 1);
   EXPECT_EQ(queue->waits(), 1);
-  EXPECT_FALSE(copied.query());
-  EXPECT_NE(copied.pending()->on_device(), nullptr);
-  copied.synchronize();
+  EXPECT_FALSE(copied.ready());
+  EXPECT_NE(on_device(copied), nullptr);
+  copied.wait();
   EXPECT_TRUE(to.equal(numbers(3)));
 }
 
 // The lane holds what it copies from, or to, on the host, and the caller nothing.
-TEST(CopyLanes, HoldHostBytesUntilTheyAreCopiedAndNoLonger) {
+TEST(CopyStreams, HoldHostBytesUntilTheyAreCopiedAndNoLonger) {
   auto queue = second_a_copy();
   for (const LaneKind kind : {LaneKind::kToDevice, LaneKind::kToHost}) {
-    CopyLane lane(Stream({}, queue), kind);
+    CopyStream copies(Stream({}, queue), kind);
     at::Tensor device = numbers(0), host = numbers(1);
     const bool in = kind == LaneKind::kToDevice;
-    lane.copy(in ? device : host, in ? host : device);
+    copies.copy(in ? device : host, in ? host : device);
     EXPECT_EQ(host.use_count(), 2);
     EXPECT_EQ(device.use_count(), 1);
     queue->perform();
-    lane.copy(in ? device_numbers() : numbers(0), in ? numbers(1) : device_numbers());
+    copies.copy(in ? device_numbers() : numbers(0), in ? numbers(1) : device_numbers());
     EXPECT_EQ(host.use_count(), 1);
   }
 }
 
-TEST(CopyLanes, WaitForWorkOfTheHostWithoutTheCaller) {
+TEST(CopyStreams, WaitForWorkOfTheHostWithoutTheCaller) {
   auto queue = second_a_copy();
   const at::Tensor first = numbers(0), second = numbers(0), source = numbers(1);
-  CopyLane lane(Stream({}, queue), LaneKind::kToDevice);
-  Lane host;
+  CopyStream copies(Stream({}, queue), LaneKind::kToDevice);
+  Executor host({.name = "host"});
   std::promise<void> gate;
-  const Event updated = host.submit([&] { gate.get_future().wait(); });
-  const Event copied = lane.copy(first, source, {updated});
+  const Completion updated = host.submit([&] { gate.get_future().wait(); });
+  const Completion copied = copies.copy(first, source, {updated});
   // What is submitted behind keeps its place.
-  const Event behind = lane.copy(second, source);
+  const Completion behind = copies.copy(second, source);
   EXPECT_EQ(queue->copies(), 0);
-  EXPECT_FALSE(copied.query());
-  EXPECT_FALSE(behind.query());
+  EXPECT_FALSE(copied.ready());
+  EXPECT_FALSE(behind.ready());
   gate.set_value();
-  EXPECT_NE(behind.pending()->on_device(), nullptr);  // waits until it is given
+  EXPECT_NE(on_device(behind), nullptr);  // waits until it is given
   EXPECT_EQ(queue->copies(), 2);
-  EXPECT_FALSE(copied.query());
+  EXPECT_FALSE(copied.ready());
   queue->perform();
-  EXPECT_TRUE(copied.query());
-  EXPECT_TRUE(behind.query());
+  EXPECT_TRUE(copied.ready());
+  EXPECT_TRUE(behind.ready());
   EXPECT_TRUE(second.equal(numbers(1)));
   // Nothing is left to wait for: at once again.
-  lane.copy(first, source);
+  copies.copy(first, source);
   EXPECT_EQ(queue->copies(), 3);
 }
 
-TEST(CopyLanes, ThrowWhatAnEventInFrontThrew) {
+TEST(CopyStreams, ThrowWhatAnEventInFrontThrew) {
   auto queue = second_a_copy();
-  CopyLane lane(Stream({}, queue), LaneKind::kToDevice);
-  Lane host;
+  CopyStream copies(Stream({}, queue), LaneKind::kToDevice);
+  Executor host({.name = "host"});
   std::promise<void> gate;
-  const Event failing = host.submit([&] {
+  const Completion failing = host.submit([&] {
     gate.get_future().wait();
     throw std::runtime_error("no row");
   });
-  const Event copied = lane.copy(numbers(0), numbers(1), {failing});
+  const Completion copied = copies.copy(numbers(0), numbers(1), {failing});
   gate.set_value();
-  EXPECT_THROW(copied.synchronize(), std::runtime_error);
-  EXPECT_THROW(copied.pending()->on_device(), std::runtime_error);
+  EXPECT_THROW(copied.wait(), std::runtime_error);
+  EXPECT_THROW(on_device(copied), std::runtime_error);
   EXPECT_EQ(queue->copies(), 0);
-  EXPECT_THROW(lane.copy(numbers(0), numbers(1), {failing}), std::runtime_error);
+  EXPECT_THROW(copies.copy(numbers(0), numbers(1), {failing}), std::runtime_error);
 }
 
-TEST(CopyLanes, WriteDownWhenTheDeviceCopiedOnTheHostsClock) {
+TEST(CopyStreams, WriteDownWhenTheDeviceCopiedOnTheHostsClock) {
   auto queue = second_a_copy();
   LaneTrace trace;
   const double before = now_seconds();
-  CopyLane lane(Stream({}, queue), LaneKind::kToHost, &trace);
+  CopyStream copies(Stream({}, queue), LaneKind::kToHost, &trace);
   const double after = now_seconds();
-  for (int layer = 0; layer < 3; ++layer) lane.copy(numbers(0), device_numbers(), {}, layer);
+  for (int layer = 0; layer < 3; ++layer) copies.copy(numbers(0), device_numbers(), {}, layer);
   EXPECT_TRUE(trace.take().empty());
   queue->perform();
-  lane.copy(numbers(0), device_numbers(), {}, 3);
+  copies.copy(numbers(0), device_numbers(), {}, 3);
   const std::vector<LaneEvent> events = trace.take();
   ASSERT_EQ(events.size(), 3);
   for (int layer = 0; layer < 3; ++layer) {
@@ -121,37 +121,37 @@ TEST(CopyLanes, WriteDownWhenTheDeviceCopiedOnTheHostsClock) {
   }
 }
 
-TEST(CopyLanes, AreDoneWhenTheyEnd) {
+TEST(CopyStreams, AreDoneWhenTheyEnd) {
   auto queue = second_a_copy();
   LaneTrace trace;
   const at::Tensor to = numbers(0);
   {
-    CopyLane lane(Stream({}, queue), LaneKind::kToDevice, &trace);
-    lane.copy(to, numbers(5), {}, 7);
+    CopyStream copies(Stream({}, queue), LaneKind::kToDevice, &trace);
+    copies.copy(to, numbers(5), {}, 7);
   }
   EXPECT_TRUE(to.equal(numbers(5)));
   EXPECT_EQ(trace.take().size(), 1);
 }
 
-// What a recording is told of happens when it is replayed: it has no time, and the lane neither asks for it nor
+// What a recording is told of happens when it is replayed: it has no time, and the stream neither queries it nor
 // holds what it copies.
-TEST(CopyLanes, AreRecordedWithTheComputeStream) {
+TEST(CopyStreams, AreRecordedWithTheComputeStream) {
   auto queue = second_a_copy();
   LaneTrace trace;
-  CopyLane lane(Stream({}, queue), LaneKind::kToDevice, &trace, Stream({}, queue));
+  CopyStream copies(Stream({}, queue), LaneKind::kToDevice, &trace, Stream({}, queue));
   const at::Tensor before = numbers(2), recorded = numbers(3), behind = numbers(4);
-  lane.copy(device_numbers(), before, {}, 2);
+  copies.copy(device_numbers(), before, {}, 2);
   queue->record_from_now_on(true);
   const at::Tensor to = numbers(0);
-  const Event earlier = queue->record(EventTime::kUnknown);
-  lane.copy(to, recorded, {earlier}, 3);
+  const Completion earlier = queue->record(EventTime::kUnknown);
+  copies.copy(to, recorded, {earlier}, 3);
   EXPECT_EQ(queue->copies(), 2);
   EXPECT_EQ(recorded.use_count(), 1);
   EXPECT_EQ(before.use_count(), 2);  // is settled later
   queue->record_from_now_on(false);
   queue->perform();
   EXPECT_TRUE(to.equal(numbers(3)));
-  lane.copy(device_numbers(), behind, {}, 4);
+  copies.copy(device_numbers(), behind, {}, 4);
   EXPECT_EQ(before.use_count(), 1);
   const std::vector<LaneEvent> events = trace.take();
   ASSERT_EQ(events.size(), 1);
@@ -159,25 +159,25 @@ TEST(CopyLanes, AreRecordedWithTheComputeStream) {
 }
 
 // What a thread gives while the rank records something else is done, and held as ever.
-TEST(CopyLanes, AreNotRecordedWhereAThreadGivesThem) {
+TEST(CopyStreams, AreNotRecordedWhereAThreadGivesThem) {
   auto queue = second_a_copy();
   auto compute = second_a_copy();
-  CopyLane lane(Stream({}, queue), LaneKind::kToDevice, nullptr, Stream({}, compute));
-  Lane host;
+  CopyStream copies(Stream({}, queue), LaneKind::kToDevice, nullptr, Stream({}, compute));
+  Executor host({.name = "host"});
   std::promise<void> gate;
-  const Event updated = host.submit([&] { gate.get_future().wait(); });
+  const Completion updated = host.submit([&] { gate.get_future().wait(); });
   const at::Tensor to = numbers(0), from = numbers(6);
-  const Event copied = lane.copy(to, from, {updated});
+  const Completion copied = copies.copy(to, from, {updated});
   compute->record_from_now_on(true);
   gate.set_value();
-  EXPECT_NE(copied.pending()->on_device(), nullptr);  // it is given
+  EXPECT_NE(on_device(copied), nullptr);  // it is given
   compute->record_from_now_on(false);
   // Behind a second one the thread's task, which held it, too, is gone.
-  lane.copy(device_numbers(), numbers(1));
+  copies.copy(device_numbers(), numbers(1));
   EXPECT_EQ(from.use_count(), 2);
   queue->perform();
   EXPECT_TRUE(to.equal(numbers(6)));
-  lane.copy(device_numbers(), numbers(1));
+  copies.copy(device_numbers(), numbers(1));
   EXPECT_EQ(from.use_count(), 1);
 }
 
