@@ -6,7 +6,7 @@
 
 #include "strata/device/account.h"
 #include "strata/device/pinned.h"
-#include "strata/tier/disk_medium.h"
+#include "strata/tier/disk_residency.h"
 
 namespace strata {
 namespace {
@@ -30,18 +30,21 @@ HostMedium::HostMedium(LinkOptions link, std::unique_ptr<Medium> below, LaneTrac
       link_(link, trace, streams.to_device, streams.to_host),
       below_(std::move(below)) {}
 
-HostMedium::HostMedium(LinkOptions link, std::unique_ptr<DiskMedium> disk, LaneTrace* trace,
+HostMedium::HostMedium(LinkOptions link, std::unique_ptr<DiskResidency> disk, LaneTrace* trace,
                        const CopyStreams& streams)
-    : HostMedium(link, std::unique_ptr<Medium>(std::move(disk)), trace, streams) {
-  disk_ = static_cast<DiskMedium*>(below_.get());
+    : HostMedium(link, device_medium(), trace, streams) {
+  disk_ = std::move(disk);
 }
 
 HostMedium::~HostMedium() = default;
 
 std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
   const bool weights = kind == StateKind::kWeights && !state.placement.gathered_weights;
-  if (!state.placement.tiers.updates_on_host() || state.placement.on_disk(kind))
-    return below_->fetch(state, kind);
+  if (!state.placement.tiers.updates_on_host()) return below_->fetch(state, kind);
+  if (state.placement.on_disk(kind)) {
+    state.pending_on(kind) = disk_->stage(state, kind);
+    return nullptr;
+  }
   // Other kinds are used where they live; a gradient is made on the device.
   if (!weights || state.own().size() == 0) return nullptr;
   // Replicas that hold a part each exchange them (the machine does); there is nothing to fetch here.
@@ -54,11 +57,14 @@ std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
     free = std::move(slot.free);
   }
   if (state.placement.on_disk(StateKind::kWeightShard)) {
+    Slab& slab = disk_->stage_weights(state);
+    std::vector<Completion> after = slab.complete;
+    after.push_back(free);
+    const at::Tensor to = state.weights.bytes();
+    const at::Tensor from =
+        slab.bytes.narrow(0, 0, static_cast<std::int64_t>(to.nbytes())).view(to.scalar_type());
     return std::make_unique<Arrival>(
-        disk_->pass_weights(state, [&](const at::Tensor& bytes, std::vector<Completion> after) {
-          after.push_back(free);
-          return link_.to_device(state.weights.bytes(), bytes, std::move(after), state.layer);
-        }));
+        slab.busy.emplace_back(link_.to_device(to, from, std::move(after), state.layer)));
   }
   return std::make_unique<Arrival>(
       link_.to_device(state.weights.bytes(), state.weight_shard.bytes(),
@@ -66,8 +72,11 @@ std::unique_ptr<Transfer> HostMedium::fetch(LayerState& state, StateKind kind) {
 }
 
 std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
-  if (!state.placement.tiers.updates_on_host() || state.placement.on_disk(kind))
-    return below_->evict(state, kind);
+  if (!state.placement.tiers.updates_on_host()) return below_->evict(state, kind);
+  if (state.placement.on_disk(kind)) {
+    disk_->unstage(state, kind);
+    return nullptr;
+  }
   if (kind == StateKind::kWeights) {
     if (!state.placement.whole_weights && state.weights.present())
       slots_.give_back(state.weights.remove(), state.used);
@@ -80,6 +89,11 @@ std::unique_ptr<Transfer> HostMedium::evict(LayerState& state, StateKind kind) {
       state.placement.whole_gradients ? state.gradients.bytes() : state.gradients.remove();
   return std::make_unique<Arrival>(
       offload_gradients(state, 0, bytes.narrow(0, shard.begin, shard.size())));
+}
+
+Completion HostMedium::written(LayerState& state, StateKind kind, const Completion& event) {
+  if (state.placement.on_disk(kind)) return disk_->store(state, kind, event);
+  return below_->written(state, kind, event);
 }
 
 Completion HostMedium::bring_shard(LayerState& state, StateKind kind, std::int64_t begin,

@@ -32,7 +32,7 @@
 
 namespace strata {
 
-class DiskMedium;
+class DiskResidency;
 
 /// Of a rank: where it computes, and where copies to and from its device run.
 struct CopyStreams {
@@ -49,7 +49,7 @@ class HostMedium final : public Medium {
   /// `below`: of what the layers keep on the device. `trace`, of the copies, outlives the medium.
   explicit HostMedium(LinkOptions link = {}, std::unique_ptr<Medium> below = device_medium(),
                       LaneTrace* trace = nullptr, const CopyStreams& streams = {});
-  HostMedium(LinkOptions link, std::unique_ptr<DiskMedium> disk, LaneTrace* trace = nullptr,
+  HostMedium(LinkOptions link, std::unique_ptr<DiskResidency> disk, LaneTrace* trace = nullptr,
              const CopyStreams& streams = {});
   ~HostMedium() override;
   std::unique_ptr<Transfer> fetch(LayerState& state, StateKind kind) override;
@@ -59,9 +59,7 @@ class HostMedium final : public Medium {
   Completion offload_gradients(LayerState& state, std::int64_t begin,
                                const at::Tensor& from) override;
   void end_offload() override;
-  Completion written(LayerState& state, StateKind kind, const Completion& event) override {
-    return below_->written(state, kind, event);
-  }
+  Completion written(LayerState& state, StateKind kind, const Completion& event) override;
 
   /// Makes the buffers, of `numel` elements each, that layers borrow for their gradients; charged to the
   /// calling thread's account.
@@ -87,7 +85,7 @@ class HostMedium final : public Medium {
   std::vector<GradientBuffer> gradient_buffers_;
   std::size_t next_buffer_ = 0;
   std::unique_ptr<Medium> below_;
-  DiskMedium* disk_ = nullptr;  // what is below, if that is one
+  std::unique_ptr<DiskResidency> disk_;  // of the kinds that live there; null: none does
 };
 
 }  // namespace strata

@@ -102,7 +102,7 @@ TEST_F(TrainingOnDisk, MeshesAtRandomTrainTheSameBits) {
 
 struct DiskRun {
   std::int64_t host_peak = 0;
-  DiskMedium::Use use;
+  DiskResidency::Use use;
 };
 
 // One rank alone.

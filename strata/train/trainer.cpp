@@ -122,7 +122,7 @@ std::unique_ptr<Medium> Trainer::make_medium() {
   std::unique_ptr<Medium> medium = options_.medium();
   if (!plan_.decisions().tiers.layers.empty()) {
     return_large_blocks();
-    std::unique_ptr<DiskMedium> disk = make_disk();
+    std::unique_ptr<DiskResidency> disk = make_disk();
     disk_ = disk.get();
     const Device device = groups_.world.device();
     auto host =
@@ -155,7 +155,7 @@ Trainer::OffloadUse Trainer::offload_use() const {
           .gradients_wait_seconds = store_.waited_seconds(StateKind::kGradients) +
                                     store_.waited_seconds(StateKind::kGradientShard),
           .activations_wait_seconds = offloaded_->waited_seconds(),
-          .disk = disk_ ? disk_->use() : DiskMedium::Use{}};
+          .disk = disk_ ? disk_->use() : DiskResidency::Use{}};
 }
 
 ShardPlacement Trainer::placement_of(int layer) const {

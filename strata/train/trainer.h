@@ -33,7 +33,7 @@
 #include "strata/pipeline/recorded_machine.h"
 #include "strata/schedule/step_plan.h"
 #include "strata/schedule/trace.h"
-#include "strata/tier/disk_medium.h"
+#include "strata/tier/disk_residency.h"
 #include "strata/tier/host_medium.h"
 
 namespace strata {
@@ -159,7 +159,7 @@ class Trainer {
     double weights_wait_seconds = 0;      ///< for weights on their way, and the updates before them
     double gradients_wait_seconds = 0;    ///< for gradients on their way to the host
     double activations_wait_seconds = 0;  ///< for activations on their way, there or back
-    DiskMedium::Use disk;
+    DiskResidency::Use disk;
   };
   OffloadUse offload_use() const;
 
@@ -175,7 +175,7 @@ class Trainer {
 
  private:
   std::unique_ptr<Medium> make_medium();
-  std::unique_ptr<DiskMedium> make_disk();
+  std::unique_ptr<DiskResidency> make_disk();
   std::map<int, LayerOnDisk> layers_on_disk() const;
   std::string disk_layout() const;
   void go_to_common_step(ChunkFile& file, const std::string& folder,
@@ -206,7 +206,7 @@ class Trainer {
   std::unique_ptr<DeviceLanes>
       device_lanes_;  // null: nobody asks, or there is nothing behind the rank's back
   HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
-  DiskMedium* disk_ = nullptr;         // of the store; null: nothing is on a disk
+  DiskResidency* disk_ = nullptr;      // of the store; null: nothing is on a disk
   Completion committed_;               // the last one
   bool has_committed_ = false;         // or begun to
   LayerStore store_;

@@ -87,7 +87,7 @@ std::string Trainer::disk_layout() const {
          checksum_text(checksum(std::as_bytes(std::span(layers))));
 }
 
-std::unique_ptr<DiskMedium> Trainer::make_disk() {
+std::unique_ptr<DiskResidency> Trainer::make_disk() {
   const std::map<int, LayerOnDisk> layers = layers_on_disk();
   std::vector<LayerOnDisk> values;
   for (const auto& [number, layer] : layers) values.push_back(layer);
@@ -113,8 +113,8 @@ std::unique_ptr<DiskMedium> Trainer::make_disk() {
   std::function<void()> agree = [] {};
   if (groups_.world.size() > 1)
     agree = [group = std::make_shared<Group>(with_all(groups_.world))] { group->barrier(); };
-  return std::make_unique<DiskMedium>(std::move(file), layers, &host_account_, std::move(agree),
-                                      &lane_trace_, device_medium(), groups_.world.device());
+  return std::make_unique<DiskResidency>(std::move(file), layers, &host_account_, std::move(agree),
+                                         &lane_trace_, groups_.world.device());
 }
 
 void Trainer::go_to_common_step(ChunkFile& file, const std::string& folder,

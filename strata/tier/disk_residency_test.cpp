@@ -1,6 +1,6 @@
 // The order of reads, updates, writes and commits, with updates that end and ranks that agree when the test
 // says so.
-#include "strata/tier/disk_medium.h"
+#include "strata/tier/disk_residency.h"
 
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ struct DiskTier : testing::Test {
                     ? ChunkFile::open(folder->path("run"), options())
                     : ChunkFile::create(folder->path("run"), chunk_table(values).bytes, options());
     file_there = true;
-    auto medium = std::make_unique<DiskMedium>(std::move(file), layers, &host, [this] {
+    auto medium = std::make_unique<DiskResidency>(std::move(file), layers, &host, [this] {
       if (agreement.valid()) agreement.wait();
     });
     disk = medium.get();
@@ -113,7 +113,7 @@ struct DiskTier : testing::Test {
   bool file_there = false;
   std::shared_future<void> agreement;
   std::unique_ptr<DiskScratch> folder;
-  DiskMedium* disk = nullptr;
+  DiskResidency* disk = nullptr;
   std::unique_ptr<LayerStore> store;
   Executor updates{tensor_executor("update")};  // last: it uses what is above
 };
@@ -178,6 +178,43 @@ TEST_F(DiskTier, MoreLeasesThanSlabsAreABug) {
   std::vector<Lease> leases;
   for (int layer = 0; layer < 3; ++layer) leases.push_back(store->acquire(layer, kUpdated));
   EXPECT_THROW((void)store->acquire(3, kUpdated), InternalError);
+}
+
+// The slab that layer 3 gets is still to be updated; layer 4 gets another one.
+TEST_F(DiskTier, StartsAReadWhenItsOwnSlabIsFreeWhateverTheReadBeforeItWaitsFor) {
+  for (int layer = 0; layer < kLayers; ++layer) update(layer, static_cast<float>(layer));
+  for (int layer = 0; layer < kLayers; ++layer) expect_values(layer, static_cast<float>(layer));
+  const Promise updated;
+  std::vector<Completion> third, fourth;
+  {
+    const Lease lease = store->acquire(0, kUpdated, third);
+  }
+  store->written(0, kUpdated, updated.completion());
+  for (const int layer : {1, 2}) expect_values(layer, static_cast<float>(layer));
+  third.clear();
+  const Lease waits = store->acquire(3, kUpdated, third);
+  const Lease reads = store->acquire(4, kUpdated, fourth);
+  all_of(fourth).wait();
+  EXPECT_EQ(reads.weight_shard()[0].item<float>(), 4);
+  EXPECT_FALSE(all_of(third).ready());
+  updated.complete();
+  all_of(third).wait();
+  EXPECT_EQ(waits.weight_shard()[0].item<float>(), 3);
+}
+
+TEST_F(DiskTier, RefusesToWriteAKindThatIsLeased) {
+  const Lease lease = store->acquire(0, kUpdated);
+  EXPECT_THROW(store->written(0, kUpdated, {}), InternalError);
+}
+
+TEST_F(DiskTier, FailsTheCommitWhenAnUpdateBeforeItFailed) {
+  update(0, 1);
+  {
+    const Lease lease = store->acquire(1, kUpdated);
+  }
+  store->written(1, kUpdated, updates.submit([] { throw std::runtime_error("no update"); }));
+  EXPECT_THROW(disk->commit(1, "").wait(), std::runtime_error);
+  EXPECT_FALSE(disk->file().committed_step().has_value());
 }
 
 // What a commit holds is the step before it, and the next step's writes wait until all ranks have it.

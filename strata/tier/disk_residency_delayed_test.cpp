@@ -8,7 +8,7 @@
 
 #include "strata/disk/disk_forms_test.h"
 #include "strata/tier/delayed_device_test.h"
-#include "strata/tier/disk_medium.h"
+#include "strata/tier/disk_residency.h"
 #include "strata/tier/store.h"
 
 namespace strata {
@@ -35,7 +35,7 @@ struct DelayedDisk : testing::Test, DelayedDevice {
     }
     ChunkFileOptions options;
     options.file.depth = 2;
-    auto medium = std::make_unique<DiskMedium>(
+    auto medium = std::make_unique<DiskResidency>(
         ChunkFile::create(folder.path("run"), chunk_table(values).bytes, options), layers, &host);
     store = std::make_unique<LayerStore>(
         std::make_unique<HostMedium>(LinkOptions{}, std::move(medium), nullptr, streams),
