@@ -136,7 +136,7 @@ Completion DiskResidency::timed(LaneKind way, int layer, at::Tensor used,
   transfer.then([this, way, layer, used = std::move(used), ended,
                  begin = now_seconds()](std::exception_ptr error) mutable {
     if (!error) moved(way, layer, begin);
-    used = {};
+    used.reset();
     ended.end(std::move(error));
   });
   return ended.completion();
