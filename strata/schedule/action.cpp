@@ -12,15 +12,15 @@ enum class Kind : std::uint8_t { kCompute, kSend, kReceive, kOther };
 
 struct Description {
   Op op;
-  const char* name;   // in traces and grids
-  const char* words;  // for people; both ends of a message have the same
+  const char* name;  // short name in traces and grids
+  // words in messages to the user; the send and the receive of a message share them
+  const char* words;
   Kind kind = Kind::kOther;
-  const char* of = "";   // messages: "v", a value, or "t", a tie
-  const char* way = "";  // messages that concern one consumer: "<-" from it, "->" to it
+  const char* of = "";   // prefix of a message's index: "v" for a value, "t" for a tie
+  const char* way = "";  // messages with one consumer: "<-" from the consumer, "->" to it
 };
 
-// Everything that is said of an operation, in the order of the enumerators; a send stands right
-// before its receive.
+// The names of each operation, in the order of the enumerators. A receive follows its send.
 constexpr Description kOperations[] = {
     {Op::kForward, "F", "forward", Kind::kCompute},
     {Op::kRecompute, "R", "recompute", Kind::kCompute},
@@ -85,8 +85,8 @@ const char* words_for(Op op) { return described(op).words; }
 
 namespace {
 
-// What travels: "v7" for an activation, "v7<-8" for its gradient from layer 8; "t0<-8" for a tied
-// gradient, "t0->8" for the weight on its way back to layer 8.
+// The message's name: "v7" is an activation, "v7<-8" its gradient from layer 8, "t0<-8" a tied
+// gradient, "t0->8" the updated weight sent to layer 8.
 std::string message_name(const Action& action) {
   const Description& described_op = described(action.op);
   const std::string name = described_op.of + std::to_string(action.value);

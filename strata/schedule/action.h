@@ -1,8 +1,8 @@
 /// Names everything a rank can do in a training step.
 ///
-/// A step is data: one Program a rank, an ordered list of Actions. Builders emit the compute
-/// actions of whole stages (forward, backward); passes split them at layers and add recompute,
-/// transfers, ties and the update. Anything that can perform an Action can run a Program.
+/// A step is data: one Program per rank, an ordered list of Actions. Builders emit the compute
+/// actions of whole stages (forward, backward). Passes split them by layer and add recomputes,
+/// transfers, ties and the update. Any Machine that performs Actions can run a Program.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,41 @@ namespace strata {
 
 enum class Op : std::uint8_t {
   kForward,    ///< layers, micro_batch
-  kRecompute,  ///< layers, micro_batch: forward again, this time keeping what backward needs
+  kRecompute,  ///< layers, micro_batch: repeats the forward and saves what the backward needs
   kBackward,   ///< layers, micro_batch: both gradients, layers in descending order
-  kOffloadActivations,  ///< layers, micro_batch: starts to take the inputs that they keep for their
-                        ///< recompute to the host; waits for the offload before
-  kFetchActivations,    ///< layers, micro_batch: starts to bring them back; the recompute waits
-  kSendActivation,      ///< value, micro_batch, peer
-  kReceiveActivation,   ///< value, micro_batch, peer
-  kSendGradient,        ///< value, consumer, micro_batch, peer
-  kReceiveGradient,     ///< value, consumer, micro_batch, peer
-  kSendTiedGradient,    ///< tie, consumer (the using layer), peer (the owner's rank)
+  /// layers, micro_batch: waits for the previous offload, then starts to copy the inputs saved for
+  /// the recompute to the host
+  kOffloadActivations,
+  /// layers, micro_batch: starts to copy those inputs back; the recompute waits for them
+  kFetchActivations,
+  kSendActivation,     ///< value, micro_batch, peer
+  kReceiveActivation,  ///< value, micro_batch, peer
+  kSendGradient,       ///< value, consumer, micro_batch, peer
+  kReceiveGradient,    ///< value, consumer, micro_batch, peer
+  kSendTiedGradient,   ///< tie, consumer (the using layer), peer (the owner's rank)
   kReceiveTiedGradient,
-  kAddTiedGradients,  ///< tie: adds the uses' gradients to the owner's, on the owner's rank
-  kPrefetchWeights,  ///< layers: starts to bring their weights to the device, from the replicas that
-  ///< hold their shards or from the host; who reads them waits for what is missing
-  kReleaseWeights,    ///< layers: lets those weights go
-  kOffloadGradients,  ///< layers: starts to take their complete gradients to the host; waits for the
-                      ///< offload before
-  kReduceGradients,   ///< layers, micro_batch (-1: of the whole mini-batch): starts to add the
-                      ///< replicas' gradients
-  kAwaitGradients,    ///< layers, micro_batch: this rank's part of that sum is complete
+  /// tie: on the owner's rank, adds the gradients of all uses to the owner's gradient
+  kAddTiedGradients,
+  /// layers: starts to bring their weights to the device, from other replicas' shards or from the
+  /// host; an action that reads the weights waits for them
+  kPrefetchWeights,
+  kReleaseWeights,  ///< layers: frees the device memory of those weights
+  /// layers: waits for the previous offload, then starts to copy their complete gradients to the
+  /// host
+  kOffloadGradients,
+  /// layers, micro_batch (-1: the whole mini-batch): starts to sum the gradients of the replicas
+  kReduceGradients,
+  /// layers, micro_batch: waits until this rank's part of that sum is complete
+  kAwaitGradients,
   kReduceNormAndLoss,  ///< collective: the global gradient norm and the step's loss, on every rank
-  kUpdate,         ///< layers: optimizer step, and the start of their exchange; on the host it is
-                   ///< only started, and who reads what it writes waits
-  kGatherWeights,  ///< layers: the weights that each replica has updated are here
-  kPrefetchRows,   ///< layers: starts to read rows of embeddings, for as many steps ahead as their
-                   ///< staleness allows
-  kFetchRows,      ///< layers: the rows of this step are here
-  kSendRowGradients,  ///< layers: starts this rank's part of the rows' update
+  /// layers: runs the optimizer and starts to exchange the new weights. On the host it only starts
+  /// the optimizer; an action that reads the results waits
+  kUpdate,
+  kGatherWeights,  ///< layers: waits for the weights that other replicas have updated
+  /// layers: starts to read embeddings, as many steps ahead as their staleness allows
+  kPrefetchRows,
+  kFetchRows,         ///< layers: waits for the embeddings of this step
+  kSendRowGradients,  ///< layers: starts to send this rank's gradients of embeddings
   kSendTiedWeight,    ///< tie, consumer (the using layer), peer (the using rank)
   kReceiveTiedWeight,
 };
@@ -60,7 +67,7 @@ struct Action {
   int micro_batch = -1;  ///< -1: concerns the whole mini-batch
   LayerRange layers{};   ///< compute actions only
   int value = -1;     ///< transfers: index into Dataflow::values; ties: index into Dataflow::ties
-  int consumer = -1;  ///< gradients: the layer whose gradient of the value this is
+  int consumer = -1;  ///< gradients: the layer that computed this gradient of the value
   int peer = -1;      ///< transfers: the other rank
   friend bool operator==(const Action&, const Action&) = default;
 };
@@ -71,19 +78,20 @@ using Program = std::vector<Action>;
 bool is_compute(Op op);
 bool is_send(Op op);
 bool is_receive(Op op);
-Op receive_of(Op send);        ///< kSendActivation -> kReceiveActivation, ...
-const char* kind_of(Op op);    ///< short static name for traces and grids: "F", "R", "B", "SF", ...
-const char* words_for(Op op);  ///< "forward", "activation" (of its way), "gradient norm", ...
+Op receive_of(Op send);      ///< kSendActivation -> kReceiveActivation, ...
+const char* kind_of(Op op);  ///< short static name for traces and grids: "F", "R", "B", "SF", ...
+/// "forward", "activation" (for its send and its receive), "gradient norm", ...
+const char* words_for(Op op);
 std::string to_string(const Action& action);  ///< "F s2 m4 [6,9)", "RB v7<-8 m4 from rank 3"
 
-/// In which order stages run forward and backward.
+/// The order in which stages run forward and backward.
 enum class ScheduleKind : std::uint8_t { kGpipe, kVertical, k1f1b, kInterleaved, kForward };
 inline constexpr ScheduleKind kScheduleKinds[] = {ScheduleKind::kGpipe, ScheduleKind::kVertical,
                                                   ScheduleKind::k1f1b, ScheduleKind::kInterleaved,
                                                   ScheduleKind::kForward};
 const char* name_of(ScheduleKind kind);  ///< "gpipe", "vertical", "1f1b", ...
 
-/// The programs of all ranks and what they were built for.
+/// The programs of all ranks, and the kind and counts they were built for.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::k1f1b;
   int num_micro_batches = 0;

@@ -9,7 +9,7 @@
 namespace strata {
 namespace {
 
-TEST(Action, SaysWhatItDoesInOneShortLine) {
+TEST(Action, ToStringFitsOneShortLine) {
   EXPECT_EQ(to_string({.op = Op::kForward, .stage = 2, .micro_batch = 4, .layers = {6, 9}}),
             "F s2 m4 [6,9)");
   EXPECT_EQ(to_string({.op = Op::kBackward, .stage = 2, .micro_batch = 4}), "B s2 m4");
@@ -24,14 +24,14 @@ TEST(Action, SaysWhatItDoesInOneShortLine) {
   EXPECT_EQ(to_string({.op = Op::kUpdate}), "U");
 }
 
-TEST(Action, EveryKindHasItsOwnShortName) {
+TEST(Action, KindsHaveUniqueShortNames) {
   std::set<std::string> names;
   for (int op = 0; op < kNumOps; ++op) names.insert(kind_of(static_cast<Op>(op)));
   EXPECT_EQ(names.size(), static_cast<std::size_t>(kNumOps));
   EXPECT_FALSE(names.count("?"));
 }
 
-TEST(Action, IsAtMostOneOfComputeSendAndReceiveAndSendsPairWithReceives) {
+TEST(Action, SendsPairWithReceivesAndClassesAreDisjoint) {
   for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);
     EXPECT_LE(is_compute(op) + is_send(op) + is_receive(op), 1) << kind_of(op);

@@ -1,5 +1,5 @@
-// Inputs that wait on the host for a recompute: where the pass puts their moves, and what the validator
-// refuses.
+// Tests where the pass offloads and fetches the inputs of recomputed layers, and what the validator
+// rejects.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,11 +25,11 @@ Schedule lowered(ScheduleKind kind, PipelineShape shape, int layers, const Layer
                {.recompute = recompute, .tiers = tiers, .update = false});
 }
 
-TEST(ActivationOffloads, LeaveBehindTheForwardAndComeBackOneActionAhead) {
+TEST(ActivationOffloads, OffloadFollowsForwardAndFetchPrecedesRecomputeByOneAction) {
   const TierLayout tiers{.layers = std::vector(3, kInputsAway)};
   const Program program =
       lowered(ScheduleKind::kGpipe, {1, 1}, 3, {0, 1, 2}, tiers, {{0, 3}}).programs[0];
-  // The last layer runs again at once.
+  // The last layer is recomputed at once, so it offloads nothing.
   EXPECT_EQ(lines(program),
             (std::vector<std::string>{
                 "F s0 m0 [0,1)", "OA m0 [0,1)", "F s0 m0 [1,2)", "OA m0 [1,2)", "F s0 m0 [2,3)",
@@ -37,7 +37,7 @@ TEST(ActivationOffloads, LeaveBehindTheForwardAndComeBackOneActionAhead) {
                 "B s0 m0 [1,2)", "R s0 m0 [0,1)", "B s0 m0 [0,1)"}));
 }
 
-TEST(ActivationOffloads, AreOfLayersThatRunAgainAlone) {
+TEST(ActivationOffloads, OnlyRecomputedLayersOffload) {
   const TierLayout tiers{.layers = {kInputsAway, kInputsAway, {}}};
   const Program program =
       lowered(ScheduleKind::kGpipe, {1, 1}, 3, {1, 2}, tiers, {{0, 3}}).programs[0];
@@ -47,7 +47,7 @@ TEST(ActivationOffloads, AreOfLayersThatRunAgainAlone) {
   EXPECT_EQ(std::ranges::count(program, Op::kOffloadActivations, &Action::op), 1);
 }
 
-TEST(ActivationOffloads, EveryScheduleIsLegalAndMovesEachRunOnceEachWay) {
+TEST(ActivationOffloads, EveryScheduleIsLegalAndOffloadsEachInputOnce) {
   const TierLayout tiers{.layers = std::vector(8, kInputsAway)};
   for (const auto& [kind, ranks, virtual_stages] :
        {std::tuple(ScheduleKind::kGpipe, 2, 1), std::tuple(ScheduleKind::k1f1b, 4, 1),
@@ -67,7 +67,7 @@ TEST(ActivationOffloads, EveryScheduleIsLegalAndMovesEachRunOnceEachWay) {
   }
 }
 
-TEST(ActivationOffloads, TheValidatorRefusesInputsThatAreNotThere) {
+TEST(ActivationOffloads, ValidatorRejectsMissingInputs) {
   const TierLayout tiers{.layers = std::vector(3, kInputsAway)};
   const Partition partition{{0, 3}};
   const Schedule whole = lowered(ScheduleKind::kGpipe, {1, 1}, 3, {0, 1, 2}, tiers, partition);
@@ -93,7 +93,7 @@ TEST(ActivationOffloads, TheValidatorRefusesInputsThatAreNotThere) {
   Schedule twice = whole;
   twice.programs[0].insert(twice.programs[0].begin() + 2, twice.programs[0][1]);
   EXPECT_EQ(refusal(twice, tiers), "activations are offloaded out of place");
-  // Neither fetched nor run again.
+  // Neither fetched nor recomputed.
   Schedule lost = without(Op::kFetchActivations);
   Program& program = lost.programs[0];
   std::erase_if(program, [](const Action& action) {

@@ -1,7 +1,8 @@
-// All builders share one pattern. A rank forwards its stages in groups of micro-batches: the first
-// stage for every micro-batch of the group, then its second stage, and so on; backwards likewise from
-// the last stage to the first. The n-th backward comes right after forward number n + warm_up. What
-// tells GPipe, 1F1B and interleaved 1F1B apart is the size of a group and the length of the warm-up.
+// All builders share one pattern. A rank runs the forwards of its stages in groups of
+// micro-batches: the first stage for every micro-batch of the group, then the second stage, and so
+// on. Backwards run the same way from the last stage to the first. The n-th backward directly
+// follows forward n + warm_up. GPipe, 1F1B and interleaved 1F1B differ only in the group size and
+// the length of the warm-up.
 #include "strata/schedule/builders.h"
 
 #include <algorithm>
@@ -14,8 +15,10 @@ namespace strata {
 namespace {
 
 struct Order {
-  int group = 1;         // micro-batches that pass one stage before the rank's next stage starts
-  int warm_up = 0;       // forwards before the first backward; more than there are: all
+  // micro-batches that run through one stage before the rank starts its next stage
+  int group = 1;
+  // forwards before the first backward; a larger number than there are forwards means all
+  int warm_up = 0;
   bool backward = true;  // false: forwards only
 };
 
@@ -34,8 +37,8 @@ void check_shape(ScheduleKind kind, PipelineShape shape) {
 }
 
 Program lay_out(PipelineShape shape, int rank, const Order& order) {
-  // A last group that is not full is laid out as if it were, and its surplus left out: what remains
-  // of a legal order after a whole micro-batch is struck from all ranks is legal.
+  // An incomplete last group is laid out as a full one and the surplus micro-batches are dropped.
+  // Dropping a whole micro-batch from all ranks keeps a legal order legal.
   const int groups = (shape.micro_batches + order.group - 1) / order.group;
   const int per_group = order.group * shape.virtual_stages;
   const int total = groups * per_group;
@@ -56,7 +59,7 @@ Program lay_out(PipelineShape shape, int rank, const Order& order) {
   return program;
 }
 
-// Every rank's program by `order_of`.
+// Builds every rank's program with the order that `order_of` returns.
 Schedule arrange(ScheduleKind kind, PipelineShape shape,
                  const std::function<Order(int)>& order_of) {
   check_shape(kind, shape);
@@ -72,14 +75,14 @@ Schedule arrange(ScheduleKind kind, PipelineShape shape,
   return schedule;
 }
 
-// Forwards of a rank before its first backward in (interleaved) 1F1B: just enough for the first
-// gradient to be there when it is wanted.
+// Forwards of a rank before its first backward in (interleaved) 1F1B: the fewest for which the
+// first gradient arrives without a wait.
 int warm_up_1f1b(PipelineShape shape, int rank) {
-  const int behind = shape.ranks - rank - 1;
-  // With several stages a rank, backwards start at the rank's last stage, v-1 rounds of p forwards
-  // later, and a group's forwards and backwards pass the ranks behind in both directions.
-  if (shape.virtual_stages == 1) return behind;
-  return 2 * behind + (shape.virtual_stages - 1) * shape.ranks;
+  const int later_ranks = shape.ranks - rank - 1;
+  // With several stages per rank, backwards start at the rank's last stage, which is v-1 rounds of
+  // p forwards later, and the forwards and backwards of a group both pass through the later ranks.
+  if (shape.virtual_stages == 1) return later_ranks;
+  return 2 * later_ranks + (shape.virtual_stages - 1) * shape.ranks;
 }
 
 }  // namespace
@@ -121,7 +124,8 @@ Schedule interleaved(PipelineShape shape) {
 }
 
 Schedule forward_only(PipelineShape shape) {
-  // Groups of p keep all ranks busy and hand every micro-batch on as soon as a group allows.
+  // Groups of p micro-batches keep all ranks busy and send each micro-batch on as early as
+  // possible.
   return arrange(ScheduleKind::kForward, shape,
                  [&](int) { return Order{.group = shape.ranks, .backward = false}; });
 }
@@ -149,7 +153,7 @@ Schedule build_schedule(ScheduleKind kind, PipelineShape shape) {
 }
 
 int in_flight_bound(ScheduleKind kind, PipelineShape shape, int rank) {
-  if (kind == ScheduleKind::kForward) return 1;  // that which runs
+  if (kind == ScheduleKind::kForward) return 1;  // the micro-batch that is running
   if (kind == ScheduleKind::kGpipe || kind == ScheduleKind::kVertical)
     return every_activation(shape);
   return std::min(warm_up_1f1b(shape, rank) + 1, every_activation(shape));

@@ -20,21 +20,21 @@ std::string orders(const Program& program) {
   return text;
 }
 
-TEST(Builders, OnOneRank1f1bAlternatesAndGpipeFillsFirst) {
+TEST(Builders, OneRank1f1bAlternatesAndGpipeRunsForwardsFirst) {
   EXPECT_EQ(orders(one_f_one_b({.ranks = 1, .micro_batches = 3}).programs[0]), "F0 B0 F1 B1 F2 B2");
   EXPECT_EQ(orders(interleaved({.ranks = 1, .micro_batches = 2}).programs[0]), "F0 B0 F1 B1");
   EXPECT_EQ(orders(gpipe({.ranks = 1, .micro_batches = 3}).programs[0]), "F0 F1 F2 B0 B1 B2");
   EXPECT_EQ(orders(forward_only({.ranks = 1, .micro_batches = 2}).programs[0]), "F0 F1");
 }
 
-TEST(Builders, With1f1bFewMicroBatchesShortenTheWarmUp) {
+TEST(Builders, FewMicroBatchesShortenWarmUpOf1f1b) {
   const Schedule schedule = one_f_one_b({.ranks = 4, .micro_batches = 2});
   EXPECT_EQ(orders(schedule.programs[0]), "F0 F1 B0 B1");
   EXPECT_EQ(orders(schedule.programs[2]), "F0 F1 B0 B1");
   EXPECT_EQ(orders(schedule.programs[3]), "F0 B0 F1 B1");
 }
 
-TEST(Builders, GpipeWithVirtualStagesGoesStageByStage) {
+TEST(Builders, GpipeRunsVirtualStagesOneByOne) {
   const Schedule schedule = gpipe({.ranks = 2, .micro_batches = 2, .virtual_stages = 2});
   std::vector<std::pair<int, int>> visits;
   for (const Action& action : schedule.programs[1]) {
@@ -44,14 +44,14 @@ TEST(Builders, GpipeWithVirtualStagesGoesStageByStage) {
                         {1, 0}, {1, 1}, {3, 0}, {3, 1}, {3, 0}, {3, 1}, {1, 0}, {1, 1}}));
 }
 
-TEST(Builders, StagesGoRoundTheRanks) {
+TEST(Builders, StagesAreAssignedRoundRobin) {
   const Schedule schedule = interleaved({.ranks = 3, .micro_batches = 1, .virtual_stages = 2});
   EXPECT_EQ(schedule.rank_of_stage, (std::vector<int>{0, 1, 2, 0, 1, 2}));
   EXPECT_EQ(schedule.num_ranks(), 3);
   EXPECT_EQ(schedule.num_stages(), 6);
 }
 
-TEST(Builders, EveryUnitOccursExactlyOnceAndBackwardsOfAStageAscend) {
+TEST(Builders, EveryUnitOccursOnceAndBackwardsAscend) {
   for (const ScheduleKind kind : kScheduleKinds) {
     const PipelineShape shape{
         .ranks = 3, .micro_batches = 5, .virtual_stages = kind == ScheduleKind::k1f1b ? 1 : 3};
@@ -72,7 +72,7 @@ TEST(Builders, EveryUnitOccursExactlyOnceAndBackwardsOfAStageAscend) {
   }
 }
 
-TEST(Builders, InFlightBoundsAreThoseOfTheLiterature) {
+TEST(Builders, InFlightBoundsMatchPublishedOnes) {
   const PipelineShape shape{.ranks = 8, .micro_batches = 64};
   EXPECT_EQ(in_flight_bound(ScheduleKind::k1f1b, shape, 0), 8);
   EXPECT_EQ(in_flight_bound(ScheduleKind::k1f1b, shape, 7), 1);
@@ -87,7 +87,7 @@ TEST(Builders, InFlightBoundsAreThoseOfTheLiterature) {
   EXPECT_EQ(in_flight_bound(ScheduleKind::kInterleaved, four, 7), 25);
 }
 
-TEST(Builders, CountsBelowOneAreRefusedByName) {
+TEST(Builders, CountsBelowOneAreRejected) {
   for (const ScheduleKind kind : kScheduleKinds) {
     EXPECT_THROW(build_schedule(kind, {.ranks = 0}), UserError) << name_of(kind);
     EXPECT_THROW(build_schedule(kind, {.ranks = 1, .micro_batches = 0}), UserError)
@@ -104,7 +104,7 @@ TEST(Builders, CountsBelowOneAreRefusedByName) {
   }
 }
 
-TEST(Builders, VirtualStagesWith1f1bAreRefusedNotIgnored) {
+TEST(Builders, VirtualStagesWith1f1bAreRejected) {
   try {
     one_f_one_b({.ranks = 2, .micro_batches = 4, .virtual_stages = 2});
     FAIL() << "accepted";
@@ -113,14 +113,14 @@ TEST(Builders, VirtualStagesWith1f1bAreRefusedNotIgnored) {
   }
 }
 
-// Every schedule for every small shape, lowered onto a model with a skip and a tie, is legal.
+// Every schedule of every small shape is legal for a model with a skip and a tie.
 
 constexpr int kMaxRanks = 8;
 constexpr int kMaxMicroBatches = 17;
 constexpr int kMaxVirtualStages = 4;
 constexpr int kLayersAStage = 2;
 
-// Every third layer, so that stages are split in all ways.
+// Every third layer, so that stages are split at all positions.
 LayerSet third_layers(int num_layers) {
   LayerSet layers;
   for (int l = 0; l < num_layers; l += 3) layers.add(l);
@@ -139,7 +139,7 @@ void expect_legal(ScheduleKind kind, PipelineShape shape, bool recompute) {
   const LowerOptions lowering{
       .recompute = recompute ? third_layers(dataflow.num_layers) : LayerSet{}, .update = backward};
   const Schedule schedule = lower(build_schedule(kind, shape), dataflow, partition, lowering);
-  // The bounds are met, not only kept, except where few micro-batches cut a group short.
+  // The bounds are tight, except where few micro-batches cut a group short.
   const Validation validation = validate(schedule, dataflow, partition, options);
   if (shape.micro_batches % shape.ranks == 0) {
     EXPECT_EQ(validation.peak_in_flight, options.in_flight_bound)

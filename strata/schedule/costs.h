@@ -1,4 +1,5 @@
-/// The numbers about a model that plans are made of: bytes by shape inference, seconds by a probe.
+/// Defines the costs of a model from which plans are made: bytes from shape inference, seconds from
+/// a probe.
 ///
 /// Units  bytes and seconds for one micro-batch of full size; a shorter one scales linearly.
 #pragma once
@@ -9,23 +10,23 @@
 
 namespace strata {
 
-/// Attention of one micro-batch on a rank, in 16 bit. 0 heads: none, or in fp32, which takes another
-/// algorithm without workspaces.
+/// Attention of one micro-batch on a rank, in 16 bit. 0 heads: the layer has no attention, or runs
+/// it in fp32, whose algorithm needs no workspace.
 struct AttentionShape {
   std::int64_t samples = 0;
   std::int64_t heads = 0;
   std::int64_t tokens = 0;
   std::int64_t head_width = 0;
-  bool shares_keys = false;  ///< heads get copies of the keys and values that they share
+  bool shares_keys = false;  ///< heads that share keys and values get copies of them
 };
 
-/// What a layer does beside matrix products, as the layer itself states it. The defaults are the most
-/// of a small layer, such as an embedding or a head.
+/// The work of a layer besides matrix products, as the layer itself states it. The defaults are
+/// upper bounds for a small layer such as an embedding or a head.
 struct LayerWork {
-  // Kernels that a device launches for it, performed operator by operator.
+  // Kernels that a device launches when the layer runs operator by operator.
   int forward_kernels = 3;
   int backward_kernels = 14;
-  // Bytes of the whole tensors that tensor-parallel ranks sum for it.
+  // Bytes of the whole tensors that tensor-parallel ranks sum in this layer.
   std::int64_t forward_sum_bytes = 0;
   std::int64_t backward_sum_bytes = 0;
   AttentionShape attention = {};
@@ -37,45 +38,53 @@ struct LayerCost {
   double backward_seconds = 0;      ///< without the recompute, which costs forward_seconds
   double update_seconds = 0;        ///< optimizer, once a step
   std::int64_t weight_bytes = 0;    ///< the flat buffer
-  std::int64_t gradient_bytes = 0;  ///< flat gradients, buffers of tied uses included
+  std::int64_t gradient_bytes = 0;  ///< flat gradients, including the buffers of tied uses
   std::int64_t state_bytes = 0;     ///< optimizer slots
-  std::int64_t replica_bytes = 0;   ///< copy of a tied weight, if its owner lives on another rank
-  std::int64_t input_bytes = 0;     ///< of the values that it reads
-  /// Gradients that it gives of inputs of the mini-batch, for all samples: they live until the next step.
+  std::int64_t replica_bytes = 0;   ///< copy of a tied weight whose owner is on another rank
+  std::int64_t input_bytes = 0;     ///< size of the values that the layer reads
+  /// Gradients of the mini-batch's inputs that the layer computes, for all samples. They stay
+  /// allocated until the next step.
   std::int64_t batch_gradient_bytes = 0;
-  std::int64_t saved_bytes = 0;  ///< kept by the layer's graph from forward to backward, its inputs
-                                 ///< and outputs apart
-  std::int64_t forward_transient_bytes = 0;   ///< peak in forward beyond inputs, outputs and saved
-  std::int64_t backward_transient_bytes = 0;  ///< peak in backward beyond inputs, saved, the
-                                              ///< output's gradient and the inputs' gradients
+  /// saved by the layer's graph from forward to backward, without its inputs and outputs
+  std::int64_t saved_bytes = 0;
+  /// peak in forward, without inputs, outputs and saved tensors
+  std::int64_t forward_transient_bytes = 0;
+  /// peak in backward, without inputs, saved tensors and the gradients of outputs and inputs
+  std::int64_t backward_transient_bytes = 0;
   std::int64_t no_grad_transient_bytes =
       0;  ///< peak in a forward that keeps no graph (what runs again in
           ///< backward, evaluation) beyond inputs and outputs
-  /// Of the transients, what a shorter micro-batch needs, too: of weights, not of samples.
+  /// The part of each transient that does not shrink with a shorter micro-batch, because it depends
+  /// on the weights.
   std::int64_t forward_fixed_bytes = 0;
   std::int64_t backward_fixed_bytes = 0;
   std::int64_t no_grad_fixed_bytes = 0;
-  bool recomputable = true;  ///< false: saves nothing beyond its inputs, so gains nothing
-  double forward_flops = 0;  ///< of one forward's products; 0: not counted
+  /// false: the layer saves nothing but its inputs, so a recompute frees nothing
+  bool recomputable = true;
+  double forward_flops = 0;  ///< operations of one forward's products; 0: not counted
   LayerWork work = {};
-  // Kernels that the rank's device launches for it, however small the micro-batch; 0: the rank computes.
+  // Kernels that the rank's device launches for any size of micro-batch. 0: the rank computes
+  // itself.
   int forward_launches = 0;
   int backward_launches = 0;
   int update_launches = 0;
 };
 
-/// Seconds of a rank's host to give its device work. 0: the rank does the work itself.
+/// Seconds a rank's host needs to enqueue work on its device. 0: the rank computes itself.
 struct LaunchSeconds {
-  double kernel = 0;   ///< each, of an action that is performed
-  double segment = 0;  ///< of a recorded segment, whatever it holds
+  double kernel = 0;   ///< per kernel of an action that runs operator by operator
+  double segment = 0;  ///< per recorded segment, of any length
 };
 
-/// Which ranks compute on one device, that does one thing after another.
+/// Lists which ranks share a device. A device runs one kernel at a time.
 struct SharedDevices {
-  std::vector<int> of_rank;  ///< of a pipeline, the device of each; empty: each has one for itself
-  std::vector<double> times_as_long;       ///< what each does there, for ranks of other pipelines
+  /// per rank of the pipeline: its device; empty: each rank has its own
+  std::vector<int> of_rank;
+  /// per rank: how many times longer its work takes because ranks of other pipelines share its
+  /// device
+  std::vector<double> times_as_long;
   std::vector<std::vector<int>> ranks_on;  ///< per device: the stages' ranks, of all pipelines
-  std::int64_t device_bytes = 0;           ///< of a device; 0: nobody knows
+  std::int64_t device_bytes = 0;           ///< memory of one device; 0: unknown
   bool empty() const { return of_rank.empty(); }
 };
 
@@ -84,15 +93,17 @@ struct ValueCost {
   double transfer_seconds = 0;  ///< between two ranks; its gradient costs the same
 };
 
-/// What the rows of embeddings cost a replica in a step, where a model reads any.
+/// The costs of embeddings for one replica and step, in a model that reads them.
 struct RowsCost {
-  double wait_seconds = 0;    ///< from the last backward to the rows that its update has made
-  double rank_seconds = 0;    ///< of the rank's own thread: samples to tensors, pooling
-  double beside_seconds = 0;  ///< of the thread beside it, or of the network: no step is shorter
-  /// Processors of the machine for each replica, where its threads need more than that; 0: they don't.
+  double wait_seconds = 0;  ///< from the last backward until the updated embeddings can be read
+  double rank_seconds = 0;  ///< on the rank's own thread: samples to tensors, pooling
+  /// on the embedding executor or the network: a lower bound of the step
+  double beside_seconds = 0;
+  /// Processors that each replica needs, if its threads need more than the machine has; 0: they do
+  /// not.
   double processors = 0;
-  double rank_threads = 1;  ///< that a rank's compute keeps busy
-  int staleness = 0;        ///< updates that rows may lack
+  double rank_threads = 1;  ///< threads that a rank's compute keeps busy
+  int staleness = 0;        ///< the number of updates by which embeddings may be stale
 };
 
 struct CostTable {
@@ -101,11 +112,15 @@ struct CostTable {
   double overhead_seconds = 0;            ///< per action: interpreter and hand-over
   std::vector<double> micro_batch_scale;  ///< per micro-batch, 1 = full size; empty: all full
   int weight_element_bytes = 4;
-  std::int64_t batch_bytes = 0;    ///< the mini-batch's own tensors, on every rank that reads them
-  std::int64_t context_bytes = 0;  ///< of a GPU's driver, on every rank; no tensor's
-  std::int64_t communicator_bytes = 0;  ///< of NCCL, on every rank; no tensor's
-  std::int64_t workspace_bytes = 0;     ///< what a GPU's libraries keep as tensors, on every rank
-  std::int64_t allocation_block = 1;  ///< a GPU's allocator rounds every buffer up to these, bytes
+  /// the tensors of the mini-batch, on every rank that reads them
+  std::int64_t batch_bytes = 0;
+  /// memory of the GPU driver on every rank; not allocated as tensors
+  std::int64_t context_bytes = 0;
+  /// memory of NCCL on every rank; not allocated as tensors
+  std::int64_t communicator_bytes = 0;
+  std::int64_t workspace_bytes = 0;  ///< tensors that the GPU's libraries keep on every rank
+  /// the allocator of a GPU rounds every buffer up to a multiple of this many bytes
+  std::int64_t allocation_block = 1;
   LaunchSeconds launch;
   SharedDevices devices;
   RowsCost rows;

@@ -1,4 +1,5 @@
-/// Says how the layers of a model hang together and where they live, as far as a schedule must know.
+/// Describes how layers are connected and on which stage each one runs, as far as a schedule needs
+/// it.
 #pragma once
 
 #include <string>
@@ -9,8 +10,8 @@
 
 namespace strata {
 
-/// A tensor that one layer makes and others read. Inputs of the mini-batch (tokens, targets) are no
-/// values: every rank takes them from its own loader.
+/// A tensor that one layer produces and other layers read. Inputs of the mini-batch (tokens,
+/// targets) are not values: every rank reads them from its own loader.
 struct Value {
   std::string name;
   int producer = -1;           ///< layer
@@ -30,12 +31,12 @@ struct Dataflow {
   int num_layers = 0;
   std::vector<Value> values;
   std::vector<Tie> ties;
-  /// The layer that reads the rows of its samples' ids, from wherever embeddings live, and makes their
-  /// gradients; -1: none does.
+  /// The layer that reads the embeddings of the batch and computes their gradients; -1: no layer
+  /// does.
   int rows_layer = -1;
 };
 
-/// Where every layer lives: stage s holds layers [bounds[s], bounds[s+1]).
+/// Assigns layers to stages: stage s holds layers [bounds[s], bounds[s+1]).
 struct Partition {
   std::vector<int> bounds;  ///< size = stages + 1, strictly ascending, from 0 to num_layers
   int num_stages() const { return static_cast<int>(bounds.size()) - 1; }
@@ -44,9 +45,9 @@ struct Partition {
   friend bool operator==(const Partition&, const Partition&) = default;
 };
 
-/// Looks up, layer by layer, where it lives and which values it reads and makes.
+/// Lists, for every layer, its stage, its rank and the values that it reads and produces.
 ///
-/// Errors  InternalError if the partition, the ranks of its stages and the dataflow don't fit
+/// Errors  InternalError if the partition, the ranks of its stages and the dataflow do not fit
 ///         together.
 struct LayerPlacement {
   LayerPlacement(const Dataflow& dataflow, const Partition& partition,

@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-TEST(Partition, FindsTheStageOfALayerAndRefusesLayersOutside) {
+TEST(Partition, StageOfFindsLayersAndRejectsLayersOutside) {
   const Partition partition{{0, 1, 4, 6}};
   const int expected[] = {0, 1, 1, 1, 2, 2};
   for (int layer = 0; layer < 6; ++layer) EXPECT_EQ(partition.stage_of(layer), expected[layer]);
@@ -19,7 +19,7 @@ TEST(Partition, FindsTheStageOfALayerAndRefusesLayersOutside) {
   EXPECT_THROW(partition.stage_of(-1), InternalError);
 }
 
-TEST(Placement, KnowsRankStageInputsAndOutputsOfEveryLayer) {
+TEST(Placement, ListsRankStageInputsAndOutputsOfEveryLayer) {
   const Dataflow dataflow = chain_with_skip_and_tie(4);
   const LayerPlacement placement(dataflow, {{0, 1, 3, 4}}, {0, 1, 0});
   EXPECT_EQ(placement.stage, (std::vector<int>{0, 1, 1, 2}));
@@ -28,14 +28,14 @@ TEST(Placement, KnowsRankStageInputsAndOutputsOfEveryLayer) {
   EXPECT_EQ(placement.inputs[3], (std::vector<int>{2, 4}));
 }
 
-TEST(Placement, RefusesAPartitionThatDoesNotFitTheDataflow) {
+TEST(Placement, RejectsPartitionThatDoesNotFitDataflow) {
   const Dataflow dataflow = chain(4);
   EXPECT_THROW(LayerPlacement(dataflow, {{0, 2, 3}}, {0, 1}), InternalError);
   EXPECT_THROW(LayerPlacement(dataflow, {{0, 2, 2, 4}}, {0, 1, 2}), InternalError);
   EXPECT_THROW(LayerPlacement(dataflow, {{0, 2, 4}}, {0}), InternalError);
 }
 
-TEST(LayerSet, HasWhatWasAddedAndNotRemoved) {
+TEST(LayerSet, HasReflectsAddAndRemove) {
   LayerSet set{4, 1};
   EXPECT_EQ(set.layers(), (std::vector<int>{1, 4}));
   EXPECT_TRUE(set.has(1) && set.has(4));
@@ -50,13 +50,13 @@ TEST(LayerSet, HasWhatWasAddedAndNotRemoved) {
   EXPECT_EQ(LayerSet(std::vector<int>{2, 0}), (LayerSet{0, 2}));
 }
 
-TEST(Mesh, EveryRankHasOnePlace) {
+TEST(Mesh, EveryRankHasUniquePlace) {
   const Mesh mesh{.pp = 4, .dp = 2, .tp = 4};
   EXPECT_EQ(mesh.size(), 32);
   for (int rank = 0; rank < mesh.size(); ++rank) EXPECT_EQ(mesh.rank(mesh.place(rank)), rank);
 }
 
-TEST(Mesh, LinesRunAlongOneAxis) {
+TEST(Mesh, LinesFollowOneAxis) {
   const Mesh mesh{.pp = 2, .dp = 3, .tp = 2};
   EXPECT_EQ(mesh.tp_line(9), (std::vector<int>{8, 9}));
   EXPECT_EQ(mesh.dp_line(9), (std::vector<int>{7, 9, 11}));
@@ -64,7 +64,7 @@ TEST(Mesh, LinesRunAlongOneAxis) {
   EXPECT_EQ(mesh.stage_ranks(9), (std::vector<int>{6, 7, 8, 9, 10, 11}));
 }
 
-TEST(Mesh, NamesTheAxesThatAreThere) {
+TEST(Mesh, NameListsAxesLargerThanOne) {
   const Mesh mesh{.pp = 4, .dp = 2, .tp = 4};
   EXPECT_EQ(mesh.name(14), "rank 14 (pp 1/4, tp 2/4, dp 1/2)");
   EXPECT_EQ((Mesh{.pp = 2}).name(1), "rank 1 (pp 1/2)");

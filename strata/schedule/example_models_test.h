@@ -8,7 +8,8 @@
 
 namespace strata {
 
-/// A chain of layers: value l goes from layer l to l+1; the last layer's value (the loss) to none.
+/// A chain of layers: layer l+1 reads the value of layer l. No layer reads the last value (the
+/// loss).
 inline Dataflow chain(int num_layers) {
   Dataflow dataflow{.num_layers = num_layers, .values = {}, .ties = {}};
   for (int l = 0; l < num_layers; ++l) {

@@ -1,11 +1,10 @@
-/// Interprets programs. The only interpreter: machines differ (real stages, a clock), this does
-/// not.
+/// Runs programs. This is the only interpreter; machines differ (real stages, a simulated clock).
 ///
-/// A machine that can say "not yet" (the simulator, the validator) is advanced with Execution; one
-/// that waits by itself (a real rank) is run to the end by execute().
+/// Execution advances a machine that can answer "not ready" (the simulator, the validator).
+/// execute() runs a machine that waits inside perform() (a real rank) to the end.
 ///
 /// Threads  an Execution belongs to one thread.
-/// Errors   whatever the machine throws passes through; position() says where.
+/// Errors   passes on every exception of the machine; position() tells which action threw.
 #pragma once
 
 #include <cstddef>
@@ -18,24 +17,24 @@ namespace strata {
 class Machine {
  public:
   virtual ~Machine() = default;
-  /// False: the action cannot start yet (its message has not been sent). Real machines wait inside
-  /// perform() instead.
+  /// Returns false if the action cannot start yet because its message has not been sent. Real
+  /// machines wait inside perform() instead.
   virtual bool ready(const Action&) { return true; }
   virtual void perform(const Action& action) = 0;
 };
 
-/// A program half-way.
+/// A program and the position of its next action.
 class Execution {
  public:
   Execution(const Program& program, Machine& machine, TraceLog* trace = nullptr)
       : program_(&program), machine_(&machine), trace_(trace) {}
 
-  /// Performs the next action; false if it isn't ready, or at the end.
+  /// Performs the next action. Returns false if it is not ready or the program has ended.
   bool step();
-  /// Performs actions until the end or until one isn't ready; true if any was performed.
+  /// Performs actions until one is not ready or the program ends. Returns true if it performed any.
   bool advance();
   bool done() const { return position_ == program_->size(); }
-  std::size_t position() const { return position_; }  ///< of the next action
+  std::size_t position() const { return position_; }  ///< index of the next action
 
  private:
   const Program* program_;
@@ -44,7 +43,8 @@ class Execution {
   std::size_t position_ = 0;
 };
 
-/// Performs the whole program. InternalError if the machine isn't ready somewhere.
+/// Performs the whole program.
+/// Errors  InternalError if the machine is not ready for an action.
 void execute(const Program& program, Machine& machine, TraceLog* trace = nullptr);
 
 }  // namespace strata

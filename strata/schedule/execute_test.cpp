@@ -24,13 +24,13 @@ class Recorder : public Machine {
 
 Program example() { return gpipe({.ranks = 1, .micro_batches = 3}).programs[0]; }
 
-TEST(Execute, PerformsEveryActionOnceAndInOrder) {
+TEST(Execute, PerformsEveryActionOnceInOrder) {
   Recorder machine;
   execute(example(), machine);
   EXPECT_EQ(machine.performed, example());
 }
 
-TEST(Execute, TracesOneSpanAnAction) {
+TEST(Execute, TracesOneSpanPerAction) {
   Recorder machine;
   TraceLog trace;
   Program program = example();
@@ -51,7 +51,7 @@ TEST(Execute, TracesOneSpanAnAction) {
   EXPECT_EQ(trace.events()[4].first_layer, 3);
 }
 
-TEST(Execute, RefusesAMachineThatIsNotReady) {
+TEST(Execute, ThrowsIfMachineIsNotReady) {
   Recorder machine;
   machine.limit = 2;
   try {
@@ -62,7 +62,7 @@ TEST(Execute, RefusesAMachineThatIsNotReady) {
   }
 }
 
-TEST(Execution, StopsWhereTheMachineIsNotReadyAndGoesOnLater) {
+TEST(Execution, StopsAtUnreadyActionAndResumes) {
   Recorder machine;
   machine.limit = 2;
   const Program program = example();
@@ -77,7 +77,7 @@ TEST(Execution, StopsWhereTheMachineIsNotReadyAndGoesOnLater) {
   EXPECT_EQ(machine.performed, program);
 }
 
-TEST(Execution, KeepsThePositionOfTheActionThatThrew) {
+TEST(Execution, PositionNamesActionThatThrew) {
   Recorder machine;
   const Program program = example();
   machine.poison = program[3];

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kMark[] = "  <-- ERROR HERE";
 
-// A stage's whole forward or backward of a micro-batch.
+// The whole forward or backward of one stage and micro-batch.
 using Unit = std::tuple<Op, int, int>;
 
 Op direction(Op op) { return op == Op::kForward ? Op::kForward : Op::kBackward; }
@@ -21,8 +21,8 @@ Unit unit_of(const Action& action) {
   return {direction(action.op), action.stage, action.micro_batch};
 }
 
-// A number for every unit of a schedule. A grid also shows broken schedules: whatever stage and
-// micro-batch their actions name has a row of its own.
+// Maps every unit of a schedule to a number. A grid also shows illegal schedules, so the table has
+// an entry for every stage and micro-batch that any action names.
 template <typename T>
 class UnitTable {
  public:
@@ -35,7 +35,7 @@ class UnitTable {
         micro_batches = std::max(micro_batches, action.micro_batch + 1);
       }
     }
-    stages_ = stages + 1;  // and -1
+    stages_ = stages + 1;  // plus one for stage -1
     micro_batches_ = micro_batches + 1;
     values_.assign(std::size_t{2} * stages_ * micro_batches_, none);
   }
@@ -56,11 +56,11 @@ class UnitTable {
   std::vector<T> values_;
 };
 
-// What is known of a unit while units are placed; else the column at which it has ended.
+// The state of a unit while units are placed; otherwise the column at which it ended.
 constexpr int kAbsent = -2, kNotPlaced = -1;
 using Ends = UnitTable<int>;
 
-// One action a unit, where the unit starts: a recompute opens its backward.
+// Reduces a program to one action per unit, at the unit's start. A recompute starts its backward.
 Program units_of(const Program& program, int rank, UnitTable<int>& last_rank, Ends& ends) {
   Program units;
   for (Action action : program) {
@@ -75,7 +75,7 @@ Program units_of(const Program& program, int rank, UnitTable<int>& last_rank, En
   return units;
 }
 
-// One rank; every unit takes one column.
+// Draws one rank. Every unit takes one column.
 class Row : public Machine {
  public:
   explicit Row(Ends& ends) : ends_(&ends) {}
@@ -92,7 +92,7 @@ class Row : public Machine {
   const Program& cells() const { return cells_; }
 
  private:
-  // The first column in which all that the unit needs has ended; -1: something has not.
+  // The first column in which all inputs of the unit are complete; -1: some are not.
   int start_of(const Action& action) const {
     const auto [op, stage, micro_batch] = unit_of(action);
     const bool forward = op == Op::kForward;
@@ -113,7 +113,7 @@ class Row : public Machine {
 std::vector<Row> place(const Schedule& schedule) {
   Ends ends(schedule, kAbsent);
   std::vector<Program> units;
-  UnitTable<int> last_rank(schedule, -1);  // whose program has the unit
+  UnitTable<int> last_rank(schedule, -1);  // the rank whose program contains the unit
   for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
     units.push_back(units_of(schedule.programs[rank], rank, last_rank, ends));
   }
@@ -133,7 +133,7 @@ std::vector<Row> place(const Schedule& schedule) {
   return rows;
 }
 
-// The unit that the marked action belongs to; for a transfer, the compute action it serves.
+// The unit that contains the marked action. For a transfer: the compute action that needs it.
 const Action* marked_unit(const Schedule& schedule, const GridOptions& options) {
   if (options.marked_rank < 0 || options.marked_rank >= schedule.num_ranks()) return nullptr;
   const Program& program = schedule.programs[options.marked_rank];

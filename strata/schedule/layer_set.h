@@ -1,6 +1,6 @@
-/// Holds a set of layers: those that are computed twice, those whose weights are sharded.
+/// Holds a set of layers, such as the recomputed ones or those with sharded weights.
 ///
-/// Cost  has() is one look-up; a bit a layer.
+/// Cost  one bit per layer; has() is one look-up.
 #pragma once
 
 #include <initializer_list>
@@ -45,7 +45,7 @@ class LayerSet {
   friend bool operator==(const LayerSet&, const LayerSet&) = default;
 
  private:
-  std::vector<bool> has_;  // by layer, up to the last one of the set
+  std::vector<bool> has_;  // one bit per layer, up to the last member
 };
 
 }  // namespace strata

@@ -1,5 +1,5 @@
-// A message is what travels, not an index: sends and receives are matched by value, consumer and
-// micro-batch, so that passes may place them independently.
+// Sends and receives are matched by value, consumer and micro-batch instead of by position, so that
+// passes may place them independently.
 #include "strata/schedule/messages.h"
 
 #include <algorithm>

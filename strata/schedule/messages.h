@@ -1,6 +1,6 @@
-/// Keeps account of every message of a step: who sent it to whom, and whether it was taken.
+/// Records every message of a step: its sender, its receiver and whether it was received.
 ///
-/// Cost  one lookup in a hash table a call; memory is that of the messages sent so far.
+/// Cost  one lookup in a hash table per call; memory grows with the messages sent so far.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace strata {
 
-/// Says what is wrong with an action; the validator adds the place and the picture.
+/// Reports what is wrong with an action. The validator adds the position and the grid.
 struct BrokenRule : std::exception {
   BrokenRule(std::string what, std::string expected, std::string got)
       : what_broke(std::move(what)), expected(std::move(expected)), got(std::move(got)) {}
@@ -22,8 +22,8 @@ struct BrokenRule : std::exception {
   std::string what_broke, expected, got;
 };
 
-/// Tells the messages of a step apart, at both ends alike: the operation that receives it, value, consumer,
-/// micro-batch, from, to. `rank`: that performs the action.
+/// Identifies a message of a step, with the same key on both ranks: the operation that receives it,
+/// value, consumer, micro-batch, sender, receiver. `rank` is the rank that performs the action.
 using MessageKey = std::array<int, 6>;
 MessageKey message_key(const Action& action, int rank);
 
@@ -31,7 +31,7 @@ class Messages {
  public:
   Messages(const Schedule& schedule, const Dataflow& dataflow);
 
-  /// All of these throw BrokenRule if the action names no message of the dataflow.
+  /// These functions throw BrokenRule if the action names no message of the dataflow.
   void send(const Action& action, int rank);
   bool arrived(const Action& receive, int rank) const;
   void receive(const Action& action, int rank);
@@ -41,10 +41,10 @@ class Messages {
   static bool match(const Action& send, int sender, const Action& receive, int receiver);
 
  private:
-  // What travels: an activation of a value to a rank, a gradient of a value from a consumer, both
-  // of a micro-batch; a gradient or weight of a tie from or to a consumer.
+  // The content of a message: an activation of a value for a rank, a gradient of a value from a
+  // consumer, or a gradient or weight of a tie from or to a consumer.
   struct Key {
-    Op op;  // of the receive
+    Op op;  // the receiving operation
     std::int32_t value, end, micro_batch;
     friend bool operator==(const Key&, const Key&) = default;
   };

@@ -1,5 +1,5 @@
-// The passes that every mesh needs; those for what replicas add are in
-// replica_passes.cpp, those for what is not on the device in tier_passes.cpp.
+// Passes that every mesh needs. Passes for replicas are in replica_passes.cpp, passes for offloaded
+// or sharded layers in tier_passes.cpp.
 #include "strata/schedule/passes.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ Schedule with_recompute(Schedule schedule, const LayerSet& recompute) {
 
 namespace {
 
-// Per layer: what has to arrive before, and to leave after, its forward and its backward.
+// Per layer: the messages that precede and follow its forward and its backward.
 struct Transfers {
   explicit Transfers(int num_layers)
       : before_forward(num_layers),
@@ -87,7 +87,7 @@ void add_activations(Transfers& transfers, const Value& value, int index,
 void add_gradients(Transfers& transfers, const Value& value, int index,
                    const LayerPlacement& placement) {
   const int source = placement.rank[value.producer];
-  // Descending, as the producer sums them.
+  // Descending, the order in which the producer sums the gradients.
   for (auto consumer = value.consumers.rbegin(); consumer != value.consumers.rend(); ++consumer) {
     const int user = placement.rank[*consumer];
     if (user == source) continue;
@@ -170,7 +170,8 @@ void append_tie_sums(std::vector<Program>& programs, const Dataflow& dataflow,
   }
 }
 
-// Starts what had to wait for a tie and awaits whatever was started once for the whole step.
+// Starts the reductions that had to wait for a tie, and awaits those that were started once per
+// step.
 void append_reductions(Program& program, int rank, const Dataflow& dataflow,
                        const LayerPlacement& placement, const ShardLayout& shards) {
   std::set<int> owners;  // a layer may own several ties
@@ -188,7 +189,7 @@ void append_reductions(Program& program, int rank, const Dataflow& dataflow,
   program.insert(program.end(), awaits.begin(), awaits.end());
 }
 
-// The layers for which a program has the action.
+// The layers that a program names in actions of this kind.
 LayerSet layers_with(const std::vector<Program>& programs, Op op) {
   LayerSet layers;
   for (const Program& program : programs)
@@ -197,8 +198,9 @@ LayerSet layers_with(const std::vector<Program>& programs, Op op) {
   return layers;
 }
 
-// Of gradients that were not complete before, those of layers in ties, and of those that stay on the
-// device: the host needs a copy. Before the norm, which reads what the update will read.
+// Offloads gradients that become complete only here: those of tied layers, and those that stay on
+// the device but that the host needs a copy of. This precedes the norm, which reads the gradients
+// that the update will read.
 void append_offloads(std::vector<Program>& programs, const LayerPlacement& placement,
                      const ShardLayout& shards, const TierLayout& tiers) {
   const LayerSet offloaded = layers_with(programs, Op::kOffloadGradients);
@@ -210,7 +212,7 @@ void append_offloads(std::vector<Program>& programs, const LayerPlacement& place
   }
 }
 
-// Layer by layer: what one layer's update needs may come and go while another's runs.
+// One update per layer, so that the transfers of one layer overlap with the update of another.
 void append_updates(std::vector<Program>& programs, const LayerPlacement& placement,
                     const ShardLayout& shards, const TierLayout& tiers) {
   const int layers = static_cast<int>(placement.rank.size());

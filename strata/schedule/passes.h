@@ -1,7 +1,7 @@
 /// Turns a builder's compute order into the full program of a step.
 ///
-/// Each pass is a function from schedule to schedule and does one thing. `lower` is their
-/// composition in the only order that makes sense.
+/// Each pass is a function from schedule to schedule and does one thing. `lower` applies all of
+/// them in the only valid order.
 #pragma once
 
 #include <vector>
@@ -16,48 +16,50 @@ namespace strata {
 /// Gives every compute action the layers of its stage.
 Schedule with_layers(Schedule schedule, const Partition& partition);
 
-/// Splits the backwards of stages that hold a recomputed layer: each such layer gets a kRecompute
-/// just before its own kBackward, in descending layer order; runs of layers that keep their
-/// activations stay one action.
+/// Splits the backwards of stages with recomputed layers: each such layer gets a kRecompute just
+/// before its own kBackward, in descending layer order. Adjacent layers that keep their activations
+/// stay one action.
 Schedule with_recompute(Schedule schedule, const LayerSet& recompute);
 
-/// Splits compute actions at layers whose weights are not always there, because replicas shard them or
-/// because they live on the host, and fetches and releases them, so that at most `tiers.window` of them
-/// are there at once (more where one action needs more) and the fetch of the next overlaps with compute.
+/// Splits compute actions at layers whose weights are sharded over replicas or live on the host,
+/// and adds the fetches and releases of those weights. At most `tiers.window` of these layers are
+/// on the device at once, more if one action needs more. The fetch of the next layer overlaps with
+/// compute.
 Schedule with_prefetches(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                          const ShardLayout& shards, const TierLayout& tiers = {});
 
-/// Takes the inputs that recomputed layers keep to the host, where they live there, and brings them back
-/// while the action before the recompute runs. What is computed again at once stays.
+/// Offloads the saved inputs of recomputed layers to the host, where the layout asks for it, and
+/// fetches them while the action before the recompute runs. Inputs that are needed at once stay.
 Schedule with_activation_offloads(Schedule schedule, const TierLayout& tiers);
 
-/// Starts the reduction of a layer's gradients right after its last backward (or each one), so that
-/// it overlaps with the backwards of the layers below; of layers that are reduced each time, at
-/// most one reduction is under way. Owners of ties wait for with_update.
+/// Starts the reduction of a layer's gradients right after its last backward, or after each one, so
+/// that it overlaps with the backwards of the layers below. Of the layers that are reduced after
+/// each backward, at most one reduction is in progress. Owners of ties wait for with_update.
 Schedule with_reductions(Schedule schedule, const Dataflow& dataflow, const ShardLayout& shards);
 
-/// Takes gradients that live off the device away right behind the last backward of their layer, and, with
-/// `tiers.updates_at_once`, updates the layer then. Layers in ties and those that replicas reduce wait
-/// for with_update.
+/// Offloads the gradients that live off the device right after the last backward of their layer.
+/// With `tiers.updates_at_once` the layer is updated there, too. Layers in ties, and layers that
+/// replicas reduce, wait for with_update.
 Schedule with_offloads(Schedule schedule, const Dataflow& dataflow, const ShardLayout& shards,
                        const TierLayout& tiers);
 
-/// Adds sends just after the action that makes a value (or its gradient) and receives just before
-/// the first action that needs it: a recompute starts while the gradient is still on its way. A
-/// value goes straight from its producer to each consuming stage on another rank, once a rank and
-/// micro-batch; gradients go back once per consuming layer, for the producer to sum in descending
-/// consumer order. Stages on the same rank exchange nothing.
+/// Adds sends right after the action that produces a value or its gradient, and receives right
+/// before the first action that needs it. A recompute therefore starts while the gradient is still
+/// in transit. A value is sent once per micro-batch to each rank that consumes it. Gradients return
+/// once per consuming layer, so that the producer can sum them in descending consumer order. Stages
+/// on the same rank exchange no messages.
 Schedule with_transfers(Schedule schedule, const Dataflow& dataflow, const Partition& partition);
 
-/// Adds the end of the step, on every rank: the tied gradients' way to their owners and their sum,
-/// what is left of the reductions and offloads, kReduceNormAndLoss, a kUpdate a layer (and a fetch of
-/// what the host has updated, where weights stay), a kGatherWeights for each layer whose whole weights
-/// replicas have updated a shard each of, and the tied weights' way back.
+/// Adds the end of the step on every rank: sends tied gradients to their owners and sums them,
+/// completes reductions and offloads, then adds kReduceNormAndLoss and one kUpdate per layer. A
+/// layer that the host updates and whose weights stay on the device is fetched; a layer whose whole
+/// weights are updated in shards gets a kGatherWeights. Last, updated tied weights are sent to the
+/// ranks that use them.
 Schedule with_update(Schedule schedule, const Dataflow& dataflow, const Partition& partition,
                      const ShardLayout& shards = {}, const TierLayout& tiers = {});
 
-/// Brings the rows of a step to the rank that reads them, before anything else, and sends their gradients
-/// right behind the last backward that makes them. Forward-only programs read them alone.
+/// Reads the embeddings of a step first, on the rank that uses them, and sends their gradients
+/// right after the last backward that computes them. Forward-only programs only read them.
 Schedule with_rows(Schedule schedule, const Dataflow& dataflow);
 
 struct LowerOptions {

@@ -24,7 +24,7 @@ int count(const Program& program, Op op) {
                                         [op](const Action& action) { return action.op == op; }));
 }
 
-TEST(WithLayers, GivesEveryComputeActionItsStage) {
+TEST(WithLayers, AssignsStageLayersToEveryComputeAction) {
   const Schedule schedule = with_layers(
       interleaved({.ranks = 2, .micro_batches = 2, .virtual_stages = 2}), {{0, 1, 3, 6, 10}});
   for (const Program& program : schedule.programs) {
@@ -34,11 +34,11 @@ TEST(WithLayers, GivesEveryComputeActionItsStage) {
   }
 }
 
-TEST(WithLayers, RefusesAnotherNumberOfStages) {
+TEST(WithLayers, RejectsDifferentNumberOfStages) {
   EXPECT_THROW(with_layers(gpipe({.ranks = 2}), {{0, 1, 2, 3}}), InternalError);
 }
 
-TEST(WithRecompute, SplitsBackwardsAtRecomputedLayersAndKeepsTheRunsBetween) {
+TEST(WithRecompute, SplitsBackwardsAtRecomputedLayersOnly) {
   const Schedule schedule = with_recompute(with_layers(gpipe({.ranks = 1}), {{0, 6}}), {2, 3});
   EXPECT_EQ(
       lines(schedule.programs[0]),
@@ -46,12 +46,12 @@ TEST(WithRecompute, SplitsBackwardsAtRecomputedLayersAndKeepsTheRunsBetween) {
                                 "R s0 m0 [2,3)", "B s0 m0 [2,3)", "B s0 m0 [0,2)"}));
 }
 
-TEST(WithRecompute, ChangesNothingWhereNoLayerRunsAgain) {
+TEST(WithRecompute, WithoutRecomputedLayersChangesNothing) {
   const Schedule schedule = with_layers(gpipe({.ranks = 1, .micro_batches = 2}), {{0, 3}});
   EXPECT_EQ(with_recompute(schedule, {}).programs, schedule.programs);
 }
 
-TEST(WithTransfers, ARecomputeStartsBeforeTheGradientIsReceived) {
+TEST(WithTransfers, RecomputeStartsBeforeGradientIsReceived) {
   const Schedule schedule =
       with_transfers(with_recompute(with_layers(gpipe({.ranks = 2}), {{0, 2, 3}}), {0, 1, 2}),
                      chain(3), {{0, 2, 3}});
@@ -64,8 +64,9 @@ TEST(WithTransfers, ARecomputeStartsBeforeTheGradientIsReceived) {
                                       "B s1 m0 [2,3)", "SB v1<-2 m0 to rank 0"}));
 }
 
-TEST(WithTransfers, AValueGoesOnceToARankWithTwoConsumingStages) {
-  // Stages 0 and 2 on rank 0, 1 and 3 on rank 1; the skip leaves layer 0 for layers 1, 2 and 3.
+TEST(WithTransfers, ValueIsSentOnceToRankWithTwoConsumingStages) {
+  // Stages 0 and 2 are on rank 0, stages 1 and 3 on rank 1. Layers 1, 2 and 3 read the skip of
+  // layer 0.
   Dataflow dataflow = chain(4);
   dataflow.values.push_back({.name = "skip", .producer = 0, .consumers = {1, 2, 3}});
   const Partition partition = equal_stages(4, 1);
@@ -85,7 +86,7 @@ TEST(WithTransfers, AValueGoesOnceToARankWithTwoConsumingStages) {
                 "B s1 m0 [1,2)", "SB v0<-1 m0 to rank 0", "SB v4<-1 m0 to rank 0"}));
 }
 
-TEST(WithTransfers, AValueWithoutGradientSendsNoneBack) {
+TEST(WithTransfers, ValueWithoutGradientReturnsNone) {
   Dataflow dataflow = chain(2);
   dataflow.values[0].differentiable = false;
   const Schedule schedule =
@@ -95,7 +96,7 @@ TEST(WithTransfers, AValueWithoutGradientSendsNoneBack) {
   EXPECT_EQ(count(schedule.programs[1], Op::kSendGradient), 0);
 }
 
-TEST(WithTransfers, StagesOnOneRankExchangeNothing) {
+TEST(WithTransfers, StagesOnOneRankExchangeNoMessages) {
   const Partition partition = equal_stages(3, 2);
   const Schedule schedule = with_transfers(
       with_layers(gpipe({.ranks = 1, .micro_batches = 2, .virtual_stages = 3}), partition),
@@ -103,7 +104,7 @@ TEST(WithTransfers, StagesOnOneRankExchangeNothing) {
   for (const Action& action : schedule.programs[0]) EXPECT_TRUE(is_compute(action.op));
 }
 
-TEST(WithUpdate, TiedGradientsArriveBeforeTheNormAndWeightsLeaveAfterTheUpdate) {
+TEST(WithUpdate, TiedGradientsPrecedeNormAndTiedWeightsFollowUpdate) {
   Dataflow dataflow = chain(3);
   dataflow.ties.push_back({.name = "a", .owner = 0, .users = {1, 2}});
   dataflow.ties.push_back({.name = "b", .owner = 2, .users = {0}});
@@ -125,7 +126,7 @@ Schedule chain_of(int layers, int micro_batches = 1) {
   return with_layers(gpipe({.ranks = 1, .micro_batches = micro_batches}), {{0, layers}});
 }
 
-TEST(WithPrefetches, AWindowOfWeightsFollowsTheActions) {
+TEST(WithPrefetches, WindowOfWeightsFollowsActions) {
   const Schedule schedule =
       with_prefetches(chain_of(3), chain(3), {{0, 3}}, {.layers = {{}, kSharded, kSharded}});
   EXPECT_EQ(lines(schedule.programs[0]),
@@ -134,7 +135,7 @@ TEST(WithPrefetches, AWindowOfWeightsFollowsTheActions) {
                                       "XW [1,2)", "B s0 m0 [0,1)"}));
 }
 
-TEST(WithPrefetches, LongStagesReleaseBeforeTheyComeBack) {
+TEST(WithPrefetches, LongStagesReleaseWeightsBeforeRefetch) {
   const Schedule schedule =
       with_prefetches(with_layers(forward_only({.ranks = 1, .micro_batches = 1}), {{0, 3}}),
                       chain(3), {{0, 3}}, {.layers = {kSharded, kSharded, kSharded}});
@@ -144,7 +145,7 @@ TEST(WithPrefetches, LongStagesReleaseBeforeTheyComeBack) {
                                 "F s0 m0 [1,2)", "XW [1,2)", "F s0 m0 [2,3)", "XW [2,3)"}));
 }
 
-TEST(WithPrefetches, WhoIsUsedFarthestInTheFutureGivesWay) {
+TEST(WithPrefetches, EvictsLayerWithFarthestNextUse) {
   const TierLayout tiers{.layers = {kOnHost, kOnHost, kOnHost, kOnHost}, .window = 3};
   const Schedule schedule = with_prefetches(chain_of(4), chain(4), {{0, 4}}, {}, tiers);
   EXPECT_EQ(
@@ -155,7 +156,7 @@ TEST(WithPrefetches, WhoIsUsedFarthestInTheFutureGivesWay) {
           "B s0 m0 [2,3)", "XW [2,3)", "B s0 m0 [1,2)", "XW [1,2)", "B s0 m0 [0,1)", "XW [0,1)"}));
 }
 
-TEST(WithPrefetches, AWindowOfOneStreamsLayerByLayer) {
+TEST(WithPrefetches, WindowOfOneStreamsLayerByLayer) {
   const TierLayout tiers{.layers = {kOnHost, kOnHost}, .window = 1};
   const Schedule schedule = with_prefetches(chain_of(2), chain(2), {{0, 2}}, {}, tiers);
   EXPECT_EQ(lines(schedule.programs[0]),
@@ -164,7 +165,7 @@ TEST(WithPrefetches, AWindowOfOneStreamsLayerByLayer) {
                                       "B s0 m0 [0,1)", "XW [0,1)"}));
 }
 
-// No order of fetches could do with fewer: every window, by exhaustive search of what to give up.
+// The fewest fetches that any order needs, by exhaustive search over evictions.
 int fewest_fetches(const std::vector<int>& uses, std::size_t at, std::vector<int> held, int most) {
   if (at == uses.size()) return 0;
   const auto here = std::find(held.begin(), held.end(), uses[at]);
@@ -182,8 +183,8 @@ int fewest_fetches(const std::vector<int>& uses, std::size_t at, std::vector<int
   return fewest;
 }
 
-// One place is for the layer on its way.
-TEST(WithPrefetches, FetchesAsFewLayersAsAnyOrderCould) {
+// One slot of the window is reserved for the layer that is being fetched.
+TEST(WithPrefetches, MatchesFewestPossibleFetches) {
   for (const int micro_batches : {1, 2}) {
     for (int window = 1; window <= 5; ++window) {
       TierLayout tiers{.layers = std::vector(5, kOnHost), .window = window};
@@ -207,7 +208,7 @@ TEST(WithPrefetches, FetchesAsFewLayersAsAnyOrderCould) {
   }
 }
 
-TEST(WithPrefetches, VerticalFetchesALayerForAllMicroBatches) {
+TEST(WithPrefetches, VerticalFetchesLayerOnceForAllMicroBatches) {
   const TierLayout tiers{.layers = {kOnHost, kOnHost, kOnHost}, .window = 2};
   const Schedule schedule = lower(vertical({.ranks = 1, .micro_batches = 2}), chain(3), {{0, 3}},
                                   {.recompute = {1}, .tiers = tiers});
@@ -224,7 +225,7 @@ TEST(WithPrefetches, VerticalFetchesALayerForAllMicroBatches) {
                 "XW [1,2)",      "B s0 m0 [0,1)", "B s0 m1 [0,1)", "OG [0,1)",      "XW [0,1)"}));
 }
 
-TEST(WithPrefetches, WhoUsesATiedWeightNeedsItsOwner) {
+TEST(WithPrefetches, UserOfTiedWeightFetchesItsOwner) {
   const Dataflow dataflow = chain_with_skip_and_tie(4);
   TierLayout tiers{.layers = {kOnHost, kOnHost, kOnHost, {}}, .window = 1};
   const Program program = with_prefetches(chain_of(4), dataflow, {{0, 4}}, {}, tiers).programs[0];
@@ -237,7 +238,7 @@ TEST(WithPrefetches, WhoUsesATiedWeightNeedsItsOwner) {
                 "B s0 m0 [0,1)", "XW [0,1)"}));
 }
 
-TEST(WithOffloads, GradientsLeaveBehindTheirLastBackwardAndTiedOnesBehindTheirSum) {
+TEST(WithOffloads, GradientsAreOffloadedAfterLastBackwardAndTiedOnesAfterTheirSum) {
   const Dataflow dataflow = chain_with_skip_and_tie(4);
   const TierLayout tiers{.layers = {kOnHost, {Tier::kDevice, Tier::kHost, Tier::kHost}, {}, {}}};
   const Program program =
@@ -252,7 +253,7 @@ TEST(WithOffloads, GradientsLeaveBehindTheirLastBackwardAndTiedOnesBehindTheirSu
                 "OG [0,1)", "N", "U [0,1)", "U [1,2)", "FW [1,2)", "U [2,3)", "U [3,4)"}));
 }
 
-TEST(WithOffloads, ALayerMayBeUpdatedBeforeTheNorm) {
+TEST(WithOffloads, LayerIsUpdatedBeforeNormIfAllowed) {
   const TierLayout tiers{.layers = {kOnHost, kOnHost}, .window = 2, .updates_at_once = true};
   const Program program =
       lower(gpipe({.ranks = 1}), chain(2), {{0, 2}}, {.tiers = tiers}).programs[0];
@@ -262,7 +263,7 @@ TEST(WithOffloads, ALayerMayBeUpdatedBeforeTheNorm) {
                                       "B s0 m0 [0,1)", "OG [0,1)", "U [0,1)", "XW [0,1)", "N"}));
 }
 
-TEST(WithOffloads, GradientsThatStayOnTheDeviceAreCopiedForTheirUpdate) {
+TEST(WithOffloads, GradientsOnDeviceAreCopiedForHostUpdate) {
   const TierLayout tiers{.layers = {{Tier::kDevice, Tier::kDevice, Tier::kHost}}};
   const Program program =
       lower(gpipe({.ranks = 1}), chain(1), {{0, 1}}, {.tiers = tiers}).programs[0];
@@ -270,7 +271,7 @@ TEST(WithOffloads, GradientsThatStayOnTheDeviceAreCopiedForTheirUpdate) {
                                                       "N", "U [0,1)", "FW [0,1)"}));
 }
 
-TEST(WithReductions, OnceBehindTheLastBackwardOfEachLayer) {
+TEST(WithReductions, OncePerStepStartsAfterLastBackwardOfEachLayer) {
   const Dataflow dataflow = chain_with_skip_and_tie(4);
   const ShardLayout shards{.layers = {kReduced, kReduced, {}, kReduced}};
   const Schedule schedule =
@@ -282,7 +283,7 @@ TEST(WithReductions, OnceBehindTheLastBackwardOfEachLayer) {
                 "AG [1,2)", "AG [0,1)", "N", "U [0,1)", "U [1,2)", "U [2,3)", "U [3,4)"}));
 }
 
-TEST(WithReductions, EachMicroBatchWithOneUnderWay) {
+TEST(WithReductions, EachMicroBatchKeepsOneReductionInProgress) {
   const LayerShards each{.states = true, .gradients = true, .reduced = true, .reduced_each = true};
   const ShardLayout shards{.layers = {each, each}};
   const Schedule schedule =
@@ -295,7 +296,7 @@ TEST(WithReductions, EachMicroBatchWithOneUnderWay) {
                                       "N", "U [0,1)", "U [1,2)", "GW [0,1)", "GW [1,2)"}));
 }
 
-TEST(WithReductions, OneLayerAwaitsItsOwnReduction) {
+TEST(WithReductions, SingleLayerAwaitsItsPreviousReduction) {
   const ShardLayout shards{.layers = {kReduced, {.reduced = true, .reduced_each = true}}};
   const Schedule schedule =
       lower(gpipe({.ranks = 1, .micro_batches = 2}), chain(2), {{0, 2}}, {.shards = shards});
@@ -306,7 +307,7 @@ TEST(WithReductions, OneLayerAwaitsItsOwnReduction) {
                                       "AG m1 [1,2)", "AG [0,1)", "N", "U [0,1)", "U [1,2)"}));
 }
 
-TEST(Lower, LeavesTheUpdateOutOfForwardOnlyPrograms) {
+TEST(Lower, ForwardOnlyProgramsHaveNoUpdate) {
   const Schedule schedule =
       lower(forward_only({.ranks = 2, .micro_batches = 2}), chain_with_skip_and_tie(4),
             equal_stages(2, 2), {.update = false});

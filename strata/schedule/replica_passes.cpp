@@ -1,7 +1,7 @@
-// The pass for what the replicas of a stage add: their gradients. A reduction is started right behind the
-// backward that completes the gradient, so that it overlaps with the next ones; of layers that are
-// reduced after every micro-batch, the next start awaits the last one, so that one whole gradient waits
-// at a time.
+// Adds the reductions of gradients over the replicas of a stage. A reduction starts right after the
+// backward that completes the gradient, so that it overlaps with the following backwards. Where
+// layers are reduced after every micro-batch, a reduction starts only after the previous one is
+// complete, so that at most one whole gradient is waiting.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -37,14 +37,14 @@ class Reducer {
            (shards_[layer].reduced_each || micro_batch == last_);
   }
 
-  // Cuts the action below each layer that is reduced behind it.
+  // Splits a backward below each layer that is reduced right after it.
   void backward(Action action) {
     const int begin = action.layers.begin, micro_batch = action.micro_batch;
     for (int end = action.layers.end; end > begin;) {
       int layer = end - 1;
       while (layer > begin && !reduces(layer, micro_batch)) --layer;
       action.layers = {layer, end};
-      // A layer's next gradient may not be made while its last one is under way.
+      // The next gradient of a layer may not be computed while its previous one is being reduced.
       if (under_way_ && under_way_->layers.begin >= layer && under_way_->layers.begin < end)
         await();
       full_.push_back(action);
@@ -72,7 +72,7 @@ class Reducer {
 
   const ShardLayout& shards_;
   int last_;
-  std::vector<bool> owns_tie_;  // per layer: its reduction waits for the others' gradients
+  std::vector<bool> owns_tie_;  // per layer: its reduction waits for the gradients of its tie
   Program full_;
   std::optional<Action> under_way_;
 };

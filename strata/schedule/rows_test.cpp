@@ -1,4 +1,4 @@
-// Rows of embeddings: where the pass puts their reads and gradients, and what the validator refuses.
+// Tests where the pass reads embeddings and sends their gradients, and what the validator rejects.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::vector<std::string> lines(const Program& program) {
   return texts;
 }
 
-TEST(Rows, ComeFirstAndLeaveBehindTheLastBackwardThatMakesTheirGradients) {
+TEST(Rows, AreReadFirstAndSentAfterLastBackward) {
   const Dataflow dataflow = reads_rows(4, 1);
   const Schedule schedule =
       lower(build_schedule(ScheduleKind::kGpipe, {1, 2}), dataflow, {{0, 4}}, {.recompute = {1}});
@@ -36,7 +36,7 @@ TEST(Rows, ComeFirstAndLeaveBehindTheLastBackwardThatMakesTheirGradients) {
   EXPECT_NO_THROW(validate(schedule, dataflow, {{0, 4}}, {}));
 }
 
-TEST(Rows, AreReadAloneWithoutBackwards) {
+TEST(Rows, AreOnlyReadInForwardOnlyPrograms) {
   const Dataflow dataflow = reads_rows(2, 0);
   const Schedule schedule = lower(build_schedule(ScheduleKind::kForward, {2, 2}), dataflow,
                                   equal_stages(2, 1), {.update = false});
@@ -47,7 +47,7 @@ TEST(Rows, AreReadAloneWithoutBackwards) {
   EXPECT_NO_THROW(validate(schedule, dataflow, equal_stages(2, 1), {.backward = false}));
 }
 
-TEST(Rows, EveryScheduleIsLegalAndMovesThemOnOneRankOnce) {
+TEST(Rows, EveryScheduleIsLegalAndMovesEmbeddingsOnOneRankOnce) {
   for (const auto& [kind, ranks, virtual_stages] :
        {std::tuple(ScheduleKind::kGpipe, 2, 1), std::tuple(ScheduleKind::k1f1b, 4, 1),
         std::tuple(ScheduleKind::kInterleaved, 2, 2), std::tuple(ScheduleKind::kVertical, 1, 1)}) {
@@ -68,7 +68,7 @@ TEST(Rows, EveryScheduleIsLegalAndMovesThemOnOneRankOnce) {
   }
 }
 
-// Breaks a legal program and returns what the validator says of it.
+// Breaks a legal program and returns the validator's error.
 std::string refusal(const std::function<void(Program&)>& spoil) {
   const Dataflow dataflow = reads_rows(3, 1);
   Schedule schedule = lower(build_schedule(ScheduleKind::kGpipe, {1, 2}), dataflow, {{0, 3}}, {});
@@ -85,7 +85,7 @@ Program::iterator at(Program& program, Op op) {
   return std::ranges::find(program, op, &Action::op);
 }
 
-TEST(Rows, TheValidatorRefusesThemOutOfPlace) {
+TEST(Rows, ValidatorRejectsMisplacedActions) {
   EXPECT_EQ(refusal([](Program&) {}), "");
   EXPECT_EQ(refusal([](Program& p) { p.erase(at(p, Op::kPrefetchRows)); }),
             "rows are moved out of place");

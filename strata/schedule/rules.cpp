@@ -1,5 +1,5 @@
-// Ranks are checked against one common state, as if the step ran on one clock: an action may use only what
-// some action before it, on whatever rank, has made and, across ranks, sent and received.
+// All ranks are checked against one common state, as if the step ran on one clock: an action may
+// use only what an earlier action of any rank has produced and, across ranks, sent and received.
 #include "strata/schedule/rules.h"
 
 #include <algorithm>
@@ -173,7 +173,7 @@ void Rules::enter_flight(const Action& action, int rank) {
                          " forwards that await their backward",
                      std::to_string(in_flight_[rank]));
   }
-  // Without backwards, what a stage made is handed on at once.
+  // Without backwards, a stage passes its value on at once.
   if (!options_->backward && done == partition_->layers(action.stage).size()) --in_flight_[rank];
 }
 
@@ -315,7 +315,8 @@ void Rules::for_each_layer(int rank, F f) const {
   }
 }
 
-// In training a prefetch, a fetch and, behind the backwards, the gradients; else a fetch alone.
+// Training needs a prefetch, a fetch and, after the backwards, a send of gradients; a forward-only
+// program needs a fetch only.
 void Rules::move_rows(const Action& action, int rank) {
   const int layer = dataflow_->rows_layer;
   static constexpr Op kTraining[] = {Op::kPrefetchRows, Op::kFetchRows, Op::kSendRowGradients};
@@ -347,14 +348,15 @@ void Rules::reduce_norm(const Action& action, int rank) {
   for_each_layer(rank, [&](int layer) { check_backwards_done(action, layer); });
   for (std::size_t t = 0; t < dataflow_->ties.size(); ++t) {
     if (placement_.rank[dataflow_->ties[t].owner] != rank || added_[t]) continue;
-    throw BrokenRule("the norm is taken before tied gradients are added",
+    throw BrokenRule("the norm is computed before tied gradients are added",
                      "the sum of tie t" + std::to_string(t) + " before", to_string(action));
   }
   for_each_layer(rank, [&](int layer) {
     check_reduced(action, layer);
     if (options_->tiers[layer].updates_on_host()) check_offloaded(action, layer);
   });
-  if (normed_[rank]) throw BrokenRule("the norm is taken twice", "once a step", to_string(action));
+  if (normed_[rank])
+    throw BrokenRule("the norm is computed twice", "once a step", to_string(action));
   normed_[rank] = true;
 }
 

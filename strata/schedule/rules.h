@@ -1,6 +1,6 @@
-/// Checks each action against everything that the ranks did before it.
+/// Checks each action against everything that all ranks have done before it.
 ///
-/// Cost    a few array lookups an action; memory is one byte a layer and micro-batch, and Messages.
+/// Cost    a few array look-ups per action; one byte per layer and micro-batch, and Messages.
 /// Errors  BrokenRule, here and in Messages.
 #pragma once
 
@@ -20,21 +20,22 @@ class Rules {
   Rules(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,
         const ValidateOptions& options);
 
-  /// False while the action's message, or a rank of its collective, is still to come.
+  /// Returns false while the action's message has not been sent or a rank has not reached the
+  /// collective.
   bool ready(const Action& action, int rank);
   void perform(const Action& action, int rank);
 
-  /// Checks that nothing is missing on a rank that has performed its whole program.
+  /// Checks that a rank that has performed its whole program has left nothing undone.
   void check_end(int rank) const;
 
-  /// The rank whose action must come before this one, which isn't ready.
+  /// The rank that has to act before this action, which is not ready, can start.
   int awaited_rank(const Action& action) const;
 
   const Messages& messages() const { return messages_; }
   const std::vector<int>& peak_in_flight() const { return peak_in_flight_; }
 
  private:
-  /// kAway: behind a forward whose inputs are on the host.
+  /// kAway: the forward has run and its inputs are on the host.
   enum class State : std::uint8_t { kNothing, kForward, kAway, kRecompute, kBackward };
 
   void check_compute(const Action& action, int rank) const;
@@ -61,7 +62,7 @@ class Rules {
   void check_rows_sent(const Action& action, int rank) const;
   void check_backwards_done(const Action& action, int layer) const;
   template <typename F>
-  void for_each_layer(int rank, F f) const;  // of the rank's stages
+  void for_each_layer(int rank, F f) const;  // calls f for every layer of the rank's stages
 
   bool has_value(int value, int micro_batch, int rank) const;
   bool has_gradient(int value, int consumer, int micro_batch, int rank) const;
@@ -87,18 +88,19 @@ class Rules {
   Messages messages_;
   std::vector<State> states_;    // per layer and micro-batch
   std::vector<bool> held_;       // per layer: its weights are fetched
-  std::vector<bool> under_way_;  // per layer: a reduction of its gradients
-  std::vector<int> reduced_;     // per layer: micro-batches whose gradients are reduced
-  std::vector<bool> offloaded_;  // per layer: its gradients are on the host
-  std::vector<Op> rows_;         // what was done of embeddings' rows, in order
+  std::vector<bool> under_way_;  // per layer: a reduction of its gradients is in progress
+  // per layer: the number of micro-batches whose gradients are reduced
+  std::vector<int> reduced_;
+  std::vector<bool> offloaded_;               // per layer: its gradients are on the host
+  std::vector<Op> rows_;                      // the actions on embeddings so far, in order
   std::vector<std::vector<int>> owned_ties_;  // per layer
   std::vector<bool> added_;                   // per tie: its gradients are summed
-  std::vector<int> next_backward_;            // per layer: the micro-batch whose turn it is
-  std::vector<int> layers_done_;              // per stage and micro-batch: forwards less backwards
-  std::vector<int> in_flight_;                // per rank
-  std::vector<int> peak_in_flight_;           // per rank
-  std::vector<bool> at_norm_, normed_;        // per rank
-  std::vector<bool> updated_;                 // per layer
+  std::vector<int> next_backward_;      // per layer: the micro-batch whose backward comes next
+  std::vector<int> layers_done_;        // per stage and micro-batch: forwards less backwards
+  std::vector<int> in_flight_;          // per rank
+  std::vector<int> peak_in_flight_;     // per rank
+  std::vector<bool> at_norm_, normed_;  // per rank
+  std::vector<bool> updated_;           // per layer
   int ranks_at_norm_ = 0;
   bool any_updated_ = false;
 };

@@ -1,4 +1,4 @@
-// Ties, weights that come and go, gradients that are reduced and offloaded. Part of Rules.
+// Rules for ties, fetched weights, and reduced and offloaded gradients. Part of Rules.
 #include "strata/schedule/rules.h"
 
 namespace strata {
@@ -36,11 +36,11 @@ bool Rules::is_away(int layer) const {
 void Rules::fetch(const Action& action, int rank) {
   check_own_layers(action, rank);
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
-    // What the host has updated comes back to where it stays.
+    // A layer that the host updates and that stays on the device is fetched after its update.
     if (!is_away(layer) && updated_[layer] && options_->tiers[layer].updates_on_host()) continue;
     if (!is_away(layer)) {
-      throw BrokenRule("weights are fetched that are there", "a layer whose weights leave",
-                       to_string(action));
+      throw BrokenRule("weights are fetched that are already on the device",
+                       "a layer whose weights leave the device", to_string(action));
     }
     if (held_[layer]) {
       throw BrokenRule("weights are fetched twice",
@@ -130,7 +130,7 @@ void Rules::offload(const Action& action, int rank) {
   }
 }
 
-// A reduction ends where the gradients live.
+// A reduction moves gradients to where they live, so only layers without one are checked.
 void Rules::check_offloaded(const Action& action, int layer) const {
   if (!options_->backward || options_->shards[layer].reduced || offloaded_[layer]) return;
   throw BrokenRule("a gradient is used before it is on the host",
@@ -140,7 +140,7 @@ void Rules::check_offloaded(const Action& action, int layer) const {
 void Rules::check_reduced(const Action& action, int layer) const {
   if (!options_->backward || !options_->shards[layer].reduced) return;
   if (!under_way_[layer] && reduced_[layer] == schedule_->num_micro_batches) return;
-  throw BrokenRule("the norm is taken before gradients are reduced",
+  throw BrokenRule("the norm is computed before gradients are reduced",
                    "the reduction of " + layer_name(layer) + " awaited before", to_string(action));
 }
 

@@ -1,10 +1,11 @@
-// A device repeats kernels on the addresses that were recorded, and waits only for what was recorded beside
-// them. Weights of a window lie in one of several places (tier/device_slots.h), and which it is depends on
-// what left before; a gradient that leaves has other memory each time. So layers that come and go are
-// performed, and what is recorded reads and writes only memory that stays where it is. The copies
-// of a window are actions between segments, given to streams of their own: the compute stream's wait for an
-// arrival and the event behind a layer's last use, for which the next copy waits, are then outside of
-// every recording. Inside, a wait would be for the copy of the step that was recorded.
+// A recorded segment repeats its kernels on the addresses that were recorded, and waits only for
+// events that were recorded with it. Weights of a window may be in any of several slots
+// (tier/device_slots.h), depending on earlier evictions, and an offloaded gradient has new memory
+// each time. Layers whose weights or gradients move are therefore performed action by action;
+// recorded segments access only memory with a fixed address. The copies of a window are actions
+// between segments, on streams of their own. The compute stream's wait for a fetch, and the event
+// after a layer's last use that the next copy waits for, are therefore outside of every recording.
+// Inside one, the wait would refer to the copy of the step that was recorded.
 #include "strata/schedule/segments.h"
 
 #include <algorithm>
@@ -20,7 +21,8 @@ bool any_of(const LayerRange& layers, const LayerSet& set) {
   return false;
 }
 
-// Its weights or gradients are not always at one place of the device, or what it keeps leaves it.
+// Its weights or gradients have no fixed address on the device, or its saved inputs leave the
+// device.
 bool comes_and_goes(const StepPlan& plan, int layer) {
   const LayerShards shards = plan.shards()[layer];
   const LayerTiers tiers = plan.decisions().tiers[layer];
@@ -89,7 +91,8 @@ const char* why_performed(const StepPlan& plan, const LayerSet& performed, const
 LayerSet performed_layers(const StepPlan& plan, const Program& program, LayerSet also) {
   for (int layer = 0; layer < plan.dataflow().num_layers; ++layer)
     if (comes_and_goes(plan, layer)) also.add(layer);
-  // Whoever uses a weight of such a layer reads it where that lies; on another rank it has its own.
+  // A layer that uses a tied weight on the owner's rank reads it at the owner's address. On other
+  // ranks it has a copy.
   for (const Tie& tie : plan.dataflow().ties)
     for (const int user : tie.users)
       if (comes_and_goes(plan, tie.owner) &&

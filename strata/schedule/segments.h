@@ -1,8 +1,9 @@
-/// Divides a program into segments that a device can repeat by itself, and the actions between them that
-/// the host has to perform: messages between ranks, transfers to other tiers, work on the host.
+/// Divides a program into segments that a device can repeat without the host, and the actions
+/// between them that the host has to perform: messages between ranks, transfers to other tiers,
+/// updates on the host.
 ///
-/// A layer is performed in all of its actions or in none: a backward needs what its forward left, and
-/// that is a graph on the host or memory that was recorded.
+/// Either all actions of a layer are recorded or none: a backward needs what its forward saved, and
+/// that is a graph on the host or memory at recorded addresses.
 #pragma once
 
 #include <cstddef>
@@ -22,24 +23,25 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-/// Why the host performs an action of a plan; null: it need not. `performed`: layers of which it
-/// performs every action.
+/// Why the host has to perform an action of a plan; null: it does not. `performed`: the layers that
+/// run action by action.
 const char* why_performed(const StepPlan& plan, const LayerSet& performed, const Action& action);
 
-/// The layers of a program that come from other tiers or ranks, or go there, with those of `also` and
-/// all that share an action with one of them.
+/// The layers of a program whose weights, gradients or inputs move between tiers or ranks, the
+/// layers of `also`, and all layers that share an action with one of them.
 LayerSet performed_layers(const StepPlan& plan, const Program& program, LayerSet also = {});
 
-/// Runs of actions that nothing keeps on the host; as long as can be. `also`: what else does; null: nothing.
+/// The longest runs of actions that the host does not have to perform. `also`: a further reason to
+/// perform an action; null: none.
 std::vector<Segment> segments_of(const StepPlan& plan, const Program& program,
                                  const LayerSet& performed,
                                  const std::function<bool(const Action&)>& also = {});
 
-/// What is recorded of a program that nothing but its plan keeps on the host: none where no segment runs
-/// layers, for the rest of a step is not worth it.
+/// The segments of a program to record, if only its plan requires actions on the host. Empty if no
+/// segment runs layers: recording the rest of a step gains nothing.
 std::vector<Segment> recorded_segments(const StepPlan& plan, const Program& program);
 
-/// Whether some of it runs layers.
+/// Whether an action of the segment runs layers.
 bool runs_layers(const Program& program, const Segment& segment);
 
 }  // namespace strata

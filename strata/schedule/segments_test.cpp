@@ -16,7 +16,8 @@ std::vector<Segment> segments(const StepPlan& plan, const Program& program, Laye
   return segments_of(plan, program, performed_layers(plan, program, std::move(also)));
 }
 
-// Every position is in one segment, or the host performs it, and no segment touches the next.
+// Every position is either in one segment or performed by the host, and no two segments are
+// adjacent.
 void expect_division(const StepPlan& plan, const Program& program) {
   const LayerSet performed = performed_layers(plan, program);
   std::vector<bool> inside(program.size(), false);
@@ -32,7 +33,7 @@ void expect_division(const StepPlan& plan, const Program& program) {
         << to_string(program[i]);
 }
 
-TEST(Segments, AStepOfOneRankIsOne) {
+TEST(Segments, SingleRankStepIsOneSegment) {
   const StepPlan plan = plan_of({.partition = equal_stages(1, 4), .recompute = LayerSet::all(4)});
   const Program& program = plan.training(3).programs[0];
   EXPECT_EQ(segments(plan, program), (std::vector<Segment>{{0, program.size()}}));
@@ -40,7 +41,7 @@ TEST(Segments, AStepOfOneRankIsOne) {
   EXPECT_EQ(segments(plan, evaluation), (std::vector<Segment>{{0, evaluation.size()}}));
 }
 
-TEST(Segments, EndWhereRanksSendOneAnotherSomething) {
+TEST(Segments, EndAtMessagesBetweenRanks) {
   const StepPlan plan = plan_of({.partition = equal_stages(2, 2)});
   for (const Program& program : plan.training(2).programs) {
     expect_division(plan, program);
@@ -55,7 +56,7 @@ TEST(Segments, EndWhereRanksSendOneAnotherSomething) {
   }
 }
 
-TEST(Segments, OfReplicasEndWhereTheyExchangeGradients) {
+TEST(Segments, EndAtGradientExchangeOfReplicas) {
   const StepPlan plan =
       plan_of({.mesh = {.dp = 2}, .partition = equal_stages(1, 4), .zero = {.stage = 1}});
   const Program& program = plan.training(2).programs[0];
@@ -67,8 +68,8 @@ TEST(Segments, OfReplicasEndWhereTheyExchangeGradients) {
           << to_string(program[i]);
 }
 
-// With weights that come and go, no layer has a place that could be recorded.
-TEST(Segments, HaveNoLayerThatComesFromPeersOrTheHost) {
+// Fetched weights have no fixed address that could be recorded.
+TEST(Segments, ExcludeLayersFetchedFromPeersOrHost) {
   const StepPlan sharded =
       plan_of({.mesh = {.dp = 2}, .partition = equal_stages(1, 4), .zero = {.stage = 3}});
   const Program& program = sharded.training(2).programs[0];
@@ -77,7 +78,7 @@ TEST(Segments, HaveNoLayerThatComesFromPeersOrTheHost) {
     if (action.op == Op::kForward)
       EXPECT_EQ(why_performed(sharded, performed, action) != nullptr,
                 performed.has(action.layers.begin));
-  EXPECT_TRUE(performed.has(1));  // ends and ties stay whole
+  EXPECT_TRUE(performed.has(1));  // the first and last layers and ties stay whole
   StepDecisions tiers{.partition = equal_stages(1, 4), .recompute = LayerSet::all(4)};
   tiers.tiers.layers = std::vector(4, LayerTiers{});
   tiers.tiers.layers[2].activations = Tier::kHost;
@@ -87,8 +88,8 @@ TEST(Segments, HaveNoLayerThatComesFromPeersOrTheHost) {
   EXPECT_TRUE(performed_layers(offloaded, offloads).has(2));
 }
 
-// A tied weight lies where its owner's do.
-TEST(Segments, HaveNoLayerThatUsesAWeightOfOneThatComesAndGoes) {
+// A tied weight is at its owner's address.
+TEST(Segments, ExcludeLayersThatUseTiedWeightOfFetchedLayer) {
   const Tie tie = chain_with_skip_and_tie(4).ties.at(0);
   for (const LayerTiers& tiers :
        {LayerTiers{.weights = Tier::kHost, .gradients = Tier::kHost, .states = Tier::kHost},
@@ -103,8 +104,8 @@ TEST(Segments, HaveNoLayerThatUsesAWeightOfOneThatComesAndGoes) {
   }
 }
 
-// A backward needs what its forward left: on the host, or where it was recorded.
-TEST(Segments, PerformALayerInAllOfItsActionsOrInNone) {
+// A backward needs what its forward saved, on the host or at recorded addresses.
+TEST(Segments, IncludeAllActionsOfLayerOrNone) {
   const StepPlan plan = plan_of({.partition = equal_stages(1, 4)});
   const Program& program = plan.training(2).programs[0];
   const LayerSet performed = performed_layers(plan, program, {3});
@@ -122,7 +123,7 @@ TEST(Segments, PerformALayerInAllOfItsActionsOrInNone) {
   }
 }
 
-TEST(Segments, OfTensorParallelRanksHaveNoLayers) {
+TEST(Segments, ExcludeLayersOfTensorParallelRanks) {
   const StepPlan plan = plan_of({.mesh = {.tp = 2}, .partition = equal_stages(1, 4)});
   const Program& program = plan.training(2).programs[0];
   for (const Segment& segment : segments(plan, program))
@@ -130,7 +131,7 @@ TEST(Segments, OfTensorParallelRanksHaveNoLayers) {
       EXPECT_TRUE(program[i].op != Op::kForward && program[i].op != Op::kBackward);
 }
 
-TEST(Segments, LeaveOutWhatTheCallerKeeps) {
+TEST(Segments, ExcludeActionsThatCallerPerforms) {
   const StepPlan plan = plan_of({.partition = equal_stages(1, 4)});
   const Program& program = plan.training(1).programs[0];
   const auto keeps_norm = [](const Action& action) { return action.op == Op::kReduceNormAndLoss; };

@@ -1,5 +1,5 @@
-// The programs of all ranks are made by whichever rank needs them first, under the lock: the others
-// would make the same. A map's elements stay where they are, so what was handed out stays valid.
+// The first rank that needs the programs builds those of all ranks, under the lock. Elements of a
+// map do not move, so references to them stay valid.
 #include "strata/schedule/step_plan.h"
 
 #include <map>
@@ -70,8 +70,8 @@ StepPlan::StepPlan(std::shared_ptr<const Dataflow> dataflow, const LayerSet& wit
     rank_of_layer.push_back(partition.stage_of(layer) % mesh.pp);
   decisions.tiers = tiers_on_ranks(std::move(decisions.tiers), *dataflow, with_weights,
                                    rank_of_layer, state_->shards);
-  // Replicas that divide the states of a layer have a part of its weights each on the host: the whole is
-  // made of their parts, so that their links add up.
+  // Replicas that divide the states of a layer keep a part of its weights each on the host. The
+  // whole is gathered from the parts, so that all their links are used at once.
   for (int layer = 0; layer < static_cast<int>(state_->shards.layers.size()); ++layer) {
     LayerShards& shards = state_->shards.layers[layer];
     shards.weights |= shards.states && decisions.tiers[layer].fetches_weights();

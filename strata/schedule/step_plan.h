@@ -1,11 +1,11 @@
-/// Holds everything that decides what the ranks of a mesh do in a step, and their programs: what the
-/// planner has decided, and what trainers run.
+/// Holds everything that decides what the ranks of a mesh do in a step, and their programs. The
+/// planner makes it; trainers run it.
 ///
-/// Programs are built, lowered and checked once for each number of micro-batches, whoever asks first:
-/// a planner, or a rank that trains on a smaller last mini-batch.
+/// Programs are built, lowered and checked once per number of micro-batches, at the first request:
+/// by a planner, or by a rank that trains on a smaller last mini-batch.
 ///
-/// Threads  a plan may be read by all ranks at once.
-/// Errors   UserError: what builders and validator refuse. InternalError: a partition that doesn't
+/// Threads  all ranks may read a plan at once.
+/// Errors   UserError: what builders and validator reject. InternalError: a partition that does not
 ///          fit the mesh.
 /// Example  StepPlan(model.dataflow(), weights, {.partition = {{0, 2, 4}}, .micro_batch = 2})
 #pragma once
@@ -22,22 +22,24 @@ namespace strata {
 
 struct StepDecisions {
   ScheduleKind schedule = ScheduleKind::k1f1b;
-  Mesh mesh = {};            ///< one rank: a pipeline with a rank for each stage
+  Mesh mesh = {};            ///< default: one rank; a pipeline has one rank per stage
   int virtual_stages = 1;    ///< per rank
   Partition partition = {};  ///< mesh.pp * virtual_stages stages; empty: one stage
   LayerSet recompute = {};
-  bool keep_intermediates = false;  ///< recompute nothing inside layers either
+  /// save intermediates inside layers instead of recomputing them
+  bool keep_intermediates = false;
   ZeroPolicy zero = {};
-  TierLayout tiers = {};           ///< as asked; a plan's own is what becomes of that on its ranks
+  /// as requested; StepPlan::tiers() is the layout that results on its ranks
+  TierLayout tiers = {};
   bool sequence_parallel = false;  ///< tensor-parallel ranks divide the sequence
   std::int64_t micro_batch = 1;    ///< samples
 };
 
 class StepPlan {
  public:
-  StepPlan() = default;  ///< of nothing; to be assigned
+  StepPlan() = default;  ///< an empty plan, to be assigned
 
-  /// `with_weights`: the layers that own some.
+  /// `with_weights`: the layers that own weights.
   StepPlan(std::shared_ptr<const Dataflow> dataflow, const LayerSet& with_weights,
            StepDecisions decisions);
   StepPlan(const Dataflow& dataflow, const LayerSet& with_weights, StepDecisions decisions)
@@ -46,22 +48,22 @@ class StepPlan {
   const StepDecisions& decisions() const;
   const Dataflow& dataflow() const;
   const ShardLayout& shards() const;
-  int pipeline_rank(int layer) const;  ///< along pp
+  int pipeline_rank(int layer) const;  ///< rank along pp
 
-  /// Checked: fit to run.
+  /// Checked programs, ready to run.
   const Schedule& training(int micro_batches) const;
   const Schedule& evaluation(int micro_batches) const;
 
-  /// training() and evaluation(), not checked: for plans that are compared before one is chosen.
+  /// training() and evaluation() without checks, for plans that are compared before one is chosen.
   const Schedule& proposed(int micro_batches) const;
   const Schedule& proposed_evaluation(int micro_batches) const;
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // of all copies
+  std::shared_ptr<State> state_;  // shared by all copies
 };
 
-/// Refuses a schedule that could not run, or that holds more activations than its kind promises.
+/// Rejects a schedule that cannot run, or that holds more activations than its kind allows.
 void check_schedule(const Schedule& schedule, ScheduleKind kind, PipelineShape shape,
                     const ShardLayout& shards, const TierLayout& tiers, const Dataflow& dataflow,
                     const Partition& partition);

@@ -22,7 +22,7 @@ int count(const Schedule& schedule, Op op) {
   return actions;
 }
 
-TEST(StepPlan, TrainsInWholeStepsAndEvaluatesWithForwardsAlone) {
+TEST(StepPlan, TrainsWholeStepsAndEvaluatesForwardsOnly) {
   const StepPlan plan = plan_of({.partition = equal_stages(2, 2), .recompute = LayerSet::all(4)});
   const Schedule& training = plan.training(4);
   EXPECT_EQ(count(training, Op::kRecompute), 16);
@@ -33,7 +33,7 @@ TEST(StepPlan, TrainsInWholeStepsAndEvaluatesWithForwardsAlone) {
   EXPECT_EQ(count(evaluation, Op::kRecompute) + count(evaluation, Op::kUpdate), 0);
 }
 
-TEST(StepPlan, MakesTheProgramsOfACountOnceForAllItsCopiesAndRanks) {
+TEST(StepPlan, BuildsProgramsOncePerCountForAllCopiesAndRanks) {
   const StepPlan plan = plan_of({.partition = equal_stages(2, 2)});
   const StepPlan copy = plan;
   const Schedule* proposed = &plan.proposed(3);
@@ -47,7 +47,7 @@ TEST(StepPlan, MakesTheProgramsOfACountOnceForAllItsCopiesAndRanks) {
   EXPECT_EQ(&plan.training(3), proposed);
 }
 
-TEST(StepPlan, OfAPartitionAloneIsAPipelineWithARankForEachStage) {
+TEST(StepPlan, PartitionAloneIsPipelineWithOneRankPerStage) {
   EXPECT_EQ(plan_of({}).decisions().partition, (Partition{{0, 4}}));
   const StepPlan plan = plan_of({.schedule = ScheduleKind::kInterleaved,
                                  .virtual_stages = 2,
@@ -59,14 +59,14 @@ TEST(StepPlan, OfAPartitionAloneIsAPipelineWithARankForEachStage) {
   EXPECT_THROW(plan_of({.partition = equal_stages(2, 1)}), InternalError);
 }
 
-// One-forward-one-backward over two stages a rank: refused each time it is asked for.
-TEST(StepPlan, RefusesWhatBuildersRefuse) {
+// 1F1B with two stages per rank is rejected at every request.
+TEST(StepPlan, RejectsWhatBuildersReject) {
   const StepPlan plan = plan_of({.virtual_stages = 2, .partition = equal_stages(4, 1)});
   for (int i = 0; i < 2; ++i) EXPECT_THROW(plan.training(2), UserError);
 }
 
-// No planner makes one, but whoever hands in such a dataflow shall not run it.
-TEST(StepPlan, ChecksWhatIsToBeRunAndNotWhatIsProposed) {
+// No planner builds such a dataflow, but a caller could pass one.
+TEST(StepPlan, ChecksProgramsToRunButNotProposals) {
   Dataflow dataflow = chain(4);
   dataflow.values[1].consumers = {2, 2};  // its gradient is sent twice
   const StepPlan plan = plan_of({.partition = equal_stages(2, 2)}, dataflow);
@@ -75,8 +75,8 @@ TEST(StepPlan, ChecksWhatIsToBeRunAndNotWhatIsProposed) {
   EXPECT_THROW(plan_of({.partition = equal_stages(2, 2)}, dataflow).training(3), UserError);
 }
 
-// GPipe's order under the name of 1F1B: legal, but it holds more than 1F1B promises.
-TEST(StepPlan, RefusesMoreActivationsThanAKindPromises) {
+// GPipe's order labelled as 1F1B: legal, but it holds more activations than 1F1B allows.
+TEST(StepPlan, RejectsMoreActivationsThanKindAllows) {
   const Dataflow dataflow = chain(4);
   const Partition partition = equal_stages(2, 2);
   const PipelineShape shape{.ranks = 2, .micro_batches = 4};

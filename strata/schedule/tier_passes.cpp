@@ -1,10 +1,12 @@
-// Passes for what is not on the device when an action needs it: weights that replicas shard or that
-// live on the host, inputs that wait there for a recompute, gradients that leave when they are complete.
+// Passes for data that is not on the device when an action needs it: weights that replicas shard or
+// that live on the host, offloaded inputs of recomputed layers, and gradients that are offloaded
+// once complete.
 //
-// The program is known beforehand, so the best choice of what stays is, too: whoever is used farthest in
-// the future goes (Belady). As a step uses layers 0..L-1 and then L-1..0, this keeps the last layers at
-// the turn; the working window falls out of it. One place of the window is kept for the layer that is on
-// its way: choosing among the others costs a few more fetches and lets every one of them overlap.
+// The program is known in advance, so evictions are optimal: the layer with the farthest next use
+// goes first (Belady). A step uses layers 0..L-1 and then L-1..0, so this keeps the last layers
+// between forward and backward and yields the working window. One slot of the window is reserved
+// for the layer being fetched. This costs a few more fetches and lets every fetch overlap with
+// compute.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -20,7 +22,7 @@ bool is_away(int layer, const ShardLayout& shards, const TierLayout& tiers) {
   return shards[layer].weights || tiers[layer].fetches_weights();
 }
 
-// Runs of layers that stay together become one action, layers that come or leave one each.
+// Adjacent layers that stay together become one action; layers of `apart` get one action each.
 void append_split(Program& program, Action action, const LayerSet& apart) {
   std::vector<LayerRange> parts;
   for (int layer = action.layers.begin; layer < action.layers.end; ++layer) {
@@ -38,7 +40,7 @@ void append_split(Program& program, Action action, const LayerSet& apart) {
   }
 }
 
-// In the order of `key`, equal ones as they were.
+// Sorts by `key`; equal actions keep their order.
 template <typename Key>
 void sort_actions(Program::iterator begin, Program::iterator end, Key key) {
   std::vector<std::pair<int, std::ptrdiff_t>> order;
@@ -49,7 +51,7 @@ void sort_actions(Program::iterator begin, Program::iterator end, Key key) {
   for (const auto& [unused, position] : order) *begin++ = before[position];
 }
 
-// All micro-batches of a layer before the next layer; a recompute stays before its backward.
+// Runs all micro-batches of a layer before the next layer. A recompute stays before its backward.
 void run_layer_by_layer(Program& program) {
   const auto backwards = std::find_if(program.begin(), program.end(),
                                       [](const Action& a) { return a.op != Op::kForward; });
@@ -57,10 +59,10 @@ void run_layer_by_layer(Program& program) {
   sort_actions(backwards, program.end(), [](const Action& a) { return -a.layers.begin; });
 }
 
-// Puts fetches and releases into one rank's program.
+// Adds fetches and releases to one rank's program.
 class WeightWindow {
  public:
-  // `uses`: per action, the layers that it needs and that are not always there.
+  // `uses`: per action, the layers that it needs whose weights are not resident.
   WeightWindow(const Program& program, std::vector<std::vector<int>> uses, int num_layers,
                std::size_t window)
       : program_(program), uses_(std::move(uses)), window_(window), positions_(num_layers) {
@@ -96,7 +98,7 @@ class WeightWindow {
     return next == positions.end() ? kNever : *next;
   }
 
-  // What an action needs is there, whatever the window.
+  // Fetches a layer that the current action needs, even beyond the window.
   void need(int layer, std::size_t now) {
     if (has(kept_, layer)) return;
     while (kept_.size() >= most_kept_) {
@@ -111,10 +113,10 @@ class WeightWindow {
     kept_.push_back(layer);
   }
 
-  // Fetches what is needed next and not there, as far as there is room.
+  // Fetches the layers that are needed next, as far as the window has free slots.
   void look_ahead(std::size_t now) {
     for (std::size_t use = now + 1; use < program_.size(); ++use) {
-      if (kept_.size() + ahead_.size() == distinct_) return;  // all are there
+      if (kept_.size() + ahead_.size() == distinct_) return;  // all layers are fetched
       for (const int layer : uses_[use]) {
         if (has(kept_, layer) || has(ahead_, layer)) continue;
         if (kept_.size() + ahead_.size() >= window_) return;
@@ -124,7 +126,7 @@ class WeightWindow {
     }
   }
 
-  // A layer that was given up leaves only when its room is needed.
+  // An evicted layer is released only when its slot is needed.
   void bring(int layer) {
     if (has(given_up_, layer)) {
       std::erase(given_up_, layer);
@@ -143,15 +145,17 @@ class WeightWindow {
   const Program& program_;
   std::vector<std::vector<int>> uses_;
   std::size_t window_, most_kept_, distinct_ = 0;
-  std::vector<std::vector<std::size_t>> positions_;  // per layer: of its uses, ascending
-  // All that are there or on their way.
-  std::vector<int> kept_;      // needed, or needed again soonest
+  // per layer: the positions of its uses, ascending
+  std::vector<std::vector<std::size_t>> positions_;
+  // All layers that are fetched or being fetched.
+  std::vector<int> kept_;      // needed now, or with the nearest next use
   std::vector<int> ahead_;     // fetched for their next use
-  std::vector<int> given_up_;  // still there
+  std::vector<int> given_up_;  // evicted but not yet released
   Program full_;
 };
 
-// Per layer: itself, if it is away, and the owners of the tied weights that it uses on its rank.
+// Per layer: the layer itself, if its weights are not resident, and the owners of the tied weights
+// that it uses on its rank.
 std::vector<std::vector<int>> needed_layers(const Dataflow& dataflow, const Partition& partition,
                                             const std::vector<int>& rank_of_stage,
                                             const LayerSet& away) {
@@ -199,7 +203,7 @@ Schedule with_activation_offloads(Schedule schedule, const TierLayout& tiers) {
   for (Program& program : schedule.programs) {
     std::vector<std::size_t> forwards(layers * schedule.num_micro_batches);  // compute actions
     std::vector<std::size_t> computes;                                       // positions
-    // Per position: that of the recompute whose inputs leave behind it, or come back ahead of it.
+    // Per position: the recompute whose inputs are offloaded after it, or fetched before it.
     std::vector<std::size_t> behind(program.size(), kNone), ahead(program.size(), kNone);
     for (std::size_t i = 0; i < program.size(); ++i) {
       const Action& action = program[i];

@@ -3,7 +3,7 @@
 namespace strata {
 namespace {
 
-// Layers in a tie whose other end is on another rank.
+// Tied layers whose tie includes a layer on another rank.
 LayerSet tied_across_ranks(const Dataflow& dataflow, const std::vector<int>& rank_of_layer) {
   LayerSet layers;
   for (const Tie& tie : dataflow.ties) {
@@ -23,7 +23,7 @@ const char* name_of(Tier tier) {
   return kNames[static_cast<int>(tier)];
 }
 
-// Gradients of tied layers aren't complete at their offload, and replicas must add theirs.
+// Gradients of tied layers are incomplete at their offload, and replicas still have to add theirs.
 bool is_updated_at_once(const TierLayout& tiers, const LayerShards& shards, int layer,
                         const LayerSet& tied) {
   return tiers.updates_at_once && tiers[layer].offloads_gradients() && !shards.reduced &&

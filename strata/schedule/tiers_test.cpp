@@ -29,7 +29,7 @@ StepPlan plan_of(LayerTiers tiers, Partition partition, int replicas = 1, bool s
 
 All tiers_of(const StepPlan& plan) { return plan.decisions().tiers.layers; }
 
-TEST(TiersOnRanks, LayersWithoutWeightsHaveNothingToMove) {
+TEST(TiersOnRanks, LayersWithoutWeightsMoveNothing) {
   const TierLayout alone = plan_of(kAllAway, {{0, 4}}).decisions().tiers;
   EXPECT_EQ(alone.layers, (All{kAllAway, kAllAway, {}, kAllAway}));
   EXPECT_EQ(alone.window, 3);
@@ -37,24 +37,24 @@ TEST(TiersOnRanks, LayersWithoutWeightsHaveNothingToMove) {
   EXPECT_EQ(tiers_of(StepPlan(chain(2), {0, 1}, {})), All{});
 }
 
-TEST(TiersOnRanks, WhatOtherRanksReadAndAddToInATieStays) {
+TEST(TiersOnRanks, TiedWeightsAndGradientsOfOtherRanksStayOnDevice) {
   EXPECT_EQ(tiers_of(plan_of(kAllAway, {{0, 2, 4}})),
             (All{kOnlyStatesAway, kAllAway, {}, kOnlyStatesAway}));
 }
 
-TEST(TiersOnRanks, AReductionTakesGradientsToTheirUpdateButForThoseOfTies) {
+TEST(TiersOnRanks, ReductionMovesGradientsToTheirUpdateExceptTiedOnes) {
   for (const LayerTiers asked : {kAllAway, kWeightsAndStatesAway})
     EXPECT_EQ(tiers_of(plan_of(asked, {{0, 4}}, 2)),
               (All{kWeightsAndStatesAway, kAllAway, {}, kWeightsAndStatesAway}));
   EXPECT_EQ(tiers_of(plan_of(kOnlyStatesAway, {{0, 4}}, 2)),
             (All{kOnlyStatesAway, kStatesAway, {}, kOnlyStatesAway}));
   EXPECT_EQ(tiers_of(plan_of({}, {{0, 4}}, 2)), All(4));
-  // One replica whose ranks have each seen a part of the sequence.
+  // One replica whose ranks have each processed a part of the sequence.
   EXPECT_EQ(tiers_of(plan_of(kOnlyStatesAway, {{0, 4}}, 1, /*sequence=*/true)),
             (All{kOnlyStatesAway, kStatesAway, {}, kOnlyStatesAway}));
 }
 
-TEST(TiersOnRanks, WhatHasBeenSettledStaysSo) {
+TEST(TiersOnRanks, SecondApplicationChangesNothing) {
   for (const int replicas : {1, 2}) {
     const StepPlan plan = plan_of(kAllAway, {{0, 2, 4}}, replicas);
     StepDecisions again = plan.decisions();

@@ -1,6 +1,6 @@
-/// Records what a rank did and when: spans on one clock, at no cost when no log is given.
+/// Records what a rank did and when, as spans on one clock. Without a log it costs nothing.
 ///
-/// Threads  one TraceLog belongs to one rank's thread; read it when the rank has stopped.
+/// Threads  a TraceLog belongs to one rank's thread; read it after the rank has stopped.
 /// Units    seconds of now_seconds().
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace strata {
 
-/// One span; the numbers are -1 where none.
+/// One span; a number that does not apply is -1.
 struct TraceEvent {
   Op op;
   int stage;
@@ -23,7 +23,7 @@ struct TraceEvent {
   double end_seconds;
 };
 
-/// Of an action: where it stands and when it begins; its end is not known yet.
+/// An event with the action's numbers and its begin; the caller sets the end.
 inline TraceEvent event_of(const Action& action, double begin_seconds) {
   return {action.op,          action.stage,
           action.micro_batch, action.layers.size() > 0 ? action.layers.begin : -1,
@@ -34,11 +34,12 @@ class TraceLog {
  public:
   void add(const TraceEvent& event) { events_.push_back(event); }
 
-  /// Adds a wait for memory that ends now, unless it was too short to be one.
+  /// Adds a wait for memory that ends now, unless it is shorter than the measurement error.
   void add_wait(Op op, int layer, double begin_seconds);
 
-  /// Adds `event`, cut where events added since the first `known` lie within it: an action that waits
-  /// for memory is two spans with the wait between them. Those take its place in the program.
+  /// Adds `event`, split at the events that were added after the first `known` and lie within it:
+  /// an action that waits for memory becomes two spans around the wait. These events take the
+  /// action's place in the program.
   void add_around(TraceEvent event, std::size_t known);
 
   const std::vector<TraceEvent>& events() const { return events_; }
@@ -49,13 +50,13 @@ class TraceLog {
 };
 
 inline void TraceLog::add_wait(Op op, int layer, double begin_seconds) {
-  constexpr double kNothing = 50e-6;  // to find out that there is nothing to wait for
+  constexpr double kNothing = 50e-6;  // the time of a check that does not have to wait
   const double now = now_seconds();
   if (now - begin_seconds >= kNothing) add({op, -1, -1, layer, begin_seconds, now});
 }
 
 inline void TraceLog::add_around(TraceEvent event, std::size_t known) {
-  // Of a span that waits at once, what lies before its wait is getting there.
+  // A shorter span before a wait is the overhead of reaching the wait, so it is dropped.
   constexpr double kShortSeconds = 50e-6;
   const auto first = events_.begin() + static_cast<std::ptrdiff_t>(std::min(known, events_.size()));
   std::vector<TraceEvent> within(first, events_.end());
@@ -77,7 +78,8 @@ inline void TraceLog::add_around(TraceEvent event, std::size_t known) {
   events_.push_back(event);
 }
 
-/// Adds the time between its construction and destruction to `log`; a null log costs one branch.
+/// Adds the time between its construction and destruction to `log`; with a null log it costs one
+/// branch.
 class TraceSpan {
  public:
   TraceSpan(TraceLog* log, const Action& action) : log_(log) {

@@ -5,7 +5,7 @@
 namespace strata {
 namespace {
 
-TEST(Clock, NeverGoesBack) {
+TEST(Clock, NeverDecreases) {
   double last = now_seconds();
   for (int i = 0; i < 1000; ++i) {
     const double now = now_seconds();
@@ -16,7 +16,7 @@ TEST(Clock, NeverGoesBack) {
 
 constexpr Action kForward{.op = Op::kForward, .stage = 1, .micro_batch = 2, .layers = {3, 5}};
 
-TEST(TraceSpan, AddsOneEventWhenItEnds) {
+TEST(TraceSpan, AddsOneEventAtItsEnd) {
   TraceLog log;
   const double before = now_seconds();
   {
@@ -35,7 +35,7 @@ TEST(TraceSpan, AddsOneEventWhenItEnds) {
   EXPECT_LE(event.end_seconds, after);
 }
 
-TEST(TraceSpan, LeavesUnknownNumbersAtMinusOne) {
+TEST(TraceSpan, UnsetNumbersAreMinusOne) {
   TraceLog log;
   {
     const TraceSpan span(&log, {.op = Op::kReduceNormAndLoss});
@@ -46,10 +46,10 @@ TEST(TraceSpan, LeavesUnknownNumbersAtMinusOne) {
   EXPECT_EQ(log.events()[0].first_layer, -1);
 }
 
-TEST(TraceSpan, DoesNothingWithoutALog) { const TraceSpan span(nullptr, kForward); }
+TEST(TraceSpan, WithoutLogDoesNothing) { const TraceSpan span(nullptr, kForward); }
 
-// Of a forward that waits for its weights, works, and waits for those of its tie.
-TEST(TraceLog, CutsAnActionWhereItWaits) {
+// A forward that waits for its weights, computes, and waits for the weights of its tie.
+TEST(TraceLog, SplitsActionAtItsWaits) {
   TraceLog log;
   log.add({Op::kPrefetchWeights, 1, -1, 3, 0, 1});
   log.add({Op::kPrefetchWeights, -1, -1, 3, 1.00001, 2});
@@ -64,19 +64,20 @@ TEST(TraceLog, CutsAnActionWhereItWaits) {
   };
   ASSERT_EQ(events.size(), 5u);
   expect(0, Op::kPrefetchWeights, 3, 0, 1);
-  expect(1, Op::kPrefetchWeights, 3, 1, 2);  // from where the action began
+  expect(1, Op::kPrefetchWeights, 3, 1, 2);  // from the start of the action
   expect(2, Op::kForward, 3, 2, 4);
   expect(3, Op::kPrefetchWeights, 0, 4, 5);
   expect(4, Op::kForward, 3, 5, 7);
   EXPECT_EQ(events[1].stage, 1);
   EXPECT_EQ(events[1].micro_batch, 2);
-  EXPECT_EQ(events[0].micro_batch, -1);  // another action's
+  EXPECT_EQ(events[0].micro_batch, -1);  // belongs to another action
 }
 
-TEST(TraceSpan, IsCutByWhatIsAddedWhileItLasts) {
+TEST(TraceSpan, IsSplitAtEventsAddedWithinIt) {
   TraceLog log;
   {
-    const double now = now_seconds();  // first: time between both would be an event
+    // read first, or the time between both reads would be an event
+    const double now = now_seconds();
     const TraceSpan span(&log, kForward);
     log.add({Op::kPrefetchWeights, -1, -1, 3, now, now});
   }
@@ -85,7 +86,7 @@ TEST(TraceSpan, IsCutByWhatIsAddedWhileItLasts) {
   EXPECT_EQ(log.events()[1].op, Op::kForward);
 }
 
-TEST(TraceLog, ForgetsWhenCleared) {
+TEST(TraceLog, ClearRemovesEvents) {
   TraceLog log;
   {
     const TraceSpan span(&log, kForward);

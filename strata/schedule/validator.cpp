@@ -1,5 +1,5 @@
-// The step is run without tensors, every rank as far as it gets. If all stand still, what the ranks wait
-// for is either sent nowhere or part of a cycle, and a cycle of waits is the deadlock to show.
+// The step runs without tensors, every rank as far as it can. If all ranks wait, each awaited
+// message is either never sent or part of a cycle; a cycle of waits is the deadlock to report.
 #include "strata/schedule/validator.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class RankMachine : public Machine {
   int rank_;
 };
 
-// All ranks of a step, advanced in turn, each as far as it gets.
+// All ranks of a step, advanced in turn, each as far as it can.
 class Step {
  public:
   Step(const Schedule& schedule, Rules& rules) : schedule_(schedule), rules_(rules) {
@@ -97,8 +97,8 @@ class Step {
                        [](const Action& action) { return action.op == Op::kReduceNormAndLoss; });
   }
 
-  // What a waiting rank waits for is either nowhere or further on in the program of a rank that
-  // waits too; in the latter case, following the waits ends in a cycle.
+  // An awaited message is either never sent, or sent later in the program of a rank that waits,
+  // too. In the latter case, following the waits leads to a cycle.
   void check_no_wait() const {
     int first = -1;
     for (int r = schedule_.num_ranks() - 1; r >= 0; --r) {

@@ -62,15 +62,14 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST_F(Validator, AcceptsALoweredStepAndCountsWhatIsInFlight) {
+TEST_F(Validator, AcceptsLoweredStepAndCountsActivationsInFlight) {
   const Validation validation =
       validate(schedule, dataflow, partition, {.backward = true, .in_flight_bound = {2, 1}});
   EXPECT_EQ(validation.peak_in_flight, (std::vector<int>{2, 1}));
 }
 
-TEST_F(Validator, RefusesADeadlockWithItsCycleAndTheMarkedGrid) {
-  // Rank 1 wants micro-batch 1 before it gives the gradient back that rank 0 wants before sending
-  // it.
+TEST_F(Validator, RejectsDeadlockAndShowsItsCycleAndMarkedGrid) {
+  // Rank 1 needs micro-batch 1 before it sends the gradient that rank 0 needs before sending it.
   move_before(0, "SF v1 m1 to rank 1", "B s0 m1 [0,2)");
   move_before(1, "RF v1 m1 from rank 0", "B s1 m0 [2,4)");
   const ErrorText error = refusal();
@@ -84,7 +83,7 @@ TEST_F(Validator, RefusesADeadlockWithItsCycleAndTheMarkedGrid) {
   EXPECT_TRUE(contains(error.got, "RB v1<-2 m0 from rank 1  <-- ERROR HERE")) << error.got;
 }
 
-TEST_F(Validator, NamesEveryRankOfALongCycle) {
+TEST_F(Validator, NamesEveryRankOfLongCycle) {
   dataflow = chain(3);
   dataflow.values.push_back({.name = "skip", .producer = 0, .consumers = {2}});
   partition = equal_stages(3, 1);
@@ -98,7 +97,7 @@ TEST_F(Validator, NamesEveryRankOfALongCycle) {
       << error.got;
 }
 
-TEST_F(Validator, LeavesRanksThatOnlySufferFromACycleOutOfIt) {
+TEST_F(Validator, OmitsRanksOutsideTheCycle) {
   dataflow = chain(3);
   partition = equal_stages(3, 1);
   schedule = lower(gpipe({.ranks = 3, .micro_batches = 2}), dataflow, partition, {});
@@ -110,7 +109,7 @@ TEST_F(Validator, LeavesRanksThatOnlySufferFromACycleOutOfIt) {
       << error.got;
 }
 
-TEST_F(Validator, RefusesASendOutOfOrder) {
+TEST_F(Validator, RejectsSendOutOfOrder) {
   move_before(0, "SF v1 m1 to rank 1", "F s0 m1 [0,2)");
   const ErrorText error = refusal();
   EXPECT_EQ(error.what, "a message is sent before it is made");
@@ -119,18 +118,18 @@ TEST_F(Validator, RefusesASendOutOfOrder) {
   EXPECT_TRUE(contains(error.got, "SF v1 m1 to rank 1  <-- ERROR HERE")) << error.got;
 }
 
-TEST_F(Validator, RefusesAGradientSentBeforeItsBackward) {
+TEST_F(Validator, RejectsGradientSentBeforeItsBackward) {
   move_before(1, "SB v1<-2 m2 to rank 0", "B s1 m2 [2,4)");
   EXPECT_TRUE(contains(refusal().expected, "backward of layer 2, micro-batch 2"));
 }
 
-TEST_F(Validator, AcceptsSendsInAnotherOrderThanTheirReceivesForTheyAreNamed) {
+TEST_F(Validator, AcceptsSendsInDifferentOrderThanReceives) {
   move_before(0, "SF v1 m0 to rank 1", "SF v4 m0 to rank 1");
   move_before(1, "RF v1 m1 from rank 0", "RF v4 m1 from rank 0");
   EXPECT_NO_THROW(validate(schedule, dataflow, partition, {}));
 }
 
-TEST_F(Validator, RefusesAReceiveWithoutSendAndASendWithoutReceive) {
+TEST_F(Validator, RejectsReceiveWithoutSendAndSendWithoutReceive) {
   const Schedule whole = schedule;
   erase(0, "SF v4 m2 to rank 1");
   EXPECT_EQ(refusal().what, "a receive has no send");
@@ -142,7 +141,7 @@ TEST_F(Validator, RefusesAReceiveWithoutSendAndASendWithoutReceive) {
   EXPECT_TRUE(contains(refusal().got, "SW t0->3 to rank 1  <-- ERROR HERE"));
 }
 
-TEST_F(Validator, RefusesAMessageSentOrReceivedTwice) {
+TEST_F(Validator, RejectsMessageSentOrReceivedTwice) {
   const Schedule whole = schedule;
   duplicate(0, "SF v1 m1 to rank 1");
   EXPECT_EQ(refusal().what, "a message is sent twice");
@@ -151,7 +150,7 @@ TEST_F(Validator, RefusesAMessageSentOrReceivedTwice) {
   EXPECT_EQ(refusal().what, "a message is received twice");
 }
 
-TEST_F(Validator, RefusesAStepFromWhichAnyOneActionIsMissing) {
+TEST_F(Validator, RejectsStepWithAnyActionMissing) {
   const Schedule whole = schedule;
   for (int rank = 0; rank < whole.num_ranks(); ++rank) {
     for (std::size_t i = 0; i < whole.programs[rank].size(); ++i) {
@@ -164,7 +163,7 @@ TEST_F(Validator, RefusesAStepFromWhichAnyOneActionIsMissing) {
   }
 }
 
-TEST_F(Validator, RefusesMessagesThatTheModelDoesNotHave) {
+TEST_F(Validator, RejectsMessagesThatModelDoesNotHave) {
   const Schedule whole = schedule;
   action(0, "SF v1 m1 to rank 1").value = 9;
   EXPECT_EQ(refusal().expected, "a value of this model");
@@ -179,7 +178,7 @@ TEST_F(Validator, RefusesMessagesThatTheModelDoesNotHave) {
   EXPECT_EQ(refusal().expected, "a micro-batch of this schedule");
 }
 
-TEST_F(Validator, RefusesWeightGradientsOutOfAscendingOrder) {
+TEST_F(Validator, RejectsWeightGradientsOutOfAscendingOrder) {
   dataflow = chain(2);
   partition = {{0, 2}};
   schedule = lower(gpipe({.ranks = 1, .micro_batches = 2}), dataflow, partition, {});
@@ -190,7 +189,7 @@ TEST_F(Validator, RefusesWeightGradientsOutOfAscendingOrder) {
   EXPECT_TRUE(contains(error.got, "rank 0: F0  F1  B1* B0  <-- ERROR HERE")) << error.got;
 }
 
-TEST_F(Validator, RefusesComputeWithoutItsInput) {
+TEST_F(Validator, RejectsComputeWithoutInput) {
   const Schedule whole = schedule;
   move_before(1, "F s1 m0 [2,4)", "RF v4 m0 from rank 0");
   EXPECT_TRUE(contains(refusal().expected, "value v4 made here or received before"));
@@ -199,7 +198,7 @@ TEST_F(Validator, RefusesComputeWithoutItsInput) {
   EXPECT_TRUE(contains(refusal().expected, "gradient of value v4 from layer 2"));
 }
 
-TEST_F(Validator, RefusesComputeTwiceNeverOrInTheWrongPlace) {
+TEST_F(Validator, RejectsRepeatedMissingOrMisplacedCompute) {
   const Schedule whole = schedule;
   duplicate(0, "F s0 m1 [0,2)");
   EXPECT_EQ(refusal().what, "a forward runs twice");
@@ -222,7 +221,7 @@ TEST_F(Validator, RefusesComputeTwiceNeverOrInTheWrongPlace) {
   EXPECT_EQ(refusal().what, "a recompute is out of place");
 }
 
-TEST_F(Validator, RefusesAStepThatEndsUnfinished) {
+TEST_F(Validator, RejectsUnfinishedStep) {
   partition = {{0, 4}};
   schedule = with_layers(gpipe({.ranks = 1, .micro_batches = 2}), partition);
   schedule.programs[0].pop_back();
@@ -231,13 +230,13 @@ TEST_F(Validator, RefusesAStepThatEndsUnfinished) {
   EXPECT_EQ(error.expected, "backward of layer 0, micro-batch 1");
 }
 
-TEST_F(Validator, RefusesMoreActivationsInFlightThanTheBound) {
+TEST_F(Validator, RejectsMoreActivationsInFlightThanBound) {
   const ErrorText error = refusal({.backward = true, .in_flight_bound = {1, 1}});
   EXPECT_EQ(error.what, "too many activations are in flight");
   EXPECT_TRUE(contains(error.where, "rank 0, position 3 \"F s0 m1 [0,2)\"")) << error.where;
 }
 
-TEST_F(Validator, TheNormIsACollectiveOfAllRanks) {
+TEST_F(Validator, RequiresNormOnAllRanks) {
   const Schedule whole = schedule;
   erase(1, "N");
   erase(1, "U [2,3)");
@@ -248,7 +247,7 @@ TEST_F(Validator, TheNormIsACollectiveOfAllRanks) {
   EXPECT_EQ(refusal().what, "tied gradients are added before one of them is there");
   schedule = whole;
   erase(0, "TG t0");
-  EXPECT_EQ(refusal().what, "the norm is taken before tied gradients are added");
+  EXPECT_EQ(refusal().what, "the norm is computed before tied gradients are added");
   schedule = whole;
   move_before(1, "N", "SG t0<-3 to rank 0");
   const ErrorText error = refusal();
@@ -257,7 +256,7 @@ TEST_F(Validator, TheNormIsACollectiveOfAllRanks) {
   EXPECT_TRUE(contains(error.got, "for N with rank 0")) << error.got;
 }
 
-TEST_F(Validator, ShardedWeightsAndGradientsAreThereWhenUsed) {
+TEST_F(Validator, RequiresShardedWeightsAndGradientsWhenUsed) {
   const LayerShards ends{.states = true, .reduced = true};
   const LayerShards inner{.states = true, .gradients = true, .weights = true, .reduced = true};
   const ShardLayout shards{.layers = {ends, inner, inner, ends}};
@@ -281,7 +280,7 @@ TEST_F(Validator, ShardedWeightsAndGradientsAreThereWhenUsed) {
   EXPECT_EQ(refusal(options).what, "a reduction is awaited that was not started");
   schedule = whole;
   erase(1, "AG [2,3)");
-  EXPECT_EQ(refusal(options).what, "the norm is taken before gradients are reduced");
+  EXPECT_EQ(refusal(options).what, "the norm is computed before gradients are reduced");
   schedule = whole;
   move_before(0, "DG [0,1)", "TG t0");
   EXPECT_EQ(refusal(options).what, "a gradient is reduced before tied gradients are added to it");
@@ -293,7 +292,7 @@ TEST_F(Validator, ShardedWeightsAndGradientsAreThereWhenUsed) {
   EXPECT_EQ(refusal(options).what, "weights are exchanged before they are updated");
 }
 
-TEST_F(Validator, GradientsAreOnTheHostWhereTheyAreUpdated) {
+TEST_F(Validator, RequiresGradientsOnHostForHostUpdate) {
   const LayerTiers on_host{Tier::kHost, Tier::kHost, Tier::kHost};
   const TierLayout tiers{.layers = {{}, on_host, on_host, {}}};
   schedule =
@@ -314,7 +313,7 @@ TEST_F(Validator, GradientsAreOnTheHostWhereTheyAreUpdated) {
   EXPECT_EQ(refusal(options).what, "an update is out of place");
 }
 
-TEST_F(Validator, TheUpdateFollowsTheNormOnEveryRankAndTiedWeightsComeBack) {
+TEST_F(Validator, RequiresUpdateAfterNormAndTiedWeightsReturned) {
   const Schedule whole = schedule;
   move_before(0, "U [0,1)", "N");
   EXPECT_EQ(refusal().what, "an update is out of place");
@@ -341,7 +340,7 @@ TEST_F(Validator, TheUpdateFollowsTheNormOnEveryRankAndTiedWeightsComeBack) {
   EXPECT_EQ(refusal().what, "a gradient is used before it is complete");
 }
 
-TEST_F(Validator, ForwardOnlyStepsHaveNoBackwardAndHoldOneActivation) {
+TEST_F(Validator, ForwardOnlyStepsHoldOneActivation) {
   schedule =
       lower(forward_only({.ranks = 2, .micro_batches = 3}), dataflow, partition, {.update = false});
   EXPECT_EQ(validate(schedule, dataflow, partition, {.backward = false}).peak_in_flight,

@@ -1,5 +1,5 @@
-// The only place that decides what is sharded. A layer in a tie is used from other ranks, which read its
-// whole weights and add to its whole gradients; layers without weights have nothing to exchange.
+// No other code decides what is sharded. A tied layer is used by other ranks, which read its whole
+// weights and add to its whole gradients. Layers without weights exchange nothing.
 #include "strata/schedule/zero.h"
 
 #include "strata/base/errors.h"

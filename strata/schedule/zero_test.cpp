@@ -13,7 +13,7 @@ LayerShards middle_layer(const ZeroPolicy& policy, int replicas = 4) {
   return shard_layout(policy, replicas, chain(3), LayerSet::all(3))[1];
 }
 
-TEST(Zero, EachStageShardsOneKindMore) {
+TEST(Zero, EachStageShardsOneMoreKind) {
   for (int stage = 0; stage <= 3; ++stage) {
     const LayerShards layer = middle_layer({.stage = stage});
     EXPECT_EQ(layer.states, stage >= 1);
@@ -24,7 +24,7 @@ TEST(Zero, EachStageShardsOneKindMore) {
   }
 }
 
-TEST(Zero, GradientsAreReducedEachTimeOnlyWhereTheyAreShardedAndItIsDecided) {
+TEST(Zero, ReducesEachMicroBatchOnlyWithShardedGradients) {
   for (int stage = 0; stage <= 3; ++stage) {
     EXPECT_EQ(middle_layer({.stage = stage, .reduce = ReduceMode::kEach}).reduced_each, stage >= 2);
     EXPECT_FALSE(middle_layer({.stage = stage, .reduce = ReduceMode::kOnce}).reduced_each);
@@ -32,7 +32,7 @@ TEST(Zero, GradientsAreReducedEachTimeOnlyWhereTheyAreShardedAndItIsDecided) {
   }
 }
 
-TEST(Zero, ShardGroupsAreAllReplicasUnlessToldOtherwise) {
+TEST(Zero, ShardGroupDefaultsToAllReplicas) {
   EXPECT_EQ(ZeroPolicy{.stage = 0}.shards(8), 1);
   EXPECT_EQ(ZeroPolicy{.stage = 1}.shards(8), 8);
   EXPECT_EQ((ZeroPolicy{.stage = 1, .shard_ranks = 2}.shards(8)), 2);
@@ -41,17 +41,17 @@ TEST(Zero, ShardGroupsAreAllReplicasUnlessToldOtherwise) {
   EXPECT_TRUE(alone.reduced);
 }
 
-TEST(Zero, OneReplicaKeepsAndExchangesNothing) {
+TEST(Zero, SingleReplicaKeepsEverythingAndExchangesNothing) {
   const ShardLayout layout = shard_layout({.stage = 3}, 1, chain(3), LayerSet::all(3));
   EXPECT_TRUE(layout.layers.empty());
   EXPECT_FALSE(layout[1].reduced);
-  // Ranks that have seen a part of the sequence each add their gradients.
+  // Ranks that have each processed a part of the sequence add their gradients.
   const ShardLayout parts = shard_layout({.stage = 3}, 1, chain(3), LayerSet::all(3), true);
   EXPECT_TRUE(parts[1].reduced);
   EXPECT_FALSE(parts[1].states);
 }
 
-TEST(Zero, LayersOfATieShardTheirStatesAlone) {
+TEST(Zero, TiedLayersShardStatesOnly) {
   const ShardLayout layout = shard_layout({.stage = 3, .reduce = ReduceMode::kEach}, 2,
                                           chain_with_skip_and_tie(4), LayerSet{0, 1, 3});
   for (const int layer : {0, 3}) {
@@ -62,7 +62,7 @@ TEST(Zero, LayersOfATieShardTheirStatesAlone) {
   EXPECT_FALSE(layout[2].states || layout[2].reduced);  // has no weights
 }
 
-TEST(Zero, PartsLieInTheShardOfTheirReplica) {
+TEST(Zero, PartsLieInShardOfTheirReplica) {
   for (const int shards : {1, 2, 4}) {
     const LayerCuts cuts = cut_layer(20000, {.replicas = 4, .shards = shards});
     std::vector<FlatRange> parts = cuts.parts;
