@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Threads are shown in this order, not in that of their numbers: a rank, then its lanes.
+// Sets the order in which threads are shown: a rank, then its tracks.
 Json place_of(std::size_t pid, std::size_t tid, std::size_t place) {
   return {{"name", "thread_sort_index"},
           {"ph", "M"},
@@ -26,7 +26,7 @@ Json name_of(const char* what, std::size_t pid, std::size_t tid, const std::stri
   return {{"name", what}, {"ph", "M"}, {"pid", pid}, {"tid", tid}, {"args", {{"name", name}}}};
 }
 
-// Whole nanoseconds: finer digits are noise, and make the file twice as long.
+// Whole nanoseconds: finer digits are noise and double the size of the file.
 double microseconds(double seconds) {
   return static_cast<double>(std::llround(seconds * 1e9)) / 1e3;
 }
@@ -86,7 +86,7 @@ std::string to_chrome_trace(const std::vector<TraceProcess>& processes) {
       }
     }
     if (std::ranges::all_of(process.lanes, &std::vector<LaneEvent>::empty)) continue;
-    constexpr std::size_t kThreads = 1 + kNumLaneKinds;  // of a rank
+    constexpr std::size_t kThreads = 1 + kNumLaneKinds;  // threads of a rank
     const std::size_t ranks = process.ranks.size();
     for (std::size_t rank = 0; rank < ranks; ++rank) add(place_of(pid, rank, rank * kThreads));
     for (std::size_t rank = 0; rank < process.lanes.size(); ++rank) {

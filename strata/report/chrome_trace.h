@@ -1,10 +1,10 @@
-/// Writes timelines as a trace that chrome://tracing and ui.perfetto.dev open.
+/// Writes timelines as a trace for chrome://tracing and ui.perfetto.dev.
 ///
-/// A process of the trace is one timeline of all ranks ("measured", "predicted"), a thread is a
-/// rank, or a lane beside it ("rank 0, link in"), whose spans are layers. A rank's spans are named as in the grid: "F s0 m3"; stage, micro-batch and layer stand in their
-/// arguments.
+/// A process of the trace is one timeline of all ranks ("measured", "predicted"). A thread is a
+/// rank, or a track of the rank ("rank 0, link in") whose spans are layers. A rank's spans are
+/// named as in the grid: "F s0 m3"; their arguments hold stage, micro-batch and layer.
 ///
-/// Errors  as of a DurableFile (base/durable_file.h).
+/// Errors  those of DurableFile (base/durable_file.h).
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ namespace strata {
 
 struct TraceProcess {
   std::string name;
-  double origin_seconds = 0;                   ///< the clock's reading that the trace calls 0
+  double origin_seconds = 0;                   ///< time of the clock at which the trace starts
   std::vector<std::vector<TraceEvent>> ranks;  ///< one list a rank
   std::vector<std::vector<LaneEvent>> lanes;   ///< one list a rank, or empty
 };

@@ -16,7 +16,7 @@ std::vector<TraceProcess> two_timelines() {
   return {{"measured", 10.0, {{forward}, {update}}, {}}, {"predicted", 0, {{}, {}}, {}}};
 }
 
-TEST(ChromeTrace, GivesEveryTimelineAProcessAndEveryRankANamedThread) {
+TEST(ChromeTrace, WritesProcessPerTimelineAndNamedThreadPerRank) {
   const auto events = nlohmann::json::parse(to_chrome_trace(two_timelines()))["traceEvents"];
   std::vector<std::string> names;
   for (const auto& event : events) {
@@ -26,7 +26,7 @@ TEST(ChromeTrace, GivesEveryTimelineAProcessAndEveryRankANamedThread) {
                        {"measured", "rank 0", "rank 1", "predicted", "rank 0", "rank 1"}));
 }
 
-TEST(ChromeTrace, PlacesSpansInMicrosecondsFromTheOrigin) {
+TEST(ChromeTrace, PlacesSpansInMicrosecondsFromOrigin) {
   const auto events = nlohmann::json::parse(to_chrome_trace(two_timelines()))["traceEvents"];
   const auto& forward = events[2];
   EXPECT_EQ(forward["name"], "F s0 m3");
@@ -39,12 +39,12 @@ TEST(ChromeTrace, PlacesSpansInMicrosecondsFromTheOrigin) {
   EXPECT_TRUE(update["args"].empty());
 }
 
-TEST(ChromeTrace, PutsTheLanesOfARankBehindItAsNamedThreads) {
+TEST(ChromeTrace, PlacesTracksAfterTheirRank) {
   std::vector<TraceProcess> processes = two_timelines();
   processes[0].lanes = {{{LaneKind::kToDevice, 4, 10.25, 10.5}, {LaneKind::kToDevice, 5, 10.5, 11}},
                         {{LaneKind::kUpdate, 4, 10.0, 10.25}}};
   const auto events = nlohmann::json::parse(to_chrome_trace(processes))["traceEvents"];
-  std::map<std::pair<int, int>, std::string> names;  // of threads, by process and place
+  std::map<std::pair<int, int>, std::string> names;  // names of threads, by process and place
   std::map<std::pair<int, int>, int> places;
   for (const auto& event : events)
     if (event["name"] == "thread_sort_index")
@@ -72,11 +72,11 @@ TEST(ChromeTrace, PutsTheLanesOfARankBehindItAsNamedThreads) {
   EXPECT_EQ(fetches, 2);
 }
 
-TEST(ChromeTrace, IsValidWithoutAnyEvent) {
+TEST(ChromeTrace, IsValidWithoutEvents) {
   EXPECT_TRUE(nlohmann::json::parse(to_chrome_trace({}))["traceEvents"].empty());
 }
 
-TEST(ChromeTrace, SaysWhichFileCannotBeWritten) {
+TEST(ChromeTrace, ErrorNamesFileThatCannotBeWritten) {
   try {
     write_chrome_trace("/nonexistent/trace.json", {});
     FAIL();

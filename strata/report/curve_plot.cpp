@@ -1,4 +1,5 @@
-// Curves are drawn here, as paths; assets/report.js only adds the cursor, from the points beside them.
+// Curves are drawn here, as paths. assets/report.js adds the cursor only; it reads the points from
+// the page.
 #include "strata/report/curve_plot.h"
 
 #include <algorithm>

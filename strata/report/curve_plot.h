@@ -1,4 +1,4 @@
-/// Draws curves against steps, with axes, and hands their points to the cursor of assets/report.js.
+/// Draws curves over steps, with axes, and passes their points to the cursor of assets/report.js.
 #pragma once
 
 #include <string>
@@ -17,13 +17,14 @@ using Curve = std::vector<CurvePoint>;
 struct DrawnCurve {
   std::string style;
   Curve curve;
-  std::string name = "";  ///< in the legend and under the cursor; empty: in neither
+  std::string name = "";  ///< name in the legend and at the cursor; empty: in neither
   bool dots = false;
 };
 
-/// A card with all curves on one pair of axes; the cursor stands at the steps of the first curve with a name.
+/// A card with all curves on one pair of axes. The cursor stops at the steps of the first named
+/// curve.
 struct CurveCard {
-  std::string id, title, caption, label;  ///< `label`: for those who hear the page
+  std::string id, title, caption, label;  ///< `label`: for screen readers
   std::vector<DrawnCurve> curves;         ///< empty ones are left out
 };
 std::string curve_section(CurveCard card);

@@ -9,8 +9,8 @@
 namespace strata {
 namespace {
 
-// A step from 10 to 20: computes 11-13, 13-14 and 16-18; sums 12-15; copies in 15-16.5; and an update on the
-// host that nobody asks here.
+// A step from 10 to 20: compute at 11-13, 13-14 and 16-18; sums at 12-15; copies at 15-16.5; and an
+// update on the host, which does not count here.
 const std::vector<LaneEvent> kLanes{
     {LaneKind::kCompute, 0, 11, 13},     {LaneKind::kCompute, 1, 13, 14},
     {LaneKind::kCommunicate, 1, 12, 15}, {LaneKind::kToDevice, 3, 15, 16.5},
@@ -28,13 +28,13 @@ TEST(DeviceTime, CountsEveryInstantOnce) {
   EXPECT_EQ(time.longest_gap_layer, 8);
 }
 
-TEST(DeviceTime, HasTheLongestGapWhereverItStands) {
+TEST(DeviceTime, FindsLongestGapAtAnyPosition) {
   const auto lane = [](int layer, double begin, double end) {
     return LaneEvent{LaneKind::kCompute, layer, begin, end};
   };
   const DeviceTime behind = device_time({lane(3, 1, 4)}, 0, 10);
   EXPECT_EQ(behind.longest_gap, 6);
-  EXPECT_EQ(behind.longest_gap_layer, -1);  // before nothing
+  EXPECT_EQ(behind.longest_gap_layer, -1);  // no work follows
   const DeviceTime equal = device_time({lane(1, 2, 4), lane(2, 6, 10)}, 0, 10);
   EXPECT_EQ(equal.longest_gap, 2);
   EXPECT_EQ(equal.longest_gap_layer, 1);  // the first of equal ones
@@ -43,12 +43,12 @@ TEST(DeviceTime, HasTheLongestGapWhereverItStands) {
   EXPECT_EQ(none.longest_gap_layer, -1);
 }
 
-TEST(DeviceTime, IsNoneWithoutADevicesLanes) {
+TEST(DeviceTime, IsZeroWithoutDeviceTracks) {
   const DeviceTime time = device_time({{LaneKind::kToDevice, 0, 1, 2}}, 0, 10);
   EXPECT_EQ(time.busy + time.gaps + time.exposed_copies, 0);
 }
 
-TEST(DeviceTime, StandsInReportAndTrace) {
+TEST(DeviceTime, AppearsInReportAndTrace) {
   ReportInput input{.title = "t"};
   input.measured = {.ranks = {{}}, .lanes = {kLanes}, .begin_seconds = 10, .step_seconds = 10};
   const std::string section = device_section(input);
@@ -63,7 +63,8 @@ TEST(DeviceTime, StandsInReportAndTrace) {
   input.predicted = {};
   EXPECT_NE(section.find("55.0 %"), std::string::npos) << section;
   EXPECT_NE(to_html(input).find("id=\"devices\""), std::string::npos);
-  input.measured.lanes = {{{LaneKind::kCommunicate, 0, 11, 12}}};  // it may do nothing else
+  // the device may do nothing else
+  input.measured.lanes = {{{LaneKind::kCommunicate, 0, 11, 12}}};
   EXPECT_NE(device_section(input).find("rank 0, measured"), std::string::npos);
   input.measured.lanes = {{{LaneKind::kToDevice, 0, 11, 12}}};
   EXPECT_EQ(device_section(input), "");
@@ -73,8 +74,9 @@ TEST(DeviceTime, StandsInReportAndTrace) {
   EXPECT_NE(trace.find("rank 0, collectives"), std::string::npos);
 }
 
-// What a device does for the rank's own action is no reason why the rank waits for something else.
-TEST(DeviceTime, IsNoReasonToWait) {
+// Work of a device for the rank's own action does not explain why the rank waits for something
+// else.
+TEST(DeviceTime, DoesNotExplainWaits) {
   const std::vector<std::vector<TraceEvent>> ranks{{{Op::kPrefetchWeights, 0, -1, 0, 0, 4}}};
   const std::vector<LaneEvent> compute{{LaneKind::kCompute, 0, 0, 4}};
   const TimeSplit with = attribute_time(ranks, 0, 4, {compute})[0],
@@ -82,8 +84,8 @@ TEST(DeviceTime, IsNoReasonToWait) {
   EXPECT_EQ(with.seconds, without.seconds);
 }
 
-// What a device needs longer for an action than its work, it waits for its host to give it that.
-TEST(DeviceTime, IsTheWorkOfARankThatHasADevice) {
+// The time of an action beyond the device's work is a wait for launches.
+TEST(DeviceTime, IsWorkOfRankWithDevice) {
   const std::vector<std::vector<TraceEvent>> ranks{
       {{Op::kForward, 0, 0, 0, 0, 4}, {Op::kUpdate, 0, -1, 0, 4, 10}}};
   const std::vector<LaneEvent> lanes{{LaneKind::kCompute, 0, 1, 3},
@@ -95,7 +97,7 @@ TEST(DeviceTime, IsTheWorkOfARankThatHasADevice) {
   EXPECT_EQ(split[TimeUse::kUpdate], 3);
   EXPECT_EQ(split[TimeUse::kLaunch], 2 + 3);
   EXPECT_EQ(sums_of(split).work, device_time(lanes, 0, 10).busy);
-  // A rank that does the work itself has no such lane.
+  // A rank that computes itself has no such track.
   EXPECT_EQ(attribute_time(ranks, 0, 10, {{lanes[1]}})[0][TimeUse::kUpdate], 6);
 }
 

@@ -1,4 +1,4 @@
-// What the tables of a recommender hold at the end of a run.
+// Shows what the tables of a recommender hold at the end of a run.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-/// Makes the timeline of a pipeline step and the report of a run that never was, for tests and to look
-/// at.
+/// Builds the timeline of a pipeline step and the report of an invented run, for tests and for
+/// viewing.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 namespace strata {
 
 struct ExamplePipeline {
-  std::vector<double> forward_seconds;  ///< of each stage; one stage a rank
-  double backward_ratio = 2;            ///< a backward over a forward
+  std::vector<double> forward_seconds;  ///< per stage; one stage per rank
+  double backward_ratio = 2;            ///< time of a backward divided by that of a forward
   int micro_batches = 8;
-  bool one_f_one_b = true;        ///< else GPipe: all forwards, then all backwards
-  double transfer_seconds = 0;    ///< of an activation or a gradient, between its two stages
-  double update_seconds = 0;      ///< of every rank
-  bool recomputes_first = false;  ///< a third of the first stage runs its forward again
+  bool one_f_one_b = true;        ///< false: GPipe, all forwards, then all backwards
+  double transfer_seconds = 0;    ///< for an activation or a gradient, between its two stages
+  double update_seconds = 0;      ///< on every rank
+  bool recomputes_first = false;  ///< recomputes a third of the first stage
   double begin_seconds = 0;
 };
 
@@ -71,7 +71,7 @@ class PipelineClock {
     now_[stage] = end;
   }
 
-  // False while the neighbour has not made what the work needs.
+  // Returns false while the adjacent stage has not produced what the work needs.
   bool perform(int stage, std::pair<Op, int> work) {
     const auto [op, micro_batch] = work;
     const bool forward = op == Op::kForward;
@@ -118,7 +118,7 @@ inline ReportTimeline pipeline_step(const ExamplePipeline& pipeline) {
   return PipelineClock(pipeline).run();
 }
 
-/// One 1F1B step of `ranks` stages; `stretch` makes all of it slower.
+/// One 1F1B step of `ranks` stages; `stretch` scales all times.
 inline ReportTimeline example_step(int ranks, int micro_batches, double stretch,
                                    double begin_seconds) {
   return pipeline_step({.forward_seconds = std::vector<double>(ranks, 0.06 * stretch),
@@ -130,9 +130,9 @@ inline ReportTimeline example_step(int ranks, int micro_batches, double stretch,
                         .begin_seconds = begin_seconds});
 }
 
-/// A step of one rank whose layers live on the host, two at a time on the device: fetched one ahead, the
-/// gradients out behind each backward, updates while the next forward runs, and a wait where the link is
-/// late. `stretch` makes all of it slower.
+/// A step of one rank whose layers live on the host, two at a time on the device: fetched one
+/// ahead, gradients offloaded after each backward, updates during the next forward, and a wait for
+/// the link. `stretch` scales all times.
 inline ReportTimeline example_offloaded_step(int layers, double stretch, double begin_seconds) {
   const double forward = 0.05 * stretch, fetch = 0.06 * stretch, update = 0.03 * stretch;
   ReportTimeline timeline{.ranks = {{}}, .lanes = {{}}, .begin_seconds = begin_seconds};
@@ -164,9 +164,9 @@ inline ReportTimeline example_offloaded_step(int layers, double stretch, double 
   return timeline;
 }
 
-/// A step of two replicas on devices of their own: hosts give forwards and backwards ahead of the devices, whose
-/// gradients are exchanged behind each layer's backward; in front of the first layer and between two others a
-/// device waits for its host. `stretch` makes all of it slower.
+/// A step of two replicas with a device each. Hosts enqueue forwards and backwards ahead of the
+/// devices, gradients are exchanged after each layer's backward, and a device waits for its host
+/// before the first layer and between two others. `stretch` scales all times.
 inline ReportTimeline example_device_step(int layers, double stretch, double begin_seconds) {
   const double work = 0.004 * stretch, launch = 0.0012 * stretch, exchange = 0.009 * stretch;
   ReportTimeline timeline{.ranks = {{}, {}}, .lanes = {{}, {}}, .begin_seconds = begin_seconds};
@@ -176,7 +176,7 @@ inline ReportTimeline example_device_step(int layers, double stretch, double beg
     const auto give = [&](Op op, int layer, double seconds) {
       timeline.ranks[rank].push_back({op, 0, 0, layer, host, host + launch});
       host += launch;
-      if (layer == 3 && rank == 1) device += 0.005 * stretch;  // it was given late
+      if (layer == 3 && rank == 1) device += 0.005 * stretch;  // enqueued late
       device = std::max(device, host);
       lanes.push_back({LaneKind::kCompute, layer, device, device + seconds});
       device += seconds;
@@ -213,7 +213,7 @@ inline std::vector<StepRecord> example_records(int steps) {
   return records;
 }
 
-/// Without the names that cells have for narrow screens.
+/// Removes the column names that cells have for narrow screens.
 inline std::string without_names(const std::string& html) {
   return std::regex_replace(html, std::regex(" data-name=\"[^\"]*\""), "");
 }

@@ -1,5 +1,4 @@
-/// Makes the parts that the HTML report is put together from: text and numbers as HTML, and whole
-/// sections.
+/// Builds the parts of the HTML report: text and numbers as HTML, and whole sections.
 #pragma once
 
 #include <string>
@@ -10,11 +9,11 @@
 
 namespace strata {
 
-/// Escapes markup; bytes that are not UTF-8 become U+FFFD, control characters but tab and line
-/// break too: a model of bytes may write anything.
+/// Escapes markup. Bytes that are not UTF-8, and control characters except tab and line break,
+/// become U+FFFD, because a byte-level model may write any bytes.
 std::string escape_html(std::string_view text);
 
-/// Two decimals at most, for coordinates.
+/// At most two decimals, for coordinates.
 std::string coordinate(double value);
 
 std::string percent(double ratio, int decimals = 1);  ///< "12.5 %"
@@ -26,11 +25,11 @@ std::string signed_percent(double ratio);
 /// of 10.
 std::vector<double> axis_ticks(double low, double high, int count);
 
-/// Decimals that tell neighbouring ticks apart.
+/// Decimals that distinguish adjacent ticks.
 int tick_decimals(const std::vector<double>& ticks);
 
-/// A table; the first cell of a row names it, and the first column may have no name. Each cell knows its column's
-/// name, for screens that are too narrow for columns.
+/// A table. The first cell of a row names it; the first column may have no name. Each cell stores
+/// its column's name for narrow screens.
 std::string table_html(const std::vector<std::string>& columns,
                        const std::vector<std::vector<std::string>>& rows);
 

@@ -1,7 +1,6 @@
-// Each rank's step is walked along once, from its begin to its end; the walk never steps back, so
-// every instant is counted once and the uses sum to the step. A wait is cut where the message was
-// made: before that moment the sender was late (fill, drain or imbalance), after it the message was
-// under way.
+// Each rank's step is walked once, from its begin to its end, so every instant is counted once and
+// the uses sum to the step. A wait is split where the message was produced: before that moment the
+// sender was late (fill, drain or imbalance), after it the message was in transit.
 #include "strata/report/idle.h"
 
 #include <algorithm>
@@ -18,7 +17,7 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-// From the first begin to the last end; ends before it begins when there is nothing.
+// From the first begin to the last end; empty if the end precedes the begin.
 struct Span {
   double begin = -kNever;
   double end = kNever;
@@ -29,22 +28,22 @@ struct Span {
   }
 };
 
-// The computes of one rank.
+// The compute events of one rank.
 struct Computes {
   Span all, forwards, backwards;
 };
 
 bool is_compute(const TraceEvent& event) { return look_of(event.op).use == TimeUse::kCompute; }
 
-// A wait for a value of one neighbour: an activation or a gradient.
+// Whether the rank waits for an activation or a gradient of an adjacent stage.
 bool is_message(Op op) { return op == Op::kReceiveActivation || op == Op::kReceiveGradient; }
 
-// Weights that come, gradients that go, and what both come behind.
+// Fetches, offloads and embeddings.
 bool is_wait_for_memory(Op op) {
   return op == Op::kPrefetchWeights || op == Op::kOffloadGradients || op == Op::kGatherWeights;
 }
 
-// When every stage worked on a micro-batch, and who holds the stage.
+// Records when every stage worked on a micro-batch, and which ranks hold the stage.
 class Senders {
  public:
   explicit Senders(const std::vector<std::vector<TraceEvent>>& ranks) {
@@ -53,7 +52,7 @@ class Senders {
         if (!is_compute(event)) continue;
         std::vector<int>& holders = holders_[event.stage];
         if (holders.empty() || holders.back() != rank) holders.push_back(rank);
-        // A recompute prepares the backward; a stage may be done in parts, the last one sends.
+        // A recompute prepares the backward. A stage may run in parts; the last part sends.
         const bool forward = event.op == Op::kForward;
         work_[{rank, forward, event.stage, event.micro_batch}].add(event);
       }
@@ -64,7 +63,7 @@ class Senders {
     }
   }
 
-  // By how much the slowest stage needed longer than `rank` for what it waits for.
+  // By how much the slowest stage takes longer than `rank` for the awaited work.
   double lag_seconds(int rank, const TraceEvent& wait) const {
     const bool forward = wait.op == Op::kReceiveActivation;
     const auto mine = work_.find({rank, forward, wait.stage, wait.micro_batch});
@@ -73,7 +72,7 @@ class Senders {
     return longest->second - mine->second.seconds();
   }
 
-  // When what `rank` waits for was made; kNever if nobody made it.
+  // When the awaited message was produced; kNever if no rank produced it.
   double made_seconds(int rank, const TraceEvent& wait) const {
     const bool forward = wait.op == Op::kReceiveActivation;
     const int stage = forward ? wait.stage - 1 : wait.stage + 1;
@@ -88,7 +87,7 @@ class Senders {
  private:
   std::map<std::tuple<int, bool, int, int>, Span> work_;  // rank, forward, stage, micro-batch
   std::map<std::pair<bool, int>, double> longest_;        // forward, micro-batch
-  std::map<int, std::vector<int>> holders_;               // of a stage, in ascending order
+  std::map<int, std::vector<int>> holders_;               // the ranks of a stage, ascending
 };
 
 Computes computes_of(const std::vector<TraceEvent>& events) {
@@ -102,14 +101,14 @@ Computes computes_of(const std::vector<TraceEvent>& events) {
   return computes;
 }
 
-// When any lane of a use is busy, in ascending order and without overlaps.
+// When any track of a use is busy, in ascending order and without overlaps.
 class BusyLanes {
  public:
   explicit BusyLanes(std::vector<LaneEvent> events) {
     std::ranges::sort(events, {}, &LaneEvent::begin_seconds);
     for (const LaneEvent& event : events) {
       if (event.lane == LaneKind::kCommunicate)
-        continue;  // what the rank's own actions gave it (device_time.h)
+        continue;  // the rank's own actions enqueued it (device_time.h)
       std::vector<Stretch>& busy =
           event.lane == LaneKind::kCompute ? device_ : stretches_[rank_of(event.lane)];
       if (busy.empty() || busy.back().end < event.begin_seconds) {
@@ -120,7 +119,7 @@ class BusyLanes {
     }
   }
 
-  // Whether the rank's device computes at `at`, and until when at most that holds; always without a lane of it.
+  // Whether the rank's device computes at `at`, and until when; always true without a track of it.
   std::pair<bool, double> device_at(double at) const {
     const auto next = std::ranges::upper_bound(device_, at, {}, &Stretch::end);
     if (device_.empty()) return {true, -kNever};
@@ -128,7 +127,7 @@ class BusyLanes {
     return next->begin <= at ? std::pair(true, next->end) : std::pair(false, next->begin);
   }
 
-  // What a wait that stands at `at` is for, and until when at most that holds.
+  // The cause of a wait at `at`, and until when it applies.
   std::pair<TimeUse, double> use_at(double at, TimeUse otherwise) const {
     double until = -kNever;
     for (std::size_t i = 0; i < stretches_.size(); ++i) {
@@ -145,7 +144,7 @@ class BusyLanes {
   struct Stretch {
     double begin, end;
   };
-  // Whichever is nearer to the device is what the rank waits for.
+  // If several apply, the one nearest to the device is the cause.
   static constexpr std::array kUses{TimeUse::kLink, TimeUse::kHostUpdate, TimeUse::kDisk};
 
   static std::size_t rank_of(LaneKind lane) {
@@ -157,7 +156,7 @@ class BusyLanes {
   std::vector<Stretch> device_;
 };
 
-// Walks along one rank's step and writes down every stretch of time.
+// Walks over one rank's step and records every interval.
 class Walk {
  public:
   Walk(int rank, bool has_peers, const Senders& senders, const Computes& computes, BusyLanes lanes,
@@ -186,7 +185,7 @@ class Walk {
   }
 
  private:
-  // From where the walk stands to `until`.
+  // From the current position to `until`.
   void spend(double until, TimeUse use) {
     until = std::min(until, end_);
     if (until <= at_) return;
@@ -194,7 +193,7 @@ class Walk {
     at_ = until;
   }
 
-  // Behind the rank's last compute it is the drain that it spends, as long as that lasts.
+  // After the rank's last compute the time counts as drain, until the drain ends.
   void idle(double until, TimeUse use) {
     if (at_ >= computes_.all.end && computes_.all.end > kNever)
       spend(std::min(until, drained_), TimeUse::kFillAndDrain);
@@ -226,7 +225,7 @@ class Walk {
     }
   }
 
-  // The part of the wait in which the message was not made yet.
+  // The part of the wait before the message was produced.
   void wait_for_sender(const TraceEvent& wait) {
     const double made = std::min(wait.end_seconds, senders_.made_seconds(rank_, wait));
     const bool first_gradient =

@@ -36,14 +36,14 @@ std::vector<Timeline> two_stages() {
        event(Op::kReduceNormAndLoss, -1, -1, 112, 115.5), event(Op::kUpdate, -1, -1, 115.5, 117)}};
 }
 
-TEST(AttributeTime, NamesTheUseOfEveryStretchOfTime) {
+TEST(AttributeTime, NamesUseOfEveryInterval) {
   const std::vector<TimeSplit> splits = attribute_time(two_stages(), 100, 118);
   ASSERT_EQ(splits.size(), 2u);
   const TimeSplit& first = splits[0];
   EXPECT_EQ(first[TimeUse::kInput], 2);
   EXPECT_EQ(first[TimeUse::kCompute], 7);
   EXPECT_EQ(first[TimeUse::kUpdate], 1.5);
-  // Gradient 0, the first, was made at 108 and came at 109, gradient 1 at 112 and 114.
+  // Gradient 0, the first, was produced at 108 and arrived at 109, gradient 1 at 112 and 114.
   EXPECT_EQ(first[TimeUse::kFillAndDrain], 2);
   EXPECT_EQ(first[TimeUse::kImbalance], 1);
   EXPECT_EQ(first[TimeUse::kTransfer], 1 + 2);
@@ -52,9 +52,9 @@ TEST(AttributeTime, NamesTheUseOfEveryStretchOfTime) {
   EXPECT_EQ(first.idle_seconds(), 2 + 6 + 0.5 + 1);
 }
 
-TEST(AttributeTime, CountsTheWaitForRanksThatStillComputeAsDrain) {
+TEST(AttributeTime, CountsWaitForComputingRanksAsDrain) {
   const TimeSplit last = attribute_time(two_stages(), 100, 118)[1];
-  // It came to the norm at 112; rank 0 computed until 115.
+  // It reached the norm at 112; rank 0 computed until 115.
   EXPECT_EQ(last[TimeUse::kFillAndDrain], 2 + 3);
   EXPECT_EQ(last[TimeUse::kReduction], 0.5);
   EXPECT_EQ(last[TimeUse::kImbalance] + last[TimeUse::kTransfer], 0);
@@ -69,14 +69,14 @@ TEST(AttributeTime, CountsEveryInstantOnce) {
   }
 }
 
-// A step of `seconds.size()` stages, whose forwards take so long and backwards twice as long.
+// A step of `seconds.size()` stages with these forward times; backwards take twice as long.
 std::vector<TimeSplit> pipeline(bool one_f_one_b, const std::vector<double>& seconds) {
   const ReportTimeline step =
       pipeline_step({.forward_seconds = seconds, .one_f_one_b = one_f_one_b});
   return attribute_time(step.ranks, 0, step.step_seconds);
 }
 
-TEST(AttributeTime, BlamesNoImbalanceWhereStagesAreEqual) {
+TEST(AttributeTime, EqualStagesHaveNoImbalance) {
   for (const bool one_f_one_b : {false, true}) {
     for (const TimeSplit& split : pipeline(one_f_one_b, {1, 1, 1, 1})) {
       EXPECT_NEAR(split[TimeUse::kFillAndDrain], 3 * (1 + 2), 1e-9) << one_f_one_b;
@@ -85,17 +85,17 @@ TEST(AttributeTime, BlamesNoImbalanceWhereStagesAreEqual) {
   }
 }
 
-TEST(AttributeTime, BlamesImbalanceWhereOneStageIsSlower) {
+TEST(AttributeTime, SlowerStageCausesImbalance) {
   for (const bool one_f_one_b : {false, true}) {
     const std::vector<TimeSplit> splits = pipeline(one_f_one_b, {1, 2});
     EXPECT_NEAR(splits[1][TimeUse::kImbalance], 0, 1e-9) << one_f_one_b;
-    // The slow stage has 8 micro-batches, the fast one waits for 7 of them.
+    // The slow stage runs 8 micro-batches, the fast one waits for 7 of them.
     EXPECT_GT(splits[0][TimeUse::kImbalance], 0.5 * 7 * 3) << one_f_one_b;
     EXPECT_NEAR(sum(splits[0]), sum(splits[1]), 1e-9) << one_f_one_b;
   }
 }
 
-TEST(AttributeTime, LooksForTheSenderInTheSameReplica) {
+TEST(AttributeTime, MatchesSenderInSameReplica) {
   // Ranks 0 and 1 hold stage 0, ranks 2 and 3 stage 1; the second replica is three seconds later.
   std::vector<Timeline> ranks(4);
   for (const int replica : {0, 1}) {
@@ -113,7 +113,7 @@ TEST(AttributeTime, LooksForTheSenderInTheSameReplica) {
   EXPECT_EQ(splits[3][TimeUse::kTransfer], 1);
 }
 
-TEST(AttributeTime, SeparatesFetchesAndReductionsInTheMiddleOfAStep) {
+TEST(AttributeTime, SeparatesFetchesAndReductionsWithinStep) {
   const std::vector<Timeline> ranks{
       {event(Op::kPrefetchWeights, 0, -1, 0, 1), event(Op::kForward, 0, 0, 1, 2),
        event(Op::kBackward, 0, 0, 2, 3), event(Op::kAwaitGradients, 0, 0, 3, 5),
@@ -125,13 +125,13 @@ TEST(AttributeTime, SeparatesFetchesAndReductionsInTheMiddleOfAStep) {
   EXPECT_EQ(split[TimeUse::kCompute], 3);
 }
 
-// The wait for weights from 0 to 10: their update ran from 1 to 4, the transfer from 3 to 6, the disk
-// read from 5 to 8, and peers from then on.
-TEST(AttributeTime, SaysWhatAWaitForMemoryWasFor) {
+// The wait for weights from 0 to 10: their update ran from 1 to 4, the copy from 3 to 6, the disk
+// read from 5 to 8, and the transfer from peers after that.
+TEST(AttributeTime, NamesCauseOfWaitForMemory) {
   const std::vector<Timeline> ranks{
       {event(Op::kPrefetchWeights, 0, 0, 0, 10), event(Op::kForward, 0, 0, 10, 12)}};
   const std::vector<LaneEvent> lanes{
-      {LaneKind::kDiskRead, 7, 5, 8}, {LaneKind::kDiskRead, 8, 6.5, 7},  // beside it
+      {LaneKind::kDiskRead, 7, 5, 8}, {LaneKind::kDiskRead, 8, 6.5, 7},  // overlaps with it
       {LaneKind::kUpdate, 1, 1, 2},   {LaneKind::kUpdate, 2, 2, 4},
       {LaneKind::kToDevice, 1, 3, 6}, {LaneKind::kToDevice, 2, 11, 12}};
   for (const bool peers : {false, true}) {
@@ -147,7 +147,7 @@ TEST(AttributeTime, SaysWhatAWaitForMemoryWasFor) {
   }
 }
 
-TEST(AttributeTime, TakesWhatLanesDoWhileTheRankWorksForNoWait) {
+TEST(AttributeTime, IgnoresTracksWhileRankWorks) {
   const std::vector<Timeline> ranks{{event(Op::kForward, 0, 0, 0, 4),
                                      event(Op::kOffloadGradients, 0, 0, 4, 6),
                                      event(Op::kReduceNormAndLoss, -1, -1, 6, 8)}};
@@ -159,7 +159,7 @@ TEST(AttributeTime, TakesWhatLanesDoWhileTheRankWorksForNoWait) {
   EXPECT_EQ(split[TimeUse::kReduction], 2);
 }
 
-TEST(AttributeTime, LeavesOutWhatLiesOutsideTheStep) {
+TEST(AttributeTime, OmitsEventsOutsideStep) {
   const std::vector<Timeline> ranks{
       {event(Op::kForward, 0, 0, 8, 12), event(Op::kUpdate, -1, -1, 19, 25)}};
   const TimeSplit split = attribute_time(ranks, 10, 20)[0];
@@ -168,7 +168,7 @@ TEST(AttributeTime, LeavesOutWhatLiesOutsideTheStep) {
   EXPECT_EQ(split[TimeUse::kUpdate], 1);
 }
 
-TEST(AttributeTime, SaysWhatAWaitForRowsWasFor) {
+TEST(AttributeTime, NamesCauseOfWaitForEmbeddings) {
   const std::vector<Timeline> ranks{
       {event(Op::kPrefetchRows, 0, -1, 0, 1), event(Op::kFetchRows, 0, -1, 1, 4),
        event(Op::kForward, 0, 0, 4, 6), event(Op::kSendRowGradients, 0, -1, 6, 7)}};
@@ -178,7 +178,7 @@ TEST(AttributeTime, SaysWhatAWaitForRowsWasFor) {
   EXPECT_EQ(sums_of(split).memory_waits, 5);
 }
 
-TEST(AttributeTime, TakesARankThatDidNothing) {
+TEST(AttributeTime, AcceptsRankWithoutEvents) {
   const std::vector<TimeSplit> splits =
       attribute_time({{}, {event(Op::kForward, 0, 0, 0, 2)}}, 0, 3);
   EXPECT_EQ(sum(splits[0]), 3);
@@ -187,7 +187,7 @@ TEST(AttributeTime, TakesARankThatDidNothing) {
   EXPECT_TRUE(attribute_time({}, 0, 1).empty());
 }
 
-TEST(LookOf, CountsAsComputeWhatIsCompute) {
+TEST(LookOf, CountsComputeOperationsAsCompute) {
   for (int i = 0; i < kNumOps; ++i) {
     const Op op = static_cast<Op>(i);
     EXPECT_EQ(look_of(op).use == TimeUse::kCompute, is_compute(op)) << kind_of(op);
@@ -195,7 +195,7 @@ TEST(LookOf, CountsAsComputeWhatIsCompute) {
   }
 }
 
-TEST(TimeUse, HasANameForEveryValue) {
+TEST(TimeUse, NamesEveryValue) {
   EXPECT_STREQ(name_of(TimeUse::kCompute), "compute");
   EXPECT_STREQ(name_of(TimeUse::kFillAndDrain), "fill and drain");
   EXPECT_STREQ(name_of(static_cast<TimeUse>(kNumTimeUses - 1)), "other");

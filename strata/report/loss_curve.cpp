@@ -1,4 +1,4 @@
-// What a run has learned, step by step: the loss of training and of validation, and the AUC of a recommender.
+// Draws the loss of training and validation over steps, and the AUC of a recommender.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -9,9 +9,9 @@
 namespace strata {
 namespace {
 
-constexpr std::size_t kMostPoints = 1500;  // more than pixels is only weight
+constexpr std::size_t kMostPoints = 1500;  // more points than pixels only make the page larger
 
-// Means of neighbours, once there are more points than pixels.
+// Means of adjacent steps, if there are more points than pixels.
 Curve training(const std::vector<StepRecord>& records) {
   const std::size_t group = (records.size() + kMostPoints - 1) / kMostPoints;
   Curve curve;
@@ -25,7 +25,7 @@ Curve training(const std::vector<StepRecord>& records) {
   return curve;
 }
 
-// A mean of as many neighbours before as behind: unlike a running mean it does not lag.
+// A centred mean, which does not lag, unlike a running mean.
 Curve smooth(const Curve& curve) {
   std::vector<double> sums = {0};
   for (const CurvePoint& point : curve) sums.push_back(sums.back() + point.value);
@@ -39,7 +39,7 @@ Curve smooth(const Curve& curve) {
   return smoothed;
 }
 
-// What validations say: those behind steps, and the one at the end.
+// The validations during training, and the one at the end.
 Curve validation(const ReportInput& input,
                  const std::function<std::optional<double>(const StepRecord&)>& value_of) {
   Curve curve;
@@ -88,8 +88,7 @@ std::string auc_curve_section(const ReportInput& input) {
       "Of all pairs of a positive and a negative validation sample, the share that the model puts "
       "in "
       "the right order; 0.5 is chance.";
-  if (auc.size() == 1)
-    caption += " There was one validation; train.validate_every asks for more of them.";
+  if (auc.size() == 1) caption += " There was one validation; set train.validate_every for more.";
   return curve_section(
       {.id = "auc",
        .title = "AUC",

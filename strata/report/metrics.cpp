@@ -1,5 +1,5 @@
-// A run that goes on takes the file back to the line of the step that it goes on from, so that the
-// file reads as if nothing had happened. It is only cut if its first line is one of ours.
+// A resumed run truncates the file after the line of its last completed step, so the file reads as
+// if the run had not stopped. The file is truncated only if its first line is a metrics line.
 #include "strata/report/metrics.h"
 
 #include <cerrno>
@@ -22,7 +22,7 @@ UserError refusal(const std::string& path, const std::string& what, const std::s
                     .fix = "name another file with --metrics"});
 }
 
-// The step of a line, or -1 if it is not a line of ours.
+// The step of a line, or -1 if it is not a metrics line.
 std::int64_t step_of(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return -1;
@@ -36,7 +36,7 @@ std::uintmax_t kept_bytes(const std::string& path, std::int64_t steps_done) {
   bool first = true;
   for (std::string line; std::getline(in, line); first = false) {
     const std::int64_t step = step_of(line);
-    const bool torn = in.eof();  // no line break: the writer died in the middle
+    const bool torn = in.eof();  // no line break: the writer was killed within the line
     if (first && step < 0 && !(torn && line.starts_with("{\"step\":"))) {
       throw refusal(path, "the file exists and does not hold metrics",
                     "a new file, or one of ours");
@@ -116,7 +116,7 @@ std::string to_metrics_line(const StepRecord& record) {
                  {"cold_rows", size->cold_rows},
                  {"cold_bytes", size->cold_bytes},
                  {"parameters", size->parameters}});
-    // operator[] of an ordered object would search all names before it adds one.
+    // operator[] of an ordered object would search all names before adding one
     nlohmann::ordered_json::object_t staleness;
     for (const auto& [table, counts] : embedding->staleness) staleness.emplace_back(table, counts);
     of["staleness"] = std::move(staleness);
@@ -141,7 +141,7 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t steps_done) : pat
 }
 
 void MetricsFile::write(const StepRecord& record) {
-  errno = EIO;  // unless the system says more
+  errno = EIO;  // unless the system reports another error
   out_ << to_metrics_line(record) << '\n' << std::flush;
   if (out_) return;
   throw_error(file_error("train.metrics", path_,

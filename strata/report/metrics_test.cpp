@@ -42,7 +42,7 @@ class MetricsFileTest : public testing::Test {
   std::string path_ = testing::TempDir() + "metrics_test." + std::to_string(getpid());
 };
 
-TEST(MetricsLine, HoldsTheExactBits) {
+TEST(MetricsLine, HoldsExactBits) {
   const double loss = 0.1 + 0.2;
   const StepRecord record{
       .step = 7, .loss = loss, .gradient_norm = 1.0 / 3, .peak_bytes = {10, 20}};
@@ -54,14 +54,14 @@ TEST(MetricsLine, HoldsTheExactBits) {
   EXPECT_EQ(json["peak_bytes"], nlohmann::json({10, 20}));
 }
 
-TEST(MetricsLine, NamesTheValidationLossOnlyWhereThereWasOne) {
+TEST(MetricsLine, NamesValidationLossOnlyAfterValidation) {
   StepRecord record{.step = 1};
   EXPECT_FALSE(nlohmann::json::parse(to_metrics_line(record)).contains("validation_loss"));
   record.validation_loss = 2.5;
   EXPECT_EQ(nlohmann::json::parse(to_metrics_line(record))["validation_loss"], 2.5);
 }
 
-TEST(MetricsLine, CountsTheUnitThatTheLossIsAMeanOf) {
+TEST(MetricsLine, CountsUnitOfLoss) {
   const auto text = nlohmann::json::parse(to_metrics_line({.step = 1, .units_per_second = 5}));
   EXPECT_EQ(text["tokens_per_second"], 5);
   EXPECT_FALSE(text.contains("samples_per_second"));
@@ -71,12 +71,12 @@ TEST(MetricsLine, CountsTheUnitThatTheLossIsAMeanOf) {
   EXPECT_FALSE(log.contains("tokens_per_second"));
 }
 
-TEST(MetricsLine, HoldsWhatTablesHoldWhereItIsKnown) {
+TEST(MetricsLine, HoldsSizesOfTablesIfKnown) {
   StepRecord record{.step = 1};
   record.embedding = EmbeddingRecord{.wait_seconds = 0.5, .staleness = {{"user id", {3, 4}}}};
   auto of = nlohmann::json::parse(to_metrics_line(record))["embedding"];
   EXPECT_EQ(of["staleness"]["user id"], nlohmann::json({3, 4}));
-  EXPECT_FALSE(of.contains("bytes")) << "servers were not asked";
+  EXPECT_FALSE(of.contains("bytes")) << "servers were not queried";
   record.embedding->size = sum_of(
       {{"user id", {.rows = 10, .bytes = 1000, .parameters = 80}},
        {"words", {.rows = 5, .bytes = 500, .cold_rows = 2, .cold_bytes = 64, .parameters = 56}}});
@@ -90,7 +90,7 @@ TEST(MetricsLine, HoldsWhatTablesHoldWhereItIsKnown) {
             "17 rows, 136 parameters; 1.46 KiB in memory, 64 B on disk");
 }
 
-TEST(MetricsLine, StaysJsonWhenTheLossIsNotANumber) {
+TEST(MetricsLine, IsValidJsonIfLossIsNan) {
   const StepRecord record{.step = 1, .loss = std::numeric_limits<double>::quiet_NaN()};
   const auto json = nlohmann::json::parse(to_metrics_line(record));
   EXPECT_TRUE(json["loss"].is_null());
@@ -105,32 +105,32 @@ TEST_F(MetricsFileTest, IsCompleteAfterEveryStep) {
   EXPECT_EQ(steps(), std::vector<std::int64_t>({1, 2}));
 }
 
-TEST_F(MetricsFileTest, StartsEmptyForANewRun) {
+TEST_F(MetricsFileTest, NewRunStartsEmptyFile) {
   write({1, 2, 3});
   write({1});
   EXPECT_EQ(steps(), std::vector<std::int64_t>({1}));
 }
 
-TEST_F(MetricsFileTest, ReplacesTheStepsAfterTheOneResumedFrom) {
+TEST_F(MetricsFileTest, ResumedRunReplacesLaterSteps) {
   write({1, 2, 3, 4, 5});
   write({4, 5, 6}, 3);
   EXPECT_EQ(steps(), std::vector<std::int64_t>({1, 2, 3, 4, 5, 6}));
 }
 
-TEST_F(MetricsFileTest, DropsALineThatAKilledRunLeftTorn) {
+TEST_F(MetricsFileTest, DropsIncompleteLastLine) {
   write({1, 2});
   std::ofstream(path_, std::ios::app) << R"({"step":3,"lo)";
   write({3}, 3);
   EXPECT_EQ(steps(), std::vector<std::int64_t>({1, 2, 3}));
 }
 
-TEST_F(MetricsFileTest, DropsATornFirstLine) {
+TEST_F(MetricsFileTest, DropsIncompleteFirstLine) {
   put(R"({"step":1,"lo)");
   write({1});
   EXPECT_EQ(steps(), std::vector<std::int64_t>({1}));
 }
 
-TEST_F(MetricsFileTest, RefusesAFileThatHoldsSomethingElseAndLeavesItAlone) {
+TEST_F(MetricsFileTest, RejectsOtherFileAndKeepsIt) {
   for (const std::string text : {"In the beginning\n", "In the beginning", "{\"a\": 1}\n"}) {
     put(text);
     EXPECT_THROW(MetricsFile file(path_), UserError);
@@ -138,7 +138,7 @@ TEST_F(MetricsFileTest, RefusesAFileThatHoldsSomethingElseAndLeavesItAlone) {
   }
 }
 
-TEST(MetricsFile, RefusesAPathThatCannotBeWritten) {
+TEST(MetricsFile, RejectsPathThatCannotBeWritten) {
   try {
     MetricsFile file("/nonexistent/folder/metrics.jsonl");
     FAIL();

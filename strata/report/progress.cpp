@@ -1,5 +1,5 @@
-// A terminal's line is rewritten in place and must not wrap, for a wrapped one cannot be taken
-// back; pipes and files get whole lines and no control characters.
+// A terminal's line is rewritten in place and must not wrap, because a wrapped line cannot be
+// rewritten. Pipes and files get whole lines without control characters.
 #include "strata/report/progress.h"
 
 #include <sys/ioctl.h>
@@ -15,7 +15,7 @@
 namespace strata {
 namespace {
 
-// Faster than anyone reads, slow enough to cost nothing.
+// Faster than a reader needs, slow enough to cost nothing.
 constexpr double kRewriteSeconds = 0.1;
 
 }  // namespace
@@ -68,7 +68,7 @@ void Progress::update(const StepRecord& record, double now) {
   const double pause = options_.terminal ? kRewriteSeconds : options_.every_seconds;
   const bool due =
       by_steps ? record.step % options_.every_steps == 0 : now - printed_seconds_ >= pause;
-  // What was validated is rare, and is what a reader waits for: it stays.
+  // Validations are rare and important, so their line stays.
   const bool validated = record.validation_loss.has_value();
   if (!first && !last && !due && !validated) return;
   printed_seconds_ = now;
@@ -90,8 +90,8 @@ void Progress::note(const std::string& text) {
   rewrite();
 }
 
-// Over the wall clock, so that validation and checkpoints count; the first step, which warms up,
-// not.
+// Uses the wall clock, so that validation and checkpoints count, but excludes the first step, which
+// is slower.
 double Progress::left_seconds(const StepRecord& record, double now) {
   const std::int64_t left = options_.total_steps - record.step;
   const std::int64_t timed = record.step - first_step_;
@@ -105,7 +105,7 @@ void Progress::rewrite() {
     out_ << std::flush;
     return;
   }
-  // A line that wraps cannot be rewritten.
+  // A wrapped line cannot be rewritten.
   const auto room =
       options_.columns > 1 ? static_cast<std::size_t>(options_.columns - 1) : std::string::npos;
   out_ << '\r' << line_.substr(0, room) << "\x1b[K" << std::flush;

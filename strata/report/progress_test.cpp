@@ -19,24 +19,24 @@ StepRecord at(std::int64_t step) {
 
 std::ptrdiff_t lines(const std::string& text) { return std::ranges::count(text, '\n'); }
 
-TEST(ProgressText, SaysHowFarHowGoodHowFastAndHowLongStill) {
+TEST(ProgressText, ShowsProgressLossSpeedAndTimeLeft) {
   EXPECT_EQ(progress_text(at(12), 400, 600),
             "step  12/400  loss 2.5000  5.2 k tokens/s  1.5 s/step  bubble 12.5 %  memory 3.00 MiB"
             "  left 10 min 00 s");
 }
 
-TEST(ProgressText, NothingIsLeftAfterTheLastStep) {
+TEST(ProgressText, LastStepHasNoTimeLeft) {
   EXPECT_EQ(progress_text(at(400), 400, 0).find("left"), std::string::npos);
 }
 
-TEST(ProgressText, NamesTheValidationLossWhereThereIsOne) {
+TEST(ProgressText, NamesValidationLossIfThereIsOne) {
   StepRecord record = at(1);
   record.validation_loss = 1.875;
   EXPECT_NE(progress_text(record, 2, 1).find("loss 2.5000  validation 1.8750  "),
             std::string::npos);
 }
 
-TEST(ProgressText, CountsSamplesAndBytesOfRowsOfARecommender) {
+TEST(ProgressText, CountsSamplesAndBytesOfEmbeddings) {
   StepRecord record = at(1);
   record.unit = "sample";
   record.embedding = EmbeddingRecord{.size = EmbeddingSize{.bytes = 5 << 20}};
@@ -45,7 +45,7 @@ TEST(ProgressText, CountsSamplesAndBytesOfRowsOfARecommender) {
             std::string::npos);
 }
 
-TEST(Progress, WritesOnlyPrintableLinesIntoAPipe) {
+TEST(Progress, WritesOnlyPrintableLinesIntoPipe) {
   std::ostringstream out;
   {
     Progress progress(out, {.total_steps = 5, .every_steps = 1});
@@ -56,21 +56,21 @@ TEST(Progress, WritesOnlyPrintableLinesIntoAPipe) {
   for (const char c : out.str()) EXPECT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << int{c};
 }
 
-TEST(Progress, WritesPlainLinesEverySoManyStepsAndTheFirstAndTheLast) {
+TEST(Progress, WritesPlainLinesAtIntervalOfStepsAndFirstAndLast) {
   std::ostringstream out;
   Progress progress(out, {.total_steps = 25, .every_steps = 10});
   for (int step = 1; step <= 25; ++step) progress.update(at(step), step);
   EXPECT_EQ(lines(out.str()), 4);  // 1, 10, 20, 25
 }
 
-TEST(Progress, WritesPlainLinesEverySoManySecondsWhenNoStepsAreAskedFor) {
+TEST(Progress, WritesPlainLinesAtIntervalOfSecondsByDefault) {
   std::ostringstream out;
   Progress progress(out, {.total_steps = 100, .every_seconds = 10});
   for (int step = 1; step <= 99; ++step) progress.update(at(step), 1000 + 0.5 * step);
   EXPECT_EQ(lines(out.str()), 5);  // the first, then at 10, 20, 30 and 40 seconds
 }
 
-TEST(Progress, WritesEveryValidationHoweverSoonItComes) {
+TEST(Progress, WritesEveryValidation) {
   StepRecord validated = at(2);
   validated.validation_loss = 1.875;
   for (const bool terminal : {false, true}) {
@@ -89,7 +89,7 @@ TEST(Progress, WritesEveryValidationHoweverSoonItComes) {
   }
 }
 
-TEST(Progress, RewritesOneLineOnATerminal) {
+TEST(Progress, RewritesOneLineOnTerminal) {
   std::ostringstream out;
   {
     Progress progress(out, {.total_steps = 3, .terminal = true});
@@ -100,21 +100,21 @@ TEST(Progress, RewritesOneLineOnATerminal) {
   EXPECT_EQ(std::ranges::count(out.str(), '\r'), 3);
 }
 
-TEST(Progress, RewritesNoFasterThanAnyoneReads) {
+TEST(Progress, LimitsRateOfRewriting) {
   std::ostringstream out;
   Progress progress(out, {.total_steps = 1000, .terminal = true});
   for (int step = 1; step <= 100; ++step) progress.update(at(step), 50 + 0.001 * step);
   EXPECT_EQ(std::ranges::count(out.str(), '\r'), 1);
 }
 
-TEST(Progress, CutsTheLineToTheTerminalSoThatItNeverWraps) {
+TEST(Progress, CutsLineToTerminalWidth) {
   std::ostringstream out;
   Progress progress(out, {.total_steps = 3, .terminal = true, .columns = 20});
   progress.update(at(1), 0);
   EXPECT_EQ(out.str(), "\rstep 1/3  loss 2.50\x1b[K");
 }
 
-TEST(Progress, PutsANoteAboveTheRewrittenLine) {
+TEST(Progress, PutsNoteAboveRewrittenLine) {
   std::ostringstream out;
   Progress progress(out, {.total_steps = 3, .terminal = true, .columns = 9});
   progress.update(at(1), 0);
@@ -123,7 +123,7 @@ TEST(Progress, PutsANoteAboveTheRewrittenLine) {
   EXPECT_EQ(out.str(), "\r\x1b[Ksaved\n\rstep 1/3\x1b[K");
 }
 
-TEST(Progress, EstimatesTheTimeLeftByTheWallClockWithoutTheFirstStep) {
+TEST(Progress, EstimatesTimeLeftByWallClockWithoutFirstStep) {
   std::ostringstream out;
   Progress progress(out, {.total_steps = 12, .every_steps = 1});
   progress.update(at(1), 100);

@@ -1,4 +1,4 @@
-// What each rank did with its time and its memory: bars, predicted above measured.
+// Draws the time and the memory of each rank as bars, predicted above measured.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -51,7 +51,7 @@ class TimeBars {
            bars + "</div><div class=\"figures\">" + figures + "</div>";
   }
 
-  // The same as numbers; a column of which nobody has anything is left out.
+  // The same as numbers; columns without values are omitted.
   std::string table() const {
     constexpr std::pair<const char*, double TimeSums::*> kColumns[] = {
         {"work", &TimeSums::work},
@@ -86,7 +86,7 @@ class TimeBars {
     std::vector<TimeSplit> splits = attribute_time(
         side.ranks, side.begin_seconds, side.begin_seconds + side.step_seconds, side.lanes);
     for (std::size_t rank = 0; rank < splits.size(); ++rank)
-      if (side.ranks[rank].empty()) splits[rank] = {};  // of another process: not known
+      if (side.ranks[rank].empty()) splits[rank] = {};  // rank of another process: unknown
     return splits;
   }
 
@@ -114,7 +114,7 @@ class TimeBars {
   double full_ = 0;  // the longer step
 };
 
-// A budget far above the peaks would shrink every bar to nothing: it is only named then.
+// A budget far above the peaks would make every bar tiny, so it is only named.
 constexpr double kLargestBudget = 2.5;
 
 constexpr int kKindColours = 12;  // that the style sheet has
@@ -151,12 +151,12 @@ class MemoryBars {
     return keys + "<span class=\"key\"><i class=\"box measured\"></i>measured peak</span>";
   }
 
-  // Rows grow with the ids that the log has: their bytes are measured, never predicted.
+  // Tables grow with the ids in the log, so their bytes are measured and not predicted.
   std::string rows_of_embeddings() const {
     return rows_.measured_peak > 0 ? row_of(rows_, "embeddings, host", false) : "";
   }
 
-  // What it has on its device and, where anything lives there, on its host: on one scale.
+  // The memory of the rank's device and, if any state lives there, of its host, on one scale.
   std::string rank(std::size_t number) const {
     const std::string name = "rank " + std::to_string(number);
     std::string rows = row_of(input_.memory[number], name, draws_budget_);
@@ -186,7 +186,7 @@ class MemoryBars {
     return row + "</div>";
   }
 
-  // By its place among all kinds, with bytes or without: the same in every report.
+  // By the kind's index among all kinds, so that it is the same in every report.
   std::string style_of(const std::string& kind) const {
     return "kind" +
            std::to_string((std::ranges::find(kinds_, kind) - kinds_.begin()) % kKindColours);
@@ -235,7 +235,7 @@ class MemoryBars {
   const ReportInput& input_;
   ReportMemory rows_;
   std::vector<std::string> kinds_;
-  std::set<std::string> shown_;  // those that any rank has bytes of
+  std::set<std::string> shown_;  // kinds for which any rank has bytes
   double full_ = 0;
   bool draws_budget_ = false;
 };
@@ -247,7 +247,7 @@ std::string idle_section(const ReportInput& input) {
   if (bars.empty()) return "";
   std::string rows;
   for (std::size_t rank = 0; rank < bars.ranks(); ++rank) rows += bars.rank(rank);
-  // A rank's own spans are then those of giving work: its numbers would say that the device was idle.
+  // The rank's own spans are then launches, from which the device would appear idle.
   const bool devices = std::ranges::any_of(input.measured.lanes, [](const auto& lanes) {
     return std::ranges::any_of(lanes, is_device_work, &LaneEvent::lane);
   });

@@ -1,4 +1,4 @@
-// How long the bars of a report are, of what, and what their titles say.
+// Tests the lengths and titles of the report's bars.
 #include <gtest/gtest.h>
 
 #include "strata/report/example_report_test.h"
@@ -12,7 +12,7 @@ bool contains(const std::string& html, const std::string& part) {
   return html.find(part) != std::string::npos;
 }
 
-// The segment of that width whose title begins so.
+// Whether there is a segment of that width whose title begins like this.
 bool has_segment(const std::string& html, const std::string& width, const std::string& title) {
   return contains(html, "style=\"width:" + width + "%\" data-tip=\"" + title);
 }
@@ -26,16 +26,16 @@ ReportInput memory_of(std::int64_t predicted, std::int64_t measured, std::int64_
   return input;
 }
 
-// The scale ends a hundredth behind the longest bar.
-TEST(MemoryBars, AreAsLongAsTheirBytes) {
+// The scale ends one per cent beyond the longest bar.
+TEST(MemoryBars, AreProportionalToBytes) {
   const std::string html = to_html(memory_of(200, 150));
   EXPECT_TRUE(has_segment(html, "49.505", "weights: 100.00 MiB of 200.00 MiB predicted"));
   EXPECT_TRUE(has_segment(html, "24.752", "values: 50.00 MiB"));
-  EXPECT_TRUE(has_segment(html, "24.752", "predicted peak: 200.00 MiB"));  // what no kind has
+  EXPECT_TRUE(has_segment(html, "24.752", "predicted peak: 200.00 MiB"));  // bytes of no kind
   EXPECT_TRUE(has_segment(html, "74.257", "measured peak: 150.00 MiB"));
 }
 
-TEST(MemoryBars, FitTheScaleWhateverIsLongest) {
+TEST(MemoryBars, FitScaleOfLongestBar) {
   EXPECT_TRUE(has_segment(to_html(memory_of(150, 200)), "99.010", "measured peak: 200.00 MiB"));
   const std::string html = to_html(memory_of(200, 200, 400));
   EXPECT_TRUE(contains(html, "<div class=\"budget\" style=\"left:99.010%\">"));
@@ -52,8 +52,8 @@ ReportTimeline half_idle(double seconds) {
   return {.ranks = {{{Op::kForward, 0, 0, 0, 0, seconds / 2}}}, .step_seconds = seconds};
 }
 
-// Bars of one report have one scale; what a title says is of the rank's own step.
-TEST(TimeBars, AreAsLongAsTheirSeconds) {
+// Bars of one report share one scale; titles refer to the rank's own step.
+TEST(TimeBars, AreProportionalToSeconds) {
   ReportInput input{.title = "time"};
   input.predicted = half_idle(1), input.measured = half_idle(2);
   const std::string html = to_html(input);
@@ -62,8 +62,8 @@ TEST(TimeBars, AreAsLongAsTheirSeconds) {
   EXPECT_TRUE(contains(html, "50.0 % <em>idle, predicted</em>"));
 }
 
-// Copies run beside a rank that computes by itself: its numbers are its own.
-TEST(TimeBars, StandAboveNumbersUnlessDevicesDidTheWork) {
+// Copies overlap with a rank that computes itself, so its numbers are its own.
+TEST(TimeBars, HaveNumbersUnlessDevicesDidTheWork) {
   ReportInput input{.title = "lanes"};
   input.measured = half_idle(1);
   input.measured.lanes = {{{LaneKind::kToDevice, 0, 0.0, 0.25}}};

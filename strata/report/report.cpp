@@ -1,4 +1,4 @@
-// Text is put together by hand: sections are few, and everything that is not ours goes through
+// The HTML is built directly: there are few sections, and all external text goes through
 // escape_html(). A template library would not be shorter.
 #include "strata/report/report.h"
 
@@ -14,7 +14,7 @@
 namespace strata {
 namespace {
 
-constexpr std::size_t kLongFact = 60;  // letters; it has a line of its own
+constexpr std::size_t kLongFact = 60;  // characters; a longer fact has a line of its own
 
 std::string header(const ReportInput& input) {
   std::string facts;
@@ -31,7 +31,7 @@ std::string header(const ReportInput& input) {
 
 double median_speed(const std::vector<StepRecord>& records) {
   std::vector<double> speeds;
-  // The first step warms caches and allocators up.
+  // The first step warms up caches and allocators.
   for (std::size_t i = records.size() > 1 ? 1 : 0; i < records.size(); ++i) {
     speeds.push_back(records[i].units_per_second);
   }
@@ -49,7 +49,7 @@ Compared fullest(const std::vector<ReportMemory>& memory) {
 
 std::string bytes(double count) { return format_bytes(std::llround(count)); }
 
-// The unit, behind the first space, is set smaller.
+// The unit, after the first space, is printed smaller.
 std::string tile(const std::string& name, const std::string& value, const std::string& note) {
   const std::size_t space = value.find(' ');
   std::string figure = value;
@@ -66,7 +66,7 @@ std::string prediction(const Compared& pair, const std::string& predicted) {
   return "predicted " + predicted + ", " + signed_percent(pair.difference());
 }
 
-// What the validation at the end says; AUC is what a recommender is judged by.
+// The validation at the end; a recommender is judged by its AUC.
 std::string quality_tiles(const ReportInput& input) {
   if (!input.validation_loss) return "";
   NamedMetrics rest = input.validation_metrics;

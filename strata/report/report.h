@@ -1,12 +1,12 @@
-/// Draws a finished run as one HTML file that needs nothing else: no network, no other file.
+/// Writes a finished run as one HTML file without external resources.
 ///
-/// It shows the run's facts, what was reached, the timeline predicted and measured on one axis,
-/// with what goes on beside every rank, where every rank's time goes, the curves of loss and AUC, the memory of
-/// every rank, a sample of what the model writes, and of a recommender how many rows its tables hold and how stale
-/// they were read. Without scripts it still reads; with them it zooms and explains under the pointer.
-/// Sections without data are left out.
+/// It shows the run's facts and results, the timeline predicted and measured on one axis with the
+/// tracks of every rank, the time and memory of every rank, the curves of loss and AUC, a sample of
+/// the model's text, and for a recommender the size of its tables and the staleness of its
+/// embeddings. The page reads without scripts; with them it zooms and has tooltips. Sections
+/// without data are omitted.
 ///
-/// Errors  as of a DurableFile (base/durable_file.h).
+/// Errors  those of DurableFile (base/durable_file.h).
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,11 @@
 
 namespace strata {
 
-/// A number that the plan predicted and the run then showed.
+/// A number predicted by the plan and measured in the run.
 struct Compared {
   double predicted = 0;
   double measured = 0;
-  /// Of the measurement, as a fraction of the prediction: +0.1 took a tenth more than predicted; 0 if
-  /// unknown.
+  /// (measured - predicted) / predicted; 0 if unknown.
   double difference() const { return predicted > 0 && measured > 0 ? measured / predicted - 1 : 0; }
 };
 
@@ -37,13 +36,13 @@ struct ReportMemory {
 };
 
 struct ReportTimeline {
-  std::vector<std::vector<TraceEvent>> ranks{};  ///< one list a rank
-  std::vector<std::vector<LaneEvent>> lanes{};   ///< one list a rank; empty: nothing goes beside it
-  double begin_seconds = 0;                      ///< of the step, on the events' clock
-  double step_seconds = 0;                       ///< where the step ends, on the axis
+  std::vector<std::vector<TraceEvent>> ranks{};  ///< one list per rank
+  std::vector<std::vector<LaneEvent>> lanes{};   ///< tracks, one list per rank; empty: none
+  double begin_seconds = 0;                      ///< begin of the step on the events' clock
+  double step_seconds = 0;                       ///< end of the step on the axis
 };
 
-/// Anything else that a run has found out.
+/// Any other result of a run.
 struct ReportTable {
   std::string title, note;
   std::vector<std::string> columns;
@@ -52,26 +51,25 @@ struct ReportTable {
 
 struct ReportInput {
   std::string title;                                         ///< "GPT, 10.7 M weights"
-  std::string unit = "token";                                ///< as of a StepRecord
+  std::string unit = "token";                                ///< as in StepRecord
   std::vector<std::pair<std::string, std::string>> facts{};  ///< mesh, schedule, machine, ...
-  std::vector<StepRecord> records{};                         ///< of the whole run
+  std::vector<StepRecord> records{};                         ///< all steps of the run
   std::optional<double> validation_loss{};                   ///< at the end
-  NamedMetrics validation_metrics{};                         ///< beside it
+  NamedMetrics validation_metrics{};                         ///< other metrics of that validation
   Compared step_seconds{};
-  std::string step_miss{};  ///< one sentence: where predicted and measured seconds part
+  std::string step_miss{};  ///< one sentence: why predicted and measured seconds differ
   Compared bubble{};
   ReportTimeline predicted{};
   ReportTimeline measured{};
-  std::int64_t measured_step = 0;      ///< the step that the measured timeline shows
-  std::vector<ReportMemory> memory{};  ///< one a rank: its device
-  std::vector<ReportMemory>
-      host_memory{};                    ///< the same of its host memory; empty: nothing is there
-  std::int64_t budget_bytes = 0;        ///< of a rank's device; 0: no limit
-  std::vector<TableSize> embeddings{};  ///< at the end, by table; empty: none, or not known
-  bool rows_are_local = false;          ///< they are in the memory of rank 0's process
+  std::int64_t measured_step = 0;           ///< the step shown by the measured timeline
+  std::vector<ReportMemory> memory{};       ///< one per rank: its device
+  std::vector<ReportMemory> host_memory{};  ///< the same for its host memory; empty: unused
+  std::int64_t budget_bytes = 0;            ///< of a rank's device; 0: no limit
+  std::vector<TableSize> embeddings{};      ///< at the end, by table; empty: none, or unknown
+  bool rows_are_local = false;              ///< the tables are in the memory of rank 0's process
   std::vector<ReportTable> tables{};
   std::string prompt{};
-  std::string sample{};  ///< what the model wrote behind the prompt
+  std::string sample{};  ///< the model's continuation of the prompt
   std::vector<std::pair<std::string, std::string>> appendices{};  ///< title and text: plan, recipe
 };
 

@@ -28,7 +28,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(Report, NeedsNothingFromOutside) {
+TEST(Report, HasNoExternalResources) {
   const std::string html = to_html(example_report());
   for (const char* reference :
        {"http://", "https://", "src=", "@import", "<link", "url(\"", "fetch("}) {
@@ -36,7 +36,7 @@ TEST(Report, NeedsNothingFromOutside) {
   }
 }
 
-TEST(Report, ClosesWhatItOpens) {
+TEST(Report, ClosesEveryTag) {
   const std::string html = to_html(example_report());
   for (const std::string tag : {"html", "body", "main", "section", "div", "svg", "g", "table", "dl",
                                 "details", "script", "style", "text", "title", "span", "button"}) {
@@ -46,7 +46,7 @@ TEST(Report, ClosesWhatItOpens) {
   }
 }
 
-TEST(Report, ShowsTablesOfWhatARunHasFoundOut) {
+TEST(Report, ShowsResultTables) {
   ReportInput input = example_report();
   input.tables = {{.title = "Hot ids of <user>",
                    .note = "7 rows & more.",
@@ -61,25 +61,25 @@ TEST(Report, ShowsTablesOfWhatARunHasFoundOut) {
   EXPECT_EQ(count(html, "<table>"), count(html, "</table>"));
 }
 
-// The class of the box in front of a word of a legend.
+// The class of the box before a word of a legend.
 std::string colour_of(const std::string& html, const std::string& word) {
   std::smatch match;
   const std::regex key("<i class=\"box ([a-z0-9]+)\"></i>" + word + "</span>");
   return std::regex_search(html, match, key) ? match[1].str() : "none";
 }
 
-TEST(Report, AKindOfBytesHasTheSameColourInEveryReport) {
+TEST(Report, KindOfBytesHasSameColourInEveryReport) {
   ReportInput one = example_report(1), two = example_report(2);
   one.host_memory = {{.kinds = {{"weights", 1 << 20}, {"staging", 1 << 20}}}};
   const std::string some = to_html(one), all = to_html(two);
-  EXPECT_EQ(colour_of(some, "tied copies"), "none") << "nobody has any";
+  EXPECT_EQ(colour_of(some, "tied copies"), "none") << "no rank has any";
   EXPECT_EQ(colour_of(all, "tied copies"), "kind3");
   for (const char* kind : {"weights", "optimizer states", "values", "batch"})
     EXPECT_EQ(colour_of(some, kind), colour_of(all, kind)) << kind;
   EXPECT_EQ(colour_of(some, "staging"), "kind8");
 }
 
-TEST(Report, AKindOfWorkHasAColourOfItsOwnInBarsAndTimeline) {
+TEST(Report, KindOfWorkHasOwnColourInBarsAndTimeline) {
   const std::string css(kReportStyleSheet);
   std::map<std::string, std::string> uses;
   const std::regex use(R"(\.(use\d+) \{ background: ([^}]+); \})");
@@ -96,7 +96,7 @@ TEST(Report, AKindOfWorkHasAColourOfItsOwnInBarsAndTimeline) {
     EXPECT_FALSE(uses.contains(std::string("var(--") + other + ")")) << other;
 }
 
-TEST(Report, SaysItsFactsAndGivesALongOneALineOfItsOwn) {
+TEST(Report, ShowsFactsAndLongOnesOnTheirOwnLine) {
   ReportInput input = example_report();
   input.facts = {{"program", "strata 1.2.3"}, {"recipe", "a.yaml " + std::string(60, 'x')}};
   const std::string html = to_html(input);
@@ -107,13 +107,13 @@ TEST(Report, SaysItsFactsAndGivesALongOneALineOfItsOwn) {
 TEST(Report, DrawsEveryComputeActionPredictedAndMeasured) {
   const std::string html = to_html(example_report(2, 8));
   EXPECT_EQ(count(html, "class=\"span forward\""), 2u * 2 * 8);
-  EXPECT_EQ(count(html, "class=\"span recompute\""), 2u * 8);  // one layer, of rank 0
+  EXPECT_EQ(count(html, "class=\"span recompute\""), 2u * 8);  // one layer of rank 0
   EXPECT_EQ(count(html, "class=\"span update\""), 2u * 2);
   EXPECT_EQ(count(html, "<g class=\"predicted\">"), 2u);
   EXPECT_EQ(count(html, "<g class=\"measured\">"), 2u);
 }
 
-TEST(Report, DrawsTheLanesOfARankUnderItPredictedOverMeasured) {
+TEST(Report, DrawsTracksOfRankPredictedOverMeasured) {
   ReportInput input = example_report(1);
   input.predicted = example_offloaded_step(6, 1.0, 0);
   input.measured = example_offloaded_step(6, 1.05, 5000);
@@ -125,7 +125,7 @@ TEST(Report, DrawsTheLanesOfARankUnderItPredictedOverMeasured) {
   EXPECT_EQ(count(html, "class=\"lane measured\""), 3u);
   for (const char* lane : {">link in</text>", ">link out</text>", ">host update</text>"})
     EXPECT_EQ(count(html, lane), 1u) << lane;
-  EXPECT_FALSE(contains(html, ">disk read</text>"));  // it did nothing
+  EXPECT_FALSE(contains(html, ">disk read</text>"));  // an idle track
   EXPECT_TRUE(contains(html, "rank 0, predicted: weights to the device\nlayer 0\n60 ms"));
   EXPECT_TRUE(contains(html, "rank 0, measured: weights to the device\nlayer 0\n63 ms"));
   EXPECT_TRUE(contains(html, "the numbers are layers"));
@@ -134,7 +134,7 @@ TEST(Report, DrawsTheLanesOfARankUnderItPredictedOverMeasured) {
   EXPECT_FALSE(contains(to_html(example_report()), "class=\"lane"));
 }
 
-TEST(Report, PutsPredictedAndMeasuredOnOneAxisThatHoldsBoth) {
+TEST(Report, DrawsPredictedAndMeasuredOnOneAxis) {
   const ReportInput input = example_report(2, 4);
   const std::string html = to_html(input);
   std::smatch match;
@@ -144,12 +144,12 @@ TEST(Report, PutsPredictedAndMeasuredOnOneAxisThatHoldsBoth) {
   const std::regex span("data-b=\"(-?[0-9.]+)\" data-e=\"([0-9.]+)\"");
   for (auto it = std::sregex_iterator(html.begin(), html.end(), span); it != std::sregex_iterator();
        ++it) {
-    EXPECT_GE(std::stod((*it)[1]), 0);  // the measured clock began at 5000 s
+    EXPECT_GE(std::stod((*it)[1]), 0);  // the measured clock started at 5000 s
     EXPECT_LE(std::stod((*it)[2]), axis + 1e-5);
   }
 }
 
-TEST(Report, SaysWhereTheTimeOfEveryRankGoes) {
+TEST(Report, ShowsTimeOfEveryRankByUse) {
   ReportInput input = example_report(2, 8);
   const std::string html = to_html(input);
   ASSERT_TRUE(contains(html, "id=\"idle\""));
@@ -157,13 +157,13 @@ TEST(Report, SaysWhereTheTimeOfEveryRankGoes) {
   EXPECT_EQ(count(html, "<div class=\"bar measured\">"), 2u);
   EXPECT_EQ(count(html, "title=\"measured compute: "), 2u);
   EXPECT_EQ(count(html, "title=\"measured fill and drain: "), 2u);
-  input.measured.ranks[1].clear();  // of another process
+  input.measured.ranks[1].clear();  // a rank of another process
   EXPECT_EQ(count(to_html(input), "<div class=\"bar measured\">"), 1u);
   input.measured = {};
   EXPECT_EQ(count(to_html(input), "<div class=\"bar measured\">"), 0u);
 }
 
-TEST(Report, ComparesThePlanWithTheRun) {
+TEST(Report, ComparesPlanWithRun) {
   ReportInput input = example_report();
   input.step_seconds = {.predicted = 0.128, .measured = 0.521};
   input.bubble = {.predicted = 0.10, .measured = 0.125};
@@ -178,7 +178,7 @@ TEST(Report, ComparesThePlanWithTheRun) {
   EXPECT_TRUE(contains(html, "100.00 MiB <em>measured, +5.3\u00a0%</em>"));
 }
 
-TEST(Report, ShowsWhatARankHasOnItsHostBesideItsDevice) {
+TEST(Report, ShowsHostMemoryOfRankBelowItsDevice) {
   ReportInput input = example_report(2);
   EXPECT_FALSE(contains(to_html(input), "rank 0, host"));
   constexpr std::int64_t kMiB = 1 << 20;
@@ -194,7 +194,7 @@ TEST(Report, ShowsWhatARankHasOnItsHostBesideItsDevice) {
       html, "Peak memory, rank 1, host</th><td>600.00 MiB</td><td>500.00 MiB</td><td>\u221216.7"));
 }
 
-TEST(Report, ShowsTheSampleWhateverBytesItHolds) {
+TEST(Report, EscapesSampleWithAnyBytes) {
   ReportInput input = example_report();
   input.sample = "</blockquote><script>\xFF\x01";
   const std::string html = to_html(input);
@@ -203,7 +203,7 @@ TEST(Report, ShowsTheSampleWhateverBytesItHolds) {
   EXPECT_FALSE(contains(html, "\xFF"));
 }
 
-// A recommender of two tables; the tables of each step lack up to 5 updates.
+// A recommender of two tables; the embeddings of each step are up to 5 updates stale.
 ReportInput example_recommender() {
   ReportInput input = example_report();
   input.unit = "sample";
@@ -229,7 +229,7 @@ ReportInput example_recommender() {
   return input;
 }
 
-TEST(Report, SaysWhatTheTablesOfARecommenderHold) {
+TEST(Report, ShowsSizesOfRecommenderTables) {
   const std::string html = without_names(to_html(example_recommender()));
   EXPECT_TRUE(contains(html,
                        "<tr><th scope=\"row\">all tables</th><td>6 k</td><td>7.00 MiB</td>"
@@ -251,7 +251,7 @@ TEST(Report, DrawsLossAndAucOfEachValidation) {
     const std::size_t begin = html.find("id=\"" + name + "\"");
     return html.substr(begin, html.find("</section>", begin) - begin);
   };
-  // Behind every fiftieth of 400 steps; that of the last step is the one at the end.
+  // After every fiftieth of 400 steps; the validation of the last step is the one at the end.
   EXPECT_EQ(count(section("loss"), "<circle"), 8u);
   EXPECT_EQ(count(section("auc"), "<circle"), 8u);
   EXPECT_TRUE(contains(section("auc"), "[350.0,0.735]"));
@@ -261,13 +261,13 @@ TEST(Report, DrawsLossAndAucOfEachValidation) {
   ReportInput once = example_recommender();
   for (StepRecord& record : once.records)
     record.validation_loss = {}, record.validation_metrics = {};
-  EXPECT_TRUE(contains(to_html(once), "train.validate_every asks for more"));
+  EXPECT_TRUE(contains(to_html(once), "set train.validate_every for more"));
   EXPECT_FALSE(contains(to_html(example_report()), "id=\"auc\""));
 }
 
-TEST(Report, SaysHowStaleTheRowsWereAndHowLongStepsWaited) {
+TEST(Report, ShowsStalenessAndWaitsForEmbeddings) {
   const std::string html = without_names(to_html(example_recommender()));
-  // 400 steps; 4 and 5 updates are one class.
+  // 400 steps; staleness of 4 and 5 updates is one class.
   EXPECT_TRUE(contains(html,
                        "<th scope=\"col\">lacked 0</th><th scope=\"col\">lacked 1</th>"
                        "<th scope=\"col\">lacked 2</th><th scope=\"col\">lacked 4 to 7</th>"));
@@ -283,7 +283,7 @@ TEST(Report, SaysHowStaleTheRowsWereAndHowLongStepsWaited) {
   EXPECT_FALSE(contains(to_html(example_report()), "id=\"staleness\""));
 }
 
-TEST(Report, LeavesOutLossesThatAreNoNumbers) {
+TEST(Report, OmitsLossesThatAreNotNumbers) {
   ReportInput input = example_report();
   input.records[3].loss = std::numeric_limits<double>::quiet_NaN();
   input.records[4].loss = std::numeric_limits<double>::infinity();
@@ -292,20 +292,20 @@ TEST(Report, LeavesOutLossesThatAreNoNumbers) {
   EXPECT_FALSE(contains(html, ",null"));
 }
 
-TEST(Report, DrawsALongRunWithNoMorePointsThanPixels) {
+TEST(Report, DrawsLongRunWithAtMostOnePointPerPixel) {
   ReportInput input = example_report();
   input.records = example_records(100'000);
   EXPECT_LT(to_html(input).size(), 400'000u);
 }
 
-TEST(Report, LeavesOutTheSectionsItHasNoDataFor) {
+TEST(Report, OmitsSectionsWithoutData) {
   const std::string html = to_html({.title = "empty"});
   EXPECT_TRUE(contains(html, "<h1>empty</h1>"));
   EXPECT_EQ(count(html, "<section"), 0u);
   EXPECT_EQ(count(html, "<details"), 0u);
 }
 
-TEST(Report, ShowsAPlanThatHasNotRun) {
+TEST(Report, ShowsPlanWithoutRun) {
   ReportInput input = example_report();
   input.measured = {};
   input.records.clear();
@@ -317,7 +317,7 @@ TEST(Report, ShowsAPlanThatHasNotRun) {
   EXPECT_FALSE(contains(html, "id=\"comparison\""));
 }
 
-TEST(Report, NamesABudgetFarAboveThePeaksWithoutDrawingIt) {
+TEST(Report, NamesBudgetFarAbovePeaksWithoutDrawingIt) {
   ReportInput input = example_report();
   EXPECT_TRUE(contains(to_html(input), "class=\"budget\""));
   input.budget_bytes = std::int64_t{64} << 30;
@@ -325,7 +325,7 @@ TEST(Report, NamesABudgetFarAboveThePeaksWithoutDrawingIt) {
   EXPECT_TRUE(contains(to_html(input), "64.00 GiB"));
 }
 
-TEST(Report, SaysWhichFileCannotBeWritten) {
+TEST(Report, ErrorNamesFileThatCannotBeWritten) {
   try {
     write_report("/nonexistent/report.html", {});
     FAIL();
@@ -334,9 +334,9 @@ TEST(Report, SaysWhichFileCannotBeWritten) {
   }
 }
 
-// To look at: STRATA_REPORT=/tmp/report.html report_test --gtest_filter=Report.*; with STRATA_REPORT_DEVICES=1 of
-// ranks on devices of their own.
-TEST(Report, IsWrittenWhereAPersonCanLookAtIt) {
+// For viewing: STRATA_REPORT=/tmp/report.html report_test --gtest_filter=Report.*; with
+// STRATA_REPORT_DEVICES=1 for ranks with devices of their own.
+TEST(Report, IsWrittenToFileForViewing) {
   const char* path = std::getenv("STRATA_REPORT");
   const ScratchFolder folder;
   const std::string file = path ? path : folder.path("report.html");
@@ -361,7 +361,7 @@ TEST(Escape, KeepsLinesAndLettersOfAllAlphabets) {
   EXPECT_EQ(escape_html(text), text);
 }
 
-TEST(Escape, ReplacesWhatIsNotUtf8) {
+TEST(Escape, ReplacesInvalidUtf8) {
   EXPECT_EQ(escape_html("a\xFFz"), "a" + kReplacement + "z");
   EXPECT_EQ(escape_html("\x80"), kReplacement);  // a continuation without a start
   EXPECT_EQ(escape_html("\xC3"), kReplacement);  // a start without continuation
@@ -376,7 +376,7 @@ TEST(Escape, ReplacesControlCharacters) {
   EXPECT_EQ(escape_html(std::string_view("a\0b\x1b", 4)), "a" + kReplacement + "b" + kReplacement);
 }
 
-TEST(Ticks, AreRoundAndCoverTheRange) {
+TEST(Ticks, AreRoundAndCoverRange) {
   EXPECT_EQ(axis_ticks(0, 10, 5), std::vector<double>({0, 2, 4, 6, 8, 10}));
   EXPECT_EQ(axis_ticks(1, 400, 7), std::vector<double>({100, 200, 300, 400}));
   const std::vector<double> fine = axis_ticks(1.61, 1.69, 4);
@@ -387,20 +387,20 @@ TEST(Ticks, AreRoundAndCoverTheRange) {
 
 TEST(Ticks, OfAnEmptyRangeAreOne) { EXPECT_EQ(axis_ticks(3, 3, 5), std::vector<double>({3})); }
 
-TEST(TickDecimals, TellNeighboursApart) {
+TEST(TickDecimals, DistinguishAdjacentTicks) {
   EXPECT_EQ(tick_decimals({0, 20, 40}), 0);
   EXPECT_EQ(tick_decimals({0, 0.5, 1}), 1);
   EXPECT_EQ(tick_decimals({1.62, 1.64}), 2);
 }
 
-TEST(SignedPercent, AlwaysHasASign) {
+TEST(SignedPercent, AlwaysHasSign) {
   EXPECT_EQ(signed_percent(0.0312), "+3.1\u00a0%");
   EXPECT_EQ(signed_percent(-0.05), "\u22125.0\u00a0%");
   EXPECT_EQ(signed_percent(-0.0004), "0.0\u00a0%");
 }
 
-// Both ranks' devices, predicted and measured; what one did is shown as numbers beside its lanes.
-TEST(Report, ShowsWhatDevicesDid) {
+// The devices of both ranks, predicted and measured, with their numbers below the tracks.
+TEST(Report, ShowsWorkOfDevices) {
   ReportInput input = example_report(2);
   input.predicted = example_device_step(12, 1.0, 0);
   input.measured = example_device_step(12, 1.1, 5000);
@@ -409,22 +409,23 @@ TEST(Report, ShowsWhatDevicesDid) {
   EXPECT_EQ(count(html, ">device</text>"), 2u);
   EXPECT_EQ(count(html, ">collectives</text>"), 2u);
   EXPECT_TRUE(contains(html, "what those did stands below"));
-  EXPECT_FALSE(contains(html, "exposed communication</th>"));  // of hosts that only give work
+  // numbers of hosts that only launch
+  EXPECT_FALSE(contains(html, "exposed communication</th>"));
   const std::string devices = html.substr(html.find("id=\"devices\""));
   // Twelve forwards of 4 ms, backwards of 8, and the update.
   EXPECT_TRUE(
       contains(devices, "rank 0, predicted</th><td>" + format_seconds(12 * 0.012 + 0.004) + ", "));
 }
 
-// A pipeline of two: it waits and it exchanges, but for no memory.
-TEST(Report, SaysInNumbersWhatNoWorkHid) {
+// A pipeline of two ranks waits and communicates, but not for memory.
+TEST(Report, ShowsExposedTimeInNumbers) {
   const std::string html = without_names(to_html(example_report(2, 8)));
   EXPECT_TRUE(contains(html, "<th scope=\"col\">exposed communication</th>"));
   EXPECT_TRUE(contains(html, "<th scope=\"col\">waits for other ranks</th>"));
   EXPECT_FALSE(contains(html, "<th scope=\"col\">waits for memory</th>"));
   for (const char* row : {"rank 0, predicted", "rank 0, measured", "rank 1, predicted"})
     EXPECT_EQ(count(html, std::string("<th scope=\"row\">") + row + "</th>"), 1u) << row;
-  // Rank 0's step of the example is 8 x (60 + 126 ms) of work, and 36 of its update.
+  // Rank 0's step has 8 x (60 + 126 ms) of work and 36 ms of update.
   EXPECT_TRUE(contains(html, "<th scope=\"row\">rank 1, predicted</th><td>" +
                                  format_seconds(8 * (0.06 + 0.126) + 0.036) + "</td>"));
 }

@@ -1,4 +1,4 @@
-// How stale the rows were that a recommender's steps have read, and how long steps waited for rows.
+// Shows the staleness of a recommender's embeddings, and how long steps waited for them.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -11,14 +11,15 @@
 namespace strata {
 namespace {
 
-// Classes of updates that were lacked: few are told apart, many are put together.
+// Classes of staleness in updates: low values are separate, high ones are grouped.
 constexpr std::size_t kClassEnds[] = {1, 2, 3, 4, 8, 16, 32, 64};
 constexpr std::size_t kClasses = std::size(kClassEnds);
-constexpr std::size_t kMostBars = 24;  // of tables: more are in the list of numbers alone
+// tables; further ones appear only in the list of numbers
+constexpr std::size_t kMostBars = 24;
 
 struct TableReads {
   std::string table;
-  std::vector<std::int64_t> lacked{};  ///< rows read, by updates that they lacked
+  std::vector<std::int64_t> lacked{};  ///< rows read, by staleness in updates
 
   std::int64_t reads() const {
     std::int64_t sum = 0;
@@ -38,13 +39,12 @@ struct TableReads {
 };
 
 struct Waits {
-  double seconds = 0, steps = 0, longest = 0;  ///< `steps`: seconds of all steps
+  double seconds = 0, steps = 0, longest = 0;  ///< `steps`: total seconds of all steps
   std::int64_t longest_at = 0;
 };
 
 struct StaleReads {
-  std::vector<TableReads>
-      tables;  // the most read first; before them all tables, where there are several
+  std::vector<TableReads> tables;  // the most read first; with several tables, the sum comes first
   Waits waits;
 };
 
@@ -111,7 +111,7 @@ std::string bar_of(const TableReads& table) {
          " <em>lacked on average</em></span></div>";
 }
 
-// The numbers behind the bars; a class that no table has is left out.
+// The numbers of the bars; empty classes are omitted.
 std::string numbers(const std::vector<TableReads>& tables) {
   std::vector<std::vector<std::int64_t>> counts;
   std::vector<bool> shown(kClasses, false);

@@ -38,8 +38,8 @@ std::string varint(std::uint64_t value) {
   return bytes + static_cast<char>(value);
 }
 
-// A field's key says its number and how it is encoded: 0 varint, 1 eight bytes, 2 length and bytes,
-// 5 four bytes.
+// A field's key holds its number and its encoding: 0 varint, 1 eight bytes, 2 length and bytes, 5
+// four bytes.
 std::string key(int field, int encoding) {
   return varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(encoding));
 }
@@ -60,7 +60,7 @@ std::string scalar(std::string_view tag, double value) {
   return bytes(kSummaryValue, bytes(kTag, tag) + fp32(kSimpleValue, value));
 }
 
-// Rotated and shifted, so that a checksum of data that holds checksums stays a good one.
+// Rotated and shifted, so that a checksum over data with checksums remains effective.
 std::string masked_crc(std::string_view data) {
   return little_endian(std::rotr(crc32c(data), 15) + 0xa282ead8u);
 }
@@ -122,7 +122,7 @@ std::string to_tensorboard_record(const StepRecord& record, double unix_seconds)
 
 TensorboardFile::TensorboardFile(const std::string& folder, std::int64_t steps_done) {
   const double now = unix_seconds();
-  std::error_code failed;  // opening says what is wrong
+  std::error_code failed;  // the open reports the error
   std::filesystem::create_directories(folder, failed);
   path_ = folder + "/events.out.tfevents." + std::to_string(static_cast<std::int64_t>(now)) + "." +
           host_name() + "." + std::to_string(getpid());
@@ -136,14 +136,14 @@ TensorboardFile::TensorboardFile(const std::string& folder, std::int64_t steps_d
                      .fix = "name another folder with train.tensorboard"});
   }
   out_ << framed(fp64(kWallTime, now) + bytes(kFileVersion, "brain.Event:2"));
-  // Tells the reader to forget what another file says of this step and later ones.
+  // Tells the reader to discard this step and later ones of other files.
   out_ << framed(fp64(kWallTime, now) + integer(kStep, steps_done + 1) +
                  bytes(kSessionLog, integer(kStatus, kStatusStart)))
        << std::flush;
 }
 
 void TensorboardFile::write(const StepRecord& record) {
-  errno = EIO;  // unless the system says more
+  errno = EIO;  // unless the system reports another error
   out_ << to_tensorboard_record(record, unix_seconds()) << std::flush;
   if (out_) return;
   throw_error(file_error("train.tensorboard", path_,

@@ -15,7 +15,7 @@
 namespace strata {
 namespace {
 
-// Reads protobuf's encoding, as far as event files use it.
+// Reads the parts of protobuf's encoding that event files use.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
@@ -121,14 +121,14 @@ class TensorboardFileTest : public testing::Test {
   std::string folder_ = testing::TempDir() + "tensorboard_test." + std::to_string(getpid());
 };
 
-TEST(Crc32c, EqualsThePublishedValues) {
+TEST(Crc32c, MatchesPublishedValues) {
   EXPECT_EQ(crc32c(""), 0u);
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);  // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
 }
 
-TEST(TensorboardRecord, HoldsTheScalarsOfAStep) {
+TEST(TensorboardRecord, HoldsScalarsOfStep) {
   const StepRecord record{.step = 300,
                           .loss = 2.5,
                           .gradient_norm = 0.75,
@@ -153,7 +153,7 @@ TEST(TensorboardRecord, HoldsTheScalarsOfAStep) {
   EXPECT_EQ(events[0].scalars, expected);
 }
 
-TEST(TensorboardRecord, HoldsWhatARecommenderCountsAndWhatItsTablesHold) {
+TEST(TensorboardRecord, HoldsCountsAndTableSizesOfRecommender) {
   StepRecord record{.step = 1, .unit = "sample", .units_per_second = 5000};
   record.embedding = EmbeddingRecord{
       .size = EmbeddingSize{.rows = 3, .bytes = 512, .cold_rows = 1, .cold_bytes = 64}};
@@ -167,7 +167,7 @@ TEST(TensorboardRecord, HoldsWhatARecommenderCountsAndWhatItsTablesHold) {
   EXPECT_EQ(scalars["embedding/cold_bytes"], 64.f);
 }
 
-TEST(TensorboardRecord, NamesTheValidationLossOnlyWhereThereWasOne) {
+TEST(TensorboardRecord, NamesValidationLossOnlyAfterValidation) {
   const std::vector<ReadEvent> events = read_file(to_tensorboard_record({.step = 1, .loss = 1}, 0));
   ASSERT_EQ(events.size(), 1u);
   EXPECT_TRUE(events[0].scalars.contains("loss"));
@@ -191,7 +191,7 @@ TEST_F(TensorboardFileTest, IsCompleteAfterEveryStep) {
   EXPECT_EQ(events[3].scalars.at("loss"), 3);
 }
 
-TEST_F(TensorboardFileTest, TakesThePlaceOfTheStepsAfterTheOneResumedFrom) {
+TEST_F(TensorboardFileTest, ResumedRunReplacesLaterSteps) {
   const TensorboardFile file(folder_, 40);
   const std::vector<ReadEvent> events = read_file(read(file.path()));
   ASSERT_EQ(events.size(), 2u);
@@ -199,7 +199,7 @@ TEST_F(TensorboardFileTest, TakesThePlaceOfTheStepsAfterTheOneResumedFrom) {
   EXPECT_EQ(events[1].step, 41);
 }
 
-TEST(TensorboardFile, RefusesAFolderThatCannotBeWritten) {
+TEST(TensorboardFile, RejectsFolderThatCannotBeWritten) {
   try {
     TensorboardFile file("/proc/no/events");
     FAIL();

@@ -1,4 +1,4 @@
-// The drawing is laid out for one width; assets/report.js lays it out again for the width there is.
+// The drawing has a fixed width; assets/report.js lays it out again for the width of the page.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -14,7 +14,7 @@
 namespace strata {
 namespace {
 
-// Of the drawing, in pixels.
+// pixels
 constexpr double kTimelineWidth = 1120;
 constexpr double kGutter = 138;
 constexpr double kTimelineRight = 14;
@@ -23,8 +23,8 @@ constexpr double kRow = 24;
 constexpr double kPair = 4;   // between the rows of a rank
 constexpr double kRank = 16;  // between ranks
 constexpr double kAxis = 30;
-constexpr double kLane = 11;    // of one side
-constexpr double kLaneGap = 7;  // between lanes, and between them and their rank
+constexpr double kLane = 11;    // height of one side of a track
+constexpr double kLaneGap = 7;  // between tracks, and between tracks and their rank
 constexpr double kDigit = 6.5;
 
 bool is_numbered(std::string_view style) {
@@ -32,8 +32,8 @@ bool is_numbered(std::string_view style) {
 }
 
 struct LaneLook {
-  const char* style;  // its colour, by the name that the style sheet has for it
-  const char* words;  // under the pointer
+  const char* style;  // class of its colour in the style sheet
+  const char* words;  // text of the tooltip
 };
 
 LaneLook look_of(LaneKind lane) {
@@ -61,7 +61,7 @@ class Drawing {
       for (const auto& lanes : side->lanes) layers_numbered_ |= !lanes.empty();
   }
 
-  // Where layers come and go, they tell more than micro-batches do.
+  // If layers are fetched, their numbers are more useful than those of micro-batches.
   bool layers_numbered() const { return layers_numbered_; }
 
   bool empty() const { return ranks_ == 0 || seconds_ <= 0; }
@@ -139,7 +139,7 @@ class Drawing {
     return events;
   }
 
-  // Predicted above measured, as for ranks, without a gap; nothing where neither did anything.
+  // Predicted above measured, as for ranks, without a gap; omitted if both are idle.
   double lanes(LaneKind lane, std::size_t rank, double y) {
     const std::pair<const ReportTimeline*, const char*> sides[] = {{&input_.predicted, "predicted"},
                                                                    {&input_.measured, "measured"}};
@@ -181,7 +181,7 @@ class Drawing {
             const char* side) {
     const EventLook& look = look_of(event.op);
     const bool numbered = is_numbered(look.style);
-    // What would be thinner than a hair even when zoomed in tells nothing.
+    // A span thinner than a pixel even when zoomed in is omitted.
     if (!numbered && end - begin < 2e-4 * seconds_) return;
     styles_.insert(look.style);
     std::string title = "rank " + std::to_string(rank) + ", " + side + ": " + look.words;
@@ -242,7 +242,7 @@ class Drawing {
              coordinate(kTimelineTop - 8) + "\" y2=\"" + coordinate(bottom) + "\"/>";
     const double other =
         name == "predicted" ? input_.measured.step_seconds : input_.predicted.step_seconds;
-    // The earlier end is written to the left of its line, the later one too, but a line higher.
+    // The earlier end is written to the left of its line, the later one also, but one line higher.
     text(at - 5, side.step_seconds < other ? 21 : 8, "",
          name + " " + format_seconds(side.step_seconds));
     body_ += "</g>";

@@ -1,6 +1,6 @@
-// Every process has a queue of events, ordered by the time when they are due, and one thread that
-// calls back: what the others do to a process (a message, a loss) only ever puts an event there.
-// One mutex guards all queues and links; it is never held during a callback.
+// Every process has a queue of events, ordered by due time, and one thread that calls back. Actions
+// of other processes (a message, a loss) only add an event to it. One mutex guards all queues and
+// links; it is not held during a callback.
 #include "strata/transport/faulty_transport.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Callback {
   enum class Kind : std::uint8_t { kArrived, kFlushed, kLost };
   Kind kind = Kind::kLost;
   int peer = 0;
-  OutgoingMessage message;  // of kArrived
+  OutgoingMessage message;  // for kArrived
 };
 
 class CopiedPayload final : public IncomingPayload {
@@ -48,8 +48,8 @@ struct FaultyNetwork::State {
     TransportReceiver* receiver = nullptr;
     std::multimap<Clock::time_point, Callback> events;  // equal times: in the order of insertion
     std::condition_variable changed;
-    bool ended = false;  // aborted or killed: nothing arrives, nothing is read
-    std::mutex memory;   // held while its memory is read, and to end that
+    bool ended = false;  // aborted or killed: no message arrives, no memory is read
+    std::mutex memory;   // held while its memory is read, and to stop reads
     bool readable = true;
   };
   struct Link {
@@ -87,7 +87,7 @@ struct FaultyNetwork::State {
     }
   }
 
-  // Not under `mutex`: who reads the memory may take its time.
+  // Without `mutex`, because a read of the memory may take long.
   void forbid_reading(int process) {
     Process& it = *processes[static_cast<std::size_t>(process)];
     const std::lock_guard lock(it.memory);
@@ -195,7 +195,7 @@ class FaultyTransport final : public Transport {
       self().ended = true;
       self().events.clear();
       self().changed.notify_all();
-      // As a connection that closes: after what was sent.
+      // As for a closed connection: after all sent messages.
       for (int peer = 0; peer < state_.size(); ++peer)
         if (peer != process_ && !state_.link(process_, peer).broken)
           state_.put(peer, std::max(Clock::now(), state_.link(process_, peer).last_due),

@@ -1,10 +1,10 @@
-/// Joins simulated processes of one real process, and delays, reorders, drops and breaks as it is
-/// told: tests of messages, shutdown and loss take milliseconds with it.
+/// Connects simulated processes within one real process, and delays, reorders, drops and breaks
+/// messages on request, so that tests of messages, shutdown and loss take milliseconds.
 ///
-/// What a transport promises is kept (a process's last message to a peer arrives after all others)
-/// unless a fault says otherwise.
+/// It keeps the guarantees of a transport (a process's last message to a peer arrives after all
+/// others) unless a fault says otherwise.
 ///
-/// Threads  all methods from any thread; one thread of its own for each transport.
+/// Threads  all methods from any thread; each transport has one thread.
 #pragma once
 
 #include <chrono>
@@ -19,12 +19,12 @@ namespace strata {
 struct Faults {
   enum class Fate : std::uint8_t {
     kDeliver,
-    kDrop,        ///< nobody notices
+    kDrop,        ///< without notifying either process
     kBreakLink,   ///< sender and receiver lose each other, as by a closed connection
-    kKillSender,  ///< all others lose it, and nobody reads its memory any more
+    kKillSender,  ///< all others lose the sender, and its memory can no longer be read
     kKillReceiver
   };
-  std::uint64_t seed = 0;                   ///< decides what is random
+  std::uint64_t seed = 0;                   ///< seeds all random choices
   std::chrono::microseconds most_delay{0};  ///< a message takes a random time up to this
   bool reorder = false;                     ///< messages of a link overtake each other
   bool reads_in_place = true;
@@ -41,12 +41,12 @@ class FaultyNetwork {
   explicit FaultyNetwork(int processes, Faults faults = {});
   ~FaultyNetwork();
 
-  /// Once for each process; ends before the network does.
+  /// Call once per process. The transport must be destroyed before the network.
   std::unique_ptr<Transport> transport(int process);
 
   void kill(int process);
   void break_link(int a, int b);
-  std::uint64_t messages() const;  ///< that were sent
+  std::uint64_t messages() const;  ///< messages sent
 
  private:
   friend class FaultyTransport;

@@ -1,6 +1,5 @@
-// The system's resolver knows no time limit. Names are therefore resolved in a thread of their own,
-// which is left behind when the deadline passes: the process ends soon after. Numbers need no
-// thread.
+// The system's resolver has no time limit. Names are therefore resolved in a separate thread, which
+// is detached when the deadline passes: the process ends soon after. Numbers need no thread.
 #include "strata/transport/host_address.h"
 
 #include <netdb.h>
@@ -105,7 +104,7 @@ bool names_loopback(const std::string& host) {
 
 std::string own_address(const std::vector<HostAddress>& addresses) {
   for (const HostAddress& address : addresses) {
-    // Connecting a datagram socket sends nothing: it asks the routing table.
+    // Connecting a datagram socket sends nothing; it queries the routing table.
     const int descriptor = ::socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     HostAddress own;
     own.length = sizeof own.storage;

@@ -1,5 +1,6 @@
-// What is sent before the proof of the secret has a fixed size (transport/listener.h); after it, a
-// participant may send kMostBytes, which process 0 reads into memory that grows with what arrives.
+// Messages before the proof of the secret have a fixed size (transport/listener.h). After it, a
+// participant may send kMostBytes, which process 0 reads into memory that grows with the received
+// bytes.
 #include "strata/transport/join.h"
 
 #include <poll.h>
@@ -19,21 +20,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kGrace{2};        // for the reply, after everybody's deadline
-constexpr std::chrono::seconds kConnecting{5};   // however late the last process came
-constexpr std::chrono::seconds kLate{5};         // in which the others come, when two cannot join
-constexpr std::chrono::milliseconds kPause{20};  // between two tries
-constexpr std::size_t kMostBytes = 4 << 20;      // that a participant says
-constexpr std::size_t kMostReplyBytes = 256 << 20;  // that process 0 says
+constexpr std::chrono::seconds kGrace{2};  // for the reply, after the deadline of all processes
+// for connections, even if the last process joined late
+constexpr std::chrono::seconds kConnecting{5};
+constexpr std::chrono::seconds kLate{5};  // to answer later processes after two failed to join
+constexpr std::chrono::milliseconds kPause{20};     // between two attempts
+constexpr std::size_t kMostBytes = 4 << 20;         // from a participant
+constexpr std::size_t kMostReplyBytes = 256 << 20;  // from process 0
 
-// What a process says of itself first.
+// The first texts that a process sends.
 enum JoinText { kProcesses, kVersion, kFingerprint, kJoinTexts };
 
 std::string name(int process, int processes) {
   return "process " + std::to_string(process) + " of " + std::to_string(processes);
 }
 
-// The first line that differs: recipes are long.
+// The first differing line, because recipes are long.
 std::string differing_line(const std::string& of, const std::string& from) {
   std::size_t begin = 0;
   for (std::size_t i = 0; i < std::min(of.size(), from.size()) && of[i] == from[i]; ++i)
@@ -71,7 +73,7 @@ void require_equal_participants(std::vector<Texts>& participants) {
                   "start every process with the same recipe and the same --set");
   }
   for (Texts& participant : participants)
-    participant.assign(kJoinTexts, "");  // nobody needs those of the others
+    participant.assign(kJoinTexts, "");  // the others' texts are no longer needed
 }
 
 Texts join_texts(const Rendezvous& rendezvous, const JoinOptions& options) {
@@ -98,8 +100,8 @@ void require_secret_or_loopback(const Rendezvous& rendezvous, const std::string&
                           "processes; or set MASTER_ADDR=127.0.0.1 if all are on this machine"});
 }
 
-// Loopback alone, if nobody else can be meant. A host's own name is no proof: it may resolve to
-// loopback there and to its network elsewhere.
+// Listens on loopback only, if all processes must be on this machine. A host's own name does not
+// prove that: it may resolve to loopback there and to its network elsewhere.
 Socket listen_for(const Rendezvous& rendezvous, const std::string& secret,
                   std::vector<HostAddress> addresses) {
   const int port = rendezvous.store_is_running ? 0 : rendezvous.port;
@@ -129,7 +131,7 @@ Bootstrap::Bootstrap(const Rendezvous& rendezvous, const JoinOptions& options)
       run_key_(options.secret) {
   const std::vector<HostAddress> addresses = resolve(rendezvous_.host, rendezvous_.port, deadline_);
   require_secret_or_loopback(rendezvous_, options.secret, addresses);
-  // On Debian a machine's own name means 127.0.1.1 there, and its network elsewhere.
+  // On Debian a machine's own name means 127.0.1.1 locally, and its network address elsewhere.
   reached_by_name_ =
       all_loopback(addresses) && !names_loopback(rendezvous_.host) && !options.secret.empty();
   own_address_ = reached_by_name_ ? rendezvous_.host : strata::own_address(addresses);
@@ -140,7 +142,7 @@ Bootstrap::Bootstrap(const Rendezvous& rendezvous, const JoinOptions& options)
   }
   gather(join_texts(rendezvous_, options), &require_equal_participants);
   deadline_ += kConnecting;
-  // A number of this run in every key: what was proven to another run is worth nothing here.
+  // Every key contains a number of this run, so proofs for another run are invalid here.
   const std::string session = all_gather(process() == 0 ? make_secret() : "")[0];
   run_key_ += session;
 }
@@ -212,14 +214,14 @@ void Bootstrap::accept_all(Listener& listener, double seconds) {
   }
 }
 
-// Tries again until the deadline: the last run's listener may be closing, and a listener that is
-// flooded lets go of whom it cannot serve.
+// Retries until the deadline: the listener of the previous run may still be closing, and a flooded
+// listener drops connections.
 void Bootstrap::connect(const JoinOptions& options, const std::vector<HostAddress>& given) {
   std::vector<HostAddress> addresses = given;
   if (rendezvous_.store_is_running)
     addresses =
         resolve(rendezvous_.host, options.broadcast_port(rendezvous_, 0, deadline_), deadline_);
-  std::string what = "nobody listens at the rendezvous";
+  std::string what = "no process listens at the rendezvous";
   for (; Clock::now() < deadline_; ::poll(nullptr, 0, static_cast<int>(kPause.count()))) {
     Socket socket = connect_to(addresses, deadline_);
     if (!socket) continue;
@@ -251,7 +253,7 @@ void Bootstrap::tell_all(const Texts& reply) {
   for (const Listener::Arrival& late : late_) send_texts(late.socket, reply, deadline_ + kGrace);
 }
 
-// Whoever finds nobody here tries until his deadline, and then looks for process 0.
+// A process that finds no listener retries until its deadline, so late ones are answered here.
 void Bootstrap::tell_late(Listener& listener, const Texts& reply) {
   const auto is_missing = [&] {
     const auto of_this_run = [&](const Listener::Arrival& late) {
@@ -270,12 +272,12 @@ void Bootstrap::tell_late(Listener& listener, const Texts& reply) {
   }
 }
 
-// A reply is a failure, or nothing and then everybody's texts.
+// A reply is either an error, or an empty text and then the texts of all processes.
 std::vector<Texts> Bootstrap::gather(const Texts& own, const Check& check) {
   std::vector<Texts> all(static_cast<std::size_t>(processes()));
   if (process() > 0) {
     const std::size_t each = own.size();
-    // If it takes no more texts, it may have said why.
+    // If process 0 accepts no more texts, it may have sent the reason.
     send_texts(server_, own, deadline_);
     const std::optional<Texts> reply = receive_texts(server_, kMostReplyBytes, deadline_ + kGrace);
     if (!reply || reply->empty())

@@ -1,14 +1,14 @@
-/// Brings the processes of a run together: all are there, belong together, and run the same program.
+/// Joins the processes of a run: all are present, belong to the run, and run the same program.
 ///
-/// Process 0 is the rendezvous server: the others connect to it, both sides prove that they know
-/// the run's secret, and it compares what all say about themselves and replies, so all end with the
-/// same error. Afterwards the processes tell each other over these connections how to be reached.
-/// Without a secret only loopback is listened on and connected to.
+/// Process 0 is the rendezvous server. The others connect to it, and both sides prove that they
+/// know the run's secret. Process 0 compares the descriptions of all and replies, so all end with
+/// the same error. Afterwards the processes exchange their addresses over these connections.
+/// Without a secret only loopback is used.
 ///
 /// Threads  one at a time.
-/// Errors   UserError: a host that has no address, one of another machine without a secret,
-///          processes that differ; SystemError: a port in use, a process that is missing or lost
-///          when `seconds` are over. No wait of the join is longer.
+/// Errors   UserError: a host without address, a host on another machine without a secret,
+///          processes that differ. SystemError: a port in use, a process that is missing or lost
+///          after `seconds`. No wait of the join is longer.
 #pragma once
 
 #include <functional>
@@ -24,10 +24,11 @@ namespace strata {
 
 struct JoinOptions {
   std::string version;      ///< of Strata
-  std::string fingerprint;  ///< of what must be equal everywhere, as text to show: the recipe
-  double seconds = 25;      ///< how long to wait for the others
+  std::string fingerprint;  ///< text that must be equal in all processes: the recipe
+  double seconds = 25;      ///< time limit for the other processes
   std::string secret;       ///< transport/secret.h; empty: none
-  /// Where torchrun's agent has the port: tells the others process 0's own, which is returned.
+  /// If torchrun's agent owns the port: publishes process 0's own port to the others and returns
+  /// it.
   std::function<int(const Rendezvous& rendezvous, int port, Deadline deadline)> broadcast_port;
 };
 
@@ -38,19 +39,19 @@ class Bootstrap {
   int process() const { return rendezvous_.process; }
   int processes() const { return rendezvous_.processes; }
 
-  /// Everybody's text, in the order of processes.
+  /// The texts of all processes, in their order.
   std::vector<std::string> all_gather(const std::string& own);
 
-  /// For the handshakes of the connections to come.
+  /// For the handshakes of later connections.
   HandshakeKey key(const std::string& purpose) const { return {run_key_, purpose}; }
 
-  /// Of the connections to come: that of the join, and some seconds.
+  /// For later connections: the deadline of the join plus a few seconds.
   Deadline deadline() const { return deadline_; }
 
-  /// Of this machine, as the others reach it.
+  /// This machine's address as seen by the others.
   const std::string& own_address() const { return own_address_; }
 
-  /// At that address and any port: on loopback alone, if all processes are there.
+  /// Listens at that address on any port; on loopback only, if all processes are local.
   Socket listen() const;
 
  private:
@@ -67,9 +68,10 @@ class Bootstrap {
   Deadline deadline_;
   std::string own_address_, run_key_;
   bool reached_by_name_ = false;
-  std::vector<Socket> participants_;     // of process 0, by process
-  std::vector<Listener::Arrival> late_;  // of process 0: those that are told why they cannot join
-  Socket server_;                        // of the others
+  std::vector<Socket> participants_;  // of process 0, by process
+  // of process 0: connections to be answered with the reason why they cannot join
+  std::vector<Listener::Arrival> late_;
+  Socket server_;  // of the other processes
 };
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-// The start of a run among processes that are threads here, alone and among unauthenticated peers.
+// Tests the start of a run whose processes are threads, with and without unauthenticated peers.
 #include "strata/transport/join.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ void expect_all(const std::vector<Result>& results, ErrorKind kind, const std::s
   }
 }
 
-TEST(Join, GathersWhatEverybodySays) {
+TEST(Join, GathersTextsOfAllProcesses) {
   expect_joined({});
   expect_joined({.host = "localhost"});
   expect_joined({.processes = 9, .change = [](int, Rendezvous&, JoinOptions& options) {
@@ -86,12 +86,12 @@ TEST(Join, GathersWhatEverybodySays) {
                  }});
 }
 
-TEST(Join, NeedsASecretForAnotherMachine) {
-  const Start start{.host = "192.0.2.1"};  // nobody's, by RFC 5737
+TEST(Join, RequiresSecretForOtherMachine) {
+  const Start start{.host = "192.0.2.1"};  // unassigned, by RFC 5737
   expect_all(join_all(start), ErrorKind::kUser, "STRATA_SECRET=$(openssl rand -hex 32)");
 }
 
-TEST(Join, RefusesAnotherSecret) {
+TEST(Join, RejectsDifferentSecret) {
   const std::vector<Result> results =
       join_all({.change = [](int process, Rendezvous&, JoinOptions& options) {
         options.seconds = process == 0 ? 4 : 20;
@@ -109,7 +109,7 @@ TEST(Join, RefusesAnotherSecret) {
   }
 }
 
-TEST(Join, RefusesASecretThatOnlySomeHave) {
+TEST(Join, RejectsSecretThatOnlySomeHave) {
   const std::vector<Result> results =
       join_all({.processes = 2, .change = [](int process, Rendezvous&, JoinOptions& options) {
                   options.seconds = process == 0 ? 4 : 20;
@@ -118,7 +118,7 @@ TEST(Join, RefusesASecretThatOnlySomeHave) {
   EXPECT_NE(results[1].error.find("none here"), std::string::npos) << results[1].error;
 }
 
-TEST(Join, TellsAllThatTwoHaveOneNumber) {
+TEST(Join, ReportsDuplicateProcessNumberToAll) {
   expect_all(join_all({.change =
                            [](int process, Rendezvous& rendezvous, JoinOptions&) {
                              if (process == 2) rendezvous.process = 1;
@@ -126,7 +126,7 @@ TEST(Join, TellsAllThatTwoHaveOneNumber) {
              ErrorKind::kUser, "two processes have the same number");
 }
 
-// What a process joins with: "", or its error.
+// The error with which a process joins; "": none.
 std::string join_of(int process, int processes, int port, const std::string& fingerprint) {
   try {
     Bootstrap({.process = process, .processes = processes, .host = "127.0.0.1", .port = port},
@@ -137,7 +137,7 @@ std::string join_of(int process, int processes, int port, const std::string& fin
   return "";
 }
 
-TEST(Join, TellsThoseWhoComeLaterThatTwoHaveOneNumber) {
+TEST(Join, ReportsDuplicateProcessNumberToLaterProcesses) {
   const std::string expected = "two processes have the same number";
   const int port = free_loopback_port();
   const auto start = [&](int process) {
@@ -150,8 +150,8 @@ TEST(Join, TellsThoseWhoComeLaterThatTwoHaveOneNumber) {
   EXPECT_EQ(server.get(), expected);
 }
 
-// Process 0 has said why it ends, and ended, before the other has told of itself: here, before it could.
-TEST(Join, HearsWhyNobodyListensToItAnyMore) {
+// Process 0 has sent its reason and ended before the other process sends its texts.
+TEST(Join, ReportsWhyProcessZeroEnded) {
   Socket socket = listen_at(resolve("127.0.0.1", 0, Deadline::max())[0]);
   const int port = socket.port(), few = 4096;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &few, sizeof few);
@@ -170,7 +170,7 @@ TEST(Join, HearsWhyNobodyListensToItAnyMore) {
   EXPECT_EQ(joined.get(), "on purpose");
 }
 
-TEST(Join, TellsAllWhichRecipeDiffers) {
+TEST(Join, ReportsDifferingRecipeToAll) {
   expect_all(join_all({.change =
                            [](int process, Rendezvous&, JoinOptions& options) {
                              options.fingerprint = process == 1 ? "a: 1\nb: 3" : "a: 1\nb: 2";
@@ -178,7 +178,7 @@ TEST(Join, TellsAllWhichRecipeDiffers) {
              ErrorKind::kUser, "b: 2 as process 0\n  got       b: 3");
 }
 
-TEST(Join, RefusesARecipeOfMegabytes) {
+TEST(Join, RejectsRecipeOfMegabytes) {
   const std::vector<Result> results =
       join_all({.processes = 1, .change = [](int, Rendezvous&, JoinOptions& options) {
                   options.fingerprint.assign(5 << 20, 'x');
@@ -186,7 +186,7 @@ TEST(Join, RefusesARecipeOfMegabytes) {
   expect_all(results, ErrorKind::kUser, "the recipe is too long");
 }
 
-TEST(Join, ListensOnLoopbackAloneIfAllAreThere) {
+TEST(Join, ListensOnLoopbackOnlyIfAllAreLocal) {
   // /proc/net/tcp: local address and port in hexadecimal, state 0A: listens.
   const auto listens = [](int port, const std::string& address) {
     char suffix[8];
@@ -227,7 +227,7 @@ TEST(Join, ListensOnLoopbackAloneIfAllAreThere) {
   }
 }
 
-// Unauthenticated peers at the rendezvous, before and while the processes come.
+// Unauthenticated peers connect to the rendezvous before and while the processes join.
 
 void expect_joined_among(int peers, const std::function<void(const Socket& socket)>& behave) {
   Start start{.processes = 4};
@@ -248,13 +248,13 @@ void expect_joined_among(int peers, const std::function<void(const Socket& socke
         if (kept.size() > 20) kept.erase(kept.begin());
       }
     });
-  // The first is there at once, the last late.
+  // The first joins at once, the last one late.
   start.change = [](int process, Rendezvous&, JoinOptions&) { ::poll(nullptr, 0, 150 * process); };
   expect_joined(start);
   over = true;
 }
 
-TEST(Join, IsNotHungByPeersThatSendOneByteAndStay) {
+TEST(Join, SurvivesPeersThatSendOneByteAndStay) {
   expect_joined_among(2, [](const Socket& socket) { socket.send("s", 1); });
 }
 
@@ -262,14 +262,14 @@ TEST(Join, IsNotDelayedBySilentPeers) {
   expect_joined_among(2, [](const Socket&) {});
 }
 
-TEST(Join, IsNotInflatedByPeersThatAnnounceGigabytes) {
+TEST(Join, SurvivesPeersThatAnnounceGigabytes) {
   const std::string gigabytes(1 << 20, '\xff');
   expect_joined_among(2, [&](const Socket& socket) {
     socket.send(gigabytes.data(), gigabytes.size(), Clock::now() + std::chrono::seconds(1));
   });
 }
 
-TEST(Join, EndsAtItsDeadlineUnderAFlood) {
+TEST(Join, EndsAtDeadlineUnderFlood) {
   const Start start{.processes = 2, .seconds = 1};
   std::atomic<bool> over = false;
   std::jthread flood([&] {
@@ -283,8 +283,8 @@ TEST(Join, EndsAtItsDeadlineUnderAFlood) {
   over = true;
 }
 
-// Who belongs to the run may still hang: the join ends at its deadline and names it.
-TEST(Join, NamesAProcessThatSaysNothingAfterItsProof) {
+// A process of the run may hang; the join then ends at its deadline and names it.
+TEST(Join, NamesProcessThatIsSilentAfterItsProof) {
   const int port = free_loopback_port();
   std::jthread silent([&] {
     const Deadline deadline = Clock::now() + std::chrono::seconds(20);
@@ -304,7 +304,7 @@ TEST(Join, NamesAProcessThatSaysNothingAfterItsProof) {
   }
 }
 
-TEST(Join, EndsAtItsDeadlineWhenProcessZeroSaysNothing) {
+TEST(Join, EndsAtDeadlineIfProcessZeroIsSilent) {
   const Socket silent = listen_at(resolve("127.0.0.1", 0, Deadline::max())[0]);
   const Rendezvous rendezvous{
       .process = 1, .processes = 2, .host = "127.0.0.1", .port = silent.port()};
@@ -318,7 +318,7 @@ TEST(Join, EndsAtItsDeadlineWhenProcessZeroSaysNothing) {
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), 10);
 }
 
-TEST(Texts, TakeMemoryForWhatArrivesNotForWhatIsAnnounced) {
+TEST(Texts, MemoryGrowsWithReceivedNotAnnouncedBytes) {
   const Socket listening = listen_at(resolve("127.0.0.1", 0, Deadline::max())[0]);
   const auto address = resolve("127.0.0.1", listening.port(), Deadline::max());
   const auto received = [&](const std::vector<std::uint32_t>& words, std::size_t most) {

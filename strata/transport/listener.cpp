@@ -1,7 +1,7 @@
-// Who floods the listener must not keep the processes of the run out, nor make memory or
-// descriptors run out: at most kMostPeers unauthenticated peers are kept, the oldest goes first (a
-// process of the run needs a millisecond and tries again until its deadline), and the clock is
-// looked at between any two rounds of accepting.
+// A flood of connections must neither keep the processes of the run out nor exhaust memory or
+// descriptors. At most kMostPeers unauthenticated peers are kept and the oldest is dropped first (a
+// process of the run needs a millisecond and retries until its deadline). The clock is checked
+// between any two rounds of accepting.
 #include "strata/transport/listener.h"
 
 #include <poll.h>
@@ -19,8 +19,8 @@ using Clock = std::chrono::steady_clock;
 constexpr char kMagic[8] = {'s', 't', 'r', 'a', 't', 'a', '0', '1'};
 constexpr std::size_t kMostPeers = 256;
 constexpr int kMostAtOnce = 64;
-constexpr std::chrono::seconds kSilence{5};       // who says nothing for so long is let go
-constexpr std::chrono::milliseconds kGlance{50};  // between looks at stop()
+constexpr std::chrono::seconds kSilence{5};       // a peer that is silent for this long is dropped
+constexpr std::chrono::milliseconds kGlance{50};  // between checks of stop()
 
 struct Challenge {
   char magic[8];
@@ -72,7 +72,7 @@ void Listener::accept_new() {
     UnauthenticatedPeer peer;
     peer.socket = Socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.socket) {
-      // No descriptor is left: those who said nothing for longest give theirs.
+      // No descriptor is left: drops the peer that has been silent longest.
       if ((errno == EMFILE || errno == ENFILE) && !peers_.empty()) peers_.pop_front();
       return;
     }
@@ -82,7 +82,7 @@ void Listener::accept_new() {
     Challenge challenge;
     std::memcpy(challenge.magic, kMagic, sizeof kMagic);
     challenge.nonce = peer.nonce;
-    // Fits in the empty buffer of a new connection, so this does not wait.
+    // Fits into the empty buffer of a new connection, so this does not block.
     if (peer.socket.send(&challenge, sizeof challenge, Clock::now()))
       peers_.push_back(std::move(peer));
   }

@@ -1,9 +1,9 @@
-/// Lets the processes of one run connect to each other, and nobody else.
+/// Accepts connections between the processes of one run and rejects all others.
 ///
-/// The handshake, on every new connection: the listener sends a nonce; the process that connects
-/// answers with its number, a nonce of its own and a keyed hash over both; the listener shows that
-/// it knows the key, too, with another hash. Until then at most 76 bytes of a peer are read, and
-/// all unauthenticated peers are served side by side, so that none of them can delay the others.
+/// The handshake on every new connection: the listener sends a nonce; the connecting process
+/// answers with its number, a nonce of its own and a keyed hash over both; the listener proves its
+/// knowledge of the key with another hash. Until then at most 76 bytes of a peer are read. All
+/// unauthenticated peers are served concurrently, so that none can delay the others.
 ///
 /// Threads  one at a time; stop() from any.
 #pragma once
@@ -31,13 +31,14 @@ class Listener {
     int process = 0;
     Socket socket;
   };
-  /// The next process that has proven to know the key; none at the deadline or after stop().
+  /// Returns the next process that has proven to know the key; none at the deadline or after
+  /// stop().
   std::optional<Arrival> accept(Deadline deadline);
 
   /// Ends accept() within 50 ms.
   void stop() { stopped_ = true; }
 
-  /// How many peers had another secret.
+  /// How many peers had a different secret.
   int refused() const { return refused_; }
 
  private:
@@ -52,7 +53,7 @@ class Listener {
 
   void await(Deadline deadline) const;
   void accept_new();
-  bool advance(UnauthenticatedPeer& peer);  // false: it is done with
+  bool advance(UnauthenticatedPeer& peer);  // false: the peer is finished
   void answer(UnauthenticatedPeer& peer);
 
   Socket socket_;
@@ -65,7 +66,7 @@ class Listener {
 
 enum class HandshakeResult { kAccepted, kOtherSecret, kBroken };
 
-/// The part of the process that connects.
+/// The connecting side of the handshake.
 HandshakeResult shake_hands(const Socket& socket, int process, const HandshakeKey& key,
                             Deadline deadline);
 

@@ -1,4 +1,5 @@
-// Peers that do not belong to the run: silent, slow, loud, with another secret, a thousand of them.
+// Tests peers outside of the run: silent, slow, flooding, with a different secret, a thousand of
+// them.
 #include "strata/transport/listener.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +37,7 @@ struct Server {
   Socket connect() const { return connect_to(address, in(10)); }
 };
 
-// As a process of the run does: again and again, if the listener lets go of it.
+// Connects like a process of the run: again and again, if the listener drops it.
 HandshakeResult join(const Server& server, int process, const HandshakeKey& key, Socket& socket) {
   const Deadline deadline = in(30);
   while (Clock::now() < deadline) {
@@ -49,7 +50,7 @@ HandshakeResult join(const Server& server, int process, const HandshakeKey& key,
   return HandshakeResult::kBroken;
 }
 
-// A process of the run joins; nothing that the others do may keep it from doing so.
+// A process of the run joins, whatever the other peers do.
 void expect_joins(Server& server) {
   Socket socket;
   auto joined = std::async(std::launch::async, [&] { return join(server, 3, kKey, socket); });
@@ -62,13 +63,13 @@ void expect_joins(Server& server) {
   EXPECT_TRUE(arrival->socket.receive(&byte, 1, in(10)));
 }
 
-TEST(Listener, LetsProcessesOfTheRunIn) {
+TEST(Listener, AcceptsProcessesOfTheRun) {
   Server server;
   expect_joins(server);
   EXPECT_EQ(server.listener.refused(), 0);
 }
 
-TEST(Listener, IsNotDelayedByPeersThatSayLittleOrNothing) {
+TEST(Listener, IsNotDelayedBySilentOrSlowPeers) {
   Server server;
   std::vector<Socket> peers;
   for (int i = 0; i < 40; ++i) {
@@ -78,7 +79,7 @@ TEST(Listener, IsNotDelayedByPeersThatSayLittleOrNothing) {
   expect_joins(server);
 }
 
-TEST(Listener, EndsAtItsDeadlineUnderAFlood) {
+TEST(Listener, EndsAtDeadlineUnderFlood) {
   Server server;
   std::atomic<bool> over = false;
   std::vector<std::jthread> flood;
@@ -93,7 +94,7 @@ TEST(Listener, EndsAtItsDeadlineUnderAFlood) {
   over = true;
 }
 
-TEST(Listener, KeepsLittleOfMorePeersThanItServes) {
+TEST(Listener, BoundsMemoryOfExcessPeers) {
   Server server;
   std::vector<Socket> peers;
   for (int i = 0; i < 400; ++i) peers.push_back(server.connect());
@@ -107,17 +108,17 @@ TEST(Listener, KeepsLittleOfMorePeersThanItServes) {
   EXPECT_FALSE(is_closed(peers.back()));
 }
 
-TEST(Listener, ReadsNoMoreOfAnUnauthenticatedPeerThanAHandshake) {
+TEST(Listener, ReadsOnlyHandshakeOfUnauthenticatedPeer) {
   Server server;
   const Socket peer = server.connect();
-  const std::string announced(64 << 20, '\xff');  // sizes of gigabytes, and bytes without end
+  const std::string announced(64 << 20, '\xff');  // sizes of gigabytes, and endless bytes
   auto sent = std::async(std::launch::async,
                          [&] { return peer.send(announced.data(), announced.size(), in(20)); });
   expect_joins(server);
   EXPECT_FALSE(sent.get());  // the connection was closed after 76 bytes
 }
 
-TEST(Listener, RefusesAnotherSecretAndShowsThatItKnowsItsOwn) {
+TEST(Listener, RejectsDifferentSecretAndProvesItsOwn) {
   Server server;
   Socket first, second;
   auto other = std::async(std::launch::async, [&] {
@@ -134,8 +135,8 @@ TEST(Listener, RefusesAnotherSecretAndShowsThatItKnowsItsOwn) {
   expect_joins(server);
 }
 
-// A listener that accepts whoever comes does not know the secret: the process does not fall for it.
-TEST(Listener, IsRefusedByTheProcessIfItDoesNotKnowTheSecret) {
+// A listener that accepts every connection does not know the secret, and the process rejects it.
+TEST(Listener, IsRejectedByProcessIfItDoesNotKnowSecret) {
   const Socket listening = listen_at(loopback(0)[0]);
   const Socket socket = connect_to(loopback(listening.port()), in(10));
   const Socket accepted(::accept(listening.get(), nullptr, nullptr));
@@ -146,15 +147,15 @@ TEST(Listener, IsRefusedByTheProcessIfItDoesNotKnowTheSecret) {
   char hello[76];
   ASSERT_TRUE(accepted.receive(hello, sizeof hello, in(10)));
   std::string answer = std::string(1, '\1') + std::string(32, 'p');
-  std::memcpy(answer.data() + 1, hello + 44, 32);  // its own proof, sent back
+  std::memcpy(answer.data() + 1, hello + 44, 32);  // the process's own proof, sent back
   ASSERT_TRUE(accepted.send(answer.data(), answer.size()));
   EXPECT_EQ(result.get(), HandshakeResult::kOtherSecret);
 }
 
-// What was seen on the network once opens nothing: every handshake has its own nonce.
-TEST(Listener, RefusesARepeatedHandshake) {
+// A recorded handshake is useless: every handshake has its own nonce.
+TEST(Listener, RejectsReplayedHandshake) {
   Server server;
-  // A relay records what a process says.
+  // A relay records what a process sends.
   const Socket listening = listen_at(loopback(0)[0]);
   char challenge[40], hello[76];
   {
@@ -188,7 +189,7 @@ TEST(Listener, RefusesARepeatedHandshake) {
   EXPECT_EQ(server.listener.refused(), 1);
 }
 
-TEST(Listener, StopsWhenItIsTold) {
+TEST(Listener, StopsOnRequest) {
   Server server;
   const std::jthread stopping([&] {
     ::poll(nullptr, 0, 20);

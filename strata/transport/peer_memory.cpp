@@ -1,7 +1,7 @@
-// That process_vm_readv works is not known until it was tried: user, ptrace scope, containers and
-// seccomp may each forbid it, and a number of a process means something in its own namespace alone.
-// So each process offers a nonce in its memory, reads those of all others of the same boot and
-// namespace, and trusts only what matched in both directions.
+// Whether process_vm_readv works is known only after trying it: user, ptrace scope, containers and
+// seccomp may each forbid it, and a process id is valid in its own namespace only. So each process
+// offers a nonce in its memory, reads those of all others with the same boot id and namespace, and
+// trusts only peers for which both directions matched.
 #include "strata/transport/peer_memory.h"
 
 #include <sys/prctl.h>
@@ -20,12 +20,12 @@
 namespace strata {
 namespace {
 
-// What a process says of its memory, as plain bytes.
+// How a process describes its memory, as plain bytes.
 struct MemoryDescription {
-  char boot[40] = "";                   // of the machine
-  std::uint64_t process_namespace = 0;  // in which `process` means something
-  std::int64_t process = 0;             // 0: does not want to be read
-  std::uint64_t address = 0;            // of the nonce
+  char boot[40] = "";                   // boot id of the machine
+  std::uint64_t process_namespace = 0;  // the namespace of `process`
+  std::int64_t process = 0;             // 0: must not be read
+  std::uint64_t address = 0;            // address of the nonce
   Nonce nonce{};
 };
 
@@ -36,7 +36,8 @@ MemoryDescription describe_own(const Nonce& nonce) {
   struct stat space{};
   if (sockets_only() || boot.empty() || ::stat("/proc/self/ns/pid", &space) != 0)
     return description;
-  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);  // fails where nothing forbids reading
+  // fails where reading is allowed anyway
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
   std::strncpy(description.boot, boot.c_str(), sizeof description.boot - 1);
   description.process_namespace = space.st_ino;
   description.process = ::getpid();
@@ -79,7 +80,7 @@ std::vector<pid_t> find_same_host_peers(Bootstrap& bootstrap) {
     readable[peer] = '1';
     peers[peer] = static_cast<pid_t>(theirs.process);
   }
-  // The nonce lives until all have answered, and so have read.
+  // The nonce lives until all have answered and therefore read it.
   const std::vector<std::string> readable_by = bootstrap.all_gather(readable);
   for (std::size_t peer = 0; peer < processes; ++peer)
     if (readable_by[peer].size() != processes || readable_by[peer][self] != '1') peers[peer] = 0;

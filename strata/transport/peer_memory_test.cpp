@@ -14,7 +14,7 @@
 namespace strata {
 namespace {
 
-TEST(PeerMemory, ContinuesAPartialReadWhereItStopped) {
+TEST(PeerMemory, ResumesPartialReadWhereItStopped) {
   std::vector<unsigned char> memory(1000);
   std::iota(memory.begin(), memory.end(), 0);
   for (const std::size_t most : {1, 7, 333, 999, 1000}) {
@@ -35,7 +35,7 @@ TEST(PeerMemory, ContinuesAPartialReadWhereItStopped) {
   }
 }
 
-TEST(PeerMemory, SocketsOnlyIsOnUnlessTheVariableIsUnsetEmptyOrZero) {
+TEST(PeerMemory, SocketsOnlyUnlessVariableIsUnsetEmptyOrZero) {
   ::unsetenv("STRATA_SOCKETS");
   EXPECT_FALSE(sockets_only());
   for (const char* off : {"", "0"}) {
@@ -47,12 +47,12 @@ TEST(PeerMemory, SocketsOnlyIsOnUnlessTheVariableIsUnsetEmptyOrZero) {
   ::unsetenv("STRATA_SOCKETS");
 }
 
-TEST(PeerMemory, IsNotReadWhereItEnds) {
+TEST(PeerMemory, ReadBeyondMappingFails) {
   const ReadOnce nothing = [](std::uint64_t, std::size_t, void*) -> ssize_t { return 0; };
   char byte;
   EXPECT_FALSE(read_completely(nothing, 0, 1, &byte));
   EXPECT_TRUE(read_completely(nothing, 0, 0, &byte));
-  // The kernel copies up to the hole and says so; what follows is not there.
+  // The kernel copies up to the unmapped page and reports that; the rest is not mapped.
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   auto* pages = static_cast<char*>(
       ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

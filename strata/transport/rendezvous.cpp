@@ -1,6 +1,5 @@
-// A list of hosts comes from outside and may be hostile: what it expands to is bounded before it is
-// expanded. Without a port of its own a job takes one that its number decides, so that two jobs on
-// one machine do not meet.
+// A list of hosts is external input and may be hostile: its expansion is bounded in advance. A job
+// without a port takes one derived from its number, so that two jobs on one machine do not collide.
 #include "strata/transport/rendezvous.h"
 
 #include <algorithm>
@@ -14,9 +13,9 @@
 namespace strata {
 namespace {
 
-constexpr int kFirstPort = 29500, kPorts = 4000;  // where jobs of one machine spread
+constexpr int kFirstPort = 29500, kPorts = 4000;  // range of ports of the jobs of one machine
 constexpr int kMostProcesses = 1 << 20;           // a mesh has no more ranks
-constexpr std::size_t kMostHosts = 1 << 16, kMostListBytes = 1 << 20;  // of a list of hosts
+constexpr std::size_t kMostHosts = 1 << 16, kMostListBytes = 1 << 20;  // in a list of hosts
 constexpr std::size_t kMostNameBytes = 255;
 
 [[noreturn]] void refuse(const std::string& variable, const std::string& what,
@@ -58,7 +57,7 @@ std::string text_or(const Variables& variables, const char* name, const char* ot
   return text && *text ? text : otherwise;
 }
 
-// A job's own port, so that two jobs on one node do not meet.
+// A port derived from the job, so that two jobs on one node do not collide.
 int port_of_job(const Variables& variables, const char* job) {
   return number_or(variables, "MASTER_PORT", kFirstPort + number_or(variables, job, 0) % kPorts);
 }
@@ -93,7 +92,7 @@ Rendezvous from_torchrun(const Variables& variables) {
   return found;
 }
 
-// "4", or "4(x2)": as many on each of two; of nodes that differ, the first one's.
+// "4", or "4(x2)": 4 on each of two nodes; if nodes differ, the number of the first.
 int tasks_a_node(const Variables& variables) {
   const std::string list = text_or(variables, "SLURM_STEP_TASKS_PER_NODE", "1");
   int tasks = 1;
@@ -157,7 +156,7 @@ void expand_range(const std::string& range, const std::string& list,
   }
 }
 
-// Entries between commas, those inside of brackets apart.
+// Splits at commas outside of brackets.
 std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> entries(1);
   int depth = 0;
@@ -172,7 +171,7 @@ std::vector<std::string> split(const std::string& list) {
   return entries;
 }
 
-// Each way to choose one number from every pair of brackets.
+// Every combination of one number from each pair of brackets.
 std::vector<std::string> expand_entry(const std::string& entry, const std::string& list) {
   std::vector<std::string> hosts{""};
   for (std::size_t at = 0; at < entry.size();) {

@@ -18,13 +18,13 @@ Rendezvous found(const Map& variables) {
   });
 }
 
-TEST(Rendezvous, IsOneProcessWithoutVariables) {
+TEST(Rendezvous, WithoutVariablesIsOneProcess) {
   EXPECT_TRUE(found({}).alone());
   EXPECT_EQ(found({}).local_processes, 1);
   EXPECT_EQ(found({}).source, "threads");
 }
 
-TEST(Rendezvous, ReadsTorchrun) {
+TEST(Rendezvous, ReadsTorchrunVariables) {
   const Rendezvous it = found({{"RANK", "5"},
                                {"WORLD_SIZE", "8"},
                                {"LOCAL_RANK", "1"},
@@ -43,7 +43,7 @@ TEST(Rendezvous, ReadsTorchrun) {
   EXPECT_EQ(it.restart, "2");
 }
 
-TEST(Rendezvous, ReadsSlurm) {
+TEST(Rendezvous, ReadsSlurmVariables) {
   const Map slurm{{"SLURM_PROCID", "3"},
                   {"SLURM_NTASKS", "4"},
                   {"SLURM_LOCALID", "1"},
@@ -56,7 +56,7 @@ TEST(Rendezvous, ReadsSlurm) {
   EXPECT_EQ(it.host, "gpu07");
   EXPECT_EQ(it.port, 29500 + 41007 % 4000);
   EXPECT_FALSE(it.store_is_running);
-  Map torchrun = slurm;  // torchrun inside of a Slurm job
+  Map torchrun = slurm;  // torchrun inside a Slurm job
   torchrun.insert({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   EXPECT_TRUE(found(torchrun).alone());
   EXPECT_EQ(found(torchrun).source, "torchrun");
@@ -64,7 +64,7 @@ TEST(Rendezvous, ReadsSlurm) {
   EXPECT_EQ(found(torchrun).source, "strata launch");
 }
 
-TEST(Rendezvous, ReadsOpenMpi) {
+TEST(Rendezvous, ReadsOpenMpiVariables) {
   Map mpi{{"OMPI_COMM_WORLD_RANK", "1"},
           {"OMPI_COMM_WORLD_SIZE", "2"},
           {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -88,7 +88,7 @@ TEST(Rendezvous, ExpandsListsOfHosts) {
   EXPECT_THROW(expand_hosts("node[a-b]"), UserError);
 }
 
-TEST(Rendezvous, RefusesListsOfHostsThatAreNone) {
+TEST(Rendezvous, RejectsMalformedListsOfHosts) {
   const auto refused = [](const std::string& list) -> std::string {
     try {
       found({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_NODELIST", list}});
@@ -118,7 +118,7 @@ TEST(Rendezvous, RefusesListsOfHostsThatAreNone) {
   EXPECT_NE(refused(ranges + "]").find("too many hosts"), std::string::npos);
 }
 
-TEST(Rendezvous, RefusesByTheNameOfTheVariable) {
+TEST(Rendezvous, ErrorNamesVariable) {
   const auto refused = [](const Map& variables) -> std::string {
     try {
       found(variables);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kLeast = 16, kMost = 4096;  // characters
 
-// No message quotes a secret, not even one that is refused.
+// No message quotes a secret, not even a rejected one.
 [[noreturn]] void refuse(const std::string& where, const std::string& what,
                          const std::string& expected, const std::string& got,
                          const std::string& fix) {
@@ -41,7 +41,7 @@ std::string required_length(std::string secret, const std::string& where) {
 }
 
 std::string read_secret(const std::string& path, const std::string& where) {
-  // Non-blocking: a pipe would keep the open waiting for a writer.
+  // Non-blocking, because opening a pipe would wait for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0)
     refuse(where, "the secret cannot be read", "a file", std::strerror(errno),
@@ -74,7 +74,7 @@ void fill_random(unsigned char* bytes, std::size_t count) {
                      .fix = "look at /dev/urandom"});
 }
 
-// Of the user whose process this is.
+// The folder of the user who runs this process.
 std::string config_folder(const Variables& variables) {
   for (const auto& [name, below] : {std::pair{"XDG_CONFIG_HOME", ""}, {"HOME", "/.config"}})
     if (const char* folder = variables(name); folder && *folder)
@@ -86,7 +86,8 @@ std::string config_folder(const Variables& variables) {
   return std::string(found ? found->pw_dir : "") + "/.config/strata";
 }
 
-// Under its name it is whole: processes that start together find the same.
+// The file appears under its name only when complete, so processes that start together read the
+// same secret.
 void make_own_secret(const std::string& path) {
   const std::string part = path + "." + std::to_string(::getpid()) + "-" + hex_text(make_nonce());
   const auto fail = [&] {
@@ -125,7 +126,7 @@ std::string secret_from(const Variables& variables) {
   const char* text = variables("STRATA_SECRET");
   const char* path = variables("STRATA_SECRET_FILE");
   if (text && path)
-    refuse("STRATA_SECRET", "the secret is given twice", "STRATA_SECRET or STRATA_SECRET_FILE",
+    refuse("STRATA_SECRET", "the secret is set twice", "STRATA_SECRET or STRATA_SECRET_FILE",
            "both", "unset one of them");
   if (path) return read_secret(path, "STRATA_SECRET_FILE=" + std::string(path));
   return text ? required_length(text, "STRATA_SECRET") : "";

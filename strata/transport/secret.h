@@ -1,8 +1,8 @@
-/// Proves by a keyed hash that two processes know the same secret, without sending it.
+/// Proves with a keyed hash that two processes know the same secret, without sending it.
 ///
 /// Source  HMAC-SHA256 (RFC 2104), from OpenSSL's libcrypto.
-/// Errors  UserError for a secret that is short, given twice, or in a file that others may read or that cannot be
-///         made.
+/// Errors  UserError for a secret that is short, set twice, in a file that others may read, or in a
+///         file that cannot be made.
 #pragma once
 
 #include <array>
@@ -19,15 +19,16 @@ namespace strata {
 using Digest = std::array<unsigned char, 32>;
 using Nonce = std::array<unsigned char, 32>;
 
-/// The run's secret: STRATA_SECRET, or what stands in the file that STRATA_SECRET_FILE names, which
+/// The run's secret: STRATA_SECRET, or the content of the file that STRATA_SECRET_FILE names, which
 /// only its owner may read; empty: none is set.
 std::string secret_from(const Variables& variables);
 
-/// The secret of this user, for processes of one machine that are given none: what stands in
-/// $XDG_CONFIG_HOME/strata/secret, or ~/.config/strata/secret, mode 600; made when it is first asked for.
+/// The secret of this user, for processes of one machine without a configured secret: the content
+/// of $XDG_CONFIG_HOME/strata/secret, or ~/.config/strata/secret, mode 600; created at the first
+/// call.
 std::string own_secret(const Variables& variables);
 
-/// A new one: 64 hexadecimal digits.
+/// A new secret: 64 hexadecimal digits.
 std::string make_secret();
 
 Nonce make_nonce();
@@ -37,14 +38,15 @@ bool equal_in_constant_time(const Digest& a, const Digest& b);
 std::string hex_text(const Digest& digest);
 std::optional<Digest> parse_hex(std::string_view text);  ///< none: not 64 hexadecimal digits
 
-/// What both sides of a handshake have to know.
+/// What both sides of a handshake must know.
 struct HandshakeKey {
   std::string secret;
-  std::string purpose;  ///< of the listener: a proof for one is worth nothing at another
+  /// purpose of the listener: a proof for one purpose is invalid for another
+  std::string purpose;
 };
 
-/// That a process which has one of two roles, "listen" and "connect", knows the key. The role keeps a proof from being
-/// sent back to where it came from.
+/// Proves that a process with one of two roles, "listen" and "connect", knows the key. The role
+/// prevents a proof from being reflected to its sender.
 Digest proof_of(const HandshakeKey& key, std::string_view role, std::uint32_t process,
                 const Nonce& of_listener, const Nonce& of_process);
 

@@ -63,7 +63,7 @@ std::string own(const std::map<std::string, std::string>& variables) {
   });
 }
 
-TEST(OwnSecret, IsMadeOnceForProcessesThatStartTogether) {
+TEST(OwnSecret, IsCreatedOnceByConcurrentProcesses) {
   const ScratchFolder scratch;
   const std::string home = scratch.path("home");
   std::vector<std::string> found(8);
@@ -79,7 +79,7 @@ TEST(OwnSecret, IsMadeOnceForProcessesThatStartTogether) {
   EXPECT_NE(own({{"HOME", home}, {"XDG_CONFIG_HOME", scratch.path("other")}}), found[0]);
 }
 
-TEST(OwnSecret, IsRefusedWhereOthersMayReadIt) {
+TEST(OwnSecret, IsRejectedIfOthersMayReadIt) {
   const ScratchFolder scratch;
   own({{"XDG_CONFIG_HOME", scratch.path()}});
   ::chmod((scratch.path() + "/strata/secret").c_str(), 0640);
@@ -93,7 +93,7 @@ TEST(OwnSecret, IsRefusedWhereOthersMayReadIt) {
   }
 }
 
-TEST(Secret, ItsDigestsAreReadFromTheirText) {
+TEST(Secret, DigestsAreParsedFromText) {
   const Nonce nonce = make_nonce();
   EXPECT_EQ(parse_hex(hex_text(nonce)), nonce);
   std::string other = hex_text(nonce);
@@ -110,7 +110,7 @@ TEST(Secret, IsNewEachTime) {
   EXPECT_NE(make_nonce(), make_nonce());
 }
 
-TEST(Secret, ComesFromTheEnvironmentOrAFile) {
+TEST(Secret, ComesFromEnvironmentOrFile) {
   const ScratchFolder folder;
   const std::string secret = make_secret();
   EXPECT_EQ(found({}), "");
@@ -119,7 +119,7 @@ TEST(Secret, ComesFromTheEnvironmentOrAFile) {
   EXPECT_EQ(found({{"STRATA_SECRET_FILE", file}}), secret);
 }
 
-TEST(Secret, IsRefusedWhereItIsWeak) {
+TEST(Secret, IsRejectedIfWeak) {
   const ScratchFolder folder;
   EXPECT_NE(refusal({{"STRATA_SECRET", ""}}).find("16 to 4096"), std::string::npos);
   const std::string shown = refusal({{"STRATA_SECRET", "swordfish"}});
@@ -136,7 +136,7 @@ TEST(Secret, IsRefusedWhereItIsWeak) {
   ::mkfifo((folder.path("pipe")).c_str(), 0600);
   EXPECT_NE(refusal({{"STRATA_SECRET_FILE", folder.path("pipe")}}).find("regular"),
             std::string::npos);
-  EXPECT_NE(refusal({{"STRATA_SECRET", secret}, {"STRATA_SECRET_FILE", "x"}}).find("given twice"),
+  EXPECT_NE(refusal({{"STRATA_SECRET", secret}, {"STRATA_SECRET_FILE", "x"}}).find("set twice"),
             std::string::npos);
 }
 

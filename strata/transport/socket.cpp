@@ -1,5 +1,5 @@
-// Sockets stay in blocking mode: the threads that carry messages wait in send and recv themselves,
-// which is faster than poll and then recv. What has a deadline polls first and passes MSG_DONTWAIT.
+// Sockets stay in blocking mode: the threads that carry messages wait in send and recv, which is
+// faster than poll and then recv. Operations with a deadline poll first and pass MSG_DONTWAIT.
 #include "strata/transport/socket.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ namespace strata {
 namespace {
 
 constexpr std::uint32_t kMostTexts = 1 << 16;
-constexpr std::size_t kGrowth = 1 << 16;        // bytes that a received text grows by
+constexpr std::size_t kGrowth = 1 << 16;        // bytes by which a received text grows
 constexpr std::chrono::seconds kConnecting{5};  // for one of several addresses
 
 void set(int descriptor, int level, int option, int value) {
@@ -36,7 +36,7 @@ bool await(int descriptor, short events, Deadline deadline) {
   return ready == 1;
 }
 
-// Sends or receives with `once` until all is done, waiting for `events` before.
+// Sends or receives with `once` until done; waits for `events` before each call.
 template <typename Once>
 bool complete(int descriptor, short events, std::size_t count, Deadline deadline,
               const Once& once) {
@@ -127,12 +127,12 @@ int Socket::port() const {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&own), &length);
-  // The port has the same place in the addresses of both families.
+  // The port has the same offset in the addresses of both families.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&own)->sin_port);
 }
 
 void Socket::set_up_for_messages() const {
-  // Buffers are left alone: the kernel sizes them better.
+  // The kernel chooses the buffer sizes.
   set(descriptor_, IPPROTO_TCP, TCP_NODELAY, 1);
   set(descriptor_, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, 10);  // seconds

@@ -1,6 +1,6 @@
-// Each process connects to those before it and accepts those after it. Accepting has a thread of
-// its own, for whoever connects waits for the other's part of the handshake: one after the other,
-// the processes would wait in a chain.
+// Each process connects to the earlier ones and accepts the later ones. A separate thread accepts,
+// because a connecting process waits for the other's part of the handshake: in sequence, the
+// processes would wait in a chain.
 #include "strata/transport/transport.h"
 
 #include <poll.h>
@@ -32,7 +32,7 @@ struct SocketHeader {
 };
 static_assert(std::is_trivially_copyable_v<SocketHeader> && sizeof(SocketHeader) == 1024);
 
-// The payload of one message; what arrived() left of it is read and dropped.
+// The payload of one message; the part that arrived() leaves is read and dropped.
 class SocketPayload final : public IncomingPayload {
  public:
   SocketPayload(const Socket& socket, std::uint64_t left) : socket_(socket), left_(left) {}
@@ -74,7 +74,7 @@ class SocketTransport final : public Transport {
         peers_[peer]->receiver = std::thread([this, peer] { receive_messages(peer); });
       }
     } catch (const std::system_error& error) {
-      abort();  // the receiver is not there any more when the error has been thrown
+      abort();  // the receiver no longer exists once the error is thrown
       throw SystemError({.operation = "transport.start",
                          .where = "process " + std::to_string(process_),
                          .what = "the system starts no more threads",
@@ -139,8 +139,8 @@ class SocketTransport final : public Transport {
       wire.header = message.header;
       if (!peer.socket.send(&wire, sizeof wire) ||
           !peer.socket.send(message.payload, message.payload_bytes))
-        // The peer's last words may be unread: the receiver tells the loss behind them. Shut down, a socket
-        // still gives out what has arrived, and then ends in any case.
+        // The peer's last messages may be unread, so the receiver reports the loss after them.
+        // After a shutdown, a socket still returns what has arrived, and then ends.
         return peer.socket.shut_down();
     }
     receiver_->flushed(process);
@@ -163,7 +163,7 @@ class SocketTransport final : public Transport {
   int process_;
   std::vector<pid_t> same_host_;
   TransportReceiver* receiver_ = nullptr;
-  std::vector<std::unique_ptr<Peer>> peers_;  // null at this process's own place
+  std::vector<std::unique_ptr<Peer>> peers_;  // null at this process's own index
 };
 
 [[noreturn]] void refuse(const Bootstrap& bootstrap, const std::string& got) {
@@ -194,7 +194,7 @@ Socket connect_to_peer(Bootstrap& bootstrap, int peer, const std::string& endpoi
                         std::strerror(errno));
 }
 
-// Those of the processes after this one.
+// Accepts the later processes.
 void accept_peers(Bootstrap& bootstrap, Listener& listener, std::vector<Socket>& sockets) {
   for (int missing = bootstrap.processes() - 1 - bootstrap.process(); missing > 0;) {
     std::optional<Listener::Arrival> arrival = listener.accept(bootstrap.deadline());

@@ -1,5 +1,5 @@
-// Transports where the system starts no more threads: this program's pthread_create() stands before the system's and
-// fails on demand. Sanitizers have one of their own.
+// Tests transports on a system that starts no more threads: this program's pthread_create()
+// precedes the system's and fails on request. Sanitizers have their own.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@
 
 namespace {
 
-std::atomic<int> threads_left = -1;  // that may start; -1: any number
+std::atomic<int> threads_left = -1;  // threads that may still start; -1: any number
 
 }  // namespace
 
@@ -63,7 +63,7 @@ class CountingReceiver final : public TransportReceiver {
   std::vector<bool> lost_ = std::vector<bool>(kProcesses);
 };
 
-TEST(ThreadStart, ATransportThatCannotStartGivesUpTheThreadsThatItHas) {
+TEST(ThreadStart, FailedStartEndsStartedThreads) {
   for (int started = 0; started < 2 * (kProcesses - 1); ++started) {
     std::vector<std::unique_ptr<Transport>> transports(kProcesses);
     const int port = free_loopback_port();
@@ -89,7 +89,7 @@ TEST(ThreadStart, ATransportThatCannotStartGivesUpTheThreadsThatItHas) {
     }
     threads_left = -1;
     EXPECT_EQ(error, "the system starts no more threads") << started;
-    // Whoever has tried to start gives up what the transport would call back.
+    // After a failed start the caller destroys the receiver.
     for (int process = 1; process < kProcesses; ++process) {
       EXPECT_TRUE(receivers[process].await_loss(0)) << started;
       transports[static_cast<std::size_t>(process)]->send(0, OutgoingMessage{});

@@ -20,7 +20,7 @@ namespace strata {
 
 class Bootstrap;
 
-/// What connects the processes: `mesh.transport`.
+/// The connection between processes: `mesh.transport`.
 enum class TransportKind : std::uint8_t { kSockets, kUcx };
 inline const char* name_of(TransportKind kind) {
   return kind == TransportKind::kSockets ? "sockets" : "ucx";
@@ -33,11 +33,11 @@ struct OutgoingMessage {
   MessageHeader header{};
   const void* payload = nullptr;
   std::uint64_t payload_bytes = 0;
-  std::shared_ptr<const void> owner;  ///< keeps the payload until it is sent
-  bool last = false;                  ///< to this peer: nothing that is sent later arrives
+  std::shared_ptr<const void> owner;  ///< owns the payload until it is sent
+  bool last = false;                  ///< last message to this peer: later ones do not arrive
 };
 
-/// Ends arrived() when the rest of a payload cannot be received; TransportReceiver lets it pass.
+/// Ends arrived() if the rest of a payload cannot be received. TransportReceiver must not catch it.
 struct TransportBroken : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -46,20 +46,21 @@ struct TransportBroken : std::runtime_error {
 class IncomingPayload {
  public:
   virtual ~IncomingPayload() = default;
-  /// Waits for the next bytes. TransportBroken when the peer is lost meanwhile.
+  /// Waits for the next bytes.
+  /// Errors  TransportBroken if the peer is lost meanwhile.
   virtual void receive(void* to, std::size_t count) = 0;
 };
 
 class TransportReceiver {
  public:
   virtual ~TransportReceiver() = default;
-  /// What is not received of the payload before this returns is dropped.
+  /// Payload that is not received when this returns is dropped.
   virtual void arrived(int peer, const MessageHeader& header, IncomingPayload& payload) = 0;
   /// All messages to the peer, the last included, have left this process.
   virtual void flushed(int peer) = 0;
-  /// The peer has closed or cannot be reached: nothing arrives from it, and nothing gets there. It
-  /// may be told more than once, and after the peer's last message, too; never before what has reached
-  /// this machine.
+  /// The peer has closed or cannot be reached: no more messages arrive from it or reach it. May be
+  /// called more than once, also after the peer's last message, but only after all messages that
+  /// have reached this machine.
   virtual void lost(int peer) = 0;
 };
 
@@ -69,7 +70,8 @@ class Transport {
   virtual int process() const = 0;
   virtual int processes() const = 0;
 
-  /// Begins to call back; the receiver outlives abort(). Where it throws, nothing is called back any more.
+  /// Starts to call back. The receiver must outlive abort(). If it throws, no more callbacks
+  /// follow.
   virtual void start(TransportReceiver& receiver) = 0;
 
   /// Never waits.
@@ -78,37 +80,37 @@ class Transport {
   /// Whether this process and the peer may read each other's memory.
   virtual bool reads_in_place(int peer) const = 0;
 
-  /// Copies memory of a peer that reads_in_place(); false if it is gone.
+  /// Copies memory of a peer that reads_in_place(); returns false if it is no longer mapped.
   virtual bool read(int peer, std::uint64_t address, std::size_t count, void* to) = 0;
 
-  /// Ends all connections; when it returns, nothing is called back any more. Not from a callback.
+  /// Ends all connections; no callbacks follow its return. Must not be called from a callback.
   virtual void abort() = 0;
 };
 
-/// Connects the processes of a run over TCP, each two by one connection; processes of one machine
-/// read each other's memory instead where they may. All processes call it together.
+/// Connects the processes of a run over TCP, one connection per pair; processes of one machine read
+/// each other's memory instead where they may. Collective: all processes call it.
 ///
-/// A thread per peer sends from a queue, so that send() never waits; another always has a receive
-/// outstanding, so that a lost process is noticed at once. No byte is copied on the way to the
-/// kernel. A machine that vanishes without closing its connections is noticed after about 30 s.
+/// A thread per peer sends from a queue, so send() does not wait; another always has a receive
+/// outstanding, so a lost process is detected at once. No byte is copied before the kernel. A
+/// machine that vanishes without closing its connections is detected after about 30 s.
 ///
-/// Errors  SystemError when a process cannot be reached before the join's deadline.
+/// Errors  SystemError if a process cannot be reached before the join's deadline.
 std::unique_ptr<Transport> connect_sockets(Bootstrap& bootstrap);
 
-/// Connects them with UCX, which speaks to InfiniBand and RoCE directly: `mesh.transport: ucx`. All
-/// processes call it together.
+/// Connects the processes with UCX, which uses InfiniBand and RoCE directly: `mesh.transport: ucx`.
+/// Collective: all processes call it.
 ///
-/// Large messages are read from the sender's memory by the network (UCX's rendezvous); processes of
-/// one machine read each other's memory as with sockets, which is faster than UCX's shared memory.
-/// A lost process is noticed at once over TCP; UCX leaves its shared memory out by itself, for there
-/// it notices late or never.
+/// The network reads large messages from the sender's memory (UCX's rendezvous). Processes of one
+/// machine read each other's memory as with sockets, which is faster than UCX's shared memory. A
+/// lost process is detected at once over TCP; UCX disables its shared memory itself, because losses
+/// are detected late or not at all there.
 ///
-/// UCX_TLS, UCX_NET_DEVICES and the other variables of UCX are obeyed. For trusted networks only:
-/// UCX's own connections prove no secret (the processes have done so before, but any program that
-/// reaches UCX's port can write to memory). Tried over UCX's tcp and shared-memory transports; no
-/// RDMA network was at hand.
+/// UCX_TLS, UCX_NET_DEVICES and the other variables of UCX apply. For trusted networks only: UCX's
+/// own connections prove no secret (the processes have done so before, but any program that reaches
+/// UCX's port can write to memory). Tested over UCX's tcp and shared-memory transports; no RDMA
+/// network was available.
 ///
-/// Errors  UserError when Strata was built without UCX; SystemError when a process cannot be reached.
+/// Errors  UserError if Strata was built without UCX; SystemError if a process cannot be reached.
 std::unique_ptr<Transport> connect_ucx(Bootstrap& bootstrap);
 
 /// Whether this build has UCX.

@@ -1,4 +1,4 @@
-// What every transport promises, asked of each form: processes are threads here.
+// Tests the guarantees of every transport; processes are threads here.
 #include "strata/transport/transport.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ struct Received {
   std::vector<char> payload;
 };
 
-// Keeps what is called back; waits for it.
+// Records callbacks and waits for them.
 class RecordingReceiver final : public TransportReceiver {
  public:
   void arrived(int peer, const MessageHeader& header, IncomingPayload& payload) override {
@@ -57,7 +57,7 @@ class RecordingReceiver final : public TransportReceiver {
     Received received{peer, number, std::vector<char>(bytes)};
     if (before_payload) before_payload();
     if (bytes > 0 && drops_payloads == 0) {
-      payload.receive(received.payload.data(), bytes / 2);  // in two parts, whatever they are
+      payload.receive(received.payload.data(), bytes / 2);  // received in two parts
       payload.receive(received.payload.data() + bytes / 2, bytes - bytes / 2);
     } else if (drops_payloads > 0) {
       --drops_payloads;
@@ -158,13 +158,13 @@ TEST_P(Transported, MessagesOfAnySizeArriveOnceAndWhole) {
   }
 }
 
-TEST_P(Transported, TheLastArrivesAfterAllAndIsFlushed) {
+TEST_P(Transported, LastMessageArrivesAfterAllAndIsFlushed) {
   constexpr int kMessages = 40;
   for (int i = 0; i < kMessages; ++i)
     transports_[0]->send(2, message_of(i, i % 3 == 0 ? 500000 : 100));
   transports_[0]->send(2, message_of(kMessages, 10, /*last=*/true));
   ASSERT_TRUE(recorders_[0].await([&] { return recorders_[0].flushes[2] == 1; }));
-  transports_[0]->abort();  // at once: what was flushed arrives all the same
+  transports_[0]->abort();  // at once: flushed messages arrive nevertheless
   ASSERT_TRUE(recorders_[2].await(
       [&] { return recorders_[2].messages.size() == std::size_t{kMessages} + 1; }));
   EXPECT_EQ(recorders_[2].messages.back().number, kMessages);
@@ -173,8 +173,8 @@ TEST_P(Transported, TheLastArrivesAfterAllAndIsFlushed) {
   }
 }
 
-TEST_P(Transported, AnEndedPeerIsLost) {
-  if (!GetParam().tells_losses) GTEST_SKIP() << "UCX's shared memory tells it late, or never";
+TEST_P(Transported, EndedPeerIsReportedLost) {
+  if (!GetParam().tells_losses) GTEST_SKIP() << "UCX's shared memory reports it late, or never";
   transports_[1]->send(0, message_of(1, 100));
   ASSERT_TRUE(recorders_[0].await([&] { return recorders_[0].messages.size() == 1; }));
   transports_[0]->send(1, message_of(1, 100));
@@ -182,21 +182,21 @@ TEST_P(Transported, AnEndedPeerIsLost) {
   transports_[1]->abort();
   EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].losses[1] > 0; }));
   EXPECT_EQ(recorders_[0].losses[2], 0);
-  transports_[0]->send(1, message_of(1, 1000000));  // nobody gets it, and nobody waits
-  transports_[2]->send(0, message_of(2, 100));      // the others go on
+  transports_[0]->send(1, message_of(1, 1000000));  // neither received nor awaited
+  transports_[2]->send(0, message_of(2, 100));      // other processes continue
   EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].messages.size() == 2; }));
 }
 
-// More than the system keeps on the way.
-TEST_P(Transported, APeerThatEndsWithinAMessageIsLost) {
-  if (!GetParam().tells_losses) GTEST_SKIP() << "UCX's shared memory tells it late, or never";
+// More than the system's buffers hold.
+TEST_P(Transported, PeerThatEndsWithinMessageIsReportedLost) {
+  if (!GetParam().tells_losses) GTEST_SKIP() << "UCX's shared memory reports it late, or never";
   recorders_[0].before_payload = [&] { transports_[1]->abort(); };
   transports_[1]->send(0, message_of(1, 64 << 20));
   EXPECT_TRUE(recorders_[0].await([&] { return recorders_[0].losses[1] > 0; }));
   EXPECT_EQ(recorders_[0].losses[2], 0);
 }
 
-TEST_P(Transported, APayloadThatIsNotReceivedIsDropped) {
+TEST_P(Transported, PayloadThatIsNotReceivedIsDropped) {
   recorders_[1].drops_payloads = 2;
   transports_[0]->send(1, message_of(0, 600));
   transports_[0]->send(1, message_of(1, 700000));
@@ -216,9 +216,9 @@ TEST_P(Transported, MemoryOfSameHostPeersIsRead) {
   EXPECT_TRUE(read == memory);
 }
 
-// What a peer said last is why it is lost: the sender, which notices that first, leaves it to the receiver, which
-// is behind.
-TEST(SocketTransport, TellsALossBehindAllThatHasArrived) {
+// A peer's last message contains the reason for its loss. The sender detects the loss first and
+// leaves the report to the receiver, which may lag.
+TEST(SocketTransport, ReportsLossAfterAllArrivedMessages) {
   std::promise<void> gate;
   RecordingReceiver recorders[kProcesses];
   recorders[0].before_payload = [opened = gate.get_future().share()] { opened.wait(); };
@@ -229,7 +229,7 @@ TEST(SocketTransport, TellsALossBehindAllThatHasArrived) {
   transports[1]->send(0, message_of(2, 100, /*last=*/true));
   EXPECT_TRUE(recorders[1].await([&] { return recorders[1].flushes[0] == 1; }));
   transports[1]->abort();
-  // The first that it sends there is refused, the next fails; then its sender takes nothing more.
+  // The first message is rejected, the next fails; then the sender accepts no more.
   const auto is_taken = [&] {
     OutgoingMessage message = message_of(3, 100);
     const std::weak_ptr<const void> payload = message.owner;
@@ -272,7 +272,7 @@ INSTANTIATE_TEST_SUITE_P(
                          }},
                     Form{"UcxSharedMemory",
                          [] {
-                           // Else UCX leaves shared memory out where it is to tell of lost peers.
+                           // Otherwise UCX disables shared memory if it has to report lost peers.
                            ::setenv("UCX_TLS", "posix,cma", 1);
                            ::setenv("UCX_POSIX_ERROR_HANDLING", "y", 1);
                            return connect_all(&connect_ucx);

@@ -1,9 +1,9 @@
-// One thread does everything that UCX is asked for: other threads put messages in a queue and wake
-// it. It sleeps on UCX's descriptor instead of spinning, for ranks compute on the same cores.
+// One thread makes all calls into UCX; other threads put messages into a queue and wake it. It
+// sleeps on UCX's descriptor instead of spinning, because ranks compute on the same cores.
 //
-// The library is loaded when it is asked for, not linked: its constructors read the environment,
-// install handlers of signals and replace malloc's system calls unless told otherwise before, and
-// every run of the program would have them.
+// The library is loaded on demand instead of linked: its constructors read the environment, install
+// signal handlers and replace malloc's system calls, which would otherwise affect every run of the
+// program.
 //
 // Large messages overtake small ones in UCX, so a last message waits until all others to its peer
 // are complete. Every message carries its sender's number in its header; receives are matched by
@@ -32,9 +32,10 @@
 namespace strata {
 namespace {
 
-constexpr std::uint64_t kRendezvousBytes = 1 << 15;  // above, the network reads the sender's memory
-constexpr int kSleep = 1000;                         // milliseconds, if nothing wakes the thread
-constexpr unsigned kMessageId = 0;                   // of UCX's active messages
+// larger messages are read from the sender's memory by the network
+constexpr std::uint64_t kRendezvousBytes = 1 << 15;
+constexpr int kSleep = 1000;        // milliseconds, if no event wakes the thread
+constexpr unsigned kMessageId = 0;  // id of UCX's active messages
 
 [[noreturn]] void refuse(const std::string& what, const std::string& got) {
   throw SystemError({.operation = "transport.ucx",
@@ -145,7 +146,7 @@ class UcxTransport final : public Transport {
     }
     if (thread_.joinable()) thread_.join();
     close_all();
-    ucx().ucp_worker_destroy(worker_);  // only now the peers see that this process has gone
+    ucx().ucp_worker_destroy(worker_);  // the peers detect only now that this process has ended
   }
 
  private:
@@ -157,7 +158,7 @@ class UcxTransport final : public Transport {
     int pending = 0;                      // sends that are not complete
     bool lost = false, told = false, last_sent = false, flushed = false;
   };
-  struct PendingSend {  // lives until it is complete
+  struct PendingSend {  // kept until it is complete
     Peer* peer;
     OutgoingMessage message;
     UcxHeader wire;
@@ -170,7 +171,8 @@ class UcxTransport final : public Transport {
     bool rendezvous, kept;
   };
 
-  // Receives a message's bytes where they are wanted: without a copy, if all at once.
+  // Receives a message's bytes into the caller's buffer, without a copy if all are received at
+  // once.
   class Payload final : public IncomingPayload {
    public:
     Payload(UcxTransport& transport, Arrival& arrival) : transport_(transport), arrival_(arrival) {}
@@ -281,7 +283,7 @@ class UcxTransport final : public Transport {
   }
 
   void sleep() const {
-    if (ucx().ucp_worker_arm(worker_) != UCS_OK) return;  // something happened meanwhile
+    if (ucx().ucp_worker_arm(worker_) != UCS_OK) return;  // an event arrived meanwhile
     pollfd waiting{.fd = descriptor_, .events = POLLIN};
     ::poll(&waiting, 1, kSleep);
   }
@@ -354,8 +356,8 @@ class UcxTransport final : public Transport {
     if (!complete(request, peers_[arrival.from])) throw TransportBroken("UCX");
   }
 
-  // Waits as long as the peer is there: UCX ends the requests of a lost one, and of an endpoint that
-  // is closed by force, with an error.
+  // Waits as long as the peer is connected: UCX ends the requests of a lost peer, and of an
+  // endpoint that is closed by force, with an error.
   bool complete(ucs_status_ptr_t request, Peer& peer) {
     if (!UCS_PTR_IS_PTR(request)) return UCS_PTR_STATUS(request) == UCS_OK;
     ucs_status_t status = UCS_INPROGRESS;
@@ -375,8 +377,8 @@ class UcxTransport final : public Transport {
     complete(ucx().ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param), peer);
   }
 
-  // Last messages, flushes and losses that are due. A flush makes progress, so that what a peer sent
-  // and its loss may be noticed in one round: what it sent is delivered first.
+  // Reports last messages, flushes and losses that are due. A flush makes progress, so a peer's
+  // messages and its loss may be detected in one round; the messages are delivered first.
   bool tell() {
     bool any = false;
     for (Peer& peer : peers_) {
@@ -413,7 +415,7 @@ class UcxTransport final : public Transport {
     arrivals_.clear();
     for (Peer& peer : peers_)
       if (peer.endpoint) close(peer);
-    // What was on its way ends with an error, some rounds later.
+    // Pending requests end with an error some rounds later.
     constexpr int kRounds = 1000;
     const auto pending = [&] {
       return std::any_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.pending > 0; });
@@ -429,7 +431,7 @@ class UcxTransport final : public Transport {
   TransportReceiver* receiver_ = nullptr;
   std::mutex mutex_;
   std::deque<std::pair<int, OutgoingMessage>> queued_;
-  // The rest is the thread's alone.
+  // Only the thread uses the rest.
   std::vector<Peer> peers_;
   std::deque<Arrival> arrivals_;
   std::atomic<bool> aborted_ = false;

@@ -1,4 +1,4 @@
-// Stands for ucx_transport.cpp where the library is missing.
+// Replaces ucx_transport.cpp if the library is missing.
 #include "strata/base/errors.h"
 #include "strata/transport/transport.h"
 
@@ -11,7 +11,7 @@ std::unique_ptr<Transport> connect_ucx(Bootstrap&) {
       {.operation = "transport.ucx",
        .where = "mesh.transport",
        .what = "this build has no UCX",
-       .expected = "a build that found it",
+       .expected = "a build with UCX",
        .got = "ucx",
        .fix = "apt-get install libucx-dev and build again, or set mesh.transport=sockets"});
 }

@@ -1,11 +1,11 @@
 // Invariants:
-//  1. Only the thread that is bound to a rank changes what the rank says; waits of other threads on
-//     its mailbox (a save in the background) do not count.
-//  2. A rank blocks others only if it neither waits nor has said anything new for the whole time:
-//     the chain of waits is followed to such a rank, or to where it closes (a deadlock), and the
-//     least time without progress along it counts.
-//  3. Time in which this process itself was stopped (a debugger, a suspended machine) is nobody's
-//     stall.
+//   1. Only the thread that is bound to a rank changes the rank's progress; waits of other threads
+//   on its mailbox (a save in the background) do not count.
+//   2. A rank blocks others only if it neither waits nor has reported new progress for the whole
+//   time. The chain of waits is followed to such a rank, or to a cycle (a deadlock); the shortest
+//   time without progress along it counts.
+//   3. Time in which this process itself was stopped (a debugger, a suspended machine) counts for
+//   no rank.
 #include "strata/transport/watchdog.h"
 
 #include <algorithm>
@@ -101,13 +101,13 @@ void ProgressTable::clear(double seconds) {
 
 namespace {
 
-constexpr double kSilence = 5;  // seconds: processes tell of their ranks every second
+constexpr double kSilence = 5;  // seconds; processes report their ranks every second
 
 bool silent(const RankProgress& progress) {
   return !progress.ended && progress.silent_seconds > kSilence;
 }
 
-// "forward of micro-batch 4"; of a rank or its device.
+// "forward of micro-batch 4"; for a rank or its device
 template <typename Work>
 std::string subject(const Work& work) {
   std::string text = work.what;
@@ -127,7 +127,7 @@ std::string wait_for_device(const DeviceWork& work) {
   return text + subject(work);
 }
 
-// Of a rank that waits for no other: how long it, or its device, has been at the same.
+// For a rank that waits for no other: how long it, or its device, has made no progress.
 double stands_still(const RankProgress& progress) {
   if (progress.ended) return 0;
   if (progress.device.seconds > 0) return progress.device.seconds;
@@ -152,7 +152,8 @@ std::string state_of(const RankProgress& progress) {
          " for " + in_seconds(progress.unchanged_seconds);
 }
 
-// Of ranks that have stood still for `seconds`, one of them because of its device: who holds the others up.
+// Among ranks without progress for `seconds`, one of them because of its device: the rank that
+// blocks the others.
 int blocking_rank(const std::vector<RankProgress>& ranks, double seconds) {
   const auto blocks = [&](const RankProgress& progress) {
     const double still = stands_still(progress);
@@ -207,7 +208,8 @@ void Watchdog::watch() {
   while (true) {
     if (ended_.wait_for(std::chrono::duration<double>(pause), [](bool ended) { return ended; }))
       return;
-    // From look to look, for it may have been stopped anywhere between.
+    // Compares with the previous check, because the process may have been stopped anywhere in
+    // between.
     const auto now = std::chrono::steady_clock::now();
     const double passed = std::chrono::duration<double>(now - looked_).count();
     if (passed > options_.stopped_seconds) table_.clear(passed);
@@ -236,7 +238,8 @@ void Watchdog::look() {
   if (options_.stall_seconds <= 0) return;
   std::vector<RankProgress> ranks;
   for (int rank = 0; rank < table_.size(); ++rank) ranks.push_back(of(rank));
-  // It was stopped since: what it has gathered counts that, which the next round clears.
+  // The process was stopped in between: the collected progress counts that time, and the next round
+  // clears it.
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - looked_;
   if (took.count() > options_.stopped_seconds) return;
   for (int i = 0; i < options_.local_ranks; ++i) {
@@ -249,7 +252,7 @@ void Watchdog::look() {
 void Watchdog::report(const Stall& stall) {
   const auto [known, fresh] = warned_.try_emplace(stall.blocking_rank, stall.seconds);
   if (fresh || stall.seconds < known->second)
-    options_.warn(stall.text);  // another stall than before
+    options_.warn(stall.text);  // a different stall than before
   known->second = stall.seconds;
   if (options_.fatal_seconds <= 0 || stall.seconds < options_.fatal_seconds) return;
   options_.fail(SystemError(
@@ -259,7 +262,7 @@ void Watchdog::report(const Stall& stall) {
        .expected = "progress within " + std::to_string(std::lround(options_.fatal_seconds)) + " s",
        .fix = "look at what " + options_.name_of(stall.blocking_rank) + " does (" +
               (stall.on_device ? "errors of its GPU in dmesg: Xid" : "a slow disk, a debugger") +
-              ", a layer that takes longer: mesh.stall_fatal_seconds), then go on from the last "
+              ", a layer that takes longer: mesh.stall_fatal_seconds), then resume from the last "
               "checkpoint with --resume"}));
 }
 

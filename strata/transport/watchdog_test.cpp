@@ -29,7 +29,7 @@ RankProgress progress(const char* what, int position, int micro_batch, int waits
   return it;
 }
 
-TEST(Stall, NamesTheRankAtTheEndOfTheChain) {
+TEST(Stall, NamesRankAtEndOfChain) {
   const std::vector<RankProgress> ranks{progress("activation", 17, 4, 1, 20),
                                         progress("data loading", -1, -1, -1, 12.2),
                                         progress("gradient", 9, 0, 0, 15)};
@@ -46,20 +46,20 @@ TEST(Stall, NamesTheRankAtTheEndOfTheChain) {
             "loading for 12 s");
 }
 
-TEST(Stall, IsNoneWhileTheBlockingRankMakesProgress) {
+TEST(Stall, IsNoneWhileBlockingRankMakesProgress) {
   const std::vector<RankProgress> ranks{progress("activation", 17, 4, 1, 20),
                                         progress("forward", 3, 4, -1, 2)};
   EXPECT_FALSE(diagnose(ranks, 0, 10, name));
   EXPECT_FALSE(diagnose(ranks, 1, 1, name));  // does not wait
 }
 
-TEST(Stall, IsADeadlockWhenAllWait) {
+TEST(Stall, IsDeadlockIfAllWait) {
   const std::vector<RankProgress> ranks{progress("gradient", 1, 0, 1, 11),
                                         progress("gradient", 2, 0, 0, 11)};
   EXPECT_NE(diagnose(ranks, 0, 10, name)->text.find("a deadlock"), std::string::npos);
 }
 
-TEST(Stall, SeesEndedAndSilentRanks) {
+TEST(Stall, DetectsEndedAndSilentRanks) {
   std::vector<RankProgress> ranks{progress("", -1, -1, 1, 11), progress("forward", 2, 0, 0, 30)};
   ranks[1].silent_seconds = 30;
   EXPECT_EQ(diagnose(ranks, 0, 10, name)->text,
@@ -77,7 +77,7 @@ struct HungDevice : testing::Test {
              progress("activation", 3, 5, 1, 60.1), at_work("backward", 17, 1, 61.3)};
     ranks[0].device.collective = ranks[1].device.collective = true;
   }
-  // The rank gave its device work behind that, and waits for it or for others.
+  // The rank enqueued later work and waits for its device or for others.
   static RankProgress at_work(const char* what, int position, int micro_batch, double seconds) {
     RankProgress it = progress("gradient", 25, 6, 2, 59);
     std::strncpy(it.device.what, what, sizeof it.device.what - 1);
@@ -89,7 +89,7 @@ struct HungDevice : testing::Test {
   std::vector<RankProgress> ranks;
 };
 
-TEST_F(HungDevice, IsSaidByItsRank) {
+TEST_F(HungDevice, IsReportedForItsRank) {
   const auto stall = diagnose(ranks, 3, 10, name);
   EXPECT_EQ(stall->text,
             "rank 3 waits for its device for 61 s, at position 17 in backward of micro-batch 1");
@@ -115,19 +115,19 @@ TEST_F(HungDevice, IsNamedByRanksWhoseDevicesWaitForIt) {
   EXPECT_EQ(diagnose(ranks, 2, 10, name)->blocking_rank, 3);
 }
 
-// Devices wait for a rank that has not given its own the work that they wait for.
-TEST_F(HungDevice, IsNoneWhereARankIsBusy) {
+// Devices wait for a rank that has not enqueued the work that they wait for.
+TEST_F(HungDevice, IsNoneIfRankIsBusy) {
   ranks[3] = progress("data loading", -1, -1, -1, 61);
   const auto stall = diagnose(ranks, 0, 10, name);
   EXPECT_EQ(stall->blocking_rank, 3);
   EXPECT_FALSE(stall->on_device);
   EXPECT_NE(stall->text.find("; rank 3 last seen in data loading for 61 s"), std::string::npos)
       << stall->text;
-  EXPECT_FALSE(diagnose(ranks, 3, 10, name));  // nobody knows that it is too long
+  EXPECT_FALSE(diagnose(ranks, 3, 10, name));  // unknown whether it takes too long
 }
 
-// Its process may hang with its device, and tell nothing more.
-TEST(ProgressTable, CountsOnForADeviceThatNothingIsHeardOf) {
+// A process may hang together with its device and report nothing more.
+TEST(ProgressTable, KeepsCountingForSilentDevice) {
   ProgressTable table(1);
   RankProgress told = progress("backward", 3, 0, -1, 0);
   told.device.seconds = 7;
@@ -137,7 +137,7 @@ TEST(ProgressTable, CountsOnForADeviceThatNothingIsHeardOf) {
   EXPECT_DOUBLE_EQ(now.device.seconds, 7 + now.silent_seconds);
 }
 
-// Of two ranks, the first of which waits for the second.
+// The first of two ranks waits for the second.
 struct Watched : testing::Test {
   struct Seen {
     int looks = 0;
@@ -179,18 +179,19 @@ struct Watched : testing::Test {
   ProgressTable table{2};
 };
 
-TEST_F(Watched, StallsAreSaidOnceEach) {
+TEST_F(Watched, ReportsEachStallOnce) {
   stand_still_for(500);
   const Watchdog watchdog(table, options());
   await_looks(3);
   EXPECT_EQ(warnings(), 1u);
-  stand_still_for(200);  // it went on in between
+  stand_still_for(200);  // it made progress in between
   await_looks(3);
   EXPECT_EQ(warnings(), 2u);
 }
 
-// Ranks 0 and 1, of this process, wait for rank 2. It is stopped while it tells others of its ranks, or looks at one.
-TEST_F(Watched, AProcessThatWasStoppedIsNoStallWhereverItsWatchdogWas) {
+// Ranks 0 and 1, of this process, wait for rank 2. The process is stopped while it reports its
+// ranks to others, or checks one.
+TEST_F(Watched, StoppedProcessIsNoStall) {
   for (const bool tells : {true, false}) {
     ProgressTable all(3);
     const std::vector<RankProgress> ranks{progress("gradient", 2, 0, 2, 0),
@@ -217,7 +218,7 @@ TEST_F(Watched, AProcessThatWasStoppedIsNoStallWhereverItsWatchdogWas) {
   }
 }
 
-TEST_F(Watched, NothingIsLookedForWhenTheRunHasFailed) {
+TEST_F(Watched, StopsCheckingAfterFailure) {
   stand_still_for(500);
   const Watchdog watchdog(table, options([] { return true; }));
   await_looks(3);
