@@ -34,8 +34,8 @@ int through_store(const Rendezvous& rendezvous, int number, std::chrono::millise
 }  // namespace
 
 int broadcast_number(const Rendezvous& rendezvous, int number, Deadline deadline) {
-  // In a thread of its own: c10d's handshake with a program that listens but does not answer knows
-  // no time limit. Such a thread is left behind; the process ends soon after.
+  // Runs in a separate thread, because c10d's handshake with a program that listens but does not
+  // answer has no time limit. The thread is then detached; the process ends soon after.
   std::promise<int> promise;
   std::future<int> answer = promise.get_future();
   std::thread([rendezvous, number, promise = std::move(promise),

@@ -1,5 +1,5 @@
-// What a communicator gathers it writes while the rank goes on, so it must know where to when it begins; every
-// other way writes when it is waited for.
+// A communicator writes the gathered data while the rank continues, so it must know the destination
+// at the start. All other ways write when the rank waits.
 #include <algorithm>
 #include <utility>
 
@@ -139,7 +139,8 @@ at::Tensor AllGather::finish() {
     if (!device.owns(whole)) {
       part.read_rest(whole.scalar_type(), theirs.data_ptr());
     } else if (theirs.numel() > 0) {
-      const at::Tensor from = part.whole(whole.scalar_type());  // and with it whatever it has read
+      // includes everything read so far
+      const at::Tensor from = part.whole(whole.scalar_type());
       group_->before_write(theirs);
       copy_to(device, theirs, from);
     }

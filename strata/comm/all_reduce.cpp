@@ -1,9 +1,10 @@
-// An exported buffer is read later than it is exported, when the caller may write to x already. Hence three
-// ways to sum: small tensors export a copy; middling ones a sum of their own; large ones are summed in place,
-// where until then nobody else reads, and the ranks wait for each other.
+// An exported buffer is read after its export, when the caller may already write to x. Hence three
+// ways to sum: small tensors export a copy; medium ones export a separate sum; large ones are
+// summed in place and the ranks wait for each other before returning.
 //
-// On a device the same happens in the order of streams. A reader ends its loan before it says that it
-// has read, so that whoever hears of it finds the loan ended and its own stream waits for the reading.
+// On a device the same happens in stream order. A reader ends its export before it reports that it
+// has read, so a rank that receives the report finds the export ended and its own stream waits for
+// the read.
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ void sum_copies(Group& group, const at::Tensor& x) {
   sum_whole(group, exchange(group, copy, [&](int) { return copy; }), x.view(-1));
 }
 
-// Shards are read where they are, so whole: chunks would only be more launches.
+// Shards are read in place and whole: chunks would only add launches.
 void all_reduce_on_device(Group& group, const at::Tensor& x) {
   RankDevice& device = group.rank_device();
   if (device.reduction == Reduction::kNative && by_communicator(group, x)) {
@@ -81,11 +82,11 @@ void all_reduce_sum(Group& group, at::Tensor& x) {
   for (std::int64_t begin = 0; begin < sum.numel(); begin += kChunkElements) {
     const std::int64_t end = std::min(begin + kChunkElements, sum.numel());
     sum_in_order(summing.terms_, sum.narrow(0, begin, end - begin));
-    // Who has the last part goes on: what this rank has read of it is its own again by then.
+    // The rank with the last part continues: all others have then read this rank's part.
     if (end == sum.numel()) summing.terms_.clear();
     gathering.export_part(begin, end);  // on its way while the next is summed
   }
-  summing.terms_.clear();  // of a rank that has nothing to sum
+  summing.terms_.clear();  // of a rank with an empty part
   gathering.finish();
   if (in_place) group.barrier();
 }

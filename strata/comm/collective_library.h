@@ -1,13 +1,15 @@
-/// Names the functions of NCCL that communicators are made of, so that what orders and ends them
+/// Declares the functions of NCCL that communicators use, so that their order and shutdown
 /// (comm/communicator.h) can be tested without a GPU.
 ///
-/// No call waits for another rank or for room on the device: init_rank(), group_end() and finalize() return while
-/// threads of the library still work, and state() says when they have done so. Between group_start() and
-/// group_end() nothing begins; then everything does at once. abort() alone may wait, for those threads and for the
-/// device, behind its telling the communicator's kernels to end; several may be under way.
+/// No call waits for another rank or for free space on the device: init_rank(), group_end() and
+/// finalize() return while threads of the library still work, and state() reports when they have
+/// finished. Between group_start() and group_end() nothing starts; then everything starts at once.
+/// Only abort() may wait, for those threads and for the device, after it has stopped the
+/// communicator's kernels; several aborts may run at once.
 ///
-/// Threads  calls with one handle one at a time; those of a group by one thread, bound to the device.
-/// Errors   SystemError: what the library refuses at once.
+/// Threads  calls with one handle one at a time; those of a group by one thread, bound to the
+///          device.
+/// Errors   SystemError: what the library rejects at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,15 +41,16 @@ class CollectiveLibrary {
   virtual ~CollectiveLibrary() = default;
   virtual bool present() const = 0;  ///< in this build
   virtual int version() const = 0;   ///< equal in all processes
-  /// Tells devices of all machines apart.
+  /// Identifies a device across machines.
   virtual std::uint64_t device_id(Device device) const = 0;
-  /// What the ranks of a new communicator meet by; one of them asks for it and tells the others.
+  /// The id by which the ranks of a new communicator meet; one of them requests it and sends it to
+  /// the others.
   virtual std::string unique_id() const = 0;
 
   virtual Handle init_rank(const std::string& unique_id, int rank, int size,
                            Device device) const = 0;
   virtual LibraryState state(Handle handle) const = 0;  ///< never throws
-  virtual void finalize(Handle handle) const = 0;       ///< behind all that was given
+  virtual void finalize(Handle handle) const = 0;       ///< after all enqueued work
   virtual void destroy(Handle handle) const = 0;        ///< when finalize() is done
   virtual void abort(Handle handle) const = 0;          ///< and with it what its kernels wait for
 
@@ -64,7 +67,7 @@ class CollectiveLibrary {
   virtual void all_reduce(Handle handle, const at::Tensor& x, const Stream& stream) const = 0;
   virtual void reduce_scatter(Handle handle, const at::Tensor& whole, const at::Tensor& part,
                               const Stream& stream) const = 0;
-  /// `into`: on the root alone.
+  /// `into`: on the root only.
   virtual void reduce(Handle handle, const at::Tensor& from, const at::Tensor& into, int root,
                       const Stream& stream) const = 0;
 };

@@ -1,5 +1,5 @@
-// Stands for NCCL in a build without it: groups that span processes then sum in host memory, which
-// needs nothing; to ask for a communicator is a bug.
+// Replaces NCCL in a build without it: groups that span processes then sum in host memory, and
+// requesting a communicator is a bug.
 #include "strata/base/errors.h"
 #include "strata/comm/collective_library.h"
 

@@ -1,12 +1,12 @@
-/// Adds, gathers and scatters tensors over the ranks of a group, always in rank order: the same
+/// Sums, gathers and scatters tensors over the ranks of a group, always in rank order: the same
 /// bits on every rank, for any timing, for threads and processes.
 ///
 /// An ordered sum is an all-to-all of shards and a local sum: the bytes of a ring, one wait. The
-/// started forms return at once and overlap with whatever the rank does until finish().
+/// started forms return at once and overlap with the rank's work until finish().
 ///
-/// Tensors of a rank's device are added and copied there, in the order of its stream, and nothing here
-/// waits for it; in what way they travel is the group's (ExchangeWay). Where a communicator carries
-/// them and the recipe says mesh.reduction: native, its own sums replace the ordered ones.
+/// Tensors on a rank's device are summed and copied there, in stream order, without waiting on the
+/// host. ExchangeWay tells how the group transfers them. With a communicator and mesh.reduction:
+/// native, the library's sums replace the ordered ones.
 ///
 /// Shapes   contiguous tensors of one shape and dtype on all ranks (fp32, fp64, bf16).
 /// Threads  collective: all ranks of the group call the same functions in the same order.
@@ -64,8 +64,8 @@ class ReduceScatter {
 /// Collects all ranks' shards in a flat buffer. The same rule for the shard.
 class AllGather {
  public:
-  /// `flat`: where to, which may be written to from now on; undefined: a new one. `ready`: behind which a
-  /// device's shard is there, if not behind what its stream has.
+  /// `flat`: the destination, which may be written from now on; undefined: a new tensor. `ready`:
+  /// the event after which a device's shard is complete; default: the work already on its stream.
   static AllGather start(Group& group, at::Tensor shard, Shards shards, at::Tensor flat = {},
                          Completion ready = {});
 
@@ -84,7 +84,7 @@ class AllGather {
   MessageTag tag_;
   at::Tensor shard_, flat_;
   Shards shards_;
-  Completion ready_;    // of the shard
+  Completion ready_;    // when the shard is complete
   InFlight in_flight_;  // of a communicator
   at::Tensor host_;     // the shard, if it goes through the host
   bool through_host_ = false;

@@ -26,7 +26,7 @@
 namespace strata {
 namespace {
 
-TEST(Collectives, SumInRankOrderWhateverTheSize) {
+TEST(Collectives, SumInRankOrderForAnySize) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     for (const std::int64_t numel : {1, 15, 1000, 8192, 8193, 100000}) {
       const at::Tensor expected = ordered_sum(ranks, numel);
@@ -42,8 +42,8 @@ TEST(Collectives, SumInRankOrderWhateverTheSize) {
   }
 }
 
-// Large ones are summed where they lie, and read there by the others.
-TEST(Collectives, MayBeWrittenToWhenTheyReturn) {
+// Large tensors are summed in place and read there by the other ranks.
+TEST(Collectives, InputMayBeOverwrittenOnReturn) {
   constexpr std::int64_t kNumel = (1 << 20) + 100;
   const at::Tensor expected = ordered_sum(2, kNumel);
   FaultyNetwork network(2, {.seed = 5, .most_delay = std::chrono::milliseconds(20)});
@@ -65,7 +65,7 @@ TEST(Collectives, MayBeWrittenToWhenTheyReturn) {
     });
 }
 
-TEST(Collectives, TakeTheLargest) {
+TEST(Collectives, MaxReturnsLargest) {
   run_thread_ranks({.ranks = 3}, [](Group& group, MemoryAccount&) {
     at::Tensor x = at::zeros({3});
     x[group.rank()] = static_cast<float>(group.rank() + 1);
@@ -107,7 +107,7 @@ TEST(Collectives, ShardsOverlapWithOtherWork) {
   });
 }
 
-TEST(MeshGroups, JoinTheRanksOfEachAxis) {
+TEST(MeshGroups, JoinRanksOfEachAxis) {
   const Mesh mesh{.pp = 2, .dp = 4, .tp = 2};
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& world, MemoryAccount&) {
     MeshGroups groups = make_mesh_groups(world, mesh, 2);
@@ -124,8 +124,8 @@ TEST(MeshGroups, JoinTheRanksOfEachAxis) {
   });
 }
 
-// Between one and the other nobody waits: a rank may be a collective ahead.
-TEST(MeshGroups, KeepTheMessagesOfTheMeshFromTheWorlds) {
+// Ranks do not wait between both: one may be a collective ahead.
+TEST(MeshGroups, SeparateMessagesOfMeshAndWorld) {
   const Mesh mesh{.pp = 4};
   run_thread_ranks({.ranks = mesh.size()}, [&](Group& world, MemoryAccount&) {
     MeshGroups groups = make_mesh_groups(world, mesh);
@@ -156,7 +156,7 @@ int ranks_that_fail(const std::string& what, const std::function<void(int rank)>
   return failed;
 }
 
-TEST(RunOnAll, EveryRankFailsAsTheLowestThatDid) {
+TEST(RunOnAll, EveryRankThrowsErrorOfLowestFailedRank) {
   EXPECT_EQ(
       ranks_that_fail<SystemError>("disk full 2",
                                    [](int rank) {
@@ -176,7 +176,7 @@ TEST(RunOnAll, EveryRankFailsAsTheLowestThatDid) {
       4);
 }
 
-TEST(RunOnAll, TakesOtherExceptionsForBugs) {
+TEST(RunOnAll, OtherExceptionsAreInternalErrors) {
   std::atomic<int> failed = 0;
   run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
     try {
@@ -190,7 +190,7 @@ TEST(RunOnAll, TakesOtherExceptionsForBugs) {
   EXPECT_EQ(failed, 3);
 }
 
-TEST(RunOnAll, TakesExhaustedMemoryForTheSystems) {
+TEST(RunOnAll, ExhaustedMemoryIsSystemError) {
   std::atomic<int> failed = 0;
   run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
     try {
@@ -204,7 +204,7 @@ TEST(RunOnAll, TakesExhaustedMemoryForTheSystems) {
   EXPECT_EQ(failed, 2);
 }
 
-TEST(Gather, GoesInOrderOfRanks) {
+TEST(Gather, FollowsRankOrder) {
   std::vector<std::string> all;
   run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
     const std::vector<std::string> gathered =

@@ -1,9 +1,11 @@
-// No call of the library waits for another rank or for room on the device (collective_library.h), and the library
-// wants one call at a time with a handle: every call holds the session's lock, and none for long.
+// No call of the library waits for another rank or for free space on the device
+// (collective_library.h), and the library allows one call at a time per handle. Every call holds
+// the session's lock for a short time only.
 //
-// An abort may wait: for the library's own thread, which gives the device what it has room for, and for the device.
-// Either may be held up by a kernel of another communicator that waits for the same lost rank, so none is aborted
-// behind another: each by the thread that watches it, which calls nothing of the device before.
+// An abort may wait, for the library's own thread, which enqueues work on the device, and for the
+// device. A kernel of another communicator that waits for the same lost rank may block either. So
+// communicators are not aborted one after another: each is aborted by its own watcher thread, which
+// makes no device calls before that.
 #include "strata/comm/communicator.h"
 
 #include <chrono>
@@ -18,8 +20,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kWatch = std::chrono::milliseconds(100);
-// A lost process is named by the transport, which knows more than the library that notices it, too. If that
-// takes longer, its error still comes before the library's (FailureOf::kPeer).
+// The transport names a lost process; it knows more than the library, which detects the loss, too.
+// If the transport takes longer, its error still takes precedence (FailureOf::kPeer).
 constexpr auto kGrace = std::chrono::seconds(2);
 
 // Most calls are complete within microseconds; joining takes seconds.
@@ -32,7 +34,8 @@ void pause(int polls) {
 const char* fix_of(LibraryFailure failure) {
   switch (failure) {
     case LibraryFailure::kDevice:
-      return "look for errors of that GPU in dmesg (Xid), then go on from the last checkpoint with "
+      return "look for errors of that GPU in dmesg (Xid), then resume from the last checkpoint "
+             "with "
              "--resume";
     case LibraryFailure::kMisuse:
       return "run with NCCL_DEBUG=WARN, which says which call";
@@ -106,13 +109,13 @@ void Communicator::watch() {
     if (!it.handle) return;
     try {
       library_.abort(it.handle);
-    } catch (const Error&) {  // there is nothing else to end it by, and the run has failed anyway
+    } catch (const Error&) {  // nothing else can end it, and the run has failed anyway
     }
     it.handle = nullptr;
   });
 }
 
-// A failure is the watcher's to tell; it may look some time after the run has failed.
+// The watcher reports failures; it may run some time after the run has failed.
 void Communicator::await(const char* call) {
   call_ = call;
   for (int polls = 0;; ++polls) {
@@ -132,10 +135,10 @@ void Communicator::group(const char* name, const Calls& calls) {
     try {
       calls(handle);
     } catch (...) {
-      // Left open, it would hold back all that this thread calls next, an abort, too.
+      // An open group would hold back all later calls of this thread, including an abort.
       try {
         library_.group_end();
-      } catch (const Error&) {  // that a call was refused, which the first error has said better
+      } catch (const Error&) {  // a rejected call; the first error describes it better
       }
       throw;
     }

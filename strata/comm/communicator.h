@@ -1,15 +1,15 @@
-/// Exchanges device tensors among the processes of a group, in the order of a stream.
+/// Exchanges device tensors among the processes of a group, in stream order.
 ///
-/// Its calls are rendezvous on the device: all ranks of the group make the same calls in the same order, and
-/// what follows in the stream follows the slowest of them. A call returns when the library has given its work
-/// to the stream.
+/// Its calls are rendezvous on the device: all ranks of the group make the same calls in the same
+/// order, and later work in the stream follows the slowest rank. A call returns when the library
+/// has enqueued its work on the stream.
 ///
-/// A thread of its own watches it. When the run has failed it aborts the communicator, so that kernels which wait
-/// for a lost rank end, and with them the hosts' waits for those kernels; when the library reports a failure it
+/// A watcher thread aborts the communicator when the run has failed, so that kernels that wait for
+/// a lost rank end, and with them the hosts' waits. When the library reports a failure, the watcher
 /// ends the run.
 ///
 /// Threads  the rank's; state() and begin_abort() any.
-/// Errors   Cancelled when the run has failed; SystemError: what the library refuses at once.
+/// Errors   Cancelled when the run has failed; SystemError: what the library rejects at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +29,7 @@
 
 namespace strata {
 
-/// What a communicator knows of the run.
+/// The parts of the run that a communicator uses.
 struct CommunicatorRun {
   std::function<bool()> failed;
   std::function<void(const Error& error, LibraryFailure failure)> fail;
@@ -50,25 +50,25 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// All at once: no order among them, so that no pair of ranks waits for another. Empty parts, which are
-  /// empty for both, do not travel.
+  /// Starts all transfers at once, without an order among them, so that no pair of ranks waits for
+  /// another. Empty parts, which are empty on both ranks, are not sent.
   void exchange(std::span<const Part> sends, std::span<const Part> receives, const Stream& stream);
   /// Shards of one size, in rank order, fill `flat`.
   void all_gather(const at::Tensor& shard, const at::Tensor& flat, const Stream& stream);
 
-  /// In whatever order is fastest.
+  /// In the library's fastest order.
   void all_reduce_sum(const at::Tensor& x, const Stream& stream);
   void reduce_scatter_sum(const at::Tensor& flat, std::span<const FlatRange> shards,
                           const at::Tensor& own, const Stream& stream);
 
-  /// Ends it behind all that was given; the other ranks do the same. finish() waits for them.
+  /// Starts to end it after all enqueued work; all ranks do the same. finish() waits for them.
   void begin_finish();
   void finish();
 
   LibraryState state() const;  ///< in the library's words
 
-  /// The destructor waits for the end, and that may wait for the device and what it has of other communicators:
-  /// of several, each is told before one is destroyed.
+  /// Starts to abort without waiting. The destructor waits, possibly for the device and for work of
+  /// other communicators, so with several communicators call this for each before destroying one.
   void begin_abort();
 
  private:
@@ -91,7 +91,7 @@ class Communicator {
   int rank_;
   CommunicatorRun run_;
   std::atomic<const char*> call_ = "join";  // the last, for errors
-  Monitor<Session> session_;                // whose lock calls with the handle hold
+  Monitor<Session> session_;                // its lock is held during calls with the handle
   std::thread watcher_;
 };
 

@@ -1,6 +1,6 @@
-// Sets that overlap cannot be made in another order than that of their first use, such as their numbers':
-// whoever made one that his peers don't need yet would wait for them, and they may wait for what he does next.
-// Ends have no such order, and are all begun before one is waited for.
+// Overlapping sets must be created in the order of their first use. In any other order, such as
+// that of their ids, a rank would wait for peers that do not need the set yet and that may wait for
+// what the rank does next. Shutdown has no such order: all are started before one is awaited.
 #include "strata/comm/communicators.h"
 
 #include <algorithm>
@@ -34,7 +34,8 @@ std::string version_name(int version) {
 
 }  // namespace
 
-// A library refuses two ranks on one device, and one process without it refuses it for all.
+// A library rejects two ranks on one device, and one process without the library rejects it for
+// all.
 ExchangeWay exchange_way(std::span<const RankPlace> places) {
   std::set<std::uint64_t> devices;
   std::set<int> versions;
@@ -65,7 +66,7 @@ Communicators::~Communicators() {
   for (const auto& [ranks, communicator] : made_) communicator->begin_abort();
 }
 
-// What the first of the ranks answers to what all say, joined in their order.
+// The lowest rank answers the concatenated texts of all ranks.
 std::string Communicators::meet(const std::vector<int>& ranks, int kind, const std::string& own,
                                 const std::function<std::string(const std::string&)>& answer) {
   const std::uint64_t group = number_of(ranks);

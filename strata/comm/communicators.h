@@ -1,13 +1,14 @@
-/// Decides how the ranks of a group exchange device tensors, and makes and ends the communicators of those that
-/// need one.
+/// Decides how the ranks of a group exchange device tensors, and creates and ends the
+/// communicators.
 ///
-/// A communicator is made when a collective first needs it, one for each set of ranks, however many groups
-/// they form. All its ranks come together on the host first: one that is missing is named by the watchdog,
-/// as in any other wait. Sets that overlap are made in the order in which programs use them, which is the same
-/// for their ranks because their streams need it to be; they are ended in ascending order.
+/// A communicator is created when a collective first needs it, one per set of ranks, for any number
+/// of groups. Its ranks meet on the host first, so the watchdog names a missing rank as in any
+/// other wait. Overlapping sets are created in the order in which programs use them, which is equal
+/// on all ranks because their streams require that; they are ended in ascending order.
 ///
 /// Threads  the rank's.
-/// Errors   as of Communicator; UserError: processes with different libraries, or one whose calls would wait.
+/// Errors   those of Communicator; UserError: processes with different libraries, or one whose
+///          calls would wait.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +35,9 @@ struct RankPlace {
 };
 
 enum class ExchangeWay : std::uint8_t {
-  kPeers,         ///< one process: ranks read one another's tensors where they are
+  kPeers,         ///< one process: ranks read each other's tensors in place
   kCommunicator,  ///< a device each, in several processes
-  kThroughHost,   ///< whatever is left: copies in host memory, and its sums
+  kThroughHost,   ///< all other cases: copies and sums in host memory
 };
 
 /// The same on all ranks. UserError: libraries of several versions.
@@ -50,12 +51,13 @@ class Communicators {
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
-  /// `ranks`: of the world, ascending, this one among them. Collective, once for each set.
+  /// `ranks`: world ranks, ascending, this one included. Collective, once for each set.
   ExchangeWay way(const std::vector<int>& ranks);
-  /// Of way() kCommunicator. Collective, once for each set.
+  /// For sets whose way() is kCommunicator. Collective, once for each set.
   Communicator& of(const std::vector<int>& ranks);
 
-  /// Ends all behind what was given to them. Collective: on every rank, when its work has been given.
+  /// Ends all after their enqueued work. Collective: on every rank, when its work has been
+  /// enqueued.
   void finish();
 
  private:

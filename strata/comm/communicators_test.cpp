@@ -1,5 +1,5 @@
-// When communicators are made, in what order they end, and that nobody hangs in one: over a library that needs
-// no GPU (fake_library_test.h).
+// Tests when communicators are created, in what order they end, and that no rank hangs in one, with
+// a library that needs no GPU (fake_library_test.h).
 #include "strata/comm/communicators.h"
 
 #include <ATen/ops/equal.h>
@@ -27,7 +27,7 @@ void expect_sum(Group& group) {
   EXPECT_TRUE(at::equal(download(group, x), ordered_sum(group.size(), 100)));
 }
 
-// Before one of them fails, and with it what others have not looked at yet.
+// Called before one rank fails.
 void expect_sum_everywhere(Group& world) {
   expect_sum(world);
   world.barrier();
@@ -38,7 +38,7 @@ CommunicatorRun run_that_goes_on() {
           .fail = [](const Error& error, LibraryFailure) { FAIL() << error.what(); }};
 }
 
-TEST(Communicators, AreMadeOnceForASetOfRanksWhenItNeedsOne) {
+TEST(Communicators, AreCreatedOncePerSetOfRanksOnDemand) {
   FakeLibrary library;
   DelayedDevices all(1, 0, library);
   run_processes(4, all, [&](Group& world) {
@@ -68,8 +68,8 @@ TEST(Communicators, AreMadeOnceForASetOfRanksWhenItNeedsOne) {
   EXPECT_EQ(library.calls("abort"), 0);
 }
 
-// Each rank has its own: rank 0 needs {0, 2} before {0, 1, 2, 3}, as rank 2 does; {1, 3} comes when it likes.
-TEST(Communicators, OfSetsThatOverlapAreMadeInTheOrderOfTheirUseAndEndedInTheirOwn) {
+// Rank 0 needs {0, 2} before {0, 1, 2, 3}, as rank 2 does; {1, 3} comes at any time.
+TEST(Communicators, OverlappingSetsAreCreatedInOrderOfUseAndEndedAscending) {
   FakeLibrary library;
   DelayedDevices all(2, 0, library);
   run_processes(4, all, [&](Group& world) {
@@ -79,14 +79,14 @@ TEST(Communicators, OfSetsThatOverlapAreMadeInTheOrderOfTheirUseAndEndedInTheirO
     expect_sum(world);
     if (line == 1) expect_sum(pair);
   });
-  // No rank destroys one before all of its own are told to end.
+  // No rank destroys one before it has started to end all of its own.
   const std::vector<std::string> log = library.log();
   EXPECT_EQ(std::ranges::count(log, "finalize"), 8);
   EXPECT_EQ(std::ranges::count(log, "destroy"), 8);
 }
 
-// The others wait on their devices for a rank that never comes.
-TEST(Communicators, AreAbortedWhenARankFails) {
+// The others wait on their devices for a rank that never arrives.
+TEST(Communicators, AreAbortedWhenRankFails) {
   FakeLibrary library;
   DelayedDevices all(3, 0, library);
   FaultyNetwork network(2);
@@ -107,9 +107,10 @@ TEST(Communicators, AreAbortedWhenARankFails) {
   EXPECT_EQ(library.calls("abort"), 4);
 }
 
-// What rank 1 has of {1, 3} waits on its device for rank 3, and what it has of all is behind that or finds no room:
-// the abort of either is over when the other's has begun. It fails itself, or another does.
-TEST(Communicators, AreAbortedAllAtOnce) {
+// Rank 1's work in {1, 3} waits on its device for rank 3, and its work in the world is queued after
+// that or finds no space: either abort completes only after the other has started. The rank itself
+// fails, or another does.
+TEST(Communicators, AreAbortedConcurrently) {
   for (const auto& [failing, full] : {std::pair(3, false), {3, true}, {1, false}}) {
     SCOPED_TRACE(testing::Message() << failing << (full ? ", full" : ""));
     FakeLibrary library;
@@ -149,7 +150,7 @@ TEST(Communicators, AreAbortedAllAtOnce) {
   }
 }
 
-TEST(Communicators, EndTheRunWhenTheLibraryFails) {
+TEST(Communicators, LibraryFailureEndsRun) {
   for (const bool on_device : {false, true}) {  // where the rank waits then
     FakeLibrary library;
     std::atomic<bool> broken = false;
@@ -181,8 +182,8 @@ TEST(Communicators, EndTheRunWhenTheLibraryFails) {
   }
 }
 
-// Whoever is killed is noticed by the library, too, often before the transport, which knows who it was.
-TEST(Communicators, LeaveItToTheTransportToNameALostProcess) {
+// The library detects a killed process, too, often before the transport, which knows the process.
+TEST(Communicators, TransportNamesLostProcess) {
   FakeLibrary library;
   std::atomic<bool> broken = false, noticed = false;
   library.failure_of = [&](int rank) {
@@ -204,14 +205,15 @@ TEST(Communicators, LeaveItToTheTransportToNameALostProcess) {
           world.send(0, {}, at::zeros({4}));
         }
         while (!broken)
-          std::this_thread::yield();  // else the sum is given, and its abort leaves it as it was
+          // otherwise the sum is enqueued, and its abort leaves it unchanged
+          std::this_thread::yield();
         expect_sum(world);
       });
   EXPECT_NE(outcomes[0].find("rank 1: lost"), std::string::npos) << outcomes[0];
 }
 
-// The library has ended the run before the transport notices who was killed: at his farewell here.
-TEST(Communicators, GiveWayToATransportThatNamesALostProcessLater) {
+// The library has ended the run before the transport detects the killed process.
+TEST(Communicators, LaterErrorOfTransportTakesPrecedence) {
   FakeLibrary library;
   std::atomic<bool> broken = false, killed = false;
   library.failure_of = [&](int rank) {
@@ -243,9 +245,9 @@ TEST(Communicators, GiveWayToATransportThatNamesALostProcessLater) {
   EXPECT_NE(outcomes[0].find("rank 1: lost"), std::string::npos) << outcomes[0];
 }
 
-// The run fails when a rank has joined one and doesn't know it yet: rank 1 leaves its own behind, and that of
-// another is aborted when he hears of it.
-TEST(Communicators, AreAbortedThatAreMadeWhileTheRunFails) {
+// The run fails when a rank has joined a communicator without knowing it yet: rank 1 leaves its own
+// behind, and another rank's is aborted when that rank learns of the failure.
+TEST(Communicators, AreAbortedIfCreatedWhileRunFails) {
   FakeLibrary library;
   std::atomic<bool> fails = false;
   std::atomic<std::thread::id> joins;
@@ -274,7 +276,7 @@ TEST(Communicators, AreAbortedThatAreMadeWhileTheRunFails) {
     EXPECT_EQ(outcome, "[test.fail] rank 1: on purpose");
 }
 
-TEST(Communicators, AreNotMadeWhereCallsOfTheLibraryWouldWait) {
+TEST(Communicators, AreNotCreatedIfLibraryCallsWouldWait) {
   FakeLibrary library;
   DelayedDevices all(9, 0, library);
   FaultyNetwork network(2);
@@ -286,7 +288,7 @@ TEST(Communicators, AreNotMadeWhereCallsOfTheLibraryWouldWait) {
   EXPECT_EQ(library.calls("init_rank"), 0);
 }
 
-// One that joins waits on the host, where the watchdog sees for whom.
+// A joining rank waits on the host, where the watchdog sees the awaited rank.
 TEST(Communicators, AreNotJoinedWithoutAllRanks) {
   FakeLibrary library;
   DelayedDevices all(6, 0, library);
@@ -303,7 +305,7 @@ TEST(Communicators, AreNotJoinedWithoutAllRanks) {
   EXPECT_EQ(library.calls("init_rank"), 0);
 }
 
-TEST(Communicator, ClosesItsGroupWhenACallIsRefused) {
+TEST(Communicator, ClosesGroupWhenCallIsRejected) {
   FakeLibrary library;
   const Stream stream(Device{}, std::make_shared<DelayedQueue>());
   const at::Tensor x = delayed(stream).empty({4}, at::kFloat);
@@ -319,7 +321,7 @@ TEST(Communicator, ClosesItsGroupWhenACallIsRefused) {
   library.refused = "";
   while (!communicator.state().done) std::this_thread::yield();
   communicator.exchange(parts, parts,
-                        stream);  // else the group that is open already fails the test
+                        stream);  // otherwise the open group already fails the test
   stream.synchronize();
 }
 
@@ -341,7 +343,7 @@ TEST(Communicator, IsAbortedWhenItCannotJoin) {
   EXPECT_THROW(Communicator(library, "self again", 0, {0}, Device{}, run), Cancelled);
 }
 
-TEST(ExchangeWays, AreTheSameForAllRanks) {
+TEST(ExchangeWays, AreEqualOnAllRanks) {
   const RankPlace a{0, 22809, 1}, b{0, 22809, 2}, c{1, 22809, 3}, shared{1, 22809, 1},
       without{1, 0, 3}, newer{1, 23203, 3};
   using Places = std::vector<RankPlace>;

@@ -16,8 +16,8 @@ namespace strata::cuda {
 
 inline constexpr std::size_t kTermsInAPass = 8;
 
-/// out = terms[0] + terms[1] + ...; out may be one of the first eight terms. More than eight 16-bit terms
-/// need a `workspace` of n floats for the sum so far; else it may be null.
+/// out = terms[0] + terms[1] + ...; out may be one of the first eight terms. More than eight 16-bit
+/// terms need a `workspace` of n floats for the sum so far; else it may be null.
 void sum_in_order(kernels::Element element, std::span<const void* const> terms, void* out,
                   std::int64_t n, float* workspace, void* stream);
 /// The same in fp64.

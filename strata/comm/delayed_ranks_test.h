@@ -1,4 +1,4 @@
-/// Gives ranks devices that work behind their back (device/delayed_stream_test.h), for the tests of
+/// Gives ranks devices that run asynchronously (device/delayed_stream_test.h), for the tests of
 /// collectives.
 #pragma once
 
@@ -32,10 +32,10 @@ inline DelayedQueue& delayed(const Stream& stream) {
   return static_cast<DelayedQueue&>(*stream.queue());
 }
 
-/// fp32 alone, by address, as kernels.
+/// fp32 only, by address, like kernels.
 class DelayedOps final : public StreamOps {
  public:
-  // Without elements a tensor has no address: in these tests it is the device's.
+  // A tensor without elements has no address; in these tests it belongs to the device.
   bool owns(const at::Tensor& x) const override { return x.numel() == 0 || DelayedQueue::owns(x); }
   at::Tensor empty(const Stream& stream, at::IntArrayRef sizes,
                    at::ScalarType dtype) const override {
@@ -88,7 +88,7 @@ inline const DelayedOps& delayed_ops() {
   return ops;
 }
 
-/// Rank's devices: of `devices` that ranks share in turn, or one each (0).
+/// The ranks' devices: `devices` shared round robin, or one each (0).
 class DelayedDevices {
  public:
   explicit DelayedDevices(std::uint64_t seed, int devices = 0,
@@ -116,14 +116,14 @@ class DelayedDevices {
   std::map<int, std::shared_ptr<StreamQueue>> queues_;
 };
 
-/// Writes to x when the rank's stream gets there.
+/// Writes to x in stream order.
 inline void upload_to(Group& group, const at::Tensor& x, const at::Tensor& host) {
   RankDevice& device = group.rank_device();
   device.ops->copy(device.stream, x, host);
-  delayed(device.stream).give([host] {});  // the queue knows addresses alone
+  delayed(device.stream).give([host] {});  // the queue stores addresses only
 }
 
-/// On the rank's device, when its stream gets there.
+/// Copies to the rank's device in stream order.
 inline at::Tensor upload(Group& group, const at::Tensor& host) {
   RankDevice& device = group.rank_device();
   const at::Tensor x = device.ops->empty(device.stream, host.sizes(), host.scalar_type());
@@ -131,7 +131,7 @@ inline at::Tensor upload(Group& group, const at::Tensor& host) {
   return x;
 }
 
-/// Its values, when the rank's stream has got there.
+/// Returns the values after the stream's earlier work.
 inline at::Tensor download(Group& group, const at::Tensor& x) {
   return group.rank_device().on_host(x);
 }
@@ -151,7 +151,8 @@ inline void run_delayed(int ranks, DelayedDevices& devices,
             [&](Group& group, MemoryAccount&) { function(group); });
 }
 
-/// As threads of two processes: what each of these ends with, "" if by nothing.
+/// Runs ranks as threads of two processes; returns the error with which each process ends, "" if
+/// none.
 inline std::vector<std::string> outcomes_of_processes(FaultyNetwork& network, RanksOptions options,
                                                       DelayedDevices& devices,
                                                       const std::function<void(Group&)>& function) {

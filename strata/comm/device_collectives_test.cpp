@@ -1,6 +1,6 @@
-// Collectives of ranks whose devices work behind their back: every wait that the order of the callers
-// does not imply is missed here as a wrong number, or as NaN where memory was freed too early. What
-// kernels compute is theirs; this is about when, and on which bytes.
+// Tests collectives of ranks whose devices run asynchronously. A missing wait shows as a wrong
+// number, or as NaN where memory was freed too early. The tests cover order and memory, not the
+// kernels' arithmetic.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -35,7 +35,7 @@ void expect_sums(Group& group, const std::function<at::Tensor(int, std::int64_t)
   }
 }
 
-// The same without a look in between: nothing but events orders one round behind the other.
+// The same without reading in between: only events order one round after the other.
 void expect_sums_in_a_row(Group& group) {
   for (const std::int64_t numel : {30000, 1 << 20}) {
     const at::Tensor expected = ordered_sum(group.size(), numel);
@@ -68,7 +68,7 @@ void expect_gathers(Group& group) {
   EXPECT_TRUE(at::equal(download(group, most), expected));
 }
 
-// Uneven and even shards; two sums on their way at once; in place and accumulating.
+// Uneven and even shards; two sums in progress at once; in place and accumulating.
 void expect_shards(Group& group) {
   const int ranks = group.size(), rank = group.rank();
   for (const bool even : {false, true}) {
@@ -103,7 +103,7 @@ void expect_shards(Group& group) {
   }
 }
 
-TEST(DeviceCollectives, AreThoseOfTheHost) {
+TEST(DeviceCollectives, EqualThoseOnHost) {
   for (const int ranks : {2, 3}) {
     for (const int devices : {0, 1, 2}) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, devices " + std::to_string(devices));
@@ -118,7 +118,7 @@ TEST(DeviceCollectives, AreThoseOfTheHost) {
   }
 }
 
-TEST(DeviceCollectives, NeedNoCommunicatorWithinAProcess) {
+TEST(DeviceCollectives, NeedNoCommunicatorWithinProcess) {
   FakeLibrary library;
   DelayedDevices all(5, 0, library, Reduction::kNative);
   run_delayed(3, all, [](Group& group) {
@@ -128,8 +128,9 @@ TEST(DeviceCollectives, NeedNoCommunicatorWithinAProcess) {
   EXPECT_EQ(library.ids(), 0);
 }
 
-// What leaves a process is bytes in host memory that are there; what enters one is on the device again.
-TEST(DeviceProcesses, PassThroughTheHostWithoutACommunicator) {
+// Bytes that leave a process are complete in host memory; received ones are copied to the device
+// again.
+TEST(DeviceProcesses, WithoutCommunicatorPassThroughHost) {
   for (const bool reads_in_place : {false, true}) {
     DelayedDevices all(9);
     run_processes(
@@ -153,12 +154,12 @@ TEST(DeviceProcesses, PassThroughTheHostWithoutACommunicator) {
   }
 }
 
-TEST(DeviceProcesses, SumInRankOrderByACommunicator) {
+TEST(DeviceProcesses, CommunicatorSumsInRankOrder) {
   FakeLibrary library;
   DelayedDevices all(10, 0, library);
   run_processes(4, all, [](Group& world) {
     MeshGroups groups = make_mesh_groups(world, {.pp = 2, .dp = 2});
-    EXPECT_EQ(groups.dp.exchange_way(), ExchangeWay::kPeers);  // of one process
+    EXPECT_EQ(groups.dp.exchange_way(), ExchangeWay::kPeers);  // within one process
     EXPECT_EQ(groups.pp.exchange_way(), ExchangeWay::kCommunicator);
     expect_sums(groups.dp, ordered_sum);
     expect_sums(world, ordered_sum);
@@ -166,7 +167,7 @@ TEST(DeviceProcesses, SumInRankOrderByACommunicator) {
     expect_gathers(world);
     expect_shards(world);
   });
-  EXPECT_EQ(library.ids(), 1);  // the world's; lazily, so none for pp
+  EXPECT_EQ(library.ids(), 1);  // the world's; created on demand, so none for pp
   EXPECT_GT(library.calls("send"), 0);
   EXPECT_EQ(library.calls("send"), library.calls("receive"));
   EXPECT_GT(library.calls("all_gather"), 0);
@@ -174,7 +175,7 @@ TEST(DeviceProcesses, SumInRankOrderByACommunicator) {
             0);
 }
 
-TEST(DeviceProcesses, SumAsTheCommunicatorDoesIfThatIsAskedFor) {
+TEST(DeviceProcesses, NativeReductionUsesLibrarySums) {
   FakeLibrary library;
   DelayedDevices all(11, 0, library, Reduction::kNative);
   run_processes(4, all, [](Group& group) {
@@ -194,7 +195,7 @@ TEST(DeviceProcesses, SumAsTheCommunicatorDoesIfThatIsAskedFor) {
   EXPECT_EQ(library.calls("reduce"), 4 * 3);  // one rank's shard is empty
 }
 
-TEST(DeviceProcesses, WithRanksThatShareADeviceUseNoCommunicator) {
+TEST(DeviceProcesses, RanksThatShareDeviceUseNoCommunicator) {
   FakeLibrary library;
   library.id_of = [](Device device) { return static_cast<std::uint64_t>(device.index / 2); };
   DelayedDevices all(12, 0, library);

@@ -8,7 +8,8 @@ namespace strata {
 
 void DeviceMarks::doing(const char* what, int position, int micro_batch) {
   const bool recording = stream_.queue()->recording();  // then it is not done now
-  // Outside the lock: a device that hangs keeps the rank here when it takes no more work, and somebody looks.
+  // Outside the lock: a hanging device whose queue is full blocks the rank here while another
+  // thread reads.
   Completion done = recording ? Completion() : stream_.record();
   const std::lock_guard lock(mutex_);
   const DeviceWork before =
@@ -24,7 +25,7 @@ void DeviceMarks::collective(Completion begun, Completion done) {
   collectives_.push_back({std::move(begun), std::move(done)});
 }
 
-// They are done one after another.
+// Marks complete in order.
 bool DeviceMarks::waits_in_collective() {
   while (!collectives_.empty() && collectives_.front().done.ready()) collectives_.pop_front();
   return !collectives_.empty() && collectives_.front().begun.ready();
@@ -40,7 +41,7 @@ void DeviceMarks::look(RankProgress& progress) {
       open_.pop_front();
       since_ = Clock::now();
     }
-  } catch (const std::exception&) {  // the rank hears of it itself
+  } catch (const std::exception&) {  // the rank gets the error itself
     open_.clear();
     collectives_.clear();
   }

@@ -1,8 +1,9 @@
-/// Knows what a rank's device is at, of all that it was given: where it hangs, the rank says so to those that wait
-/// for it (transport/watchdog.h), whether its thread waits for the device or still gives it work.
+/// Records what a rank's device works on. If the device hangs, the rank reports that to the ranks
+/// that wait for it (transport/watchdog.h), whether its thread waits for the device or still
+/// enqueues work.
 ///
-/// Threads  doing(): the rank's; look(): another, bound to nothing.
-/// Cost     an event for each thing that the rank does; they are asked when somebody looks.
+/// Threads  doing(): the rank's; look(): another thread, not bound to a rank.
+/// Cost     one event per report of the rank; the events are queried only by look().
 #pragma once
 
 #include <chrono>
@@ -19,13 +20,13 @@ class DeviceMarks {
  public:
   explicit DeviceMarks(Stream stream) : stream_(std::move(stream)) {}
 
-  /// As Group::doing(): what was given before belongs to what was said before.
+  /// As Group::doing(): earlier work belongs to the previous report.
   void doing(const char* what, int position, int micro_batch);
 
-  /// A collective that the device has come to behind `begun`, and which lasts until `done`.
+  /// A collective that the device reaches at `begun` and that ends at `done`.
   void collective(Completion begun, Completion done);
 
-  /// Says in `progress` at what the device is, and for how long: as far as it was looked at.
+  /// Writes to `progress` what the device works on and for how long.
   void look(RankProgress& progress);
 
  private:
@@ -41,7 +42,7 @@ class DeviceMarks {
   bool waits_in_collective();
 
   const Stream stream_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards everything below
   DeviceWork now_;
   std::deque<Mark> open_;  // the oldest in front
   std::deque<Collective> collectives_;

@@ -1,4 +1,5 @@
-// A rank whose device hangs says so, and is named by those that wait for it: on the host, or on their devices.
+// A rank whose device hangs reports it and is named by the ranks that wait for it, on the host or
+// on their devices.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@
 namespace strata {
 namespace {
 
-// What is said of rank 1, whatever the seconds.
+// The report on rank 1, for any number of seconds.
 void expect_named(const std::string& outcome) {
   for (const char* part :
        {"waits for its device for ", " s, at position 17 in backward of micro-batch 4",
@@ -29,7 +30,7 @@ void expect_named(const std::string& outcome) {
     EXPECT_NE(outcome.find(part), std::string::npos) << outcome;
 }
 
-// In what it was given there.
+// Blocks the device's queue.
 void hang(Group& group) {
   group.doing("forward", 16, 4);
   group.doing("backward", 17, 4);
@@ -39,7 +40,7 @@ void hang(Group& group) {
   group.doing("gradient", 18, 4);
 }
 
-// For a device that hangs until the run has failed: then the test may end.
+// For a device that hangs until the run has failed, so that the test can end.
 void wait_for_device(Group& group) {
   const at::Tensor nothing = at::zeros({1});
   const std::jthread later([&] {
@@ -62,7 +63,7 @@ std::vector<std::string> outcomes(DelayedDevices& devices,
       network, {.ranks = 2, .stall_seconds = 0.2, .stall_fatal_seconds = 4}, devices, function);
 }
 
-TEST(HungDevice, IsNamedByItsRankAndByWhoeverWaitsForIt) {
+TEST(HungDevice, IsNamedByItsRankAndByWaitingRanks) {
   DelayedDevices all(31);
   std::atomic<bool> hung = false;
   for (const std::string& outcome : outcomes(all, [&](Group& group) {
@@ -94,7 +95,7 @@ TEST(HungDevice, IsNamedByRanksWhoseDevicesWaitForIt) {
     expect_named(outcome);
 }
 
-TEST(DeviceMarks, AreOfTheOldestThatIsNotDone) {
+TEST(DeviceMarks, ReportOldestIncompleteWork) {
   const auto queue = std::make_shared<DelayedQueue>();
   DeviceMarks marks(Stream({}, queue));
   const auto look = [&] {
@@ -115,7 +116,7 @@ TEST(DeviceMarks, AreOfTheOldestThatIsNotDone) {
   EXPECT_EQ(look().seconds, 0);
 }
 
-// A device that has taken as much work as it can: who gives it more waits until it goes on.
+// A device with a full queue: a rank that enqueues more waits until the device continues.
 class FullQueue final : public StreamQueue {
  public:
   explicit FullQueue(std::shared_future<void> goes_on) : goes_on_(std::move(goes_on)) {}
@@ -146,7 +147,7 @@ class FullQueue final : public StreamQueue {
   int recorded_ = 0;
 };
 
-TEST(DeviceMarks, AreLookedAtWhileTheDeviceTakesNoMoreWork) {
+TEST(DeviceMarks, AreReadWhileDeviceQueueIsFull) {
   std::promise<void> goes_on;
   DeviceMarks marks(Stream({}, std::make_shared<FullQueue>(goes_on.get_future().share())));
   marks.doing("backward", 1, 0);

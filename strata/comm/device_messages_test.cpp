@@ -1,4 +1,4 @@
-// Messages of ranks whose devices work behind their back, within a process and between two.
+// Tests messages of ranks whose devices run asynchronously, within a process and between two.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -15,7 +15,7 @@
 namespace strata {
 namespace {
 
-TEST(DeviceMessages, ArriveBehindTheBytesThatTheyCarry) {
+TEST(DeviceMessages, ArriveAfterTheirBytes) {
   for (const int devices : {1, 2}) {
     DelayedDevices all(7, devices);
     run_delayed(2, all, [](Group& group) {
@@ -24,14 +24,14 @@ TEST(DeviceMessages, ArriveBehindTheBytesThatTheyCarry) {
         delayed(device.stream).hold();
         at::Tensor x = upload(group, example_values(0, 100));
         group.send(1, {}, x);
-        x.reset();  // freed behind the copy that the reader makes, or handed over
+        x.reset();  // freed after the reader's copy, or handed over
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         delayed(device.stream).release();
         group.barrier();
         group.import_buffer(1, {.value = 2});  // forgets what was read
       } else {
         const at::Tensor x = group.receive(0, {});
-        EXPECT_TRUE(delayed(device.stream).has(x));  // on this device, whatever the sender's is
+        EXPECT_TRUE(delayed(device.stream).has(x));  // on this device, wherever the sender's is
         EXPECT_TRUE(at::equal(download(group, x), example_values(0, 100)));
         group.barrier();
         group.export_buffer(0, {.value = 2}, x);
@@ -40,14 +40,14 @@ TEST(DeviceMessages, ArriveBehindTheBytesThatTheyCarry) {
   }
 }
 
-TEST(DeviceMessages, MakeTheLenderWaitBeforeItWrites) {
+TEST(DeviceMessages, SenderWaitsForReaderBeforeWriting) {
   DelayedDevices all(8);
   run_delayed(2, all, [](Group& group) {
     RankDevice& device = group.rank_device();
     const at::Tensor x = upload(group, example_values(0, 100));
     if (group.rank() == 0) {
       group.export_buffer(1, {}, x);
-      group.barrier();  // the reader has given its work to its stream, which has not begun
+      group.barrier();  // the reader has enqueued its work on its stream, which has not started
       group.before_write(x);
       overwrite(group, x);
     } else {
@@ -62,8 +62,8 @@ TEST(DeviceMessages, MakeTheLenderWaitBeforeItWrites) {
   });
 }
 
-// A save in the background takes such messages while the rank's stream is recorded.
-TEST(DeviceMessages, OfTheHostGiveNothingToTheStream) {
+// A background save receives such messages while the rank's stream is being recorded.
+TEST(DeviceMessages, HostMessagesEnqueueNothing) {
   DelayedDevices all(18);
   run_delayed(2, all, [](Group& group) {
     const at::Tensor x = upload(group, example_values(0, 8));
@@ -72,7 +72,8 @@ TEST(DeviceMessages, OfTheHostGiveNothingToTheStream) {
       group.receive(1, {.value = 1});
       group.export_buffer(1, {.value = 2}, at::ones({8}));
       EXPECT_EQ(x.use_count(),
-                2);  // the loan has it, which is forgotten behind the stream's wait for its reader
+                // the export holds it and is dropped after the stream's wait for its reader
+                2);
       group.before_write(x);
       EXPECT_EQ(x.use_count(), 1);
     } else {
@@ -83,7 +84,7 @@ TEST(DeviceMessages, OfTheHostGiveNothingToTheStream) {
   });
 }
 
-TEST(DeviceMessages, RefuseAWriteToWhatAnotherRankMayStillRead) {
+TEST(DeviceMessages, RejectWriteToBytesThatPeerMayStillRead) {
   for (const int devices : {1, 2}) {
     DelayedDevices all(14, devices);
     run_delayed(2, all, [](Group& group) {
@@ -103,9 +104,9 @@ TEST(DeviceMessages, RefuseAWriteToWhatAnotherRankMayStillRead) {
   }
 }
 
-// What is sent is what there was, though it is written to or freed at once; what arrives is kept in host memory
-// until the receiver's stream has copied it.
-TEST(DeviceMessages, BetweenProcessesCopyBehindTheirStreamsAlone) {
+// A sent tensor has its value at the time of sending, even if it is written to or freed at once. A
+// received one is kept in host memory until the receiver's stream has copied it.
+TEST(DeviceMessages, BetweenProcessesCopyInStreamOrder) {
   for (const bool reads_in_place : {false, true}) {
     DelayedDevices all(13);
     run_processes(
@@ -120,14 +121,15 @@ TEST(DeviceMessages, BetweenProcessesCopyBehindTheirStreamsAlone) {
           overwrite(group, kept);
           group.send(peer, {.value = 2}, freed);
           freed.reset();
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // what didn't wait has left
+          // a send that did not wait has left by now
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
           queue.release();
           group.barrier();
           queue.synchronize();
           queue.hold();
           const at::Tensor first = group.receive(peer, {.value = 1}),
                            second = group.receive(peer, {.value = 2});
-          std::vector<at::Tensor> others;  // where theirs was, if it was given back
+          std::vector<at::Tensor> others;  // reuse the freed memory
           for (int i = 0; i < 20; ++i) others.push_back(at::full({50000}, 7.0));
           queue.release();
           EXPECT_TRUE(at::equal(download(group, first), example_values(peer, 50000)));

@@ -1,5 +1,5 @@
-// What a communicator sends or receives is used by another stream than the one in whose order memory is given
-// out again. It is kept until the compute stream has been told to wait, by an error on the way, too.
+// A communicator's buffers are used on a different stream from the one in whose order memory is
+// reused. They are kept until the compute stream has been made to wait, also after an error.
 #include "strata/comm/exchange.h"
 
 #include <ATen/ops/empty.h>
@@ -48,7 +48,7 @@ struct InFlight::State {
   ~State() {
     try {
       stream.wait(done);
-    } catch (...) {  // the device is broken: its memory is better lost than given out again
+    } catch (...) {  // the device has failed: leaking its memory is better than reusing it
       (void)new std::vector<at::Tensor>(std::move(used));
     }
   }
@@ -68,7 +68,7 @@ InFlight::InFlight(RankDevice& device, std::vector<at::Tensor> used,
   try {
     collective(device.communication);
   } catch (...) {
-    state_->done = device.communication.record();  // some of it may be under way
+    state_->done = device.communication.record();  // some of it may be in progress
     throw;
   }
   state_->done = device.communication.record();

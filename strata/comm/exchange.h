@@ -1,7 +1,7 @@
-/// Carries tensors between the ranks of a group, each to its rank, in whatever way the group has; the ground
-/// of the collectives.
+/// Transfers tensors between the ranks of a group, each to its rank, in the group's exchange way.
+/// The collectives are built on this.
 ///
-/// Threads  collective, as they are.
+/// Threads  collective.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@
 
 namespace strata {
 
-/// Tensors of a device, whose group has a communicator; or that leave their process without one.
+/// Whether a communicator carries x: its group has one and x is on a device.
 bool by_communicator(Group& group, const at::Tensor& x);
 bool through_host(Group& group, const at::Tensor& x);
 
@@ -27,13 +27,13 @@ at::Tensor contiguous(RankDevice& device, const at::Tensor& x);
 at::Tensor empty_beside(RankDevice& device, const at::Tensor& x, at::IntArrayRef sizes);
 void copy_to(RankDevice& device, const at::Tensor& to, const at::Tensor& from);
 
-/// Sends every rank its part of x, and returns what each has sent to this one, in rank order; own one
-/// included, which `part` is asked for last.
+/// Sends every rank its part of x and returns the parts received, in rank order, this rank's own
+/// included. Calls `part` for this rank last.
 std::vector<ImportedBuffer> exchange(Group& group, const at::Tensor& x,
                                      const std::function<at::Tensor(int rank)>& part);
 
-/// A collective that the communication stream performs behind what the rank has given to its compute stream and
-/// behind `after`; and what it uses, until the compute stream waits for it: when it is finished, or when this goes.
+/// A collective on the communication stream, ordered after the rank's compute stream and after
+/// `after`. Keeps its buffers until the compute stream waits for it: at finish, or at destruction.
 class InFlight {
  public:
   InFlight() = default;  ///< nothing

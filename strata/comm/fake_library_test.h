@@ -1,4 +1,4 @@
-/// Stands for NCCL in tests of communicators and of what they carry.
+/// Replaces NCCL in tests of communicators and collectives.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,9 +27,10 @@
 
 namespace strata {
 
-/// What is given between group_start() and group_end() gets to the stream some time after that, and is done
-/// when its peers have come; a handle that is misused, or left behind, fails the test. As NCCL's, an abort tells the
-/// communicator's kernels to end, waits for the thread that gives them to the device, and then for the device.
+/// Work between group_start() and group_end() reaches the stream some time later and completes when
+/// its peers have arrived. A handle that is misused or leaked fails the test. Like NCCL's, an abort
+/// stops the communicator's kernels, waits for the thread that enqueues them, and then for the
+/// device.
 class FakeLibrary final : public CollectiveLibrary {
  public:
   ~FakeLibrary() override {
@@ -55,11 +56,11 @@ class FakeLibrary final : public CollectiveLibrary {
     return static_cast<std::uint64_t>(device.index);
   };
   std::function<int()> version_of = [] { return 22809; };
-  /// What the library reports of a rank's communicator; by default nothing.
+  /// The failure that the library reports for a rank's communicator; none by default.
   std::function<LibraryState(int rank)> failure_of;
-  /// Whether a device's stream takes no more: the library's own thread waits for room then.
+  /// Whether a device's stream is full: the library's own thread then waits.
   std::function<bool(const Stream& stream)> full;
-  /// Calls that are refused at once, and with them the group that they are in.
+  /// Calls that are rejected at once, together with their group.
   std::string refused;
 
   bool present() const override { return true; }
@@ -228,7 +229,7 @@ class FakeLibrary final : public CollectiveLibrary {
     bool finalized = false;
     std::atomic<bool> aborted = false, destroyed = false;
     std::vector<std::pair<Stream, std::function<void()>>> given;  // not yet to the stream
-    std::vector<Stream> streams;                                  // to which it was given
+    std::vector<Stream> streams;                                  // the streams with work
   };
 
   struct Call {
@@ -257,7 +258,7 @@ class FakeLibrary final : public CollectiveLibrary {
     EXPECT_FALSE(joined.aborted || joined.destroyed) << "a handle is used after its end";
     return joined;
   }
-  // What was given before is with the stream.
+  // Earlier work has reached the stream.
   static Joined& ready(Handle handle) {
     Joined& joined = usable(handle);
     EXPECT_TRUE(joined.given.empty()) << "the call before is not complete";

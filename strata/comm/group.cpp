@@ -1,6 +1,6 @@
-// Groups are made without communication: each rank computes the group's number from its members and
-// purpose, and messages carry it. Collectives of a group are told apart by counting them, for all
-// ranks start them in the same order.
+// Groups are created without communication: each rank computes the group's id from its members and
+// purpose, and messages carry it. Collectives of a group are numbered, because all ranks start them
+// in the same order.
 #include "strata/comm/group.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ void Group::post(int peer, const MessageTag& tag, at::Tensor tensor, bool lent,
         [mailboxes = mailboxes_](const Error& error) { mailboxes->fail_everywhere(error); });
   }
   Message message{.tensor = std::move(tensor), .numbers = {}};
-  // Its memory would be given out again in the order of this rank's stream, not of its reader's.
+  // Its memory would be reused in the order of this rank's stream instead of the reader's.
   const bool elsewhere = mailboxes_->device_of(address.to) != device();
   message.ready = ready.source() ? ready : device_->stream.record();
   if (lent || elsewhere) message.loan = device_->loans.lend(message.tensor, address.to, elsewhere);
@@ -116,8 +116,8 @@ void Group::export_buffer(int peer, const MessageTag& tag, at::Tensor tensor,
 
 ImportedBuffer Group::import_buffer(int peer, const MessageTag& tag) {
   Message message = mailboxes_->take(from(peer, tag));
-  // What never was on a device is taken by threads beside the rank, too (checkpoint/saver.h): they give nothing
-  // to its stream, which may be recorded meanwhile.
+  // Messages that never were on a device are received by other threads of the rank, too
+  // (checkpoint/saver.h). These enqueue nothing on its stream, which may be recorded meanwhile.
   if (!message.of_device && !message.loan && !message.ready.source())
     return ImportedBuffer(std::move(message));
   device_->loans.reclaim(device_->stream);
@@ -132,7 +132,7 @@ ImportedBuffer Group::import_buffer(int peer, const MessageTag& tag) {
 }
 
 void Group::before_write(const at::Tensor& bytes) {
-  if (mailboxes_->failed()) throw Cancelled();  // who has failed doesn't end what it has borrowed
+  if (mailboxes_->failed()) throw Cancelled();  // a failed rank does not end its imports
   device_->loans.before_write(bytes, device_->stream);
 }
 

@@ -1,14 +1,14 @@
-/// Joins ranks: point-to-point messages, barrier, sums in rank order; and the groups of a mesh. A value
-/// passed in, never a global; collectives on tensors are in comm/collectives.h.
+/// Joins ranks: point-to-point messages, barrier, sums in rank order; and the groups of a mesh. A
+/// value passed as an argument, never a global; collectives on tensors are in comm/collectives.h.
 ///
 /// In a group of one, collectives return at once, and send and receive are bugs.
 ///
-/// Where a device works behind the caller's back, a message carries the event behind which its bytes
-/// are there, and the receiver's stream waits for it: no call here waits for a device, but for what
-/// leaves or enters a process through its memory.
+/// If a device runs asynchronously, a message carries the event after which its bytes are complete,
+/// and the receiver's stream waits for it. No call waits for a device, except for bytes that leave
+/// or enter a process through host memory.
 ///
 /// Threads  one Group object belongs to one rank; different ranks' objects are used concurrently.
-/// Errors   Cancelled when another rank failed: the first error is the one that is reported.
+/// Errors   Cancelled when another rank failed: only the first error is reported.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,16 +34,16 @@ class Mailboxes;
 
 class Group {
  public:
-  /// `members`: world ranks, ascending, `rank` among them. `account` (may be null) is charged for
-  /// what the rank receives. `device`: where its tensors live.
+  /// `members`: world ranks, ascending, including `rank`. `account` (may be null) is charged for
+  /// received tensors. `device`: where the rank's tensors are.
   Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
         std::uint64_t id, MemoryAccount* account, Device device = {});
-  /// `device`, `communicators`: the rank's, the same objects in all its groups; null: made here.
+  /// `device`, `communicators`: shared by all groups of the rank; null: created here.
   Group(std::shared_ptr<Mailboxes> mailboxes, std::vector<int> members, int world_rank,
         std::uint64_t id, MemoryAccount* account, std::shared_ptr<RankDevice> device,
         std::shared_ptr<Communicators> communicators = nullptr);
 
-  /// Not copied: what a copy numbers by itself would be taken for the other's.
+  /// Not copyable: a copy would number its collectives like the original.
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
   Group(Group&&) = default;
@@ -55,37 +55,41 @@ class Group {
   Device device() const { return device_->device(); }  ///< this rank's
   RankDevice& rank_device() const { return *device_; }
 
-  /// Some of the ranks of this group, this one among them, in ascending order. Every member makes
-  /// it by itself with the same arguments; `purpose` tells groups of the same ranks apart.
+  /// A group of some ranks of this group, including this one, in ascending order. Every member
+  /// creates it with the same arguments, without communication; `purpose` distinguishes groups of
+  /// the same ranks.
   Group subgroup(const std::vector<int>& ranks, const std::string& purpose) const;
 
-  /// Hands a tensor to `peer`; never waits. Ranks of one process and device share the storage: the
-  /// sender must not write to it again. Bytes stay charged to the sender until the receiver takes them.
+  /// Sends a tensor to `peer`; never waits. Ranks of one process and device share the storage, so
+  /// the sender must not write to it again. The sender is charged until the receiver takes the
+  /// message.
   void send(int peer, const MessageTag& tag, at::Tensor tensor);
 
   /// Waits for the message and charges its bytes to this rank's account.
   at::Tensor receive(int peer, const MessageTag& tag);
 
-  /// Lets `peer` read a tensor where it is: as send, but the bytes stay the sender's, who must not
-  /// write to them before something later tells it that the peer has read them. Of a device's bytes,
-  /// before_write() checks that within a process and makes this rank's stream wait for those that have.
-  /// `ready`: behind which a device's bytes are there, if not behind what its stream has.
+  /// Lets `peer` read a tensor in place: like send, but the bytes stay the sender's, which must not
+  /// write to them before a later message confirms that the peer has read them. For bytes on a
+  /// device, before_write() checks that within a process and makes this rank's stream wait for the
+  /// readers. `ready`: the event after which a device's bytes are complete; default: the work
+  /// already on its stream.
   void export_buffer(int peer, const MessageTag& tag, at::Tensor tensor,
                      const Completion& ready = {});
   ImportedBuffer import_buffer(int peer, const MessageTag& tag);
   void before_write(const at::Tensor& bytes);
 
-  /// Whether `peer` reads large tensors where they are: on this machine, and able to.
+  /// Whether `peer` reads large tensors in place: it is on this machine and may read this process's
+  /// memory.
   bool reads_in_place(int peer) const;
 
   void barrier();
 
-  /// Says what this rank is about to do, e.g. ("forward", 17, 4), or what it is about to receive,
-  /// ("activation", 17, 4): ranks that wait for it too long tell it (transport/watchdog.h).
+  /// Reports what this rank is about to do, e.g. ("forward", 17, 4), or to receive, ("activation",
+  /// 17, 4). Ranks that wait for it too long report that (transport/watchdog.h).
   void doing(const char* what, int position = -1, int micro_batch = -1);
 
-  /// Ends every rank's waits for this one, which has failed. A rank says so before it unwinds: what is ended there may
-  /// wait for a device, and that for ranks which wait for this one.
+  /// Ends every rank's wait for this failed rank. A rank calls it before it unwinds, because its
+  /// destructors may wait for a device that waits for ranks that wait for this one.
   void fail(const Error& error);
 
   /// Sums over ranks in rank order: the same bits on every rank and for any timing.
@@ -94,11 +98,13 @@ class Group {
   /// A tag for the next collective: ranks of a group start them in the same order.
   MessageTag next_collective();
 
-  /// How the ranks exchange tensors of their devices. Collective, once: it asks them where they are.
+  /// How the ranks exchange device tensors. Collective, once: the ranks send each other their
+  /// devices.
   ExchangeWay exchange_way();
-  /// Of exchange_way() kCommunicator. Collective, once.
+  /// Requires exchange_way() kCommunicator. Collective, once.
   Communicator& communicator();
-  /// Ends those of all groups of the rank, behind the work that they were given. Collective over the world.
+  /// Ends the communicators of all groups of the rank, after their enqueued work. Collective over
+  /// the world.
   void finish_communicators();
 
  private:
@@ -112,16 +118,17 @@ class Group {
   std::uint64_t id_ = 0;
   MemoryAccount* account_ = nullptr;
   std::shared_ptr<RankDevice> device_;
-  std::shared_ptr<Communicators> communicators_;  // of the rank, in all its groups; null: a CPU's
+  // shared by all groups of the rank; null on a CPU
+  std::shared_ptr<Communicators> communicators_;
   std::uint32_t collectives_ = 0;
 };
 
 /// A group of one.
 std::unique_ptr<Group> single_rank();
 
-/// The groups that a rank of a mesh takes part in. Replicas that share one set of ZeRO shards are
-/// neighbours on the dp axis (hybrid sharding): `shard` joins them, `replica` joins the ranks that hold
-/// the same shard.
+/// The groups of a rank of a mesh. Replicas that share one set of ZeRO shards are adjacent on the
+/// dp axis (hybrid sharding): `shard` joins them, `replica` joins the ranks that hold the same
+/// shard.
 struct MeshGroups {
   Mesh mesh;
   Group world;

@@ -1,4 +1,4 @@
-// Collectives by a communicator that are under way while the rank does other work.
+// Tests collectives of a communicator that are in progress while the rank does other work.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -17,8 +17,8 @@
 namespace strata {
 namespace {
 
-// Between start() and finish() the rank does other work, and it is done meanwhile.
-TEST(CollectivesInFlight, BeginWhenTheyAreStarted) {
+// Between start() and finish() the rank does other work, and the collective completes meanwhile.
+TEST(CollectivesInFlight, RunBetweenStartAndFinish) {
   FakeLibrary library;
   DelayedDevices all(15, 0, library);
   run_processes(2, all, [](Group& group) {
@@ -36,8 +36,8 @@ TEST(CollectivesInFlight, BeginWhenTheyAreStarted) {
   });
 }
 
-// A lane beside the rank brings the shard (shard/peer_medium.h), later than the gather is started.
-TEST(CollectivesInFlight, WaitForAShardThatIsNotThere) {
+// A copy stream fetches the shard (shard/peer_medium.h) after the gather has started.
+TEST(CollectivesInFlight, WaitForShardThatIsNotReady) {
   FakeLibrary library;
   for (const Shards& shards : {Shards{{0, 50}, {50, 100}}, Shards{{0, 70}, {70, 100}}}) {
     const auto gather = [&](Group& group) {
@@ -66,7 +66,7 @@ TEST(CollectivesInFlight, WaitForAShardThatIsNotThere) {
   }
 }
 
-TEST(CollectivesInFlight, OwnWhatTheyUse) {
+TEST(CollectivesInFlight, OwnTheirBuffers) {
   DelayedDevices all(17);
   run_delayed(1, all, [](Group& group) {
     RankDevice& device = group.rank_device();
@@ -83,8 +83,8 @@ TEST(CollectivesInFlight, OwnWhatTheyUse) {
   });
 }
 
-// Some of it is with the device then.
-TEST(CollectivesInFlight, OwnWhatTheyUseWhereTheyAreCutShort) {
+// Some of the work is on the device by then.
+TEST(CollectivesInFlight, OwnTheirBuffersAfterError) {
   DelayedDevices all(21);
   run_delayed(1, all, [](Group& group) {
     RankDevice& device = group.rank_device();
@@ -106,8 +106,8 @@ TEST(CollectivesInFlight, OwnWhatTheyUseWhereTheyAreCutShort) {
   });
 }
 
-// They keep it until the rank's stream waits for them: finished, or given up.
-TEST(CollectivesInFlight, KeepTheirMemoryWhileTheyAreUnderWay) {
+// They keep their memory until the rank's stream waits for them: at finish or destruction.
+TEST(CollectivesInFlight, KeepTheirMemoryWhileInProgress) {
   FakeLibrary library;
   DelayedDevices all(16, 0, library);
   run_processes(2, all, [](Group& group) {

@@ -18,11 +18,11 @@ constexpr std::string_view kNetwork =
 constexpr std::string_view kSlow = "a faster way between GPUs is left out";
 
 constexpr std::string_view kBlocking =
-    "NCCL_COMM_BLOCKING";  // goes before what a communicator asks for
+    "NCCL_COMM_BLOCKING";  // overrides a communicator's configuration
 
 struct Finding {
   std::string_view name;
-  bool zero_counts;  // whether 0 says something: it is not the default
+  bool zero_counts;  // whether 0 matters: it is not the default
   std::string_view what;
 };
 

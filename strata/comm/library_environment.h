@@ -1,8 +1,9 @@
-/// Says what the environment changes about what NCCL does between processes; for `doctor`, and refuses what no run
-/// could be ended with.
+/// Reports how the environment changes what NCCL does between processes, for `doctor`, and rejects
+/// settings under which a failed run could not end.
 ///
-/// With mesh.reduction=ordered nothing of it changes a bit: NCCL only moves, and sums are made in rank order.
-/// With native NCCL adds, in an order that follows from its version, the machines and these variables.
+/// With mesh.reduction=ordered the environment changes no bits: NCCL only moves data, and sums are
+/// made in rank order. With native, NCCL sums in an order that follows from its version, the
+/// machines and these variables.
 #pragma once
 
 #include <string>
@@ -12,13 +13,15 @@
 
 namespace strata {
 
-/// A sentence each for what is set.
+/// One sentence for each variable that is set.
 std::vector<std::string> library_findings(const Environment& variable);
 
-/// UserError: NCCL's calls would wait, with them whoever would end them, and a run that fails would hang.
+/// Rejects settings that make NCCL's calls wait: the thread that would abort them would wait, too,
+/// and a failed run would hang.
+/// Errors  UserError.
 void require_calls_that_return(const Environment& variable);
 
-/// What holds for sums whatever is set, and what fixes their order where NCCL makes them.
+/// What holds for sums under any setting, and what fixes their order if NCCL computes them.
 std::string library_promise();
 
 }  // namespace strata

@@ -14,7 +14,7 @@ std::vector<std::string> found(const std::map<std::string, std::string>& variabl
   });
 }
 
-TEST(LibraryFindings, NameWhatChangesSumsNetworksOrWaits) {
+TEST(LibraryFindings, NameSettingsThatChangeSumsNetworksOrWaits) {
   EXPECT_TRUE(found({}).empty());
   EXPECT_TRUE(found({{"NCCL_ALGO", ""},
                      {"NCCL_IB_DISABLE", "0"},

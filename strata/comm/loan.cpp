@@ -1,5 +1,5 @@
-// The lender forgets a loan in its own thread, behind the wait that it gave to its stream: memory that
-// an allocator hands out again in the order of that stream is then safe.
+// The exporter drops an export in its own thread, after the wait that it enqueued on its stream.
+// Memory that an allocator reuses in the order of that stream is then safe.
 #include "strata/comm/loan.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ Loan::Loan(const at::Tensor& tensor, int reader, bool keep, std::shared_ptr<std:
   if (keep) kept_ = tensor;
 }
 
-// Counted under the lock: who sees that it has ended finds it counted.
+// Counted under the lock, so that a thread that sees the end also sees the count.
 void Loan::end(Completion read) {
   const std::lock_guard lock(mutex_);
   STRATA_CHECK(!read_ && !failure_, "comm.loan");
@@ -45,11 +45,11 @@ Completion Loan::read() const {
   } catch (const std::exception& error) {
     throw SystemError({.operation = "comm.loan",
                        .where = "rank " + std::to_string(reader_),
-                       .what = "its device cannot tell when it has read what it was lent",
+                       .what = "its device cannot report when it has read the exported buffer",
                        .expected = "an event of its stream",
                        .got = error.what(),
                        .fix =
-                           "look for errors of that GPU in dmesg (Xid), then go on from the last "
+                           "look for errors of that GPU in dmesg (Xid), then resume from the last "
                            "checkpoint with --resume"});
   }
   return *read_;
@@ -66,9 +66,9 @@ std::shared_ptr<Loan> Loans::lend(const at::Tensor& tensor, int reader, bool kee
   return open_.emplace_back(std::move(loan));
 }
 
-// Another thread that doesn't find a loan any more writes to its bytes: the stream's wait is given before.
+// Another thread that finds no export writes to its bytes, so the stream's wait is enqueued before.
 void Loans::reclaim(const Stream& stream) {
-  // What is recorded must not wait for what is not: whoever records has reclaimed before he began.
+  // A recording must not wait for events outside of it; the rank reclaims before it records.
   if (*ended_ == 0 || (stream.queue() && stream.queue()->recording())) return;
   std::vector<std::shared_ptr<Loan>> ended;  // what they keep is freed outside the lock
   std::exception_ptr failure;
@@ -99,7 +99,7 @@ void Loans::before_write(const at::Tensor& bytes, const Stream& stream) {
   if (found == open_.end()) return;
   throw InternalError({.operation = "comm.before_write",
                        .what = "bytes are written that another rank may still read",
-                       .expected = "a collective since they were lent, by which it has read them",
+                       .expected = "a collective since the export, by which it has read them",
                        .got = "not read by rank " + std::to_string((*found)->reader()),
                        .fix = ""});
 }

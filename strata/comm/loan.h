@@ -1,16 +1,17 @@
-/// Remembers which bytes a rank has lent to others, until they have read them and its stream knows it.
+/// Records which bytes a rank has exported to others until they have read them and its stream knows
+/// that.
 ///
-/// A reader ends a loan with the event behind which it has read; the lender's stream waits for that
-/// event before it writes to the bytes or gives them back. A write to bytes that somebody may still
-/// read is refused: the rule of Group::export_buffer() is checked, not promised.
+/// A reader ends an export with the event after which it has read; the exporter's stream waits for
+/// that event before it writes to the bytes or frees them. A write to bytes that a rank may still
+/// read is rejected, so the rule of Group::export_buffer() is checked.
 ///
-/// Between processes a tensor is a copy, or is read in place by a processor; these are no loans. Nor is
-/// what a processor hands to another: who reads there has read when he says so.
+/// Between processes a tensor is a copy or is read in place by a CPU; these are not recorded here,
+/// nor are tensors passed between CPU ranks, which have read when they report it.
 ///
 /// Threads  Loans: any; a Loan is ended by its reader's thread.
-/// Cost     as long as no reader has ended, one atomic load a message, however much is lent.
-/// Errors   InternalError: bytes are written that a rank has not finished reading. SystemError: a reader's
-///          stream cannot tell when it has read.
+/// Cost     as long as no reader has ended, one atomic load per message, for any number of exports.
+/// Errors   InternalError: a write to bytes that a rank has not finished reading. SystemError: a
+///          reader's stream cannot report when it has read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,14 +30,15 @@ namespace strata {
 
 class Loan {
  public:
-  /// `keep`: the reader's work is ordered by another stream than the lender's, so that the bytes must
-  /// not be freed before that has happened. `ended` is raised by end() and fail().
+  /// `keep`: the reader's stream differs from the exporter's, so the bytes must not be freed before
+  /// the read. end() and fail() increment `ended`.
   Loan(const at::Tensor& tensor, int reader, bool keep, std::shared_ptr<std::atomic<int>> ended);
 
-  void end(Completion read);              ///< once
-  void fail(std::exception_ptr failure);  ///< instead: when the bytes are read cannot be known
+  void end(Completion read);  ///< once
+  /// instead of end(): it is unknown when the bytes are read
+  void fail(std::exception_ptr failure);
   bool has_ended() const;
-  Completion read() const;  ///< of one that has ended; throws a SystemError if it failed
+  Completion read() const;  ///< after end(); throws a SystemError after fail()
   bool overlaps(const at::Tensor& bytes) const;
   int reader() const { return reader_; }
 
@@ -50,12 +52,12 @@ class Loan {
   std::exception_ptr failure_;
 };
 
-/// What one rank has lent.
+/// The exports of one rank.
 class Loans {
  public:
   std::shared_ptr<Loan> lend(const at::Tensor& tensor, int reader, bool keep);
 
-  /// Makes the stream wait for the readers that have ended, and only then forgets them.
+  /// Makes the stream wait for the readers that have ended, then drops those exports.
   void reclaim(const Stream& stream);
 
   /// The same, before a write to `bytes`: all their readers must have ended.
@@ -68,8 +70,9 @@ class Loans {
   std::vector<std::shared_ptr<Loan>> open_;
 };
 
-/// Ends a loan, behind what its reader has given to the stream by then, when the last copy goes. A stream
-/// that fails then fails the loan: the lender throws it, for the end of an object cannot.
+/// Ends an export after what its reader has enqueued on the stream, when the last copy is
+/// destroyed. If the stream fails, the export fails and the exporter throws, because a destructor
+/// cannot.
 std::shared_ptr<const void> reading(std::shared_ptr<Loan> loan, Stream stream);
 
 }  // namespace strata

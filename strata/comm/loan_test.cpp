@@ -20,7 +20,7 @@
 namespace strata {
 namespace {
 
-TEST(Loans, RefuseAWriteUntilTheyAreReadWhereItOverlaps) {
+TEST(Loans, RejectOverlappingWriteUntilRead) {
   const Stream stream;
   Loans loans;
   const at::Tensor bytes = at::zeros({100});
@@ -45,7 +45,7 @@ TEST(Loans, EndOnce) {
   EXPECT_THROW(loan.end({}), InternalError);
 }
 
-TEST(Loans, KeepTheirBytesUntilTheLendersStreamKnowsThatTheyAreRead) {
+TEST(Loans, KeepBytesUntilExportersStreamWaitsForReader) {
   const auto queue = std::make_shared<DelayedQueue>(), readers = std::make_shared<DelayedQueue>();
   const Stream stream(Device{}, queue), reader(Device{DeviceKind::kCpu, 1}, readers);
   Loans loans;
@@ -57,7 +57,7 @@ TEST(Loans, KeepTheirBytesUntilTheLendersStreamKnowsThatTheyAreRead) {
   float seen = 0;
   reader.wait(stream.record());
   readers->give([address, &seen] { seen = *address; });
-  lent.reset();  // all that reads it was given to the reader's stream
+  lent.reset();  // all reads are on the reader's stream
   x.reset();
   loans.reclaim(stream);  // what is freed here is poisoned by the lender's stream
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -66,8 +66,9 @@ TEST(Loans, KeepTheirBytesUntilTheLendersStreamKnowsThatTheyAreRead) {
   EXPECT_EQ(seen, 7);
 }
 
-// The object ends in the reader's thread, maybe while an exception passes; it is the lender who hears of it.
-TEST(Loans, WhoseReadersStreamFailsFailTheLender) {
+// The object is destroyed in the reader's thread, possibly during an exception; the exporter gets
+// the error.
+TEST(Loans, FailureOfReadersStreamIsThrownByExporter) {
   class BrokenQueue final : public StreamQueue {
    public:
     Completion record(EventTime) override { throw std::runtime_error("an illegal memory access"); }
@@ -94,8 +95,8 @@ TEST(Loans, WhoseReadersStreamFailsFailTheLender) {
   loans.before_write(bytes, Stream());
 }
 
-// A save in the background and the rank look at the same loans.
-TEST(Loans, AreForgottenBehindTheWaitForTheirReaders) {
+// A background save and the rank access the same exports.
+TEST(Loans, AreDroppedAfterWaitForTheirReaders) {
   struct SlowQueue final : StreamQueue {
     Completion record(EventTime) override { return {}; }
     void wait(const Completion&) override {
@@ -120,8 +121,8 @@ TEST(Loans, AreForgottenBehindTheWaitForTheirReaders) {
   EXPECT_TRUE(queue->given);
 }
 
-// As many as a save of a large model exports: what each message costs may not grow with them.
-TEST(Loans, AreForgottenInWhateverOrderTheyEnd) {
+// As many exports as a save of a large model makes: the cost of a message must not grow with them.
+TEST(Loans, AreDroppedInAnyOrderOfEnd) {
   const Stream stream;
   Loans loans;
   const at::Tensor bytes = at::zeros({100});
@@ -140,8 +141,8 @@ TEST(Loans, AreForgottenInWhateverOrderTheyEnd) {
   }
 }
 
-// What processors hand to one another costs no more than before there were loans.
-TEST(Loans, AreOfDevicesAlone) {
+// Messages between CPU ranks cost no more than without exports.
+TEST(Loans, ExistOnlyForDevices) {
   run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
     const at::Tensor x = at::zeros({8});
     if (group.rank() == 0) {
@@ -153,13 +154,13 @@ TEST(Loans, AreOfDevicesAlone) {
   });
 }
 
-TEST(Frames, NeverCarryADevicesAddress) {
+TEST(Frames, NeverCarryDeviceAddress) {
   Message message{.tensor = at::empty({4}, at::TensorOptions(at::kMeta).dtype(at::kFloat)),
                   .numbers = {}};
   EXPECT_THROW(frame_of(Address{}, message), InternalError);
 }
 
-TEST(Frames, NeverCarryBytesThatAreNotThere) {
+TEST(Frames, NeverCarryIncompleteBytes) {
   DelayedQueue queue;
   queue.hold();
   Message message{.tensor = at::zeros({4}), .numbers = {}, .ready = queue.record()};

@@ -1,10 +1,10 @@
-/// Delivers messages to the ranks of this process, from one another or from other processes.
+/// Delivers messages to the ranks of this process, from each other or from other processes.
 ///
-/// A message waits in its receiver's mailbox until it is taken, so nothing waits on the order of
-/// sends and no send ever waits. Tensors between ranks of one process are handed over as they are.
+/// A message stays in its receiver's mailbox until it is taken, so the order of sends does not
+/// matter and no send waits. Ranks of one process pass tensors without copying.
 ///
 /// Threads  all methods from any thread.
-/// Errors   take() throws Cancelled once fail() was called.
+/// Errors   take() throws Cancelled after fail().
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ namespace strata {
 /// Thrown out of the waits of surviving ranks; never reported.
 struct Cancelled {};
 
-/// Where an error began, as far as its own process knows.
+/// The origin of an error, as far as its own process knows.
 enum class FailureOf : std::uint8_t { kRank, kPeer };
 
 /// Sends messages to ranks of other processes (comm/peer_protocol.h).
@@ -63,11 +63,12 @@ class Mailboxes {
 
   void post(const Address& address, Message message);
   Message take(const Address& address);
-  bool reads_in_place(int rank) const;  ///< what is posted to it, whatever its size
-  void clear();                         ///< drops what nobody has taken
+  bool reads_in_place(int rank) const;  ///< of a message of any size
+  void clear();                         ///< drops messages that no rank has taken
 
-  /// Ends every wait, now and later. Of several errors the one of the lowest precedence is kept, of
-  /// these the first: then all processes report the same one. False if it was not kept.
+  /// Ends every wait, now and later. Of several errors the one with the lowest precedence is kept,
+  /// the first of equal ones, so all processes report the same. Returns false if this error was not
+  /// kept.
   bool fail(std::exception_ptr error, int precedence = 0);
   /// The same, in the other processes, too.
   void fail_everywhere(const Error& error, FailureOf of = FailureOf::kRank);

@@ -1,8 +1,8 @@
-/// Names and carries what one rank tells another, and lays it out in bytes for another process: a
-/// header of one size, with what is small inside, then the rest.
+/// Names and carries a message between ranks, and serializes it for another process: a header of
+/// fixed size that contains small payloads, then the rest.
 ///
-/// Shapes  dense tensors of any strides travel as they lie in memory and keep their strides, so
-///         that kernels choose the same way as with the tensor of another thread; others are made
+/// Shapes  dense tensors of any strides are sent as they lie in memory and keep their strides, so
+///         that kernels make the same choices as with a tensor of another thread; others are made
 ///         contiguous. At most 8 dims.
 #pragma once
 
@@ -20,7 +20,8 @@
 
 namespace strata {
 
-/// Identifies a message between two ranks of a group; a tag may be used again once it was taken.
+/// Identifies a message between two ranks of a group; a tag may be reused after the message was
+/// taken.
 struct MessageTag {
   std::int32_t kind = 0;
   std::int32_t value = 0;
@@ -43,11 +44,13 @@ class Loan;
 
 struct Message {
   at::Tensor tensor;            ///< undefined: numbers only, or a remote buffer
-  std::vector<double> numbers;  ///< charged to nobody; only without a tensor
+  std::vector<double> numbers;  ///< not charged to an account; only without a tensor
   std::shared_ptr<const RemoteBuffer> remote = nullptr;  ///< still in a same-host peer's memory
-  Completion ready = {};                 ///< behind which the tensor's bytes are there
-  std::shared_ptr<Loan> loan = nullptr;  ///< the bytes stay the sender's: ended when they are read
-  bool of_device = false;  ///< the bytes are a copy of a device's, and belong on one again
+  Completion ready = {};  ///< the event after which the tensor's bytes are complete
+  /// the bytes stay the sender's; ended when they are read
+  std::shared_ptr<Loan> loan = nullptr;
+  /// the bytes are a copy of a device's and are copied to a device again
+  bool of_device = false;
 };
 
 /// A flat tensor of bytes, and a text that travelled in one.
@@ -60,7 +63,7 @@ enum class FrameKind : std::uint32_t {
   kExport,    // says where a tensor is, to be read there
   kRelease,   // it was read
   kFailure,   // ends the run
-  kStatus,    // what the ranks are doing
+  kStatus,    // progress of the ranks
   kShutdown,  // the last
 };
 
@@ -89,11 +92,11 @@ struct Frame {
   bool fits() const { return bytes() <= kInside; }
 };
 
-/// The header of a message. `message.tensor` becomes the dense tensor whose bytes are to be sent; they are
-/// in host memory and there, for what sends them knows neither devices nor events.
+/// The header of a message. `message.tensor` becomes the dense tensor whose bytes are to be sent;
+/// they must be complete in host memory, because the sender knows neither devices nor events.
 Frame frame_of(const Address& address, Message& message);
 
-/// Makes of a message's frame one that only says where the tensor is.
+/// Turns a message's frame into one that only names the tensor's address.
 void become_export(Frame& frame, const at::Tensor& tensor, std::uint64_t number);
 
 /// A frame that carries text or plain structs instead, kept in a byte tensor.

@@ -1,5 +1,6 @@
-// NCCL itself, not libtorch's ProcessGroupNCCL: that differs between releases, has threads of its own,
-// and knows neither our rendezvous nor our watch. Nothing is decided here. Compiled; has never run.
+// Uses NCCL directly instead of libtorch's ProcessGroupNCCL, which differs between releases, has
+// threads of its own, and knows neither our rendezvous nor our watchdog. This file makes no
+// decisions. Compiled, but never run.
 #include <cuda_runtime.h>
 #include <nccl.h>
 
@@ -21,7 +22,7 @@ LibraryFailure failure_of(ncclResult_t result) {
     case ncclInvalidArgument:
     case ncclInvalidUsage:
       return LibraryFailure::kMisuse;
-    default:  // of the system, of NCCL, of a peer: mostly the network
+    default:  // system, NCCL or peer: mostly the network
       return LibraryFailure::kPeer;
   }
 }
@@ -71,7 +72,7 @@ ncclComm_t communicator(void* handle) { return static_cast<ncclComm_t>(handle); 
 cudaStream_t native(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 std::size_t count(const at::Tensor& x) { return static_cast<std::size_t>(x.numel()); }
 
-// What is only moved is bytes, whatever its type.
+// Transfers move bytes of any type.
 constexpr ncclDataType_t kBytes = ncclUint8;
 
 class Nccl final : public CollectiveLibrary {

@@ -1,4 +1,4 @@
-// On a GPU: NCCL itself, with one rank alone, for it refuses two on one GPU.
+// Runs NCCL itself on a GPU, with a single rank, because it rejects two ranks on one GPU.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>

@@ -1,4 +1,4 @@
-// On a device terms are read where they are, so whole: chunks would only be more launches.
+// On a device terms are read in place and whole: chunks would only add launches.
 #include "strata/comm/ordered_sum.h"
 
 #include <ATen/Dispatch.h>
@@ -58,7 +58,7 @@ void sum_whole(Group& group, std::vector<ImportedChunks>& terms, const at::Tenso
     STRATA_CHECK_EQ(term.numel(), out.numel(), "comm.sum");
     tensors.push_back(term.whole(out.scalar_type()));
   }
-  group.before_write(out);  // who sends his term has read what he was lent before
+  group.before_write(out);  // a rank that sends its term has read the earlier exports
   device.ops->sum_in_order(device.stream, tensors, out);
 }
 

@@ -1,5 +1,5 @@
-// What a process makes of failures, its own and others', and whom it waits for then: over a transport that the
-// test speaks for.
+// Tests how a process handles failures, its own and others', and which peers it then waits for,
+// over a transport that the test controls.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace strata {
 namespace {
 
-// Nothing that is sent arrives. As with sockets, whoever closes is told that he has lost all others.
+// No message arrives. As with sockets, a process that closes is notified of the loss of all others.
 class MuteTransport final : public Transport {
  public:
   int process() const override { return 1; }
@@ -60,21 +60,21 @@ struct PeerFailures : testing::Test {
        .shutdown_timeout = std::chrono::milliseconds(20)}};
 };
 
-TEST_F(PeerFailures, OfItsOwnLetItLeave) {
+TEST_F(PeerFailures, OfOwnRanksLetProcessLeave) {
   protocol.fail(own, FailureOf::kRank);
   leave();
   EXPECT_EQ(error().text().what, "on purpose");
 }
 
-TEST_F(PeerFailures, OfRanksComeBeforeLossesThatTheyMayHaveCaused) {
+TEST_F(PeerFailures, OfRanksPrecedeLossesTheyMayHaveCaused) {
   protocol.fail(own, FailureOf::kRank);
   transport.receiver->lost(0);
   EXPECT_EQ(error().text().what, "on purpose");
   leave();
 }
 
-// The library notices first that a peer is lost, and doesn't know which.
-TEST_F(PeerFailures, OfPeersComeAfterTheLossesThatMayHaveCausedThem) {
+// The library detects first that a peer is lost, without knowing which.
+TEST_F(PeerFailures, OfPeersFollowLossesThatMayHaveCausedThem) {
   protocol.fail(own, FailureOf::kPeer);
   EXPECT_EQ(error().text().what, "on purpose");
   transport.receiver->lost(0);
@@ -82,7 +82,7 @@ TEST_F(PeerFailures, OfPeersComeAfterTheLossesThatMayHaveCausedThem) {
   leave();
 }
 
-TEST_F(PeerFailures, OfOthersAreThoseThatItDidNotMakeItself) {
+TEST_F(PeerFailures, OfOthersAreReportedUnlessCausedLocally) {
   transport.receiver->lost(2);
   leave();  // and closes the connection to process 0
   EXPECT_EQ(error().text().where, "rank 4, rank 5");

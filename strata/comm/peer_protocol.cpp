@@ -1,7 +1,7 @@
-// Order matters in three places only, and a transport may let messages overtake each other
-// elsewhere: a shutdown frame comes last; a failure is queued before any shutdown frame (telling_),
-// so that a peer never takes a failed process for one that ended well; and an exported buffer is
-// kept until its reader releases it or can read no more.
+// Order matters in three places only; a transport may reorder all other messages. A shutdown frame
+// comes last. A failure is queued before any shutdown frame (telling_), so that a peer never
+// mistakes a failed process for one that ended normally. An exported buffer is kept until its
+// reader releases it or can no longer read.
 #include "strata/comm/peer_protocol.h"
 
 #include <algorithm>
@@ -133,7 +133,7 @@ void PeerProtocol::deliver_export(int process, const Frame& frame) {
     released.exported = number;
     send_frame(process, released);
   };
-  // An exporter that fails tells it before it frees anything.
+  // An exporter that fails reports it before it frees anything.
   const auto read = [this, process](std::uint64_t address, std::size_t count, void* to) {
     if (!transport_.read(process, address, count, to)) report_lost(process);
     if (mailboxes_.failed()) throw Cancelled();
@@ -157,7 +157,7 @@ void PeerProtocol::flushed(int process) {
 }
 
 void PeerProtocol::lost(int process) {
-  // After its shutdown frame a process may close at any time, and nothing may be left to tell it.
+  // After its shutdown frame a process may close at any time and need not send anything else.
   const bool expected = ending_.change([&](Ending& it) {
     Peer& peer = it.peers[static_cast<std::size_t>(process)];
     if (!it.abandoned && peer.speaks) return false;
@@ -180,12 +180,13 @@ void PeerProtocol::report_lost(int process) {
                    .expected = "a shutdown message from process " + std::to_string(process) +
                                " of " + std::to_string(transport_.processes()),
                    .got = "a closed connection: it was killed, crashed, or cannot be reached",
-                   .fix = "look for its own last words, then go on from the last checkpoint with "
+                   .fix = "look for its last messages, then resume from the last checkpoint with "
                           "--resume"}),
       transport_.processes() + process);
 }
 
-// Errors of ranks come before losses, these before errors that a loss may have caused (report_lost).
+// Errors of ranks precede losses, and these precede errors that a loss may have caused
+// (report_lost).
 void PeerProtocol::fail(const Error& error, FailureOf of) {
   const int after = of == FailureOf::kPeer ? 2 * transport_.processes() : 0;
   tell_failure(error, after + transport_.process());

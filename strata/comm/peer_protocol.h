@@ -1,11 +1,12 @@
-/// Speaks with the other processes: sends messages to their ranks, delivers theirs, and spreads
-/// failures.
+/// Implements the protocol between processes: sends messages to their ranks, delivers theirs, and
+/// spreads failures.
 ///
-/// Each process sends a shutdown frame before it closes its connections: whoever closes without one
-/// has crashed, and every rank ends with one error that names the ranks of the lost process.
+/// Each process sends a shutdown frame before it closes its connections. A process that closes
+/// without one has crashed, and every rank ends with one error that names the ranks of the lost
+/// process.
 ///
-/// Same-host peers get only a reference to a large tensor: their ranks read it in this process's
-/// memory, where it is kept until they release it, or shut down, or are lost.
+/// Same-host peers receive only a reference to a large tensor: their ranks read it in this
+/// process's memory, which keeps it until they release it, shut down, or are lost.
 ///
 /// Threads  all methods from any thread; finish() once, after the last send().
 #pragma once
@@ -35,7 +36,7 @@ class PeerProtocol : public RemoteRanks, private TransportReceiver {
     std::function<MemoryAccount&(int rank)> account_of;  ///< charged for what arrives for the rank
     /// Called with each status that a peer sends; may be empty.
     std::function<void(int process, std::span<const std::byte> status)> on_status;
-    /// How long peers may say nothing after a failure.
+    /// How long peers may be silent after a failure.
     std::chrono::milliseconds shutdown_timeout{3000};
   };
 
@@ -46,15 +47,15 @@ class PeerProtocol : public RemoteRanks, private TransportReceiver {
   void send(const Address& address, Message message) override;
   bool reads_in_place(int rank) const override;
 
-  /// Ends all ranks here and, with the same error, in the other processes. One of a peer gives way to the
-  /// loss of a process, which may be noticed after it.
+  /// Ends all ranks here and, with the same error, in the other processes. The loss of a process,
+  /// which may be detected later, takes precedence over a peer's failure.
   void fail(const Error& error, FailureOf of) override;
 
-  /// To every peer that still listens.
+  /// To every peer that still receives.
   void send_status(std::span<const std::byte> status);
 
-  /// Shuts down: says so to every peer, waits until all have done so (after a failure only for the
-  /// timeout), and ends the transport. A peer that is lost meanwhile fails the run.
+  /// Shuts down: notifies every peer, waits until all have done the same (after a failure only
+  /// until the timeout), and ends the transport. Losing a peer meanwhile fails the run.
   void finish();
 
  private:
@@ -65,7 +66,7 @@ class PeerProtocol : public RemoteRanks, private TransportReceiver {
   struct Ending {
     std::vector<Peer> peers;
     bool failed = false;     // the run
-    bool abandoned = false;  // connections end by our own doing
+    bool abandoned = false;  // this process closes its connections itself
   };
 
   void arrived(int process, const MessageHeader& header, IncomingPayload& payload) override;

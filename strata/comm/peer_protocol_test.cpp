@@ -1,5 +1,5 @@
-// Messages, shutdown and loss over a network that misbehaves: processes are simulated, each with
-// its World, its ranks and its part of the protocol.
+// Tests messages, shutdown and loss over a faulty network. Processes are simulated, each with its
+// World, its ranks and its part of the protocol.
 #include "strata/comm/peer_protocol.h"
 
 #include <ATen/ops/arange.h>
@@ -89,7 +89,7 @@ void work(Group& world, int rounds) {
   }
 }
 
-TEST(Messages, AreTheSameWhateverTheirOrderAndDelay) {
+TEST(Messages, AreEqualForAnyOrderAndDelay) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
     FaultyNetwork network(kProcesses, {.seed = seed,
@@ -104,8 +104,8 @@ TEST(Messages, AreTheSameWhateverTheirOrderAndDelay) {
   }
 }
 
-// A shard longer than a chunk, to ranks that do not read it where it is.
-TEST(Messages, GoInChunksWhereTheyAreNotReadInPlace) {
+// A shard longer than a chunk, to ranks that do not read it in place.
+TEST(Messages, AreChunkedIfNotReadInPlace) {
   FaultyNetwork network(kProcesses, {.seed = 1, .reorder = true, .reads_in_place = false});
   const auto outcomes = run_simulated(network, {}, [](Group& world, MemoryAccount&) {
     constexpr std::int64_t kNumel = kRanks * (kChunkElements + 1024);
@@ -119,8 +119,8 @@ TEST(Messages, GoInChunksWhereTheyAreNotReadInPlace) {
   }
 }
 
-// Ranks that end at once leave large messages on their way; nobody waits for them but the reader.
-TEST(Shutdown, ComesAfterAllMessages) {
+// Ranks that end at once leave large messages in transit; only the reader waits for them.
+TEST(Shutdown, FollowsAllMessages) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE(seed);
     FaultyNetwork network(kProcesses, {.seed = seed,
@@ -149,8 +149,8 @@ std::uint64_t messages_of_work() {
   return network.messages();
 }
 
-// At whichever message a process dies: the others end, with one error that names its ranks.
-TEST(LostProcess, IsNamedByAllOthersWheneverItDies) {
+// For every message at which a process may die: the others end with one error that names its ranks.
+TEST(LostProcess, IsNamedByAllOthersAtAnyTime) {
   const std::uint64_t messages = messages_of_work();
   ASSERT_GT(messages, 50u);
   for (std::uint64_t at = 0; at < messages; at += 1 + messages / 40) {
@@ -178,7 +178,7 @@ TEST(LostProcess, IsNamedByAllOthersWheneverItDies) {
   }
 }
 
-// Each side of a broken link blames the other; all processes report the same of the two.
+// Each side of a broken link blames the other; all processes report the same one of the two.
 TEST(BrokenLink, EndsAllWithOneError) {
   for (std::uint64_t at = 3; at < 60; at += 7) {
     SCOPED_TRACE(at);
@@ -194,7 +194,7 @@ TEST(BrokenLink, EndsAllWithOneError) {
   }
 }
 
-TEST(FailedRank, EndsAllWithItsErrorOverAnyOrderOfMessages) {
+TEST(FailedRank, EndsAllWithItsErrorForAnyOrderOfMessages) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     FaultyNetwork network(
         kProcesses, {.seed = seed, .most_delay = std::chrono::microseconds(500), .reorder = true});
@@ -210,8 +210,8 @@ TEST(FailedRank, EndsAllWithItsErrorOverAnyOrderOfMessages) {
   }
 }
 
-// It tells that it has failed, and then hangs where nothing ends it: it says no farewell.
-TEST(FailedProcess, IsNotWaitedForWhereItDoesNotLeave) {
+// The process reports its failure and then hangs without a shutdown frame.
+TEST(FailedProcess, IsNotAwaitedIfItDoesNotLeave) {
   FaultyNetwork network(2);
   Mailboxes of_first(2, 0, 1), of_second(2, 1, 1);
   const std::unique_ptr<Transport> first = network.transport(0), second = network.transport(1);
@@ -228,8 +228,9 @@ TEST(FailedProcess, IsNotWaitedForWhereItDoesNotLeave) {
   hangs.finish();
 }
 
-// A message that never comes, which no real connection does: the watchdog ends what would hang.
-TEST(DroppedMessage, IsFoundByTheWatchdog) {
+// A message that never arrives, which does not happen on a real connection: the watchdog ends the
+// hanging run.
+TEST(DroppedMessage, IsDetectedByWatchdog) {
   FaultyNetwork network(kProcesses, {.fate = [](const Faults::Sent& message) {
                           Frame frame;
                           std::memcpy(&frame, message.header.data(), sizeof frame);
@@ -254,7 +255,7 @@ TEST(DroppedMessage, IsFoundByTheWatchdog) {
   }
 }
 
-TEST(ExportedBuffer, IsKeptUntilItIsReleased) {
+TEST(ExportedBuffer, IsKeptUntilReleased) {
   FaultyNetwork network(kProcesses);
   const auto outcomes = run_simulated(network, {}, [](Group& world, MemoryAccount& account) {
     constexpr std::int64_t kNumel = 100000;
@@ -279,8 +280,8 @@ TEST(ExportedBuffer, IsKeptUntilItIsReleased) {
   for (const ProtocolOutcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
 }
 
-// Nobody can read it any more, sent before or after that, and its exporter may train for days.
-TEST(ExportedBuffer, IsGivenBackWhenTheRanksThatMightReadItHaveEnded) {
+// No rank can read it any more, whether sent before or after, and its exporter may train for days.
+TEST(ExportedBuffer, IsFreedWhenItsPossibleReadersHaveEnded) {
   FaultyNetwork network(kProcesses);
   const auto outcomes = run_simulated(network, {}, [](Group& world, MemoryAccount& account) {
     if (world.rank() != 0) return;
@@ -297,8 +298,8 @@ TEST(ExportedBuffer, IsGivenBackWhenTheRanksThatMightReadItHaveEnded) {
   for (const ProtocolOutcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
 }
 
-// Its process says so before it leaves, for then it is silent.
-TEST(EndedRank, IsNoSilentOneToWhoeverWaitsForIt) {
+// Its process reports that before it leaves, because it is silent afterwards.
+TEST(EndedRank, IsNotReportedSilent) {
   FaultyNetwork network(kProcesses);
   const auto outcomes = run_simulated(network, {.stall_seconds = 0.4, .stall_fatal_seconds = 4},
                                       [](Group& world, MemoryAccount&) {

@@ -1,4 +1,4 @@
-/// Holds what must be so whether ranks are threads or processes, for the tests of both.
+/// Cases that must hold for ranks that are threads or processes, for the tests of both.
 #pragma once
 
 #include <ATen/ops/arange.h>
@@ -26,8 +26,8 @@ inline at::Tensor ordered_sum(int ranks, std::int64_t numel) {
   return sum;
 }
 
-/// What rank 0 sends is charged to rank 1, which receives it: at once by whoever receives, by the
-/// sender when the thread that wrote the bytes lets go of them.
+/// A message from rank 0 is charged to rank 1: a receiver is charged at once, a sender until the
+/// thread that wrote the bytes frees them.
 inline void expect_charge_to_move(Group& group, MemoryAccount& account) {
   at::Tensor tensor;
   if (group.rank() == 0) {

@@ -1,5 +1,5 @@
-/// Holds what a rank computes on, for all groups that it is in: its device, the stream of its work, what
-/// it has lent, and what is on its way between the device and the host.
+/// Holds what a rank computes on, for all of its groups: its device, the compute stream, its
+/// exports, and copies in progress between device and host.
 ///
 /// Threads  the rank's.
 #pragma once
@@ -28,7 +28,7 @@ class RankDevice {
   /// compute stream waits for it when a collective is finished.
   RankDevice(Stream compute, Stream communication, const StreamOps* ops,
              const CollectiveLibrary& library, Reduction reduction);
-  /// What the build has for a device.
+  /// The default implementation of this build for a device.
   explicit RankDevice(Device device, Reduction reduction = Reduction::kOrdered);
 
   Device device() const { return stream.device(); }
@@ -50,16 +50,16 @@ class RankDevice {
   const CollectiveLibrary& library;
   const Reduction reduction;
   Loans loans;
-  std::unique_ptr<DeviceMarks> marks;  ///< null: nobody asks, or the caller does the work
+  std::unique_ptr<DeviceMarks> marks;  ///< null: not observed, or the caller computes itself
 
-  /// Waits until all that was passed is handed over.
+  /// Waits until all copies were handed over.
   void finish_passing() { departures_.reset(); }
 
  private:
   void forget_arrived();
 
   std::vector<std::pair<Completion, at::Tensor>> arriving_;  // host memory that a copy still reads
-  std::unique_ptr<Executor> departures_;                     // null: nothing has left yet
+  std::unique_ptr<Executor> departures_;                     // null: no copy was started yet
 };
 
 }  // namespace strata

@@ -1,6 +1,6 @@
-// A rank is a thread with a pool, an account and a place in the mailboxes. An error of one rank
-// becomes the run's error (mailboxes keep the first of the lowest precedence); the others end with
-// Cancelled, which is never reported. Accounts are never freed, for tensors outlive ranks.
+// A rank is a thread with a pool, an account and a mailbox. An error of one rank becomes the run's
+// error (mailboxes keep the first with the lowest precedence); the others end with Cancelled, which
+// is not reported. Accounts are never freed, because tensors outlive ranks.
 #include "strata/comm/ranks.h"
 
 #include <c10/core/AutogradState.h>
@@ -77,7 +77,7 @@ JoinOptions join_options(const RanksOptions& options) {
           .broadcast_port = broadcast_number};
 }
 
-// Without NCCL, which knows it, a device is that of its number on the machine.
+// Without NCCL, which knows it, a device is identified by its number on the machine.
 std::uint64_t id_of(Device device) {
   if (device.kind == DeviceKind::kCuda && nccl_library().present())
     return nccl_library().device_id(device);
@@ -118,7 +118,8 @@ struct World::Parts {
                                                    rank - first_rank());
   }
 
-  // Who has a device for himself is refused by its allocator; who shares one, when an action has ended.
+  // The allocator enforces the limit of a device with one rank; with several ranks it is checked
+  // after each action.
   void limit_devices() {
     if (options.device_bytes == 0) return;
     if (!options.limit_memory) options.limit_memory = limit_device_memory;
@@ -261,7 +262,7 @@ struct World::Parts {
     if (finished) return;
     finished = true;
     if (peers) {
-      if (watchdog) watchdog->tell();  // that its ranks have ended
+      if (watchdog) watchdog->tell();  // reports that its ranks have ended
       peers->finish();
     }
     watchdog.reset();
@@ -270,7 +271,7 @@ struct World::Parts {
   [[noreturn]] void end_with_failure() {
     finish();
     mailboxes->rethrow_failure();
-    throw Cancelled();  // not reached: whoever cancels has an error
+    throw Cancelled();  // not reached: every cancellation has an error
   }
 
   std::string decide_for_all(const std::function<std::string()>& decide, const MessageTag& tag) {

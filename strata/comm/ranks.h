@@ -1,9 +1,9 @@
 /// Runs the ranks of a mesh: as threads of this process, or of several processes that meet first.
 ///
-/// The environment decides (transport/rendezvous.h): without its variables all ranks are threads here;
-/// with them, process p of n hosts ranks [p * ranks / n, (p + 1) * ranks / n). Ranks of one process
-/// hand tensors over without copying. Each rank's thread starts with autograd's own threading off,
-/// its number of intra-op threads set and its memory account installed.
+/// The environment decides (transport/rendezvous.h): without its variables all ranks are threads
+/// here; with them, process p of n hosts ranks [p * ranks / n, (p + 1) * ranks / n). Ranks of one
+/// process hand tensors over without copying. Each rank's thread starts with autograd's own
+/// threading off, its number of intra-op threads set and its memory account installed.
 ///
 /// A rank that throws ends every wait of all others, here and elsewhere; a process that is lost
 /// does, too. All stop, and every process throws the same error, with the rank in front of its
@@ -37,16 +37,18 @@ struct RanksOptions {
   Mesh mesh;                      ///< names ranks in errors, if it has as many
   std::string fingerprint;        ///< must be equal in all processes, e.g. the recipe's text
   std::string version;            ///< empty: of this program
-  /// Called with a sentence about a rank that stalls, from a thread of its own; empty: none is made.
+  /// Called from another thread with a sentence about a stalled rank; empty: no watchdog.
   std::function<void(const std::string&)> warn = {};
   double join_seconds = 0;          ///< 0: STRATA_JOIN_SECONDS, or 25
   double stall_seconds = 10;        ///< a rank without progress is named after these; 0: never
   double stall_fatal_seconds = 60;  ///< and ends the run after these; 0: never
   TransportKind transport = TransportKind::kSockets;
-  Reduction reduction = Reduction::kOrdered;  ///< of devices; a CPU's is always ordered
+  /// order of sums on devices; a CPU's is always ordered
+  Reduction reduction = Reduction::kOrdered;
   /// What each rank of this process computes on; empty: what the build has for `device`.
   std::function<std::shared_ptr<RankDevice>(int rank)> rank_device;
-  /// Of a rank that has its device for itself, until the World ends (0 then); default: limit_device_memory().
+  /// Limits the device memory of a rank with a device of its own, until the World ends (then 0);
+  /// default: limit_device_memory().
   std::function<void(Device device, std::int64_t bytes)> limit_memory;
   std::optional<Rendezvous> rendezvous;  ///< default: from the environment
   /// How the processes are connected; empty: they join at the rendezvous (transport/join.h).
@@ -65,10 +67,10 @@ class World {
 
   int process() const;
   int processes() const;
-  int first_rank() const;  ///< of this process
+  int first_rank() const;  ///< ranks of this process
   int local_ranks() const;
 
-  /// Of all ranks, what tells their devices from one another, in whatever process; empty: they have not told.
+  /// For each rank an id of its device that is unique over all processes; empty: unknown.
   const std::vector<std::uint64_t>& device_ids() const;
 
   /// The text that process 0 decides on, in every process; what it throws is thrown in all.
@@ -91,7 +93,7 @@ struct ThreadRanksOptions {
   Device device;                  ///< its kind, of every rank
 };
 
-/// As threads of this process, whatever the environment says.
+/// Runs ranks as threads of this process, ignoring the environment.
 void run_thread_ranks(const ThreadRanksOptions& options, const RankFunction& function);
 
 }  // namespace strata

@@ -21,7 +21,7 @@
 namespace strata {
 namespace {
 
-TEST(ThreadRanks, HandTensorsOverWithoutCopying) {
+TEST(ThreadRanks, PassTensorsWithoutCopying) {
   const void* sent = nullptr;
   const void* received = nullptr;
   run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
@@ -38,11 +38,9 @@ TEST(ThreadRanks, HandTensorsOverWithoutCopying) {
   EXPECT_EQ(sent, received);
 }
 
-TEST(ThreadRanks, MoveTheChargeWithTheTensor) {
-  run_thread_ranks({.ranks = 2}, expect_charge_to_move);
-}
+TEST(ThreadRanks, ChargeMovesWithTensor) { run_thread_ranks({.ranks = 2}, expect_charge_to_move); }
 
-TEST(ThreadRanks, MatchMessagesByTagWhateverTheOrder) {
+TEST(ThreadRanks, MatchMessagesByTagInAnyOrder) {
   run_thread_ranks({.ranks = 2}, [](Group& group, MemoryAccount&) {
     if (group.rank() == 0) {
       for (int i = 0; i < 10; ++i) group.send(1, {.micro_batch = i}, at::full({1}, i));
@@ -66,8 +64,8 @@ TEST(ThreadRanks, SumInRankOrder) {
   });
 }
 
-// The system has room for a few more threads: those that run don't wait for those that don't.
-TEST(ThreadRanks, EndWhereOneOfThemCannotBeStarted) {
+// The system can start only a few more threads; the running ranks do not wait for the missing ones.
+TEST(ThreadRanks, EndIfOneCannotBeStarted) {
 #ifdef STRATA_SANITIZED
   GTEST_SKIP() << "a sanitizer needs memory of its own for a thread";
 #endif
@@ -88,7 +86,7 @@ TEST(ThreadRanks, EndWhereOneOfThemCannotBeStarted) {
   EXPECT_EQ(what, "a thread cannot be started");
 }
 
-TEST(ThreadRanks, RunThirtyTwoOfThem) {
+TEST(ThreadRanks, RunThirtyTwoRanks) {
   run_thread_ranks({.ranks = 32}, [](Group& group, MemoryAccount&) {
     const int next = (group.rank() + 1) % 32, previous = (group.rank() + 31) % 32;
     group.send(next, {}, at::full({1}, group.rank()));
@@ -99,7 +97,7 @@ TEST(ThreadRanks, RunThirtyTwoOfThem) {
   });
 }
 
-TEST(ThreadRanks, AllStopWithTheFirstErrorWhenOneThrows) {
+TEST(ThreadRanks, AllStopWithFirstErrorWhenOneThrows) {
   for (int failing = 0; failing < 4; ++failing) {
     try {
       run_thread_ranks({.ranks = 4}, [&](Group& group, MemoryAccount&) {
@@ -116,8 +114,8 @@ TEST(ThreadRanks, AllStopWithTheFirstErrorWhenOneThrows) {
   }
 }
 
-// As a device whose work waits for another rank's is waited for when a rank unwinds.
-TEST(ThreadRanks, ThatSayTheyFailedEndOthersWaitsBeforeTheyUnwind) {
+// As for a device whose work waits for another rank's while a rank unwinds.
+TEST(ThreadRanks, FailureEndsOthersWaitsBeforeUnwinding) {
   std::promise<void> ended;
   bool in_time = false;
   struct AtUnwind {
@@ -148,7 +146,7 @@ TEST(ThreadRanks, ThatSayTheyFailedEndOthersWaitsBeforeTheyUnwind) {
   EXPECT_TRUE(in_time);
 }
 
-TEST(ThreadRanks, TakeExhaustedMemoryForTheSystems) {
+TEST(ThreadRanks, ExhaustedMemoryIsSystemError) {
   try {
     run_thread_ranks({.ranks = 2}, [](Group& group, MemoryAccount&) {
       if (group.rank() == 1) throw std::bad_alloc();
@@ -161,7 +159,7 @@ TEST(ThreadRanks, TakeExhaustedMemoryForTheSystems) {
   }
 }
 
-TEST(ThreadRanks, EnforceTheBudgetOfEachRank) {
+TEST(ThreadRanks, EnforceBudgetOfEachRank) {
   EXPECT_THROW(run_thread_ranks({.ranks = 2, .device_bytes = 1 << 20},
                                 [](Group& group, MemoryAccount&) {
                                   if (group.rank() == 1) at::empty({1 << 20});
@@ -171,7 +169,7 @@ TEST(ThreadRanks, EnforceTheBudgetOfEachRank) {
 }
 
 // The next run of the process has another budget, or none.
-TEST(ThreadRanks, LeaveTheirDeviceWithoutALimit) {
+TEST(ThreadRanks, LeaveDeviceWithoutLimit) {
   std::vector<std::pair<int, std::int64_t>> limits;
   const auto run = [&](int ranks, const RankFunction& function) {
     limits.clear();
@@ -193,11 +191,11 @@ TEST(ThreadRanks, LeaveTheirDeviceWithoutALimit) {
   EXPECT_TRUE(limits.empty());  // they share it
 }
 
-TEST(ThreadRanks, RefuseNone) {
+TEST(ThreadRanks, RejectZeroRanks) {
   EXPECT_THROW(run_thread_ranks({.ranks = 0}, [](Group&, MemoryAccount&) {}), UserError);
 }
 
-TEST(ThreadRanks, EndWhenOneWaitsForEver) {
+TEST(ThreadRanks, EndWhenOneWaitsForever) {
   std::atomic<bool> leaves = false;
   try {
     run_ranks(
@@ -217,7 +215,7 @@ TEST(ThreadRanks, EndWhenOneWaitsForEver) {
   }
 }
 
-TEST(SingleRank, IsTheIdentity) {
+TEST(SingleRank, IsIdentity) {
   const auto group = single_rank();
   double values[] = {2.5};
   group->all_reduce(values);

@@ -1,6 +1,7 @@
-// Every rank sums its own shard from buffers that the others export; nothing is summed on the way, as in a
-// ring, so the bits do not depend on timing or on how ranks are spread over processes. A communicator does
-// not let ranks read one another's memory: it carries the shards to whoever sums them, an all-to-all.
+// Every rank sums its own shard from buffers that the others export. Partial sums are not passed on
+// as in a ring, so the bits depend neither on timing nor on the distribution of ranks over
+// processes. With a communicator, ranks cannot read each other's memory, and an all-to-all carries
+// the shards to the ranks that sum them.
 #include "strata/base/errors.h"
 #include "strata/comm/collectives.h"
 #include "strata/comm/exchange.h"
@@ -49,7 +50,8 @@ ReduceScatter ReduceScatter::start(Group& group, at::Tensor flat, Shards shards)
   return sum;
 }
 
-// Of every rank's shard that is this rank's, or of their sum, if the communicator makes it.
+// Receives this rank's part of every rank's buffer, or of their sum if the communicator computes
+// it.
 void ReduceScatter::start_by_communicator(const at::Tensor& flat, const Shards& shards) {
   RankDevice& device = group_->rank_device();
   Communicator& communicator = group_->communicator();

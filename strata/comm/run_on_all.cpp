@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kDone = '+', kFailed = '-';  // in front of a result or an error
 
-// Exceptions that aren't std::exception, such as a cancelled wait, go on.
+// Exceptions not derived from std::exception, such as a cancelled wait, are passed on.
 std::string outcome_of(const std::function<std::string()>& action) {
   try {
     return kDone + action();

@@ -1,8 +1,8 @@
-/// Performs an action on every rank of a group, so that all go on or all fail.
+/// Performs an action on every rank of a group, so that all continue or all fail.
 ///
 /// Threads  collective: all ranks of the group call the same functions in the same order.
 /// Cost     one message to rank 0 and one back.
-/// Errors   the error of the lowest rank whose action failed, on every rank.
+/// Errors   throws the error of the lowest rank whose action failed, on every rank.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace strata {
 
-/// Waits for all. What the actions returned, in order of ranks: on rank 0, nothing on others.
+/// Waits for all. Returns the results in rank order on rank 0, nothing on the others.
 std::vector<std::string> gather(Group& group, const std::function<std::string()>& action);
 
 /// The same for actions that return nothing.

@@ -1,5 +1,5 @@
-// What is released is freed outside the lock: the last reference may be the one here, and freeing a
-// tensor calls back into its account.
+// Released buffers are freed outside the lock: the last reference may be here, and freeing a tensor
+// calls into its account.
 #include "strata/comm/shared_buffer.h"
 
 #include <ATen/ops/empty_strided.h>

@@ -1,14 +1,15 @@
-/// Lets ranks of other processes read a tensor where it is: one side exports it, the other imports,
+/// Lets ranks of other processes read a tensor in place: one side exports it, the other imports,
 /// reads and releases it.
 ///
 /// Within a process the importer gets the tensor itself; from a same-host process a reference to
-/// its memory; from any other its bytes have arrived with the message. Who imports need not know.
+/// its memory; from any other its bytes, which arrive with the message. Importers need not
+/// distinguish these cases.
 ///
-/// A flat tensor that is read from front to back goes in chunks where its reader doesn't read it in
-/// place, so that the next is on its way while one is used.
+/// A flat tensor that is read from front to back is sent in chunks if its reader cannot read it in
+/// place, so that the next chunk is in transit while one is used.
 ///
-/// Threads  ExportedBuffers from any; ImportedBuffer one at a time, and it ends before its rank.
-/// Errors   Cancelled when the exporter is gone or the run has failed.
+/// Threads  ExportedBuffers from any; ImportedBuffer one at a time, destroyed before its rank ends.
+/// Errors   Cancelled when the exporter has ended or the run has failed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +35,7 @@ class ExportedBuffers {
   /// The number under which `process` releases it.
   std::uint64_t add(int process, at::Tensor tensor);
   void release(int process, std::uint64_t number);
-  /// The process reads nothing any more: neither what there is nor what is added later.
+  /// The process reads no more: neither existing nor later exports.
   void release_all(int process);
 
  private:
@@ -45,11 +46,11 @@ class ExportedBuffers {
   std::map<Key, at::Tensor> tensors_;
 };
 
-/// A tensor in the memory of another process, which keeps it until this object ends.
+/// A tensor in the memory of another process, which keeps it until this object is destroyed.
 class RemoteBuffer {
  public:
   struct Source {
-    /// Copies from the process's memory; throws if what was read is worth nothing.
+    /// Copies from the process's memory; throws if the read bytes are invalid.
     std::function<void(std::uint64_t address, std::size_t count, void* to)> read;
     std::function<void()> release;  ///< called once
   };
@@ -74,8 +75,8 @@ class RemoteBuffer {
 
 class ImportedBuffer {
  public:
-  /// `stream`: of the reader, if the message is a loan: it ends behind what the stream has when the last
-  /// copy of this object goes.
+  /// `stream`: the reader's, if the message is an export on a device: the export ends after the
+  /// work on this stream when the last copy of this object is destroyed.
   explicit ImportedBuffer(Message message, const Stream& stream = Stream());
   explicit ImportedBuffer(at::Tensor tensor) : local_(std::move(tensor)) {}
 
@@ -91,10 +92,10 @@ class ImportedBuffer {
 
   /// The exported tensor itself, or a copy of the remote one, charged to this thread's account.
   at::Tensor tensor() const;
-  operator at::Tensor() const { return tensor(); }  // NOLINT: for those who read all of it anyway
+  operator at::Tensor() const { return tensor(); }  // NOLINT: for readers of the whole tensor
 
  private:
-  std::shared_ptr<const void> reading_;  // null: no loan
+  std::shared_ptr<const void> reading_;  // null: no export on a device
   at::Tensor local_;                     // undefined: remote
   std::shared_ptr<const RemoteBuffer> remote_;
 };
@@ -108,8 +109,8 @@ constexpr std::int64_t kChunkElements = 1 << 18;
 void export_chunks(Group& group, int peer, const MessageTag& tag, const at::Tensor& flat,
                    std::int64_t exported, std::int64_t ready, const Completion& there = {});
 
-/// A flat tensor that a rank reads from front to back, whole or in chunks: what arrives says how long
-/// it is.
+/// A flat tensor that a rank reads from front to back, whole or in chunks; the received data
+/// determines its length.
 class ImportedChunks {
  public:
   ImportedChunks(Group& group, int peer, const MessageTag& tag, std::int64_t numel)
@@ -118,8 +119,8 @@ class ImportedChunks {
 
   std::int64_t numel() const { return numel_; }
 
-  /// The next elements, which must not cross a multiple of kChunkElements: where they are, or read
-  /// to `buffer`. Valid until the next call. Waits for them.
+  /// Waits for the next elements, which must not cross a multiple of kChunkElements, and returns
+  /// their address: in place, or read to `buffer`. Valid until the next call.
   const void* next(std::int64_t count, at::ScalarType dtype, void* buffer);
 
   /// All of it at once, where it is in this process; valid until this object goes.
@@ -131,11 +132,11 @@ class ImportedChunks {
  private:
   const ImportedBuffer& await(at::ScalarType dtype);  ///< the chunk with the next element
 
-  Group* group_ = nullptr;  // null: chunk_ is all there is
+  Group* group_ = nullptr;  // null: chunk_ is the whole tensor
   int peer_ = 0;
   MessageTag tag_;
   std::int64_t numel_;
-  std::int64_t position_ = 0;  // of the next element
+  std::int64_t position_ = 0;  // index of the next element
   std::int64_t chunk_begin_ = 0;
   std::optional<ImportedBuffer> chunk_;
 };

@@ -1,8 +1,8 @@
-/// Adds and copies tensors of one kind of device in the order of a stream: all that collectives need of
-/// a device whose work is done behind the caller's back. On a CPU there are none: loops over host
-/// memory do it (comm/ordered_sum.cpp).
+/// Sums and copies tensors of one kind of device in stream order: everything that collectives need
+/// of a device that runs asynchronously. A CPU has none; loops over host memory do it
+/// (comm/ordered_sum.cpp).
 ///
-/// Nothing here waits: what a call reads must be there, and stay, in the order of its stream.
+/// No call waits: its inputs must be complete, and stay allocated, in stream order.
 ///
 /// Shapes   dense tensors; those of one call have one shape and dtype (fp64, fp32, bf16, fp16).
 /// Threads  any; a stream has one user at a time.
@@ -23,8 +23,8 @@ class StreamOps {
   /// Whether its bytes are on a device of this kind, not in host memory.
   virtual bool owns(const at::Tensor& x) const = 0;
 
-  /// Uninitialised and contiguous: on the stream's device, freed in the order of the stream; or in host
-  /// memory that the device copies from and to by itself.
+  /// Uninitialised and contiguous: on the stream's device, freed in stream order; or pinned host
+  /// memory.
   virtual at::Tensor empty(const Stream& stream, at::IntArrayRef sizes,
                            at::ScalarType dtype) const = 0;
   virtual at::Tensor host_empty(at::IntArrayRef sizes, at::ScalarType dtype) const = 0;
@@ -41,8 +41,8 @@ class StreamOps {
   /// Between devices of this process, and between them and host_empty_like(); any strides.
   virtual void copy(const Stream& stream, const at::Tensor& to, const at::Tensor& from) const = 0;
 
-  /// out = terms[0] + terms[1] + ..., each element in that order, 16-bit floats in fp32 until the last;
-  /// out may be one of the terms. Terms may lie on other devices of this process.
+  /// out = terms[0] + terms[1] + ..., each element in that order, 16-bit floats in fp32 until the
+  /// last; out may be one of the terms. Terms may lie on other devices of this process.
   virtual void sum_in_order(const Stream& stream, std::span<const at::Tensor> terms,
                             const at::Tensor& out) const = 0;
   virtual void max_of(const Stream& stream, std::span<const at::Tensor> terms,
@@ -52,7 +52,8 @@ class StreamOps {
 /// Null: the caller does the work, in host memory.
 const StreamOps* stream_ops(DeviceKind kind);
 
-/// Of the build's backend; throws a UserError in a build without one.
+/// The CUDA implementation.
+/// Errors  UserError in a build without CUDA.
 const StreamOps& cuda_stream_ops();
 
 }  // namespace strata

@@ -1,6 +1,5 @@
-// Sums by our own kernel, which adds in the order of ranks; the rest by libtorch, whose operators go to
-// the calling thread's current stream: the compute stream that its rank is bound to (DeviceScope).
-// Compiled; has never run.
+// Sums with our own kernel, in rank order; libtorch does the rest on the calling thread's current
+// stream, which is the compute stream of its rank (DeviceScope). Compiled, but never run.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 
@@ -23,7 +22,7 @@ class CudaOps final : public StreamOps {
     return at::empty(sizes, stream.device().options(dtype));
   }
 
-  // libtorch keeps what is given back, so that a message costs no call to the driver.
+  // libtorch caches freed memory, so a message costs no driver call.
   at::Tensor host_empty(at::IntArrayRef sizes, at::ScalarType dtype) const override {
     return at::empty(sizes, host_options(dtype).pinned_memory(true));
   }
@@ -35,7 +34,7 @@ class CudaOps final : public StreamOps {
   void sum_in_order(const Stream& stream, std::span<const at::Tensor> terms,
                     const at::Tensor& out) const override {
     std::vector<at::Tensor> near = readable(stream.device(), terms);
-    // Behind the first pass `out` is what the passes add to.
+    // After the first pass `out` holds the partial sum.
     for (std::size_t i = cuda::kTermsInAPass; i < near.size(); ++i)
       if (near[i].const_data_ptr() == out.const_data_ptr()) near[i] = near[i].clone();
     if (out.scalar_type() == at::kDouble) {

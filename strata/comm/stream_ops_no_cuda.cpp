@@ -1,5 +1,5 @@
-// Stands for the CUDA operations in a build that has none; nobody comes here, for the device itself is
-// refused before (device/device_no_cuda.cpp).
+// Replaces the CUDA operations in a build without CUDA. Unreachable, because
+// device/device_no_cuda.cpp rejects the device first.
 #include "strata/comm/stream_ops.h"
 #include "strata/device/no_cuda.h"
 

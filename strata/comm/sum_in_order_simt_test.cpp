@@ -1,4 +1,4 @@
-// Sums in the order of ranks as a GPU makes them, against the order that ordered_sum.cpp has.
+// Compares the sums of the GPU kernel with the order of ordered_sum.cpp.
 #include <gtest/gtest.h>
 
 #include "strata/comm/cuda_kernels.h"
@@ -11,7 +11,7 @@ using kernels::Element;
 using simt::SimtArray;
 using simt::SimtVector;
 
-TEST(SumInOrder, AddsTermsInTheirOrderAndRoundsOnce) {
+TEST(SumInOrder, AddsTermsInOrderAndRoundsOnce) {
   if (!simt::has_machine()) GTEST_SKIP() << "no CUDA device";
   std::mt19937 generator(5);
   simt::in_every_order([&] {
