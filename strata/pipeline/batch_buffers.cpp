@@ -8,8 +8,9 @@ namespace strata {
 
 BatchBuffers::~BatchBuffers() {
   try {
-    if (device_.kind != DeviceKind::kCpu) stream_.synchronize();  // it may still read what is freed
-  } catch (...) {  // a device that has failed reads nothing
+    // it may still read memory that is freed here
+    if (device_.kind != DeviceKind::kCpu) stream_.synchronize();
+  } catch (...) {  // a failed device reads nothing
   }
 }
 

@@ -1,7 +1,7 @@
-/// Brings mini-batches to a device, each input always to the same place for its shape: one copy a step, and a
-/// recorded step finds its inputs where it was recorded with them.
+/// Copies mini-batches to a device, each input of a shape always to the same address: one copy per
+/// step, and a recorded step finds its inputs at the recorded addresses.
 ///
-/// Threads  the rank's. The host's bytes may be written again when place() returns.
+/// Threads  the rank's. The host's bytes may be overwritten when place() returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,12 +23,13 @@ class BatchBuffers {
   BatchBuffers(const BatchBuffers&) = delete;
   BatchBuffers& operator=(const BatchBuffers&) = delete;
 
-  /// The same mini-batch; what was placed before is gone for whoever is given work behind this.
+  /// Returns the same mini-batch on the device. Work that is enqueued after this no longer sees the
+  /// previous one.
   MiniBatch place(MiniBatch batch);
 
  private:
-  /// On a device, pinned host memory that the next copies start from in turn: one is filled while the
-  /// one before may still be read.
+  /// On a device: pinned host memory for the copies, used in turn. One buffer is filled while the
+  /// previous one may still be read.
   struct Staging {
     at::Tensor bytes;
     Completion copied;

@@ -1,5 +1,5 @@
-/// Where a machine gets an input of its micro-batches that no loader has: rows of embeddings, pooled, for
-/// the samples of this replica's part.
+/// Supplies an input of micro-batches that no loader has: embeddings, pooled, for the samples of
+/// this replica's part.
 ///
 /// Threads  the rank's.
 #pragma once
@@ -18,10 +18,10 @@ class BatchRows {
 
   /// kPrefetchRows of this step, counted from 0.
   virtual void prefetch(std::int64_t step) = 0;
-  /// kFetchRows: fills [samples, width] of fp32 on the host; samples that only pad the part are zeros
-  /// behind the others. In evaluation the step means nothing: the caller knows which samples it runs.
+  /// kFetchRows: fills [samples, width] of fp32 on the host; padding samples at the end are zeros.
+  /// In evaluation `step` has no meaning: the caller knows the samples.
   virtual void fetch(std::int64_t step, bool training, const at::Tensor& rows) = 0;
-  /// kSendRowGradients: of the mean loss, as fetched.
+  /// kSendRowGradients: gradients of the mean loss, in the layout of fetch().
   virtual void send_gradients(std::int64_t step, const at::Tensor& gradients) = 0;
 };
 

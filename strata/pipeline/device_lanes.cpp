@@ -1,6 +1,7 @@
-// The device's clock is compared with the host's once, while it is idle; from then on two bounds keep them
-// together without a wait: nothing begins before it was given, and nothing ends after it was seen to have ended.
-// Each end is what the next is measured from, for a difference of events has the precision of a float.
+// The device's clock is compared with the host's once, while the device is idle. Afterwards two
+// bounds keep both aligned without waits: no work starts before it was enqueued, and none ends
+// after the host saw its end. Each end is the reference of the next, because a difference of events
+// has the precision of a float.
 #include "strata/pipeline/device_lanes.h"
 
 #include <algorithm>
@@ -35,7 +36,7 @@ DeviceLanes::Span::~Span() {
   lanes_->open_ = false;
   try {
     lanes_->running_.back().end = lanes_->compute_.record(EventTime::kKnown);
-  } catch (const std::exception&) {  // the device's next call says so
+  } catch (const std::exception&) {  // the next device call reports the error
     lanes_->running_.pop_back();
   }
 }

@@ -1,20 +1,22 @@
-/// Writes down when a device does what it is given, by its own clock, where it works behind the rank's back.
+/// Records when a device that runs asynchronously does its work, by its own clock.
 ///
 ///     DeviceLanes lanes(Stream::compute(device), trace);
 ///     {
 ///       const auto span = lanes.span(LaneKind::kCompute, layer);
-///       ...                                       // what is given to the compute stream
+///       ...                                       // enqueue work on the compute stream
 ///     }
-///     lanes.settle();                             // in a later step: adds to the trace what was done
+///     lanes.settle();                             // in a later step: adds completed spans to the
+///     trace
 ///
-/// A span begins when the device gets there, so what it waits for in front of the span is none of it: gaps
-/// between spans are waits. A span within another is a part of it and is not written down by itself: so a
-/// recorded segment is one, and nothing of it is asked for while it is recorded.
+/// A span starts when the device reaches it, so it excludes waits in front of it: gaps between
+/// spans are waits. A span within another is part of it and is not recorded separately. A recorded
+/// segment is therefore one span without events inside the recording.
 ///
-/// Ranks that share a device share its compute stream: what one gives in between is in the other's span, too.
+/// Ranks that share a device share its compute stream: work that one enqueues in between is in the
+/// other's span, too.
 ///
 /// Threads  a rank's.
-/// Cost     two timed events a span; nothing waits but the constructor, which compares clocks.
+/// Cost     two timed events per span; only the constructor waits, to compare clocks.
 #pragma once
 
 #include <deque>
@@ -27,12 +29,12 @@ namespace strata {
 
 class DeviceLanes {
  public:
-  /// `compute` has a queue; `trace` outlives this.
+  /// `compute` has a queue; `trace` must outlive this object.
   DeviceLanes(Stream compute, LaneTrace& trace);
 
   class [[nodiscard]] Span {
    public:
-    Span() = default;  ///< of nothing
+    Span() = default;  ///< records nothing
     Span(DeviceLanes& lanes, LaneKind kind, int layer);
     Span(Span&& other) noexcept : lanes_(std::exchange(other.lanes_, nullptr)) {}
     Span& operator=(Span&&) = delete;
@@ -41,7 +43,7 @@ class DeviceLanes {
    private:
     DeviceLanes* lanes_ = nullptr;
   };
-  /// `layer`: -1: of none.
+  /// `layer`: -1: no layer.
   Span span(LaneKind kind, int layer) { return {*this, kind, layer}; }
 
   /// Adds what has ended since the last call.

@@ -17,13 +17,13 @@ struct Lanes : testing::Test {
   DeviceLanes lanes{Stream({}, queue), trace};
 };
 
-TEST_F(Lanes, WriteDownWhatTheDeviceDidWhenItDidIt) {
-  queue->give(0.001);  // the rank was late, or another's
+TEST_F(Lanes, RecordWhenDeviceWorked) {
+  queue->give(0.001);  // the rank was late, or it is another rank's work
   {
     const auto span = lanes.span(LaneKind::kCompute, 3);
     queue->give(0.002);
   }
-  // A span begins when the device comes to it, but not before it is given.
+  // A span starts when the device reaches it, but not before it is enqueued.
   const double first = now_seconds();
   queue->give(0.004);
   double second = 0;
@@ -33,7 +33,7 @@ TEST_F(Lanes, WriteDownWhatTheDeviceDidWhenItDidIt) {
     queue->give(0.008);
   }
   lanes.settle();
-  EXPECT_TRUE(trace.take().empty());  // it has not begun, and nobody waits
+  EXPECT_TRUE(trace.take().empty());  // it has not started, and no call waits
   queue->perform();
   while (now_seconds() < second + 0.02) {
   }
@@ -52,7 +52,7 @@ TEST_F(Lanes, WriteDownWhatTheDeviceDidWhenItDidIt) {
   EXPECT_NEAR(events[1].end_seconds - events[1].begin_seconds, 0.008, 1e-9);
 }
 
-TEST_F(Lanes, WriteDownTheOuterOfTwoSpans) {
+TEST_F(Lanes, RecordOuterOfNestedSpans) {
   {
     const auto outer = lanes.span(LaneKind::kCompute, 0);
     queue->give(0.001);
@@ -72,8 +72,8 @@ TEST_F(Lanes, WriteDownTheOuterOfTwoSpans) {
   EXPECT_EQ(queue->recorded(), 3);  // the comparison's and one pair
 }
 
-// A device's clock that is slow or fast: nothing begins before it was given, or ends after it was seen.
-TEST_F(Lanes, KeepTheClocksTogether) {
+// With a slow or fast device clock no work starts before it was enqueued or ends after it was seen.
+TEST_F(Lanes, KeepClocksAligned) {
   for (const double drift : {5.0, -5.0}) {
     queue->give(drift);
     queue->perform();

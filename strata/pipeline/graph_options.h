@@ -1,4 +1,4 @@
-/// Chooses when a rank's steps are recorded: train.graph, and what that depends on.
+/// Options for recording a rank's steps: train.graph, and what it depends on.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,20 @@
 namespace strata {
 
 enum class GraphMode : std::uint8_t {
-  kAuto,  ///< where launches cost something and nothing is in the way; else it says why, once
-  kOn,    ///< refused where it cannot be
+  /// records if launches cost time and the step can be recorded; otherwise reports once why not
+  kAuto,
+  kOn,  ///< fails if the step cannot be recorded
   kOff,
 };
 const char* name_of(GraphMode mode);  ///< "auto", "on", "off"
 
 struct GraphOptions {
   GraphMode mode = GraphMode::kAuto;
-  /// Ranks on one GPU share its stream, and would record one another.
+  /// Ranks on one GPU share its stream and would record each other's work.
   bool shares_device = false;
-  bool on_every_device = false;  ///< auto records on a CPU, too: for tests of what auto does
-  std::function<void(const std::string&)> say = {};  ///< why nothing is recorded; null: nobody asks
+  bool on_every_device = false;  ///< auto records on a CPU, too; for tests
+  /// receives the reason why nothing is recorded; null: not reported
+  std::function<void(const std::string&)> say = {};
   std::function<std::unique_ptr<Recording>(Device)> make_recording = strata::make_recording;
 };
 

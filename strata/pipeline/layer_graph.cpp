@@ -1,5 +1,5 @@
-// Outputs leave detached, with only the edges of their graph kept: a value that has been sent or consumed
-// can go although its layer's backward is still to come.
+// Outputs are returned detached and only the edges of their graph are kept, so a value that was
+// sent or consumed can be freed before its layer's backward.
 #include "strata/pipeline/layer_graph.h"
 
 #include <ATen/core/grad_mode.h>
@@ -24,7 +24,7 @@ std::vector<at::Tensor> forward_with_graph(const Layer& layer, const ForwardCont
   const at::AutoGradMode grad(true);
   std::vector<at::Tensor> outputs = layer.forward(context, weights, graph.inputs);
   for (at::Tensor& output : outputs) {
-    // The edge alone: who receives the output decides how long its bytes live.
+    // Keeps the edge only: the receiver of the output decides how long its bytes live.
     graph.roots.push_back(torch::autograd::impl::gradient_edge(output));
     output = output.detach();
   }

@@ -1,4 +1,4 @@
-// The lower quartile, not the mean: disturbances only ever add time.
+// Uses the lower quartile instead of the mean, because disturbances only add time.
 #include "strata/pipeline/layer_seconds.h"
 
 #include <algorithm>

@@ -1,10 +1,11 @@
-/// Takes the seconds of a layer out of measurements that other work on the machine has lengthened.
+/// Estimates the seconds of a layer from measurements that other work on the machine may have
+/// lengthened.
 ///
-/// Noise only ever adds time, so the lower quartile is what the layer needs: half the measurements
-/// may be disturbed and it does not move, while one lucky measurement doesn't set it as a minimum
-/// would. The spread beside it says how much the measurements disagreed.
+/// Noise only adds time, so the lower quartile is the estimate: up to half of the measurements may
+/// be disturbed without changing it, and a single fast measurement does not determine it as a
+/// minimum would. The spread tells how much the measurements disagree.
 ///
-/// Units  seconds of one full micro-batch; an update is one a step.
+/// Units  seconds of one full micro-batch; an update is per step.
 #pragma once
 
 #include <array>
@@ -46,14 +47,14 @@ class LayerTimes {
  public:
   void add(int layer, LayerPart part, double seconds);
 
-  /// Parts of the update of a layer add up until end_step().
+  /// Parts of a layer's update are summed until end_step().
   void add_update(int layer, double seconds) { update_[layer] += seconds; }
   void end_step();
 
   LayerSeconds of(int layer) const;
 
  private:
-  static constexpr std::size_t kKept = 256;  // of a layer and part, the last ones
+  static constexpr std::size_t kKept = 256;  // measurements kept per layer and part
   struct Samples {
     std::vector<double> seconds;
     std::size_t next = 0;

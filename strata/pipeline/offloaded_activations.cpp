@@ -14,11 +14,12 @@ OffloadedActivations::~OffloadedActivations() {
   try {
     clear();
   } catch (const std::exception&) {
-    // Whoever waited for a copy knows.
+    // A thread that waited for a copy gets the error.
   }
 }
 
-// The smallest free one that is long enough: the last micro-batch may be shorter than the others.
+// The smallest free buffer that is large enough: the last micro-batch may be shorter than the
+// others.
 at::Tensor OffloadedActivations::host_buffer(const at::Tensor& input) {
   auto best = free_.end();
   for (auto free = free_.begin(); free != free_.end(); ++free) {
@@ -40,7 +41,7 @@ at::Tensor OffloadedActivations::host_buffer(const at::Tensor& input) {
 
 double OffloadedActivations::wait(const Completion& event) {
   const double begin = now_seconds();
-  compute_.wait(event);  // a device does; on a CPU the rank
+  compute_.wait(event);  // a device's stream waits; on a CPU the rank does
   waited_seconds_ += now_seconds() - begin;
   return begin;
 }
@@ -63,7 +64,8 @@ void OffloadedActivations::offload(int layer, int micro_batch, std::vector<at::T
     run.shapes.push_back(input.sizes().vec());
     if (input.is_floating_point()) input = input.detach().contiguous();
   }
-  // Behind what made them, and behind the arrival of what the host's memory had before: take() waits for that.
+  // After the work that produced them, and after the copy from the buffer's previous content:
+  // take() waits for that.
   const Completion made = compute_.record();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].is_floating_point()) continue;
@@ -82,7 +84,7 @@ void OffloadedActivations::fetch(int layer, int micro_batch) {
     if (run.host[i].defined())
       run.inputs[i] =
           at::empty(run.shapes[i], compute_.device().options(run.host[i].scalar_type()));
-  // Behind whoever had the memory before, and behind their own leaving: an offload that ended was waited for.
+  // After the memory's previous user, and after their own offload, which has been awaited.
   const Completion free = compute_.record();
   for (std::size_t i = 0; i < run.inputs.size(); ++i) {
     if (!run.host[i].defined()) continue;
@@ -104,7 +106,7 @@ std::vector<at::Tensor> OffloadedActivations::take(int layer, int micro_batch) {
 }
 
 void OffloadedActivations::clear() {
-  // A CPU's copies hold what they copy.
+  // A CPU's copies keep their source alive.
   if (compute_.queue())
     for (const auto& [place, run] : runs_) compute_.wait(run.moved);
   leaving_ = nullptr;

@@ -1,15 +1,16 @@
-/// Keeps on the host, between a layer's forward and its recompute, the inputs that the recompute starts from.
+/// Keeps the inputs of recomputed layers on the host between forward and recompute.
 ///
-/// Device bytes follow the program, not the clock: an offload waits for the one before and lets its bytes
-/// go; a fetch takes its bytes when it starts. Host memory is kept for the next ones of the same size.
+/// Device bytes follow the program instead of the clock: an offload waits for the previous one and
+/// frees its bytes; a fetch allocates its bytes when it starts. Host buffers are reused for inputs
+/// of the same size.
 ///
-/// A device that works behind the rank's back waits in the rank's place. Its memory is given out in the
-/// order of the compute stream: a copy into it goes behind what was given to that stream, and it is given
-/// out again behind the copies from and to it.
+/// With a device that runs asynchronously, its streams wait instead of the rank. Device memory is
+/// reused in the order of the compute stream: a copy into it follows the stream's earlier work, and
+/// it is reused only after the copies from and to it.
 ///
 /// Source   Rajbhandari et al. 2021 (ZeRO-Infinity), section 5.1.
-/// Threads  the rank's; copies run on the link's lanes.
-/// Errors   InternalError: inputs that are not there, or there twice.
+/// Threads  the rank's; copies run on the link's executors or copy streams.
+/// Errors   InternalError: inputs that are missing or present twice.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +29,8 @@ class MemoryAccount;
 
 class OffloadedActivations {
  public:
-  /// `host`: charged for what lies there; null: nobody.
-  /// `compute`: where the rank's work is done. `trace`: of waits within a recompute; null: nobody draws them.
+  /// `host`: the account to charge; null: none. `compute`: the stream of the rank's work. `trace`:
+  /// records waits within a recompute; null: not recorded.
   explicit OffloadedActivations(Link& link, Stream compute = Stream::compute({}),
                                 MemoryAccount* host = nullptr, TraceLog* trace = nullptr)
       : link_(link), compute_(std::move(compute)), host_(host), trace_(trace) {}
@@ -37,19 +38,20 @@ class OffloadedActivations {
   OffloadedActivations(const OffloadedActivations&) = delete;
   OffloadedActivations& operator=(const OffloadedActivations&) = delete;
 
-  /// Integers, which all layers share, stay where they are.
+  /// Integers, which all layers share, stay on the device.
   void offload(int layer, int micro_batch, std::vector<at::Tensor> inputs);
   void fetch(int layer, int micro_batch);
   std::vector<at::Tensor> take(int layer, int micro_batch);  ///< waits for them
 
-  void clear();  ///< of a step that did not end
+  void clear();  ///< drops inputs of an unfinished step
 
   double waited_seconds() const { return waited_seconds_; }
 
  private:
   struct Run {
-    std::vector<at::Tensor> inputs;  // on the device: leaving, or coming back; else undefined
-    std::vector<at::Tensor> host;    // flat, as long or longer; undefined: the input stays
+    // on the device: being offloaded or fetched; else undefined
+    std::vector<at::Tensor> inputs;
+    std::vector<at::Tensor> host;  // flat, at least as long; undefined: the input stays
     std::vector<std::vector<std::int64_t>> shapes;
     Completion moved;  // the last of their copies
   };
@@ -64,7 +66,7 @@ class OffloadedActivations {
   TraceLog* trace_;
   std::map<std::pair<int, int>, Run> runs_;  // (layer, micro-batch)
   Run* leaving_ = nullptr;
-  std::vector<at::Tensor> free_;  // of the host
+  std::vector<at::Tensor> free_;  // free host buffers
   double waited_seconds_ = 0;
 };
 

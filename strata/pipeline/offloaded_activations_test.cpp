@@ -1,4 +1,4 @@
-// On a device that works behind the rank's back: each wait that is missing shows.
+// Tests with a device that runs asynchronously, so that every missing wait shows.
 #include "strata/pipeline/offloaded_activations.h"
 
 #include <ATen/ops/full.h>
@@ -27,7 +27,7 @@ struct Offloaded : testing::Test, DelayedDevice {
   double sum = 0, other = 0;
 };
 
-TEST_F(Offloaded, LeaveBehindWhatMadeThem) {
+TEST_F(Offloaded, AreCopiedAfterTheyAreComputed) {
   compute->hold();
   offload(0, 3);
   let_others_run();
@@ -38,7 +38,7 @@ TEST_F(Offloaded, LeaveBehindWhatMadeThem) {
   EXPECT_EQ(sum, 3 * kNumel);
 }
 
-TEST_F(Offloaded, GiveTheirMemoryBackBehindTheirCopy) {
+TEST_F(Offloaded, MemoryIsReusedAfterTheirCopy) {
   out->hold();
   offload(0, 3);
   offload(1, 5);
@@ -52,7 +52,7 @@ TEST_F(Offloaded, GiveTheirMemoryBackBehindTheirCopy) {
   EXPECT_EQ(other, 5 * kNumel);
 }
 
-TEST_F(Offloaded, ComeBackBehindTheirLeavingAndWhoeverHadTheMemory) {
+TEST_F(Offloaded, ReturnAfterOffloadAndAfterPreviousUserOfMemory) {
   compute->synchronize();
   out->hold();
   offload(0, 3);
@@ -75,7 +75,7 @@ TEST_F(Offloaded, ComeBackBehindTheirLeavingAndWhoeverHadTheMemory) {
   EXPECT_EQ(other, 5 * kNumel);
 }
 
-TEST_F(Offloaded, AreUsedBehindTheirArrival) {
+TEST_F(Offloaded, AreUsedAfterTheirArrival) {
   offload(0, 3);
   in->hold();
   activations.fetch(0, 0);
@@ -86,7 +86,7 @@ TEST_F(Offloaded, AreUsedBehindTheirArrival) {
   EXPECT_EQ(sum, 3 * kNumel);
 }
 
-TEST_F(Offloaded, WriteOverTheHostsMemoryBehindTheCopyFromIt) {
+TEST_F(Offloaded, HostMemoryIsOverwrittenAfterItsCopy) {
   offload(0, 3);
   in->hold();
   activations.fetch(0, 0);
@@ -100,7 +100,7 @@ TEST_F(Offloaded, WriteOverTheHostsMemoryBehindTheCopyFromIt) {
   EXPECT_EQ(back.sum().item<double>(), 3 * kNumel);
 }
 
-TEST_F(Offloaded, GoBehindTheirCopiesWhenAStepEndsWithoutThem) {
+TEST_F(Offloaded, AreFreedAfterTheirCopiesIfStepEndsEarly) {
   offload(0, 3);
   in->hold();
   activations.fetch(0, 0);
@@ -111,7 +111,7 @@ TEST_F(Offloaded, GoBehindTheirCopiesWhenAStepEndsWithoutThem) {
   in->release();
   in->synchronize();
   compute->synchronize();
-  EXPECT_NE(place[0], 3.0f);  // freed behind the copy, not before
+  EXPECT_NE(place[0], 3.0f);  // freed after the copy
   offload(0, 4);
   activations.fetch(0, 0);
   use(0, sum);
@@ -119,7 +119,7 @@ TEST_F(Offloaded, GoBehindTheirCopiesWhenAStepEndsWithoutThem) {
   EXPECT_EQ(sum, 4 * kNumel);
 }
 
-TEST_F(Offloaded, StayWhereTheyAreIfTheyAreIntegers) {
+TEST_F(Offloaded, IntegersStayOnDevice) {
   const at::Tensor tokens = at::full({4}, 7, host_options(at::kLong));
   activations.offload(0, 0, {tokens, made(3)});
   activations.fetch(0, 0);

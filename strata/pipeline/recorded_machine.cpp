@@ -1,8 +1,8 @@
-// A recording repeats what the device was given, and nothing that the host did beside it. So everything that
-// crosses a segment's border is a tensor at a fixed place or a number in the step's block: values and
-// gradients that wait in the tables are copied to where they lay when the segment was recorded, and
-// behind it the tables are put back as they were then. A closure on a CPU is held to the same rule: it
-// sees the inputs of its recording, and what it makes is copied to where the recording left it.
+// A recording repeats the device's work but not the host's. So all data that crosses a segment's
+// border is a tensor at a fixed address or a number in the step's block. Values and gradients that
+// wait in the tables are copied to their recorded addresses, and afterwards the tables are restored
+// to their recorded state. A closure on a CPU follows the same rule: it reads the inputs of its
+// recording, and its results are copied to the recorded addresses.
 #include "strata/pipeline/recorded_machine.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ bool same_place(const MicroBatch& a, const MicroBatch& b) {
          std::ranges::equal(a.inputs, b.inputs, [](auto& x, auto& y) { return same_place(x, y); });
 }
 
-// What a recording can't be told anew.
+// Inputs that a recording cannot receive anew.
 bool same_kind(const StepInputs& a, const StepInputs& b) {
   return a.training == b.training && a.updates == b.updates &&
          std::ranges::equal(a.micro_batches, b.micro_batches,
@@ -42,7 +42,7 @@ const char* name_of(GraphMode mode) {
 RecordedMachine::RecordedMachine(StageMachine& machine, StepPlan plan, Device device,
                                  GraphOptions options)
     : machine_(machine), plan_(std::move(plan)), device_(device), options_(std::move(options)) {
-  // A closure costs a host what the actions cost.
+  // A closure costs a host as much as the actions.
   const bool gains = options_.mode == GraphMode::kOn || device.kind != DeviceKind::kCpu ||
                      options_.on_every_device;
   records_ = options_.mode != GraphMode::kOff && gains && !options_.shares_device;
@@ -74,7 +74,7 @@ RecordedMachine::Recorded& RecordedMachine::find(const Program& program, const S
   const auto needs_host = [&](const Action& action) { return machine_.needs_host(action); };
   for (const Segment& range : segments_of(plan_, program, performed, needs_host))
     recorded.segments.push_back({.range = range});
-  // What is left of a step without its layers is not worth a recording.
+  // A step without its layers is not worth recording.
   if (std::ranges::none_of(recorded.segments, [&](const RecordedSegment& segment) {
         return runs_layers(program, segment.range);
       }))
@@ -82,7 +82,7 @@ RecordedMachine::Recorded& RecordedMachine::find(const Program& program, const S
   return recorded;
 }
 
-// When the first program comes, for nobody would find out otherwise: refused, or said.
+// Called at the first program: `on` fails, `auto` reports the reason.
 void RecordedMachine::record_nothing(const Recorded& recorded) {
   const LayerSet performed =
       performed_layers(plan_, recorded.program, machine_.layers_with_host_inputs());
@@ -108,7 +108,7 @@ void RecordedMachine::begin(const Program& program, StepInputs inputs) {
   position_ = performed_until_ = 0;
   current_ = nullptr;
   performed_any_ = false;
-  // Scores go to the host one by one.
+  // Scores are copied to the host one by one.
   if (records_ && inputs.scores == nullptr) {
     Recorded& recorded = find(program, inputs);
     if (recorded.segments.empty()) {
@@ -201,8 +201,8 @@ void RecordedMachine::replay(RecordedSegment& segment) {
   ++use_.replayed;
 }
 
-// Nothing of a segment that failed to be recorded was done by the device. Where no message was sent yet, the
-// step can begin anew.
+// The device has run nothing of a segment whose recording failed. If no message was sent yet, the
+// step can restart.
 void RecordedMachine::give_up(const RecordedSegment& segment, const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   if (options_.mode == GraphMode::kOn || performed_any_) {

@@ -1,15 +1,15 @@
-/// Performs programs by segments that a device was given once and repeats: a machine in front of a
+/// Runs programs as segments that a device records once and repeats: a machine in front of a
 /// StageMachine.
 ///
-/// A program on inputs at one place is performed twice, recorded the third time and replayed from then
-/// on, whether to a short micro-batch or a full one: inputs at another place, of other shapes, or another
-/// program are recorded by themselves. What segments leave for one another and for the actions between
-/// them has the place that it was recorded at.
+/// A program with inputs at fixed addresses is performed twice, recorded the third time and
+/// replayed from then on, for short and full micro-batches alike. Inputs at other addresses or of
+/// other shapes, or another program, are recorded separately. Data that segments leave for each
+/// other and for the actions in between stays at its recorded address.
 ///
 /// Threads  the rank's.
-/// Errors   UserError: recording is asked for and nothing of the program, or some call of it, can be
-///          recorded; names the action, as does what `auto` says once. What actions throw, with the
-///          action's place in front.
+/// Errors   UserError: recording is required, but the program or one of its calls cannot be
+///          recorded; names the action, as does the report of `auto`. Passes on what actions throw,
+///          prefixed with the action.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,15 @@ class RecordedMachine final : public Machine {
  public:
   RecordedMachine(StageMachine& machine, StepPlan plan, Device device, GraphOptions options);
 
-  /// As StageMachine::begin. Inputs are those of the same place for as long as a recording lives: whoever
-  /// fills them (BatchBuffers) may do so when the step before was given to the device.
+  /// As StageMachine::begin. Inputs must stay at the same addresses while a recording lives. Their
+  /// writer (BatchBuffers) may overwrite them once the previous step was enqueued.
   void begin(const Program& program, StepInputs inputs);
   void perform(const Action& action) override;
 
   /// Whether programs are recorded at all.
   bool records() const { return records_; }
 
-  /// Of segments, since the machine was made.
+  /// Counts of segments since the machine was created.
   struct Use {
     std::int64_t recorded = 0;
     std::int64_t replayed = 0;
@@ -47,16 +47,17 @@ class RecordedMachine final : public Machine {
   struct RecordedSegment {
     Segment range;
     std::unique_ptr<Recording> recording;  // null: not yet
-    StageMachine::Tables before, after;    // the tensors that it reads and leaves
+    StageMachine::Tables before, after;    // the tensors that it reads and writes
   };
   struct Recorded {
     Program program;
-    StepInputs inputs;  // of the recording; they hold the memory of its inputs
+    StepInputs inputs;  // the inputs of the recording; they own their memory
     int performed = 0;
     std::vector<RecordedSegment> segments;
   };
-  static constexpr int kWarmUp = 2;  // handles, modules and connections are made on first use
-  static constexpr std::size_t kPrograms = 4;  // recordings of more are too seldom replayed
+  // libraries create handles, modules and connections at first use
+  static constexpr int kWarmUp = 2;
+  static constexpr std::size_t kPrograms = 4;  // with more, recordings are replayed too rarely
 
   Recorded& find(const Program& program, const StepInputs& inputs);
   void record_nothing(const Recorded& recorded);
@@ -71,12 +72,12 @@ class RecordedMachine final : public Machine {
   Device device_;
   GraphOptions options_;
   bool records_;
-  std::deque<Recorded> programs_;  // the last used one in front
+  std::deque<Recorded> programs_;  // the most recently used first
   Recorded* current_ = nullptr;    // null: every action is performed
-  StepInputs begun_;               // to begin anew if a recording fails
+  StepInputs begun_;               // inputs to restart with if a recording fails
   std::size_t position_ = 0;
-  std::size_t performed_until_ = 0;  // by a step that began anew
-  bool performed_any_ = false;       // of the step that runs
+  std::size_t performed_until_ = 0;  // by a step that was restarted
+  bool performed_any_ = false;       // of the current step
   Use use_;
 };
 

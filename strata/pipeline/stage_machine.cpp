@@ -49,7 +49,7 @@ StageMachine::StageMachine(const Sequential& model, StepPlan plan, const Machine
 }
 
 void StageMachine::begin(const Program& program, StepInputs inputs) {
-  if (device_lanes_) device_lanes_->settle();  // of the steps before
+  if (device_lanes_) device_lanes_->settle();  // those of earlier steps
   inputs_ = std::move(inputs);
   step_end_.begin(
       {.step = inputs_.step,
@@ -59,7 +59,7 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
        .first_sample = inputs_.micro_batches.front().first_sample,
        .has_gradients = static_cast<int>(delayed_.size()) >= options_.gradient_delay ? 1 : 0,
        .updates = inputs_.updates ? 1 : 0});
-  loss_.sum.zero_();  // a recorded step knows where it lies
+  loss_.sum.zero_();  // a recorded step uses its address
   loss_.scores = inputs_.scores;
   tables_ = {};
   graphs_.clear();
@@ -74,7 +74,7 @@ void StageMachine::begin(const Program& program, StepInputs inputs) {
     store_.acquire(layer, StateKind::kGradients).zero_gradients();
 }
 
-// Fresh ones: whoever took those of the step before may still read them.
+// New tensors: readers of the previous step's may still use them.
 void StageMachine::make_input_gradients() {
   input_gradients_.assign(model_.batch_inputs().size(), {});
   if (!inputs_.training) return;
@@ -100,7 +100,8 @@ void StageMachine::keep_input_gradient(int batch_input, int micro_batch,
 }
 
 void StageMachine::perform(const Action& action) {
-  // A GPU's allocator asks no account first: what the last action took too much ends the run here.
+  // A GPU's allocator does not check an account in advance, so an excess of the last action ends
+  // the run here.
   if (const MemoryAccount* account = current_memory_account(groups_.world.device().kind))
     account->require_within_budget();
   switch (action.op) {
@@ -205,7 +206,7 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
     inputs.push_back(ref.value >= 0 ? tables_.values.take(ref.value, micro_batch)
                                     : inputs_.micro_batches[micro_batch].inputs[ref.batch_input]);
   const Lease lease = store_.acquire(layer, StateKind::kWeights);
-  const auto span = device_span(LaneKind::kCompute, layer);  // behind the weights' arrival
+  const auto span = device_span(LaneKind::kCompute, layer);  // after the weights' arrival
   const ForwardContext context = this->context(layer, micro_batch);
   std::vector<at::Tensor> outputs;
   if (!inputs_.training) {
@@ -226,7 +227,7 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
                        local_uses(values[i]) + sends_[values[i]]);
 }
 
-// The mini-batch has them open: [samples, 0].
+// The mini-batch has placeholders: [samples, 0].
 void StageMachine::fetch_rows() {
   std::vector<MicroBatch>& batches = inputs_.micro_batches;
   const int input = model_.rows_input();
@@ -255,7 +256,7 @@ void StageMachine::recompute(const Action& action) {
                                  model_.differentiable_inputs(layer));
     const Lease lease = store_.acquire(layer, StateKind::kWeights);
     const auto span = device_span(LaneKind::kCompute, layer);
-    // The outputs went to their consumers in the first forward; only the graph is wanted.
+    // The first forward has sent the outputs to their consumers; only the graph is needed.
     forward_with_graph(model_.layer(layer), context(layer, action.micro_batch), lease.weights(),
                        graph);
   }
@@ -266,7 +267,7 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   for (const int value : model_.outputs(layer)) {
     at::Tensor gradient =
         tables_.gradients.take_sum(model_.dataflow().values[value], value, micro_batch);
-    // Nobody reads it: it is the loss.
+    // No layer reads it: it is the loss.
     output_gradients.push_back(gradient.defined()
                                    ? std::move(gradient)
                                    : at::ones({}, groups_.world.device().options(at::kFloat)));
@@ -278,7 +279,7 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   const Lease lease = store_.acquire(layer, StateKind::kWeights | StateKind::kGradients);
   const auto span = device_span(LaneKind::kCompute, layer);
   const double begin = now_seconds();
-  lease.open_gradients();  // where it was offloaded: takes and clears a new one
+  lease.open_gradients();  // after an offload: allocates and clears a new one
   std::vector<at::Tensor> gradients =
       strata::backward(std::move(graph), std::move(output_gradients));
   if (is_full(micro_batch)) layer_times_.add(layer, LayerPart::kBackward, now_seconds() - begin);
@@ -338,7 +339,8 @@ LayerSet StageMachine::layers_with_host_inputs() const {
 }
 
 double StageMachine::reduce_loss() {
-  double sum[] = {groups_.tp.rank() == 0 ? loss_.value() : 0};  // every tp rank has the same
+  // every tp rank has the same value
+  double sum[] = {groups_.tp.rank() == 0 ? loss_.value() : 0};
   groups_.world.all_reduce(sum);
   return sum[0] / static_cast<double>(inputs_.valid_tokens);
 }

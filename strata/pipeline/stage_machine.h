@@ -1,8 +1,8 @@
-/// Performs a rank's program on real stages: the machine behind training and evaluation.
+/// Performs a rank's program on real stages, for training and evaluation.
 ///
 /// Source   GPipe (Huang et al. 2019), 1F1B (Narayanan et al. 2021); program from strata/schedule.
 /// Threads  one machine belongs to one rank's thread.
-/// Errors   what layers, the group and the allocator throw, with the action's place in front.
+/// Errors   passes on what layers, the group and the allocator throw, prefixed with the action.
 #pragma once
 
 #include <deque>
@@ -33,13 +33,13 @@
 
 namespace strata {
 
-/// What every rank must agree on beside the plan; fixed for the machine's life.
+/// Options that must be equal on every rank, besides the plan; constant for the machine's life.
 struct MachineOptions {
-  std::uint64_t seed = 1;      ///< of first values and dropout
+  std::uint64_t seed = 1;      ///< seed of initial values and dropout
   double clip = 0;             ///< largest gradient norm; 0: no clipping
   double label_smoothing = 0;  ///< in training
-  /// Asynchronous training: weights are updated with the gradients of so many steps before. The first
-  /// steps have none and update nothing.
+  /// Asynchronous training: weights are updated with the gradients of this many steps earlier. The
+  /// first steps have none and do not update.
   int gradient_delay = 0;
 };
 
@@ -49,16 +49,16 @@ struct StepInputs {
   std::int64_t step = 0;                  ///< counts from 0
   std::int64_t valid_tokens = 0;
   double learning_rate = 0;
-  bool updates = true;                        ///< false: gradients alone are wanted
+  bool updates = true;                        ///< false: only gradients are computed
   bool training = true;                       ///< false: forward only
   std::vector<at::Tensor>* scores = nullptr;  ///< as LossSink::scores
 };
 
 class StageMachine final : public Machine {
  public:
-  /// `plan`: whose programs it will run. `optimizer` may be null for forward-only programs, `offloaded`
-  /// where no activation leaves the device. `lane_trace`: of updates on the host; null: nobody draws them.
-  /// `rows`: of a model that reads rows of embeddings; null: they come with the mini-batch.
+  /// `plan`: its programs will run. `optimizer` may be null for forward-only programs, `offloaded`
+  /// if no activation leaves the device. `lane_trace`: records updates on the host; null: not
+  /// recorded. `rows`: source of embeddings; null: the mini-batch contains them.
   StageMachine(const Sequential& model, StepPlan plan, const MachineOptions& options,
                LayerStore& store, const Optimizer* optimizer, MeshGroups& groups,
                OffloadedActivations* offloaded = nullptr, LaneTrace* lane_trace = nullptr,
@@ -68,62 +68,62 @@ class StageMachine final : public Machine {
   void begin(const Program& program, StepInputs inputs);
   void perform(const Action& action) override;
 
-  /// Behind the last action of a step: its outcome can be taken from now on, at any time.
+  /// Call after the last action of a step; its outcome can be taken at any later time.
   void end() { step_end_.post(inputs_.valid_tokens); }
-  /// Of the oldest step that ended and was not asked for; waits for the device.
+  /// The outcome of the oldest step that ended and was not taken; waits for the device.
   StepOutcome take_outcome() { return step_end_.take(); }
 
   /// The mean loss over the ranks; for programs without kReduceNormAndLoss. Collective.
   double reduce_loss();
 
-  /// What the last step left the next one; waits for the device.
+  /// The loss scale for the next step; waits for the device.
   LossScale loss_scale() const { return step_end_.carried(); }
   void set_loss_scale(const LossScale& scale) { step_end_.carry(scale); }
 
-  /// After a step's last backward of its reader: the gradient of an input of the mini-batch, of all
-  /// samples that begin() got, without the loss scale. Undefined where no layer of the rank reads it.
+  /// After the last backward of a step: the gradient of an input of the mini-batch, for all samples
+  /// passed to begin(), without the loss scale. Undefined if no layer of the rank reads it.
   const at::Tensor& input_gradient(int batch_input) const { return input_gradients_[batch_input]; }
 
-  /// From now on it is written down what the device does for each layer, message and end of a step. Null: no
-  /// longer. `lanes` outlives the machine, or what comes next here.
+  /// From now on records the device's work for each layer, message and end of a step. Null: stops.
+  /// `lanes` must outlive the machine or the next call.
   void trace_device(DeviceLanes* lanes) { device_lanes_ = lanes; }
-  /// What is given to the device while it lives is of this lane.
+  /// Device work enqueued during its lifetime belongs to this track.
   DeviceLanes::Span device_span(LaneKind lane, int layer) {
     return device_lanes_ ? device_lanes_->span(lane, layer) : DeviceLanes::Span();
   }
 
-  /// What waits between two actions for a later one. A copy has the same tensors.
+  /// Data between two actions. A copy shares the tensors.
   struct Tables {
     ValueTable values;
     GradientTable gradients;
     std::map<std::pair<int, int>, at::Tensor> received_ties;  ///< (tie, using layer)
 
-    /// Writes the tensors to where `to`, of the same entries, has them.
+    /// Copies the tensors to the addresses of `to`, which has the same entries.
     void copy_to(Tables& to) const;
-    /// Itself, with tensors that cannot be written to copied.
+    /// A copy in which tensors that cannot be written to are copied.
     Tables dense() const;
   };
   const Tables& tables() const { return tables_; }
   void set_tables(Tables tables) { tables_ = std::move(tables); }
 
-  /// Makes the compute stream wait for whoever has read what this rank lent: a recording writes to it without
-  /// asking again.
+  /// Makes the compute stream wait for the readers of this rank's exported buffers, because a
+  /// recording writes to them without checking.
   void reclaim_loans() {
     RankDevice& device = groups_.world.rank_device();
     device.loans.reclaim(device.stream);
   }
 
-  /// Behind a program: the next mini-batch may come before the next program begins.
+  /// Call after a program: frees the inputs before the next program begins.
   void let_inputs_go() { inputs_.micro_batches.clear(); }
 
-  /// For a step that is repeated: begin() stays what it was, but the inputs are others. Returns the old ones.
+  /// For a repeated step: keeps the state of begin(), replaces the inputs and returns the old ones.
   StepInputs exchange_inputs(StepInputs inputs) {
     return std::exchange(inputs_, std::move(inputs));
   }
 
-  /// Layers that give a gradient of the mini-batch, whose place changes from step to step.
+  /// Layers that compute a gradient of the mini-batch, whose address changes in every step.
   LayerSet layers_with_host_inputs() const;
-  /// Whether an action keeps something in this machine from step to step.
+  /// Whether an action keeps host state in this machine from step to step.
   bool needs_host(const Action& action) const {
     return action.op == Op::kReduceNormAndLoss && options_.gradient_delay > 0;
   }
@@ -131,10 +131,10 @@ class StageMachine final : public Machine {
   /// The seconds of this rank's layers in the last training steps.
   const LayerTimes& layer_times() const { return layer_times_; }
 
-  /// Brings every replica's part of a layer that the host has updated to all of them. Collective.
+  /// Gathers the parts of a layer that the replicas' hosts have updated. Collective.
   void gather_from_host(int layer);
 
-  /// The elements of a layer that this replica answers for.
+  /// The elements of a layer that this replica sums and owns.
   FlatRange part_of(int layer) { return cuts_of(layer).parts[groups_.dp.rank()]; }
 
  private:
@@ -161,7 +161,8 @@ class StageMachine final : public Machine {
   void update(const Action& action);
   bool updates_on_host(int layer) const;
   UpdateRange update_range(const Lease& lease) const;
-  /// A weight each; of running statistics what the whole mini-batch has, [C] fp64, undefined for the others.
+  /// Per weight; for running statistics the result of the whole mini-batch, [C] fp64; undefined for
+  /// other weights.
   using FoundStatistics = std::vector<at::Tensor>;
   FoundStatistics find_statistics(int layer);  // collective over replicas
   void update_shard(const Lease& lease, const BegunUpdate& step, const FoundStatistics& found);
@@ -190,18 +191,20 @@ class StageMachine final : public Machine {
   std::vector<at::Tensor> input_gradients_;           // per batch input
   std::map<std::pair<int, int>, LayerGraph> graphs_;  // (layer, micro-batch)
   std::map<int, LayerCuts> cuts_;                     // layer
-  std::map<int, GradientReduction> reductions_;       // layer: under way
+  std::map<int, GradientReduction> reductions_;       // per layer: in progress
   LayerTimes layer_times_;
-  /// Sums of squares that the host is making of a layer's gradient, since it began to leave the device.
+  /// Sums of squares of a layer's gradient that the host computes once the gradient has been
+  /// offloaded.
   struct HostSquares {
     at::Tensor blocks;
     Completion added;
   };
   std::map<int, HostSquares> host_squares_;
-  std::map<int, std::pair<Lease, AllGather>> gathers_;  // layer: updated weights under way
-  std::deque<std::vector<at::Tensor>> delayed_;         // by step, layer by layer; the oldest first
+  // per layer: exchange of updated weights in progress
+  std::map<int, std::pair<Lease, AllGather>> gathers_;
+  std::deque<std::vector<at::Tensor>> delayed_;  // by step and layer; the oldest first
   LaneTrace* lane_trace_;
-  DeviceLanes* device_lanes_ = nullptr;  // null: nobody asks
+  DeviceLanes* device_lanes_ = nullptr;  // null: not traced
   BatchRows* rows_;
   // Null: no layer is updated on the host.
   std::unique_ptr<ThreadPool> host_threads_;

@@ -1,5 +1,5 @@
-// Everything that decides about an update stays on the device: sums, norm, factor and skip are made by what
-// the device is given, in the order in which it is given, and the host reads one block behind it.
+// All decisions about an update stay on the device: it computes sums, norm, factor and skip in
+// stream order, and the host reads one block afterwards.
 #include "strata/pipeline/step_end.h"
 
 #include <ATen/ops/empty.h>
@@ -27,7 +27,7 @@ StepEnd::StepEnd(MeshGroups& groups, int num_layers, double clip)
       clip_(clip),
       device_(groups.world.device()),
       stream_(Stream::compute(device_)) {
-  const UnchargedScope nobody;  // numbers of the step, no tensors of a model
+  const UnchargedScope nobody;  // numbers of the step, not tensors of a model
   const std::int64_t numbers = std::int64_t{num_layers} * groups.tp.size() + 1;
   sums_ = at::zeros({numbers}, device_.options(at::kDouble));
   if (device_.kind == DeviceKind::kCpu) return;
@@ -38,8 +38,9 @@ StepEnd::StepEnd(MeshGroups& groups, int num_layers, double clip)
 
 StepEnd::~StepEnd() {
   try {
-    if (block_.defined()) stream_.synchronize();  // it may still read or write what is freed
-  } catch (...) {                                 // a device that has failed does neither
+    // the device may still access memory that is freed here
+    if (block_.defined()) stream_.synchronize();
+  } catch (...) {  // a failed device does not
   }
 }
 
@@ -81,14 +82,14 @@ void StepEnd::begin(const StepScalars& step) {
   std::memcpy(&known_, &step, kStepBegunBytes);
   if (!block_.defined()) {
     known_.loss = known_.squares = known_.norm = 0;
-    // Of layers that are updated before the norm is known: nothing is clipped then.
+    // Layers that are updated before the norm is known are not clipped.
     known_.factor = 1 / known_.loss_scale;
     known_.skip = 0;
     return;
   }
   Begun& begun = begun_[static_cast<std::size_t>(next_begun_)];
   next_begun_ = (next_begun_ + 1) % kUnderWay;
-  begun.copied.wait();  // of two steps ago: the bytes may be written again
+  begun.copied.wait();  // of two steps ago: the bytes may be overwritten
   std::memcpy(begun.bytes.mutable_data_ptr(), &step, kStepBegunBytes);
   block_.narrow(0, 0, kBegunBytes).copy_(begun.bytes, /*non_blocking=*/true);
   begun.copied = stream_.record();
@@ -101,10 +102,10 @@ at::Tensor StepEnd::blocks(std::int64_t count) {
   return blocks_;
 }
 
-// Of tensors on the host as of numbers: one message a rank.
+// One message per rank for tensors on the host, as for numbers.
 void StepEnd::add_over(Group& group, const at::Tensor& sums) const {
   if (group.size() == 1) return;
-  const UnchargedScope nobody;  // copies that others read
+  const UnchargedScope nobody;  // copies that other ranks read
   if (!sums.is_cpu()) {
     at::Tensor all = sums;
     return all_reduce_sum(group, all);
@@ -116,8 +117,8 @@ void StepEnd::end(const at::Tensor& blocks, std::vector<LayerBlocks> layers,
                   const at::Tensor& loss) {
   const StepPrimitives& primitives = step_primitives(sums_.device().type());
   add_over(groups_.dp, blocks);
-  // One entry a layer and tensor-parallel rank, filled by one rank alone (adding zeros is exact),
-  // and the loss behind them.
+  // One entry per layer and tensor-parallel rank, written by one rank only (adding zeros is exact),
+  // followed by the loss.
   sums_.zero_();
   if (groups_.dp.rank() == 0) {
     for (LayerBlocks& layer : layers)

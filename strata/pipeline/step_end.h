@@ -1,9 +1,9 @@
-/// Ends a rank's steps where the rank computes, and reads what they found when it is asked for: the host
-/// sets a step's numbers in front of it and need not know what came of them before the next step runs.
+/// Ends a rank's steps on the rank's device and reads their results on request. The host sets a
+/// step's inputs beforehand and need not know its results before the next step runs.
 ///
-/// On a CPU everything has happened when a call returns.
+/// On a CPU every call completes before it returns.
 ///
-/// Source   the layers' sums are added in layer order whatever the mesh (gradient_norm.h).
+/// Source   the layers' sums are added in layer order for any mesh (gradient_norm.h).
 /// Threads  the rank's.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace strata {
 
-/// What a step found; the same on every rank.
+/// The results of a step; equal on every rank.
 struct StepOutcome {
   double loss = 0;           ///< mean over the valid tokens of the step
   double gradient_norm = 0;  ///< before clipping, without the loss scale
@@ -37,39 +37,39 @@ class StepEnd {
   StepEnd(const StepEnd&) = delete;
   StepEnd& operator=(const StepEnd&) = delete;
 
-  /// The loss scale of the next step, and as the last one has left it; waits for that.
+  /// Sets and returns the loss scale of the next step; the latter waits for the last step.
   void carry(const LossScale& scale);
   LossScale carried() const { return loss_scale_of(read()); }
 
-  /// Sets what is set when a step begins; the rest of `step` counts for nothing.
+  /// Sets the inputs of a step; other fields of `step` are ignored.
   void begin(const StepScalars& step);
 
-  /// In the memory of the rank's device; the same block for ever.
+  /// In the memory of the rank's device, at a constant address.
   StepScalars& scalars();
   const StepScalars* on_device();  ///< the same; null on a CPU
   /// gradient / loss scale, in place.
   void take_out_scale(at::Tensor gradient) const;
-  /// As far as the host knows it without waiting: what was set, and on a CPU all of it.
+  /// The part that the host knows without waiting: the inputs, and on a CPU everything.
   const StepScalars& known() const { return known_; }
-  /// All of it, when the device has done what it was given.
+  /// Everything, after waiting for the device.
   const StepScalars& read() const;
 
-  /// fp64 [count], at the same place in every step; whoever asks writes all of them.
+  /// fp64 [count], at a constant address; the caller must write all of them.
   at::Tensor blocks(std::int64_t count);
 
-  /// Collective. `blocks`: of this rank's layers, complete over replicas when all have added theirs.
-  /// `layers`: where each layer's are, with the layer as target. `loss` fp64 [1].
+  /// Collective. `blocks`: sums of this rank's layers, complete once all replicas have added
+  /// theirs. `layers`: the blocks of each layer, with the layer as target. `loss` fp64 [1].
   void end(const at::Tensor& blocks, std::vector<LayerBlocks> layers, const at::Tensor& loss);
 
-  /// Behind the last action of a step: starts to read what it found.
+  /// Call after the last action of a step: starts to read its results.
   void post(std::int64_t valid_tokens);
-  /// Of the oldest step that was posted and not taken; waits for it.
+  /// The outcome of the oldest step that was posted and not taken; waits for it.
   StepOutcome take();
 
  private:
   struct Posted {
     StepScalars found;  // on a CPU
-    at::Tensor bytes;   // of a device, on their way to the host
+    at::Tensor bytes;   // on a device: results being copied to the host
     Completion arrived;
     std::int64_t valid_tokens;
   };
@@ -77,7 +77,7 @@ class StepEnd {
     at::Tensor bytes;  // pinned
     Completion copied;
   };
-  static constexpr int kUnderWay = 2;  // steps: one runs, one is being enqueued
+  static constexpr int kUnderWay = 2;  // one step runs, one is being enqueued
 
   void add_over(Group& group, const at::Tensor& sums) const;
 
@@ -91,7 +91,7 @@ class StepEnd {
   int next_begun_ = 0;
   at::Tensor blocks_, sums_;
   std::deque<Posted> posted_;
-  std::vector<at::Tensor> free_;  // pinned, of steps that were taken
+  std::vector<at::Tensor> free_;  // pinned buffers of steps that were taken
 };
 
 }  // namespace strata

@@ -32,7 +32,7 @@ void StageMachine::send_tied(const Action& action) {
   const Lease lease = store_.acquire(is_gradient ? action.consumer : tie.owner,
                                      is_gradient ? StateKind::kGradients : StateKind::kWeights);
   const std::size_t weight = tied_weight(lease.layout(), tie.name);
-  // A copy: the buffer itself stays here and will be written again.
+  // A copy, because the buffer itself will be overwritten.
   groups_.pp.send(
       action.peer,
       {.kind = static_cast<std::int32_t>(action.op),
@@ -102,8 +102,8 @@ void StageMachine::await_gradients(const Action& action) {
 
 namespace {
 
-// The elements whose squares a tensor-parallel rank counts: all of the first one's, of the others'
-// what the ranks divide among them.
+// The elements whose squares a tensor-parallel rank counts: all for the first rank, for the others
+// those that the ranks divide.
 std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
   if (tp_rank == 0) return {{0, layout.trained_numel}};
   std::vector<FlatRange> ranges;
@@ -118,8 +118,8 @@ std::vector<FlatRange> counted(const LayerLayout& layout, int tp_rank) {
   return ranges;
 }
 
-// A replica adds the blocks of its own part, zeros elsewhere: the sums are exact, their order is that of the
-// blocks. `gradients`: of the layer's shard.
+// A replica adds the blocks of its own part and zeros elsewhere, so the sums are exact and in block
+// order. `gradients`: of the layer's shard.
 void part_squares(const LayerLayout& layout, FlatRange part, FlatRange shard, int tp_rank,
                   const at::Tensor& gradients, const at::Tensor& blocks) {
   step_primitives(gradients.device().type())
@@ -129,8 +129,8 @@ void part_squares(const LayerLayout& layout, FlatRange part, FlatRange shard, in
 
 }  // namespace
 
-// Beside the rank, as soon as the gradient has arrived: when the last one has, the norm is known but for
-// its squares.
+// Runs on the host's executor as soon as the gradient has arrived, so that after the last one only
+// its squares are missing from the norm.
 void StageMachine::add_squares_on_host(int layer) {
   std::vector<Completion> pending;
   const Lease lease = store_.acquire(layer, StateKind::kGradientShard, pending);
@@ -164,7 +164,8 @@ void StageMachine::sum_squares_of(int layer, const at::Tensor& blocks) {
   layer_times_.add_update(layer, now_seconds() - began);
 }
 
-// Puts this step's gradients away for those of gradient_delay steps before, once there are any.
+// Stores this step's gradients and replaces them by those of gradient_delay steps before, once
+// there are any.
 void StageMachine::delay_gradients() {
   if (options_.gradient_delay == 0) return;
   std::vector<at::Tensor> now;
@@ -182,7 +183,7 @@ void StageMachine::delay_gradients() {
 
 void StageMachine::reduce_norm_and_loss() {
   delay_gradients();
-  layer_times_.end_step();  // of the step before
+  layer_times_.end_step();  // of the previous step
   std::vector<LayerBlocks> layers;
   std::int64_t count = 0;
   for (const int layer : store_.layers()) {
@@ -215,7 +216,7 @@ void StageMachine::update(const Action& action) {
       continue;
     }
     const double began = now_seconds();
-    if (step_end_.known().skip == 0) {  // else the device finds out by itself
+    if (step_end_.known().skip == 0) {  // otherwise the device decides itself
       if (!begun) begun = optimizer_->begin_update(step_end_.scalars(), groups_.world.device());
       const FoundStatistics found = find_statistics(layer);
       update_shard(store_.acquire(layer, StateKind::kGradientShard | StateKind::kOptimizer |
@@ -232,7 +233,7 @@ void StageMachine::update(const Action& action) {
   }
 }
 
-// Moments of all replicas are added in rank order, so each of them finds the same.
+// Moments of all replicas are added in rank order, so all get the same result.
 StageMachine::FoundStatistics StageMachine::find_statistics(int layer) {
   const LayerLayout& layout = store_.layout(layer);
   FoundStatistics found(layout.specs.size());
@@ -256,7 +257,7 @@ StageMachine::FoundStatistics StageMachine::find_statistics(int layer) {
 
 namespace {
 
-// Of a shard. `found`: of its layer, a weight each.
+// The statistics of a shard. `found`: those of its layer, one per weight.
 std::vector<StatisticRange> statistics_of(const Lease& lease,
                                           const std::vector<at::Tensor>& found) {
   const LayerLayout& layout = lease.layout();
@@ -284,7 +285,7 @@ void move_statistics(const std::vector<StatisticRange>& ranges, const StepScalar
 
 }  // namespace
 
-// Of the shard's elements that are trained.
+// The trained elements of the shard.
 UpdateRange StageMachine::update_range(const Lease& lease) const {
   const FlatRange shard = lease.placement().shard;
   const auto before = [&](std::int64_t end) {
@@ -312,7 +313,7 @@ void StageMachine::update_shard(const Lease& lease, const BegunUpdate& step,
   move_statistics(statistics_of(lease, found), step_end_.scalars());
 }
 
-// Only started: the next fetch of the weights waits for it, the rank does not.
+// Starts the update only: the next fetch of the weights waits for it, the rank does not.
 void StageMachine::update_on_host(int layer) {
   const StepScalars step = step_end_.read();
   if (step.skip != 0) return;

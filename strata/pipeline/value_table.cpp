@@ -1,5 +1,5 @@
-// The first gradient may be a tensor of autograd or of another rank, so it is not written to; from the
-// first addition on the sum is our own.
+// The first gradient may belong to autograd or another rank, so it is not written to; from the
+// first addition on the table owns the sum.
 #include "strata/pipeline/value_table.h"
 
 #include <ATen/ops/add.h>
@@ -46,7 +46,8 @@ at::Tensor GradientTable::take(int value, int consumer, int micro_batch) {
 
 at::Tensor GradientTable::take_sum(const Value& value, int index, int micro_batch) {
   at::Tensor sum;
-  bool ours = false;  // the first addition makes a tensor of our own; the next ones may write to it
+  // the first addition creates a tensor of the table; later ones may write to it
+  bool ours = false;
   for (auto consumer = value.consumers.rbegin(); consumer != value.consumers.rend(); ++consumer) {
     at::Tensor gradient = take(index, *consumer, micro_batch);
     if (!sum.defined()) {

@@ -16,7 +16,7 @@
 
 namespace strata {
 
-/// Writes tensors to those of the same key, where they are not the same.
+/// Copies tensors to those with the same key, unless they are identical.
 void write_to(const at::Tensor& from, const at::Tensor& to);
 template <typename Key>
 void copy_entries(const std::map<Key, at::Tensor>& from, const std::map<Key, at::Tensor>& to) {
@@ -24,14 +24,14 @@ void copy_entries(const std::map<Key, at::Tensor>& from, const std::map<Key, at:
   for (const auto& [key, tensor] : from) write_to(tensor, to.at(key));
 }
 
-/// A copy where elements share memory.
+/// A copy if elements share memory.
 at::Tensor dense_form(const at::Tensor& tensor);
 
-/// A value's bytes are let go by whoever takes it last: a consuming layer's forward or a send.
-/// Layers that will run backward keep their inputs themselves.
+/// The last action that takes a value, a forward or a send, frees its bytes. Layers with a backward
+/// keep their inputs themselves.
 class ValueTable {
  public:
-  /// `uses`: how often take() will be called; a value nobody takes isn't kept.
+  /// `uses`: the number of take() calls; with 0 the value is not kept.
   void put(int value, int micro_batch, at::Tensor tensor, int uses) {
     if (uses > 0) entries_.insert_or_assign({value, micro_batch}, Entry{std::move(tensor), uses});
   }
@@ -45,9 +45,9 @@ class ValueTable {
     return tensor;
   }
 
-  /// Writes the values to where `to`, which has the same, has them.
+  /// Copies the values to the addresses of `to`, which has the same entries.
   void copy_to(ValueTable& to) const;
-  /// Copies values whose elements share memory.
+  /// Replaces values whose elements share memory by copies.
   void make_dense();
 
  private:
@@ -58,8 +58,8 @@ class ValueTable {
   std::map<std::pair<int, int>, Entry> entries_;
 };
 
-/// One gradient a (value, consuming layer, micro-batch). The sum runs in descending consumer order,
-/// whatever arrived first, so that its bits don't depend on the partition.
+/// One gradient per (value, consuming layer, micro-batch). They are summed in descending consumer
+/// order, independently of arrival, so that the bits do not depend on the partition.
 class GradientTable {
  public:
   void put(int value, int consumer, int micro_batch, at::Tensor gradient);

@@ -8,9 +8,9 @@
 namespace strata {
 namespace {
 
-TEST(GradientTable, SumsInDescendingConsumerOrderWhateverArrivedFirst) {
+TEST(GradientTable, SumsInDescendingConsumerOrderForAnyArrival) {
   const Value value{.name = "x", .producer = 0, .consumers = {1, 2, 3}};
-  // In fp32, (1e8 - 1e8) + 1 = 1, while (1e8 + 1) - 1e8 = 0: the order shows.
+  // In fp32, (1e8 - 1e8) + 1 = 1, while (1e8 + 1) - 1e8 = 0, so the order shows.
   GradientTable table;
   table.put(0, 1, 0, at::full({1}, 1.0f));
   table.put(0, 3, 0, at::full({1}, 1e8f));
@@ -19,7 +19,7 @@ TEST(GradientTable, SumsInDescendingConsumerOrderWhateverArrivedFirst) {
   EXPECT_TRUE(table.empty());
 }
 
-TEST(GradientTable, DoesNotWriteToGradientsThatOthersMayRead) {
+TEST(GradientTable, DoesNotWriteToSharedGradients) {
   const Value value{.name = "x", .producer = 0, .consumers = {1, 2}};
   const at::Tensor first = at::full({1}, 1.0f), second = at::full({1}, 2.0f);
   GradientTable table;
@@ -30,12 +30,12 @@ TEST(GradientTable, DoesNotWriteToGradientsThatOthersMayRead) {
   EXPECT_EQ(second.item<float>(), 2.0f);
 }
 
-TEST(GradientTable, IsUndefinedForAValueThatNobodyReads) {
+TEST(GradientTable, SumOfUnreadValueIsUndefined) {
   GradientTable table;
   EXPECT_FALSE(table.take_sum({.name = "loss", .producer = 0}, 0, 0).defined());
 }
 
-TEST(GradientTable, RefusesAMissingAndADoubleGradient) {
+TEST(GradientTable, RejectsMissingAndDuplicateGradients) {
   GradientTable table;
   EXPECT_THROW(table.take(0, 1, 0), InternalError);
   table.put(0, 1, 0, at::full({1}, 1.0f));

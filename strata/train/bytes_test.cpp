@@ -1,4 +1,4 @@
-// What the ledger predicts is what the allocator measures.
+// Compares the bytes that the ledger predicts with those that the allocator measures.
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ std::vector<Peak> measured_peaks(const Case& c, const Sequential& model, const P
 
 class MemoryPrediction : public ::testing::TestWithParam<Case> {};
 
-TEST_P(MemoryPrediction, IsCloseToTheMeasuredPeak) {
+TEST_P(MemoryPrediction, IsCloseToMeasuredPeak) {
   const Case c = GetParam();
   const Sequential model =
       make_gpt({.layers = 8,
@@ -79,7 +79,7 @@ TEST_P(MemoryPrediction, IsCloseToTheMeasuredPeak) {
                 .skip = c.skip},
                DecoderOutput::kLoss, {static_cast<int>(c.mesh.tp), c.mesh.sequence_parallel});
   const std::vector<TensorSpec> inputs(2, {{kMicroBatch, kContext}, at::kLong});
-  const std::int64_t samples = c.samples / c.mesh.dp;  // of a replica
+  const std::int64_t samples = c.samples / c.mesh.dp;  // samples of one replica
   CostRequest request{.batch_inputs = inputs, .samples = samples, .micro_batch = kMicroBatch};
   PlanRequest plan_request{
       .dataflow = model.dataflow(),
@@ -100,10 +100,9 @@ TEST_P(MemoryPrediction, IsCloseToTheMeasuredPeak) {
     const RankLedger& ledger = plan.ledger[rank / ranks_a_stage];
     const double predicted = static_cast<double>(ledger.peak_bytes);
     const double peak = static_cast<double>(measured[rank].device);
-    // Exported gradients stay charged until the last peer has read them, which takes as long as it
-    // takes: the prediction is of the latest.
-    // Short of it is what ranks of a tensor-parallel group still read of a sum, and a value that crosses stages
-    // beside the layers that its sender keeps it for.
+    // Exported gradients stay charged until the last peer has read them, and the prediction assumes
+    // the latest time. Tensor-parallel ranks that still read a sum, and a value that crosses
+    // stages, may exceed it slightly.
     const double short_of = c.mesh.tp > 1 || c.skip ? 0.02 : 0.001;
     EXPECT_LE(predicted / peak, c.mesh.dp > 1 ? 1.25 : 1.05)
         << c << ": rank " << rank << " predicted " << predicted << " measured " << peak;
@@ -146,10 +145,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{2, kInterleaved, kFull, 2, false, false, 0, 16, {}, TierChoice::kHost},
                       Case{1, k1f1b, kFull, 1, false, false, 0, 16, {.tp = 2}, TierChoice::kHost}));
 
-// What ZeRO keeps on a rank, measured by the allocator, against the formulas of its paper.
+// Compares what ZeRO keeps on a rank, measured by the allocator, with the formulas of its paper.
 //
 // Rajbhandari et al. 2020, section 5, for fp32 with AdamW: 4 bytes of weight, 4 of gradient and 8
-// of states a parameter, the states, gradients and weights over N ranks from stage 1, 2 and 3 on.
+// of states per parameter; the states, gradients and weights are divided by N ranks from stage 1, 2
+// and 3 on.
 double formula(int zero, double parameters, int ranks) {
   const double n = ranks;
   return parameters * (4 / (zero >= 3 ? n : 1) + 4 / (zero >= 2 ? n : 1) + 8 / (zero >= 1 ? n : 1));
@@ -157,7 +157,7 @@ double formula(int zero, double parameters, int ranks) {
 
 class ZeroBytes : public ::testing::TestWithParam<int> {};
 
-TEST_P(ZeroBytes, StayWithinThreePercentOfTheFormula) {
+TEST_P(ZeroBytes, AreWithinThreePercentOfFormula) {
   MeshCase c;
   c.model = {.layers = 4, .width = 256, .heads = 4, .vocab = 512, .context = 32, .tie = false};
   c.mesh = {.dp = 4};

@@ -22,7 +22,7 @@ constexpr std::size_t kRankDigits = 5;
 const FileUse kResumeUse{.operation = kResumeOperation,
                          .fix = "resume from a checkpoint elsewhere"};
 
-// Of the ranks that have committed, in their order.
+// The folders of the ranks that have committed, in rank order.
 std::vector<std::string> committed_folders(const std::string& path) {
   std::vector<std::string> folders;
   std::error_code none;
@@ -84,8 +84,8 @@ bool is_first_commit(const std::string& folder, int ranks) {
   return commit.first && commit.ranks == ranks;
 }
 
-// Whoever has committed twice knows that all others have committed once, and whoever has gone back
-// from a second commit has that knowledge in the text of the first.
+// A rank that has committed twice knows that all others have committed once. A rank that has rolled
+// back from a second commit finds that in the text of the first.
 bool holds_commits(const std::string& path) {
   const std::vector<std::string> folders = committed_folders(path);
   for (const std::string& folder : folders) {

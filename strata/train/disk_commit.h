@@ -1,9 +1,9 @@
-/// Says what ranks commit to their disks with each step, and finds it again: what `--resume` of such a
-/// folder reads before anything is planned.
+/// Describes what ranks commit to their disks with each step, and reads it: `--resume` of such a
+/// folder reads it before planning.
 ///
-/// Every rank has a folder rank-NNNNN of its own (disk/chunk_file.h) and the same text in it.
+/// Every rank has its own folder rank-NNNNN (disk/chunk_file.h) with the same text.
 ///
-/// Errors  UserError: no such folder, a text that is not ours.
+/// Errors  UserError: no such folder, a text of another program.
 #pragma once
 
 #include <string>
@@ -13,32 +13,32 @@
 
 namespace strata {
 
-/// What stands beside the states of a step.
+/// The description that is committed with the states of a step.
 struct DiskCommit {
   TrainingPosition position;
   LossScale scale;
-  int ranks = 1;          ///< that commit together
-  bool first = true;      ///< as far as the rank knows, others may have committed nothing yet
+  int ranks = 1;          ///< as far as this rank knows, other ranks may not have committed yet
+  bool first = true;      ///< meaning of this rank's chunks
   std::string layout;     ///< of this rank: what its chunks are
   std::string recipe;     ///< effective, YAML
-  std::string decisions;  ///< the plan's (decisions_text()): a resumed run follows them
+  std::string decisions;  ///< decisions_text() of the plan, which a resumed run follows
 };
 
 std::string to_text(const DiskCommit& commit);
 
-/// `step` is the file's; `where` names it in errors.
+/// `step` is the step of the file; `where` names it in errors.
 DiskCommit parse_commit(std::int64_t step, const std::string& text, const std::string& where);
 
 std::string rank_folder(const std::string& path, int rank);
 
-/// Whether a rank of so many has committed there for the first time.
+/// Whether the commit in the folder is the first of a rank in a run with this many ranks.
 bool is_first_commit(const std::string& folder, int ranks);
 
-/// Whether all ranks of a run have committed a step in the folder, as far as their folders are here. A
-/// first commit that a crash has interrupted is none: nothing can go on from it.
+/// Whether all ranks of a run have committed a step in the folder, as far as their folders are on
+/// this machine. An interrupted first commit does not count: no run can resume from it.
 bool holds_commits(const std::string& path);
 
-/// The last step that all ranks whose folders are here have committed.
+/// The last step that all ranks whose folders are on this machine have committed.
 DiskCommit last_commit(const std::string& path);
 
 }  // namespace strata

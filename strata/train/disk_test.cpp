@@ -1,5 +1,5 @@
-// Training whose optimizer states, and perhaps weights, live on a disk: the same bits as in memory, with
-// little more of them on the host than passes through it.
+// Tests training whose optimizer states, and optionally weights, live on a disk: the same bits as
+// in memory, with little host memory beyond the staging buffers.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -27,7 +27,7 @@ constexpr LayerTiers kPlacements[] = {kAllOnDisk, kStatesOnDisk, kZeroOffloadDis
 
 class TrainingOnDisk : public ::testing::Test {
  protected:
-  // A folder that nobody has used.
+  // A new empty folder.
   std::string fresh() { return folder_.path("run" + std::to_string(++folders_)); }
 
   void expect_same_bits_as_in_memory(MeshCase c) {
@@ -43,7 +43,7 @@ class TrainingOnDisk : public ::testing::Test {
   int folders_ = 0;
 };
 
-TEST_F(TrainingOnDisk, EveryPlacementTrainsTheSameBits) {
+TEST_F(TrainingOnDisk, EveryPlacementTrainsSameBits) {
   for (const LayerTiers tiers : kPlacements) {
     for (const at::ScalarType precision : {at::kFloat, at::kBFloat16}) {
       for (const bool tie : {true, false}) {
@@ -56,7 +56,7 @@ TEST_F(TrainingOnDisk, EveryPlacementTrainsTheSameBits) {
   }
 }
 
-TEST_F(TrainingOnDisk, EveryWindowAndOrderOfAccumulationTrainsTheSameBits) {
+TEST_F(TrainingOnDisk, EveryWindowAndAccumulationOrderTrainsSameBits) {
   for (const int window : {1, 2, 4, 100}) {
     for (const ScheduleKind schedule : {ScheduleKind::kGpipe, ScheduleKind::kVertical}) {
       MeshCase c = small_mesh_case();
@@ -68,7 +68,7 @@ TEST_F(TrainingOnDisk, EveryWindowAndOrderOfAccumulationTrainsTheSameBits) {
   }
 }
 
-TEST_F(TrainingOnDisk, UpdatesAtOnceTrainTheSameBits) {
+TEST_F(TrainingOnDisk, UpdatesAtOnceTrainSameBits) {
   for (const LayerTiers tiers : kPlacements) {
     MeshCase c = small_mesh_case({}, 0, false);
     c.clip = 0;
@@ -78,7 +78,7 @@ TEST_F(TrainingOnDisk, UpdatesAtOnceTrainTheSameBits) {
   }
 }
 
-TEST_F(TrainingOnDisk, EveryOptimizerTrainsTheSameBits) {
+TEST_F(TrainingOnDisk, EveryOptimizerTrainsSameBits) {
   for (const OptimizerKind optimizer : {OptimizerKind::kSgd, OptimizerKind::kAdagrad}) {
     for (const LayerTiers tiers : kPlacements) {
       MeshCase c = small_mesh_case();
@@ -89,8 +89,8 @@ TEST_F(TrainingOnDisk, EveryOptimizerTrainsTheSameBits) {
   }
 }
 
-// With every mesh, schedule, placement and window drawn at random.
-TEST_F(TrainingOnDisk, MeshesAtRandomTrainTheSameBits) {
+// Mesh, schedule, placement and window are random.
+TEST_F(TrainingOnDisk, RandomMeshesTrainSameBits) {
   std::mt19937 random(19);
   for (int i = 0; i < 16; ++i) {
     MeshCase c = random_tiers_case(random, kPlacements);
@@ -140,9 +140,9 @@ std::int64_t weights_of(const MeshCase& c) {
   return weights;
 }
 
-// First values, steps, states of the whole model read: never more than the slabs, and two gradients. The
-// states alone are more than four times that.
-TEST_F(TrainingOnDisk, TheHostHoldsWhatPassesAndNoMore) {
+// For initial values, steps and reading all states: at most the staging buffers and two gradients.
+// The states alone are more than four times that.
+TEST_F(TrainingOnDisk, HostHoldsOnlyStagingBuffersAndGradients) {
   MeshCase c = deep();
   c.model.layers = 32;
   const std::int64_t weights = weights_of(c);
@@ -159,7 +159,7 @@ TEST_F(TrainingOnDisk, TheHostHoldsWhatPassesAndNoMore) {
   std::int64_t largest = 0;
   for (int layer = 0; layer < model.num_layers(); ++layer)
     largest = std::max(largest, model.layout(layer).own_numel);
-  constexpr std::int64_t kBlocks = 13 * 4096;  // parts of slabs are whole blocks
+  constexpr std::int64_t kBlocks = 13 * 4096;  // parts of staging buffers are whole blocks
   EXPECT_LE(run.host_peak, (3 * 12 + 2 * 4 + 2 * 4) * largest + kBlocks);
   const auto with = [&](std::int64_t bytes) {
     c.disk = fresh();
@@ -169,8 +169,8 @@ TEST_F(TrainingOnDisk, TheHostHoldsWhatPassesAndNoMore) {
   EXPECT_THROW(with(run.host_peak - 64), SystemError);
 }
 
-// What a step moves: states in and out once, weights with them, and in once for each fetch.
-TEST_F(TrainingOnDisk, NothingIsWrittenThatDidNotChange) {
+// A step reads and writes states once, weights with them, and reads weights once more per fetch.
+TEST_F(TrainingOnDisk, UnchangedDataIsNotWritten) {
   const auto moved = [&](const LayerTiers& tiers) {
     std::int64_t read[2], wrote[2];
     for (const int steps : {2, 3}) {
@@ -190,7 +190,8 @@ TEST_F(TrainingOnDisk, NothingIsWrittenThatDidNotChange) {
   const double bytes = 4.0 * static_cast<double>(weights_of(deep()));
   const auto [all_read, all_wrote] = moved(kAllOnDisk);
   EXPECT_NEAR(static_cast<double>(all_wrote) / bytes, 3, 0.1);
-  EXPECT_NEAR(static_cast<double>(all_read) / bytes, 5, 0.1);  // to update, forward and backward
+  // for update, forward and backward
+  EXPECT_NEAR(static_cast<double>(all_read) / bytes, 5, 0.1);
   const auto [states_read, states_wrote] = moved(kStatesOnDisk);
   EXPECT_NEAR(static_cast<double>(states_wrote) / bytes, 2, 0.1);
   EXPECT_NEAR(static_cast<double>(states_read) / bytes, 2, 0.1);
@@ -199,7 +200,8 @@ TEST_F(TrainingOnDisk, NothingIsWrittenThatDidNotChange) {
   EXPECT_NEAR(static_cast<double>(stay_read) / bytes, 3, 0.1);
 }
 
-// ---- Commits -----------------------------------------------------------------------------------------
+// ---- Commits
+// -----------------------------------------------------------------------------------------
 
 MeshCase resumed_case(Mesh mesh, int zero, LayerTiers tiers, at::ScalarType precision) {
   MeshCase c = small_mesh_case(mesh, zero, /*tie=*/zero == 0);
@@ -242,14 +244,14 @@ MeshRecord train_from(const MeshCase& c, int begin, int every = 1) {
   return record;
 }
 
-// The last steps of a run.
+// The last steps of a record.
 MeshRecord tail(MeshRecord record, int from) {
   record.losses.erase(record.losses.begin(), record.losses.begin() + from);
   record.norms.erase(record.norms.begin(), record.norms.begin() + from);
   return record;
 }
 
-TEST_F(TrainingOnDisk, ARunGoesOnFromItsLastCommit) {
+TEST_F(TrainingOnDisk, ResumesFromLastCommit) {
   for (const LayerTiers tiers : kPlacements) {
     for (const at::ScalarType precision : {at::kFloat, at::kBFloat16}) {
       for (const int zero : {0, 3}) {
@@ -270,8 +272,8 @@ TEST_F(TrainingOnDisk, ARunGoesOnFromItsLastCommit) {
   }
 }
 
-// Nothing but weights is there to be written, and nothing but the commit writes those on the host.
-TEST_F(TrainingOnDisk, ARunOfAnOptimizerWithoutStatesGoesOnFromItsLastCommit) {
+// Only weights are written, and those on the host only by the commit.
+TEST_F(TrainingOnDisk, ResumesFromLastCommitWithOptimizerWithoutStates) {
   for (const LayerTiers tiers : kPlacements) {
     for (const at::ScalarType precision : {at::kFloat, at::kBFloat16}) {
       for (const double clip : {0.0, 0.5}) {
@@ -296,8 +298,8 @@ TEST_F(TrainingOnDisk, ARunOfAnOptimizerWithoutStatesGoesOnFromItsLastCommit) {
   }
 }
 
-// A crash came when some ranks had committed and others had not.
-TEST_F(TrainingOnDisk, RanksThatAreACommitAheadGoBack) {
+// Simulates a crash after some ranks had committed and others had not.
+TEST_F(TrainingOnDisk, RanksAheadRollBackToCommonCommit) {
   for (const LayerTiers tiers : kPlacements) {
     MeshCase c = resumed_case({.pp = 2, .dp = 2}, 1, tiers, at::kBFloat16);
     MeshCase in_memory = c;
@@ -314,8 +316,8 @@ TEST_F(TrainingOnDisk, RanksThatAreACommitAheadGoBack) {
   }
 }
 
-// A crash came within the first commit: there is nothing to go on from, nor to lose.
-TEST_F(TrainingOnDisk, AFirstCommitThatWasInterruptedIsNone) {
+// Simulates a crash within the first commit: there is no step to resume from, and none is lost.
+TEST_F(TrainingOnDisk, InterruptedFirstCommitDoesNotCount) {
   MeshCase c = resumed_case({.pp = 2}, 0, kAllOnDisk, at::kFloat);
   c.disk = fresh();
   c.steps = 1;
@@ -330,7 +332,7 @@ TEST_F(TrainingOnDisk, AFirstCommitThatWasInterruptedIsNone) {
   std::filesystem::remove_all(c.disk + "/rank-00000");
   expect_same_bits(train_from(c, 0), once);
   EXPECT_TRUE(holds_commits(c.disk));
-  // Nor is a second one the first.
+  // A second commit is not a first one.
   c.steps = 2;
   train_from(c, 1);
   std::filesystem::remove_all(c.disk + "/rank-00000");
@@ -339,9 +341,9 @@ TEST_F(TrainingOnDisk, AFirstCommitThatWasInterruptedIsNone) {
             "the folder holds a step of an earlier run");
 }
 
-// On two machines, each of which sees its own rank's folder alone. What one has gone back to is no first
-// commit that the other may lack.
-TEST_F(TrainingOnDisk, ARankThatWentBackKnowsThatAllHaveCommitted) {
+// Two machines, each with the folder of its own rank only. After a rollback the commit is not a
+// first one, which the other rank might lack.
+TEST_F(TrainingOnDisk, RankKnowsAfterRollbackThatAllHaveCommitted) {
   MeshCase c = resumed_case({.pp = 2}, 0, kAllOnDisk, at::kFloat);
   c.disk = fresh();
   c.steps = 2;
@@ -349,7 +351,7 @@ TEST_F(TrainingOnDisk, ARankThatWentBackKnowsThatAllHaveCommitted) {
   ChunkFile::open(rank_folder(c.disk, 1))->go_back();
   MeshCase none = c;
   none.steps = 1;
-  train_from(none, 1);  // rank 0 goes back, and a crash comes before the next commit
+  train_from(none, 1);  // rank 0 rolls back, and a crash precedes the next commit
   EXPECT_EQ(ChunkFile::commits(rank_folder(c.disk, 0)).size(), 1);
   std::filesystem::rename(rank_folder(c.disk, 1), c.disk + "/elsewhere");
   EXPECT_TRUE(holds_commits(c.disk));
@@ -358,7 +360,7 @@ TEST_F(TrainingOnDisk, ARankThatWentBackKnowsThatAllHaveCommitted) {
   expect_same_bits(train_from(c, 1), tail(whole, 1));
 }
 
-TEST_F(TrainingOnDisk, FoldersOfNoCommonStepAreRefused) {
+TEST_F(TrainingOnDisk, RejectsFoldersWithoutCommonStep) {
   MeshCase c = resumed_case({.pp = 2}, 0, kAllOnDisk, at::kFloat);
   c.disk = fresh();
   c.steps = 2;
@@ -373,7 +375,7 @@ TEST_F(TrainingOnDisk, FoldersOfNoCommonStepAreRefused) {
             std::string::npos);
 }
 
-TEST_F(TrainingOnDisk, AnotherMeshModelOrPlacementIsRefused) {
+TEST_F(TrainingOnDisk, RejectsDifferentMeshModelOrPlacement) {
   MeshCase c = resumed_case({.pp = 2}, 0, kAllOnDisk, at::kFloat);
   c.disk = fresh();
   c.steps = 1;
@@ -396,7 +398,7 @@ TEST_F(TrainingOnDisk, AnotherMeshModelOrPlacementIsRefused) {
             "the folder holds a step of an earlier run");
 }
 
-TEST_F(TrainingOnDisk, ABudgetTooSmallForTheDiskIsRefusedBeforeAnythingIsMade) {
+TEST_F(TrainingOnDisk, RejectsTooSmallDiskBudgetBeforeWriting) {
   MeshCase c = small_mesh_case();
   c.tiers = kAllOnDisk;
   c.disk = fresh();
@@ -412,15 +414,16 @@ TEST_F(TrainingOnDisk, ABudgetTooSmallForTheDiskIsRefusedBeforeAnythingIsMade) {
   EXPECT_NO_THROW(run_of(c, with(needed)));
 }
 
-// ---- Faults ------------------------------------------------------------------------------------------
+// ---- Faults
+// ------------------------------------------------------------------------------------------
 
 struct Fault {
   BlockOp op;
   BlockFault fault;
-  const char* says;  // "": nobody notices
+  const char* says;  // "": no error expected
 };
 
-TEST_F(TrainingOnDisk, AFaultOfTheDiskEndsTheRunOrChangesNoBit) {
+TEST_F(TrainingOnDisk, DiskFaultEndsRunOrChangesNoBit) {
   const Fault faults[] = {
       {BlockOp::kRead, {.error = EIO}, "Input/output error"},
       {BlockOp::kWrite, {.error = EIO}, "Input/output error"},
@@ -455,7 +458,7 @@ TEST_F(TrainingOnDisk, AFaultOfTheDiskEndsTheRunOrChangesNoBit) {
       }
       try {
         train_on_mesh(c, broken);
-        ADD_FAILURE() << "nobody noticed";
+        ADD_FAILURE() << "no error was reported";
       } catch (const SystemError& error) {
         EXPECT_NE(std::string(error.what()).find(fault.says), std::string::npos) << error.what();
         EXPECT_NE(error.text().where.find("chunks.data"), std::string::npos) << error.what();

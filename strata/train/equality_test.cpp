@@ -25,7 +25,8 @@ constexpr int kMaxThreads = 2;
 #endif
 constexpr std::int64_t kMiniBatch = 8;
 
-// What varies. The micro-batches and the model are part of the reference, the rest must not show.
+// The settings that vary. The reference shares the micro-batches and the model; all other settings
+// must not change a bit.
 struct Case {
   int stages = 1;
   ScheduleKind schedule = ScheduleKind::k1f1b;
@@ -63,7 +64,7 @@ Sequential model_of(const Case& c) {
                    .skip = c.skip});
 }
 
-// Each token decides the next, so that a few steps learn something on any processor.
+// Each token determines the next, so that a few steps reduce the loss on any processor.
 MiniBatch batch_of(int step) {
   const at::Tensor text = at::empty({kMiniBatch, 33}, at::kLong);
   for (std::int64_t sample = 0; sample < kMiniBatch; ++sample) {
@@ -79,8 +80,7 @@ MiniBatch batch_of(int step) {
   return batch;
 }
 
-// Stages as even as can be; for `auto`, every second block runs again, as a tight budget would
-// choose.
+// Even stages; for `auto`, every second block is recomputed, as a tight budget would choose.
 StepPlan plan_of(const Case& c, const Sequential& model) {
   const int virtual_stages = c.schedule == ScheduleKind::kInterleaved ? 2 : 1;
   const int stages = c.stages * virtual_stages;
@@ -129,7 +129,7 @@ void expect_same(const Record& run, const Record& reference) {
     ASSERT_TRUE(at::equal(run.weights.at(name), weight)) << name;
 }
 
-// One rank, GPipe order, nothing computed twice: the plainest way to accumulate gradients.
+// One rank, GPipe order, no recompute: the simplest way to accumulate gradients.
 const Record& reference_of(const Case& c) {
   static std::map<std::string, Record> references;
   const auto known = references.find(c.reference());
@@ -144,7 +144,7 @@ const Record& reference_of(const Case& c) {
 
 class BitEquality : public ::testing::TestWithParam<std::tuple<bool, bool, bool>> {};
 
-TEST_P(BitEquality, OfLossesNormsAndWeightsUnderEveryMeshScheduleAndRecompute) {
+TEST_P(BitEquality, HoldsForEveryMeshScheduleAndRecompute) {
   const auto [even, tie, skip] = GetParam();
   for (const int stages : {1, 2, 3, 4})
     for (const ScheduleKind schedule :
@@ -171,7 +171,7 @@ TEST(BitEqualityReference, LearnsAndIsSensitive) {
   if (kSteps > 10) {
     EXPECT_LT(last, first - 0.5);
   }
-  // Another cut into micro-batches is another order of additions: the comparison can fail.
+  // Other micro-batches add in another order, so the comparison can fail.
   Case uneven = c;
   uneven.even = false;
   EXPECT_NE(reference_of(uneven).weights.begin()->second.data_ptr(), nullptr);

@@ -1,4 +1,4 @@
-// A rank that fails at any action stops all ranks with one error that names the place.
+// A rank that fails at any action stops all ranks with one error that names the action.
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr Mesh kMesh{.pp = 3, .dp = 2};
 
-// Performs what the inner machine performs, until its position comes.
+// Forwards to the inner machine until the fault's position.
 class FaultyMachine final : public Machine {
  public:
   FaultyMachine(Machine& inner, int fails_at) : inner_(inner), left_(fails_at) {}
@@ -69,7 +69,7 @@ void run_with_fault(const Setting& setting, int faulty_rank, int position) {
   });
 }
 
-TEST(Fault, AtEveryActionOfEveryRankStopsAllWithOneError) {
+TEST(Fault, AtAnyActionStopsAllRanksWithOneError) {
   const Setting setting;
   int faults = 0;
   for (int stage = 0; stage < kMesh.pp; ++stage) {
@@ -78,7 +78,7 @@ TEST(Fault, AtEveryActionOfEveryRankStopsAllWithOneError) {
       const int rank = kMesh.rank({.pp = stage, .dp = position % kMesh.dp});
       try {
         run_with_fault(setting, rank, position);
-        FAIL() << "rank " << rank << " failed at " << position << " and nobody noticed";
+        FAIL() << "rank " << rank << " failed at " << position << " without an error";
       } catch (const SystemError& error) {
         EXPECT_EQ(error.text().operation, "test.fault");
         EXPECT_EQ(error.text().where, "rank " + std::to_string(rank));
@@ -90,7 +90,7 @@ TEST(Fault, AtEveryActionOfEveryRankStopsAllWithOneError) {
   EXPECT_GT(faults, 100);
 }
 
-TEST(Fault, NoneLetsTheStepThrough) { EXPECT_NO_THROW(run_with_fault(Setting(), -1, 0)); }
+TEST(Fault, WithoutFaultStepCompletes) { EXPECT_NO_THROW(run_with_fault(Setting(), -1, 0)); }
 
 }  // namespace
 }  // namespace strata

@@ -1,5 +1,6 @@
-// A recorded step has the bits of a performed one. On a CPU a recording repeats the actions, held to what a
-// device's can see: inputs, tables and numbers of the step where they were recorded.
+// A recorded step has the bits of a performed one. On a CPU a recording repeats the actions under
+// the restrictions of a device's recording: it sees inputs, tables and numbers of the step where
+// they were recorded.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -28,7 +29,7 @@ void expect_recorded_is_performed(MeshCase c) {
   if (testing::Test::HasFailure()) FAIL() << c;
 }
 
-TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsForEveryScheduleAndRecompute) {
+TEST(Graph, ReplaysEqualPerformedStepsForEveryScheduleAndRecompute) {
   for (const ScheduleKind schedule : {ScheduleKind::kGpipe, ScheduleKind::kVertical,
                                       ScheduleKind::k1f1b, ScheduleKind::kInterleaved})
     for (const char* recompute : {"none", "cheap", "mixed", "full"})
@@ -42,7 +43,7 @@ TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsForEveryScheduleAndRecompute) {
       }
 }
 
-TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsForReplicas) {
+TEST(Graph, ReplaysEqualPerformedStepsForReplicas) {
   for (const int zero : {0, 1})
     for (const Mesh mesh : {Mesh{.dp = 2}, Mesh{.pp = 2, .dp = 2}})
       for (const bool tie : {false, true}) {
@@ -52,7 +53,7 @@ TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsForReplicas) {
       }
 }
 
-TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsInEveryPrecision) {
+TEST(Graph, ReplaysEqualPerformedStepsInEveryPrecision) {
   for (const at::ScalarType precision : {at::kBFloat16, at::kHalf}) {
     MeshCase c = small_mesh_case({.pp = 2});
     c.precision = precision;
@@ -60,8 +61,8 @@ TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsInEveryPrecision) {
   }
 }
 
-// Layers that come from the host are performed, those beside them are recorded.
-TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsBesideAWindow) {
+// Layers fetched from the host are performed, the others are recorded.
+TEST(Graph, ReplaysEqualPerformedStepsWithWindow) {
   const LayerTiers host{.weights = Tier::kHost, .gradients = Tier::kHost, .states = Tier::kHost};
   const LayerTiers offload{.gradients = Tier::kHost, .states = Tier::kHost};
   const LayerTiers activations{.activations = Tier::kHost};
@@ -78,7 +79,7 @@ TEST(Graph, ReplaysHaveTheBitsOfPerformedStepsBesideAWindow) {
       }
 }
 
-// Steps of two sizes, and the loss of other samples in between: each has a recording of its own.
+// Steps of two sizes, and the loss of other samples in between; each has its own recording.
 MeshRecord train_in_turns(const MeshCase& c, const GraphOptions& graph) {
   const Sequential model = mesh_model(c);
   const StepPlan plan = mesh_plan(c, model);
@@ -109,7 +110,7 @@ MeshRecord train_in_turns(const MeshCase& c, const GraphOptions& graph) {
   return record;
 }
 
-TEST(Graph, OfAShortBatchAndOfAnEvaluationIsAnother) {
+TEST(Graph, ShortBatchAndEvaluationHaveOwnRecordings) {
   for (const int pp : {1, 2}) {
     const MeshCase c = small_mesh_case({.pp = pp});
     const MeshRecord performed = train_in_turns(c, {.mode = GraphMode::kOff});
@@ -119,9 +120,9 @@ TEST(Graph, OfAShortBatchAndOfAnEvaluationIsAnother) {
   }
 }
 
-// By events of a device's: of every layer and update of a step that is performed, of one pair a segment that is
-// repeated; none of them is recorded, and nobody waits for the device.
-TEST(Graph, IsOnePieceOfTheDevicesWorkASegment) {
+// Device events are recorded for every layer and update of a performed step, and for one pair per
+// repeated segment; none is inside a recording, and no call waits for the device.
+TEST(Graph, SegmentIsOneEventPairOfDevice) {
   const MeshCase c = small_mesh_case();
   const Sequential model = mesh_model(c);
   const StepPlan plan = mesh_plan(c, model);
@@ -152,13 +153,13 @@ TEST(Graph, IsOnePieceOfTheDevicesWorkASegment) {
   });
 }
 
-TEST(Graph, AutoRecordsNothingOnACpu) {
+TEST(Graph, AutoRecordsNothingOnCpu) {
   MeshCase c = small_mesh_case();
   c.steps = 4;
   EXPECT_EQ(train_on_mesh(c).replayed, 0);
 }
 
-TEST(Graph, OnRefusesAStepOfWhichNothingCanBeRecordedAndNamesTheAction) {
+TEST(Graph, OnRejectsUnrecordableStepAndNamesAction) {
   MeshCase c = small_mesh_case({.tp = 2});
   try {
     train_on_mesh(c, recorded);
@@ -170,8 +171,8 @@ TEST(Graph, OnRefusesAStepOfWhichNothingCanBeRecordedAndNamesTheAction) {
   }
 }
 
-// And performs, without asking again.
-TEST(Graph, AutoSaysOnceWhyNothingOfAStepCanBeRecorded) {
+// It performs the steps without checking again.
+TEST(Graph, AutoReportsOnceWhyStepCannotBeRecorded) {
   MeshCase c = small_mesh_case({}, 0, /*tie=*/false);
   c.tiers = {.weights = Tier::kHost, .gradients = Tier::kHost, .states = Tier::kHost};
   c.steps = 5;
@@ -187,7 +188,7 @@ TEST(Graph, AutoSaysOnceWhyNothingOfAStepCanBeRecorded) {
   expect_same_bits(performed, train_on_mesh(c));
 }
 
-TEST(Graph, OnRefusesRanksThatShareADevice) {
+TEST(Graph, OnRejectsRanksThatShareDevice) {
   MeshCase c = small_mesh_case();
   EXPECT_THROW(train_on_mesh(c,
                              [](TrainerOptions& options) {
@@ -196,14 +197,14 @@ TEST(Graph, OnRefusesRanksThatShareADevice) {
                UserError);
 }
 
-// As of a device that refuses a call while it records: nothing was done.
+// A device that rejects a call while it records; no work was done.
 class FailingRecording final : public Recording {
  public:
   void record(std::function<void()>) override { throw std::runtime_error("may not be recorded"); }
   void replay() override { FAIL() << "was never recorded"; }
 };
 
-TEST(Graph, AutoPerformsWhatCannotBeRecordedAndSaysSoOnce) {
+TEST(Graph, AutoPerformsWhatCannotBeRecordedAndReportsOnce) {
   MeshCase c = small_mesh_case();
   c.steps = 5;
   std::vector<std::string> said;

@@ -1,5 +1,5 @@
-// Training where no byte of a layer stays on the device but under a lease: the same bits, so nothing
-// reads or writes a layer's bytes beside its leases.
+// Tests training where every byte of a layer leaves the device unless it is pinned: the same bits
+// show that no code reads or writes a layer's bytes without a pin.
 #include <gtest/gtest.h>
 
 #include "strata/base/errors.h"
@@ -9,7 +9,7 @@
 namespace strata {
 namespace {
 
-// `spoil`: what left is overwritten; not among replicas, whose peers may still read it.
+// `spoil`: overwrites evicted bytes; not among replicas, whose peers may still read them.
 void expect_same_bits_while_leased(const MeshCase& c, bool spoil) {
   const MeshRecord leased = train_on_mesh(c, [&](TrainerOptions& options) {
     options.medium = [=] { return std::make_unique<AwayMedium>(nullptr, spoil); };
@@ -18,24 +18,24 @@ void expect_same_bits_while_leased(const MeshCase& c, bool spoil) {
   expect_same_bits(leased, train_on_mesh(c));
 }
 
-TEST(WhileLeased, OneRankTrainsTheSameBits) {
+TEST(WhileLeased, OneRankTrainsSameBits) {
   expect_same_bits_while_leased(small_mesh_case({}, 0), true);
   MeshCase half = small_mesh_case({}, 0);
   half.precision = at::kBFloat16;
   expect_same_bits_while_leased(half, true);
 }
 
-TEST(WhileLeased, StagesThatShareATiedWeightTrainTheSameBits) {
+TEST(WhileLeased, StagesWithTiedWeightTrainSameBits) {
   expect_same_bits_while_leased(small_mesh_case({.pp = 2}, 0), true);
   expect_same_bits_while_leased(small_mesh_case({.pp = 2}, 0, /*tie=*/false), true);
 }
 
-TEST(WhileLeased, ReplicasThatShareStatesTrainTheSameBits) {
+TEST(WhileLeased, ReplicasWithShardedStatesTrainSameBits) {
   for (const int zero : {1, 2, 3})
     expect_same_bits_while_leased(small_mesh_case({.pp = 2, .dp = 2}, zero, zero == 1), false);
 }
 
-TEST(WhileLeased, AMediumThatFailsEndsTheRunWithItsError) {
+TEST(WhileLeased, FailingBackendEndsRunWithItsError) {
   for (const auto call :
        {FaultyMedium::Call::kFetch, FaultyMedium::Call::kWait, FaultyMedium::Call::kEvict}) {
     try {

@@ -1,5 +1,6 @@
-// Events travel as a tensor of fp64 [events, 6]: operation, stage, micro-batch, first layer, begin and
-// end seconds; those of lanes as [events, 4]: lane, layer, begin and end seconds. Layers' seconds are added up with the number of ranks that have measured them.
+// Events are sent as a tensor of fp64 [events, 6]: operation, stage, micro-batch, first layer,
+// begin and end seconds; those of tracks as [events, 4]: track, layer, begin and end seconds.
+// Layers' seconds are added together with the number of ranks that measured them.
 #include "strata/train/measurements.h"
 
 #include <ATen/ops/empty.h>
@@ -101,7 +102,7 @@ std::vector<LaneEvent> lanes_during(const std::vector<MeasuredStep>& steps, std:
 
 std::vector<LayerSeconds> gather_layer_seconds(Group& group, const LayerTimes& own,
                                                int num_layers) {
-  constexpr int kNumbers = 4;  // of a layer's part: ranks, seconds, spread, samples
+  constexpr int kNumbers = 4;  // per part of a layer: ranks, seconds, spread, samples
   std::vector<double> sums(static_cast<std::size_t>(num_layers) * kNumLayerParts * kNumbers, 0.0);
   double* to = sums.data();
   for (int layer = 0; layer < num_layers; ++layer) {

@@ -1,4 +1,4 @@
-/// Brings what every rank did and measured in a run to rank 0, across processes.
+/// Gathers the events and measurements of every rank on rank 0, across processes.
 ///
 /// Threads  collective.
 #pragma once
@@ -12,23 +12,25 @@
 
 namespace strata {
 
-/// What every rank did in one step, on the clock of now_seconds().
+/// The events of every rank in one step, on the clock of now_seconds().
 struct MeasuredStep {
   double begin_seconds = 0;
   double end_seconds = 0;
   std::vector<std::vector<TraceEvent>> ranks;
   std::vector<std::vector<LaneEvent>>
-      lanes;  ///< of each rank: what ended beside it during the step
+      lanes;  ///< per rank: events of its tracks that ended during the step
 };
 
-/// `steps` have this rank's events and lanes alone; on rank 0 they then have all ranks'.
+/// On entry `steps` have this rank's events and tracks only; on return rank 0 has those of all
+/// ranks.
 void gather_steps(Group& group, std::vector<MeasuredStep>& steps);
 
-/// The lanes of a rank during one of them, of what all steps took: what ended later has begun in it, too.
+/// The track events of a rank during one step, collected from all steps, because an event that
+/// ended later may have started in this one.
 std::vector<LaneEvent> lanes_during(const std::vector<MeasuredStep>& steps, std::size_t step,
                                     int rank);
 
-/// By layer, the mean of the ranks that have it; empty but on rank 0.
+/// Per layer, the mean of the ranks that have it; empty except on rank 0.
 std::vector<LayerSeconds> gather_layer_seconds(Group& group, const LayerTimes& own, int num_layers);
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-// What ranks did and what went on beside them, as it reaches rank 0.
+// Tests how events of ranks and their tracks reach rank 0.
 #include "strata/train/measurements.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-TEST(GatherSteps, BringsEveryRanksEventsAndLanesToTheFirst) {
+TEST(GatherSteps, CollectsEventsAndTracksOfEveryRankOnFirst) {
   std::vector<MeasuredStep> gathered;
   run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
     const double rank = group.rank();
@@ -46,8 +46,8 @@ TEST(GatherSteps, BringsEveryRanksEventsAndLanesToTheFirst) {
   }
 }
 
-// An update begins in its own step and ends in the next, which takes it.
-TEST(LanesDuring, AreThoseOfAllStepsCutAtItsBeginAndEnd) {
+// An update starts in its own step and ends in the next, which records it.
+TEST(LanesDuring, IncludesEventsOfAllStepsCutToOneStep) {
   const std::vector<MeasuredStep> steps{
       {10, 20, {{}}, {{{LaneKind::kToDevice, 1, 8, 12}, {LaneKind::kToHost, 2, 14, 15}}}},
       {20, 30, {{}}, {{{LaneKind::kUpdate, 3, 18, 23}, {LaneKind::kToHost, 4, 24, 25}}}}};
@@ -64,9 +64,9 @@ TEST(LanesDuring, AreThoseOfAllStepsCutAtItsBeginAndEnd) {
   EXPECT_EQ(second[0].end_seconds, 23);
 }
 
-// With a link that takes far longer than compute: what the rank waits is no compute of its trace, and
-// copies and updates are where they belong.
-TEST(Trainer, TracesItsLanesAndCutsWhatItWaitsForOutOfItsActions) {
+// The link is much slower than compute: waits must not count as compute in the trace, and copies
+// and updates must be at their times.
+TEST(Trainer, TracesTracksAndSplitsActionsAtWaits) {
   MeshCase c{
       .model = {.layers = 3, .width = 32, .heads = 4, .vocab = 48, .context = 16, .tie = false},
       .micro_batch = 8,
@@ -90,7 +90,7 @@ TEST(Trainer, TracesItsLanesAndCutsWhatItWaitsForOutOfItsActions) {
     for (const TraceEvent& event : trainer.trace().events()) {
       EXPECT_GE(event.begin_seconds, last);  // none overlaps another
       last = event.end_seconds;
-      // Of a layer one event or two: it may wait in between.
+      // One or two events per layer: it may wait in between.
       if (event.op == Op::kForward &&
           std::exchange(forward, event.first_layer) != event.first_layer)
         ++forwards;
@@ -106,10 +106,10 @@ TEST(Trainer, TracesItsLanesAndCutsWhatItWaitsForOutOfItsActions) {
     }
     const int layers = model.num_layers();
     EXPECT_EQ(forwards, 2 * layers);
-    // A window of one fetches all but the one at the turn twice.
+    // A window of one fetches all layers twice except the one between forward and backward.
     EXPECT_EQ(lanes[static_cast<int>(LaneKind::kToDevice)], 2 * (2 * layers - 1));
     EXPECT_EQ(lanes[static_cast<int>(LaneKind::kToHost)], 2 * layers);
-    // Sums of squares of both steps, updates of the first; the last ones may still run.
+    // Sums of squares of both steps, updates of the first; the last updates may still run.
     EXPECT_GE(lanes[static_cast<int>(LaneKind::kUpdate)], 2 * layers + layers);
     EXPECT_GE(wait, link / 2);
   });

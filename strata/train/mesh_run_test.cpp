@@ -127,13 +127,12 @@ StepPlan mesh_plan(const MeshCase& c, const Sequential& model) {
 }
 
 TrainerOptions mesh_options(const MeshCase& c) {
-  return {
-      .machine = {.seed = 5, .clip = c.clip, .label_smoothing = c.label_smoothing},
-      .precision = c.precision,
-      // AdamW divides by the root of tiny second moments at first; a large epsilon keeps rounding
-      // from growing to whole learning rates.
-      .optimizer = {.kind = c.optimizer, .epsilon = 1e-3, .momentum = c.momentum},
-      .disk = {.path = c.disk}};
+  return {.machine = {.seed = 5, .clip = c.clip, .label_smoothing = c.label_smoothing},
+          .precision = c.precision,
+          // AdamW first divides by the roots of tiny second moments; a large epsilon keeps rounding
+          // errors from growing to whole learning rates.
+          .optimizer = {.kind = c.optimizer, .epsilon = 1e-3, .momentum = c.momentum},
+          .disk = {.path = c.disk}};
 }
 
 MeshRecord train_on_mesh(const MeshCase& c, const std::function<void(TrainerOptions&)>& change) {

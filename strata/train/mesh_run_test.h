@@ -1,4 +1,4 @@
-/// Trains a small model on any mesh and gathers what it learned, for the tests that compare meshes.
+/// Trains a small model on any mesh and gathers the results, for tests that compare meshes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,17 +31,17 @@ struct MeshCase {
   std::int64_t micro_batch = 2;
   double label_smoothing = 0;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
-  double momentum = 0.9;  ///< of SGD; 0: it has no states
+  double momentum = 0.9;  ///< of SGD; 0: SGD has no states
   at::ScalarType precision = at::kFloat;
   double clip = 0.5;
   LayerTiers tiers = {};          ///< of every layer
-  bool some_activations = false;  ///< those of every third layer alone live where `tiers` says
-  bool some_layers = false;       ///< of all kinds: every third layer alone
+  bool some_activations = false;  ///< only every third layer uses `tiers.activations`
+  bool some_layers = false;       ///< only every third layer uses `tiers`
   int window = 2;
   bool updates_at_once = false;  ///< needs clip 0
   int gradient_buffers = 0;      ///< of layers updated at once
   int steps = 3;
-  std::string disk = {};  ///< folder, where something lives on one
+  std::string disk = {};  ///< folder, if any state lives on a disk
 };
 
 std::ostream& operator<<(std::ostream& out, const MeshCase& c);
@@ -49,10 +49,10 @@ std::ostream& operator<<(std::ostream& out, const MeshCase& c);
 /// Small blocks with dropout under 1F1B, some of them computed twice.
 MeshCase small_mesh_case(Mesh mesh = {}, int zero = 0, bool tie = true);
 
-/// Many layers that run again, of which one is small beside all.
+/// Many recomputed layers, each small compared with all.
 MeshCase deep_mesh_case();
 
-/// Every mesh, schedule, window and way of updating, with one of the placements.
+/// A random mesh, schedule, window and way of updating, with one of the placements.
 MeshCase random_tiers_case(std::mt19937& random, std::span<const LayerTiers> placements);
 
 struct MeshRecord {
@@ -60,14 +60,14 @@ struct MeshRecord {
   std::vector<double> norms;
   std::map<std::string, at::Tensor> weights;  ///< whole
   std::map<std::string, at::Tensor> slots;    ///< the same, of the optimizer
-  std::int64_t replayed = 0;                  ///< segments of all ranks
+  std::int64_t replayed = 0;                  ///< replayed segments of all ranks
 };
 
-/// As threads of this process; `change` has the last word on the options.
+/// Runs as threads of this process; `change` may modify the options last.
 MeshRecord train_on_mesh(const MeshCase& c,
                          const std::function<void(TrainerOptions&)>& change = {});
 
-/// What every rank is made of and runs.
+/// The model and the plan that every rank uses.
 Sequential mesh_model(const MeshCase& c);
 MiniBatch mesh_batch(const MeshCase& c, int step);
 StepPlan mesh_plan(const MeshCase& c, const Sequential& model);

@@ -1,4 +1,4 @@
-// Random combinations of everything that a mesh can be, against one rank and against one another.
+// Tests random combinations of all settings of a mesh against one rank and against each other.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -69,8 +69,9 @@ MeshCase draw_case(unsigned seed) {
   return c;
 }
 
-// The same replicas, slices and micro-batches in the plainest form: DESIGN says that nothing else
-// may show. Whether gradients are added once or after each micro-batch changes the order of a sum.
+// The same replicas, tensor-parallel ranks and micro-batches in the simplest form; no other setting
+// may change the result. Summing gradients once or after each micro-batch changes the order of a
+// sum.
 MeshCase plain_form(MeshCase c) {
   c.mesh.pp = 1;
   c.schedule = ScheduleKind::kGpipe;
@@ -88,7 +89,7 @@ MeshCase one_rank_form(MeshCase c) {
   return c;
 }
 
-// Of losses (norms: ten times that) and of weights. In 16 bit one rank itself rounds this much.
+// Bound for losses (norms: ten times that) and weights. In 16 bit a single rank rounds by as much.
 double relative_bound(const MeshCase& c) {
   return c.precision == at::kFloat ? 1e-5 : c.precision == at::kHalf ? 5e-4 : 3e-3;
 }
@@ -104,7 +105,7 @@ const MeshRecord& known(const MeshCase& c) {
                                  : records.emplace(key.str(), train_on_mesh(c)).first->second;
 }
 
-TEST(Mesh, RandomCombinationsLearnWhatOneRankLearns) {
+TEST(Mesh, RandomCombinationsLearnSameAsOneRank) {
   for (int seed = 0; seed < kCases; ++seed) {
     const MeshCase c = draw_case(static_cast<unsigned>(seed));
     std::ostringstream name;
@@ -127,8 +128,8 @@ TEST(Mesh, RandomCombinationsLearnWhatOneRankLearns) {
   std::cout << kCases << " combinations, seeds 0 to " << kCases - 1 << '\n';
 }
 
-// A mini-batch that leaves a replica without a sample for each micro-batch, even without any.
-TEST(Mesh, ReplicasMayOutnumberTheSamplesThatAreLeft) {
+// A mini-batch that leaves a replica with fewer samples than micro-batches, or with none.
+TEST(Mesh, ReplicasMayOutnumberRemainingSamples) {
   for (const std::int64_t samples : {2, 3, 5}) {
     MeshCase c;
     c.model = {.layers = 2, .width = 32, .heads = 2, .vocab = 48, .context = 16, .dropout = 0.1};
@@ -142,7 +143,7 @@ TEST(Mesh, ReplicasMayOutnumberTheSamplesThatAreLeft) {
 
 // 4 stages x 4 tensor-parallel ranks x 2 replicas: the shape of DeepSpeed's 3D parallelism
 // (Microsoft, September 2020).
-TEST(Mesh, ThirtyTwoRanksLearnWhatOneLearns) {
+TEST(Mesh, ThirtyTwoRanksLearnSameAsOne) {
   MeshCase c;
   c.model = {.layers = 8, .width = 64, .heads = 4, .vocab = 96, .context = 32, .dropout = 0.1};
   c.mesh = {.pp = 4, .dp = 2, .tp = 4};

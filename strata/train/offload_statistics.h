@@ -1,4 +1,5 @@
-/// Brings what every rank moved in a step between its device, host memory and a disk into one record.
+/// Combines what every rank moved in a step between its device, host memory and a disk into one
+/// record.
 ///
 /// Threads  collective.
 #pragma once
@@ -11,7 +12,7 @@ namespace strata {
 
 class OffloadStatistics {
  public:
-  /// Adds this rank's numbers since the call before. `use`: since the trainer was made.
+  /// Adds this rank's numbers since the previous call. `use`: totals since the trainer was created.
   void add(StepSums& sums, const Trainer::OffloadUse& use);
 
   /// The record of the step, after StepSums::share().

@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-// What a rank has moved and waited for since it was made, behind so many steps; ranks differ.
+// The totals of a rank after `steps` steps; ranks differ.
 Trainer::OffloadUse use_of(int rank, int steps) {
   Trainer::OffloadUse use;
   use.host_peak_bytes = 100 * (rank + 1);
@@ -26,7 +26,7 @@ Trainer::OffloadUse use_of(int rank, int steps) {
   return use;
 }
 
-TEST(OffloadStatistics, SumBytesOverRanksAndTakeTheLongestWaitOfAStep) {
+TEST(OffloadStatistics, SumBytesAndTakeLongestWait) {
   std::vector<OffloadRecord> records;
   std::mutex mutex;
   run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {

@@ -1,5 +1,5 @@
-// Training whose weights, gradients and optimizer states live on the host: the same bits as in memory,
-// inside a budget that the whole would break.
+// Tests training whose weights, gradients and optimizer states live on the host: the same bits as
+// in memory, within a budget that the whole model exceeds.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ void expect_same_bits_offloaded(MeshCase c) {
   expect_same_bits(train_on_mesh(c), train_on_mesh(in_memory));
 }
 
-TEST(Offload, EveryPlacementTrainsTheSameBits) {
+TEST(Offload, EveryPlacementTrainsSameBits) {
   for (const bool tie : {true, false}) {
     for (const LayerTiers tiers : {kZeroOffload, kStatesOnHost, kAllOnHost}) {
       MeshCase c = small_mesh_case({}, 0, tie);
@@ -37,7 +37,7 @@ TEST(Offload, EveryPlacementTrainsTheSameBits) {
   }
 }
 
-TEST(Offload, EveryWindowAndRecomputeTrainsTheSameBits) {
+TEST(Offload, EveryWindowAndRecomputeTrainsSameBits) {
   for (const int window : {1, 2, 4, 100}) {
     for (const char* recompute : {"none", "full"}) {
       for (const std::int64_t micro_batch : {2, 8}) {
@@ -52,7 +52,7 @@ TEST(Offload, EveryWindowAndRecomputeTrainsTheSameBits) {
   }
 }
 
-TEST(Offload, AccumulationLayerByLayerTrainsTheSameBits) {
+TEST(Offload, LayerwiseAccumulationTrainsSameBits) {
   MeshCase c = small_mesh_case();
   c.schedule = ScheduleKind::kVertical;
   for (const int window : {1, 3}) {
@@ -64,7 +64,7 @@ TEST(Offload, AccumulationLayerByLayerTrainsTheSameBits) {
   }
 }
 
-TEST(Offload, UpdatesAtOnceTrainTheSameBits) {
+TEST(Offload, UpdatesAtOnceTrainSameBits) {
   for (const bool tie : {true, false}) {
     for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
       MeshCase c = small_mesh_case({}, 0, tie);
@@ -79,7 +79,7 @@ TEST(Offload, UpdatesAtOnceTrainTheSameBits) {
   }
 }
 
-TEST(Offload, ActivationsThatWaitOnTheHostTrainTheSameBits) {
+TEST(Offload, OffloadedActivationsTrainSameBits) {
   for (LayerTiers tiers : {LayerTiers{}, kAllOnHost}) {
     tiers.activations = Tier::kHost;
     for (const ScheduleKind schedule :
@@ -102,7 +102,7 @@ TEST(Offload, ActivationsThatWaitOnTheHostTrainTheSameBits) {
   }
 }
 
-TEST(Offload, StagesReplicasAndTensorRanksTrainTheSameBits) {
+TEST(Offload, StagesReplicasAndTensorRanksTrainSameBits) {
   for (const LayerTiers tiers : {kZeroOffload, kAllOnHost}) {
     for (const bool tie : {true, false}) {
       MeshCase c = small_mesh_case({.pp = 2}, 0, tie);
@@ -122,8 +122,8 @@ TEST(Offload, StagesReplicasAndTensorRanksTrainTheSameBits) {
   }
 }
 
-// With every mesh, schedule, placement and window drawn at random.
-TEST(Offload, FortyMeshesAtRandomTrainTheSameBits) {
+// Mesh, schedule, placement and window are random.
+TEST(Offload, FortyRandomMeshesTrainSameBits) {
   constexpr LayerTiers kPlacements[] = {kZeroOffload, kStatesOnHost, kAllOnHost};
   std::mt19937 random(9);
   for (int i = 0; i < 40; ++i) {
@@ -133,7 +133,7 @@ TEST(Offload, FortyMeshesAtRandomTrainTheSameBits) {
   }
 }
 
-// Peak of the device's bytes from the second step on, and of the host's.
+// Peak bytes of the device from the second step on, and of the host.
 struct Peaks {
   std::int64_t device = 0;
   std::int64_t host = 0;
@@ -155,7 +155,7 @@ Peaks peaks_of(const MeshCase& c, const ThreadRanksOptions& ranks = {},
   return peaks;
 }
 
-TEST(Offload, AModelTenTimesTheBudgetTrains) {
+TEST(Offload, ModelOfTenTimesTheBudgetTrains) {
   MeshCase c = deep_mesh_case();
   const Sequential model = mesh_model(c);
   std::int64_t state_bytes = 0;
@@ -170,8 +170,8 @@ TEST(Offload, AModelTenTimesTheBudgetTrains) {
   EXPECT_LE(peaks.host, state_bytes + state_bytes / 100);  // nothing is rounded up
 }
 
-// 12 bytes a parameter instead of 16: a gradient is there until its layer is updated.
-TEST(Offload, GradientsThatAreConsumedShareTwoBuffers) {
+// 12 bytes per parameter instead of 16: a gradient exists only until its layer is updated.
+TEST(Offload, ConsumedGradientsShareTwoBuffers) {
   MeshCase c = deep_mesh_case();
   c.clip = 0;
   c.tiers = kAllOnHost;
@@ -189,8 +189,8 @@ TEST(Offload, GradientsThatAreConsumedShareTwoBuffers) {
   EXPECT_LE(host, state_bytes + 2 * largest + state_bytes / 100);
 }
 
-// Of 24 layers' inputs the device keeps what is on its way.
-TEST(Offload, ActivationsOnTheHostLeaveTheDevice) {
+// Of the inputs of 24 layers, the device keeps only those in transit.
+TEST(Offload, OffloadedActivationsLeaveDevice) {
   MeshCase c = deep_mesh_case();
   c.model.context = 64;
   c.mini_batch = c.micro_batch = 8;
@@ -204,7 +204,7 @@ TEST(Offload, ActivationsOnTheHostLeaveTheDevice) {
   EXPECT_LE(away.host, kept.host + 2 * c.model.layers * input);
 }
 
-TEST(Offload, TheHostBudgetRefusesTheByteThatIsTooMany) {
+TEST(Offload, HostBudgetRejectsOneByteTooMany) {
   MeshCase c = deep_mesh_case();
   c.tiers = kAllOnHost;
   const Peaks peaks = peaks_of(c);
@@ -220,7 +220,7 @@ TEST(Offload, TheHostBudgetRefusesTheByteThatIsTooMany) {
   }
 }
 
-TEST(Offload, ASlowLinkChangesNoBits) {
+TEST(Offload, SlowLinkChangesNoBits) {
   MeshCase c = small_mesh_case({}, 0, false);
   c.tiers = kAllOnHost;
   const auto slow_link = [](TrainerOptions& options) {
@@ -232,7 +232,7 @@ TEST(Offload, ASlowLinkChangesNoBits) {
   expect_same_bits(train_on_mesh(c, slow_link), train_on_mesh(c));
 }
 
-TEST(Offload, StatesAndGradientsAreReadWhereTheyLive) {
+TEST(Offload, StatesAndGradientsAreReadInTheirTier) {
   MeshCase c = small_mesh_case({}, 0, false);
   c.clip = 0;
   std::map<std::string, at::Tensor> slots[2], gradients[2], weights[2];

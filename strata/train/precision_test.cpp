@@ -1,5 +1,5 @@
-// Training in bf16 and fp16: near fp32, the same bits however the model is cut, and a loss scale
-// that finds its way.
+// Tests training in bf16 and fp16: close to fp32, the same bits for any cut of the model, and an
+// adapting loss scale.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
@@ -36,10 +36,10 @@ class TrainingIn : public testing::TestWithParam<at::ScalarType> {
   static at::ScalarType precision() { return GetParam(); }
 };
 
-// Of a loss, a norm (ten times that) and a step of the learning rate.
+// Bound for a loss, a norm (ten times that) and a step of the learning rate.
 double distance(at::ScalarType precision) { return precision == at::kBFloat16 ? 2e-3 : 3e-4; }
 
-TEST_P(TrainingIn, StaysNearFp32) {
+TEST_P(TrainingIn, IsCloseToFp32) {
   for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
     SCOPED_TRACE(name_of(kind));
     MeshCase c = small_case(precision(), kind);
@@ -49,7 +49,7 @@ TEST_P(TrainingIn, StaysNearFp32) {
   }
 }
 
-TEST_P(TrainingIn, GivesTheSameBitsHoweverAModelIsCut) {
+TEST_P(TrainingIn, HasSameBitsForAnyCut) {
   const MeshCase one = small_case(precision());
   const MeshRecord alone = train_on_mesh(one);
   for (const auto& [pp, schedule, recompute] : {std::tuple(2, ScheduleKind::kGpipe, "full"),
@@ -64,7 +64,7 @@ TEST_P(TrainingIn, GivesTheSameBitsHoweverAModelIsCut) {
   }
 }
 
-TEST_P(TrainingIn, GivesTheSameBitsInEveryZeroStage) {
+TEST_P(TrainingIn, HasSameBitsInEveryZeroStage) {
   MeshCase replicas = small_case(precision());
   replicas.mesh.dp = 2;
   const MeshRecord plain = train_on_mesh(replicas);
@@ -77,7 +77,7 @@ TEST_P(TrainingIn, GivesTheSameBitsInEveryZeroStage) {
   }
 }
 
-TEST_P(TrainingIn, GivesTheSameBitsWithEverythingAtOnce) {
+TEST_P(TrainingIn, HasSameBitsWithAllFeatures) {
   for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
     MeshCase plain = small_case(precision(), kind);
     plain.mesh = {.pp = 1, .dp = 2, .tp = 2};
@@ -96,7 +96,7 @@ TEST_P(TrainingIn, GivesTheSameBitsWithEverythingAtOnce) {
   }
 }
 
-TEST_P(TrainingIn, StaysNearFp32AmongTensorParallelRanks) {
+TEST_P(TrainingIn, IsCloseToFp32WithTensorParallelRanks) {
   for (const DecoderKind kind : {DecoderKind::kGpt, DecoderKind::kLlama}) {
     for (const bool sequence : {false, true}) {
       MeshCase c = small_case(precision(), kind);
@@ -135,7 +135,7 @@ struct Course {
   std::map<std::string, at::Tensor> weights;
 };
 
-// `prepare` each rank's trainer, do the steps up to c.steps, then `finish`.
+// Calls `prepare` with each rank's trainer, runs the steps up to c.steps, then calls `finish`.
 Course run_steps(const MeshCase& c, const std::function<void(Trainer&)>& prepare,
                  const std::function<void(Trainer&)>& finish = {}) {
   const Sequential model = mesh_model(c);
@@ -165,7 +165,7 @@ void start_too_high(Trainer& trainer) {
   trainer.loaded();
 }
 
-TEST(LossScaling, SkipsUpdatesAndHalvesTheScaleUntilGradientsAreFinite) {
+TEST(LossScaling, SkipsUpdatesAndHalvesScaleUntilGradientsAreFinite) {
   MeshCase c = small_case(at::kHalf);
   c.steps = 1;
   const Course first = run_steps(c, start_too_high);
@@ -203,8 +203,8 @@ TEST(LossScaling, GrowsAfterManyGoodSteps) {
   EXPECT_EQ(run.steps[1].scale, 512);
 }
 
-// AdamW's bias correction counts updates: the first one after some skipped is a first one.
-TEST(LossScaling, SkippedStepsAreNoUpdates) {
+// AdamW's bias correction counts updates: the first one after skipped steps is update 1.
+TEST(LossScaling, SkippedStepsAreNotUpdates) {
   MeshCase c = small_case(at::kHalf);
   c.model.dropout = 0;
   const Sequential model = mesh_model(c);
@@ -228,7 +228,7 @@ TEST(LossScaling, SkippedStepsAreNoUpdates) {
   });
 }
 
-TEST(LossScaling, SkipsUpdatesOnTheHostToo) {
+TEST(LossScaling, SkipsUpdatesOnHost) {
   const MeshCase c = small_case(at::kHalf);
   const Course in_memory = run_steps(c, start_too_high);
   EXPECT_TRUE(in_memory.steps.front().skipped);
@@ -246,7 +246,7 @@ TEST(LossScaling, SkipsUpdatesOnTheHostToo) {
   }
 }
 
-TEST(LossScaling, IsTheSameOnEveryMesh) {
+TEST(LossScaling, IsEqualOnEveryMesh) {
   MeshCase c = small_case(at::kHalf);
   const Course alone = run_steps(c, start_too_high);
   c.mesh.pp = 2;
@@ -260,7 +260,7 @@ TEST(LossScaling, IsTheSameOnEveryMesh) {
   }
 }
 
-// Every bit of the fp32 weights goes through the checkpoint, whatever form an update keeps them in.
+// The checkpoint keeps every bit of the fp32 weights, however an update stores them.
 void expect_goes_on_from_a_checkpoint(MeshCase c, const std::function<void(Trainer&)>& start) {
   c.model.vocab = 256;
   c.steps = 20;
@@ -293,11 +293,11 @@ void expect_goes_on_from_a_checkpoint(MeshCase c, const std::function<void(Train
   }
 }
 
-TEST(LossScaling, GoesOnFromACheckpointAlsoOnAnotherMesh) {
+TEST(LossScaling, ResumesFromCheckpointOnDifferentMesh) {
   expect_goes_on_from_a_checkpoint(small_case(at::kHalf), start_too_high);
 }
 
-TEST(Precision, Bf16GoesOnFromACheckpointAlsoOnAnotherMesh) {
+TEST(Precision, Bf16ResumesFromCheckpointOnDifferentMesh) {
   expect_goes_on_from_a_checkpoint(small_case(at::kBFloat16),
                                    [](Trainer& trainer) { trainer.initialise(); });
 }

@@ -1,5 +1,5 @@
-// Recommenders on any mesh: what the rows are given back, what BatchNorm remembers, what is the same bit by
-// bit and what within a tolerance.
+// Tests recommenders on any mesh: the gradients of embeddings, the statistics of BatchNorm, what is
+// bit-equal and what is within a tolerance.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -41,8 +41,8 @@ struct RecommenderCase {
 
 struct RecommenderRecord {
   std::vector<double> losses, norms;
-  std::vector<at::Tensor> row_gradients;  ///< a step each, of the whole mini-batch
-  std::vector<float> scores;              ///< of another one, after the last step
+  std::vector<at::Tensor> row_gradients;  ///< one per step, for the whole mini-batch
+  std::vector<float> scores;              ///< of another mini-batch, after the last step
   double score_loss = 0;
   std::map<std::string, at::Tensor> weights, slots;
 };
@@ -82,7 +82,7 @@ void add_part(at::Tensor& whole, const ReplicaTensor& part, std::int64_t samples
   whole.narrow(0, part.first_sample, part.values.size(0)).copy_(part.values);
 }
 
-// `start`: instead of first values; `end`: behind the last step.
+// `start`: replaces initial values; `end`: called after the last step.
 RecommenderRecord train_recommender(const RecommenderCase& c,
                                     const std::function<void(Trainer&)>& start = {},
                                     const std::function<void(Trainer&)>& end = {}) {
@@ -153,7 +153,7 @@ RecommenderOptions of_kind(RecommenderKind kind, BatchNormPlace norm = BatchNorm
 
 class Recommenders : public testing::TestWithParam<RecommenderKind> {};
 
-TEST_P(Recommenders, TrainTheSameBitsHoweverAStepIsCutAndOrdered) {
+TEST_P(Recommenders, TrainSameBitsForAnyCutAndOrder) {
   const RecommenderOptions model = of_kind(GetParam());
   const RecommenderRecord reference = train_recommender({.model = model});
   EXPECT_NE(reference.losses.front(), reference.losses.back());
@@ -172,7 +172,7 @@ TEST_P(Recommenders, TrainTheSameBitsHoweverAStepIsCutAndOrdered) {
   }
 }
 
-TEST_P(Recommenders, TrainTheSameBitsWhoeverOfTheReplicasKeepsWhat) {
+TEST_P(Recommenders, TrainSameBitsForAnyShardingAmongReplicas) {
   RecommenderCase c{.model = of_kind(GetParam()), .mesh = {.dp = 2}};
   const RecommenderRecord reference = train_recommender(c);
   for (const int zero : {1, 2, 3}) {
@@ -184,7 +184,7 @@ TEST_P(Recommenders, TrainTheSameBitsWhoeverOfTheReplicasKeepsWhat) {
   expect_same(train_recommender(c), reference);
 }
 
-TEST_P(Recommenders, LearnTheSameFromManyMicroBatchesAndReplicasAsFromOne) {
+TEST_P(Recommenders, ManyMicroBatchesAndReplicasLearnSameAsOne) {
   const RecommenderOptions model = of_kind(GetParam(), BatchNormPlace::kNone);
   const RecommenderRecord whole = train_recommender({.model = model, .micro_batch = 24});
   expect_near(train_recommender({.model = model, .micro_batch = 5}), whole);
@@ -192,9 +192,9 @@ TEST_P(Recommenders, LearnTheSameFromManyMicroBatchesAndReplicasAsFromOne) {
   expect_near(train_recommender({.model = model, .mesh = {.pp = 2, .dp = 2}, .zero = 3}), whole);
 }
 
-// In front of the first norms stands what does not depend on how a mini-batch is cut: their running statistics
-// are those of PyTorch's layer over the whole of it.
-TEST(RunningStatistics, AreThoseOfTheWholeMiniBatchOfAllMicroBatchesAndReplicas) {
+// The input of the first norms does not depend on how a mini-batch is cut, so their running
+// statistics equal those of PyTorch's layer over the whole mini-batch.
+TEST(RunningStatistics, CoverAllMicroBatchesAndReplicas) {
   const RecommenderOptions model = of_kind(RecommenderKind::kDeepWide);
   const Sequential net = make_recommender(model, kInputs);
   const auto first_value = [&](const std::string& name) {
@@ -237,8 +237,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Recommenders,
                                          RecommenderKind::kDeepWide),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-// 7 samples for 4 replicas: the padding has no gradient and no score.
-TEST(InputGradients, AreThoseOfTheSamplesWithoutPadding) {
+// 7 samples for 4 replicas: padding has no gradient and no score.
+TEST(InputGradients, ExcludePadding) {
   const RecommenderOptions model = of_kind(RecommenderKind::kDlrm, BatchNormPlace::kNone);
   const RecommenderRecord padded = train_recommender(
       {.model = model, .mesh = {.dp = 4}, .mini_batch = 7, .micro_batch = 1, .steps = 1});
@@ -251,7 +251,7 @@ TEST(InputGradients, AreThoseOfTheSamplesWithoutPadding) {
   for (std::size_t i = 0; i < 7; ++i) EXPECT_NEAR(padded.scores[i], whole.scores[i], 1e-4);
 }
 
-// A product with the rows in the precision of its weight, and its loss.
+// A product of the embeddings in the precision of its weight, and its loss.
 class OneProduct final : public Layer {
  public:
   std::vector<WeightSpec> weights() const override {
@@ -270,7 +270,7 @@ class OneProduct final : public Layer {
   }
 };
 
-TEST(InputGradients, AreWithoutTheLossScale) {
+TEST(InputGradients, ExcludeLossScale) {
   at::Tensor gradients[2];
   for (const at::ScalarType precision : {at::kFloat, at::kHalf}) {
     Sequential model({"numeric", "rows", "labels"}, {}, precision);
@@ -289,7 +289,7 @@ TEST(InputGradients, AreWithoutTheLossScale) {
   EXPECT_LT((gradients[1] - gradients[0]).abs().max().item<double>(), 0.01 * largest);
 }
 
-TEST(InputGradients, OutliveTheNextStep) {
+TEST(InputGradients, OutliveNextStep) {
   const Sequential model = make_recommender(of_kind(RecommenderKind::kDcn), kInputs);
   const StepPlan plan = click_plan({}, model);
   run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
@@ -303,8 +303,8 @@ TEST(InputGradients, OutliveTheNextStep) {
   });
 }
 
-// They are weights in a checkpoint, but no optimizer and no norm knows them.
-TEST(RunningStatistics, HaveNoSlotsAndNoGradient) {
+// They are weights in a checkpoint, but the optimizer and the norm ignore them.
+TEST(RunningStatistics, HaveNoSlotsOrGradients) {
   const Sequential model = make_recommender(of_kind(RecommenderKind::kDlrm), kInputs);
   run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
     Trainer trainer(model, click_plan({}, model), group);
@@ -325,7 +325,7 @@ TEST(RunningStatistics, HaveNoSlotsAndNoGradient) {
   });
 }
 
-TEST(RunningStatistics, GoOnFromACheckpointOfAnotherMesh) {
+TEST(RunningStatistics, ResumeFromCheckpointOfDifferentMesh) {
   RecommenderCase c{.model = of_kind(RecommenderKind::kDeepWide), .mesh = {.dp = 2}};
   const RecommenderRecord whole = train_recommender(c);
   const CheckpointModel model("{}");
@@ -352,7 +352,7 @@ TEST(RunningStatistics, GoOnFromACheckpointOfAnotherMesh) {
 
 class RecommenderMemory : public testing::TestWithParam<std::tuple<RecommenderKind, int>> {};
 
-TEST_P(RecommenderMemory, IsCloseToTheMeasuredPeak) {
+TEST_P(RecommenderMemory, IsCloseToMeasuredPeak) {
   const auto [kind, ranks] = GetParam();
   const RecommenderInputs inputs{.numeric = 16, .row_widths = std::vector<std::int64_t>(12, 32)};
   RecommenderOptions options = of_kind(kind);
@@ -388,7 +388,8 @@ TEST_P(RecommenderMemory, IsCloseToTheMeasuredPeak) {
     trainer.step(same, 1e-3);
     const auto peak = static_cast<double>(account.peak_bytes());
     const auto predicted = static_cast<double>(plan.ledger[group.rank()].peak_bytes);
-    // What a rank has sent is charged until the other has taken it, which may be sooner than predicted.
+    // A sent tensor is charged until the receiver has taken it, which may be earlier than
+    // predicted.
     EXPECT_GT(predicted / peak, 0.95) << "rank " << group.rank();
     EXPECT_LT(predicted / peak, group.size() == 1 ? 1.05 : 1.15) << "rank " << group.rank();
     group.barrier();

@@ -7,7 +7,7 @@
 namespace strata {
 namespace {
 
-TEST(StepSums, FillEveryTargetWithTheNumbersOfAllRanks) {
+TEST(StepSums, FillEveryTargetWithSumsOfAllRanks) {
   run_thread_ranks({.ranks = 3}, [](Group& group, MemoryAccount&) {
     const int rank = group.rank();
     double sum = 0, largest = 0;
@@ -34,7 +34,7 @@ TEST(StepSums, FillEveryTargetWithTheNumbersOfAllRanks) {
   });
 }
 
-TEST(StepSums, StartEmptyAfterTheyWereShared) {
+TEST(StepSums, AreEmptyAfterSharing) {
   run_thread_ranks({.ranks = 2}, [](Group& group, MemoryAccount&) {
     StepSums sums(group);
     double first = 0, second = 0;

@@ -1,4 +1,4 @@
-// The folder is made by whoever writes to it, which refuses a disk that cannot hold what comes there.
+// The trainer creates the folder when it writes; it rejects a disk that is too small.
 #include "strata/train/temporary_disk.h"
 
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 TemporaryDisk::TemporaryDisk(const std::string& disk, const std::string& use, int process) {
   if (disk.empty()) return;
-  // Hosts that share a disk may give processes the same number.
+  // Hosts that share a disk may use the same process number.
   path_ = fs::path(disk) / (use + "-" + std::to_string(process) + "-" + std::to_string(::getpid()));
   for (fs::path folder = path_; !folder.empty() && !fs::exists(folder);
        folder = folder.parent_path())
@@ -21,7 +21,7 @@ TemporaryDisk::TemporaryDisk(const std::string& disk, const std::string& use, in
 TemporaryDisk::~TemporaryDisk() {
   std::error_code error;
   if (!path_.empty()) fs::remove_all(path_, error);
-  for (const fs::path& folder : made_) fs::remove(folder, error);  // if it is empty
+  for (const fs::path& folder : made_) fs::remove(folder, error);  // only if it is empty
 }
 
 }  // namespace strata

@@ -1,5 +1,5 @@
-/// Makes a folder beside what a run keeps on its disk, for states that nobody will go on from, and removes
-/// it at the end: what is there stays as it was.
+/// Creates a folder next to a run's disk states, for states that no run will resume from, and
+/// removes it at the end. Existing files stay unchanged.
 ///
 /// Threads  one; every process of a run has its own.
 #pragma once
@@ -12,7 +12,7 @@ namespace strata {
 
 class TemporaryDisk {
  public:
-  /// `disk`: memory.disk.path; empty: nothing is made. `use` and `process` name the folder in it.
+  /// `disk`: memory.disk.path; empty: no folder. `use` and `process` form the folder's name.
   TemporaryDisk(const std::string& disk, const std::string& use, int process = 0);
   ~TemporaryDisk();
   TemporaryDisk(const TemporaryDisk&) = delete;
@@ -22,7 +22,8 @@ class TemporaryDisk {
 
  private:
   std::filesystem::path path_;
-  std::vector<std::filesystem::path> made_;  // that were not there; the deepest first
+  // folders that did not exist before; the deepest first
+  std::vector<std::filesystem::path> made_;
 };
 
 }  // namespace strata

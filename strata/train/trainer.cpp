@@ -1,5 +1,5 @@
-// The trainer decides nothing about a step: programs, cut and shards are the plan's. It makes buffers and
-// first values, feeds the machine, and says where an action failed.
+// The trainer makes no decisions about a step: programs, cut and shards come from the plan. It
+// allocates buffers, draws initial values, feeds the machine, and reports which action failed.
 #include "strata/train/trainer.h"
 
 #include <ATen/ops/empty.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kDrawnElements = std::int64_t{1} << 18;
 
-// Reports each action when it begins, for ranks that wait for this one too long.
+// Reports each action at its begin, for ranks that wait too long for this one.
 class ProgressReporter final : public Machine {
  public:
   ProgressReporter(Machine& machine, Group& world) : machine_(machine), world_(world) {}
@@ -34,7 +34,7 @@ class ProgressReporter final : public Machine {
   int position_ = 0;
 };
 
-// What an action threw; memory and threads that are missing are the system's fault.
+// Converts what an action threw; a lack of memory or threads is a SystemError.
 Error error_of_action(const std::exception& error, const Device& device) {
   const MemoryAccount* const account = current_memory_account(device.kind);
   const Error found = account ? device_error(error, *account) : to_error(error);
@@ -43,7 +43,7 @@ Error error_of_action(const std::exception& error, const Device& device) {
       {.operation = "train.step", .what = "an operator failed", .got = error.what()});
 }
 
-// Runs the program; an error says at which action.
+// Runs the program; an error names its action.
 void execute_located(const Program& program, Machine& stages, TraceLog& trace, Group& world) {
   ProgressReporter machine(stages, world);
   Execution execution(program, machine, &trace);
@@ -62,7 +62,7 @@ void execute_located(const Program& program, Machine& stages, TraceLog& trace, G
   }
 }
 
-// Up to the norm: a step that leaves its gradients.
+// The program up to the norm: a step that leaves its gradients.
 Program without_updates(const Program& program) {
   Program gradients;
   for (const Action& action : program) {
@@ -117,7 +117,7 @@ Trainer::Trainer(const Sequential& model, StepPlan plan, const Group& world, Tra
   store_.trace_waits(&trace_);
 }
 
-// From the device outwards: peers, host memory, a disk or whatever the options put below.
+// From the device outwards: peers, host memory, a disk, or the backend of the options.
 std::unique_ptr<Medium> Trainer::make_medium() {
   std::unique_ptr<Medium> medium = options_.medium();
   if (!plan_.decisions().tiers.layers.empty()) {
@@ -190,12 +190,13 @@ void Trainer::initialise() {
   loaded();
 }
 
-// Drawn a piece at a time: a whole layer in fp32, of which each replica keeps a part, would be more than a rank has.
+// Draws in pieces: a whole layer in fp32, of which each replica keeps a part, could exceed a rank's
+// memory.
 void Trainer::initialise_layer(const Lease& lease) {
   const LayerLayout& layout = lease.layout();
   const FlatRange shard = lease.placement().shard;
   const MasterWeights master = lease.master();
-  // Numbers on their way to the weights, before there is a step: no plan has room for them.
+  // Temporary numbers before the first step, which no plan accounts for.
   const UnchargedScope nobody;
   const bool in_place = !master.split() && master.weights.is_cpu();
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
@@ -246,7 +247,7 @@ void Trainer::round_weights() {
   }
 }
 
-// To where layers read them. `round`: 16-bit weights are made of the fp32 ones.
+// Copies weights to where layers read them. `round`: recomputes 16-bit weights from the fp32 ones.
 void Trainer::bring_weights(bool round) {
   if (round) round_weights();
   std::vector<std::pair<Lease, AllGather>> gathers;
@@ -274,7 +275,7 @@ void Trainer::bring_weights(bool round) {
   for (const Action& action : plan_.training(1).programs[groups_.pp.rank()])
     if (action.op == Op::kSendTiedWeight || action.op == Op::kReceiveTiedWeight)
       machine_->perform(action);
-  groups_.world.barrier();  // exported buffers may be written to again
+  groups_.world.barrier();  // exported buffers may be written again
 }
 
 void Trainer::run(const MiniBatch& batch, double learning_rate, bool training, bool update,

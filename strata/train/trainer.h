@@ -1,4 +1,4 @@
-/// Trains a model on a mesh, one object a rank: build it in every rank's thread, call the same
+/// Trains a model on a mesh, one object per rank: build it in every rank's thread and call the same
 /// methods in the same order.
 ///
 ///     const StepPlan plan = plan_steps(model, {.partition = {{0, 3, 6}}, .micro_batch = 2});
@@ -8,9 +8,9 @@
 ///       for (...) trainer.step(loader.at(...), learning_rate);
 ///     });
 ///
-/// Threads  one rank's thread. Methods other than those that list states are collective.
-/// Errors   UserError for a schedule that doesn't fit; what layers, peers and budgets throw, with the
-///          action's place in front.
+/// Threads  one rank's thread. All methods except those that list states are collective.
+/// Errors   UserError for a schedule that does not fit; errors of layers, peers and budgets,
+///          prefixed with the failing action.
 #pragma once
 
 #include <functional>
@@ -40,125 +40,129 @@ namespace strata {
 
 struct DiskCommit;
 
-/// Something of a replica's samples, which begin at `first_sample` of the mini-batch. Undefined, or
-/// empty, on ranks that don't have it.
+/// A tensor over a replica's samples, which begin at `first_sample` of the mini-batch. Undefined or
+/// empty on ranks that do not have it.
 struct ReplicaTensor {
   at::Tensor values;  ///< [samples, ...]
   std::int64_t first_sample = 0;
 };
 struct ReplicaScores {
-  std::vector<float> values;  ///< one a sample
+  std::vector<float> values;  ///< one per sample
   std::int64_t first_sample = 0;
   double loss = 0;  ///< mean over all replicas' valid samples
 };
 
-/// The plan that these decisions make of a model; strata/plan decides by cost.
+/// The plan of a model with these decisions; strata/plan decides by cost.
 StepPlan plan_steps(const Sequential& model, StepDecisions decisions);
 
-/// Where a rank keeps what the plan has on disk: in a folder rank-NNNNN of its own.
+/// Where a rank keeps what the plan places on disk: in its own folder rank-NNNNN.
 struct TrainerDisk {
   std::string path;
-  std::int64_t bytes = 0;  ///< budget of a rank; 0: what is free
-  bool resume = false;     ///< from the step that lies there; else nothing may lie there
+  std::int64_t bytes = 0;  ///< budget of a rank; 0: all free space
+  /// true: resume from the step in the folder; false: the folder must have none
+  bool resume = false;
   ChunkFileOptions file = {.setting = "memory.disk.path"};
 };
 
-/// What a trainer does beside its plan.
+/// Options of a trainer in addition to its plan.
 struct TrainerOptions {
   MachineOptions machine;
-  /// Of weights and activations. In 16 bit the optimizer keeps fp32 weights and gradients are added
-  /// in fp32; fp16 scales the loss.
+  /// Precision of weights and activations. In 16 bit the optimizer keeps fp32 weights and gradients
+  /// are accumulated in fp32; fp16 scales the loss.
   at::ScalarType precision = at::kFloat;
   OptimizerOptions optimizer;
   std::int64_t host_bytes =
-      0;             ///< budget of a rank's host memory, for what the plan keeps there; 0: none
+      0;             ///< budget of a rank's host memory for what the plan keeps there; 0: none
   LinkOptions link;  ///< between device and host memory
   GraphOptions graph;
   TrainerDisk disk;
   BatchRows* rows =
-      nullptr;  ///< of a model that reads rows, on the ranks that do; null: batches have them
-  /// Where each rank's own state is between uses; peers' shards are gathered above it.
+      /// source of embeddings, on the ranks that read them; null: batches contain them
+      nullptr;
+  /// Where each rank's own state lives between uses; peers' shards are gathered on top of it.
   std::function<std::unique_ptr<Medium>()> medium = device_medium;
   Residency residency = Residency::kUntilReleased;
 };
 
 class Trainer {
  public:
-  /// `model`, made for the plan's tensor-parallel ranks, must outlive the trainer.
+  /// `model`, built for the plan's tensor-parallel ranks, must outlive the trainer.
   Trainer(const Sequential& model, StepPlan plan, const Group& world, TrainerOptions options = {});
 
-  /// First values, keyed by seed and name: the same on any mesh.
+  /// Draws initial values, keyed by seed and name: the same on any mesh.
   void initialise();
 
-  /// One update of all ranks.
+  /// Runs one step with an update on all ranks.
   const StepOutcome& step(const MiniBatch& batch, double learning_rate);
 
-  /// The same in halves: the first gives the device what it shall do, the second waits for the oldest
-  /// step that was begun. At most one step more may be begun before.
+  /// step() in two halves: begin_step() enqueues a step, end_step() waits for the oldest step
+  /// begun. At most one more step may be begun before.
   void begin_step(const MiniBatch& batch, double learning_rate);
   const StepOutcome& end_step();
 
   /// Forward and backward without an update; gradients stay for gradients().
   const StepOutcome& gradient_step(const MiniBatch& batch);
 
-  /// After step() or gradient_step(): the gradient of the mean loss at an input whose gradient the
-  /// model wants, on the ranks of the stage that reads it.
+  /// After step() or gradient_step(): the gradient of the mean loss with respect to an input, if
+  /// the model requests it, on the ranks of the stage that reads the input.
   ReplicaTensor input_gradient(const std::string& batch_input) const;
 
   /// Mean loss over the valid tokens of the batches, no dropout.
   double evaluate(const std::vector<MiniBatch>& batches);
 
-  /// What a model that scores samples makes of them, no dropout; on the ranks of the last stage.
+  /// Scores of a model that scores samples, without dropout; on the ranks of the last stage.
   ReplicaScores score(const MiniBatch& batch);
 
   /// What this rank updates, for loading: fp32 weights (tied ones at their owner), optimizer states
-  /// and the loss scale. Call loaded() when they are filled in.
+  /// and the loss scale. Call loaded() after filling them.
   std::vector<NamedState> weights();
   std::vector<NamedState> slots();
 
-  /// The same layer by layer, as states that live on disk have to be: no more of them are on the host
-  /// at once. `fill` gets the weights and the optimizer states of a layer.
+  /// The same layer by layer, which states on disk require, because the host holds only one layer's
+  /// states at a time. `fill` gets the weights and the optimizer states of a layer.
   using FillStates = std::function<void(const std::vector<NamedState>& weights,
                                         const std::vector<NamedState>& slots)>;
   void fill(const FillStates& fill);
 
-  /// Collective. Brings loaded weights to wherever layers read them: other precisions, replicas
-  /// that share them, other stages that use a tied one.
+  /// Collective. Copies loaded weights to where layers read them: other precisions, replicas that
+  /// share them, other stages that use a tied one.
   void loaded();
 
-  /// What this rank answers for, for saving: each element occurs once over all ranks. Ranks of a
-  /// stage have the same states in the same order. Gradients: after step() or gradient_step().
+  /// What this rank owns, for saving: each element occurs once over all ranks. Ranks of a stage
+  /// have the same states in the same order. Gradients: after step() or gradient_step().
   std::vector<NamedState> owned_weights();
   std::vector<NamedState> owned_slots();
   std::vector<NamedState> owned_gradients();
 
-  /// Of what lives on disk: makes the states that the last step has left, and what is not on disk, the
-  /// ones that resume() finds; on all ranks or on none, beside the next steps. Collective, as is the rest.
+  /// For states on disk: makes the states of the last step, including those that are not on disk,
+  /// the ones that resume() reads, on all ranks or none. Overlaps with the next steps. Collective,
+  /// like the rest.
   void commit(DiskCommit commit);
-  void await_commit();  ///< refuses unless resume() would find it
+  void await_commit();  ///< fails unless resume() would find the commit
   bool on_disk() const { return disk_ != nullptr; }
   bool resumes_on_disk() const { return on_disk() && options_.disk.resume; }
   TrainingPosition resume();  ///< instead of initialise()
 
-  /// The same of a layer; states that live on disk can be had in no other way. The loss scale, which is
-  /// nobody's, is a layer's, too.
+  /// The same for one layer, the only way to access states on disk. The loss scale counts as a
+  /// state of a layer.
   const std::vector<int>& layers() const { return layers_; }
   std::vector<NamedState> owned_weights(int layer) { return weight_states({layer}, true); }
   std::vector<NamedState> owned_slots(int layer) { return slot_states({layer}, true); }
 
   MeshGroups& groups() { return groups_; }
 
-  /// Segments that were recorded, and replayed.
+  /// How many segments were recorded and replayed.
   const RecordedMachine::Use& recorded_use() const { return recorded_->use(); }
 
-  /// What the rank keeps in host memory, and what it has moved and waited for since it was made.
+  /// The rank's host memory, and what it has moved and waited for since its creation.
   struct OffloadUse {
     std::int64_t host_peak_bytes = 0;
     std::int64_t bytes_to_device = 0;
     std::int64_t bytes_to_host = 0;
-    double weights_wait_seconds = 0;      ///< for weights on their way, and the updates before them
-    double gradients_wait_seconds = 0;    ///< for gradients on their way to the host
-    double activations_wait_seconds = 0;  ///< for activations on their way, there or back
+    /// for weights in transit, including the preceding updates
+    double weights_wait_seconds = 0;
+    double gradients_wait_seconds = 0;    ///< for gradients being offloaded
+    double activations_wait_seconds = 0;  ///< for activations in transit in either direction
     DiskResidency::Use disk;
   };
   OffloadUse offload_use() const;
@@ -167,10 +171,12 @@ class Trainer {
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   /// Seconds of this rank's layers in the last training steps.
   const LayerTimes& layer_times() const { return machine_->layer_times(); }
-  TraceLog& trace() { return trace_; }  ///< of everything performed; clear() it when read
-  /// What has ended beside the rank since the last call: transfers, updates on the host.
+  /// events of everything performed; the reader clears it
+  TraceLog& trace() { return trace_; }
+  /// Events of the rank's tracks that have ended since the last call: transfers, updates on the
+  /// host.
   std::vector<LaneEvent> take_lanes();
-  /// From now on what the device does is among them, by its own clock, if `compute` has a queue.
+  /// From now on they include the device's work, by its own clock, if `compute` has a queue.
   void trace_device(Stream compute);
 
  private:
@@ -200,35 +206,36 @@ class Trainer {
   MeshGroups groups_;
   std::vector<int> layers_;  // of this rank
   std::unique_ptr<Optimizer> optimizer_;
-  MemoryAccount& host_account_;  // which what others still read outlives
+  MemoryAccount& host_account_;  // outlived by what other ranks still read
   TraceLog trace_;
-  LaneTrace lane_trace_;  // behind those who write to it
+  LaneTrace lane_trace_;  // outlives its writers
   std::unique_ptr<DeviceLanes>
-      device_lanes_;  // null: nobody asks, or there is nothing behind the rank's back
+      device_lanes_;                   // null: not traced, or the rank has no asynchronous device
   HostMedium* host_medium_ = nullptr;  // of the store; null: everything is on the device
-  DiskResidency* disk_ = nullptr;      // of the store; null: nothing is on a disk
-  Completion committed_;               // the last one
-  bool has_committed_ = false;         // or begun to
+  DiskResidency* disk_ = nullptr;      // of the store; null: no state is on a disk
+  Completion committed_;               // the last commit
+  bool has_committed_ = false;         // or started to
   LayerStore store_;
   std::unique_ptr<OffloadedActivations> offloaded_;  // null: everything is on the device
   std::unique_ptr<StageMachine> machine_;
-  std::unique_ptr<RecordedMachine> recorded_;  // in front of it
+  std::unique_ptr<RecordedMachine> recorded_;  // runs in front of machine_
   BatchBuffers batch_buffers_;
   std::int64_t steps_done_ = 0;
-  // Of the last mini-batch, the samples that this replica had of it, without padding.
+  // This replica's samples of the last mini-batch, without padding.
   std::int64_t first_sample_ = 0, samples_ = 0;
   StepOutcome outcome_;
-  at::Tensor scale_state_;  ///< the loss scale as checkpoints have it
+  at::Tensor scale_state_;  ///< the loss scale in the form of checkpoints
 };
 
-// Bring a trainer to where a checkpoint is, whatever mesh wrote it. Collective.
+// These set a trainer to the state of a checkpoint, of any mesh. Collective.
 
-/// Weights, optimizer states and step count; returns where the run is. `model`: what the trainer was
-/// made for; the checkpoint must be of the same. `path`: a checkpoint or the folder that holds several.
+/// Loads weights, optimizer states and step count; returns the position of the run. `model`: what
+/// the trainer was built for; the checkpoint must have the same. `path`: a checkpoint or a folder
+/// of several.
 TrainingPosition load_trainer(Trainer& trainer, const CheckpointModel& model,
                               const std::string& path);
 
-/// Weights only, also of any Hugging Face folder.
+/// Weights only, also from any Hugging Face folder.
 void load_weights(Trainer& trainer, const CheckpointModel& model, const std::string& path);
 
 }  // namespace strata

@@ -1,8 +1,8 @@
-// What lives on a disk. Part of Trainer.
+// Training with states on a disk. Part of Trainer.
 //
-// Ranks commit a step one after another, and a crash may come in between: then some have the step and
-// some the one before, which nobody has written over, because writes wait until all have committed. All
-// go on from the earliest.
+// Ranks commit a step one after another, and a crash may occur in between. Then some have the new
+// step and some the previous one, which is still intact, because writes wait until all ranks have
+// committed. All ranks resume from the earliest.
 #include <algorithm>
 #include <numeric>
 
@@ -34,7 +34,7 @@ void require_room(const TrainerDisk& disk, const std::string& folder, std::int64
                    .what = what,
                    .expected = expected,
                    .got = got,
-                   .fix = "go on with the recipe that wrote it, or resume from a checkpoint in "
+                   .fix = "continue with the recipe that wrote it, or resume from a checkpoint in "
                           "train.checkpoint_folder, which fits every mesh"});
 }
 
@@ -68,7 +68,7 @@ std::map<int, LayerOnDisk> Trainer::layers_on_disk() const {
   return layers;
 }
 
-// Text that is the same where chunks mean the same.
+// A text that is equal if the chunks have the same meaning.
 std::string Trainer::disk_layout() const {
   const Mesh& mesh = plan_.decisions().mesh;
   std::string layers;
@@ -95,7 +95,7 @@ std::unique_ptr<DiskResidency> Trainer::make_disk() {
   if (!any) return nullptr;
   const TrainerDisk& disk = options_.disk;
   STRATA_CHECK(!disk.path.empty(), kDiskOperation);
-  // A rank without anything there takes part in commits.
+  // A rank without states on disk takes part in commits.
   if (values.empty()) values.push_back({.weights = 1, .weights_on_host = true});
   const std::string folder = rank_folder(disk.path, groups_.world.rank());
   const std::vector<std::int64_t> chunks = chunk_table(values).bytes;
@@ -105,7 +105,7 @@ std::unique_ptr<DiskResidency> Trainer::make_disk() {
   const int ranks = groups_.world.size();
   const bool all_committed = smallest(groups_.world, ChunkFile::exists(folder) ? 1 : 0) == 1;
   ChunkFileOptions file_options = disk.file;
-  // What a crash left of a first commit is nothing to go on from.
+  // An interrupted first commit cannot be resumed.
   if (!all_committed && is_first_commit(folder, ranks)) file_options.replace = true;
   auto file = disk.resume ? ChunkFile::open(folder, file_options)
                           : ChunkFile::create(folder, chunks, file_options);
@@ -135,7 +135,7 @@ void Trainer::go_to_common_step(ChunkFile& file, const std::string& folder,
                   "step " + std::to_string(common),
                   "step " + std::to_string(*file.committed_step()));
   }
-  // Once it has gone back, nothing but the text says that all ranks have committed.
+  // After a rollback only the text records that all ranks have committed.
   DiskCommit back = parse_commit(common, ChunkFile::commits(folder).at(1).user_text, folder);
   back.first = false;
   file.go_back(to_text(back));

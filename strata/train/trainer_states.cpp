@@ -9,8 +9,8 @@ namespace {
 
 using LeasePtr = std::shared_ptr<const Lease>;
 
-// The part of a weight that lies in `wanted`, in elements of its layer. `flat` holds the elements of
-// this rank's shard.
+// The part of a weight in `wanted`, in elements of its layer. `flat` holds the elements of this
+// rank's shard.
 NamedState state_of(std::string name, const LeasePtr& lease, std::size_t weight,
                     const MasterWeights& flat, FlatRange wanted, const Group& tp) {
   const LayerLayout& layout = lease->layout();
@@ -34,7 +34,7 @@ NamedState state_of(std::string name, const LeasePtr& lease, std::size_t weight,
 
 bool is_split(const WeightSpec& spec) { return spec.split.axis >= 0; }
 
-// Neither the optimizer nor a gradient of it exists.
+// The optimizer ignores it and it has no gradient.
 bool is_statistic(const LeasePtr& lease, std::size_t weight) {
   return lease->layout().specs[weight].statistic != Statistic::kNone;
 }
@@ -54,8 +54,8 @@ std::string Trainer::global_name(int layer, int weight) const {
       {.operation = "train.global_name", .what = "a tie without owner", .got = spec.tie});
 }
 
-// Calls f(name, weight, lease, wanted) for the weights of this rank's layers that it owns a use of.
-// `owned`: only what this rank answers for.
+// Calls f(name, weight, pin, wanted) for the weights of this rank's layers that it owns a use of.
+// `owned`: only the elements that this rank owns.
 template <typename F>
 void Trainer::for_each_weight(const std::vector<int>& layers, StateKinds kinds, bool owned, F f) {
   for (const int layer : layers) {

@@ -1,4 +1,5 @@
-// What a step does beside its numbers: randomness of its own, no bytes left behind, its place named.
+// Tests properties of a step other than its numbers: its random numbers, released bytes, and errors
+// that name the action.
 #include "strata/train/trainer.h"
 
 #include <ATen/core/grad_mode.h>
@@ -32,7 +33,7 @@ MeshCase small_gpt(double dropout) {
   return c;
 }
 
-TEST(Dropout, DrawsAnewInEveryStepAndTheSameInTheSame) {
+TEST(Dropout, DiffersBetweenStepsAndRepeatsForSameStep) {
   const MeshCase c = small_gpt(0.2);
   const Sequential model = mesh_model(c);
   run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
@@ -46,8 +47,8 @@ TEST(Dropout, DrawsAnewInEveryStepAndTheSameInTheSame) {
   });
 }
 
-// With zero matrices and biases of one a block adds just its two dropped-out biases to the stream.
-TEST(Dropout, OfAttentionAndMlpHaveMasksOfTheirOwn) {
+// With zero matrices and biases of one, a block adds just its two dropped-out biases to the stream.
+TEST(Dropout, AttentionAndMlpUseDifferentMasks) {
   constexpr double kDropped = 0.5;
   const MeshCase c = small_gpt(kDropped);
   const Sequential model = mesh_model(c);
@@ -69,7 +70,7 @@ TEST(Dropout, OfAttentionAndMlpHaveMasksOfTheirOwn) {
   EXPECT_NEAR(share(4), 0.25, 0.05);
 }
 
-TEST(Step, LeavesNoBytesBehind) {
+TEST(Step, ReleasesAllBytes) {
   for (const int micro_batch : {1, 8}) {
     MeshCase c = small_gpt(0.1);
     c.micro_batch = micro_batch;
@@ -85,8 +86,8 @@ TEST(Step, LeavesNoBytesBehind) {
   }
 }
 
-// Under 1F1B the last stage runs one micro-batch at a time, however many there are.
-TEST(Step, FreesAMicroBatchAtItsBackward) {
+// Under 1F1B the last stage holds one micro-batch at a time, for any number of them.
+TEST(Step, FreesMicroBatchAtItsBackward) {
   std::vector<std::int64_t> peaks;
   for (const std::int64_t mini_batch : {2, 32}) {
     MeshCase c = small_gpt(0);
@@ -107,8 +108,8 @@ TEST(Step, FreesAMicroBatchAtItsBackward) {
   EXPECT_LT(peaks[1], peaks[0] + peaks[0] / 20);
 }
 
-// As libtorch's allocators throw it: not our bug, and no wrong recipe.
-TEST(Step, ThatExhaustsMemoryIsTheSystemsFault) {
+// The exception of libtorch's allocators: a SystemError, not a bug and not a wrong recipe.
+TEST(Step, ExhaustedMemoryIsSystemError) {
   const std::vector<std::pair<std::string, std::function<void()>>> cases{
       {"the device is out of memory",
        [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "tried to allocate 20 GiB"); }},
@@ -131,7 +132,7 @@ TEST(Step, ThatExhaustsMemoryIsTheSystemsFault) {
   }
 }
 
-TEST(Step, ThatStallsIsNamedWithRankAndAction) {
+TEST(Step, StallIsReportedWithRankAndAction) {
   MeshCase c = small_gpt(0);
   c.mesh.pp = 2;
   const Sequential model = mesh_model(c);
@@ -143,7 +144,7 @@ TEST(Step, ThatStallsIsNamedWithRankAndAction) {
   });
   RanksOptions options{.ranks = 2, .mesh = c.mesh, .rendezvous = Rendezvous{}};
   options.stall_seconds = 1;
-  options.stall_fatal_seconds = 5;  // no start of a step takes as long
+  options.stall_fatal_seconds = 5;  // starting a step never takes this long
   try {
     run_ranks(options, [&](Group& group, MemoryAccount&) {
       Trainer trainer(sleepy, mesh_plan(c, sleepy), group, mesh_options(c));

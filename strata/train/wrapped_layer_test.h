@@ -1,4 +1,4 @@
-/// Disturbs one layer of a decoder, for tests of what notices it.
+/// Disturbs one layer of a decoder, for tests that detect it.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace strata {
 
-/// The inner layer, with something done before each of its forwards.
+/// Calls `before` before each forward of the inner layer.
 class WrappedLayer final : public Layer {
  public:
   using Before = std::function<void(std::span<const at::Tensor> weights)>;
@@ -43,7 +43,7 @@ class WrappedLayer final : public Layer {
   Before before_;
 };
 
-/// A decoder without skips whose layer `wrapped` is disturbed. `model` must outlive the copy.
+/// A decoder without skips whose layer `wrapped` is disturbed. `model` must outlive it.
 inline Sequential with_wrapped_layer(const Sequential& model, int wrapped,
                                      WrappedLayer::Before before) {
   Sequential copy(model.batch_inputs(), model.split());
