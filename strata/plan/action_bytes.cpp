@@ -1,4 +1,4 @@
-// What each action does to the bytes of its rank. Part of Bookkeeper.
+// Applies each action to the bytes of its rank. Part of Bookkeeper.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -8,7 +8,7 @@
 namespace strata {
 namespace {
 
-// What a rank adds up at a time of the others' gradients (comm/ordered_sum.cpp).
+// The bytes of other ranks' gradients that a rank adds at a time (comm/ordered_sum.cpp).
 constexpr std::int64_t kSumBytes = 1 << 17;
 
 }  // namespace
@@ -83,9 +83,9 @@ void Bookkeeper::walk(const Action& action, double end_seconds) {
       let_parts_go(parts_[rank_].gathered);
       end_offload();
       break;
-    case Op::kUpdate:         // states and weights lie where they were
-    case Op::kGatherWeights:  // the exchange began with the update
-    case Op::kPrefetchRows:   // rows wait in the memory of the host
+    case Op::kUpdate:         // states and weights stay in place
+    case Op::kGatherWeights:  // kUpdate has started this exchange
+    case Op::kPrefetchRows:   // embeddings wait in host memory
     case Op::kFetchRows:
     case Op::kSendRowGradients:
       break;
@@ -138,7 +138,8 @@ void Bookkeeper::backward(int layer) {
   let_inputs_go(layer);
 }
 
-// The bytes of the one before go now: whoever offloads waits for that.
+// Frees the inputs of the previous offload: a rank waits for that offload before it starts the
+// next.
 void Bookkeeper::offload_activations(int layer) {
   end_activation_offload();
   activations_leaving_[rank_] = {layer, micro_batch_};
@@ -155,7 +156,7 @@ void Bookkeeper::end_activation_offload() {
   micro_batch_ = now;
 }
 
-// A copy of the layer's own, whoever else reads the value.
+// The layer has a copy of its own, even if other layers read the value.
 void Bookkeeper::fetch_activations(int layer) {
   end_activation_offload();
   add(ByteKind::kValues, input_bytes(layer));
@@ -177,7 +178,8 @@ std::int64_t Bookkeeper::input_bytes(int layer) const {
   return bytes;
 }
 
-// Beside the shard, which waits for the sum or has that of the micro-batches before.
+// The whole gradient exists in addition to the shard, which waits for the sum or holds the earlier
+// micro-batches.
 void Bookkeeper::hold_whole_gradient(int layer) {
   if (shards_[layer].opened_gradients == 0 || open_[layer]) return;
   open_[layer] = true;
@@ -190,13 +192,15 @@ void Bookkeeper::let_whole_gradient_go(int layer) {
   add(whole_gradient_kind(layer), -shards_[layer].opened_gradients);
 }
 
-// The sum of a shard that travels is made beside the one before it, which may still be leaving.
+// The sum of an offloaded shard is allocated while the previous one may still be in transit.
 void Bookkeeper::end_reduction(int layer) {
   const std::int64_t sum = travelling_bytes(layer);
   add(ByteKind::kBuffers, sum);
-  look(rank_, position_);  // it is made before anybody says that he has read what he was lent
-  // Whoever begins another reduction of the same step has awaited the one before; once a step all begin before any
-  // is awaited, so what others read then is theirs until the norm.
+  // the sum is allocated before peers report that they have read the exported gradient
+  look(rank_, position_);
+  // A rank that starts another reduction in the same step has awaited the previous one. With one
+  // reduction per step, all start before any is awaited, so a gradient that peers read stays until
+  // the norm.
   if (shards_[layer].shards.reduced_each) end_loan();
   if (replicas_ > 1) look_with_transients(std::min(kSumBytes, shards_[layer].own_gradients));
   add(ByteKind::kBuffers, -shards_[layer].received);
@@ -210,7 +214,7 @@ void Bookkeeper::end_reduction(int layer) {
   if (sum > 0) add(ByteKind::kBuffers, -std::exchange(leaving_sum_[rank_], sum));
 }
 
-// Others may still read it where it is. NCCL is done with it when this rank is.
+// Whether peers may still read the gradient in place. NCCL is done with it when this rank is.
 bool Bookkeeper::lends(int layer) const {
   const bool by_library = costs_.launch.kernel > 0 && shards_[layer].received > 0;
   return open_[layer] && replicas_ > 1 && !by_library;
@@ -221,8 +225,8 @@ void Bookkeeper::end_loan() {
   add(kind, -bytes);
 }
 
-// A part of weights that lives off the device is brought to it, or where that is the host from the disk to memory that
-// peers may read for longer than it passes through.
+// Fetches this rank's part of weights that live off the device to the device. On a CPU it fetches
+// from disk to host memory that peers may read longer than a staging buffer lasts.
 void Bookkeeper::bring_part(int layer) {
   const std::int64_t bytes = shards_[layer].gathered_part;
   if (bytes == 0 || replicas_ == 1) return;
@@ -231,7 +235,8 @@ void Bookkeeper::bring_part(int layer) {
   add_part(layer, bytes);
 }
 
-// A replica that has begun to fetch this layer has gathered what its program gathers before: those parts are read.
+// A replica that starts to fetch this layer has completed the gathers before it in its program, so
+// the parts of those layers are no longer read.
 void Bookkeeper::gather(int layer) {
   Parts& parts = parts_[rank_];
   const auto part = std::ranges::find_if(
@@ -252,19 +257,20 @@ void Bookkeeper::let_parts_go(int gathered) {
 void Bookkeeper::add_part(int layer, std::int64_t bytes) {
   if (costs_.launch.kernel > 0) return add(ByteKind::kBuffers, bytes);
   const LayerOnDisk& disk = shards_[layer].disk;
-  if (disk.weights == 0 || disk.weights_on_host) return;  // read where they are updated
+  // peers read them where they are updated
+  if (disk.weights == 0 || disk.weights_on_host) return;
   Parts& parts = parts_[rank_];
   parts.host_bytes += bytes;
   parts.most_host_bytes = std::max(parts.most_host_bytes, parts.host_bytes);
 }
 
-// A device makes the sum of a shard that lives on the host in memory of its own; a processor makes it there.
+// A GPU sums a shard that lives on the host in device memory. A CPU sums it in place.
 std::int64_t Bookkeeper::travelling_bytes(int layer) const {
   const bool travels = replicas_ > 1 && costs_.launch.kernel > 0;
   return travels ? shards_[layer].updated.gradients : 0;
 }
 
-// Its bytes are on the host; whoever waits for that lets the buffer go.
+// The copy to the host is complete, so the buffer is free.
 void Bookkeeper::end_offload() {
   if (leaving_[rank_] >= 0) let_whole_gradient_go(leaving_[rank_]);
   leaving_[rank_] = -1;
@@ -275,7 +281,7 @@ ByteKind Bookkeeper::whole_gradient_kind(int layer) const {
   return shards_[layer].shards.reduced_each ? ByteKind::kBuffers : ByteKind::kGradients;
 }
 
-// The receiver is charged from now on, and the sender no longer if it `lets_go`.
+// Charges the receiver from now on, and the sender no longer if `lets_go`.
 void Bookkeeper::take_over(const Action& action, bool lets_go, double seconds) {
   const std::int64_t bytes = value_bytes(action.value);
   add(ByteKind::kValues, bytes);
@@ -285,7 +291,8 @@ void Bookkeeper::take_over(const Action& action, bool lets_go, double seconds) {
   if (lets_go && !sent_.holds_on(action.peer, rank_, sent)) let_sent_go(action.peer, sent, seconds);
 }
 
-// What was sent is a copy, for the buffer itself stays. A weight is copied on, a gradient waits for the sum.
+// A sent weight or gradient is a copy; the original stays. A weight is copied into place, a
+// gradient waits for the sum.
 void Bookkeeper::receive_tied(const Action& action, double seconds) {
   const std::int64_t bytes = tied_bytes(costs_.layers[action.consumer], action.op);
   add(ByteKind::kValues, bytes);
@@ -315,7 +322,7 @@ int Bookkeeper::made(int rank, int value, int consumer) const {
   return known == made_.end() ? SegmentPools::kOrdinary : known->second;
 }
 
-// Segments that begin from now on do not find it, unless layers here still read it.
+// Segments that begin later do not find the value, unless layers on this rank still read it.
 void Bookkeeper::send(const Action& action) {
   if (pools_[rank_].empty()) return;
   const bool gradient = action.op == Op::kSendGradient;

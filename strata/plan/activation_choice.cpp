@@ -1,5 +1,5 @@
-// Bytes are freed in large pieces by running layers again, and in small ones by offloading their inputs;
-// so the exchange that pays is one layer less that runs again for several more that offload, or back.
+// Recomputing a layer frees many bytes, offloading its inputs few. The exchange that gains time is
+// therefore one recomputed layer less for several more offloaded ones, or the reverse.
 #include "strata/plan/activation_choice.h"
 
 #include <algorithm>
@@ -14,12 +14,14 @@ namespace {
 
 using Layers = std::vector<int>;
 
-constexpr double kAsFast = 1e-9;  // relative difference of steps that are
+// relative difference below which two steps count as equally fast
+constexpr double kAsFast = 1e-9;
 
-// A second beginning is for models small enough that these trials are few.
+// A second starting point is searched only for models so small that it costs few trials.
 constexpr int kTrialsOfTwoBeginnings = 100;
 
-// Up to so many members each is tried for a place in an exchange; of more, one of equal ones.
+// With up to this many members, each is tried in an exchange; with more, one of each run of equal
+// members.
 constexpr std::size_t kEachTried = 12;
 
 LayerSet without(LayerSet set, int layer) {
@@ -54,7 +56,8 @@ class Descent {
   }
 
  private:
-  // With all that run again offloading, or every other one, which has twice the compute to hide behind.
+  // Starts from all recomputed layers offloaded, or every second one, which leaves twice the
+  // compute to overlap with.
   void begin_elsewhere() {
     for (const std::size_t step : {1, 2}) {
       if (step > 1 && search_.most_trials < kTrialsOfTwoBeginnings) return;
@@ -71,7 +74,7 @@ class Descent {
     }
   }
 
-  // One member less.
+  // Removes one member.
   bool drop() {
     for (const int layer : best_.offload.layers())
       if (adopt({best_.recompute, without(best_.offload, layer)})) return true;
@@ -94,7 +97,8 @@ class Descent {
     return false;
   }
 
-  // Another layer's inputs instead: what stands between two offloads hides them.
+  // Offloads the inputs of another layer instead: the compute between two offloads overlaps with
+  // them.
   bool move() {
     const Layers again = best_.recompute.layers();
     for (std::size_t i = 0; i < again.size(); ++i) {
@@ -108,8 +112,8 @@ class Descent {
     return false;
   }
 
-  // The fewest offloads that make room for what the layer keeps, early layers first, whose inputs wait
-  // longest, or spread among all.
+  // Keeps one more layer and adds the fewest offloads that free enough memory for it: early layers
+  // first, whose inputs wait longest, or evenly spread.
   bool keep_for_offloads(int layer) {
     const ActivationChoice fewer{without(best_.recompute, layer), without(best_.offload, layer)};
     for (const bool spread : {false, true}) {
@@ -129,7 +133,8 @@ class Descent {
     return false;
   }
 
-  // One layer more that runs again, so that fewer offload: the last ones, which wait least, stay.
+  // Recomputes one more layer, so that fewer offload. The last layers, which wait least, stay on
+  // the device.
   bool recompute_for_offloads(int layer) {
     const Layers offload = best_.offload.layers();
     if (offload.empty()) return false;
@@ -149,7 +154,7 @@ class Descent {
     return adopt(choice);
   }
 
-  // By bisection: more of them free more.
+  // Bisects, as more offloads free more bytes.
   template <typename F>
   bool adopt_fewest(std::size_t most, F choice_of) {
     if (!fits(choice_of(most))) return false;
@@ -184,7 +189,7 @@ class Descent {
     return layers;
   }
 
-  // Of many, the first of each run of equal ones.
+  // With many members, the first of each run of equal ones.
   Layers some_of(const Layers& layers) const {
     if (layers.size() <= kEachTried) return layers;
     Layers some;
@@ -205,7 +210,7 @@ class Descent {
     double seconds = 0;
   };
 
-  // Whoever asks when there are no trials left is told that it does not fit.
+  // Without trials left, reports that a choice does not fit.
   Result result_of(const ActivationChoice& choice) {
     const std::pair key(choice.recompute.layers(), choice.offload.layers());
     if (const auto known = results_.find(key); known != results_.end()) return known->second;

@@ -1,13 +1,14 @@
-/// Chooses what becomes of each layer's activations: kept, made again in backward, or made again from inputs
-/// that waited on the host; the fastest step that fits its budgets.
+/// Chooses for each layer whether its activations are kept, recomputed, or recomputed from
+/// offloaded inputs, so that the step is the fastest that fits its budgets.
 ///
-/// Keeping costs bytes, running again seconds of a forward, and inputs on the host seconds of the link that
-/// compute does not hide: what a choice comes to is for the ledger and the simulator to say. The search starts
-/// where it is told and where all or every other one of the layers that run again offload; then it
-/// drops, exchanges and moves members as long as a step gets faster, or as fast with fewer of them. What
-/// a layer saved beside its inputs is in its graph, which nothing takes apart: it is kept or made again.
+/// Keeping costs bytes, a recompute costs the seconds of a forward, and offloaded inputs cost the
+/// link seconds that compute does not hide. Ledger and simulator evaluate each choice. The search
+/// starts from the caller's choice, and from all or every second one of the recomputed layers
+/// offloaded. It then drops, exchanges and moves members as long as a step gets faster, or equally
+/// fast with fewer members. What a layer saves besides its inputs belongs to its graph and cannot
+/// be offloaded: it is kept or recomputed.
 ///
-/// Cost  at most `most_trials` trials, beside those of choose_recompute() for two beginnings.
+/// Cost  at most `most_trials` trials, plus those of choose_recompute() for two starting points.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +23,12 @@ namespace strata {
 
 struct ActivationChoice {
   LayerSet recompute = {};
-  LayerSet offload = {};  ///< of those
+  LayerSet offload = {};  ///< the recomputed layers whose inputs are offloaded
   friend bool operator==(const ActivationChoice&, const ActivationChoice&) = default;
 };
 
 struct ActivationTrial {
-  bool fits = false;  ///< all budgets
+  bool fits = false;  ///< within all budgets
   double step_seconds = 0;
   Ledger ledger = {};
 };
@@ -36,12 +37,12 @@ struct ActivationSearch {
   const CostTable& costs;
   std::vector<int> rank_of_layer;
   std::int64_t device_bytes = 0;
-  bool may_keep = true;  ///< false: layers that run again in the beginning do so in the end
+  bool may_keep = true;  ///< false: layers that `start` recomputes stay recomputed
   int most_trials = 0;
   std::function<ActivationTrial(const ActivationChoice&)> trial;
 };
 
-/// `start` fits, and so does the result.
+/// If `start` fits, so does the result.
 ActivationChoice choose_activations(const ActivationSearch& search, const ActivationChoice& start);
 
 }  // namespace strata

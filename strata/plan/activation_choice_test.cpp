@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-// A chain whose weights stay; saved bytes, inputs and forwards as given, backwards take twice as long.
+// A chain whose weights stay on the device. Saved bytes, inputs and forwards are given; a backward
+// takes twice as long as a forward.
 struct Block {
   std::int64_t saved_bytes = 8 * kMiB;
   std::int64_t input_bytes = kMiB;
@@ -62,7 +63,7 @@ ActivationChoice choice_of(const Plan& plan) {
   return choice;
 }
 
-// Every way of keeping, running again and offloading; those that fit.
+// The fastest plan that fits, over every combination of keeping, recomputing and offloading.
 double fastest_of_all(const PlanRequest& request, const Partition& partition) {
   const int layers = request.dataflow.num_layers;
   const int all = static_cast<int>(std::lround(std::pow(3, layers)));
@@ -79,7 +80,7 @@ double fastest_of_all(const PlanRequest& request, const Partition& partition) {
   return fastest;
 }
 
-TEST(ActivationChoice, IsTheFastestOfAllForSmallModels) {
+TEST(ActivationChoice, EqualsExhaustiveSearchOnSmallModels) {
   std::mt19937 random(3);
   const auto draw = [&](double low, double high) {
     return std::uniform_real_distribution(low, high)(random);
@@ -122,7 +123,7 @@ TEST(ActivationChoice, IsTheFastestOfAllForSmallModels) {
   RecordProperty("mixed", mixed);
 }
 
-TEST(ActivationChoice, IsAMatterOfTheLink) {
+TEST(ActivationChoice, DependsOnLinkBandwidth) {
   const std::vector<Block> blocks(8);
   const auto plan_with = [&](double link, double share) {
     PlanRequest request = request_of(blocks, link);
@@ -131,13 +132,13 @@ TEST(ActivationChoice, IsAMatterOfTheLink) {
     return make_plan(request);
   };
   const auto seconds = [](const Plan& plan) { return plan.simulation.step_seconds; };
-  // What is hidden costs nothing: a layer less runs again than without.
+  // Hidden offloads cost nothing, so one layer fewer is recomputed.
   const Plan fast = plan_with(1e9, 0.5), slow = plan_with(1e6, 0.5);
   EXPECT_FALSE(choice_of(fast).offload.empty());
   EXPECT_TRUE(choice_of(slow).offload.empty());
   EXPECT_LT(choice_of(fast).recompute.size(), choice_of(slow).recompute.size());
   EXPECT_LT(seconds(fast), seconds(slow));
-  // Where nothing else fits, inputs leave over any link, and no more of them than it takes.
+  // If nothing else fits, inputs are offloaded over any link, and no more of them than needed.
   PlanRequest request = request_of(blocks, 1e6);
   const LayerSet all = LayerSet::all(8);
   const Partition cut = equal_stages(8, 1);
@@ -150,7 +151,7 @@ TEST(ActivationChoice, IsAMatterOfTheLink) {
   EXPECT_EQ(choice_of(full).recompute.size(), 8);
   EXPECT_FALSE(choice_of(full).offload.empty());
   EXPECT_LT(choice_of(full).offload.size(), 7);
-  // As asked.
+  // As requested.
   request.memory.activations = TierChoice::kHost;
   EXPECT_EQ(choice_of(make_plan(request)).offload.size(), 8);
   request.memory.activations = TierChoice::kDevice;
@@ -171,7 +172,7 @@ TEST(ActivationChoice, IsFollowedByOtherProcesses) {
   EXPECT_EQ(followed.schedule().programs, plan.schedule().programs);
 }
 
-TEST(ActivationChoice, IsSaidWithWhatItCosts) {
+TEST(ActivationChoice, IsPrintedWithItsCost) {
   PlanRequest request = request_of(std::vector<Block>(8), 1e9);
   request.memory.device.count = 46 * kMiB;
   const std::string text = plan_text(make_plan(request));
@@ -182,8 +183,8 @@ TEST(ActivationChoice, IsSaidWithWhatItCosts) {
             "way, 50 ms of forwards run again\n");
 }
 
-// The search costs as many trials as it is given, however large the model.
-TEST(ActivationChoice, TakesNoMoreTrialsThanItMay) {
+// The number of trials stays within its limit for any size of model.
+TEST(ActivationChoice, StaysWithinTrialLimit) {
   for (const int most : {1, 20, 200}) {
     const int layers = 300;
     CostTable costs;

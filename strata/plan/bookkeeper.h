@@ -1,7 +1,7 @@
-/// Keeps the books of a step: what each rank holds while its actions are performed, in the order of the simulated
-/// clock. ledger.h says by which rules.
+/// Records what each rank holds while its actions are performed, in the order of the simulated
+/// clock. ledger.h states the rules.
 ///
-/// The rules themselves, action by action, are in action_bytes.cpp.
+/// action_bytes.cpp applies the rules action by action.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@
 
 namespace strata {
 
-/// What programs say of a step.
+/// Properties of a step's programs.
 struct StepTraits {
-  bool trains = false;  ///< has backwards
-  bool meets = false;   ///< all ranks do, at the norm
+  bool trains = false;  ///< the step has backwards
+  bool meets = false;   ///< the step has a norm, at which all ranks meet
   LayerSet recompute;
 };
 
@@ -43,13 +43,13 @@ class Bookkeeper {
   void add_fixed(int layer);
   void look(int rank, int position);
 
-  // ---- Of what lies where a recording has it
+  // ---- Values and gradients at recorded addresses
   void make(int value, int consumer);
   void send(const Action& action);
   int made(int rank, int value, int consumer) const;
   void leave(int value, int consumer);
 
-  // ---- Of the action being performed
+  // ---- The current action
   void walk(const Action& action, double end_seconds);
   void forward(int layer);
   void recompute(int layer);
@@ -94,37 +94,39 @@ class Bookkeeper {
   std::vector<bool> copies_;        // per layer
   std::vector<ShardBytes> shards_;  // per layer
   SentValues sent_;
-  std::vector<std::int64_t> tied_gradients_;  // per tie: of uses elsewhere, until they are added
+  // per tie: gradients of uses on other ranks, until they are added
+  std::vector<std::int64_t> tied_gradients_;
   int replicas_;
-  std::vector<bool> open_;                 // per layer: its whole gradient is here for a while
-  std::set<std::pair<int, int>> fetched_;  // (layer, micro-batch): inputs that came back
-  std::vector<std::pair<int, int>> activations_leaving_;  // per rank: the same, being offloaded
+  std::vector<bool> open_;                 // per layer: its whole gradient is allocated
+  std::set<std::pair<int, int>> fetched_;  // (layer, micro-batch): inputs fetched from the host
+  std::vector<std::pair<int, int>> activations_leaving_;  // per rank: inputs being offloaded
   std::vector<std::int64_t> host_activations_;            // per rank
   std::vector<int> leaving_;  // per rank: the layer whose gradient is being offloaded
   std::vector<std::pair<ByteKind, std::int64_t>>
-      lent_;  // per rank: a reduced gradient that others read
+      lent_;  // per rank: a reduced gradient that peers still read
   std::vector<std::int64_t>
-      leaving_sum_;  // per rank: of a sum of replicas' gradients, on its way to the host
-  // Of gathered weights, this rank's part, which replicas read where the fetch has brought it.
+      leaving_sum_;  // per rank: a sum of replicas' gradients that is being offloaded
+  // This rank's part of gathered weights, which replicas read in place after its fetch.
   struct Part {
     int layer = 0;
     std::int64_t bytes = 0;
-    int begun = 0;     // how many layers had been gathered when it came
-    int gathered = 0;  // the number of its own; 0: not yet
+    int begun = 0;     // the number of gathers that had completed when it was fetched
+    int gathered = 0;  // the index of the layer's own gather; 0: not yet
   };
   struct Parts {
     std::vector<Part> here;
-    int gathered = 0;                                  // layers, so far
-    std::int64_t host_bytes = 0, most_host_bytes = 0;  // of those that lie on the host
+    int gathered = 0;  // gathers so far
+    // bytes of the parts that are in host memory
+    std::int64_t host_bytes = 0, most_host_bytes = 0;
   };
   std::vector<Parts> parts_;         // per rank
   std::vector<SegmentPools> pools_;  // per rank
-  std::int64_t stays_ = 0;           // SegmentPools::end(), of the action being performed
-  // Where anything is recorded, what SegmentPools::made() has said: of a rank, a value or the gradient that one of
-  // its readers gives (-1: the value), and a micro-batch.
+  std::int64_t stays_ = 0;           // SegmentPools::end() of the current action
+  // If anything is recorded: the result of SegmentPools::made() for a rank, a value or the gradient
+  // from one of its readers (-1: the value), and a micro-batch.
   using Place = std::tuple<int, int, int, int>;
   std::map<Place, int> made_;
-  int rank_ = 0;  // of the action being performed
+  int rank_ = 0;  // of the current action
   int position_ = 0;
   int micro_batch_ = -1;
   std::int64_t action_peak_ = 0;

@@ -1,5 +1,5 @@
-/// Draws what a rank holds over time from changes that do not come in order: an action frees at its end, after
-/// others may have freed bytes of its rank.
+/// Computes the bytes of a rank over time from changes that arrive out of order: an action frees at
+/// its end, which other actions' frees on the same rank may precede.
 ///
 /// Units  bytes; seconds from the start of the step.
 #pragma once
@@ -23,7 +23,7 @@ class ByteChanges {
     if (bytes != 0) changes_.push_back({seconds, changes_.size(), bytes});
   }
 
-  /// Ascending in time; changes of one time as they were added.
+  /// Ascending in time; changes at the same time keep their order.
   std::vector<MemoryPoint> timeline() {
     std::sort(changes_.begin(), changes_.end(), [](const Change& a, const Change& b) {
       return std::pair(a.seconds, a.order) < std::pair(b.seconds, b.order);

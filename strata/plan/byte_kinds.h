@@ -1,4 +1,4 @@
-/// Names what a rank's device holds bytes for, and counts them by kind.
+/// Names the kinds of bytes on a rank's device and counts them.
 #pragma once
 
 #include <array>
@@ -16,16 +16,17 @@ enum class ByteKind : std::uint8_t {
   kTransients,
   kBuffers,
   kBatch,
-  kContext,        ///< of a GPU's driver
-  kWorkspaces,     ///< what a GPU's libraries keep
-  kCommunicators,  ///< what NCCL keeps
-  kPools,          ///< of recorded segments, beyond what is held at a time
-  kRounding,       ///< of the buffers that stay, to the blocks of a GPU's allocator
+  kContext,        ///< a GPU's driver
+  kWorkspaces,     ///< workspaces of a GPU's libraries
+  kCommunicators,  ///< NCCL's buffers
+  kPools,          ///< pools of recorded segments, beyond what is allocated at any one time
+  kRounding,       ///< rounding of permanent buffers to the allocator's blocks
 };
 inline constexpr int kNumByteKinds = 14;
 const char* name_of(ByteKind kind);
 
-/// Whether tensors ask for it: the rest is no account's (device/account.h), but takes room on the device.
+/// Whether tensors allocate it. Other kinds occupy the device but are not in its account
+/// (device/account.h).
 bool is_charged(ByteKind kind);
 
 struct ByteTable {
@@ -33,7 +34,7 @@ struct ByteTable {
   std::int64_t& operator[](ByteKind kind) { return bytes[static_cast<int>(kind)]; }
   std::int64_t operator[](ByteKind kind) const { return bytes[static_cast<int>(kind)]; }
   std::int64_t total() const;
-  std::int64_t charged() const;  ///< of it, what tensors ask for
+  std::int64_t charged() const;  ///< the part of total() that tensors allocate
 };
 
 }  // namespace strata

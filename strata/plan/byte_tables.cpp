@@ -1,4 +1,4 @@
-// Bytes of ranks by kind, one unit a table. Part of plan_text.h: a refusal shows them, too.
+// Tables of bytes by rank and kind, one unit per table. Part of plan_text.h, also used by errors.
 #include <algorithm>
 #include <vector>
 
@@ -9,7 +9,7 @@
 namespace strata {
 namespace {
 
-// The unit in which the greatest number has one to four digits.
+// The unit in which the largest number has one to four digits.
 struct Unit {
   const char* name = "B";
   double bytes = 1;
@@ -21,7 +21,7 @@ struct Unit {
       bytes *= 1024;
     }
   }
-  // What would be a zero in this unit has one of its own: "64 B", "12.00 KiB".
+  // A number that would be printed as zero has a unit of its own: "64 B", "12.00 KiB".
   std::string operator()(std::int64_t count) const {
     const double number = static_cast<double>(count) / bytes;
     return count != 0 && number < 0.05 ? format_bytes(count)
@@ -68,13 +68,14 @@ std::string byte_table(const Ledger& ledger, std::int64_t device_bytes) {
 
 namespace {
 
-// A column of a table by rank, of bytes.
+// A column of bytes in a table by rank.
 struct Column {
   std::string name;
   std::vector<std::int64_t> bytes;
 };
 
-// Without columns that are empty on every rank but the last, which is the sum and has the budget's share.
+// Omits columns that are empty on every rank, except the last column, the sum with its share of the
+// budget.
 std::string rank_table(const std::string& tier, const std::vector<Column>& columns,
                        std::int64_t budget) {
   const std::vector<std::int64_t>& sums = columns.back().bytes;

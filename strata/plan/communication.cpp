@@ -1,5 +1,5 @@
-// Exposed seconds are differences of simulated steps, with an axis and without it: what overlaps is known
-// to the simulator alone.
+// Exposed seconds are the difference of two simulated steps, with and without an axis, because only
+// the simulator knows what overlaps.
 #include "strata/plan/communication.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 double seconds_at(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
 
-// What a rank passes on of `bytes` that n ranks scatter or gather.
+// The bytes that one of n ranks sends when they scatter or gather `bytes`.
 double scattered(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
 }  // namespace
@@ -28,7 +28,7 @@ double all_reduce_bytes(double bytes, int ranks) { return 2 * scattered(bytes, r
 ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout) {
   const auto gradients = static_cast<double>(layer.own_gradients);
   if (layout.shards == 1) return {.reduce = all_reduce_bytes(gradients, layout.replicas)};
-  // Scattered inside a shard group; each shard summed over the groups.
+  // Gradients are scattered inside a shard group, then each shard is summed over the groups.
   const int ranks = layout.shards, groups = layout.replicas / ranks;
   ReplicaTraffic traffic{.reduce = scattered(gradients, ranks) +
                                    all_reduce_bytes(gradients / ranks, groups)};

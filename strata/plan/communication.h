@@ -1,12 +1,13 @@
-/// Reckons what ranks exchange along each axis of the mesh: bytes, seconds, and how much of a step it
-/// explains. Beside the pipeline the planner knows the axes as replicas and what they shard, and as
+/// Computes what ranks exchange along each axis of the mesh: bytes, seconds, and the exposed share
+/// of a step. Besides the pipeline, the planner knows replicas (with what they shard) and
 /// tensor-parallel ranks.
 ///
-/// A cost table is that of one tensor-parallel rank and one replica's part of the mini-batch. Exposed
-/// is what the step would be shorter by if the axis took no time: work that hides behind compute isn't
-/// in it.
+/// A cost table describes one tensor-parallel rank and one replica's part of the mini-batch.
+/// Exposed time is what the step would save if the axis took no time: it excludes work that
+/// overlaps with compute.
 ///
-/// Units  bytes that one rank sends; seconds of a step; rates in bytes a second, 0: takes no time.
+/// Units  bytes that one rank sends; seconds of a step; rates in bytes per second, 0: takes no
+///        time.
 #pragma once
 
 #include <cstdint>
@@ -26,29 +27,29 @@ struct AxisRates {
   double tp = 0;
 };
 
-/// Ranks of one process hand values over and read each other's memory; between processes bytes are
-/// copied through sockets. Assumed, not measured.
+/// Assumed, not measured: ranks of one process pass pointers and read each other's memory; between
+/// processes, sockets copy the bytes.
 inline constexpr AxisRates kThreadRates{.pp = 0, .dp = 5e9, .tp = 5e9};
 inline constexpr AxisRates kProcessRates{.pp = 1e9, .dp = 1e9, .tp = 1e9};
 
 struct MeshRequest {
   int dp = 1;
   int tp = 1;
-  ZeroPolicy zero = {};  ///< reduce kAuto: once if that fits
+  ZeroPolicy zero = {};  ///< reduce kAuto: once per step if that fits
   bool sequence_parallel = false;
-  bool reads_in_place = true;  ///< as in shard_bytes(): false where processes send gradients
+  bool reads_in_place = true;  ///< as for shard_bytes(): false where processes send gradients
   AxisRates rates = kThreadRates;
 };
 
 MeshRequest mesh_request(const MeshOptions& options);
 
-/// Bytes that a rank sends to sum whole tensors of `bytes` among n ranks: 2 (n - 1) / n of them.
+/// Bytes that each of n ranks sends to sum whole tensors of `bytes`: 2 (n - 1) / n of them.
 double all_reduce_bytes(double bytes, int ranks);
 
-/// Bytes that a rank sends for a layer when replicas ...
+/// Bytes that a rank sends for one layer when replicas ...
 struct ReplicaTraffic {
-  double reduce = 0;  ///< add its gradients once
-  double fetch = 0;   ///< collect its weights once
+  double reduce = 0;  ///< sum its gradients once
+  double fetch = 0;   ///< gather its weights once
   double gather = 0;  ///< exchange its updated weights
 };
 ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout);
@@ -57,9 +58,9 @@ ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layou
 CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
                                      double rate);
 
-/// Adds what the mesh costs in time: sums of tensor-parallel ranks to forwards and backwards, which
-/// wait for them; transfers between stages at the axis' rate unless they were measured; updates of
-/// sharded states take a part of their time.
+/// Adds the time of the mesh: forwards and backwards wait for the sums of tensor-parallel ranks,
+/// transfers between stages take the axis' rate unless they were measured, and updates of sharded
+/// states take their share of the time.
 CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request);
 
 struct AxisTraffic {
@@ -74,13 +75,14 @@ struct RankTraffic {
 };
 
 struct Communication {
-  std::vector<RankTraffic> ranks;  ///< of the pipeline; each stands for its replicas
+  /// ranks of the pipeline; each represents all of its replicas
+  std::vector<RankTraffic> ranks;
   double exposed_pp_seconds = 0;
   double exposed_dp_seconds = 0;
   double exposed_tp_seconds = 0;
 };
 
-/// Of a training step; `costs` without mesh seconds.
+/// The traffic of a training step; `costs` are without mesh seconds.
 Communication communication_of(const StepPlan& steps, int micro_batches, const CostTable& costs,
                                const MeshRequest& mesh, const LaneSeconds& lanes = {},
                                const RecordedPrograms& recorded = {});

@@ -18,7 +18,7 @@ const LayerCost kLayer{.forward_seconds = 1,
                        .gradient_bytes = kWeights,
                        .state_bytes = 2 * kWeights};
 
-// Four layers and what they cost.
+// A model of four layers and its costs.
 struct Model {
   Dataflow dataflow = chain(4);
   CostTable costs = equal_costs(dataflow, kLayer, {.bytes = 1000});
@@ -35,7 +35,7 @@ struct Model {
   }
 };
 
-TEST(MeshRequest, HasTheAxesAndTheZeroPolicyOfTheOptions) {
+TEST(MeshRequest, HasAxesAndZeroPolicyOfOptions) {
   const MeshRequest request =
       mesh_request({.dp = 4, .tp = 2, .zero = 3, .reduce = ReduceMode::kEach});
   EXPECT_EQ(request.dp, 4);
@@ -43,20 +43,20 @@ TEST(MeshRequest, HasTheAxesAndTheZeroPolicyOfTheOptions) {
   EXPECT_EQ(request.zero, (ZeroPolicy{.stage = 3, .reduce = ReduceMode::kEach}));
 }
 
-TEST(Communication, ReplicasSendThePublishedVolumes) {
+TEST(Communication, ReplicasSendPublishedVolumes) {
   Model model;
   model.micro_batches = 1;
   for (int zero = 0; zero <= 3; ++zero) {
     const RankTraffic rank = model.communication(1, {.dp = 4, .zero = {.stage = zero}}).ranks[0];
     double expected = zero_volume(zero, 4) * 4 * kWeights;
-    // The window keeps two layers at the turn: two of four come twice.
+    // The window keeps two layers between forward and backward, so two of four are fetched twice.
     if (zero == 3) expected -= 2 * kWeights * 3 / 4.0;
     EXPECT_DOUBLE_EQ(rank.dp.bytes, expected) << zero;
     EXPECT_DOUBLE_EQ(rank.dp.seconds, expected / kThreadRates.dp);
   }
 }
 
-TEST(Communication, ReducingEachMicroBatchMultipliesTheGradientsAlone) {
+TEST(Communication, ReducingEachMicroBatchMultipliesGradientsOnly) {
   Model model;
   model.micro_batches = 3;
   const double once = model.communication(1, {.dp = 2, .zero = {.stage = 2}}).ranks[0].dp.bytes;
@@ -66,16 +66,16 @@ TEST(Communication, ReducingEachMicroBatchMultipliesTheGradientsAlone) {
   EXPECT_DOUBLE_EQ(each - once, 2 * 4 * kWeights / 2.0);
 }
 
-TEST(Communication, HybridShardsAreSummedOverTheGroups) {
+TEST(Communication, HybridShardsAreSummedOverGroups) {
   Model model;
   const double sent =
       model.communication(1, {.dp = 4, .zero = {.stage = 1, .shard_ranks = 2}}).ranks[0].dp.bytes;
-  // A layer: half of its gradient scattered, the other half summed over two groups, half of its
+  // Per layer: half of its gradient scattered, the other half summed over two groups, half of its
   // weights gathered.
   EXPECT_DOUBLE_EQ(sent, 4 * kWeights * (0.5 + 0.5 + 0.5));
 }
 
-TEST(Communication, StagesSendEachValueAndItsGradientOnceAMicroBatch) {
+TEST(Communication, StagesSendEachValueAndGradientOncePerMicroBatch) {
   Model model;
   model.micro_batches = 3;
   model.costs.micro_batch_scale = {1, 1, 0.5};
@@ -88,14 +88,14 @@ TEST(Communication, StagesSendEachValueAndItsGradientOnceAMicroBatch) {
 }
 
 // Megatron (SC'21), section 3.2: 8 b s h (t - 1) / t elements a block and micro-batch.
-TEST(Communication, TensorRanksSendThePublishedBytesOfABlock) {
+TEST(Communication, TensorRanksSendPublishedBytesPerBlock) {
   Model model;
   model.micro_batches = 1;
   const std::int64_t bsh = 1000 / 4;  // a value has bsh elements of fp32
   for (const bool sequence : {false, true}) {
     MeshRequest mesh{.tp = 4, .sequence_parallel = sequence};
     if (sequence) {
-      for (ValueCost& value : model.costs.values) value.bytes = 250;  // a rank's part
+      for (ValueCost& value : model.costs.values) value.bytes = 250;  // the part of one rank
     }
     add_sums_of_blocks(model.costs, 1000);
     const LayerWork& block = model.costs.layers[1].work;
@@ -108,31 +108,33 @@ TEST(Communication, TensorRanksSendThePublishedBytesOfABlock) {
   }
 }
 
-TEST(Communication, ReductionsHideBehindTheBackwardsThatFollow) {
+TEST(Communication, ReductionsOverlapWithFollowingBackwards) {
   Model model;
   // All-reduces of one layer: kWeights bytes between two replicas.
   MeshRequest mesh{.dp = 2, .rates = {.dp = kWeights / 1.5}};
-  EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1.5, 1e-9);  // the last layer's
-  mesh.rates.dp = kWeights / 3.0;  // slower than a backward: they queue up
+  // the last layer's reduction is exposed
+  EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1.5, 1e-9);
+  mesh.rates.dp = kWeights / 3.0;  // slower than a backward, so they queue up
   EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 4 * 3 - 3 * 2, 1e-9);
 }
 
 TEST(Communication, ExchangedWeightsAreExposed) {
   Model model;
   const MeshRequest mesh{.dp = 2, .zero = {.stage = 1}, .rates = {.dp = kWeights / 2.0}};
-  // A second for a layer's gradients, of which the last layer's shows; a second for its weights.
+  // One second for a layer's gradients, exposed for the last layer only; one second for its
+  // weights.
   EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1 + 4, 1e-9);
 }
 
-TEST(Communication, AFetchHidesBehindTheLayerBefore) {
+TEST(Communication, FetchOverlapsWithPreviousLayer) {
   Model model;
   model.micro_batches = 1;
-  // Half a second a fetch and a reduction: only the first fetch and the last reduction show.
+  // Half a second per fetch and reduction: only the first fetch and the last reduction are exposed.
   const MeshRequest mesh{.dp = 2, .zero = {.stage = 3}, .rates = {.dp = kWeights / 1.0}};
   EXPECT_NEAR(model.communication(1, mesh).exposed_dp_seconds, 1.0, 1e-9);
 }
 
-TEST(MeshRequest, UpdatesOfShardedStatesTakeAShareOfTheTime) {
+TEST(MeshRequest, UpdatesOfShardedStatesTakeTheirShareOfTime) {
   const Model model;
   EXPECT_EQ(
       with_mesh_seconds(model.costs, {.dp = 4, .zero = {.stage = 1}}).layers[0].update_seconds,
@@ -140,7 +142,7 @@ TEST(MeshRequest, UpdatesOfShardedStatesTakeAShareOfTheTime) {
   EXPECT_EQ(with_mesh_seconds(model.costs, {.dp = 4}).layers[0].update_seconds, 0.5);
 }
 
-TEST(MeshRequest, MeasuredTransfersStay) {
+TEST(MeshRequest, MeasuredTransfersAreKept) {
   Model model;
   model.costs.values[0].transfer_seconds = 0.25;
   const CostTable costs = with_mesh_seconds(model.costs, {.rates = {.pp = 1000}});

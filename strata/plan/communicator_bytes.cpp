@@ -6,13 +6,14 @@
 namespace strata {
 namespace {
 
-constexpr std::int64_t kChannelBytes = std::int64_t{12} << 20;  // of a pair of ranks
+constexpr std::int64_t kChannelBytes = std::int64_t{12} << 20;  // per pair of ranks
 constexpr std::int64_t kChannelsInside = 32, kChannelsAcross = 2;
 
 }  // namespace
 
 std::int64_t communicator_bytes(const Mesh& mesh, int shard_ranks, const RankLayout& layout) {
-  // Neighbours in a set are as far apart as the axes inside theirs are long, so all ranks of one are among so many.
+  // Adjacent ranks of a set are as far apart as the inner axes are long, so all ranks of a set are
+  // within this span.
   const int shards = shard_ranks == 0 ? mesh.dp : shard_ranks;
   const std::set<std::pair<int, int>> sets{{mesh.size(), mesh.size()},
                                            {mesh.dp, mesh.dp * mesh.tp},
@@ -21,7 +22,8 @@ std::int64_t communicator_bytes(const Mesh& mesh, int shard_ranks, const RankLay
   const int in_process = mesh.size() / layout.processes;
   std::int64_t bytes = 0;
   for (const auto& [ranks, span] : sets) {
-    if (ranks == 1 || in_process % span == 0) continue;  // one process needs none
+    // ranks of one process need no communicator
+    if (ranks == 1 || in_process % span == 0) continue;
     const bool inside = layout.devices == 0 || layout.devices % span == 0;
     bytes += (ranks - 1) * (inside ? kChannelsInside : kChannelsAcross) * kChannelBytes;
   }

@@ -9,7 +9,7 @@
 
 namespace strata {
 
-/// A chain: value l goes from layer l to l+1; the last layer's output is nobody's.
+/// A chain: layer l+1 reads the value of layer l. No layer reads the last value.
 inline Dataflow chain(int num_layers) {
   Dataflow dataflow{.num_layers = num_layers};
   for (int l = 0; l + 1 < num_layers; ++l) {
@@ -19,7 +19,7 @@ inline Dataflow chain(int num_layers) {
   return dataflow;
 }
 
-/// Equal layers and values that cost nothing but what the arguments say.
+/// Equal layers and values with the given costs only.
 inline CostTable equal_costs(const Dataflow& dataflow, const LayerCost& layer,
                              const ValueCost& value = {}) {
   CostTable costs;
@@ -29,13 +29,13 @@ inline CostTable equal_costs(const Dataflow& dataflow, const LayerCost& layer,
   return costs;
 }
 
-/// The work of a layer that is a transformer block.
+/// The work of a transformer block.
 inline LayerWork block_work(const AttentionShape& attention = {}) {
   return {.forward_kernels = 10, .backward_kernels = 36, .attention = attention};
 }
 
-/// Sums of tensor-parallel ranks in a chain of blocks between an embedding and a head, whose values are
-/// whole tensors of `bytes`.
+/// The sums of tensor-parallel ranks in a chain of blocks between an embedding and a head, whose
+/// values are whole tensors of `bytes`.
 inline void add_sums_of_blocks(CostTable& costs, std::int64_t bytes) {
   for (std::size_t l = 0; l < costs.layers.size(); ++l) {
     const bool first = l == 0, last = l + 1 == costs.layers.size();

@@ -6,15 +6,15 @@ namespace strata {
 namespace {
 
 constexpr std::int64_t kAllocationBlock = 512;
-constexpr std::int64_t kTile = 128;  // attention's kernels work on whole tiles of tokens
+constexpr std::int64_t kTile = 128;  // attention kernels process whole tiles of tokens
 
-// Of a machine that does not say. A launch: what a host without a GPU took to perform an operator that has next
-// to nothing to compute (docs/planning.md).
+// Defaults for a machine whose description lacks them. The launch time is what a host without a GPU
+// took to run an operator with almost no work (docs/planning.md).
 constexpr std::int64_t kWorkspace = std::int64_t{32} << 20;
 constexpr double kLaunch = 7e-6, kGraphLaunch = 10e-6;
 
-// Of the rate of products: 306 and 166 of 798 TFLOP/s, of heads of 128 and 8,192 tokens, causal. Backward is
-// five products where forward is two.
+// Shares of the rate of products: 306 and 166 of 798 TFLOP/s for heads of 128 and 8,192 tokens,
+// causal. Backward has five products where forward has two.
 constexpr double kAttentionForward = 0.38, kAttentionBackward = 0.21;
 constexpr double kBackwardProducts = 2.5;
 
@@ -27,13 +27,14 @@ std::int64_t rounded_up(std::int64_t count, std::int64_t unit) {
   return (count + unit - 1) / unit * unit;
 }
 
-// 0: nobody has measured or described it.
+// 0: neither measured nor described.
 double product_rate(const MachineProfile& machine, int element_bytes) {
   return element_bytes == 2 && machine.device.bf16 > 0 ? machine.device.bf16 : machine.device.fp32;
 }
 
-// Beside what a block holds while its attention goes back: the library's gradients and sums, packed ones,
-// the copies of keys and values that heads share; less what its MLP has let go by then.
+// Bytes beyond what a block holds during the backward of its attention: the library's gradients and
+// sums, packed ones, and copies of keys and values that heads share, less what its MLP has freed by
+// then.
 std::int64_t attention_peak_bytes(const AttentionShape& attention, std::int64_t sums,
                                   std::int64_t element_bytes, const LayerCost& layer) {
   const std::int64_t heads =
@@ -66,7 +67,7 @@ void add_attention(LayerCost& layer, const CostTable& costs, const MachineProfil
       std::max(layer.backward_fixed_bytes, std::min(least, layer.backward_transient_bytes));
 }
 
-// The norm reads a layer's gradient, and the next step begins with zeros.
+// The norm reads a layer's gradient, and the next step starts by clearing it.
 double gradient_seconds(const CostTable& costs, const LayerCost& layer, double bandwidth) {
   const double elements = static_cast<double>(layer.weight_bytes) / costs.weight_element_bytes;
   return bandwidth > 0 ? 2 * elements * sizeof(float) / bandwidth : 0;
@@ -112,7 +113,8 @@ CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine) {
 AxisRates gpu_axis_rates(const MachineProfile& machine, const Mesh& mesh,
                          const AxisRates& otherwise) {
   if (machine.device.kind != MachineKind::kCuda) return otherwise;
-  // Ranks lie in order on the machines, tp fastest: an axis' line spans the axes inside it, and its own.
+  // Ranks are assigned to machines in order, tp fastest, so a line along an axis spans the inner
+  // axes and its own.
   const auto rate = [&](int span, double assumed) {
     const bool inside = machine.peers.devices == 0 || span <= machine.peers.devices;
     const double known = static_cast<double>(inside ? machine.peers.bandwidth.count

@@ -1,14 +1,15 @@
-/// Adds what a GPU costs beside the model's own bytes and operations, and says how fast ranks on GPUs reach
-/// each other.
+/// Adds what a GPU costs besides the model's own bytes and operations, and computes the rates
+/// between ranks on GPUs.
 ///
-/// Bytes: the driver's context, what libraries of products keep, the sums of attention's deterministic
-/// backward, and the allocator's blocks of 512 bytes. Seconds: attention is slower than products, the norm and
-/// the clearing of gradients are passes over them, and every kernel is launched. All of it by reckoning: nothing
-/// was compared with a running GPU yet.
+/// Bytes: the driver's context, workspaces of the libraries, the sums of attention's deterministic
+/// backward, and the allocator's blocks of 512 bytes. Seconds: attention is slower than products,
+/// the norm and the clearing of gradients are passes over them, and every kernel is launched. All
+/// numbers are computed; none was compared with a running GPU yet.
 ///
-/// Source   PyTorch's CUDACachingAllocator (512); cuBLAS (32 MiB a handle and stream: CUBLAS_WORKSPACE_CONFIG
-///          of device/determinism.h); FlashAttention 2's backward (fp32 dQ, once a group of multiprocessors
-///          where it is deterministic) and its rates on an H100, github.com/Dao-AILab/flash-attention/pull/1893.
+/// Source   PyTorch's CUDACachingAllocator (512); cuBLAS (32 MiB per handle and stream:
+///          CUBLAS_WORKSPACE_CONFIG of device/determinism.h); FlashAttention 2's backward (fp32 dQ,
+///          once per group of multiprocessors if deterministic) and its rates on an H100,
+///          github.com/Dao-AILab/flash-attention/pull/1893.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +21,22 @@
 
 namespace strata {
 
-/// fp32 sums of dQ, by so many groups of blocks at once as fill the GPU.
+/// fp32 sums of dQ, one for each group of blocks that run at once to fill the GPU.
 std::int64_t attention_workspace_bytes(const AttentionShape& attention,
                                        std::int64_t multiprocessors);
 
-/// Kernels of a layer's update: sums of squares cleared and made, the optimizer, the gradient cleared.
+/// Kernels of a layer's update: clear and compute sums of squares, run the optimizer, clear the
+/// gradient.
 inline constexpr int kUpdateLaunches = 4;
 
-/// Device seconds: no kernel is shorter.
+/// Device seconds of the shortest kernel.
 inline constexpr double kShortestKernel = 2e-6;
 
-/// The same costs on a CPU. What `machine` leaves out is assumed.
+/// Converts costs measured on a CPU. Assumes what `machine` leaves out.
 CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine);
 
-/// Of a described machine's links: an axis whose lines leave the machine goes over the network. `otherwise`
-/// for what the description lacks.
+/// Rates from the described links: an axis whose lines leave the machine uses the network.
+/// `otherwise` supplies what the description lacks.
 AxisRates gpu_axis_rates(const MachineProfile& machine, const Mesh& mesh,
                          const AxisRates& otherwise);
 

@@ -32,7 +32,7 @@ PlanRequest on(const char* machine) {
   return request;
 }
 
-TEST(GpuCosts, AreNoneOfACpu) {
+TEST(GpuCosts, AreZeroForCpu) {
   const CostTable costs = on(nullptr).costs_none;
   EXPECT_EQ(costs.workspace_bytes + costs.context_bytes, 0);
   EXPECT_EQ(costs.launch.kernel, 0);
@@ -47,8 +47,8 @@ TEST(GpuCosts, AreNoneOfACpu) {
     EXPECT_EQ(plan.ledger[0].at_peak[kind], 0) << name_of(kind);
 }
 
-// 132 multiprocessors over 4 blocks: 33 groups of 4 heads of 128 tokens of 64 numbers.
-TEST(GpuCosts, HaveTheSumsOfDeterministicAttention) {
+// 132 multiprocessors for 4 blocks: 33 groups of 4 heads of 128 tokens of 64 numbers.
+TEST(GpuCosts, IncludeSumsOfDeterministicAttention) {
   const AttentionShape attention{.samples = 1, .heads = 4, .tokens = 100, .head_width = 60};
   EXPECT_EQ(attention_workspace_bytes(attention, 132), 33 * 4 * 128 * 64 * 4);
   EXPECT_EQ(attention_workspace_bytes(
@@ -57,7 +57,7 @@ TEST(GpuCosts, HaveTheSumsOfDeterministicAttention) {
   EXPECT_EQ(attention_workspace_bytes({}, 132), 0);
 }
 
-TEST(GpuCosts, StandInTheLedgerInLinesOfTheirOwn) {
+TEST(GpuCosts, HaveTheirOwnLinesInLedger) {
   const Plan cpu = make_plan(on(nullptr)), gpu = make_plan(on("h100"));
   const ByteTable& without = cpu.ledger[0].at_peak;
   const ByteTable& with = gpu.ledger[0].at_peak;
@@ -68,14 +68,14 @@ TEST(GpuCosts, StandInTheLedgerInLinesOfTheirOwn) {
   for (const ByteKind kind : {ByteKind::kWeights, ByteKind::kGradients, ByteKind::kStates})
     EXPECT_EQ(with[kind], without[kind]) << name_of(kind);
   EXPECT_EQ(gpu.ledger[0].peak_bytes, with.total());
-  // What the account of the rank is charged: neither the driver's nor the allocator's.
+  // The rank's account excludes the bytes of the driver and the allocator's rounding.
   EXPECT_EQ(with.charged(), with.total() - (std::int64_t{512} << 20) - rounding);
   EXPECT_EQ(without.charged(), without.total());
 }
 
-// 4 heads of 100 tokens of 60 numbers of 4 bytes: their gradients as the library makes them, and packed ones less
-// what went before; the sums need not shrink with the micro-batch.
-TEST(GpuCosts, CountAttentionsBackwardAsThePeakOfABlock) {
+// 4 heads of 100 tokens of 60 numbers of 4 bytes: the library's gradients and packed ones, less
+// what was freed before. The sums do not shrink with the micro-batch.
+TEST(GpuCosts, CountAttentionBackwardAsPeakOfBlock) {
   CostTable costs = costs_of_four();
   costs.layers[1].input_bytes = 100;
   costs.layers[1].backward_transient_bytes = costs.layers[2].backward_transient_bytes = 77;
@@ -85,7 +85,7 @@ TEST(GpuCosts, CountAttentionsBackwardAsThePeakOfABlock) {
   constexpr std::int64_t sums = 33 * 4 * 128 * 64 * 4, heads = 4 * 100 * 60 * 4;
   EXPECT_EQ(gpu.layers[1].backward_transient_bytes, sums + 3 * heads - 100);
   EXPECT_EQ(gpu.layers[1].backward_fixed_bytes, sums);
-  EXPECT_EQ(gpu.layers[2].backward_transient_bytes, 77);  // no block
+  EXPECT_EQ(gpu.layers[2].backward_transient_bytes, 77);  // not a block
   costs.layers[1].work.attention.shares_keys = true;
   EXPECT_EQ(with_gpu_costs(costs, find_machine("h100")).layers[1].backward_transient_bytes,
             sums + 5 * heads - 100);
@@ -100,7 +100,7 @@ TEST(GpuCosts, MakeAttentionSlowerThanProducts) {
   const CostTable without = with_gpu_costs(costs, machine);
   costs.layers[1].work = block_work(attention);
   const CostTable with = with_gpu_costs(costs, machine);
-  // Causal: half of 4 T C a token.
+  // Causal: half of 4 T C per token.
   const double seconds = 2.0 * 1000 * 1000 * 2 * 4 * 64 / machine.device.fp32;
   EXPECT_NEAR(with.layers[1].forward_seconds - without.layers[1].forward_seconds,
               seconds * (1 / 0.38 - 1), 1e-12);
@@ -109,8 +109,9 @@ TEST(GpuCosts, MakeAttentionSlowerThanProducts) {
   EXPECT_EQ(with.layers[2].forward_seconds, without.layers[2].forward_seconds);
 }
 
-// Of a GPU that doctor has not measured: the rate of fp32 stands for that of 16 bit, or attention costs nothing.
-TEST(GpuCosts, AreFiniteWhereNobodyKnowsTheRateOfProducts) {
+// A GPU without measured rates: the fp32 rate is used for 16 bit, otherwise attention would cost
+// nothing.
+TEST(GpuCosts, AreFiniteWithoutKnownProductRate) {
   const AttentionShape attention{.samples = 1, .heads = 4, .tokens = 100, .head_width = 60};
   const double flops = 2.0 * 100 * 100 * 4 * 60;
   for (const double fp32 : {0.0, 1e12}) {
@@ -130,7 +131,7 @@ TEST(GpuCosts, AreFiniteWhereNobodyKnowsTheRateOfProducts) {
   }
 }
 
-TEST(GpuCosts, LetNoKernelBeShorterThanAKernelCanBe) {
+TEST(GpuCosts, BoundKernelTimeFromBelow) {
   CostTable costs = costs_of_four();
   costs.layers[0].forward_seconds = 1e-9;
   costs.layers[1].forward_seconds = 1;
@@ -142,8 +143,9 @@ TEST(GpuCosts, LetNoKernelBeShorterThanAKernelCanBe) {
   EXPECT_DOUBLE_EQ(gpu.layers[2].backward_seconds, 36 * 2e-6);
 }
 
-// 1,000 bytes are 250 weights, whose gradients are read for the norm and cleared: 2,000 bytes.
-TEST(GpuCosts, CountThePassesOfTheNormAndOfClearing) {
+// 1,000 bytes are 250 weights. The norm reads their gradients and the next step clears them: 2,000
+// bytes.
+TEST(GpuCosts, CountPassesOfNormAndClearing) {
   MachineProfile machine = find_machine("h100");
   machine.device.bandwidth.count = 1'000'000;
   CostTable costs = costs_of_four();
@@ -179,7 +181,7 @@ constexpr int kForward = LayerWork().forward_kernels, kBackward = LayerWork().ba
               kUpdate = kUpdateLaunches;
 constexpr double kWork = 4 * (2 * 1e-3 + 2 * 2e-3 + 0.5e-3);
 
-TEST(Launches, OfAPerformedStepHideBehindTheWorkButTheFirst) {
+TEST(Launches, OfPerformedStepOverlapWithWorkExceptFirst) {
   const Plan plan = Step().plan();
   EXPECT_NEAR(plan.simulation.step_seconds, 7e-6 + kWork, 1e-12);
   const RankTimeline& rank = plan.simulation.ranks[0];
@@ -188,8 +190,8 @@ TEST(Launches, OfAPerformedStepHideBehindTheWorkButTheFirst) {
   EXPECT_EQ(plan.simulation.ranks[0].launches, 4 * (2 * kForward + 2 * kBackward + kUpdate));
 }
 
-// The last action's kernels: of equal length, and the last one behind its launch.
-TEST(Launches, BindAStepWhoseHostIsSlower) {
+// The kernels of the last action are equally long; the last one starts after its launch.
+TEST(Launches, BindStepWithSlowerHost) {
   const Plan plan = Step{.launch = 1e-3}.plan();
   const double host = 1e-3 * 4 * (2 * kForward + 2 * kBackward + kUpdate);
   EXPECT_NEAR(plan.simulation.step_seconds, host + 0.5e-3 / kUpdate, 1e-12);
@@ -203,38 +205,41 @@ TEST(Launches, BindAStepWhoseHostIsSlower) {
   EXPECT_NEAR(lanes, kWork, 1e-12);
 }
 
-TEST(Launches, OfARecordedStepAreOne) {
+TEST(Launches, OfRecordedStepAreOne) {
   const Plan plan = Step{.launch = 1e-3, .recording = RecordingPlan::kAlways}.plan();
   ASSERT_EQ(plan.recorded.size(), 1u);
   EXPECT_EQ(plan.recorded[0].size(), 1u);
   EXPECT_NEAR(plan.simulation.step_seconds, 10e-6 + kWork, 1e-12);
-  // Only one, or the device would wait for the others, too.
+  // A single kernel; otherwise the device would wait for the others, too.
   const Plan slow = Step{.segment = 0.1, .recording = RecordingPlan::kAlways}.plan();
   EXPECT_NEAR(slow.simulation.step_seconds, 0.1 + kWork, 1e-12);
   EXPECT_EQ(plan.simulation.ranks[0].launches, 0);
   EXPECT_EQ(plan.ledger[0].at_peak[ByteKind::kPools], 0);
 }
 
-// Messages part a pipeline's steps: of each of two ranks a segment a forward and backward, then the update's.
-TEST(Launches, OfAPipelineAreSegmentsBetweenMessages) {
+// Messages divide a pipeline's steps: each of two ranks has a segment per forward and backward,
+// then one for the update.
+TEST(Launches, OfPipelineAreSegmentsBetweenMessages) {
   Step step{.launch = 1e-3, .recording = RecordingPlan::kAlways, .ranks = 2};
   const Plan plan = step.plan();
   EXPECT_EQ(plan.recorded[0].size(), 5u);
-  // The second rank's device has on its lane of messages the two values on their way, with its work beside it.
+  // The message track of the second rank's device shows the two values in transit, its work track
+  // the compute.
   double messages = 0, work = 0;
   for (const LaneEvent& event : plan.simulation.ranks[1].lanes)
     (event.lane == LaneKind::kCompute ? work : messages) += event.end_seconds - event.begin_seconds;
   EXPECT_NEAR(messages, 2 * kTransfer, 1e-12);
   EXPECT_NEAR(work, kWork / 2, 1e-12);
-  // Nothing waits for its host but the first forward; then the second rank waits for the value.
+  // Only the first forward waits for its host; then the second rank waits for the value.
   const double forward = 2e-3, backward = 4e-3, update = 1e-3;
   EXPECT_NEAR(
       plan.simulation.step_seconds,
       10e-6 + forward + kTransfer + 2 * (forward + backward) + kTransfer + backward + update, 1e-9);
 }
 
-// What the sender's host has not given, the receiver's cannot give on: behind 6 ms of launches there are 34 more.
-TEST(Launches, OfTheSecondRankBeginWhenTheFirstHasSent) {
+// The receiver's host cannot enqueue work before the sender's host has enqueued the send: 34 ms of
+// launches follow the first 6 ms.
+TEST(Launches, OfSecondRankBeginAfterFirstRankSends) {
   const Plan plan = Step{.launch = 1e-3, .ranks = 2, .micro_batches = 1}.plan();
   const TraceEvent& backward =
       *std::ranges::find(plan.simulation.ranks[1].events, Op::kBackward, &TraceEvent::op);
@@ -242,12 +247,13 @@ TEST(Launches, OfTheSecondRankBeginWhenTheFirstHasSent) {
   EXPECT_NEAR(backward.end_seconds, host + 4e-3 / (2 * kBackward), 1e-12);
 }
 
-// Rank 0 of two, two layers: a micro-batch's forward keeps 2 x 300 saved and the value between its layers, 100, and
-// holds that on its way out, 100; a backward makes the gradient of the value between, 100. In 1F1B the first two
-// forwards and the last two backwards are segments of their own, all others a backward and the forward behind it,
-// which cannot use what that let go. Each gradient that it receives, 100, has a recorded place, to which the next
-// step's is copied: one of these is there, too.
-TEST(Launches, OfSegmentsKeepPoolsThatAddUp) {
+// Rank 0 of two, two layers. The forward of a micro-batch keeps 2 x 300 saved bytes, the value
+// between its layers (100) and the value to send (100); a backward allocates the gradient of the
+// value between (100). In 1F1B the first two forwards and the last two backwards are segments of
+// their own; all others are a backward and the following forward, which cannot reuse what the
+// backward frees. Each received gradient (100) has a recorded address, to which the next step's
+// gradient is copied, so one of these is allocated, too.
+TEST(Launches, PoolsOfSegmentsAddUp) {
   const auto peak = [](RecordingPlan recording, int micro_batches) {
     return Step{.recording = recording, .ranks = 2, .micro_batches = micro_batches}
         .plan()
@@ -268,7 +274,7 @@ TEST(Launches, OfSegmentsKeepPoolsThatAddUp) {
   }
 }
 
-// A layer without weights stays, and is recorded, beside one that comes and goes, and is performed.
+// One layer without weights is recorded, one fetched layer is performed action by action.
 PlanRequest half_of_a_window(int performed, int micro_batches, RecordingPlan recording) {
   PlanRequest request =
       Step{.recording = recording, .ranks = 2, .micro_batches = micro_batches}.request();
@@ -283,11 +289,12 @@ PlanRequest half_of_a_window(int performed, int micro_batches, RecordingPlan rec
   return request;
 }
 
-// Of rank 0 and a micro-batch. Where the second layer is performed, the first one's two segments keep what it saves,
-// 300, its value, 100, and the gradient of that, 100, which comes from outside: the value that is sent has no place.
-// Where the first one is, the second's keep its saved 300 and its value, 100, the gradient that it makes, 100, and
-// in places the value that it reads and the gradient that it receives, 100 each.
-TEST(Launches, OfAWindowedPipelineKeepNoPlaceForWhatIsSent) {
+// Rank 0 and one micro-batch. If the second layer is performed, the two segments of the first keep
+// its saved bytes (300), its value (100) and the gradient of that value (100), which is received;
+// the value to send has no recorded address. If the first layer is performed, the segments of the
+// second keep its saved bytes (300), its value (100), the gradient that it computes (100), and
+// recorded copies of the value that it reads and the gradient that it receives (100 each).
+TEST(Launches, WindowedPipelineRecordsNoPlaceForSentValues) {
   for (const auto& [performed, each] : {std::pair(1, 500), std::pair(0, 700)}) {
     const auto pools = [p = performed](int micro_batches) {
       const Plan plan = make_plan(half_of_a_window(p, micro_batches, RecordingPlan::kAlways));
@@ -306,8 +313,9 @@ TEST(Launches, OfAWindowedPipelineKeepNoPlaceForWhatIsSent) {
   }
 }
 
-// One rank, one segment: a validation's, beside it, holds the value between two layers and the one behind it.
-TEST(Launches, OfValidationsKeepPoolsBesideTrainings) {
+// One rank, one segment: the segment of a validation also holds the value between two layers and
+// the one after it.
+TEST(Launches, PoolsOfValidationsAddToThoseOfTraining) {
   PlanRequest request = Step{.recording = RecordingPlan::kAlways}.request();
   const RankLedger without = make_plan(request).ledger[0];
   for (const int shapes : {1, 2}) {
@@ -317,7 +325,7 @@ TEST(Launches, OfValidationsKeepPoolsBesideTrainings) {
     EXPECT_EQ(with.peak_bytes, without.peak_bytes + shapes * 2 * 100);
     EXPECT_EQ(with.at_peak.charged(), without.at_peak.charged());
   }
-  // What a forward takes that keeps no graph.
+  // Bytes of a forward that keeps no graph.
   request.validation_shapes = 1;
   request.costs_cheap.layers[3].no_grad_transient_bytes = 5000;
   EXPECT_EQ(make_plan(request).ledger[0].at_peak[ByteKind::kPools], 100 + 5000);
@@ -325,9 +333,9 @@ TEST(Launches, OfValidationsKeepPoolsBesideTrainings) {
   EXPECT_EQ(make_plan(request).ledger[0].at_peak[ByteKind::kPools], 0);
 }
 
-// The first layers of a rank have no weights to update: its update's segment is given all the same, while the device
-// does what needs no kernels.
-TEST(Launches, OfASegmentCountWhereItsFirstActionsHaveNone) {
+// The first layers of a rank have no weights to update. The segment of its update is enqueued
+// nevertheless while the device runs actions without kernels.
+TEST(Launches, CountSegmentWhoseFirstActionsHaveNoKernels) {
   PlanRequest request =
       Step{.segment = 0.1, .recording = RecordingPlan::kAlways, .ranks = 2}.request();
   const double all = make_plan(request).simulation.step_seconds;
@@ -336,7 +344,7 @@ TEST(Launches, OfASegmentCountWhereItsFirstActionsHaveNone) {
   EXPECT_NEAR(make_plan(request).simulation.step_seconds, all - 0.5e-3, 1e-12);
 }
 
-TEST(Launches, AreGivenOneByOneWherePoolsDoNotFit) {
+TEST(Launches, AreEnqueuedOneByOneIfPoolsDoNotFit) {
   const std::int64_t performed = Step{.ranks = 2, .micro_batches = 8}.plan().ledger[0].peak_bytes;
   Step step{.recording = RecordingPlan::kIfItFits, .ranks = 2, .micro_batches = 8};
   EXPECT_FALSE(step.plan().recorded.empty());
@@ -351,7 +359,7 @@ TEST(Launches, AreGivenOneByOneWherePoolsDoNotFit) {
   }
 }
 
-TEST(Launches, ThatAnotherProcessDecidedOnAreFollowed) {
+TEST(Launches, DecidedByAnotherProcessAreFollowed) {
   Step step{.recording = RecordingPlan::kIfItFits, .ranks = 2, .micro_batches = 8};
   const std::string recorded = decisions_text(step.plan());
   EXPECT_FALSE(follow_plan(step.request(), recorded).recorded.empty());
@@ -361,20 +369,21 @@ TEST(Launches, ThatAnotherProcessDecidedOnAreFollowed) {
   EXPECT_TRUE(follow_plan(step.request(), performed).recorded.empty());
 }
 
-// 3 x 1e9 operations a layer and micro-batch, two micro-batches, four layers, by what the GPU could do.
-TEST(Utilisation, IsOfTheDataSheet) {
+// 3 x 1e9 operations per layer and micro-batch, two micro-batches, four layers, divided by the
+// GPU's peak.
+TEST(Utilisation, UsesDataSheetPeak) {
   PlanRequest request = Step().request();
   for (LayerCost& layer : request.costs_cheap.layers) layer.forward_flops = 1e9;
   request.costs_cheap.weight_element_bytes = 2;
   const Plan plan = make_plan(request);
   EXPECT_NEAR(flops_utilisation(plan), 3e9 * 2 * 4 / (989e12 * plan.simulation.step_seconds),
               1e-12);
-  request.costs_cheap.weight_element_bytes = 4;  // the sheet's number is one of 16 bit
+  request.costs_cheap.weight_element_bytes = 4;  // the data sheet's number is for 16 bit
   EXPECT_EQ(flops_utilisation(make_plan(request)), 0);
 }
 
-// Of two replicas, on a GPU each or together on one, which then does twice as much.
-TEST(Utilisation, IsOfTheGpusThatThereAre) {
+// Two replicas, on one GPU each or both on one, which then does twice the work.
+TEST(Utilisation, CountsGpusInUse) {
   PlanRequest request = Step().request();
   for (LayerCost& layer : request.costs_cheap.layers) layer.forward_flops = 1e9;
   request.costs_cheap.weight_element_bytes = 2;
@@ -394,7 +403,7 @@ TEST(Utilisation, IsOfTheGpusThatThereAre) {
   }
 }
 
-TEST(GpuRates, AreTheNetworksWhereAnAxisLeavesTheMachine) {
+TEST(GpuRates, UseNetworkIfAxisLeavesMachine) {
   const MachineProfile h100 = find_machine("h100");
   const AxisRates inside = gpu_axis_rates(h100, {.pp = 2, .dp = 2, .tp = 2}, kThreadRates);
   EXPECT_EQ(inside.pp, 450e9);

@@ -122,7 +122,7 @@ double LaneClock::reduced(LayerRange layers, double now) const {
   return latest(layers, reduced_at_, now);
 }
 
-// Behind what the lane still has to do.
+// Starts when the executor has completed its earlier work.
 double LaneClock::run(LaneKind lane, int layer, double from, double seconds) {
   double& free = state_.free[static_cast<int>(lane)];
   const double begin = std::max(free, from);
@@ -131,7 +131,7 @@ double LaneClock::run(LaneKind lane, int layer, double from, double seconds) {
   return free;
 }
 
-// Behind what the channel still has to do.
+// Starts when the channel has completed its earlier exchanges.
 double LaneClock::exchange(int layer, const std::vector<double>& seconds, double from) {
   const double begin = std::max(channel_free_, from);
   channel_free_ = begin + (seconds.empty() ? 0 : seconds[layer]);

@@ -1,5 +1,6 @@
-/// Tells when what a rank has beside its compute is done: lanes to and from its device, of its host's updates and
-/// of its disk, and the channel of its replicas. Each does one thing after another.
+/// Computes when the work of a rank that overlaps with its compute ends: copy streams to and from
+/// the device, the update executor of the host, the disk, and the channel between replicas. Each
+/// runs one task at a time.
 ///
 /// Units  seconds from the start of the step; `now` is the rank's own clock.
 #pragma once
@@ -14,45 +15,50 @@
 namespace strata {
 
 inline constexpr int kUpdateSlabs =
-    3;  ///< of disk/staging.h: one is read, one updated, one written
+    3;  ///< staging buffers of disk/staging.h: one is read, one updated, one written
 
-/// What one step leaves behind for the next, in seconds of its own clock.
+/// What one step leaves unfinished for the next, in seconds of its own clock.
 struct LaneState {
-  std::array<double, kNumLaneKinds> free{};  ///< per lane: when it has done what it was given
-  std::array<double, kUpdateSlabs> slabs{};  ///< of updates from disk: when each is free
-  std::vector<double> weights_at;            ///< per layer, 0: not fetched; empty: none is
-  std::vector<double> updated_at;            ///< per layer: its update on the host
+  /// per executor or copy stream: when it has completed its queue
+  std::array<double, kNumLaneKinds> free{};
+  /// staging buffers of updates from disk: when each is free
+  std::array<double, kUpdateSlabs> slabs{};
+  std::vector<double> weights_at;  ///< per layer, 0: not fetched; empty: none is
+  std::vector<double> updated_at;  ///< per layer: its update on the host
 
-  LaneState after(double seconds) const;  ///< seen from a step that begins then
+  /// the same state relative to a next step that starts at `seconds`
+  LaneState after(double seconds) const;
 };
 
 class LaneClock {
  public:
-  /// `draws_communication`: what replicas exchange is among the events, for it is on a device's lane.
+  /// `draws_communication`: exchanges between replicas are recorded as events, because a device
+  /// runs them on a stream.
   LaneClock(const SharedClock& shared, LaneState state, bool draws_communication)
       : shared_(&shared), state_(std::move(state)), draws_communication_(draws_communication) {}
 
-  // ---- Started behind `now`
+  // ---- Start an operation at `now`
   void fetch(int layer, double now);
   void reduce(int layer, double now);
   void offload(int layer, double from);
   void offload_activations(int layer, double now, double scale);
   void fetch_activations(int layer, int micro_batch, double now, double scale);
-  /// Before the norm or behind it. Of a layer that the host updates.
+  /// An update of a layer that the host updates, before the norm or after it.
   void update(int layer, double now, bool early);
-  /// When updated weights are there on all replicas.
+  /// When the updated weights have arrived on all replicas.
   double gather(LayerRange layers, double now);
   void add(LaneKind lane, int layer, double begin, double end);
 
-  // ---- When they have ended, not before `now`
-  double weights_of(LayerRange layers, double now) const;  ///< with those of ties
+  // ---- When operations end, at the earliest `now`
+  double weights_of(LayerRange layers, double now) const;  ///< includes the weights of ties
   double own_weights_of(LayerRange layers, double now) const;
   double inputs_of(LayerRange layers, int micro_batch, double now) const;
   double reduced(LayerRange layers, double now) const;
-  double offloads_end() const { return offloads_end_; }  ///< of gradients
+  /// end of the last offload of gradients
+  double offloads_end() const { return offloads_end_; }
   double activations_end() const {
     return activations_end_;
-  }  ///< of the last one's way to the host
+  }  ///< end of the last offload of activations
 
   const LaneState& state() const { return state_; }
   std::vector<LaneEvent> take_events() { return std::move(events_); }
@@ -65,13 +71,14 @@ class LaneClock {
   const SharedClock* shared_;
   LaneState state_;
   bool draws_communication_;
-  double channel_free_ = 0;  // when the last started collective of replicas ends
-  double offloads_end_ = 0;  // of those that have been started
+  double channel_free_ = 0;  // when the last collective between replicas ends
+  double offloads_end_ = 0;  // of the offloads started so far
   double activations_end_ = 0;
-  std::map<std::pair<int, int>, double> inputs_at_;  // (layer, micro-batch), back from the host
-  std::vector<double> reduced_at_;                   // per layer, 0: not reduced; empty: none is
-  std::vector<double> landed_at_;                    // per layer: its gradient, on the host
-  std::vector<int> updated_early_;                   // layers, before the norm
+  // (layer, micro-batch): when the inputs are back from the host
+  std::map<std::pair<int, int>, double> inputs_at_;
+  std::vector<double> reduced_at_;  // per layer, 0: not reduced; empty: none is
+  std::vector<double> landed_at_;   // per layer: when its gradient is on the host
+  std::vector<int> updated_early_;  // layers, before the norm
   std::vector<LaneEvent> events_;
 };
 

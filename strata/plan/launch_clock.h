@@ -1,5 +1,5 @@
-/// Tells when the host of a device that is given its work has given it: kernels of a performed action one after
-/// another, a recorded segment at once (simulator.h has the rules).
+/// Computes when the host of a device has enqueued its work: the kernels of a performed action one
+/// by one, a recorded segment at once (simulator.h states the rules).
 ///
 /// Units  seconds from the start of the step.
 #pragma once
@@ -16,16 +16,17 @@ namespace strata {
 
 class LaunchClock {
  public:
-  /// `segments`: of the rank's program; null: every action is performed. Both outlive it.
+  /// `segments`: those of the rank's program; null: every action is performed. Both must outlive
+  /// the clock.
   LaunchClock(const LaunchSeconds& seconds, const std::vector<Segment>* segments)
       : seconds_(seconds), segments_(segments) {}
 
-  bool gives() const { return seconds_.kernel > 0; }  ///< else the rank does the work itself
-  double given() const { return given_; }             ///< when all until here has been
+  bool gives() const { return seconds_.kernel > 0; }  ///< false: the rank computes itself
+  double given() const { return given_; }             ///< when everything so far has been enqueued
   void wait(double until) { given_ = std::max(given_, until); }
 
-  /// When the action at a place of the program, which only moves on, ends: it has some kernels, and without its
-  /// host would begin then and work for so long.
+  /// Returns when the action at `position`, which only increases, ends. It has `kernels` kernels;
+  /// without a host it would start at `begin` and take `seconds`.
   double end_of(std::size_t position, int kernels, double begin, double work) {
     if (const Segment* segment = recorded_at(position)) {
       if (std::exchange(given_segment_, segment) != segment) given_ += seconds_.segment;
@@ -37,7 +38,7 @@ class LaunchClock {
     return std::max(std::max(begin, first) + work, given_ + work / kernels);
   }
 
-  int one_by_one() const { return one_by_one_; }  ///< kernels that were given outside of segments
+  int one_by_one() const { return one_by_one_; }  ///< kernels enqueued outside of segments
 
  private:
   const Segment* recorded_at(std::size_t position) {
@@ -49,7 +50,7 @@ class LaunchClock {
 
   const LaunchSeconds& seconds_;
   const std::vector<Segment>* segments_;
-  std::size_t next_ = 0;  // the last segment that was not behind
+  std::size_t next_ = 0;  // the first segment that ends after the current position
   const Segment* given_segment_ = nullptr;
   double given_ = 0;
   int one_by_one_ = 0;

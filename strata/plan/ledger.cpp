@@ -1,6 +1,6 @@
-// Actions are walked in the order of the simulated clock, not rank by rank: when a rank lets go of what it
-// sent depends on when the other takes it. Only changes of bytes are kept, so that a step of many
-// micro-batches costs memory by its actions, not by its tensors.
+// Actions are walked in the order of the simulated clock instead of rank by rank, because when a
+// sender frees a value depends on when the receiver takes it over. Only changes of bytes are
+// stored, so memory grows with the actions of a step, not with its tensors.
 #include "strata/plan/ledger.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ StepTraits traits_of(const Schedule& schedule) {
   return traits;
 }
 
-// Of a buffer, up to whole blocks.
+// The bytes that round a buffer up to whole blocks.
 std::int64_t padding(std::int64_t bytes, std::int64_t block) {
   return (bytes + block - 1) / block * block - bytes;
 }
@@ -78,7 +78,8 @@ Bookkeeper::Bookkeeper(const Schedule& schedule, const Dataflow& dataflow,
   }
 }
 
-// Tied weights leave behind the update: who has sent one may go on to the next step before it has arrived.
+// Tied weights are sent after the update: a sender may start the next step before they have
+// arrived.
 void Bookkeeper::hold_from_before(int rank, const Program& program) {
   for (const Action& action : program) {
     if (action.op != Op::kSendTiedWeight) continue;
@@ -103,7 +104,7 @@ void Bookkeeper::perform(ActionRef ref, const Action& action, const TraceEvent& 
   pools_[rank_].begin(ref.position, before);
   walk(action, event.end_seconds);
   pools_[rank_].end(before, action_peak_, now_[rank_].total(), stays_);
-  const bool receive = is_receive(action.op);  // waits first
+  const bool receive = is_receive(action.op);  // a receive waits first
   changes_[rank_].add(receive ? event.end_seconds : event.begin_seconds, action_peak_ - before);
   changes_[rank_].add(event.end_seconds, now_[rank_].total() - action_peak_);
 }
@@ -122,7 +123,7 @@ Ledger Bookkeeper::take() {
   return std::move(ledger_);
 }
 
-// Layers that use a weight whose owner lives on another rank.
+// Finds the layers that use a weight whose owner is on another rank.
 void Bookkeeper::find_copies() {
   copies_.resize(dataflow_.num_layers);
   for (const Tie& tie : dataflow_.ties) {

@@ -13,7 +13,7 @@ namespace {
 
 using enum ScheduleKind;
 
-// A model on ranks, one second a forward, two a backward, ready to be accounted for.
+// A model on ranks, with one second per forward and two per backward, ready for a ledger.
 struct Model {
   Dataflow dataflow;
   CostTable costs;
@@ -50,13 +50,13 @@ const LayerCost kLayer{.weight_bytes = 1000,
                        .forward_transient_bytes = 5,
                        .backward_transient_bytes = 7};
 
-TEST(Ledger, FollowsOneMicroBatchOnOneRankAsByHand) {
+TEST(Ledger, OneMicroBatchOnOneRankMatchesHandCount) {
   Model model(3, {.ranks = 1}, kLayer, {.bytes = 10});
   model.costs.batch_bytes = 64;
   const RankLedger rank = model.ledger(k1f1b)[0];
-  // Before: 3 x 6000 + 64. Fullest in layer 2's backward: three layers saved, x0 and x1, the
-  // gradient of x1 being made, the transient. (Layer 1's: two saved, x0, x1, the gradients of
-  // both.)
+  // Before: 3 x 6000 + 64. The peak is in layer 2's backward: saved bytes of three layers, x0 and
+  // x1, the gradient of x1, the transient. (Layer 1's backward: saved bytes of two layers, x0, x1,
+  // the gradients of both.)
   EXPECT_EQ(rank.timeline.front().bytes, 18064);
   EXPECT_EQ(rank.at_peak[ByteKind::kWeights], 3000);
   EXPECT_EQ(rank.at_peak[ByteKind::kGradients], 6000);
@@ -70,7 +70,7 @@ TEST(Ledger, FollowsOneMicroBatchOnOneRankAsByHand) {
   EXPECT_EQ(rank.peak_position, 1);  // F, then B
 }
 
-TEST(Ledger, EverythingOfAMicroBatchIsGoneAtTheEndOfTheStep) {
+TEST(Ledger, StepEndsWithoutMicroBatchBytes) {
   for (const ScheduleKind kind : {kGpipe, k1f1b, kInterleaved}) {
     Model model(8, {.ranks = 2, .micro_batches = 5, .virtual_stages = kind == k1f1b ? 1 : 2},
                 kLayer, {.bytes = 10, .transfer_seconds = 0.25});
@@ -86,7 +86,7 @@ TEST(Ledger, EverythingOfAMicroBatchIsGoneAtTheEndOfTheStep) {
   }
 }
 
-TEST(Ledger, TheTimelineAscendsAndReachesThePeakExactly) {
+TEST(Ledger, TimelineAscendsAndReachesPeakExactly) {
   for (const double transfer : {0.0, 0.25, 4.0}) {
     Model model(4, {.ranks = 4, .micro_batches = 6}, kLayer,
                 {.bytes = 10, .transfer_seconds = transfer});
@@ -103,7 +103,7 @@ TEST(Ledger, TheTimelineAscendsAndReachesThePeakExactly) {
   }
 }
 
-TEST(Ledger, GpipeHoldsEveryMicroBatchAnd1F1BOnlyItsWarmUp) {
+TEST(Ledger, GpipeHoldsAllMicroBatchesAnd1F1BOnlyItsWarmUp) {
   const LayerCost saves{.saved_bytes = 100};
   const Model model(4, {.ranks = 4, .micro_batches = 9}, saves, {});
   const Ledger gpipe = model.ledger(kGpipe);
@@ -114,20 +114,20 @@ TEST(Ledger, GpipeHoldsEveryMicroBatchAnd1F1BOnlyItsWarmUp) {
   }
 }
 
-TEST(Ledger, ARecomputedLayerHoldsItsActivationsFromRecomputeToBackwardOnly) {
+TEST(Ledger, RecomputedLayerHoldsActivationsFromRecomputeToBackward) {
   Model model(2, {.ranks = 1, .micro_batches = 4},
               {.saved_bytes = 100, .forward_transient_bytes = 5}, {.bytes = 10});
   model.recompute = {0, 1};
   const RankLedger rank = model.ledger(kGpipe)[0];
-  // x0 of three micro-batches and the gradient of the first's, whose layer 0 runs again: saved, its
-  // output once more, its transient.
+  // x0 of three micro-batches and the gradient of the first micro-batch's, whose layer 0 is
+  // recomputed: its saved bytes, its output again, its transient.
   EXPECT_EQ(rank.at_peak[ByteKind::kSaved], 100);
   EXPECT_EQ(rank.at_peak[ByteKind::kValues], 40);
   EXPECT_EQ(rank.at_peak[ByteKind::kTransients], 15);
   EXPECT_EQ(to_string(model.lowered(kGpipe).programs[0][rank.peak_position]), "R s0 m0 [0,1)");
 }
 
-TEST(Ledger, OfAShorterMicroBatchKeepsWhatDoesNotScale) {
+TEST(Ledger, ShorterMicroBatchKeepsFixedBytes) {
   Model model(1, {.ranks = 1, .micro_batches = 1},
               {.forward_transient_bytes = 100,
                .backward_transient_bytes = 200,
@@ -143,24 +143,26 @@ TEST(Ledger, OfAShorterMicroBatchKeepsWhatDoesNotScale) {
   EXPECT_EQ(model.ledger(kGpipe)[0].peak_bytes, 140);
 }
 
-TEST(Ledger, ChargesTheSenderUntilTheReceiverTakesTheValue) {
-  // Rank 0 has made all four values before the first arrives.
+TEST(Ledger, SenderIsChargedUntilReceiverTakesValue) {
+  // Rank 0 has computed all four values before the first one arrives.
   const PipelineShape shape{.ranks = 2, .micro_batches = 4};
   const Model slow(2, shape, {}, {.bytes = 10, .transfer_seconds = 50});
   EXPECT_EQ(slow.ledger(kGpipe)[0].at_peak[ByteKind::kValues], 40);
-  // Here each is taken while the next is made.
+  // Here each value is received while the next one is computed.
   Model fast(2, shape, {}, {.bytes = 10, .transfer_seconds = 0.5});
-  fast.update = false;  // else it would not know
+  fast.update = false;  // otherwise the sender would not know
   EXPECT_EQ(fast.ledger(kGpipe)[0].at_peak[ByteKind::kValues], 20);
 }
 
-// A promise holds however late the other rank is: a value is known to be gone when its gradient comes.
-TEST(Ledger, InAWholeStepChargesTheSenderUntilItKnows) {
+// The charge holds for any delay of the other rank: the sender knows that a value was received when
+// its gradient arrives.
+TEST(Ledger, WholeStepChargesSenderUntilItKnowsOfReceipt) {
   const PipelineShape shape{.ranks = 2, .micro_batches = 6};
   for (const double transfer : {0.0, 0.5, 50.0}) {
     Model model(2, shape, {}, {.bytes = 10, .transfer_seconds = transfer});
     model.update = true;
-    // GPipe: all six values, and the gradient that layer 0 has received. 1F1B: two are on their way.
+    // GPipe: all six values, and the gradient that layer 0 has received. 1F1B: two values are in
+    // transit.
     const Ledger gpipe = model.ledger(kGpipe), one_f_one_b = model.ledger(k1f1b);
     EXPECT_EQ(gpipe[0].at_peak[ByteKind::kValues], 60) << transfer;
     EXPECT_LE(one_f_one_b[0].at_peak[ByteKind::kValues], 30) << transfer;
@@ -170,8 +172,9 @@ TEST(Ledger, InAWholeStepChargesTheSenderUntilItKnows) {
   }
 }
 
-// What comes back of the first micro-batch was sent before the second was received, and says nothing of it.
-TEST(Ledger, OnlyWhatWasSentLaterTellsThatAValueHasArrived) {
+// The gradient of the first micro-batch was sent before the second value was received, so it proves
+// nothing about the second.
+TEST(Ledger, OnlyLaterMessageProvesReceipt) {
   for (const double transfer : {0.0, 50.0}) {
     Model model(2, {.ranks = 2, .micro_batches = 2}, {.backward_transient_bytes = 100},
                 {.bytes = 10, .transfer_seconds = transfer});
@@ -179,8 +182,8 @@ TEST(Ledger, OnlyWhatWasSentLaterTellsThatAValueHasArrived) {
   }
 }
 
-TEST(Ledger, AValueStaysUntilItsLastLocalReaderHasRunBackward) {
-  // x0 feeds layers 1 and 2, all on one rank; layer 1's own output is free.
+TEST(Ledger, ValueStaysUntilLastLocalReaderRanBackward) {
+  // Layers 1 and 2 read x0, all on one rank; layer 1's own output costs nothing.
   Model model(3, {.ranks = 1}, {}, {});
   model.dataflow.values[0].consumers = {1, 2};
   model.costs.values[0].bytes = 10;
@@ -190,13 +193,13 @@ TEST(Ledger, AValueStaysUntilItsLastLocalReaderHasRunBackward) {
   EXPECT_EQ(rank.timeline.back().bytes, 0);
 }
 
-TEST(Ledger, AnInputWithoutGradientHasNone) {
+TEST(Ledger, InputWithoutGradientHasNoGradientBytes) {
   Model model(2, {.ranks = 1}, {}, {.bytes = 10});
   model.dataflow.values[0].differentiable = false;
   EXPECT_EQ(model.ledger(k1f1b)[0].peak_bytes, 10);
 }
 
-TEST(Ledger, ForwardOnlyFreesAValueAfterItsLastReader) {
+TEST(Ledger, ForwardOnlyFreesValueAfterLastReader) {
   Model model(5, {.ranks = 1, .micro_batches = 3}, {.saved_bytes = 1000}, {.bytes = 10});
   model.update = false;
   const RankLedger rank = model.ledger(kForward)[0];
@@ -204,8 +207,8 @@ TEST(Ledger, ForwardOnlyFreesAValueAfterItsLastReader) {
   EXPECT_EQ(rank.timeline.back().bytes, 0);
 }
 
-// Without a graph what it would save is there in passing.
-TEST(Ledger, AForwardThatKeepsNoGraphHasItsOwnTransients) {
+// Without a graph, tensors that would be saved are transient.
+TEST(Ledger, ForwardWithoutGraphUsesItsOwnTransients) {
   Model model(2, {.ranks = 1, .micro_batches = 2},
               {.saved_bytes = 100,
                .forward_transient_bytes = 5,
@@ -222,7 +225,7 @@ TEST(Ledger, AForwardThatKeepsNoGraphHasItsOwnTransients) {
   EXPECT_EQ(model.ledger(kForward)[0].at_peak[ByteKind::kTransients], 500);
 }
 
-TEST(Ledger, CountsCopiesOfTiedWeightsWhoseOwnerIsElsewhere) {
+TEST(Ledger, CountsCopiesOfTiedWeightsOwnedByOtherRanks) {
   for (const int ranks : {1, 2}) {
     Model model(4, {.ranks = ranks}, {}, {});
     model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
@@ -232,9 +235,9 @@ TEST(Ledger, CountsCopiesOfTiedWeightsWhoseOwnerIsElsewhere) {
   }
 }
 
-// The weight leaves behind the update, so that the owner begins the next step with its copy; the gradient comes
-// before the norm, and is fp32 where the weight isn't.
-TEST(Ledger, TiedWeightsAndTheirGradientsAreSentAsCopies) {
+// The owner sends the weight after the update, so it starts the next step with its copy. The
+// gradient is sent before the norm, and is fp32 even if the weight is not.
+TEST(Ledger, TiedWeightsAndGradientsAreSentAsCopies) {
   constexpr std::int64_t kWeight = 77, kGradient = 154;
   Model model(4, {.ranks = 2}, {}, {});
   model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
@@ -243,10 +246,10 @@ TEST(Ledger, TiedWeightsAndTheirGradientsAreSentAsCopies) {
   const Ledger ledger = model.ledger(k1f1b);
   const RankLedger &owner = ledger[0], &user = ledger[1];
   EXPECT_EQ(owner.timeline.front().bytes, kWeight);
-  EXPECT_EQ(owner.peak_bytes, kGradient);  // received, until it is added
+  EXPECT_EQ(owner.peak_bytes, kGradient);  // received, held until it is added
   EXPECT_EQ(owner.timeline.back().bytes, 0);
   EXPECT_EQ(user.timeline.front().bytes, kWeight + kGradient);
-  EXPECT_EQ(user.peak_bytes, kWeight + 2 * kGradient);  // sent, until the norm
+  EXPECT_EQ(user.peak_bytes, kWeight + 2 * kGradient);  // sent, held until the norm
   EXPECT_EQ(user.timeline.back().bytes, kWeight + kGradient);
 }
 
@@ -261,15 +264,15 @@ TEST(Ledger, GradientsOfTiedWeightsStayUntilAllAreAdded) {
   EXPECT_EQ(model.ledger(k1f1b)[0].peak_bytes, 2 * kGradient);
 }
 
-// Until a gradient tells that the user has it, behind all forwards of GPipe.
-TEST(Ledger, ATiedWeightThatWasSentStaysUntilItsOwnerKnows) {
+// Until a gradient proves that the user has received it, which is after all forwards of GPipe.
+TEST(Ledger, SentTiedWeightStaysUntilOwnerKnowsOfReceipt) {
   Model model(2, {.ranks = 2, .micro_batches = 3}, {}, {.bytes = 10});
   model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {1}});
   model.costs.layers[1].replica_bytes = 77;
   EXPECT_EQ(model.ledger(kGpipe)[0].peak_bytes, 77 + 3 * 10);
 }
 
-TEST(Ledger, AShortMicroBatchTakesItsShareInWholeBytes) {
+TEST(Ledger, ShortMicroBatchScalesToWholeBytes) {
   Model model(1, {.ranks = 1, .micro_batches = 2}, {.saved_bytes = 101}, {});
   model.costs.micro_batch_scale = {1, 0.5};
   EXPECT_EQ(model.ledger(kGpipe)[0].peak_bytes, 101 + 51);

@@ -1,4 +1,5 @@
-// What lives off the device for the whole step: on the host, on disk, and on its way between them.
+// Adds what lives off the device for the whole step: on the host, on disk, and in staging buffers
+// between them.
 #include <algorithm>
 
 #include "strata/plan/ledger.h"
@@ -21,7 +22,7 @@ void add_disk(Ledger& ledger, const LayerPlacement& placement,
   }
 }
 
-// Borrowers of a buffer have none of their own.
+// Layers that share a gradient buffer have none of their own.
 void share_gradient_buffers(Ledger& ledger, const Dataflow& dataflow,
                             const LayerPlacement& placement, const std::vector<ShardBytes>& layers,
                             const ShardLayout& shards, const TierLayout& tiers) {

@@ -18,9 +18,10 @@ constexpr double kMostOperations = 1e18;
 constexpr double kMostLaunch = 1e-2;
 constexpr std::int64_t kMostDevices = 1 << 12, kMostMultiprocessors = 1 << 16;
 
-// NVIDIA's data sheets of the SXM modules: dense products in fp32 and 16 bit, memory, each way of NVLink and PCIe,
-// and the adapter of a machine's network; of the host a GPU's eighth of a DGX: 2 TB, and its memory's channels (16 of
-// DDR4-3200, 16 of DDR5-4800). Nothing of it was measured by us.
+// NVIDIA's data sheets of the SXM modules: dense products in fp32 and 16 bit, memory, each
+// direction of NVLink and PCIe, and the network adapter of a machine. Host: a GPU's eighth of a
+// DGX, 2 TB and its memory channels (16 of DDR4-3200, 16 of DDR5-4800). We have measured none of
+// this.
 struct PublishedGpu {
   const char* name;
   const char* module;
@@ -40,11 +41,11 @@ constexpr PublishedGpu kPublished[] = {
      50e9, 250'000'000'000, 77e9},
 };
 
-// Of the sheet: others have seen an H100 reach 798 of 989 TFLOP/s at 8192³ and copy at 3.0 of 3.35 TB/s. Of a host's
-// memory updates reach less.
+// Shares of the data sheet: others have measured 798 of 989 TFLOP/s on an H100 at 8192³ and copies
+// at 3.0 of 3.35 TB/s. Updates reach a smaller share of the host's memory bandwidth.
 constexpr double kReachedProducts = 0.8, kReachedMemory = 0.9, kReachedUpdates = 0.7;
 
-// Of a driver that has loaded libraries of products: of that order, whatever the GPU.
+// The order of magnitude of a driver with loaded libraries, on any GPU.
 constexpr std::int64_t kContext = std::int64_t{512} << 20;
 
 MachineProfile profile_of(const PublishedGpu& gpu) {
@@ -106,11 +107,12 @@ void describe(OptionSet& set, MachineProfile& machine) {
            .unit = "s",
            .minimum = 0,
            .maximum = kMostLaunch});
-  set.add("device.peak", &machine.device.peak,
-          {.help = "Operations a second in 16 bit by its data sheet, of which utilisation is said",
-           .unit = "FLOP/s",
-           .minimum = 0,
-           .maximum = kMostOperations});
+  set.add(
+      "device.peak", &machine.device.peak,
+      {.help = "Operations a second in 16 bit by its data sheet; utilisation is relative to this",
+       .unit = "FLOP/s",
+       .minimum = 0,
+       .maximum = kMostOperations});
   set.add(
       "peers.devices", &machine.peers.devices,
       {.help = "Devices of one machine", .unit = "devices", .minimum = 0, .maximum = kMostDevices});
@@ -119,7 +121,7 @@ void describe(OptionSet& set, MachineProfile& machine) {
   bytes("link.to_device", &machine.link.to_device, "From host memory, a second");
   bytes("link.to_host", &machine.link.to_host, "To host memory, a second");
   set.add("link.latency", &machine.link.latency,
-          {.help = "Of every transfer beside its bytes",
+          {.help = "Fixed seconds of every transfer, in addition to its bytes",
            .unit = "s",
            .minimum = 0,
            .maximum = kMostLinkLatency});
@@ -161,7 +163,7 @@ MachineProfile find_machine(const std::string& name_or_path) {
     names += std::string(names.empty() ? "" : ", ") + gpu.name;
   }
   if (std::ifstream(name_or_path).is_open()) return load_machine(name_or_path);
-  // Another GPU's name is no slip for one of these, so none that is merely near is proposed.
+  // The name of another GPU is not a misspelling of one of these, so no similar name is proposed.
   throw UserError(
       {.operation = "plan.machine",
        .where = name_or_path,

@@ -19,7 +19,7 @@ disk: {bytes: 1TB, read: 3GB, write: 2GB}
 network: {bandwidth: 1.25GB, latency: 1e-4}
 )";
 
-TEST(MachineProfile, IsTheSameReadBackAsJson) {
+TEST(MachineProfile, RoundTripsThroughJson) {
   const MachineProfile machine = parse_machine(kText, "m.yaml");
   EXPECT_EQ(machine.device.bytes.count, std::int64_t{32} << 30);
   EXPECT_EQ(machine.device.bf16, 2e13);
@@ -35,21 +35,21 @@ TEST(MachineProfile, IsTheSameReadBackAsJson) {
   EXPECT_EQ(to_json(parse_machine(json.dump(), "m.json")), json);
 }
 
-TEST(MachineProfile, KeepsHostMemoryForTheSystemUnlessItsFileSaysOtherwise) {
+TEST(MachineProfile, ReservesHostMemoryUnlessFileSetsIt) {
   EXPECT_EQ(parse_machine(kText, "m").host.reserve.count, std::int64_t{6} << 30);
   const MachineProfile own = parse_machine("host: {bytes: 90GB, reserve: 8GB}", "m");
   EXPECT_EQ(own.host.reserve.count, 8'000'000'000);
   EXPECT_EQ(parse_machine(to_json(own).dump(), "m").host.reserve.count, 8'000'000'000);
 }
 
-TEST(MachineProfile, SaysNothingOfWhatNobodyKnows) {
+TEST(MachineProfile, OmitsUnknownFields) {
   const MachineProfile machine = parse_machine("host: {cores: 2}", "file");
   EXPECT_EQ(machine.name, "file");
   EXPECT_EQ(machine.link.to_device.count, 0);
   EXPECT_EQ(to_json(machine).dump(), R"({"host":{"cores":2},"name":"file"})");
 }
 
-TEST(MachineProfile, RefusesFieldsAndFilesThatAreNone) {
+TEST(MachineProfile, RejectsUnknownFieldsAndMissingFiles) {
   EXPECT_THROW(parse_machine("device: {size: 3}", "m"), UserError);
   EXPECT_THROW(parse_machine("device: {bytes: -3}", "m"), UserError);
   EXPECT_THROW(parse_machine("link: {latency: 9}", "m"), UserError);
@@ -57,14 +57,14 @@ TEST(MachineProfile, RefusesFieldsAndFilesThatAreNone) {
   EXPECT_THROW(load_machine("/nowhere/m.yaml"), UserError);
 }
 
-TEST(MachineProfile, KnowsGpusByName) {
+TEST(MachineProfile, FindsGpusByName) {
   for (const char* name : {"a100", "h100", "h200"}) {
     const MachineProfile machine = find_machine(name);
     EXPECT_EQ(machine.source, "published");
     EXPECT_EQ(machine.device.kind, MachineKind::kCuda);
     EXPECT_GT(machine.device.bf16, machine.device.fp32);
     EXPECT_GT(machine.device.bandwidth.count, 1'000'000'000'000);
-    EXPECT_LT(machine.device.bf16, machine.device.peak);  // nobody reaches it
+    EXPECT_LT(machine.device.bf16, machine.device.peak);  // programs do not reach it
     EXPECT_GT(machine.peers.bandwidth.count, machine.network.bandwidth.count);
     EXPECT_EQ(to_json(parse_machine(to_json(machine).dump(), "m")), to_json(machine));
   }
@@ -82,8 +82,8 @@ TEST(MachineProfile, KnowsGpusByName) {
   }
 }
 
-// What the repository ships can be planned for.
-TEST(MachineProfile, FilesThatComeWithStrataHaveBudgetsAndRates) {
+// The profiles in the repository can be planned for.
+TEST(MachineProfile, ShippedFilesHaveBudgetsAndRates) {
   int files = 0;
   for (const auto& entry :
        std::filesystem::directory_iterator(std::string(STRATA_SOURCE_DIR) + "/machines")) {

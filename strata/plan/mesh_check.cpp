@@ -34,7 +34,7 @@ class Check {
                      .fix = fix});
   }
 
-  // Before anything multiplies sizes of axes as int.
+  // Must run before sizes of axes are multiplied as int.
   void size() const {
     const std::int64_t size = mesh_.pp * mesh_.dp * mesh_.tp;
     require(size <= kMostRanks, "mesh", "the mesh has too many ranks",
@@ -117,7 +117,7 @@ class Check {
             "a divisor of " + text(count), text(mesh_.tp), "set mesh.tp=" + text(tp));
   }
 
-  // The legal mesh whose axes change least, each by its factor; replicas change most easily.
+  // The legal mesh whose axes change by the smallest factors; replicas change first.
   std::string world_fix(const Mesh& mesh) const {
     const Mesh* nearest = nullptr;
     double least = std::numeric_limits<double>::infinity();

@@ -1,6 +1,6 @@
-/// Refuses meshes that contradict themselves or the run, each time naming the nearest legal one.
+/// Rejects meshes that contradict themselves or the run, and names the nearest legal mesh.
 ///
-/// Errors  UserError `[plan.mesh]` at the place that `where` gives for the field.
+/// Errors  UserError `[plan.mesh]` at the place that `where` returns for the field.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace strata {
 
-/// What a mesh has to agree with; 0: not known here, so not checked.
+/// Limits of a mesh; 0: unknown here, so not checked.
 struct MeshLimits {
   std::int64_t mini_batch = 0;  ///< samples of a step: every replica needs at least one
   std::int64_t layers = 0;      ///< every stage needs at least one
@@ -22,12 +22,12 @@ struct MeshLimits {
   std::int64_t world = 0;       ///< ranks that were started
 };
 
-/// Says where a field was given, such as "recipe.yaml:3:9".
+/// Returns where a field was set, such as "recipe.yaml:3:9".
 using PlaceOf = std::function<std::string(const std::string& field)>;
 
 void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf& place_of = {});
 
-/// True if the sizes of the axes are within the limits; `world` aside.
+/// Whether the sizes of the axes are within the limits; ignores `world`.
 bool is_legal(const Mesh& mesh, std::int64_t virtual_stages, const MeshLimits& limits);
 
 /// All legal meshes of exactly `ranks` ranks, by pp, then tp, ascending.

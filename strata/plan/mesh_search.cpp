@@ -1,5 +1,5 @@
-// Every legal combination is planned in full. Estimates that would prune some are what a plan consists of,
-// and a combination takes milliseconds.
+// Every legal combination is planned in full. A combination takes milliseconds, so a cheaper
+// estimate to prune some would save nothing.
 #include "strata/plan/mesh_search.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@
 namespace strata {
 namespace {
 
-constexpr double kNoFaster = 1e-3;  // relative
+// relative difference below which two meshes count as equally fast
+constexpr double kNoFaster = 1e-3;
 constexpr int kTriedVirtualStages = 4;
 constexpr int kLastZero = 3;
 
@@ -92,7 +93,7 @@ MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
   return trial;
 }
 
-// Seconds of a step by what they are spent on.
+// Seconds of a step by cause.
 struct Part {
   const char* name;
   double seconds;
@@ -176,7 +177,7 @@ MeshSearch search_mesh(const MeshOptions& asked, const MeshLimits& limits,
   }
   if (best == nullptr) refuse(trials, asked.ranks > 0 ? asked.ranks : asked.mesh().size());
 
-  // The winner, what fits by seconds, the rest.
+  // The winner first, then those that fit by seconds, then the others.
   std::multimap<std::pair<int, double>, MeshTrial> ranking;
   for (const MeshTrial& trial : trials) {
     const int group = &trial == best ? 0 : trial.fits ? 1 : 2;

@@ -11,14 +11,14 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-// Eight equal layers; a mini-batch of 16 samples, one a micro-batch. tp divides work and weights.
+// Eight equal layers; a mini-batch of 16 samples, one per micro-batch. tp divides work and weights.
 struct Setting {
   std::int64_t device_bytes = 0;
   std::int64_t weight_bytes = 4 * kMiB;
   AxisRates rates = {};
   MeshLimits limits{.mini_batch = 16, .layers = 8, .heads = 4};
   double update_seconds = 0;
-  int devices = 0;  // that all ranks go round; 0: each has one
+  int devices = 0;  // GPUs that the ranks share round robin; 0: each rank has one
   std::int64_t shared_bytes = 0;
 
   PlanRequest request_of(const MeshOptions& mesh) const {
@@ -44,7 +44,7 @@ struct Setting {
                      .virtual_stages = static_cast<int>(mesh.virtual_stages)};
     request.schedule = mesh.schedule;
     request.memory.device.count = device_bytes;
-    request.memory.host.count = 1;  // has no room for anything
+    request.memory.host.count = 1;  // a host without memory
     request.mesh = mesh_request(mesh);
     request.mesh.rates = rates;
     return request;
@@ -68,14 +68,14 @@ TEST(MeshSearch, TriesEveryLegalMesh) {
   }
 }
 
-TEST(MeshSearch, FreeCommunicationFavoursReplicasForTheyHaveNoBubble) {
+TEST(MeshSearch, FreeCommunicationPrefersReplicas) {
   const MeshSearch search = Setting().search(4);
   EXPECT_EQ(search.best().mesh(), (Mesh{.dp = 4}));
-  EXPECT_EQ(search.best().zero, 0);  // the simplest among equals
+  EXPECT_EQ(search.best().zero, 0);  // the simplest of equally fast ones
   EXPECT_EQ(search.trials[0].why, "fastest that fits");
 }
 
-TEST(MeshSearch, SlowReplicasAndTensorRanksFavourThePipeline) {
+TEST(MeshSearch, SlowReplicasAndTensorRanksPreferPipeline) {
   Setting setting;
   setting.rates = {.pp = 1e12, .dp = 1e6, .tp = 1e6};
   const MeshSearch search = setting.search(4);
@@ -86,7 +86,7 @@ TEST(MeshSearch, SlowReplicasAndTensorRanksFavourThePipeline) {
   EXPECT_NE(text.find("sums inside layers"), std::string::npos) << text;
 }
 
-TEST(MeshSearch, ASmallBudgetShardsOrCuts) {
+TEST(MeshSearch, SmallBudgetShardsOrCuts) {
   Setting setting;
   setting.device_bytes = 60 * kMiB;  // everything needs 128 MiB
   const MeshSearch search = setting.search(4);
@@ -100,7 +100,7 @@ TEST(MeshSearch, ASmallBudgetShardsOrCuts) {
   EXPECT_TRUE(over);
 }
 
-TEST(MeshSearch, AWinnerIsNeverSlowerThanWhatFits) {
+TEST(MeshSearch, WinnerIsFastestThatFits) {
   for (const double rate : {0.0, 1e9, 1e7}) {
     Setting setting;
     setting.rates = {.pp = rate, .dp = rate, .tp = rate};
@@ -133,24 +133,25 @@ const MeshTrial& trial_of(const MeshSearch& search, const Mesh& mesh, int zero =
   return search.trials[0];
 }
 
-// A micro-batch through all layers is 240 ms of work, an update of all of them 40 ms.
-TEST(MeshSearch, TakesWorkOnOneGpuOneAfterAnother) {
+// A micro-batch through all layers is 240 ms of work, an update of all layers 40 ms.
+TEST(MeshSearch, SerializesWorkOnSharedGpu) {
   Setting setting{.update_seconds = 5e-3};
   const MeshSearch apart = setting.search(4);
   EXPECT_NEAR(trial_of(apart, {.dp = 4}).step_seconds, 4 * 0.24 + 0.04, 1e-9);
   EXPECT_EQ(apart.best().mesh(), (Mesh{.dp = 4}));
 
-  // Each GPU does the work of two ranks. Two replicas of two stages: of one whole replica, an update included. Four
-  // replicas: of two, which each update everything.
+  // Each GPU does the work of two ranks. Two replicas of two stages: the work of one whole replica
+  // with its update. Four replicas: the work of two, each of which updates everything.
   setting.devices = 2;
   const MeshSearch two = setting.search(4);
   EXPECT_NEAR(trial_of(two, {.pp = 2, .dp = 2}).step_seconds, 8 * 0.24 + 0.04, 1e-9);
   EXPECT_NEAR(trial_of(two, {.dp = 4}).step_seconds, 2 * (4 * 0.24 + 0.04), 1e-9);
   EXPECT_NEAR(trial_of(two, {.dp = 4}).bubble_seconds, 0, 1e-9);
-  EXPECT_NEAR(trial_of(two, {.pp = 2, .dp = 2}).bubble_seconds, 0, 1e-9);  // GPUs have none
+  // GPUs have no bubble
+  EXPECT_NEAR(trial_of(two, {.pp = 2, .dp = 2}).bubble_seconds, 0, 1e-9);
   EXPECT_NEAR(two.trials[0].step_seconds, 8 * 0.24 + 0.02, 0.021);
 
-  // One GPU has all the work, whatever the mesh: only what replicas do twice makes a difference.
+  // One GPU has all the work under every mesh; only work that replicas repeat makes a difference.
   setting.devices = 1;
   const MeshSearch one = setting.search(4);
   EXPECT_NEAR(trial_of(one, {.pp = 4}).step_seconds, 16 * 0.24 + 0.04, 1e-9);
@@ -158,9 +159,9 @@ TEST(MeshSearch, TakesWorkOnOneGpuOneAfterAnother) {
   EXPECT_NEAR(one.trials[0].step_seconds, 16 * 0.24 + 0.04, 1e-9);
 }
 
-// 32 MiB of weights, as many of gradients and twice that of states: a replica has 128 MiB, and what it keeps for
-// backward. Only a mesh that holds them once leaves room for that on one GPU.
-TEST(MeshSearch, AddsUpWhatRanksOnOneGpuNeed) {
+// 32 MiB of weights, 32 of gradients and 64 of states: a replica has 128 MiB plus what it saves for
+// backward. Only a mesh that holds one copy leaves memory for that on one GPU.
+TEST(MeshSearch, SumsMemoryOfRanksOnSharedGpu) {
   Setting setting{.devices = 1, .shared_bytes = 200 * kMiB};
   const MeshSearch search = setting.search(2);
   const MeshTrial &replicas = trial_of(search, {.dp = 2}), &stages = trial_of(search, {.pp = 2});
@@ -180,7 +181,7 @@ TEST(MeshSearch, AddsUpWhatRanksOnOneGpuNeed) {
   setting.shared_bytes = 100 * kMiB;
   try {
     setting.search(2);
-    FAIL() << "found one";
+    FAIL() << "a mesh fits";
   } catch (const UserError& error) {
     EXPECT_NE(error.text().fix.find("mesh.ranks to a smaller number"), std::string::npos);
     EXPECT_EQ(error.text().got.rfind("at least " + format_bytes(least) + " (pp ", 0), 0u)
@@ -188,12 +189,12 @@ TEST(MeshSearch, AddsUpWhatRanksOnOneGpuNeed) {
   }
 }
 
-TEST(MeshSearch, NamesTheLeastMemoryWhenNothingFits) {
+TEST(MeshSearch, NamesLeastMemoryIfNothingFits) {
   Setting setting;
   setting.device_bytes = 8 * kMiB;
   try {
     setting.search(4);
-    FAIL() << "found one";
+    FAIL() << "a mesh fits";
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().operation, "plan.mesh");
     EXPECT_NE(error.text().fix.find("set memory.device="), std::string::npos);
@@ -203,13 +204,13 @@ TEST(MeshSearch, NamesTheLeastMemoryWhenNothingFits) {
   }
 }
 
-TEST(MeshSearch, NoLegalMeshIsRefused) {
+TEST(MeshSearch, RejectsIfNoMeshIsLegal) {
   Setting setting;
   setting.limits = {.mini_batch = 2, .layers = 2, .heads = 2};
   EXPECT_THROW(setting.search(7), UserError);
 }
 
-TEST(MeshSearch, AMeshThatTheModelRefusesOnlyLoses) {
+TEST(MeshSearch, MeshThatModelRejectsOnlyLoses) {
   const Setting setting;
   const MeshSearch search = search_mesh({.ranks = 4}, setting.limits, [&](const MeshOptions& mesh) {
     if (mesh.pp == 1) throw UserError({.operation = "test", .what = "no such model"});

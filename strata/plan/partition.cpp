@@ -1,6 +1,6 @@
-// A stage costs at least the sum of its layers, and that sum only grows with the stage: it bounds how
-// far the first stages and the last ones reach, so each boundary has a window of places, some as wide
-// as there are stages. The dynamic program runs inside the windows and is still exact.
+// A stage costs at least the sum of its layers, and that sum grows with the stage. This bounds how
+// far the first and the last stages reach, so each boundary has a window of positions, some as wide
+// as the number of stages. The dynamic program runs inside the windows and is still exact.
 #include "strata/plan/partition.h"
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace strata {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// Stages whose seconds differ by less are equally fast: sums of the same times in another order.
+// Stages whose seconds differ by less are equally fast: rounding of the same sums in another order.
 constexpr double kRounding = 1 + 1e-9;
-// That one search may look at: about a second.
+// Stages that one search may evaluate: about a second.
 constexpr std::int64_t kMostStages = 20'000'000;
 constexpr double kGreedyPrecision = 1e-6;
 constexpr int kMostDoublings = 40;
@@ -31,12 +31,12 @@ struct Cut {
   Partition partition = {};
 };
 
-// The places where the model may be cut that a search looks at, by boundary between stages: stages
-// that cost at least what their layers do reach no further from either end of the model.
+// The positions that a search tries for each boundary between stages. Stages that cost at least the
+// sum of their layers reach no further from either end of the model.
 class Windows {
  public:
-  // possible(stage, layers): false only if no stage at that place can have these layers, nor any
-  // layers beside them.
+  // possible(stage, layers): false only if no stage at this position can have these layers or a
+  // superset.
   template <typename Possible>
   Windows(const std::vector<int>& places, int num_stages, const Possible& possible)
       : first_(num_stages + 1, 0), last_(num_stages + 1, 0) {
@@ -55,7 +55,7 @@ class Windows {
       }
       first_[stage] = begin;
     }
-    // Per stage and end, the first begin that is possible; it moves up with the end.
+    // Per stage and end: the first begin that is possible; it grows with the end.
     begins_.resize(num_stages);
     for (int stage = 0; stage < num_stages; ++stage) {
       int begin = first_[stage];
@@ -70,16 +70,16 @@ class Windows {
   int first(int boundary) const { return first_[boundary]; }
   int last(int boundary) const { return last_[boundary]; }
   int first_begin(int stage, int end) const { return begins_[stage][end - first_[stage + 1]]; }
-  std::int64_t stages() const { return stages_; }  // that a search will look at
+  std::int64_t stages() const { return stages_; }  // stages that a search evaluates
 
  private:
-  std::vector<int> first_, last_;  // per boundary: indices of places
+  std::vector<int> first_, last_;  // per boundary: indices of positions
   std::vector<std::vector<int>> begins_;
   std::int64_t stages_ = 0;
 };
 
-// The cut at these places of the smallest combined cost; of equal ones that of the earliest
-// boundaries, the last boundary first.
+// The cut at these positions with the smallest combined cost; among equal ones that with the
+// earliest boundaries, the last boundary first.
 template <typename Measure>
 Cut cheapest_cut(const std::vector<int>& places, int num_stages, const Windows& windows,
                  const Measure& measure, double (*combine)(double, double)) {
@@ -124,7 +124,7 @@ class Partitioner {
         batch_bytes_(costs.batch_bytes),
         estimate_(dataflow, costs, request.recompute, request.ranks > 1) {}
 
-  // Three searches, each among the winners of the one before, so ties are broken exactly.
+  // Three searches, each among the winners of the previous one, so that ties are broken exactly.
   std::optional<Partition> best(bool capped) const {
     const Search fastest = find_fastest(capped);
     if (fastest.cut.cost == kNever) return std::nullopt;
@@ -163,8 +163,8 @@ class Partitioner {
     Cut cut;
   };
 
-  // A limit on seconds makes windows, and what is found within the limit is the best of all. What
-  // is found beyond it is a better limit; nothing found asks for a larger one.
+  // A limit on seconds defines the windows. The best cut within the limit is the best of all; a cut
+  // beyond it is a better limit; without any cut the limit is raised.
   Search find_fastest(bool capped) const {
     const double all = estimate_.least_seconds({0, num_layers_});
     for (double limit = greedy_seconds(capped);;) {
@@ -176,8 +176,8 @@ class Partitioner {
     }
   }
 
-  // Fills stage after stage up to a limit; the smallest limit that this works for, by bisection.
-  // It is that of a cut, so the fastest cut is within it. Without one, the mean of the stages.
+  // Fills stage after stage up to a limit and bisects the smallest limit that works. This limit
+  // belongs to a cut, so the fastest cut is within it. Without such a cut: the mean of the stages.
   double greedy_seconds(bool capped) const {
     double low = estimate_.least_seconds({0, num_layers_}) / num_stages_;
     double high = low;
@@ -221,7 +221,7 @@ class Partitioner {
     };
     std::vector<int> places = every(1);
     Windows windows(places, num_stages_, possible);
-    // Places are left out only where a model is so uneven, and so long, that windows don't help.
+    // Positions are skipped only if a model is so uneven and so long that windows do not help.
     for (int step = 2; windows.stages() > kMostStages && num_layers_ / step >= 4 * num_stages_;
          step *= 2) {
       places = every(step);
@@ -235,7 +235,7 @@ class Partitioner {
     return {std::move(places), std::move(windows), std::move(cut)};
   }
 
-  // Every `step`-th layer's beginning, and the end.
+  // The begin of every `step`-th layer, and the end.
   std::vector<int> every(int step) const {
     std::vector<int> places;
     for (int l = 0; l < num_layers_; l += step) places.push_back(l);

@@ -14,7 +14,7 @@
 namespace strata {
 namespace {
 
-// Slowest stage, fullest stage, bytes across boundaries: smaller is better, in this order.
+// Slowest stage, fullest stage, bytes across boundaries; smaller is better, in this order.
 using Score = std::array<double, 3>;
 
 struct Rated {
@@ -108,7 +108,7 @@ struct RandomModel {
   }
 };
 
-TEST(Partition, IsOptimalOn200RandomModelsWithAndWithoutACap) {
+TEST(Partition, IsOptimalOn200RandomModelsWithAndWithoutCap) {
   int refused = 0;
   int changed = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {
@@ -133,14 +133,14 @@ TEST(Partition, IsOptimalOn200RandomModelsWithAndWithoutACap) {
     EXPECT_EQ(rated.score, expected) << "seed " << seed;
     changed += *capped != *free;
   }
-  // The caps are neither always idle nor always fatal.
+  // The caps reject some cuts but not all.
   EXPECT_GT(refused, 10);
   EXPECT_LT(refused, 150);
   EXPECT_GT(changed, 10);
 }
 
-TEST(Partition, IsOptimalWhereWindowsAreNarrowAndWhereTheyAreNot) {
-  // Many equal layers with a few heavy ones, cut by brute force into three.
+TEST(Partition, IsOptimalWithNarrowAndWideWindows) {
+  // Many equal layers with a few heavy ones, cut into three by brute force.
   for (unsigned seed = 0; seed < 60; ++seed) {
     std::mt19937 random(seed);
     const auto draw = [&](int low, int high) {
@@ -166,9 +166,8 @@ TEST(Partition, IsOptimalWhereWindowsAreNarrowAndWhereTheyAreNot) {
   }
 }
 
-// Counts, not seconds, would tell a quadratic search from a linear one only indirectly: with
-// 100,000 layers a quadratic one doesn't end within the test's patience.
-TEST(Partition, CutsAHundredThousandLayers) {
+// A quadratic search would not end within the test's time limit with 100,000 layers.
+TEST(Partition, CutsHundredThousandLayers) {
   const Dataflow dataflow = chain(100'000);
   CostTable costs = equal_costs(
       dataflow, {.forward_seconds = 1, .backward_seconds = 2, .weight_bytes = 8, .saved_bytes = 4},
@@ -189,7 +188,7 @@ TEST(Partition, CutsAHundredThousandLayers) {
             std::nullopt);
 }
 
-TEST(Partition, PutsEveryLayerOnceInOrder) {
+TEST(Partition, AssignsEveryLayerOnceInOrder) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     RandomModel model(seed);
     const auto found = partition_layers(model.dataflow, model.costs, model.request());
@@ -200,7 +199,7 @@ TEST(Partition, PutsEveryLayerOnceInOrder) {
   }
 }
 
-TEST(Partition, GivesAHeavyHeadAStageOfItsOwn) {
+TEST(Partition, GivesHeavyHeadItsOwnStage) {
   const Dataflow dataflow = chain(7);
   CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2});
   costs.layers[6] = {.name = "head", .forward_seconds = 3, .backward_seconds = 6};
@@ -208,7 +207,7 @@ TEST(Partition, GivesAHeavyHeadAStageOfItsOwn) {
   EXPECT_EQ(found->bounds, (std::vector<int>{0, 3, 6, 7}));
 }
 
-TEST(Partition, CountsARecomputedLayersSecondForward) {
+TEST(Partition, CountsForwardOfRecompute) {
   const Dataflow dataflow = chain(4);
   const CostTable costs = equal_costs(dataflow, {.forward_seconds = 2, .backward_seconds = 1});
   // 3 3 5 5: the halves 6 and 10 are worse than 11 only if the recompute counts.
@@ -231,14 +230,14 @@ TEST(Partition, BreaksTiesByMemoryThenByBoundaryBytes) {
   EXPECT_EQ(partition_layers(dataflow, costs, request)->bounds, (std::vector<int>{0, 3, 5}));
 }
 
-TEST(Partition, KeepsVirtualStagesWithinTheirRanksBudget) {
+TEST(Partition, KeepsVirtualStagesWithinBudgetOfTheirRank) {
   const Dataflow dataflow = chain(8);
   CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .weight_bytes = 10});
   PartitionRequest request{.ranks = 2, .virtual_stages = 2, .device_bytes = {40, 40}};
   EXPECT_EQ(partition_layers(dataflow, costs, request)->bounds, (std::vector<int>{0, 2, 4, 6, 8}));
 
-  // Two layers a stage puts the fat layers 0 and 4 on rank 0, which overflows; a share of 45 a
-  // stage keeps the first one alone with none of its neighbours heavier than 5.
+  // Two layers per stage put the large layers 0 and 4 on rank 0, which exceeds its budget. With a
+  // share of 45 per stage, layer 0 is alone because its neighbours weigh more than 5.
   for (const int fat : {0, 4}) costs.layers[fat].weight_bytes = 40;
   request.device_bytes = {90, 90};
   const auto found = partition_layers(dataflow, costs, request);
@@ -256,7 +255,7 @@ TEST(Partition, KeepsVirtualStagesWithinTheirRanksBudget) {
   EXPECT_FALSE(partition_layers(dataflow, costs, request));
 }
 
-TEST(Partition, RefusesMoreStagesThanLayersAndNamesTheMostRanks) {
+TEST(Partition, RejectsMoreStagesThanLayersAndNamesMostRanks) {
   const Dataflow dataflow = chain(7);
   const CostTable costs = equal_costs(dataflow, {.forward_seconds = 1});
   const auto fix_of = [&](int ranks, int virtual_stages) {
@@ -275,21 +274,21 @@ TEST(Partition, RefusesMoreStagesThanLayersAndNamesTheMostRanks) {
   EXPECT_EQ(fix_of(7, 1), "accepted");
 }
 
-TEST(StageEstimator, CountsAValueOnceHoweverManyLayersReadIt) {
+TEST(StageEstimator, CountsValueWithManyReadersOnce) {
   Dataflow dataflow = chain(4);
   dataflow.values[0].consumers = {1, 2, 3};
   CostTable costs =
       equal_costs(dataflow, {.saved_bytes = 100}, {.bytes = 10, .transfer_seconds = 1});
   const StageEstimator estimate(dataflow, costs, {}, true);
   const StageEstimate tail = estimate({1, 4});
-  EXPECT_EQ(tail.boundary_bytes, 10);          // x0 comes in
+  EXPECT_EQ(tail.boundary_bytes, 10);          // x0 is received
   EXPECT_EQ(tail.activation_bytes, 300 + 30);  // x0, x1, x2
   EXPECT_DOUBLE_EQ(tail.seconds, 1);
-  EXPECT_DOUBLE_EQ(estimate({0, 1}).seconds, 1);  // x0's gradient comes back
+  EXPECT_DOUBLE_EQ(estimate({0, 1}).seconds, 1);  // x0's gradient is received
   EXPECT_EQ(estimate({0, 1}).boundary_bytes, 0);
 }
 
-TEST(StageEstimator, ChargesACopyOfATiedWeightOnlyAwayFromItsOwner) {
+TEST(StageEstimator, ChargesTiedCopyOnlyAwayFromOwner) {
   Dataflow dataflow = chain(3);
   dataflow.ties.push_back({.name = "table", .owner = 0, .users = {2}});
   CostTable costs = equal_costs(dataflow, {});
@@ -299,10 +298,11 @@ TEST(StageEstimator, ChargesACopyOfATiedWeightOnlyAwayFromItsOwner) {
   EXPECT_EQ(estimate({0, 3}).fixed_bytes, 0);
 }
 
-// Filling stage after stage takes layers 0 to 2, which leaves layer 3 a copy of layer 2's weight that
-// no rank has room for, at every limit: the search starts from the mean, within which only the middle
-// cut lies, and that waits for a slow transfer. The best is found by searching within what that costs.
-TEST(Partition, UnderACapLooksBeyondTheFirstCutThatItFinds) {
+// Filling stage after stage takes layers 0 to 2, which leaves layer 3 a copy of layer 2's weight
+// that fits no rank at any limit. The search then starts from the mean, within which only the
+// middle cut lies, and that cut waits for a slow transfer. A second search within the cost of this
+// cut yields the best one.
+TEST(Partition, SearchesBeyondFirstCutUnderCap) {
   Dataflow dataflow = chain(4);
   dataflow.ties.push_back({.name = "w", .owner = 2, .users = {3}});
   CostTable costs = equal_costs(dataflow, {});
@@ -315,7 +315,7 @@ TEST(Partition, UnderACapLooksBeyondTheFirstCutThatItFinds) {
   EXPECT_EQ(*found, (Partition{{0, 1, 4}}));
 }
 
-TEST(StageEstimator, ARecomputedLayerKeepsNothingButNeedsItAllWhileItRuns) {
+TEST(StageEstimator, RecomputedLayerNeedsSavedBytesOnlyWhileItRuns) {
   const Dataflow dataflow = chain(2);
   const CostTable costs = equal_costs(
       dataflow, {.forward_seconds = 1, .saved_bytes = 100, .backward_transient_bytes = 7},

@@ -125,7 +125,7 @@ json mesh_of(const Plan& plan) {
             {"tp", all.exposed_tp_seconds}}}};
 }
 
-// Empty where each rank has one for itself.
+// Empty if each rank has a device of its own.
 json shared_devices_of(const Plan& plan) {
   const SharedDevices& devices = plan.costs.devices;
   if (devices.empty()) return json::object();

@@ -1,4 +1,5 @@
-// Plans of whole meshes: what make_plan, plan_text and to_json do with replicas and tensor ranks.
+// Plans of whole meshes: what make_plan, plan_text and to_json return with replicas and
+// tensor-parallel ranks.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -31,12 +32,12 @@ PlanRequest request_for(const PipelineShape& shape, const MeshRequest& mesh,
   request.costs_none = request.costs_cheap;
   request.shape = shape;
   request.memory.device.count = device_bytes;
-  request.memory.host.count = 1;  // has no room for anything
+  request.memory.host.count = 1;  // a host without memory
   request.mesh = mesh;
   return request;
 }
 
-TEST(PlanMesh, EveryStageOfZeroNeedsLess) {
+TEST(PlanMesh, EveryStageOfZeroNeedsLessMemory) {
   std::int64_t last = 0;
   for (int zero = 0; zero <= 3; ++zero) {
     MeshRequest mesh{
@@ -48,7 +49,7 @@ TEST(PlanMesh, EveryStageOfZeroNeedsLess) {
   }
 }
 
-TEST(PlanMesh, ReducesOnceWhereThatFitsAndElseAfterEachMicroBatch) {
+TEST(PlanMesh, ReducesOnceIfThatFitsElseAfterEachMicroBatch) {
   const MeshRequest mesh{.dp = 4, .zero = {.stage = 2}};
   const Plan once = make_plan(request_for({1, 4}, mesh));
   EXPECT_EQ(once.decisions().zero.reduce, ReduceMode::kOnce);
@@ -59,7 +60,7 @@ TEST(PlanMesh, ReducesOnceWhereThatFitsAndElseAfterEachMicroBatch) {
   EXPECT_LT(peak_bytes(each.ledger), peak_bytes(once.ledger));
 }
 
-TEST(PlanMesh, ObeysReduceOnceEvenWhereItDoesNotFit) {
+TEST(PlanMesh, ObeysReduceOnceEvenIfItDoesNotFit) {
   const Plan once = make_plan(request_for({1, 4}, {.dp = 4, .zero = {.stage = 2}}));
   EXPECT_THROW(
       make_plan(request_for({1, 4}, {.dp = 4, .zero = {.stage = 2, .reduce = ReduceMode::kOnce}},
@@ -67,7 +68,7 @@ TEST(PlanMesh, ObeysReduceOnceEvenWhereItDoesNotFit) {
       UserError);
 }
 
-TEST(PlanMesh, ProposesZeroWhenReplicasAreTooFull) {
+TEST(PlanMesh, ProposesZeroIfReplicasExceedMemory) {
   try {
     make_plan(request_for({1, 4}, {.dp = 4}, 200 * kMiB));
     FAIL() << "fits";
@@ -78,9 +79,9 @@ TEST(PlanMesh, ProposesZeroWhenReplicasAreTooFull) {
   EXPECT_NO_THROW(make_plan(request_for({1, 4}, {.dp = 4, .zero = {.stage = 1}}, 200 * kMiB)));
 }
 
-// The fastest cut, four layers each, is too much for rank 0, which holds two micro-batches of what the
-// first layers save. Whole states would be too much for any cut: the partitioner has to count shards.
-TEST(PlanMesh, LayersAreMovedByTheBytesOfShards) {
+// The fastest cut, four layers each, exceeds the memory of rank 0, which holds saved bytes of two
+// micro-batches. Unsharded states exceed it for any cut, so the partitioner has to count shards.
+TEST(PlanMesh, PartitionCountsBytesOfShards) {
   PlanRequest request = request_for({2, 4}, {.dp = 4, .zero = {.stage = 1}}, 125 * kMiB);
   for (int l = 0; l < 8; ++l) {
     LayerCost& layer = request.costs_cheap.layers[l];
@@ -122,7 +123,7 @@ predicted  624 ms a step, bubble 21.0 %
 )");
 }
 
-// Two ranks of a pipeline on one GPU, with host memory for what does not fit there.
+// Two ranks of a pipeline on one GPU, with host memory for the rest.
 PlanRequest on_one_gpu(std::int64_t gpu_bytes) {
   PlanRequest request = request_for({2, 4}, {});
   request.memory.host = {};
@@ -131,7 +132,7 @@ PlanRequest on_one_gpu(std::int64_t gpu_bytes) {
   return request;
 }
 
-TEST(PlanMesh, SaysWhatRanksOnOneGpuNeedAndHowLongItIdles) {
+TEST(PlanMesh, ReportsMemoryAndIdleTimeOfSharedGpu) {
   PlanRequest request = on_one_gpu(512 * kMiB);
   request.micro_batch = 1;
   const Plan plan = make_plan(request);
@@ -151,8 +152,8 @@ TEST(PlanMesh, SaysWhatRanksOnOneGpuNeedAndHowLongItIdles) {
   EXPECT_EQ(devices_of(make_plan(request_for({2, 4}, {.dp = 2, .tp = 2}))), 8);
 }
 
-// All of it is 256 MiB of weights, gradients and states, and a little.
-TEST(PlanMesh, WhatTheRanksOfAGpuHaveNoRoomForLeavesIt) {
+// 256 MiB of weights, gradients and states, and little else.
+TEST(PlanMesh, OffloadsWhatDoesNotFitSharedGpu) {
   EXPECT_FALSE(make_plan(on_one_gpu(0)).placement.leaves_device());
   EXPECT_FALSE(make_plan(on_one_gpu(300 * kMiB)).placement.leaves_device());
   const Plan crowded = make_plan(on_one_gpu(200 * kMiB));
@@ -160,8 +161,8 @@ TEST(PlanMesh, WhatTheRanksOfAGpuHaveNoRoomForLeavesIt) {
   EXPECT_LE(shared_peak_bytes(crowded.costs.devices, crowded.ledger), 200 * kMiB);
 }
 
-// 256 MiB of state, and of eight layers 120 MiB that they save: some run again, and not all.
-TEST(PlanMesh, WhatTheRanksOfAGpuHaveNoRoomForRunsAgain) {
+// 256 MiB of state and 120 MiB saved by eight layers: some are recomputed, but not all.
+TEST(PlanMesh, RecomputesWhatDoesNotFitSharedGpu) {
   PlanRequest request = on_one_gpu(350 * kMiB);
   request.memory.recompute = RecomputeMode::kAuto;
   for (LayerCost& layer : request.costs_cheap.layers) layer.saved_bytes = 10 * kMiB;
@@ -173,7 +174,7 @@ TEST(PlanMesh, WhatTheRanksOfAGpuHaveNoRoomForRunsAgain) {
   EXPECT_LT(plan.decisions().recompute.layers().size(), 8u);
 }
 
-TEST(PlanMesh, RefusesRanksThatAGpuHasNoRoomFor) {
+TEST(PlanMesh, RejectsRanksThatDoNotFitSharedGpu) {
   PlanRequest request = on_one_gpu(100 * kMiB);
   request.memory.host.count = 1;
   try {
@@ -186,7 +187,7 @@ TEST(PlanMesh, RefusesRanksThatAGpuHasNoRoomFor) {
     EXPECT_NE(error.text().got.find(" on the fullest GPU\n"), std::string::npos);
     EXPECT_NE(error.text().fix.find("memory.host="), std::string::npos) << error.text().fix;
   }
-  // One that has not even room for what a layer needs while it runs.
+  // A GPU without memory even for what a layer needs while it runs.
   request.costs_cheap.layers[3].backward_transient_bytes = 110 * kMiB;
   try {
     make_plan(request);
@@ -196,8 +197,8 @@ TEST(PlanMesh, RefusesRanksThatAGpuHasNoRoomFor) {
   }
 }
 
-// More ranks on the same GPU are no way out, and the search for one doesn't ask which device they would have.
-TEST(PlanMesh, ProposesABudgetRatherThanMoreRanksOnTheSameGpu) {
+// More ranks on the same GPU do not help; the search must not assume a device for each of them.
+TEST(PlanMesh, ProposesBudgetInsteadOfMoreRanksOnSameGpu) {
   PlanRequest request = on_one_gpu(512 * kMiB);
   request.memory.host.count = 1;
   request.memory.device.count = 60 * kMiB;
@@ -209,7 +210,7 @@ TEST(PlanMesh, ProposesABudgetRatherThanMoreRanksOnTheSameGpu) {
   }
 }
 
-TEST(PlanMesh, JsonHoldsTheMeshAndItsTraffic) {
+TEST(PlanMesh, JsonHoldsMeshAndTraffic) {
   const Plan plan = make_plan(request_for({2, 4}, {.dp = 2, .tp = 2, .zero = {.stage = 3}}));
   const auto json = nlohmann::json::parse(to_json(plan).dump());
   EXPECT_EQ(json["mesh"]["pp"], 2);

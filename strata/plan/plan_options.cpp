@@ -3,8 +3,8 @@
 namespace strata {
 namespace {
 
-// Sizes beyond which a mesh is a slip rather than a wish.
-constexpr double kMostRanksOfAxis = 1 << 20;  // of one axis; check_mesh() refuses larger products
+// A mesh beyond these sizes is a typing error.
+constexpr double kMostRanksOfAxis = 1 << 20;  // per axis; check_mesh() rejects larger products
 constexpr double kMostPipelineRanks = 4096;
 constexpr double kVirtualStagesLimit = 1024;
 constexpr double kMostThreads = 1024;
@@ -147,7 +147,7 @@ void describe(OptionSet& set, const std::string& prefix, MemoryOptions& options)
            .unit = "bytes",
            .minimum = 0});
   set.add(prefix + ".link.latency", &options.link.latency,
-          {.help = "What each transfer over that link takes beside its bytes",
+          {.help = "Fixed seconds of each transfer over that link, in addition to its bytes",
            .unit = "s",
            .minimum = 0,
            .maximum = kMostLatency});

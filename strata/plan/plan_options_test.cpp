@@ -6,7 +6,7 @@
 namespace strata {
 namespace {
 
-TEST(MeshOptions, ReadsTheMeshOfARecipe) {
+TEST(MeshOptions, ReadsMeshOfRecipe) {
   MeshOptions mesh;
   OptionSet set;
   describe(set, "mesh", mesh);
@@ -39,7 +39,7 @@ TEST(MeshOptions, ReadsEveryAxisAndZero) {
   EXPECT_EQ(mesh.ranks, 8);
 }
 
-TEST(MeshOptions, RefusesNoRanksAndUnknownSchedules) {
+TEST(MeshOptions, RejectsZeroRanksAndUnknownSchedules) {
   MeshOptions mesh;
   OptionSet set;
   describe(set, "mesh", mesh);
@@ -50,7 +50,7 @@ TEST(MeshOptions, RefusesNoRanksAndUnknownSchedules) {
   EXPECT_THROW(set.set("mesh.reduce=never"), UserError);
 }
 
-TEST(MemoryOptions, ReadsABudgetWithItsUnitAndHasNoneByDefault) {
+TEST(MemoryOptions, ReadsBudgetWithUnitAndHasNoneByDefault) {
   MemoryOptions memory;
   OptionSet set;
   describe(set, "memory", memory);

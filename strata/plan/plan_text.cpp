@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-// What the mesh exchanges; nothing for a pipeline alone.
+// What the mesh exchanges; empty for a pipeline alone.
 
 bool is_pipeline_alone(const Plan& plan) { return plan.mesh.dp * plan.mesh.tp == 1; }
 
@@ -67,7 +67,7 @@ std::string mesh_text(const Plan& plan) {
   return text + time_lines(plan);
 }
 
-constexpr int kMostNames = 4;  // of recomputed layers, then "and 8 more"
+constexpr int kMostNames = 4;  // names of recomputed layers, before "and 8 more"
 
 std::string counted(std::size_t count, const std::string& noun, const std::string& plural = "s") {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : plural);
@@ -88,7 +88,7 @@ std::string names_of(const Plan& plan, LayerRange layers) {
   return first + " .. " + plan.costs.layers[layers.end - 1].name;
 }
 
-// Times are those of one full micro-batch; a recompute belongs to its backward.
+// Times are for one full micro-batch; a recompute counts as part of its backward.
 std::string stage_table(const Plan& plan) {
   TextTable table("rrrlrrr");
   table.add_row({"stage", "rank", "layers", "", "weights", "forward", "backward"});
@@ -139,7 +139,7 @@ std::string recompute_line(const Plan& plan) {
          counted(plan.costs.layers.size(), "layer") + some_names(plan, layers) + "\n";
 }
 
-// What was asked for and changes nothing here: a field of a larger mesh or a smaller device may stay in a recipe.
+// Settings without effect here: a field for a larger mesh or a smaller device may stay in a recipe.
 std::string idle_lines(const Plan& plan) {
   std::string text;
   if (plan.mesh.zero.stage > 0 && plan.mesh.dp == 1)
@@ -152,7 +152,7 @@ std::string idle_lines(const Plan& plan) {
   return text;
 }
 
-// Of the layers that run again, whose inputs wait on the host; of the rank that moves most.
+// The recomputed layers whose inputs are offloaded, on the rank that moves most.
 std::string offloaded_line(const Plan& plan) {
   std::vector<int> layers;
   for (const int l : plan.decisions().recompute.layers())
@@ -172,7 +172,7 @@ std::string offloaded_line(const Plan& plan) {
          " of forwards run again\n";
 }
 
-// Disks wear out by what is written.
+// Disks wear out with the bytes written.
 std::string disk_line(const Plan& plan, const TierTraffic& most) {
   constexpr double kDaySeconds = 86400;
   std::string text = "disk       " + format_bytes(disk_bytes(plan.ledger)) + " on the fullest rank";
@@ -186,7 +186,7 @@ std::string disk_line(const Plan& plan, const TierTraffic& most) {
   return text + "\n";
 }
 
-// What leaves the device; nothing for a plan of one tier.
+// What leaves the device; empty for a plan of one tier.
 std::string tiers_text(const Plan& plan) {
   if (plan.traffic.empty()) return "";
   const TierLayout& tiers = plan.decisions().tiers;
@@ -219,7 +219,7 @@ std::string tiers_text(const Plan& plan) {
   return text + "binding    " + binding_sentence(plan.bounds) + "\n";
 }
 
-// Of a model that reads rows of embeddings: where the seconds of its steps go beside the net.
+// For a model that reads embeddings: the seconds of its steps outside of the dense net.
 std::string rows_line(const Plan& plan) {
   const RowsCost& rows = plan.costs.rows;
   if (rows.beside_seconds <= 0) return "";
@@ -229,15 +229,15 @@ std::string rows_line(const Plan& plan) {
       if (event.op == Op::kFetchRows)
         waited = std::max(waited, event.end_seconds - event.begin_seconds - rows.rank_seconds);
   std::string text = "rows       " + format_seconds(rows.rank_seconds) + " a step on the rank, " +
-                     format_seconds(rows.beside_seconds) + " beside it, " +
-                     format_seconds(rows.wait_seconds) + " from gradients to the rows behind them";
+                     format_seconds(rows.beside_seconds) + " alongside, " +
+                     format_seconds(rows.wait_seconds) + " from gradients to updated rows";
   if (rows.staleness > 0)
     text +=
         ", which " + counted(rows.staleness, "step") + (rows.staleness == 1 ? " hides" : " hide");
   return text + "; waits " + format_seconds(std::max(0.0, waited)) + "\n";
 }
 
-// Of devices that are given their work: how, and what that costs the step.
+// For devices with a host that enqueues their work: how it does so, and what that costs a step.
 std::string launch_line(const Plan& plan) {
   if (plan.costs.launch.kernel <= 0) return "";
   double waited = 0;
@@ -250,7 +250,7 @@ std::string launch_line(const Plan& plan) {
   for (const std::vector<Segment>& rank : plan.recorded) segments = std::max(segments, rank.size());
   return "launches   " +
          (segments > 0 ? counted(segments, "recorded segment") : std::string("nothing recorded")) +
-         ", " + counted(kernels, "kernel") + " given one by one; the device waits " +
+         ", " + counted(kernels, "kernel") + " launched one by one; the device waits " +
          format_seconds(waited) + " for them\n";
 }
 
@@ -258,7 +258,7 @@ std::string communicators_line(const Plan& plan) {
   const std::int64_t bytes = plan.costs.communicator_bytes;
   if (bytes == 0) return "";
   return "NCCL       about " + format_bytes(bytes) +
-         " on every rank, estimated from what others saw\n";
+         " on every rank, estimated from published reports\n";
 }
 
 std::string speed_line(const Plan& plan) {

@@ -1,5 +1,5 @@
-/// Draws a plan for the terminal: the stages, the order of work, the bytes of each rank, what the mesh
-/// exchanges, and what it all comes to; and writes it as JSON.
+/// Prints a plan for the terminal: the stages, the order of work, the bytes of each rank, what the
+/// mesh exchanges, and the predicted step. Also writes it as JSON.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace strata {
 
-/// The grid is cut at `columns` characters; the tables are as wide as they must be, about 80.
+/// The grid is cut at `columns` characters; tables are as wide as necessary, about 80.
 std::string plan_text(const Plan& plan, int columns = 100);
 
-/// What ranks on fewer devices than there are ranks do to one another; "" if each has one for itself.
+/// How ranks that share devices delay each other; "" if each has its own.
 std::string devices_sentence(const Plan& plan);
 
 /// The bytes of every rank at its peak, by kind: what `plan` shows and what a refusal says.
@@ -22,17 +22,19 @@ std::string devices_sentence(const Plan& plan);
 ///               0     28.0       28.0     7.5   63.5    50 %
 ///               1     28.0       28.0     1.5   57.5    45 %
 ///
-/// One unit for all, that of the fullest rank; a cell that would be 0.0 there has a unit of its own. Kinds that no rank has are left out; device_bytes 0:
-/// no limit, so no part of a budget.
+/// One unit for all, that of the fullest rank; a cell that would be 0.0 there has a unit of its
+/// own. Kinds that no rank has are left out; device_bytes 0: no limit, so no part of a budget.
 std::string byte_table(const Ledger& ledger, std::int64_t device_bytes);
 
-/// The same of every rank's host memory; "" if nothing lives there. host_bytes: its budget, 0: none.
+/// The same of every rank's host memory; "" if nothing lives there. host_bytes: its budget, 0:
+/// none.
 ///
 ///     MiB on host of rank  weights  gradients  states    all  budget
 ///                       0     28.0       28.0    56.0  112.0    50 %
 std::string host_table(const Ledger& ledger, std::int64_t host_bytes);
 
-/// The same of every rank's disk: what lives there, and what that takes, as each chunk has two slots.
+/// The same of every rank's disk: what lives there, and what that takes, as each chunk has two
+/// slots.
 std::string disk_table(const Ledger& ledger, std::int64_t disk_bytes);
 
 /// Everything that plan_text() shows, and the predicted timeline and memory of each rank.

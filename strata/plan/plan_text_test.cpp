@@ -46,7 +46,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-TEST(PlanText, ShowsNothingThatThereIsAsZero) {
+TEST(PlanText, SmallBytesAreNotShownAsZero) {
   Ledger ledger(2);
   ledger[0].at_peak[ByteKind::kWeights] = ledger[0].peak_bytes = 20 << 20;
   ledger[1].at_peak[ByteKind::kWeights] = 12 << 10;
@@ -64,7 +64,7 @@ TEST(PlanText, ShowsNothingThatThereIsAsZero) {
             "                  1  12.00 KiB  12.00 KiB\n");
 }
 
-TEST(PlanText, ShowsStagesOrderBytesAndWhatItComesTo) {
+TEST(PlanText, ShowsStagesOrderBytesAndPrediction) {
   PlanRequest request = small_gpt({2, 4}, k1f1b);
   request.memory = {.device = {std::int64_t{190} << 20}, .recompute = RecomputeMode::kAuto};
   EXPECT_EQ(plan_text(make_plan(request)), R"(1f1b · 2 ranks · 8 layers · 4 micro-batches a step
@@ -86,7 +86,7 @@ predicted  634 ms a step, bubble 20.5 %
 )");
 }
 
-TEST(PlanText, StaysWithinFortyLinesAndTheTerminalsWidth) {
+TEST(PlanText, FitsFortyLinesAndTerminalWidth) {
   for (const int ranks : {1, 2, 4}) {
     for (const int columns : {80, 100}) {
       const Plan plan = make_plan(small_gpt({ranks, 64, 2}, kInterleaved));
@@ -101,7 +101,7 @@ TEST(PlanText, StaysWithinFortyLinesAndTheTerminalsWidth) {
   }
 }
 
-TEST(PlanText, LeavesOutWhatDoesNotExist) {
+TEST(PlanText, OmitsWhatDoesNotApply) {
   const std::string text = plan_text(make_plan(small_gpt({1, 1}, k1f1b)));
   EXPECT_EQ(text.find("replicas"), std::string::npos);  // nothing is tied
   EXPECT_EQ(text.find("budget"), std::string::npos);
@@ -110,7 +110,7 @@ TEST(PlanText, LeavesOutWhatDoesNotExist) {
   EXPECT_NE(text.find("bubble 0.0 %"), std::string::npos);
 }
 
-TEST(PlanText, NamesAFewRecomputedLayersAndCountsTheRest) {
+TEST(PlanText, NamesFewRecomputedLayersAndCountsRest) {
   PlanRequest request = small_gpt({2, 4}, k1f1b);
   request.memory.recompute = RecomputeMode::kFull;
   EXPECT_NE(plan_text(make_plan(request))
@@ -118,7 +118,7 @@ TEST(PlanText, NamesAFewRecomputedLayersAndCountsTheRest) {
             std::string::npos);
 }
 
-TEST(PlanText, ShowsWhatLeavesTheDeviceAndWhatThatCosts) {
+TEST(PlanText, ShowsOffloadsAndTheirCost) {
   PlanRequest request = small_gpt({1, 1}, k1f1b);
   request.micro_batch = 4;
   request.sample_tokens = 64;
@@ -129,7 +129,7 @@ TEST(PlanText, ShowsWhatLeavesTheDeviceAndWhatThatCosts) {
                     .window = 2,
                     .link = {.bandwidth = {std::int64_t{7} << 30}, .latency = 1e-3}};
   const std::string text = plan_text(make_plan(request));
-  // Of 8 layers of 7 MiB, two stay at the turn; each takes 2 ms there and 2 ms back.
+  // Of 8 layers of 7 MiB, two stay between forward and backward; each transfer takes 2 ms.
   for (const char* part :
        {"MiB on host of rank  weights  gradients  states    all  budget\n"
         "                  0     56.0       56.0   112.0  224.0    50 %\n",
@@ -158,7 +158,7 @@ TEST(PlanText, ShowsWhatLivesOnDisk) {
   request.memory = {.weights = TierChoice::kDisk, .states = TierChoice::kDisk, .window = 2};
   request.memory.disk = {.path = "/scratch", .bytes = {std::int64_t{1} << 30}};
   const std::string text = plan_text(make_plan(request));
-  // 56 MiB of weights, of which 14 fetches and one update read and one write; 112 of states.
+  // 56 MiB of weights, read by 14 fetches, read and written by one update; 112 MiB of states.
   for (const char* part :
        {"MiB on host of rank  gradients  staging    all\n",
         "MiB on disk of rank  weights  states  twice  budget\n"
@@ -178,7 +178,7 @@ TEST(PlanText, ShowsWhatLivesOnDisk) {
   EXPECT_EQ(json["ranks"][0]["memory"]["disk"]["states"], 112 << 20);
 }
 
-TEST(PlanJson, HoldsTheStagesTheTimelineAndTheMemoryOfEveryRank) {
+TEST(PlanJson, HoldsStagesTimelineAndMemoryOfEveryRank) {
   const Plan plan = make_plan(small_gpt({2, 4}, k1f1b));
   const auto json = nlohmann::json::parse(to_json(plan).dump());
   EXPECT_EQ(json["schedule"], "1f1b");
@@ -212,7 +212,7 @@ TEST(TextTable, AlignsCharactersNotBytes) {
   EXPECT_EQ(table.text(), "größe    1\nx      234\n");
 }
 
-TEST(TextTable, LeavesNoBlanksAtTheEndOfALine) {
+TEST(TextTable, HasNoBlanksAtEndOfLine) {
   TextTable table("ll");
   table.add_row({"a", "long"});
   table.add_row({"b", ""});

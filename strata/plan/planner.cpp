@@ -1,5 +1,5 @@
-// What is decided here by measured seconds is what ranks run, so all processes have to follow one of them:
-// decisions travel as a line of JSON, and each process makes the same programs of them.
+// Decisions that depend on measured seconds must be the same in all processes. One process decides
+// and sends its decisions as a line of JSON; every process builds the same programs from it.
 #include "strata/plan/planner.h"
 
 #include <nlohmann/json.hpp>
@@ -30,7 +30,7 @@ TierPlacement placement_of(const json& text) {
           .offloaded = LayerSet(text.value("offloaded", std::vector<int>()))};
 }
 
-// Checked here, so that whoever runs the plan finds its programs checked.
+// Checks the programs here, so that the caller who runs the plan gets checked ones.
 Plan completed(Plan plan, const PlanRequest& request) {
   plan.communication = communication_of(plan.steps, plan.micro_batches, costs_for(request),
                                         plan.mesh, lane_seconds(plan, plan.costs), plan.recorded);
@@ -67,7 +67,7 @@ double flops_utilisation(const Plan& plan) {
   double flops = 0, micro_batches = 0;
   for (const LayerCost& layer : plan.costs.layers) flops += 3 * layer.forward_flops;
   for (int m = 0; m < plan.micro_batches; ++m) micro_batches += plan.costs.scale(m);
-  // Costs are those of a tensor-parallel rank and of one replica.
+  // Costs are those of one tensor-parallel rank and one replica.
   const int pipelines = plan.decisions().mesh.dp * plan.decisions().mesh.tp;
   return flops * micro_batches * pipelines / (peak * devices_of(plan) * seconds);
 }

@@ -13,7 +13,7 @@ using enum RecomputeMode;
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-// Eight blocks between an embedding and a head tied to it. No host has room for anything.
+// Eight blocks between an embedding and a head tied to it. The host has no memory.
 PlanRequest request_for(const PipelineShape& shape, ScheduleKind schedule,
                         std::int64_t device_bytes = 0, RecomputeMode recompute = kCheap) {
   PlanRequest request;
@@ -57,7 +57,7 @@ std::string fix_of(const PlanRequest& request) {
   return "fits";
 }
 
-TEST(Plan, IsACompleteStepForEverySchedule) {
+TEST(Plan, IsCompleteStepForEverySchedule) {
   for (const ScheduleKind kind : {kGpipe, k1f1b, kInterleaved}) {
     const int virtual_stages = kind == kInterleaved ? 2 : 1;
     const Plan plan = make_plan(request_for({3, 5, virtual_stages}, kind));
@@ -68,7 +68,7 @@ TEST(Plan, IsACompleteStepForEverySchedule) {
     EXPECT_EQ(plan.ledger.size(), 3u);
     EXPECT_GT(plan.simulation.bubble, 0);
     EXPECT_LT(plan.simulation.bubble, 0.5);
-    // No rank can be faster than its share of the work.
+    // No rank is faster than its share of the work.
     EXPECT_GT(plan.simulation.step_seconds, 5 * 9 * 30e-3 / 3);
   }
 }
@@ -79,7 +79,7 @@ TEST(Plan, OneRankHasNoBubble) {
   EXPECT_NEAR(plan.simulation.step_seconds, 4 * (9 * 30e-3 + 2e-3) + 10e-3, 1e-9);
 }
 
-TEST(Plan, ForwardOnlyHasNeitherBackwardNorUpdate) {
+TEST(Plan, ForwardOnlyHasNoBackwardOrUpdate) {
   const Plan plan = make_plan(request_for({2, 4}, kForward));
   for (const Program& program : plan.schedule().programs) {
     for (const Action& action : program) {
@@ -89,20 +89,20 @@ TEST(Plan, ForwardOnlyHasNeitherBackwardNorUpdate) {
   }
 }
 
-TEST(Plan, EveryRecomputeModeHoldsWhatItSays) {
+TEST(Plan, RecomputeModesRecomputeDocumentedLayers) {
   const Plan none = make_plan(request_for({2, 8}, k1f1b, 0, kNone));
   const Plan cheap = make_plan(request_for({2, 8}, k1f1b, 0, kCheap));
   const Plan full = make_plan(request_for({2, 8}, k1f1b, 0, kFull));
   const Plan automatic = make_plan(request_for({2, 8}, k1f1b, 0, kAuto));
   EXPECT_GT(peak_bytes(none.ledger), peak_bytes(cheap.ledger));
   EXPECT_GT(peak_bytes(cheap.ledger), peak_bytes(full.ledger));
-  EXPECT_EQ(recomputed(full), 9);       // all but the embedding
-  EXPECT_EQ(recomputed(automatic), 0);  // without a budget nothing forces it
+  EXPECT_EQ(recomputed(full), 9);       // all layers except the embedding
+  EXPECT_EQ(recomputed(automatic), 0);  // without a budget no layer has to be recomputed
   EXPECT_EQ(automatic.simulation.step_seconds, cheap.simulation.step_seconds);
   EXPECT_LT(cheap.simulation.step_seconds, full.simulation.step_seconds);
 }
 
-TEST(Plan, AutoRecomputesMoreTheSmallerTheBudgetAndAlwaysFits) {
+TEST(Plan, AutoRecomputesMoreWithSmallerBudgetAndFits) {
   const std::int64_t roomy = peak_bytes(make_plan(request_for({2, 8}, kGpipe)).ledger);
   int last = 0;
   double last_seconds = 0;
@@ -119,8 +119,8 @@ TEST(Plan, AutoRecomputesMoreTheSmallerTheBudgetAndAlwaysFits) {
   EXPECT_LT(last, 9);
 }
 
-TEST(Plan, MovesLayersOffAFullRankWhenThatIsEnough) {
-  // Rank 0 of 1F1B holds one micro-batch more than rank 1: a cut that is a little slower fits.
+TEST(Plan, MovesLayersOffFullRankIfThatSuffices) {
+  // Rank 0 of 1F1B holds one micro-batch more than rank 1; a slightly slower cut fits.
   const Plan fastest = make_plan(request_for({2, 8}, k1f1b));
   const std::int64_t device_bytes = peak_bytes(fastest.ledger) - 2 * kMiB;
   const Plan fitting = make_plan(request_for({2, 8}, k1f1b, device_bytes));
@@ -129,7 +129,7 @@ TEST(Plan, MovesLayersOffAFullRankWhenThatIsEnough) {
   EXPECT_GE(fitting.simulation.step_seconds, fastest.simulation.step_seconds);
 }
 
-TEST(PlanRefusal, ShowsTheBytesOfEveryRank) {
+TEST(PlanRefusal, ShowsBytesOfEveryRank) {
   try {
     PlanRequest request = request_for({2, 8}, kGpipe, 100 * kMiB);
     request.memory.states = TierChoice::kDevice;
@@ -147,7 +147,7 @@ TEST(PlanRefusal, ShowsTheBytesOfEveryRank) {
   }
 }
 
-// Applies the settings of a fix as the recipe would.
+// Applies the settings of a fix to the request.
 PlanRequest applied(PlanRequest request, const std::string& fix) {
   const auto value_of = [&](const std::string& name) {
     const std::size_t at = fix.find(name + "=");
@@ -167,7 +167,7 @@ PlanRequest applied(PlanRequest request, const std::string& fix) {
   return request;
 }
 
-TEST(PlanRefusal, NamesTheNearestSettingsThatFitAndTheyDo) {
+TEST(PlanRefusal, NamesNearestSettingsThatFit) {
   struct Case {
     ScheduleKind schedule;
     RecomputeMode recompute;
@@ -191,7 +191,7 @@ TEST(PlanRefusal, NamesTheNearestSettingsThatFitAndTheyDo) {
   }
 }
 
-TEST(PlanRefusal, ProposesSmallerMicroBatchesOnlyIfItKnowsTheirSize) {
+TEST(PlanRefusal, ProposesSmallerMicroBatchesOnlyIfSizeIsKnown) {
   PlanRequest request = request_for({2, 4}, k1f1b, 95 * kMiB, kAuto);
   const std::string without = fix_of(request);
   EXPECT_EQ(without.find("train.micro_batch"), std::string::npos) << without;
@@ -199,14 +199,14 @@ TEST(PlanRefusal, ProposesSmallerMicroBatchesOnlyIfItKnowsTheirSize) {
   EXPECT_EQ(fix_of(request).rfind("set train.micro_batch=", 0), 0u) << fix_of(request);
 }
 
-TEST(PlanRefusal, ProposesMoreRanksWhenWeightsAreTheTrouble) {
+TEST(PlanRefusal, ProposesMoreRanksIfWeightsDoNotFit) {
   const PlanRequest request = request_for({2, 4}, k1f1b, 60 * kMiB, kAuto);
   const std::string fix = fix_of(request);
   EXPECT_EQ(fix.rfind("set mesh.pp=", 0), 0u) << fix;
   EXPECT_EQ(fix_of(applied(request, fix)), "fits");
 }
 
-TEST(PlanRefusal, NamesTheSmallestBudgetWhenNothingFits) {
+TEST(PlanRefusal, NamesSmallestBudgetIfNothingFits) {
   PlanRequest request = request_for({2, 4}, k1f1b, 5 * kMiB);
   const std::string fix = fix_of(request);
   EXPECT_EQ(fix.rfind("set memory.recompute=auto and memory.device=", 0), 0u) << fix;
@@ -216,8 +216,9 @@ TEST(PlanRefusal, NamesTheSmallestBudgetWhenNothingFits) {
   EXPECT_NE(fix_of(enough), "fits");
 }
 
-// Another process with other seconds follows, whatever it would have chosen itself.
-TEST(Plan, IsFollowedByProcessesThatMeasuredSomethingElse) {
+// Another process with other measured seconds follows the decisions, even if it would decide
+// otherwise.
+TEST(Plan, IsFollowedByProcessesWithOtherMeasurements) {
   for (const ReduceMode reduce : {ReduceMode::kOnce, ReduceMode::kEach}) {
     PlanRequest request = request_for({2, 8}, kGpipe, 0, RecomputeMode::kAuto);
     request.mesh = {.dp = 2, .zero = {.stage = 2, .reduce = reduce}};
@@ -239,7 +240,7 @@ TEST(Plan, IsFollowedByProcessesThatMeasuredSomethingElse) {
   }
 }
 
-TEST(Plan, FitsAHundredLayersOnSixteenRanksIntoATightBudget) {
+TEST(Plan, FitsHundredLayersOnSixteenRanksIntoTightBudget) {
   PlanRequest request;
   request.dataflow = chain(98);
   request.costs_cheap = equal_costs(
@@ -254,8 +255,8 @@ TEST(Plan, FitsAHundredLayersOnSixteenRanksIntoATightBudget) {
   EXPECT_GT(recomputed(plan), 0);
 }
 
-// As in partition_test.cpp: what is quadratic in layers doesn't end within patience.
-TEST(Planner, PlansAHundredThousandLayers) {
+// As in partition_test.cpp: an algorithm quadratic in layers would exceed the time limit.
+TEST(Planner, PlansHundredThousandLayers) {
   const auto request_of = [](int layers) {
     PlanRequest request = request_for({.ranks = 4, .micro_batches = 8}, k1f1b);
     request.dataflow = chain(layers);

@@ -7,7 +7,7 @@
 
 namespace strata {
 
-// A rank of the pipeline was planned once, for all of its replicas and slices.
+// A rank of the pipeline was planned once for all of its replicas and tensor-parallel ranks.
 ProcessBytes process_bytes(const Plan& plan, const SharedHost& host) {
   const Mesh& mesh = plan.decisions().mesh;
   ProcessBytes process{.ranks = host.ranks,

@@ -9,7 +9,7 @@
 namespace strata {
 namespace {
 
-// The first stage has most, for its values wait longest.
+// The first stage has the most bytes because its values wait longest.
 Plan plan_of(const MeshRequest& mesh, int stages) {
   constexpr std::int64_t kMiB = 1 << 20;
   PlanRequest request;
@@ -24,14 +24,14 @@ Plan plan_of(const MeshRequest& mesh, int stages) {
   return make_plan(request);
 }
 
-TEST(ProcessBytes, AddUpTheRanksOfTheFullestProcess) {
+TEST(ProcessBytes, SumsRanksOfFullestProcess) {
   MeshRequest mesh;
   mesh.dp = 2;
   const Plan plan = plan_of(mesh, 2);
   const std::int64_t first = plan.ledger[0].peak_bytes, last = plan.ledger[1].peak_bytes;
   ASSERT_GT(first, last);
   const ProcessBytes all = process_bytes(plan, {.ranks = 4, .threads_per_rank = 3});
-  EXPECT_EQ(all.accounts, 2 * first + 2 * last);  // of two replicas
+  EXPECT_EQ(all.accounts, 2 * first + 2 * last);  // two replicas
   EXPECT_EQ(all.thread_bytes, 12 * kThreadBytes);
   EXPECT_EQ(all.total(), all.accounts + 12 * kThreadBytes + kProgramBytes);
   EXPECT_EQ(process_bytes(plan, {.ranks = 2}).accounts, 2 * first);
@@ -39,7 +39,7 @@ TEST(ProcessBytes, AddUpTheRanksOfTheFullestProcess) {
   EXPECT_EQ(process_bytes(plan, {.ranks = 1}).accounts, first);
 }
 
-TEST(ProcessBytes, CountTheHostMemoryOfRanksThatTrainThere) {
+TEST(ProcessBytes, CountsHostMemoryOfRanksTrainedThere) {
   Plan plan = plan_of({}, 1);
   const std::int64_t before = process_bytes(plan, {}).accounts;
   plan.ledger[0].host.states = 1000;
@@ -47,7 +47,7 @@ TEST(ProcessBytes, CountTheHostMemoryOfRanksThatTrainThere) {
   EXPECT_EQ(process_bytes(plan, {}).accounts, before + 1050);
 }
 
-TEST(ProcessBytes, SayWhatTheyAreMadeOf) {
+TEST(ProcessBytes, TextListsAllParts) {
   const ProcessBytes process{.ranks = 1,
                              .threads = 2,
                              .accounts = std::int64_t{100} << 20,

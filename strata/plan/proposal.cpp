@@ -1,7 +1,7 @@
-// The partitioner estimates, the simulator and the ledger decide: every cut that the partitioner finds
-// with and without a cap, and with every layer recomputed or none, is planned whole, and the best of
-// these plans wins. All of one request are tried on one copy of its dataflow. What leaves the device is
-// decided outside of all that: only what fits in no other way leaves it.
+// The partitioner estimates; simulator and ledger decide. Every cut that the partitioner returns
+// with and without a cap, and with every layer recomputed or none, is planned in full, and the best
+// of these plans wins. All plans of a request share one copy of its dataflow. Offloading is decided
+// outside of that: state leaves the device only if nothing else fits.
 #include "strata/plan/proposal.h"
 
 #include <algorithm>
@@ -23,14 +23,16 @@ namespace {
 
 constexpr double kSameSeconds = 1e-9;  // relative
 
-// The partitioner's bytes are near the ledger's, not equal: caps on both sides of the real one are
-// tried, and none at all, which gives the fastest cut.
+// The partitioner's bytes are close to the ledger's, but not equal. Caps above and below the real
+// one are tried, and no cap, which gives the fastest cut.
 constexpr double kCaps[] = {1.25, 1.1, 1.0, 0.9};
 
-// Beyond this share of the budget with every layer computed twice, no choice of layers is searched.
+// If recomputing every layer still exceeds the budget by this factor, no choice of layers is
+// searched.
 constexpr double kHopeless = 1.1;
 
-// Trials of what becomes of each layer's activations; of a large model as many as take a second or so.
+// Trials of what to do with each layer's activations; for a large model as many as take about a
+// second.
 constexpr std::int64_t kMostTrials = 600;
 constexpr std::int64_t kMostTriedActions = 400'000;
 
@@ -39,7 +41,7 @@ constexpr int kGradientBuffers = 2;
 
 enum class Goal : std::uint8_t { kFastest, kAnyThatFits };
 
-// One request, however many plans are tried out for it.
+// Evaluates all plans of one request.
 class Proposer {
  public:
   explicit Proposer(const PlanRequest& request, Goal goal = Goal::kFastest)
@@ -100,7 +102,7 @@ class Proposer {
       if (!best || better(plan, *best)) best = std::move(plan);
       if (is_enough(*best)) break;
     }
-    STRATA_CHECK(best, "plan.best");  // a cut without a cap is always found
+    STRATA_CHECK(best, "plan.best");  // a cut without a cap always exists
     best->reduce_reason = reason;
     return std::move(*best);
   }
@@ -115,7 +117,7 @@ class Proposer {
   }
 
  private:
-  // Of its budgets, what the plan needs of that which it exceeds most.
+  // The ratio of need to budget, for the budget that the plan exceeds most.
   static double fullness(const Plan& plan) {
     const auto share = [](std::int64_t bytes, Bytes budget) {
       return budget.count > 0 ? static_cast<double>(bytes) / static_cast<double>(budget.count) : 0;
@@ -142,8 +144,8 @@ class Proposer {
                        request_.mesh.reads_in_place, plan.decisions().tiers, recorded);
   }
 
-  // A validation fetches weights earlier than a step, which has room for less: more parts of those that replicas
-  // gather are here at once.
+  // A validation fetches weights earlier than a step, which has less free memory, so more parts of
+  // gathered weights are allocated at once.
   void add_validation(Plan& plan) const {
     const std::vector<ShardBytes> layers =
         shard_bytes(costs_, plan.steps.shards(), /*reads_in_place=*/true, plan.decisions().tiers);
@@ -160,7 +162,7 @@ class Proposer {
     }
   }
 
-  // Per rank: what recordings of validations keep. A last mini-batch that is shorter keeps as much at most.
+  // Per rank: the pools of recorded validations. A shorter last mini-batch keeps at most as much.
   std::vector<std::int64_t> validation_pools(const Plan& plan) const {
     if (plan.recorded.empty() || request_.validation_shapes == 0) return {};
     const Ledger ledger = validation_ledger(
@@ -174,7 +176,7 @@ class Proposer {
   bool is_enough(const Plan& plan) const { return goal_ == Goal::kAnyThatFits && fits(plan); }
 
   RecomputeMode mode() const { return request_.memory.recompute; }
-  // What a rank aims at; of a device that ranks share, its part.
+  // The memory that a rank may use; on a shared device its part.
   std::int64_t device_bytes() const {
     const std::int64_t budget = request_.memory.device.count;
     const std::int64_t part = costs_.devices.device_bytes / most_ranks_on_one(costs_.devices);
@@ -216,8 +218,8 @@ class Proposer {
                               amount.unit);
   }
 
-  // The largest window that fits, where it is open and weights leave. What is computed twice makes
-  // room for more layers, so the window is searched with as much of that as it takes and with all.
+  // The largest window that fits, if it is open and weights are offloaded. Recomputes free memory
+  // for more layers, so the window is searched with as few recomputes as necessary and with all.
   Plan best_window(Choices choices) const {
     const auto ranks = ranks_of(choices.partition);
     const int most =
@@ -229,7 +231,8 @@ class Proposer {
     };
     const auto widened = [&](const LayerSet& recompute) {
       choices.recompute = recompute;
-      // Where all stay nothing is fetched twice, which may take less of the host than a smaller window.
+      // If all layers stay, none is fetched twice, which may need less host memory than a smaller
+      // window.
       if (Plan all = with_window(most); fits(all)) return all;
       const int window = largest_window(most, [&](int tried) { return fits(with_window(tried)); });
       return with_window(std::max(1, window));
@@ -274,8 +277,8 @@ class Proposer {
     return evaluate(choices);
   }
 
-  // What a layer needs at most while it runs again, and would not if it did not: beyond that nothing is freed by
-  // keeping more.
+  // The most that a layer needs while it is recomputed and would not need otherwise. Keeping more
+  // frees nothing beyond that.
   std::int64_t most_run_again() const {
     std::vector<std::int64_t> bytes;
     for (const LayerCost& layer : costs_.layers) bytes.push_back(layer.forward_transient_bytes);
@@ -286,7 +289,7 @@ class Proposer {
 
   std::vector<Partition> all_cuts(ReduceMode reduce, const TierPlacement& tiers) const {
     const ShardLayout shards = shards_of(reduce);
-    // Whatever the cut will be, it may part layers in a tie.
+    // Any cut may separate the layers of a tie.
     std::vector<int> ranks(dataflow_->num_layers);
     if (request_.shape.ranks > 1) std::iota(ranks.begin(), ranks.end(), 0);
     const CostTable resident = resident_costs(costs_, shards, layout_of(tiers, ranks, shards));
@@ -352,7 +355,7 @@ Plan propose(const PlanRequest& request, const Proposer& proposer, const TierPla
   const MeshRequest& mesh = request.mesh;
   if (mesh.dp == 1) return proposer.best(ReduceMode::kOnce, "one replica", tiers);
   if (mesh.zero.reduce != ReduceMode::kAuto)
-    return proposer.best(mesh.zero.reduce, "as asked", tiers);
+    return proposer.best(mesh.zero.reduce, "as requested", tiers);
   Plan once = proposer.best(ReduceMode::kOnce, "auto: the least communication", tiers);
   const bool shards_gradients = mesh.zero.stage >= 2 && mesh.zero.shards(mesh.dp) > 1;
   if (fits(once) || !shards_gradients || request.shape.micro_batches == 1) return once;
@@ -414,11 +417,11 @@ Plan propose(const PlanRequest& request, Goal goal) {
   const Proposer performer(performed, goal);
   const bool trains = request.schedule != ScheduleKind::kForward;
   const std::vector<TierPlacement> placements = tier_placements(request.memory, trains);
-  STRATA_CHECK(!placements.empty(), "plan.propose");  // check_memory() refuses those
+  STRATA_CHECK(!placements.empty(), "plan.propose");  // check_memory() rejects those
   std::optional<Plan> best;
   const auto consider = [&](const TierPlacement& tiers) {
     Plan plan = propose(request, proposer, tiers);
-    // The room of pools may be worth more than what launches take.
+    // The memory of the pools may be worth more than the time of the launches.
     const bool tight = !fits(plan) || !plan.decisions().recompute.empty();
     if (tight && !plan.recorded.empty() && request.recording == RecordingPlan::kIfItFits) {
       Plan other = propose(performed, performer, tiers);
@@ -429,7 +432,7 @@ Plan propose(const PlanRequest& request, Goal goal) {
   for (TierPlacement tiers : placements) {
     consider(tiers);
     if (fits(*best)) break;
-    // Where gradients need not all be there at once, the host has room for more.
+    // If gradients need not all exist at once, the host has memory for more.
     if (!request.updates_at_once || !tiers.tiers.offloads_gradients()) continue;
     tiers.gradient_buffers = kGradientBuffers;
     consider(tiers);

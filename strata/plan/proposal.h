@@ -1,26 +1,26 @@
-/// Finds the best plan for exactly the settings asked for, fitting or not, and says of one that does
-/// not fit what the nearest settings are that do.
+/// Finds the best plan for exactly the requested settings, whether it fits or not. If it does not
+/// fit, reports the nearest settings that do.
 #pragma once
 
 #include "strata/plan/planner.h"
 
 namespace strata {
 
-/// Returns the fastest plan that fits, or else the one of the smallest peak. Its schedule isn't
+/// Returns the fastest plan that fits, or else the one with the smallest peak. Its schedule is not
 /// validated yet.
 Plan propose(const PlanRequest& request);
 
 bool fits(const Plan& plan);
 
-/// The first plan that fits which propose() would come across, and not the fastest: much sooner. Where none fits,
-/// as propose().
+/// Returns the first plan that fits in the order of propose(), which is much sooner than the
+/// fastest. If none fits, the same as propose().
 Plan first_that_fits(const PlanRequest& request);
 
-/// A plan that fits, with what becomes of each layer's activations chosen (activation_choice.h), where
-/// the request leaves that open and a budget makes layers run again.
+/// Chooses what happens to each layer's activations (activation_choice.h) in a plan that fits, if
+/// the request leaves that open and a budget requires recomputes.
 Plan with_activations_chosen(const PlanRequest& request, Plan plan);
 
-/// What a proposal chooses beside the settings.
+/// What a proposal chooses in addition to the settings.
 struct Choices {
   Partition partition;
   LayerSet recompute = {};
@@ -28,12 +28,13 @@ struct Choices {
   TierPlacement tiers = {};
 };
 
-/// The plan that these choices make.
+/// Returns the plan with these choices.
 Plan evaluate(const PlanRequest& request, const Choices& choices);
 
-/// Tries, in this order: recompute `auto`, schedule 1f1b, both, all that may live on the host there,
-/// schedule vertical, with replicas higher stages of ZeRO, smaller micro-batches, a disk, more ranks; if none fits,
-/// the smallest budget for the best of them on the same ranks. `plan` is the best that the request itself gives.
+/// Tries, in this order: recompute `auto`, schedule 1f1b, both, everything allowed on the host,
+/// schedule vertical, with replicas higher stages of ZeRO, smaller micro-batches, a disk, more
+/// ranks; if none fits, the smallest budget for the best of them on the same ranks. `plan` is the
+/// best plan of the request itself.
 [[noreturn]] void refuse(const PlanRequest& request, const Plan& plan);
 
 }  // namespace strata

@@ -69,7 +69,7 @@ bool RankClock::ready(const Action& action) {
   if (came_ == left_) {
     ++came_;
     ++collective.ranks;
-    // The norm is that of the gradients where they are updated.
+    // The norm reads gradients where they are updated.
     wait_for_offload(lanes_.offloads_end());
     collective.last_seconds = std::max(collective.last_seconds, now_);
   }
@@ -95,7 +95,7 @@ void RankClock::perform(const Action& action) {
   }
 }
 
-// Of an action that began then and would end now.
+// Adjusts an action that started at `begin` and would end now to its host's launches.
 void RankClock::behind_host(const Action& action, double begin) {
   const int kernels = kernels_of(action);
   if (kernels == 0) return;
@@ -113,7 +113,7 @@ int RankClock::kernels_of(const Action& action) const {
   return kernels;
 }
 
-// The host waits until it knows of the message, the device until it is there.
+// The host waits until the message was enqueued, the device until it has arrived.
 void RankClock::await(const Action& action) {
   const Arrival& arrival = shared_->arrivals.at(message_key(action, rank_));
   launches_.wait(arrival.given);
@@ -134,7 +134,7 @@ double RankClock::end_of(const Action& action) {
     case Op::kPrefetchWeights:
       for (int l = begin; l < end; ++l) lanes_.fetch(l, now_);
       break;
-    // There and back: each waits for the offload before.
+    // In both directions each transfer waits for the previous offload.
     case Op::kOffloadActivations:
       wait_for_offload(lanes_.activations_end());
       lanes_.offload_activations(begin, now_, scale);
@@ -168,9 +168,9 @@ double RankClock::end_of(const Action& action) {
       seconds = shared_->costs->rows.rank_seconds + shared_->rows_wait_seconds;
       break;
     case Op::kReduceNormAndLoss:
-      // Others on its device may have left it before, and done more.
+      // Other ranks on the same device may have passed it and done more.
       return std::max(now_, shared_->collectives[left_++].last_seconds) + overhead;
-    // Computes and receives returned above.
+    // Compute and receives have returned above.
     case Op::kForward:
     case Op::kRecompute:
     case Op::kBackward:
@@ -178,7 +178,7 @@ double RankClock::end_of(const Action& action) {
     case Op::kReceiveGradient:
     case Op::kReceiveTiedGradient:
     case Op::kReceiveTiedWeight:
-    // These take no longer than any action.
+    // These take only the overhead of an action.
     case Op::kSendActivation:
     case Op::kSendGradient:
     case Op::kSendTiedGradient:
@@ -191,7 +191,7 @@ double RankClock::end_of(const Action& action) {
   return now_ + seconds + overhead;
 }
 
-// The seconds that it takes of the rank's own clock.
+// Returns the seconds on the rank's own clock.
 double RankClock::update(LayerRange layers) {
   double seconds = 0;
   for (int l = layers.begin; l < layers.end; ++l) {
@@ -211,7 +211,7 @@ double RankClock::compute_seconds(const Action& action) const {
 
 double RankClock::transfer_seconds(const Action& action) const {
   const CostTable& costs = *shared_->costs;
-  if (&shared_->clock_of(action.peer) == &now_) return 0;  // it lies where it is read
+  if (&shared_->clock_of(action.peer) == &now_) return 0;  // the receiver reads it in place
   if (action.op == Op::kSendTiedGradient || action.op == Op::kSendTiedWeight) {
     return shared_->tie_seconds_per_byte *
            static_cast<double>(tied_bytes(costs.layers[action.consumer], action.op));

@@ -1,4 +1,5 @@
-/// Is a rank whose work is to let time pass: a machine that performs a program by what each action costs.
+/// Simulates a rank: a machine that performs a program by advancing time by the cost of each
+/// action.
 ///
 /// Units  seconds from the start of the step.
 #pragma once
@@ -18,7 +19,8 @@ class RankClock : public Machine {
   void perform(const Action& action) override;
 
   double now() const { return now_; }
-  double given() const { return launches_.given(); }  ///< by its host
+  /// when its host has enqueued everything so far
+  double given() const { return launches_.given(); }
   const LaneState& state() const { return lanes_.state(); }
   RankTimeline take_timeline();
 
@@ -35,10 +37,11 @@ class RankClock : public Machine {
 
   int rank_;
   SharedClock* shared_;
-  double& now_;  // its device's: ranks that share one move it in turn
+  double& now_;  // the clock of its device, which ranks on the same device share
   LaunchClock launches_;
   LaneClock lanes_;
-  std::size_t came_ = 0, left_ = 0;  // collectives of all ranks
+  // collectives of all ranks that this rank has reached and left
+  std::size_t came_ = 0, left_ = 0;
   RankTimeline timeline_;
 };
 

@@ -1,5 +1,5 @@
-// A ledger is the only judge of what fits, and it costs a walk over the whole step; so ranks are searched
-// together, one ledger answering for all of them, and layers that are equal stand for one another.
+// Only a ledger decides what fits, and it walks over the whole step. So ranks are searched
+// together, with one ledger for all of them, and equal layers share one trial.
 #include "strata/plan/recompute_choice.h"
 
 #include <algorithm>
@@ -10,11 +10,11 @@ namespace {
 
 using Layers = std::vector<int>;
 
-// Ledgers to find out which layers of a rank aren't needed, one layer a ledger; with more layers
-// they are tried by runs of equal ones.
+// Ledgers for testing which layers of a rank are unnecessary, one layer each; more layers are
+// tested by runs of equal ones.
 constexpr std::size_t kMostTries = 32;
 
-// Per rank: the layers that have something to free, the best first.
+// Per rank: the layers that free bytes, the best first.
 std::vector<Layers> rank_layers(const CostTable& costs, const std::vector<int>& rank_of_layer,
                                 int num_ranks) {
   std::vector<Layers> layers(num_ranks);
@@ -40,14 +40,14 @@ LayerSet set_of(const std::vector<Layers>& layers) {
   return set;
 }
 
-// The ranks are searched together: a rank's bytes depend on its own layers alone, but for the
-// moment at which others receive what it sent.
+// Searches all ranks together. A rank's bytes depend on its own layers, except for the moment at
+// which others receive what it sent.
 class Search {
  public:
   Search(const CostTable& costs, std::int64_t device_bytes, const LedgerOf& ledger_of)
       : costs_(costs), device_bytes_(device_bytes), ledger_of_(ledger_of) {}
 
-  // The shortest beginning of each rank's layers that fits, by bisection.
+  // The shortest prefix of each rank's layers that fits, by bisection.
   std::vector<Layers> shortest(const std::vector<Layers>& layers) const {
     std::vector<std::size_t> low(layers.size(), 0);
     std::vector<std::size_t> high;
@@ -71,7 +71,7 @@ class Search {
     return cut(high);
   }
 
-  // What is left when everything that isn't needed is gone.
+  // Removes every unnecessary member.
   std::vector<Layers> without_surplus(const std::vector<Layers>& chosen) const {
     std::vector<Layers> candidates = chosen;
     std::size_t most = 0;
@@ -91,7 +91,7 @@ class Search {
   }
 
  private:
-  // Tries every member of each rank, in order.
+  // Tries to remove every member of each rank, in order.
   std::vector<Layers> without_each(const std::vector<Layers>& candidates) const {
     std::size_t most = 0;
     for (const Layers& of_rank : candidates) most = std::max(most, of_rank.size());
@@ -109,8 +109,8 @@ class Search {
     return kept;
   }
 
-  // Equal layers are as good as one another: of each run of them, how many can go is bisected, of all
-  // ranks at once. That not even one can go is what is most often found, so it is asked first.
+  // Equal layers are interchangeable. For each run of them, bisects how many are unnecessary, for
+  // all ranks at once. Usually none is, so zero is tried first.
   std::vector<Layers> without_runs(const std::vector<Layers>& candidates) const {
     std::vector<Layers> kept = candidates;
     std::vector<Run> runs(kept.size());
@@ -153,7 +153,8 @@ class Search {
     }
   }
 
-  // Of equal layers of a rank: [begin, end) of its list, of which between `gone` and `most` can go.
+  // A run of equal layers of a rank: [begin, end) of its list, of which between `gone` and `most`
+  // are unnecessary.
   struct Run {
     std::size_t begin = 0, end = 0;
     std::size_t gone = 0, most = 0;

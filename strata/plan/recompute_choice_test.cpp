@@ -8,7 +8,7 @@
 namespace strata {
 namespace {
 
-// A rank holds the saved bytes of its layers that aren't computed again.
+// A rank holds the saved bytes of its layers that are not recomputed.
 struct Ranks {
   CostTable costs;
   std::vector<int> rank_of_layer;
@@ -33,13 +33,13 @@ struct Ranks {
   }
 };
 
-TEST(RecomputeChoice, ComputesNothingTwiceThatFits) {
+TEST(RecomputeChoice, RecomputesNothingIfItFits) {
   Ranks ranks;
   ranks.add(0, 100, 1);
   EXPECT_EQ(ranks.choose(100), (LayerSet{}));
 }
 
-TEST(RecomputeChoice, TakesTheLayersThatFreeMostASecond) {
+TEST(RecomputeChoice, PrefersLayersThatFreeMostPerSecond) {
   Ranks ranks;
   ranks.add(0, 100, 4);
   ranks.add(0, 100, 1);
@@ -48,20 +48,20 @@ TEST(RecomputeChoice, TakesTheLayersThatFreeMostASecond) {
   EXPECT_EQ(ranks.choose(150), (LayerSet{1, 2}));
 }
 
-TEST(RecomputeChoice, TakesTheEarlierOfEqualLayers) {
+TEST(RecomputeChoice, PrefersEarlierOfEqualLayers) {
   Ranks ranks;
   for (int l = 0; l < 3; ++l) ranks.add(0, 100, 1);
   EXPECT_EQ(ranks.choose(200), (LayerSet{0}));
 }
 
-TEST(RecomputeChoice, DropsWhatALaterMemberMadeSuperfluous) {
+TEST(RecomputeChoice, RemovesMemberThatLaterOneMadeUnnecessary) {
   Ranks ranks;
-  ranks.add(0, 10, 0.01);  // the best a second, and too small
+  ranks.add(0, 10, 0.01);  // frees most per second, but too little
   ranks.add(0, 100, 1);
   EXPECT_EQ(ranks.choose(15), (LayerSet{1}));
 }
 
-TEST(RecomputeChoice, LeavesRanksAloneThatFit) {
+TEST(RecomputeChoice, SkipsRanksThatFit) {
   Ranks ranks;
   ranks.add(0, 100, 1);
   ranks.add(0, 100, 1);
@@ -69,15 +69,15 @@ TEST(RecomputeChoice, LeavesRanksAloneThatFit) {
   EXPECT_EQ(ranks.choose(100), (LayerSet{0}));
 }
 
-TEST(RecomputeChoice, NeverTakesLayersThatGainNothing) {
+TEST(RecomputeChoice, SkipsLayersThatFreeNothing) {
   Ranks ranks;
   ranks.add(0, 100, 1, /*recomputable=*/false);
   ranks.add(0, 0, 1);
   ranks.add(0, 50, 1);
-  EXPECT_EQ(ranks.choose(10), (LayerSet{2}));  // does not fit even so
+  EXPECT_EQ(ranks.choose(10), (LayerSet{2}));  // does not fit with any choice
 }
 
-TEST(RecomputeChoice, KeepsNoMemberThatCouldGo) {
+TEST(RecomputeChoice, HasNoUnnecessaryMember) {
   std::mt19937 random(7);
   std::uniform_int_distribution<int> draw(1, 20);
   for (int trial = 0; trial < 100; ++trial) {
@@ -94,9 +94,9 @@ TEST(RecomputeChoice, KeepsNoMemberThatCouldGo) {
   }
 }
 
-// With more members than are tried one by one, runs of equal ones are: the result is as good, and it
-// takes far fewer ledgers.
-TEST(RecomputeChoice, KeepsNoMemberThatCouldGoOfManyEqualLayers) {
+// With more members than are tested one by one, runs of equal ones are tested; the result is
+// equally good and needs far fewer ledgers.
+TEST(RecomputeChoice, HasNoUnnecessaryMemberAmongManyEqualLayers) {
   std::mt19937 random(7);
   std::uniform_int_distribution<int> draw(1, 20);
   for (int trial = 0; trial < 20; ++trial) {

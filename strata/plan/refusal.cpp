@@ -1,5 +1,5 @@
-// A refusal has to name settings that work, so each alternative is planned, nearest first, but for those
-// whose fixed bytes alone are more than all ranks have.
+// The fix of an error has to name settings that work, so each alternative is planned, nearest
+// first, except those whose fixed bytes alone exceed the memory of all ranks.
 #include "strata/plan/proposal.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ Alternative with_tiers(Alternative from) {
   return from;
 }
 
-// Of layers that live off the device, one at a time then has gradients that add up.
+// With layers off the device, only one at a time then has an accumulating gradient.
 Alternative with_vertical(Alternative from) {
   const PlanRequest& request = from.request;
   const bool gains = request.schedule != ScheduleKind::kVertical && request.shape.micro_batches > 1;
@@ -104,7 +104,7 @@ Alternative with_half_micro_batch(Alternative from) {
   return from;
 }
 
-// Which folder is the user's to say. A net that reads rows does not live on a disk.
+// The user has to choose the folder. A net with embeddings cannot live on a disk.
 Alternative with_disk(Alternative from) {
   const bool reads_rows = from.request.dataflow.rows_layer >= 0;
   if (!trains(from.request) || reads_rows || !from.request.memory.disk.path.empty()) return from;
@@ -126,7 +126,7 @@ Alternative with_ranks(Alternative from, int ranks) {
   return from;
 }
 
-// The nearest first.
+// Ordered from the nearest.
 std::vector<Alternative> alternatives(const PlanRequest& request) {
   const Alternative same{.request = request, .settings = {}};
   const Alternative plain = with_performed(with_auto(with_1f1b(same)));
@@ -150,7 +150,7 @@ std::vector<Alternative> alternatives(const PlanRequest& request) {
     all.push_back(smaller);
   }
   all.push_back(with_disk(leanest));
-  // More ranks on the same devices have no more room.
+  // More ranks on the same devices do not add memory.
   const int most = costs_for(request).devices.empty()
                        ? request.dataflow.num_layers / leanest.request.shape.virtual_stages
                        : 0;
@@ -169,7 +169,7 @@ std::int64_t rounded_up(std::int64_t bytes) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// What ranks hold for the whole step is more than they all have, whatever the cut.
+// Whether the permanent bytes of all ranks exceed the memory of all ranks, for any cut.
 bool is_hopeless(const PlanRequest& request) {
   const CostTable& costs = costs_for(request);
   const LayerSet with_weights = layers_with_weights(costs);
@@ -192,13 +192,13 @@ bool fits_in(Alternative& alternative, std::int64_t device_bytes) {
   return !is_hopeless(alternative.request) && fits(first_that_fits(alternative.request));
 }
 
-// Where no device is large enough for what has to live on the host and the disk.
+// For a device that is too small even with everything else on host and disk.
 Alternative with_enough_beside(Alternative from) {
   Alternative any = from;
   any.request.memory.device.count = 0;
   Plan plan = propose(any.request);
   if (fits(plan)) return from;
-  if (!have_room(plan.costs.devices, plan.ledger)) {  // a host that is large enough has it
+  if (!have_room(plan.costs.devices, plan.ledger)) {  // a larger host has memory for it
     any.request.memory.host = {};
     plan = propose(any.request);
   }
@@ -212,7 +212,7 @@ Alternative with_enough_beside(Alternative from) {
   return from;
 }
 
-// By bisection between what is known not to fit and what is, to half a per cent.
+// Bisects between a budget that does not fit and one that does, to half a per cent.
 Alternative with_smallest_budget(Alternative from) {
   if (!is_hopeless(from.request) && fits(first_that_fits(from.request))) return from;
   std::int64_t low = from.request.memory.device.count;
@@ -220,7 +220,8 @@ Alternative with_smallest_budget(Alternative from) {
   while (!fits_in(from, high)) high += high / 64 + 1;
   const double layer_runs =
       static_cast<double>(from.request.dataflow.num_layers) * from.request.shape.micro_batches;
-  if (layer_runs > kMostLayerRuns) low = high;  // seconds a try: the peak is near enough
+  // each trial takes seconds, so the peak is close enough
+  if (layer_runs > kMostLayerRuns) low = high;
   while (high - low > std::max<std::int64_t>(1, high / 200)) {
     const std::int64_t middle = low + (high - low) / 2;
     (fits_in(from, middle) ? high : low) = middle;
@@ -230,7 +231,7 @@ Alternative with_smallest_budget(Alternative from) {
   return from;
 }
 
-// Devices that ranks share, whatever the budget of each.
+// Whether shared devices are too small for any budget of their ranks.
 bool devices_are_too_small(PlanRequest request) {
   if (costs_for(request).devices.empty()) return false;
   request.memory.device = {};
@@ -252,7 +253,7 @@ std::string nearest_fix(const PlanRequest& request) {
   return with_smallest_budget(leanest).text();
 }
 
-// Of the tier that is too small.
+// Names the tier that is too small.
 std::string over_budget(const Plan& plan) {
   const MemoryOptions& memory = plan.memory;
   const auto over = [](std::int64_t bytes, Bytes budget) {

@@ -1,10 +1,11 @@
-/// Counts what recordings keep on a rank's device: each segment has a pool of its own (device/recording.h), as
-/// large as what it at most holds of its own making. What earlier segments made and it lets go is theirs, and no room
-/// for it.
+/// Counts the memory that recordings keep on a rank's device. Each segment has a pool of its own
+/// (device/recording.h), as large as the peak of what the segment allocates. A segment cannot reuse
+/// what earlier segments allocated, even after freeing it.
 ///
-/// Nor is any pool room for what performed actions make between segments. A value or gradient of theirs that is there
-/// when a segment begins has the place that was recorded, for ever: the next step's is copied there, and its own
-/// memory goes. All else that they make goes when they let it go.
+/// A pool is not available to actions performed between segments, either. If a value or gradient of
+/// theirs is allocated when a segment begins, its address is recorded permanently: the next step's
+/// value is copied there and its own memory is freed. Everything else that these actions allocate
+/// is freed normally.
 ///
 /// Units  bytes.
 #pragma once
@@ -21,14 +22,15 @@ namespace strata {
 
 class SegmentPools {
  public:
-  SegmentPools() = default;  ///< nothing is recorded
-  /// `fixed`: what the rank holds before its first action. `others`: what recordings of other programs keep.
+  SegmentPools() = default;  ///< if nothing is recorded
+  /// `fixed`: what the rank holds before its first action. `others`: the pools of other programs'
+  /// recordings.
   SegmentPools(const std::vector<Segment>& segments, std::int64_t fixed, std::int64_t others)
       : segments_(segments.empty() ? nullptr : &segments), fixed_(fixed), others_(others) {}
 
   bool empty() const { return segments_ == nullptr; }
 
-  /// Before the action at a place of the program, where so much is held.
+  /// Call before the action at `position`, with the bytes held at that point.
   void begin(int position, std::int64_t held) {
     if (empty()) return;
     const Segment* segment = at(static_cast<std::size_t>(position));
@@ -41,8 +43,8 @@ class SegmentPools {
     placed_ += std::exchange(fresh_, 0);
   }
 
-  /// Behind it: what was held before it, at most while it ran, and is now. `stays`: of what it has let go, what lay
-  /// in a recorded place or in a pool.
+  /// Call after it, with the bytes held before it, their peak while it ran, and the bytes held now.
+  /// `stays`: the freed bytes that were at a recorded address or in a pool.
   void end(std::int64_t before, std::int64_t peak, std::int64_t after, std::int64_t stays) {
     if (empty()) return;
     if (within_) {
@@ -54,31 +56,31 @@ class SegmentPools {
     }
   }
 
-  // ---- Values and gradients, from the action that makes them to the one that sends them or lets them go
+  // ---- Values and gradients, from the action that makes them to the one that sends or frees them
   static constexpr int kOrdinary = std::numeric_limits<int>::max(), kForEver = -1;
 
-  /// Made now: what stays() is asked by.
+  /// Registers a new value and returns the argument for stays().
   int made(std::int64_t bytes) {
     if (within_) return kForEver;
     fresh_ += bytes;
     return begun_;
   }
-  /// Whether what was made then lies in a recorded place or in a pool.
+  /// Whether the value is at a recorded address or in a pool.
   bool stays(int made) const { return made < begun_; }
-  /// Gone, or sent: no segment that begins from now on finds it.
+  /// The value was freed or sent: segments that begin later do not find it.
   void leaves(int made, std::int64_t bytes) {
     if (made == begun_) fresh_ -= bytes;
   }
-  /// What was sent has left the rank while it did something else.
+  /// A sent value was freed while the rank was doing something else.
   void let_go(int made, std::int64_t bytes) {
     least_ -= bytes;
     if (!stays(made)) ordinary_ -= bytes;
   }
 
-  /// What this program's recordings keep, for ever.
+  /// What this program's recordings keep permanently.
   std::int64_t bytes() const { return all_ + last_ + placed_; }
 
-  /// What all recordings take beyond what the rank holds at a time, of whose peak that is known.
+  /// What all recordings take beyond the rank's simultaneous maximum, whose peak is known.
   std::int64_t beyond(std::int64_t peak) const {
     if (empty()) return others_;
     return std::max<std::int64_t>(0, bytes() + most_ordinary_ - (peak - fixed_) + others_);
@@ -92,17 +94,18 @@ class SegmentPools {
   }
 
   const std::vector<Segment>* segments_ = nullptr;
-  std::size_t next_ = 0;  // the last segment that was not behind: programs only move on
+  std::size_t next_ = 0;  // the first segment that ends after the current position
   std::int64_t fixed_ = 0, others_ = 0;
-  bool within_ = false;             // the action that runs is in a segment
-  int begun_ = 0;                   // segments
-  std::int64_t least_ = 0;          // held since the last segment began
-  std::int64_t last_ = 0;           // its pool
-  std::int64_t all_ = 0;            // those before it
-  std::int64_t placed_ = 0;         // made by performed actions, and there when a segment began
-  std::int64_t ordinary_ = 0;       // the rest of it
-  std::int64_t fresh_ = 0;          // of that, what would be placed if a segment began now
-  std::int64_t most_ordinary_ = 0;  // what performed actions need while they run included
+  bool within_ = false;     // the current action is in a segment
+  int begun_ = 0;           // segments so far
+  std::int64_t least_ = 0;  // least bytes held since the last segment began
+  std::int64_t last_ = 0;   // pool of the last segment
+  std::int64_t all_ = 0;    // pools of the segments before it
+  // bytes made by performed actions that were held when a segment began
+  std::int64_t placed_ = 0;
+  std::int64_t ordinary_ = 0;       // bytes made by performed actions, without `placed_`
+  std::int64_t fresh_ = 0;          // the part of that which a segment that begins now would place
+  std::int64_t most_ordinary_ = 0;  // includes what performed actions need while they run
 };
 
 }  // namespace strata

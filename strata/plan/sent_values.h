@@ -1,6 +1,6 @@
-/// Knows what ranks have sent and still hold, as far as they know: a peer may be later than the simulated one, so
-/// what it was sent is gone for certain when something comes back that it sent after it had received that, or when
-/// all ranks have met at the norm.
+/// Records what ranks have sent and still hold, as far as they know. A peer may be slower than the
+/// simulated one, so a value has certainly been received when a message arrives that the peer sent
+/// after receiving it, or when all ranks have met at the norm.
 ///
 /// Units  bytes; time is the number of actions so far.
 #pragma once
@@ -20,10 +20,10 @@ struct SentValue {
 
 class SentValues {
  public:
-  /// `meet`: all ranks do, at the norm; else nobody waits to know.
+  /// `meet`: all ranks meet at the norm; false: no rank waits for confirmation.
   SentValues(int ranks, bool meet) : held_(ranks), has_met_(ranks), meet_(meet) {}
 
-  /// At the end of the step before, with nothing back yet.
+  /// For values sent at the end of the previous step, with no message back yet.
   void hold_from_before(int sender, int receiver, const SentValue& sent) {
     held_[sender].push_back({receiver, -1, sent});
   }
@@ -33,7 +33,7 @@ class SentValues {
     if (meet_) sent_[message] = now_;
   }
 
-  /// The receiver of a message has it, and so what was sent to its sender before: `gone(sent)` for each of these.
+  /// Calls gone(sent) for the received message and for each earlier one that its receipt confirms.
   template <typename F>
   void receive(const MessageKey& message, int receiver, int sender, F gone) {
     if (!meet_) return;
@@ -42,14 +42,14 @@ class SentValues {
     sent_.erase(sent);
   }
 
-  /// No rank leaves the norm before all have received what was sent to them.
+  /// No rank leaves the norm before all have received their messages.
   template <typename F>
   void meet(int rank, F gone) {
     let_go(rank, now_, gone, [](const Held&) { return true; });
     has_met_[rank] = true;
   }
 
-  /// Whether the sender goes on holding what the receiver has taken over now.
+  /// Whether the sender keeps holding a value that the receiver now holds.
   bool holds_on(int sender, int receiver, const SentValue& sent) {
     if (!meet_ || has_met_[sender]) return false;
     held_[sender].push_back({receiver, now_, sent});
@@ -72,8 +72,8 @@ class SentValues {
   }
 
   std::vector<std::vector<Held>> held_;      // per rank
-  std::vector<bool> has_met_;                // per rank: it is behind the norm
-  std::map<MessageKey, std::int64_t> sent_;  // not received yet: when
+  std::vector<bool> has_met_;                // per rank: it has passed the norm
+  std::map<MessageKey, std::int64_t> sent_;  // not received yet: the time of sending
   bool meet_;
   std::int64_t now_ = 0;
 };

@@ -1,5 +1,5 @@
-// Bytes of a kind are scaled by elements, not cut by themselves: weights, gradients and states of a layer
-// have different sizes an element and one cut.
+// Shards are cut by elements and bytes are scaled accordingly: weights, gradients and states of a
+// layer have different element sizes but the same cut.
 #include "strata/plan/shard_bytes.h"
 
 #include <cmath>
@@ -16,7 +16,7 @@ std::int64_t scaled(std::int64_t bytes, std::int64_t part, std::int64_t whole) {
                       static_cast<double>(whole));
 }
 
-// A tied use's gradient has the size of its replica and goes to the owner, whole.
+// The gradient of a tied use has the size of its replica and is sent to the owner whole.
 std::int64_t own_gradient_bytes(const LayerCost& layer) {
   return scaled(layer.gradient_bytes, layer.weight_bytes, layer.weight_bytes + layer.replica_bytes);
 }
@@ -64,7 +64,7 @@ ShardBytes shard_bytes(const LayerCost& layer, const LayerShards& shards, const 
                     .weights_on_host = on_host,
                     .fetches_weights = tiers.fetches_weights()};
     }
-    if (shards.weights) {  // peers gather them from where they are updated
+    if (shards.weights) {  // peers gather them where they are updated
       bytes.weights = 0;
       bytes.gathered_part = bytes.updated.weights;
     }

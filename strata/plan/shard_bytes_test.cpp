@@ -30,7 +30,7 @@ ShardBytes bytes_of(const LayerCost& layer, const ZeroPolicy& zero, int replicas
   return shard_bytes(layer, layout[0], layout, weight_element_bytes, /*reads_in_place=*/false);
 }
 
-TEST(ShardBytes, EachStageShardsOneKindMore) {
+TEST(ShardBytes, EachStageShardsOneMoreKind) {
   for (int zero = 0; zero <= 3; ++zero) {
     const ShardBytes bytes = bytes_of(kLayer, {.stage = zero}, 4);
     EXPECT_EQ(bytes.states, 2 * kWeights / (zero >= 1 ? 4 : 1));
@@ -41,18 +41,18 @@ TEST(ShardBytes, EachStageShardsOneKindMore) {
   }
 }
 
-TEST(ShardBytes, AreCutAtBlocksAndThoseOfTheFullestRank) {
+TEST(ShardBytes, AreCutAtBlocksForFullestRank) {
   const auto states = [](std::int64_t elements, int ranks) {
     const LayerCost layer{.weight_bytes = 4 * elements, .state_bytes = 8 * elements};
     return bytes_of(layer, {.stage = 1}, ranks).states;
   };
-  EXPECT_EQ(states(5 * 1024, 2), 8 * 3 * 1024);  // of five blocks, three
+  EXPECT_EQ(states(5 * 1024, 2), 8 * 3 * 1024);  // three of five blocks
   EXPECT_EQ(states(4 * 1024 + 1, 2), 8 * 3 * 1024);
-  EXPECT_EQ(states(100, 8), 800);  // less than a block stays whole
+  EXPECT_EQ(states(100, 8), 800);  // less than a block is not divided
   EXPECT_EQ(states(0, 8), 0);
 }
 
-TEST(ShardBytes, LayersOfATieShardTheirStatesAlone) {
+TEST(ShardBytes, TiedLayersShardStatesOnly) {
   LayerCost layer = kLayer;
   layer.replica_bytes = kWeights;
   layer.gradient_bytes = 2 * kWeights;
@@ -63,11 +63,11 @@ TEST(ShardBytes, LayersOfATieShardTheirStatesAlone) {
   EXPECT_EQ(bytes.weights, kWeights);
   EXPECT_EQ(bytes.gradients, 2 * kWeights);
   EXPECT_EQ(bytes.states, 2 * kWeights / 4);
-  EXPECT_EQ(bytes.own_gradients, kWeights);  // the use's own is no part of a reduction
+  EXPECT_EQ(bytes.own_gradients, kWeights);  // the use's own gradient is not reduced
   EXPECT_EQ(bytes.fetched_weights, 0);
 }
 
-TEST(ShardBytes, CountElementsOfTheWeightsType) {
+TEST(ShardBytes, CountElementsByWeightType) {
   // 50 blocks of bf16 with fp32 gradients and twelve bytes of states.
   const LayerCost layer{.weight_bytes = 2 * 50 * 1024,
                         .gradient_bytes = 4 * 50 * 1024,
@@ -78,7 +78,7 @@ TEST(ShardBytes, CountElementsOfTheWeightsType) {
   EXPECT_EQ(bytes.states, 12 * 13 * 1024);
 }
 
-TEST(ShardBytes, OfAHundredThousandMillionParametersDoNotOverflow) {
+TEST(ShardBytes, HundredBillionParametersDoNotOverflow) {
   const std::int64_t elements = std::int64_t{100} << 30;
   const LayerCost layer{.weight_bytes = 4 * elements, .state_bytes = 8 * elements};
   EXPECT_EQ(bytes_of(layer, {.stage = 1}, 2).states, 4 * elements);
@@ -100,13 +100,13 @@ RankLedger ledger_of(int layers, int micro_batches, const ZeroPolicy& zero, int 
                    layout_of(layers, zero, replicas), reads_in_place);
 }
 
-// The formulas of ZeRO, section 5, plus buffers that are named.
-TEST(ShardBytes, TheLedgerFollowsTheFormulasPlusNamedBuffers) {
+// The formulas of ZeRO, section 5, plus the listed buffers.
+TEST(ShardBytes, LedgerMatchesFormulasPlusListedBuffers) {
   constexpr int kLayers = 6;
   const double parameters = kLayers * kWeights / 4.0;
-  // What reductions in flight receive: of all layers, or from stage 2 on of one, while the next
-  // runs, with the whole gradients of both and of the one before, which others may still read; in stage 3 the
-  // weights of the window's two.
+  // Received gradients of reductions in flight: all layers, or from stage 2 on one layer while the
+  // next one runs, plus the whole gradients of both and of the previous one, which peers may still
+  // read; in stage 3 also the weights of the two layers in the window.
   constexpr int kBuffers[] = {kLayers, kLayers, 4, 6};
   for (int zero = 0; zero <= 3; ++zero) {
     const RankLedger rank = ledger_of(kLayers, 4, {.stage = zero, .reduce = ReduceMode::kEach}, 4);
@@ -119,22 +119,22 @@ TEST(ShardBytes, TheLedgerFollowsTheFormulasPlusNamedBuffers) {
   }
 }
 
-TEST(ShardBytes, ReducedOnceGradientsAreWholeUntilTheyAreAwaited) {
+TEST(ShardBytes, ReduceOnceKeepsWholeGradientsUntilAwaited) {
   const RankLedger rank = ledger_of(6, 4, {.stage = 2}, 4);
   EXPECT_EQ(rank.at_peak[ByteKind::kGradients], 6 * kWeights / 4 + 6 * kWeights);
   EXPECT_EQ(rank.at_peak[ByteKind::kBuffers], 6 * kWeights);  // all reductions are in flight
   EXPECT_EQ(rank.timeline.back().bytes, rank.timeline.front().bytes);
 }
 
-TEST(ShardBytes, ReductionsThatReadInPlaceReceiveNothing) {
+TEST(ShardBytes, InPlaceReductionsReceiveNothing) {
   EXPECT_EQ(ledger_of(6, 4, {.stage = 2}, 4, /*reads_in_place=*/true).at_peak[ByteKind::kBuffers],
             0);
 }
 
-TEST(ShardBytes, FetchedLayersHaveTheirWholeWeightsInAWindow) {
+TEST(ShardBytes, FetchedLayersHoldWholeWeightsInWindow) {
   const RankLedger rank = ledger_of(6, 2, {.stage = 3}, 4, /*reads_in_place=*/true);
   EXPECT_EQ(rank.at_peak[ByteKind::kWeights], 6 * kWeights / 4);
-  EXPECT_EQ(rank.at_peak[ByteKind::kBuffers], 2 * kWeights);  // that which runs and the next
+  EXPECT_EQ(rank.at_peak[ByteKind::kBuffers], 2 * kWeights);  // the running layer and the next
 }
 
 TEST(ShardBytes, TiedLayersKeepWeightsAndGradients) {
@@ -149,7 +149,7 @@ TEST(ShardBytes, TiedLayersKeepWeightsAndGradients) {
   EXPECT_EQ(rank.at_peak[ByteKind::kStates], 3 * kWeights);
 }
 
-TEST(ShardBytes, OneReplicaIsAsIfThereWereNoSharding) {
+TEST(ShardBytes, OneReplicaEqualsNoSharding) {
   for (int zero = 0; zero <= 3; ++zero) {
     const RankLedger rank = ledger_of(3, 2, {.stage = zero}, 1);
     EXPECT_EQ(rank.peak_bytes, ledger_of(3, 2, {}, 1).peak_bytes);
@@ -157,7 +157,7 @@ TEST(ShardBytes, OneReplicaIsAsIfThereWereNoSharding) {
   }
 }
 
-TEST(ShardBytes, ResidentCostsAreWhatTheLedgerStartsWith) {
+TEST(ShardBytes, ResidentCostsEqualLedgerAtStart) {
   const Dataflow dataflow = chain(5);
   const ShardLayout shards = layout_of(5, {.stage = 3, .shard_ranks = 4}, 8);
   const CostTable costs = equal_costs(dataflow, kLayer);

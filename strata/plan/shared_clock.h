@@ -1,5 +1,5 @@
-/// Holds what the clocks of a step's ranks have in common: what the step is made of, and the messages and
-/// collectives through which a rank's clock depends on the others'.
+/// Holds what the clocks of a step's ranks share: the costs of the step, and the messages and
+/// collectives through which ranks depend on each other.
 ///
 /// Units  seconds from the start of the step.
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace strata {
 
-/// Seconds of ranges of layers. A range of many layers recurs with every micro-batch and is summed
-/// once, in layer order.
+/// Sums the seconds of ranges of layers. A range of many layers recurs with every micro-batch and
+/// is summed once, in layer order.
 class ComputeSeconds {
  public:
   explicit ComputeSeconds(const CostTable& costs) : layers_(costs.layers) {}
@@ -38,14 +38,14 @@ struct MessageHash {
   }
 };
 
-/// A message on its way.
+/// A message in transit.
 struct Arrival {
-  double given = 0;  ///< by its sender's host
-  double sent = 0;   ///< by its sender's device
+  double given = 0;  ///< when the sender's host has enqueued it
+  double sent = 0;   ///< when the sender's device has sent it
   double seconds = 0;
 };
 
-/// A collective of all ranks: how many have come, and when the last one did.
+/// A collective of all ranks: how many have arrived, and when the last one did.
 struct Collective {
   int ranks = 0;
   double last_seconds = 0;
@@ -53,12 +53,13 @@ struct Collective {
 
 struct SharedClock {
   const CostTable* costs = nullptr;
-  std::vector<double> device_clocks;  ///< when each has done all that was given to it
+  std::vector<double> device_clocks;  ///< per device: when it has completed its queue
   int num_ranks = 0;
   double tie_seconds_per_byte = 0;
   const CollectiveSeconds* collective_seconds = nullptr;
   const LaneSeconds* lanes = nullptr;
-  std::vector<std::vector<int>> owners;  ///< per layer: of the tied weights it uses; empty: none
+  /// per layer: owners of the tied weights that it uses; empty: none
+  std::vector<std::vector<int>> owners;
   const Dataflow* dataflow = nullptr;
   double rows_wait_seconds = 0;
   ComputeSeconds layer_seconds;
@@ -66,11 +67,11 @@ struct SharedClock {
   std::unordered_map<MessageKey, Arrival, MessageHash> arrivals;
   std::vector<Collective> collectives;
 
-  /// The clock of a rank's device; that of the ranks, too, that share it.
+  /// The clock of a rank's device, which ranks on the same device share.
   double& clock_of(int rank) {
     return device_clocks[costs->devices.empty() ? rank : costs->devices.of_rank[rank]];
   }
-  /// How many times as long a rank's work takes, for ranks of other pipelines that share its device.
+  /// How many times longer a rank's work takes because ranks of other pipelines share its device.
   double times_as_long(int rank) const {
     return costs->devices.empty() ? 1 : costs->devices.times_as_long[rank];
   }
@@ -81,7 +82,7 @@ struct SharedClock {
   }
 };
 
-/// All of these outlive it.
+/// The arguments must outlive the clock.
 SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow,
                               const CostTable& costs, const CollectiveSeconds& collectives,
                               const LaneSeconds& lanes, const RecordedPrograms& recorded);

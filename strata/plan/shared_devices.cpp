@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-// Devices by number, in the order of their first rank.
+// Numbers devices in the order of their first rank.
 std::vector<int> numbered(const std::vector<std::uint64_t>& device_of_rank) {
   std::map<std::uint64_t, int> numbers;
   std::vector<int> devices;
@@ -20,7 +20,7 @@ std::vector<int> numbered(const std::vector<std::uint64_t>& device_of_rank) {
   return devices;
 }
 
-// Of one pipeline, by what its devices have to do; the busiest of them first.
+// One pipeline, by the work of its devices, the busiest first.
 struct Pipeline {
   std::vector<int> of_rank;
   std::vector<double> times_as_long;

@@ -17,10 +17,11 @@ std::string cores_line(const SharedHost& host) {
   return "cores      " + ranks_text(host) + " of " + std::to_string(host.threads_per_rank) +
          (host.threads_per_rank == 1 ? " thread" : " threads") + " share " +
          std::to_string(host.cores) + (host.cores == 1 ? " core" : " cores") +
-         ": compute is taken to last " + format_double(share, 1) + " times as long\n";
+         ": compute is assumed to take " + format_double(share, 1) + " times as long\n";
 }
 
-// Budgets are the user's own word; without one nothing was compared with what the machine has.
+// A budget is the user's choice; without one, nothing has compared the plan with the machine's
+// memory.
 std::string memory_line(const Plan& plan, const SharedHost& host) {
   if (plan.memory.device.count > 0 || plan.ledger.empty()) return "";
   std::int64_t bytes = 0;

@@ -1,4 +1,4 @@
-/// Says what ranks that compute on one processor ask of it together, where that is more than the machine has.
+/// Reports what ranks that share a processor need together, if the machine has less.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@ struct SharedHost {
   int ranks = 1;
   int threads_per_rank = 1;
   int cores = 1;
-  std::int64_t bytes = 0;  ///< of its memory
+  std::int64_t bytes = 0;  ///< memory of the machine
 };
 
-/// How many threads wait for a core, counting the one that has it; 1 where there are cores enough.
+/// How many threads share a core; 1 if there are enough cores.
 double threads_per_core(const SharedHost& host);
 
-/// How many ranks compute at once on cores of their own, at least one.
+/// How many ranks can compute at once on cores of their own, at least one.
 int ranks_side_by_side(const SharedHost& host);
 
-/// Compute that has taken these seconds on cores of its own, where it has to share them.
+/// Scales compute that was measured on dedicated cores to shared cores.
 void share_cores(CostTable& costs, const SharedHost& host);
 
-/// A line each for cores and for memory that all ranks share; nothing where both suffice.
+/// One line for cores and one for memory, if all ranks together need more than the machine has.
 std::string shared_host_text(const Plan& plan, const SharedHost& host);
 
 }  // namespace strata

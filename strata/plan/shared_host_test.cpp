@@ -20,23 +20,24 @@ PlanRequest request_of(int stages) {
   return request;
 }
 
-TEST(SharedHost, SaysHowManyThreadsShareHowManyCores) {
+TEST(SharedHost, ReportsThreadsPerCore) {
   const Plan plan = make_plan(request_of(2));
-  EXPECT_EQ(shared_host_text(plan, {.ranks = 16, .cores = 2, .bytes = 99 * kGiB}),
-            "cores      16 ranks of 1 thread share 2 cores: compute is taken to last 8.0 times as "
-            "long\n");
+  EXPECT_EQ(
+      shared_host_text(plan, {.ranks = 16, .cores = 2, .bytes = 99 * kGiB}),
+      "cores      16 ranks of 1 thread share 2 cores: compute is assumed to take 8.0 times as "
+      "long\n");
   EXPECT_EQ(
       shared_host_text(plan, {.ranks = 2, .threads_per_rank = 3, .cores = 4, .bytes = 99 * kGiB}),
-      "cores      2 ranks of 3 threads share 4 cores: compute is taken to last 1.5 times as "
+      "cores      2 ranks of 3 threads share 4 cores: compute is assumed to take 1.5 times as "
       "long\n");
   EXPECT_EQ(
       shared_host_text(plan, {.ranks = 2, .threads_per_rank = 2, .cores = 4, .bytes = 99 * kGiB}),
       "");
 }
 
-TEST(SharedHost, SaysWhatMemoryTheMachineHasWhereNoBudgetWasCompared) {
+TEST(SharedHost, ReportsMachineMemoryWithoutBudget) {
   PlanRequest request = request_of(2);
-  const SharedHost small{.ranks = 4, .cores = 4, .bytes = 7 * kGiB};  // of two replicas
+  const SharedHost small{.ranks = 4, .cores = 4, .bytes = 7 * kGiB};  // two replicas
   EXPECT_EQ(
       shared_host_text(make_plan(request), small)
           .rfind("machine    8.00 GiB of 4 ranks, but this machine has 7.00 GiB: it will not run",
@@ -50,7 +51,7 @@ TEST(SharedHost, SaysWhatMemoryTheMachineHasWhereNoBudgetWasCompared) {
   EXPECT_EQ(shared_host_text(make_plan(request), small), "");
 }
 
-TEST(SharedHost, SlowsComputeByTheThreadsThatWait) {
+TEST(SharedHost, SlowsComputeByWaitingThreads) {
   CostTable costs = request_of(2).costs_cheap;
   share_cores(costs, {.ranks = 16, .cores = 2});
   EXPECT_EQ(costs.layers[3].forward_seconds, 8);
@@ -60,7 +61,7 @@ TEST(SharedHost, SlowsComputeByTheThreadsThatWait) {
   EXPECT_EQ(costs.layers[3].forward_seconds, 8);
 }
 
-TEST(SharedHost, HasRanksSideBySideOnCoresOfTheirOwn) {
+TEST(SharedHost, CountsRanksWithCoresOfTheirOwn) {
   EXPECT_EQ(ranks_side_by_side({.ranks = 16, .cores = 2}), 2);
   EXPECT_EQ(ranks_side_by_side({.ranks = 2, .threads_per_rank = 3, .cores = 4}), 1);
   EXPECT_EQ(ranks_side_by_side({.ranks = 2, .threads_per_rank = 8, .cores = 4}), 1);

@@ -1,9 +1,9 @@
-// Ranks are advanced in turn, each as far as it gets: a rank's clock depends on others only through the
-// arrivals of messages and the last comer of a collective, so that the order of turns changes nothing.
-// Replicas are one rank here; what they exchange takes its time on a channel beside the compute.
+// Ranks advance in turn, each as far as it can. A rank's clock depends on others only through the
+// arrival of messages and the last rank of a collective, so the order of turns changes nothing.
+// Replicas are one rank here; their exchanges take time on a channel that overlaps with compute.
 //
-// What the host still has to do when a step ends delays the next one. All of it is done by the end of the
-// next forward, which waits for every update, so the second of two steps is like all that follow.
+// What the host still has to do when a step ends delays the next step. All of it ends by the end of
+// the next forward, which waits for every update, so the second of two steps equals all later ones.
 #include "strata/plan/simulator.h"
 
 #include <algorithm>
@@ -20,8 +20,9 @@
 namespace strata {
 namespace {
 
-// Round-robin until all programs are at their end; appends what was performed to `order`. Where ranks share
-// devices it matters who comes first: of those that can go on, the one whose host has given least, by an action.
+// Advances ranks round robin until all programs end; appends performed actions to `order`. If ranks
+// share devices, the order matters: of the ready ranks, the one whose host has enqueued least runs
+// one action.
 void run(const Schedule& schedule, bool share_devices, std::vector<RankClock>& clocks,
          std::vector<ActionRef>& order) {
   std::vector<Execution> executions;
@@ -54,10 +55,10 @@ void run(const Schedule& schedule, bool share_devices, std::vector<RankClock>& c
   }
 }
 
-// Actions of the same instant stay in the order in which they were performed: messages are sent
-// before they are received. Those of one rank are by time as they are, so that ranks are merged.
+// Actions of the same time keep the order in which they were performed: a message is sent before it
+// is received. Those of one rank are already sorted, so ranks are merged.
 void sort_by_time(const Schedule& schedule, Simulation& simulation) {
-  using Timed = std::pair<double, std::size_t>;  // and position in `performed`
+  using Timed = std::pair<double, std::size_t>;  // and index in `performed`
   const std::vector<ActionRef> performed = simulation.order;
   std::vector<std::vector<Timed>> parts(schedule.num_ranks());
   for (std::size_t i = 0; i < performed.size(); ++i) {
@@ -77,10 +78,11 @@ void sort_by_time(const Schedule& schedule, Simulation& simulation) {
     simulation.order[i] = performed[parts[0][i].second];
 }
 
-// Of steps that all take equally long. The rows of a step were asked for `staleness` steps before it
-// and have those steps to come, each of which waits in turn; what a step does behind the last backward of
-// the layer that reads them hides some of it, too. However early rows are asked for, what makes them needs
-// its time in every step, and where all of it shares too few processors, theirs.
+// The wait for embeddings if all steps take equally long. The embeddings of a step were requested
+// `staleness` steps earlier and have those steps to arrive; what a step does after the last
+// backward of the reading layer hides some of the wait, too. However early they are requested,
+// producing them takes its time in every step, and if all threads share too few processors, theirs,
+// too.
 double rows_wait(const CostTable& costs, const Simulation& step) {
   const RowsCost& rows = costs.rows;
   double hidden = rows.staleness * step.step_seconds;
@@ -98,7 +100,7 @@ double rows_wait(const CostTable& costs, const Simulation& step) {
       {0.0, (rows.wait_seconds - hidden) / (rows.staleness + 1), least - step.step_seconds});
 }
 
-// One step behind what another has left on the ranks' lanes.
+// Simulates one step after another one, with the work that the first left unfinished.
 Simulation simulate_step(const Schedule& schedule, SharedClock shared,
                          std::vector<LaneState>& states) {
   std::vector<RankClock> clocks;

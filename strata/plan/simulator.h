@@ -1,32 +1,35 @@
-/// Runs a schedule on clocks instead of devices: the same programs, the same interpreter, no
-/// tensors.
+/// Runs a schedule on clocks instead of devices, with the same programs and the same interpreter
+/// but no tensors.
 ///
-/// A send takes no time of its own; its message arrives a transfer later, however many are on the
-/// way. A recompute costs its layer's forward. A tied weight or gradient travels at the mean rate
-/// of the values. The gradient norm is a collective: no rank leaves it before the last has come.
-/// Replicas are taken to be in step: fetches and reductions of a rank run one after another beside
-/// its compute, which waits for what it needs; the exchange of updated weights runs alone.
+/// A send takes no time of its own; its message arrives one transfer later, independently of other
+/// messages. A recompute costs its layer's forward. A tied weight or gradient takes the mean rate
+/// of the values. The gradient norm is a collective: no rank leaves it before the last has arrived.
+/// Replicas are assumed to be in step: fetches and reductions of a rank run one at a time and
+/// overlap with its compute, which waits for what it needs. The exchange of updated weights does
+/// not overlap.
 ///
-/// Where the host updates layers, a rank has lanes beside its compute, and each does one thing after
-/// another: weights to the device, gradients to the host, updates there, and reads and writes of what
-/// lives on disk. An update starts when its gradient has landed and its states have been read; it has a
-/// staging slab from the read to the end of the write. The next fetch of the layer waits for the update,
-/// and of weights on disk for their write, in the next step, too. So such a step is simulated behind
-/// another one, with what that one leaves on the lanes.
+/// If the host updates layers, a rank has executors besides its compute, each of which runs one
+/// task at a time: weights to the device, gradients to the host, updates on the host, and reads and
+/// writes of what lives on disk. An update starts when its gradient is on the host and its states
+/// have been read; it uses a staging buffer from the read to the end of the write. The layer's next
+/// fetch waits for the update, and for the write if weights live on disk, also in the next step.
+/// Such a step is therefore simulated after another one, with what that one leaves unfinished.
 ///
-/// A device that is given its work (CostTable::launch) has a clock of its own beside its host's. The host
-/// begins a step when the device has ended the one before; it gives an action's kernels one after another, a
-/// recorded segment at once, and a receive not before its sender's host has given what it waits for. An action
-/// begins when its first kernel has been given and the device is free, and ends when its work is done, but not
-/// before the last kernel, which is as long as the others, was given and done.
+/// A device whose host enqueues its work (CostTable::launch) has a clock of its own besides its
+/// host's. The host starts a step when the device has completed the previous one. It enqueues the
+/// kernels of an action one by one, a recorded segment at once, and a receive not before the
+/// sender's host has enqueued the send. An action starts when its first kernel has been enqueued
+/// and the device is free. It ends when its work is done, at the earliest when its last kernel,
+/// which is as long as the others, was enqueued and run.
 ///
-/// Ranks that share a device (CostTable::devices) have one clock: the device does one thing after another, in the
-/// order in which their hosts give it, and what one of them waits for there, the others wait for, too. Replicas and
-/// slices on one device are in step, so that each work takes as many times as long (shared_devices.h).
+/// Ranks that share a device (CostTable::devices) share its clock. The device does one thing at a
+/// time, in the order of the hosts' launches; when it waits for one of them, the others wait, too.
+/// Replicas and tensor-parallel ranks on one device are in step, so each task takes as many times
+/// longer (shared_devices.h).
 ///
 /// Units   seconds from the start of the step.
 /// Cost    linear in the number of actions.
-/// Errors  InternalError when the programs block each other; validate() says where and why.
+/// Errors  InternalError if the programs block each other; validate() reports where and why.
 #pragma once
 
 #include <vector>
@@ -42,19 +45,22 @@ namespace strata {
 
 /// What one rank did and when.
 struct RankTimeline {
-  double busy_seconds = 0;          ///< forward, recompute, backward, update on the device
-  double idle_seconds = 0;          ///< the rest of the step
-  double fetch_wait_seconds = 0;    ///< of it, compute that waited for weights
-  double offload_wait_seconds = 0;  ///< of it, waiting for gradients to land on the host
-  double launch_wait_seconds = 0;   ///< of it, in which a device waited to be given work
-  int launches = 0;                 ///< kernels given one by one, outside of recorded segments
-  std::vector<double> turns;  ///< one an event: when its device came to it; empty: only this rank's
-  std::vector<LaneEvent> lanes;    ///< in the order of their start in the program
-  std::vector<TraceEvent> events;  ///< one an action of the program, in its order; a receive's
-                                   ///< event is its wait
+  double busy_seconds = 0;  ///< forward, recompute, backward, update on the device
+  double idle_seconds = 0;  ///< the rest of the step
+  /// the part of idle_seconds in which compute waited for weights
+  double fetch_wait_seconds = 0;
+  /// the part in which it waited for gradients to reach the host
+  double offload_wait_seconds = 0;
+  double launch_wait_seconds = 0;  ///< the part in which a device waited for launches
+  int launches = 0;                ///< kernels launched one by one, outside of recorded segments
+  /// per event: when its device started it; empty: the device is not shared
+  std::vector<double> turns;
+  std::vector<LaneEvent> lanes;  ///< by their start in the program
+  /// per action of the program, in order; the event of a receive is its wait
+  std::vector<TraceEvent> events;
 };
 
-/// An action's place in the programs.
+/// The position of an action in the programs.
 struct ActionRef {
   int rank = 0;
   int position = 0;
@@ -64,43 +70,43 @@ struct Simulation {
   double step_seconds = 0;
   double bubble = 0;  ///< idle fraction of all ranks' time
   std::vector<RankTimeline> ranks;
-  std::vector<ActionRef> order;  ///< all actions by time: of their begin; receives, of their end
+  std::vector<ActionRef> order;  ///< all actions by begin; receives by end
 };
 
-/// Seconds of what replicas do together, per layer; empty: it takes no time.
+/// Seconds of collectives between replicas, per layer; empty: they take no time.
 struct CollectiveSeconds {
-  std::vector<double> fetch;   ///< to collect weights
-  std::vector<double> reduce;  ///< to add gradients
+  std::vector<double> fetch;   ///< to gather weights
+  std::vector<double> reduce;  ///< to sum gradients
   std::vector<double> gather;  ///< to exchange updated weights
 };
 
-/// Of a layer of which something lives on the host: what its lanes do for it.
+/// The seconds that executors and copy streams spend on a layer of which a part lives on the host.
 struct LayerLanes {
   bool updates_on_host = false;
-  double fetch_seconds = 0;                ///< its weights' way to the device
-  double offload_seconds = 0;              ///< its gradients' way to the host
-  double update_seconds = 0;               ///< there
-  double fetch_read_seconds = 0;           ///< its weights from disk, before they go to the device
-  double update_read_seconds = 0;          ///< from disk, what its update needs
-  double update_write_seconds = 0;         ///< to disk, what its update has made
-  bool weights_on_disk = false;            ///< a fetch waits for that write
-  bool comes_back = false;                 ///< updated weights go to the device without a fetch
-  int gradient_buffers = 0;                ///< TierLayout::gradient_buffers
-  double activations_fetch_seconds = 0;    ///< of a full micro-batch's inputs
-  double activations_offload_seconds = 0;  ///< the same
+  double fetch_seconds = 0;         ///< copy of its weights to the device
+  double offload_seconds = 0;       ///< copy of its gradients to the host
+  double update_seconds = 0;        ///< update on the host
+  double fetch_read_seconds = 0;    ///< its weights from disk, before they go to the device
+  double update_read_seconds = 0;   ///< from disk, before its update
+  double update_write_seconds = 0;  ///< to disk, after its update
+  bool weights_on_disk = false;     ///< a fetch waits for that write
+  bool comes_back = false;          ///< updated weights are copied to the device without a fetch
+  int gradient_buffers = 0;         ///< TierLayout::gradient_buffers
+  double activations_fetch_seconds = 0;    ///< inputs of a full micro-batch, to the device
+  double activations_offload_seconds = 0;  ///< the same, to the host
 };
 /// Per layer; empty: the host updates none.
 using LaneSeconds = std::vector<LayerLanes>;
 
-/// Per rank: what its device was given once and repeats; empty: every action is performed.
+/// Per rank: the recorded segments that its device repeats; empty: every action is performed.
 using RecordedPrograms = std::vector<std::vector<Segment>>;
 
-/// What the rank's row of a timeline shows: the events, and between them what it waited for, as a fetch
+/// The rank's row of a timeline: the events and, between them, its waits as a fetch
 /// (kPrefetchWeights) or an offload (kOffloadGradients).
 std::vector<TraceEvent> row_of(const RankTimeline& rank);
 
-/// The lanes of one step among many: what they still do when it ends, they did at its begin for the step
-/// before.
+/// The tracks of one step among many: work that continues after its end is drawn at its begin,
+/// where the previous step's work continues.
 std::vector<LaneEvent> lanes_within(const RankTimeline& rank, double step_seconds);
 
 Simulation simulate(const Schedule& schedule, const Dataflow& dataflow, const Partition& partition,

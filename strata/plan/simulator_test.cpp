@@ -21,7 +21,8 @@ struct Published {
   int ranks, micro_batches;
   double forward, input_gradient, weight_gradient, transfer;
   double rate_1f1b;
-  int virtual_stages;  // layers of the model (and of its ends) / ranks: as many as there can be
+  // layers of the model (and of its ends) / ranks: the largest possible number
+  int virtual_stages;
   double rate_interleaved;
 };
 
@@ -64,14 +65,14 @@ double bubble_rate(const Published& row, ScheduleKind kind, int virtual_stages) 
   return (cost - row.micro_batches * (row.forward + backward)) / cost;
 }
 
-TEST(Simulation, ReproducesThePublishedBubbleRatesOf1F1BToFourDecimals) {
+TEST(Simulation, ReproducesPublished1F1BBubbleRatesToFourDecimals) {
   for (const Published& row : kPublished) {
     EXPECT_NEAR(bubble_rate(row, k1f1b, 1), row.rate_1f1b, 0.00005)
         << row.ranks << " ranks, " << row.micro_batches << " micro-batches";
   }
 }
 
-TEST(Simulation, ReproducesThePublishedInterleavedBubbleRatesWithinFourThousandths) {
+TEST(Simulation, ReproducesPublishedInterleavedBubbleRatesWithinFourThousandths) {
   for (const Published& row : kPublished) {
     EXPECT_NEAR(bubble_rate(row, kInterleaved, row.virtual_stages), row.rate_interleaved, 0.004)
         << row.ranks << " ranks, " << row.micro_batches << " micro-batches";
@@ -103,7 +104,7 @@ const TraceEvent& event(const Simulation& simulation, int rank, Op op, int n = 0
   return simulation.ranks[rank].events.front();
 }
 
-// Devices that are given their work; a launch takes next to nothing.
+// Devices whose hosts enqueue their work; a launch takes almost no time.
 CostTable on_devices(CostTable costs, const SharedDevices& devices) {
   costs.launch = {.kernel = 1e-9, .segment = 1e-9};
   costs.devices = devices;
@@ -121,8 +122,8 @@ std::vector<LaneEvent> work_of(const Simulation& simulation, const std::vector<i
   return work;
 }
 
-// Of one GPU a pipeline gets no more done than the GPU does.
-TEST(Simulation, DoesTheWorkOfRanksOnOneDeviceOneAfterAnother) {
+// A pipeline on one GPU is no faster than the GPU.
+TEST(Simulation, SerializesWorkOfRanksOnOneDevice) {
   TwoRanks two;
   for (const int micro_batches : {1, 2, 8}) {
     two.costs = on_devices(two.costs, {});
@@ -139,14 +140,15 @@ TEST(Simulation, DoesTheWorkOfRanksOnOneDeviceOneAfterAnother) {
       EXPECT_NEAR(rank.busy_seconds, work / 2, 1e-6);
       EXPECT_NEAR(rank.launch_wait_seconds, 0, 1e-6);
       for (const TraceEvent& event : row_of(rank)) {
-        EXPECT_NE(event.op, Op::kPrefetchWeights);  // the other's work is no wait for weights
+        // the other rank's work is not a wait for weights
+        EXPECT_NE(event.op, Op::kPrefetchWeights);
         EXPECT_NE(event.op, Op::kOffloadGradients);
       }
     }
   }
 }
 
-TEST(Simulation, LetsTheDevicesOfAPipelineThatGoesRoundThemBeBusyTogether) {
+TEST(Simulation, DevicesOfRoundRobinPipelineAreBusyAtOnce) {
   const Dataflow dataflow = chain(4);
   CostTable costs =
       equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.25},
@@ -172,7 +174,7 @@ TEST(Simulation, LetsTheDevicesOfAPipelineThatGoesRoundThemBeBusyTogether) {
 }
 
 // Each of two replicas waits for the other's kernels.
-TEST(Simulation, TakesTwiceAsLongWhereTwoReplicasShareADevice) {
+TEST(Simulation, TwoReplicasOnOneDeviceTakeTwiceAsLong) {
   TwoRanks two;
   two.costs = on_devices(two.costs, {.of_rank = {0, 1}, .times_as_long = {2, 2}});
   const Simulation shared = two.run(k1f1b, 1);
@@ -182,7 +184,7 @@ TEST(Simulation, TakesTwiceAsLongWhereTwoReplicasShareADevice) {
   EXPECT_NEAR(shared.step_seconds, 2 * 6.25 + 2 * 0.5, 1e-6);
 }
 
-TEST(Simulation, TimesOneMicroBatchThroughTwoRanksAsByHand) {
+TEST(Simulation, OneMicroBatchThroughTwoRanksMatchesHandCount) {
   const Simulation simulation = TwoRanks().run(k1f1b, 1);
   // Rank 0: F [0,1]; its value arrives at 1.5. Rank 1: F [1.5,2.5], B [2.5,4.5]; the gradient
   // arrives at 5. Rank 0: B [5,7]. Both leave the norm at 7 and update until 7.25.
@@ -198,9 +200,9 @@ TEST(Simulation, TimesOneMicroBatchThroughTwoRanksAsByHand) {
   EXPECT_DOUBLE_EQ(simulation.bubble, 1 - 6.5 / 14.5);
 }
 
-// One layer: 1 s forward, 2 s backward, 0.5 s update. Each step's update of rows and the read behind it
-// take 10 s from the backward on.
-TEST(Simulation, WaitsForRowsThatTheStepsBetweenDoNotHide) {
+// One layer: 1 s forward, 2 s backward, 0.5 s update. From the backward on, the update of
+// embeddings and the next read take 10 s.
+TEST(Simulation, WaitsForEmbeddingsThatStepsDoNotHide) {
   Dataflow dataflow = chain(1);
   dataflow.rows_layer = 0;
   const Schedule schedule = lower(build_schedule(kGpipe, {1, 1}), dataflow, {{0, 1}}, {});
@@ -210,15 +212,15 @@ TEST(Simulation, WaitsForRowsThatTheStepsBetweenDoNotHide) {
     CostTable costs = equal_costs(
         dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.5}, {});
     costs.rows = {.wait_seconds = 10, .staleness = staleness};
-    // A read of step t begins behind the update of t - 1 - staleness: so many steps take those 10 s
-    // and one forward and backward, or are as long as their own work.
+    // The read of step t starts after the update of t - 1 - staleness. So many steps take these 10
+    // s plus one forward and backward, or their own work if that is longer.
     EXPECT_NEAR(simulate(schedule, dataflow, {{0, 1}}, costs).step_seconds, step, 1e-12)
         << staleness;
   }
 }
 
-// The same layer, 3.5 s of work, with rows whose wait is hidden.
-TEST(Simulation, IsNoShorterThanWhatMakesTheRows) {
+// The same layer, 3.5 s of work, with embeddings whose wait is hidden.
+TEST(Simulation, StepIsNoShorterThanEmbeddingWork) {
   Dataflow dataflow = chain(1);
   dataflow.rows_layer = 0;
   const Schedule schedule = lower(build_schedule(kGpipe, {1, 1}), dataflow, {{0, 1}}, {});
@@ -232,19 +234,18 @@ TEST(Simulation, IsNoShorterThanWhatMakesTheRows) {
   EXPECT_DOUBLE_EQ(step({.beside_seconds = 3, .staleness = 3}), 3.5);
   EXPECT_DOUBLE_EQ(step({.beside_seconds = 5, .staleness = 3}), 5);
   EXPECT_DOUBLE_EQ(step({.rank_seconds = 0.25, .beside_seconds = 5, .staleness = 3}), 5);
-  // One processor for both threads: 3.5 + 0.5 + 2 s of work; two have room for them.
+  // One processor for both threads: 3.5 + 0.5 + 2 s of work; two processors run them at once.
   const RowsCost rows{.rank_seconds = 0.5, .beside_seconds = 2, .processors = 1, .staleness = 3};
   EXPECT_DOUBLE_EQ(step(rows), 6);
   RowsCost more = rows;
   more.processors = 2;
   EXPECT_DOUBLE_EQ(step(more), 4);
-  more.rank_threads = 2;  // of compute
+  more.rank_threads = 2;  // compute threads
   EXPECT_DOUBLE_EQ(step(more), (2 * 3.5 + 0.5 + 2) / 2);
 }
 
 TEST(Simulation, SendsWithoutWaiting) {
-  // Rank 0 forwards both micro-batches back to back though the transfers take longer than a
-  // forward.
+  // Rank 0 forwards both micro-batches without a gap although transfers take longer than a forward.
   TwoRanks model;
   model.costs.values[0].transfer_seconds = 5;
   const Simulation simulation = model.run(kGpipe, 2);
@@ -253,14 +254,14 @@ TEST(Simulation, SendsWithoutWaiting) {
   EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kForward, 1).begin_seconds, 7);
 }
 
-TEST(Simulation, ARecomputeCostsAForwardAndStartsBeforeTheGradientArrives) {
+TEST(Simulation, RecomputeCostsForwardAndPrecedesGradient) {
   const Simulation simulation = TwoRanks().run(k1f1b, 1, {.recompute = {0}});
   EXPECT_DOUBLE_EQ(event(simulation, 0, Op::kRecompute).begin_seconds, 1);
   EXPECT_DOUBLE_EQ(event(simulation, 0, Op::kRecompute).end_seconds, 2);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, 7.25);  // hidden in the wait
 }
 
-TEST(Simulation, GpipesIdleShareIsThePublishedFormula) {
+TEST(Simulation, GpipeIdleShareMatchesPublishedFormula) {
   for (const int ranks : {2, 4, 8}) {
     for (const int micro_batches : {1, 4, 32}) {
       const Dataflow dataflow = chain(ranks);
@@ -274,17 +275,17 @@ TEST(Simulation, GpipesIdleShareIsThePublishedFormula) {
   }
 }
 
-TEST(Simulation, AShortMicroBatchTakesItsShareOfTimeAndTransfer) {
+TEST(Simulation, ShortMicroBatchScalesTimeAndTransfer) {
   TwoRanks model;
   model.costs.micro_batch_scale = {1, 0.5};
   const Simulation simulation = model.run(kGpipe, 2);
   const TraceEvent& forward = event(simulation, 0, Op::kForward, 1);
   EXPECT_DOUBLE_EQ(forward.end_seconds - forward.begin_seconds, 0.5);
-  // Its value leaves at 1.5 and needs 0.25: it is there long before rank 1 is free at 2.5.
+  // Its value is sent at 1.5 and takes 0.25: it arrives before rank 1 is free at 2.5.
   EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kReceiveActivation, 1).end_seconds, 2.5);
 }
 
-TEST(Simulation, EveryActionPaysTheOverhead) {
+TEST(Simulation, EveryActionAddsOverhead) {
   TwoRanks model;
   model.costs.overhead_seconds = 0.125;
   const Simulation simulation = model.run(k1f1b, 1);
@@ -294,7 +295,7 @@ TEST(Simulation, EveryActionPaysTheOverhead) {
                    1.875);  // 1.25 + 0.5 + 0.125
 }
 
-TEST(Simulation, TiedGradientsTravelAtTheMeanRateOfTheValues) {
+TEST(Simulation, TiedGradientsTakeMeanRateOfValues) {
   TwoRanks model;
   model.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {1}});
   model.costs.layers[1].replica_bytes = 16;  // twice the value: 1 s
@@ -304,7 +305,7 @@ TEST(Simulation, TiedGradientsTravelAtTheMeanRateOfTheValues) {
   EXPECT_DOUBLE_EQ(event(simulation, 1, Op::kReceiveTiedWeight).end_seconds, 7.25 + 1);
 }
 
-TEST(Simulation, OrdersAllActionsSoThatMessagesAreSentBeforeTheyAreReceived) {
+TEST(Simulation, OrdersSendsBeforeReceives) {
   for (const double transfer : {0.0, 0.5, 3.0}) {
     TwoRanks model;
     model.costs.values[0].transfer_seconds = transfer;
@@ -323,7 +324,7 @@ TEST(Simulation, OrdersAllActionsSoThatMessagesAreSentBeforeTheyAreReceived) {
   }
 }
 
-TEST(Simulation, AMessageThatNobodySendsIsABugOfOurs) {
+TEST(Simulation, MessageWithoutSendIsInternalError) {
   const TwoRanks model;
   Schedule lowered = model.lowered(k1f1b, 1, {});
   std::erase_if(lowered.programs[0], [](const Action& a) { return a.op == Op::kSendActivation; });
@@ -339,7 +340,7 @@ TEST(Simulation, AMessageThatNobodySendsIsABugOfOurs) {
 constexpr LayerShards kGathered{.states = true, .reduced = true};
 constexpr LayerShards kFetched{.states = true, .gradients = true, .weights = true, .reduced = true};
 
-TEST(Simulator, FetchesAndReductionsRunBesideComputeWhichWaitsForWhatItNeeds) {
+TEST(Simulator, FetchesAndReductionsOverlapWithCompute) {
   const Dataflow dataflow = chain(2);
   const CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2});
   const Partition partition = equal_stages(2, 1);
@@ -349,14 +350,15 @@ TEST(Simulator, FetchesAndReductionsRunBesideComputeWhichWaitsForWhatItNeeds) {
     return simulate(schedule, dataflow, partition, costs, seconds).step_seconds;
   };
   EXPECT_DOUBLE_EQ(step({}), 6);
-  EXPECT_DOUBLE_EQ(step({.fetch = {0.5, 0.5}}), 6.5);  // the first layer's shows
-  EXPECT_DOUBLE_EQ(step({.fetch = {3, 0}}), 6 + 3);    // and it stays to its backward
-  EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 2}}), 6.5);   // layer 1's hides behind layer 0's backward
+  EXPECT_DOUBLE_EQ(step({.fetch = {0.5, 0.5}}), 6.5);  // the first layer's fetch is exposed
+  EXPECT_DOUBLE_EQ(step({.fetch = {3, 0}}), 6 + 3);    // and it stays until its backward
+  // layer 1's overlaps with layer 0's backward
+  EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 2}}), 6.5);
   EXPECT_DOUBLE_EQ(step({.reduce = {0.5, 5}}), 9.5);   // one after another
-  EXPECT_DOUBLE_EQ(step({.gather = {0.25, 0.5}}), 6);  // weights that are fetched are not gathered
+  EXPECT_DOUBLE_EQ(step({.gather = {0.25, 0.5}}), 6);  // fetched weights are not gathered
 }
 
-TEST(Simulator, GathersTheWeightsThatReplicasHaveUpdatedShardsOf) {
+TEST(Simulator, GathersWeightsUpdatedInShards) {
   const Dataflow dataflow = chain(2);
   const CostTable costs =
       equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 2, .update_seconds = 0.125});
@@ -367,8 +369,8 @@ TEST(Simulator, GathersTheWeightsThatReplicasHaveUpdatedShardsOf) {
   EXPECT_DOUBLE_EQ(simulate(schedule, dataflow, partition, costs, seconds).step_seconds, 7);
 }
 
-// Rank 0, which waits for nobody, comes to the norm last, though it is simulated first.
-TEST(Simulation, NoRankLeavesTheNormBeforeTheLastHasCome) {
+// Rank 0, which waits for no other rank, reaches the norm last although it is simulated first.
+TEST(Simulation, NoRankLeavesNormBeforeLastArrives) {
   Dataflow dataflow = chain(2);
   dataflow.values[0].differentiable = false;
   CostTable costs = equal_costs(dataflow, {.forward_seconds = 1, .backward_seconds = 1});

@@ -1,6 +1,6 @@
-// The partitioner asks for millions of stages, so an estimate may not walk along its layers. What
-// belongs to a layer alone is a difference of two running sums; what depends on where the stage
-// ends are the values alive at its two boundaries, one in a chain, and the ties that leave it.
+// The partitioner requests millions of estimates, so none may walk over the layers of a stage.
+// Costs of single layers are differences of two prefix sums. What depends on the ends of a stage
+// are the values that cross them, one in a chain, and the ties that leave the stage.
 #include "strata/plan/stage_estimate.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-// On top of what is kept while the layer runs, the larger of both directions.
+// Peak in addition to what is kept while the layer runs; the larger of both directions.
 std::vector<std::int64_t> transient_bytes_of(const Dataflow& dataflow, const CostTable& costs,
                                              const LayerSet& recompute) {
   std::vector<std::int64_t> forward(dataflow.num_layers), backward(dataflow.num_layers);
@@ -106,7 +106,7 @@ void StageEstimator::add_values(const Dataflow& dataflow, const CostTable& costs
 }
 
 void StageEstimator::add_ties(const Dataflow& dataflow, const CostTable& costs) {
-  std::map<int, int> first_owners;  // by using layer, which is behind all of its owners
+  std::map<int, int> first_owners;  // by using layer, which follows all of its owners
   for (const Tie& tie : dataflow.ties) {
     for (const int user : tie.users) {
       int& first = first_owners.try_emplace(user, tie.owner).first->second;
@@ -161,7 +161,7 @@ StageEstimate StageEstimator::operator()(LayerRange layers) const {
   for (const auto& [first_owner, uses] : uses_) {
     if (first_owner < begin) {
       estimate.fixed_bytes += uses.within(layers);
-    } else if (first_owner < end) {  // on their way to the users, when a step begins
+    } else if (first_owner < end) {  // in transit to the users when a step begins
       estimate.fixed_bytes += uses.within({end, num_layers_});
     }
   }

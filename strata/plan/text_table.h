@@ -8,7 +8,7 @@ namespace strata {
 
 class TextTable {
  public:
-  /// One character a column: 'l' left, 'r' right.
+  /// One character per column: 'l' left, 'r' right.
   explicit TextTable(std::string alignment) : alignment_(std::move(alignment)) {}
 
   void add_row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }

@@ -1,5 +1,5 @@
-// Moves are few and in one order, so that what leaves the device for a budget leaves it for every
-// smaller one: a plan that fits keeps fitting with more memory.
+// There are few moves, in one order, so what leaves the device for a budget also leaves it for
+// every smaller one: a plan that fits keeps fitting with more memory.
 #include "strata/plan/tier_choice.h"
 
 #include <algorithm>
@@ -15,7 +15,8 @@ bool runs_layers_again(RecomputeMode mode) {
   return mode == RecomputeMode::kFull || mode == RecomputeMode::kAuto;
 }
 
-// The same, where inputs may or must leave: when all else has, and before the disk.
+// The same placements with inputs offloaded, if they may or must be: after everything else, but
+// before the disk.
 std::vector<TierPlacement> with_activations(std::vector<TierPlacement> placements,
                                             const MemoryOptions& memory) {
   if (memory.activations == TierChoice::kDevice || !runs_layers_again(memory.recompute))

@@ -21,7 +21,7 @@ constexpr LayerTiers kStatesAway{Tier::kDevice, Tier::kHost, Tier::kHost};
 constexpr LayerTiers kAllAway{Tier::kHost, Tier::kHost, Tier::kHost};
 constexpr LayerTiers kOnlyStatesAway{Tier::kDevice, Tier::kDevice, Tier::kHost};
 
-// Eight equal layers with bytes that tell kinds apart, on one rank.
+// Eight equal layers on one rank, with different bytes for each kind of state.
 PlanRequest request_of(int layers = 8, int ranks = 1) {
   PlanRequest request;
   request.dataflow = chain(layers);
@@ -35,7 +35,8 @@ PlanRequest request_of(int layers = 8, int ranks = 1) {
                                      .saved_bytes = kMiB},
                                     {.bytes = kMiB / 4});
   request.costs_none = request.costs_cheap;
-  request.shape = {ranks, 1};  // with more, whole gradients add up on the device
+  // with more micro-batches, whole gradients accumulate on the device
+  request.shape = {ranks, 1};
   request.micro_batch = 1;
   request.sample_tokens = 512;
   return request;
@@ -50,7 +51,7 @@ ErrorText refusal(const MemoryOptions& memory, const MeshOptions& mesh = {}) {
   return {};
 }
 
-TEST(CheckMemory, RefusesKindsOfStateThatAnUpdateOnTheDeviceWouldMiss) {
+TEST(CheckMemory, RejectsStateThatDeviceUpdateCannotReach) {
   EXPECT_EQ(refusal({.weights = kHost, .states = kDevice}).where, "recipe.yaml: memory.weights");
   EXPECT_EQ(refusal({.gradients = kHost, .states = kDevice}).where,
             "recipe.yaml: memory.gradients");
@@ -63,7 +64,7 @@ TEST(CheckMemory, RefusesKindsOfStateThatAnUpdateOnTheDeviceWouldMiss) {
     EXPECT_EQ(refusal(legal).what, "");
 }
 
-TEST(CheckMemory, RefusesADiskThatIsNotNamedOrHasNoStates) {
+TEST(CheckMemory, RejectsDiskWithoutPathOrStates) {
   constexpr TierChoice kDisk = TierChoice::kDisk;
   const MemoryDisk disk{.path = "/scratch"};
   EXPECT_EQ(refusal({.states = kDisk}).where, "recipe.yaml: memory.disk.path");
@@ -74,12 +75,12 @@ TEST(CheckMemory, RefusesADiskThatIsNotNamedOrHasNoStates) {
             "recipe.yaml: memory.weights");
 }
 
-TEST(CheckMemory, RefusesAWindowOfWeightsThatNeverLeave) {
+TEST(CheckMemory, RejectsWindowIfWeightsStay) {
   const MemoryOptions stay{.weights = kDevice, .window = 2};
   EXPECT_EQ(refusal(stay).where, "recipe.yaml: memory.window");
   EXPECT_EQ(refusal({.states = kDevice, .window = 2}).where, "recipe.yaml: memory.window");
   EXPECT_EQ(refusal(stay, {.dp = 2, .zero = 3}).what, "");  // shards leave
-  EXPECT_EQ(refusal(stay, {.automatic = true}).what, "");   // may be found to
+  EXPECT_EQ(refusal(stay, {.automatic = true}).what, "");   // the search may shard them
   EXPECT_EQ(refusal({.window = 2}).what, "");
 }
 
@@ -90,7 +91,7 @@ std::vector<LayerTiers> tiers_of(const MemoryOptions& memory, bool trains = true
   return all;
 }
 
-TEST(TierPlacements, AreTheFewestMovesFirst) {
+TEST(TierPlacements, OrderByFewestMoves) {
   using All = std::vector<LayerTiers>;
   EXPECT_EQ(tiers_of({}), (All{{}, kStatesAway, kAllAway}));
   EXPECT_EQ(tiers_of({.states = kDevice}), All{{}});
@@ -103,7 +104,7 @@ TEST(TierPlacements, AreTheFewestMovesFirst) {
   EXPECT_EQ(tiers_of({.weights = kHost}, /*trains=*/false), All{{}});
 }
 
-TEST(TierPlacements, GoToTheDiskLastAndOnlyWhereThereIsOne) {
+TEST(TierPlacements, UseDiskLastAndOnlyIfConfigured) {
   using All = std::vector<LayerTiers>;
   const MemoryDisk disk{.path = "/scratch"};
   constexpr LayerTiers kStatesOnDisk{Tier::kDevice, Tier::kHost, Tier::kDisk};
@@ -141,23 +142,24 @@ TEST(TierPlacements, EveryLegalChoiceHasOne) {
       }
 }
 
-TEST(TierLayout, OfNothingThatLeavesIsThatOfOneTier) {
+TEST(TierLayout, WithoutOffloadEqualsSingleTier) {
   EXPECT_EQ(tier_layout({}, 2, true), TierLayout{});
-  EXPECT_EQ(tier_layout({.window = 5}, 2, true), TierLayout{.window = 5});  // of sharded weights
+  // for sharded weights
+  EXPECT_EQ(tier_layout({.window = 5}, 2, true), TierLayout{.window = 5});
   const TierLayout away = tier_layout({.tiers = kStatesAway, .window = 3}, 2, true);
   EXPECT_EQ(away.layers, (std::vector<LayerTiers>{kStatesAway, kStatesAway}));
   EXPECT_EQ(away.window, 3);
   EXPECT_TRUE(away.updates_at_once);
 }
 
-TEST(TierLayout, MostFetchedAreThoseOfTheFullestRank) {
+TEST(TierLayout, MostFetchedCountsFullestRank) {
   const TierLayout layout{.layers = {kAllAway, kAllAway, {}, kAllAway}};
   EXPECT_EQ(most_fetched(layout, {0, 0, 0, 0}), 3);
   EXPECT_EQ(most_fetched(layout, {0, 0, 1, 1}), 2);
 }
 
-// The ledger counts what the trainer makes of the choice, not what was asked for.
-TEST(TierLayout, OfAPlanIsWhatBecomesOfTheChoiceOnItsRanks) {
+// The ledger counts what the ranks run, not what was requested.
+TEST(TierLayout, OfPlanIsAdaptedToItsRanks) {
   PlanRequest request = request_of(4, 2);
   request.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {3}});
   request.memory = {.weights = kHost, .gradients = kDevice};
@@ -168,14 +170,15 @@ TEST(TierLayout, OfAPlanIsWhatBecomesOfTheChoiceOnItsRanks) {
   EXPECT_EQ(pipeline.ledger[0].at_peak[ByteKind::kWeights], 4 * kMiB);  // the tied layer's
 
   request.shape.ranks = 1;
-  request.mesh.dp = 2;  // a reduction takes gradients to the host, even where they might stay
+  request.mesh.dp = 2;  // a reduction moves gradients to the host even if they may stay
   const Plan replicas = make_plan(request);
   EXPECT_FALSE(replicas.steps.decisions().tiers[0].offloads_gradients());
   EXPECT_TRUE(replicas.steps.decisions().tiers[1].offloads_gradients());
-  EXPECT_EQ(replicas.ledger[0].timeline.front().bytes, 8 * kMiB);  // those of the tied layers
+  // gradients of the tied layers
+  EXPECT_EQ(replicas.ledger[0].timeline.front().bytes, 8 * kMiB);
 }
 
-TEST(LargestWindow, IsFoundByFewQuestions) {
+TEST(LargestWindow, IsBisected) {
   for (int most = 1; most <= 40; ++most) {
     for (int limit = 0; limit <= most; ++limit) {
       int asked = 0;
@@ -204,7 +207,7 @@ bool is_planned(const PlanRequest& request) {
   }
 }
 
-TEST(TierChoice, NothingLeavesTheDeviceWhileItFits) {
+TEST(TierChoice, KeepsEverythingOnDeviceIfItFits) {
   PlanRequest request = request_of();
   const std::int64_t peak = peak_bytes(make_plan(request).ledger);
   request.memory.device.count = peak;
@@ -216,9 +219,9 @@ TEST(TierChoice, NothingLeavesTheDeviceWhileItFits) {
   EXPECT_FALSE(twice.decisions().recompute.empty());
 }
 
-TEST(TierChoice, MovesStatesAndGradientsFirstAndThenAsManyWeightsAsItTakes) {
+TEST(TierChoice, MovesStatesAndGradientsBeforeWeights) {
   PlanRequest request = request_of();
-  request.memory.device.count = 60 * kMiB;  // all of it takes 128 and what layers save
+  request.memory.device.count = 60 * kMiB;  // everything takes 128 MiB plus what layers save
   const Plan states = make_plan(request);
   EXPECT_EQ(states.decisions().tiers.layers, std::vector(8, kStatesAway));
   EXPECT_EQ(states.ledger[0].host, (HostBytes{32 * kMiB, 32 * kMiB, 64 * kMiB}));
@@ -234,7 +237,7 @@ TEST(TierChoice, MovesStatesAndGradientsFirstAndThenAsManyWeightsAsItTakes) {
     if (!tiers[0].fetches_weights()) continue;
     EXPECT_LE(tiers.window, last);
     last = tiers.window;
-    // One more layer would be too many.
+    // One more layer does not fit.
     request.memory.window = tiers.window + 1;
     request.memory.weights = kHost;
     if (tiers.window < 8) EXPECT_FALSE(is_planned(request));
@@ -244,7 +247,7 @@ TEST(TierChoice, MovesStatesAndGradientsFirstAndThenAsManyWeightsAsItTakes) {
   EXPECT_LT(last, 4);
 }
 
-TEST(TierChoice, WhatFitsKeepsFittingWithMoreMemory) {
+TEST(TierChoice, PlanKeepsFittingWithMoreMemory) {
   for (const RecomputeMode recompute : {RecomputeMode::kCheap, RecomputeMode::kAuto}) {
     for (const int ranks : {1, 2}) {
       bool fits = false;
@@ -262,7 +265,7 @@ TEST(TierChoice, WhatFitsKeepsFittingWithMoreMemory) {
   }
 }
 
-TEST(TierChoice, ALittleLessThanTheFixedPlansPeakIsRefused) {
+TEST(TierChoice, RejectsBudgetJustBelowPeakOfFixedPlan) {
   for (const int window : {1, 2, 4, 8}) {
     PlanRequest request = request_of();
     request.memory = {.weights = kHost, .window = window};
@@ -278,7 +281,7 @@ TEST(TierChoice, ALittleLessThanTheFixedPlansPeakIsRefused) {
   }
 }
 
-// 32 MiB of weights and gradients each, 64 of states, in 8 layers.
+// 32 MiB of weights and of gradients, 64 of states, in 8 layers.
 TEST(TierChoice, FallsThroughDeviceHostAndDisk) {
   PlanRequest request = request_of();
   request.memory.device.count = 24 * kMiB;
@@ -291,8 +294,8 @@ TEST(TierChoice, FallsThroughDeviceHostAndDisk) {
     return plan.decisions().tiers[0];
   };
   EXPECT_EQ(tiers_with(128), kAllAway);
-  // Weights, gradients, three slabs of states and 4 MiB that weights are copied through to the disk; then gradients and
-  // the slabs of weights, too.
+  // Weights, gradients, three staging buffers of states and 4 MiB for copying weights to the disk;
+  // then gradients and the staging buffers of weights, too.
   EXPECT_EQ(tiers_with(127), (LayerTiers{Tier::kHost, Tier::kHost, Tier::kDisk}));
   EXPECT_EQ(tiers_with(64 + 3 * 8 + 4), (LayerTiers{Tier::kHost, Tier::kHost, Tier::kDisk}));
   EXPECT_EQ(tiers_with(64 + 3 * 8 + 4 - 1), (LayerTiers{Tier::kDisk, Tier::kHost, Tier::kDisk}));
@@ -306,7 +309,7 @@ TEST(TierChoice, FallsThroughDeviceHostAndDisk) {
   EXPECT_FALSE(is_planned(request));
 }
 
-TEST(TierRefusal, NamesTheDiskThatIsTooSmall) {
+TEST(TierRefusal, NamesDiskThatIsTooSmall) {
   PlanRequest request = request_of();
   request.memory = {.device = {24 * kMiB}, .host = {100 * kMiB}, .states = TierChoice::kDisk};
   request.memory.disk = {.path = "/scratch", .bytes = {100 * kMiB}};
@@ -323,12 +326,12 @@ TEST(TierRefusal, NamesTheDiskThatIsTooSmall) {
     EXPECT_NE(text.expected.find("100.00 MiB of its disk"), std::string::npos);
     EXPECT_EQ(text.expected.rfind("at most ", 0), 0u) << text.expected;
   }
-  request.memory.disk.path = "FOLDER";  // as other refusals propose
+  request.memory.disk.path = "FOLDER";  // the placeholder of the proposed fix
   request.memory.disk.bytes = {};
   EXPECT_TRUE(is_planned(request));
 }
 
-TEST(TierChoice, AWindowWithoutABudgetHoldsAllLayers) {
+TEST(TierChoice, WindowWithoutBudgetHoldsAllLayers) {
   PlanRequest request = request_of();
   request.memory.weights = kHost;
   EXPECT_EQ(make_plan(request).decisions().tiers.window, 8);
@@ -336,7 +339,7 @@ TEST(TierChoice, AWindowWithoutABudgetHoldsAllLayers) {
   EXPECT_EQ(make_plan(request).decisions().tiers.window, 3);
 }
 
-TEST(TierChoice, RecomputeMakesRoomForAWindow) {
+TEST(TierChoice, RecomputeFreesMemoryForWindow) {
   PlanRequest request = request_of(16);
   for (LayerCost& layer : request.costs_cheap.layers) layer.saved_bytes = 6 * kMiB;
   request.memory = {.device = {56 * kMiB}, .recompute = RecomputeMode::kCheap};
@@ -348,8 +351,8 @@ TEST(TierChoice, RecomputeMakesRoomForAWindow) {
   EXPECT_TRUE(plan.decisions().tiers[0].fetches_weights());
 }
 
-// When all else has left; of layers that run again.
-TEST(TierChoice, ActivationsLeaveLast) {
+// Inputs of recomputed layers leave after everything else.
+TEST(TierChoice, OffloadsActivationsLast) {
   PlanRequest request = request_of(16);
   for (ValueCost& value : request.costs_cheap.values) value.bytes = 2 * kMiB;
   request.memory = {.device = {64 * kMiB}, .recompute = RecomputeMode::kFull};
@@ -369,11 +372,11 @@ TEST(TierChoice, ActivationsLeaveLast) {
   EXPECT_TRUE(all.placement.tiers.offloads_activations());
   EXPECT_GT(all.ledger[0].host.activations, 0);
   EXPECT_EQ(follow_plan(request, decisions_text(all)).placement, all.placement);
-  request.memory.recompute = RecomputeMode::kCheap;  // nothing runs again
+  request.memory.recompute = RecomputeMode::kCheap;  // nothing is recomputed
   EXPECT_FALSE(is_planned(request));
 }
 
-TEST(TierChoice, UpdatesAtOnceOnlyWhereNothingWaitsForAllGradients) {
+TEST(TierChoice, UpdatesAtOnceOnlyIfNothingNeedsAllGradients) {
   for (const bool at_once : {false, true}) {
     PlanRequest request = request_of();
     request.memory.states = kHost;
@@ -388,8 +391,8 @@ TEST(TierChoice, UpdatesAtOnceOnlyWhereNothingWaitsForAllGradients) {
   }
 }
 
-// Where every byte on the host counts, gradients that are consumed at once share two buffers.
-TEST(TierChoice, GradientsShareBuffersWhereTheHostIsSmall) {
+// If host memory is scarce, gradients that are consumed at once share two buffers.
+TEST(TierChoice, GradientsShareBuffersOnSmallHost) {
   PlanRequest request = request_of();
   request.memory = {.weights = kHost, .states = kHost};
   request.updates_at_once = true;
@@ -404,7 +407,7 @@ TEST(TierChoice, GradientsShareBuffersWhereTheHostIsSmall) {
   EXPECT_FALSE(is_planned(request));
 }
 
-TEST(TierChoice, IsFollowedByProcessesThatMeasuredSomethingElse) {
+TEST(TierChoice, IsFollowedByProcessesWithOtherMeasurements) {
   PlanRequest request = request_of(8, 2);
   request.memory.device.count = 20 * kMiB;
   const Plan plan = make_plan(request);
@@ -418,8 +421,8 @@ TEST(TierChoice, IsFollowedByProcessesThatMeasuredSomethingElse) {
   EXPECT_EQ(followed.schedule().programs, plan.schedule().programs);
 }
 
-TEST(TierRefusal, NamesWhatFits) {
-  // Only the device is allowed: the fix opens the host.
+TEST(TierRefusal, NamesSettingsThatFit) {
+  // Only the device is allowed; the fix allows the host.
   PlanRequest request = request_of();
   request.memory = {.device = {60 * kMiB}, .states = kDevice};
   try {
@@ -446,7 +449,7 @@ TEST(TierRefusal, NamesWhatFits) {
     EXPECT_NE(text.fix.find("memory.disk.path=FOLDER (on a disk)"), std::string::npos) << text.fix;
   }
 
-  // Nothing but more of both will do.
+  // Only more of both helps.
   request = request_of(2, 2);
   request.memory = {.device = {2 * kMiB}, .host = {2 * kMiB}};
   try {

@@ -1,5 +1,5 @@
-// A block is copied with the value that it makes, so that everything behind it moves along; what reads
-// its output reads that of the last copy.
+// A block is copied together with the value that it produces, so all later indices shift; readers
+// of its output read that of the last copy.
 #include "strata/plan/tier_depth.h"
 
 #include <algorithm>
@@ -17,22 +17,22 @@
 namespace strata {
 namespace {
 
-constexpr int kMostLayers = 1 << 12;  // tried; beyond it a proposal takes seconds
+constexpr int kMostLayers = 1 << 12;  // limit of the search; beyond it a proposal takes seconds
 
 struct Block {
   int layer = 0;
   int output = 0;  // value
-  int equals = 0;  // layers of its kind, itself among them
+  int equals = 0;  // number of layers of its kind, including itself
 };
 
-// Layers of the same are of one kind.
+// Layers with equal keys are of one kind.
 using Kind = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
 Kind kind_of(const LayerCost& layer) {
   return {layer.weight_bytes, layer.gradient_bytes, layer.saved_bytes};
 }
 
-// The layer of the most frequent kind that stands in a chain.
+// The layer of the most frequent kind with one input and one output in a chain.
 std::optional<Block> block_of(const PlanRequest& request) {
   const Dataflow& dataflow = request.dataflow;
   std::vector<int> inputs(dataflow.num_layers), outputs(dataflow.num_layers);
@@ -99,14 +99,14 @@ TierChoice choice_of(Tier tier) {
                                : TierChoice::kDisk;
 }
 
-// What a model of more layers needs of each tier that has a budget.
+// What a model with more layers needs of each tier that has a budget.
 struct Probe {
   int copies = 0;
   std::array<std::int64_t, 3> bytes{};
 };
 
-// Bytes grow almost evenly with the layers, so two models say where a budget ends, and a few beside that place are
-// tried instead of all that bisection would try: those that nearly fit take longest.
+// Bytes grow almost evenly with the layers, so two models predict where a budget ends, and a few
+// near that depth are tried instead of a whole bisection: plans that nearly fit take longest.
 class DepthSearch {
  public:
   DepthSearch(const PlanRequest& request, const Block& block)
@@ -117,7 +117,7 @@ class DepthSearch {
         most_(std::max(0, kMostLayers - request.dataflow.num_layers)),
         high_(most_ + 1) {}
 
-  // Copies of the block that fit, at most; -1: not even none.
+  // The largest number of copies of the block that fits; -1: not even zero.
   int operator()() {
     if (!holds(0)) return -1;
     if (most_ == 0) return 0;
@@ -140,7 +140,7 @@ class DepthSearch {
   static constexpr int kFirst = 32;
   static constexpr int kEstimates = 4;
 
-  // Whether nothing was found yet that does not fit.
+  // Whether no depth has failed to fit so far.
   bool is_open() const { return high_ > most_ && low_ < most_; }
 
   bool holds(int copies) {
@@ -151,7 +151,7 @@ class DepthSearch {
     return fit;
   }
 
-  // By the bytes of two that fit, `none` and the last one.
+  // Extrapolates from the bytes of two depths that fit, `none` and the last one.
   int reach(const Probe& none) const {
     double copies = most_;
     for (std::size_t tier = 0; tier < budgets_.size(); ++tier) {
@@ -165,7 +165,7 @@ class DepthSearch {
 
   const PlanRequest& request_;
   const Block& block_;
-  std::array<std::int64_t, 3> budgets_;  // device, host, disk; 0: none
+  std::array<std::int64_t, 3> budgets_;  // device, host, disk; 0: no budget
   int most_;
   int low_ = 0, high_;  // what fits, and what does not or is not tried
   Probe last_;
@@ -202,7 +202,8 @@ std::vector<TierDepth> largest_depths(const PlanRequest& request,
   open.disk = request.memory.disk;
   for (const TierPlacement& placement : tier_placements(open, /*trains=*/true)) {
     const LayerTiers& tiers = placement.tiers;
-    if (tiers.states == Tier::kDisk && tiers.weights != Tier::kDisk) continue;  // of disks the most
+    // on a disk: everything
+    if (tiers.states == Tier::kDisk && tiers.weights != Tier::kDisk) continue;
     PlanRequest fixed = request;
     MemoryOptions& memory = fixed.memory;
     memory.weights = choice_of(tiers.weights);
@@ -230,7 +231,7 @@ std::string depths_sentence(const std::vector<TierDepth>& depths, const std::str
               format_count(depth.parameters) + ")";
     }
     text += " " + depth.placement;
-    if (depth.any) break;  // what has room for all that was tried says nothing more elsewhere
+    if (depth.any) break;  // if all tried depths fit here, other tiers add nothing
   }
   return text;
 }

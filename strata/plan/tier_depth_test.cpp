@@ -12,7 +12,8 @@
 namespace strata {
 namespace {
 
-// Between an embedding and a head tied to it; a block has 16 bytes a parameter and saves as much as a weight.
+// Blocks between an embedding and a head tied to it. A block has 16 bytes per parameter and saves
+// as many bytes as one weight takes.
 PlanRequest request_of(int blocks) {
   PlanRequest request;
   request.dataflow = chain(blocks + 2);
@@ -30,14 +31,14 @@ PlanRequest request_of(int blocks) {
   return request;
 }
 
-// Of a block 500, whatever its slice weighs.
+// A block has 500 parameters, whatever its slice takes.
 std::vector<TierDepth> largest_depths(const PlanRequest& request) {
   std::vector<double> parameters(request.dataflow.num_layers, 500);
   parameters.front() = parameters.back() = 0;
   return largest_depths(request, parameters);
 }
 
-TEST(Deepened, IsTheModelWithMoreBlocks) {
+TEST(Deepened, IsModelWithMoreBlocks) {
   const PlanRequest deep = deepened(request_of(3), 4);
   const PlanRequest same = request_of(7);
   EXPECT_EQ(deep.dataflow.num_layers, 9);
@@ -54,8 +55,9 @@ TEST(Deepened, IsTheModelWithMoreBlocks) {
   EXPECT_EQ(peak_bytes(make_plan(deep).ledger), peak_bytes(make_plan(same).ledger));
 }
 
-// Compared with a model of an eighth: 64 times as long would be quadratic. Processor time, the best of a few.
-TEST(Deepened, FindsTheBlockOfManyLayersInTimeThatGrowsAsTheyDo) {
+// Compares processor time, the best of a few, with a model of an eighth of the layers: 64 times as
+// long would be quadratic.
+TEST(Deepened, FindsBlockInTimeLinearInLayers) {
   const auto seconds = [](int blocks) {
     double best = 1e9;
     for (int i = 0; i < 3; ++i) {
@@ -69,22 +71,22 @@ TEST(Deepened, FindsTheBlockOfManyLayersInTimeThatGrowsAsTheyDo) {
   EXPECT_LT(seconds(32768), 32 * std::max(1e-3, seconds(4096)));
 }
 
-TEST(LargestDepths, AreThoseThatTheArithmeticGives) {
+TEST(LargestDepths, MatchArithmetic) {
   PlanRequest request = request_of(4);
   request.memory.device.count = 41 * 1000;
   const std::vector<TierDepth> depths = largest_depths(request);
   ASSERT_EQ(depths.size(), 3u);
   EXPECT_EQ(depths[0].layers, 10 + 2);  // 4100 bytes a block
-  // 1100 a block, and two gradients while the first few have not freed what they saved.
+  // 1100 per block, and two gradients while the first few layers have not freed what they saved.
   EXPECT_NEAR(depths[1].layers, (41000 - 2000) / 1100 + 2, 1);
-  // 100 a block, two layers' weights, two gradients.
+  // 100 per block, the weights of two layers, two gradients.
   EXPECT_NEAR(depths[2].layers, (41000 - 4000) / 100 + 2, 11);
-  // One block more does not fit.
+  // One more block does not fit.
   for (const TierDepth& depth : depths) EXPECT_FALSE(depth.any);
   request.memory.states = TierChoice::kDevice;
   EXPECT_NO_THROW(make_plan(deepened(request, depths[0].layers - 6)));
   EXPECT_THROW(make_plan(deepened(request, depths[0].layers - 5)), UserError);
-  // The embedding and the head are no blocks.
+  // The embedding and the head do not count as blocks.
   EXPECT_EQ(depths[0].blocks, 10);
   const std::string text = depths_sentence(depths, "model.layers");
   EXPECT_EQ(text.rfind("largest of this shape: model.layers=10 (5 k) on the device, ", 0), 0u)
@@ -92,7 +94,7 @@ TEST(LargestDepths, AreThoseThatTheArithmeticGives) {
   EXPECT_EQ(depths_sentence(depths, "").rfind("largest of this shape: 10 equal layers (5", 0), 0u);
 }
 
-TEST(LargestDepths, AreSaidNoMoreOnceEveryDepthThatWasTriedFits) {
+TEST(LargestDepths, StopAtTierThatHoldsAllTriedDepths) {
   TierDepth some{.placement = "on the device", .layers = 12, .blocks = 10, .parameters = 5e3};
   TierDepth any{
       .placement = "with states on the host", .layers = 4096, .blocks = 4094, .any = true};
@@ -101,7 +103,7 @@ TEST(LargestDepths, AreSaidNoMoreOnceEveryDepthThatWasTriedFits) {
             "model.layers=4094 (0) with states on the host");
 }
 
-TEST(LargestDepths, EndWhereTheHostDoes) {
+TEST(LargestDepths, EndAtHostBudget) {
   PlanRequest request = request_of(4);
   request.memory.device.count = 41 * 1000;
   request.memory.host.count = 20 * 4000;
@@ -115,8 +117,8 @@ TEST(LargestDepths, EndWhereTheHostDoes) {
   EXPECT_TRUE(largest_depths(request).empty());
 }
 
-// Chunks of 4 KiB each: weights and states of a block are one, twice.
-TEST(LargestDepths, GoOnOnTheDisk) {
+// Chunks of 4 KiB: weights take one chunk per block, states two.
+TEST(LargestDepths, ContinueOnDisk) {
   PlanRequest request = request_of(4);
   request.memory.device.count = 41 * 1000;
   request.memory.host.count = 20 * 4000;
@@ -124,14 +126,14 @@ TEST(LargestDepths, GoOnOnTheDisk) {
   const std::vector<TierDepth> depths = largest_depths(request);
   ASSERT_EQ(depths.size(), 4u);
   EXPECT_EQ(depths[3].placement, "with gradients on the host, weights and states on the disk");
-  // 1000 of gradients a block, and slabs of 3 x 8 and 2 x 4 KiB.
+  // 1000 of gradients per block, and staging buffers of 3 x 8 and 2 x 4 KiB.
   EXPECT_EQ(depths[3].layers, (80000 - 32 * 1024) / 1000 + 2);
   request.memory.disk.bytes.count = 30 * 4 * 4096;
   EXPECT_EQ(largest_depths(request)[3].layers, 30 + 2);
 }
 
-// Whatever the search tries on the way: what propose() plans of it fits, and of one block more does not.
-TEST(LargestDepths, AreTheLastOnesThatArePlanned) {
+// Whatever depths the search tries, propose() fits the result and not one block more.
+TEST(LargestDepths, AreLastOnesThatPropose) {
   for (const int ranks : {1, 2})
     for (const std::int64_t device : {23, 41, 160, 307}) {
       PlanRequest request = request_of(5);
@@ -154,21 +156,21 @@ TEST(LargestDepths, AreTheLastOnesThatArePlanned) {
     }
 }
 
-TEST(LargestDepths, EndWhereNoMoreAreTried) {
+TEST(LargestDepths, EndAtSearchLimit) {
   PlanRequest request = request_of(2);
   request.memory.device.count = 100'000'000;
   const TierDepth depth = largest_depths(request)[0];
   EXPECT_TRUE(depth.any);
   EXPECT_EQ(depth.layers, 1 << 12);
-  // Of a model that is deeper than that only itself is.
+  // For a model deeper than the limit, only the model itself is tried.
   const TierDepth deep = largest_depths(deepened(request, 5000))[0];
   EXPECT_TRUE(deep.any);
   EXPECT_EQ(deep.layers, 5004);
 }
 
-// In front of one budget after another. One block keeps little and needs much while it runs, again more than at first:
-// where nothing else can be kept, it alone has to be.
-TEST(FirstThatFits, FitsWheneverAPlanDoes) {
+// Tries one budget after another. One block saves little but needs much while it runs, and more
+// when recomputed than at first: if no other layer can be kept, this one has to be.
+TEST(FirstThatFits, FitsWheneverPlanDoes) {
   int fit = 0, tried = 0;
   for (const int ranks : {1, 2})
     for (std::int64_t device = 50'000; device <= 150'000; device += 500, ++tried) {

@@ -1,4 +1,5 @@
-// Bytes of layers that live on the host: against a replay of the program that knows the rules alone.
+// Compares the bytes of layers that live on the host with a replay of the program by the rules
+// alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ struct Case {
   }
 };
 
-// What is on the device for the whole step.
+// Bytes on the device for the whole step.
 std::int64_t resident_bytes(const Case& c) {
   std::int64_t bytes = 0;
   for (int l = 0; l < c.dataflow.num_layers; ++l) {
@@ -49,7 +50,7 @@ std::int64_t resident_bytes(const Case& c) {
   return bytes;
 }
 
-// The most that weights, gradients and states have on the device at any point of the program.
+// The largest sum of weights, gradients and states on the device at any position of the program.
 std::int64_t replayed_peak(const Case& c) {
   const auto& layers = c.costs.layers;
   const std::int64_t always = resident_bytes(c);
@@ -95,7 +96,7 @@ LayerTiers random_tiers(std::mt19937& random) {
   return {weights[random() % 3], coin(), Tier::kDisk};
 }
 
-TEST(TierLedger, HasTheBytesOfAReplayOfTheProgram) {
+TEST(TierLedger, MatchesReplayOfProgram) {
   std::mt19937 random(7);
   for (int i = 0; i < 400; ++i) {
     Case c;
@@ -152,16 +153,16 @@ Case streamed(int layers, int window, int micro_batches = 1) {
   return c;
 }
 
-// Layers 0..L-1 and back: a window of W holds W layers, and gradients of one layer are made while
-// those of another leave.
-TEST(TierLedger, AWindowHoldsItsLayersAndTwoGradients) {
+// Layers 0..L-1 and back: a window of W holds W layers, and the gradients of one layer are computed
+// while those of another are offloaded.
+TEST(TierLedger, WindowHoldsItsLayersAndTwoGradients) {
   for (const int layers : {4, 9}) {
     for (int window = 2; window <= layers; ++window) {
       const RankLedger rank = streamed(layers, window).ledger();
       const std::int64_t all = rank.at_peak.total();
       EXPECT_EQ(rank.at_peak[ByteKind::kWeights] + rank.at_peak[ByteKind::kStates], 0);
       EXPECT_EQ(rank.at_peak[ByteKind::kBuffers], window * 1000) << window;
-      // The first gradients are made while the window is full.
+      // The first gradients are computed while the window is full.
       EXPECT_GE(all, window * 1000 + 1000);
       EXPECT_LE(all, window * 1000 + 2000);
       EXPECT_EQ(rank.host, (HostBytes{layers * 1000, layers * 1000, layers * 2000}));
@@ -170,8 +171,8 @@ TEST(TierLedger, AWindowHoldsItsLayersAndTwoGradients) {
   }
 }
 
-// Buffers of the largest gradient that needs one, no more than there are layers.
-TEST(TierLedger, GradientsThatAreConsumedShareBuffers) {
+// Buffers of the largest gradient that needs one, at most one per layer.
+TEST(TierLedger, ConsumedGradientsShareBuffers) {
   Case c = streamed(6, 2);
   c.tiers.gradient_buffers = 2;
   EXPECT_EQ(c.ledger().host, (HostBytes{6000, 6000, 12000}));  // all wait for the norm
@@ -181,31 +182,32 @@ TEST(TierLedger, GradientsThatAreConsumedShareBuffers) {
   EXPECT_EQ(c.ledger().host, (HostBytes{6000, 3000, 12000}));
   c.tiers.gradient_buffers = 9;
   EXPECT_EQ(c.ledger().host.gradients, 6 * 1500);
-  // That of a tied layer is complete only when its tie is added.
+  // The gradient of a tied layer is complete only when its tie is added.
   c.tiers.gradient_buffers = 1;
   c.dataflow.ties.push_back({.name = "table", .owner = 0, .users = {5}});
   EXPECT_EQ(c.ledger().host.gradients, 2 * 1000 + 1500);
 }
 
-// With several micro-batches gradients add up on the device until the last one.
-TEST(TierLedger, AccumulatedGradientsAreHereUntilTheLastBackward) {
+// With several micro-batches gradients accumulate on the device until the last one.
+TEST(TierLedger, AccumulatedGradientsStayUntilLastBackward) {
   const RankLedger rank = streamed(5, 2, 3).ledger();
   EXPECT_EQ(rank.at_peak[ByteKind::kGradients], 5 * 1000);
 }
 
-TEST(TierLedger, GradientsThatReplicasAddEndWithTheirReduction) {
+TEST(TierLedger, ReducedGradientsEndWithTheirReduction) {
   Case c = streamed(4, 2);
   c.shards = shard_layout({}, 2, c.dataflow, LayerSet::all(4));
   const RankLedger once = c.ledger();
-  // All are awaited at the end: four gradients, and the weights of the last layer.
+  // All reductions are awaited at the end: four gradients, and the weights of the last layer.
   EXPECT_EQ(once.peak_bytes, 4 * 1000 + 1000);
   EXPECT_EQ(once.timeline.back().bytes, 0);
   EXPECT_EQ(once.host, (HostBytes{4000, 4000, 8000}));
 }
 
-// On a GPU a sum of gradients that live on the host is a buffer, until the next one is made or the norm is known: at
-// the last reduction, of the first layer, that of the layer before is leaving, too.
-TEST(TierLedger, SumsThatTravelAreThereTwice) {
+// On a GPU the sum of gradients that live on the host is a buffer until the next sum is computed or
+// the norm is known. At the last reduction, that of the first layer, the sum of the previous layer
+// is still being offloaded.
+TEST(TierLedger, TwoOffloadedSumsCoexist) {
   Case c = streamed(2, 2);
   c.shards = shard_layout({}, 2, c.dataflow, LayerSet::all(2));
   constexpr std::int64_t kFirst = 9000, kSecond = 2000;
@@ -216,17 +218,17 @@ TEST(TierLedger, SumsThatTravelAreThereTwice) {
   const RankLedger here = c.ledger();
   c.costs.launch = {.kernel = 1e-9, .segment = 1e-9};
   const RankLedger gpu = c.ledger();
-  // A block of the sum is added up at a time, and these are smaller than one.
+  // The sum is computed in blocks, and these gradients are smaller than one block.
   EXPECT_EQ(here.peak_bytes, kFirst + kSecond + kFirst);
   EXPECT_EQ(gpu.at_peak[ByteKind::kBuffers], kFirst + kSecond);
-  // All reductions have begun before any is awaited, so peers may read either gradient until the norm.
+  // All reductions start before any is awaited, so peers may read either gradient until the norm.
   EXPECT_EQ(gpu.peak_bytes, (kFirst + kSecond) + (kFirst + kSecond) + kFirst);
   EXPECT_EQ(gpu.timeline.back().bytes, 0);
 }
 
-// A sum that travels is made before a peer says, by what he sends for it, that he has read the gradient before: beside
-// both of them.
-TEST(TierLedger, ASumThatTravelsIsMadeBesideTheGradientThatWasLent) {
+// An offloaded sum is allocated before a peer's next message confirms that it has read the previous
+// gradient, so it exists besides both gradients.
+TEST(TierLedger, OffloadedSumCoexistsWithExportedGradient) {
   Case c = streamed(2, 2);
   c.shards =
       shard_layout({.stage = 2, .reduce = ReduceMode::kEach}, 2, c.dataflow, LayerSet::all(2));
@@ -237,12 +239,13 @@ TEST(TierLedger, ASumThatTravelsIsMadeBesideTheGradientThatWasLent) {
     cost.gradient_bytes = l == 0 ? kFirst : kSecond;
   }
   c.costs.launch = {.kernel = 1e-9, .segment = 1e-9};
-  // Of the second layer what was lent and the sum that leaves, of the first its gradient and its sum.
+  // The second layer's exported gradient and the sum being offloaded, the first layer's gradient
+  // and sum.
   EXPECT_EQ(c.ledger().peak_bytes, 2 * kSecond + 2 * kFirst);
 }
 
-// Each of four replicas brings its quarter to where the others read it: of a layer whose gathering tells nothing yet,
-// of the two behind it, and of the one that is fetched.
+// Each of four replicas fetches its quarter to where the others read it: for a layer whose gather
+// confirms nothing yet, for the two after it, and for the layer being fetched.
 TEST(TierLedger, PartsOfGatheredWeightsStayUntilReplicasHaveReadThem) {
   constexpr std::int64_t kPart = 25 * 4 * 1024,
                          kWeights = 4 * kPart;  // in blocks of 1,024 elements
@@ -270,9 +273,9 @@ TEST(TierLedger, PartsOfGatheredWeightsStayUntilReplicasHaveReadThem) {
   EXPECT_EQ(c.ledger().host.staging, disk_staging(on_disk).bytes() + 4 * kPart);
 }
 
-// 100 blocks a layer over four replicas: the host has a shard of each, the device what it computes with.
-// Weights that leave are made of the replicas' parts, whatever the stage.
-TEST(TierLedger, ShardsOfReplicasLiveOnTheHost) {
+// 100 blocks per layer over four replicas: the host has a shard of each, the device what it
+// computes with. Offloaded weights are gathered from the replicas' parts in every stage.
+TEST(TierLedger, ShardsOfReplicasLiveOnHost) {
   constexpr std::int64_t kWeights = 4 * 100 * 1024;
   for (int zero = 1; zero <= 3; ++zero) {
     Case c = streamed(4, 2);
@@ -296,7 +299,7 @@ TEST(TierLedger, ShardsOfReplicasLiveOnTheHost) {
   }
 }
 
-TEST(TierLedger, SixteenBitWeightsHaveTheirMasterAmongTheStates) {
+TEST(TierLedger, SixteenBitWeightsKeepMasterInStates) {
   Case c = streamed(1, 1);
   c.costs.weight_element_bytes = 2;
   c.costs.layers[0] = {

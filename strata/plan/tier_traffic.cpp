@@ -1,5 +1,5 @@
-// Bounds are ratios of the simulator's own seconds: with more tokens a step computes longer and moves and
-// updates as much as before.
+// Bounds are ratios of the simulator's own seconds: with more tokens, a step computes longer but
+// moves and updates the same amount.
 #include "strata/plan/tier_traffic.h"
 
 #include <algorithm>
@@ -18,17 +18,18 @@ std::string rate_text(double bytes_per_second) {
   return format_double(bytes_per_second / 1e9, bytes_per_second < 1e9 ? 3 : 1) + " GB/s";
 }
 
-// From disk, for a fetch: what the host has is not read.
+// Bytes that a fetch reads from disk; what the host holds is not read.
 std::int64_t fetch_reads(const LayerOnDisk& disk) {
   return disk.fetches_weights && !disk.weights_on_host ? disk.weights : 0;
 }
 
-// From disk and back, for an update.
+// Bytes that an update reads from disk and writes back.
 std::int64_t update_moves(const LayerOnDisk& disk) {
   return disk.states + (disk.weights_on_host ? 0 : disk.weights);
 }
 
-// Of weights that all replicas keep whole each updates a part, which goes to the others without a fetch.
+// If all replicas keep whole weights, each updates a part, which is sent to the others without a
+// fetch.
 bool comes_back(const LayerShards& shards, const LayerTiers& tiers) {
   return tiers.updates_on_host() && shards.gathers_weights();
 }
@@ -43,12 +44,12 @@ TierRates tier_rates(const MemoryOptions& memory, const MachineProfile& machine,
   const auto add = [&](const std::string& what, double rate, const char* from) {
     text += (text.empty() ? "" : ", ") + what + " " + rate_text(rate) + from;
   };
-  // The recipe's, the machine's, or else what is assumed.
+  // The recipe's rate, else the machine's, else the assumed one.
   const auto rate_of = [&](const std::string& what, Bytes wished, Bytes known, double otherwise) {
     const Bytes given = wished.count > 0 ? wished : known;
     assumed |= given.count == 0;
     const double rate = given.count > 0 ? static_cast<double>(given.count) : otherwise;
-    add(what, rate, wished.count > 0 ? " (as asked)" : given.count > 0 ? "" : " (assumed)");
+    add(what, rate, wished.count > 0 ? " (as requested)" : given.count > 0 ? "" : " (assumed)");
     return rate;
   };
   TierRates rates;

@@ -1,4 +1,4 @@
-// Steps with layers that the host updates, against closed forms.
+// Compares steps with layers that the host updates with closed formulas.
 #include "strata/plan/tier_traffic.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ namespace {
 constexpr LayerTiers kAllAway{Tier::kHost, Tier::kHost, Tier::kHost};
 constexpr LayerTiers kStatesAway{Tier::kDevice, Tier::kHost, Tier::kHost};
 
-// Equal layers on one rank: seconds of a layer's forward, backward, fetch, offload and update.
+// Equal layers on one rank, with the seconds of a layer's forward, backward, fetch, offload and
+// update.
 struct Streamed {
   int layers = 8;
   double forward = 1, backward = 2, fetch = 0, offload = 0, update = 0;
@@ -58,27 +59,27 @@ struct Streamed {
   double compute() const { return layers * (forward + backward); }
 };
 
-TEST(TierSimulation, AWindowOfOneAddsUpWhatItMoves) {
-  // The layer at the turn stays: 2 L - 1 fetches, each of which compute waits for.
+TEST(TierSimulation, WindowOfOneAddsTransferTimes) {
+  // The layer between forward and backward stays: compute waits for each of 2 L - 1 fetches.
   Streamed s{.fetch = 3};
   EXPECT_DOUBLE_EQ(s.step(), s.compute() + 15 * 3);
-  s.offload = 0.5;  // hides behind the next layer's fetch; the last one shows
+  s.offload = 0.5;  // overlaps with the next layer's fetch; the last one is exposed
   EXPECT_DOUBLE_EQ(s.step(), s.compute() + 15 * 3 + 0.5);
-  s.update = 0.25;  // one by one ahead of the next forward: the first one shows
+  s.update = 0.25;  // one by one, overlapping with the next forward; the first one is exposed
   EXPECT_DOUBLE_EQ(s.step(), s.compute() + 15 * 3 + 0.5 + 0.25);
 }
 
-TEST(TierSimulation, WhatAWindowHidesTakesNoTime) {
+TEST(TierSimulation, HiddenTransfersTakeNoTime) {
   for (const int window : {2, 3, 8}) {
     Streamed s{.fetch = 1, .offload = 2, .update = 1, .window = window};
-    // Of each the first or the last shows: layer 0 is needed first and done last.
+    // The first or the last of each kind is exposed: layer 0 is needed first and completed last.
     EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1 + 2 + 1) << window;
     EXPECT_DOUBLE_EQ(s.run().ranks[0].fetch_wait_seconds, 2) << window;
     EXPECT_DOUBLE_EQ(s.run().ranks[0].offload_wait_seconds, 2) << window;
   }
 }
 
-TEST(TierSimulation, AStarvedLinkSetsTheStep) {
+TEST(TierSimulation, SlowLinkDeterminesStep) {
   for (const int window : {2, 3, 4}) {
     Streamed s{.fetch = 10, .offload = 0.5, .update = 0.5, .window = window};
     const Schedule schedule = s.schedule();
@@ -87,52 +88,54 @@ TEST(TierSimulation, AStarvedLinkSetsTheStep) {
                      {}, {.layers = std::vector(8, kAllAway)});
     const double link = 10.0 * static_cast<double>(moved.fetches);
     EXPECT_GE(s.step(), link) << window;
-    // Beyond it: the window is computed at the turn and at the end, the last gradient lands, the
-    // first update is made.
+    // In addition: compute of the window between forward and backward and at the end, the last
+    // offload, the first update.
     EXPECT_LE(s.step(), link + window * 3 + 1) << window;
   }
   Streamed gradients{.offload = 5, .window = 8};
   EXPECT_DOUBLE_EQ(gradients.step(), 8 + 2 + 8 * 5);
 }
 
-TEST(TierSimulation, AStarvedOptimizerSetsTheStep) {
-  // At once: from the first gradient on the lane never rests; the next forward waits for the last.
+TEST(TierSimulation, SlowOptimizerDeterminesStep) {
+  // At once: from the first gradient on the update executor is always busy; the next forward waits
+  // for the last update.
   Streamed at_once{.fetch = 0.5, .offload = 0.25, .update = 4, .window = 8, .at_once = true};
   EXPECT_DOUBLE_EQ(at_once.step(), 8 + 2 + 0.25 + 8 * 4 + 0.5);
-  // A gradient that waits for the buffer of the one before lands only then.
+  // A gradient that waits for the previous buffer reaches the host only then.
   at_once.buffers = 1;
   EXPECT_DOUBLE_EQ(at_once.step(), 8 + 2 + 8 * (0.25 + 4) + 0.5);
   at_once.buffers = 2;
   EXPECT_DOUBLE_EQ(at_once.step(), 8 + 2 + 0.25 + 8 * 4 + 0.5);
-  // Behind the norm: each forward waits for its layer's update.
+  // After the norm: each forward waits for its layer's update.
   Streamed in_time = at_once;
   in_time.at_once = false;
   EXPECT_DOUBLE_EQ(in_time.step(), 8 * 4 + 0.5 + 1 + 16 + 0.25);
 }
 
-TEST(TierSimulation, UpdatesThatFitHideInBackwardOrInTheNextForward) {
+TEST(TierSimulation, FastUpdatesOverlapWithBackwardOrNextForward) {
   Streamed s{.update = 1.5, .window = 8, .at_once = true};
-  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1.5);  // backward takes 2 a layer
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1.5);  // backward takes 2 per layer
   s.at_once = false;
-  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1.5 + 7 * 0.5);  // forward takes 1
+  EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1.5 + 7 * 0.5);  // forward takes 1 per layer
 }
 
-TEST(TierSimulation, WeightsThatStayComeBackBehindTheirUpdate) {
+TEST(TierSimulation, ResidentWeightsReturnAfterTheirUpdate) {
   Streamed s{.fetch = 0.25, .update = 0.5, .tiers = kStatesAway};
   EXPECT_DOUBLE_EQ(s.step(), s.compute() + 0.25 + 0.5);
-  s.fetch = 3;  // each forward waits for its layer's
+  s.fetch = 3;  // each forward waits for its layer's fetch
   EXPECT_DOUBLE_EQ(s.step(), 0.5 + 8 * 3 + 1 + 16);
 }
 
-TEST(TierSimulation, GradientsThatStayAreCopiedBeforeTheUpdate) {
+TEST(TierSimulation, ResidentGradientsAreCopiedBeforeUpdate) {
   Streamed s{.offload = 0.5, .tiers = {Tier::kDevice, Tier::kDevice, Tier::kHost}};
-  // One copy after another ahead of the norm, which reads what the update will read.
+  // The copies run one at a time before the norm, which reads what the update will read.
   EXPECT_DOUBLE_EQ(s.step(), s.compute() + 8 * 0.5);
 }
 
-// So that no more than one leaving gradient is on the device beside the next.
-// Three layers that run again: the last at once, of the others the inputs leave and come back.
-TEST(TierSimulation, ARecomputeWaitsForItsInputs) {
+// Each offload waits for the previous one, so at most one offloaded gradient is on the device
+// besides the next. Three recomputed layers: the last is recomputed at once, the inputs of the
+// others are offloaded and fetched.
+TEST(TierSimulation, RecomputeWaitsForItsInputs) {
   const Dataflow dataflow = chain(3);
   const TierLayout tiers{.layers = std::vector<LayerTiers>(3, {.activations = Tier::kHost})};
   const Schedule schedule = lower(build_schedule(ScheduleKind::kGpipe, {1, 1}), dataflow, {{0, 3}},
@@ -148,7 +151,7 @@ TEST(TierSimulation, ARecomputeWaitsForItsInputs) {
   const Simulation slow = run(4, 0.5);
   EXPECT_DOUBLE_EQ(slow.step_seconds, 3 + 3 + 6 + 2 + 2);
   EXPECT_DOUBLE_EQ(slow.ranks[0].fetch_wait_seconds, 4);
-  // Each offload waits for the one before, and a fetch for the last.
+  // Each offload waits for the previous one, and a fetch for the last.
   EXPECT_DOUBLE_EQ(run(1, 3).ranks[0].offload_wait_seconds, 2 + 1);
   const TierTraffic moved =
       tier_traffic(schedule.programs[0], costs, std::vector<ShardBytes>(3), {}, tiers);
@@ -156,20 +159,20 @@ TEST(TierSimulation, ARecomputeWaitsForItsInputs) {
   EXPECT_EQ(moved.to_host, 200);
 }
 
-TEST(TierSimulation, AnOffloadWaitsForTheOneBefore) {
+TEST(TierSimulation, OffloadWaitsForPreviousOne) {
   Streamed s{.layers = 3, .window = 3};
   const Schedule schedule = s.schedule();
   CostTable costs = equal_costs(s.dataflow, {.forward_seconds = 1, .backward_seconds = 2});
   costs.layers[0].backward_seconds = 20;
   const LaneSeconds lanes(3, {.updates_on_host = true, .offload_seconds = 10});
-  // Backwards end at 5 and 7; the second gradient leaves at 15, and only then layer 0 begins.
+  // Backwards end at 5 and 7; the second offload ends at 15, and only then layer 0 starts.
   const Simulation simulation = simulate(schedule, s.dataflow, {{0, 3}}, costs, {}, lanes);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, 15 + 20 + 10);
   EXPECT_DOUBLE_EQ(simulation.ranks[0].offload_wait_seconds, 8 + 10);
 }
 
-// What the lanes still do when the step ends is drawn at its begin: nothing is lost, none does two things
-// at once, and the rank's row has no hole.
+// Work that continues after the end of a step is drawn at its begin: nothing is lost, no track has
+// two events at once, and the rank's row has no gap.
 void expect_one_step_of_many(const Simulation& simulation, const double* lane_seconds) {
   double within[kNumLaneKinds] = {}, free[kNumLaneKinds] = {};
   for (const LaneEvent& event : lanes_within(simulation.ranks[0], simulation.step_seconds)) {
@@ -194,7 +197,7 @@ void expect_one_step_of_many(const Simulation& simulation, const double* lane_se
               1e-9);
 }
 
-TEST(TierSimulation, IsNeverFasterThanAnyLaneAndNeverSlowerThanAllOfThem) {
+TEST(TierSimulation, StepIsBetweenSlowestTrackAndSumOfAll) {
   std::mt19937 random(3);
   const auto some = [&] { return static_cast<double>(random() % 17) / 4; };
   for (int i = 0; i < 300; ++i) {
@@ -224,19 +227,19 @@ TEST(TierSimulation, IsNeverFasterThanAnyLaneAndNeverSlowerThanAllOfThem) {
   }
 }
 
-TEST(TierSimulation, AUserOfATiedWeightWaitsForItsOwner) {
+TEST(TierSimulation, UserOfTiedWeightWaitsForItsOwner) {
   Streamed s{.layers = 3, .fetch = 4, .window = 8};
   Schedule schedule = s.schedule();
   const CostTable costs = equal_costs(s.dataflow, {.forward_seconds = 1, .backward_seconds = 2});
   Dataflow tied = s.dataflow;
   tied.ties.push_back({.name = "table", .owner = 2, .users = {0}});
   const LaneSeconds lanes(3, {.updates_on_host = true, .fetch_seconds = 4});
-  // Layer 0 begins when layer 2's weights are there, behind those of 0 and 1.
+  // Layer 0 starts when layer 2's weights have arrived, after those of 0 and 1.
   const Simulation simulation = simulate(schedule, tied, {{0, 3}}, costs, {}, lanes);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, 12 + 9);
 }
 
-TEST(LaneSeconds, AreLatencyAndBytesOverBandwidth) {
+TEST(LaneSeconds, AreLatencyPlusBytesOverBandwidth) {
   const Dataflow dataflow = chain(2);
   CostTable costs =
       equal_costs(dataflow, {.weight_bytes = 4000, .gradient_bytes = 4000, .state_bytes = 8000});
@@ -249,29 +252,29 @@ TEST(LaneSeconds, AreLatencyAndBytesOverBandwidth) {
   EXPECT_DOUBLE_EQ(lanes[1].offload_seconds, 8.5);
   EXPECT_FALSE(lanes[1].comes_back);
   EXPECT_TRUE(lane_seconds(costs, {}, {}, rates).empty());
-  // Shards that stay on the device come back by themselves.
+  // Shards of resident weights return without a fetch.
   const ShardLayout shards = shard_layout({.stage = 1}, 2, dataflow, LayerSet::all(2));
   EXPECT_TRUE(lane_seconds(costs, shards, {.layers = {{}, kStatesAway}}, rates)[1].comes_back);
 }
 
-TEST(LaneSeconds, OfAnUpdateAreItsBytesOverTheRateOrTheLayersOwn) {
+TEST(LaneSeconds, OfUpdateAreBytesOverRateOrLayerSeconds) {
   const Dataflow dataflow = chain(1);
   CostTable costs = equal_costs(dataflow, {.update_seconds = 3,
                                            .weight_bytes = 400000,
                                            .gradient_bytes = 400000,
                                            .state_bytes = 800000});
   const TierLayout tiers{.layers = {kAllAway}};
-  // 28 bytes an element: 16 read, 12 written.
+  // 28 bytes per element: 16 read, 12 written.
   EXPECT_DOUBLE_EQ(lane_seconds(costs, {}, tiers, {.update = 1000})[0].update_seconds, 2800);
   EXPECT_DOUBLE_EQ(lane_seconds(costs, {}, tiers, {})[0].update_seconds, 3);
-  // Of four replicas that divide the states each updates its part.
+  // Each of four replicas that divide the states updates its part.
   const ShardLayout shards = shard_layout({.stage = 1}, 4, dataflow, LayerSet::all(1));
   EXPECT_NEAR(lane_seconds(costs, shards, tiers, {})[0].update_seconds, 0.75, 0.02);
   EXPECT_NEAR(lane_seconds(costs, shards, tiers, {.update = 1000})[0].update_seconds, 700, 20);
   EXPECT_EQ(update_bytes({.weights = 2, .gradients = 4, .states = 10}), 28);
 }
 
-TEST(TierRates, AreTheRecipesOrTheMachinesOrAssumed) {
+TEST(TierRates, UseRecipeThenMachineThenDefault) {
   const MachineProfile machine = parse_machine(
       "link: {to_device: 3000, to_host: 2000, latency: 0.5}\n"
       "host: {update: 900, update_one_core: 400}",
@@ -287,7 +290,7 @@ TEST(TierRates, AreTheRecipesOrTheMachinesOrAssumed) {
   EXPECT_DOUBLE_EQ(measured.to_device, 3000);
   EXPECT_DOUBLE_EQ(measured.to_host, 2000);
   EXPECT_DOUBLE_EQ(measured.latency, 0.5);
-  EXPECT_DOUBLE_EQ(measured.update, 400);  // of one core
+  EXPECT_DOUBLE_EQ(measured.update, 400);  // rate of one core
   EXPECT_EQ(measured.text.find("assumed"), std::string::npos);
   EXPECT_DOUBLE_EQ(tier_rates({}, machine, 0, false).update, 900);
   EXPECT_DOUBLE_EQ(tier_rates({}, machine, 2, false).update, 800);
@@ -298,7 +301,7 @@ TEST(TierRates, AreTheRecipesOrTheMachinesOrAssumed) {
   EXPECT_DOUBLE_EQ(asked.to_device, 50);
   EXPECT_DOUBLE_EQ(asked.to_host, 50);
   EXPECT_DOUBLE_EQ(asked.latency, 0.25);
-  EXPECT_NE(asked.text.find("as asked"), std::string::npos);
+  EXPECT_NE(asked.text.find("as requested"), std::string::npos);
 }
 
 TEST(TierTraffic, CountsEveryFetchAndEachGradientOnce) {
@@ -315,24 +318,26 @@ TEST(TierTraffic, CountsEveryFetchAndEachGradientOnce) {
   EXPECT_EQ(moved.to_host, 8 * 200);
 }
 
-TEST(TierSimulation, WeightsOnDiskAreReadBeforeTheyGoToTheDevice) {
-  // A window of one: each of 2 L - 1 fetches is waited for, all of its way.
+TEST(TierSimulation, WeightsOnDiskAreReadBeforeCopyToDevice) {
+  // A window of one: compute waits for all of the 2 L - 1 fetches, with their reads.
   Streamed s{.fetch = 3, .fetch_read = 2};
   EXPECT_DOUBLE_EQ(s.step(), s.compute() + 15 * (3 + 2));
-  // What hides behind compute takes no time, and reads of one layer hide behind the way of another.
+  // Transfers that overlap with compute take no time, and the read of one layer overlaps with the
+  // copy of another.
   s = {.fetch = 0.25, .window = 3, .fetch_read = 0.25};
   EXPECT_NEAR(s.step(), s.compute(), 0.5);
 }
 
-TEST(TierSimulation, UpdatesFromDiskAreAsFastAsTheSlowestOfReadUpdateAndWrite) {
-  // Updates run while the next forward does; a disk that takes longer than that shows.
+TEST(TierSimulation, UpdatesFromDiskRunAtSlowestOfReadUpdateAndWrite) {
+  // Updates overlap with the next forward; a slower disk is exposed.
   for (const double slow : {2.0, 5.0}) {
     Streamed s{.layers = 16, .update = 1, .window = 16, .update_read = slow, .update_write = 1};
     EXPECT_NEAR(s.step(), 16 * slow + 16 * 2, 2 * slow + 3) << slow;
     std::swap(s.update_read, s.update_write);
     EXPECT_NEAR(s.step(), 16 * slow + 16 * 2, 2 * slow + 3) << slow;
   }
-  // With three slabs at most three layers are between their read and the end of their write.
+  // With three staging buffers at most three layers are between the start of their read and the end
+  // of their write.
   Streamed s{.layers = 12, .update = 1, .window = 12, .update_read = 1, .update_write = 4};
   const Simulation simulation = s.run();
   std::map<int, std::pair<double, double>> spans;  // by layer: from its read to its write
@@ -349,8 +354,8 @@ TEST(TierSimulation, UpdatesFromDiskAreAsFastAsTheSlowestOfReadUpdateAndWrite) {
   }
 }
 
-TEST(TierSimulation, ALayerWhoseWeightsAreOnDiskIsFetchedBehindTheirWrite) {
-  // One layer, updated at the end of a step: its way to disk and back stands between two forwards.
+TEST(TierSimulation, FetchFromDiskFollowsItsWrite) {
+  // One layer, updated at the end of a step: its write and its read separate two forwards.
   Streamed s{
       .layers = 1, .fetch = 1, .update = 4, .fetch_read = 2, .update_read = 1, .update_write = 7};
   EXPECT_DOUBLE_EQ(s.step(), s.compute() + 1 + 4 + 7 + 2 + 1);
@@ -363,7 +368,7 @@ ShardBytes on_disk(LayerTiers tiers) {
   return shard_bytes(layer, {}, {}, 4, true, tiers);
 }
 
-TEST(TierTraffic, OfADiskIsWhatUpdatesAndFetchesMoveAndACommitKeeps) {
+TEST(TierTraffic, OfDiskCountsUpdatesFetchesAndCommits) {
   Streamed s{.window = 2};
   const Schedule schedule = s.schedule();
   const struct {
@@ -378,12 +383,12 @@ TEST(TierTraffic, OfADiskIsWhatUpdatesAndFetchesMoveAndACommitKeeps) {
                                            layers, {}, {.layers = std::vector(8, c.tiers)});
     EXPECT_EQ(moved.disk_read, moved.fetches * c.fetch + 8 * c.update);
     EXPECT_EQ(moved.disk_written, 8 * c.written);
-    EXPECT_EQ(moved.to_device, moved.fetches * 100);  // wherever they come from
+    EXPECT_EQ(moved.to_device, moved.fetches * 100);  // from any tier
     EXPECT_EQ(moved.to_host, 8 * 100);
   }
 }
 
-TEST(LaneSeconds, OfADiskAreBytesOverItsRates) {
+TEST(LaneSeconds, OfDiskAreBytesOverItsRates) {
   const Dataflow dataflow = chain(1);
   const CostTable costs =
       equal_costs(dataflow, {.weight_bytes = 100, .gradient_bytes = 100, .state_bytes = 200});
@@ -400,13 +405,14 @@ TEST(LaneSeconds, OfADiskAreBytesOverItsRates) {
   EXPECT_DOUBLE_EQ(states.fetch_read_seconds, 0);
   EXPECT_DOUBLE_EQ(states.update_read_seconds, 20);
   EXPECT_FALSE(states.weights_on_disk);
-  // What stays on the device comes from the slab of its update.
+  // Resident weights are copied from the staging buffer of their update.
   EXPECT_DOUBLE_EQ(lanes_of({Tier::kDevice, Tier::kHost, Tier::kDisk}).fetch_read_seconds, 0);
   EXPECT_DOUBLE_EQ(lanes_of(kAllAway).update_write_seconds, 0);
 }
 
-// 2.3 of the facts: transfers hide behind the whole step, updates behind backward or the next forward.
-TEST(TierBounds, AreWhereComputeIsAsLongAsWhatItHides) {
+// Section 2.3 of the facts: transfers overlap with the whole step, updates with backward or the
+// next forward.
+TEST(TierBounds, AreWhereComputeEqualsOverlappedWork) {
   Streamed s{.fetch = 1.5, .offload = 1, .update = 4, .window = 8, .at_once = true};
   const Schedule schedule = s.schedule();
   const TierBounds at_once = tier_bounds(s.run(), schedule, true, 600, "tokens");
@@ -425,7 +431,7 @@ TEST(TierBounds, AreWhereComputeIsAsLongAsWhatItHides) {
   EXPECT_EQ(binding_sentence({.amount = 10, .link = 19, .update = 8, .disk = 30}),
             "link-bound below 19 tokens a step; optimizer-bound below 8; disk-bound below 30; this "
             "one has 10: the disk binds");
-  // Reads hide behind the step, what updates write behind the next forward.
+  // Reads overlap with the step, writes of updates with the next forward.
   Streamed disk{.window = 8, .update_read = 3, .update_write = 2};
   const TierBounds bounds = tier_bounds(disk.run(), disk.schedule(), false, 600, "tokens");
   EXPECT_DOUBLE_EQ(bounds.disk, 600 * 2);

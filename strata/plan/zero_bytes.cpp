@@ -60,11 +60,11 @@ const ParameterBytes& precision_convention(const std::string& name) {
 }
 
 CostTable with_parameter_bytes(CostTable costs, const ParameterBytes& bytes) {
-  constexpr double kGradientBytes = 4;  // ours
+  constexpr double kGradientBytes = 4;  // as in Strata
   const auto scaled = [](std::int64_t count, double factor) {
     return static_cast<std::int64_t>(std::llround(static_cast<double>(count) * factor));
   };
-  const double elements = 1.0 / costs.weight_element_bytes;  // a byte of weights
+  const double elements = 1.0 / costs.weight_element_bytes;  // elements per byte of weights
   for (LayerCost& layer : costs.layers) {
     layer.state_bytes = scaled(layer.weight_bytes, elements * bytes.states);
     layer.gradient_bytes = scaled(layer.gradient_bytes, bytes.gradient / kGradientBytes);
@@ -88,7 +88,7 @@ ModelStateBytes zero_bytes(double parameters, const ParameterBytes& bytes, int z
 
 double zero_volume(int zero, int shard_ranks) {
   check(1, zero, shard_ranks);
-  // Stages 0 to 2 scatter gradients and gather them, or the new weights; stage 3 gathers weights
+  // Stages 0 to 2 scatter gradients and gather them or the new weights; stage 3 gathers weights
   // before forward and again before backward.
   return (zero == 3 ? 3.0 : 2.0) * (shard_ranks - 1) / shard_ranks;
 }

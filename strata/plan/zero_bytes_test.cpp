@@ -18,15 +18,16 @@ double bytes_a_parameter(const char* precision, int zero, int ranks) {
 }
 
 // ZeRO (arXiv 1910.02054), figure 1: 7.5 billion parameters on 64 ranks.
-TEST(ZeroBytes, GivesThePublishedExample) {
+TEST(ZeroBytes, MatchPublishedExample) {
   EXPECT_EQ(gigabytes(7.5e9, "zero-paper", 0, 64), "120.0");
   EXPECT_EQ(gigabytes(7.5e9, "zero-paper", 1, 64), "31.4");
   EXPECT_EQ(gigabytes(7.5e9, "zero-paper", 2, 64), "16.6");
   EXPECT_EQ(gigabytes(7.5e9, "zero-paper", 3, 64), "1.9");
 }
 
-// The same paper, table 1: gigabytes of 7.5 billion parameters on 4 ranks, of a trillion on 1024.
-TEST(ZeroBytes, GivesThePublishedTable) {
+// The same paper, table 1: gigabytes of 7.5 billion parameters on 4 ranks, and of a trillion on
+// 1024.
+TEST(ZeroBytes, MatchPublishedTable) {
   const auto rank_gb = [](double parameters, int zero, int ranks) {
     return zero_bytes(parameters, precision_convention("zero-paper"), zero, ranks).total() / 1e9;
   };
@@ -41,9 +42,9 @@ TEST(ZeroBytes, Gpt2HasTwentyFourGigabytes) {
   EXPECT_EQ(gigabytes(1.5e9, "zero-paper", 0, 1), "24.0");
 }
 
-// Megatron-LM, docs "dist_optimizer": bytes a parameter without and with the distributed optimizer,
-// which is stage 1, over d ranks.
-TEST(ZeroBytes, GivesTheBytesOfMegatronsDistributedOptimizer) {
+// Megatron-LM, docs "dist_optimizer": bytes per parameter without and with the distributed
+// optimizer, which is stage 1, over d ranks.
+TEST(ZeroBytes, MatchMegatronDistributedOptimizer) {
   for (const int d : {1, 2, 8, 64}) {
     EXPECT_DOUBLE_EQ(bytes_a_parameter("mixed", 0, d), 18);
     EXPECT_DOUBLE_EQ(bytes_a_parameter("mixed", 1, d), 6 + 12.0 / d);
@@ -56,14 +57,14 @@ TEST(ZeroBytes, GivesTheBytesOfMegatronsDistributedOptimizer) {
 
 // DeepSpeed 3D (Microsoft, September 2020): a trillion parameters on 800 ranks without ZeRO have
 // 20.2 GiB of states each; the count of that model is 1.0847e12.
-TEST(ZeroBytes, GivesTheTrillionOfDeepSpeed3D) {
+TEST(ZeroBytes, MatchTrillionParametersOfDeepSpeed3D) {
   const double rank = zero_bytes(1.0847e12 / 800, precision_convention("zero-paper"), 0, 1).total();
   EXPECT_EQ(format_double(rank / (1 << 30), 1), "20.2");
 }
 
 // ZeRO, section 7: twice the parameters for data parallelism and stages 1 and 2, three times, that
 // is 1.5 times as much, for stage 3.
-TEST(ZeroBytes, VolumeIsTwiceTheParametersAndThriceForStageThree) {
+TEST(ZeroBytes, VolumeIsTwiceParametersAndThriceForStageThree) {
   for (const int zero : {0, 1, 2}) EXPECT_NEAR(zero_volume(zero, 1 << 20), 2, 1e-5);
   EXPECT_NEAR(zero_volume(3, 1 << 20), 3, 1e-5);
   EXPECT_DOUBLE_EQ(zero_volume(3, 64) / zero_volume(0, 64), 1.5);
@@ -71,7 +72,7 @@ TEST(ZeroBytes, VolumeIsTwiceTheParametersAndThriceForStageThree) {
   EXPECT_DOUBLE_EQ(zero_volume(3, 1), 0);
 }
 
-TEST(ZeroBytes, PrintsATableThatShowsThePublishedExample) {
+TEST(ZeroBytes, TableShowsPublishedExample) {
   const std::string table = zero_table(7.5e9, precision_convention("zero-paper"), 64);
   EXPECT_EQ(
       table.substr(0, table.find("\n\nGB are")),
@@ -84,7 +85,7 @@ GB on a rank  weights  gradients  states    all  sent a step
       ZeRO 3    0.234      0.234     1.4    1.9         44.3)");
 }
 
-TEST(ZeroBytes, ReadsCountsOfParameters) {
+TEST(ZeroBytes, ParsesCountsOfParameters) {
   EXPECT_DOUBLE_EQ(parse_count("7.5e9"), 7.5e9);
   EXPECT_DOUBLE_EQ(parse_count("7.5B"), 7.5e9);
   EXPECT_DOUBLE_EQ(parse_count("350M"), 350e6);
@@ -94,7 +95,7 @@ TEST(ZeroBytes, ReadsCountsOfParameters) {
   }
 }
 
-TEST(ZeroBytes, RefusesWhatDoesNotExist) {
+TEST(ZeroBytes, RejectsUnknownConventionsAndStages) {
   EXPECT_THROW(precision_convention("fp8"), UserError);
   const ParameterBytes& fp32 = precision_convention("fp32");
   EXPECT_THROW(zero_bytes(1e6, fp32, 4, 2), UserError);
@@ -102,7 +103,7 @@ TEST(ZeroBytes, RefusesWhatDoesNotExist) {
   EXPECT_THROW(zero_bytes(0, fp32, 1, 2), UserError);
 }
 
-TEST(ParameterBytes, TakeThePlaceOfALayersOwn) {
+TEST(ParameterBytes, ReplaceLayerBytes) {
   CostTable costs{.weight_element_bytes = 2};
   costs.layers = {{.weight_bytes = 200,
                    .gradient_bytes = 480,  // 20 of them for a tied use

@@ -274,7 +274,7 @@ TEST_F(Validator, RequiresShardedWeightsAndGradientsWhenUsed) {
   schedule = whole;
   schedule.programs[0].insert(schedule.programs[0].begin(),
                               {.op = Op::kPrefetchWeights, .layers = {0, 1}});
-  EXPECT_EQ(refusal(options).what, "weights are fetched that are there");
+  EXPECT_EQ(refusal(options).what, "weights are fetched that are already on the device");
   schedule = whole;
   erase(1, "DG [2,3)");
   EXPECT_EQ(refusal(options).what, "a reduction is awaited that was not started");
