@@ -26,7 +26,7 @@ TabularOptions adult() {
   return options;
 }
 
-/// Learns by Adagrad, a weight for each number and each id.
+/// Trains with Adagrad, one weight for each number and each id.
 class LogisticRegression {
  public:
   LogisticRegression(std::size_t numbers, std::size_t features)
@@ -66,8 +66,8 @@ class LogisticRegression {
   std::vector<double> weights_, squares_;
 };
 
-// A published figure: logistic regression reaches a test AUC of 0.9055 here.
-TEST(Adult, IsLearntByLogisticRegression) {
+// A published result: logistic regression reaches a test AUC of 0.9055 on this data.
+TEST(Adult, LogisticRegressionReachesPublishedAuc) {
   if (!std::filesystem::exists(kFolder + "/train.csv"))
     GTEST_SKIP() << "no data/adult; tools/fetch_adult.sh fetches it";
   const TabularData data = open_tabular(adult(), 1);

@@ -17,7 +17,7 @@ constexpr double kLargestLogit = 32;
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 constexpr std::uint64_t kGroups = 0x67726F757073;  // "groups"
 
-// Pairs of a 0 and a 1, and how many of them are in order; a tie counts a half.
+// Pairs of a 0 and a 1, and how many of them are in order; a tie counts as half.
 struct Pairs {
   double zeros = 0, ones = 0, ordered = 0, tied = 0;
 
@@ -30,7 +30,7 @@ struct Pairs {
   double auc() const { return zeros > 0 && ones > 0 ? ordered / (zeros * ones) : kUndefined; }
 };
 
-// By ascending logit, which is read through `logit(i)`.
+// Sorts by ascending logit, which `logit(i)` returns.
 template <typename Logit, typename Label>
 Pairs pairs_of(std::vector<std::uint32_t> order, Logit logit, Label label) {
   std::ranges::sort(order, {}, logit);
@@ -84,7 +84,7 @@ std::vector<T> take_list(std::span<const std::byte>& from) {
 
 double label_entropy(double p) { return -p * std::log(p) - (1 - p) * std::log1p(-p); }
 
-// The same sum in any order: 2^47 samples of the largest fit into 127 bits.
+// Gives the same sum in any order: 2^47 samples of the largest value fit into 127 bits.
 constexpr double kUnits = 0x1p50;
 constexpr double kLargestLoss = 0x1p30;
 __int128 in_units(double value) { return static_cast<__int128>(std::nearbyint(value * kUnits)); }
@@ -185,7 +185,7 @@ bool ClickMetrics::is_kept(std::uint64_t group) const {
   return halvings_ == 0 || mix_key(kGroups, group) >> (64 - halvings_) == 0;
 }
 
-// Halves the groups until the rest is within the limit; a single group may be larger than that.
+// Halves the number of groups until the samples are within the limit; a single group may exceed it.
 void ClickMetrics::thin() {
   while (static_cast<std::int64_t>(grouped_.size()) > exact_samples_ && halvings_ < 63) {
     ++halvings_;
@@ -263,7 +263,7 @@ ClickQuality ClickMetrics::quality() const {
             .calibration = kUndefined};
   const auto samples = static_cast<double>(sums_.samples);
   const auto labels = static_cast<double>(sums_.labels);
-  const double rate = labels / samples;  // NaN of none
+  const double rate = labels / samples;  // NaN without samples
   const bool both = sums_.labels > 0 && sums_.labels < sums_.samples;
   const double loss = from_units(sums_.losses) / samples;
   return {.samples = sums_.samples,

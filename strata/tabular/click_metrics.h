@@ -3,17 +3,18 @@
 /// AUC      the probability that a 1 has a higher logit than a 0, ties counting a half. Exact by
 ///          sorting up to `exact_samples`; beyond, by a histogram of 2^20 bins over logits from -32
 ///          to 32, and `auc_error` bounds its distance from the exact one: half the share of pairs
-///          that fell into one bin.
-/// Grouped  the mean of the groups' AUCs weighted by their samples, over groups with both labels.
-///          Beyond `exact_samples` it is of a share of the groups, chosen by a hash: the same ones on
-///          every rank.
-/// Normalised entropy  log loss over the entropy of the mean label: 1 is what a constant reaches.
-/// Calibration  mean predicted probability over mean label.
+///          that fell into one bin. Grouped  the mean of the groups' AUCs weighted by their
+///          samples, over groups with both labels.
+///          Beyond `exact_samples` it is of a share of the groups, chosen by a hash: the same ones
+///          on
+///          every rank. Normalised entropy  log loss over the entropy of the mean label: 1 is what
+///          a constant reaches. Calibration  mean predicted probability over mean label.
 ///
-/// Sums are of whole multiples of 2^-50, so that all of these are the same numbers in whatever order
-/// samples and ranks come. A log loss of a sample above 2^30 counts as 2^30.
+/// Sums are of whole multiples of 2^-50, so that all of these are the same numbers in whatever
+/// order samples and ranks come. A log loss of a sample above 2^30 counts as 2^30.
 ///
-/// Source   normalised entropy: He et al., "Practical lessons from predicting clicks on ads" (2014).
+/// Source   normalised entropy: He et al., "Practical lessons from predicting clicks on ads"
+///          (2014).
 /// Threads  one thread.
 /// Cost     5 bytes a sample up to exact_samples, then 16 MiB; 13 bytes for each that is grouped.
 #pragma once
@@ -25,7 +26,7 @@
 
 namespace strata {
 
-/// NaN where the samples define none: no samples, labels of one kind, or a logit that is NaN.
+/// NaN if undefined: no samples, labels of one kind only, or a logit that is NaN.
 struct ClickQuality {
   std::int64_t samples = 0;
   double auc = 0;
@@ -36,7 +37,7 @@ struct ClickQuality {
   double calibration = 0;
 };
 
-/// The area under the ROC curve alone.
+/// Computes the area under the ROC curve.
 class AreaUnderCurve {
  public:
   explicit AreaUnderCurve(std::int64_t exact_samples) : exact_samples_(exact_samples) {}
@@ -44,10 +45,11 @@ class AreaUnderCurve {
   void add(float logit, bool label);
   void merge(const AreaUnderCurve& other);
   double value() const;
-  double error() const;  ///< at most; 0: exact
+  double error() const;  ///< upper bound; 0: exact
 
   std::vector<std::byte> encode() const;
-  static AreaUnderCurve decode(std::span<const std::byte>& bytes);  ///< takes them off the front
+  /// removes the read bytes from the front
+  static AreaUnderCurve decode(std::span<const std::byte>& bytes);
 
  private:
   void to_histogram();
@@ -56,23 +58,23 @@ class AreaUnderCurve {
   std::int64_t exact_samples_;
   std::vector<float> logits_;
   std::vector<std::uint8_t> labels_;
-  std::vector<std::int64_t> bins_;  // zeros and ones of each; empty while exact
+  std::vector<std::int64_t> bins_;  // zeros and ones per bin; empty while exact
 };
 
 class ClickMetrics {
  public:
   explicit ClickMetrics(std::int64_t exact_samples = std::int64_t{1} << 22);
 
-  /// One logit and label a sample; `groups` beside them, or empty.
+  /// One logit and label per sample; `groups` of the same length, or empty.
   void add(std::span<const float> logits, std::span<const float> labels,
            std::span<const std::uint64_t> groups);
 
-  /// As if its samples had been added here.
+  /// Equivalent to adding its samples here.
   void merge(const ClickMetrics& other);
 
   ClickQuality quality() const;
 
-  /// For another rank.
+  /// Serializes for another rank.
   std::vector<std::byte> encode() const;
   static ClickMetrics decode(std::span<const std::byte> bytes);
 
@@ -92,10 +94,10 @@ class ClickMetrics {
 
   std::int64_t exact_samples_;
   Sums sums_;
-  std::int64_t undefined_ = 0;  // samples whose logit is NaN
+  std::int64_t undefined_ = 0;  // samples with a logit of NaN
   AreaUnderCurve curve_;
   std::vector<Grouped> grouped_;
-  std::uint32_t halvings_ = 0;  // a group is kept if so many bits of its hash are zero
+  std::uint32_t halvings_ = 0;  // a group is kept if this many bits of its hash are zero
 };
 
 }  // namespace strata

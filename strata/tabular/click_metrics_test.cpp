@@ -40,7 +40,7 @@ ClickMetrics metrics_of(const Predictions& all, std::int64_t exact = 1 << 22, st
   return metrics;
 }
 
-// All pairs; -1 where there are none.
+// Compares all pairs; -1 without pairs.
 double brute_auc(const std::vector<float>& logits, const std::vector<float>& labels) {
   double ordered = 0, pairs = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
@@ -69,7 +69,7 @@ double brute_grouped(const Predictions& all) {
   return sum / weight;
 }
 
-TEST(ClickMetrics, AgreesWithAllPairs) {
+TEST(ClickMetrics, MatchAllPairs) {
   for (int seed = 0; seed < 5; ++seed) {
     const Predictions all = random_predictions(700, seed);
     const ClickQuality quality = metrics_of(all).quality();
@@ -80,7 +80,7 @@ TEST(ClickMetrics, AgreesWithAllPairs) {
   }
 }
 
-TEST(ClickMetrics, HasTheClosedFormsOfAConstantAndOfPerfection) {
+TEST(ClickMetrics, MatchClosedFormsOfConstantAndPerfectModel) {
   Predictions all;
   for (int i = 0; i < 1000; ++i) {
     all.logits.push_back(std::log(0.2F / 0.8F));
@@ -104,7 +104,7 @@ TEST(ClickMetrics, HasTheClosedFormsOfAConstantAndOfPerfection) {
   EXPECT_NEAR(inverse.calibration, 4, 1e-9);
 }
 
-TEST(ClickMetrics, AHistogramIsWithinItsErrorOfTheExactArea) {
+TEST(ClickMetrics, HistogramIsWithinErrorOfExactArea) {
   for (const double tie : {0.0, 1.0}) {
     const Predictions all = random_predictions(5000, 7, tie);
     const ClickQuality exact = metrics_of(all).quality();
@@ -114,7 +114,7 @@ TEST(ClickMetrics, AHistogramIsWithinItsErrorOfTheExactArea) {
     EXPECT_NEAR(streamed.log_loss, exact.log_loss, 1e-12);
     if (tie == 0) EXPECT_LT(streamed.auc_error, 1e-3);
   }
-  // All logits but two in one bin: nothing is known of them, and the bound says so.
+  // All logits except two are in one bin: they cannot be ordered, and the error bound shows that.
   Predictions near;
   for (int i = 0; i < 200; ++i) {
     near.logits.push_back(1 + static_cast<float>(i) * 1e-7F);
@@ -144,8 +144,8 @@ TEST(ClickMetrics, PartsOfRanksAddUp) {
   }
 }
 
-// Rank by rank, sample by sample in turn: as a mesh divides mini-batches.
-TEST(ClickMetrics, AreTheSameNumbersHoweverSamplesAreDivided) {
+// Rank by rank and sample by sample in turn, as a mesh divides mini-batches.
+TEST(ClickMetrics, AreEqualForAnyDivisionOfSamples) {
   const Predictions all = random_predictions(5000, 19);
   const ClickQuality whole = metrics_of(all).quality();
   for (const std::size_t ranks : {2, 3, 7}) {
@@ -164,7 +164,7 @@ TEST(ClickMetrics, AreTheSameNumbersHoweverSamplesAreDivided) {
   }
 }
 
-TEST(ClickMetrics, AnInfiniteLogitCostsMuchAndNotEverything) {
+TEST(ClickMetrics, InfiniteLogitHasLargeFiniteLoss) {
   const std::vector<float> logits = {INFINITY, -INFINITY, -INFINITY};
   const std::vector<float> labels = {1, 0, 1};
   ClickMetrics metrics;
@@ -172,8 +172,8 @@ TEST(ClickMetrics, AnInfiniteLogitCostsMuchAndNotEverything) {
   EXPECT_EQ(metrics.quality().log_loss, 0x1p30 / 3);
 }
 
-// As of a net whose last update has made its weights too large.
-TEST(ClickMetrics, AreUndefinedWithALogitThatIsNoNumber) {
+// The logits of a net whose last update made its weights too large.
+TEST(ClickMetrics, AreUndefinedWithNanLogit) {
   const Predictions good{.logits = {1, -2, 3}, .labels = {1, 0, 0}, .groups = {1, 1, 1}};
   const Predictions bad{.logits = {1, NAN}, .labels = {0, 1}, .groups = {1, 2}};
   const auto expect_undefined = [](const ClickQuality& quality, std::int64_t samples) {
@@ -189,7 +189,7 @@ TEST(ClickMetrics, AreUndefinedWithALogitThatIsNoNumber) {
   expect_undefined(metrics.quality(), 5);
 }
 
-TEST(ClickMetrics, BeyondItsLimitItKeepsWholeGroups) {
+TEST(ClickMetrics, KeepWholeGroupsBeyondLimit) {
   const Predictions all = random_predictions(40000, 13);
   const ClickQuality exact = metrics_of(all).quality();
   const ClickQuality some = metrics_of(all, 10000).quality();
@@ -198,8 +198,8 @@ TEST(ClickMetrics, BeyondItsLimitItKeepsWholeGroups) {
   EXPECT_NEAR(some.grouped_auc, brute_grouped(all), 0.03);
 }
 
-// One rank had to leave groups out and the other not: both orders leave out the same.
-TEST(ClickMetrics, MergesPartsThatLeftOutDifferentGroups) {
+// One rank had to drop groups and the other did not: both orders drop the same.
+TEST(ClickMetrics, MergePartsThatDroppedDifferentGroups) {
   const Predictions all = random_predictions(40000, 17);
   const ClickMetrics few = metrics_of(all, 12000, 0, 1000), many = metrics_of(all, 12000, 1000);
   ClickMetrics one = few, other = many;
@@ -209,7 +209,7 @@ TEST(ClickMetrics, MergesPartsThatLeftOutDifferentGroups) {
   EXPECT_EQ(one.quality().grouped_auc, metrics_of(all, 12000).quality().grouped_auc);
 }
 
-TEST(ClickMetrics, SaysWhereNothingIsDefined) {
+TEST(ClickMetrics, AreNanIfUndefined) {
   EXPECT_TRUE(std::isnan(ClickMetrics().quality().auc));
   EXPECT_TRUE(std::isnan(ClickMetrics().quality().log_loss));
   const Predictions zeros{.logits = {1, 2}, .labels = {0, 0}, .groups = {1, 1}};

@@ -50,7 +50,7 @@ double ColumnText::number(std::string_view part) const {
 
 double ColumnText::number_of_feature() const {
   const std::string_view written = trim_blanks(text);
-  // A word, not a number that came to harm: the whole column will be of them.
+  // A word instead of a malformed number: the whole column probably contains words.
   const bool is_word =
       written.find_first_of("0123456789") == std::string_view::npos &&
       written.find_first_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") !=

@@ -11,14 +11,14 @@ namespace strata {
 namespace {
 
 constexpr std::int64_t kSamples = 1000;
-// A list may have blanks behind its separators, so the blank comes last.
+// A list may have blanks after its separators, so the blank comes last.
 constexpr std::string_view kSeparators = "|;, ";
 
-// What stands inside the texts of one feature.
+// The separators inside the texts of one feature.
 struct ListTexts {
   std::size_t feature = 0;
   int column = 0;
-  std::int64_t texts = 0;  // that are not empty
+  std::int64_t texts = 0;  // texts that are not empty
   std::array<std::int64_t, kSeparators.size()> with{};
   std::string example{};
 
@@ -33,7 +33,7 @@ struct ListTexts {
     }
   }
 
-  // That most texts have; 0: none.
+  // The separator that most texts contain; 0: none.
   char separator() const {
     const auto most = std::ranges::max_element(with);
     return 2 * *most > texts ? kSeparators[static_cast<std::size_t>(most - with.begin())] : '\0';
@@ -60,7 +60,7 @@ std::string fix_of(const ListTexts& texts) {
                    .what = "without a separator each list of ids would be one id, and " +
                            (by_pool ? "pool: " + std::string(name_of(feature.pool))
                                     : "last: " + std::to_string(feature.last)) +
-                           " asks for several",
+                           " needs several ids",
                    .expected = "a separator",
                    .got = "texts such as " + texts.example,
                    .fix = fix_of(texts)});

@@ -8,7 +8,7 @@ namespace {
 
 class ForgottenSeparators : public LogTest {
  protected:
-  // Each text in turn, in 30 samples.
+  // Uses the texts in turn, in 30 samples.
   std::vector<std::string> notices(const std::vector<std::string>& texts,
                                    const CategoricalOptions& feature) const {
     std::string log = "label\twords\n";
@@ -18,7 +18,7 @@ class ForgottenSeparators : public LogTest {
   }
 };
 
-TEST_F(ForgottenSeparators, NamesTheFeatureAnExampleAndTheSeparator) {
+TEST_F(ForgottenSeparators, NamesFeatureExampleAndSeparator) {
   for (const auto& [text, separator] : {std::pair("a|b", "'|'"),
                                         {"a;b;c", "';'"},
                                         {"a,b", "','"},
@@ -32,14 +32,14 @@ TEST_F(ForgottenSeparators, NamesTheFeatureAnExampleAndTheSeparator) {
   }
 }
 
-TEST_F(ForgottenSeparators, SaysNothingOfTextsThatAreMostlyOneWord) {
+TEST_F(ForgottenSeparators, IgnoresTextsThatAreMostlyOneWord) {
   EXPECT_TRUE(notices({"New York", "Oslo", "Rome"}, {.name = "words"}).empty());
   EXPECT_TRUE(notices({" padded ", " too "}, {.name = "words"}).empty());
   EXPECT_TRUE(notices({""}, {.name = "words"}).empty());
   EXPECT_TRUE(notices({"a b"}, {.name = "words", .separator = " "}).empty());
 }
 
-TEST_F(ForgottenSeparators, RefusesWhatAsksForSeveralIds) {
+TEST_F(ForgottenSeparators, RejectsFeatureThatNeedsSeveralIds) {
   for (const CategoricalOptions& feature : std::vector<CategoricalOptions>{
            {.name = "words", .pool = Pooling::kMean},
            {.name = "words", .pool = Pooling::kSequence, .last = 3},
@@ -53,7 +53,7 @@ TEST_F(ForgottenSeparators, RefusesWhatAsksForSeveralIds) {
   }
 }
 
-TEST_F(ForgottenSeparators, SaysNothingToARunThatGoesOn) {
+TEST_F(ForgottenSeparators, IsSilentInResumedRun) {
   const TabularOptions options{.train = write("log.tsv", "label\twords\n1\ta b\n0\tc d\n"),
                                .validation_fraction = 0,
                                .categorical = {{.name = "words"}}};

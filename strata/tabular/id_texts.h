@@ -1,8 +1,9 @@
-/// Finds what a log says for ids that training has met: a hash does not tell its text, so the samples are read
-/// again until every text is found.
+/// Finds the texts of ids that training has seen. A hash does not reveal its text, so the samples
+/// are read again until every text is found.
 ///
-/// Cost    a vocabulary's texts are looked up; those of hashes take one pass over the samples, which ends with
-///         the last of them: ids that many samples have are found soon. Memory is that of the texts found.
+/// Cost    texts of a vocabulary are looked up; those of hashes take one pass over the samples,
+///         which ends at the last text: frequent ids are found early. Memory is that of the found
+///         texts.
 /// Errors  UserError: those of the file.
 #pragma once
 
@@ -17,8 +18,9 @@ namespace strata {
 
 using IdTexts = std::unordered_map<std::uint64_t, std::string>;
 
-/// `wanted`: ids, by categorical feature; so are the texts. An id that no sample has, and one that is a number or
-/// a quantile, has none. Of a long text the first 256 bytes stay.
+/// `wanted`: ids, by categorical feature, as are the returned texts. An id that no sample has, and
+/// one that is a number or a quantile, has no text. Only the first 256 bytes of a long text are
+/// kept.
 std::vector<IdTexts> texts_of_ids(const SampleReader& reader, const Preprocessing& preprocessing,
                                   const std::vector<std::vector<std::uint64_t>>& wanted);
 

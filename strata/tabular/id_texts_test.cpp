@@ -59,7 +59,7 @@ class IdTextsTest : public LogTest {
   std::shared_ptr<const Preprocessing> preprocessing_;
 };
 
-TEST_F(IdTextsTest, FindsTheTextsOfHashesAmongListsAndWeights) {
+TEST_F(IdTextsTest, FindsTextsOfHashesInListsAndWeights) {
   const std::vector<IdTexts> texts = texts_of(
       {{id(0, "u3"), id(0, "u40")}, {id(1, "b6"), id(1, "a31")}, {id(2, "i8")}, {0, 2, 3}, {17}});
   EXPECT_EQ(texts[0], (IdTexts{{id(0, "u3"), "u3"}, {id(0, "u40"), "u40"}}));
@@ -70,7 +70,7 @@ TEST_F(IdTextsTest, FindsTheTextsOfHashesAmongListsAndWeights) {
   EXPECT_EQ(file_->reads, 41) << "it stops at the sample that has the last of them";
 }
 
-TEST_F(IdTextsTest, ReadsTheSamplesOnceWhateverIsMissing) {
+TEST_F(IdTextsTest, ReadsSamplesOnceIfTextsAreMissing) {
   const std::vector<IdTexts> texts = texts_of({{id(0, "u999"), 12345}, {}, {}, {}, {}});
   EXPECT_EQ(texts[0], (IdTexts{{id(0, "u999"), "u999"}}));
   EXPECT_EQ(file_->reads, 1000);
@@ -81,7 +81,7 @@ TEST_F(IdTextsTest, ReadsNothingForVocabulariesAndNumbers) {
   EXPECT_EQ(file_->reads, 0);
 }
 
-TEST_F(IdTextsTest, KeepsTheBeginningOfALongText) {
+TEST_F(IdTextsTest, TruncatesLongText) {
   const std::string text(10'000, 'x');
   options_ = {.train = write("long.csv", "label,user\n1," + text + "\n"),
               .categorical = {{.name = "user"}}};

@@ -48,7 +48,7 @@ TabularLoader::TabularLoader(SampleReader reader, std::int64_t count, bool shuff
       last_batch_(last_batch),
       sampler_(count, shuffle, seed) {}
 
-// Samples of an epoch that mini-batches are made of.
+// The samples of an epoch that are part of mini-batches.
 std::int64_t TabularLoader::used(std::int64_t mini_batch) const {
   if (last_batch_ != EpochEnd::kDrop) return count_;
   if (mini_batch > count_) {
@@ -118,7 +118,7 @@ TabularData open_tabular(const TabularOptions& given, std::uint64_t seed,
                          const std::string& state) {
   const TabularOptions options = complete(given);
   const bool synthetic = options.format == SampleFormat::kSynthetic;
-  // What a checkpoint kept is checked before all lines are read.
+  // The state of a checkpoint is checked before all lines are read.
   std::shared_ptr<const Preprocessing> preprocessing;
   if (!state.empty()) preprocessing = Preprocessing::load_state(options, state);
   const auto train = open_checked_samples(options.train, options);
@@ -139,7 +139,7 @@ TabularData open_tabular(const TabularOptions& given, std::uint64_t seed,
   }
   const std::int64_t fitted =
       options.fit_samples > 0 ? std::min(options.fit_samples, count) : count;
-  // A run that goes on from a checkpoint was told when it began.
+  // A resumed run has reported them when it started.
   std::vector<std::string> notices;
   if (state.empty()) notices = forgotten_separators(options, *train, count);
   if (!preprocessing) preprocessing = Preprocessing::fit(options, *train, fitted);

@@ -1,8 +1,8 @@
-/// Makes the mini-batches of a recommender's run out of files of samples, in an order that needs no
+/// Makes the mini-batches of a recommender's run from files of samples, in an order that needs no
 /// memory.
 ///
 /// Threads  const, any thread.
-/// Cost     of a sample one read of the file and one pass over its text.
+/// Cost     per sample one read of the file and one pass over its text.
 /// Errors   UserError: those of files and texts.
 #pragma once
 
@@ -26,7 +26,7 @@ class SampleReader {
   const SampleFile& file() const { return *file_; }
   int categorical_column(std::size_t feature) const { return categorical_[feature]; }
 
-  /// Samples `which`, in this order.
+  /// Reads samples `which`, in this order.
   SampleBatch read(const std::vector<std::int64_t>& which) const;
 
  private:
@@ -36,29 +36,30 @@ class SampleReader {
   std::vector<int> numeric_, categorical_;  // columns of features
 };
 
-/// Reads samples for ever. The only state is how many samples were seen, and the caller keeps it.
+/// Reads samples endlessly. The only state is the number of samples seen, which the caller keeps.
 class TabularLoader {
  public:
-  /// Of samples [0, count) of the reader's file.
+  /// Reads samples [0, count) of the reader's file.
   TabularLoader(SampleReader reader, std::int64_t count, bool shuffle, EpochEnd last_batch,
                 std::uint64_t seed);
 
-  std::int64_t samples() const { return count_; }  ///< of an epoch
+  std::int64_t samples() const { return count_; }  ///< per epoch
   const SampleReader& reader() const { return reader_; }
 
-  /// Samples of the mini-batch that begins after `samples_seen`; smaller than `mini_batch` only at
-  /// the end of an epoch with EpochEnd::kShort. Where the end is dropped it counts as seen for no
-  /// step: `samples_seen` is always the sum of the mini-batches before.
+  /// The number of samples in the mini-batch that begins after `samples_seen`; smaller than
+  /// `mini_batch` only at the end of an epoch with EpochEnd::kShort. A dropped end is not counted
+  /// as seen: `samples_seen` is always the sum of the earlier mini-batches.
   std::int64_t size(std::int64_t samples_seen, std::int64_t mini_batch) const;
 
-  /// That mini-batch, or its samples [first, first + count): a rank's part.
+  /// Returns that mini-batch, or its samples [first, first + count): a rank's part.
   SampleBatch at(std::int64_t samples_seen, std::int64_t mini_batch) const;
   SampleBatch at(std::int64_t samples_seen, std::int64_t mini_batch, std::int64_t first,
                  std::int64_t count) const;
 
   double epochs(std::int64_t samples_seen, std::int64_t mini_batch) const;
 
-  /// Whole mini-batches in so many epochs, and with EpochEnd::kShort the short ones.
+  /// The number of whole mini-batches in these epochs, and with EpochEnd::kShort also the short
+  /// ones.
   std::int64_t steps(std::int64_t epochs, std::int64_t mini_batch) const;
 
  private:
@@ -73,11 +74,11 @@ class TabularLoader {
 /// Reads every sample once, in the order of the file; the last mini-batch may be short.
 class TabularValidationLoader {
  public:
-  /// Of samples [begin, begin + count).
+  /// Reads samples [begin, begin + count).
   TabularValidationLoader(SampleReader reader, std::int64_t begin, std::int64_t count);
   std::int64_t samples() const { return count_; }
 
-  /// Samples [first, first + mini_batch), cut at the end; none beyond it (samples == 0).
+  /// Samples [first, first + mini_batch), cut at the end; beyond it empty (samples == 0).
   SampleBatch at(std::int64_t first, std::int64_t mini_batch) const;
 
   /// Samples `which` of them, in this order.
@@ -91,13 +92,14 @@ class TabularValidationLoader {
 struct TabularData {
   std::shared_ptr<const Preprocessing> preprocessing;  ///< has the complete() options
   TabularLoader train;
-  TabularValidationLoader validation;                ///< 0 samples: none asked for
-  std::shared_ptr<const SyntheticClicks> synthetic;  ///< null for files; bayes() is what it knows
-  std::vector<std::string> notices = {};             ///< for people: what may not be meant so
+  TabularValidationLoader validation;  ///< without samples: no validation was requested
+  /// null for files; bayes() is its best possible quality
+  std::shared_ptr<const SyntheticClicks> synthetic;
+  std::vector<std::string> notices = {};  ///< warnings for the user about probable mistakes
 };
 
-/// Opens what the options name. `seed` is of the order of samples; `state` what a checkpoint kept of
-/// the preprocessing, or empty: it is learnt from the training samples.
+/// Opens the data of the options. `seed` determines the order of samples. `state`: the
+/// preprocessing from a checkpoint; empty: fits it on the training samples.
 TabularData open_tabular(const TabularOptions& options, std::uint64_t seed,
                          const std::string& state = "");
 

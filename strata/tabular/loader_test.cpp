@@ -70,7 +70,7 @@ TEST_F(TabularLoaderTest, MakesNumbersIdsAndLabels) {
   const SampleBatch batch = all_of(without);
   ASSERT_EQ(batch.samples, 4);
   EXPECT_EQ(batch.labels, (Floats{1, 0, 1, 0}));
-  const double deviation = std::sqrt(200.0 / 3.0);  // of 10, 30, 20
+  const double deviation = std::sqrt(200.0 / 3.0);  // standard deviation of 10, 30, 20
   ASSERT_EQ(batch.numeric.size(), 8u);
   EXPECT_NEAR(batch.numeric[0], -10 / deviation, 1e-6);
   EXPECT_EQ(batch.numeric[2], 0) << "missing";
@@ -93,7 +93,7 @@ TEST_F(TabularLoaderTest, MakesNumbersIdsAndLabels) {
   EXPECT_EQ(batch.categorical[3].ids, (Ids{0, 1, 0, 1, 2, 2, 2, 2})) << "a, b, and unknown ones";
 }
 
-TEST_F(TabularLoaderTest, FitsQuantilesOfTheTrainingSamples) {
+TEST_F(TabularLoaderTest, FitsQuantilesOfTrainingSamples) {
   TabularOptions options = numbered(100);
   options.numeric = {{.name = "n", .transform = NumericTransform::kBuckets, .buckets = 4}};
   options.categorical = {{.name = "n", .ids = IdSource::kBuckets, .buckets = 10}};
@@ -105,7 +105,7 @@ TEST_F(TabularLoaderTest, FitsQuantilesOfTheTrainingSamples) {
   }
 }
 
-TEST_F(TabularLoaderTest, KeepsWhatItLearntInACheckpoint) {
+TEST_F(TabularLoaderTest, KeepsPreprocessingInCheckpoint) {
   TabularOptions options{
       .train = write("a.csv", kLog),
       .validation_fraction = 0,
@@ -118,7 +118,7 @@ TEST_F(TabularLoaderTest, KeepsWhatItLearntInACheckpoint) {
       .shuffle = false};
   const TabularData data = open_tabular(options, 1);
   const std::string state = data.preprocessing->save_state();
-  // Other samples: what was learnt of the first ones holds.
+  // Other samples; the preprocessing of the first ones still applies.
   options.train =
       write("b.csv", "age,click,price,user\n3,yes,12.5,\xff\n1,no,1,zoe\n,no,30,ann\n9,yes,,bob\n");
   const SampleBatch batch = all_of(options, state);
@@ -137,7 +137,7 @@ TEST_F(TabularLoaderTest, KeepsWhatItLearntInACheckpoint) {
   EXPECT_EQ(open_tabular(options, 1, named).preprocessing->save_state(), named) << "nor its name";
 }
 
-TEST_F(TabularLoaderTest, RefusesTheStateOfOtherFeatures) {
+TEST_F(TabularLoaderTest, RejectsStateOfDifferentFeatures) {
   TabularOptions options = numbered(10);
   const std::string state = open_tabular(options, 1).preprocessing->save_state();
   const auto refusal_with = [&](const TabularOptions& other, const std::string& text) {
@@ -158,7 +158,7 @@ TEST_F(TabularLoaderTest, RefusesTheStateOfOtherFeatures) {
     EXPECT_FALSE(refusal_with(options, state.substr(0, cut)).what.empty());
 }
 
-TEST_F(TabularLoaderTest, RefusesWhatIsNoNumberLabelOrId) {
+TEST_F(TabularLoaderTest, RejectsInvalidNumberLabelOrId) {
   const auto refusal_of = [&](const std::string& text, const TabularOptions& features) {
     TabularOptions options = features;
     options.train = write("bad.csv", text);
@@ -187,7 +187,7 @@ TEST_F(TabularLoaderTest, RefusesWhatIsNoNumberLabelOrId) {
     EXPECT_EQ(refusal_of("label,n\n1," + std::string(bad) + "\n", id).what, "this is no id") << bad;
 }
 
-TEST_F(TabularLoaderTest, ReadsTheEndsOfTheRangeOfIds) {
+TEST_F(TabularLoaderTest, ReadsLimitsOfIdRange) {
   TabularOptions options{.train = write("a.csv", "label,n\n1,18446744073709551615\n0,0\n1,\n"),
                          .validation_fraction = 0,
                          .categorical = {{.name = "n", .ids = IdSource::kNumber}},
@@ -197,7 +197,7 @@ TEST_F(TabularLoaderTest, ReadsTheEndsOfTheRangeOfIds) {
   EXPECT_EQ(batch.categorical[0].offsets, (std::vector<std::int64_t>{0, 1, 2, 2}));
 }
 
-TEST_F(TabularLoaderTest, GivesTheSameSamplesFromAnyPositionAndInParts) {
+TEST_F(TabularLoaderTest, ReturnsSameSamplesFromAnyPositionAndInParts) {
   const TabularOptions options = numbered(20);
   const TabularData data = open_tabular(options, 5);
   const Floats run = data.train.at(0, 60).numeric;  // three epochs
@@ -218,7 +218,7 @@ TEST_F(TabularLoaderTest, GivesTheSameSamplesFromAnyPositionAndInParts) {
   EXPECT_NE(open_tabular(options, 6).train.at(0, 60).numeric, run);
 }
 
-TEST_F(TabularLoaderTest, EndsEpochsAsAsked) {
+TEST_F(TabularLoaderTest, EndsEpochsAsConfigured) {
   TabularOptions options = numbered(10);
   options.shuffle = false;
   const auto run = [&](EpochEnd end) {
@@ -244,7 +244,7 @@ TEST_F(TabularLoaderTest, EndsEpochsAsAsked) {
             "every mini-batch would be dropped");
 }
 
-TEST_F(TabularLoaderTest, ValidatesOnTheEndOrOnAnotherFile) {
+TEST_F(TabularLoaderTest, ValidatesOnEndOrOnSeparateFile) {
   TabularOptions options = numbered(20);
   options.validation_fraction = 0.2;
   const TabularData data = open_tabular(options, 1);
@@ -260,7 +260,7 @@ TEST_F(TabularLoaderTest, ValidatesOnTheEndOrOnAnotherFile) {
   EXPECT_EQ(two.validation.at(0, 9).numeric, (Floats{7}));
 }
 
-TEST_F(TabularLoaderTest, FitsNothingOfWhatItValidatesOn) {
+TEST_F(TabularLoaderTest, FitsNothingOnValidationSamples) {
   TabularOptions options = numbered(100);
   options.numeric[0].transform = NumericTransform::kZScore;
   options.categorical[0].ids = IdSource::kVocabulary;
@@ -273,7 +273,7 @@ TEST_F(TabularLoaderTest, FitsNothingOfWhatItValidatesOn) {
   EXPECT_NEAR(open_tabular(options, 1).train.at(4, 1).numeric[0], 3 / std::sqrt(2.0 / 3), 1e-5);
 }
 
-TEST_F(TabularLoaderTest, FillsInTheFeaturesOfAFormat) {
+TEST_F(TabularLoaderTest, AddsFeaturesOfFormat) {
   const TabularOptions criteo = complete({.train = "day_0", .format = SampleFormat::kCriteo});
   EXPECT_EQ(criteo.numeric.size(), 13u);
   EXPECT_EQ(criteo.categorical.size(), 26u);
@@ -285,8 +285,8 @@ TEST_F(TabularLoaderTest, FillsInTheFeaturesOfAFormat) {
   EXPECT_EQ(batch.categorical[0].weights, (Floats{0.5, 2, 1}));
 }
 
-// Who looks a row up by what the log says finds the one that training used.
-TEST_F(TabularLoaderTest, ATextHasTheIdThatItsSampleHas) {
+// Looking up an embedding by the text of the log returns the one that training used.
+TEST_F(TabularLoaderTest, TextHasIdOfItsSample) {
   const TabularOptions options{
       .train = write("ids.csv",
                      "label,user,city,shop,age\n1,ann,Rome,7,30\n0,bob,Oslo,9,40\n"
@@ -306,7 +306,7 @@ TEST_F(TabularLoaderTest, ATextHasTheIdThatItsSampleHas) {
       EXPECT_EQ(data.preprocessing->id_of(feature, texts[feature][sample]),
                 batch.categorical[feature].ids[sample])
           << feature << ' ' << sample;
-  EXPECT_EQ(data.preprocessing->id_of(1, "Bonn"), 2u) << "behind the last that is known";
+  EXPECT_EQ(data.preprocessing->id_of(1, "Bonn"), 2u) << "after the last known id";
   EXPECT_EQ(data.preprocessing->id_of(3, ""), 3u);
   EXPECT_FALSE(data.preprocessing->id_of(2, "many"));
   EXPECT_FALSE(data.preprocessing->id_of(3, "old"));

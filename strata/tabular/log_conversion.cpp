@@ -31,7 +31,7 @@ class LineWriter {
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
 
-  // `place` is called for a refusal alone: finding a line costs reading all before it.
+  // `place` is called only for an error, because finding a line requires reading all earlier ones.
   template <typename Fields, typename Place>
   void add(const Fields& fields, const Place& place) {
     const std::size_t begin = pending_.size();
@@ -42,7 +42,8 @@ class LineWriter {
       if (!is_csv_) require_plain(field, place);
       pending_ += is_csv_ ? in_csv(field) : std::string(field);
     }
-    if (pending_.size() == begin && is_csv_) pending_ += "\"\"";  // an empty line is no sample
+    // an empty line would not be a sample
+    if (pending_.size() == begin && is_csv_) pending_ += "\"\"";
     const std::size_t bytes = pending_.size() - begin;
     if (bytes > kLongestLine) refuse_length(bytes, place());
     pending_ += '\n';
@@ -59,7 +60,7 @@ class LineWriter {
   }
 
  private:
-  // It could not be read again.
+  // The written line could not be read back.
   [[noreturn]] void refuse_length(std::size_t bytes, const std::string& where) const {
     throw UserError({.operation = "tabular.write",
                      .where = where,

@@ -1,7 +1,7 @@
 /// Writes samples in another format: Strata's records, CSV or TSV, by the end of the name.
 ///
-/// Errors  UserError: those of reading; a text that TSV cannot hold; a name with another end. The
-///         file appears whole or not at all.
+/// Errors  UserError: those of reading; a text that TSV cannot hold; an unknown end of the name.
+///         The file is written completely or not at all.
 #pragma once
 
 #include <cstdint>

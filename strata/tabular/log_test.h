@@ -1,4 +1,4 @@
-/// Writes logs for tests, and catches what refuses them.
+/// Writes logs for tests and catches their errors.
 #pragma once
 
 #include <gtest/gtest.h>

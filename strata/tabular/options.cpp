@@ -38,7 +38,8 @@ namespace {
 
 constexpr double kMostBuckets = 65536;
 constexpr double kMostSamples = 1e15;
-constexpr double kMostMadeUp = 1e12;  // times the most epochs they can still be counted
+// large, but products with numbers of epochs do not overflow
+constexpr double kMostMadeUp = 1e12;
 
 }  // namespace
 
@@ -107,7 +108,7 @@ void describe(OptionSet& set, const std::string& prefix, TabularOptions& options
   set.add(prefix + ".header", &options.header,
           {.help = "csv and tsv: whether the first line names the columns."});
   set.add(prefix + ".columns", &options.columns,
-          {.help = "csv and tsv: names of the columns, whatever a header says."});
+          {.help = "csv and tsv: names of the columns; overrides the header."});
   set.add(prefix + ".label", &options.label, {.help = "Column of the label."});
   set.add(prefix + ".positive", &options.positive,
           {.help = "The label's text that means 1, others mean 0; empty: labels are 0 and 1."});
@@ -117,11 +118,13 @@ void describe(OptionSet& set, const std::string& prefix, TabularOptions& options
   set.add(prefix + ".categorical", &options.categorical, "name",
           {.help = "Columns whose ids have rows; none and none numeric: all of criteo, libsvm or "
                    "synthetic."});
-  set.add(prefix + ".fit_samples", &options.fit_samples,
-          {.help = "First training samples that statistics and vocabularies are taken of; 0: all.",
-           .unit = "samples",
-           .minimum = 0,
-           .maximum = kMostSamples});
+  set.add(
+      prefix + ".fit_samples", &options.fit_samples,
+      {.help =
+           "First training samples from which statistics and vocabularies are computed; 0: all.",
+       .unit = "samples",
+       .minimum = 0,
+       .maximum = kMostSamples});
   set.add(prefix + ".shuffle", &options.shuffle,
           {.help = "Draw the samples of every epoch in an order of its own."});
   set.add(prefix + ".last_batch", &options.last_batch,
@@ -265,7 +268,7 @@ void check_categorical(const CategoricalOptions& feature, const std::string& pla
                 "set pool: sum");
 }
 
-// A column of several ids is read as one text without the separator that stands between them.
+// A column of several ids is read as one text if its separator is missing.
 void check_separator(const TabularOptions& options, const CategoricalOptions& feature,
                      const std::string& place, const Checker& check) {
   if (!feature.separator.empty()) return;
@@ -329,7 +332,7 @@ void check(const TabularOptions& options, const std::string& prefix,
     require_no_label(options, options.numeric[i].name, "numeric[" + std::to_string(i) + "].name",
                      check);
   }
-  names.clear();  // a number may have rows, too
+  names.clear();  // a number may also have an embedding
   for (std::size_t i = 0; i < options.categorical.size(); ++i) {
     const CategoricalOptions& feature = options.categorical[i];
     const std::string place = "categorical[" + std::to_string(i) + "]";

@@ -37,15 +37,15 @@ enum class NumericTransform : std::uint8_t {
   kBuckets  ///< quantiles: (bucket + 1/2) / buckets - 1/2
 };
 
-/// A number of a sample. One that is missing is 0 after the transform: the mean of a z-score, the
-/// median of buckets.
+/// A number of a sample. A missing one is 0 after the transform: the mean of a z-score, the median
+/// of buckets.
 struct NumericOptions {
   std::string name;  ///< its column
   NumericTransform transform = NumericTransform::kZScore;
   std::int64_t buckets = 10;  ///< for kBuckets
 };
 
-/// What becomes of the rows of one feature's ids.
+/// How the embeddings of one feature's ids are combined.
 enum class Pooling : std::uint8_t {
   kSum,
   kMean,
@@ -69,16 +69,16 @@ struct CategoricalOptions {
   std::int64_t width = 16;
   Pooling pool = Pooling::kSum;
   std::string separator;  ///< between ids; empty: the column holds one
-  std::int64_t last = 0;  ///< of several ids only the last so many; 0: all
+  std::int64_t last = 0;  ///< of several ids only the last ones are used; 0: all
   IdSource ids = IdSource::kHash;
   std::int64_t min_count = 1;  ///< for kVocabulary: rarer texts share the id of unknown ones
   std::int64_t buckets = 10;   ///< for kBuckets
-  YamlSection embedding;       ///< what its rows have otherwise than the run's section `embedding`
+  YamlSection embedding;       ///< overrides of the run's section `embedding`
 
   const std::string& source() const { return column.empty() ? name : column; }
 };
 
-/// What happens where a mini-batch reaches the end of an epoch.
+/// What happens if a mini-batch reaches the end of an epoch.
 enum class EpochEnd : std::uint8_t {
   kContinue,  ///< the next epoch fills it up
   kShort,     ///< it is short
@@ -88,16 +88,17 @@ enum class EpochEnd : std::uint8_t {
 struct TabularOptions {
   std::string train;
   std::string validation;            ///< path; empty: the end of `train`
-  double validation_fraction = 0.1;  ///< of `train`, at its end; unused with `validation`
+  double validation_fraction = 0.1;  ///< share of `train`, at its end; unused with `validation`
   SampleFormat format = SampleFormat::kAuto;
   bool header = true;                ///< csv and tsv: the first line names the columns
-  std::vector<std::string> columns;  ///< csv and tsv: their names, whatever a header says
+  std::vector<std::string> columns;  ///< csv and tsv: column names; override the header
   std::string label = "label";
   std::string positive;  ///< the label's text that means 1; empty: labels are 0 and 1
   std::string group;     ///< column; empty: no groups
   std::vector<NumericOptions> numeric;
   std::vector<CategoricalOptions> categorical;
-  std::int64_t fit_samples = 0;  ///< first samples that statistics and vocabularies are of; 0: all
+  /// first samples from which statistics and vocabularies are computed; 0: all
+  std::int64_t fit_samples = 0;
   bool shuffle = true;
   EpochEnd last_batch = EpochEnd::kContinue;
   SyntheticOptions synthetic;
@@ -113,11 +114,12 @@ void describe(OptionSet& set, const std::string& prefix, NumericOptions& options
 void describe(OptionSet& set, const std::string& prefix, CategoricalOptions& options);
 void describe(OptionSet& set, const std::string& prefix, TabularOptions& options);
 
-/// With the features that the format has, where none are named: all of Criteo's (numbers as their
-/// logarithm), libsvm's `features` as weighted ids, all synthetic ones.
+/// Adds the features of the format if none are named: all of Criteo's (numbers as their logarithm),
+/// libsvm's `features` as weighted ids, all synthetic ones.
 TabularOptions complete(TabularOptions options);
 
-/// Refuses what contradicts itself; `prefix` as described, `where` says where a field was given.
+/// Rejects options that contradict each other; `prefix` as described, `where` returns the place of
+/// a field.
 void check(const TabularOptions& options, const std::string& prefix,
            const std::function<std::string(const std::string&)>& where);
 

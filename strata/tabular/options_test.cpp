@@ -26,8 +26,8 @@ class TabularOptionsTest : public LogTest {
   }
 };
 
-// Every recipe of the page on logs.
-TEST_F(TabularOptionsTest, ReadsWhatIsDocumented) {
+// Every recipe of the documentation on logs.
+TEST_F(TabularOptionsTest, ReadsDocumentedRecipes) {
   std::ifstream file(STRATA_SOURCE_DIR "/docs/clicks.md");
   std::stringstream page;
   page << file.rdbuf();
@@ -51,7 +51,7 @@ TEST_F(TabularOptionsTest, ReadsWhatIsDocumented) {
   EXPECT_EQ(found[2].numeric.size(), 5u);
 }
 
-TEST_F(TabularOptionsTest, RefusesWhatContradictsItselfAtItsPlace) {
+TEST_F(TabularOptionsTest, RejectsContradictionsAtTheirPlace) {
   const std::string base = "train: a.csv, categorical: [user], ";
   EXPECT_NO_THROW(read("data: {" + base + "label: y}"));
   EXPECT_EQ(refusal_of("label: y").what, "data.train: no file to train on");
@@ -90,7 +90,7 @@ TEST_F(TabularOptionsTest, RefusesWhatContradictsItselfAtItsPlace) {
             "data.validation: made-up samples have no file");
 }
 
-TEST_F(TabularOptionsTest, OneNumberMayAlsoHaveRows) {
+TEST_F(TabularOptionsTest, NumberMayAlsoHaveEmbedding) {
   EXPECT_NO_THROW(
       read("data: {train: a.csv, numeric: [age], categorical: [{name: age, ids: buckets}]}"));
 }

@@ -46,7 +46,7 @@ Preprocessing::Preprocessing(const TabularOptions& options)
     categorical_[i].seed = seed_of(options_.categorical[i].name);
 }
 
-// The keys are views of the vocabulary, which stays where it is.
+// The keys are views into the vocabulary, which does not move.
 void Preprocessing::index_vocabularies() {
   for (Categorical& feature : categorical_) {
     for (std::size_t i = 0; i < feature.vocabulary.size(); ++i)
@@ -133,7 +133,7 @@ void Preprocessing::append_id(std::size_t i, const ColumnText& text, std::string
     lists.ids.push_back(*id);
     return;
   }
-  // Says what is wrong with it, and where.
+  // Throws the error with its place.
   if (options.ids == IdSource::kNumber) text.id(written.id);
   text.number(written.id);
 }

@@ -1,9 +1,12 @@
 /// Turns the texts of samples into numbers, ids and labels, with what was learnt of the training
 /// samples: means, quantiles, vocabularies. A checkpoint keeps that as JSON.
 ///
-/// Ids      hash: XXH3_64(text, seed = XXH3_64(feature's name)). vocabulary: place of the text among
-///          the sorted ones; unknown texts, and those that are too rare, have the id behind the last.
-///          number: as it is. buckets: the quantile's number, a missing one has the id behind the last.
+/// Ids      hash: XXH3_64(text, seed = XXH3_64(feature's name)). vocabulary: place of the text
+/// among
+///          the sorted ones; unknown texts, and those that are too rare, have the id behind the
+///          last.
+///          number: as it is. buckets: the quantile's number, a missing one has the id behind the
+///          last.
 ///          An empty text is a text like any other; but with a separator, or as a number, it is no
 ///          id at all, and so is nothing between two separators.
 /// Threads  const, any thread.
@@ -28,7 +31,7 @@ namespace strata {
 
 class Preprocessing {
  public:
-  /// Learns from samples [0, count) of `file` what the features need; reads it only if they do.
+  /// Fits on samples [0, count) of `file`; reads the file only if a feature needs it.
   static std::shared_ptr<const Preprocessing> fit(const TabularOptions& options,
                                                   const SampleFile& file, std::int64_t count);
 
@@ -41,19 +44,21 @@ class Preprocessing {
 
   const TabularOptions& options() const { return options_; }
 
-  /// What the model reads of numeric feature `i`.
+  /// The model's input for numeric feature `i`.
   float number(std::size_t i, const ColumnText& text) const;
 
-  /// The id that a text has as one of categorical feature `i`; none where it has to be a number and is not.
+  /// The id of a text of categorical feature `i`; none if it has to be a number and is not.
   std::optional<std::uint64_t> id_of(std::size_t i, std::string_view text) const;
 
-  /// What stands for an id of categorical feature `i` in its vocabulary; none where it has none, as of a hash.
+  /// The text of an id in the vocabulary of categorical feature `i`; none if it has none, such as a
+  /// hash.
   std::optional<std::string> vocabulary_text(std::size_t i, std::uint64_t id) const;
 
-  /// The texts of ids that a column has of categorical feature `i`: between its separators, without weights.
+  /// The texts of ids in a column of categorical feature `i`: between its separators, without
+  /// weights.
   std::vector<std::string_view> texts_of(std::size_t i, std::string_view column) const;
 
-  /// Adds what one sample has of categorical feature `i`.
+  /// Appends the ids of categorical feature `i` in one sample.
   void append_ids(std::size_t i, const ColumnText& text, IdLists& lists) const;
 
  private:
@@ -61,11 +66,11 @@ class Preprocessing {
 
   struct Numeric {
     double mean = 0;
-    double deviation = 1;       // of equal numbers 1
-    std::vector<double> edges;  // of buckets: the first value of the next one
+    double deviation = 1;       // 1 if all numbers are equal
+    std::vector<double> edges;  // of buckets: the first value of the next bucket
   };
   struct Categorical {
-    std::uint64_t seed = 0;  // of its hash
+    std::uint64_t seed = 0;  // seed of its hash
     std::vector<std::string> vocabulary;
     std::vector<double> edges;
     std::unordered_map<std::string_view, std::uint64_t> places;
@@ -85,7 +90,8 @@ class Preprocessing {
 /// XXH3 of a text, seeded with that of its column's or feature's name.
 std::uint64_t hash_text(std::string_view name, std::string_view text);
 
-/// Cuts a column into the parts between separators that aren't empty; without one it is a part.
+/// Splits a column at its separators and drops empty parts; without a separator the column is one
+/// part.
 std::vector<std::string_view> parts_of(std::string_view text, std::string_view separator);
 
 }  // namespace strata

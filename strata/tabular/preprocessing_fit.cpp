@@ -1,5 +1,5 @@
-// Quantiles are of at most a million samples, evenly spread over those that are fitted: so many give
-// a bucket's edge to a thousandth of a quantile, and memory stays bounded.
+// Quantiles use at most a million samples, evenly spread over those that are fitted. That locates a
+// bucket's edge to a thousandth of a quantile and bounds memory.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -25,7 +25,7 @@ constexpr std::size_t kMostTexts = 1'000'000;
                    .fix = "set ids: hash, or a larger min_count"});
 }
 
-// Edge k is the value that k / buckets of the sorted ones stand before.
+// Edge k separates the first k / buckets of the sorted values from the rest.
 std::vector<double> quantile_edges(std::vector<double> values, std::int64_t buckets) {
   std::ranges::sort(values);
   std::vector<double> edges;

@@ -15,7 +15,7 @@ const FileUse kStateUse{.operation = "tabular.load_state",
                         .fix = "take the checkpoint and the recipe of one run"};
 const char* const kStateName = "preprocessing";
 
-// A text that is no UTF-8 is a list of its bytes.
+// A text that is not UTF-8 is stored as a list of its bytes.
 nlohmann::json to_json(const std::string& text) {
   if (utf8_bytes(text) == text.size()) return text;
   nlohmann::json bytes = nlohmann::json::array();

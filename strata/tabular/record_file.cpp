@@ -1,6 +1,5 @@
-// What stands at the end of the file is checked when it is opened, the index and the blocks when they
-// are read: an index that leads elsewhere finds a block whose checksum, which covers its number, is
-// another.
+// The end of the file is checked when it is opened, index and blocks when they are read. A wrong
+// index leads to a block with a different checksum, because the checksum covers the block's number.
 #include "strata/tabular/record_file.h"
 
 #include <algorithm>
@@ -36,7 +35,7 @@ struct Front {
 static_assert(sizeof(Front) == 16);
 
 struct BlockHeader {
-  std::uint64_t checksum = 0;  // of number, bytes, samples and what follows
+  std::uint64_t checksum = 0;  // of number, bytes, samples and the content
   std::uint32_t bytes = 0;     // that follow
   std::uint32_t samples = 0;
 };
@@ -50,7 +49,7 @@ struct Trailer {
   std::uint64_t index_offset = 0;
   std::uint64_t names_checksum = 0;
   std::array<std::uint64_t, 2> reserved = {};
-  std::uint64_t checksum = 0;  // of the trailer before it
+  std::uint64_t checksum = 0;  // of the rest of the trailer
   std::array<char, 8> magic = kRecordMagic;
 };
 static_assert(sizeof(Trailer) == 64);
@@ -85,7 +84,7 @@ void append_length(std::string& out, std::uint64_t length) {
   out += static_cast<char>(length);
 }
 
-// Reads a length and the text behind it off the front; false if it isn't there.
+// Removes a length and the following text from the front; false if they are incomplete.
 bool take_text(std::string_view& from, std::string_view& text) {
   std::uint64_t length = 0;
   for (int shift = 0; shift < 35; shift += 7) {
@@ -269,7 +268,7 @@ void RecordWriter::add(std::span<const std::string_view> fields) {
   }
   ends_.push_back(static_cast<std::uint32_t>(rows_.size()));
   ++samples_;
-  // 16 of the longest lines that text files may have are far from it.
+  // even 16 of the longest lines of text files are far below it
   STRATA_CHECK(rows_.size() + kMostAroundRows <= kMostBlockBytes, "tabular.write");
   if (ends_.size() == kSamplesPerBlock) end_block();
 }

@@ -1,11 +1,11 @@
-/// Keeps samples in blocks with checksums, so that any of them is read without an index in memory.
+/// Stores samples in blocks with checksums, so that any sample is read without an index in memory.
 ///
-/// A sample is the texts of its columns: the same recipe learns the same from it as from the log that
-/// it was made of (docs/formats.md has the bytes).
+/// A sample is the texts of its columns: training on it gives the same result as on the original
+/// log (docs/formats.md has the bytes).
 ///
-/// Cost     a sample: two reads, of the index and of a block of 16 samples; nothing in a row of
+/// Cost     per sample two reads, of the index and of a block of 16 samples; none for consecutive
 ///          samples of one block. Memory: the block.
-/// Errors   UserError with the file: another magic or version, truncated, a block that is damaged.
+/// Errors   UserError with the file: wrong magic or version, truncated, a damaged block.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace strata {
 
 std::shared_ptr<const SampleFile> open_records(const std::string& path);
 
-/// Writes one; it appears whole at finish(), or not at all.
+/// Writes a file, which appears completely at finish(), or not at all.
 class RecordWriter {
  public:
   RecordWriter(std::string path, const std::vector<std::string>& columns);
@@ -41,9 +41,9 @@ class RecordWriter {
   std::size_t columns_;
   std::string names_;  // as they will be written
   DurableFile file_;
-  std::string pending_;        // bytes that aren't written yet
-  std::uint64_t written_ = 0;  // and before them
-  std::string rows_;           // of the block
+  std::string pending_;        // bytes not yet written
+  std::uint64_t written_ = 0;  // bytes written before them
+  std::string rows_;           // samples of the block
   std::vector<std::uint32_t> ends_;
   std::vector<std::uint64_t> index_;
   std::uint64_t samples_ = 0;

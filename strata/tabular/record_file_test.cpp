@@ -19,7 +19,7 @@ namespace {
 
 class RecordFileTest : public LogTest {
  protected:
-  /// A log of texts of all sizes, some with line ends.
+  /// A log with texts of all sizes, some with line ends.
   std::string log(int samples) const {
     std::mt19937_64 random(3);
     std::string text = "label,n,\"words\nand more\"\n";
@@ -42,13 +42,13 @@ class RecordFileTest : public LogTest {
   }
 };
 
-TEST_F(RecordFileTest, HoldsEverySampleOfALog) {
+TEST_F(RecordFileTest, HoldsEverySampleOfLog) {
   for (const int samples : {1, 15, 16, 17, 1000}) {
     const auto records = open_samples(converted(samples), {});
     const auto from = open_samples(log(samples), {});
     EXPECT_EQ(records->columns(), from->columns());
     ASSERT_EQ(records->samples(), samples);
-    SampleText kept;  // blocks stay in it
+    SampleText kept;  // keeps its block between reads
     for (int k = 0; k < 2 * samples; ++k) {
       const int sample = k < samples ? k : (k * 7919) % samples;
       records->read(sample, kept);
@@ -57,7 +57,7 @@ TEST_F(RecordFileTest, HoldsEverySampleOfALog) {
   }
 }
 
-TEST_F(RecordFileTest, TeachesTheSameAsItsLog) {
+TEST_F(RecordFileTest, TrainsSameAsItsLog) {
   std::string text = "label,n,u\n";
   for (int i = 0; i < 500; ++i)
     text += std::to_string(i % 3 == 0) + "," + std::to_string(i * i) + ",u" +
@@ -78,7 +78,7 @@ TEST_F(RecordFileTest, TeachesTheSameAsItsLog) {
   EXPECT_EQ(from.validation.at(0, 50).numeric, records.validation.at(0, 50).numeric);
 }
 
-TEST_F(RecordFileTest, FindsEveryFlippedBit) {
+TEST_F(RecordFileTest, DetectsEveryFlippedBit) {
   const std::string good = bytes_of(converted(40));
   std::mt19937_64 random(4);
   for (int round = 0; round < 1200; ++round) {
@@ -97,13 +97,13 @@ TEST_F(RecordFileTest, FindsEveryFlippedBit) {
   }
 }
 
-TEST_F(RecordFileTest, RefusesATruncatedFileAndOtherBytes) {
+TEST_F(RecordFileTest, RejectsTruncatedFileAndOtherBytes) {
   const std::string good = bytes_of(converted(40));
   for (std::size_t size = 1; size < good.size(); size += 97)
     EXPECT_THROW(open_records(write("cut.strata", good.substr(0, size))), UserError) << size;
   EXPECT_EQ(refusal([&] { open_records(write("a.strata", std::string(200, 'x'))); }).what,
             "this is no file of records");
-  // A trailer that lies about sizes, with the right checksum, leads to an error, not elsewhere.
+  // A trailer with wrong sizes and a valid checksum leads to an error.
   std::mt19937_64 random(5);
   for (int round = 0; round < 600; ++round) {
     std::string bad = good;
@@ -122,7 +122,7 @@ TEST_F(RecordFileTest, RefusesATruncatedFileAndOtherBytes) {
   }
 }
 
-TEST_F(RecordFileTest, FindsABlockInThePlaceOfAnother) {
+TEST_F(RecordFileTest, DetectsSwappedBlocks) {
   std::string text = "label,n\n";
   for (int i = 0; i < 48; ++i) text += "1," + std::to_string(100 + i) + "\n";
   const auto from = open_samples(write("same.csv", text), {});
@@ -136,7 +136,7 @@ TEST_F(RecordFileTest, FindsABlockInThePlaceOfAnother) {
   EXPECT_EQ(refusal([&] { fields_of(*swapped, 20); }).what, "block 1 is damaged");
 }
 
-TEST_F(RecordFileTest, LeavesNothingBehindWhereWritingFails) {
+TEST_F(RecordFileTest, LeavesNoFileIfWritingFails) {
   const auto from = open_samples(write("a.csv", "a,b\n1,\"x\ty\"\n"), {});
   const ErrorText text = refusal([&] { write_samples(*from, 0, 1, folder_.path("out.tsv")); });
   EXPECT_EQ(text.what, "TSV cannot hold a text with tabs or line ends");
@@ -147,7 +147,7 @@ TEST_F(RecordFileTest, LeavesNothingBehindWhereWritingFails) {
             "name it clicks.strata");
 }
 
-// A file that knows where its samples are, and how often that was asked.
+// A file that counts how often places of samples are requested.
 class AskedPlaces final : public SampleFile {
  public:
   explicit AskedPlaces(std::shared_ptr<const SampleFile> file) : file_(std::move(file)) {}
@@ -166,8 +166,8 @@ class AskedPlaces final : public SampleFile {
   std::shared_ptr<const SampleFile> file_;
 };
 
-// The place of a line of text takes reading every line before it.
-TEST_F(RecordFileTest, WritesTextWithoutLookingForItsLines) {
+// Finding the line of a sample requires reading every earlier line.
+TEST_F(RecordFileTest, WritesTextWithoutFindingLines) {
   const AskedPlaces from(open_samples(write("a.csv", "a,b\n1,x\n2,y\n3,\"x\ty\"\n"), {}));
   write_samples(from, 0, 3, folder_.path("out.csv"));
   EXPECT_EQ(from.asked, 0);
@@ -178,7 +178,7 @@ TEST_F(RecordFileTest, WritesTextWithoutLookingForItsLines) {
 }
 
 // A line of text has 16 MiB at most; 16 samples are a block.
-TEST_F(RecordFileTest, HoldsABlockOfTheLongestLines) {
+TEST_F(RecordFileTest, HoldsBlockOfLongestLines) {
   const std::string path = folder_.path("long.strata"), longest(kLongestLine - 2, 'x');
   {
     RecordWriter writer(path, {"label", "text"});
@@ -191,8 +191,8 @@ TEST_F(RecordFileTest, HoldsABlockOfTheLongestLines) {
   EXPECT_EQ(fields_of(*file, 15), (Fields{"1", longest}));
 }
 
-// Quotation makes a line longer than its columns.
-TEST_F(RecordFileTest, WritesNoLineThatCouldNotBeReadAgain) {
+// Quoting makes a line longer than its columns.
+TEST_F(RecordFileTest, RejectsLineThatCouldNotBeReadBack) {
   const std::string marks(kLongestLine / 2, '"');
   {
     RecordWriter writer(folder_.path("marks.strata"), {"text"});
@@ -208,7 +208,7 @@ TEST_F(RecordFileTest, WritesNoLineThatCouldNotBeReadAgain) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path("marks.csv")));
 }
 
-TEST_F(RecordFileTest, GoesBackToCsv) {
+TEST_F(RecordFileTest, ConvertsBackToCsv) {
   const auto records = open_records(converted(100));
   write_samples(*records, 0, 100, folder_.path("back.csv"));
   const auto back = open_samples(folder_.path("back.csv"), {});

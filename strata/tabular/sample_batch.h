@@ -6,11 +6,11 @@
 
 namespace strata {
 
-/// The ids of one feature: those of sample s are ids[offsets[s], offsets[s + 1]), maybe none.
+/// The ids of one feature: those of sample s are ids[offsets[s], offsets[s + 1]), possibly none.
 struct IdLists {
   std::vector<std::int64_t> offsets = {0};  ///< samples + 1 of them
   std::vector<std::uint64_t> ids;
-  std::vector<float> weights;  ///< beside ids; empty: each counts once
+  std::vector<float> weights;  ///< parallel to ids; empty: all weights are 1
   std::int64_t samples() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
 };
 
@@ -22,7 +22,7 @@ struct SampleBatch {
   std::vector<std::uint64_t> groups;  ///< [samples]: the group that AUC is averaged over; or empty
 };
 
-/// Samples [first, first + count) of it.
+/// Samples [first, first + count) of the batch.
 SampleBatch part_of(const SampleBatch& batch, std::int64_t first, std::int64_t count);
 
 }  // namespace strata

@@ -5,7 +5,7 @@
 namespace strata {
 namespace {
 
-// A text has a hash and a place in a vocabulary, whatever it is.
+// Any text has a hash and may be in a vocabulary.
 bool takes_any_text(const CategoricalOptions& feature) {
   return (feature.ids == IdSource::kHash || feature.ids == IdSource::kVocabulary) &&
          feature.pool != Pooling::kWeighted;

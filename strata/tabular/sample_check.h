@@ -1,7 +1,7 @@
-/// Finds the columns that a recipe reads of a file, and refuses samples with a label, number, id or weight that
-/// is none.
+/// Finds the columns of a file that a recipe reads, and rejects samples with an invalid label,
+/// number, id or weight.
 ///
-/// Errors  UserError: a column that is not there, with the nearest name; a value, with file, line and column.
+/// Errors  UserError: a missing column, with the nearest name; a value, with file, line and column.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ struct SampleColumns {
   std::vector<int> numeric, categorical;
 };
 
-/// What a text between two separators says.
+/// The parsed text between two separators.
 struct WrittenId {
   std::string_view id;
-  float weight = 1;  ///< of pool: weighted
+  float weight = 1;  ///< with pool: weighted
 };
 
 /// The texts of a sample's ids that a feature reads; `text` is the feature's column.
@@ -37,10 +37,10 @@ std::vector<std::string_view> read_parts(const CategoricalOptions& options, cons
 WrittenId written_id(const CategoricalOptions& options, const ColumnText& text,
                      std::string_view part);
 
-/// Refuses a sample that a recipe cannot read.
+/// Rejects samples that a recipe cannot read.
 class SampleCheck {
  public:
-  /// Both outlive the check.
+  /// Both must outlive the check.
   SampleCheck(const SampleFile& file, const TabularOptions& options);
 
   void check(std::int64_t sample, std::span<const std::string_view> fields) const;
@@ -49,11 +49,11 @@ class SampleCheck {
   const SampleFile& file_;
   const TabularOptions& options_;
   SampleColumns columns_;
-  std::vector<std::size_t> written_;  // categorical features of which some texts are no ids
+  std::vector<std::size_t> written_;  // categorical features for which some texts are not ids
 };
 
-/// As open_samples(). In a text file the pass that finds the lines checks all values that `options`, which are
-/// complete(), read of them; those of records are checked when they are read.
+/// As open_samples(). In a text file the pass that finds the lines also checks all values that
+/// `options`, after complete(), read; those of records are checked when they are read.
 std::shared_ptr<const SampleFile> open_checked_samples(const std::string& path,
                                                        const TabularOptions& options);
 

@@ -1,5 +1,5 @@
-// What docs/clicks.md promises to be found when a run starts is found then: open_tabular() refuses, before any
-// sample is asked for.
+// open_tabular() must detect the errors that docs/clicks.md promises to detect at the start of a
+// run, before any sample is read.
 #include "strata/tabular/sample_check.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 class SampleCheckTest : public LogTest {
  protected:
-  /// Nothing of it has to be learnt, so that the samples are read by the check alone.
+  /// These options fit nothing, so only the check reads the samples.
   static TabularOptions options() {
     return {.validation_fraction = 0.5,
             .label = "click",
@@ -32,7 +32,7 @@ class SampleCheckTest : public LogTest {
   }
 };
 
-TEST_F(SampleCheckTest, FindsEveryValueThatIsNoneWhenARunStarts) {
+TEST_F(SampleCheckTest, DetectsEveryInvalidValueAtStart) {
   struct Case {
     const char *line, *what, *column;
   };
@@ -55,7 +55,7 @@ TEST_F(SampleCheckTest, FindsEveryValueThatIsNoneWhenARunStarts) {
   EXPECT_NE(refusal_of("1,1,\"ann,1,a").what.find("quotation mark"), std::string::npos);
 }
 
-TEST_F(SampleCheckTest, ReadsTheValidationFileToo) {
+TEST_F(SampleCheckTest, ReadsValidationFile) {
   TabularOptions options = SampleCheckTest::options();
   options.train = write("a.csv", kHead + std::string(kGood));
   options.validation = write("later.csv", kHead + std::string(kGood) + "maybe,1,ann,1,a\n");
@@ -63,7 +63,7 @@ TEST_F(SampleCheckTest, ReadsTheValidationFileToo) {
       refusal([&] { open_tabular(options, 1); }).where.ends_with("later.csv:4, column 'click'"));
 }
 
-TEST_F(SampleCheckTest, KnowsTheTextThatMeansOne) {
+TEST_F(SampleCheckTest, AcceptsTextOfPositiveLabel) {
   TabularOptions options = SampleCheckTest::options();
   options.positive = "yes";
   EXPECT_EQ(refusal_of(",1,ann,1,a", options).what, "a sample without a label");
@@ -71,14 +71,14 @@ TEST_F(SampleCheckTest, KnowsTheTextThatMeansOne) {
   EXPECT_NO_THROW(open_tabular(options, 1));
 }
 
-TEST_F(SampleCheckTest, AsksForWhatIsReadAlone) {
+TEST_F(SampleCheckTest, ChecksOnlyColumnsThatAreRead) {
   TabularOptions options = SampleCheckTest::options();
   options.categorical.resize(1);
   EXPECT_NO_THROW({
     options.train = write("a.csv", kHead + std::string("1,1,ann,x,a:b\n0,1,bob,y,c:d\n"));
     open_tabular(options, 1);
   });
-  // Of a sequence the last ids alone.
+  // Only the last ids of a sequence.
   options.categorical = {{.name = "words",
                           .pool = Pooling::kSequence,
                           .separator = " ",
@@ -89,15 +89,15 @@ TEST_F(SampleCheckTest, AsksForWhatIsReadAlone) {
   EXPECT_EQ(open_tabular(options, 1).train.at(0, 1).categorical[0].ids.size(), 1u);
 }
 
-TEST_F(SampleCheckTest, FindsAColumnThatIsNotThereBeforeTheLinesBehindTheFirst) {
+TEST_F(SampleCheckTest, DetectsMissingColumnBeforeReadingLines) {
   TabularOptions options = SampleCheckTest::options();
   options.label = "klick";
   options.train = write("a.csv", kHead + std::string(kGood) + "too,few\n");
   EXPECT_EQ(refusal([&] { open_tabular(options, 1); }).what, "there is no column 'klick'");
 }
 
-// Nothing is known of them at the start; the refusal names the sample.
-TEST_F(SampleCheckTest, LeavesRecordsToTheirReading) {
+// Records are not read at the start; the later error names the sample.
+TEST_F(SampleCheckTest, ChecksRecordsWhenTheyAreRead) {
   TabularOptions options = SampleCheckTest::options();
   const std::string log = write("a.csv", kHead + std::string(kGood) + "yes,1,ann,1,a\n");
   options.train = folder_.path("a.strata");

@@ -1,14 +1,14 @@
 /// Reads any sample of a log as the texts of its columns.
 ///
-/// A text file (CSV, TSV, Criteo's, libsvm) is read once when it is opened: every line is checked, and
-/// of each sample its place is kept, 12 bytes; its line is read again when it is asked for. One that gzip
-/// has packed is unpacked before (unpacked_log.h). Strata's records (record_file.h) need no memory. No cache
-/// stands beside the file.
+/// A text file (CSV, TSV, Criteo's, libsvm) is read once when it is opened: every line is checked,
+/// and of each sample its place is kept, 12 bytes; its line is read again when it is asked for. One
+/// that gzip has packed is unpacked before (unpacked_log.h). Strata's records (record_file.h) need
+/// no memory. No cache stands beside the file.
 ///
 /// Threads  const, any thread, each with a SampleText of its own.
-/// Errors   UserError with file, line and column: quotation, too many or too few columns, no pair of
-///          index and value, a line beyond 16 MiB, no samples, columns that aren't there. Empty lines
-///          count for nothing.
+/// Errors   UserError with file, line and column: quotation, too many or too few columns, no pair
+///          of index and value, a line beyond 16 MiB, no samples, columns that aren't there. Empty
+///          lines count for nothing.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace strata {
 
-/// One sample of one file. The texts live until it is filled again.
+/// One sample of one file. The texts are valid until the object is filled again.
 class SampleText {
  public:
   SampleText() = default;
@@ -29,8 +29,8 @@ class SampleText {
   SampleText& operator=(const SampleText&) = delete;
 
   std::vector<std::string_view> fields;  ///< by column
-  std::vector<char> bytes;               ///< for who fills it
-  std::int64_t block = -1;               ///< of records: the block in `bytes`
+  std::vector<char> bytes;               ///< buffer of the reader
+  std::int64_t block = -1;               ///< for records: the block in `bytes`
 };
 
 class SampleFile {
@@ -41,21 +41,23 @@ class SampleFile {
   virtual const std::vector<std::string>& columns() const = 0;
   virtual void read(std::int64_t sample, SampleText& text) const = 0;
 
-  /// Where a person finds it: "clicks.tsv:17".
+  /// The place for the user: "clicks.tsv:17".
   virtual std::string place(std::int64_t sample) const = 0;
 
-  /// The column's index; refused if there is none, with the nearest name.
+  /// The column's index.
+  /// Errors  UserError with the nearest name if there is none.
   int column(const std::string& name) const;
 
  protected:
   virtual std::string path() const = 0;
 };
 
-/// The file at `path`, in the format that the options say.
+/// Opens the file at `path` in the format of the options.
 std::shared_ptr<const SampleFile> open_samples(const std::string& path,
                                                const TabularOptions& options);
 
-/// The format of a file that the options leave open; refused if its name says nothing.
+/// The format of a file if the options leave it open.
+/// Errors  UserError if its name does not tell.
 SampleFormat format_of(const std::string& path, SampleFormat asked);
 
 }  // namespace strata

@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::uint64_t kClicks = 0x636C69636B73;  // "clicks": keys of its own
 constexpr std::int64_t kBiasSamples = 4096;
-constexpr std::size_t kFactors = 4;            // of a hidden vector
+constexpr std::size_t kFactors = 4;            // dimensions of a hidden vector
 constexpr double kUnit = std::numbers::sqrt3;  // (-kUnit, kUnit) has variance 1
 
 std::uint64_t low_half(std::uint64_t word) { return word & 0xFFFFFFFF; }
 
-// The numbers drawn for one sample or one id, one after the other.
+// The random numbers of one sample or one id, in sequence.
 class Draws {
  public:
   Draws(std::uint64_t key, std::uint64_t number)
@@ -54,7 +54,7 @@ double entropy(double p) {
   return p <= 0 || p >= 1 ? 0 : -p * std::log(p) - (1 - p) * std::log1p(-p);
 }
 
-// (exp(x) - 1) / x and log(1 + x) / x, at 0, too.
+// (exp(x) - 1) / x and log(1 + x) / x, also at 0.
 double exp_ratio(double x) { return std::fabs(x) > 1e-8 ? std::expm1(x) / x : 1 + x / 2; }
 double log_ratio(double x) { return std::fabs(x) > 1e-8 ? std::log1p(x) / x : 1 - x / 2; }
 
@@ -104,7 +104,7 @@ SyntheticClicks::SyntheticClicks(const SyntheticOptions& options, const std::str
   bias_ = bias_for(options.positive);
 }
 
-// Of samples spread over all of them; the mean probability rises with the bias.
+// Uses samples spread over all; the mean probability rises with the bias.
 double SyntheticClicks::bias_for(double positive) const {
   std::vector<double> logits;
   const std::int64_t some = std::min(samples(), kBiasSamples);
@@ -127,7 +127,7 @@ std::string SyntheticClicks::place(std::int64_t sample) const {
   return path() + ": sample " + std::to_string(sample + 1);
 }
 
-// The squared sum less the sum of squares is twice the sum over pairs.
+// The square of the sum minus the sum of squares is twice the sum over pairs.
 double SyntheticClicks::logit(const Sample& sample) const {
   const double terms = static_cast<double>(features_.size() + slopes_.size());
   const double pairs =
@@ -222,7 +222,7 @@ BayesQuality SyntheticClicks::bayes(std::int64_t first, std::int64_t count) cons
   }
   std::ranges::sort(probabilities);
   const double n = static_cast<double>(count);
-  // Expected pairs of a 0 and a 1 with the 1 above, and half of those at the same place.
+  // Expected pairs of a 0 and a 1 with the 1 ranked higher, plus half of those with equal rank.
   double below = 0, ordered = 0;
   for (std::size_t begin = 0; begin < probabilities.size();) {
     std::size_t end = begin;
@@ -231,7 +231,7 @@ BayesQuality SyntheticClicks::bayes(std::int64_t first, std::int64_t count) cons
       ones += probabilities[end];
       zeros += 1 - probabilities[end];
     }
-    // A sample is no pair with itself.
+    // A sample does not form a pair with itself.
     const double same = ones * zeros - static_cast<double>(end - begin) * probabilities[begin] *
                                            (1 - probabilities[begin]);
     ordered += ones * below + same / 2;

@@ -1,16 +1,17 @@
-/// Makes up clicks by a teacher whose probabilities are known, and so the best AUC that there is.
+/// Generates clicks from a teacher with known probabilities, so that the best possible AUC is
+/// known.
 ///
-/// Sample k is a function of the seed and k: nothing is kept, and any rank makes any sample. A
-/// feature's ids are Zipf-distributed ranks, permuted so that frequent ids are spread over the table.
-/// The teacher has a hidden number and a hidden vector for every id, both functions of it: the logit
-/// of a click is their sum, plus the inner products of all pairs of features' vectors, plus a linear
-/// function of the numbers. Features with several ids count with their mean. A constant is added so that
-/// about the fraction of 1s that was asked for comes out, whichever ids are frequent.
+/// Sample k is a function of the seed and k: nothing is stored, and any rank can generate any
+/// sample. A feature's ids are Zipf-distributed ranks, permuted so that frequent ids are spread
+/// over the table. The teacher has a hidden number and a hidden vector for every id. The logit of a
+/// click is the sum of the numbers, plus the inner products of the vectors for all pairs of
+/// features, plus a linear function of the numeric columns. Features with several ids contribute
+/// their mean. A constant adjusts the fraction of 1s to the requested one.
 ///
 /// Source   Zipf: Hörmann & Derflinger, "Rejection-inversion to generate variates from monotone
 ///          discrete distributions" (1996).
 /// Threads  const, any thread.
-/// Cost     a sample: about 0.1 us an id, for the pairs 4 multiplications a feature.
+/// Cost     per sample: about 0.1 us per id, and 4 multiplications per feature for the pairs.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,12 @@
 
 namespace strata {
 
-/// Draws ranks from 0 on; rank r has the weight (r + 1)^-exponent.
+/// Draws ranks from 0; rank r has the weight (r + 1)^-exponent.
 class ZipfDistribution {
  public:
   ZipfDistribution(std::int64_t count, double exponent);
 
-  /// `uniform()` gives numbers in (0, 1); it is called about 1.1 times.
+  /// `uniform()` returns numbers in (0, 1); it is called about 1.1 times.
   template <typename Uniform>
   std::int64_t draw(Uniform uniform) const {
     for (;;) {
@@ -50,7 +51,7 @@ class ZipfDistribution {
   double exponent_, first_, last_, sure_;
 };
 
-/// What no model can beat on average, but by luck.
+/// The best possible expected quality of any model.
 struct BayesQuality {
   double auc = 0;
   double log_loss = 0;
@@ -61,16 +62,16 @@ class SyntheticClicks final : public SampleFile {
  public:
   explicit SyntheticClicks(const SyntheticOptions& options, const std::string& label = "label");
 
-  /// Those of an epoch, then those for validation.
+  /// Those of an epoch, followed by those for validation.
   std::int64_t samples() const override;
   const std::vector<std::string>& columns() const override { return columns_; }
   void read(std::int64_t sample, SampleText& text) const override;
   std::string place(std::int64_t sample) const override;
 
-  /// Of a 1, given the columns.
+  /// probability of a 1, given the columns
   double probability(std::int64_t sample) const;
 
-  /// Of samples [first, first + count), expected over their labels.
+  /// of samples [first, first + count), expected over their labels
   BayesQuality bayes(std::int64_t first, std::int64_t count) const;
 
  private:
@@ -94,7 +95,7 @@ class SyntheticClicks final : public SampleFile {
 
   SyntheticOptions options_;
   std::vector<Feature> features_;
-  std::vector<double> slopes_;  // of the numbers
+  std::vector<double> slopes_;  // of the numeric columns
   std::vector<std::string> columns_;
   std::uint64_t key_;
   double bias_ = 0;

@@ -28,7 +28,7 @@ SyntheticOptions small() {
       .pairwise = 1};
 }
 
-TEST(ZipfDistribution, HasTheFrequenciesOfItsExponent) {
+TEST(ZipfDistribution, HasFrequenciesOfItsExponent) {
   for (const double exponent : {0.0, 0.8, 1.0, 1.05, 2.5}) {
     constexpr int kRanks = 20, kDraws = 200000;
     const ZipfDistribution zipf(kRanks, exponent);
@@ -49,7 +49,7 @@ TEST(ZipfDistribution, HasTheFrequenciesOfItsExponent) {
   }
 }
 
-TEST(ZipfDistribution, KeepsToItsRanksHoweverMany) {
+TEST(ZipfDistribution, StaysInRangeForAnySize) {
   std::mt19937_64 random(2);
   std::uniform_real_distribution<double> uniform(1e-12, 1);
   for (const std::int64_t count : {std::int64_t{1}, std::int64_t{2}, std::int64_t{1} << 50}) {
@@ -61,7 +61,7 @@ TEST(ZipfDistribution, KeepsToItsRanksHoweverMany) {
   }
 }
 
-TEST(SyntheticClicks, AreAFunctionOfSeedAndNumber) {
+TEST(SyntheticClicks, AreFunctionOfSeedAndNumber) {
   const SyntheticClicks clicks(small()), again(small());
   SyntheticOptions other = small();
   other.seed = 2;
@@ -78,7 +78,7 @@ TEST(SyntheticClicks, AreAFunctionOfSeedAndNumber) {
   EXPECT_EQ(equal, 0);
 }
 
-TEST(SyntheticClicks, HaveTheColumnsThatWereAskedFor) {
+TEST(SyntheticClicks, HaveConfiguredColumns) {
   TabularOptions options{.format = SampleFormat::kSynthetic, .synthetic = small()};
   const TabularData data = open_tabular(options, 1);
   EXPECT_EQ(data.train.samples(), 20000);
@@ -128,7 +128,7 @@ TEST(SyntheticClicks, KnowTheirBestAuc) {
   EXPECT_NEAR(drawn.log_loss, best.log_loss, 0.01);
   EXPECT_NEAR(drawn.normalized_entropy, best.normalized_entropy, 0.02);
   EXPECT_NEAR(drawn.calibration, 1, 0.03);
-  // The definition, over all pairs of some of them.
+  // The definition, over all pairs of some samples.
   double ordered = 0, pairs = 0;
   for (int i = 0; i < 500; ++i) {
     for (int j = 0; j < 500; ++j) {
@@ -143,7 +143,7 @@ TEST(SyntheticClicks, KnowTheirBestAuc) {
   EXPECT_NEAR(clicks.bayes(kFirst, 500).auc, ordered / pairs, 1e-12);
 }
 
-TEST(SyntheticClicks, CannotBePredictedWhereLabelsAreNoise) {
+TEST(SyntheticClicks, CannotBePredictedIfLabelsAreNoise) {
   SyntheticOptions options = small();
   options.noise = 1;
   EXPECT_NEAR(SyntheticClicks(options).bayes(0, 2000).auc, 0.5, 1e-9);
@@ -155,7 +155,7 @@ TEST(SyntheticClicks, CannotBePredictedWhereLabelsAreNoise) {
   EXPECT_GT(none, half + 0.05);
 }
 
-TEST(SyntheticClicks, DriftToOtherIds) {
+TEST(SyntheticClicks, DriftToDifferentIds) {
   SyntheticOptions options = small();
   options.features = {{.name = "user", .cardinality = 1000, .zipf = 1.5}};
   options.numeric = 0;

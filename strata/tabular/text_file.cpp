@@ -38,7 +38,7 @@ std::vector<std::string> criteo_columns() {
   return names;
 }
 
-// The samples of recipes/adult.yaml don't come with the repository.
+// The samples of recipes/adult.yaml are not part of the repository.
 FileUse use_of(const std::string& path) {
   FileUse use = kTextUse;
   if (path.starts_with("data/adult/")) use.fix = "run `make adult`, which fetches it";
@@ -75,7 +75,7 @@ class TextFile final : public SampleFile {
     if (text.fields.size() != columns_.size()) refuse_count(place(sample), text.fields.size());
   }
 
-  // Lines are counted anew: it is asked for once, by an error.
+  // Counts lines again; called once, for an error.
   std::string place(std::int64_t sample) const override {
     std::int64_t line = 1;
     std::vector<char> block(std::size_t{1} << 20);
@@ -119,7 +119,8 @@ class TextFile final : public SampleFile {
     }
   }
 
-  // Names of columns go into recipes, checkpoints and reports, which are UTF-8; other texts are bytes.
+  // Column names are copied to recipes, checkpoints and reports, which are UTF-8; other texts are
+  // bytes.
   void require_utf8(std::string_view name, LineScanner& lines) const {
     const std::size_t good = utf8_bytes(name);
     if (good == name.size()) return;
@@ -145,7 +146,7 @@ class TextFile final : public SampleFile {
     }
   }
 
-  // A column that is not there is found before all lines are read.
+  // A missing column is detected before all lines are read.
   void index(LineScanner& lines, const TabularOptions& options, SampleValues values) {
     std::vector<std::string_view> fields;
     LineProblem problem;
@@ -236,7 +237,7 @@ SampleFormat format_of(const std::string& given, SampleFormat asked) {
                    .what = "the name does not say what the file is",
                    .expected =
                        "a name that ends with .csv, .tsv, .libsvm or .strata, the first three "
-                       "also with .gz behind it",
+                       "optionally followed by .gz",
                    .got = quote(given.substr(given.rfind('/') + 1)),
                    .fix = "set data.format to csv, tsv, criteo, libsvm or records"});
 }

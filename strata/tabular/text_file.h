@@ -3,8 +3,8 @@
 /// CSV is RFC 4180: a quoted column may hold separators, line ends and doubled marks; a mark inside
 /// an unquoted one is refused. TSV has no quotation. Lines end with LF or CR LF.
 ///
-/// libsvm's columns are label, qid, features (all pairs index:value as they stand) and one for every
-/// index that somebody wants by its number; those leave `features`.
+/// libsvm's columns are label, qid, features (all pairs index:value as they stand) and one for
+/// every index that somebody wants by its number; those leave `features`.
 #pragma once
 
 #include <cstdint>
@@ -35,18 +35,18 @@ struct LineFormat {
 
   bool quotes() const { return kind == SampleFormat::kCsv; }
 
-  /// Fields are parts of `line`, which is changed where doubled marks become single ones. False if
-  /// it is malformed.
+  /// Fields are parts of `line`, in which doubled quotation marks are replaced by single ones.
+  /// False if it is malformed.
   bool split(std::span<char> line, std::vector<std::string_view>& fields,
              LineProblem& problem) const;
 };
 
-/// Goes through the lines of a file that aren't empty. A CSV line may have line ends inside quotes.
+/// Iterates over the non-empty lines of a file. A CSV line may contain line ends inside quotes.
 class LineScanner {
  public:
   LineScanner(const RandomAccessFile& file, bool quotes, const FileUse& use);
 
-  /// False at the end.
+  /// Returns false at the end.
   bool next();
   std::span<char> line() { return {buffer_.data() + begin_, length_}; }
   std::uint64_t offset() const { return first_ + begin_; }  ///< of the line, in the file
@@ -65,7 +65,7 @@ class LineScanner {
   std::int64_t number_ = 0, next_number_ = 1;
 };
 
-/// Whether the pass that finds the lines checks the labels, numbers, ids and weights in them, too.
+/// Whether the pass that finds the lines also checks the labels, numbers, ids and weights.
 enum class SampleValues : std::uint8_t { kUnchecked, kChecked };
 
 std::shared_ptr<const SampleFile> open_text_samples(const std::string& path, SampleFormat format,

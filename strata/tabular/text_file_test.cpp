@@ -21,7 +21,7 @@ class TextFileTest : public LogTest {
   }
 };
 
-TEST_F(TextFileTest, ReadsQuotedColumnsAsTheStandardWritesThem) {
+TEST_F(TextFileTest, ReadsQuotedColumnsOfStandard) {
   const auto file = open("a.csv",
                          "label,\"my name\",c\r\n"
                          "1,\"a,b\",\r\n"
@@ -38,7 +38,7 @@ TEST_F(TextFileTest, ReadsQuotedColumnsAsTheStandardWritesThem) {
   EXPECT_TRUE(file->place(2).ends_with("/a.csv:6"));
 }
 
-TEST_F(TextFileTest, LeavesQuotationMarksOfTsvAlone) {
+TEST_F(TextFileTest, KeepsQuotationMarksOfTsv) {
   const auto file = open("a.tsv", "\xEF\xBB\xBFlabel\tsize\n1\t5\" \"x\n");
   EXPECT_EQ(file->columns(), (Fields{"label", "size"}));
   EXPECT_EQ(fields_of(*file, 0), (Fields{"1", "5\" \"x"}));
@@ -59,7 +59,7 @@ TEST_F(TextFileTest, NamesColumnsByHeaderOptionOrNumber) {
   EXPECT_EQ(refusal_of("a.csv", text, {.columns = {"x"}}).expected, "1, as data.columns names");
 }
 
-TEST_F(TextFileTest, ReadsTheFormatOfCriteo) {
+TEST_F(TextFileTest, ReadsCriteoFormat) {
   std::string line = "1";
   for (int i = 0; i < 13; ++i) line += i == 3 ? "\t" : "\t" + std::to_string(i - 2);
   for (int i = 0; i < 26; ++i) line += "\t68fd1e64";
@@ -76,7 +76,7 @@ TEST_F(TextFileTest, ReadsTheFormatOfCriteo) {
   EXPECT_EQ(text.got, "41");
 }
 
-TEST_F(TextFileTest, ReadsLibsvmWithNumbersThatHaveColumns) {
+TEST_F(TextFileTest, ReadsLibsvmWithNumericColumns) {
   const TabularOptions options{.numeric = {{.name = "3"}, {.name = "20"}}};
   const auto file = open("a.libsvm",
                          "+1 qid:7 3:0.5 5:1 20:-2 100:4e-1 # comment 9:9\n"
@@ -92,7 +92,7 @@ TEST_F(TextFileTest, ReadsLibsvmWithNumbersThatHaveColumns) {
   EXPECT_EQ(text.got, "'six'");
 }
 
-TEST_F(TextFileTest, RefusesAMalformedLineWithItsNumberAndColumn) {
+TEST_F(TextFileTest, RejectsMalformedLineWithNumberAndColumn) {
   const ErrorText more = refusal_of("a.csv", "a,b\n1,2\n\n1,2,3\n");
   EXPECT_TRUE(more.where.ends_with("/a.csv:4")) << more.where;
   EXPECT_EQ(more.what, "the line has another number of columns");
@@ -101,13 +101,13 @@ TEST_F(TextFileTest, RefusesAMalformedLineWithItsNumberAndColumn) {
   const ErrorText inside = refusal_of("a.csv", "a,b\n1,2\"x\"\n");
   EXPECT_TRUE(inside.where.ends_with("/a.csv:2:4")) << inside.where;
   EXPECT_EQ(inside.what, "a quotation mark inside a column that does not begin with one");
-  EXPECT_EQ(refusal_of("a.csv", "a,b\n\"1\"x,2\n").what, "text behind a closing quotation mark");
+  EXPECT_EQ(refusal_of("a.csv", "a,b\n\"1\"x,2\n").what, "text after a closing quotation mark");
   const ErrorText open_mark = refusal_of("a.csv", "a,b\n1,\"2\n3,4\n5,6\n");
   EXPECT_TRUE(open_mark.where.ends_with("/a.csv:2:3")) << open_mark.where;
   EXPECT_EQ(open_mark.what, "a quotation mark is never closed");
 }
 
-TEST_F(TextFileTest, RefusesWhatIsNoFileOfSamples) {
+TEST_F(TextFileTest, RejectsFilesWithoutSamples) {
   EXPECT_EQ(refusal_of("a.csv", "a,b\n").what, "the file has no samples");
   EXPECT_EQ(refusal_of("a.csv", "").what, "the file is empty");
   EXPECT_EQ(refusal_of("a.txt", "a,b\n1,2\n").what, "the name does not say what the file is");
@@ -122,9 +122,9 @@ TEST_F(TextFileTest, RefusesWhatIsNoFileOfSamples) {
   EXPECT_EQ(text.fix, "did you mean 'price'?");
 }
 
-// Fields of every kind are written by the rules and read back, over the borders of blocks.
-// One byte decides, wherever the line ends among the blocks that are read.
-TEST_F(TextFileTest, RefusesALineOfMoreThan16MiB) {
+// Fields of every kind are written by the rules and read back, across block borders. The limit is
+// exact to one byte, wherever the line ends within a block.
+TEST_F(TextFileTest, RejectsLineAbove16MiB) {
   const std::string longest(kLongestLine - 2, 'x');
   for (const char* end : {"", "\n", "\r\n"}) {
     const auto file = open("a.tsv", "a\tb\n1\t2\n3\t" + longest + end);
@@ -138,7 +138,7 @@ TEST_F(TextFileTest, RefusesALineOfMoreThan16MiB) {
   }
 }
 
-TEST_F(TextFileTest, ReadsBackWhateverIsWritten) {
+TEST_F(TextFileTest, ReadsBackWrittenFields) {
   std::mt19937_64 random(1);
   const std::vector<std::string> pieces = {"a", ",", "\"", "\n", " ", "0.5", "\r", "über", ""};
   std::vector<Fields> rows;
@@ -168,7 +168,7 @@ TEST_F(TextFileTest, ReadsBackWhateverIsWritten) {
   }
 }
 
-// Nothing but an error of ours, whatever the bytes.
+// Any bytes lead to a UserError at most.
 TEST_F(TextFileTest, SurvivesHostileBytes) {
   std::mt19937_64 random(2);
   const std::string alphabet("\",\t\n\r 1:#a\0\xff", 13);

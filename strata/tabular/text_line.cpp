@@ -1,6 +1,6 @@
-// A record of CSV ends at the first line end that has an even number of quotation marks before it:
-// in what RFC 4180 allows, marks open, close or come in pairs. So the scanner only counts, and what
-// isn't allowed is found when the record is split.
+// A CSV record ends at the first line end that follows an even number of quotation marks: in valid
+// RFC 4180, marks open, close or come in pairs. So the scanner only counts marks, and invalid ones
+// are detected when the record is split.
 #include <algorithm>
 #include <cstring>
 
@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 
-// Moves the end of a quoted column that begins at `at` and drops its marks. Returns the byte behind
-// the closing mark, or 0 with a problem.
+// Finds the end of a quoted column that begins at `at` and removes its marks. Returns the position
+// after the closing mark, or 0 with a problem.
 std::size_t unquote(std::span<char> line, std::size_t at, std::string_view& field,
                     LineProblem& problem) {
   std::size_t out = at + 1;
@@ -41,7 +41,7 @@ bool split_delimited(std::span<char> line, char separator, bool quotes,
       const std::size_t end = unquote(line, at, field, problem);
       if (end == 0) return false;
       if (end < line.size() && line[end] != separator) {
-        problem = {end, "text behind a closing quotation mark", "the next column",
+        problem = {end, "text after a closing quotation mark", "the next column",
                    quote(std::string_view(&line[end], 1)),
                    "inside a quoted column write a quotation mark twice"};
         return false;
@@ -77,7 +77,7 @@ bool is_index(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// What has a column of its own is rotated to the front, so that the pairs that stay lie together.
+// Pairs with a column of their own are rotated to the front, so that the others are contiguous.
 bool split_libsvm(std::span<char> line, const std::vector<std::string>& wanted,
                   std::vector<std::string_view>& fields, LineProblem& problem) {
   const std::string_view whole(line.data(), line.size());
@@ -142,7 +142,7 @@ LineScanner::LineScanner(const RandomAccessFile& file, bool quotes, const FileUs
     next_ = kByteOrderMark.size();
 }
 
-// Keeps what begins at next_ and reads a block behind it. False at the end of the file.
+// Keeps the bytes from next_ on and appends a block. Returns false at the end of the file.
 bool LineScanner::fill() {
   const std::uint64_t end = first_ + buffer_.size();
   if (end == file_.size()) return false;

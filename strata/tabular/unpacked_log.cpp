@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{1} << 18;
 constexpr std::uint64_t kLeastFree = std::uint64_t{1} << 30;
 constexpr std::string_view kPackedEnding = ".gz";
-constexpr int kGzipOfAnyWindow = 15 + 16;  // as zlib wants to be told
+constexpr int kGzipOfAnyWindow = 15 + 16;  // zlib's code for gzip with any window
 
 bool begins_as_gzip(const RandomAccessFile& file) {
   if (file.size() < 2) return false;
@@ -33,7 +33,7 @@ bool begins_as_gzip(const RandomAccessFile& file) {
   return first[0] == 0x1f && first[1] == 0x8b;
 }
 
-// A file that no folder lists; it is gone when it is closed.
+// A file without a name, which disappears when it is closed.
 class NamelessFile {
  public:
   NamelessFile(std::string folder, std::string log)
@@ -59,10 +59,10 @@ class NamelessFile {
     if (written_ > room_)
       throw UserError({.operation = "tabular.unpack",
                        .where = log_,
-                       .what = "the text of the packed log has no room in " + folder_,
+                       .what = "the unpacked log does not fit in " + folder_,
                        .expected = "at most " + format_bytes(static_cast<std::int64_t>(room_)),
                        .got = "more",
-                       .fix = "set TMPDIR to a folder with more room"});
+                       .fix = "set TMPDIR to a folder with more free space"});
     while (!bytes.empty()) {
       const ::ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
       if (count < 0 && errno == EINTR) continue;
@@ -74,7 +74,7 @@ class NamelessFile {
   int release() { return std::exchange(descriptor_, -1); }
 
  private:
-  // Some file systems make no files without a name.
+  // Some file systems do not support files without a name.
   void make_and_unlink() {
     std::string name = folder_ + "/strata-log-XXXXXX";
     descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);

@@ -1,11 +1,14 @@
-/// Opens a log of samples whether gzip has packed it or not: a packed one is unpacked once, into a file
-/// without a name that goes with the program, so that any line of it can be read at any time.
+/// Opens a log of samples, compressed by gzip or not. A compressed log is unpacked once, into a
+/// nameless temporary file that disappears with the program, so that any line can be read at any
+/// time.
 ///
-/// Source  gzip: RFC 1952; several packed parts may follow each other, as `cat a.gz b.gz` leaves them.
-/// Cost    a packed log: one pass over it, and the room of its text in the folder for temporary files
-///         (TMPDIR, or /tmp), of which a gigabyte or a tenth, whichever is more, stays free.
-/// Errors  UserError: as RandomAccessFile; a name that ends with .gz over bytes that gzip did not write; a packed
-///         log that is damaged, ends too soon, or has no room when it is unpacked.
+/// Source  gzip: RFC 1952; several compressed parts may follow each other, as after `cat a.gz
+///         b.gz`.
+/// Cost    a compressed log: one pass over it, and the space of its text in the folder for
+///         temporary files (TMPDIR, or /tmp), of which the larger of a gigabyte and a tenth stays
+///         free.
+/// Errors  UserError: as RandomAccessFile; a name that ends with .gz although the bytes are not
+///         gzip; a compressed log that is damaged, truncated, or does not fit when unpacked.
 #pragma once
 
 #include <memory>
@@ -17,7 +20,7 @@ namespace strata {
 
 std::shared_ptr<const RandomAccessFile> open_log(const std::string& path, const FileUse& use);
 
-/// The name without the .gz of a packed file.
+/// The name of a compressed file without .gz.
 std::string unpacked_name(const std::string& path);
 
 }  // namespace strata

@@ -28,7 +28,7 @@ class UnpackedLogTest : public LogTest {
  protected:
   void TearDown() override { unsetenv("TMPDIR"); }
 
-  // More than one piece of what is read and written at once.
+  // Longer than one read or write.
   static std::string long_log() {
     std::string text = "label,word\n";
     for (int i = 0; i < 200'000; ++i)
@@ -43,7 +43,7 @@ class UnpackedLogTest : public LogTest {
   }
 };
 
-TEST_F(UnpackedLogTest, ReadsAnySampleOfAPackedLogInAnyOrder) {
+TEST_F(UnpackedLogTest, ReadsSamplesOfCompressedLogInAnyOrder) {
   const std::string text = long_log();
   const auto plain = open("plain.csv", text), unpacked = open("packed.csv.gz", packed(text));
   ASSERT_EQ(unpacked->samples(), 200'000);
@@ -53,18 +53,18 @@ TEST_F(UnpackedLogTest, ReadsAnySampleOfAPackedLogInAnyOrder) {
   EXPECT_TRUE(unpacked->place(99).ends_with("/packed.csv.gz:101"));
 }
 
-TEST_F(UnpackedLogTest, ReadsPackedPartsThatFollowEachOther) {
+TEST_F(UnpackedLogTest, ReadsConcatenatedCompressedParts) {
   const auto file = open("a.csv.gz", packed("label,word\n1,a\n") + packed("0,b\n1,c\n"));
   ASSERT_EQ(file->samples(), 3);
   EXPECT_EQ(fields_of(*file, 2), (Fields{"1", "c"}));
 }
 
-TEST_F(UnpackedLogTest, KnowsAPackedLogByItsBytesWhateverItsName) {
+TEST_F(UnpackedLogTest, DetectsCompressionByBytesNotName) {
   EXPECT_EQ(open("a.tsv", packed("label\tword\n1\ta\n"))->samples(), 1);
   EXPECT_EQ(open("a.svm.gz", packed("1 3:0.5\n0 4:1\n"))->samples(), 2);
 }
 
-TEST_F(UnpackedLogTest, LeavesNothingInTheFolderOfTemporaryFiles) {
+TEST_F(UnpackedLogTest, LeavesNothingInTemporaryFolder) {
   const std::string folder = folder_.path("temporary");
   std::filesystem::create_directory(folder);
   setenv("TMPDIR", folder.c_str(), 1);
@@ -73,7 +73,7 @@ TEST_F(UnpackedLogTest, LeavesNothingInTheFolderOfTemporaryFiles) {
   EXPECT_EQ(file->samples(), 1);
 }
 
-TEST_F(UnpackedLogTest, RefusesADamagedLogAndOneThatEndsTooSoon) {
+TEST_F(UnpackedLogTest, RejectsDamagedAndTruncatedLogs) {
   const std::string whole = packed(long_log());
   for (const std::size_t bytes : {whole.size() - 1, whole.size() / 2, std::size_t{12}}) {
     const ErrorText cut = refusal_of("a.csv.gz", whole.substr(0, bytes));
@@ -91,7 +91,7 @@ TEST_F(UnpackedLogTest, RefusesADamagedLogAndOneThatEndsTooSoon) {
                   .what.starts_with("the packed log is damaged"));
 }
 
-TEST_F(UnpackedLogTest, RefusesNamesThatSayWhatBytesDoNot) {
+TEST_F(UnpackedLogTest, RejectsNamesThatContradictBytes) {
   const ErrorText plain = refusal_of("a.csv.gz", "label,word\n1,a\n");
   EXPECT_TRUE(plain.fix.ends_with("/a.csv")) << plain.fix;
   EXPECT_EQ(refusal_of("a.csv.gz", packed("")).what, "the file is empty");
@@ -100,7 +100,7 @@ TEST_F(UnpackedLogTest, RefusesNamesThatSayWhatBytesDoNot) {
   EXPECT_EQ(refusal_of("a.gz", "x").what, "the name does not say what the file is");
 }
 
-TEST_F(UnpackedLogTest, SaysWhereTheTextHasNoRoom) {
+TEST_F(UnpackedLogTest, NamesFolderWithoutSpace) {
   setenv("TMPDIR", folder_.path("missing").c_str(), 1);
   const std::string log = write("a.csv.gz", packed("label,word\n1,a\n"));
   EXPECT_EQ(open_samples(log, {})->samples(), 1) << "a folder that is missing is not used";

@@ -1,7 +1,7 @@
-// The symbols of a word are a linked list, the merges that could be next a queue by rank. A merge
-// changes the pairs beside it, and nothing is looked for in the queue to take the old ones out: a
-// candidate whose symbols have changed since is recognised when its turn comes (no such pair, or one of
-// another rank) and dropped. Of equal ranks the leftmost goes first, as in the `tokenizers` library.
+// The symbols of a word are a linked list; possible merges are a queue by rank. A merge changes the
+// adjacent pairs, but their old entries stay in the queue: a candidate whose symbols have changed
+// is recognised when it is popped (no such pair, or one of another rank) and dropped. Among equal
+// ranks the leftmost merges first, as in the `tokenizers` library.
 #include "strata/tokenizer/bpe.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace strata {
 namespace {
 
-constexpr std::size_t kLongWord = 256;  // bytes; longer ones are cut and not remembered
+constexpr std::size_t kLongWord = 256;  // bytes; longer ones are cut and not cached
 constexpr std::size_t kRememberedWords = 1 << 18;
 
 std::uint64_t key(std::int32_t left, std::int32_t right) {
@@ -69,7 +69,8 @@ class BpeModel::Merging {
 
   void merge(const Candidate& candidate) {
     const Merge* found = merge_at(candidate.left);
-    if (found == nullptr || found->rank != candidate.rank) return;  // a neighbour changed since
+    // an adjacent merge has changed it
+    if (found == nullptr || found->rank != candidate.rank) return;
     Symbol& left = symbols_[candidate.left];
     Symbol& right = symbols_[left.next];
     left.token = found->token;
@@ -183,7 +184,7 @@ namespace {
 
 std::string quoted(const nlohmann::json& value) { return excerpt(json_text(value)); }
 
-// "a b" in older files, ["a", "b"] in later ones.
+// "a b" in older files, ["a", "b"] in newer ones.
 std::array<std::string, 2> read_merge(const nlohmann::json& merge, const JsonPart& place) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
     return {merge[0].get<std::string>(), merge[1].get<std::string>()};
@@ -236,7 +237,7 @@ void refuse_unless_empty(const JsonPart& part) {
 }  // namespace
 
 BpeRules read_bpe_rules(const JsonPart& model, bool byte_level) {
-  const std::string type = model.text("type", "BPE");  // older files leave it out
+  const std::string type = model.text("type", "BPE");  // older files omit it
   if (type != "BPE") model.refuse("BPE", type);
   for (const char* option : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
     refuse_unless_empty(model.member(option));

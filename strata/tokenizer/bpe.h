@@ -1,8 +1,8 @@
 /// Merges the characters of a word into tokens, the best-ranked pair first (byte-pair encoding).
 ///
-/// A long text is first cut where no merge can reach across: a merge of tokens l and r puts l's
-/// last symbol beside r's first, so a pair of neighbours that no merge has is a border. The result
-/// is the same, and what lies between borders repeats and is looked up.
+/// A long text is first split where no merge can cross. A merge of tokens l and r joins l's last
+/// symbol to r's first, so two adjacent symbols that are in no merge form a border. The result is
+/// the same, and the parts between borders repeat and are cached.
 ///
 /// Threads  const, any thread; a cache belongs to one.
 /// Cost     O(n log n) in the bytes of a word between borders.
@@ -33,9 +33,9 @@ struct BpeRules {
   TextMap<std::int32_t> ids;  ///< by the bytes of the token
   std::vector<std::array<std::string, 2>> merges;
   bool byte_level = false;     ///< symbols are bytes; otherwise characters
-  bool whole_words = false;    ///< a word that is a token is that token, whatever the merges say
+  bool whole_words = false;    ///< a word that is a token is not split, regardless of the merges
   bool fuse_unknown = false;   ///< unknown characters in a row are one token
-  std::int32_t unknown = -1;   ///< token of unknown characters; -1: they are left out
+  std::int32_t unknown = -1;   ///< token of unknown characters; -1: they are dropped
   bool byte_fallback = false;  ///< unknown characters become the tokens of their bytes
   std::array<std::int32_t, 256> byte_tokens{};  ///< with byte_fallback; -1: none
 };
@@ -55,7 +55,7 @@ class BpeModel {
     std::int32_t token;
   };
   struct Symbol {
-    std::int32_t token;  // -1: merged into the one in front
+    std::int32_t token;  // -1: merged into the previous one
     std::int32_t previous;
     std::int32_t next;
   };
@@ -73,7 +73,7 @@ class BpeModel {
   std::unordered_set<std::uint64_t> neighbours_;
 };
 
-/// Of the `model` of a tokenizer.json, of type BPE. `byte_level`: its names spell bytes.
+/// Reads the `model` of a tokenizer.json, of type BPE. `byte_level`: its names spell bytes.
 BpeRules read_bpe_rules(const JsonPart& model, bool byte_level);
 
 }  // namespace strata

@@ -1,5 +1,5 @@
-// Strip behind Fuse works on the whole text, so it is kept as what to take from the front and how often;
-// everything else of a decoder works on one name and is done once, when the file is read.
+// Strip after Fuse applies to the whole text, so it is stored as a prefix and a count. All other
+// decoder steps apply to one name and run once, when the file is read.
 #include "strata/tokenizer/decoder.h"
 
 #include <cctype>
@@ -25,7 +25,7 @@ std::unordered_map<char32_t, char> byte_alphabet() {
 
 void read_strip(const JsonPart& step, bool fused, TokenDecoder& decoder) {
   const JsonPart start = step.member("start"), stop = step.member("stop");
-  if (!fused) step.refuse("Strip behind Fuse", "Strip of every token");
+  if (!fused) step.refuse("Strip after Fuse", "Strip of every token");
   if (stop.number() != 0) stop.refuse("0", std::to_string(stop.number()));
   decoder.strip = step.member("content").text();
   if (decoder.strip.empty()) step.member("content").refuse("at least one character", "none");

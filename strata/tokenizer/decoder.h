@@ -1,4 +1,4 @@
-/// Says how the names of tokens become bytes again, as the `decoder` of a tokenizer.json says.
+/// Defines how names of tokens become bytes again, as in the `decoder` of a tokenizer.json.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct TokenDecoder {
   bool byte_level = false;   ///< names spell bytes as characters
   bool byte_tokens = false;  ///< "<0x0A>" is the byte 10
   std::vector<std::pair<Pattern, std::string>> replacements;
-  std::string strip;            ///< removed from the front of the whole text,
+  std::string strip;            ///< at most this many times
   std::size_t strip_times = 0;  ///< so often if it is there
 
   std::string bytes_of(const std::string& name) const;
@@ -23,7 +23,7 @@ struct TokenDecoder {
 
 TokenDecoder read_decoder(const JsonPart& decoder);
 
-/// The bytes that a name of a byte-level vocabulary spells; none if it has another character.
+/// The bytes that a name of a byte-level vocabulary spells; none if it has other characters.
 std::optional<std::string> spelled_bytes(const std::string& name);
 
 /// 10 for "<0x0A>"; -1 for any other name.

@@ -1,5 +1,5 @@
-// PCRE2 reads UTF-8 alone, and text may hold any bytes: it is matched run by run of UTF-8, which was
-// checked by then, and a byte that belongs to none is a part of its own.
+// PCRE2 reads only UTF-8, but text may hold any bytes. Each run of valid UTF-8 is matched
+// separately, and every other byte is a part of its own.
 #include "strata/tokenizer/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -47,7 +47,7 @@ Pattern::Pattern(const std::string& text, Kind kind, std::string where) : where_
   if (code == nullptr) {
     refuse(where_, "the pattern cannot be read at character " + std::to_string(offset), error);
   }
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where it can't, matching is slower
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if this fails, matching is slower
   code_ = std::make_shared<const Code>(code);
 }
 

@@ -1,9 +1,9 @@
-/// Cuts text where a regular expression or a literal matches (PCRE2, Unicode classes), and reads
-/// what the components of a tokenizer.json have in common: their type, their steps, their patterns.
+/// Splits text at matches of a regular expression or a literal (PCRE2, Unicode classes), and reads
+/// the common elements of a tokenizer.json: types, steps, patterns.
 ///
 /// Threads  const, any thread.
-/// Errors   UserError by file and place: a component of the wrong kind, an expression that PCRE2
-///          can't read or that exhausts its limits.
+/// Errors   UserError with file and place: a component of the wrong kind, an expression that PCRE2
+///          cannot read or that exceeds its limits.
 #pragma once
 
 #include <functional>
@@ -20,11 +20,11 @@ class Pattern {
  public:
   enum class Kind { kRegex, kLiteral };
 
-  /// `where` goes into errors: the file and the place in it.
+  /// `where` names the file and the place in it for errors.
   Pattern(const std::string& text, Kind kind, std::string where);
 
-  /// Calls `part(text, matches)` for consecutive parts that cover the text; none is empty. A byte
-  /// that isn't UTF-8 is a part of its own.
+  /// Calls `part(text, matches)` for consecutive non-empty parts that cover the text. A byte that
+  /// is not UTF-8 is a part of its own.
   void split(std::string_view text, const std::function<void(std::string_view, bool)>& part) const;
 
   /// The text with every match replaced.
@@ -41,7 +41,7 @@ class Pattern {
 
 std::string type_of(const JsonPart& component);  ///< "" if it has none
 
-/// Components of a Sequence whose members are under `key`, or the component alone; none if null.
+/// The components under `key` of a Sequence, or the component alone; none if null.
 std::vector<JsonPart> steps_of(const JsonPart& component, const std::string& key);
 
 Pattern pattern_of(const JsonPart& value);  ///< {"String": ...} or {"Regex": ...}

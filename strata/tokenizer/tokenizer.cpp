@@ -1,6 +1,6 @@
-// Added tokens are searched twice: those that are not `normalized` in the text as it is, the others in
-// what the normalizer made of the text between. So a normalizer never touches the first, and a
-// normalised token is found in any spelling that normalises to its own.
+// Added tokens are searched twice: those that are not `normalized` in the original text, the others
+// in the normalized text between them. So the normalizer never changes the former, and a normalized
+// token is found in every spelling that normalizes to it.
 #include "strata/tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -36,13 +36,13 @@ class ByteTokenizer : public Tokenizer {
   }
 };
 
-// The tokens that the post-processor puts in front of a text. Those behind it are left out: a text
-// that ends has nothing to continue.
+// The tokens that the post-processor adds before a text. Those after it are ignored, because a
+// finished text is not continued.
 std::vector<std::int64_t> read_prefix(const JsonPart& post_processor) {
   std::vector<std::int64_t> prefix;
   for (const JsonPart& step : steps_of(post_processor, "processors")) {
     const std::string type = type_of(step);
-    if (type == "ByteLevel") continue;  // moves offsets, which nobody reads
+    if (type == "ByteLevel") continue;  // changes offsets only, which are unused
     if (type != "TemplateProcessing") step.refuse("ByteLevel or TemplateProcessing", type);
     for (const JsonPart& part : step.member("single").elements()) {
       const JsonPart special = part.member("SpecialToken");
@@ -146,8 +146,8 @@ class BpeTokenizer : public Tokenizer {
   PreTokenizer pre_tokenizer_;
   TokenDecoder decoder_;
   BpeModel model_;
-  AddedTokens raw_, normalized_;  // found before and after the normalizer
-  // Bytes by token: not a list, for one file may number its tokens from 2 billion on.
+  AddedTokens raw_, normalized_;  // searched before and after the normalizer
+  // Bytes by token; not a list, because a file may number its tokens from 2 billion.
   std::unordered_map<std::int64_t, std::string> token_bytes_;
   TextMap<std::int64_t> ids_;  // by name
 };

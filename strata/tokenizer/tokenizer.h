@@ -46,15 +46,15 @@ class Tokenizer {
   std::vector<std::int64_t> prefix_;
 };
 
-/// What recipes and checkpoints call a tokenizer is the name of a kind, or a path.
+/// Recipes and checkpoints name a tokenizer by the name of a kind, or by a path.
 enum class TokenizerKind : std::uint8_t {
-  kBytes,  ///< "bytes": of the text itself
-  kNone,   ///< "none": a token file has the tokens, and nobody knows their text
+  kBytes,  ///< "bytes": the bytes of the text
+  kNone,   ///< "none": a token file has the tokens; their text is unknown
   kFile,   ///< a tokenizer.json, or a folder that has one
 };
 TokenizerKind tokenizer_kind(std::string_view name);
 
-/// `name`: of any kind but kNone.
+/// `name`: any kind except kNone.
 std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name);
 
 }  // namespace strata

@@ -26,8 +26,7 @@ Json byte_level() {
       "merges": ["b c", ["a", "b"], "Ġ a"]}})");
 }
 
-// As Llama 2: spaces are visible characters, one in front of the text; only the bytes of Ä are
-// there.
+// As Llama 2: spaces are visible characters, one before the text; byte tokens exist only for Ä.
 Json sentences() {
   return Json::parse(R"({
     "added_tokens": [{"content": "<s>", "id": 0, "special": true, "normalized": false},
@@ -75,7 +74,7 @@ TEST_F(TokenizerTest, BytesAreTokens) {
   EXPECT_FALSE(tokenizer->bos());
 }
 
-TEST(TokenizerKindTest, IsAFileUnlessTheNameIsAKind) {
+TEST(TokenizerKindTest, IsFileUnlessNameIsKind) {
   EXPECT_EQ(tokenizer_kind("bytes"), TokenizerKind::kBytes);
   EXPECT_EQ(tokenizer_kind("none"), TokenizerKind::kNone);
   for (const char* path : {"", "Bytes", "none/tokenizer.json", "models/llama"})
@@ -85,7 +84,7 @@ TEST(TokenizerKindTest, IsAFileUnlessTheNameIsAKind) {
 TEST_F(TokenizerTest, MergesByRank) {
   const auto tokenizer = made(byte_level());
   EXPECT_EQ(tokenizer->vocabulary(), 10);
-  EXPECT_EQ(tokenizer->encode("abc"), (Tokens{0, 6}));  // bc is better than ab
+  EXPECT_EQ(tokenizer->encode("abc"), (Tokens{0, 6}));  // bc has a better rank than ab
   EXPECT_EQ(tokenizer->encode("abab"), (Tokens{7, 7}));
   EXPECT_EQ(tokenizer->encode("b a"), (Tokens{1, 8}));
   EXPECT_EQ(tokenizer->encode("ab<|end|>Ä"), (Tokens{7, 9, 4, 5}));
@@ -100,7 +99,7 @@ TEST_F(TokenizerTest, KeepsBytesThatAreNotUtf8) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
 }
 
-TEST_F(TokenizerTest, TakesWholeWordsIfAsked) {
+TEST_F(TokenizerTest, KeepsWholeWordsIfConfigured) {
   Json file = byte_level();
   file["model"]["vocab"]["abc"] = 10;
   EXPECT_EQ(made(file)->encode("abc"), (Tokens{0, 6}));
@@ -108,7 +107,7 @@ TEST_F(TokenizerTest, TakesWholeWordsIfAsked) {
   EXPECT_EQ(made(file)->encode("abc"), (Tokens{10}));
 }
 
-TEST_F(TokenizerTest, CutsByAPatternBeforeItMerges) {
+TEST_F(TokenizerTest, SplitsByPatternBeforeMerging) {
   Json file = byte_level();
   file["pre_tokenizer"] = Json::parse(R"({"type": "Sequence", "pretokenizers": [
     {"type": "Split", "pattern": {"Regex": "b"}, "behavior": "MergedWithPrevious"},
@@ -122,11 +121,11 @@ TEST_F(TokenizerTest, FallsBackToBytesThenToUnknown) {
   EXPECT_EQ(tokenizer->bos(), 0);
   EXPECT_EQ(tokenizer->encode("ab a"), (Tokens{8, 7}));
   EXPECT_EQ(tokenizer->encode("Ä"), (Tokens{4, 2, 3}));
-  EXPECT_EQ(tokenizer->encode("xyb"), (Tokens{4, 1, 6}));  // x and y are one unknown
+  EXPECT_EQ(tokenizer->encode("xyb"), (Tokens{4, 1, 6}));  // x and y become one unknown
   EXPECT_EQ(tokenizer->decode(Tokens{0, 8, 7, 2, 3, 9}), "ab aÄ<note>");
 }
 
-TEST_F(TokenizerTest, CutsLongTextsWhereNoMergeReaches) {
+TEST_F(TokenizerTest, SplitsLongTextsWhereNoMergeCrosses) {
   const auto tokenizer = made(sentences());
   std::string text = "ab";
   Tokens expected = {8};
@@ -138,7 +137,7 @@ TEST_F(TokenizerTest, CutsLongTextsWhereNoMergeReaches) {
   EXPECT_EQ(tokenizer->encode(text), expected);
 }
 
-TEST_F(TokenizerTest, ReadsTheNamesOfBeginAndEnd) {
+TEST_F(TokenizerTest, ReadsNamesOfBeginAndEndTokens) {
   std::ofstream(folder_.path("tokenizer_config.json"))
       << R"({"bos_token": {"content": "<|end|>"}, "eos_token": "<|end|>"})";
   const auto tokenizer = made(byte_level());
@@ -147,7 +146,7 @@ TEST_F(TokenizerTest, ReadsTheNamesOfBeginAndEnd) {
   EXPECT_TRUE(tokenizer->prefix().empty());
 }
 
-TEST_F(TokenizerTest, RefusesByName) {
+TEST_F(TokenizerTest, RejectsUnsupportedPartsByName) {
   Json file = byte_level();
   file["normalizer"] =
       Json::parse(R"({"type": "Sequence", "normalizers": [{"type": "Lowercase"}]})");
@@ -174,18 +173,18 @@ TEST_F(TokenizerTest, RefusesByName) {
   EXPECT_THROW(make_tokenizer(folder_.path("none")), UserError);
 }
 
-TEST_F(TokenizerTest, RefusesHostileFilesByName) {
+TEST_F(TokenizerTest, RejectsHostileFilesByName) {
   Json file = byte_level();
   file["model"]["vocab"]["c"] = std::int64_t{1} << 40;
   EXPECT_EQ(refusal(file).what, "model.vocab.c cannot be used");
   file["model"]["vocab"]["c"] = -1;
   EXPECT_EQ(refusal(file).got, "-1");
   file = byte_level();
-  file["model"]["vocab"]["c"] = INT32_MAX - 1;  // no memory by the number
+  file["model"]["vocab"]["c"] = INT32_MAX - 1;  // memory does not grow with the number
   EXPECT_EQ(made(file)->vocabulary(), INT32_MAX);
   EXPECT_EQ(made(file)->decode(Tokens{INT32_MAX - 1, 12345}), "c");
   file = sentences();
-  file["decoder"]["decoders"][3]["start"] = INT32_MAX;  // returns at once
+  file["decoder"]["decoders"][3]["start"] = INT32_MAX;  // must return at once
   EXPECT_EQ(made(file)->decode(Tokens{7}), "a");
   file["decoder"]["decoders"][3]["content"] = "";
   EXPECT_EQ(refusal(file).what, "decoder.decoders[3].content cannot be used");

@@ -1,6 +1,6 @@
-// A step hands each word on to the next one as soon as it has it, for the bytes of a word that a step
-// rewrote live only during that call. White space that an added token takes along is looked for by
-// characters, not bytes.
+// A step passes each word to the next step immediately, because the bytes of a rewritten word are
+// valid only during that call. White space that an added token includes is searched by characters
+// instead of bytes.
 #include "strata/tokenizer/words.h"
 
 #include <utf8proc.h>
@@ -22,7 +22,7 @@ constexpr const char* kGpt2Words =
 
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// Whether a part stays together with the part in front of it.
+// Whether a part is joined to the previous part.
 bool joins(Behavior behavior, bool previous_matches, bool matches) {
   switch (behavior) {
     case Behavior::kMergedWithPrevious:
@@ -76,7 +76,7 @@ Behavior read_behavior(const JsonPart& behavior) {
 
 Pattern regex(const std::string& text) { return {text, Pattern::Kind::kRegex, text}; }
 
-// Spaces become a visible character, with one in front of the text.
+// Spaces become a visible character, with one before the text.
 struct Metaspace {
   Pattern space{" ", Pattern::Kind::kLiteral, "Metaspace"};
   std::string replacement;
@@ -101,7 +101,7 @@ void prepend_space(const Word& text, const WordSink& sink) {
 PreTokenizer::PreTokenizer(const JsonPart& pre_tokenizer) {
   for (const JsonPart& step : steps_of(pre_tokenizer, "pretokenizers")) {
     const std::string type = type_of(step);
-    if (byte_level_) step.refuse("no step behind ByteLevel", type);
+    if (byte_level_) step.refuse("no step after ByteLevel", type);
     if (type == "ByteLevel") {
       byte_level_ = true;
       if (step.flag("add_prefix_space", true)) steps_.emplace_back(prepend_space);

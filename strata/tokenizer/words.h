@@ -1,9 +1,9 @@
-/// Turns text into the words that merges never leave, in three steps of a tokenizer.json: tokens of
-/// `added_tokens` are found as they stand, `normalizer` rewrites the text between them, and
-/// `pre_tokenizer` cuts it into words.
+/// Splits text into words, which merges never cross, in three steps of a tokenizer.json:
+/// `added_tokens` are found in the original text, `normalizer` rewrites the text between them, and
+/// `pre_tokenizer` splits it into words.
 ///
 /// Threads  const, any thread.
-/// Errors   UserError by file and place: a step that isn't supported.
+/// Errors   UserError with file and place: an unsupported step.
 #pragma once
 
 #include <array>
@@ -51,8 +51,8 @@ std::vector<TextStep> read_normalizer(const JsonPart& normalizer);
 struct AddedToken {
   std::string content;
   std::int64_t id = 0;
-  bool takes_left = false;   ///< white space in front belongs to it
-  bool takes_right = false;  ///< white space behind belongs to it
+  bool takes_left = false;   ///< includes the white space before it
+  bool takes_right = false;  ///< includes the white space after it
 };
 
 /// A stretch of text, or one added token.
@@ -65,7 +65,8 @@ class AddedTokens {
  public:
   void add(AddedToken token);
 
-  /// Calls `part` for the parts of the text in order: the leftmost token, and the longest there.
+  /// Calls `part` for the parts of the text in order: the leftmost token, and the longest at that
+  /// position.
   void split(std::string_view text, const std::function<void(const AddedSplit&)>& part) const;
 
  private:
