@@ -69,7 +69,7 @@ class CheckpointTest : public ::testing::Test {
                          "{\"n_layer\": 2}");
   }
 
-  // In a process of its own, which must not go on to the other tests.
+  // In a child process, which must not continue with other tests.
   [[noreturn]] void save_for_ever() const {
     try {
       for (int step = 1;; step = step % 5 + 1) {
@@ -82,7 +82,7 @@ class CheckpointTest : public ::testing::Test {
     }
   }
 
-  // What is refused; `name` must be said.
+  // The error, which must contain `name`.
   static std::string refusal(const std::string& name, const std::function<void()>& action) {
     try {
       action();
@@ -101,7 +101,7 @@ class CheckpointTest : public ::testing::Test {
   std::string root_ = folder_.path("runs/a");
 };
 
-TEST_F(CheckpointTest, ReadsBackWhatOneRankWrote) {
+TEST_F(CheckpointTest, ReadsBackFileOfOneRank) {
   const std::string path = save(400);
   EXPECT_EQ(path, root_ + "/step-00000400");
   const CheckpointReader reader = CheckpointReader::open(path);
@@ -117,7 +117,7 @@ TEST_F(CheckpointTest, ReadsBackWhatOneRankWrote) {
   EXPECT_FALSE(fs::exists(path + "/model.safetensors.index.json"));
 }
 
-TEST_F(CheckpointTest, JoinsTheShardsThatRanksWroteAtTheSameTime) {
+TEST_F(CheckpointTest, JoinsShardsWrittenConcurrently) {
   constexpr int kShards = 4;
   const CheckpointWriter writer(root_, 7, files(kShards));
   writer.prepare();
@@ -146,7 +146,7 @@ TEST_F(CheckpointTest, JoinsTheShardsThatRanksWroteAtTheSameTime) {
   EXPECT_EQ(index["metadata"]["total_size"], kShards * (64 * 3 + 64) * 4);
 }
 
-TEST_F(CheckpointTest, HoldsNothingButWhatTheManifestLists) {
+TEST_F(CheckpointTest, HoldsOnlyFilesOfManifest) {
   const std::string path = save(1, 2);
   std::set<std::string> listed{"manifest.json"}, found;
   const Manifest manifest = CheckpointReader::open(path).manifest();
@@ -158,7 +158,7 @@ TEST_F(CheckpointTest, HoldsNothingButWhatTheManifestLists) {
   EXPECT_EQ(found, listed);
 }
 
-TEST_F(CheckpointTest, TakesTheLatestOfAFolder) {
+TEST_F(CheckpointTest, OpensLatestOfFolder) {
   save(9);
   save(100);
   save(20);
@@ -168,7 +168,7 @@ TEST_F(CheckpointTest, TakesTheLatestOfAFolder) {
   EXPECT_EQ(list_checkpoints(root_).size(), 3u);
 }
 
-TEST_F(CheckpointTest, ReplacesACheckpointOfTheSameStep) {
+TEST_F(CheckpointTest, ReplacesCheckpointOfSameStep) {
   save(5, 2, 1.0);
   save(5, 1, 2.0);
   const CheckpointReader reader = CheckpointReader::open(root_);
@@ -177,7 +177,7 @@ TEST_F(CheckpointTest, ReplacesACheckpointOfTheSameStep) {
   EXPECT_EQ(std::distance(fs::directory_iterator(root_), {}), 1);
 }
 
-TEST_F(CheckpointTest, KeepsTheNewest) {
+TEST_F(CheckpointTest, KeepsNewest) {
   for (const int step : {1, 2, 3, 4}) save(step);
   prune_checkpoints(root_, 0);
   EXPECT_EQ(list_checkpoints(root_).size(), 4u);
@@ -187,7 +187,7 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   EXPECT_EQ(std::distance(fs::directory_iterator(root_), {}), 2);
 }
 
-TEST_F(CheckpointTest, IgnoresAnUnfinishedSaveAndTheNextSaveRemovesIt) {
+TEST_F(CheckpointTest, IgnoresUnfinishedSaveAndNextSaveRemovesIt) {
   save(1);
   const CheckpointWriter interrupted(root_, 2, files(2));
   interrupted.prepare();
@@ -200,7 +200,7 @@ TEST_F(CheckpointTest, IgnoresAnUnfinishedSaveAndTheNextSaveRemovesIt) {
   EXPECT_FALSE(fs::exists(partial));
 }
 
-TEST_F(CheckpointTest, RefusesToCompleteWithoutAllFiles) {
+TEST_F(CheckpointTest, RejectsCommitWithoutAllFiles) {
   const CheckpointWriter writer(root_, 2, {.model = 2, .optimizer = 1});
   writer.prepare();
   std::vector<WrittenFile> written = write(writer, 0, 2);
@@ -210,13 +210,13 @@ TEST_F(CheckpointTest, RefusesToCompleteWithoutAllFiles) {
   EXPECT_TRUE(list_checkpoints(root_).empty());
 }
 
-TEST_F(CheckpointTest, SaysWhereNothingCompleteIs) {
+TEST_F(CheckpointTest, ErrorNamesFolderWithoutCompleteCheckpoint) {
   EXPECT_EQ(open_refusal(root_, root_), "there is no complete checkpoint here");
   fs::remove(save(1) + "/manifest.json");
   EXPECT_EQ(open_refusal(root_, root_), "there is no complete checkpoint here");
 }
 
-TEST_F(CheckpointTest, NamesTheFileThatIsMissingTruncatedOrDamaged) {
+TEST_F(CheckpointTest, NamesMissingTruncatedOrDamagedFile) {
   const std::string path = save(1, 2);
   const Manifest manifest = CheckpointReader::open(path).manifest();
   for (const auto& [name, digest] : manifest.files) {
@@ -250,7 +250,7 @@ TEST_F(CheckpointTest, NamesTheFileThatIsMissingTruncatedOrDamaged) {
   EXPECT_EQ(CheckpointReader::open(path).manifest().step, 1);
 }
 
-TEST_F(CheckpointTest, NamesTheTensorThatDoesNotFit) {
+TEST_F(CheckpointTest, NamesTensorThatDoesNotFit) {
   const CheckpointReader reader = CheckpointReader::open(save(1));
   const auto refused = [&](const NamedState& state) {
     return refusal(state.name, [&] { read(reader, state); });
@@ -264,7 +264,7 @@ TEST_F(CheckpointTest, NamesTheTensorThatDoesNotFit) {
   EXPECT_TRUE(at::equal(wide.local, at::zeros({64 * 3}, at::kDouble)));
 }
 
-TEST_F(CheckpointTest, ReadsWhatItNeedsOfADamagedFile) {
+TEST_F(CheckpointTest, ReadsIntactPartsOfDamagedFile) {
   constexpr std::int64_t kRows = 3 * kChunkBytes / 4096;  // of 4 KiB
   const CheckpointWriter writer(root_, 1, {.model = 1});
   writer.prepare();
@@ -299,7 +299,7 @@ void rewrite_manifest(const std::string& path, const std::function<void(Manifest
   std::ofstream(path + "/manifest.json") << write_manifest(manifest);
 }
 
-TEST_F(CheckpointTest, RefusesNamesThatLeaveTheFolder) {
+TEST_F(CheckpointTest, RejectsNamesOutsideFolder) {
   const std::string secret = folder_.path("secret.safetensors");
   write_safetensors(secret, weights(0, 1));
   for (const std::string& name :
@@ -324,7 +324,7 @@ TEST_F(CheckpointTest, RefusesNamesThatLeaveTheFolder) {
   EXPECT_EQ(open_refusal(path, file), "this is not a file");
 }
 
-TEST_F(CheckpointTest, RefusesAManifestThatIsNoFileOrABomb) {
+TEST_F(CheckpointTest, RejectsMalformedOrHugeManifest) {
   const std::string path = save(1), manifest = path + "/manifest.json";
   std::ofstream(manifest) << std::string(100'000, '{');
   EXPECT_EQ(open_refusal(path, manifest), "the JSON is nested too deeply");
@@ -336,7 +336,7 @@ TEST_F(CheckpointTest, RefusesAManifestThatIsNoFileOrABomb) {
   EXPECT_EQ(open_refusal(path, manifest), "the file cannot be opened");
 }
 
-TEST_F(CheckpointTest, VerifiesTheTokenizerThatTheManifestLists) {
+TEST_F(CheckpointTest, VerifiesTokenizerOfManifest) {
   const CheckpointWriter writer(root_, 1, {});
   writer.prepare();
   const WrittenFile written = writer.write_model(0, weights(0, 1));
@@ -355,7 +355,7 @@ TEST_F(CheckpointTest, VerifiesTheTokenizerThatTheManifestLists) {
             "a file of the checkpoint is damaged: its checksum is another");
 }
 
-TEST_F(CheckpointTest, RefusesAnIndexThatLeavesItsFolder) {
+TEST_F(CheckpointTest, RejectsIndexOutsideFolder) {
   const std::string path = folder_.path("theirs");
   fs::create_directory(path);
   std::ofstream(path + "/config.json") << "{}";
@@ -364,7 +364,7 @@ TEST_F(CheckpointTest, RefusesAnIndexThatLeavesItsFolder) {
   EXPECT_EQ(open_refusal(path, "index.json"), "weight_map.x cannot be used");
 }
 
-TEST_F(CheckpointTest, KeepsASecondRunOutOfItsFolder) {
+TEST_F(CheckpointTest, RejectsSecondRunInFolder) {
   std::optional<CheckpointLock> first(std::in_place, root_);
   try {
     const CheckpointLock second(root_);
@@ -380,7 +380,7 @@ TEST_F(CheckpointTest, KeepsASecondRunOutOfItsFolder) {
   EXPECT_NO_THROW(CheckpointLock{root_});
 }
 
-TEST_F(CheckpointTest, HasNoLockLeftOfAHolderThatWasKilled) {
+TEST_F(CheckpointTest, ReleasesLockOfKilledProcess) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t holder = ::fork();
@@ -398,7 +398,7 @@ TEST_F(CheckpointTest, HasNoLockLeftOfAHolderThatWasKilled) {
   EXPECT_NO_THROW(CheckpointLock{root_});
 }
 
-TEST_F(CheckpointTest, SaysWhenNothingCanBeWritten) {
+TEST_F(CheckpointTest, ReportsWriteErrors) {
   std::ofstream(folder_.path("file")) << "no folder";
   const CheckpointWriter writer(folder_.path("file"), 1, {});
   EXPECT_THROW(writer.prepare(), UserError);
@@ -406,7 +406,7 @@ TEST_F(CheckpointTest, SaysWhenNothingCanBeWritten) {
 }
 
 // A process that saves again and again, replacing and pruning, is killed at random moments.
-TEST_F(CheckpointTest, LeavesALoadableCheckpointWheneverTheSaverIsKilled) {
+TEST_F(CheckpointTest, SurvivesKilledSaverAtAnyMoment) {
   save(1, 2);
   std::mt19937 random(5);
   for (int kill = 0; kill < 40; ++kill) {
@@ -417,7 +417,7 @@ TEST_F(CheckpointTest, LeavesALoadableCheckpointWheneverTheSaverIsKilled) {
     ::kill(saver, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(saver, &status, 0), saver);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the saver ended by itself";
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the saver was not killed";
 
     ASSERT_FALSE(list_checkpoints(root_).empty());
     for (const std::string& path : list_checkpoints(root_)) {

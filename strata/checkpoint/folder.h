@@ -32,8 +32,8 @@ bool is_plain_name(const std::string& name);
 /// The complete checkpoints in a folder, oldest first; none if there is no such folder.
 std::vector<std::string> list_checkpoints(const std::string& folder);
 
-/// Removes all but the newest `keep`; 0 keeps all. Each is un-named first, so that no half of one
-/// is ever taken for a checkpoint.
+/// Removes all but the newest `keep`; 0 keeps all. Each is renamed first, so that a partly removed
+/// one is never mistaken for a checkpoint.
 void prune_checkpoints(const std::string& folder, std::int64_t keep,
                        FileSystem& files = posix_file_system());
 

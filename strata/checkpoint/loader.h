@@ -1,4 +1,5 @@
-/// Loads what one mesh saved under any other: a rank reads the bytes of its own parts and no others.
+/// Loads what one mesh saved under any other: a rank reads the bytes of its own parts and no
+/// others.
 ///
 /// Errors  UserError: what CheckpointReader refuses; a checkpoint of another model, with a weight
 ///         and both its shapes.
@@ -21,8 +22,8 @@ class CheckpointReader;
 /// Reads a checkpoint part by part, for a rank that cannot hold all of its states at once.
 class StateLoader {
  public:
-  /// `path`: a checkpoint, or the latest of the folder; with kWeights any Hugging Face folder, too. Of a
-  /// model that has the same as `model`.
+  /// `path`: a checkpoint, or the latest of the folder; with kWeights any Hugging Face folder, too.
+  /// Of a model that has the same as `model`.
   StateLoader(const std::string& path, const CheckpointModel& model, SameModel what);
   ~StateLoader();
 
@@ -46,11 +47,12 @@ TrainingPosition load_states(const std::string& path, const CheckpointModel& mod
 void load_weights(const std::string& path, const CheckpointModel& model,
                   const std::vector<NamedState>& weights);
 
-/// The model whose weights `path` holds: a checkpoint, a folder of them or a Hugging Face folder.
+/// The model of the weights at `path`: a checkpoint, a folder of checkpoints or a Hugging Face
+/// folder.
 DecoderOptions model_options_of(const std::string& path);
 
-/// Where the checkpoint at `path` is, for a run of `model` that goes on from it; the beginning for
-/// an empty path.
+/// The position of the checkpoint at `path`, for a run of `model` that resumes from it; the start
+/// for an empty path.
 TrainingPosition position_at(const std::string& path, const CheckpointModel& model);
 
 /// Refuses to train from `steps_done` on where the folder holds later steps of another run: the

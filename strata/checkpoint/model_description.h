@@ -27,8 +27,8 @@ DecoderOptions read_model(const JsonPart& description);
 /// With 0 for the sizes that follow from others: what a recipe may change goes on following.
 DecoderOptions without_derived_sizes(const DecoderOptions& model);
 
-/// What a checkpoint says of its model: a decoder, whose weights have Hugging Face's names in files, or
-/// another network, by the fields that make it.
+/// What a checkpoint says of its model: a decoder, whose weights have Hugging Face's names in
+/// files, or another network, by the fields that make it.
 struct CheckpointModel {
   CheckpointModel(DecoderOptions options) : decoder(std::move(options)) {}
   explicit CheckpointModel(std::string fields) : network(std::move(fields)) {}

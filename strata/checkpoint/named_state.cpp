@@ -179,8 +179,8 @@ std::vector<at::Tensor> assemble(Group& group, const std::vector<NamedState>& st
   return assembled;
 }
 
-// The copies are the compute stream's own work: an update that it is given later can't overtake them, and
-// one piece of pinned memory holds all, because each costs calls of the driver.
+// The copies are the compute stream's own work: an update that it is given later can't overtake
+// them, and one piece of pinned memory holds all, because each costs calls of the driver.
 HostStates copy_to_host(const std::vector<NamedState>& states, const Stream& compute) {
   constexpr std::int64_t kAlignment = 64;
   const auto type = compute.device().options(at::kByte).device().type();

@@ -1,5 +1,6 @@
-// What a manifest lists must lie in its own folder: plain names, no links. Folders of other programs
-// may have links, as the cache of Hugging Face's hub has, but their index names plain files, too.
+// What a manifest lists must lie in its own folder: plain names, no links. Folders of other
+// programs may have links, as the cache of Hugging Face's hub has, but their index names plain
+// files, too.
 #include "strata/checkpoint/reader.h"
 
 #include <filesystem>
@@ -45,7 +46,7 @@ std::string resolve(const std::string& path) {
   const std::string name = fs::path(path).filename();
   if (is_unfinished(name)) {
     refuse_checkpoint(path, "this save was not finished", "a complete checkpoint, step-NNNNNNNN",
-                      name, "name its parent folder: then the latest complete one is taken");
+                      name, "name its parent folder: then the latest complete one is used");
   }
   if (name_exists(path + "/" + kManifestName)) return path;
   const std::vector<std::string> complete = list_checkpoints(path);

@@ -1,4 +1,5 @@
-/// Reads a checkpoint, whatever mesh wrote it, or another program's folder in Hugging Face's layout.
+/// Reads a checkpoint, whatever mesh wrote it, or another program's folder in Hugging Face's
+/// layout.
 ///
 /// Threads  const, any thread.
 /// Cost     open() looks at sizes and headers; reading verifies the 4 MiB chunks that it touches.

@@ -1,11 +1,12 @@
 /// Reads and writes tensors in the safetensors format, which `safetensors` and `transformers` read.
 ///
-/// Shapes   u64 little-endian header length, JSON header {name: {dtype, shape, data_offsets}}, bytes.
+/// Shapes   u64 little-endian header length, JSON header {name: {dtype, shape, data_offsets}},
+///          bytes.
 /// Threads  a reader is const; any thread.
 /// Cost     opening reads the header; elements are read from the file when they are asked for.
-/// Errors   UserError: a file that is missing, truncated or no safetensors file, ranges that overlap,
-///          leave gaps or contradict a shape, an unknown dtype or name; bytes that a digest, where
-///          there is one, doesn't know.
+/// Errors   UserError: a file that is missing, truncated or no safetensors file, ranges that
+///          overlap, leave gaps or contradict a shape, an unknown dtype or name; bytes that a
+///          digest, where there is one, doesn't know.
 #pragma once
 
 #include <ATen/core/Tensor.h>

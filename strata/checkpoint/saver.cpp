@@ -1,9 +1,9 @@
 // save() copies, and a thread writes: training goes on while bytes go to the disk. That thread
 // talks to the other ranks' threads in groups of its own, for a group belongs to one thread. What a
-// device has is copied by the device. Where a rank has all of its stage, that thread waits for the copies
-// and puts them together; what ranks of a stage exchange is their own threads', because it may have streams
-// wait, and nobody else may do that to a stream that is being recorded. Every
-// step of a save is done by all or by none (run_on_all, gather); digests of the files reach rank 0,
+// device has is copied by the device. Where a rank has all of its stage, that thread waits for the
+// copies and puts them together; what ranks of a stage exchange is their own threads', because it
+// may have streams wait, and nobody else may do that to a stream that is being recorded. Every step
+// of a save is done by all or by none (run_on_all, gather); digests of the files reach rank 0,
 // which commits, in the same messages.
 #include "strata/checkpoint/saver.h"
 
@@ -149,8 +149,8 @@ void CheckpointSaver::save(TrainingPosition position, const std::vector<NamedSta
   under_way_ = saves_.submit([this, work = std::move(work)] { written_ = write(work); });
 }
 
-// The parts of a stage go to its ranks in turn. An error ends the rank: the others of its stage wait for
-// its share of the next part.
+// The parts of a stage go to its ranks in turn. An error ends the rank: the others of its stage
+// wait for its share of the next part.
 void CheckpointSaver::save_parts(TrainingPosition position, const std::vector<PartKinds>& parts,
                                  const std::function<Part(int part)>& part) {
   STRATA_CHECK(!options_.folder.empty(), "checkpoint.save");

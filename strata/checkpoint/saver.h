@@ -50,9 +50,9 @@ struct TrainingPosition {
 ///
 /// Threads  one rank's thread; the work of a save goes on on an executor.
 /// Cost     save(): a copy of the stage's states, divided among its ranks, charged to no rank's
-///          account; it lives until the bytes are on the medium. Of a device that works behind the rank's
-///          back save() first makes a copy of the rank's own in pinned memory; a rank that has all of its
-///          stage does not wait for it.
+///          account; it lives until the bytes are on the medium. Of a device that works behind the
+///          rank's back save() first makes a copy of the rank's own in pinned memory; a rank that
+///          has all of its stage does not wait for it.
 /// Errors   UserError at once: a folder that can't be made or written to, or that another run saves
 ///          to. SystemError: disk full; the same on every rank, at the next call.
 class CheckpointSaver {
@@ -74,9 +74,9 @@ class CheckpointSaver {
   void save(TrainingPosition position, const std::vector<NamedState>& weights,
             const std::vector<NamedState>& slots);
 
-  /// The same part by part, on the calling thread, for states of which nobody can hold all at once: a
-  /// part is a file of weights and one of what isn't, and is copied and written before the next one is
-  /// asked for. `parts`: which of the stage's have what.
+  /// The same part by part, on the calling thread, for states of which nobody can hold all at once:
+  /// a part is a file of weights and one of what isn't, and is copied and written before the next
+  /// one is asked for. `parts`: which of the stage's have what.
   struct Part {
     std::vector<NamedState> weights;
     std::vector<NamedState> slots;

@@ -103,7 +103,7 @@ class SavingTest : public ::testing::Test {
     return {};
   }
 
-  // In a process of its own, which must not go on to the other tests.
+  // In a child process, which must not continue with other tests.
   [[noreturn]] void save_for_ever(std::int64_t first_step) const {
     at::set_num_threads(1);  // a forked child's first call is not safe in several threads at once
     try {
@@ -128,7 +128,7 @@ class SavingTest : public ::testing::Test {
   std::string root_ = folder_.path("saved");
 };
 
-TEST_F(SavingTest, LoadsWhatOneMeshSavedUnderAnyOther) {
+TEST_F(SavingTest, LoadsCheckpointOfOneMeshUnderAnyOther) {
   for (const std::size_t from : {0, 2, 6, 9, 11}) {
     const std::string path = save(kMeshes[from], 3);
     ASSERT_EQ(path, root_ + "/step-00000003");
@@ -146,7 +146,7 @@ TEST_F(SavingTest, LoadsWhatOneMeshSavedUnderAnyOther) {
   }
 }
 
-TEST_F(SavingTest, WritesWholeTensorsUnderTheNamesOfHuggingFace) {
+TEST_F(SavingTest, WritesWholeTensorsWithHuggingFaceNames) {
   const CheckpointReader one = CheckpointReader::open(save(kMeshes[0], 1));
   const CheckpointReader many = CheckpointReader::open(save(kMeshes[9], 2));
   ASSERT_EQ(one.names(), many.names());
@@ -163,7 +163,7 @@ TEST_F(SavingTest, WritesWholeTensorsUnderTheNamesOfHuggingFace) {
   EXPECT_EQ(position_at(root_, model()), at_step(2));
 }
 
-TEST_F(SavingTest, CopiesTheStatesBeforeTheyChange) {
+TEST_F(SavingTest, CopiesStatesBeforeTheyChange) {
   on_ranks(kMeshes[6], [&](CheckpointSaver& saver, const ExampleRank& rank, Group&) {
     const ExampleStates states = rank.owned();
     saver.save(at_step(1), states.weights, states.slots);
@@ -181,9 +181,9 @@ TEST_F(SavingTest, CopiesTheStatesBeforeTheyChange) {
     EXPECT_TRUE(at::equal(state.local, at::full_like(state.local, -1)));
 }
 
-// A device that works behind the rank's back: save() comes before what makes the states and returns, and
-// what it is given later changes them again.
-TEST_F(SavingTest, CopiesADevicesStatesWithoutWaitingForIt) {
+// A device that works behind the rank's back: save() comes before what makes the states and
+// returns, and what it is given later changes them again.
+TEST_F(SavingTest, CopiesDeviceStatesWithoutWaiting) {
   for (const int ranks : {1, 2}) {
     const std::int64_t step = 10 + ranks;
     run_thread_ranks({.ranks = ranks}, [&](Group& group, MemoryAccount& account) {
@@ -227,7 +227,7 @@ TEST_F(SavingTest, CopiesADevicesStatesWithoutWaitingForIt) {
 }
 
 // Beside bf16 weights what they lack, and states that the host has: a copy is what they were.
-TEST_F(SavingTest, CopiesStatesToTheHostWithAllTheirParts) {
+TEST_F(SavingTest, CopiesStatesToHostWithAllParts) {
   const auto queue = std::make_shared<DelayedQueue>();
   const MasterWeights split{at::empty({8}, at::kBFloat16), at::empty({8}, at::kShort)};
   const at::Tensor values = at::arange(8, at::kFloat).div(3);
@@ -251,7 +251,7 @@ TEST_F(SavingTest, CopiesStatesToTheHostWithAllTheirParts) {
   });
 }
 
-TEST_F(SavingTest, TellsOnceWhenASaveIsComplete) {
+TEST_F(SavingTest, ReportsCompleteSaveOnce) {
   on_ranks({{}, 0}, [&](CheckpointSaver& saver, const ExampleRank& rank, Group&) {
     EXPECT_EQ(saver.poll(), "");
     EXPECT_EQ(saver.wait(), "");
@@ -268,7 +268,7 @@ TEST_F(SavingTest, TellsOnceWhenASaveIsComplete) {
   EXPECT_EQ(list_checkpoints(root_).size(), 2u);  // train.keep_checkpoints
 }
 
-TEST_F(SavingTest, DoesNotChargeTheRanksForItsCopies) {
+TEST_F(SavingTest, DoesNotChargeRanksForCopies) {
   run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount& account) {
     NamedState state{.name = "head.norm.weight", .shape = {12}, .local = {}, .runs = {}};
     NamedState slot{.name = "slot", .shape = {1 << 20}, .local = {}, .runs = {}};
@@ -285,7 +285,7 @@ TEST_F(SavingTest, DoesNotChargeTheRanksForItsCopies) {
   });
 }
 
-TEST_F(SavingTest, TellsEveryRankOfAFailureAtTheNextSave) {
+TEST_F(SavingTest, ReportsFailureToEveryRankAtNextSave) {
   std::mutex mutex;
   std::multiset<std::string> messages;
   on_ranks(kMeshes[6], [&](CheckpointSaver& saver, const ExampleRank& rank, Group& group) {
@@ -302,7 +302,7 @@ TEST_F(SavingTest, TellsEveryRankOfAFailureAtTheNextSave) {
   EXPECT_NE(messages.begin()->find(root_), std::string::npos);
 }
 
-TEST_F(SavingTest, GoesOnAfterAFailure) {
+TEST_F(SavingTest, ContinuesAfterFailure) {
   on_ranks(kMeshes[1], [&](CheckpointSaver& saver, const ExampleRank& rank, Group& group) {
     const ExampleStates states = rank.owned();
     replace_by_file(group);
@@ -316,7 +316,7 @@ TEST_F(SavingTest, GoesOnAfterAFailure) {
   EXPECT_EQ(position_at(root_, model()), at_step(2));
 }
 
-TEST_F(SavingTest, RefusesBeforeTrainingAFolderThatCannotBeMade) {
+TEST_F(SavingTest, RejectsUnwritableFolderBeforeTraining) {
   std::ofstream(root_) << "no folder";
   std::atomic<int> refused = 0;
   run_thread_ranks({.ranks = 3}, [&](Group& group, MemoryAccount&) {
@@ -327,7 +327,7 @@ TEST_F(SavingTest, RefusesBeforeTrainingAFolderThatCannotBeMade) {
   EXPECT_EQ(refused, 3);
 }
 
-TEST_F(SavingTest, RefusesAFolderThatAnotherRunSavesTo) {
+TEST_F(SavingTest, RejectsFolderOfAnotherRun) {
   const CheckpointLock other(root_);
   run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
     const ErrorText text = error_of<UserError>(
@@ -337,7 +337,7 @@ TEST_F(SavingTest, RefusesAFolderThatAnotherRunSavesTo) {
   });
 }
 
-TEST_F(SavingTest, RefusesAnotherModelWithBothShapes) {
+TEST_F(SavingTest, RejectsDifferentModelWithBothShapes) {
   const std::string path = save(kMeshes[0], 1);
   const auto refusal = [&](const DecoderOptions& other) {
     return error_of<UserError>([&] { load_states(path, other, {}, {}); });
@@ -367,7 +367,7 @@ TEST_F(SavingTest, RefusesAnotherModelWithBothShapes) {
 }
 
 // As they were before manifests described their model.
-TEST_F(SavingTest, LoadsCheckpointsWhoseManifestHasNoModel) {
+TEST_F(SavingTest, LoadsCheckpointsWithoutModelInManifest) {
   const std::string path = save(kMeshes[0], 1);
   Manifest manifest = CheckpointReader::open(path).manifest();
   ASSERT_EQ(manifest.model, completed(model()));
@@ -380,7 +380,7 @@ TEST_F(SavingTest, LoadsCheckpointsWhoseManifestHasNoModel) {
   for (const NamedState& state : states.weights) EXPECT_TRUE(ExampleRank::was_read(state));
 }
 
-TEST_F(SavingTest, KeepsWeightsOfAnotherNetworkUnderTheirOwnNames) {
+TEST_F(SavingTest, KeepsNamesOfOtherNetworks) {
   const std::string fields = R"({"kind":"dlrm","bottom":[64,16],"t":{"b":1,"a":2},"numeric":3})";
   std::string path;
   run_thread_ranks({.ranks = 1}, [&](Group& group, MemoryAccount&) {
@@ -414,7 +414,7 @@ TEST_F(SavingTest, KeepsWeightsOfAnotherNetworkUnderTheirOwnNames) {
             "the checkpoint holds no model of text");
 }
 
-TEST_F(SavingTest, NamesAStateThatTheRanksDontOwnOnce) {
+TEST_F(SavingTest, NamesStateNotOwnedExactlyOnce) {
   for (const std::int64_t overlap : {-1, 1}) {
     const ErrorText text = error_of<InternalError>([&] {
       run_thread_ranks({.ranks = 2}, [&](Group& group, MemoryAccount&) {
@@ -430,7 +430,7 @@ TEST_F(SavingTest, NamesAStateThatTheRanksDontOwnOnce) {
   }
 }
 
-TEST_F(SavingTest, NamesWhatTheCheckpointLacks) {
+TEST_F(SavingTest, NamesMissingStates) {
   const std::string path = save(kMeshes[0], 1);
   NamedState slot{.name = "embed.tokens.weight.momentum", .shape = {2}, .local = at::zeros({2})};
   slot.runs = {{0, 0, 2}};
@@ -439,7 +439,7 @@ TEST_F(SavingTest, NamesWhatTheCheckpointLacks) {
   EXPECT_EQ(text.expected, "embed.tokens.weight.momentum");
 }
 
-TEST_F(SavingTest, LeavesALoadableCheckpointWhenKilledInTheBackground) {
+TEST_F(SavingTest, SurvivesKillDuringBackgroundSave) {
   std::mt19937 random(7);
   for (int kill = 0; kill < 12; ++kill) {
     const std::int64_t before = latest_step();
@@ -448,13 +448,13 @@ TEST_F(SavingTest, LeavesALoadableCheckpointWhenKilledInTheBackground) {
     if (saver == 0) save_for_ever(before + 1);
     int status = 0;
     while (latest_step() == before) {  // until one more is complete
-      ASSERT_EQ(::waitpid(saver, &status, WNOHANG), 0) << "the saver ended by itself";
+      ASSERT_EQ(::waitpid(saver, &status, WNOHANG), 0) << "the saver was not killed";
       ::usleep(1'000);
     }
     ::usleep(std::uniform_int_distribution<int>(0, 30'000)(random));
     ::kill(saver, SIGKILL);
     ASSERT_EQ(::waitpid(saver, &status, 0), saver);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the saver ended by itself";
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the saver was not killed";
     ASSERT_GT(latest_step(), before);
     for (const std::string& path : list_checkpoints(root_)) {
       CheckpointReader::open(path).verify_all();
@@ -511,7 +511,7 @@ TEST_F(PretrainedTest, LoadsWeightsUnderAnyMesh) {
   }
 }
 
-TEST_F(PretrainedTest, NamesTheFileOrTensorThatIsMissing) {
+TEST_F(PretrainedTest, NamesMissingFileOrTensor) {
   const std::string second = path_ + "/model-00002-of-00002.safetensors";
   const auto refusal = [&] {
     return error_of<UserError>([&] { load_weights(path_, model(), held()); });

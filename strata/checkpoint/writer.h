@@ -29,7 +29,7 @@ struct CheckpointFiles {
   int optimizer = 0;
 };
 
-/// What the writer of a file tells the one that commits, through whatever joins them.
+/// What the writer of a file sends to the rank that commits.
 struct WrittenFile {
   ManifestFile file;
   std::map<std::string, std::int64_t> tensor_bytes;  ///< by name

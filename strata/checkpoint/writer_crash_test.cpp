@@ -39,7 +39,7 @@ class PowerCutTest : public ::testing::Test {
     prune_checkpoints(root, 2, files);
   }
 
-  // Whatever has the name of a checkpoint is whole; returns the newest one's step, -1 for none.
+  // Every folder with a checkpoint's name is complete; returns the newest one's step, -1 for none.
   static std::int64_t newest_whole_step(const std::string& root) {
     std::int64_t newest = -1;
     if (!fs::exists(root)) return newest;
@@ -74,7 +74,7 @@ class PowerCutTest : public ::testing::Test {
     }
     files.lose();
     EXPECT_GE(newest_whole_step(root), saved);
-    save(root, {9, 9}, posix_file_system());  // whatever is left does not stop the next save
+    save(root, {9, 9}, posix_file_system());  // the remains do not prevent the next save
     EXPECT_EQ(newest_whole_step(root), 9);
     return cut;
   }
@@ -89,16 +89,16 @@ class PowerCutTest : public ::testing::Test {
   }
 };
 
-TEST_F(PowerCutTest, LosesNoSavedCheckpointWhereNamesThatWereNotSyncedAreGone) {
+TEST_F(PowerCutTest, LosesNoCheckpointIfUnsyncedNamesAreLost) {
   cut_everywhere(Lost::kNamesAndBytes);
 }
 
-TEST_F(PowerCutTest, ShowsNoHalfCheckpointWhereNamesAreKeptAndBytesAreGone) {
+TEST_F(PowerCutTest, HasNoPartialCheckpointIfNamesAreKeptAndBytesLost) {
   cut_everywhere(Lost::kBytes);
 }
 
-// The recorder itself forgets what it should.
-TEST_F(PowerCutTest, ForgetsWhatWasNotSynced) {
+// The recorder itself drops what was not synced.
+TEST_F(PowerCutTest, RecorderDropsUnsyncedData) {
   const ScratchFolder folder;
   PowerCutFileSystem files(1000, Lost::kNamesAndBytes);
   const auto write = [&](const std::string& name, bool synced) {

@@ -1,6 +1,6 @@
-// All replicas make the same number of micro-batches, for they exchange messages for each. A part
-// that is too small for that is padded with samples whose targets are ignored, or has its last
-// slice halved: both leave loss and gradients as they are.
+// All replicas make the same number of micro-batches, because they exchange messages for each. A
+// part that is too small is padded with samples whose targets are ignored, or its last slice is
+// halved; both leave loss and gradients unchanged.
 #include "strata/data/batch.h"
 
 #include <ATen/ops/cat.h>

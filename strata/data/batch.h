@@ -1,4 +1,5 @@
-/// Carries what one step reads: a mini-batch, the part of it that a replica gets, and its micro-batches.
+/// Carries what one step reads: a mini-batch, the part of it that a replica gets, and its
+/// micro-batches.
 ///
 /// Shapes  tensors are [samples, ...]; a micro-batch is a slice of dimension 0, no copy.
 #pragma once
@@ -17,7 +18,7 @@ struct MiniBatch {
   std::int64_t samples = 0;
   /// Targets that count (not kIgnoredTarget), of the whole step; known before backward.
   std::int64_t valid_tokens = 0;
-  std::int64_t first_sample = 0;  ///< of a part: its position in the whole
+  std::int64_t first_sample = 0;  ///< of a part: its position in the whole mini-batch
 };
 
 struct MicroBatch {
@@ -29,7 +30,7 @@ struct MicroBatch {
 /// over the whole.
 MiniBatch replica_batch(const MiniBatch& batch, int replica, int replicas);
 
-/// Of a mini-batch's samples, those of a replica, without what only pads its part.
+/// A replica's samples of a mini-batch, without padding.
 struct SampleRange {
   std::int64_t first = 0;
   std::int64_t samples = 0;
@@ -40,12 +41,12 @@ SampleRange replica_samples(std::int64_t samples, int replica, int replicas,
 /// Slices of `micro_batch_samples` samples; the last one may be shorter.
 std::vector<MicroBatch> split(const MiniBatch& batch, std::int64_t micro_batch_samples);
 
-/// Micro-batches that each replica makes of its part: all make the same number, whatever its size.
+/// The number of micro-batches that every replica makes of its part, whatever its size.
 std::int64_t count_micro_batches(std::int64_t samples, int replicas,
                                  std::int64_t micro_batch_samples);
 
-/// The batch itself, or, if a replica's part had fewer samples than micro-batches, with copies of
-/// its first sample behind it whose targets (the last input) are ignored: they change no loss and
+/// Returns the batch itself or, if a replica's part has fewer samples than micro-batches, adds
+/// copies of its first sample whose targets (the last input) are ignored, which changes no loss and
 /// no gradient.
 MiniBatch padded(const MiniBatch& batch, int replicas, std::int64_t micro_batch_samples);
 

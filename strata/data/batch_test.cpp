@@ -13,7 +13,7 @@ MiniBatch batch_of(std::int64_t samples) {
   return {.inputs = {tokens, tokens + 1}, .samples = samples, .valid_tokens = samples * 3};
 }
 
-TEST(Split, CutsSlicesAndLetsTheLastBeShorter) {
+TEST(Split, LastSliceMayBeShorter) {
   const MiniBatch batch = batch_of(7);
   const std::vector<MicroBatch> parts = split(batch, 3);
   ASSERT_EQ(parts.size(), 3u);
@@ -29,7 +29,7 @@ TEST(Split, CopiesNothing) {
   EXPECT_TRUE(split(batch, 2)[1].inputs[0].is_alias_of(batch.inputs[0]));
 }
 
-TEST(Split, GivesOneMicroBatchWhereAllFits) {
+TEST(Split, ReturnsOneMicroBatchIfAllFits) {
   EXPECT_EQ(split(batch_of(4), 4).size(), 1u);
   EXPECT_EQ(split(batch_of(4), 100).size(), 1u);
   EXPECT_TRUE(split(batch_of(0), 4).empty());
@@ -37,7 +37,7 @@ TEST(Split, GivesOneMicroBatchWhereAllFits) {
 
 TEST(Split, RefusesMicroBatchesOfNothing) { EXPECT_THROW(split(batch_of(4), 0), InternalError); }
 
-TEST(ReplicaSamples, AreEverySampleOnceInOrderAndWhatPaddedPartsBeginWith) {
+TEST(ReplicaSamples, CoverEverySampleOnceInOrder) {
   for (const std::int64_t samples : {1, 2, 5, 7, 12, 31}) {
     for (const int replicas : {1, 2, 3, 5}) {
       for (const std::int64_t micro_batch : {1, 2, 4, 40}) {

@@ -8,7 +8,8 @@
 namespace strata {
 namespace {
 
-// Of a Hugging Face folder or file; null: the file's own bytes or numbers are the tokens.
+// The tokenizer of a Hugging Face folder or file; null: the file's own bytes or numbers are the
+// tokens.
 std::shared_ptr<const Tokenizer> named_tokenizer(const std::string& name, std::int64_t vocabulary) {
   if (tokenizer_kind(name) != TokenizerKind::kFile) return nullptr;
   auto tokenizer = make_tokenizer(name);

@@ -21,10 +21,11 @@ namespace strata {
 
 /// The text to train on and how it is read.
 struct DataOptions {
-  std::string train;                  ///< path of a text file or a token file
-  std::string tokenizer = "bytes";    ///< bytes | none (a token file) | path of a tokenizer.json
-  std::string validation;             ///< path; empty: the end of `train`
-  double validation_fraction = 0.05;  ///< of the windows of `train`; unused with `validation`
+  std::string train;                ///< path of a text file or a token file
+  std::string tokenizer = "bytes";  ///< bytes | none (a token file) | path of a tokenizer.json
+  std::string validation;           ///< path; empty: the end of `train`
+  /// share of the windows of `train`; unused with `validation`
+  double validation_fraction = 0.05;
   bool shuffle = true;
 };
 
@@ -44,7 +45,7 @@ struct Windows {
 
 struct Corpus {
   Windows train;
-  Windows validation;  ///< count 0: none asked for
+  Windows validation;  ///< count 0: no validation was requested
 };
 
 /// Opens what `options` name for a model with this context and vocabulary. A text with a tokenizer

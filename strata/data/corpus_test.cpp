@@ -45,14 +45,14 @@ TEST_F(WindowsTest, ShiftTargetsByOne) {
   EXPECT_THROW(corpus.train.read(2, inputs, targets), InternalError);
 }
 
-TEST_F(WindowsTest, NeedOneTokenMoreThanTheContext) {
+TEST_F(WindowsTest, RequireOneTokenMoreThanContext) {
   DataOptions options = text(9);
   options.validation_fraction = 0;
   EXPECT_EQ(open_corpus(options, 8, 256).train.count, 1);
   EXPECT_EQ(refusal(options, 9, 256), "the file is shorter than one window");
 }
 
-TEST_F(WindowsTest, HoldOutTheEndOfTheFile) {
+TEST_F(WindowsTest, HoldOutEndOfFile) {
   DataOptions options = text(101);
   options.validation_fraction = 0.2;
   const Corpus corpus = open_corpus(options, 10, 256);
@@ -71,7 +71,7 @@ TEST_F(WindowsTest, HoldOutAtLeastOneWindowAndLeaveOne) {
   EXPECT_EQ(refusal(options, 8, 256), "one window cannot be split into training and validation");
 }
 
-TEST_F(WindowsTest, TakeAFileOfTheirOwnToValidateOn) {
+TEST_F(WindowsTest, ValidateOnSeparateFile) {
   DataOptions options = text(101);
   options.validation = text(21, "b.txt").train;
   const Corpus corpus = open_corpus(options, 10, 256);
@@ -80,12 +80,12 @@ TEST_F(WindowsTest, TakeAFileOfTheirOwnToValidateOn) {
   EXPECT_EQ(corpus.validation.first, 0);
 }
 
-TEST_F(WindowsTest, RefuseNoNameAndTokensOutOfRange) {
+TEST_F(WindowsTest, RejectMissingNameAndTokensOutOfRange) {
   EXPECT_EQ(refusal({}, 4, 256), "no file to train on is named");
   EXPECT_EQ(refusal(text(101), 4, 100), "token out of range");
 }
 
-TEST_F(WindowsTest, RefuseATokenizerThatContradictsTheFile) {
+TEST_F(WindowsTest, RejectTokenizerThatContradictsFile) {
   DataOptions options = text(101);
   options.tokenizer = "none";
   EXPECT_EQ(refusal(options, 4, 256), "the tokenizer does not fit the file");
@@ -136,14 +136,14 @@ TEST_F(WindowsTest, NumberTextsByTheirTokenizer) {
   EXPECT_EQ(refusal(options, 3, 256), "the tokenizer does not fit the file");
 }
 
-TEST_F(WindowsTest, RefuseATextThatIsTruncatedWhileItIsRead) {
+TEST_F(WindowsTest, RejectTextTruncatedWhileRead) {
   DataOptions options = text(1000);
   const Corpus corpus = open_corpus(options, 10, 256);
   std::filesystem::resize_file(options.train, 5);
   std::vector<std::int64_t> inputs(10), targets(10);
   try {
     corpus.train.read(50, inputs, targets);
-    FAIL() << "read what is gone";
+    FAIL() << "read a removed part";
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().where, options.train);
     EXPECT_EQ(error.text().what, "the file became shorter while it was read");

@@ -41,7 +41,7 @@ TEST_F(LoaderTest, MakesTokensAndTargetsShiftedByOne) {
   EXPECT_TRUE(at::equal(batch.inputs[0] + 1, batch.inputs[1]));
 }
 
-TEST_F(LoaderTest, GivesTheSameSamplesFromAnyPosition) {
+TEST_F(LoaderTest, ReturnsSameSamplesFromAnyPosition) {
   const TrainingLoader loader(corpus_.train, true, 1);
   const at::Tensor run = first_tokens(loader.at(0, 60));  // three epochs
   for (std::int64_t seen = 0; seen < 60; ++seen) {
@@ -51,7 +51,7 @@ TEST_F(LoaderTest, GivesTheSameSamplesFromAnyPosition) {
   }
 }
 
-TEST_F(LoaderTest, RunsOverTheEndOfAnEpochWithoutAShortBatch) {
+TEST_F(LoaderTest, ContinuesIntoNextEpochWithoutShortBatch) {
   const TrainingLoader loader(corpus_.train, true, 1);
   ASSERT_EQ(corpus_.train.count, 20);
   EXPECT_EQ(loader.at(18, 6).samples, 6);
@@ -62,12 +62,12 @@ TEST_F(LoaderTest, RunsOverTheEndOfAnEpochWithoutAShortBatch) {
   }
 }
 
-TEST_F(LoaderTest, NeverTrainsOnWhatItValidatesOn) {
+TEST_F(LoaderTest, NeverTrainsOnValidationWindows) {
   const TrainingLoader loader(corpus_.train, true, 1);
   EXPECT_LT(loader.at(0, 200).inputs[0].max().item<std::int64_t>(), 80);
 }
 
-TEST_F(LoaderTest, ValidatesEveryWindowOnceWithAShortLastBatch) {
+TEST_F(LoaderTest, ValidatesEveryWindowOnceWithShortLastBatch) {
   const ValidationLoader loader(corpus_.validation);
   ASSERT_EQ(loader.samples(), 5);
   EXPECT_TRUE(at::equal(first_tokens(loader.at(0, 3)), at::tensor({80, 84, 88}, at::kLong)));

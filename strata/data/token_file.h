@@ -7,14 +7,13 @@
 ///     16  8  vocabulary: every token is smaller
 ///     24  8  number of tokens
 ///     32  8  checksum (XXH3-64) of all tokens' bytes
-///     40 24  zero
-/// Any other file is text, and its bytes are its tokens: vocabulary 256, nothing to convert. A name
-/// that ends with .tokens promises a file of ours.
+///     40 24  zero Any other file is text, and its bytes are its tokens: vocabulary 256, nothing to
+///     convert. A name that ends with .tokens promises a file of ours.
 ///
 /// Threads  const, any thread.
 /// Cost     open() reads a file of ours once, for the checksum; text isn't read.
-/// Errors   UserError: missing, empty, truncated (also while it is read), damaged, of a later version,
-///          token out of range.
+/// Errors   UserError: missing, empty, truncated (also while it is read), damaged, of a later
+///          version, token out of range.
 #pragma once
 
 #include <cstdint>

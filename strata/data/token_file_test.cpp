@@ -42,7 +42,7 @@ ErrorText refusal(const std::function<void()>& action) {
   return {};
 }
 
-TEST(TokenFile, ReadsATextAsItsBytes) {
+TEST(TokenFile, ReadsTextAsBytes) {
   const ScratchFolder folder;
   write_text(folder.path("a.txt"), "Ab\xFF");
   const TokenFile file = TokenFile::open(folder.path("a.txt"));
@@ -51,7 +51,7 @@ TEST(TokenFile, ReadsATextAsItsBytes) {
   EXPECT_EQ(tokens_of(file), (std::vector<std::int64_t>{'A', 'b', 255}));
 }
 
-TEST(TokenFile, ReadsBackWhatWasWrittenInEveryWidth) {
+TEST(TokenFile, ReadsBackEveryWidth) {
   const ScratchFolder folder;
   const std::string path = folder.path("a.tokens");
   for (const std::int64_t vocabulary : {7, 256, 257, 65536, 65537, 1 << 24}) {
@@ -65,7 +65,7 @@ TEST(TokenFile, ReadsBackWhatWasWrittenInEveryWidth) {
   }
 }
 
-TEST(TokenFile, WritesATextAsByteTokens) {
+TEST(TokenFile, WritesTextAsByteTokens) {
   const ScratchFolder folder;
   write_byte_token_file(folder.path("a.tokens"), "Ab\xFF");
   const TokenFile file = TokenFile::open(folder.path("a.tokens"));
@@ -74,13 +74,13 @@ TEST(TokenFile, WritesATextAsByteTokens) {
   EXPECT_EQ(tokens_of(file), (std::vector<std::int64_t>{'A', 'b', 255}));
 }
 
-TEST(TokenFile, IsKnownByItsMagicWhateverItsName) {
+TEST(TokenFile, IsDetectedByMagicNotName) {
   const ScratchFolder folder;
   write_token_file(folder.path("corpus.bin"), std::vector<std::int64_t>{1, 2, 300}, 50257);
   EXPECT_EQ(TokenFile::open(folder.path("corpus.bin")).size(), 3);
 }
 
-TEST(TokenFile, LeavesNothingElseInTheFolder) {
+TEST(TokenFile, LeavesNoOtherFileInFolder) {
   const ScratchFolder folder;
   write_byte_token_file(folder.path("a.tokens"), "text");
   EXPECT_FALSE(std::filesystem::exists(folder.path("a.tokens.partial")));
@@ -98,7 +98,7 @@ TEST(TokenFile, ReadsAnyPart) {
   EXPECT_THROW(file.read(998, part), InternalError);
 }
 
-TEST(TokenFile, RefusesMissingFoldersAndEmptyFiles) {
+TEST(TokenFile, RejectsMissingFoldersAndEmptyFiles) {
   const ScratchFolder folder;
   EXPECT_EQ(refusal([&] { TokenFile::open(folder.path("none.txt")); }).what,
             "there is no such file");
@@ -107,14 +107,14 @@ TEST(TokenFile, RefusesMissingFoldersAndEmptyFiles) {
   EXPECT_EQ(refusal([&] { TokenFile::open(folder.path("empty.txt")); }).what, "the file is empty");
 }
 
-TEST(TokenFile, RefusesATextThatCallsItselfTokens) {
+TEST(TokenFile, RejectsTextNamedAsTokens) {
   const ScratchFolder folder;
   write_text(folder.path("a.tokens"), "just text");
   EXPECT_NE(refusal([&] { TokenFile::open(folder.path("a.tokens")); }).what.find("magic"),
             std::string::npos);
 }
 
-TEST(TokenFile, RefusesATruncatedFileAtEveryLength) {
+TEST(TokenFile, RejectsFileTruncatedAtAnyLength) {
   const ScratchFolder folder;
   const std::string path = folder.path("a.tokens");
   write_token_file(path, std::vector<std::int64_t>{1, 2, 300}, 50257);
@@ -127,13 +127,13 @@ TEST(TokenFile, RefusesATruncatedFileAtEveryLength) {
   EXPECT_THROW(TokenFile::open(path), UserError);
 }
 
-TEST(TokenFile, RefusesEveryFlippedBit) {
+TEST(TokenFile, RejectsEveryFlippedBit) {
   const ScratchFolder folder;
   const std::string path = folder.path("a.tokens");
   write_token_file(path, std::vector<std::int64_t>{1, 2, 300}, 50257);
   const std::string whole = read_text(path);
   for (std::size_t byte = 0; byte < whole.size(); ++byte) {
-    // A vocabulary in range and the reserved bytes carry nothing that the tokens could contradict.
+    // A vocabulary in range and the reserved bytes cannot contradict the tokens.
     if ((byte >= 16 && byte < 24) || (byte >= 40 && byte < 64)) continue;
     std::string damaged = whole;
     damaged[byte] ^= 0x10;
@@ -142,7 +142,7 @@ TEST(TokenFile, RefusesEveryFlippedBit) {
   }
 }
 
-TEST(TokenFile, NamesTheTokenThatIsOutOfRange) {
+TEST(TokenFile, NamesTokenOutOfRange) {
   const ScratchFolder folder;
   write_text(folder.path("a.txt"), "ab~c");
   const TokenFile text = TokenFile::open(folder.path("a.txt"));
@@ -158,7 +158,7 @@ TEST(TokenFile, NamesTheTokenThatIsOutOfRange) {
   EXPECT_EQ(refusal([&] { wide.check_vocabulary(300); }).fix, "set model.vocab=50257");
 }
 
-TEST(TokenFile, RefusesToWriteATokenOutOfRange) {
+TEST(TokenFile, RejectsWritingTokenOutOfRange) {
   const ScratchFolder folder;
   const std::string path = folder.path("a.tokens");
   EXPECT_EQ(refusal([&] { write_token_file(path, std::vector<std::int64_t>{1, 9}, 9); }).got,

@@ -1,5 +1,5 @@
-// Bytes are those of buffers as stages hold them: gradients in fp32 whatever the weights are, a master copy
-// beside 16-bit weights, a replica of a tied weight where its owner lives elsewhere.
+// Bytes are those of buffers as stages hold them: gradients in fp32 for any type of weights, a
+// master copy of 16-bit weights, a replica of a tied weight whose owner is on another rank.
 #include "strata/measure/byte_costs.h"
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::int64_t kFloatBytes = 4;
 constexpr double kForwardPasses = 2, kBackwardPasses = 6;
-constexpr std::int64_t kScalarBytes = 64;  // of a rank: the loss, its gradient and its scale
+constexpr std::int64_t kScalarBytes = 64;  // per rank: the loss, its gradient and its scale
 
 std::int64_t borrowed_numel(const LayerLayout& layout) {
   return layout.total_numel - layout.own_numel;
 }
 
-// Of a micro-batch: gradients of its inputs that the layer gives.
+// The gradients of a micro-batch's inputs that the layer computes.
 std::int64_t input_gradient_bytes(const Sequential& model, int layer,
                                   const std::vector<TensorSpec>& batch_inputs) {
   std::int64_t bytes = 0;
@@ -29,7 +29,7 @@ std::int64_t input_gradient_bytes(const Sequential& model, int layer,
   return bytes;
 }
 
-// Asks each distinct layer once: blocks of a model are one layer, and to measure it takes time.
+// Queries each distinct layer once: the blocks of a model are equal, and a measurement takes time.
 class LayerBytesTable {
  public:
   const LayerBytes& of(const Layer& layer, const std::vector<TensorSpec>& inputs, bool keep) {
@@ -46,15 +46,15 @@ class LayerBytesTable {
   std::map<const Layer*, Entry> entries_;
 };
 
-// Of a need that is `full` at scale 1 and `shorter` at `scale`: what is left at scale 0.
+// The part of a need that remains at scale 0, given `full` at scale 1 and `shorter` at `scale`.
 std::int64_t fixed_part(std::int64_t full, std::int64_t shorter, double scale) {
   const double fixed =
       (static_cast<double>(shorter) - scale * static_cast<double>(full)) / (1 - scale);
   return std::clamp<std::int64_t>(std::llround(fixed), 0, full);
 }
 
-// What layers need while they run is not proportional to the samples, so that the shortest micro-batch is
-// looked at, too.
+// What layers need while they run is not proportional to the samples, so that the shortest
+// micro-batch is looked at, too.
 void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostRequest& request) {
   const auto& scales = costs.micro_batch_scale;
   const double scale = scales.empty() ? 1 : *std::min_element(scales.begin(), scales.end());
@@ -79,7 +79,7 @@ void add_fixed_bytes(CostTable& costs, const Sequential& model, const CostReques
   }
 }
 
-// Bytes between products that are read or written each time that something passes over them.
+// Bytes between products that every pass reads or writes.
 double passed_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs,
                     std::int64_t kept_bytes) {
   auto bytes = static_cast<double>(kept_bytes);
@@ -88,7 +88,7 @@ double passed_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs,
   return bytes;
 }
 
-// Of a loss behind a product: as many as that has.
+// The logits of a loss after a product: as many as the product returns.
 double logit_bytes(const Layer& layer, const std::vector<TensorSpec>& inputs, double flops) {
   if (!layer.is_loss() || inputs.empty() || inputs[0].shape.empty()) return 0;
   return flops / (2 * static_cast<double>(inputs[0].shape.back())) *

@@ -18,7 +18,7 @@
 namespace strata {
 namespace {
 
-// The middle one of some calls, each between two events of the device.
+// The median of several calls, each between two device events.
 double seconds_of(Device device, int rounds, const std::function<void()>& call) {
   const Stream stream = Stream::compute(device);
   call();  // handles, workspaces, pages
@@ -42,7 +42,7 @@ double product_rate(Device device, at::ScalarType dtype, const DeviceRatesOption
   return 2 * size * size * size / seconds_of(device, options.rounds, [&] { at::mm_out(c, a, b); });
 }
 
-// Of the host, to give the device the smallest kernel: not so many that its queue is full.
+// Host seconds to enqueue the smallest kernel, with too few kernels to fill the queue.
 double launch_seconds(Device device, int rounds) {
   constexpr int kLaunches = 200;
   const at::Tensor x = at::empty({1}, device.options(at::kFloat));

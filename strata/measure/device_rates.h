@@ -1,7 +1,7 @@
-/// Measures what one device with a queue of its own does a second, and says it: a block of `strata doctor`.
+/// Measures the rates of one device with a queue and prints them: a block of `strata doctor`.
 ///
-/// Units  operations and bytes a second; a copy within the device counts what it reads and writes.
-/// Cost   some seconds and 2 GiB of the device; a GiB of host memory, locked.
+/// Units  operations and bytes per second; a copy within the device counts reads and writes.
+/// Cost   some seconds and 2 GiB of the device; a GiB of locked host memory.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct PeerRate {
 
 struct DeviceRates {
   DeviceFacts facts;
-  std::int64_t free_bytes = 0;          ///< of its memory, before anything was measured
-  double fp32 = 0, bf16 = 0, fp16 = 0;  ///< of large products
+  std::int64_t free_bytes = 0;          ///< free memory before the measurements
+  double fp32 = 0, bf16 = 0, fp16 = 0;  ///< large products
   double copy = 0, to_device = 0, to_host = 0;
-  double transfer_seconds = 0;  ///< of a small transfer
-  double launch_seconds = 0;    ///< of the host, to give it a kernel
+  double transfer_seconds = 0;  ///< a small transfer
+  double launch_seconds = 0;    ///< of the host, to enqueue a kernel
   std::vector<PeerRate> peers;
 };
 

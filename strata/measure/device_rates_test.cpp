@@ -28,7 +28,7 @@ DeviceRates made_up() {
           .peers = {{1, 380e9}, {2, 381e9}}};
 }
 
-TEST(DeviceRatesText, HasALineForEverything) {
+TEST(DeviceRatesText, HasOneLinePerMeasurement) {
   EXPECT_EQ(device_text(0, made_up()),
             "GPU 0         a GPU, 80.00 GiB (79.00 GiB free), 132 multiprocessors, capability 9.0\n"
             "  GEMM        798.0 TFLOP/s bf16, 801.2 fp16, 51.0 fp32\n"
@@ -41,7 +41,7 @@ TEST(DeviceRatesText, HasALineForEverything) {
   EXPECT_NE(device_text(11, alone).find("  peers       none\n"), std::string::npos);
 }
 
-TEST(DeviceRatesText, IsInJsonToo) {
+TEST(DeviceRatesText, IsInJson) {
   const nlohmann::json json = device_json(made_up());
   EXPECT_EQ(json["name"], "a GPU");
   EXPECT_EQ(json["free_bytes"], std::int64_t{79} << 30);
@@ -49,7 +49,7 @@ TEST(DeviceRatesText, IsInJsonToo) {
   EXPECT_EQ(json["peer_bytes_per_second"]["2"], 381e9);
 }
 
-TEST(DeviceRates, AreWhatAPlanKnowsOfTheMachine) {
+TEST(DeviceRates, BecomeMachineProfileOfPlan) {
   MachineProfile machine{.name = "here"};
   set_device(machine, made_up());
   EXPECT_EQ(machine.device.bytes.count, std::int64_t{80} << 30);
@@ -61,7 +61,7 @@ TEST(DeviceRates, AreWhatAPlanKnowsOfTheMachine) {
 }
 
 // What plan/gpu_costs.h reckons with: nothing of it is a CPU's.
-TEST(DeviceRates, HaveTheCostsOfAGpuAndItsPeersInPlans) {
+TEST(DeviceRates, AddGpuAndPeerCostsToPlans) {
   MachineProfile machine{.name = "here"};
   set_device(machine, made_up());
   machine = parse_machine(to_json(machine).dump(), "saved");
@@ -69,7 +69,7 @@ TEST(DeviceRates, HaveTheCostsOfAGpuAndItsPeersInPlans) {
   EXPECT_EQ(machine.device.multiprocessors, 132);
   EXPECT_EQ(machine.device.launch, 3e-6);
   EXPECT_EQ(machine.peers.devices, 3);
-  EXPECT_EQ(machine.peers.bandwidth.count, 380'000'000'000);  // of the slowest
+  EXPECT_EQ(machine.peers.bandwidth.count, 380'000'000'000);  // of the slowest peer
   const AttentionShape attention{.samples = 1, .heads = 2, .tokens = 128, .head_width = 64};
   const CostTable costs = with_gpu_costs({.layers = {{.work = {.attention = attention}}}}, machine);
   EXPECT_EQ(costs.workspace_bytes, kFixedWorkspaceBytes);

@@ -1,5 +1,6 @@
-// Arrays are larger than caches, and threads are torch's own: updates of a run use the same. The disk is
-// read and written as tiers do it, through AsyncFile, so that a machine without io_uring or O_DIRECT says so.
+// Arrays are larger than caches, and threads are torch's own: updates of a run use the same. The
+// disk is read and written as tiers do it, through AsyncFile, so that a machine without io_uring or
+// O_DIRECT says so.
 #include "strata/measure/machine_rates.h"
 
 #include <ATen/Parallel.h>
@@ -29,7 +30,7 @@ namespace {
 constexpr int kRounds = 5;
 constexpr int kDiskRounds = 3;
 constexpr std::int64_t kGrain = 1 << 16;
-constexpr std::int64_t kTransferBytes = 8 << 20;  // of the disk: a layer's buffers are of this size
+constexpr std::int64_t kTransferBytes = 8 << 20;  // of the disk: the size of a layer's buffers
 constexpr std::int64_t kPage = 4096;
 
 template <typename F>
@@ -136,7 +137,7 @@ void measure_link(MachineProfile& machine, const MachineRatesOptions& options) {
   machine.link.latency = best_seconds(4 * kRounds, [&] { link.to_device(near, far).wait(); });
 }
 
-// A file of whole pages that is gone when this is.
+// A file of whole pages that is removed with this object.
 class ScratchFile {
  public:
   ScratchFile(const std::string& folder, std::int64_t bytes)

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-// Beside the program: temporary folders may lie in memory.
+// Next to the program, because temporary folders may be in memory.
 fs::path folder_on_disk() {
   const fs::path folder = fs::current_path() / "machine_rates_test_folder";
   fs::remove_all(folder);
@@ -26,7 +26,7 @@ fs::path folder_on_disk() {
   return folder;
 }
 
-TEST(MachineRates, AreMeasuredOfEverythingThereIsAndLeaveNothingBehind) {
+TEST(MachineRates, CoverAllDevicesAndLeaveNoFile) {
   const fs::path folder = folder_on_disk();
   at::set_num_threads(1);
   const MachineProfile machine = measure_machine({.cores = 2,
@@ -49,7 +49,7 @@ TEST(MachineRates, AreMeasuredOfEverythingThereIsAndLeaveNothingBehind) {
   fs::remove_all(folder);
 }
 
-TEST(MachineRates, WithoutAFolderSayNothingOfADisk) {
+TEST(MachineRates, WithoutFolderOmitDisk) {
   const MachineProfile machine =
       measure_machine({.cores = 1, .memory_bytes = kMiB, .link_bytes = kMiB});
   EXPECT_EQ(machine.disk.read.count, 0);
@@ -57,7 +57,7 @@ TEST(MachineRates, WithoutAFolderSayNothingOfADisk) {
   EXPECT_FALSE(to_json(machine).contains("disk"));
 }
 
-TEST(MachineRates, RefuseAFolderThatIsNoneOrLiesInMemory) {
+TEST(MachineRates, RejectMissingFolderOrFolderInMemory) {
   const fs::path folder = folder_on_disk();
   EXPECT_THROW(measure_machine({.disk_folder = (folder / "none").string()}), UserError);
   if (fs::is_directory("/dev/shm"))
@@ -65,7 +65,7 @@ TEST(MachineRates, RefuseAFolderThatIsNoneOrLiesInMemory) {
   fs::remove_all(folder);
 }
 
-TEST(MachineProfile, IsSavedForTheProcessorBesideItsRates) {
+TEST(MachineProfile, IsSavedWithRatesOfProcessor) {
   const ScratchFolder folder;
   const std::string file = folder.path("strata/doctor.json");
   const ProcessorIdentity here{.model = "a processor", .cores = 2, .instruction_set = "AVX2"};
@@ -93,7 +93,7 @@ TEST(MachineProfile, IsSavedForTheProcessorBesideItsRates) {
   EXPECT_EQ(load_profile(file, here).host.update.count, 0);
 }
 
-TEST(MachineProfile, OfAGpuIsSeenByRanksOnGpusAlone) {
+TEST(MachineProfile, OfGpuAppliesOnlyToRanksOnGpus) {
   const ScratchFolder folder;
   const std::string file = folder.path("strata/doctor.json");
   const ProcessorIdentity here{.model = "a processor", .cores = 2, .instruction_set = "AVX2"};

@@ -28,14 +28,15 @@
 namespace strata {
 namespace {
 
-constexpr double kProbeSeconds = 0.1;  // a layer, beyond the first round
-constexpr double kPatience = 4;        // times as long while rounds disagree
+constexpr double kProbeSeconds = 0.1;  // per layer, after the first round
+constexpr double kPatience = 4;        // this many times longer while rounds disagree
 constexpr double kSteadySpread = 0.1;
 constexpr int kMinRounds = 4, kMaxRounds = 100;
-constexpr double kLongSeconds = 1;  // of a probe, that a user would wonder about
+constexpr double kLongSeconds = 1;  // a longer probe is reported to the user
 
-// Of a device: copied so often before each part of a layer, which takes an H100 about 0.7 ms: longer than a host
-// gives a block's kernels, and more than its cache holds; less on a device that two such buffers would fill.
+// Of a device: copied so often before each part of a layer, which takes an H100 about 0.7 ms:
+// longer than a host gives a block's kernels, and more than its cache holds; less on a device that
+// two such buffers would fill.
 constexpr std::int64_t kAheadBytes = std::int64_t{128} << 20;
 constexpr std::int64_t kAheadShare = 512;
 constexpr int kAheadCopies = 8;
@@ -70,12 +71,12 @@ class LoneSlice final : public TensorParallel {
   TensorSplit split_;
 };
 
-// Of each of the two buffers that are copied.
+// Bytes of each of the two buffers that are copied.
 std::int64_t ahead_bytes(Device device) {
   return std::min(kAheadBytes, backend_of(device.kind).facts(device.index).bytes / kAheadShare);
 }
 
-// Work for a device that has nothing to do with what is measured; none for a caller who does all work himself.
+// Work for a device that is unrelated to the measurement; none if the rank computes itself.
 class Ahead {
  public:
   Ahead(const Stream& stream, Device device) : queue_(stream.queue()) {
@@ -95,7 +96,7 @@ class Ahead {
   std::array<at::Tensor, 2> sides_;
 };
 
-// A moment of the caller, or of a device behind what it was given.
+// A moment on the rank's clock, or on a device after its enqueued work.
 struct Moment {
   double seconds = 0;
   Completion event = {};
@@ -218,7 +219,7 @@ class ProbedLayer {
   Device device_;
   const Stream& stream_;
   const Ahead& ahead_;
-  at::Tensor scalars_;  // of a device: a step's, at a learning rate of 0
+  at::Tensor scalars_;  // the numbers of a step on a device, with a learning rate of 0
   LayerStore store_;
   LoneSlice slice_;
   LossSink sink_;
@@ -282,8 +283,8 @@ std::int64_t largest_weight_bytes(const LayerLayout& layout) {
   return most;
 }
 
-// What a rank holds while it measures a portion: all state and inputs of its layers, and of one of them what it
-// needs while it runs or, before that, is drawn.
+// What a rank holds while it measures a portion: all state and inputs of its layers, and of one of
+// them what it needs while it runs or, before that, is drawn.
 std::int64_t bytes_of(const std::vector<int>& portion, const Sequential& model,
                       const CostTable& costs, const CostRequest& request) {
   const std::vector<TensorSpec> values = model.value_specs(request.batch_inputs);
@@ -331,7 +332,7 @@ void require_free_memory(const std::vector<int>& portion, std::int64_t bytes, De
               "another machine"});
 }
 
-// A system that has no memory left ends processes without a word, so that it is asked first.
+// A system without free memory kills processes without an error, so it is checked first.
 void require_free_memory(const std::vector<std::vector<int>>& portions, const Sequential& model,
                          const CostTable& costs, const CostRequest& request,
                          const ProbeOptions& options) {
@@ -403,7 +404,7 @@ void probe_seconds(CostTable& costs, const Sequential& model, const CostRequest&
   for (const std::vector<int>& portion : portions) {
     if (options.tell && takes_long(portion, costs)) options.tell(names_of(portion, costs));
     std::mutex mutex;
-    std::vector<std::vector<LayerSeconds>> measured(portion.size());  // of each rank
+    std::vector<std::vector<LayerSeconds>> measured(portion.size());  // by rank
     run_thread_ranks({.ranks = options.ranks,
                       .threads_per_rank = options.threads_per_rank,
                       .device = request.device},

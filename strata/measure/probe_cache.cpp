@@ -1,5 +1,5 @@
-// Runs write the file one after another or at once: each reads it again before it writes, and replaces it
-// by a rename, so that a reader never sees half a file.
+// Runs write the file one after another or at once: each reads it again before it writes, and
+// replaces it by a rename, so that a reader never sees half a file.
 #include "strata/measure/probe_cache.h"
 
 #include <unistd.h>
@@ -129,7 +129,7 @@ void write_cache_file(const std::string& file, const nlohmann::json& json) {
   if (file.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(file).parent_path(), ignored);
-  // Beside and renamed: another run may be reading.
+  // Written to another file and renamed, because another run may be reading.
   const std::string beside = file + "." + std::to_string(::getpid());
   std::ofstream stream(beside);
   if (stream << json.dump(1) << '\n' << std::flush)

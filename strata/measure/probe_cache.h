@@ -26,16 +26,16 @@ class ProbeCache {
   std::optional<LayerSeconds> find(const std::string& key) const;
   void insert(const std::string& key, const LayerSeconds& seconds);
 
-  /// An entry whose forward or backward was measured with a spread above kDisturbedSpread.
+  /// Whether the entry's forward or backward was measured with a spread above kDisturbedSpread.
   bool is_disturbed(const std::string& key) const;
 
   /// Puts a second measurement in the place of an entry, part by part, where it is the faster one:
   /// a busy machine only ever makes a layer slower.
   void measured_again(const std::string& key, const LayerSeconds& seconds);
 
-  /// Puts what training measured in the place of an entry, if there is one, part by part, and leaves
-  /// what it did not measure. A part stays, too, where training itself was disturbed: slower than
-  /// the entry and with a spread above kDisturbedSpread and above the entry's.
+  /// Puts what training measured in the place of an entry, if there is one, part by part, and
+  /// leaves what it did not measure. A part stays, too, where training itself was disturbed: slower
+  /// than the entry and with a spread above kDisturbedSpread and above the entry's.
   void correct(const std::string& key, const LayerSeconds& trained);
 
   void save() const;
@@ -45,7 +45,7 @@ class ProbeCache {
  private:
   std::string file_;
   std::string machine_;
-  std::map<std::string, LayerSeconds> entries_;  // of this machine
+  std::map<std::string, LayerSeconds> entries_;  // entries of this machine
   std::map<std::string, LayerSeconds> changed_;
 };
 

@@ -18,7 +18,7 @@ constexpr double kQuick = 0.010, kSlow = 0.020;
 // What the layers of a probe share: the clock, and how busy the machine is in which forward.
 struct FakeMachine {
   double now = 0;
-  std::vector<char> order;  // names of the layers whose forwards ran
+  std::vector<char> order;  // names of the layers in the order of their forwards
   std::function<double(std::size_t forward)> slowdown = [](std::size_t) { return 1.0; };
 };
 
@@ -71,7 +71,7 @@ class Probe : public ::testing::Test {
   ProbeOptions options_;
 };
 
-TEST_F(Probe, RunsEachDistinctLayerOnceARound) {
+TEST_F(Probe, RunsEachDistinctLayerOncePerRound) {
   const CostTable costs = probe();
   EXPECT_DOUBLE_EQ(costs.layers[0].forward_seconds, kQuick);
   EXPECT_DOUBLE_EQ(costs.layers[1].forward_seconds, kSlow);
@@ -82,7 +82,7 @@ TEST_F(Probe, RunsEachDistinctLayerOnceARound) {
   EXPECT_NE(machine_.order[0], machine_.order[1]);
 }
 
-TEST_F(Probe, DoesNotTakeBusyRoundsForTheLayersOwn) {
+TEST_F(Probe, IgnoresBusyRounds) {
   // Three of the first five rounds take 1.8 times as long.
   machine_.slowdown = [](std::size_t forward) { return forward >= 4 && forward < 10 ? 1.8 : 1.0; };
   const CostTable costs = probe();
@@ -90,7 +90,7 @@ TEST_F(Probe, DoesNotTakeBusyRoundsForTheLayersOwn) {
   EXPECT_NEAR(costs.layers[1].forward_seconds, kSlow, 1e-9);
 }
 
-TEST_F(Probe, GoesOnWhileRoundsDisagree) {
+TEST_F(Probe, ContinuesWhileRoundsDisagree) {
   probe();
   const std::size_t quiet = machine_.order.size();
   std::filesystem::remove(options_.cache_file);
@@ -105,7 +105,7 @@ TEST_F(Probe, GoesOnWhileRoundsDisagree) {
   EXPECT_NEAR((*entry)[LayerPart::kForward].spread, 0.5, 1e-9);
 }
 
-TEST_F(Probe, TakesTheCachedSecondsOfTheSameWorkOnly) {
+TEST_F(Probe, UsesCachedSecondsOfSameWorkOnly) {
   probe();
   machine_.order.clear();
   probe();
@@ -147,9 +147,9 @@ class WideLayer final : public Layer {
   }
 };
 
-TEST_F(Probe, RefusesWhatTheMachineHasNoMemoryForBeforeItMeasures) {
+TEST_F(Probe, RejectsWorkThatExceedsMemoryBeforeMeasuring) {
   model_.add("wide", std::make_shared<WideLayer>());
-  // Weights, gradients and AdamW's two states, and what backward holds beside them, on each rank.
+  // Weights, gradients, AdamW's two states, and what backward holds in addition, on each rank.
   const std::int64_t needed = (4 * 4 + 8) << 20;
   options_.ranks = 2;
   options_.free_bytes = [&](Device) { return 2 * needed; };  // and a few inputs
@@ -165,7 +165,7 @@ TEST_F(Probe, RefusesWhatTheMachineHasNoMemoryForBeforeItMeasures) {
   EXPECT_TRUE(machine_.order.empty());  // nor did the other layers
 }
 
-TEST_F(Probe, TellsWhatItMeasuresWhereThatTakesLong) {
+TEST_F(Probe, ReportsLongMeasurements) {
   std::vector<std::string> told;
   options_.tell = [&](const std::string& layers) { told.push_back(layers); };
   CostTable costs = byte_costs(model_, request_);
@@ -178,8 +178,8 @@ TEST_F(Probe, TellsWhatItMeasuresWhereThatTakesLong) {
   EXPECT_EQ(told, std::vector<std::string>{"first, second"});
 }
 
-// A device whose clock only the layers and copies move: what it is given takes time there, whatever the host's
-// clock says.
+// A device whose clock only layers and copies advance: its work takes time there, independently of
+// the host's clock.
 class FakeQueue final : public StreamQueue {
  public:
   explicit FakeQueue(FakeMachine& machine) : machine_(machine) {}
@@ -216,7 +216,7 @@ class FakeQueue final : public StreamQueue {
   bool known_ = true;
 };
 
-TEST_F(Probe, TimesADeviceByItsEventsBehindOtherWork) {
+TEST_F(Probe, TimesDeviceByItsEventsAfterOtherWork) {
   const auto queue = std::make_shared<FakeQueue>(machine_);
   options_.stream = [&](Device device) { return Stream(device, queue); };
   options_.clock = [] { return 0.0; };  // a host's, which says nothing of the device
@@ -229,7 +229,7 @@ TEST_F(Probe, TimesADeviceByItsEventsBehindOtherWork) {
   EXPECT_GT(queue->copied_bytes, machine_.order.size() * 3 * (std::size_t{50} << 20));
 }
 
-TEST_F(Probe, LeavesEntriesOfOtherProcessorsAndLibraries) {
+TEST_F(Probe, KeepsEntriesOfOtherProcessorsAndLibraries) {
   const std::vector<std::string> keys = probe_keys(model_, request_, options_);
   probe();
   const ProcessorIdentity here = ProcessorIdentity::of_this_machine();
@@ -252,7 +252,7 @@ LayerSeconds forward_of(double seconds, double spread) {
   return layer;
 }
 
-TEST_F(Probe, IsCorrectedByWhatTrainingMeasured) {
+TEST_F(Probe, IsCorrectedByMeasurementsOfTraining) {
   machine_.slowdown = [](std::size_t) { return 1.8; };  // busy for all of the probe
   const CostTable busy = probe();
   EXPECT_NEAR(busy.layers[1].forward_seconds, 1.8 * kSlow, 1e-9);
@@ -268,7 +268,7 @@ TEST_F(Probe, IsCorrectedByWhatTrainingMeasured) {
   EXPECT_EQ(corrected.layers[1].backward_seconds, busy.layers[1].backward_seconds);
 }
 
-TEST_F(Probe, MeasuresADisturbedEntryAgainAndKeepsTheFasterParts) {
+TEST_F(Probe, RemeasuresDisturbedEntryAndKeepsFasterParts) {
   const std::string key = probe_keys(model_, request_, options_)[1];
   machine_.slowdown = [](std::size_t forward) { return forward % 3 == 0 ? 4.0 : 5.5; };
   probe();
@@ -291,7 +291,7 @@ TEST_F(Probe, MeasuresADisturbedEntryAgainAndKeepsTheFasterParts) {
   EXPECT_NEAR(cache.find(key)->forward(), kSlow, 1e-9);
 }
 
-TEST_F(Probe, StaysWhereTrainingItselfWasDisturbed) {
+TEST_F(Probe, IsKeptIfTrainingWasDisturbed) {
   probe();
   const std::vector<std::string> keys = probe_keys(model_, request_, options_);
   const auto after = [&](double seconds, double spread) {
@@ -305,7 +305,7 @@ TEST_F(Probe, StaysWhereTrainingItselfWasDisturbed) {
   EXPECT_FALSE(ProbeCache(options_.cache_file).find("a layer that nobody probed"));
 }
 
-TEST(TimingOf, TakesTheLowerQuartileAndTheSpread) {
+TEST(TimingOf, UsesLowerQuartileAndSpread) {
   const Timing timing = timing_of({5, 1, 2, 3, 4, 100, 6, 7, 8});
   EXPECT_EQ(timing.seconds, 3);
   EXPECT_DOUBLE_EQ(timing.spread, (7 - 3) / 3.0);
@@ -313,7 +313,7 @@ TEST(TimingOf, TakesTheLowerQuartileAndTheSpread) {
   EXPECT_EQ(timing_of({}).samples, 0);
 }
 
-TEST(LayerTimes, KeepsTheLastMeasurementsAndAddsThePartsOfAnUpdate) {
+TEST(LayerTimes, KeepsLastMeasurementsAndSumsPartsOfUpdate) {
   LayerTimes times;
   for (int i = 0; i < 300; ++i) times.add(3, LayerPart::kForward, i < 256 ? 1.0 : 2.0);
   EXPECT_EQ(times.of(3)[LayerPart::kForward].samples, 256);
@@ -364,7 +364,7 @@ class Miss : public ::testing::Test {
   StepMiss miss_;
 };
 
-TEST_F(Miss, ComesFromTheProbeWhereTheLayersOwnSpansDiffer) {
+TEST_F(Miss, IsFromProbeIfLayerTimesDiffer) {
   const std::string words = text(0.5, 0.52);
   EXPECT_NE(words.find("from the probe"), std::string::npos) << words;
   EXPECT_NEAR(miss_.probe_seconds(), -0.5 * plan_.simulation.step_seconds, 1e-6);
@@ -372,7 +372,7 @@ TEST_F(Miss, ComesFromTheProbeWhereTheLayersOwnSpansDiffer) {
   EXPECT_NE(text(2, 2.1).find("from the probe"), std::string::npos);
 }
 
-TEST_F(Miss, ComesFromTheMachineWhereTheSpansAgree) {
+TEST_F(Miss, IsFromMachineIfLayerTimesAgree) {
   const std::string words = text(1, 1.5);
   EXPECT_NE(words.find("from the machine"), std::string::npos) << words;
   EXPECT_NEAR(miss_.probe_seconds(), 0, 1e-9);
@@ -380,12 +380,12 @@ TEST_F(Miss, ComesFromTheMachineWhereTheSpansAgree) {
   EXPECT_NE(text(0.9, 1.5).find("from the machine"), std::string::npos);
 }
 
-TEST_F(Miss, IsNoneWhereThePredictionHolds) {
+TEST_F(Miss, IsNoneIfPredictionHolds) {
   EXPECT_NE(text(1, 1.03).find("holds"), std::string::npos);
   EXPECT_EQ(text_of(StepMiss{}), "");
 }
 
-TEST_F(Miss, KeepsThePlansSecondsOfPartsThatWereNotMeasured) {
+TEST_F(Miss, KeepsPlansSecondsOfUnmeasuredParts) {
   miss_ = step_miss(plan_, {}, 1);
   EXPECT_NEAR(miss_.probe_seconds(), 0, 1e-12);
 }

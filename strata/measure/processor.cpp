@@ -1,5 +1,5 @@
-// Rates are measured with products that are large enough to leave the caches behind and small enough
-// that a precision without instructions of its own (a hundred times slower) still answers soon.
+// Rates are measured with products that exceed the caches but are small enough that a precision
+// without its own instructions (a hundred times slower) completes soon.
 #include "strata/measure/processor.h"
 
 #include <ATen/Parallel.h>
@@ -80,7 +80,7 @@ const PrecisionRate* rate_of(at::ScalarType precision, const PrecisionRates& rat
   return nullptr;
 }
 
-constexpr const char* kMachine = "machine";  // beside the precisions
+constexpr const char* kMachine = "machine";  // key next to the precisions
 
 nlohmann::json& entry_of(nlohmann::json& all, const ProcessorIdentity& identity) {
   nlohmann::json& entry = all[identity.text()];
@@ -227,7 +227,7 @@ MachineProfile load_profile(const std::string& file, const ProcessorIdentity& id
   machine.device.fp32 = flops(at::kFloat);
   machine.device.bf16 = flops(at::kBFloat16);
   machine.device.fp16 = flops(at::kHalf);
-  machine.device.bandwidth = machine.host.update;  // of a processor: host memory
+  machine.device.bandwidth = machine.host.update;  // for a processor: host memory
   return machine;
 }
 

@@ -15,7 +15,7 @@
 
 namespace strata {
 
-/// What measured seconds depend on beside the work itself.
+/// The properties besides the work that determine measured seconds.
 struct ProcessorIdentity {
   std::string model;  ///< "Intel(R) Xeon(R) Processor"
   int cores = 1;
@@ -32,7 +32,7 @@ struct PrecisionRate {
   double flops_per_second = 0;  ///< all cores
 };
 
-/// Of fp32, bf16 and fp16.
+/// Rates of fp32, bf16 and fp16.
 using PrecisionRates = std::vector<PrecisionRate>;
 
 std::string precision_name(at::ScalarType precision);  ///< "fp32", "bf16", "fp16"
@@ -49,22 +49,22 @@ std::string fastest_text(const PrecisionRates& rates);
 /// Why training in `precision` is slow here, with what to do; empty if it is not.
 std::string slow_precision_text(at::ScalarType precision, const PrecisionRates& rates);
 
-/// Beside the probe's cache; empty if there is no place for it.
+/// Next to the probe's cache; empty if there is no folder for it.
 std::string default_rates_file();
 
-/// Of this processor, instruction set and libtorch alone: others' stay in the file, unseen.
+/// Replaces the rates of this processor, instruction set and libtorch; others stay in the file.
 void save_rates(const std::string& file, const ProcessorIdentity& identity,
                 const PrecisionRates& rates);
 std::optional<PrecisionRates> load_rates(const std::string& file,
                                          const ProcessorIdentity& identity);
 
-/// The same of everything else that was measured, beside the rates. Of what is 0, an earlier measurement
-/// stays.
+/// Saves all other measurements next to the rates. A value of 0 keeps the earlier measurement.
 void save_profile(const std::string& file, const ProcessorIdentity& identity,
                   const MachineProfile& machine);
 
-/// What was saved, for ranks that compute on such a device: a processor's rates are those above, and device,
-/// link and peers of a GPU count for ranks on GPUs alone. Nothing known where there is none.
+/// What was saved, for ranks that compute on such a device: a processor's rates are those above,
+/// and device, link and peers of a GPU count for ranks on GPUs alone. Nothing known where there is
+/// none.
 MachineProfile load_profile(const std::string& file, const ProcessorIdentity& identity,
                             MachineKind device = MachineKind::kCpu);
 

@@ -15,14 +15,14 @@ PrecisionRates rates(double fp32, double bf16, double fp16) {
       {at::kFloat, fp32, 2 * fp32}, {at::kBFloat16, bf16, 2 * bf16}, {at::kHalf, fp16, 2 * fp16}};
 }
 
-TEST(PrecisionRates, NameTheFastestPrecision) {
+TEST(PrecisionRates, NameFastestPrecision) {
   EXPECT_EQ(fastest_text(rates(90e9, 216e9, 200e9)), "bf16: 2.4 times the products of fp32");
   EXPECT_EQ(fastest_text(rates(90e9, 9e9, 1e9)), "fp32: 16 bit saves memory here, not time");
   EXPECT_EQ(fastest_text({}), "");
   EXPECT_EQ(fastest_precision(rates(90e9, 100e9, 200e9)), at::kHalf);
 }
 
-TEST(PrecisionRates, WarnOfASlowOneAndOfNoOther) {
+TEST(PrecisionRates, WarnOfSlowPrecisionOnly) {
   const std::string slow = slow_precision_text(at::kBFloat16, rates(90e9, 9e9, 1e9));
   EXPECT_EQ(slow,
             "bf16 is slow on this processor: 18.0 GFLOP/s, fp32 180.0; set train.precision=fp32 "
@@ -34,7 +34,7 @@ TEST(PrecisionRates, WarnOfASlowOneAndOfNoOther) {
   EXPECT_EQ(slow_precision_text(at::kBFloat16, {}), "");
 }
 
-TEST(PrecisionRates, AreSavedForTheProcessorThatTheyWereMeasuredOn) {
+TEST(PrecisionRates, AreSavedForMeasuredProcessor) {
   const ScratchFolder folder;
   const std::string file = folder.path("strata/doctor.json");
   const ProcessorIdentity here{.model = "a processor", .cores = 2, .instruction_set = "AVX2"};
@@ -50,7 +50,7 @@ TEST(PrecisionRates, AreSavedForTheProcessorThatTheyWereMeasuredOn) {
   EXPECT_FALSE(load_rates(file, here));
 }
 
-TEST(PrecisionRates, MeasureEveryPrecisionAndLeaveTheThreads) {
+TEST(PrecisionRates, CoverEveryPrecisionAndKeepThreadCount) {
   at::set_num_threads(1);
   const PrecisionRates measured = measure_precision_rates(2);
   ASSERT_EQ(measured.size(), 3u);
@@ -61,7 +61,7 @@ TEST(PrecisionRates, MeasureEveryPrecisionAndLeaveTheThreads) {
   EXPECT_EQ(at::get_num_threads(), 1);
 }
 
-TEST(ProcessorIdentity, SaysWhatSecondsDependOn) {
+TEST(ProcessorIdentity, TextListsWhatSecondsDependOn) {
   const ProcessorIdentity here = ProcessorIdentity::of_this_machine();
   EXPECT_GT(here.cores, 0);
   EXPECT_FALSE(here.libtorch.empty());

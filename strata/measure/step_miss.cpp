@@ -1,5 +1,5 @@
-// The plan is simulated again with trained seconds and its own seconds of collectives: what then differs
-// from the measured step is not the layers' doing.
+// The plan is simulated again with the seconds measured in training and its own seconds of
+// collectives; any remaining difference from the measured step is not caused by the layers.
 #include "strata/measure/step_miss.h"
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-// A step whose length differs by less from one run to the next is predicted as well as can be.
+// Smaller differences are within the variation between runs.
 constexpr double kSmall = 0.05;
 
 std::string signed_seconds(double seconds) {
