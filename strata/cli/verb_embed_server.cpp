@@ -18,11 +18,13 @@
 #include "strata/base/units.h"
 #include "strata/base/user_text.h"
 #include "strata/cli/arguments.h"
+#include "strata/cli/row_answers.h"
 #include "strata/cli/verbs.h"
 #include "strata/embed/feature_file.h"
 #include "strata/embed/row_servers.h"
 #include "strata/embed/wire/embed_server.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/grpc_inspection.h"
 #include "strata/run/recipe_file.h"
 #include "strata/task/recommender/recommender_task.h"
 
@@ -87,11 +89,12 @@ constexpr const char* kDefaultAddress = "127.0.0.1:7001";
 constexpr int kAskSeconds = 60;
 constexpr double kMostSynced = 1e6;  // updates, or milliseconds, that wait to be durable together
 
-// Says what takes long: a digest may wait for its version to be trained.
+// Reports what takes long: a digest may wait for its version to be trained.
 std::string ask_patiently(const std::string& address, const ServerAccess& access,
                           const std::string& question) {
-  std::future<std::string> answer = std::async(
-      std::launch::async, [&] { return grpc_ask(address, access, question, kAskSeconds); });
+  std::future<std::string> answer = std::async(std::launch::async, [&] {
+    return answer_to(question, *remote_inspection(address, access, {.seconds = kAskSeconds}));
+  });
   if (answer.wait_for(std::chrono::seconds(2)) == std::future_status::timeout)
     std::cerr << "waiting   " << address << " has no answer to '" << question << "' yet; up to "
               << kAskSeconds << " s" << std::endl;
@@ -101,13 +104,14 @@ std::string ask_patiently(const std::string& address, const ServerAccess& access
 void print_answer(const EmbedServerArguments& arguments) {
   const std::string& address = arguments.options.listen;
   const ServerAccess& access = arguments.options.access;
-  const bool health = arguments.ask == "health";
-  const std::string answer =
-      health ? grpc_health(address, access) : ask_patiently(address, access, arguments.ask);
-  std::cout << answer << (answer.ends_with('\n') ? "" : "\n");
-  if (!health) return;
-  const std::string lag = grpc_ask(address, access, "lag", kAskSeconds);
-  if (!lag.empty()) std::cout << lag << '\n';
+  if (arguments.ask != "health") {
+    const std::string answer = ask_patiently(address, access, arguments.ask);
+    std::cout << answer << (answer.ends_with('\n') ? "" : "\n");
+    return;
+  }
+  std::cout << grpc_health(address, access) << '\n';
+  const auto lag = remote_inspection(address, access, {.seconds = kAskSeconds})->lag();
+  if (lag) std::cout << json_of(*lag) << '\n';
 }
 
 sigset_t signals_waited_for() {

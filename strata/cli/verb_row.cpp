@@ -6,6 +6,7 @@
 
 #include "strata/base/units.h"
 #include "strata/cli/arguments.h"
+#include "strata/cli/row_answers.h"
 #include "strata/cli/verbs.h"
 #include "strata/run/row_lookup.h"
 
@@ -19,14 +20,15 @@ std::string numbers_text(const std::vector<float>& numbers) {
   return text.empty() ? "none" : text;
 }
 
-void print(const FoundRow& row) {
-  std::cout << "row      " << row.table << " " << row.id << '\n';
+void print(const RowDescription& row) {
+  std::cout << "row      " << row.feature << " " << row.id << '\n';
   if (!row.there) {
     std::cout << "there    no: no update had it, or it was evicted\n"
               << "reads as " << numbers_text(row.value) << '\n';
     return;
   }
-  std::cout << "tier     " << row.tier << (row.candidate ? ", not admitted yet" : "") << '\n'
+  std::cout << "tier     " << name_of(row.tier) << (row.candidate ? ", not admitted yet" : "")
+            << '\n'
             << "hits     " << row.hits << (row.hits == 1 ? " update" : " updates")
             << ", the last at step " << row.last_update << '\n'
             << "value    " << numbers_text(row.value) << '\n'
@@ -53,9 +55,9 @@ void add_row_verb(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("FIELD=VALUE");
   verb->callback([question, json] {
-    const FoundRow row = find_row(*question);
+    const RowDescription row = find_row(*question);
     if (*json)
-      std::cout << row.json << '\n';
+      std::cout << json_of(row) << '\n';
     else
       print(row);
   });

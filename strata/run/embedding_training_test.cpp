@@ -362,11 +362,11 @@ TEST_F(EmbeddingTraining, KnowsItsHotIdsAndEachRow) {
     EXPECT_LE(ids[0].at("updates"), 24);
     for (std::size_t i = 1; i < ids.size(); ++i)
       EXPECT_GE(ids[i - 1].at("updates"), ids[i].at("updates"));
-    const FoundRow row =
+    const RowDescription row =
         find_row({.where = saved, .feature = hot[table].at("table"), .id = ids[0].at("id").dump()});
     EXPECT_TRUE(row.there);
     EXPECT_EQ(row.hits, ids[0].at("updates"));
-    EXPECT_EQ(row.tier, "memory");
+    EXPECT_EQ(row.tier, RowTier::kMemory);
     EXPECT_EQ(row.value.size(), 8u);
     EXPECT_EQ(row.state.size(), 8u);
     EXPECT_LE(row.last_update, 24);
@@ -376,7 +376,7 @@ TEST_F(EmbeddingTraining, KnowsItsHotIdsAndEachRow) {
   };
   EXPECT_TRUE(ask("user", "u3").there);
   EXPECT_NE(ask("user", "u3").value, ask("user", "u4").value);
-  const FoundRow unknown = ask("user", "nobody");
+  const RowDescription unknown = ask("user", "nobody");
   EXPECT_FALSE(unknown.there);
   EXPECT_EQ(unknown.value.size(), 8u) << "what it would begin with";
   EXPECT_THROW(ask("usr", "u3"), UserError);

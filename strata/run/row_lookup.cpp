@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "strata/base/errors.h"
 #include "strata/base/user_text.h"
@@ -11,9 +10,8 @@
 #include "strata/checkpoint/reader.h"
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/saved_rows.h"
-#include "strata/embed/wire/grpc_client.h"
-#include "strata/embed/wire/question.h"
-#include "strata/embed/wire/wire_messages.h"
+#include "strata/embed/shard/update_part.h"
+#include "strata/embed/wire/grpc_inspection.h"
 #include "strata/run/recipe_file.h"
 #include "strata/run/resume_point.h"
 #include "strata/tabular/preprocessing.h"
@@ -124,38 +122,24 @@ std::uint64_t id_of_text(const RunOfRow& run, const RowQuestion& question) {
   return *id;
 }
 
-FoundRow parsed(const std::string& json) {
-  const auto all = nlohmann::json::parse(json);
-  FoundRow row{
-      .table = all.at("feature"), .id = all.at("id"), .there = all.at("there"), .json = json};
-  if (all.contains("value")) row.value = all["value"].get<std::vector<float>>();
-  if (!row.there) return row;
-  row.tier = all.at("tier");
-  row.candidate = all.at("candidate");
-  row.last_update = all.at("last_update");
-  row.hits = all.at("hits");
-  row.state = all.at("state").get<std::vector<float>>();
-  return row;
+RowDescription ask(const std::string& server, const std::string& table, std::uint64_t id) {
+  return remote_inspection(server, access_from_environment(), {.seconds = kAskSeconds})
+      ->row(table, id);
 }
 
-FoundRow ask(const std::string& server, const std::string& table, std::uint64_t id) {
-  return parsed(grpc_ask(server, access_from_environment(),
-                         "row " + word_of_name(table) + " " + std::to_string(id), kAskSeconds));
-}
-
-FoundRow saved_row(const RunOfRow& run, int table, std::uint64_t id) {
+RowDescription saved_row(const RunOfRow& run, int table, std::uint64_t id) {
   const std::vector<FeatureSpec> tables = worker_options(run.fields()).tables;
   const auto seed = static_cast<std::uint64_t>(run.recipe.train.seed);
   const auto state = make_row_table_state(tables, {.seed = seed});
   const std::int64_t version = resume_position(run.recipe, run.checkpoint).steps_done;
   SavedRows(saved_rows_folder(run.fields(), run.checkpoint), fingerprint_of(tables, seed), 0)
       .load_row(version, table, id, *state);
-  return parsed(state->describe(table, id));
+  return state->describe(table, id);
 }
 
 }  // namespace
 
-FoundRow find_row(const RowQuestion& question) {
+RowDescription find_row(const RowQuestion& question) {
   if (is_address(question.where)) {
     if (question.is_text)
       refuse("--text", "a server knows rows by number alone", "a recipe or a checkpoint",

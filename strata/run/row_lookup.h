@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "strata/embed/rows/shard_state.h"
 #include "strata/run/recipe_file.h"
 
 namespace strata {
@@ -23,17 +24,6 @@ struct RowQuestion {
   bool is_text = false;  ///< `id` is what the log says
 };
 
-struct FoundRow {
-  std::string table;
-  std::uint64_t id = 0;
-  bool there = false;      ///< else `value` is what it would begin with
-  std::string tier;        ///< "memory", "disk"
-  bool candidate = false;  ///< counted, not admitted yet
-  std::int64_t last_update = 0, hits = 0;
-  std::vector<float> value, state;
-  std::string json;  ///< all of it
-};
-
-FoundRow find_row(const RowQuestion& question);
+RowDescription find_row(const RowQuestion& question);
 
 }  // namespace strata

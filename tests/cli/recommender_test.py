@@ -251,6 +251,37 @@ class Recommender(ProgramTest):
         self.refuse("embed-server", "recipe.yaml", "--shard", "0", "--folder", "copy-2", "--follow", "unix:a.sock",
                     "--listen", "unix:other.sock", "--set", "train.seed=9", says="recipe")
 
+    def test_ask_answers_in_json_and_refuses_what_is_no_question(self):
+        for shard in (0, 1):
+            self.serve(shard)
+        self.train("metrics")
+        sizes = json.loads(self.ask("unix:a.sock", "sizes"))
+        self.assertEqual([table["feature"] for table in sizes], ["user", "words"])
+        self.assertEqual(sorted(sizes[0]), ["bytes", "cold_bytes", "cold_rows", "feature", "rows"])
+        hot = json.loads(self.ask("unix:a.sock", 'hot "user" 3'))
+        self.assertEqual(sorted(hot), ["cold_rows", "cold_updates", "ids", "rows", "updates"])
+        self.assertEqual((hot["rows"], len(hot["ids"])), (sizes[0]["rows"], 3))
+        self.assertEqual(sorted(hot["ids"][0]), ["id", "tier", "updates"])
+        one = hot["ids"][0]["id"]
+        row = json.loads(self.ask("unix:a.sock", f"row user {one}"))
+        self.assertEqual(sorted(row), ["candidate", "feature", "hits", "id", "last_update", "state", "there", "tier",
+                                       "value"])
+        self.assertEqual((row["feature"], row["id"], row["hits"], row["tier"], row["there"]),
+                         ("user", one, hot["ids"][0]["updates"], "memory", True))
+        self.assertEqual(json.loads(self.succeed("row", "unix:a.sock", "user", str(one), "--json")), row)
+        self.assertIn("hits     ", self.succeed("row", "unix:a.sock", "user", str(one)))
+        both = json.loads(self.ask("unix:a.sock", f"rows user {one} {hot['ids'][1]['id']}"))
+        self.assertEqual((both["version"], both["rows"][0]), (40, row["value"]))
+        self.assertEqual([len(each) for each in both["rows"]], [8, 8])
+        self.assertEqual(sorted(json.loads(self.ask("unix:a.sock", "digest 40"))), ["digest", "version"])
+        self.assertNotEqual(self.ask("unix:a.sock", "run"), "0\n")
+        self.assertEqual(self.ask("unix:a.sock", "lag"), "\n")
+        for question in ("", "metric", "row", "row user", "row user x", "row user -1",
+                         "row user 99999999999999999999", "hot user", "digest x", "rows user 1,2"):
+            self.refuse("embed-server", "--ask=" + question, "--listen", "unix:a.sock",
+                        says=["[cli.", "expected", "got", "fix"])
+        self.refuse("embed-server", "--ask", "hot nobody 3", "--listen", "unix:a.sock", says="[embed.ask]")
+
     def test_a_question_for_a_version_that_is_not_there_ends_with_whoever_could_make_it(self):
         for shard in (0, 1):
             self.serve(shard)

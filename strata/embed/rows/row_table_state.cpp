@@ -1,10 +1,8 @@
 #include "strata/embed/rows/row_table_state.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/base/json_text.h"
 #include "strata/embed/codec/byte_codec.h"
 
 namespace strata {
@@ -67,25 +65,22 @@ class RowTableState : public ShardState {
 
   std::vector<FeatureCounts> counts() const override { return table_.last_counts(); }
 
-  std::string describe(int feature, std::uint64_t id) override {
-    const std::optional<RowInfo> info = table_.info(feature, id);
-    nlohmann::json json{{"feature", table_.features()[static_cast<std::size_t>(feature)].name},
-                        {"id", id},
-                        {"there", info.has_value()}};
-    const auto width =
-        static_cast<std::size_t>(table_.features()[static_cast<std::size_t>(feature)].width);
-    std::vector<float> value(width);  // an id without a row reads as something, too
+  RowDescription describe(int feature, std::uint64_t id) override {
+    const FeatureSpec& spec = table_.features()[static_cast<std::size_t>(feature)];
+    RowDescription row{.feature = spec.name,
+                       .id = id,
+                       .value = std::vector<float>(static_cast<std::size_t>(spec.width))};
     const std::uint64_t ids[] = {id};
-    table_.read(feature, ids, value);
-    json["value"] = value;
-    if (info) {
-      json["tier"] = name_of(info->tier);
-      json["candidate"] = info->candidate;
-      json["last_update"] = info->step;
-      json["hits"] = info->hits;
-      json["state"] = info->states;
-    }
-    return json_text(json);
+    table_.read(feature, ids, row.value);
+    const std::optional<RowInfo> info = table_.info(feature, id);
+    if (!info) return row;
+    row.there = true;
+    row.tier = info->tier;
+    row.candidate = info->candidate;
+    row.last_update = info->step;
+    row.hits = info->hits;
+    row.state = info->states;
+    return row;
   }
 
   HotRows hottest(int feature, int count) override { return table_.hottest(feature, count); }

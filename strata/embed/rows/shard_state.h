@@ -28,6 +28,19 @@ struct StateRecord {
 };
 inline constexpr std::uint8_t kOfShard = 128;
 
+/// What is known about one row. `value` is what a reader gets, also where there is no row.
+struct RowDescription {
+  std::string feature;
+  std::uint64_t id = 0;
+  bool there = false;
+  std::vector<float> value;
+  // Set if the row is there:
+  RowTier tier = RowTier::kMemory;
+  bool candidate = false;  ///< counted, not admitted yet
+  std::int64_t last_update = 0, hits = 0;
+  std::vector<float> state;  ///< of the optimizer
+};
+
 class ShardState {
  public:
   virtual ~ShardState() = default;
@@ -47,7 +60,7 @@ class ShardState {
   virtual std::vector<FeatureCounts> counts()
       const = 0;                     ///< by feature, as the last step left them
   virtual std::int64_t bytes() = 0;  ///< of memory
-  virtual std::string describe(int feature, std::uint64_t id) = 0;  ///< JSON
+  virtual RowDescription describe(int feature, std::uint64_t id) = 0;
   /// The so many ids with the most updates.
   virtual HotRows hottest(int feature, int count) = 0;
 };

@@ -107,7 +107,7 @@ class MapShardState : public ShardState {
     return counts;
   }
   std::int64_t bytes() override { return 0; }
-  std::string describe(int, std::uint64_t) override { return "{}"; }
+  RowDescription describe(int, std::uint64_t) override { return {}; }
   HotRows hottest(int, int) override { return HotRows(); }
 
  private:

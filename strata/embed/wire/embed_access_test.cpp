@@ -16,6 +16,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/grpc_inspection.h"
 #include "strata/embed/wire/refusal_test.h"
 #include "strata/embed/wire/server_processes_test.h"
 
@@ -47,19 +48,19 @@ TEST(EmbedAccess, AStrangerChangesNothingAndReadsNothing) {
     RemoteServersOptions stranger = remote_with(server.address(), kTheirs);
     stranger.seed = 4;  // a greeting that is refused would show the fingerprint
     const std::string fingerprint = std::to_string(fingerprint_of(stranger.features, 3));
-    for (const std::string& said :
-         {refusal([&] { make_remote_servers(stranger)->await(0); }),
-          refusal([&] { runs_to_follow(stranger); }),
-          refusal([&] { ask_server(server.address(), kTheirs, "digest"); }),
-          refusal([&] { grpc_follow(server.address(), kTheirs, "{}"); })}) {
+    for (const std::string& said : {refusal([&] { make_remote_servers(stranger)->await(0); }),
+                                    refusal([&] { runs_to_follow(stranger); }), refusal([&] {
+                                      remote_inspection(server.address(), kTheirs)->digest();
+                                    }),
+                                    refusal([&] { grpc_follow(server.address(), kTheirs, {}); })}) {
       EXPECT_NE(said.find("[embed.secret]"), std::string::npos) << said;
       EXPECT_EQ(said.find(fingerprint), std::string::npos) << said;
       EXPECT_EQ(said.find(kTheirs.secret), std::string::npos) << said;
     }
-    EXPECT_EQ(ask_server(server.address(), kOurs, "run"), "0") << "no run has begun";
+    EXPECT_EQ(remote_inspection(server.address(), kOurs)->run(), 0u) << "no run has begun";
     const RemoteServersOptions mine = remote_with(server.address(), kOurs);
     EXPECT_NO_THROW(make_remote_servers(mine)->await(0));
-    EXPECT_NE(ask_server(server.address(), kOurs, "run"), "0");
+    EXPECT_NE(remote_inspection(server.address(), kOurs)->run(), 0u);
     EXPECT_EQ(grpc_health(server.address(), kTheirs), "SERVING")
         << "the one thing that all may ask";
     options.folder += "-second";
@@ -77,9 +78,8 @@ TEST(EmbedAccess, AReplicaProvesTheSecretToo) {
   }
   options.access = kOurs;
   EmbedServer replica(options);
-  const std::string& address = replica.address();
-  while (ask_server(address, kOurs, "lag").find("\"following\":true") == std::string::npos)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const std::unique_ptr<RowInspection> asked = remote_inspection(replica.address(), kOurs);
+  while (!asked->lag().value().following) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 TEST(EmbedAccess, ASocketIsItsUsersAlone) {
@@ -171,7 +171,7 @@ TEST(EmbedAccess, AProgramThatPassesCallsOnIsFoundOut) {
   EXPECT_GT(relay.bytes(), 0);
   EXPECT_NE(said.find("[embed.secret]"), std::string::npos) << said;
   EXPECT_NE(said.find("ipv4:127.0.0.1:" + port), std::string::npos) << said;
-  EXPECT_EQ(ask_server(server.address(), kOurs, "run"), "0") << "no run has begun";
+  EXPECT_EQ(remote_inspection(server.address(), kOurs)->run(), 0u) << "no run has begun";
 }
 
 }  // namespace

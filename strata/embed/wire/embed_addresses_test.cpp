@@ -20,6 +20,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/grpc_inspection.h"
 #include "strata/embed/wire/server_address.h"
 #include "strata/embed/wire/server_processes_test.h"
 #include "strata/transport/socket.h"
@@ -33,7 +34,7 @@ TEST(EmbedServer, AddressesThatCannotBe) {
   options.listen = "0.0.0.0:0";  // beyond the machine, without TLS
   EXPECT_THROW(EmbedServer server(options), UserError);
   for (const char* none : {"nonsense", "host:", ":7001", "host:port", "unix:"}) try {
-      ask_server(none, {}, "metrics");
+      remote_inspection(none, {})->metrics();
       ADD_FAILURE() << none;
     } catch (const UserError& error) {
       EXPECT_EQ(error.text().expected, "HOST:PORT or unix:PATH") << error.what();
@@ -100,7 +101,7 @@ TEST(EmbedServer, AHostNameThatBeginsLikeLoopbackIsServedWithTlsAlone) {
     EXPECT_EQ(error.text().operation, "embed.tls") << error.what();
   }
   try {
-    ask_server("127.localhost:7001", {}, "lag");
+    remote_inspection("127.localhost:7001", {})->lag();
     ADD_FAILURE() << "asked without TLS";
   } catch (const UserError& error) {
     EXPECT_EQ(error.text().operation, "embed.tls") << error.what();
@@ -130,7 +131,7 @@ TEST(EmbedServer, NoProxyHearsWhatIsAskedOfIt) {
   const SilentListener proxy;
   for (const char* name : {"http_proxy", "https_proxy", "grpc_proxy"})
     ::setenv(name, ("http://" + proxy.address()).c_str(), 1);
-  EXPECT_NO_THROW(ask_server(server.address(), {}, "metrics"));
+  EXPECT_NO_THROW(remote_inspection(server.address(), {})->metrics());
   EXPECT_EQ(grpc_health(server.address(), {}), "SERVING");
   for (const char* name : {"http_proxy", "https_proxy", "grpc_proxy"}) ::unsetenv(name);
   EXPECT_FALSE(proxy.was_called());
@@ -300,8 +301,9 @@ TEST(EmbedServer, BothSidesShowCertificates) {
     remote.access.tls = tls;
     remote.addresses = {at};
     for (const std::function<void()>& call : std::vector<std::function<void()>>{
-             [&] { make_remote_servers(remote)->await(0); }, [&] { ask_server(at, tls, "lag"); },
-             [&] { grpc_follow(at, tls, "{}"); }, [&] { grpc_health(at, tls); }})
+             [&] { make_remote_servers(remote)->await(0); },
+             [&] { remote_inspection(at, tls)->lag(); }, [&] { grpc_follow(at, tls, {}); },
+             [&] { grpc_health(at, tls); }})
       try {
         call();
         ADD_FAILURE() << "not refused";
@@ -343,7 +345,7 @@ TEST(EmbedServer, AServerThatIsSlowToShakeHandsIsAwayAndNotRefused) {
                      .key = scratch.path("one.key"),
                      .authority = scratch.path("one-ca.pem")};
   const std::string name = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  EXPECT_THROW(grpc_ask(name, tls, "lag", 4), SystemError);
+  EXPECT_THROW(remote_inspection(name, tls, {.seconds = 4})->lag(), SystemError);
   ::close(listening);
 }
 

@@ -1,27 +1,19 @@
 #include "strata/embed/wire/embed_server.h"
 
-#include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
-#include <future>
 #include <mutex>
-#include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
-#include "strata/base/checksum.h"
 #include "strata/base/errors.h"
 #include "strata/base/units.h"
-#include "strata/base/user_text.h"
 #include "strata/embed/row_servers.h"
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/shard/persistent_shard.h"
 #include "strata/embed/wire/grpc_client.h"
 #include "strata/embed/wire/grpc_server.h"
-#include "strata/embed/wire/question.h"
 #include "strata/embed/wire/replica.h"
-#include "strata/embed/wire/server_metrics.h"
+#include "strata/embed/wire/shard_inspection.h"
 #include "strata/embed/wire/shard_sessions.h"
 #include "strata/embed/wire/update_stream.h"
 
@@ -92,33 +84,6 @@ void check(const ServerOptions& options) {
            options.from.front(), "leave --from out");
 }
 
-using Clock = std::chrono::steady_clock;
-
-constexpr std::uint64_t kMostIds = 10'000;  // of an answer
-
-// Ranks that lost their stream come back within this time.
-constexpr std::chrono::milliseconds kRejoining{1000};
-// A replica without a stream knows nothing of ranks, and its primary may be starting.
-constexpr std::chrono::milliseconds kReconnecting{10'000};
-constexpr std::chrono::milliseconds kLook{50};  // between two looks who is there
-
-std::string digest_text(LiveShard& live) {
-  return nlohmann::json{{"version", live.server->version()},
-                        {"digest", checksum_text(digest_of(*live.state))}}
-      .dump();
-}
-
-std::uint64_t number_in(const std::string& word) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error == std::errc() && end == word.data() + word.size() && !word.empty()) return number;
-  throw UserError({.operation = "embed.ask",
-                   .what = "a number is missing",
-                   .expected = "a whole number from 0 to 18446744073709551615",
-                   .got = quote(word),
-                   .fix = "write an id, a count or a version there, as in: row user 42"});
-}
-
 }  // namespace
 
 struct EmbedServer::Parts {
@@ -127,16 +92,19 @@ struct EmbedServer::Parts {
         rows(shard_options(options), make_table(options)),
         sessions(options.follow.empty() ? std::make_unique<ShardSessions>(rows) : nullptr),
         replica(options.follow.empty() ? nullptr : make_replica()),
-        server(options.listen, options.access,
+        inspection(rows, sessions.get(), replica.get(),
+                   {.seconds = options.ask_seconds,
+                    .primary = options.follow,
+                    .shut_down = [this] { return ended(); }}),
+        server(options.listen, options.access, inspection,
                {.session = [this](FrameStream& stream) { serve(stream); },
-                .ask = [this](const std::string& question) { return ask(question); },
                 .follow =
-                    [this](const std::string& request, FrameStream& stream) {
+                    [this](const FollowRequest& request, FrameStream& stream) {
                       serve_updates(
-                          rows, request, stream, [this] { return somebody_trains(); },
+                          rows, request, stream, [this] { return inspection.ranks_train(); },
                           [this] { return ended(); });
                     }}) {
-    // Old rows are better than none where the primary is away, too.
+    // A replica serves the rows that it has even while its primary is away.
     server.set_serving(sessions != nullptr || rows.log().head() > 0);
     if (replica) replica->start();
   }
@@ -144,7 +112,7 @@ struct EmbedServer::Parts {
   std::unique_ptr<Replica> make_replica() {
     return std::make_unique<Replica>(
         rows,
-        [this](const std::string& request) {
+        [this](const FollowRequest& request) {
           return grpc_follow(options.follow, options.access, request);
         },
         [this] { server.set_serving(true); });
@@ -153,252 +121,8 @@ struct EmbedServer::Parts {
   void serve(FrameStream& stream) {
     if (sessions) return sessions->serve(stream);
     WireFrame hello;
-    if (stream.receive(hello)) stream.send(MessageBody::refused(no_updates()).frame(0));
-  }
-
-  UserError no_updates() const {
-    return UserError({.operation = "embed.hello",
-                      .what = "this server is a replica: it takes no updates",
-                      .expected = "the server that it follows, " + options.follow,
-                      .got = "the replica's address",
-                      .fix = "name that one in embedding.servers"});
-  }
-
-  // Rows that others replace are asked no more: what they would have answered, the others are asked.
-  template <typename Ask>
-  std::string ask_rows(const Ask& ask) {
-    if (sessions) sessions->catch_up();
-    const auto end = Clock::now() + std::chrono::duration<double>(options.ask_seconds);
-    for (;; std::this_thread::sleep_for(kLook)) {
-      try {
-        return ask(rows.live(), end);
-      } catch (const SystemError& error) {
-        if (error.text().operation != "embed.run" || Clock::now() > end || ended()) throw;
-      }
-    }
-  }
-
-  // At the version that rows have.
-  template <typename Look>
-  std::string inspect(const Look& look) {
-    return ask_rows([&](const std::shared_ptr<LiveShard>& live, auto) {
-      std::promise<std::string> promise;
-      live->server->inspect([&](const std::exception_ptr& error) {
-        try {
-          if (error) std::rethrow_exception(error);
-          promise.set_value(look(*live));
-        } catch (...) {
-          promise.set_exception(std::current_exception());
-        }
-      });
-      return promise.get_future().get();
-    });
-  }
-
-  // At exactly this version, which may have to be made first.
-  std::string digest_at(std::int64_t version) {
-    return ask_rows([&](const std::shared_ptr<LiveShard>& live, auto end) {
-      return digest_of_version(live, version, end);
-    });
-  }
-
-  std::string digest_of_version(const std::shared_ptr<LiveShard>& live, std::int64_t version,
-                                auto end) {
-    // Outlives a question that is given up: the server may still reach the version.
-    const auto answer = std::make_shared<std::promise<std::string>>();
-    std::future<std::string> answered = answer->get_future();
-    bool left = false;
-    try {
-      live->server->at(version, [answer, of = live.get()](const std::exception_ptr& error) {
-        try {
-          if (error) std::rethrow_exception(error);
-          answer->set_value(digest_text(*of));
-        } catch (...) {
-          answer->set_exception(std::current_exception());
-        }
-      });
-      if (comes(version, answered, *live->server, end)) return answered.get();
-    } catch (const SystemError& error) {
-      if (version <= live->server->version() || error.text().operation != "embed.order") throw;
-      // Whoever asks has no part in the order of updates, which is what the error speaks of.
-      left = true;
-    }
-    const std::string why = left                ? ", and a rank that trained has left"
-                            : somebody_trains() ? " yet"
-                                                : ", and nobody trains";
-    throw UserError({.operation = "embed.ask",
-                     .what = "there is no such version" + why,
-                     .expected = "version " + std::to_string(live->server->version()),
-                     .got = "version " + std::to_string(version),
-                     .fix = "ask for digest without a version"});
-  }
-
-  // False where no update will come, as far as can be seen: no rank is there and the rows stay as they are.
-  bool comes(std::int64_t version, const std::future<std::string>& answered,
-             const ShardServer& server, auto end) {
-    auto moved = Clock::now();
-    for (std::int64_t before = server.version(); before < version;) {
-      if (answered.wait_for(kLook) == std::future_status::ready) return true;
-      const std::int64_t now_at = server.version();
-      const auto now = Clock::now();
-      if (somebody_trains() || now_at != before) moved = now;
-      const bool unheard = replica && !replica->counts().following;
-      if (now > end || now - moved > (unheard ? kReconnecting : kRejoining)) return false;
-      before = now_at;
-    }
-    return true;  // the digest of many rows takes its time
-  }
-
-  bool somebody_trains() const {
-    if (sessions) return sessions->counts().connected_ranks > 0;
-    const ReplicaCounts counts = replica->counts();
-    const bool behind = rows.live()->server->version() < counts.primary_version;
-    return counts.following && (counts.primary_trains || behind);
-  }
-
-  int feature_named(const std::string& name) const {
-    std::vector<std::string> names;
-    for (int i = 0; i < static_cast<int>(options.features.size()); ++i) {
-      names.push_back(options.features[static_cast<std::size_t>(i)].name);
-      if (names.back() == name) return i;
-    }
-    const std::string nearest = nearest_name(name, names);
-    throw UserError({.operation = "embed.ask",
-                     .where = "feature " + quote(name),
-                     .what = "the server has no such feature",
-                     .expected = nearest.empty() ? names.front() : nearest,
-                     .got = quote(name),
-                     .fix = "ask for " + word_of_name(nearest.empty() ? names.front() : nearest)});
-  }
-
-  std::string ask(const std::string& question) {
-    std::vector<std::string> words = words_of_question(question);
-    words.resize(std::max<std::size_t>(words.size(), 3));  // those that are missing are empty
-    const std::string &what = words[0], &first = words[1], &second = words[2];
-    if (what == "metrics") return metrics();
-    if (what == "sizes") return sizes();
-    if (what == "digest") {
-      if (!first.empty()) return digest_at(static_cast<std::int64_t>(number_in(first)));
-      return inspect([](LiveShard& live) { return digest_text(live); });
-    }
-    if (what == "row") {
-      const int feature = feature_named(first);
-      const std::uint64_t id = id_here(feature, second);
-      return inspect([&](LiveShard& live) { return live.state->describe(feature, id); });
-    }
-    if (what == "rows") return rows_of(feature_named(first), {words.begin() + 2, words.end()});
-    if (what == "lag") return lag();
-    if (what == "run") {
-      if (!sessions) throw no_updates();
-      return std::to_string(sessions->run_to_follow());
-    }
-    if (what == "hot") {
-      const int feature = feature_named(first);
-      const auto count = static_cast<int>(std::min<std::uint64_t>(number_in(second), kMostIds));
-      return inspect([&](LiveShard& live) {
-        const HotRows hot = live.state->hottest(feature, count);
-        nlohmann::json ids = nlohmann::json::array();
-        for (const HotId& id : hot.ids())
-          ids.push_back({{"id", id.id}, {"updates", id.hits}, {"tier", name_of(id.tier)}});
-        return nlohmann::json{{"rows", hot.rows},
-                              {"cold_rows", hot.cold_rows},
-                              {"updates", hot.updates},
-                              {"cold_updates", hot.cold_updates},
-                              {"ids", ids}}
-            .dump();
-      });
-    }
-    throw UserError({.operation = "embed.ask",
-                     .what = "the server does not know this question",
-                     .expected =
-                         "metrics, sizes, digest [VERSION], row FEATURE ID, rows FEATURE ID..., "
-                         "hot FEATURE COUNT, run or lag",
-                     .got = quote(question),
-                     .fix = "ask for metrics"});
-  }
-
-  std::uint64_t id_here(int feature, const std::string& word) const {
-    const std::uint64_t id = number_in(word);
-    const int shard = shard_of(feature, id, options.shards);
-    if (shard == options.shard) return id;
-    throw UserError(
-        {.operation = "embed.ask",
-         .where = "feature " + quote(options.features[static_cast<std::size_t>(feature)].name),
-         .what = "another server has the row of id " + word,
-         .expected = "shard " + std::to_string(shard),
-         .got = "shard " + std::to_string(options.shard),
-         .fix = "ask that one"});
-  }
-
-  // All at one version.
-  std::string rows_of(int feature, const std::vector<std::string>& words) {
-    std::vector<std::uint64_t> ids;
-    for (const std::string& word : words) {
-      if (word.empty()) continue;  // no id was given
-      if (ids.size() == kMostIds)
-        throw UserError({.operation = "embed.ask",
-                         .what = "too many rows are asked for at once",
-                         .expected = "at most " + std::to_string(kMostIds),
-                         .got = "more",
-                         .fix = "ask for the others in another question"});
-      ids.push_back(id_here(feature, word));
-    }
-    const auto width =
-        static_cast<std::size_t>(options.features[static_cast<std::size_t>(feature)].width);
-    return inspect([&](LiveShard& live) {
-      std::vector<float> values(ids.size() * width);
-      live.state->rows().read(feature, ids, values);
-      nlohmann::json all = nlohmann::json::array();
-      for (auto row = values.begin(); row != values.end();
-           row += static_cast<std::ptrdiff_t>(width))
-        all.push_back(std::vector<float>(row, row + static_cast<std::ptrdiff_t>(width)));
-      return nlohmann::json{{"version", live.server->version()}, {"rows", all}}.dump();
-    });
-  }
-
-  std::string lag() {
-    if (!replica) return "";
-    const ReplicaCounts counts = replica->counts();
-    const std::int64_t version = rows.live()->server->version();
-    return nlohmann::json{{"version", version},
-                          {"primary", counts.primary_version},
-                          {"lag", std::max<std::int64_t>(0, counts.primary_version - version)},
-                          {"following", counts.following}}
-        .dump();
-  }
-
-  // By feature; no update waits for the answer.
-  std::string sizes() {
-    return ask_rows([&](const std::shared_ptr<LiveShard>& live, auto) {
-      const std::vector<FeatureCounts> counts = live->state->counts();
-      nlohmann::json all = nlohmann::json::array();
-      for (std::size_t i = 0; i < counts.size(); ++i)
-        all.push_back({{"feature", options.features[i].name},
-                       {"rows", counts[i].rows},
-                       {"bytes", counts[i].bytes},
-                       {"cold_rows", counts[i].cold_rows},
-                       {"cold_bytes", counts[i].cold_bytes}});
-      return all.dump();
-    });
-  }
-
-  std::string metrics() {
-    ServerMetrics of{.shard = options.shard,
-                     .shards = options.shards,
-                     .gate = rows.live()->server->counts(),
-                     .sessions = sessions ? sessions->counts() : SessionCounts{},
-                     .features = options.features,
-                     .durable_version = rows.log().durable(),
-                     .log_bytes = rows.log().bytes(),
-                     .compactions = rows.compactions()};
-    if (replica) of.replica = replica->counts();
-    inspect([&](LiveShard& live) {
-      for (const FeatureCounts& feature : live.state->counts())
-        of.rows.push_back(feature.rows + feature.cold_rows);
-      of.memory_bytes = live.state->bytes();
-      return std::string();
-    });
-    return prometheus_text(of);
+    if (stream.receive(hello))
+      stream.send(MessageBody::refused(replica_takes_no_updates(options.follow)).frame(0));
   }
 
   bool ended() {
@@ -413,6 +137,7 @@ struct EmbedServer::Parts {
   PersistentShard rows;
   std::unique_ptr<ShardSessions> sessions;  // or
   std::unique_ptr<Replica> replica;
+  ShardInspection inspection;
   GrpcServer server;
 };
 
@@ -434,7 +159,7 @@ std::string EmbedServer::recovery() const {
   return text;
 }
 
-std::string EmbedServer::ask(const std::string& question) { return parts_->ask(question); }
+RowInspection& EmbedServer::inspection() { return parts_->inspection; }
 
 void EmbedServer::wait() {
   std::unique_lock lock(parts_->mutex);

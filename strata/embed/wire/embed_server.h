@@ -1,5 +1,5 @@
 /// Serves the rows of one shard to the ranks of a run, over gRPC, and keeps them in a folder; or follows
-/// such a server as a replica, which answers questions and takes no updates.
+/// such a server as a replica, which answers reads (inspection.h) and takes no updates.
 ///
 /// Source   Lian et al., "Persia" (arXiv 2111.05897): embedding parameter servers
 /// Threads  any.
@@ -14,6 +14,7 @@
 
 #include "strata/embed/feature.h"
 #include "strata/embed/shard/update_log.h"
+#include "strata/embed/wire/inspection.h"
 #include "strata/embed/wire/server_access.h"
 
 namespace strata {
@@ -34,7 +35,7 @@ struct ServerOptions {
   int kept_snapshots = 2;
   std::int64_t log_limit = kDefaultLogLimit;  ///< bytes; 0: none (persistent_shard.h)
   std::string follow;                         ///< the server to be a replica of; empty: none
-  double ask_seconds = 50;                    ///< that a question waits for its version, at most
+  double ask_seconds = 50;                    ///< longest wait of RowInspection::digest_at()
 };
 
 class EmbedServer {
@@ -49,18 +50,7 @@ class EmbedServer {
   /// What starting found, for people: "version 120 from snapshot 100 and 20 updates in 0.1 s".
   std::string recovery() const;
 
-  /// Answers one of
-  ///   metrics            counts as Prometheus reads them
-  ///   digest             {"version", "digest"} of the rows as they are
-  ///   digest VERSION     waits for that version while ranks train; an error if it is gone, or nobody makes it
-  ///   row FEATURE ID     value, state, hits, last update, tier
-  ///   hot FEATURE COUNT  ids with the most updates, 10'000 at most
-  ///   rows FEATURE ID... {"version", "rows"}: values of the newest version, as a reader gets them; of at
-  ///                      most 10'000 ids of this shard
-  ///   run                the number of the run that the rows are of, once that run is over; an error that names its
-  ///                      process while it goes on
-  ///   lag                of a replica: {"version", "primary", "lag", "following"}; empty of others
-  std::string ask(const std::string& question);
+  RowInspection& inspection();
 
   /// Returns at shut_down(), or throws what ended the server.
   void wait();

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
@@ -14,6 +13,7 @@
 #include "strata/embed/local_servers.h"
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/grpc_inspection.h"
 #include "strata/embed/wire/server_processes_test.h"
 
 namespace strata {
@@ -56,9 +56,9 @@ std::uint64_t undisturbed_digest(int shards, int ranks, std::int64_t versions, s
 std::uint64_t digest_of(const ServerProcesses& servers, std::int64_t version) {
   std::uint64_t sum = 0;
   for (int shard = 0; shard < servers.shards(); ++shard) {
-    const auto answer = nlohmann::json::parse(ask_server(servers.address(shard), {}, "digest"));
-    EXPECT_EQ(answer["version"], version);
-    sum += std::stoull(answer["digest"].get<std::string>(), nullptr, 16);
+    const RowsDigest answer = remote_inspection(servers.address(shard), {})->digest();
+    EXPECT_EQ(answer.version, version);
+    sum += answer.digest;
   }
   return sum;
 }
@@ -88,7 +88,7 @@ TEST(EmbedServer, KilledAtRandomMomentsLosesAndDoublesNothing) {
         servers.start(shard);
         while (true) {
           try {
-            ask_server(servers.address(shard), {}, "metrics");
+            remote_inspection(servers.address(shard), {})->metrics();
             break;
           } catch (const SystemError&) {
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -128,7 +128,7 @@ double await_answer(const std::string& address) {
   };
   while (seconds() < 60) {
     try {
-      ask_server(address, {}, "lag");
+      remote_inspection(address, {})->lag();
       return seconds();
     } catch (const SystemError&) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -136,10 +136,6 @@ double await_answer(const std::string& address) {
   }
   ADD_FAILURE() << address << " does not answer";
   return seconds();
-}
-
-nlohmann::json ask_json(const std::string& address, const std::string& question) {
-  return nlohmann::json::parse(ask_server(address, {}, question));
 }
 
 TEST(EmbedServer, ReplicasFollowWhoeverIsKilled) {
@@ -174,23 +170,24 @@ TEST(EmbedServer, ReplicasFollowWhoeverIsKilled) {
   }
   killer.join();
   for (int shard = 0; shard < kShards; ++shard) {
-    const auto theirs = ask_json(primaries.address(shard), "digest");
-    EXPECT_EQ(theirs["version"], versions);
-    // Waits for that version.
-    EXPECT_EQ(ask_json(replicas.address(shard), "digest " + std::to_string(versions)), theirs);
-    EXPECT_EQ(ask_json(replicas.address(shard), "lag")["version"], versions);
+    const auto primary = remote_inspection(primaries.address(shard), {});
+    const auto replica = remote_inspection(replicas.address(shard), {}, {.seconds = 60});
+    const RowsDigest theirs = primary->digest();
+    EXPECT_EQ(theirs.version, versions);
+    EXPECT_EQ(replica->digest_at(versions), theirs);  // waits for that version
+    EXPECT_EQ(replica->lag().value().version, versions);
     // An answer may be a moment before it.
     for (int i = 0; i < 2000 && grpc_health(replicas.address(shard), {}) != "SERVING"; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_EQ(grpc_health(replicas.address(shard), {}), "SERVING");
-    const std::string metrics = ask_server(replicas.address(shard), {}, "metrics");
+    const std::string metrics = replica->metrics();
     EXPECT_NE(metrics.find("strata_embed_lag_updates 0\n"), std::string::npos) << metrics;
     EXPECT_NE(metrics.find("strata_embed_different_digests_total 0\n"), std::string::npos);
-    std::string rows = "rows user";
+    std::vector<std::uint64_t> ids;
     for (const std::uint64_t id : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3},
                                    std::uint64_t{4}, ~std::uint64_t{0}})
-      if (shard_of(0, id, kShards) == shard) rows += " " + std::to_string(id);
-    EXPECT_EQ(ask_json(replicas.address(shard), rows), ask_json(primaries.address(shard), rows));
+      if (shard_of(0, id, kShards) == shard) ids.push_back(id);
+    EXPECT_EQ(replica->rows("user", ids), primary->rows("user", ids));
   }
   EXPECT_EQ(digest_of(replicas, versions), undisturbed_digest(kShards, 1, versions, 3));
   std::cout << killed << " kills of servers and replicas, longest recovery " << longest << " s\n";

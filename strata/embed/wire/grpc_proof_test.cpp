@@ -45,17 +45,42 @@ class CallWithoutProof : public testing::Test {
 };
 
 TEST_F(CallWithoutProof, GetsNoAnswer) {
-  embed::v1::Text question, answer;
-  question.set_text("row user 1");
-  grpc::ClientContext silent;
-  const grpc::Status status = stub->Ask(&silent, question, &answer);
-  ASSERT_FALSE(status.ok());
-  EXPECT_EQ(answer.text(), "");
-  expect_secret(decode_error(status.error_details()));
-  grpc::ClientContext liar;
-  prove_something_else(liar);
-  EXPECT_FALSE(stub->Ask(&liar, question, &answer).ok());
-  EXPECT_EQ(answer.text(), "");
+  const embed::v1::NoArguments none;
+  const auto expect_refused = [&](const char* name, auto reply, const auto& call) {
+    SCOPED_TRACE(name);
+    grpc::ClientContext silent;
+    const grpc::Status status = call(silent, reply);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(reply.ByteSizeLong(), 0u);
+    expect_secret(decode_error(status.error_details()));
+    grpc::ClientContext liar;
+    prove_something_else(liar);
+    EXPECT_FALSE(call(liar, reply).ok());
+    EXPECT_EQ(reply.ByteSizeLong(), 0u);
+  };
+  using grpc::ClientContext;
+  expect_refused("Metrics", embed::v1::MetricsReply(),
+                 [&](ClientContext& to, auto& out) { return stub->Metrics(&to, none, &out); });
+  expect_refused("Digest", embed::v1::DigestReply(),
+                 [&](ClientContext& to, auto& out) { return stub->Digest(&to, {}, &out); });
+  embed::v1::RowRequest row;
+  row.set_feature("user");
+  expect_refused("Row", embed::v1::RowReply(),
+                 [&](ClientContext& to, auto& out) { return stub->Row(&to, row, &out); });
+  embed::v1::RowsRequest rows;
+  rows.set_feature("user"), rows.add_ids(1);
+  expect_refused("ReadRows", embed::v1::RowsReply(),
+                 [&](ClientContext& to, auto& out) { return stub->ReadRows(&to, rows, &out); });
+  embed::v1::HotRequest hot;
+  hot.set_feature("user"), hot.set_count(3);
+  expect_refused("Hot", embed::v1::HotReply(),
+                 [&](ClientContext& to, auto& out) { return stub->Hot(&to, hot, &out); });
+  expect_refused("Sizes", embed::v1::SizesReply(),
+                 [&](ClientContext& to, auto& out) { return stub->Sizes(&to, none, &out); });
+  expect_refused("Lag", embed::v1::LagReply(),
+                 [&](ClientContext& to, auto& out) { return stub->Lag(&to, none, &out); });
+  expect_refused("Run", embed::v1::RunReply(),
+                 [&](ClientContext& to, auto& out) { return stub->Run(&to, none, &out); });
 }
 
 TEST_F(CallWithoutProof, OpensNoSession) {
@@ -83,9 +108,10 @@ TEST_F(CallWithoutProof, OpensNoSession) {
 
 TEST_F(CallWithoutProof, FollowsNothing) {
   grpc::ClientContext context;
-  embed::v1::Text question;
-  question.set_text(FollowRequest{.fingerprint = fingerprint_of(features, 1)}.text());
-  const auto stream = stub->Follow(&context, question);
+  embed::v1::FollowRequest request;
+  request.set_wire_version(kWireVersion);
+  request.set_fingerprint(fingerprint_of(features, 1));
+  const auto stream = stub->Follow(&context, request);
   embed::v1::Frame got;
   ASSERT_TRUE(stream->Read(&got));
   const auto bytes = std::as_bytes(std::span(got.data()));

@@ -16,7 +16,9 @@
 #include <string>
 #include <utility>
 
+#include "rows.grpc.pb.h"
 #include "strata/base/errors.h"
+#include "strata/embed/wire/grpc_answers.h"
 #include "strata/embed/wire/grpc_proof.h"
 #include "strata/embed/wire/grpc_stream.h"
 #include "strata/embed/wire/socket_name.h"
@@ -92,8 +94,8 @@ grpc::Status status_of(const Call& call) {
 // As the generated service, whose frames would be messages of protobuf: these are bytes as they come.
 class RowsService : public grpc::Service {
  public:
-  RowsService(GrpcHandlers handlers, std::unique_ptr<CallGate> gate)
-      : handlers_(std::move(handlers)), gate_(std::move(gate)) {
+  RowsService(RowInspection& inspection, GrpcHandlers handlers, std::unique_ptr<CallGate> gate)
+      : inspection_(inspection), handlers_(std::move(handlers)), gate_(std::move(gate)) {
     using grpc::internal::RpcMethod;
     using grpc::internal::RpcServiceMethod;
     AddMethod(new RpcServiceMethod(
@@ -116,29 +118,43 @@ class RowsService : public grpc::Service {
             },
             this)));
     AddMethod(new RpcServiceMethod(
-        kAsk, RpcMethod::NORMAL_RPC,
-        new grpc::internal::RpcMethodHandler<RowsService, proto::Text, proto::Text>(
-            [](RowsService* self, grpc::ServerContext* context, const proto::Text* question,
-               proto::Text* answer) {
-              greet(*context);
-              return status_of([&] {
-                let_in(self->gate(), *context);
-                const Place place(self->questions_, "questions", kMostQuestions);
-                answer->set_text(self->handlers_.ask(question->text()));
-              });
-            },
-            this)));
-    AddMethod(new RpcServiceMethod(
         kFollow, RpcMethod::SERVER_STREAMING,
-        new grpc::internal::ServerStreamingHandler<RowsService, proto::Text, grpc::ByteBuffer>(
-            [](RowsService* self, grpc::ServerContext* context, const proto::Text* question,
-               ServerFollow* stream) { return self->follow(*context, question->text(), *stream); },
+        new grpc::internal::ServerStreamingHandler<RowsService, proto::FollowRequest,
+                                                   grpc::ByteBuffer>(
+            [](RowsService* self, grpc::ServerContext* context, const proto::FollowRequest* request,
+               ServerFollow* stream) { return self->follow(*context, *request, *stream); },
             this)));
+    answer_calls<proto::NoArguments, proto::MetricsReply>("/strata.embed.v1.Rows/Metrics");
+    answer_calls<proto::DigestRequest, proto::DigestReply>("/strata.embed.v1.Rows/Digest");
+    answer_calls<proto::RowRequest, proto::RowReply>("/strata.embed.v1.Rows/Row");
+    answer_calls<proto::RowsRequest, proto::RowsReply>("/strata.embed.v1.Rows/ReadRows");
+    answer_calls<proto::HotRequest, proto::HotReply>("/strata.embed.v1.Rows/Hot");
+    answer_calls<proto::NoArguments, proto::SizesReply>("/strata.embed.v1.Rows/Sizes");
+    answer_calls<proto::NoArguments, proto::LagReply>("/strata.embed.v1.Rows/Lag");
+    answer_calls<proto::NoArguments, proto::RunReply>("/strata.embed.v1.Rows/Run");
   }
 
   CallGate* gate() const { return gate_.get(); }  ///< null with TLS
 
  private:
+  // Adds a call that the inspection answers, for callers that prove the secret.
+  template <typename Request, typename Reply>
+  void answer_calls(const char* name) {
+    AddMethod(new grpc::internal::RpcServiceMethod(
+        name, grpc::internal::RpcMethod::NORMAL_RPC,
+        new grpc::internal::RpcMethodHandler<RowsService, Request, Reply>(
+            [](RowsService* self, grpc::ServerContext* context, const Request* request,
+               Reply* reply) {
+              greet(*context);
+              return status_of([&] {
+                let_in(self->gate(), *context);
+                const Place place(self->questions_, "questions", kMostQuestions);
+                answer(self->inspection_, *request, *reply);
+              });
+            },
+            this)));
+  }
+
   // False: a stranger, who hears that much and nothing else. One whose challenge was used up comes again.
   bool lets_in(const grpc::ServerContext& context, FrameStream& stream,
                const std::function<FramePieces(const Error&)>& refusal) const {
@@ -177,7 +193,7 @@ class RowsService : public grpc::Service {
             .frame(0));
     return grpc::Status::OK;
   }
-  grpc::Status follow(grpc::ServerContext& context, const std::string& question,
+  grpc::Status follow(grpc::ServerContext& context, const proto::FollowRequest& request,
                       ServerFollow& stream) {
     greet(context);
     stream.SendInitialMetadata();
@@ -185,10 +201,11 @@ class RowsService : public grpc::Service {
     if (!lets_in(context, frames, refused_follower)) return grpc::Status::OK;
     return status_of([&] {
       const Place place(followers_, "replicas", kMostFollowers);
-      handlers_.follow(question, frames);
+      handlers_.follow(request_of(request), frames);
     });
   }
 
+  RowInspection& inspection_;
   GrpcHandlers handlers_;
   std::unique_ptr<CallGate> gate_;
   std::counting_semaphore<> questions_{kMostQuestions}, followers_{kMostFollowers};
@@ -243,8 +260,9 @@ struct GrpcServer::Parts {
   std::unique_ptr<grpc::Server> server;
 };
 
-GrpcServer::GrpcServer(const std::string& listen, const ServerAccess& access, GrpcHandlers handlers)
-    : parts_(new Parts{.service = RowsService(std::move(handlers), make_gate(access)),
+GrpcServer::GrpcServer(const std::string& listen, const ServerAccess& access,
+                       RowInspection& inspection, GrpcHandlers handlers)
+    : parts_(new Parts{.service = RowsService(inspection, std::move(handlers), make_gate(access)),
                        .host = listen,
                        .port = 0,
                        .socket = nullptr,

@@ -13,22 +13,25 @@
 #include <string>
 
 #include "strata/embed/wire/frame_stream.h"
+#include "strata/embed/wire/inspection.h"
 #include "strata/embed/wire/server_access.h"
+#include "strata/embed/wire/update_stream.h"
 
 namespace strata {
 
-/// What a server does with what comes.
+/// What a server does with streams.
 struct GrpcHandlers {
   std::function<void(FrameStream&)> session;
-  std::function<std::string(const std::string&)> ask;
   /// Sends until the stream breaks.
-  std::function<void(const std::string& question, FrameStream&)> follow;
+  std::function<void(const FollowRequest&, FrameStream&)> follow;
 };
 
 class GrpcServer {
  public:
   /// `listen`: "host:port", port 0 for any that is free, or "unix:path".
-  GrpcServer(const std::string& listen, const ServerAccess& access, GrpcHandlers handlers);
+  /// `inspection` answers every other call; it outlives the server.
+  GrpcServer(const std::string& listen, const ServerAccess& access, RowInspection& inspection,
+             GrpcHandlers handlers);
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;

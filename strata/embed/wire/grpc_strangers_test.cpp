@@ -22,6 +22,7 @@
 #include "strata/base/scratch_folder.h"
 #include "strata/embed/rows/row_table.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/grpc_inspection.h"
 #include "strata/embed/wire/server_processes_test.h"
 #include "strata/transport/socket.h"
 
@@ -96,8 +97,8 @@ void expect_another_service(const std::string& where, const std::function<void()
 
 void expect_another_service_at(const std::string& address, const std::string& name) {
   const ScratchFolder scratch;
-  expect_another_service(name + ", ask", [&] { ask_server(address, {}, "lag"); });
-  expect_another_service(name + ", follow", [&] { grpc_follow(address, {}, "{}"); });
+  expect_another_service(name + ", ask", [&] { remote_inspection(address, {})->lag(); });
+  expect_another_service(name + ", follow", [&] { grpc_follow(address, {}, {}); });
   ServerOptions replica = replica_for_test(scratch.path(), 0, 1, 1);
   replica.follow = address;
   expect_another_service(name + ", replica", [&] { EmbedServer(replica).wait(); });
@@ -227,16 +228,16 @@ TEST(GrpcStrangers, AFirstFrameIsShort) {
     while (session.write(64 << 20)) continue;
     EXPECT_NE(session.end(), grpc::StatusCode::DEADLINE_EXCEEDED) << "nobody reads that";
   }
-  const std::string long_question = "rows user " + std::string(8 << 20, '1');
-  EXPECT_THROW(ask_server(server.address(), {}, long_question), Error);
-  EXPECT_EQ(server.ask("lag"), "");
+  const std::vector<std::uint64_t> many(1 << 20);
+  EXPECT_THROW(remote_inspection(server.address(), {})->rows("user", many), Error);
+  EXPECT_FALSE(server.inspection().lag());
 }
 
 TEST(GrpcStrangers, AMessageBeyondTheLimitIsRefusedUnread) {
   const ScratchFolder scratch;
   const EmbedServer server(tcp_for_test(scratch.path()));
   const Stranger stranger(server.address());
-  for (const char* call : {"Challenge", "Ask"}) {
+  for (const char* call : {"Challenge", "Row", "ReadRows", "Metrics"}) {
     grpc::ClientContext context;
     const std::string name = std::string("/strata.embed.v1.Rows/") + call;
     const grpc::internal::RpcMethod method(name.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
@@ -264,7 +265,7 @@ TEST(GrpcStrangers, QuestionsThatWaitAreBounded) {
   for (int i = 0; i < kAsked; ++i)
     asking.emplace_back([&] {
       try {
-        grpc_ask(server.address(), {}, "digest 1", 60);
+        remote_inspection(server.address(), {}, {.seconds = 60})->digest_at(1);
       } catch (const Error& error) {
         const bool refused =
             std::string(error.what()).find("too many questions") != std::string::npos;

@@ -11,12 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "rows.grpc.pb.h"
 #include "strata/embed/wire/frame_stream.h"
 
 namespace strata::rows_over_grpc {
 
-namespace proto = embed::v1;
 inline constexpr std::size_t kLargestPart = std::size_t{4} << 20;  // of a frame in one message
 inline constexpr int kLargestMessage = static_cast<int>(kLargestPart) + 64;
 inline constexpr std::size_t kLargestFrame = std::size_t{1} << 30;
@@ -33,12 +31,11 @@ inline constexpr std::pair<const char*, int> kSizes[] = {
 
 // Metadata of every answer: what tells a server of rows from another service, and its version.
 inline constexpr const char* kGreeting = "strata-rows";
-inline constexpr const char* kGreetingVersion = "2";
+inline constexpr const char* kGreetingVersion = "3";
 inline constexpr const char* kFirstFrame =
     "strata-first-frame-bin";  // metadata of a session's call
 
 inline constexpr const char* kSession = "/strata.embed.v1.Rows/Session";
-inline constexpr const char* kAsk = "/strata.embed.v1.Rows/Ask";
 inline constexpr const char* kFollow = "/strata.embed.v1.Rows/Follow";
 
 /// What goes wrong is in our errors; gRPC's own log would repeat it at every try.

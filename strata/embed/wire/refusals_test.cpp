@@ -75,13 +75,14 @@ TEST(Refusals, OfQuestionsHelp) {
   EmbedServer server(options_for_test(scratch.path(), 0, 2, 1));
   std::uint64_t other = 0;
   while (shard_of(0, other, 2) != 1) ++other;
-  for (const std::string& question :
-       {std::string(""), std::string("metric"), std::string("row"), std::string("row usr 1"),
-        std::string("row user"), std::string("row user x"), std::string("row user -1"),
-        std::string("row user 99999999999999999999"), "row user " + std::to_string(other),
-        std::string("hot user"), std::string("hot nobody 3"), std::string("digest x"),
-        std::string("digest 7"), std::string("rows user 1,2")})
-    expect_helpful("'" + question + "'", [&] { server.ask(question); });
+  RowInspection& rows = server.inspection();
+  expect_helpful("no name", [&] { rows.row("", 1); });
+  expect_helpful("a misspelt feature", [&] { rows.row("usr", 1); });
+  expect_helpful("hot ids of no feature", [&] { rows.hot("nobody", 3); });
+  expect_helpful("a row of another shard", [&] { rows.row("user", other); });
+  expect_helpful("rows of another shard", [&] { rows.rows("user", {other}); });
+  expect_helpful("a version that no rank makes", [&] { rows.digest_at(7); });
+  EXPECT_EQ(rows.hot("user", -1).ids().size(), 0u);
 }
 
 TEST(Refusals, OfTablesHelp) {

@@ -8,6 +8,7 @@
 #include "strata/base/errors.h"
 #include "strata/embed/feature_changes.h"
 #include "strata/embed/wire/grpc_client.h"
+#include "strata/embed/wire/grpc_inspection.h"
 #include "strata/embed/wire/remote_channel.h"
 
 namespace strata {
@@ -66,10 +67,11 @@ ServerWaitOptions wait_options(const RemoteServersOptions& options, const std::s
   return {.address = address, .deadline = options.deadline, .notice = options.notice};
 }
 
-std::string ask_patiently(const RemoteServersOptions& options, const std::string& address,
-                          const std::string& question) {
+std::uint64_t run_to_follow(const RemoteServersOptions& options, const std::string& address) {
   for (ServerWait wait(wait_options(options, address));;) try {
-      return grpc_ask(address, options.access, question, kAskSeconds, options.stop);
+      return remote_inspection(address, options.access,
+                               {.seconds = kAskSeconds, .stop = options.stop})
+          ->run();
     } catch (const SystemError& error) {
       if (error.text().operation != "embed.connect") throw;
       if (options.stop && *options.stop) throw wait.stopped();
@@ -86,7 +88,7 @@ std::vector<std::uint64_t> runs_to_follow(const RemoteServersOptions& options) {
   require_servers(options);
   std::vector<std::uint64_t> runs;
   for (const std::string& address : options.addresses)
-    runs.push_back(std::stoull(ask_patiently(options, address, "run")));
+    runs.push_back(run_to_follow(options, address));
   return runs;
 }
 
@@ -121,11 +123,6 @@ std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& opti
   if (!options.stop) return servers;
   return std::make_unique<StoppableServers>(std::move(servers), std::move(stoppable),
                                             *options.stop);
-}
-
-std::string ask_server(const std::string& address, const ServerAccess& access,
-                       const std::string& question) {
-  return grpc_ask(address, access, question);
 }
 
 }  // namespace strata

@@ -48,8 +48,4 @@ std::vector<std::uint64_t> runs_to_follow(const RemoteServersOptions& options);
 /// One rank's. Its end tells the servers that this rank sends no more.
 std::unique_ptr<RowServers> make_remote_servers(const RemoteServersOptions& options);
 
-/// Asks a server: see EmbedServer::ask().
-std::string ask_server(const std::string& address, const ServerAccess& access,
-                       const std::string& question);
-
 }  // namespace strata

@@ -36,6 +36,14 @@ struct Replica::Download {
   bool empty = true;
 };
 
+UserError replica_takes_no_updates(const std::string& primary) {
+  return UserError({.operation = "embed.hello",
+                    .what = "this server is a replica: it takes no updates",
+                    .expected = "the server that it follows, " + primary,
+                    .got = "the replica's address",
+                    .fix = "name that one in embedding.servers"});
+}
+
 Replica::Replica(PersistentShard& shard, Follow follow, std::function<void()> caught_up)
     : shard_(shard), follow_(std::move(follow)), call_(std::move(caught_up)) {
   shard_.live()->server->release();
@@ -100,7 +108,7 @@ void Replica::follow_once() {
                               .shards = options.shards,
                               .run = shard_.log().run().number,
                               .version = anew_ ? -1 : shard_.log().head()};
-  const std::unique_ptr<FrameStream> stream = follow_(request.text());
+  const std::unique_ptr<FrameStream> stream = follow_(request);
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;

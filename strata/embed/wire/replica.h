@@ -34,9 +34,12 @@ struct ReplicaCounts {
   std::int64_t equal_digests = 0, different_digests = 0;
 };
 
+/// Refuses updates and names the server that takes them.
+UserError replica_takes_no_updates(const std::string& primary);
+
 class Replica {
  public:
-  using Follow = std::function<std::unique_ptr<FrameStream>(const std::string& request)>;
+  using Follow = std::function<std::unique_ptr<FrameStream>(const FollowRequest& request)>;
 
   /// `caught_up`: called once, when rows are first as new as the primary's.
   Replica(PersistentShard& shard, Follow follow, std::function<void()> caught_up = {});

@@ -56,7 +56,7 @@ class ReplicaTest : public testing::Test {
     primary = nullptr;
   }
 
-  std::unique_ptr<FrameStream> follow(const std::string& request) {
+  std::unique_ptr<FrameStream> follow(const FollowRequest& request) {
     const std::lock_guard lock(mutex);
     if (!primary || ended)
       throw SystemError({.operation = "embed.connect", .what = "nobody is there"});
@@ -79,7 +79,7 @@ class ReplicaTest : public testing::Test {
     if (change) change(options);
     rows = std::make_unique<PersistentShard>(options, make_map_state());
     replica = std::make_unique<Replica>(
-        *rows, [this](const std::string& request) { return follow(request); });
+        *rows, [this](const FollowRequest& request) { return follow(request); });
     replica->start();
   }
   void end_replica() {
@@ -363,7 +363,7 @@ TEST_F(ReplicaTest, AFrameThatIsMissingEndsTheStream) {
   rows =
       std::make_unique<PersistentShard>(options_of(scratch.path("replica"), 0), make_map_state());
   std::atomic<int> streams = 0;
-  replica = std::make_unique<Replica>(*rows, [&](const std::string&) {
+  replica = std::make_unique<Replica>(*rows, [&](const FollowRequest&) {
     return std::make_unique<PlayedFrames>(streams++ == 0 ? frames : std::vector<StreamFrame>());
   });
   replica->start();
@@ -390,7 +390,7 @@ TEST_F(ReplicaTest, HasCaughtUpWithTheUpdateThatItLacked) {
   std::atomic<std::int64_t> at = -1;
   replica = std::make_unique<Replica>(
       *rows,
-      [&](const std::string&) {
+      [&](const FollowRequest&) {
         return std::make_unique<PlayedFrames>(streams++ == 0 ? frames : std::vector<StreamFrame>());
       },
       [&] { at = rows->log().head(); });
@@ -471,7 +471,7 @@ TEST_F(ReplicaTest, APrimaryThatDoesNotFitIsRefusedOnce) {
   std::filesystem::remove_all(scratch.path("replica"));
   rows =
       std::make_unique<PersistentShard>(options_of(scratch.path("replica"), 0), make_map_state());
-  replica = std::make_unique<Replica>(*rows, [&](const std::string&) {
+  replica = std::make_unique<Replica>(*rows, [&](const FollowRequest&) {
     auto pipe = std::make_shared<FaultyPipe>(1, 0);
     pipe->send(WireFrame(60, std::byte{7}));
     return std::make_unique<PipeStream>(std::make_shared<FaultyPipe>(2, 0), pipe);
@@ -479,7 +479,7 @@ TEST_F(ReplicaTest, APrimaryThatDoesNotFitIsRefusedOnce) {
   replica->start();
   EXPECT_NE(refusal().find("another version"), std::string::npos) << refusal();
   FollowRequest other{.wire_version = kWireVersion + 1, .fingerprint = primary->fingerprint()};
-  const auto stream = follow(other.text());
+  const auto stream = follow(other);
   const auto frame = std::make_shared<WireFrame>();
   ASSERT_TRUE(stream->receive(*frame));
   EXPECT_EQ(decode_stream_frame(frame).kind, StreamKind::kRefused);

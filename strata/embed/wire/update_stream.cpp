@@ -4,10 +4,8 @@
 #include "strata/embed/wire/update_stream.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
@@ -161,28 +159,6 @@ class Sender {
 
 }  // namespace
 
-std::string FollowRequest::text() const {
-  return nlohmann::json{{"wire", wire_version}, {"fingerprint", fingerprint},
-                        {"shard", shard},       {"shards", shards},
-                        {"run", run},           {"version", version}}
-      .dump();
-}
-
-FollowRequest FollowRequest::parse(const std::string& text) {
-  try {
-    const auto json = nlohmann::json::parse(text);
-    return {.wire_version = json.at("wire"),
-            .fingerprint = json.at("fingerprint"),
-            .shard = json.at("shard"),
-            .shards = json.at("shards"),
-            .run = json.at("run"),
-            .version = json.at("version")};
-  } catch (const nlohmann::json::exception& error) {
-    refuse("it is not known what is to be followed", "a request of a replica", error.what(),
-           "start replica and primary with the same program");
-  }
-}
-
 FramePieces encode_stream_frame(const StreamFrame& frame) {
   static const auto kNone = std::make_shared<const std::vector<std::byte>>();
   ByteWriter to;
@@ -234,12 +210,11 @@ FramePieces refused_follower(const Error& error) {
       {.kind = StreamKind::kRefused, .bytes = whole({bytes.begin(), bytes.end()})});
 }
 
-void serve_updates(PersistentShard& shard, const std::string& request, FrameStream& stream,
+void serve_updates(PersistentShard& shard, const FollowRequest& request, FrameStream& stream,
                    const std::function<bool()>& trains, const std::function<bool()>& ended) {
   try {
-    const FollowRequest who = FollowRequest::parse(request);
-    check(shard, who);
-    Sender sender(shard, who, stream, trains);
+    check(shard, request);
+    Sender sender(shard, request, stream, trains);
     while (stream.alive() && !ended())
       if (!sender.step()) return;
   } catch (const std::exception& error) {

@@ -31,16 +31,13 @@
 
 namespace strata {
 
-/// Who follows, and what he has.
+/// Identifies a replica and what it has.
 struct FollowRequest {
   std::uint32_t wire_version = kWireVersion;
   std::uint64_t fingerprint = 0;
   int shard = 0, shards = 1;
   std::uint64_t run = 0;
-  std::int64_t version = 0;  ///< -1: nothing that is of use
-
-  std::string text() const;
-  static FollowRequest parse(const std::string& text);
+  std::int64_t version = 0;  ///< -1: no rows that are of use
 };
 
 enum class StreamKind : std::uint8_t {
@@ -72,7 +69,7 @@ FramePieces refused_follower(const Error& error);
 
 /// Returns when the stream breaks or `ended` says so, or has told the follower why it ends. `trains`: whether somebody
 /// makes updates.
-void serve_updates(PersistentShard& shard, const std::string& request, FrameStream& stream,
+void serve_updates(PersistentShard& shard, const FollowRequest& request, FrameStream& stream,
                    const std::function<bool()>& trains, const std::function<bool()>& ended);
 
 }  // namespace strata

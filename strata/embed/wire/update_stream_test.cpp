@@ -40,7 +40,7 @@ class Follower {
  public:
   Follower(PersistentShard& shard, const FollowRequest& request, std::function<bool()> trains)
       : serving_([this, &shard, request, trains = std::move(trains)] {
-          serve_updates(shard, request.text(), server_, trains, [this] { return ended_.load(); });
+          serve_updates(shard, request, server_, trains, [this] { return ended_.load(); });
           server_.close();
         }) {}
   ~Follower() {

@@ -1,16 +1,13 @@
 #include "strata/task/recommender/recommender_run.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "strata/base/errors.h"
 #include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/saved_rows.h"
-#include "strata/embed/wire/grpc_client.h"
-#include "strata/embed/wire/question.h"
+#include "strata/embed/wire/grpc_inspection.h"
 #include "strata/embed/wire/remote_servers.h"
-#include "strata/embed/wire/wire_messages.h"
 #include "strata/tabular/id_texts.h"
 #include "strata/task/recommender/abandoned_runs.h"
 #include "strata/task/recommender/recommender_limits.h"
@@ -19,20 +16,6 @@ namespace strata {
 namespace {
 
 constexpr double kAnswerSeconds = 60;
-
-// As a server answers.
-HotRows hot_rows_of(const std::string& answer, int count) {
-  const auto json = nlohmann::json::parse(answer);
-  HotRows hot(count);
-  hot.rows = json.at("rows"), hot.cold_rows = json.at("cold_rows");
-  hot.updates = json.at("updates"), hot.cold_updates = json.at("cold_updates");
-  for (const auto& id : json.at("ids"))
-    hot.add(HotId{
-        .id = id.at("id"),
-        .hits = id.at("updates"),
-        .tier = id.at("tier") == name_of(RowTier::kDisk) ? RowTier::kDisk : RowTier::kMemory});
-  return hot;
-}
 
 class RecommenderRank final : public TaskRank {
  public:
@@ -227,10 +210,8 @@ std::vector<HotTable> RecommenderRun::hot_ids(int count) const {
     for (const auto& shard : shards_) hot.rows.add(shard->hottest(table, count));
     if (has_local_rows()) continue;
     for (const std::string& server : fields_.embedding.servers)
-      hot.rows.add(hot_rows_of(
-          grpc_ask(server, access_from_environment(),
-                   "hot " + word_of_name(hot.table) + " " + std::to_string(count), kAnswerSeconds),
-          count));
+      hot.rows.add(remote_inspection(server, access_from_environment(), {.seconds = kAnswerSeconds})
+                       ->hot(hot.table, count));
   }
   name_hot_ids(all);
   return all;
@@ -267,27 +248,25 @@ void RecommenderRun::name_hot_ids(std::vector<HotTable>& tables) const {
 std::vector<TableSize> RecommenderRun::table_sizes() const {
   std::vector<TableSize> tables;
   for (const FeatureSpec& table : worker_.tables) tables.push_back({table.name, {}});
-  const auto add = [&](std::size_t table, std::int64_t rows, std::int64_t bytes,
-                       std::int64_t cold_rows, std::int64_t cold_bytes) {
-    tables[table].size += {.rows = rows,
-                           .bytes = bytes,
-                           .cold_rows = cold_rows,
-                           .cold_bytes = cold_bytes,
-                           .parameters = (rows + cold_rows) * worker_.tables[table].width};
+  const auto add = [&](std::size_t table, const FeatureCounts& counts) {
+    tables[table].size +=
+        {.rows = counts.rows,
+         .bytes = counts.bytes,
+         .cold_rows = counts.cold_rows,
+         .cold_bytes = counts.cold_bytes,
+         .parameters = (counts.rows + counts.cold_rows) * worker_.tables[table].width};
   };
   for (const auto& shard : shards_) {
     const std::vector<FeatureCounts> counts = shard->counts();
-    for (std::size_t i = 0; i < counts.size(); ++i)
-      add(i, counts[i].rows, counts[i].bytes, counts[i].cold_rows, counts[i].cold_bytes);
+    for (std::size_t i = 0; i < counts.size(); ++i) add(i, counts[i]);
   }
   if (has_local_rows()) return tables;
   try {
     for (const std::string& server : fields_.embedding.servers) {
-      const auto json = nlohmann::json::parse(
-          grpc_ask(server, access_from_environment(), "sizes", kAnswerSeconds));
-      for (std::size_t i = 0; i < tables.size(); ++i)
-        add(i, json.at(i).at("rows"), json.at(i).at("bytes"), json.at(i).at("cold_rows"),
-            json.at(i).at("cold_bytes"));
+      const std::vector<TableCounts> counts =
+          remote_inspection(server, access_from_environment(), {.seconds = kAnswerSeconds})
+              ->sizes();
+      for (std::size_t i = 0; i < tables.size(); ++i) add(i, counts.at(i).counts);
     }
   } catch (const SystemError&) {
     return {};  // training goes on when the server is back; its size is not worth an end
