@@ -116,8 +116,9 @@ TEST(Step, ExhaustedMemoryIsSystemError) {
       {"memory is exhausted", [] { throw std::bad_alloc(); }}};
   for (const auto& [what, exhaust] : cases) {
     const MeshCase c = small_gpt(0);
+    const Sequential inner = mesh_model(c);  // owns the layers that the other one wraps
     const Sequential model =
-        with_wrapped_layer(mesh_model(c), 1, [&](std::span<const at::Tensor>) { exhaust(); });
+        with_wrapped_layer(inner, 1, [&](std::span<const at::Tensor>) { exhaust(); });
     try {
       run_ranks({.ranks = 1, .rendezvous = Rendezvous{}}, [&](Group& group, MemoryAccount&) {
         Trainer trainer(model, mesh_plan(c, model), group, mesh_options(c));

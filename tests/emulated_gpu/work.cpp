@@ -153,13 +153,13 @@ class Queue final : public StreamQueue, public std::enable_shared_from_this<Queu
 };
 
 void QueueEvent::done() const { queue_->done_until(place_); }
-bool QueueEvent::query() const {
+bool QueueEvent::ready() const {
   refuse_while_recording("cudaEventQuery");
   if (asked_) done();
   asked_ = true;
   return queue_->is_done(place_);
 }
-void QueueEvent::synchronize() const {
+void QueueEvent::wait() const {
   refuse_while_recording("cudaEventSynchronize");
   done();
 }
