@@ -41,7 +41,7 @@ TEST(Join, NoticesThatTheFirstIsMissing) {
   });
   std::vector<Outcome> outcomes = forked.wait();
   outcomes.erase(outcomes.begin());
-  expect_error(outcomes, 3, "nobody listens at the rendezvous");
+  expect_error(outcomes, 3, "no process listens at the rendezvous");
 }
 
 TEST(Join, RefusesMixedVersions) {
