@@ -17,6 +17,17 @@ int threads_of(const Recipe& recipe, const Mesh& mesh) {
   return std::max(1, cores / mesh.size());
 }
 
+// A checkpoint of text is served as text, whatever an override says.
+TextTask& text_to_serve(Task& task) {
+  if (auto* text = dynamic_cast<TextTask*>(&task)) return *text;
+  throw UserError({.operation = "cli.generate",
+                   .where = "--set",
+                   .what = "only a model of text continues a prompt",
+                   .expected = "task text",
+                   .got = task.title(),
+                   .fix = "leave out the override of task or model.kind"});
+}
+
 }  // namespace
 
 // What the checkpoint itself says of model and tokenizer holds; its recipe adds the mesh. A recipe
@@ -37,7 +48,7 @@ Recipe recipe_of(const std::string& path, const std::vector<std::string>& overri
   return parse_recipe("{}", path, overrides, [&](Recipe& defaults, Task& task) {
     defaults = known;
     task.take_model(checkpoint);
-    dynamic_cast<TextTask&>(task).set_text(text);
+    text_to_serve(task).set_text(text);
   });
 }
 

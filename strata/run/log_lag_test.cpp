@@ -101,7 +101,7 @@ TEST_F(LogLag, RefusesAValidationThatIsNotFinite) {
       train(overrides);
       ADD_FAILURE() << "it was not refused: " << when[0];
     } catch (const UserError& error) {
-      EXPECT_EQ(error.text().operation, "train.validate");
+      EXPECT_EQ(error.text().operation, "run.validate");
       EXPECT_NE(error.text().where.find("step 1"), std::string::npos) << error.what();
       EXPECT_EQ(error.text().fix,
                 "lower train.optimizer.learning_rate, which is 1e+30, or set train.clip=1");

@@ -203,7 +203,7 @@ class RankLoop {
 
   void require_finite(const StepRecord& record) const {
     if (std::isfinite(record.loss) && std::isfinite(record.gradient_norm)) return;
-    throw UserError({.operation = "train.step",
+    throw UserError({.operation = "run.step",
                      .where = "step " + std::to_string(record.step),
                      .what = "the loss or its gradient is no longer finite",
                      .expected = "finite numbers",
@@ -259,7 +259,7 @@ class RankLoop {
   void require_finite_validation(double loss) const {
     if (std::isfinite(loss)) return;
     const bool trained = trainer_.steps_done() > begun_at_.steps_done;
-    throw UserError({.operation = "train.validate",
+    throw UserError({.operation = "run.validate",
                      .where = "step " + std::to_string(trainer_.steps_done()),
                      .what = "the loss of the validation samples is not finite",
                      .expected = "a finite number",

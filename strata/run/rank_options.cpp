@@ -18,7 +18,7 @@ void check_threads(const Recipe& recipe) {
   const int ranks = (recipe.mesh.mesh().size() + processes - 1) / processes;
   const std::int64_t threads = std::int64_t{ranks} * recipe.threads_per_rank();
   if (threads <= kMostThreadsHere) return;
-  throw UserError({.operation = "train.plan",
+  throw UserError({.operation = "run.plan",
                    .where = "mesh",
                    .what = "a process would start too many threads",
                    .expected = "at most " + std::to_string(kMostThreadsHere),

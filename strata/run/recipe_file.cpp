@@ -73,7 +73,7 @@ struct Given {
 void require(bool holds, const Given& given, const std::string& path, const std::string& what,
              const std::string& expected, const std::string& got, const std::string& fix) {
   if (holds) return;
-  throw UserError({.operation = "train.recipe",
+  throw UserError({.operation = "run.recipe",
                    .where = given.where(path),
                    .what = path + ": " + what,
                    .expected = expected,
@@ -145,7 +145,7 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
   std::ifstream file(path);
   const std::string text = beginning_of(file);
   if (!file.is_open() || file.bad()) {
-    throw UserError({.operation = "train.recipe",
+    throw UserError({.operation = "run.recipe",
                      .where = path,
                      .what = "the recipe cannot be read",
                      .expected = "a YAML file",

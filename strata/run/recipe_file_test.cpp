@@ -84,7 +84,7 @@ TEST(Recipe, SharesTheCoresUnlessThreadsAreGiven) {
 
 TEST(Recipe, RefusesAMicroBatchLargerThanTheMiniBatchWhereItStands) {
   const ErrorText error = refusal("data: {train: a}\ntrain: {mini_batch: 4,\n  micro_batch: 8}");
-  EXPECT_EQ(error.operation, "train.recipe");
+  EXPECT_EQ(error.operation, "run.recipe");
   EXPECT_EQ(error.where, "recipe.yaml:3:16");
   EXPECT_EQ(error.expected, "at most 4");
   EXPECT_EQ(error.got, "8");

@@ -43,7 +43,7 @@ void require_states(const OptimizerOptions& now, Changes changes, const std::str
       std::ranges::find_if(changes, [&](const OptionChange& c) { return suffices({c}); });
   const OptionChange& named = change == changes.end() ? changes.front() : *change;
   const std::string before = named.path + "=" + named.before;
-  throw UserError({.operation = "train.resume",
+  throw UserError({.operation = "run.resume",
                    .where = resume,
                    .what = "another optimizer's states lie there",
                    .expected = before,

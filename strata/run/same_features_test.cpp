@@ -78,7 +78,7 @@ TEST_F(SameFeatures, ARunThatGoesOnOtherwiseIsRefusedByTheFieldsThatDiffer) {
       resume_point(other, folder_.path("saved"));
       ADD_FAILURE() << "it was not refused";
     } catch (const UserError& error) {
-      EXPECT_EQ(error.text().operation, "train.resume");
+      EXPECT_EQ(error.text().operation, "task.resume");
       EXPECT_TRUE(error.text().expected.starts_with(c.before)) << error.text().expected;
       EXPECT_TRUE(error.text().got.starts_with(c.now)) << error.text().got;
     }

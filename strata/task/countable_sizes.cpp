@@ -18,7 +18,7 @@ constexpr double kMostBytes = 0x1p60;     // of a model and its activations
 void require_countable(double count, double most, const std::string& where, const std::string& what,
                        const std::string& unit, const std::string& fix) {
   if (count <= most) return;
-  throw UserError({.operation = "train.plan",
+  throw UserError({.operation = "task.sizes",
                    .where = where,
                    .what = what,
                    .expected = "at most " + format_count(most) + unit,

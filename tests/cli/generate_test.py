@@ -27,6 +27,8 @@ class Generate(ProgramTest):
         again = self.succeed("generate", "c", "--prompt", "In the", "--tokens", "12")
         self.assertEqual(out, again)
         self.refuse("generate", "c", says="nothing to continue")
+        for other in ("task=recommender", "model.kind=dlrm"):
+            self.refuse("generate", "c", "--prompt", "a", "--set", other, says=["only a model of text", "task text"])
         self.refuse("generate", "c", "--prompt", "a", "--set", "data.tokenizer=none",
                     says="tokens have no text")
 

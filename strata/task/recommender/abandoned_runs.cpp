@@ -11,7 +11,7 @@ namespace strata {
 namespace {
 
 constexpr std::uint64_t kLargest = 1 << 20;
-const FileUse kUse{.operation = "train.runs",
+const FileUse kUse{.operation = "task.runs",
                    .fix = "remove the file: servers that have saved rows then ask for --resume"};
 
 std::string path_in(const std::string& folder) { return folder + "/runs-without-checkpoint.json"; }

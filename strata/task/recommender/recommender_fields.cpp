@@ -19,7 +19,7 @@ constexpr double kMostEpochs = 1e6;
 
 void check_servers(const EmbeddingOptions& embedding, const std::string& where) {
   const auto refuse = [&](const std::string& what, const std::string& got, const std::string& fix) {
-    throw UserError({.operation = "train.recipe",
+    throw UserError({.operation = "task.recipe",
                      .where = where,
                      .what = "embedding.servers: " + what,
                      .expected = "local, or HOST:PORT or unix:PATH, one a shard",
@@ -79,7 +79,7 @@ void check(const RecommenderFields& recipe,
   if (recipe.embedding.mode == EmbeddingMode::kSynchronous)
     for (std::size_t table = 0; table < worker.tables.size(); ++table)
       if (worker.staleness[table] > 1)
-        throw UserError({.operation = "train.recipe",
+        throw UserError({.operation = "task.recipe",
                          .where = where("embedding.mode"),
                          .what = "embedding.mode: rows of a synchronous run are never stale",
                          .expected = "a staleness of 1",
@@ -106,7 +106,7 @@ WorkerOptions worker_options(const RecommenderFields& recipe) {
     const auto [place, is_new] = places.emplace(name, worker.tables.size());
     if (!is_new && worker.tables[place->second].width != feature.width) {
       throw UserError(
-          {.operation = "train.recipe",
+          {.operation = "task.recipe",
            .where = feature.embedding.where(),
            .what = "features of one table have rows of different widths",
            .expected = std::to_string(worker.tables[place->second].width) + ", as the first one",

@@ -86,7 +86,7 @@ void require_same_features(const TrainedFeatures& now, const TrainedFeatures& be
   }
   const bool one = changes.size() == 1 && changes.front().path.find('[') == std::string::npos &&
                    !changes.front().path.starts_with("data.");
-  throw UserError({.operation = "train.resume",
+  throw UserError({.operation = "task.resume",
                    .where = path,
                    .what = "its rows and features were trained with another " +
                            (changes.size() == 1 ? changes.front().path : "recipe"),
