@@ -9,18 +9,24 @@
 namespace strata {
 namespace {
 
-// The process of rank 0 alone gets text, and shows the prompt before it.
+// The process of rank 0 alone gets text. The text of a single prompt is shown while it is made;
+// those of several are shown at the end, with an empty line between them.
 void run_generate(const std::string& checkpoint, TextRequest request,
                   const std::vector<std::string>& overrides) {
   const ServedModel served = served_model(recipe_of(checkpoint, overrides), checkpoint);
+  const bool single = request.prompts.size() == 1;
   bool shown = false;
-  request.on_text = [&](const std::string& piece) {
-    if (!shown) std::cout << request.prompt;
+  request.on_text = [&](std::size_t prompt, const std::string& piece) {
+    if (single && !shown) std::cout << request.prompts[prompt];
     shown = true;
-    std::cout << piece << std::flush;
+    if (single) std::cout << piece << std::flush;
   };
-  generate_text(served, request);
-  if (shown) std::cout << std::endl;
+  const std::vector<std::string> texts = generate_text(served, request);
+  if (!shown) return;
+  if (!single)
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      std::cout << request.prompts[i] << texts[i] << (i + 1 < texts.size() ? "\n\n" : "");
+  std::cout << std::endl;
 }
 
 }  // namespace
@@ -33,8 +39,10 @@ void add_generate_verb(CLI::App& app) {
   verb->add_option("checkpoint", *checkpoint,
                    "checkpoint, the folder that holds several, or a Hugging Face folder")
       ->required();
-  verb->add_option("--prompt", request->prompt,
-                   "text to continue; may be left out if the tokenizer has a token of begin")
+  verb->add_option("--prompt", request->prompts,
+                   "text to continue, may be repeated; may be left out if the tokenizer has a "
+                   "token of begin")
+      ->allow_extra_args(false)
       ->type_name("TEXT");
   verb->add_option("--bytes,--tokens", request->tokens, "how many tokens to write, at most")
       ->check(at_least(0))

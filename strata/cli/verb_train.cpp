@@ -253,7 +253,8 @@ TextSample sample(const Recipe& recipe, const TrainingResult& result) {
     return {};
   const std::string prompt = "In the beginning";
   return {prompt, generate_text(served_model(recipe, result.checkpoint),
-                                {.prompt = prompt, .tokens = 300, .in_this_process = true})};
+                                {.prompts = {prompt}, .tokens = 300, .in_this_process = true})
+                      .front()};
 }
 
 // A command that works: what it goes on from may have been removed since it was saved.

@@ -116,7 +116,8 @@ std::shared_ptr<const Layer> merge_layer(const DecoderSetup& setup);
 /// Final norm and projection to the vocabulary: (stream, targets) -> the loss.
 std::shared_ptr<const Layer> loss_head(const DecoderSetup& setup, HeadNorm norm);
 
-/// The same weights: stream -> logits of the last position [B, V], on every rank.
+/// The same weights: stream -> logits after the last token of each sample or, in a decoding pass, of
+/// each sequence [B, V], on every rank.
 std::shared_ptr<const Layer> logits_head(const DecoderSetup& setup, HeadNorm norm);
 
 }  // namespace strata

@@ -1,5 +1,7 @@
 // Written as for one device, but for one thing: weights say how tensor-parallel ranks divide them,
 // and products at which border of a split region they stand.
+#include <ATen/ops/cat.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -46,9 +48,9 @@ class GptEmbedding final : public DecoderLayer {
                                   std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> inputs) const override {
     const auto [tokens, positions] = named<2>(weights);
-    const std::int64_t first = context.cache ? context.cache->position : 0;
-    const at::Tensor x = embedding(inputs[0], tokens,
-                                   first == 0 ? positions : from(positions, first), context.tensor);
+    const at::Tensor x =
+        embedding(inputs[0], tokens, context.cache ? packed(positions, *context.cache) : positions,
+                  context.tensor);
     return {dropout(x, {options_.dropout, 0}, context)};
   }
 
@@ -59,8 +61,12 @@ class GptEmbedding final : public DecoderLayer {
   double forward_flops(std::span<const TensorSpec>) const override { return 0; }
 
  private:
-  static at::Tensor from(const at::Tensor& positions, std::int64_t first) {
-    return positions.narrow(0, first, positions.size(0) - first);
+  // The positions of every sequence's tokens, packed as in the sample.
+  static at::Tensor packed(const at::Tensor& positions, const LayerCache& cache) {
+    std::vector<at::Tensor> parts;
+    for (const SequenceTokens& tokens : cache.pass)
+      parts.push_back(positions.narrow(0, tokens.position, tokens.count));
+    return at::cat(parts);
   }
 };
 
@@ -147,8 +153,8 @@ class GptBlock final : public DecoderLayer {
                              {options_.dropout, 1}, context)};
   }
 
-  std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t positions) const override {
-    return key_value_cache(samples, options_.heads / split_.ranks, positions, options_.head_width,
+  std::vector<TensorSpec> cache(std::int64_t sequences, std::int64_t positions) const override {
+    return key_value_cache(sequences, options_.heads / split_.ranks, positions, options_.head_width,
                            precision_);
   }
 

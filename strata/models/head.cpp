@@ -1,5 +1,6 @@
 // The end of every decoder: final norm and projection to the vocabulary, as loss or as logits. Only
 // the norm differs between architectures.
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -21,6 +22,15 @@ at::Tensor gather_classes(const TensorParallel* group, const at::Tensor& logits,
   all.narrow(1, slice * group->rank(), slice).copy_(logits);
   group->all_reduce_sum(all);
   return all.narrow(1, 0, classes).contiguous();
+}
+
+// [B, T, C] -> [B, C], the last token of each sample; in a decoding pass of each of the B sequences.
+at::Tensor last_tokens(const at::Tensor& x, const LayerCache* cache) {
+  if (!cache) return x.select(1, x.size(1) - 1).contiguous();
+  std::vector<at::Tensor> last;
+  for (const SequenceTokens& tokens : cache->pass)
+    last.push_back(x.select(1, tokens.first + tokens.count - 1));
+  return at::cat(last);
 }
 
 class Merge final : public DecoderLayer {
@@ -131,8 +141,7 @@ class LogitsHead final : public Head {
   std::vector<at::Tensor> forward(const ForwardContext& context,
                                   std::span<const at::Tensor> weights,
                                   std::span<const at::Tensor> inputs) const override {
-    const at::Tensor x = enter_forward(context.tensor, inputs[0]);
-    const at::Tensor last = x.select(1, x.size(1) - 1).contiguous();
+    const at::Tensor last = last_tokens(enter_forward(context.tensor, inputs[0]), context.cache);
     const at::Tensor logits =
         primitives(last).products.logits(normed(last, weights), projection(weights));
     return {gather_classes(context.tensor, logits, options_.vocab)};

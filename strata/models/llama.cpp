@@ -146,8 +146,8 @@ class LlamaBlock final : public DecoderLayer {
                                          keep, context.tensor))};
   }
 
-  std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t positions) const override {
-    return key_value_cache(samples, options_.kv_heads / split_.ranks, positions,
+  std::vector<TensorSpec> cache(std::int64_t sequences, std::int64_t positions) const override {
+    return key_value_cache(sequences, options_.kv_heads / split_.ranks, positions,
                            options_.head_width, precision_);
   }
 

@@ -101,11 +101,20 @@ struct LossSink {
   double value() const;  ///< of the sum; waits for the device
 };
 
-/// What decoding keeps of the tokens before a layer's inputs: keys and values, for example.
+/// The tokens of one sequence in a decoding pass. A pass packs the tokens of its sequences one
+/// after another into one sample, [1, T].
+struct SequenceTokens {
+  int sequence = 0;           ///< index into dim 0 of the cache's tensors
+  std::int64_t position = 0;  ///< in the sequence, of the first of these tokens
+  std::int64_t first = 0;     ///< in the sample, of the first of these tokens
+  std::int64_t count = 0;     ///< at least 1
+};
+
+/// What decoding keeps of earlier tokens, for example keys and values.
 struct LayerCache {
-  std::vector<at::Tensor>
-      tensors;                ///< as Layer::cache() describes them; forward() appends in place
-  std::int64_t position = 0;  ///< of the first token of the inputs: so many came before it
+  /// as Layer::cache() describes them; forward() adds the new tokens in place
+  std::vector<at::Tensor> tensors;
+  std::vector<SequenceTokens> pass;  ///< the sample's tokens, in order
 };
 
 /// What forward may know beside its inputs.
@@ -170,9 +179,10 @@ class Layer {
   /// What the planner counts beside bytes and products, of these inputs on one rank.
   virtual LayerWork work(std::span<const TensorSpec> inputs) const;
 
-  /// What it keeps while `samples` texts of at most `positions` tokens are decoded, on one rank. By
-  /// default nothing: every output depends on the input at its own position alone.
-  virtual std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t positions) const;
+  /// What it keeps on one rank while `sequences` texts of at most `positions` tokens are decoded.
+  /// By default nothing: every output depends on the input at its own position alone.
+  /// Shapes  [sequences, ...] each
+  virtual std::vector<TensorSpec> cache(std::int64_t sequences, std::int64_t positions) const;
 };
 
 }  // namespace strata

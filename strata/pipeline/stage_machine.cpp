@@ -177,6 +177,7 @@ ForwardContext StageMachine::context(int layer, int micro_batch) {
           .loss = &loss_,
           .label_smoothing = inputs_.training ? options_.label_smoothing : 0,
           .tensor = tensor_.get(),
+          .cache = inputs_.decoding ? &inputs_.decoding->caches.at(layer) : nullptr,
           .scalars = step_end_.on_device()};
 }
 
@@ -225,6 +226,7 @@ void StageMachine::forward_layer(int layer, int micro_batch) {
   for (std::size_t i = 0; i < values.size(); ++i)
     tables_.values.put(values[i], micro_batch, outputs[i],
                        local_uses(values[i]) + sends_[values[i]]);
+  if (inputs_.decoding && layer == model_.num_layers() - 1) inputs_.decoding->logits = outputs[0];
 }
 
 // The mini-batch has placeholders: [samples, 0].
@@ -293,9 +295,16 @@ void StageMachine::backward_layer(int layer, int micro_batch) {
   }
 }
 
+// An activation has one receiver, so the place of the consumer is free.
+MessageTag StageMachine::activation_tag(const Action& action) const {
+  MessageTag tag = tag_of(Op::kSendActivation, action);
+  if (inputs_.decoding) tag.consumer = inputs_.decoding->pass;
+  return tag;
+}
+
 void StageMachine::send_activation(const Action& action) {
   const auto span = device_span(LaneKind::kCommunicate, -1);
-  groups_.pp.send(action.peer, tag_of(Op::kSendActivation, action),
+  groups_.pp.send(action.peer, activation_tag(action),
                   tables_.values.take(action.value, action.micro_batch));
 }
 
@@ -309,7 +318,7 @@ void StageMachine::receive(const Action& action) {
   const auto span = device_span(LaneKind::kCommunicate, -1);
   if (action.op == Op::kReceiveActivation) {
     tables_.values.put(action.value, action.micro_batch,
-                       groups_.pp.receive(action.peer, tag_of(Op::kSendActivation, action)),
+                       groups_.pp.receive(action.peer, activation_tag(action)),
                        local_uses(action.value));
   } else {
     tables_.gradients.put(action.value, action.consumer, action.micro_batch,

@@ -43,6 +43,15 @@ struct MachineOptions {
   int gradient_delay = 0;
 };
 
+/// A forward-only pass over new tokens of sequences, whose earlier tokens the layers keep.
+struct Decoding {
+  const std::map<int, LayerCache>& caches;  ///< by layer of this rank
+  /// The number of the pass, which its messages carry: no collective ends a pass, so a stage may be
+  /// several passes ahead of the next one.
+  std::int32_t pass = 0;
+  at::Tensor logits = {};  ///< set by the last layer
+};
+
 /// One step's inputs.
 struct StepInputs {
   std::vector<MicroBatch> micro_batches;  ///< on the rank's device
@@ -52,6 +61,7 @@ struct StepInputs {
   bool updates = true;                        ///< false: only gradients are computed
   bool training = true;                       ///< false: forward only
   std::vector<at::Tensor>* scores = nullptr;  ///< as LossSink::scores
+  Decoding* decoding = nullptr;               ///< null: the inputs are whole samples
 };
 
 class StageMachine final : public Machine {
@@ -146,6 +156,7 @@ class StageMachine final : public Machine {
   void backward_layer(int layer, int micro_batch);
   void make_input_gradients();
   void keep_input_gradient(int batch_input, int micro_batch, const at::Tensor& gradient);
+  MessageTag activation_tag(const Action& action) const;
   void send_activation(const Action& action);
   void send_gradient(const Action& action);
   void receive(const Action& action);

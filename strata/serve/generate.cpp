@@ -10,12 +10,12 @@
 namespace strata {
 namespace {
 
-// Logits behind the text, of which the decoder may have seen all but the end.
-at::Tensor logits_behind(Decoder& decoder, std::span<const std::int64_t> text) {
+// The tokens of a text that its sequence lacks; the whole window if the text does not fit.
+NewTokens missing_tokens(Decoder& decoder, int sequence, std::span<const std::int64_t> text) {
   const auto length = static_cast<std::int64_t>(text.size());
-  if (length <= decoder.positions()) return decoder.forward(text.subspan(decoder.length()));
-  decoder.clear();
-  return decoder.forward(text.last(decoder.positions()));
+  if (length <= decoder.positions()) return {sequence, text.subspan(decoder.length(sequence))};
+  decoder.clear(sequence);
+  return {sequence, text.last(decoder.positions())};
 }
 
 }  // namespace
@@ -38,21 +38,44 @@ std::int64_t TokenSampler::choose(const at::Tensor& logits, std::uint32_t number
   return count - 1;
 }
 
-void generate(Decoder& decoder, Group& world, const GenerateRequest& request,
-              const std::function<void(std::int64_t)>& on_token) {
-  std::vector<std::int64_t> text = request.prompt;
-  decoder.clear();
-  for (std::int64_t i = 0; i < request.tokens; ++i) {
-    const at::Tensor logits = logits_behind(decoder, text);
-    // One rank chooses; adding its choice to zeros tells the others.
-    double next[] = {0};
+void generate(Decoder& decoder, Group& world, std::span<const GenerateRequest> requests,
+              const std::function<void(std::size_t, std::int64_t)>& on_token) {
+  std::vector<std::vector<std::int64_t>> texts;
+  std::vector<std::size_t> running;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    decoder.clear(static_cast<int>(i));
+    texts.push_back(requests[i].prompt);
+    running.push_back(i);
+  }
+  const auto written = [&](std::size_t i) { return texts[i].size() - requests[i].prompt.size(); };
+  const auto is_complete = [&](std::size_t i) {
+    return static_cast<std::int64_t>(written(i)) >= requests[i].tokens;
+  };
+  for (;;) {
+    std::erase_if(running, is_complete);
+    if (running.empty()) return;
+    std::vector<NewTokens> batch;
+    for (const std::size_t i : running)
+      batch.push_back(missing_tokens(decoder, static_cast<int>(i), texts[i]));
+    const at::Tensor logits = decoder.forward(batch);
+    // One rank chooses; the others add zeros to its choices.
+    std::vector<double> next(running.size(), 0);
     if (decoder.decides())
-      next[0] = static_cast<double>(request.sampler.choose(logits, static_cast<std::uint32_t>(i)));
+      for (std::size_t row = 0; row < running.size(); ++row)
+        next[row] = static_cast<double>(requests[running[row]].sampler.choose(
+            logits[static_cast<std::int64_t>(row)],
+            static_cast<std::uint32_t>(written(running[row]))));
     world.all_reduce(next);
-    const auto token = static_cast<std::int64_t>(next[0]);
-    if (std::find(request.ends.begin(), request.ends.end(), token) != request.ends.end()) return;
-    text.push_back(token);
-    on_token(token);
+    std::vector<std::size_t> continued;
+    for (std::size_t row = 0; row < running.size(); ++row) {
+      const auto token = static_cast<std::int64_t>(next[row]);
+      const std::size_t i = running[row];
+      if (std::ranges::find(requests[i].ends, token) != requests[i].ends.end()) continue;
+      continued.push_back(i);
+      texts[i].push_back(token);
+      on_token(i, token);
+    }
+    running = std::move(continued);
   }
 }
 

@@ -1,16 +1,18 @@
-/// Continues a text with a decoder, one token after another.
+/// Continues texts with a decoder, one token of each after another.
 ///
 /// Source   Salmon et al. 2011 (Philox).
-/// Threads  collective: every rank calls it with the same request and its own decoder.
-/// Cost     a pass of one token each, until the text is as long as the decoder has positions; from
-///          there on a token that is added drops the first one, which moves all positions, and the
-///          whole window runs again.
+/// Threads  collective: every rank calls it with the same requests and its own decoder.
+/// Cost     one pass of one token per text, until a text is as long as the decoder has positions;
+///          from there on each new token drops the first one, which moves all positions, and the
+///          whole window of that text runs again.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "strata/comm/group.h"
@@ -43,8 +45,9 @@ struct GenerateRequest {
   TokenSampler sampler{0, 0};
 };
 
-/// Calls `on_token` on every rank for each token as it is known.
-void generate(Decoder& decoder, Group& world, const GenerateRequest& request,
-              const std::function<void(std::int64_t)>& on_token);
+/// Decodes all texts together; those that ended drop out. Sequence i of the decoder is requests[i].
+/// Calls `on_token` on every rank with the index of the request and each token as it is known.
+void generate(Decoder& decoder, Group& world, std::span<const GenerateRequest> requests,
+              const std::function<void(std::size_t, std::int64_t)>& on_token);
 
 }  // namespace strata

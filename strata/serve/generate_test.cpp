@@ -14,73 +14,104 @@ namespace {
 
 constexpr std::int64_t kVocabulary = 10;
 
-// Says that the sum of the last token and the first one of its window comes next; counts the rows
-// that it is given.
+// Predicts the sum of a sequence's last token and the first one of its window; counts the tokens of
+// all passes.
 class Counting final : public Layer {
  public:
   std::vector<WeightSpec> weights() const override { return {}; }
   std::vector<TensorSpec> outputs(std::span<const TensorSpec> inputs) const override {
     return {{.shape = {inputs[0].shape[0], kVocabulary}}};
   }
-  std::vector<TensorSpec> cache(std::int64_t samples, std::int64_t) const override {
-    return {{.shape = {samples}, .dtype = at::kLong}};
+  std::vector<TensorSpec> cache(std::int64_t sequences, std::int64_t) const override {
+    return {{.shape = {sequences}, .dtype = at::kLong}};
   }
   std::vector<at::Tensor> forward(const ForwardContext& context, std::span<const at::Tensor>,
                                   std::span<const at::Tensor> inputs) const override {
-    const at::Tensor& tokens = inputs[0];
-    const at::Tensor& first = context.cache->tensors[0];
-    if (context.cache->position == 0) first.fill_(tokens[0][0]);
-    rows += tokens.size(1);
-    const std::int64_t last = tokens[0][tokens.size(1) - 1].item<std::int64_t>();
-    const at::Tensor logits = at::zeros({1, kVocabulary});
-    logits[0][(last + first[0].item<std::int64_t>()) % kVocabulary] = 2;
+    const at::Tensor tokens = inputs[0][0];
+    const std::vector<SequenceTokens>& pass = context.cache->pass;
+    const at::Tensor logits = at::zeros({static_cast<std::int64_t>(pass.size()), kVocabulary});
+    for (std::size_t row = 0; row < pass.size(); ++row) {
+      const at::Tensor first = context.cache->tensors[0][pass[row].sequence];
+      if (pass[row].position == 0) first.fill_(tokens[pass[row].first]);
+      const at::Tensor last = tokens[pass[row].first + pass[row].count - 1];
+      const std::int64_t next = (last + first).item<std::int64_t>() % kVocabulary;
+      logits[static_cast<std::int64_t>(row)][next] = 2;
+    }
+    rows += tokens.size(0);
+    ++passes;
     return {logits};
   }
-  mutable std::int64_t rows = 0;
+  mutable std::int64_t rows = 0, passes = 0;
 };
 
-struct Told {
-  std::vector<std::int64_t> tokens;
-  std::int64_t rows = 0;
+struct Generated {
+  std::vector<std::vector<std::int64_t>> texts;
+  std::int64_t rows = 0, passes = 0;
 };
 
-Told told(const GenerateRequest& request, std::int64_t positions) {
+Generated generated(const std::vector<GenerateRequest>& requests, std::int64_t positions) {
   const auto layer = std::make_shared<Counting>();
   Sequential model({"tokens"});
   model.add("all", layer, {"tokens"}, {"logits"});
-  Told told;
+  Generated made{.texts = std::vector<std::vector<std::int64_t>>(requests.size())};
+  const int sequences = static_cast<int>(requests.size());
   run_thread_ranks({}, [&](Group& group, MemoryAccount&) {
-    Decoder decoder(model, {}, positions, group);
-    generate(decoder, group, request, [&](std::int64_t token) { told.tokens.push_back(token); });
+    Decoder decoder(model, {}, {.sequences = sequences, .positions = positions}, group);
+    generate(decoder, group, requests,
+             [&](std::size_t i, std::int64_t token) { made.texts[i].push_back(token); });
   });
-  told.rows = layer->rows;
-  return told;
+  made.rows = layer->rows;
+  made.passes = layer->passes;
+  return made;
+}
+
+std::vector<std::int64_t> text_of(const GenerateRequest& request, std::int64_t positions) {
+  return generated({request}, positions).texts[0];
 }
 
 using Tokens = std::vector<std::int64_t>;
 
 TEST(Generate, RunsEveryTokenOnce) {
-  const Told text = told({.prompt = {3, 1}, .tokens = 5}, 100);
-  EXPECT_EQ(text.tokens, (Tokens{4, 7, 0, 3, 6}));  // + 3 each time
-  EXPECT_EQ(text.rows, 2 + 4);
+  const Generated made = generated({{.prompt = {3, 1}, .tokens = 5}}, 100);
+  EXPECT_EQ(made.texts[0], (Tokens{4, 7, 0, 3, 6}));  // + 3 each time
+  EXPECT_EQ(made.rows, 2 + 4);
 }
 
 TEST(Generate, MovesItsWindowWhereTheContextEnds) {
-  const Told text = told({.prompt = {3, 1}, .tokens = 5}, 4);
+  const Generated made = generated({{.prompt = {3, 1}, .tokens = 5}}, 4);
   // Windows: 31, 314, 3147, then 1470, 4701: the first of the window changes.
-  EXPECT_EQ(text.tokens, (Tokens{4, 7, 0, 1, 5}));
-  EXPECT_EQ(text.rows, 2 + 1 + 1 + 4 + 4);
-  EXPECT_EQ(told({.prompt = {9, 3, 1}, .tokens = 1}, 2).tokens, Tokens{4});
+  EXPECT_EQ(made.texts[0], (Tokens{4, 7, 0, 1, 5}));
+  EXPECT_EQ(made.rows, 2 + 1 + 1 + 4 + 4);
+  EXPECT_EQ(text_of({.prompt = {9, 3, 1}, .tokens = 1}, 2), Tokens{4});
 }
 
-TEST(Generate, EndsBehindATokenThatEndsATextAndDoesNotTellIt) {
-  EXPECT_EQ(told({.prompt = {3, 1}, .tokens = 5, .ends = {8, 0}}, 100).tokens, (Tokens{4, 7}));
-  EXPECT_EQ(told({.prompt = {3, 1}, .tokens = 0}, 100).tokens, Tokens{});
+TEST(Generate, StopsAtAnEndTokenWithoutReportingIt) {
+  EXPECT_EQ(text_of({.prompt = {3, 1}, .tokens = 5, .ends = {8, 0}}, 100), (Tokens{4, 7}));
+  EXPECT_EQ(text_of({.prompt = {3, 1}, .tokens = 0}, 100), Tokens{});
+}
+
+// The second text ends at a token, the third moves its window, the fourth has nothing to write.
+TEST(Generate, DecodesTextsTogetherAsEachAlone) {
+  const std::vector<GenerateRequest> requests = {{.prompt = {3, 1}, .tokens = 5, .sampler = {1, 8}},
+                                                 {.prompt = {7, 7, 2, 4}, .tokens = 6, .ends = {5}},
+                                                 {.prompt = {1, 2, 3, 4, 5}, .tokens = 4},
+                                                 {.prompt = {6}, .tokens = 0}};
+  const Generated together = generated(requests, 7);
+  EXPECT_EQ(together.passes, 5);
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Generated alone = generated({requests[i]}, 7);
+    EXPECT_EQ(together.texts[i], alone.texts[0]) << i;
+    rows += alone.rows;
+  }
+  EXPECT_EQ(together.rows, rows);
+  EXPECT_EQ(together.texts[1], (Tokens{1, 8}));
+  EXPECT_EQ(together.texts[2].size(), 4);
 }
 
 TEST(Generate, DrawsByTemperatureAndSeed) {
   const auto text = [](double temperature, std::uint64_t seed) {
-    return told({.prompt = {3, 1}, .tokens = 40, .sampler = {temperature, seed}}, 100).tokens;
+    return text_of({.prompt = {3, 1}, .tokens = 40, .sampler = {temperature, seed}}, 100);
   };
   EXPECT_EQ(text(0, 1), text(0, 2));
   EXPECT_EQ(text(1, 1), text(1, 1));

@@ -59,16 +59,23 @@ std::vector<std::int64_t> ends_of(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-std::string generate_text(const ServedModel& served, const TextRequest& request) {
+std::vector<std::string> generate_text(const ServedModel& served, const TextRequest& request) {
   const auto tokenizer = tokenizer_of(served);
-  const GenerateRequest wanted{.prompt = prompt_tokens(*tokenizer, request.prompt),
-                               .tokens = request.tokens,
-                               .ends = ends_of(*tokenizer),
-                               .sampler = TokenSampler(request.temperature, request.seed)};
+  std::vector<GenerateRequest> requests;
+  std::size_t longest = 0;
+  for (const std::string& prompt : request.prompts) {
+    requests.push_back({.prompt = prompt_tokens(*tokenizer, prompt),
+                        .tokens = request.tokens,
+                        .ends = ends_of(*tokenizer),
+                        .sampler = TokenSampler(request.temperature, request.seed)});
+    longest = std::max(longest, requests.back().prompt.size());
+  }
   const Sequential model =
       make_model(served.model, DecoderOutput::kLogits, {.ranks = served.mesh.tp});
-  const std::int64_t positions = std::min(
-      served.model.context, static_cast<std::int64_t>(wanted.prompt.size()) + request.tokens);
+  const Decoder::Room room{
+      .sequences = static_cast<int>(requests.size()),
+      .positions =
+          std::min(served.model.context, static_cast<std::int64_t>(longest) + request.tokens)};
   RanksOptions ranks{.ranks = served.mesh.size(),
                      .threads_per_rank = served.threads_per_rank,
                      .device_bytes = served.device_bytes,
@@ -76,24 +83,27 @@ std::string generate_text(const ServedModel& served, const TextRequest& request)
                      .mesh = served.mesh,
                      .fingerprint = served.fingerprint};
   if (request.in_this_process) ranks.rendezvous = Rendezvous{};
-  std::string text;
+  std::vector<std::string> texts(requests.size());
   run_ranks(ranks, [&](Group& group, MemoryAccount&) {
-    Decoder decoder(model, served.mesh, positions, group);
+    Decoder decoder(model, served.mesh, room, group);
     std::vector<NamedState> weights = decoder.weights();
     load_weights(served.checkpoint, served.model, weights);
     weights.clear();  // ends their leases
-    TextStream stream(*tokenizer, wanted.prompt);
-    const auto show = [&](const std::string& piece) {
-      text += piece;
-      if (request.on_text) request.on_text(piece);
+    const auto show = [&](std::size_t i, const std::string& piece) {
+      if (group.rank() != 0) return;
+      texts[i] += piece;
+      if (request.on_text) request.on_text(i, piece);
     };
-    if (group.rank() == 0) show("");  // the text starts here
-    generate(decoder, group, wanted, [&](std::int64_t token) {
-      if (group.rank() == 0) show(stream.push(token));
-    });
-    if (group.rank() == 0) show(stream.finish());
+    std::vector<TextStream> streams;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      streams.emplace_back(*tokenizer, requests[i].prompt);
+      show(i, "");  // the text starts here
+    }
+    generate(decoder, group, requests,
+             [&](std::size_t i, std::int64_t token) { show(i, streams[i].push(token)); });
+    for (std::size_t i = 0; i < requests.size(); ++i) show(i, streams[i].finish());
   });
-  return text;
+  return texts;
 }
 
 }  // namespace strata

@@ -1,11 +1,13 @@
-/// Continues a prompt with the decoder of a checkpoint: tokens of the prompt, sampling, and what ends a text.
+/// Continues prompts with the decoder of a checkpoint: tokens of the prompt, sampling, and what ends a text.
 ///
 /// Errors  UserError: nothing to continue, no tokenizer, a tokenizer that isn't the model's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "strata/device/device.h"
 #include "strata/models/decoder_options.h"
@@ -25,17 +27,19 @@ struct ServedModel {
 };
 
 struct TextRequest {
-  std::string prompt;         ///< may be empty if the tokenizer has a token that begins a text
-  std::int64_t tokens = 200;  ///< at most; a token that begins or ends a text ends it
+  /// decoded together; a prompt may be empty if the tokenizer has a token that begins a text
+  std::vector<std::string> prompts = {""};
+  std::int64_t tokens = 200;  ///< of each, at most; a token that begins or ends a text ends it
   double temperature = 0.8;   ///< 0: the likeliest token every time
   std::uint64_t seed = 1;
   bool in_this_process = false;  ///< ignores other processes that the environment names
-  /// Gets each piece, valid UTF-8, the first one empty; may be null.
-  std::function<void(const std::string&)> on_text;
+  /// Gets the index of a prompt and each piece of its text, valid UTF-8, the first one empty; may be
+  /// null.
+  std::function<void(std::size_t, const std::string&)> on_text;
 };
 
-/// The text after the prompt, in the process that hosts rank 0; empty in others. Collective: every process
-/// of a run calls it.
-std::string generate_text(const ServedModel& served, const TextRequest& request);
+/// The text after each prompt, in the process that hosts rank 0; empty in others. Collective: every
+/// process of a run calls it.
+std::vector<std::string> generate_text(const ServedModel& served, const TextRequest& request);
 
 }  // namespace strata

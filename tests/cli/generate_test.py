@@ -66,6 +66,15 @@ class Generate(ProgramTest):
         self.assertIn(one.strip(), both)
         self.refuse(*greedy, "--set", "mesh.pp=100", says="more stages than layers")
 
+    def test_several_prompts_are_decoded_together(self):
+        self.succeed("train", "recipe.yaml", "--set", "train.checkpoint_folder=c")
+        greedy = ["generate", "c", "--tokens", "30", "--temperature", "0"]
+        prompts = ["In the", "A", "He said unto"]
+        alone = [self.succeed(*greedy, "--prompt", prompt) for prompt in prompts]
+        repeated = [word for prompt in prompts for word in ("--prompt", prompt)]
+        for mesh in ("mesh.pp=1", "mesh.pp=2"):
+            self.assertEqual(self.succeed(*greedy, *repeated, "--set", mesh), "\n".join(alone))
+
     def test_a_folder_of_nothing_is_refused(self):
         (self.folder / "empty").mkdir()
         self.refuse("generate", "empty", "--prompt", "a", says="empty")

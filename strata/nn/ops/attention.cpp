@@ -4,6 +4,7 @@
 // them once.
 #include "strata/nn/ops/attention.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
@@ -54,12 +55,15 @@ Heads split(const at::Tensor& qkv, const Attention& o) {
   return {cut(0, queries), cut(queries, kv_heads), cut(queries + kv_heads, kv_heads)};
 }
 
-void turn(const Heads& heads, const Attention& o, RopeTurn direction, std::int64_t first = 0) {
-  if (!o.rope) return;
-  const at::Tensor table =
-      rope_table(*o.rope, o.head_width, heads.q.size(1), first, heads.q.device());
+void turn(const Heads& heads, const at::Tensor& table, RopeTurn direction) {
   for (const at::Tensor& x : {heads.q, heads.k})
     primitives(x).attention.rotate(x, table, direction);
+}
+
+// Whole samples.
+void turn(const Heads& heads, const Attention& o, RopeTurn direction) {
+  if (!o.rope) return;
+  turn(heads, rope_table(*o.rope, o.head_width, heads.q.size(1), 0, heads.q.device()), direction);
 }
 
 Attended attended(const Heads& heads) {
@@ -174,11 +178,18 @@ struct NormedAttentionFunction : torch::autograd::Function<NormedAttentionFuncti
   }
 };
 
+// The positions of every sequence's tokens, packed as in the sample.
+at::Tensor packed_rope_table(const RopeOptions& options, std::int64_t width,
+                             const std::vector<SequenceTokens>& pass, c10::Device device) {
+  std::vector<at::Tensor> tables;
+  for (const SequenceTokens& tokens : pass)
+    tables.push_back(rope_table(options, width, tokens.count, tokens.position, device));
+  return at::cat(tables);
+}
+
 at::Tensor attend_cached(const at::Tensor& qkv, const Attention& options, const LayerCache& cache) {
   STRATA_CHECK_EQ(cache.tensors.size(), std::size_t{2}, "nn.attend_cached");
-  const at::Tensor &keys = cache.tensors[0], &values = cache.tensors[1];
-  const std::int64_t tokens = qkv.size(1), seen = cache.position + tokens;
-  STRATA_CHECK(seen <= keys.size(2), "nn.attend_cached");
+  STRATA_CHECK_EQ(qkv.size(0), 1, "nn.attend_cached");
   Heads heads = split(qkv, options);
   const auto normed = [&](const at::Tensor& x, const at::Tensor& gain) {
     NormStatistics unused;
@@ -188,11 +199,25 @@ at::Tensor attend_cached(const at::Tensor& qkv, const Attention& options, const 
     heads.q = normed(heads.q, options.query_gain);
     heads.k = normed(heads.k, options.key_gain);
   }
-  turn(heads, options, RopeTurn::kForward, /*first=*/cache.position);
-  keys.narrow(2, cache.position, tokens).copy_(heads.k.transpose(1, 2));
-  values.narrow(2, cache.position, tokens).copy_(heads.v.transpose(1, 2));
-  return primitives(qkv).attention.attend_last(heads.q, keys.narrow(2, 0, seen),
-                                               values.narrow(2, 0, seen));
+  if (options.rope)
+    turn(heads, packed_rope_table(*options.rope, options.head_width, cache.pass, heads.q.device()),
+         RopeTurn::kForward);
+  std::vector<at::Tensor> outputs;
+  for (const SequenceTokens& tokens : cache.pass) {
+    const std::int64_t seen = tokens.position + tokens.count;
+    STRATA_CHECK(seen <= cache.tensors[0].size(2), "nn.attend_cached");
+    const auto new_of = [&](const at::Tensor& x) {
+      return x.narrow(1, tokens.first, tokens.count);
+    };
+    const auto kept = [&](int tensor, const at::Tensor& x) {
+      const at::Tensor all = cache.tensors[tensor].narrow(0, tokens.sequence, 1).narrow(2, 0, seen);
+      all.narrow(2, tokens.position, tokens.count).copy_(new_of(x).transpose(1, 2));
+      return all;
+    };
+    outputs.push_back(
+        primitives(qkv).attention.attend_last(new_of(heads.q), kept(0, heads.k), kept(1, heads.v)));
+  }
+  return at::cat(outputs, 1);
 }
 
 }  // namespace
@@ -271,10 +296,11 @@ at::Tensor attend(const at::Tensor& qkv, const Attention& attention,
                                         context.tensor);
 }
 
-std::vector<TensorSpec> key_value_cache(std::int64_t samples, std::int64_t heads,
+std::vector<TensorSpec> key_value_cache(std::int64_t sequences, std::int64_t heads,
                                         std::int64_t positions, std::int64_t width,
                                         at::ScalarType dtype) {
-  return std::vector<TensorSpec>(2, {.shape = {samples, heads, positions, width}, .dtype = dtype});
+  return std::vector<TensorSpec>(2,
+                                 {.shape = {sequences, heads, positions, width}, .dtype = dtype});
 }
 
 }  // namespace strata

@@ -57,13 +57,14 @@ struct Attention {
 ///
 /// A tensor-parallel rank (context.tensor) has some of the heads: it adds up the gains' gradients
 /// with the others, but with sequence parallelism, where that happens once a step
-/// (WeightSpec::partial_gradient). With context.cache the inputs are the tokens behind those that it
-/// holds; their keys and values are appended to it.
+/// (WeightSpec::partial_gradient). With context.cache the inputs are the new tokens of several
+/// sequences: each attends to the tokens of its own sequence, whose keys and values the cache holds,
+/// and adds its own.
 at::Tensor attend(const at::Tensor& qkv, const Attention& attention, const ForwardContext& context);
 
 /// What Layer::cache() returns for a layer that attends so.
-/// Shapes  keys, then values, [samples, heads, positions, width] each.
-std::vector<TensorSpec> key_value_cache(std::int64_t samples, std::int64_t heads,
+/// Shapes  keys, then values, [sequences, heads, positions, width] each.
+std::vector<TensorSpec> key_value_cache(std::int64_t sequences, std::int64_t heads,
                                         std::int64_t positions, std::int64_t width,
                                         at::ScalarType dtype);
 
