@@ -21,6 +21,7 @@
 #include "strata/measure/machine_rates.h"
 #include "strata/measure/processor.h"
 #include "strata/nn/host/sgemm.h"
+#include "strata/transport/transport_choice.h"
 
 namespace strata {
 namespace {
@@ -120,6 +121,21 @@ std::string gpus_text(const std::vector<DeviceRates>& gpus) {
   return text;
 }
 
+TransportChoice transport_here() {
+  return choose_transport(TransportKind::kAuto, ucx_support_of_this_machine());
+}
+
+std::string transport_text() {
+  const TransportChoice choice = transport_here();
+  return "network       " + std::string(name_of(choice.kind)) +
+         " between machines: " + choice.reason + '\n';
+}
+
+nlohmann::json transport_json() {
+  const TransportChoice choice = transport_here();
+  return {{"kind", name_of(choice.kind)}, {"reason", choice.reason}};
+}
+
 nlohmann::json gpus_json(const std::vector<DeviceRates>& gpus) {
   nlohmann::json list = nlohmann::json::array();
   for (const DeviceRates& gpu : gpus) list.push_back(device_json(gpu));
@@ -158,6 +174,7 @@ void run_doctor(const DoctorArguments& arguments) {
                                 {"gpus", gpus_json(gpus)},
                                 {"why_no_gpu", cuda_backend().why_none()},
                                 {"environment", findings()},
+                                {"transport", transport_json()},
                                 {"memory_bytes_per_second", bandwidth},
                                 {"memory_free_bytes", cpu_backend().free_bytes(0)},
                                 {"disk_free_bytes", space.available}}
@@ -169,7 +186,7 @@ void run_doctor(const DoctorArguments& arguments) {
             << instruction_sets() << "\nlibtorch      " << processor.libtorch << ", uses "
             << processor.instruction_set << "\ntensors by    " << block_malloc_name() << '\n'
             << fp32_advice() << rates_text(rates, processor.cores) << gpus_text(gpus)
-            << machine_text(machine, arguments, !gpus.empty())
+            << transport_text() << machine_text(machine, arguments, !gpus.empty())
             << format_bytes(static_cast<std::int64_t>(space.available)) << " free\nbalance       "
             << format_double(rates.front().flops_per_second / bandwidth, 1)
             << " fp32 operations a byte: what does fewer is limited by memory\n";

@@ -78,6 +78,8 @@ void print_start(const Recipe& recipe, const PlannedRun& run, const World& world
             << "step     predicted " << format_seconds(run.plan.simulation.step_seconds)
             << ", bubble " << format_double(100 * run.plan.simulation.bubble, 1) << " %, at most "
             << format_bytes(peak_bytes(run.plan.ledger)) << " on a rank" << std::endl;
+  if (const TransportChoice& transport = world.transport(); !transport.reason.empty())
+    std::cout << "network  " << name_of(transport.kind) << ": " << transport.reason << '\n';
   if (const auto process = process_of(recipe, run, world.processes()))
     std::cout << "process  predicted " << process_text(*process) << std::endl;
   if (const std::string devices = devices_sentence(run.plan); !devices.empty())

@@ -104,6 +104,7 @@ struct World::Parts {
   std::vector<std::shared_ptr<RankDevice>> devices;
   std::vector<Device> limited;
   std::vector<std::uint64_t> device_ids;  // of all ranks
+  TransportChoice choice;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<PeerProtocol> peers;  // null: alone
   std::unique_ptr<Watchdog> watchdog;
@@ -164,8 +165,9 @@ struct World::Parts {
     } else {
       Bootstrap bootstrap(rendezvous, join_options(options));
       gather_device_ids(bootstrap);
-      transport = options.transport == TransportKind::kUcx ? connect_ucx(bootstrap)
-                                                           : connect_sockets(bootstrap);
+      choice = agree_on_transport(bootstrap, options.transport, ucx_support_of_this_machine());
+      transport =
+          choice.kind == TransportKind::kUcx ? connect_ucx(bootstrap) : connect_sockets(bootstrap);
     }
     peers = std::make_unique<PeerProtocol>(
         *mailboxes, *transport,
@@ -331,6 +333,8 @@ int World::process() const { return parts_->rendezvous.process; }
 int World::processes() const { return parts_->rendezvous.processes; }
 int World::first_rank() const { return parts_->first_rank(); }
 int World::local_ranks() const { return parts_->mailboxes->local_ranks(); }
+
+const TransportChoice& World::transport() const { return parts_->choice; }
 
 const std::vector<std::uint64_t>& World::device_ids() const { return parts_->device_ids; }
 

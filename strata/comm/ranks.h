@@ -26,6 +26,7 @@
 #include "strata/schedule/mesh.h"
 #include "strata/transport/rendezvous.h"
 #include "strata/transport/transport.h"
+#include "strata/transport/transport_choice.h"
 
 namespace strata {
 
@@ -42,7 +43,7 @@ struct RanksOptions {
   double join_seconds = 0;          ///< 0: STRATA_JOIN_SECONDS, or 25
   double stall_seconds = 10;        ///< a rank without progress is named after these; 0: never
   double stall_fatal_seconds = 60;  ///< and ends the run after these; 0: never
-  TransportKind transport = TransportKind::kSockets;
+  TransportKind transport = TransportKind::kAuto;
   /// order of sums on devices; a CPU's is always ordered
   Reduction reduction = Reduction::kOrdered;
   /// What each rank of this process computes on; empty: what the build has for `device`.
@@ -69,6 +70,9 @@ class World {
   int processes() const;
   int first_rank() const;  ///< ranks of this process
   int local_ranks() const;
+
+  /// What connects the processes, and why; without other processes it has no reason.
+  const TransportChoice& transport() const;
 
   /// For each rank an id of its device that is unique over all processes; empty: unknown.
   const std::vector<std::uint64_t>& device_ids() const;

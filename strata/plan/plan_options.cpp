@@ -77,8 +77,9 @@ void describe(OptionSet& set, const std::string& prefix, MeshOptions& options) {
            .minimum = 0,
            .maximum = kMostThreads});
   set.add(prefix + ".transport", &options.transport,
-          named({TransportKind::kSockets, TransportKind::kUcx}),
-          {.help = "What carries messages between processes: ucx speaks to InfiniBand and RoCE"});
+          named({TransportKind::kAuto, TransportKind::kSockets, TransportKind::kUcx}),
+          {.help = "What carries messages between processes; auto: ucx between machines that all "
+                   "have an RDMA device (InfiniBand, RoCE) and UCX, sockets elsewhere"});
   set.add(prefix + ".stall_seconds", &options.stall_seconds,
           {.help = "Name the rank that others have waited for this long (0: never)",
            .unit = "s",

@@ -29,9 +29,9 @@ struct MeshOptions {
   Reduction reduction = Reduction::kOrdered;
   bool sequence_parallel = false;  ///< with tp: also divides activations between split regions
   std::int64_t virtual_stages = 1;
-  ScheduleKind schedule = ScheduleKind::k1f1b;        ///< not kForward
-  std::int64_t threads = 0;                           ///< per rank; 0: cores / ranks
-  TransportKind transport = TransportKind::kSockets;  ///< between processes
+  ScheduleKind schedule = ScheduleKind::k1f1b;     ///< not kForward
+  std::int64_t threads = 0;                        ///< per rank; 0: cores / ranks
+  TransportKind transport = TransportKind::kAuto;  ///< between processes
   /// after this time the error names a rank that others wait for; 0: never
   double stall_seconds = 10;
   double stall_fatal_seconds = 60;  ///< after this time the run ends; 0: never

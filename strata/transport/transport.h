@@ -14,16 +14,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string>
 
 namespace strata {
 
 class Bootstrap;
 
 /// The connection between processes: `mesh.transport`.
-enum class TransportKind : std::uint8_t { kSockets, kUcx };
+enum class TransportKind : std::uint8_t {
+  kAuto,  ///< what transport_choice.h finds best
+  kSockets,
+  kUcx
+};
 inline const char* name_of(TransportKind kind) {
-  return kind == TransportKind::kSockets ? "sockets" : "ucx";
+  constexpr const char* kNames[] = {"auto", "sockets", "ucx"};
+  return kNames[static_cast<int>(kind)];
 }
 
 constexpr std::size_t kMessageHeaderBytes = 1016;
@@ -110,10 +117,13 @@ std::unique_ptr<Transport> connect_sockets(Bootstrap& bootstrap);
 /// UCX's port can write to memory). Tested over UCX's tcp and shared-memory transports; no RDMA
 /// network was available.
 ///
-/// Errors  UserError if Strata was built without UCX; SystemError if a process cannot be reached.
+/// Errors  SystemError if missing_ucx() or if a process cannot be reached.
 std::unique_ptr<Transport> connect_ucx(Bootstrap& bootstrap);
 
-/// Whether this build has UCX.
-bool ucx_is_available();
+struct MissingUcx {
+  std::string reason, fix;  ///< clauses
+};
+/// Loads UCX's library; returns why it cannot be used, or nothing if it can.
+std::optional<MissingUcx> missing_ucx();
 
 }  // namespace strata

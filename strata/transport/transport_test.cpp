@@ -118,8 +118,8 @@ struct Form {
 class Transported : public testing::TestWithParam<Form> {
  protected:
   void SetUp() override {
-    if (std::string(GetParam().name).starts_with("Ucx") && !ucx_is_available())
-      GTEST_SKIP() << "built without UCX (libucx-dev)";
+    if (std::string(GetParam().name).starts_with("Ucx") && missing_ucx())
+      GTEST_SKIP() << missing_ucx()->reason;
     transports_ = GetParam().connect();
     for (int process = 0; process < kProcesses; ++process) {
       ASSERT_TRUE(transports_[process]);

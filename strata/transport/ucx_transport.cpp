@@ -79,22 +79,29 @@ struct Ucx {
 #undef STRATA_UCX_MEMBER
 };
 
-const Ucx& ucx() {
-  static const Ucx loaded = [] {
+struct LoadedUcx {
+  Ucx functions;
+  std::string failure;  // empty: none
+};
+
+const LoadedUcx& loaded_ucx() {
+  static const LoadedUcx loaded = []() -> LoadedUcx {
     ::setenv("UCX_ERROR_SIGNALS", "", 0);
     ::setenv("UCX_MEM_EVENTS", "n", 0);
     void* const library = ::dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
-    if (!library) refuse("UCX cannot be loaded", ::dlerror());
+    if (!library) return {.functions = {}, .failure = ::dlerror()};
     Ucx it;
 #define STRATA_UCX_LOAD(name)                                             \
   it.name = reinterpret_cast<decltype(&::name)>(::dlsym(library, #name)); \
-  if (!it.name) refuse("this version of UCX lacks a function", #name);
+  if (!it.name) return {.functions = {}, .failure = "libucp.so.0 lacks " #name};
     STRATA_UCX_FUNCTIONS(STRATA_UCX_LOAD)
 #undef STRATA_UCX_LOAD
-    return it;
+    return {.functions = it, .failure = ""};
   }();
   return loaded;
 }
+
+const Ucx& ucx() { return loaded_ucx().functions; }
 
 void require(ucs_status_t status, const std::string& what) {
   if (status != UCS_OK) refuse(what, ucx().ucs_status_string(status));
@@ -440,9 +447,15 @@ class UcxTransport final : public Transport {
 
 }  // namespace
 
-bool ucx_is_available() { return true; }
+std::optional<MissingUcx> missing_ucx() {
+  const std::string& failure = loaded_ucx().failure;
+  if (failure.empty()) return std::nullopt;
+  return MissingUcx{.reason = "UCX cannot be loaded: " + failure, .fix = "apt-get install libucx0"};
+}
 
 std::unique_ptr<Transport> connect_ucx(Bootstrap& bootstrap) {
+  if (const std::string& failure = loaded_ucx().failure; !failure.empty())
+    refuse("UCX cannot be loaded", failure);
   return std::make_unique<UcxTransport>(bootstrap);
 }
 

@@ -4,16 +4,19 @@
 
 namespace strata {
 
-bool ucx_is_available() { return false; }
+std::optional<MissingUcx> missing_ucx() {
+  return MissingUcx{.reason = "this build has no UCX",
+                    .fix = "apt-get install libucx-dev and build again"};
+}
 
 std::unique_ptr<Transport> connect_ucx(Bootstrap&) {
-  throw UserError(
-      {.operation = "transport.ucx",
-       .where = "mesh.transport",
-       .what = "this build has no UCX",
-       .expected = "a build with UCX",
-       .got = "ucx",
-       .fix = "apt-get install libucx-dev and build again, or set mesh.transport=sockets"});
+  const MissingUcx missing = *missing_ucx();
+  throw SystemError({.operation = "transport.ucx",
+                     .where = "mesh.transport",
+                     .what = missing.reason,
+                     .expected = "a build with UCX",
+                     .got = "ucx",
+                     .fix = missing.fix});
 }
 
 }  // namespace strata

@@ -35,6 +35,7 @@ class Mesh(ProgramTest):
             self.assertIn(f"largest peak {largest:.2f} MiB" if largest >= 1 else f"largest peak {1024 * largest:.2f} KiB",
                           line)
         processes = self.train_losses(launch=("launch", "-n", "4", "--"))
+        self.assertIn("network  sockets: all processes are on this machine\n", self.out)
         self.assertEqual(len(one), 50)
         self.assertEqual(threads, processes)  # every bit
         for step, (a, b) in enumerate(zip(one, threads), 1):

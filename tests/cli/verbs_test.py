@@ -131,6 +131,7 @@ class Verbs(ProgramTest):
             self.assertGreater(rate["gemm_flops_per_second"], 0)
         self.assertIn(measured["fast_in"], measured["precisions"])
         self.assertRegex(measured["tensors_by"], r"tcmalloc of gperftools \d|the C library's")
+        self.assertIn(measured["transport"]["kind"], ("sockets", "ucx"))
         # A block a GPU, or why there is none.
         self.assertEqual(bool(measured["gpus"]), not measured["why_no_gpu"])
         self.assertRegex(self.succeed(*bf16), r"precision +bf16")
@@ -147,6 +148,7 @@ class Verbs(ProgramTest):
         self.assertIn("updates 10.0 GB/s (assumed); `strata doctor` measures", self.succeed(*self.OFFLOADED))
         before = sorted(self.folder.iterdir())
         out = self.succeed("doctor", "--disk", ".", "--save", "machine.json")
+        self.assertRegex(out, r"(?m)^network +(sockets between machines: .+|ucx between machines: RDMA device \w+)$")
         self.assertRegex(out, r"(?m)^memory +[0-9.]+ [GM]iB free of [0-9.]+ [GM]iB, ")
         for line in ("updates ", "link ", "GB/s read", "doctor.json"):
             self.assertIn(line, out)
