@@ -10,7 +10,7 @@ set(STRATA_TEST_ENVIRONMENT "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/test_cache;XDG_C
 # ALONE: nothing runs beside its tests, because they look at the clock.
 #
 # Where the folder has tests *_simt_test.cpp, its kernels (*.cu) are also compiled as C++, as
-# strata/device/simt.h has it: the library strata_NAME_on_host, which the program NAME_simt_test holds
+# strata/device/simt/simt.h has it: the library strata_NAME_on_host, which the program NAME_simt_test holds
 # against the host's own kernels; in a build with CUDA NAME_cuda_test does the same on a GPU.
 function(strata_folder name)
   cmake_parse_arguments(ARG "TORCH;ALONE" "LABEL;SHARDS" "DEPENDS;LIBRARIES" ${ARGN})

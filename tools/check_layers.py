@@ -10,11 +10,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEVELS = [
     ["base"],
-    ["disk", "schedule", "transport", "tokenizer", "tabular", "device"],
-    ["plan", "report", "comm", "nn", "data", "embed"],
+    ["layout", "disk", "transport", "tokenizer", "tabular", "device"],
+    ["schedule", "comm", "data", "rowserver"],
+    ["plan", "report", "nn", "embed"],
     ["optim", "models"],
     ["tier"],
-    ["shard", "checkpoint"],
+    ["checkpoint"],
     ["pipeline"],
     ["measure"],
     ["train", "serve"],
@@ -22,17 +23,22 @@ LEVELS = [
     ["run"],
     ["cli"],
 ]
+# The rooms of a folder: a room includes only itself, earlier rooms and the folder's own files; tests see all.
+ROOMS = {
+    "plan": ["simulate", "ledger", "search", "text"],
+    "rowserver": ["codec", "rows", "shard", "wire"],
+}
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
 
 # What a folder may see: (headers, their name in the message, who may include them).
 SIGHT = [
     (re.compile(r"(torch|ATen|c10)/"), "torch",
-     lambda folder, file: folder not in ("base", "disk", "schedule", "transport", "tokenizer", "report",
-                                        "plan", "tabular", "embed")),
+     lambda folder, file: folder not in ("base", "layout", "disk", "schedule", "transport", "tokenizer",
+                                        "report", "plan", "tabular", "rowserver", "embed")),
     (re.compile(r"(torch/csrc/distributed/)?c10d/"), "c10d",
      lambda folder, file: folder == "comm"),
     (re.compile(r"rocksdb/"), "RocksDB",
-     lambda folder, file: (folder, file) == ("embed", "rows/cold_rows.cpp")),
+     lambda folder, file: (folder, file) == ("rowserver", "rows/cold_rows.cpp")),
     (re.compile(r"cu(da|blas|dnn|rand|fft|solver|sparse)\w*(\.h|/)|nccl\w*\.h|nvtx|nvToolsExt"
                 r"|ATen/cuda/|c10/cuda/|torch/csrc/cuda/"), "CUDA",
      lambda folder, file: folder == "device" or IS_CUDA.search(f"{folder}/{file}")),
@@ -69,6 +75,10 @@ def refusal(folder, file, header):
         if seen != folder and LEVEL[seen] >= LEVEL[folder]:
             return (f"{folder} (level {LEVEL[folder]}) may not see {seen} (level {LEVEL[seen]}): "
                     "only folders of earlier levels")
+        rooms = ROOMS.get(folder, [])
+        room, seen_room = file.split("/")[0], header.split("/")[2]
+        if seen == folder and "_test." not in file and room in rooms and seen_room in rooms[rooms.index(room) + 1:]:
+            return f"{folder}/{room} may not see {folder}/{seen_room}: only earlier rooms"
     elif ".." in header.split("/"):
         return "write the path from the root: strata/FOLDER/FILE.h"
     for headers, name, allowed in SIGHT:

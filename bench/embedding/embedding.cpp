@@ -20,7 +20,7 @@
 
 #include "process_use.h"
 #include "strata/base/philox.h"
-#include "strata/embed/rows/row_table.h"
+#include "strata/rowserver/rows/row_table.h"
 
 namespace {
 

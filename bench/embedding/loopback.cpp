@@ -29,8 +29,8 @@
 #include <vector>
 
 #include "strata/base/philox.h"
-#include "strata/embed/feature_file.h"
-#include "strata/embed/wire/remote_servers.h"
+#include "strata/rowserver/feature_file.h"
+#include "strata/rowserver/wire/remote_servers.h"
 
 namespace {
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "strata/checkpoint/named_state.h"
+#include "strata/layout/mesh.h"
 #include "strata/models/model.h"
-#include "strata/nn/layout.h"
-#include "strata/schedule/mesh.h"
+#include "strata/nn/graph/layout.h"
 
 namespace strata {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "strata/device/device.h"
-#include "strata/nn/layout.h"
+#include "strata/nn/graph/layout.h"
 
 namespace strata {
 

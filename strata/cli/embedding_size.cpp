@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "strata/base/text_table.h"
 #include "strata/base/units.h"
-#include "strata/embed/capacity.h"
-#include "strata/embed/rows/row_layout.h"
-#include "strata/plan/text_table.h"
-#include "strata/plan/zero_bytes.h"
+#include "strata/plan/ledger/zero_bytes.h"
+#include "strata/rowserver/capacity.h"
+#include "strata/rowserver/rows/row_layout.h"
 
 namespace strata {
 namespace {

@@ -1,12 +1,12 @@
 /// Computes what a table of embeddings needs that no recipe describes: bytes, servers, network.
 ///
-/// Errors  UserError: what embed/capacity.h refuses, counts and sizes that cannot be read.
+/// Errors  UserError: what rowserver/capacity.h refuses, counts and sizes that cannot be read.
 #pragma once
 
 #include <string>
 
-#include "strata/embed/codec/wire_values.h"
-#include "strata/embed/feature.h"
+#include "strata/rowserver/codec/wire_values.h"
+#include "strata/rowserver/feature.h"
 
 namespace CLI {
 class App;

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "strata/embed/wire/inspection.h"
+#include "strata/rowserver/wire/inspection.h"
 
 namespace strata {
 

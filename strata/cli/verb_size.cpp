@@ -7,7 +7,7 @@
 #include "strata/base/units.h"
 #include "strata/cli/embedding_size.h"
 #include "strata/cli/verbs.h"
-#include "strata/plan/zero_bytes.h"
+#include "strata/plan/ledger/zero_bytes.h"
 
 namespace strata {
 namespace {

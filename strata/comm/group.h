@@ -24,7 +24,7 @@
 #include "strata/comm/rank_device.h"
 #include "strata/comm/shared_buffer.h"
 #include "strata/device/device.h"
-#include "strata/schedule/mesh.h"
+#include "strata/layout/mesh.h"
 
 namespace strata {
 

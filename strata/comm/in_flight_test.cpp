@@ -36,7 +36,7 @@ TEST(CollectivesInFlight, RunBetweenStartAndFinish) {
   });
 }
 
-// A copy stream fetches the shard (shard/peer_medium.h) after the gather has started.
+// A copy stream fetches the shard (tier/peer_medium.h) after the gather has started.
 TEST(CollectivesInFlight, WaitForShardThatIsNotReady) {
   FakeLibrary library;
   for (const Shards& shards : {Shards{{0, 50}, {50, 100}}, Shards{{0, 70}, {70, 100}}}) {

@@ -18,7 +18,7 @@
 #include "strata/comm/loan.h"
 #include "strata/comm/stream_ops.h"
 #include "strata/device/device.h"
-#include "strata/schedule/mesh.h"
+#include "strata/layout/mesh.h"
 
 namespace strata {
 

@@ -23,7 +23,7 @@
 #include "strata/comm/group.h"
 #include "strata/device/account.h"
 #include "strata/device/device.h"
-#include "strata/schedule/mesh.h"
+#include "strata/layout/mesh.h"
 #include "strata/transport/rendezvous.h"
 #include "strata/transport/transport.h"
 #include "strata/transport/transport_choice.h"

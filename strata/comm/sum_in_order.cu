@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "strata/comm/cuda_kernels.h"
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_vector.h"
 
 namespace strata::cuda {
 namespace {

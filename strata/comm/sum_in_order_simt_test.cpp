@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "strata/comm/cuda_kernels.h"
-#include "strata/device/simt_array_test.h"
+#include "strata/device/simt/simt_array_test.h"
 
 namespace strata {
 namespace {

@@ -10,7 +10,7 @@
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
 #include "strata/base/random_access_file.h"
-#include "strata/embed/codec/byte_codec.h"
+#include "strata/rowserver/codec/byte_codec.h"
 
 namespace strata {
 namespace {

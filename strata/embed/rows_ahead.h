@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "strata/embed/row_servers.h"
+#include "strata/rowserver/row_servers.h"
 
 namespace strata {
 

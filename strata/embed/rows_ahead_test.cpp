@@ -9,8 +9,8 @@
 #include "strata/base/errors.h"
 #include "strata/base/scratch_folder.h"
 #include "strata/embed/saved_rows.h"
-#include "strata/embed/shard/map_row_store_test.h"
-#include "strata/embed/shard/snapshot.h"
+#include "strata/rowserver/shard/map_row_store_test.h"
+#include "strata/rowserver/shard/snapshot.h"
 
 namespace strata {
 namespace {

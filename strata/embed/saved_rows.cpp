@@ -7,8 +7,8 @@
 
 #include "strata/base/durable_file.h"
 #include "strata/base/errors.h"
-#include "strata/embed/shard/snapshot.h"
-#include "strata/embed/shard/update_part.h"
+#include "strata/rowserver/shard/snapshot.h"
+#include "strata/rowserver/shard/update_part.h"
 
 namespace strata {
 namespace {

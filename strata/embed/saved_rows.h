@@ -12,7 +12,7 @@
 #include <functional>
 #include <string>
 
-#include "strata/embed/rows/shard_state.h"
+#include "strata/rowserver/rows/shard_state.h"
 
 namespace strata {
 

@@ -25,8 +25,8 @@
 
 #include "strata/base/executor.h"
 #include "strata/embed/pooling.h"
-#include "strata/embed/row_servers.h"
 #include "strata/embed/rows_ahead.h"
+#include "strata/rowserver/row_servers.h"
 #include "strata/tabular/sample_batch.h"
 
 namespace strata {

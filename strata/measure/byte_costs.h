@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "strata/device/device.h"
-#include "strata/nn/sequential.h"
-#include "strata/schedule/costs.h"
+#include "strata/layout/costs.h"
+#include "strata/nn/graph/sequential.h"
 
 namespace strata {
 

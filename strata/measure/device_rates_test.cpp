@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "strata/device/determinism.h"
-#include "strata/plan/gpu_costs.h"
+#include "strata/plan/search/gpu_costs.h"
 
 namespace strata {
 namespace {
@@ -60,7 +60,7 @@ TEST(DeviceRates, BecomeMachineProfileOfPlan) {
   EXPECT_EQ(machine.name, "here");
 }
 
-// What plan/gpu_costs.h reckons with: nothing of it is a CPU's.
+// What plan/search/gpu_costs.h reckons with: nothing of it is a CPU's.
 TEST(DeviceRates, AddGpuAndPeerCostsToPlans) {
   MachineProfile machine{.name = "here"};
   set_device(machine, made_up());

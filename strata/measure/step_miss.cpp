@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "strata/base/units.h"
-#include "strata/plan/communication.h"
+#include "strata/plan/simulate/communication.h"
 
 namespace strata {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "strata/pipeline/layer_seconds.h"
-#include "strata/plan/planner.h"
+#include "strata/plan/search/planner.h"
 
 namespace strata {
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "strata/models/model.h"
-#include "strata/nn/measured_bytes.h"
+#include "strata/nn/graph/measured_bytes.h"
 
 namespace strata {
 namespace {

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "strata/comm/tensor_parallel.h"
 #include "strata/device/device.h"
 #include "strata/models/decoder_options.h"
-#include "strata/nn/layer.h"
-#include "strata/nn/tensor_parallel.h"
+#include "strata/nn/graph/layer.h"
 
 namespace strata {
 

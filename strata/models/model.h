@@ -10,7 +10,7 @@
 
 #include "strata/device/device.h"
 #include "strata/models/decoder_options.h"
-#include "strata/nn/sequential.h"
+#include "strata/nn/graph/sequential.h"
 
 namespace strata {
 

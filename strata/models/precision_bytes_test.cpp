@@ -3,8 +3,8 @@
 
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
+#include "strata/nn/graph/initialise.h"
 #include "strata/nn/host/host_primitives.h"
-#include "strata/nn/initialise.h"
 
 namespace strata {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "strata/models/recommender_options.h"
-#include "strata/nn/sequential.h"
+#include "strata/nn/graph/sequential.h"
 
 namespace strata {
 

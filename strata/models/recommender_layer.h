@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "strata/models/recommender.h"
-#include "strata/nn/layer.h"
-#include "strata/nn/sequential.h"
+#include "strata/nn/graph/layer.h"
+#include "strata/nn/graph/sequential.h"
 
 namespace strata {
 

@@ -9,8 +9,8 @@
 #include "strata/base/errors.h"
 #include "strata/base/ignored_target.h"
 #include "strata/models/recommender.h"
-#include "strata/nn/initialise.h"
-#include "strata/nn/measured_bytes.h"
+#include "strata/nn/graph/initialise.h"
+#include "strata/nn/graph/measured_bytes.h"
 
 namespace strata {
 namespace {

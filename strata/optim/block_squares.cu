@@ -1,6 +1,6 @@
 // Four threads a block of 1,024: each keeps four of the host's sixteen sums, of which a 16-byte read feeds one
 // element each.
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_vector.h"
 #include "strata/optim/cuda_kernels.h"
 
 namespace strata::cuda {

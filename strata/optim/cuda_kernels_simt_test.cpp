@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "strata/device/simt_array_test.h"
+#include "strata/device/simt/simt_array_test.h"
 #include "strata/device/step_scalars.h"
 #include "strata/optim/cuda_kernels.h"
 #include "strata/optim/gradient_norm.h"

@@ -1,6 +1,6 @@
 // A block sums a layer's blocks; what follows from some hundred sums, a dozen numbers that the host would have
 // to wait for, is one thread's work.
-#include "strata/device/simt.h"
+#include "strata/device/simt/simt.h"
 #include "strata/optim/cuda_kernels.h"
 
 namespace strata::cuda {

@@ -7,7 +7,7 @@
 #include "strata/base/errors.h"
 #include "strata/device/account.h"
 #include "strata/device/device.h"
-#include "strata/nn/primitive_choice.h"
+#include "strata/nn/primitives/primitive_choice.h"
 #include "strata/optim/gradient_norm.h"
 
 namespace strata {

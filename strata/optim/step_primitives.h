@@ -47,7 +47,7 @@ class StepPrimitives {
   virtual void move_statistic(const StatisticRange& range, const StepScalars& scalars) const = 0;
 };
 
-/// Those that were chosen for that kind of device (nn/primitive_choice.h).
+/// Those that were chosen for that kind of device (nn/primitives/primitive_choice.h).
 const StepPrimitives& step_primitives(c10::DeviceType kind);
 
 const StepPrimitives& host_step_primitives();

@@ -1,7 +1,7 @@
 // A thread updates four elements: 16 bytes of every fp32 array are under way at once. Which arrays there are
 // is the same for all threads, so it is asked as they come to it; only the rule makes a kernel of its own.
 // Operations, their order and NaNs are those of update_kernels.cpp.
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_vector.h"
 #include "strata/device/step_scalars.h"
 #include "strata/optim/cuda_kernels.h"
 

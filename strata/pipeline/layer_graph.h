@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "strata/nn/layer.h"
+#include "strata/nn/graph/layer.h"
 
 namespace strata {
 

@@ -14,9 +14,10 @@
 #include "strata/base/executor.h"
 #include "strata/base/lane_trace.h"
 #include "strata/comm/group.h"
+#include "strata/comm/tensor_group.h"
 #include "strata/data/batch.h"
 #include "strata/device/thread_pool.h"
-#include "strata/nn/sequential.h"
+#include "strata/nn/graph/sequential.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/batch_rows.h"
 #include "strata/pipeline/device_lanes.h"
@@ -27,8 +28,7 @@
 #include "strata/pipeline/value_table.h"
 #include "strata/schedule/execute.h"
 #include "strata/schedule/step_plan.h"
-#include "strata/shard/gradient_reduction.h"
-#include "strata/shard/tensor_group.h"
+#include "strata/tier/gradient_reduction.h"
 #include "strata/tier/store.h"
 
 namespace strata {

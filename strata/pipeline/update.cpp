@@ -7,7 +7,7 @@
 #include "strata/base/measurement.h"
 #include "strata/comm/collectives.h"
 #include "strata/device/account.h"
-#include "strata/nn/moments.h"
+#include "strata/nn/graph/moments.h"
 #include "strata/optim/gradient_norm.h"
 #include "strata/optim/step_primitives.h"
 #include "strata/pipeline/stage_machine.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "strata/schedule/costs.h"
-#include "strata/schedule/dataflow.h"
+#include "strata/layout/costs.h"
+#include "strata/layout/dataflow.h"
 
 namespace strata {
 

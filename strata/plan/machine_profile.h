@@ -14,7 +14,7 @@
 
 namespace strata {
 
-/// A GPU adds bytes and seconds of its own to those of the model (plan/gpu_costs.h).
+/// A GPU adds bytes and seconds of its own to those of the model (plan/search/gpu_costs.h).
 enum class MachineKind : std::uint8_t { kCpu, kCuda };
 const char* name_of(MachineKind kind);  ///< "cpu", "cuda"
 

@@ -8,9 +8,9 @@
 #include "strata/base/options.h"
 #include "strata/base/units.h"
 #include "strata/disk/block_io.h"
+#include "strata/layout/mesh.h"
+#include "strata/layout/zero.h"
 #include "strata/schedule/action.h"
-#include "strata/schedule/mesh.h"
-#include "strata/schedule/zero.h"
 #include "strata/transport/transport.h"
 
 namespace strata {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
-#include "strata/plan/gpu_costs.h"
-#include "strata/plan/plan_text.h"
+#include "strata/plan/search/gpu_costs.h"
+#include "strata/plan/text/plan_text.h"
 #include "strata/run/plan_advice.h"
 #include "strata/run/planned_run.h"
 #include "strata/run/recipe_file.h"

@@ -1,6 +1,6 @@
 #include "strata/run/inspection_text.h"
 
-#include "strata/plan/text_table.h"
+#include "strata/base/text_table.h"
 
 namespace strata {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "strata/plan/ledger/zero_bytes.h"
 #include "strata/plan/machine_profile.h"
-#include "strata/plan/tier_depth.h"
-#include "strata/plan/zero_bytes.h"
+#include "strata/plan/search/tier_depth.h"
 #include "strata/run/recipe_file.h"
 
 namespace strata {
@@ -21,7 +21,7 @@ std::string estimate_text(const Recipe& recipe, const MachineProfile& machine);
 std::string precision_advice(const Recipe& recipe, bool measure);
 
 /// How deep a model of this shape could be, by what leaves the device; empty without a budget.
-/// `convention`: of bytes a parameter (plan/zero_bytes.h), another system's; null: ours. `devices`: those that ranks
+/// `convention`: of bytes a parameter (plan/ledger/zero_bytes.h), another system's; null: ours. `devices`: those that ranks
 /// share, of which each has to have room for all of its ranks.
 std::vector<TierDepth> largest_depths(const Recipe& recipe, const MachineProfile& machine,
                                       const ParameterBytes* convention = nullptr,

@@ -6,8 +6,8 @@
 
 #include "strata/data/batch.h"
 #include "strata/optim/optimizer.h"
-#include "strata/plan/communicator_bytes.h"
-#include "strata/plan/gpu_costs.h"
+#include "strata/plan/ledger/communicator_bytes.h"
+#include "strata/plan/search/gpu_costs.h"
 #include "strata/run/recipe_machine.h"
 #include "strata/task/countable_sizes.h"
 #include "strata/transport/peer_memory.h"

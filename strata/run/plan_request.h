@@ -5,10 +5,10 @@
 #pragma once
 
 #include "strata/measure/byte_costs.h"
-#include "strata/nn/sequential.h"
+#include "strata/nn/graph/sequential.h"
+#include "strata/plan/ledger/zero_bytes.h"
 #include "strata/plan/machine_profile.h"
-#include "strata/plan/planner.h"
-#include "strata/plan/zero_bytes.h"
+#include "strata/plan/search/planner.h"
 #include "strata/task/task.h"
 
 namespace strata {

@@ -8,7 +8,7 @@
 
 #include "strata/measure/probe.h"
 #include "strata/measure/probe_cache.h"
-#include "strata/plan/process_bytes.h"
+#include "strata/plan/search/process_bytes.h"
 #include "strata/run/plan_request.h"
 #include "strata/run/rank_devices.h"
 #include "strata/run/recipe_machine.h"

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "strata/comm/ranks.h"
-#include "strata/nn/sequential.h"
+#include "strata/nn/graph/sequential.h"
+#include "strata/plan/ledger/zero_bytes.h"
 #include "strata/plan/machine_profile.h"
-#include "strata/plan/planner.h"
-#include "strata/plan/shared_host.h"
-#include "strata/plan/zero_bytes.h"
+#include "strata/plan/search/planner.h"
+#include "strata/plan/search/shared_host.h"
 #include "strata/run/resolved_run.h"
 #include "strata/task/task_data.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "strata/plan/shared_devices.h"
+#include "strata/plan/search/shared_devices.h"
 
 namespace strata {
 namespace {

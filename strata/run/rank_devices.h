@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "strata/comm/ranks.h"
-#include "strata/plan/planner.h"
+#include "strata/plan/search/planner.h"
 #include "strata/task/recipe.h"
 #include "strata/transport/rendezvous.h"
 

@@ -8,8 +8,8 @@
 #include "strata/base/errors.h"
 #include "strata/base/option_changes.h"
 #include "strata/base/units.h"
-#include "strata/plan/mesh_check.h"
-#include "strata/plan/tier_choice.h"
+#include "strata/plan/search/mesh_check.h"
+#include "strata/plan/search/tier_choice.h"
 #include "strata/task/kinds.h"
 
 namespace strata {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "strata/plan/machine_profile.h"
-#include "strata/plan/mesh_search.h"
+#include "strata/plan/search/mesh_search.h"
 #include "strata/task/recipe.h"
 
 namespace strata {

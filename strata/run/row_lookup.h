@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/embed/rows/shard_state.h"
+#include "strata/rowserver/rows/shard_state.h"
 #include "strata/run/recipe_file.h"
 
 namespace strata {

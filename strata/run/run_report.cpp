@@ -6,7 +6,7 @@
 
 #include "strata/base/units.h"
 #include "strata/measure/step_miss.h"
-#include "strata/plan/plan_text.h"
+#include "strata/plan/text/plan_text.h"
 #include "strata/report/report.h"
 
 namespace strata {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "strata/layout/layer_range.h"
+
 namespace strata {
 
 enum class Op : std::uint8_t {
@@ -53,19 +55,11 @@ enum class Op : std::uint8_t {
 };
 inline constexpr int kNumOps = static_cast<int>(Op::kReceiveTiedWeight) + 1;
 
-/// Half-open range of global layer indices; empty in actions that concern no layer.
-struct LayerRange {
-  int begin = 0;
-  int end = 0;
-  int size() const { return end - begin; }
-  friend bool operator==(const LayerRange&, const LayerRange&) = default;
-};
-
 struct Action {
   Op op;
   int stage = -1;        ///< global (virtual) stage that the action belongs to
   int micro_batch = -1;  ///< -1: concerns the whole mini-batch
-  LayerRange layers{};   ///< compute actions only
+  LayerRange layers{};   ///< empty in actions that concern no layer
   int value = -1;     ///< transfers: index into Dataflow::values; ties: index into Dataflow::ties
   int consumer = -1;  ///< gradients: the layer that computed this gradient of the value
   int peer = -1;      ///< transfers: the other rank

@@ -5,7 +5,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "strata/schedule/example_models_test.h"
+#include "strata/layout/example_models_test.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
 
 namespace strata {
 namespace {

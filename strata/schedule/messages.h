@@ -9,8 +9,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "strata/layout/dataflow.h"
 #include "strata/schedule/action.h"
-#include "strata/schedule/dataflow.h"
 
 namespace strata {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/schedule/dataflow.h"
+#include "strata/layout/dataflow.h"
 
 namespace strata {
 

@@ -6,10 +6,10 @@
 
 #include <vector>
 
+#include "strata/layout/dataflow.h"
+#include "strata/layout/tiers.h"
+#include "strata/layout/zero.h"
 #include "strata/schedule/action.h"
-#include "strata/schedule/dataflow.h"
-#include "strata/schedule/tiers.h"
-#include "strata/schedule/zero.h"
 
 namespace strata {
 

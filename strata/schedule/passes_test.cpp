@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "strata/base/errors.h"
-#include "strata/schedule/example_models_test.h"
+#include "strata/layout/example_models_test.h"
+#include "strata/schedule/builders.h"
 
 namespace strata {
 namespace {

@@ -5,7 +5,9 @@
 #include <functional>
 
 #include "strata/base/errors.h"
-#include "strata/schedule/example_models_test.h"
+#include "strata/layout/example_models_test.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
 #include "strata/schedule/validator.h"
 
 namespace strata {

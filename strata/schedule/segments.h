@@ -10,8 +10,8 @@
 #include <functional>
 #include <vector>
 
+#include "strata/layout/layer_set.h"
 #include "strata/schedule/action.h"
-#include "strata/schedule/layer_set.h"
 #include "strata/schedule/step_plan.h"
 
 namespace strata {

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "strata/schedule/example_models_test.h"
+#include "strata/layout/example_models_test.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
 
 namespace strata {
 namespace {

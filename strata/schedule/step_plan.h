@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <memory>
 
+#include "strata/layout/mesh.h"
+#include "strata/layout/tiers.h"
+#include "strata/layout/zero.h"
 #include "strata/schedule/builders.h"
-#include "strata/schedule/mesh.h"
-#include "strata/schedule/tiers.h"
-#include "strata/schedule/zero.h"
 
 namespace strata {
 

@@ -5,7 +5,9 @@
 #include <thread>
 
 #include "strata/base/errors.h"
-#include "strata/schedule/example_models_test.h"
+#include "strata/layout/example_models_test.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
 
 namespace strata {
 namespace {

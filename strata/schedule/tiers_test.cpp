@@ -1,8 +1,8 @@
-#include "strata/schedule/tiers.h"
+#include "strata/layout/tiers.h"
 
 #include <gtest/gtest.h>
 
-#include "strata/schedule/example_models_test.h"
+#include "strata/layout/example_models_test.h"
 #include "strata/schedule/step_plan.h"
 
 namespace strata {

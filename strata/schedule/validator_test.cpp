@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/schedule/example_models_test.h"
+#include "strata/layout/example_models_test.h"
+#include "strata/schedule/builders.h"
+#include "strata/schedule/passes.h"
 
 namespace strata {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "strata/checkpoint/named_state.h"
 #include "strata/comm/group.h"
-#include "strata/nn/sequential.h"
+#include "strata/nn/graph/sequential.h"
 #include "strata/pipeline/stage_machine.h"
 #include "strata/serve/key_value_cache.h"
 #include "strata/tier/store.h"

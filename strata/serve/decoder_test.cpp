@@ -10,7 +10,7 @@
 #include "strata/base/errors.h"
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
-#include "strata/nn/initialise.h"
+#include "strata/nn/graph/initialise.h"
 
 namespace strata {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "strata/device/device.h"
-#include "strata/nn/sequential.h"
+#include "strata/nn/graph/sequential.h"
 
 namespace strata {
 

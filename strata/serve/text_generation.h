@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "strata/device/device.h"
+#include "strata/layout/mesh.h"
 #include "strata/models/decoder_options.h"
-#include "strata/schedule/mesh.h"
 
 namespace strata {
 

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "strata/schedule/costs.h"
+#include "strata/layout/costs.h"
 
 namespace strata {
 

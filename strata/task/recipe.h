@@ -10,7 +10,7 @@
 
 #include "strata/base/options.h"
 #include "strata/device/device.h"
-#include "strata/nn/primitive_choice.h"
+#include "strata/nn/primitives/primitive_choice.h"
 #include "strata/optim/learning_rate.h"
 #include "strata/optim/optimizer_options.h"
 #include "strata/pipeline/graph_options.h"

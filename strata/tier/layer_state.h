@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "strata/base/flat_range.h"
-#include "strata/nn/layout.h"
+#include "strata/nn/graph/layout.h"
 #include "strata/schedule/step_plan.h"
 #include "strata/tier/flat_buffer.h"
 #include "strata/tier/medium.h"

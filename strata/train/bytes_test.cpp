@@ -8,7 +8,7 @@
 #include "strata/device/account.h"
 #include "strata/measure/byte_costs.h"
 #include "strata/models/model.h"
-#include "strata/plan/planner.h"
+#include "strata/plan/search/planner.h"
 #include "strata/train/mesh_run_test.h"
 #include "strata/train/trainer.h"
 

@@ -6,7 +6,7 @@
 #include "strata/comm/ranks.h"
 #include "strata/models/model.h"
 #include "strata/pipeline/stage_machine.h"
-#include "strata/shard/peer_medium.h"
+#include "strata/tier/peer_medium.h"
 #include "strata/tier/store.h"
 #include "strata/train/trainer.h"
 

@@ -15,10 +15,10 @@
 #include "strata/comm/ranks.h"
 #include "strata/measure/byte_costs.h"
 #include "strata/models/recommender.h"
-#include "strata/nn/initialise.h"
+#include "strata/nn/graph/initialise.h"
 #include "strata/nn/ops/linear.h"
 #include "strata/nn/ops/logistic_loss.h"
-#include "strata/plan/planner.h"
+#include "strata/plan/search/planner.h"
 #include "strata/train/trainer.h"
 
 namespace strata {

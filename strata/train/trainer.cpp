@@ -11,8 +11,8 @@
 #include "strata/device/account.h"
 #include "strata/device/block_malloc.h"
 #include "strata/device/device.h"
-#include "strata/nn/initialise.h"
-#include "strata/shard/peer_medium.h"
+#include "strata/nn/graph/initialise.h"
+#include "strata/tier/peer_medium.h"
 
 namespace strata {
 namespace {

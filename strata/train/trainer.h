@@ -26,7 +26,7 @@
 #include "strata/data/batch.h"
 #include "strata/device/account.h"
 #include "strata/device/link.h"
-#include "strata/nn/sequential.h"
+#include "strata/nn/graph/sequential.h"
 #include "strata/optim/loss_scale.h"
 #include "strata/optim/optimizer.h"
 #include "strata/pipeline/batch_buffers.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "strata/nn/sequential.h"
+#include "strata/nn/graph/sequential.h"
 
 namespace strata {
 

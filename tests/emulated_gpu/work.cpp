@@ -15,7 +15,7 @@
 
 #include "strata/base/measurement.h"
 #include "strata/device/recording.h"
-#include "strata/device/simt.h"
+#include "strata/device/simt/simt.h"
 #include "tests/emulated_gpu/memory.h"
 
 namespace strata::emulated {

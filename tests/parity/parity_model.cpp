@@ -21,7 +21,7 @@
 #include "strata/checkpoint/safetensors.h"
 #include "strata/models/hugging_face.h"
 #include "strata/models/model.h"
-#include "strata/nn/initialise.h"
+#include "strata/nn/graph/initialise.h"
 
 namespace strata {
 namespace {

@@ -17,7 +17,7 @@
 /// Threads  const, callable from any thread.
 #pragma once
 
-#include "strata/nn/primitives.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 

@@ -15,11 +15,11 @@
 #include "strata/base/errors.h"
 #include "strata/base/ignored_target.h"
 #include "strata/base/philox.h"
+#include "strata/comm/tensor_parallel.h"
 #include "strata/device/account.h"
 #include "strata/device/step_scalars.h"
 #include "strata/nn/aten/aten_primitives.h"
-#include "strata/nn/primitive_choice.h"
-#include "strata/nn/tensor_parallel.h"
+#include "strata/nn/primitives/primitive_choice.h"
 
 namespace strata {
 namespace {

@@ -9,9 +9,9 @@
 #include <limits>
 #include <vector>
 
+#include "strata/comm/tensor_parallel.h"
 #include "strata/nn/aten/aten_primitives.h"
 #include "strata/nn/aten/aten_scope.h"
-#include "strata/nn/tensor_parallel.h"
 
 namespace strata {
 namespace {

@@ -1,7 +1,7 @@
 // Stands for the CUDA primitives in a build that has none.
 #include "strata/device/no_cuda.h"
 #include "strata/nn/cuda/libraries.h"
-#include "strata/nn/primitives.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 

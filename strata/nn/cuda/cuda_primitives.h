@@ -8,7 +8,7 @@
 #pragma once
 
 #include "strata/nn/cuda/libraries.h"
-#include "strata/nn/primitives.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 

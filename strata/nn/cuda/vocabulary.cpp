@@ -2,9 +2,9 @@
 // row's positions in ascending order. The losses of a chunk meet in one sum in fp64, whose order is fixed.
 #include <ATen/ops/empty.h>
 
+#include "strata/comm/tensor_parallel.h"
 #include "strata/nn/cuda/arguments.h"
 #include "strata/nn/cuda/cuda_primitives.h"
-#include "strata/nn/tensor_parallel.h"
 
 namespace strata {
 

@@ -5,7 +5,7 @@
 /// of fp32 are MKL's where it uses all of the processor, else oneDNN's (device/fast_products.h).
 #pragma once
 
-#include "strata/nn/primitives.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 

@@ -7,10 +7,10 @@
 
 #include <cstring>
 
+#include "strata/comm/tensor_parallel.h"
 #include "strata/device/parallel.h"
 #include "strata/nn/host/elements.h"
 #include "strata/nn/host/host_primitives.h"
-#include "strata/nn/tensor_parallel.h"
 
 namespace strata {
 

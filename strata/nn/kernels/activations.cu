@@ -1,7 +1,7 @@
 // A thread computes 16 bytes of the result. Formulas and their order are those of gelu.cpp, swiglu.cpp and
 // elements.cpp beside this file.
-#include "strata/device/simt_math.h"
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_math.h"
+#include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata::cuda {

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata::cuda {

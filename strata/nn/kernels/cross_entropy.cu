@@ -3,8 +3,8 @@
 // bits would round them: the gradient makes them again, from logits that the cache still has.
 //
 // Losses are fp64, so that their order is the only thing their sum depends on.
-#include "strata/device/simt_math.h"
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_math.h"
+#include "strata/device/simt/simt_vector.h"
 #include "strata/device/step_scalars.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 

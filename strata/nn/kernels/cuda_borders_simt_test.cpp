@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "strata/device/simt_array_test.h"
+#include "strata/device/simt/simt_array_test.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata {

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "strata/base/philox.h"
-#include "strata/device/simt_array_test.h"
+#include "strata/device/simt/simt_array_test.h"
 #include "strata/device/step_scalars.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 #include "strata/nn/kernels/kernels.h"

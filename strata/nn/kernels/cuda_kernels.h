@@ -1,6 +1,6 @@
 /// Launches the small operators of a GPU: kernels.h for device memory, enqueued on a stream.
 ///
-/// Sources are NAME.cu beside this file, written for two machines (strata/device/simt.h). Elementwise ones
+/// Sources are NAME.cu beside this file, written for two machines (strata/device/simt/simt.h). Elementwise ones
 /// have the bits of the host's kernels; where an order of sums or an exponential differs it is said here, and
 /// the tests beside it (cuda_*_simt_test.cpp) hold them to it. No atomics: the
 /// same bits on every run, whatever the number of multiprocessors.

@@ -1,7 +1,7 @@
 // A thread computes 16 bytes of the result, so that a multiprocessor has 32 KiB of reads under way.
 // Dropout draws four masks a Philox block, as dropout.cpp does.
 #include "strata/base/philox.h"
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_vector.h"
 #include "strata/device/step_scalars.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 

@@ -1,5 +1,5 @@
 // Gradients without atomics: where positions share a row, one warp adds them in their order.
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata::cuda {

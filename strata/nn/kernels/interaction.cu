@@ -1,6 +1,6 @@
 // A warp makes the products of one vector with those before it: their elements come from the nearest cache,
 // which holds a sample's vectors, 16 bytes a lane.
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata::cuda {

@@ -4,7 +4,7 @@
 //
 // The variance takes a second pass over the row, as in layer_norm.cpp. Sums go thread by thread (vectors
 // ascending), then by the block's tree: bits depend on the row's length and element alone.
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata::cuda {

@@ -1,5 +1,5 @@
 // A thread turns 16 bytes of a head's first half against those of its second.
-#include "strata/device/simt_vector.h"
+#include "strata/device/simt/simt_vector.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata::cuda {

@@ -1,7 +1,7 @@
 // By CUB's radix sort, which is stable, over as many bits as rows have.
 #include <cub/device/device_radix_sort.cuh>
 
-#include "strata/device/simt.h"
+#include "strata/device/simt/simt.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata::cuda {

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "strata/device/simt.h"
+#include "strata/device/simt/simt.h"
 #include "strata/nn/kernels/cuda_kernels.h"
 
 namespace strata::cuda {

@@ -15,13 +15,13 @@
 #include <numbers>
 
 #include "strata/base/errors.h"
+#include "strata/comm/tensor_parallel.h"
 #include "strata/device/account.h"
 #include "strata/device/device.h"
 #include "strata/device/parallel.h"
 #include "strata/nn/ops/linear.h"
 #include "strata/nn/ops/saved_values.h"
-#include "strata/nn/primitives.h"
-#include "strata/nn/tensor_parallel.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 namespace {

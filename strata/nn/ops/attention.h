@@ -18,7 +18,7 @@
 #include <optional>
 #include <vector>
 
-#include "strata/nn/layer.h"
+#include "strata/nn/graph/layer.h"
 
 namespace strata {
 

@@ -5,9 +5,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include "strata/base/errors.h"
-#include "strata/nn/moments.h"
+#include "strata/nn/graph/moments.h"
 #include "strata/nn/ops/saved_values.h"
-#include "strata/nn/primitives.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 namespace {

@@ -1,9 +1,9 @@
 // Positions are added in place: the rows in front of them are fresh, and nobody saves them.
 #include "strata/nn/ops/embedding.h"
 
+#include "strata/comm/tensor_parallel.h"
 #include "strata/nn/ops/saved_values.h"
-#include "strata/nn/primitives.h"
-#include "strata/nn/tensor_parallel.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 namespace {

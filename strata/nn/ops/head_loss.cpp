@@ -9,10 +9,10 @@
 #include <algorithm>
 
 #include "strata/base/ignored_target.h"
+#include "strata/comm/tensor_parallel.h"
 #include "strata/nn/ops/linear.h"
 #include "strata/nn/ops/saved_values.h"
-#include "strata/nn/primitives.h"
-#include "strata/nn/tensor_parallel.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 namespace {

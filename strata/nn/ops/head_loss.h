@@ -23,7 +23,7 @@
 
 #include <cstdint>
 
-#include "strata/nn/layer.h"
+#include "strata/nn/graph/layer.h"
 
 namespace strata {
 

@@ -4,7 +4,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "strata/nn/ops/saved_values.h"
-#include "strata/nn/primitives.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 namespace {

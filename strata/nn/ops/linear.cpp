@@ -4,8 +4,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include "strata/comm/tensor_parallel.h"
 #include "strata/nn/ops/saved_values.h"
-#include "strata/nn/tensor_parallel.h"
 
 namespace strata {
 

@@ -23,7 +23,7 @@
 
 #include <cstdint>
 
-#include "strata/nn/primitives.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 

@@ -6,7 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "strata/nn/ops/saved_values.h"
-#include "strata/nn/primitives.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 namespace {

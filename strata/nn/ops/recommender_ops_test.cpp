@@ -7,7 +7,7 @@
 #include "strata/base/errors.h"
 #include "strata/base/ignored_target.h"
 #include "strata/device/thread_pool.h"
-#include "strata/nn/moments.h"
+#include "strata/nn/graph/moments.h"
 #include "strata/nn/ops/batch_norm.h"
 #include "strata/nn/ops/interaction.h"
 #include "strata/nn/ops/linear.h"

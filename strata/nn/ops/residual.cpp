@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "strata/base/philox.h"
+#include "strata/comm/tensor_parallel.h"
 #include "strata/nn/ops/saved_values.h"
-#include "strata/nn/primitives.h"
-#include "strata/nn/tensor_parallel.h"
+#include "strata/nn/primitives/primitives.h"
 
 namespace strata {
 namespace {

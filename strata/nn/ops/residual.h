@@ -12,7 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "strata/nn/layer.h"
+#include "strata/nn/graph/layer.h"
 
 namespace strata {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "strata/embed/rows/hot_rows.h"
+#include "strata/rowserver/rows/hot_rows.h"
 #include "strata/task/task_run.h"
 
 namespace strata {

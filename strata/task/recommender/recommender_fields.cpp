@@ -9,8 +9,8 @@
 #include "strata/base/errors.h"
 #include "strata/base/json_text.h"
 #include "strata/checkpoint/folder.h"
-#include "strata/embed/row_servers.h"
-#include "strata/embed/wire/server_address.h"
+#include "strata/rowserver/row_servers.h"
+#include "strata/rowserver/wire/server_address.h"
 
 namespace strata {
 namespace {

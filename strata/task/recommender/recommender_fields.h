@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "strata/embed/options.h"
 #include "strata/embed/worker.h"
 #include "strata/models/recommender.h"
 #include "strata/optim/optimizer_options.h"
+#include "strata/rowserver/options.h"
 #include "strata/tabular/options.h"
 
 namespace strata {

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "strata/base/errors.h"
-#include "strata/embed/rows/row_table_state.h"
 #include "strata/embed/saved_rows.h"
-#include "strata/embed/wire/grpc_inspection.h"
-#include "strata/embed/wire/remote_servers.h"
+#include "strata/rowserver/rows/row_table_state.h"
+#include "strata/rowserver/wire/grpc_inspection.h"
+#include "strata/rowserver/wire/remote_servers.h"
 #include "strata/tabular/id_texts.h"
 #include "strata/task/recommender/abandoned_runs.h"
 #include "strata/task/recommender/recommender_limits.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "strata/embed/local_servers.h"
-#include "strata/embed/rows/shard_state.h"
+#include "strata/rowserver/local_servers.h"
+#include "strata/rowserver/rows/shard_state.h"
 #include "strata/task/recommender/click_data.h"
 #include "strata/task/recommender/click_evaluation.h"
 #include "strata/task/recommender/embedded_rows.h"

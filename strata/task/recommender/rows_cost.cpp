@@ -17,12 +17,12 @@
 #include "strata/comm/ranks.h"
 #include "strata/data/batch.h"
 #include "strata/device/device.h"
-#include "strata/embed/capacity.h"
-#include "strata/embed/local_servers.h"
-#include "strata/embed/rows/row_table.h"
 #include "strata/measure/probe_cache.h"
 #include "strata/measure/processor.h"
 #include "strata/pipeline/layer_seconds.h"
+#include "strata/rowserver/capacity.h"
+#include "strata/rowserver/local_servers.h"
+#include "strata/rowserver/rows/row_table.h"
 #include "strata/task/recommender/embedded_rows.h"
 
 namespace strata {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "strata/layout/costs.h"
 #include "strata/plan/machine_profile.h"
-#include "strata/schedule/costs.h"
 #include "strata/task/recipe.h"
 #include "strata/task/recommender/click_data.h"
 #include "strata/task/recommender/recommender_fields.h"

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "strata/embed/wire/remote_servers.h"
+#include "strata/rowserver/wire/remote_servers.h"
 #include "strata/task/recommender/abandoned_runs.h"
 
 namespace strata {

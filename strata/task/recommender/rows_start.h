@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "strata/base/process_identity.h"
-#include "strata/embed/shard/run_number.h"
+#include "strata/rowserver/shard/run_number.h"
 #include "strata/task/recipe.h"
 #include "strata/task/recommender/recommender_fields.h"
 

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "strata/base/text_table.h"
 #include "strata/base/units.h"
-#include "strata/embed/capacity.h"
-#include "strata/embed/rows/row_layout.h"
-#include "strata/plan/text_table.h"
+#include "strata/rowserver/capacity.h"
+#include "strata/rowserver/rows/row_layout.h"
 #include "strata/task/recommender/rows_cost.h"
 
 namespace strata {

@@ -1,0 +1,20 @@
+/// Measures what a layer holds in one forward and backward by running it once under an account of
+/// its own.
+///
+/// Shapes  `inputs`: those of a real micro-batch. Nothing is extrapolated: allocations of small
+///         tensors don't scale.
+/// Cost    one forward and backward on the calling thread, and the layer's weights and gradients.
+///         The work of one device: a layer that tensor-parallel ranks divide states its bytes.
+/// Errors  what the layer throws.
+#pragma once
+
+#include <span>
+
+#include "strata/nn/graph/layer.h"
+
+namespace strata {
+
+LayerBytes measured_bytes(const Layer& layer, std::span<const TensorSpec> inputs,
+                          bool keep_intermediates);
+
+}  // namespace strata

@@ -1,0 +1,43 @@
+/// Adds what a GPU costs besides the model's own bytes and operations, and computes the rates
+/// between ranks on GPUs.
+///
+/// Bytes: the driver's context, workspaces of the libraries, the sums of attention's deterministic
+/// backward, and the allocator's blocks of 512 bytes. Seconds: attention is slower than products,
+/// the norm and the clearing of gradients are passes over them, and every kernel is launched. All
+/// numbers are computed; none was compared with a running GPU yet.
+///
+/// Source   PyTorch's CUDACachingAllocator (512); cuBLAS (32 MiB per handle and stream:
+///          CUBLAS_WORKSPACE_CONFIG of device/determinism.h); FlashAttention 2's backward (fp32 dQ,
+///          once per group of multiprocessors if deterministic) and its rates on an H100,
+///          github.com/Dao-AILab/flash-attention/pull/1893.
+#pragma once
+
+#include <cstdint>
+
+#include "strata/layout/costs.h"
+#include "strata/layout/mesh.h"
+#include "strata/plan/machine_profile.h"
+#include "strata/plan/simulate/communication.h"
+
+namespace strata {
+
+/// fp32 sums of dQ, one for each group of blocks that run at once to fill the GPU.
+std::int64_t attention_workspace_bytes(const AttentionShape& attention,
+                                       std::int64_t multiprocessors);
+
+/// Kernels of a layer's update: clear and compute sums of squares, run the optimizer, clear the
+/// gradient.
+inline constexpr int kUpdateLaunches = 4;
+
+/// Device seconds of the shortest kernel.
+inline constexpr double kShortestKernel = 2e-6;
+
+/// Converts costs measured on a CPU. Assumes what `machine` leaves out.
+CostTable with_gpu_costs(CostTable costs, const MachineProfile& machine);
+
+/// Rates from the described links: an axis whose lines leave the machine uses the network.
+/// `otherwise` supplies what the description lacks.
+AxisRates gpu_axis_rates(const MachineProfile& machine, const Mesh& mesh,
+                         const AxisRates& otherwise);
+
+}  // namespace strata

@@ -1,0 +1,181 @@
+#include "strata/plan/search/mesh_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+
+namespace strata {
+namespace {
+
+constexpr std::int64_t kMostRanks = 1 << 20;
+
+std::string text(std::int64_t number) { return std::to_string(number); }
+
+std::string shape_of(const Mesh& mesh) {
+  return "pp " + text(mesh.pp) + " x dp " + text(mesh.dp) + " x tp " + text(mesh.tp);
+}
+
+class Check {
+ public:
+  Check(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf& place_of)
+      : mesh_(mesh), limits_(limits), place_of_(place_of) {}
+
+  void require(bool holds, const std::string& field, const std::string& what,
+               const std::string& expected, const std::string& got, const std::string& fix) const {
+    if (holds) return;
+    throw UserError({.operation = "plan.mesh",
+                     .where = place_of_ ? place_of_(field) : field,
+                     .what = field + ": " + what,
+                     .expected = expected,
+                     .got = got,
+                     .fix = fix});
+  }
+
+  // Must run before sizes of axes are multiplied as int.
+  void size() const {
+    const std::int64_t size = mesh_.pp * mesh_.dp * mesh_.tp;
+    require(size <= kMostRanks, "mesh", "the mesh has too many ranks",
+            "at most " + text(kMostRanks), text(size), "set mesh.pp, mesh.dp or mesh.tp to less");
+  }
+
+  void stages() const {
+    require(mesh_.virtual_stages == 1 || mesh_.schedule != ScheduleKind::k1f1b,
+            "mesh.virtual_stages", "1f1b has one stage a rank", "schedule interleaved or gpipe",
+            name_of(mesh_.schedule), "set mesh.schedule=interleaved");
+    const std::int64_t stages = mesh_.pp * mesh_.virtual_stages;
+    require(limits_.layers == 0 || stages <= limits_.layers, "mesh.pp", "more stages than layers",
+            "at most " + text(limits_.layers) + " stages (blocks, embedding, head)", text(stages),
+            mesh_.virtual_stages > limits_.layers
+                ? "set mesh.virtual_stages=1"
+                : "set mesh.pp=" + text(limits_.layers / mesh_.virtual_stages));
+  }
+
+  void replicas() const {
+    require(limits_.mini_batch == 0 || mesh_.dp <= limits_.mini_batch, "mesh.dp",
+            "more replicas than samples in a mini-batch",
+            "at most " + text(limits_.mini_batch) + ", the samples of train.mini_batch",
+            text(mesh_.dp), "set mesh.dp=" + text(limits_.mini_batch));
+    require(mesh_.shard_ranks == 0 || mesh_.zero > 0, "mesh.shard_ranks",
+            "nothing is sharded with zero 0", "zero 1, 2 or 3, or shard_ranks 0",
+            text(mesh_.shard_ranks), "set mesh.zero=1");
+    require(mesh_.reduce != ReduceMode::kEach || mesh_.dp == 1 || mesh_.zero >= 2, "mesh.reduce",
+            "whole gradients stay, so adding them after each micro-batch saves nothing",
+            "zero 2 or 3, or reduce once", "zero " + text(mesh_.zero), "set mesh.reduce=once");
+    const std::int64_t ranks = std::max<std::int64_t>(1, mesh_.shard_ranks);
+    require(mesh_.dp % ranks == 0, "mesh.shard_ranks", "shard groups must divide the replicas",
+            "a divisor of mesh.dp " + text(mesh_.dp), text(ranks),
+            "set mesh.shard_ranks=" + text(nearest_divisor(mesh_.dp, ranks)));
+  }
+
+  void tensor_ranks() const {
+    heads("heads", limits_.heads);
+    heads("key-value heads", limits_.kv_heads);
+    require(!mesh_.sequence_parallel || mesh_.tp > 1, "mesh.sequence_parallel",
+            "tensor-parallel ranks are what divides the sequence", "mesh.tp of at least 2",
+            "mesh.tp " + text(mesh_.tp), "set mesh.sequence_parallel=false");
+    require(!mesh_.sequence_parallel || limits_.context % mesh_.tp == 0, "mesh.sequence_parallel",
+            "tensor-parallel ranks must divide a sample's tokens evenly",
+            "a multiple of mesh.tp " + text(mesh_.tp), text(limits_.context) + " tokens",
+            "set mesh.sequence_parallel=false");
+  }
+
+  void stalls() const {
+    const double named = mesh_.stall_seconds, fatal = mesh_.stall_fatal_seconds;
+    require(fatal == 0 || (named > 0 && named <= fatal), "mesh.stall_fatal_seconds",
+            "a stall is fatal only after it was named",
+            "0, or at least mesh.stall_seconds, which is not 0 then",
+            format_double(fatal, 3) + " after " + format_double(named, 3),
+            named > 0 ? "set mesh.stall_fatal_seconds=0 or to more seconds"
+                      : "set mesh.stall_fatal_seconds=0, or mesh.stall_seconds");
+  }
+
+  void world() const {
+    const Mesh mesh = mesh_.mesh();
+    if (limits_.world == 0 || mesh.size() == limits_.world) return;
+    const std::string started = text(limits_.world) + " ranks";
+    require(false, "mesh", "the mesh has another size than the world", started + " were started",
+            shape_of(mesh) + " = " + text(mesh.size()), world_fix(mesh));
+  }
+
+ private:
+  static std::int64_t nearest_divisor(std::int64_t of, std::int64_t to) {
+    std::int64_t nearest = 1;
+    for (std::int64_t d = 1; d <= of; ++d) {
+      if (of % d == 0 && std::abs(d - to) < std::abs(nearest - to)) nearest = d;
+    }
+    return nearest;
+  }
+
+  void heads(const std::string& name, std::int64_t count) const {
+    if (count == 0) return;
+    std::int64_t tp = std::min(mesh_.tp, count);
+    while (count % tp != 0) --tp;
+    require(tp == mesh_.tp, "mesh.tp", "tensor-parallel ranks must divide the " + name + " evenly",
+            "a divisor of " + text(count), text(mesh_.tp), "set mesh.tp=" + text(tp));
+  }
+
+  // The legal mesh whose axes change by the smallest factors; replicas change first.
+  std::string world_fix(const Mesh& mesh) const {
+    const Mesh* nearest = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    const auto all = legal_meshes(static_cast<int>(limits_.world), mesh_.virtual_stages, limits_);
+    for (const Mesh& other : all) {
+      const auto factor = [](int a, int b) { return std::fabs(std::log2(double(a) / b)); };
+      const double change =
+          factor(other.dp, mesh.dp) + 2 * factor(other.pp, mesh.pp) + 2 * factor(other.tp, mesh.tp);
+      if (change >= least) continue;
+      least = change;
+      nearest = &other;
+    }
+    if (nearest == nullptr) return "start " + text(mesh.size()) + " ranks";
+    std::string settings;
+    const auto set = [&](const char* field, int value, int present) {
+      if (value == present) return;
+      settings += (settings.empty() ? "" : " and ") + std::string(field) + "=" + text(value);
+    };
+    set("mesh.pp", nearest->pp, mesh.pp);
+    set("mesh.dp", nearest->dp, mesh.dp);
+    set("mesh.tp", nearest->tp, mesh.tp);
+    return "set " + settings + ", or start " + text(mesh.size()) + " ranks";
+  }
+
+  const MeshOptions& mesh_;
+  const MeshLimits& limits_;
+  const PlaceOf& place_of_;
+};
+
+}  // namespace
+
+void check_mesh(const MeshOptions& mesh, const MeshLimits& limits, const PlaceOf& place_of) {
+  const Check check(mesh, limits, place_of);
+  check.size();
+  check.stages();
+  check.replicas();
+  check.tensor_ranks();
+  check.stalls();
+  check.world();
+}
+
+bool is_legal(const Mesh& mesh, std::int64_t virtual_stages, const MeshLimits& limits) {
+  return (limits.layers == 0 || mesh.pp * virtual_stages <= limits.layers) &&
+         (limits.mini_batch == 0 || mesh.dp <= limits.mini_batch) && limits.heads % mesh.tp == 0 &&
+         limits.kv_heads % mesh.tp == 0;
+}
+
+std::vector<Mesh> legal_meshes(int ranks, std::int64_t virtual_stages, const MeshLimits& limits) {
+  std::vector<Mesh> meshes;
+  for (int pp = 1; pp <= ranks; ++pp) {
+    if (ranks % pp != 0) continue;
+    for (int tp = 1; tp <= ranks / pp; ++tp) {
+      if (ranks / pp % tp != 0) continue;
+      const Mesh mesh{.pp = pp, .dp = ranks / pp / tp, .tp = tp};
+      if (is_legal(mesh, virtual_stages, limits)) meshes.push_back(mesh);
+    }
+  }
+  return meshes;
+}
+
+}  // namespace strata

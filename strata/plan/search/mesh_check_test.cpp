@@ -1,0 +1,116 @@
+#include "strata/plan/search/mesh_check.h"
+
+#include <gtest/gtest.h>
+
+#include "strata/base/errors.h"
+
+namespace strata {
+namespace {
+
+// The fix of the refusal; empty if the mesh is accepted.
+std::string fix_of(const MeshOptions& mesh, const MeshLimits& limits) {
+  try {
+    check_mesh(mesh, limits);
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().operation, "plan.mesh");
+    EXPECT_FALSE(error.text().expected.empty());
+    EXPECT_FALSE(error.text().got.empty());
+    return error.text().fix;
+  }
+  return "";
+}
+
+const MeshLimits kLimits{.mini_batch = 32, .layers = 14, .heads = 12, .context = 256};
+
+TEST(MeshCheck, AcceptsMeshOf32RanksFromArticle) {
+  const MeshOptions mesh{.pp = 4, .dp = 2, .tp = 4, .zero = 3, .sequence_parallel = true};
+  MeshLimits limits = kLimits;
+  limits.world = 32;
+  EXPECT_EQ(fix_of(mesh, limits), "");
+  EXPECT_EQ(fix_of(mesh, {}), "");  // without known limits nothing is checked
+}
+
+TEST(MeshCheck, NamesNearestMeshOfWorldSize) {
+  MeshLimits limits = kLimits;
+  limits.world = 16;
+  EXPECT_EQ(fix_of({.pp = 4, .dp = 2, .tp = 4}, limits), "set mesh.dp=1, or start 32 ranks");
+  EXPECT_EQ(fix_of({.pp = 2, .dp = 2, .tp = 2}, limits), "set mesh.dp=4, or start 8 ranks");
+  limits.world = 3;
+  EXPECT_EQ(fix_of({.pp = 2, .dp = 2}, limits), "set mesh.pp=3 and mesh.dp=1, or start 4 ranks");
+  limits = {.mini_batch = 1, .layers = 2, .heads = 2, .world = 7};  // no mesh has 7 ranks
+  EXPECT_EQ(fix_of({.pp = 2}, limits), "start 2 ranks");
+}
+
+TEST(MeshCheck, FixesOfWrongWorldSizeAreLegal) {
+  for (int world = 1; world <= 24; ++world) {
+    for (const Mesh& mesh : legal_meshes(world, 1, kLimits)) {
+      EXPECT_EQ(mesh.size(), world);
+      MeshLimits limits = kLimits;
+      limits.world = world;
+      EXPECT_EQ(fix_of({.pp = mesh.pp, .dp = mesh.dp, .tp = mesh.tp}, limits), "");
+    }
+  }
+}
+
+TEST(MeshCheck, RequiresSampleForEveryReplica) {
+  EXPECT_EQ(fix_of({.dp = 33}, kLimits), "set mesh.dp=32");
+  EXPECT_EQ(fix_of({.dp = 5}, kLimits), "");  // uneven shares are fine
+}
+
+TEST(MeshCheck, RequiresStallReportBeforeFatalStall) {
+  EXPECT_EQ(fix_of({.stall_seconds = 0, .stall_fatal_seconds = 0}, kLimits), "");
+  EXPECT_EQ(fix_of({.stall_seconds = 5, .stall_fatal_seconds = 0}, kLimits), "");
+  EXPECT_EQ(fix_of({.stall_seconds = 5, .stall_fatal_seconds = 5}, kLimits), "");
+  EXPECT_EQ(fix_of({.stall_seconds = 5, .stall_fatal_seconds = 4}, kLimits),
+            "set mesh.stall_fatal_seconds=0 or to more seconds");
+  EXPECT_EQ(fix_of({.stall_seconds = 0, .stall_fatal_seconds = 4}, kLimits),
+            "set mesh.stall_fatal_seconds=0, or mesh.stall_seconds");
+}
+
+TEST(MeshCheck, RequiresLayerForEveryStage) {
+  EXPECT_EQ(fix_of({.pp = 15}, kLimits), "set mesh.pp=14");
+  EXPECT_EQ(fix_of({.pp = 5, .virtual_stages = 3, .schedule = ScheduleKind::kGpipe}, kLimits),
+            "set mesh.pp=4");
+  EXPECT_EQ(fix_of({.virtual_stages = 15, .schedule = ScheduleKind::kGpipe}, kLimits),
+            "set mesh.virtual_stages=1");
+}
+
+TEST(MeshCheck, RequiresMatchingScheduleForVirtualStages) {
+  EXPECT_EQ(fix_of({.virtual_stages = 2}, kLimits), "set mesh.schedule=interleaved");
+  EXPECT_EQ(fix_of({.virtual_stages = 2, .schedule = ScheduleKind::kInterleaved}, kLimits), "");
+}
+
+TEST(MeshCheck, RequiresShardGroupsToDivideReplicas) {
+  EXPECT_EQ(fix_of({.dp = 8, .zero = 1, .shard_ranks = 4}, kLimits), "");
+  EXPECT_EQ(fix_of({.dp = 8, .zero = 1, .shard_ranks = 7}, kLimits), "set mesh.shard_ranks=8");
+  EXPECT_EQ(fix_of({.dp = 2, .zero = 1, .shard_ranks = 4}, kLimits), "set mesh.shard_ranks=2");
+  EXPECT_EQ(fix_of({.dp = 8, .shard_ranks = 4}, kLimits), "set mesh.zero=1");
+}
+
+TEST(MeshCheck, RequiresShardedGradientsToReduceEachMicroBatch) {
+  EXPECT_EQ(fix_of({.dp = 2, .zero = 1, .reduce = ReduceMode::kEach}, kLimits),
+            "set mesh.reduce=once");
+  EXPECT_EQ(fix_of({.dp = 2, .zero = 2, .reduce = ReduceMode::kEach}, kLimits), "");
+}
+
+TEST(MeshCheck, RequiresTensorRanksToDivideHeadsAndTokens) {
+  EXPECT_EQ(fix_of({.tp = 5}, kLimits), "set mesh.tp=4");
+  MeshLimits grouped = kLimits;
+  grouped.kv_heads = 2;
+  EXPECT_EQ(fix_of({.tp = 4}, grouped), "set mesh.tp=2");
+  EXPECT_EQ(fix_of({.sequence_parallel = true}, kLimits), "set mesh.sequence_parallel=false");
+  EXPECT_EQ(fix_of({.tp = 3, .sequence_parallel = true}, kLimits),
+            "set mesh.sequence_parallel=false");
+}
+
+TEST(MeshCheck, ErrorNamesPlaceOfField) {
+  try {
+    check_mesh({.dp = 33}, kLimits, [](const std::string& field) { return field + "@r.yaml:4:2"; });
+    FAIL() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.text().where, "mesh.dp@r.yaml:4:2");
+  }
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,214 @@
+// Every legal combination is planned in full. A combination takes milliseconds, so a cheaper
+// estimate to prune some would save nothing.
+#include "strata/plan/search/mesh_search.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "strata/base/errors.h"
+#include "strata/base/text_table.h"
+#include "strata/base/units.h"
+#include "strata/plan/search/proposal.h"
+#include "strata/plan/search/shared_devices.h"
+
+namespace strata {
+namespace {
+
+// relative difference below which two meshes count as equally fast
+constexpr double kNoFaster = 1e-3;
+constexpr int kTriedVirtualStages = 4;
+constexpr int kLastZero = 3;
+
+std::vector<MeshOptions> candidates(const MeshOptions& asked, const MeshLimits& limits) {
+  const int ranks = static_cast<int>(asked.ranks > 0 ? asked.ranks : asked.mesh().size());
+  std::vector<MeshOptions> all;
+  for (const Mesh& mesh : legal_meshes(ranks, 1, limits)) {
+    MeshOptions options = asked;
+    options.automatic = false;
+    options.pp = mesh.pp;
+    options.dp = mesh.dp;
+    options.tp = mesh.tp;
+    options.sequence_parallel = asked.sequence_parallel && mesh.tp > 1;
+    if (options.sequence_parallel && limits.context % mesh.tp != 0) continue;
+    for (options.zero = 0; options.zero <= (mesh.dp > 1 ? kLastZero : 0); ++options.zero) {
+      const bool shards = options.zero > 0 && asked.shard_ranks > 0;
+      options.shard_ranks = shards && mesh.dp % asked.shard_ranks == 0 ? asked.shard_ranks : 0;
+      options.schedule = ScheduleKind::k1f1b;
+      options.virtual_stages = 1;
+      all.push_back(options);
+      if (mesh.pp == 1) continue;
+      options.schedule = ScheduleKind::kGpipe;
+      all.push_back(options);
+      options.schedule = ScheduleKind::kInterleaved;
+      for (int v = 2; v <= kTriedVirtualStages && is_legal(mesh, v, limits); v *= 2) {
+        options.virtual_stages = v;
+        all.push_back(options);
+      }
+    }
+  }
+  return all;
+}
+
+MeshTrial try_out(const MeshOptions& mesh, const RequestOf& request_of) {
+  MeshTrial trial{.mesh = mesh};
+  try {
+    const PlanRequest request = request_of(mesh);
+    const Plan plan = propose(request);
+    trial.fits = fits(plan);
+    trial.step_seconds = plan.simulation.step_seconds;
+    trial.peak_bytes = peak_bytes(plan.ledger);
+    trial.shared_bytes = shared_peak_bytes(plan.costs.devices, plan.ledger);
+    trial.communication =
+        communication_of(plan.steps, plan.micro_batches, costs_for(request), plan.mesh,
+                         lane_seconds(plan, plan.costs), plan.recorded);
+    const Communication& sent = trial.communication;
+    trial.bubble_seconds = std::max(
+        0.0, idle_share(plan.costs.devices, plan.simulation) * plan.simulation.step_seconds -
+                 sent.exposed_pp_seconds - sent.exposed_dp_seconds);
+    if (!trial.fits) {
+      const std::int64_t device = trial.peak_bytes - request.memory.device.count;
+      const std::int64_t host = host_bytes(plan.ledger) - request.memory.host.count;
+      const bool over = request.memory.device.count > 0 && device > 0;
+      if (over) trial.budgets = "memory.device=" + format_bytes_exactly(trial.peak_bytes);
+      if (!have_room(plan.costs.devices, plan.ledger)) {
+        trial.crowded = true;
+        trial.why =
+            "memory: " + format_bytes(trial.shared_bytes - plan.costs.devices.device_bytes) +
+            " more than a GPU has";
+        return trial;
+      }
+      if (request.memory.host.count > 0 && host > 0) {
+        trial.budgets += (over ? " and memory.host=" : "memory.host=") +
+                         format_bytes_exactly(host_bytes(plan.ledger));
+      }
+      trial.why = (over ? "memory: " : "host memory: ") + format_bytes(over ? device : host) +
+                  " over the budget";
+    }
+  } catch (const UserError& error) {
+    trial.why = error.text().what;
+  }
+  return trial;
+}
+
+// Seconds of a step by cause.
+struct Part {
+  const char* name;
+  double seconds;
+};
+
+std::vector<Part> parts_of(const MeshTrial& trial) {
+  const Communication& sent = trial.communication;
+  const double others = sent.exposed_pp_seconds + sent.exposed_dp_seconds +
+                        sent.exposed_tp_seconds + trial.bubble_seconds;
+  return {{"compute", std::max(0.0, trial.step_seconds - others)},
+          {"bubble", trial.bubble_seconds},
+          {"transfers between stages", sent.exposed_pp_seconds},
+          {"exchange between replicas", sent.exposed_dp_seconds},
+          {"sums inside layers", sent.exposed_tp_seconds}};
+}
+
+std::string why_slower(const MeshTrial& trial, const MeshTrial& winner) {
+  const std::vector<Part> mine = parts_of(trial), best = parts_of(winner);
+  std::size_t worst = 0;
+  for (std::size_t i = 1; i < mine.size(); ++i) {
+    const auto surplus = [&](std::size_t k) { return mine[k].seconds - best[k].seconds; };
+    if (surplus(i) > surplus(worst)) worst = i;
+  }
+  const double factor = trial.step_seconds / winner.step_seconds;
+  if (factor < 1 + kNoFaster) return "as fast, but less simple";
+  return format_double(factor, 2) + " × as slow: " + mine[worst].name + " " +
+         format_seconds(mine[worst].seconds) + " instead of " + format_seconds(best[worst].seconds);
+}
+
+std::string schedule_text(const MeshOptions& mesh) {
+  const std::string name = name_of(mesh.schedule);
+  return mesh.virtual_stages == 1 ? name : name + " × " + std::to_string(mesh.virtual_stages);
+}
+
+[[noreturn]] void refuse(const std::vector<MeshTrial>& trials, std::int64_t ranks) {
+  const MeshTrial* leanest = nullptr;
+  for (const MeshTrial& trial : trials) {
+    if (trial.peak_bytes == 0) continue;
+    const auto bytes = [](const MeshTrial& of) { return std::max(of.peak_bytes, of.shared_bytes); };
+    if (leanest == nullptr || bytes(trial) < bytes(*leanest)) leanest = &trial;
+  }
+  const std::string count = std::to_string(ranks);
+  if (leanest == nullptr) {
+    throw UserError({.operation = "plan.mesh",
+                     .where = "mesh.auto",
+                     .what = "no mesh of this many ranks is legal",
+                     .expected = "stages within the layers, replicas within the mini-batch, "
+                                 "tensor-parallel ranks that divide the heads",
+                     .got = count + " ranks",
+                     .fix = "set mesh.ranks to a smaller number"});
+  }
+  const MeshOptions& mesh = leanest->mesh;
+  throw UserError(
+      {.operation = "plan.mesh",
+       .where = "mesh.auto",
+       .what = "no mesh of this many ranks fits its memory",
+       .expected = "a mesh of " + count + " ranks within the budget",
+       .got = "at least " + format_bytes(std::max(leanest->peak_bytes, leanest->shared_bytes)) +
+              " (pp " + std::to_string(mesh.pp) + ", dp " + std::to_string(mesh.dp) + ", tp " +
+              std::to_string(mesh.tp) + ", zero " + std::to_string(mesh.zero) + ", " +
+              schedule_text(mesh) + "; " + leanest->why + ")",
+       .fix = leanest->crowded ? "set mesh.ranks to a smaller number, such as that of the GPUs"
+                               : "set " + leanest->budgets + ", or mesh.ranks to a larger number"});
+}
+
+}  // namespace
+
+MeshSearch search_mesh(const MeshOptions& asked, const MeshLimits& limits,
+                       const RequestOf& request_of) {
+  MeshSearch search;
+  for (const MeshOptions& mesh : candidates(asked, limits)) {
+    search.trials.push_back(try_out(mesh, request_of));
+  }
+  std::vector<MeshTrial>& trials = search.trials;
+  const MeshTrial* best = nullptr;
+  for (const MeshTrial& trial : trials) {
+    if (!trial.fits) continue;
+    if (best == nullptr || trial.step_seconds < best->step_seconds * (1 - kNoFaster)) {
+      best = &trial;
+    }
+  }
+  if (best == nullptr) refuse(trials, asked.ranks > 0 ? asked.ranks : asked.mesh().size());
+
+  // The winner first, then those that fit by seconds, then the others.
+  std::multimap<std::pair<int, double>, MeshTrial> ranking;
+  for (const MeshTrial& trial : trials) {
+    const int group = &trial == best ? 0 : trial.fits ? 1 : 2;
+    ranking.emplace(std::pair(group, trial.step_seconds), trial);
+  }
+  trials.clear();
+  for (auto& [place, trial] : ranking) trials.push_back(std::move(trial));
+  for (MeshTrial& trial : trials) {
+    if (trial.why.empty()) trial.why = why_slower(trial, trials.front());
+  }
+  trials.front().why = "fastest that fits";
+  return search;
+}
+
+std::string search_text(const MeshSearch& search, int rows) {
+  TextTable table("rrrrlrrl");
+  table.add_row({"pp", "dp", "tp", "zero", "schedule", "step", "peak", ""});
+  std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>> shown;
+  for (const MeshTrial& trial : search.trials) {
+    const MeshOptions& mesh = trial.mesh;
+    if (static_cast<int>(shown.size()) > rows) break;
+    if (!shown.insert({mesh.pp, mesh.dp, mesh.tp}).second) continue;
+    const bool planned = trial.peak_bytes > 0;
+    table.add_row({std::to_string(mesh.pp), std::to_string(mesh.dp), std::to_string(mesh.tp),
+                   std::to_string(mesh.zero), schedule_text(mesh),
+                   planned ? format_seconds(trial.step_seconds) : "-",
+                   planned ? format_bytes(std::max(trial.peak_bytes, trial.shared_bytes)) : "-",
+                   trial.why});
+  }
+  return "mesh auto: " + std::to_string(search.trials.size()) +
+         " combinations; of each shape the best\n\n" + table.text();
+}
+
+}  // namespace strata

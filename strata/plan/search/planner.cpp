@@ -1,0 +1,110 @@
+// Decisions that depend on measured seconds must be the same in all processes. One process decides
+// and sends its decisions as a line of JSON; every process builds the same programs from it.
+#include "strata/plan/search/planner.h"
+
+#include <nlohmann/json.hpp>
+
+#include "strata/plan/search/proposal.h"
+
+namespace strata {
+namespace {
+
+using nlohmann::json;
+
+json placement_json(const TierPlacement& placement) {
+  const LayerTiers& tiers = placement.tiers;
+  return {{"weights", tiers.weights},
+          {"gradients", tiers.gradients},
+          {"states", tiers.states},
+          {"activations", tiers.activations},
+          {"window", placement.window},
+          {"gradient_buffers", placement.gradient_buffers},
+          {"offloaded", placement.offloaded.layers()}};
+}
+
+TierPlacement placement_of(const json& text) {
+  return {.tiers = {text.at("weights").get<Tier>(), text.at("gradients").get<Tier>(),
+                    text.at("states").get<Tier>(), text.at("activations").get<Tier>()},
+          .window = text.at("window").get<int>(),
+          .gradient_buffers = text.at("gradient_buffers").get<int>(),
+          .offloaded = LayerSet(text.value("offloaded", std::vector<int>()))};
+}
+
+// Checks the programs here, so that the caller who runs the plan gets checked ones.
+Plan completed(Plan plan, const PlanRequest& request) {
+  plan.communication = communication_of(plan.steps, plan.micro_batches, costs_for(request),
+                                        plan.mesh, lane_seconds(plan, plan.costs), plan.recorded);
+  if (request.schedule == ScheduleKind::kForward) {
+    plan.steps.evaluation(plan.micro_batches);
+  } else {
+    plan.steps.training(plan.micro_batches);
+  }
+  return plan;
+}
+
+}  // namespace
+
+StepAmount step_amount(const Plan& plan) {
+  StepAmount amount;
+  for (int m = 0; m < plan.micro_batches; ++m) amount.count += plan.costs.scale(m);
+  const std::int64_t micro_batch = plan.decisions().micro_batch;
+  if (micro_batch <= 0) return amount;
+  const bool tokens = plan.sample_tokens > 0;
+  amount.count *= static_cast<double>(micro_batch * (tokens ? plan.sample_tokens : 1)) *
+                  static_cast<double>(plan.mesh.dp);
+  amount.unit = tokens ? "tokens" : "samples";
+  return amount;
+}
+
+int devices_of(const Plan& plan) {
+  const SharedDevices& shared = plan.costs.devices;
+  return shared.empty() ? plan.decisions().mesh.size() : static_cast<int>(shared.ranks_on.size());
+}
+
+double flops_utilisation(const Plan& plan) {
+  const double peak = plan.machine.device.peak, seconds = plan.simulation.step_seconds;
+  if (peak <= 0 || seconds <= 0 || plan.costs.weight_element_bytes != 2) return 0;
+  double flops = 0, micro_batches = 0;
+  for (const LayerCost& layer : plan.costs.layers) flops += 3 * layer.forward_flops;
+  for (int m = 0; m < plan.micro_batches; ++m) micro_batches += plan.costs.scale(m);
+  // Costs are those of one tensor-parallel rank and one replica.
+  const int pipelines = plan.decisions().mesh.dp * plan.decisions().mesh.tp;
+  return flops * micro_batches * pipelines / (peak * devices_of(plan) * seconds);
+}
+
+LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs) {
+  return lane_seconds(costs, plan.steps.shards(), plan.decisions().tiers, plan.rates);
+}
+
+Plan make_plan(const PlanRequest& request) {
+  Plan plan = propose(request);
+  if (!fits(plan)) refuse(request, plan);
+  return completed(with_activations_chosen(request, std::move(plan)), request);
+}
+
+std::string decisions_text(const Plan& plan) {
+  const StepDecisions& decisions = plan.decisions();
+  json text = {{"bounds", decisions.partition.bounds},
+               {"recompute", decisions.recompute.layers()},
+               {"reduce_each", decisions.zero.reduce == ReduceMode::kEach},
+               {"tiers", placement_json(plan.placement)},
+               {"reduce_reason", plan.reduce_reason}};
+  if (!plan.recorded.empty()) text["recorded"] = true;
+  return text.dump();
+}
+
+Plan follow_plan(const PlanRequest& given, const std::string& decided) {
+  const json text = json::parse(decided);
+  PlanRequest request = given;
+  if (!text.value("recorded", false)) request.recording = RecordingPlan::kNever;
+  Plan plan = evaluate(
+      request,
+      {.partition = {text.at("bounds").get<std::vector<int>>()},
+       .recompute = LayerSet(text.at("recompute").get<std::vector<int>>()),
+       .reduce = text.at("reduce_each").get<bool>() ? ReduceMode::kEach : ReduceMode::kOnce,
+       .tiers = placement_of(text.at("tiers"))});
+  plan.reduce_reason = text.at("reduce_reason").get<std::string>();
+  return completed(std::move(plan), request);
+}
+
+}  // namespace strata

@@ -1,0 +1,111 @@
+/// Decides how a model trains on given ranks: where it is cut, what is recomputed, in which order
+/// ranks work. Simulation and ledger prove that the plan fits.
+///
+/// The partitioner proposes cuts, with and without the cap. Each is simulated; the fastest whose
+/// ledger fits is the plan. With recompute `auto`, every rank over its budget recomputes as few
+/// layers as possible, those that free the most bytes per second. Replicas sum gradients once per
+/// step; with reduce `auto`, after every micro-batch if only that fits. If nothing makes a kind of
+/// state fit, it leaves the device, as far as the options allow (tier_choice.h).
+///
+/// Errors  UserError `[plan.memory]` if nothing fits, with the bytes of each rank by tier. The fix
+///         names the nearest settings that fit, or else the smallest budget that does. Passes on
+///         the errors of partition, builders and validator.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/layout/costs.h"
+#include "strata/plan/ledger/ledger.h"
+#include "strata/plan/plan_options.h"
+#include "strata/plan/search/tier_choice.h"
+#include "strata/plan/simulate/communication.h"
+#include "strata/plan/simulate/simulator.h"
+#include "strata/plan/simulate/tier_traffic.h"
+#include "strata/schedule/step_plan.h"
+
+namespace strata {
+
+/// Whether devices record segments of a step and repeat them.
+enum class RecordingPlan : std::uint8_t {
+  kNever,
+  kIfItFits,  ///< if the pools of recorded segments fit
+  kAlways,
+};
+
+struct PlanRequest {
+  Dataflow dataflow;
+  CostTable costs_none;   ///< operations keep everything they need for backward
+  CostTable costs_cheap;  ///< GELU and norms recompute their inputs
+  PipelineShape shape;
+  ScheduleKind schedule = ScheduleKind::k1f1b;
+  MemoryOptions memory;
+  /// samples of a full micro-batch; 0: no smaller one is proposed
+  std::int64_t micro_batch = 0;
+  MeshRequest mesh = {};           ///< the axes other than the pipeline; `shape` has that one
+  std::int64_t sample_tokens = 0;  ///< 0: a step is counted in samples
+  bool updates_at_once = false;    ///< neither clipping nor a loss scale needs all gradients
+  MachineProfile machine = {};     ///< the rates of the tiers
+  int update_threads = 0;          ///< threads of a rank's updates on the host; 0: all cores
+  bool updates_measured = true;    ///< the costs' update seconds were measured on the host
+  /// for devices whose host enqueues their work
+  RecordingPlan recording = RecordingPlan::kNever;
+  int validation_shapes =
+      0;  ///< shapes of mini-batches that are evaluated besides training, and recorded
+};
+
+/// What the ranks will run, and its predicted time and memory.
+struct Plan {
+  StepPlan steps;
+  int micro_batches = 1;  ///< micro-batches of a full mini-batch, per replica
+  MemoryOptions memory;
+  CostTable costs;  ///< the table of the recompute mode, with the mesh's seconds
+  Simulation simulation = {};
+  Ledger ledger = {};
+  MeshRequest mesh = {};
+  TierRates rates = {};
+  TierPlacement placement = {};
+  std::vector<TierTraffic> traffic = {};  ///< per rank; empty: nothing leaves the device
+  TierBounds bounds = {};                 ///< bounds of that traffic
+  std::string reduce_reason = {};         ///< one clause
+  RecordedPrograms recorded = {};         ///< empty: every action is performed
+  MachineProfile machine = {};            ///< the machine of the request
+  std::int64_t sample_tokens = 0;         ///< as in the request
+  Communication communication = {};       ///< only make_plan() and follow_plan() set it
+
+  const Schedule& schedule() const { return steps.proposed(micro_batches); }
+  const StepDecisions& decisions() const { return steps.decisions(); }
+};
+
+/// The amount that a step processes, over all replicas: tokens, samples, or micro-batches of one if
+/// the number of samples is unknown.
+struct StepAmount {
+  double count = 0;
+  const char* unit = "micro-batches";
+};
+StepAmount step_amount(const Plan& plan);
+
+/// The number of devices that the plan's ranks compute on.
+int devices_of(const Plan& plan);
+
+/// Model FLOP/s utilisation: the products of a forward and a backward (twice as many), without
+/// recomputes, divided by the data-sheet peak of all devices in a step. 0: unknown.
+double flops_utilisation(const Plan& plan);
+
+/// The table of the recompute mode, without the mesh's seconds.
+const CostTable& costs_for(const PlanRequest& request);
+
+/// The seconds of `costs` on the executors and copy streams between the plan's tiers, for a
+/// simulation.
+LaneSeconds lane_seconds(const Plan& plan, const CostTable& costs);
+
+Plan make_plan(const PlanRequest& request);
+
+/// Makes the plan that another process has decided on, with this process' costs. `decided`:
+/// decisions_text() of the other; the requests may differ in measured seconds only.
+Plan follow_plan(const PlanRequest& request, const std::string& decided);
+
+/// The decisions that depend on measured seconds, on which processes could disagree.
+std::string decisions_text(const Plan& plan);
+
+}  // namespace strata

@@ -1,0 +1,450 @@
+// The partitioner estimates; simulator and ledger decide. Every cut that the partitioner returns
+// with and without a cap, and with every layer recomputed or none, is planned in full, and the best
+// of these plans wins. All plans of a request share one copy of its dataflow. Offloading is decided
+// outside of that: state leaves the device only if nothing else fits.
+#include "strata/plan/search/proposal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "strata/base/errors.h"
+#include "strata/base/units.h"
+#include "strata/plan/search/activation_choice.h"
+#include "strata/plan/search/partition.h"
+#include "strata/plan/search/recompute_choice.h"
+#include "strata/plan/search/shared_devices.h"
+
+namespace strata {
+namespace {
+
+constexpr double kSameSeconds = 1e-9;  // relative
+
+// The partitioner's bytes are close to the ledger's, but not equal. Caps above and below the real
+// one are tried, and no cap, which gives the fastest cut.
+constexpr double kCaps[] = {1.25, 1.1, 1.0, 0.9};
+
+// If recomputing every layer still exceeds the budget by this factor, no choice of layers is
+// searched.
+constexpr double kHopeless = 1.1;
+
+// Trials of what to do with each layer's activations; for a large model as many as take about a
+// second.
+constexpr std::int64_t kMostTrials = 600;
+constexpr std::int64_t kMostTriedActions = 400'000;
+
+// One is filled while the other is read.
+constexpr int kGradientBuffers = 2;
+
+enum class Goal : std::uint8_t { kFastest, kAnyThatFits };
+
+// Evaluates all plans of one request.
+class Proposer {
+ public:
+  explicit Proposer(const PlanRequest& request, Goal goal = Goal::kFastest)
+      : request_(request),
+        goal_(goal),
+        dataflow_(std::make_shared<const Dataflow>(request.dataflow)),
+        costs_(with_mesh_seconds(costs_for(request), request.mesh)),
+        with_weights_(layers_with_weights(costs_)),
+        rates_(tier_rates(request.memory, request.machine, request.update_threads,
+                          request.updates_measured)) {}
+
+  Plan evaluate(const Choices& choices) const {
+    ZeroPolicy zero = request_.mesh.zero;
+    zero.reduce = choices.reduce;
+    Plan plan{
+        .steps = StepPlan(
+            dataflow_, with_weights_,
+            {.schedule = request_.schedule,
+             .mesh = {.pp = request_.shape.ranks, .dp = request_.mesh.dp, .tp = request_.mesh.tp},
+             .virtual_stages = request_.shape.virtual_stages,
+             .partition = choices.partition,
+             .recompute = choices.recompute,
+             .keep_intermediates = mode() == RecomputeMode::kNone,
+             .zero = zero,
+             .tiers = asked_layout(choices.tiers),
+             .sequence_parallel = request_.mesh.sequence_parallel,
+             .micro_batch = request_.micro_batch}),
+        .micro_batches = request_.shape.micro_batches,
+        .memory = request_.memory,
+        .costs = costs_,
+        .mesh = request_.mesh,
+        .rates = rates_,
+        .placement = choices.tiers,
+        .machine = request_.machine,
+        .sample_tokens = request_.sample_tokens};
+    const Schedule& schedule = plan.schedule();
+    const ShardLayout& shards = plan.steps.shards();
+    const TierLayout& tiers = plan.decisions().tiers;
+    if (request_.recording != RecordingPlan::kNever && costs_.launch.kernel > 0)
+      plan.recorded = recorded_programs(plan.steps, schedule);
+    plan.simulation = simulate(schedule, *dataflow_, choices.partition, costs_,
+                               collective_seconds(costs_, shards, request_.mesh.rates.dp),
+                               lane_seconds(plan, costs_), plan.recorded);
+    plan.ledger =
+        make_ledger(schedule, *dataflow_, choices.partition, costs_, plan.simulation, shards,
+                    request_.mesh.reads_in_place, tiers, plan.recorded, validation_pools(plan));
+    if (!tiers.layers.empty()) {
+      add_traffic(plan);
+      add_validation(plan);
+    }
+    return plan;
+  }
+
+  Plan best(ReduceMode reduce, const std::string& reason, const TierPlacement& tiers) const {
+    std::optional<Plan> best;
+    for (const Partition& cut : all_cuts(reduce, tiers)) {
+      Plan plan = best_window({.partition = cut, .reduce = reduce, .tiers = tiers});
+      if (!best || better(plan, *best)) best = std::move(plan);
+      if (is_enough(*best)) break;
+    }
+    STRATA_CHECK(best, "plan.best");  // a cut without a cap always exists
+    best->reduce_reason = reason;
+    return std::move(*best);
+  }
+
+  static bool better(const Plan& plan, const Plan& than) {
+    if (fits(plan) != fits(than)) return fits(plan);
+    const double seconds = plan.simulation.step_seconds;
+    const double other = than.simulation.step_seconds;
+    if (fits(plan) && std::fabs(seconds - other) > kSameSeconds * other) return seconds < other;
+    if (!fits(plan) && fullness(plan) != fullness(than)) return fullness(plan) < fullness(than);
+    return peak_bytes(plan.ledger) < peak_bytes(than.ledger);
+  }
+
+ private:
+  // The ratio of need to budget, for the budget that the plan exceeds most.
+  static double fullness(const Plan& plan) {
+    const auto share = [](std::int64_t bytes, Bytes budget) {
+      return budget.count > 0 ? static_cast<double>(bytes) / static_cast<double>(budget.count) : 0;
+    };
+    const SharedDevices& devices = plan.costs.devices;
+    return std::max({share(peak_bytes(plan.ledger), plan.memory.device),
+                     share(shared_peak_bytes(devices, plan.ledger), {devices.device_bytes}),
+                     share(host_bytes(plan.ledger), plan.memory.host),
+                     share(disk_bytes(plan.ledger), plan.memory.disk.bytes)});
+  }
+
+  static RecordedPrograms recorded_programs(const StepPlan& steps, const Schedule& schedule) {
+    RecordedPrograms recorded;
+    for (const Program& program : schedule.programs)
+      recorded.push_back(recorded_segments(steps, program));
+    return recorded;
+  }
+
+  Ledger validation_ledger(const Plan& plan, const RecordedPrograms& recorded = {}) const {
+    const Schedule& schedule = plan.steps.proposed_evaluation(plan.micro_batches);
+    const Partition& partition = plan.decisions().partition;
+    return make_ledger(schedule, *dataflow_, partition, costs_,
+                       simulate(schedule, *dataflow_, partition, costs_), plan.steps.shards(),
+                       request_.mesh.reads_in_place, plan.decisions().tiers, recorded);
+  }
+
+  // A validation fetches weights earlier than a step, which has less free memory, so more parts of
+  // gathered weights are allocated at once.
+  void add_validation(Plan& plan) const {
+    const std::vector<ShardBytes> layers =
+        shard_bytes(costs_, plan.steps.shards(), /*reads_in_place=*/true, plan.decisions().tiers);
+    if (std::ranges::none_of(layers, [](const ShardBytes& it) { return it.gathered_part > 0; }))
+      return;
+    const Ledger ledger = validation_ledger(plan);
+    for (std::size_t r = 0; r < ledger.size(); ++r) {
+      RankLedger& rank = plan.ledger[r];
+      rank.host.staging = std::max(rank.host.staging, ledger[r].host.staging);
+      if (ledger[r].peak_bytes <= rank.peak_bytes) continue;
+      rank.peak_bytes = ledger[r].peak_bytes;
+      rank.at_peak = ledger[r].at_peak;
+      rank.peak_position = -1;
+    }
+  }
+
+  // Per rank: the pools of recorded validations. A shorter last mini-batch keeps at most as much.
+  std::vector<std::int64_t> validation_pools(const Plan& plan) const {
+    if (plan.recorded.empty() || request_.validation_shapes == 0) return {};
+    const Ledger ledger = validation_ledger(
+        plan, recorded_programs(plan.steps, plan.steps.proposed_evaluation(plan.micro_batches)));
+    std::vector<std::int64_t> pools;
+    for (const RankLedger& rank : ledger)
+      pools.push_back(request_.validation_shapes * rank.pool_bytes);
+    return pools;
+  }
+
+  bool is_enough(const Plan& plan) const { return goal_ == Goal::kAnyThatFits && fits(plan); }
+
+  RecomputeMode mode() const { return request_.memory.recompute; }
+  // The memory that a rank may use; on a shared device its part.
+  std::int64_t device_bytes() const {
+    const std::int64_t budget = request_.memory.device.count;
+    const std::int64_t part = costs_.devices.device_bytes / most_ranks_on_one(costs_.devices);
+    return budget == 0 || (part > 0 && part < budget) ? part : budget;
+  }
+
+  std::vector<int> ranks_of(const Partition& partition) const {
+    std::vector<int> ranks;
+    for (int stage = 0; stage < partition.num_stages(); ++stage)
+      ranks.insert(ranks.end(), partition.layers(stage).size(), stage % request_.shape.ranks);
+    return ranks;
+  }
+
+  TierLayout asked_layout(const TierPlacement& placement) const {
+    return tier_layout(placement, dataflow_->num_layers, request_.updates_at_once);
+  }
+
+  ShardLayout shards_of(ReduceMode reduce) const {
+    ZeroPolicy zero = request_.mesh.zero;
+    zero.reduce = reduce;
+    return shard_layout(zero, request_.mesh.dp, *dataflow_, with_weights_,
+                        request_.mesh.sequence_parallel);
+  }
+
+  TierLayout layout_of(const TierPlacement& placement, const std::vector<int>& rank_of_layer,
+                       const ShardLayout& shards) const {
+    return tiers_on_ranks(asked_layout(placement), *dataflow_, with_weights_, rank_of_layer,
+                          shards);
+  }
+
+  void add_traffic(Plan& plan) const {
+    const TierLayout& tiers = plan.decisions().tiers;
+    const ShardLayout& shards = plan.steps.shards();
+    const auto layers = shard_bytes(costs_, shards, /*reads_in_place=*/true, tiers);
+    for (const Program& program : plan.schedule().programs)
+      plan.traffic.push_back(tier_traffic(program, costs_, layers, shards, tiers));
+    const StepAmount amount = step_amount(plan);
+    plan.bounds = tier_bounds(plan.simulation, plan.schedule(), tiers.updates_at_once, amount.count,
+                              amount.unit);
+  }
+
+  // The largest window that fits, if it is open and weights are offloaded. Recomputes free memory
+  // for more layers, so the window is searched with as few recomputes as necessary and with all.
+  Plan best_window(Choices choices) const {
+    const auto ranks = ranks_of(choices.partition);
+    const int most =
+        most_fetched(layout_of(choices.tiers, ranks, shards_of(choices.reduce)), ranks);
+    if (choices.tiers.window > 0 || most == 0) return best_recompute(choices);
+    const auto with_window = [&](int window) {
+      choices.tiers.window = window;
+      return evaluate(choices);
+    };
+    const auto widened = [&](const LayerSet& recompute) {
+      choices.recompute = recompute;
+      // If all layers stay, none is fetched twice, which may need less host memory than a smaller
+      // window.
+      if (Plan all = with_window(most); fits(all)) return all;
+      const int window = largest_window(most, [&](int tried) { return fits(with_window(tried)); });
+      return with_window(std::max(1, window));
+    };
+    Plan best = widened(mode() == RecomputeMode::kFull ? recompute_all(costs_) : LayerSet{});
+    const bool has_all = fits(best) && best.placement.window == most;
+    if (mode() != RecomputeMode::kAuto || has_all) return best;
+    const auto consider = [&](Plan plan) {
+      if (better(plan, best)) best = std::move(plan);
+    };
+    consider(widened(recompute_all(costs_)));
+    for (const int window : {1, 2}) {
+      choices.tiers.window = std::min(window, most);
+      const Plan some = best_recompute(choices);
+      if (fits(some)) consider(widened(some.decisions().recompute));
+    }
+    return best;
+  }
+
+  Plan best_recompute(Choices choices) const {
+    choices.recompute = {};
+    if (mode() == RecomputeMode::kFull) choices.recompute = recompute_all(costs_);
+    Plan plan = evaluate(choices);
+    if (mode() != RecomputeMode::kAuto || fits(plan)) return plan;
+    choices.recompute = recompute_all(costs_);
+    Plan full = evaluate(choices);
+    if (is_enough(full)) return full;
+    const auto peak = static_cast<double>(peak_bytes(full.ledger));
+    if (peak > kHopeless * static_cast<double>(device_bytes())) return full;
+    if (goal_ == Goal::kAnyThatFits && peak_bytes(full.ledger) - most_run_again() > device_bytes())
+      return full;
+
+    std::vector<int> rank_of_layer;
+    for (int l = 0; l < dataflow_->num_layers; ++l)
+      rank_of_layer.push_back(plan.steps.pipeline_rank(l));
+    const auto ledger_of = [this, tried = choices](const LayerSet& recompute) mutable {
+      tried.recompute = recompute;
+      return evaluate(tried).ledger;
+    };
+    choices.recompute =
+        choose_recompute(costs_for(request_), rank_of_layer, device_bytes(), ledger_of);
+    return evaluate(choices);
+  }
+
+  // The most that a layer needs while it is recomputed and would not need otherwise. Keeping more
+  // frees nothing beyond that.
+  std::int64_t most_run_again() const {
+    std::vector<std::int64_t> bytes;
+    for (const LayerCost& layer : costs_.layers) bytes.push_back(layer.forward_transient_bytes);
+    for (std::size_t v = 0; v < costs_.values.size(); ++v)
+      bytes[dataflow_->values[v].producer] += costs_.values[v].bytes;
+    return std::ranges::max(bytes);
+  }
+
+  std::vector<Partition> all_cuts(ReduceMode reduce, const TierPlacement& tiers) const {
+    const ShardLayout shards = shards_of(reduce);
+    // Any cut may separate the layers of a tie.
+    std::vector<int> ranks(dataflow_->num_layers);
+    if (request_.shape.ranks > 1) std::iota(ranks.begin(), ranks.end(), 0);
+    const CostTable resident = resident_costs(costs_, shards, layout_of(tiers, ranks, shards));
+    std::vector<Partition> cuts;
+    if (mode() != RecomputeMode::kFull) add_cuts(cuts, resident, {});
+    if (mode() == RecomputeMode::kFull || (mode() == RecomputeMode::kAuto && device_bytes() > 0))
+      add_cuts(cuts, resident, recompute_all(costs_));
+    return cuts;
+  }
+
+  void add_cuts(std::vector<Partition>& cuts, const CostTable& costs,
+                const LayerSet& recompute) const {
+    const int ranks = request_.shape.ranks;
+    PartitionRequest cut{
+        .ranks = ranks, .virtual_stages = request_.shape.virtual_stages, .recompute = recompute};
+    const auto add = [&] {
+      const auto found = partition_layers(*dataflow_, costs, cut);
+      if (found && std::find(cuts.begin(), cuts.end(), *found) == cuts.end())
+        cuts.push_back(*found);
+    };
+    for (int r = 0; r < ranks; ++r)
+      cut.in_flight.push_back(in_flight_bound(request_.schedule, request_.shape, r));
+    add();
+    if (device_bytes() == 0) return;
+    for (const double cap : kCaps) {
+      cut.device_bytes.assign(ranks, std::llround(cap * static_cast<double>(device_bytes())));
+      add();
+    }
+  }
+
+  const PlanRequest& request_;
+  Goal goal_;
+  std::shared_ptr<const Dataflow> dataflow_;
+  CostTable costs_;  // with the mesh's seconds
+  LayerSet with_weights_;
+  TierRates rates_;
+};
+
+}  // namespace
+
+const CostTable& costs_for(const PlanRequest& request) {
+  return request.memory.recompute == RecomputeMode::kNone ? request.costs_none
+                                                          : request.costs_cheap;
+}
+
+bool fits(const Plan& plan) {
+  const auto within = [](std::int64_t bytes, Bytes budget) {
+    return budget.count == 0 || bytes <= budget.count;
+  };
+  return have_room(plan.costs.devices, plan.ledger) &&
+         within(peak_bytes(plan.ledger), plan.memory.device) &&
+         within(host_bytes(plan.ledger), plan.memory.host) &&
+         within(disk_bytes(plan.ledger), plan.memory.disk.bytes);
+}
+
+Plan evaluate(const PlanRequest& request, const Choices& choices) {
+  return Proposer(request).evaluate(choices);
+}
+
+namespace {
+
+Plan propose(const PlanRequest& request, const Proposer& proposer, const TierPlacement& tiers) {
+  const MeshRequest& mesh = request.mesh;
+  if (mesh.dp == 1) return proposer.best(ReduceMode::kOnce, "one replica", tiers);
+  if (mesh.zero.reduce != ReduceMode::kAuto)
+    return proposer.best(mesh.zero.reduce, "as requested", tiers);
+  Plan once = proposer.best(ReduceMode::kOnce, "auto: the least communication", tiers);
+  const bool shards_gradients = mesh.zero.stage >= 2 && mesh.zero.shards(mesh.dp) > 1;
+  if (fits(once) || !shards_gradients || request.shape.micro_batches == 1) return once;
+  Plan each = proposer.best(
+      ReduceMode::kEach, "auto: once a step needs " + format_bytes(peak_bytes(once.ledger)), tiers);
+  return Proposer::better(each, once) ? each : once;
+}
+
+}  // namespace
+
+Plan with_activations_chosen(const PlanRequest& request, Plan plan) {
+  const MemoryOptions& memory = request.memory;
+  const StepDecisions& decided = plan.decisions();
+  const bool may_keep = memory.recompute == RecomputeMode::kAuto;
+  const bool offloads = plan.placement.tiers.offloads_activations();
+  if (memory.activations != TierChoice::kAuto || memory.device.count == 0 ||
+      decided.recompute.empty() || (!may_keep && !offloads))
+    return plan;
+  PlanRequest same = request;
+  if (plan.recorded.empty()) same.recording = RecordingPlan::kNever;
+  const Proposer proposer(same);
+  const auto choices_of = [&](const ActivationChoice& choice) {
+    Choices choices{.partition = decided.partition,
+                    .recompute = choice.recompute,
+                    .reduce = decided.zero.reduce,
+                    .tiers = plan.placement};
+    choices.tiers.tiers.activations = choice.offload.empty() ? Tier::kDevice : Tier::kHost;
+    choices.tiers.offloaded = choice.offload;
+    return choices;
+  };
+  const std::int64_t actions =
+      std::max<std::int64_t>(1, std::ssize(plan.costs.layers) * plan.micro_batches);
+  ActivationSearch search{
+      .costs = plan.costs,
+      .rank_of_layer = {},
+      .device_bytes = memory.device.count,
+      .may_keep = may_keep,
+      .most_trials = static_cast<int>(std::min(kMostTrials, kMostTriedActions / actions)),
+      .trial = [&](const ActivationChoice& choice) {
+        Plan tried = proposer.evaluate(choices_of(choice));
+        return ActivationTrial{fits(tried), tried.simulation.step_seconds, std::move(tried.ledger)};
+      }};
+  for (int l = 0; l < std::ssize(plan.costs.layers); ++l)
+    search.rank_of_layer.push_back(plan.steps.pipeline_rank(l));
+  const ActivationChoice start{decided.recompute, offloads ? decided.recompute : LayerSet{}};
+  const ActivationChoice choice = choose_activations(search, start);
+  if (choice == start) return plan;
+  Plan chosen = proposer.evaluate(choices_of(choice));
+  chosen.reduce_reason = plan.reduce_reason;
+  return chosen;
+}
+
+namespace {
+
+Plan propose(const PlanRequest& request, Goal goal) {
+  const Proposer proposer(request, goal);
+  PlanRequest performed = request;
+  performed.recording = RecordingPlan::kNever;
+  const Proposer performer(performed, goal);
+  const bool trains = request.schedule != ScheduleKind::kForward;
+  const std::vector<TierPlacement> placements = tier_placements(request.memory, trains);
+  STRATA_CHECK(!placements.empty(), "plan.propose");  // check_memory() rejects those
+  std::optional<Plan> best;
+  const auto consider = [&](const TierPlacement& tiers) {
+    Plan plan = propose(request, proposer, tiers);
+    // The memory of the pools may be worth more than the time of the launches.
+    const bool tight = !fits(plan) || !plan.decisions().recompute.empty();
+    if (tight && !plan.recorded.empty() && request.recording == RecordingPlan::kIfItFits) {
+      Plan other = propose(performed, performer, tiers);
+      if (Proposer::better(other, plan)) plan = std::move(other);
+    }
+    if (!best || Proposer::better(plan, *best)) best = std::move(plan);
+  };
+  for (TierPlacement tiers : placements) {
+    consider(tiers);
+    if (fits(*best)) break;
+    // If gradients need not all exist at once, the host has memory for more.
+    if (!request.updates_at_once || !tiers.tiers.offloads_gradients()) continue;
+    tiers.gradient_buffers = kGradientBuffers;
+    consider(tiers);
+    if (fits(*best)) break;
+  }
+  return std::move(*best);
+}
+
+}  // namespace
+
+Plan propose(const PlanRequest& request) { return propose(request, Goal::kFastest); }
+
+Plan first_that_fits(const PlanRequest& request) { return propose(request, Goal::kAnyThatFits); }
+
+}  // namespace strata

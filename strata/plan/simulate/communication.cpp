@@ -1,0 +1,169 @@
+// Exposed seconds are the difference of two simulated steps, with and without an axis, because only
+// the simulator knows what overlaps.
+#include "strata/plan/simulate/communication.h"
+
+#include <algorithm>
+
+#include "strata/plan/simulate/shard_bytes.h"
+
+namespace strata {
+namespace {
+
+double seconds_at(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
+
+// The bytes that one of n ranks sends when they scatter or gather `bytes`.
+double scattered(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
+
+}  // namespace
+
+MeshRequest mesh_request(const MeshOptions& options) {
+  return {.dp = static_cast<int>(options.dp),
+          .tp = static_cast<int>(options.tp),
+          .zero = options.zero_policy(),
+          .sequence_parallel = options.sequence_parallel};
+}
+
+double all_reduce_bytes(double bytes, int ranks) { return 2 * scattered(bytes, ranks); }
+
+ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout) {
+  const auto gradients = static_cast<double>(layer.own_gradients);
+  if (layout.shards == 1) return {.reduce = all_reduce_bytes(gradients, layout.replicas)};
+  // Gradients are scattered inside a shard group, then each shard is summed over the groups.
+  const int ranks = layout.shards, groups = layout.replicas / ranks;
+  ReplicaTraffic traffic{.reduce = scattered(gradients, ranks) +
+                                   all_reduce_bytes(gradients / ranks, groups)};
+  if (layer.shards.weights) {
+    traffic.fetch = scattered(static_cast<double>(layer.fetched_weights), ranks);
+  } else {
+    traffic.gather = scattered(static_cast<double>(layer.weights), ranks);
+  }
+  return traffic;
+}
+
+CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
+                                     double rate) {
+  CollectiveSeconds seconds;
+  for (const ShardBytes& layer : shard_bytes(costs, layout, /*reads_in_place=*/true)) {
+    const ReplicaTraffic traffic = replica_traffic(layer, layout);
+    seconds.fetch.push_back(seconds_at(traffic.fetch, rate));
+    seconds.reduce.push_back(seconds_at(traffic.reduce, rate));
+    seconds.gather.push_back(seconds_at(traffic.gather, rate));
+  }
+  return seconds;
+}
+
+CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request) {
+  const auto sum_seconds = [&](std::int64_t bytes) {
+    return seconds_at(all_reduce_bytes(static_cast<double>(bytes), request.tp), request.rates.tp);
+  };
+  for (LayerCost& layer : costs.layers) {
+    layer.forward_seconds += sum_seconds(layer.work.forward_sum_bytes);
+    layer.backward_seconds += sum_seconds(layer.work.backward_sum_bytes);
+  }
+  for (ValueCost& value : costs.values) {
+    if (value.transfer_seconds > 0) continue;
+    value.transfer_seconds = seconds_at(static_cast<double>(value.bytes), request.rates.pp);
+  }
+  const int shards = request.zero.shards(request.dp);
+  if (shards > 1) {
+    for (LayerCost& layer : costs.layers) layer.update_seconds /= shards;
+  }
+  return costs;
+}
+
+namespace {
+
+class Counter {
+ public:
+  Counter(const CostTable& costs, const MeshRequest& mesh, const ShardLayout& layout)
+      : costs_(costs), mesh_(mesh) {
+    for (const ShardBytes& layer : shard_bytes(costs, layout, mesh.reads_in_place)) {
+      replicas_.push_back(replica_traffic(layer, layout));
+    }
+  }
+
+  RankTraffic operator()(const Program& program) {
+    traffic_ = {};
+    for (const Action& action : program) count(action);
+    return traffic_;
+  }
+
+ private:
+  static void add(AxisTraffic& axis, double bytes, double rate) {
+    axis.bytes += bytes;
+    if (rate > 0) axis.seconds += bytes / rate;
+  }
+
+  void count(const Action& action) {
+    if (is_compute(action.op)) count_tensor(action);
+    if (is_send(action.op)) count_send(action);
+    const auto [begin, end] = action.layers;
+    for (int l = begin; l < end; ++l) {
+      if (action.op == Op::kReduceGradients) add(traffic_.dp, replicas_[l].reduce, mesh_.rates.dp);
+      if (action.op == Op::kPrefetchWeights) add(traffic_.dp, replicas_[l].fetch, mesh_.rates.dp);
+      if (action.op == Op::kGatherWeights) add(traffic_.dp, replicas_[l].gather, mesh_.rates.dp);
+    }
+  }
+
+  void count_tensor(const Action& action) {
+    if (mesh_.tp == 1) return;
+    for (int l = action.layers.begin; l < action.layers.end; ++l) {
+      const LayerWork& work = costs_.layers[l].work;
+      const std::int64_t bytes =
+          action.op == Op::kBackward ? work.backward_sum_bytes : work.forward_sum_bytes;
+      const double scaled = static_cast<double>(bytes) * costs_.scale(action.micro_batch);
+      add(traffic_.tp, all_reduce_bytes(scaled, mesh_.tp), mesh_.rates.tp);
+    }
+  }
+
+  void count_send(const Action& action) {
+    const bool tie = action.op == Op::kSendTiedGradient || action.op == Op::kSendTiedWeight;
+    if (tie) {
+      const std::int64_t bytes = tied_bytes(costs_.layers[action.consumer], action.op);
+      return add(traffic_.pp, static_cast<double>(bytes), mesh_.rates.pp);
+    }
+    const ValueCost& value = costs_.values[action.value];
+    const double scale = costs_.scale(action.micro_batch);
+    add(traffic_.pp, static_cast<double>(value.bytes) * scale, 0);
+    const double measured = value.transfer_seconds;
+    const double rate = mesh_.rates.pp;
+    traffic_.pp.seconds += scale * (measured > 0 ? measured
+                                    : rate > 0   ? static_cast<double>(value.bytes) / rate
+                                                 : 0);
+  }
+
+  const CostTable& costs_;
+  const MeshRequest& mesh_;
+  std::vector<ReplicaTraffic> replicas_;  // per layer
+  RankTraffic traffic_;
+};
+
+}  // namespace
+
+Communication communication_of(const StepPlan& steps, int micro_batches, const CostTable& costs,
+                               const MeshRequest& mesh, const LaneSeconds& lanes,
+                               const RecordedPrograms& recorded) {
+  Communication result;
+  const Schedule& schedule = steps.proposed(micro_batches);
+  Counter count(costs, mesh, steps.shards());
+  for (const Program& program : schedule.programs) result.ranks.push_back(count(program));
+
+  const auto step = [&](const CostTable& table, double dp_rate) {
+    return simulate(schedule, steps.dataflow(), steps.decisions().partition, table,
+                    collective_seconds(table, steps.shards(), dp_rate), lanes, recorded)
+        .step_seconds;
+  };
+  const CostTable all = with_mesh_seconds(costs, mesh);
+  const double whole = step(all, mesh.rates.dp);
+  CostTable no_transfers = all;
+  for (ValueCost& value : no_transfers.values) value.transfer_seconds = 0;
+  MeshRequest no_sums = mesh;
+  no_sums.rates.tp = 0;
+  result.exposed_pp_seconds = std::max(0.0, whole - step(no_transfers, mesh.rates.dp));
+  result.exposed_dp_seconds = std::max(0.0, whole - step(all, 0));
+  result.exposed_tp_seconds =
+      std::max(0.0, whole - step(with_mesh_seconds(costs, no_sums), mesh.rates.dp));
+  return result;
+}
+
+}  // namespace strata

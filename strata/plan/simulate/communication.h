@@ -1,0 +1,90 @@
+/// Computes what ranks exchange along each axis of the mesh: bytes, seconds, and the exposed share
+/// of a step. Besides the pipeline, the planner knows replicas (with what they shard) and
+/// tensor-parallel ranks.
+///
+/// A cost table describes one tensor-parallel rank and one replica's part of the mini-batch.
+/// Exposed time is what the step would save if the axis took no time: it excludes work that
+/// overlaps with compute.
+///
+/// Units  bytes that one rank sends; seconds of a step; rates in bytes per second, 0: takes no
+///        time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "strata/layout/costs.h"
+#include "strata/plan/plan_options.h"
+#include "strata/plan/simulate/shard_bytes.h"
+#include "strata/plan/simulate/simulator.h"
+#include "strata/schedule/step_plan.h"
+
+namespace strata {
+
+struct AxisRates {
+  double pp = 0;
+  double dp = 0;
+  double tp = 0;
+};
+
+/// Assumed, not measured: ranks of one process pass pointers and read each other's memory; between
+/// processes, sockets copy the bytes.
+inline constexpr AxisRates kThreadRates{.pp = 0, .dp = 5e9, .tp = 5e9};
+inline constexpr AxisRates kProcessRates{.pp = 1e9, .dp = 1e9, .tp = 1e9};
+
+struct MeshRequest {
+  int dp = 1;
+  int tp = 1;
+  ZeroPolicy zero = {};  ///< reduce kAuto: once per step if that fits
+  bool sequence_parallel = false;
+  bool reads_in_place = true;  ///< as for shard_bytes(): false where processes send gradients
+  AxisRates rates = kThreadRates;
+};
+
+MeshRequest mesh_request(const MeshOptions& options);
+
+/// Bytes that each of n ranks sends to sum whole tensors of `bytes`: 2 (n - 1) / n of them.
+double all_reduce_bytes(double bytes, int ranks);
+
+/// Bytes that a rank sends for one layer when replicas ...
+struct ReplicaTraffic {
+  double reduce = 0;  ///< sum its gradients once
+  double fetch = 0;   ///< gather its weights once
+  double gather = 0;  ///< exchange its updated weights
+};
+ReplicaTraffic replica_traffic(const ShardBytes& layer, const ShardLayout& layout);
+
+/// The same in seconds, for the simulator.
+CollectiveSeconds collective_seconds(const CostTable& costs, const ShardLayout& layout,
+                                     double rate);
+
+/// Adds the time of the mesh: forwards and backwards wait for the sums of tensor-parallel ranks,
+/// transfers between stages take the axis' rate unless they were measured, and updates of sharded
+/// states take their share of the time.
+CostTable with_mesh_seconds(CostTable costs, const MeshRequest& request);
+
+struct AxisTraffic {
+  double bytes = 0;
+  double seconds = 0;
+};
+
+struct RankTraffic {
+  AxisTraffic pp;  ///< activations, gradients, tied weights
+  AxisTraffic dp;  ///< gradients, weights of ZeRO
+  AxisTraffic tp;  ///< sums inside layers
+};
+
+struct Communication {
+  /// ranks of the pipeline; each represents all of its replicas
+  std::vector<RankTraffic> ranks;
+  double exposed_pp_seconds = 0;
+  double exposed_dp_seconds = 0;
+  double exposed_tp_seconds = 0;
+};
+
+/// The traffic of a training step; `costs` are without mesh seconds.
+Communication communication_of(const StepPlan& steps, int micro_batches, const CostTable& costs,
+                               const MeshRequest& mesh, const LaneSeconds& lanes = {},
+                               const RecordedPrograms& recorded = {});
+
+}  // namespace strata

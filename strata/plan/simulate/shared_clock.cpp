@@ -1,0 +1,50 @@
+#include "strata/plan/simulate/shared_clock.h"
+
+#include <algorithm>
+
+namespace strata {
+
+double ComputeSeconds::operator()(LayerRange range, bool backward) {
+  if (range.size() == 1) return sum(range, backward);
+  const std::uint64_t key = (static_cast<std::uint64_t>(range.begin) << 32) | range.end;
+  auto& seconds = known_[backward];
+  const auto [known, is_new] = seconds.try_emplace(key, 0.0);
+  if (is_new) known->second = sum(range, backward);
+  return known->second;
+}
+
+double ComputeSeconds::sum(LayerRange range, bool backward) const {
+  double seconds = 0;
+  for (int l = range.begin; l < range.end; ++l) {
+    seconds += backward ? layers_[l].backward_seconds : layers_[l].forward_seconds;
+  }
+  return seconds;
+}
+
+SharedClock make_shared_clock(const Schedule& schedule, const Dataflow& dataflow,
+                              const CostTable& costs, const CollectiveSeconds& collectives,
+                              const LaneSeconds& lanes, const RecordedPrograms& recorded) {
+  SharedClock shared{.costs = &costs,
+                     .num_ranks = schedule.num_ranks(),
+                     .collective_seconds = &collectives,
+                     .lanes = &lanes,
+                     .dataflow = &dataflow,
+                     .layer_seconds = ComputeSeconds(costs),
+                     .recorded = &recorded};
+  const std::vector<int>& devices = costs.devices.of_rank;
+  shared.device_clocks.resize(devices.empty() ? schedule.num_ranks()
+                                              : *std::ranges::max_element(devices) + 1);
+  if (!dataflow.ties.empty()) shared.owners.resize(dataflow.num_layers);
+  for (const Tie& tie : dataflow.ties)
+    for (const int user : tie.users) shared.owners[user].push_back(tie.owner);
+  double seconds = 0;
+  double bytes = 0;
+  for (const ValueCost& value : costs.values) {
+    seconds += value.transfer_seconds;
+    bytes += static_cast<double>(value.bytes);
+  }
+  if (bytes > 0) shared.tie_seconds_per_byte = seconds / bytes;
+  return shared;
+}
+
+}  // namespace strata

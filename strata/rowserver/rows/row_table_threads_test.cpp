@@ -1,0 +1,141 @@
+// Rows start at zero and every element gets the same gradient of -1: a row that is whole has one value,
+// the number of its updates, and who reads it again never finds fewer.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "strata/base/scratch_folder.h"
+#include "strata/rowserver/rows/row_table.h"
+
+namespace strata {
+namespace {
+
+using Ids = std::vector<std::uint64_t>;
+
+#ifdef STRATA_SANITIZED
+constexpr std::int64_t kSteps = 400;
+#else
+constexpr std::int64_t kSteps = 3000;
+#endif
+constexpr int kReaders = 2;
+constexpr std::uint64_t kIds = 4000;
+
+FeatureSpec counted(int width, RowPrecision precision) {
+  FeatureSpec spec;
+  spec.name = "counted";
+  spec.width = width;
+  spec.init.kind = RowInit::Kind::kZeros;
+  spec.optimizer.kind = RowOptimizerKind::kMomentum;  // a state that has to move with its row
+  spec.optimizer.momentum = 0;
+  spec.optimizer.learning_rate = 1;
+  spec.precision = precision;
+  return spec;
+}
+
+Ids some_ids(std::mt19937& random, std::size_t n, std::uint64_t below) {
+  Ids ids(n);
+  for (std::uint64_t& id : ids) id = random() % below;
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+enum class Order : std::uint8_t { kNeverFewer, kAny };
+
+// Reads beside updates; says what it found wrong.
+std::string read_all_along(const RowTable& table, unsigned seed, Order order,
+                           const std::atomic<bool>& ended) {
+  const auto width = static_cast<std::size_t>(table.features()[0].width);
+  std::mt19937 random(seed);
+  std::vector<float> seen(kIds);
+  while (!ended) {
+    const Ids ids = some_ids(random, 50, kIds);
+    std::vector<float> rows(ids.size() * width, -1);
+    table.read(0, ids, rows);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const float value = rows[i * width];
+      for (std::size_t k = 0; k < width; ++k)
+        if (rows[i * width + k] != value) return "a row of two updates";
+      if (value < 0 || value > static_cast<float>(kSteps)) return "a value that never was";
+      if (order == Order::kNeverFewer && value < seen[ids[i]]) return "an older row";
+      seen[ids[i]] = value;
+    }
+  }
+  return "";
+}
+
+void expect_whole_rows(RowTable& table, Order order, std::int64_t steps = kSteps) {
+  std::atomic<bool> ended = false;
+  std::string wrong[kReaders];
+  std::vector<std::thread> readers;
+  for (unsigned i = 0; i < kReaders; ++i)
+    readers.emplace_back([&, i] { wrong[i] = read_all_along(table, i, order, ended); });
+  std::mt19937 random(99);
+  const auto width = static_cast<std::size_t>(table.features()[0].width);
+  std::vector<float> counts(kIds);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    // The known ids grow, and with them the index.
+    const Ids ids =
+        some_ids(random, 60,
+                 10 + kIds * static_cast<std::uint64_t>(step) / static_cast<std::uint64_t>(steps));
+    table.update(step, 0, ids, std::vector<float>(ids.size() * width, -1.0f), 1.0);
+    table.end_step(step);
+    for (const std::uint64_t id : ids) ++counts[id];
+  }
+  ended = true;
+  for (std::thread& reader : readers) reader.join();
+  for (const std::string& what : wrong) EXPECT_EQ(what, "");
+  if (order == Order::kAny) return;
+  for (std::uint64_t id = 0; id < kIds; ++id) {
+    std::vector<float> row(width);
+    table.read(0, Ids{id}, row);
+    ASSERT_EQ(row[0], counts[id]) << id;
+  }
+}
+
+TEST(RowTableThreads, ReadWholeRowsWhileTheTableGrows) {
+  for (const int width : {1, 2, 19}) {
+    RowTable table({counted(width, RowPrecision::kFp32)});
+    expect_whole_rows(table, Order::kNeverFewer);
+  }
+}
+
+TEST(RowTableThreads, ReadWholeRowsOf16Bits) {
+  RowTable table({counted(7, RowPrecision::kFp16)});
+  expect_whole_rows(table, Order::kNeverFewer);
+}
+
+TEST(RowTableThreads, ReadWholeRowsWhileOthersAreEvicted) {
+  FeatureSpec spec = counted(5, RowPrecision::kFp32);
+  spec.eviction.steps_to_live = 40;
+  RowTable table({spec}, {.memory_bytes = 700 * 66});
+  expect_whole_rows(table, Order::kAny);
+  EXPECT_GT(table.counts(0).evicted, 0);
+  EXPECT_GT(table.counts(0).expired, 0);
+}
+
+TEST(RowTableThreads, FindRowsWhileTheyGoToDiskAndComeBack) {
+  const ScratchFolder folder;
+  RowTable table({counted(5, RowPrecision::kFp32)},
+                 {.memory_bytes = 700 * 66, .cold = folder.path("cold")});
+  expect_whole_rows(table, Order::kNeverFewer, kSteps / 5);
+  EXPECT_GT(table.counts(0).returned, 100);
+  EXPECT_GT(table.counts(0).read_cold, 0);
+}
+
+TEST(RowTableThreads, ReadRowsOrZerosWhileIdsAreAdmitted) {
+  for (const auto filter : {RowAdmission::Filter::kExact, RowAdmission::Filter::kBloom}) {
+    FeatureSpec spec = counted(3, RowPrecision::kFp32);
+    spec.admission = {.filter = filter, .threshold = 4};
+    RowTable table({spec}, {.memory_bytes = 700 * 58});
+    expect_whole_rows(table, Order::kAny);
+    EXPECT_GT(table.counts(0).admitted, 0);
+    EXPECT_GT(table.counts(0).refused, 0);
+  }
+}
+
+}  // namespace
+}  // namespace strata

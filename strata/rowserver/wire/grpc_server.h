@@ -1,0 +1,48 @@
+/// Serves rows by gRPC: over TCP with mutual TLS, or on one machine over loopback and unix sockets, where every
+/// call proves that it knows the secret (call_proof.h). The health service alone answers all.
+///
+/// Beyond the machine TLS is required on both sides: each shows a certificate that the authority has
+/// signed. The server also answers gRPC's health service.
+///
+/// Threads  any; each stream has a thread of the server while it lasts.
+/// Errors   UserError: an address that cannot be listened to or has no TLS, certificates that cannot be read.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "strata/rowserver/wire/frame_stream.h"
+#include "strata/rowserver/wire/inspection.h"
+#include "strata/rowserver/wire/server_access.h"
+#include "strata/rowserver/wire/update_stream.h"
+
+namespace strata {
+
+/// What a server does with streams.
+struct GrpcHandlers {
+  std::function<void(FrameStream&)> session;
+  /// Sends until the stream breaks.
+  std::function<void(const FollowRequest&, FrameStream&)> follow;
+};
+
+class GrpcServer {
+ public:
+  /// `listen`: "host:port", port 0 for any that is free, or "unix:path".
+  /// `inspection` answers every other call; it outlives the server.
+  GrpcServer(const std::string& listen, const ServerAccess& access, RowInspection& inspection,
+             GrpcHandlers handlers);
+  ~GrpcServer();
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+  std::string address() const;     ///< with the port that it has
+  void set_serving(bool serving);  ///< what the health service says
+  void shut_down();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace strata

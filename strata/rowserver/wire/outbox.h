@@ -1,0 +1,44 @@
+/// Sends what a server has to say on one stream: answers in their order, and statuses when nothing else is said.
+///
+/// Threads  send_all(): one, until the stream or the outbox ends; the rest: any.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "strata/rowserver/wire/frame_stream.h"
+#include "strata/rowserver/wire/wire_messages.h"
+
+namespace strata {
+
+class Outbox {
+ public:
+  /// `sent`: told of each message, with its bytes.
+  explicit Outbox(std::function<void(std::size_t)> sent) : sent_(std::move(sent)) {}
+
+  void push(std::shared_ptr<const MessageBody> body);
+  void set_durable(std::int64_t durable);  ///< is said at once
+  void note_received();                    ///< one more message: is said in the next status
+  /// Nothing is sent any more, but for what is given.
+  void close(std::shared_ptr<const MessageBody> last = nullptr);
+
+  /// Returns when nothing more can be sent.
+  void send_all(FrameStream& stream);
+
+ private:
+  std::shared_ptr<const MessageBody> next(std::unique_lock<std::mutex>& lock);
+
+  const std::function<void(std::size_t)> sent_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<const MessageBody>> waiting_;
+  std::int64_t durable_ = 0, received_ = 0;
+  bool status_due_ = false, closed_ = false, last_word_ = false;
+};
+
+}  // namespace strata

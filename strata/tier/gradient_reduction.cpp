@@ -1,0 +1,61 @@
+// Each replica sums one part, reading the others' gradients where they are; parts of a shard that other
+// groups hold too are then gathered, so a sum is made once and its order is that of the ranks.
+#include "strata/tier/gradient_reduction.h"
+
+#include <ATen/ops/empty.h>
+
+namespace strata {
+namespace {
+
+void add_partial_gradients(Group& tp, const Lease& lease) {
+  const LayerLayout& layout = lease.layout();
+  for (std::size_t i = 0; i < layout.specs.size(); ++i) {
+    if (!layout.specs[i].partial_gradient) continue;
+    at::Tensor gradient = lease.weight_gradient(i);
+    all_reduce_sum(tp, gradient);
+  }
+}
+
+}  // namespace
+
+GradientReduction GradientReduction::start(MeshGroups& groups, Lease lease, const LayerCuts& cuts,
+                                           bool sequence_parallel) {
+  if (sequence_parallel) add_partial_gradients(groups.tp, lease);
+  GradientReduction reduction(groups, std::move(lease), cuts);
+  const Lease& own = reduction.lease_;
+  const at::Tensor bytes =
+      own.placement().whole_gradients ? own.flat_gradients() : own.take_gradients();
+  reduction.sum_ =
+      ReduceScatter::start(groups.dp, bytes.narrow(0, 0, own.layout().own_numel), cuts.parts);
+  return reduction;
+}
+
+void GradientReduction::finish(bool first, bool last) {
+  const FlatRange shard = lease_.placement().shard;
+  // Where the shard lives on the host, its sum is the device's work and goes there behind an event.
+  const bool travels = lease_.shards_travel();
+  const at::Tensor gradients =
+      travels ? at::empty({shard.size()}, groups_->world.device().options(at::kFloat))
+              : lease_.gradient_shard();
+  const FlatRange part = cuts_->parts[groups_->dp.rank()];
+  const at::Tensor own = gradients.narrow(0, part.begin - shard.begin, part.size());
+  const std::int64_t begin = part.begin - shard.begin;
+  if (travels && !first) lease_.bring_shard(StateKind::kGradientShard, begin, own);
+  sum_.finish(own, /*accumulate=*/!first);
+  const bool gathers = last && groups_->replica.size() > 1;
+  if (gathers) gather_parts(own, gradients);
+  if (travels) lease_.offload_gradients(gathers ? 0 : begin, gathers ? gradients : own);
+}
+
+// The rest of the shard, from the replicas that keep it, too.
+void GradientReduction::gather_parts(const at::Tensor& own, const at::Tensor& gradients) {
+  const FlatRange shard = lease_.placement().shard;
+  Shards parts;
+  for (int replica = 0; replica < groups_->replica.size(); ++replica) {
+    const FlatRange other = cuts_->parts[replica * groups_->shard.size() + groups_->shard.rank()];
+    parts.push_back({other.begin - shard.begin, other.end - shard.begin});
+  }
+  AllGather::start(groups_->replica, own, parts, gradients).finish();
+}
+
+}  // namespace strata

@@ -1,0 +1,238 @@
+// ZeRO with shards in host memory, on a device that works behind the ranks' back: copies go behind events, and no rank
+// waits for one.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "strata/comm/delayed_ranks_test.h"
+#include "strata/device/tensor_executor.h"
+#include "strata/tier/delayed_device_test.h"
+#include "strata/tier/gradient_reduction.h"
+#include "strata/tier/peer_medium.h"
+#include "strata/tier/store.h"
+
+namespace strata {
+namespace {
+
+constexpr LayerTiers kAllOnHost{Tier::kHost, Tier::kHost, Tier::kHost};
+constexpr StateKinds kUpdated = StateKind::kWeightShard | StateKind::kGradientShard;
+
+// Shards of 3072 and 2048 elements.
+const LayerLayout& layout() {
+  static const LayerLayout layout =
+      make_layout({{.name = "w", .shape = {80, 64}, .decay = true}}, {false});
+  return layout;
+}
+
+// What a rank has of one layer; all ranks share a device.
+struct HostShards {
+  HostShards(Group& world, int shards)
+      : group(world.rank_device()),
+        in(std::make_shared<DelayedQueue>(7)),
+        out(std::make_shared<DelayedQueue>(8)),
+        groups(make_mesh_groups(world, {.dp = world.size()}, shards)),
+        cuts(cut_layer(layout().own_numel, {.replicas = world.size(), .shards = shards})),
+        store(std::make_unique<LayerStore>(
+            std::make_unique<PeerMedium>(
+                groups.shard, std::make_unique<HostMedium>(
+                                  LinkOptions{}, device_medium(), nullptr,
+                                  CopyStreams(group.stream, Stream({}, in), Stream({}, out)))),
+            Residency::kUntilReleased, group.stream)) {
+    store->insert(0, layout(),
+                  {.shard = cuts.shards[groups.shard.rank()],
+                   .whole_weights = false,
+                   .whole_gradients = false,
+                   .gathered_weights = true,
+                   .tiers = kAllOnHost});
+  }
+  ~HostShards() { group.stream.synchronize(); }
+
+  const FlatRange& shard() const { return cuts.shards[groups.shard.rank()]; }
+  void fill(const at::Tensor& x, float value) const {
+    delayed(group.stream).give([begin = x.data_ptr<float>(), numel = x.numel(), value] {
+      std::fill_n(begin, numel, value);
+    });
+  }
+  // As a backward, and the sum over replicas.
+  void reduce(float gradient, bool first, bool last) {
+    {
+      const Lease lease = store->acquire(0, StateKind::kGradients);
+      lease.open_gradients();
+      fill(lease.flat_gradients(), gradient);
+    }
+    GradientReduction::start(
+        groups, store->acquire_to_copy(0, StateKind::kGradients | StateKind::kGradientShard), cuts,
+        false)
+        .finish(first, last);
+  }
+  // By the host, when it is there.
+  void expect_gradients(float value) {
+    const at::Tensor gradients =
+        store->acquire(0, StateKind::kGradientShard).gradient_shard().clone();
+    for (const float got :
+         std::span(gradients.const_data_ptr<float>(), static_cast<std::size_t>(gradients.numel())))
+      ASSERT_EQ(got, value);
+  }
+
+  RankDevice& group;
+  std::shared_ptr<DelayedQueue> in, out;
+  MeshGroups groups;
+  LayerCuts cuts;
+  std::unique_ptr<LayerStore> store;
+};
+
+// Of work that a rank may not wait for: it goes on when the rank has, or when that lasts too long.
+class HeldWork {
+ public:
+  explicit HeldWork(std::function<void()> go_on = [] {}) : go_on_(std::move(go_on)) {}
+  ~HeldWork() { end(); }
+  HeldWork(const HeldWork&) = delete;
+  HeldWork& operator=(const HeldWork&) = delete;
+
+  bool goes_on() const { return goes_on_; }
+  void expect_held() {
+    EXPECT_FALSE(goes_on_) << "the rank has waited";
+    end();
+  }
+
+ private:
+  void end() {
+    if (!goes_on_.exchange(true)) go_on_();
+  }
+
+  std::function<void()> go_on_;
+  std::atomic<bool> goes_on_ = false;
+  std::jthread clock_{[this](const std::stop_token& stop) {
+    for (int i = 0; i < 20000 && !stop.stop_requested(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    end();
+  }};
+};
+
+void run_shards(int ranks, int shards, const std::function<void(HostShards&)>& function) {
+  DelayedDevices devices(3, 1);
+  const DelayedMemory memory(delayed(devices.of(0)->stream));
+  run_delayed(ranks, devices, [&](Group& world) {
+    HostShards state(world, shards);
+    function(state);
+    world.barrier();
+  });
+}
+
+TEST(HostShards, AreGatheredBehindTheUpdateThatMakesThemAndTheRankDoesNotWait) {
+  run_shards(2, 2, [](HostShards& rank) {
+    for (int step = 0; step < 3; ++step) {
+      HeldWork update;
+      Executor updates(tensor_executor("update"));
+      Completion updated;
+      {
+        const Lease lease = rank.store->acquire(0, StateKind::kWeightShard);
+        updated = updates.submit([&update, shard = lease.weight_shard(), step] {
+          while (!update.goes_on()) std::this_thread::yield();
+          shard.fill_(step + 1);
+        });
+      }
+      rank.store->written(0, StateKind::kWeightShard, updated);
+      rank.store->prefetch(0, StateKind::kWeights);
+      update.expect_held();
+      double sum = 0;
+      {
+        const Lease lease = rank.store->acquire(0, StateKind::kWeights);
+        delayed(rank.group.stream)
+            .give([weights = lease.flat_weights().const_data_ptr<float>(), &sum] {
+              for (int i = 0; i < layout().own_numel; ++i) sum += weights[i];
+            });
+      }
+      rank.store->release(0, StateKind::kWeights);
+      rank.group.stream.synchronize();
+      EXPECT_EQ(sum, static_cast<double>((step + 1) * layout().own_numel));
+      rank.groups.world.barrier();
+    }
+  });
+}
+
+// Whoever gets its memory next finds no copy there.
+TEST(HostShards, ThatNobodyGathersAreGivenBackBehindTheirCopy) {
+  run_shards(1, 1, [](HostShards& rank) {
+    rank.store->acquire(0, StateKind::kWeightShard).weight_shard().fill_(1);
+    rank.in->hold();
+    rank.store->prefetch(0, StateKind::kWeights);
+    const auto* copy = static_cast<const float*>(DelayedMemory::last());
+    const std::jthread later([&] {
+      DelayedDevice::let_others_run();
+      rank.in->release();
+    });
+    rank.store.reset();
+    rank.group.stream.synchronize();
+    EXPECT_TRUE(std::isnan(*copy));
+  });
+}
+
+// Of a shard that each of two replicas, or of four, two by two, keeps; with sums of several micro-batches.
+TEST(HostShards, OfGradientsAreSumsOfTheDeviceThatLeaveBehindThem) {
+  for (const auto& [ranks, shards] : {std::pair(2, 2), std::pair(4, 2), std::pair(2, 1)}) {
+    const auto all = static_cast<float>(ranks * (ranks + 1) / 2);
+    run_shards(ranks, shards, [&](HostShards& rank) {
+      const auto own = static_cast<float>(rank.groups.world.rank() + 1);
+      for (int step = 0; step < 3; ++step) {
+        rank.reduce(own, true, true);
+        rank.expect_gradients(all);
+        rank.reduce(10 * own, true, false);
+        rank.reduce(100 * own, false, false);
+        rank.reduce(own, false, true);
+        rank.expect_gradients(111 * all);
+      }
+    });
+  }
+}
+
+TEST(HostShards, OfGradientsKeepNoRankWaiting) {
+  run_shards(2, 2, [](HostShards& rank) {
+    rank.reduce(1, true, true);
+    rank.expect_gradients(2);
+    rank.out->hold();
+    HeldWork copies([&] { rank.out->release(); });
+    rank.reduce(3, true, true);
+    copies.expect_held();
+    rank.groups.world.barrier();
+    rank.expect_gradients(6);
+  });
+}
+
+// An update of the step before may still read the shard: the copy waits for it.
+TEST(HostShards, OfGradientsAreOverwrittenBehindTheUpdateThatReadsThem) {
+  run_shards(2, 2, [](HostShards& rank) {
+    rank.reduce(1, true, true);
+    HeldWork update;
+    float read = 0;
+    Executor updates(tensor_executor("update"));
+    std::vector<Completion> pending;
+    Completion updated;
+    {
+      const Lease lease = rank.store->acquire(0, kUpdated, pending);
+      updated = updates.submit(
+          [&, gradients = lease.gradient_shard()] {
+            while (!update.goes_on()) std::this_thread::yield();
+            read = gradients[0].item<float>();
+          },
+          std::move(pending));
+    }
+    rank.store->written(0, kUpdated, updated);
+    rank.reduce(5, true, true);
+    DelayedDevice::let_others_run();
+    update.expect_held();
+    rank.expect_gradients(10);
+    EXPECT_EQ(read, 2);
+  });
+}
+
+}  // namespace
+}  // namespace strata
