@@ -1,8 +1,8 @@
 #include "strata/base/checksum.h"
 
 #include <xxhash.h>
-// With it the same functions use the widest vectors of the processor that runs them, with the same
-// result: two to four times as fast where the bytes are in a cache.
+// The dispatching header runs the same functions with the widest vectors of the processor. The
+// result is the same, two to four times as fast for bytes in a cache.
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
 #include <xxh_x86dispatch.h>
 #endif

@@ -1,9 +1,9 @@
-/// Computes the checksum that our files carry: XXH3, 64 bits.
+/// Computes the checksum that Strata's files carry: XXH3, 64 bits.
 ///
-/// It finds torn writes and flipped bits, not forgery.
+/// It detects torn writes and flipped bits, not forgery.
 ///
 /// Source  xxHash (Collet), through libxxhash.
-/// Cost    the rate of memory.
+/// Cost    memory bandwidth.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace strata {
 
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
-/// The same of bytes that come in parts.
+/// Computes the same checksum from bytes that arrive in parts.
 class Checksum {
  public:
   Checksum();
@@ -32,7 +32,7 @@ class Checksum {
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
-/// Sixteen hexadecimal digits, as manifests and messages write a checksum.
+/// Returns 16 hexadecimal digits, as manifests and messages write a checksum.
 std::string checksum_text(std::uint64_t value);
 
 }  // namespace strata

@@ -18,7 +18,8 @@ class Promise::State final : public Completion::Source {
       error_ = error;
       ended_ = true;
       calls.swap(calls_);
-      // Under the lock: a waiter may destroy the last other handle as soon as it is released.
+      // Notify under the lock: a waiter may destroy the last other handle as soon as the lock is
+      // released.
       changed_.notify_all();
     }
     for (Completion::Continuation& call : calls) call(error);
@@ -43,7 +44,7 @@ class Promise::State final : public Completion::Source {
         return true;
       }
     }
-    call(error_);  // it does not change any more
+    call(error_);  // error_ does not change any more
     return true;
   }
 
@@ -80,7 +81,7 @@ Completion Completion::and_then(std::function<Completion()> next) const {
     } catch (...) {
       error = std::current_exception();
     }
-    next = nullptr;  // what it holds is released before the promise ends
+    next = nullptr;  // releases the captures of `next` before the promise ends
     if (error) return promise.fail(std::move(error));
     following.then([promise](std::exception_ptr last) { promise.end(std::move(last)); });
   });

@@ -152,7 +152,7 @@ TEST(Completion, OfAllHoldsWhenPartsEndOnManyThreads) {
     std::vector<std::jthread> threads;
     for (const Promise& promise : promises)
       threads.emplace_back([&] {
-        if (turn++ == 0) sum = 7;  // the parts order this before what comes after all
+        if (turn++ == 0) sum = 7;  // the parts order this write before the read after wait()
         promise.complete();
       });
     all.wait();

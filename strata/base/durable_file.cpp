@@ -1,7 +1,7 @@
-// A write is durable in three steps: the bytes (fsync of the file), then the name (fsync of its
-// folder), and a name that replaces another comes by rename, which is atomic. A new folder is a
-// name in the one above it, so each level is synced as it is made. All calls go through FileSystem,
-// in this order and no other: tests of power cuts record it.
+// A write is durable in three steps: fsync of the file for its bytes, fsync of its folder for its
+// name, and an atomic rename if the name replaces another. A new folder is a name in its parent, so
+// each level is synced when it is created. All calls go through FileSystem in exactly this order:
+// tests of power cuts record it.
 #include "strata/base/durable_file.h"
 
 #include <fcntl.h>
@@ -109,8 +109,8 @@ void require_writable_file(const std::string& path, const std::string& option) {
   std::filesystem::create_directories(folder, failed);
   errno = failed.value();
   if (failed) refuse_option("the folder cannot be made");
-  // Not truncated: a run that is refused for another reason leaves the last one's results. Nor is a file removed
-  // that was not made here: it is another run's.
+  // Do not truncate: a run that is refused for another reason keeps the results of the last run.
+  // Remove the file only if it was created here; otherwise it belongs to another run.
   const auto open = [&](int flags) {
     return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0644);
   };
@@ -130,7 +130,7 @@ int FileSystem::create(const std::string& path) {
   return ::write(descriptor, bytes.data(), bytes.size());
 }
 
-// posix_fallocate() writes where a file system cannot reserve.
+// posix_fallocate() writes zeros if the file system cannot reserve space.
 int FileSystem::allocate(int descriptor, std::int64_t bytes) {
   errno = ::posix_fallocate(descriptor, 0, bytes);
   return errno == 0 ? 0 : -1;
@@ -155,7 +155,7 @@ int FileSystem::exchange(const std::string& a, const std::string& b) {
 int FileSystem::sync_folder(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return -1;
-  // EINVAL: some file systems cannot sync a folder, and need not.
+  // EINVAL: some file systems cannot sync a folder and do not need it.
   const int error = ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
   ::close(descriptor);
   errno = error;

@@ -1,4 +1,4 @@
-/// Names what tensors are made of, for code that sees their bytes without torch.
+/// Names the element types of tensors, for code that accesses their bytes without torch.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace strata::kernels {
 
 enum class Element : std::uint8_t { kFp32, kBf16, kFp16 };
 
-// Bits alone: whoever computes with them widens them first.
+// Only the bits: code that computes with them widens them first.
 struct Bf16 {
   std::uint16_t bits;
 };
@@ -19,7 +19,7 @@ constexpr std::int64_t bytes_of(Element element) { return element == Element::kF
 
 }  // namespace strata::kernels
 
-/// Runs a statement in which `T` is the type of `element`.
+/// Runs statements in which `T` is the C++ type of `element`.
 #define STRATA_WITH_ELEMENT(element, ...)     \
   switch (element) {                          \
     case ::strata::kernels::Element::kFp32: { \

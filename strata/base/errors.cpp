@@ -1,5 +1,5 @@
-// Whatever the input, a message stays readable: lines that are longer than a reader follows are cut
-// here, for all errors. Those who quote the user's input use quote(), which is stricter.
+// Messages stay readable whatever the input: this file cuts overlong lines of all errors. Code that
+// quotes the user's input calls quote(), which is stricter.
 #include "strata/base/errors.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace strata {
 namespace {
 
-// Below the first line of the value, so that grids stay readable.
+// Starts in the column of the value's first line, so that grids stay readable.
 constexpr std::string_view kIndent = "\n            ";
 
 void append_part(std::string& message, std::string_view label, const std::string& value) {
@@ -34,7 +34,7 @@ void append_part(std::string& message, std::string_view label, const std::string
 }
 
 constexpr std::size_t kLongestLine = 240;
-constexpr std::size_t kLongestPictureLine = 1000;  // of grids and tables, and of lists of names
+constexpr std::size_t kLongestPictureLine = 1000;  // for grids, tables and lists of names
 
 std::string cut_lines(const std::string& text, std::size_t longest) {
   if (text.size() <= longest) return text;
@@ -70,7 +70,7 @@ std::string compose(const ErrorText& text) {
   return message;
 }
 
-// __FILE__ may be absolute; the reader wants the place in the repository.
+// __FILE__ may be absolute; the message names the path in the repository.
 std::string_view path_in_repository(std::string_view file) {
   const std::size_t at = file.rfind("strata/");
   return at == std::string_view::npos ? file : file.substr(at);
@@ -105,7 +105,7 @@ void check_failed(const char* file, int line, const char* operation, const char*
 
 namespace {
 
-constexpr char kEnd = '\0';  // behind the kind and each of the six parts
+constexpr char kEnd = '\0';  // follows the kind and each of the six parts
 
 bool is_of_the_system(int error) {
   switch (error) {
@@ -232,7 +232,7 @@ Error decode_error(std::string_view text) {
            .fix = parts[6]}};
 }
 
-// The precedence stands in front of the error, as the first of the parts.
+// The precedence comes first, before the parts of the error.
 std::vector<std::byte> write_failure(const Error& error, int precedence) {
   const std::string text = std::to_string(precedence) + kEnd + encode_error(error);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));

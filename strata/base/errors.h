@@ -1,8 +1,9 @@
 /// Carries every failure in one shape: `[folder.operation] where: what`, expected, got, fix.
 ///
-/// Three kinds, three exit codes: the user's input (2), the system: a peer, a disk, memory (3),
-/// our own bug (4). Static words come first, values last; the fix is one executable action.
-/// Errors travel between ranks and processes, and the rank is put in front of their place.
+/// The three kinds have three exit codes: the user's input (2), the system, such as a peer, a disk
+/// or memory (3), and a bug in Strata (4). Fixed words come first and values last; the fix is one
+/// action that works. Errors travel between ranks and processes; the receiver puts the rank in
+/// front of their place.
 #pragma once
 
 #include <cstddef>
@@ -51,20 +52,20 @@ struct InternalError : Error {
   explicit InternalError(ErrorText text) : Error(ErrorKind::kInternal, std::move(text)) {}
 };
 
-/// Exit code of the program that ends with `error`: 2, 3 or 4; 4 for exceptions that aren't ours.
+/// Returns the exit code of a program that ends with `error`: 2, 3 or 4; 4 for other exceptions.
 int exit_code(const std::exception& error);
 
 [[noreturn]] void check_failed(const char* file, int line, const char* operation,
                                const char* condition, const std::string& values);
 
-/// Refuses to go on when an invariant of ours is broken (InternalError).
+/// Throws InternalError if an invariant of Strata is broken.
 #define STRATA_CHECK(condition, operation)                                   \
   do {                                                                       \
     if (!(condition)) [[unlikely]]                                           \
       ::strata::check_failed(__FILE__, __LINE__, operation, #condition, ""); \
   } while (false)
 
-/// The same for an equality; prints both values.
+/// Checks that two values are equal; the error prints both.
 #define STRATA_CHECK_EQ(a, b, operation)                                                         \
   do {                                                                                           \
     const auto& strata_a_ = (a);                                                                 \
@@ -76,24 +77,24 @@ int exit_code(const std::exception& error);
     }                                                                                            \
   } while (false)
 
-/// An Error as it is. Memory that can't be had and threads that can't be started are the system's;
-/// what a file system refuses is the user's, unless the medium failed; anything else is our bug.
+/// Converts any exception: an Error stays as it is. Failures to get memory or threads become
+/// SystemError. File system errors become UserError unless the disk failed. Everything else becomes
+/// InternalError.
 Error to_error(const std::exception& error);
 
-/// As the UserError, SystemError or InternalError that it is.
+/// Returns the error as a UserError, SystemError or InternalError, according to its kind.
 std::exception_ptr to_exception(const Error& error);
 [[noreturn]] void throw_error(const Error& error);
 
-/// What a system call's `errno` means, as an Error of ours about `path`: the user's where another
-/// path, other rights or another medium help, the system's for memory, descriptors and failures of
-/// the medium.
+/// Converts the `errno` of a failed system call about `path`: UserError if another path, other
+/// permissions or another disk help; SystemError for memory, descriptors and disk failures.
 Error file_error(const std::string& operation, const std::string& path, const std::string& what,
                  int error, const std::string& fix = "");
 
 std::string encode_error(const Error& error);
-Error decode_error(std::string_view text);  ///< InternalError where it isn't one of ours
+Error decode_error(std::string_view text);  ///< throws InternalError for other text
 
-/// An error of one of several processes.
+/// Stores the error of one of several processes.
 struct Failure {
   std::exception_ptr error;
   int precedence = 0;  ///< the lowest is reported; see Mailboxes::fail
@@ -102,7 +103,7 @@ struct Failure {
 std::vector<std::byte> write_failure(const Error& error, int precedence);
 Failure read_failure(std::span<const std::byte> bytes);
 
-/// The same error with `place` in front of its own.
+/// Returns the same error with `place` in front of its own place.
 Error located(const Error& error, const std::string& place);
 
 }  // namespace strata

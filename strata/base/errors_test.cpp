@@ -112,7 +112,7 @@ TEST(Quote, CutsBetweenCharacters) {
   std::string umlauts;
   for (int i = 0; i < 100; ++i) umlauts += "\u00e4";
   const std::string text = quote(umlauts);
-  EXPECT_EQ(text.find("...") % 2, 1u);  // behind the quotation mark, two bytes each
+  EXPECT_EQ(text.find("...") % 2, 1u);  // after the quotation mark, two bytes each
   EXPECT_EQ(beginning("a\u00e4", 2), "a");
 }
 

@@ -15,7 +15,7 @@ void on_every_target(Body body) {
     hwy::SetSupportedTargetsForTest(target);
     body();
   }
-  hwy::SetSupportedTargetsForTest(0);  // all again
+  hwy::SetSupportedTargetsForTest(0);  // enables all again
 }
 
 }  // namespace strata

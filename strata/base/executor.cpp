@@ -68,7 +68,7 @@ std::exception_ptr Executor::perform(Task& task) {
     error = std::current_exception();
     if (options_.after_failure == AfterFailure::kFailRest) failure_ = error;
   }
-  // What waits for the task may count on this memory.
+  // Release the task's memory before waiters are notified.
   task.run = nullptr;
   task.after.clear();
   return error;

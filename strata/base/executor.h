@@ -1,14 +1,16 @@
-/// Runs tasks one after another on a thread of its own.
+/// Runs tasks in order on its own thread.
 ///
 ///     Executor executor({.name = "update"});
 ///     const Completion updated = executor.submit([=] { ... }, {copied});  // starts when `copied` has ended
 ///     updated.wait();
 ///
-/// A task that fails, or comes after work that failed, fails its completion. The tasks after it run, or
-/// fail with the same error unrun, as AfterFailure says.
+/// A task that fails, or that waits for work that failed, fails its completion. AfterFailure states
+/// whether later tasks run or fail with the same error.
 ///
-/// Threads  any thread may submit. What a task holds is released before its completion ends.
-/// Errors   a completion carries what its task threw. SystemError: the thread cannot be started.
+/// Threads  any thread may submit. Objects that a task holds are released before its completion
+///          ends.
+/// Errors   a completion carries the exception of its task. SystemError: the thread cannot be
+///          started.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +29,9 @@ namespace strata {
 enum class AfterFailure : std::uint8_t { kRunNext, kFailRest };
 
 struct ExecutorOptions {
-  std::string name;  ///< of the thread, as debuggers and `top -H` show it: at most 15 characters
+  std::string name;  ///< of the thread in debuggers and `top -H`: at most 15 characters
   AfterFailure after_failure = AfterFailure::kRunNext;
-  std::function<void()> prepare_thread =
-      {};  ///< called first on the thread: sets what is the thread's own
+  std::function<void()> prepare_thread = {};  ///< runs first on the thread: sets thread-local state
 };
 
 class Executor {
@@ -42,7 +43,7 @@ class Executor {
 
   Completion submit(std::function<void()> task, std::vector<Completion> after = {});
 
-  /// Processor time of the tasks that have ended since the last call.
+  /// Returns the processor seconds of the tasks that have ended since the last call.
   double take_processor_seconds();
 
  private:
@@ -62,7 +63,7 @@ class Executor {
 
   const ExecutorOptions options_;
   Monitor<Queue> queue_;
-  std::exception_ptr failure_;  // of the thread: what ends it all with kFailRest
+  std::exception_ptr failure_;  // used by the thread with kFailRest: later tasks fail with it
   std::thread thread_;
 };
 

@@ -48,7 +48,7 @@ TEST(Executor, FailsWhatComesAfterAFailureAndRunsTheNextTask) {
   const Completion other = first.submit([] {});
   EXPECT_THROW(failed.wait(), std::runtime_error);
   EXPECT_THROW(after.wait(), std::runtime_error);
-  EXPECT_THROW(failed.wait(), std::runtime_error);  // to each caller
+  EXPECT_THROW(failed.wait(), std::runtime_error);  // to each caller, not only the first
   EXPECT_NO_THROW(other.wait());
   EXPECT_FALSE(ran);
 }

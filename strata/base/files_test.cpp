@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 const FileUse kUse{.operation = "test.open", .fix = "name another file"};
 
-// What `action` throws.
+// Returns the error that `action` throws.
 Error error_of(const std::function<void()>& action) {
   try {
     action();
@@ -47,7 +47,7 @@ class FilesTest : public ::testing::Test {
   ScratchFolder folder_;
 };
 
-// On every processor, with whatever vectors it has.
+// The values are equal on every processor, whatever vector instructions it has.
 TEST(Checksum, IsTheOneThatFilesCarry) {
   std::vector<std::byte> bytes(100'000);
   for (std::size_t i = 0; i < bytes.size(); ++i)
@@ -206,7 +206,7 @@ TEST_F(JsonTest, HasLimitsOfDepthSizeAndValues) {
             "this is no JSON document");  // brackets in texts don't count
   EXPECT_EQ(refused("[" + std::string(kMaxJsonValues, ',')).what, "the JSON has too many values");
   const std::string path = file("a.json", "{");
-  fs::resize_file(path, kMaxJsonBytes + 1);  // a hole: takes no space
+  fs::resize_file(path, kMaxJsonBytes + 1);  // a sparse file: uses no disk space
   EXPECT_EQ(error_of([&] { JsonDocument::read(path, kUse); }).text().what,
             "the file is too large for what it should hold");
 }

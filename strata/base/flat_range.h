@@ -1,4 +1,4 @@
-/// Names a part of a flat buffer, and cuts one into parts.
+/// Names a part of a flat buffer, and cuts a buffer into parts.
 ///
 /// Units  elements.
 #pragma once
@@ -17,22 +17,24 @@ struct FlatRange {
   friend bool operator==(const FlatRange&, const FlatRange&) = default;
 };
 
-/// Flat buffers are cut, and the squares of gradients summed, in blocks of so many elements: no
-/// block's sum is divided among ranks.
+/// Flat buffers are cut, and squares of gradients are summed, in blocks of this many elements, so
+/// that no block's sum is divided among ranks.
 inline constexpr std::int64_t kFlatBlock = 1024;
 
-/// Blocks that `numel` elements fill, the last one partly.
+/// Returns the number of blocks of `numel` elements; the last one may be partly filled.
 constexpr std::int64_t num_blocks(std::int64_t numel) {
   return (numel + kFlatBlock - 1) / kFlatBlock;
 }
 
-/// `parts` consecutive ranges of whole blocks that cover `whole`; the last ones may be empty.
+/// Returns `parts` consecutive ranges of whole blocks that cover `whole`; the last ones may be
+/// empty.
 std::vector<FlatRange> cut(FlatRange whole, int parts);
 
-/// Whether they have one size and stand side by side from element 0 on.
+/// Whether the parts have one size and follow each other from element 0 on.
 bool are_even(std::span<const FlatRange> parts);
 
-/// Whole blocks of the largest of these ranges, as if the last block were full: at most `numel`.
+/// Returns the elements of the largest range that cut() makes, counting its last block as full; at
+/// most `numel`.
 std::int64_t largest_cut(std::int64_t numel, int parts);
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-// The lock is one of the open file; the text in the file only says who holds it.
+// flock() locks the open file; the text in the file only names the holder.
 #include "strata/base/folder_lock.h"
 
 #include <fcntl.h>
@@ -42,7 +42,8 @@ FolderLock::FolderLock(const std::string& folder, const Use& use, FileSystem& fi
   }
 }
 
-// Else whoever finds the next holder's lock before its text names this one.
+// Without this, a process that reads the file before the next holder has written it would name this
+// process.
 FolderLock::~FolderLock() {
   [[maybe_unused]] const int emptied = ::ftruncate(descriptor_, 0);
   ::close(descriptor_);

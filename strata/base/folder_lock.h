@@ -1,10 +1,10 @@
-/// Keeps other runs from using the same folder, which it makes, as long as the object lives.
+/// Creates a folder and keeps other runs from using it while the object lives.
 ///
-/// The lock is the system's (flock on FOLDER/LOCK): it goes with the process, however that ends.
+/// The lock is flock() on FOLDER/LOCK: the system releases it when the process ends for any reason.
 ///
 /// Threads  one.
-/// Errors   UserError that says which process of which host has it since when, or that the folder
-///          cannot be made or written to.
+/// Errors   UserError: another process holds the lock (names process, host and time), or the folder
+///          cannot be created or written to.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ inline constexpr const char* kLockName = "LOCK";
 
 class FolderLock {
  public:
-  /// What it is for, in the words of its errors.
+  /// The purpose of the lock and the texts of its errors.
   struct Use {
     std::string operation;   ///< "checkpoint.lock"
     std::string taken;       ///< "another run saves its checkpoints here"
     std::string unwritable;  ///< "checkpoints cannot be written to this folder"
-    std::string fix;         ///< when it is taken
+    std::string fix;         ///< the fix if the lock is taken
   };
 
   FolderLock(const std::string& folder, const Use& use, FileSystem& files = posix_file_system());

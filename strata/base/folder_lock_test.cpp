@@ -19,7 +19,7 @@ const FolderLock::Use kUse{.operation = "test.lock",
                            .unwritable = "it cannot be written to",
                            .fix = "choose another"};
 
-// Who is said to have it; nothing if nobody has.
+// Returns the holder that the error names; nothing if the lock is free.
 std::optional<std::string> holder(const std::string& folder) {
   try {
     const FolderLock lock(folder, kUse);
@@ -29,7 +29,7 @@ std::optional<std::string> holder(const std::string& folder) {
   return std::nullopt;
 }
 
-// The next one has the lock, but has not said so yet.
+// The next process holds the lock but has not written its name yet.
 TEST(FolderLock, IsNotSaidToBelongToWhoHasGivenItBack) {
   const std::string folder = testing::TempDir() + "folder_lock_test";
   {

@@ -1,5 +1,4 @@
-/// Marks the targets that don't count towards the loss, for those who make them and those who read
-/// them.
+/// Defines the target value that does not count towards the loss.
 #pragma once
 
 #include <cstdint>

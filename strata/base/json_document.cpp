@@ -1,6 +1,6 @@
-// The parser of nlohmann-json takes any depth, but printing and comparing what it made recurse, and
-// a deep document ends the program there. So the text is measured before it is parsed: depth and
-// number of values follow from its brackets and commas alone.
+// The parser of nlohmann-json accepts any depth, but printing and comparing its result recurse, so
+// a deep document would overflow the stack. Therefore the text is measured before parsing: its
+// brackets and commas bound depth and number of values.
 #include "strata/base/json_document.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 
 struct Extent {
   std::int64_t depth = 0;
-  std::int64_t values = 1;  // at most; exact but for empty lists and objects
+  std::int64_t values = 1;  // upper bound; exact except for empty lists and objects
 };
 
 Extent extent_of(std::string_view text) {
@@ -166,7 +166,7 @@ double JsonPart::real() const {
 }
 
 std::string JsonPart::quoted() const {
-  // A long value isn't printed to be cut.
+  // Do not print a long value only to cut it.
   if (value_->is_structured() && value_->size() > kLongestQuotation) {
     return std::string(value_->type_name()) + " of " + std::to_string(value_->size());
   }

@@ -1,13 +1,13 @@
-/// Reads JSON that someone else wrote: within limits, and with a place for every refusal.
+/// Reads JSON from other programs within limits, and names the place of every refused value.
 ///
 ///     const JsonDocument document = JsonDocument::read(path, {.operation = "tokenizer.open", ...});
 ///     const std::int64_t layers = document.root().member("n_layer").number();
 ///
-/// Limits   64 MiB of text, 64 levels, 4 million values: at worst about half a GB of memory, and
-///          nothing that reads the document recurses deeper.
-/// Errors   UserError that names file and place ("config.json: rope_parameters.factor"): no JSON,
-///          beyond a limit, a member that is missing or of another kind; what is refused is quoted
-///          in one short line.
+/// Limits   64 MiB of text, 64 levels, 4 million values: at most about half a GB of memory, and
+///          bounded recursion for all code that reads the document.
+/// Errors   UserError that names file and place ("config.json: rope_parameters.factor"): not JSON,
+///          beyond a limit, a member that is missing or of another kind. It quotes the refused
+///          value in one short line.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class JsonPart {
   const std::string& place() const { return place_; }  ///< "model.vocab[3]"; "" at the root
 
   JsonPart member(std::string_view key) const;           ///< null if there is none
-  JsonPart required_member(std::string_view key) const;  ///< refused if there is none
+  JsonPart required_member(std::string_view key) const;  ///< throws UserError if there is none
   std::vector<JsonPart> elements() const;                ///< of a list
   std::vector<std::string> keys() const;                 ///< of an object
 
@@ -58,10 +58,10 @@ class JsonPart {
 
 class JsonDocument {
  public:
-  /// The JSON object in a file.
+  /// Reads a file that contains a JSON object.
   static JsonDocument read(const std::string& path, const FileUse& use);
 
-  /// The object in a text; `name` stands for the file in errors.
+  /// Parses a text that contains a JSON object; `name` stands for the file in errors.
   static JsonDocument parse(std::string_view text, const std::string& name, const FileUse& use);
 
   JsonPart root() const;

@@ -1,4 +1,4 @@
-// The parser keeps no places, so what lies before the value is passed over once more. Texts are small.
+// The parser keeps no places, so the text before the value is scanned again. Texts are small.
 #include "strata/base/json_place.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ class Scan {
  public:
   explicit Scan(std::string_view text) : text_(text) {}
 
-  // The last value under the key in the object that begins there.
+  // Returns the position of the last value of `key` in the object that begins at `object`.
   std::size_t member(std::size_t object, std::string_view key) {
     at_ = object;
     std::size_t found = kNowhere;

@@ -1,4 +1,4 @@
-/// Finds where a value of a JSON text stands, for errors about what it says.
+/// Finds line and column of a value in a JSON text, for errors about the value.
 #pragma once
 
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace strata {
 
-/// ":3:9", line and column of the value under these keys, one inside the other; of one given twice the last. Empty
-/// where there is none. The text has been parsed: it is JSON.
+/// Returns ":3:9", line and column of the value under these nested keys; for a repeated key, of the
+/// last one. Returns "" if there is none. `text` must be valid JSON.
 std::string json_place(std::string_view text, std::span<const std::string> keys);
 
 }  // namespace strata

@@ -1,7 +1,7 @@
-/// Records what is done beside a rank and when: transfers to and from its device, updates on its host,
-/// reads and writes of its disk; of a device that works behind the rank's back, its work itself.
+/// Records when work runs in parallel with a rank: copies to and from its device, updates on its
+/// host, reads and writes of its disk, and the work of an asynchronous device.
 ///
-/// Threads  any: every lane adds what it has done, the rank takes it.
+/// Threads  any: each track adds its events, the rank takes them.
 /// Units    seconds of now_seconds() (measurement.h).
 #pragma once
 
@@ -13,15 +13,15 @@
 
 namespace strata {
 
-/// A lane does one thing after another, at the same time as the others.
+/// A track does one thing after another, in parallel with the other tracks.
 enum class LaneKind : std::uint8_t {
   kToDevice,
   kToHost,
   kUpdate,
   kDiskRead,
   kDiskWrite,
-  kCompute,      ///< a device's work for the rank's actions, by its own events
-  kCommunicate,  ///< what it exchanges with other devices
+  kCompute,      ///< the device's work for the rank's actions, timed by device events
+  kCommunicate,  ///< the device's exchanges with other devices
 };
 inline constexpr int kNumLaneKinds = 7;
 
@@ -31,7 +31,7 @@ inline const char* name_of(LaneKind lane) {
   return kNames[static_cast<int>(lane)];
 }
 
-/// What a lane did for a layer.
+/// The work of a track for a layer.
 struct LaneEvent {
   LaneKind lane;
   int layer = 0;
@@ -43,12 +43,12 @@ class LaneTrace {
  public:
   void add(const LaneEvent& event) {
     const std::lock_guard lock(mutex_);
-    // Nobody takes them where nobody draws: the latest are kept.
+    // If no caller draws the trace, no caller takes its events: keep only the latest.
     if (events_.size() >= kMost) events_.erase(events_.begin(), events_.begin() + kMost / 2);
     events_.push_back(event);
   }
 
-  /// What has ended since the last call, by lanes' ends.
+  /// Returns the events that ended since the last call, in the order in which they were added.
   std::vector<LaneEvent> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(events_, {});

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kManifestEnd = "\n}\n";
 
-// The last field. What it covers is the text without it.
+// Writes the last field. The checksum covers the text without this field.
 std::string checksum_field(std::string_view text_without) {
   const std::uint64_t sum = checksum(std::as_bytes(std::span(text_without)));
   return ",\n  \"manifest_checksum\": \"" + checksum_text(sum) + "\"";

@@ -1,5 +1,4 @@
-/// Seals a manifest: JSON text whose last field is a checksum of all the rest, so that any byte of it
-/// counts.
+/// Seals a manifest: adds a last field to JSON text with a checksum of every other byte.
 ///
 /// Errors  UserError that names the file: damaged, cut off.
 #pragma once
@@ -13,13 +12,14 @@
 
 namespace strata {
 
-/// `json`: an object, indented by 2. The same with the field manifest_checksum and a line's end.
+/// Returns `json`, an object indented by 2, with the field manifest_checksum and a final line
+/// break.
 std::string with_manifest_checksum(std::string json);
 
-/// Refuses a text that isn't as with_manifest_checksum() made it.
+/// Throws UserError if with_manifest_checksum() did not write this text.
 void require_manifest_checksum(std::string_view text, const std::string& path, const FileUse& use);
 
-/// Sixteen hexadecimal digits, as checksum_text() writes them.
+/// Reads 16 hexadecimal digits, as checksum_text() writes them.
 std::uint64_t read_checksum(const JsonPart& digits);
 
 }  // namespace strata

@@ -1,5 +1,4 @@
-/// Reads the one monotonic clock of every measurement and trace span, and takes the middle of what
-/// was measured.
+/// Reads the one monotonic clock of every measurement and trace span, and computes medians.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +11,7 @@ inline double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// What a noisy machine disturbs least: the middle value, the upper one of two; 0 for none.
+/// Returns the middle value, which noise disturbs least: the upper one of two; 0 if there are none.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

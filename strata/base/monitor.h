@@ -1,11 +1,11 @@
-/// Keeps a state that threads change and wait for, under one lock. Every change wakes those who wait, and nothing
-/// reaches the state but under the lock: whoever has looked and does not wait yet misses no change.
+/// Keeps a state that threads change and wait for under one lock. Every change wakes all waiters.
+/// All access holds the lock, so a thread between its check and its wait misses no change.
 ///
 ///     Monitor<std::deque<Task>> tasks;
 ///     tasks.change([&](auto& all) { all.push_back(task); });
 ///     const Task next = tasks.when([](const auto& all) { return !all.empty(); }, take_first);
 ///
-/// Threads  any. What a call is given runs under the lock, and calls nothing of the monitor.
+/// Threads  any. Callbacks run under the lock and must not call the monitor.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ class Monitor {
     return change(state_);
   }
 
-  /// Waits until the state is ready, and changes it then.
+  /// Waits until `ready`, then changes the state.
   template <typename Ready, typename Change>
   auto when(const Ready& ready, const Change& change) {
     std::unique_lock lock(mutex_);
@@ -49,7 +49,7 @@ class Monitor {
     changed_.wait(lock, [&] { return ready(state_); });
   }
 
-  /// At most so long: whether it is ready.
+  /// Waits at most `most`. Returns whether the state is ready.
   template <typename Rep, typename Period, typename Ready>
   bool wait_for(std::chrono::duration<Rep, Period> most, const Ready& ready) const {
     std::unique_lock lock(mutex_);
@@ -57,7 +57,8 @@ class Monitor {
   }
 
  private:
-  // When a change throws, too; before the lock goes, for one who waits may end the monitor when it has gone.
+  // Notifies even if a change throws, and before the lock is released: a waiter may destroy the
+  // monitor afterwards.
   struct Wake {
     std::condition_variable& waiters;
     ~Wake() { waiters.notify_all(); }

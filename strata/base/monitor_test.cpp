@@ -13,8 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The one that waits finds the state not ready, and another changes it before it waits: were that possible, nobody
-// would wake it. What it looks with stands in the gap and sees whether the change gets through.
+// Another thread tries to change the state after the waiter has checked it and before the waiter
+// sleeps; such a change would wake no thread. The check runs in that gap and records whether the
+// change succeeds.
 TEST(Monitor, LetsNoChangeBetweenALookAndItsWait) {
   Monitor<bool> ready;
   std::atomic<bool> changing = false, changed = false;

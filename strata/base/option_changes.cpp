@@ -25,8 +25,9 @@ bool names_same_fields(const YAML::Node& before, const YAML::Node& now) {
          });
 }
 
-// A section that a component keeps for itself has the fields that were given alone: where others are, all of it
-// has changed. In a section of the recipe, a field of one side is another version's.
+// A section that another component reads lists only the fields that were set: if their names
+// differ, the whole section has changed. In other sections, a field of only one recipe belongs to
+// another version.
 void compare_sections(const YAML::Node& before, const YAML::Node& now, const std::string& path,
                       bool in_list, Changes& changes) {
   if (in_list && !names_same_fields(before, now)) {
@@ -44,7 +45,7 @@ void compare(const YAML::Node& before, const YAML::Node& now, const std::string&
              Changes& changes) {
   const bool in_list = path.find('[') != std::string::npos;
   if (before.IsMap() && now.IsMap()) return compare_sections(before, now, path, in_list, changes);
-  if (before.IsMap() != now.IsMap() && !in_list) return;  // fields of one alone
+  if (before.IsMap() != now.IsMap() && !in_list) return;  // a field of only one recipe
   if (before.IsSequence() && now.IsSequence() && before.size() == now.size() &&
       are_sections(before) && are_sections(now)) {
     for (std::size_t i = 0; i < now.size(); ++i)

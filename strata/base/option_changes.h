@@ -13,10 +13,10 @@ struct OptionChange {
   friend bool operator==(const OptionChange&, const OptionChange&) = default;
 };
 
-/// Fields that both have, with other values, in the order of `now`. A field of one alone is another
-/// version's, with nothing to compare it with. Lists of as many sections are compared section by section
-/// ("data.numeric[1].name"); a section in there whose fields are others is one change. A text that is no YAML
-/// has no fields.
+/// Returns the fields of both recipes whose values differ, in the order of `now`. A field of only
+/// one recipe belongs to another version and is left out. Lists of equally many sections are
+/// compared section by section ("data.numeric[1].name"); such a section with other field names is
+/// one change. A text that is not YAML has no fields.
 std::vector<OptionChange> changed_options(const std::string& before, const std::string& now);
 
 }  // namespace strata

@@ -1,6 +1,6 @@
-// A value is stored only when type, choices and range allow it: a refusal leaves the field as it
-// was. (Lists and sections are read in options_yaml.cpp.) The types are those of OptionSet::Target; an overload of write, type_name, parse and
-// magnitude each is all that a new one needs.
+// A value is stored only if type, choices and range allow it: a refusal leaves the field unchanged.
+// (options_yaml.cpp reads lists and sections.) The types are those of OptionSet::Target; a new type
+// needs only an overload each of write, type_name, parse and magnitude.
 #include "strata/base/options.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::string write(double value) { return format_double_exactly(value); }
 std::string write(const std::string& value) { return value; }
 std::string write(Bytes value) { return format_bytes_exactly(value.count); }
 
-// A default that has no name is refused as a value like any other.
+// A default without a name is refused like any other value.
 std::string write(const NamedValues& values) {
   const std::size_t chosen = values.chosen();
   return chosen < values.names.size() ? values.names[chosen] : "";
@@ -55,7 +55,7 @@ bool parse(const std::string& text, Bytes& value) {
   try {
     value = parse_bytes(text);
     return true;
-  } catch (const UserError&) {  // the caller's error knows the field and the place
+  } catch (const UserError&) {  // the caller's error names the field and the place
     return false;
   }
 }
@@ -65,7 +65,7 @@ std::string fix_of(const std::string&, const Value& default_value) {
   return "write a value like its default, " + write(default_value);
 }
 
-// Most defaults are 0, which shows no suffix; and "8G" lacks only the end of its own.
+// "8G" lacks only "iB". Defaults show no suffix, because most of them are 0.
 std::string fix_of(const std::string& text, Bytes) {
   Bytes meant;
   if (parse(text + "iB", meant)) return "did you mean '" + text + "iB'?";

@@ -1,7 +1,7 @@
-// Fields are a list in the order of description, searched linearly: there are a hundred, and the
-// order is that of `strata options` and of the recipe in checkpoints. A default is read like any
-// value when it is described, so that one outside its own limits is found by whoever starts the
-// program first.
+// Fields are a list in the order of description, searched linearly: there are about a hundred, and
+// `strata options` and the recipe in checkpoints use this order. A default is read like any value
+// when it is described, so that the first start of the program reports a default outside its own
+// limits.
 #include "strata/base/options.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kListAll = "run `strata options` for the list of all fields";
 
-// "[1]" behind "a.b" in "a.b[1].c": the index, or -1.
+// Returns the index after `list` in `path`: 1 for "a.b" in "a.b[1].c"; -1 if there is none.
 std::int64_t index_behind(const std::string& list, const std::string& path) {
   if (!path.starts_with(list + "[")) return -1;
   const char* begin = path.data() + list.size() + 1;
@@ -112,7 +112,7 @@ bool OptionSet::is_given(const std::string& path) const {
 
 std::string OptionSet::where(const std::string& path) const { return described(path).where; }
 
-// What was not given by a recipe is described when it is first asked for.
+// Elements that no recipe set are described at their first lookup.
 void OptionSet::describe_elements(Field& field) {
   const auto& list = std::get<OptionList>(field.target);
   if (field.elements.size() == list.size()) return;
@@ -134,7 +134,7 @@ OptionSet::Field* OptionSet::lookup(const std::string& path) {
   return nullptr;
 }
 
-// Describing elements changes nothing that can be seen.
+// Describing elements has no visible effect.
 const OptionSet::Field* OptionSet::lookup(const std::string& path) const {
   return const_cast<OptionSet*>(this)->lookup(path);
 }
@@ -166,7 +166,8 @@ std::vector<std::string> OptionSet::sections() const {
   return all;
 }
 
-// The names one level below `section`; of an unknown section, those of the nearest known one above.
+// Lists the names one level below `section`; for an unknown section, those of its nearest known
+// parent.
 std::string OptionSet::members(const std::string& section) const {
   if (!section.empty() && !is_section(section)) return members(section_of(section));
   std::vector<std::string> names;
@@ -247,14 +248,14 @@ std::vector<std::string> OptionSet::paths() const {
   return all;
 }
 
-// With the same default.
+// Whether this set has the field with the same default.
 bool OptionSet::has_same(const Field& field) const {
   return std::ranges::any_of(fields_, [&](const Field& own) {
     return own.path == field.path && own.default_text == field.default_text;
   });
 }
 
-// A list's fields follow as a section of their own: "data.numeric[]".
+// The fields of a list follow in a section of their own: "data.numeric[]".
 std::string OptionSet::to_table(const OptionSet* beside) const {
   std::vector<Field> fields;
   for (const Field& field : fields_) {

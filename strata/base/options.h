@@ -1,10 +1,10 @@
 /// Describes every option once, in the component that owns it, and reads it from YAML or `--set`.
 ///
-/// A component has a plain struct with defaults and, beside it,
+/// A component has a plain struct with defaults and, in the same header,
 ///     void describe(OptionSet& set, const std::string& prefix, TrainOptions& options);
-/// which adds each field with its unit and one sentence. From that description come the recipe's
-/// parser (line and column of every refusal, nearest valid name), `--set a.b=c`, `strata options`
-/// and the effective recipe that a checkpoint stores.
+/// which adds each field with its unit and one sentence. This description defines the recipe's
+/// parser (line and column of every error, nearest valid name), `--set a.b=c`, `strata options` and
+/// the effective recipe that a checkpoint stores.
 ///
 /// A field may be a list of texts, or of structs that are described like any other: the fields of
 /// its second element are "data.numeric[1].name" and so on, in recipes, errors and --set.
@@ -36,7 +36,7 @@ namespace strata {
 
 class OptionSet;
 
-/// What is said of a field beside its name and default.
+/// Describes a field in addition to its name and default.
 struct FieldInfo {
   std::string help;                       ///< one sentence, no line break
   std::string unit = "";                  ///< "steps", "tokens", "ratio"; empty for names and flags
@@ -45,7 +45,7 @@ struct FieldInfo {
   double maximum = std::numeric_limits<double>::infinity();
 };
 
-/// Enumerators with what name_of() calls them, as OptionSet::add wants them.
+/// Pairs enumerators with their name_of(), as OptionSet::add requires.
 template <typename E>
 std::vector<std::pair<std::string, E>> named(std::initializer_list<E> values) {
   std::vector<std::pair<std::string, E>> all;
@@ -53,7 +53,7 @@ std::vector<std::pair<std::string, E>> named(std::initializer_list<E> values) {
   return all;
 }
 
-/// The section that a field stands in: "mesh" of "mesh.pp"; "" at the top.
+/// Returns the section of a field: "mesh" of "mesh.pp"; "" at the top.
 std::string section_of(const std::string& path);
 
 /// A field that is one of a few named values, such as an enum.
@@ -69,11 +69,11 @@ struct OptionList {
   std::function<void(std::size_t)> resize;  ///< new elements have their defaults
   std::function<void(OptionSet&, const std::string&, std::size_t)> describe;  ///< element, its path
   std::function<void(OptionSet&, const std::string&)> describe_new;  ///< one with all defaults
-  std::string shorthand;  ///< the field that an element stands for which is no section; empty: none
+  std::string shorthand;  ///< the field that an element without fields sets; empty: none
 };
 
-/// A section that a component of a later level describes: kept with its places until that one reads
-/// it with OptionSet::load_section(). Copies share it.
+/// Keeps a section, with its places, that a component of a later level describes and reads with
+/// OptionSet::load_section(). Copies share it.
 class YamlSection {
  public:
   bool is_given() const { return node_ != nullptr; }
@@ -95,7 +95,7 @@ class OptionSet {
   /// outlive the set.
   void add(const std::string& path, Target target, FieldInfo info);
 
-  /// The same for an enum: `values` are its choices, by name.
+  /// Adds a field that is an enum: `values` are its choices, by name.
   template <typename E>
     requires std::is_enum_v<E>
   void add(const std::string& path, E* target, const std::vector<std::pair<std::string, E>>& values,
@@ -112,8 +112,8 @@ class OptionSet {
     add(path, std::move(named), std::move(info));
   }
 
-  /// The same for a list of structs, each with a `describe` of its own; `[price, {name: age}]` is
-  /// short for `[{name: price}, {name: age}]` where `shorthand` is "name".
+  /// Adds a list of structs, each with its own `describe`; `[price, {name: age}]` is short for
+  /// `[{name: price}, {name: age}]` if `shorthand` is "name".
   template <typename T>
   void add(const std::string& path, std::vector<T>* target, const std::string& shorthand,
            FieldInfo info) {
@@ -130,21 +130,22 @@ class OptionSet {
         std::move(info));
   }
 
-  /// The same for a list of texts; one text is a list of one. `info.choices` are those of each.
+  /// Adds a list of texts; one text is a list of one. `info.choices` apply to each element.
   void add(const std::string& path, std::vector<std::string>* target, FieldInfo info);
 
   /// Reads a recipe; `file` names it in errors. A later recipe overrides an earlier one.
   void load_yaml(const std::string& text, const std::string& file);
 
-  /// Reads the fields of a section that another component kept; here they stand in `section`, which
-  /// is "" for the top. Refusals name the place in the recipe.
+  /// Reads the fields of a section that another component kept; in this set they belong to
+  /// `section`, which is "" for the top. Errors name the place in the recipe.
   void load_section(const YamlSection& kept, const std::string& section);
 
-  /// Overrides one field: "train.steps=10". A list's value is YAML: "data.numeric=[price, age]".
+  /// Overrides one field: "train.steps=10". The value of a list is YAML: "data.numeric=[price,
+  /// age]".
   void set(const std::string& assignment);
 
-  /// Adds a sentence to the refusal of an unknown field or section: `explain` gets its path, and "" adds
-  /// nothing.
+  /// Adds a sentence to the error about an unknown field or section: `explain` gets its path and
+  /// may return "".
   void explain_unknown(std::function<std::string(const std::string& path)> explain) {
     explain_unknown_ = std::move(explain);
   }
@@ -153,7 +154,8 @@ class OptionSet {
   std::string where(const std::string& path) const;  ///< "recipe.yaml:3:9", "--set", "default"
   std::vector<std::string> paths() const;            ///< of all fields, as they were added
   std::string to_yaml() const;  ///< every field with its effective value; load_yaml reads it back
-  /// One line a field: path, default, unit, sentence. `beside`: leaves out fields that have the same default there.
+  /// One line per field: path, default, unit, sentence. Leaves out fields that `beside` has with
+  /// the same default.
   std::string to_table(const OptionSet* beside = nullptr) const;
 
  private:
@@ -163,19 +165,19 @@ class OptionSet {
     FieldInfo info;
     std::string default_text;
     std::string where = "default";
-    std::vector<OptionSet> elements = {};  // of a list: what is described of each
+    std::vector<OptionSet> elements = {};  // of a list: the description of each element
   };
   class YamlReader;
 
-  // Values as text (option_value.cpp). write_value: in the form that read_value takes back unchanged.
-  // read_value: stores the text only if type, choices and range allow it. write_limits: what they
-  // allow, "gpipe | 1f1b", "0 to 1", "at least 1"; empty if everything.
+  // Values as text (option_value.cpp). write_value returns text that read_value accepts unchanged.
+  // read_value stores the text only if type, choices and range allow it. write_limits describes
+  // these: "gpipe | 1f1b", "0 to 1", "at least 1"; empty if there are none.
   static std::string write_value(const Target& target);
   static void read_value(const Target& target, const FieldInfo& info, const std::string& path,
                          const std::string& text, const std::string& where);
   static std::string write_limits(const Target& target, const FieldInfo& info);
 
-  // Lists and sections as YAML (options_yaml.cpp). tree: what stands in `section`.
+  // Lists and sections as YAML (options_yaml.cpp). tree returns the fields of `section`.
   static YAML::Node write_node(const Target& target);
   static std::string write_yaml(const Target& target);
   YAML::Node tree(const std::string& section) const;

@@ -183,7 +183,7 @@ TEST_F(OptionListTest, ASectionOfAnotherComponentIsReadWithItsPlaces) {
   EXPECT_EQ(kind, "sgd");
   EXPECT_EQ(staleness, 2);
   EXPECT_EQ(rows.where("rows.staleness"), "r.yaml:5:92");
-  rows.load_section(features_[0].rows, "rows");  // not given
+  rows.load_section(features_[0].rows, "rows");  // the recipe does not set it
   EXPECT_EQ(kind, "sgd");
   set_.load_yaml("data: {features: [{rows: {}}]}", "r.yaml");
   EXPECT_FALSE(features_[0].rows.is_given());

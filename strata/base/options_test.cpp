@@ -18,7 +18,7 @@ mesh:   {pp: 2, schedule: 1f1b}
 memory: {device: 2GiB, recompute: auto}
 )";
 
-/// The fields of the recipe above, as the components would describe them.
+/// The fields of the recipe above, described as the components do.
 class OptionSetTest : public testing::Test {
  protected:
   struct Options {
@@ -163,7 +163,7 @@ const char* name_of(Colour colour) {
   return kNames[static_cast<int>(colour)];
 }
 
-// As if it were a text with choices: the same refusal, the same table, the same YAML.
+// An enum has the same refusal, table and YAML as a text with choices.
 TEST(OptionSet, ReadsAndWritesAnEnumByTheNamesOfItsValues) {
   Colour colour = Colour::kGreen;
   std::string text = "green";
@@ -372,7 +372,7 @@ TEST_F(OptionSetTest, RefusesWhatIsNotARecipe) {
 }
 
 TEST_F(OptionSetTest, EndsWithEveryShortText) {
-  // yaml-cpp takes nothing of some of these and reports empty documents for ever.
+  // yaml-cpp consumes nothing of some of these texts and reports empty documents forever.
   EXPECT_EQ(refusal_of_yaml(",").what, "malformed YAML: a character that begins nothing");
   EXPECT_EQ(refusal_of_yaml(",").where, "recipe.yaml:1:1");
   EXPECT_TRUE(refusal_of_yaml("train: {steps: 1}\n,\n").what.starts_with("malformed YAML"));

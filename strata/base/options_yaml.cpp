@@ -1,6 +1,6 @@
-// A recipe is read twice: the first reading only counts. yaml-cpp's LoadAll never returns from a
-// text such as ",", of which its parser takes nothing and still reports one empty document after
-// another; and nothing is built from a text before its documents and its depth are known.
+// A recipe is parsed twice; the first pass only counts. yaml-cpp's LoadAll never returns from a
+// text such as ",": its parser consumes nothing and still reports one empty document after another.
+// No nodes are built before the number of documents and the depth are known.
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
@@ -33,9 +33,9 @@ std::string in_words(const YAML::Node& node) {
 
 constexpr std::size_t kLongestRecipe = std::size_t{1} << 20;  // bytes
 constexpr int kDeepest = 16;
-constexpr std::size_t kLongestList = 4096;  // elements: each has its fields described
+constexpr std::size_t kLongestList = 4096;  // elements: the fields of each are described
 
-// Where documents begin, and how deeply their lists and sections are nested.
+// Records where documents begin and how deeply their lists and sections are nested.
 class DocumentCounter final : public YAML::EventHandler {
  public:
   std::vector<YAML::Mark> documents;
@@ -67,10 +67,10 @@ class DocumentCounter final : public YAML::EventHandler {
 
 }  // namespace
 
-/// Walks one recipe and hands every value, with its place, to the set.
+/// Walks one recipe and passes every value, with its place, to the set.
 class OptionSet::YamlReader {
  public:
-  /// `shorthand`: the field that a plain value stands for where an element of a list is expected.
+  /// `shorthand`: the field that a plain value sets if a list element is expected.
   YamlReader(OptionSet& set, std::string file, std::string shorthand = "")
       : set_(set), file_(std::move(file)), shorthand_(std::move(shorthand)) {}
 
@@ -89,7 +89,7 @@ class OptionSet::YamlReader {
     read_section(document, "");
   }
 
-  /// What stands behind `path` if the field is a list or a section of another component.
+  /// Reads the value of `field` if it is a list or a section of another component.
   void read_field(Field& field, const YAML::Mark& mark, const YAML::Node& value) {
     if (std::holds_alternative<OptionList>(field.target)) {
       read_list(field, mark, value);
@@ -130,7 +130,7 @@ class OptionSet::YamlReader {
   }
 
  private:
-  // The parser would put another character in the place of each byte that is none.
+  // The parser would replace each byte that is not UTF-8 by another character.
   void require_utf8(const std::string& text) const {
     const std::size_t good = utf8_bytes(text);
     if (good == text.size()) return;
@@ -171,7 +171,7 @@ class OptionSet::YamlReader {
   }
 
   void read_entry(const YAML::Mark& key, const std::string& path, const YAML::Node& value) {
-    // An empty value has no place of its own that a reader would recognise.
+    // An empty value has no visible place, so the key's place is reported.
     const YAML::Mark mark = value.IsNull() ? key : value.Mark();
     if (set_.is_section(path)) {
       if (value.IsMap()) {
@@ -262,7 +262,7 @@ void OptionSet::load_section(const YamlSection& kept, const std::string& section
   YamlReader(*this, kept.file_).read_section(*kept.node_, section.empty() ? "" : section + ".");
 }
 
-// Of `--set`: the value alone is YAML.
+// For `--set`: the value alone is YAML.
 void OptionSet::assign_yaml(Field& field, const std::string& text, const std::string& where) {
   YamlReader reader(*this, where);
   reader.read_field(field, YAML::Mark::null_mark(), reader.parse(text));

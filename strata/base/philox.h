@@ -1,5 +1,5 @@
-/// Draws random numbers from a counter, so that a number depends on what it is for and on nothing
-/// that came before: the same dropout mask and the same initial weights on any mesh.
+/// Draws random numbers from a counter: a number depends on its purpose and not on earlier draws.
+/// Every mesh gets the same dropout mask and the same initial weights.
 ///
 /// Source  Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11), Philox4x32-10.
 /// Cost    about 10 multiplications for 4 words; `nn/kernels` holds the vectorised form.

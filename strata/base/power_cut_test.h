@@ -1,5 +1,5 @@
-// A file system that cuts the power after a number of operations: it performs them for real and notes
-// what was not synced; lose() takes that back.
+// A file system that cuts the power after a number of operations. It performs them on the real disk
+// and records which were not synced; lose() undoes those.
 #pragma once
 
 #include <atomic>
@@ -20,15 +20,15 @@ namespace strata {
 
 struct PowerCut {};
 
-// What a cut takes back: names that no sync of their folder made durable, or only the bytes of files
-// that were not synced (a file system may write names first).
+// What a power cut undoes: names that were not made durable by a sync of their folder, or only the
+// unsynced bytes of files (a file system may write names first).
 enum class Lost { kNamesAndBytes, kBytes };
 
 class PowerCutFileSystem : public FileSystem {
  public:
   PowerCutFileSystem(int operations, Lost lost) : left_(operations), lost_(lost) {}
 
-  // Also for what doesn't go through this seam but belongs to the same history.
+  // Also counts operations that bypass this class but belong to the same history.
   void count() {
     if (left_-- <= 0) throw PowerCut();
   }
@@ -114,7 +114,7 @@ class PowerCutFileSystem : public FileSystem {
     return FileSystem::remove_all(path);
   }
 
-  // After the cut: what was not synced is gone.
+  // Undoes all unsynced changes after the cut.
   void lose() {
     for (const auto& [path, bytes] : synced_bytes_)
       if (std::filesystem::exists(path) && std::filesystem::file_size(path) > bytes)
@@ -128,7 +128,7 @@ class PowerCutFileSystem : public FileSystem {
       if (change->kind == Change::kExchanged &&
           FileSystem::exchange(change->path, change->to) != 0 &&
           std::filesystem::exists(change->to))
-        std::filesystem::rename(change->to, change->path);  // the other one is removed by now
+        std::filesystem::rename(change->to, change->path);  // the other folder is already removed
     }
   }
 
@@ -136,7 +136,7 @@ class PowerCutFileSystem : public FileSystem {
   struct Change {
     enum Kind { kMade, kRenamed, kExchanged } kind;
     std::string path, to;
-    std::optional<std::string> replaced = {};  // the file that the new one took the name of
+    std::optional<std::string> replaced = {};  // the text of the file that was replaced
   };
   static std::string text_of(const std::string& path) {
     std::ifstream file(path, std::ios::binary);

@@ -20,12 +20,12 @@ std::string this_machine() {
 }
 
 struct ProcessState {
-  char state = 0;  // 0: it cannot be read
+  char state = 0;  // 0: the file cannot be read
   std::uint64_t started = 0;
 };
 
-// /proc/N/stat: the name stands in parentheses and may have any characters; the state comes after it, and the
-// start is the 20th field from there.
+// /proc/N/stat: the name is in parentheses and may contain any characters. The state follows it,
+// and the start time is the 20th field from there.
 ProcessState state_of(std::int64_t process) {
   std::ostringstream text;
   text << std::ifstream("/proc/" + std::to_string(process) + "/stat").rdbuf();

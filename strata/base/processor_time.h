@@ -1,4 +1,4 @@
-/// Reads how long a thread has used a processor: what others do on the machine does not count.
+/// Reads the processor seconds of a thread: other work on the machine does not count.
 #pragma once
 
 #include <time.h>

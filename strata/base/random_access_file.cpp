@@ -1,5 +1,5 @@
-// The file is opened before it is looked at (fstat of the descriptor, not stat of the path), so
-// that what is checked is what is read, even if the path changes in between.
+// The file is opened before it is checked (fstat of the descriptor, not stat of the path), so that
+// the checked file is the one that is read, even if the path changes in between.
 #include "strata/base/random_access_file.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ void FileUse::refuse(const std::string& path, const std::string& what, const std
   throw UserError({operation, path, what, expected, got, fix});
 }
 
-// O_NONBLOCK: a pipe without a writer would hold the program for ever.
+// Without O_NONBLOCK, opening a pipe without a writer would block forever.
 RandomAccessFile::RandomAccessFile(std::string path, FileUse use, int descriptor)
     : path_(std::move(path)), use_(std::move(use)), descriptor_(descriptor) {
   struct stat status{};

@@ -1,12 +1,12 @@
-/// Reads any part of a file that someone else wrote, and may be changing.
+/// Reads any part of a file that another program wrote and may be changing.
 ///
-/// Files are read, not mapped: one that another program truncates meanwhile ends in an error here
-/// and would end a mapping in SIGBUS. Opening never waits, whatever the path leads to.
+/// Files are read, not mapped: if another program truncates one, the read fails with an error,
+/// while a mapping would raise SIGBUS. Opening never blocks, whatever the path leads to.
 ///
 /// Threads  const, any thread.
 /// Errors   UserError with the path: missing, no permission, too many links, a name too long, a
-///          folder, pipe or device, empty, larger than asked for, shorter than it was. SystemError:
-///          descriptors or memory exhausted, the medium fails.
+///          folder, pipe or device, empty, larger than the limit, shorter than at opening.
+///          SystemError: out of descriptors or memory, or the disk fails.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@
 
 namespace strata {
 
-/// What a file is read for; goes into errors.
+/// The purpose of a file, for errors.
 struct FileUse {
   std::string operation;     ///< "data.open"
   std::string fix;           ///< "set data.train to a text file"
   bool follow_links = true;  ///< whether the path may end in a symbolic link
 
-  /// Refuses what stands in the file: a UserError.
+  /// Throws UserError about the contents of the file.
   [[noreturn]] void refuse(const std::string& path, const std::string& what,
                            const std::string& expected, const std::string& got) const;
 };
@@ -31,7 +31,7 @@ struct FileUse {
 class RandomAccessFile {
  public:
   static std::shared_ptr<const RandomAccessFile> open(const std::string& path, const FileUse& use);
-  /// Takes over an open file; errors call it `path`.
+  /// Takes ownership of an open file; errors name it `path`.
   static std::shared_ptr<const RandomAccessFile> adopt(int descriptor, const std::string& path,
                                                        const FileUse& use);
   RandomAccessFile(const RandomAccessFile&) = delete;
@@ -39,9 +39,9 @@ class RandomAccessFile {
   ~RandomAccessFile();
 
   const std::string& path() const { return path_; }
-  std::uint64_t size() const { return size_; }  ///< bytes when it was opened, at least 1
+  std::uint64_t size() const { return size_; }  ///< bytes at opening, at least 1
 
-  /// Fills `out` from byte `offset` on.
+  /// Fills `out` from byte `offset` on. Throws UserError if the file has become shorter.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -53,10 +53,10 @@ class RandomAccessFile {
   std::uint64_t size_ = 0;
 };
 
-/// A whole file of at most `max_bytes`.
+/// Reads a whole file of at most `max_bytes`.
 std::string read_file(const std::string& path, const FileUse& use, std::uint64_t max_bytes);
 
-/// Whether anything has this name, be it a link that leads nowhere.
+/// Whether the name exists, even as a broken link.
 bool name_exists(const std::string& path);
 
 }  // namespace strata

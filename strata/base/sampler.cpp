@@ -10,7 +10,7 @@ namespace strata {
 namespace {
 
 constexpr int kRounds = 8;  // four make a network random; small domains need more
-constexpr std::uint64_t kPurpose = 0x73616D706C6572;  // "sampler": not the keys of dropout
+constexpr std::uint64_t kPurpose = 0x73616D706C6572;  // "sampler": differs from the keys of dropout
 
 std::uint64_t feistel(std::uint64_t index, int half_bits, std::uint64_t key) {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;

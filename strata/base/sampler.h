@@ -1,8 +1,9 @@
-/// Orders the samples of a run without any state, by permutations that are functions of a key.
+/// Orders the samples of a run without state, by permutations that are functions of a key.
 ///
 /// Source   Luby & Rackoff 1988; cycle walking: Black & Rogaway, "Ciphers with arbitrary finite
 ///          domains" (2002).
 /// Threads  const, any thread.
+/// Errors   InternalError: no samples.
 /// Cost     O(1), fewer than four walks expected, no memory.
 #pragma once
 
@@ -10,8 +11,8 @@
 
 namespace strata {
 
-/// Permutes the numbers below `count`: a keyed Feistel network permutes the next power of four, and
-/// what falls outside is permuted again until it falls inside.
+/// Permutes the numbers below `count`: a keyed Feistel network permutes the next power of four.
+/// Results of `count` or more are permuted again until they are below it.
 class Permutation {
  public:
   explicit Permutation(std::int64_t count);
@@ -23,19 +24,19 @@ class Permutation {
   int half_bits_;  // half the bits of the permuted domain
 };
 
-/// Says which sample of a file the k-th one of a run is, for every k.
+/// Returns the index in the file of any sample of a run.
 ///
-/// Each epoch visits every sample once, in an order of its own. So the position of a run is one
-/// number, the samples seen, and resuming is free.
+/// Each epoch visits every sample once, in its own order. So the position of a run is one number,
+/// the samples seen, and resuming needs nothing else.
 class Sampler {
  public:
-  /// Of `count` samples; without `shuffle` every epoch visits them in ascending order.
+  /// Orders `count` samples; without `shuffle` every epoch visits them in ascending order.
   Sampler(std::int64_t count, bool shuffle, std::uint64_t seed);
 
   std::int64_t epoch(std::int64_t sample) const { return sample / count(); }
   std::int64_t at(std::int64_t sample) const { return at(epoch(sample), sample % count()); }
 
-  /// The sample at `place` < count of an epoch.
+  /// Returns the sample at `place` < `count` of an epoch.
   std::int64_t at(std::int64_t epoch, std::int64_t place) const;
 
  private:

@@ -83,7 +83,7 @@ TEST(Sampler, WorksOnMoreSamplesThanMemoryHolds) {
 
 TEST(Sampler, RefusesNoSamples) { EXPECT_THROW(Sampler(0, true, 1), InternalError); }
 
-// The order that checkpoints of earlier versions go on with.
+// Checkpoints of earlier versions resume with this order.
 TEST(Sampler, KeepsItsOrderForEver) {
   const Sampler sampler(10, true, 1);
   EXPECT_EQ(epoch_of(sampler, 10, 0), (std::vector<std::int64_t>{7, 8, 4, 9, 2, 1, 6, 0, 3, 5}));

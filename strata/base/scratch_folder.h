@@ -1,6 +1,6 @@
-/// Makes an empty folder in the system's place for temporary files and removes it at the end.
+/// Creates an empty folder in the system's folder for temporary files and removes it at the end.
 ///
-/// Errors  SystemError: that place is missing or cannot be written to.
+/// Errors  SystemError: the folder for temporary files is missing or cannot be written to.
 #pragma once
 
 #include <string>

@@ -7,7 +7,7 @@
 namespace strata {
 namespace {
 
-// Characters, not bytes, of UTF-8.
+// Counts the UTF-8 characters, not the bytes.
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));

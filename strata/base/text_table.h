@@ -13,7 +13,8 @@ class TextTable {
 
   void add_row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
-  /// Two spaces between columns, none at the end of a line; every line ends with a line break.
+  /// Puts two spaces between columns and none at the end of a line; every line ends with a line
+  /// break.
   std::string text() const;
 
  private:

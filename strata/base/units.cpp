@@ -45,7 +45,7 @@ UserError not_bytes(std::string_view text, const std::string& what) {
                     .fix = "write it like 2GiB, 512MiB or 0"});
 }
 
-// Whole numbers stay integers all the way: a double cannot hold every byte count.
+// Whole numbers stay integers: a double cannot hold every byte count.
 bool scale(std::string_view number, std::int64_t unit, std::int64_t& bytes) {
   if (number.find('.') == std::string_view::npos) {
     const auto [end, error] = std::from_chars(number.begin(), number.end(), bytes);
@@ -61,7 +61,7 @@ bool scale(std::string_view number, std::int64_t unit, std::int64_t& bytes) {
   return true;
 }
 
-// Three significant digits of a value in [1, 1000), never in the form 1e+03.
+// Prints three significant digits of a value in [1, 1000), never in the form 1e+03.
 std::string three_digits(double value) { return print("%.3g", value); }
 
 std::string two_parts(std::int64_t big, const char* big_unit, std::int64_t small,
@@ -101,7 +101,7 @@ std::string format_bytes(std::int64_t bytes) {
   if (size < 1024) return std::to_string(bytes) + " B";
   for (const Suffix& suffix : kIec) {
     const double value = static_cast<double>(bytes) / static_cast<double>(suffix.bytes);
-    // 1023.996 would print as 1024.00: it belongs to the next unit.
+    // 1023.996 would be printed as 1024.00, so it uses the next unit.
     if (std::fabs(value) < 1023.995 || suffix.name == kIec.back().name) {
       return print("%.2f ", value) + std::string(suffix.name);
     }
@@ -121,7 +121,7 @@ std::string format_bytes_exactly(std::int64_t bytes) {
 
 std::string format_seconds(double seconds) {
   if (seconds < 0) return "-" + format_seconds(-seconds);
-  if (seconds < 1e-12) return "0 s";  // what is left of a difference
+  if (seconds < 1e-12) return "0 s";  // the rounding error of a difference
   if (!std::isfinite(seconds) || seconds > 1e15) return print("%g s", seconds);
   if (seconds >= 59.95) return format_long_seconds(seconds);
   if (seconds >= 0.9995) return three_digits(seconds) + " s";

@@ -1,6 +1,6 @@
-// Distances are those of Damerau and Levenshtein, restricted: a swap of neighbours is one slip, as
-// fingers make it. A suggestion that needs more than a third of the name changed would be a guess,
-// so none is made.
+// The distance is the restricted Damerau-Levenshtein distance: a swap of neighbours, a common
+// typing error, counts once. No name is suggested that needs more than a third of the letters
+// changed.
 #include "strata/base/user_text.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ std::string_view beginning(std::string_view text, std::size_t bytes) {
 }
 
 std::string quote(std::string_view text) {
-  constexpr std::size_t kKept = kLongestQuotation - 26;  // room for the length behind it
+  constexpr std::size_t kKept = kLongestQuotation - 26;  // leaves room for the length that follows
   const std::string line = escaped(beginning(text, kLongestQuotation));
   if (text.size() <= kLongestQuotation && line.size() + 2 <= kLongestQuotation)
     return "'" + line + "'";
@@ -58,14 +58,14 @@ std::string excerpt(std::string_view text) {
 
 namespace {
 
-// A longer one is no slip, and would take long to compare.
+// A longer name is not a typing error, and comparing it would take long.
 constexpr std::size_t kLongestName = 100;
 
 std::size_t slip_limit(std::string_view name) { return (name.size() + 1) / 3; }
 
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
-// What other programs call ours: no slip of the fingers, so letters do not tell.
+// Names that other programs use for Strata's options: letters are not similar, so they are listed.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"gpu", "cuda"},           {"lr", "learning_rate"}, {"batch_size", "mini_batch"},
     {"hidden_size", "width"},  {"n_layer", "layers"},   {"n_head", "heads"},
@@ -122,7 +122,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 
 std::string nearest_path(std::string_view path, const std::vector<std::string>& candidates) {
   if (path.size() > kLongestName) return "";
-  constexpr std::size_t kStep = 64;  // how near the sections are only decides between equals
+  constexpr std::size_t kStep = 64;  // the sections only decide between equally near names
   const std::string_view given = last_part(path);
   const std::string_view section = path.substr(0, path.size() - given.size());
   const auto is_ours = [&](const std::string& candidate) {

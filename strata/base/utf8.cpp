@@ -1,11 +1,11 @@
-// Only the shortest form of a character is UTF-8, and no half of a surrogate pair is: what passes
-// here passes in every decoder.
+// Accepts only the shortest form of a character and no surrogate half: every decoder accepts what
+// passes here.
 #include "strata/base/utf8.h"
 
 namespace strata {
 namespace {
 
-// The smallest character that needs so many bytes; shorter ones written longer aren't UTF-8.
+// The smallest character that needs this many bytes; longer encodings of smaller ones aren't UTF-8.
 constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
 
 char32_t assemble(std::string_view text, std::size_t bytes) {
